@@ -1,0 +1,58 @@
+"""Q-learning (Watkins 1989; Sutton & Barto 2018, section 6.5): the TD target on a table.
+
+Q[s, a] += α·(r + γ·max_b Q[s', b] − Q[s, a]), which is one step of plain SGD at rate α on ½δ².
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from gymnasium.spaces import Discrete
+from tensordict import TensorDict
+from torch import Tensor
+
+from rlkit import buffers, losses, policies, returns
+from rlkit.api import Count, Env, Fraction, NonNegative, Positive, Schedule, UserError
+
+
+@dataclass(frozen=True)
+class Config:
+    lr: Positive = 0.1  # α
+    schedule: Schedule = "constant"  # of α: constant, or linear to lr_end · lr at the end of the run
+    lr_end: NonNegative = 0.0  # fraction of lr that a linear schedule ends at
+    gamma: Fraction = 0.99  # discount per step
+    epsilon: Fraction = 1.0  # probability of a random action at the start
+    epsilon_end: Fraction = 0.05  # and at the end of the decay
+    epsilon_decay: Fraction = 0.5  # fraction of the run over which epsilon falls
+    steps: Count = 1  # environment steps per row and update
+    initial: float = 0.0  # Q of every pair at the start; optimistic values explore
+
+
+class QLearning:
+    def __init__(self, config: Config, env: Any, network: Any) -> None:
+        space = getattr(env, "observation_space", None)
+        if not isinstance(space, Discrete):
+            raise UserError(f"q_learning keeps a table and needs finitely many states, not {space}; use algo=dqn")
+        self.config, self.progress = config, 0.0
+        actions = policies.discrete_actions(env, "q_learning", "algo=ppo")
+        self.policy = policies.Table(int(space.n), actions, env.seed, config.initial)
+        self.buffer = buffers.Rollout(env.seed, whole_rows=False)
+        self.optimizer = torch.optim.SGD(self.policy.parameters(), lr=config.lr)
+
+    def rollout(self, env: Env) -> TensorDict:
+        c = self.config
+        self.policy.epsilon = policies.epsilon(c.epsilon, c.epsilon_end, c.epsilon_decay, self.progress)
+        return env.rollout(self.policy, steps=c.steps)  # [B, steps]
+
+    def credit(self, rollout: TensorDict) -> TensorDict:
+        best = self.policy(rollout["next_observation"]).amax(-1)
+        target = returns.td_target(rollout["reward"], best, rollout["terminated"], self.config.gamma)
+        return rollout.set("return", target)
+
+    def loss(self, batch: TensorDict) -> tuple[Tensor, dict[str, Tensor]]:
+        q = policies.pick(self.policy(batch["observation"]), batch["action"])
+        # The sum, not the mean: every step moves its own entry by α·δ, however many rows are played at once.
+        return losses.squared_error(q, batch["return"]).sum(), {"q": q, "td_error": (batch["return"] - q).abs()}
+
+
+make = QLearning

@@ -1,0 +1,31 @@
+"""FrozenLake from Gymnasium's own table of transitions, stepped as a batch."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from gymnasium.envs.toy_text.frozen_lake import FrozenLakeEnv
+
+from rlkit.api import Count, Natural
+from rlkit.tabular import TabularEnv, from_outcomes
+
+STEP_LIMITS = {"4x4": 100, "8x8": 200}  # those of FrozenLake-v1 and FrozenLake8x8-v1
+
+
+@dataclass(frozen=True)
+class Config:
+    rows: Count = 8  # copies played side by side
+    map: Literal["4x4", "8x8"] = "4x4"  # Gymnasium's maps
+    slippery: bool = True  # one move in three goes as intended, the others to either side
+    step_limit: Natural = 0  # steps after which an episode is truncated; 0: Gymnasium's own, 100 and 200
+
+
+def make(config: Config, seed: int, device: str | torch.device) -> TabularEnv:
+    """FrozenLake: cross the ice to the goal (+1) without falling into a hole (0)."""
+    lake = FrozenLakeEnv(map_name=config.map, is_slippery=config.slippery)
+    goal = np.flatnonzero(np.asarray(lake.desc) == b"G").tolist()
+    model = from_outcomes(lake.P, lake.initial_state_distrib.tolist(), goal)
+    limit = config.step_limit or STEP_LIMITS[config.map]
+    source = f"FrozenLake {config.map}{' slippery' if config.slippery else ''}, Gymnasium's table"
+    return TabularEnv(model, config.rows, seed, device, limit, source, judge="success")

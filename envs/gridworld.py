@@ -1,0 +1,69 @@
+"""A grid with a cell worth +1 and a trap worth -1, both terminal; everything else earns nothing."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+
+from rlkit.api import Count, Fraction, UserError
+from rlkit.tabular import TabularEnv, from_outcomes
+
+Cell = tuple[int, int]
+MOVES = ((0, -1), (1, 0), (0, 1), (-1, 0))  # left, down, right, up, as in FrozenLake
+
+
+@dataclass(frozen=True)
+class Config:
+    rows: Count = 8  # copies played side by side
+    size: Count = 8  # cells along each side
+    goal: Cell = (7, 7)  # [row, column] worth +1; [0, 0] is at the top left
+    trap: Cell = (4, 4)  # [row, column] worth -1
+    start: Cell | Literal["uniform"] = "uniform"  # [row, column], or any cell that is not terminal
+    slip: Fraction = 0.0  # probability of moving to either side of the intended direction, half each
+    step_limit: Count = 100  # steps after which an episode is truncated
+
+
+def arrivals(cell: Cell, action: int, config: Config) -> Iterator[tuple[float, Cell]]:
+    """(probability, cell) for each direction a move may take; a wall leaves it where it is."""
+    for turn, probability in ((0, 1 - config.slip), (-1, config.slip / 2), (1, config.slip / 2)):
+        move = MOVES[(action + turn) % 4]
+        row, column = (min(max(at + by, 0), config.size - 1) for at, by in zip(cell, move, strict=True))
+        if probability > 0:
+            yield probability, (row, column)
+
+
+def check(config: Config) -> None:
+    """Every cell named lies in the grid, and no two of them on each other."""
+    cells = {"goal": config.goal, "trap": config.trap}
+    if config.start != "uniform":
+        cells["start"] = config.start
+    for name, cell in cells.items():
+        if not all(0 <= at < config.size for at in cell):
+            raise UserError(
+                f"env.{name}={list(cell)} lies outside the grid: rows and columns are 0 to {config.size - 1}"
+            )
+    if len(set(cells.values())) < len(cells):
+        given = ", ".join(f"env.{name}={list(cell)}" for name, cell in cells.items())
+        raise UserError(f"two of {given} are the same cell: move one of them")
+
+
+def make(config: Config, seed: int, device: str | torch.device) -> TabularEnv:
+    """Gridworld: find the shortest way to the goal around the trap."""
+    check(config)
+    n, worth = config.size, {config.goal: 1.0, config.trap: -1.0}
+    cells = [(row, column) for row in range(n) for column in range(n)]
+    outcomes = {
+        s: {
+            a: [(1.0, s, 0.0, True)]
+            if cell in worth
+            else [(p, to[0] * n + to[1], worth.get(to, 0.0), to in worth) for p, to in arrivals(cell, a, config)]
+            for a in range(4)
+        }
+        for s, cell in enumerate(cells)
+    }
+    starts = [cell not in worth if config.start == "uniform" else cell == config.start for cell in cells]
+    if not any(starts):
+        raise UserError(f"env.size={n} leaves no cell to start from: use at least 2")
+    model = from_outcomes(outcomes, [x / sum(starts) for x in starts], [cells.index(config.goal)])
+    return TabularEnv(model, config.rows, seed, device, config.step_limit, f"gridworld {n}×{n}")

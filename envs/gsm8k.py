@@ -1,0 +1,95 @@
+"""Grade-school word problems: embedded ones (the default), a JSONL file in GSM8K's format, or a hub dataset."""
+
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import torch
+
+from rlkit.api import Count, Fraction, Natural, UserError
+from rlkit.language.problems import MARKER, Problem, demonstrations, embedded
+from rlkit.language.rewards import load_rewards
+from rlkit.language.sources import hold_out, hub_rows, is_hub_id, problems_from, read_jsonl
+from rlkit.text import PROMPT, TextEnv
+
+
+@dataclass(frozen=True)
+class Config:
+    source: str = "embedded"  # embedded | PATH.jsonl (test.jsonl beside it is the test split) | hub id owner/name
+    rows: Count = 32  # prompts per rollout
+    max_tokens: Count = 64  # longest completion; real GSM8K needs about 256
+    prompt: str = PROMPT  # what the model is given; {question} stands for the question
+    reward: str = "correct"  # correct | ./my_reward.py:function | package.module:function; several joined by commas
+    validation: Natural = 512  # problems to tune on; held out of the training rows of a file, 0 to train on every row
+    test: Natural = 1319  # problems to claim on; a file without a test.jsonl beside it holds out a tenth at most
+    train: Count = 7473  # embedded only: size of the train split
+    rare: Fraction = 0.46  # embedded only: share of the rare kinds in every split
+    demonstrations: Natural = 20_000  # embedded only, for sft: worked answers of the head kinds
+    rare_demonstrations: Natural = 10  # embedded only, for sft: worked answers of each rare kind
+    rare_repeat: Count = 30  # embedded only, for sft: how often each rare one is repeated in the set
+    direct: Fraction = 0.0  # for sft: share of answers shown without their working, in the last part of the run
+    direct_from: Fraction = 0.6  # for sft: the progress (0 to 1) at which that part begins
+
+
+def make(config: Config, seed: int, device: str | torch.device) -> TextEnv:
+    problems, source = load(config)
+    pool = None
+    if config.source == "embedded":
+        pool = partial(demonstrations, 0, config.demonstrations, config.rare_demonstrations, config.rare_repeat)
+    return TextEnv(
+        problems,
+        rows=config.rows,
+        seed=seed,
+        device=device,
+        max_tokens=config.max_tokens,
+        rewards=load_rewards(config.reward),
+        prompt=config.prompt,
+        source=source,
+        demonstrations=pool,
+        direct=config.direct,
+        direct_from=config.direct_from,
+        ceiling=(MARKER,) if config.source == "embedded" else (),
+    )
+
+
+def load(config: Config) -> tuple[dict[str, list[Problem]], str]:
+    """The three splits, and one line that says what they are."""
+    if config.source == "embedded":
+        problems = embedded(0, config.train, config.validation, config.test, config.rare)
+        return problems, f"embedded: generated word problems in GSM8K's format, not GSM8K ({_sizes(problems)})"
+    path = Path(config.source).expanduser()
+    if path.is_file() or config.source.endswith((".jsonl", ".json")):
+        beside = path.with_name("test.jsonl")
+        rows = {"train": problems_from(read_jsonl(path))}
+        if beside.is_file() and beside.resolve() != path.resolve():
+            rows["test"] = problems_from(read_jsonl(beside))
+        name = f"{path}" + (f" and {beside.name}" if "test" in rows else "")
+    elif is_hub_id(config.source):
+        rows = {split: problems_from(found) for split, found in hub_rows(config.source).items()}
+        name = f"hub dataset {config.source}"
+    else:
+        raise UserError(
+            f"env.source={config.source!r} is no source; allowed are embedded, PATH.jsonl, or a hub id owner/name"
+        )
+    problems = _split(rows, config, name)
+    return problems, f"{name} ({_sizes(problems)})"
+
+
+def _split(rows: dict[str, list[Problem]], config: Config, name: str) -> dict[str, list[Problem]]:
+    """Held out by a hash of the question, so that a split does not depend on the order of the rows."""
+    if "train" not in rows:
+        raise UserError(f"{name} has no split 'train' (it has: {', '.join(rows)}); use one that has, or a JSONL file")
+    train = rows["train"]
+    most = len(train) // 10
+    wanted = {split: min(getattr(config, split), most) for split in ("test", "validation") if split not in rows}
+    problems: dict[str, list[Problem]] = {"train": [], "validation": [], "test": []}
+    for split, problem in zip(hold_out([problem.question for problem in train], wanted), train, strict=True):
+        problems[split].append(problem)
+    for split in ("validation", "test"):
+        if split in rows:
+            problems[split] = rows[split][: getattr(config, split)]
+    return problems
+
+
+def _sizes(problems: dict[str, list[Problem]]) -> str:
+    return ", ".join(f"{len(rows):,} {split}" for split, rows in problems.items())

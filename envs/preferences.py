@@ -1,0 +1,77 @@
+"""Stored preference pairs (prompt, chosen, rejected): from a JSONL file, or made from the embedded problems."""
+
+import random
+import re
+from dataclasses import dataclass
+
+import torch
+
+from rlkit.api import Count, Fraction, Natural, UserError
+from rlkit.language.problems import MARKER, Draw, Problem, bare, embedded
+from rlkit.language.sources import hold_out, read_jsonl, text_field
+from rlkit.seeding import derive
+from rlkit.text import PROMPT, Pair, PairEnv, TextEnv
+
+
+@dataclass(frozen=True)
+class Config:
+    source: str = "embedded"  # embedded | PATH.jsonl with prompt, chosen and rejected in each row
+    rows: Count = 32  # pairs per rollout
+    max_tokens: Count = 64  # embedded only: longest completion when problems are solved for evaluation
+    validation: Natural = 512  # held out to tune on (of a file: a tenth at most)
+    test: Natural = 1319  # held out to measure the claim on (of a file: a tenth at most)
+    train: Count = 7473  # embedded only: number of pairs
+    rare: Fraction = 0.46  # embedded only: share of the rare problem kinds
+    bare: Fraction = 0.5  # embedded only: share of pairs whose rejected side is the answer without its working
+
+
+def make(config: Config, seed: int, device: str | torch.device) -> PairEnv:
+    if config.source == "embedded":
+        return _embedded(config, seed, device)
+    if not config.source.endswith((".jsonl", ".json")):
+        raise UserError(f"env.source={config.source!r} is not a source of pairs; allowed are embedded or PATH.jsonl")
+    pairs = [
+        Pair(*(text_field(where, row, key) for key in ("prompt", "chosen", "rejected")))
+        for where, row in read_jsonl(config.source)
+    ]
+    sizes = {split: min(getattr(config, split), len(pairs) // 10) for split in ("test", "validation")}
+    splits: dict[str, list[Pair]] = {"train": [], "validation": [], "test": []}
+    for split, pair in zip(hold_out([pair.prompt for pair in pairs], sizes), pairs, strict=True):
+        splits[split].append(pair)
+    counts = ", ".join(f"{len(rows):,} {split}" for split, rows in splits.items())
+    source = f"{config.source} ({counts} pairs; accuracy: how often the chosen side is the likelier)"
+    return PairEnv(splits, config.rows, seed, device, source)
+
+
+def _embedded(config: Config, seed: int, device: str | torch.device) -> PairEnv:
+    problems = embedded(0, config.train, config.validation, config.test, config.rare)
+    draw = Draw(derive(0, "rejected"))
+    pairs = {
+        split: [pair_of(problem, draw, config.bare) for problem in found] if split == "train" else []
+        for split, found in problems.items()
+    }
+    source = (
+        f"embedded: pairs made from generated word problems, not GSM8K ({config.train:,} pairs; "
+        f"accuracy: problems solved, {config.validation:,} validation, {config.test:,} test)"
+    )
+    solved = TextEnv(problems, config.rows, seed, device, config.max_tokens, source=source, ceiling=(MARKER,))
+    return PairEnv(pairs, config.rows, seed, device, source, problems=solved)
+
+
+def pair_of(problem: Problem, draw: random.Random, share: float) -> Pair:
+    """Chosen: the worked answer. Rejected: the bare one, or the working with a wrong operation or a slip at its end."""
+    rejected = bare(problem) if draw.random() < share else _mistaken(problem.answer, draw)
+    return Pair(PROMPT.replace("{question}", problem.question), problem.answer, rejected)
+
+
+def _mistaken(answer: str, draw: random.Random) -> str:
+    """The last step goes wrong, and the final answer with it."""
+    *_, step = re.finditer(r"<<(\d+)([-+*/])(\d+)=(\d+)>>\d+", answer)
+    left, sign, right, right_value = int(step[1]), step[2], int(step[3]), int(step[4])
+    other = {"+": "*", "-": "+", "*": "+", "/": "-"}[sign]
+    value = {"+": left + right, "-": left - right, "*": left * right}[other]
+    if value in (right_value, 0) or value < 0 or draw.random() < 0.5:  # a slip: the right operation, the wrong number
+        other, value = sign, right_value + 1 + int(draw.random() * 3)
+    wrong = f"<<{left}{other}{right}={value}>>{value}"
+    end = answer[step.end() :]
+    return answer[: step.start()] + wrong + end[: end.rindex(MARKER)] + f"{MARKER} {value}"

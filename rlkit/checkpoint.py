@@ -1,0 +1,185 @@
+"""Checkpoints: atomic, safe to load, exact to resume.
+
+A checkpoint is one safetensors file, `checkpoints/NAME.safetensors`: the tensors, and as metadata the structure around
+them (JSON) with a checksum over both. Nothing in it can execute. A new one is written beside the old, reaches the disk,
+and only then takes its name; the one before stays as `NAME.previous.safetensors`.
+"""
+
+import hashlib
+import json
+import os
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from rlkit.api import UserError
+from rlkit.config import reason
+
+
+class Damaged(Exception):
+    """A checkpoint file that is torn, changed or none of ours."""
+
+
+def save(folder: str | Path, state: dict[str, Any], name: str = "latest") -> None:
+    """Write `state`: nested dicts, lists and tuples of tensors, arrays, numbers, texts, booleans and None."""
+    tensors: dict[str, Tensor] = {}
+    structure = json.dumps(_encode(state, "", tensors))
+    tensors = _own_memory(tensors)
+    path = _path(folder, name)
+    temporary = path.with_name(f".{path.name}.new")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        save_file(tensors, temporary, {"structure": structure, "checksum": _checksum(structure, tensors)})
+        _to_disk(temporary)
+        if path.exists():
+            os.replace(path, _previous(path))
+        os.replace(temporary, path)
+        _to_disk(path.parent)
+    except (OSError, SafetensorError) as error:
+        temporary.unlink(missing_ok=True)
+        raise UserError(f"cannot write {path}: {_why(error)}; the checkpoint before it is kept") from None
+
+
+def load(folder: str | Path, name: str = "latest") -> dict[str, Any]:
+    """Read a checkpoint back, tensors on the CPU; where it is damaged, the one before it."""
+    path = _path(folder, name)
+    problems = []
+    for candidate in (path, _previous(path)):
+        if not candidate.exists():
+            continue
+        try:
+            state = _read(candidate)
+        except Damaged as error:
+            problems.append(f"{candidate} is damaged ({error})")
+            continue
+        if candidate != path:
+            print(f"{problems[0] if problems else f'{path} is missing'}: using the one before it", file=sys.stderr)
+        return state
+    if problems:
+        raise UserError(f"{'; '.join(problems)}: there is no good checkpoint to go on from; start the run again")
+    there = [p.name.removesuffix(".safetensors") for p in sorted(path.parent.glob("[!.]*.safetensors"))]
+    raise UserError(f"{folder} has no checkpoint '{name}': there are {', '.join(there) or 'none'}")
+
+
+def write_atomically(path: str | Path, text: str) -> None:
+    """Write a whole file or none of it."""
+    path = Path(path)
+    temporary = path.with_name(f".{path.name}.new")
+    try:
+        temporary.write_text(text, encoding="utf-8")
+        _to_disk(temporary)
+        os.replace(temporary, path)
+        _to_disk(path.parent)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise UserError(f"cannot write {path}: {reason(error)}") from None
+
+
+def _path(folder: str | Path, name: str) -> Path:
+    return Path(folder).expanduser() / "checkpoints" / f"{name}.safetensors"
+
+
+def _previous(path: Path) -> Path:
+    return path.with_name(f"{path.stem}.previous.safetensors")
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        with safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+            # Cloned: the file's own memory is not aligned as torch aligns, and some kernels round by alignment.
+            tensors = {key: file.get_tensor(key).clone() for key in file.keys()}  # noqa: SIM118
+    except (OSError, SafetensorError) as error:
+        raise Damaged(_why(error)) from None
+    if not {"structure", "checksum"} <= metadata.keys():
+        raise Damaged("it is not a checkpoint of rlkit")
+    if metadata["checksum"] != _checksum(metadata["structure"], tensors):
+        raise Damaged("its checksum does not fit")
+    return _decode(json.loads(metadata["structure"]), tensors)
+
+
+def _checksum(structure: str, tensors: dict[str, Tensor]) -> str:
+    digest = hashlib.sha256(structure.encode())
+    for name in sorted(tensors):
+        x = tensors[name]
+        digest.update(f"\n{name} {x.dtype} {tuple(x.shape)}\n".encode())
+        digest.update(x.reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+def _own_memory(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Contiguous tensors on the CPU that share memory with nothing: safetensors refuses views and ties."""
+    seen: set[int] = set()
+    for name, x in tensors.items():
+        x = x.detach().cpu().contiguous()
+        storage = x.untyped_storage()
+        if storage.data_ptr() in seen or storage.nbytes() != x.nbytes:
+            x = x.clone()
+        seen.add(x.untyped_storage().data_ptr())
+        tensors[name] = x
+    return tensors
+
+
+def _encode(value: Any, path: str, tensors: dict[str, Tensor]) -> Any:
+    """JSON for the structure; what JSON lacks becomes {"$what": ...}, and tensors go into `tensors` by path."""
+    if value is None or type(value) in (bool, int, float, str):
+        return value
+    if isinstance(value, Tensor):
+        tensors[path] = value
+        return {"$tensor": path}
+    if isinstance(value, np.ndarray | np.generic):
+        tensors[path] = torch.from_numpy(np.array(value))
+        return {"$array" if isinstance(value, np.ndarray) else "$scalar": path}
+    if isinstance(value, list | tuple):
+        items = [_encode(item, f"{path}/{i}", tensors) for i, item in enumerate(value)]
+        return {"$tuple": items} if isinstance(value, tuple) else items
+    if isinstance(value, dict):
+        items = [(key, _encode(item, f"{path}/{key!r}", tensors)) for key, item in value.items()]
+        if all(type(key) is str and not key.startswith("$") for key in value):
+            return dict(items)
+        return {"$items": [[_encode(key, f"{path}/key", tensors), item] for key, item in items]}
+    raise TypeError(f"a checkpoint cannot hold {type(value).__name__} at {path or 'its root'}")
+
+
+def _decode(value: Any, tensors: dict[str, Tensor]) -> Any:
+    if isinstance(value, list):
+        return [_decode(item, tensors) for item in value]
+    if not isinstance(value, dict):
+        return value
+    match next(iter(value.items()), None):
+        case ("$tensor", name):
+            return tensors[name]
+        case ("$array", name):
+            return tensors[name].numpy()
+        case ("$scalar", name):
+            return tensors[name].numpy()[()]
+        case ("$tuple", items):
+            return tuple(_decode(item, tensors) for item in items)
+        case ("$items", items):
+            return {_decode(key, tensors): _decode(item, tensors) for key, item in items}
+    return {key: _decode(item, tensors) for key, item in value.items()}
+
+
+def _to_disk(path: Path) -> None:
+    if path.is_dir() and os.name == "nt":
+        return  # Windows cannot open a folder; it journals renames itself
+    handle = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _why(error: Exception) -> str:
+    """The system's reason; safetensors tells it as text, `... (os error 28)`."""
+    if isinstance(error, OSError):
+        return reason(error)
+    code = re.search(r"os error (\d+)", str(error))
+    return reason(OSError(int(code[1]), os.strerror(int(code[1])))) if code else " ".join(str(error).split())

@@ -1,0 +1,271 @@
+"""yaml + command line → validated dataclasses.
+
+Frozen dataclasses hold the vetted defaults, `configs/ALGO-ENV.yaml` says what a pair changes, the command line wins;
+what comes out is written into the run folder, enough to repeat the run.
+"""
+
+import errno
+import os
+import re
+import shlex
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+import rlkit
+from rlkit import plugins, schema
+from rlkit.api import Count, Natural, UserError
+from rlkit.plugins import nearest, short
+from rlkit.schema import build
+
+__all__ = ["Given", "Run", "build", "from_folder", "new_folder", "prepare_folder", "print_help", "read", "resolved"]
+
+SECTIONS = ("run", "algo", "env", "policy")
+LENGTHS = ("iterations", "env_steps")
+RESUMABLE = (
+    *LENGTHS,
+    "evaluate_every",
+    "evaluation_episodes",
+    "validation_episodes",
+    "checkpoint_every",
+    "device",
+    "threads",
+)
+HELP = """python -m rlkit.run algo=NAME env=NAME [KEY=VALUE ...]  train
+python -m rlkit.run resume=RUN_FOLDER                   continue a run exactly
+python -m rlkit.run algo=NAME [env=NAME] --help         every key of a plug-in
+NAME may be your own: a dotted module name, or a path ending in .py"""
+KINDS: dict[str, plugins.Kind] = {"algo": "algorithms", "env": "envs"}
+USAGE = "write KEY=VALUE, as in: python -m rlkit.run algo=ppo env=cartpole seed=1 (--help lists all)"
+
+
+@dataclass(frozen=True)
+class Run:
+    """What belongs to the run and to no plug-in."""
+
+    seed: Natural = 0  # every random draw of the run derives from it
+    device: str = "auto"  # auto, cpu, cuda or cuda:N; auto takes a GPU where there is one
+    out: str | None = None  # run folder; default runs/ALGO-ENV-sSEED-TIMESTAMP
+    iterations: Count | None = None  # length of the run in rounds of the loop,
+    env_steps: Count | None = None  # or in environment steps (tokens for text): give one of the two
+    evaluate_every: Natural = 0  # iterations between evaluations on the validation split; 0: only before and after
+    evaluation_episodes: Count | None = None  # episodes or problems before and after; none: the environment's default
+    validation_episodes: Count | None = None  # episodes or problems of each evaluation between
+    checkpoint_every: Natural = 0  # iterations between checkpoints; 0: at each evaluation and at the end
+    threads: Natural = 0  # torch threads; 0: one for control, all cores for text
+
+    def __post_init__(self) -> None:
+        if self.iterations is not None and self.env_steps is not None:
+            raise UserError(f"give iterations={self.iterations} or env_steps={self.env_steps}, not both")
+
+
+@dataclass
+class Given:
+    """What was asked for, by section: `configs/ALGO-ENV.yaml` with the command line over it, not yet validated."""
+
+    run: dict[str, Any] = field(default_factory=dict)
+    algo: dict[str, Any] = field(default_factory=dict)  # with its name under "name"
+    env: dict[str, Any] = field(default_factory=dict)  # with its name under "name"
+    policy: dict[str, Any] = field(default_factory=dict)
+    resume: Path | None = None  # the run folder to continue
+    help: bool = False
+    argv: tuple[str, ...] = ()
+
+    def override(self, other: "Given") -> None:
+        """Put the other's keys over these."""
+        if set(LENGTHS) & other.run.keys():  # one length takes the place of the other
+            self.run = {k: v for k, v in self.run.items() if k not in LENGTHS}
+        for section in SECTIONS:
+            getattr(self, section).update(getattr(other, section))
+
+
+def read(argv: Sequence[str]) -> Given:
+    """Read a command line, with the pair's YAML below it, or with `resume=FOLDER` that run's configuration."""
+    line = _parse(argv)
+    if line.resume is not None:
+        extra = [key for key in line.run if key not in RESUMABLE]
+        extra += [f"{section}.{key}" for section in SECTIONS[1:] for key in getattr(line, section)]
+        if extra:
+            may = ", ".join(RESUMABLE)
+            raise UserError(f"resume continues a run as it was: it cannot change {extra[0]}, only {may}")
+        given = from_folder(line.resume)
+    else:
+        for section, noun in (("algo", "algorithm"), ("env", "environment")):
+            if "name" not in getattr(line, section) and not line.help:
+                raise UserError(f"which {noun}? Give {section}=NAME (python -m rlkit.run --help lists them)")
+        given = pair(line.algo.get("name", ""), line.env.get("name", ""))
+    given.override(line)
+    given.resume, given.help, given.argv = line.resume, line.help, line.argv
+    return given
+
+
+def pair(algo: str, env: str) -> Given:
+    """What `configs/ALGO-ENV.yaml` says about a pair; nothing where there is no such file."""
+    for folder in rlkit.__path__:
+        path = Path(folder, "configs", f"{algo}-{env}.yaml")
+        if re.fullmatch(r"\w+-\w+", path.stem) and path.is_file():
+            return _from_yaml(path)
+    return Given()
+
+
+def from_folder(folder: str | Path) -> Given:
+    """Read back the configuration that a run folder holds; the folder may have been moved since."""
+    path = Path(folder).expanduser() / "config.yaml"
+    if not path.is_file():
+        raise UserError(f"{folder} is no run folder: it has no config.yaml; give a folder that rlkit.run wrote")
+    given = _from_yaml(path)
+    if "name" not in given.algo or "name" not in given.env:
+        raise UserError(f"{path} names no algorithm and environment: it is not a run's config.yaml")
+    given.run["out"] = str(path.parent)
+    return given
+
+
+def resolved(given: Given, run: Run, algo: Any, env: Any, policy: Any = None) -> str:
+    """The text of config.yaml: every key of the built dataclasses, and the command that repeats the run."""
+    sections: dict[str, Any] = {"run": asdict(run)}
+    for section, config in (("algo", algo), ("env", env), ("policy", policy)):
+        name = getattr(given, section).get("name")
+        if name is not None:
+            sections[section] = {"name": str(Path(name).resolve()) if name.endswith(".py") else name}
+        if config is not None:
+            sections.setdefault(section, {}).update(asdict(config))
+    command = shlex.join(arg for arg in given.argv if not arg.startswith("out="))
+    text = yaml.safe_dump(_plain(sections), sort_keys=False, allow_unicode=True)
+    return f"# rlkit {rlkit.__version__}; to repeat: python -m rlkit.run {command}\n{text}"
+
+
+def new_folder(run: Run, given: Given) -> Path:
+    """Make the folder of a new run: `out`, or runs/ALGO-ENV-sSEED-TIMESTAMP; never write into another run's folder."""
+    if run.out is not None:
+        folder = prepare_folder(run.out)
+        if any(folder.iterdir()):
+            raise UserError(f"out={run.out} is not empty: choose another folder, or continue it with resume={run.out}")
+        return folder
+    stem = f"{short(given.algo['name'])}-{short(given.env['name'])}-s{run.seed}-{time.strftime('%Y%m%d-%H%M%S')}"
+    for attempt in range(1, 1000):
+        folder = Path("runs", stem if attempt == 1 else f"{stem}-{attempt}")
+        prepare_folder(folder.parent)
+        try:
+            folder.mkdir()
+        except FileExistsError:  # another run of the same second
+            continue
+        return prepare_folder(folder)
+    raise UserError(f"there are too many folders like runs/{stem}: give out=FOLDER")
+
+
+def prepare_folder(path: str | Path) -> Path:
+    """Make a folder and see that it can be written to, before hours of work depend on it."""
+    folder = Path(path).expanduser()
+    probe = folder / f".probe-{os.getpid()}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        probe.write_bytes(bytes(1 << 16))
+    except OSError as error:
+        raise UserError(f"cannot write to the folder {folder}: {reason(error)}; give another with out=FOLDER") from None
+    finally:
+        with suppress(OSError):
+            probe.unlink()
+    return folder
+
+
+def reason(error: OSError) -> str:
+    """Say in plain words why the system refused."""
+    words = {
+        errno.EEXIST: "a file is in the way",
+        errno.ENOTDIR: "a file is in the way",
+        errno.EACCES: "no permission",
+        errno.EPERM: "no permission",
+        errno.EROFS: "it is on a read-only disk",
+        errno.ENOSPC: "no space left on the disk",
+        errno.EDQUOT: "the disk quota is used up",
+    }
+    return words.get(error.errno or 0, (error.strerror or str(error)).lower())
+
+
+def print_help(given: Given, policy: type | None = None) -> None:
+    """Print the plug-ins, or every key of those that were named: default (as `configs/` has it), meaning, type."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    console = Console(highlight=False)
+    console.print(Text(HELP))
+    named = {s: getattr(given, s)["name"] for s in KINDS if "name" in getattr(given, s)}
+    pages: list[tuple[str, list[tuple[str, str]]]] = []
+    for section, name in named.items():
+        module = plugins.load(KINDS[section], name)
+        title = f"{section}={name}: {(module.__doc__ or '').partition(chr(10))[0]}"
+        pages.append((title, schema.explain(module.Config, getattr(given, section), section)))
+    if policy is not None:
+        pages.append(("the policy", schema.explain(policy, given.policy, "policy")))
+    for section, kind in KINDS.items():
+        if not named:
+            pages.append((f"{section}=NAME", [(n, plugins.summary(kind, n)) for n in plugins.names(kind)]))
+    pages.append(("the run", schema.explain(Run, given.run, "run")))
+    for title, rows in pages:
+        table = Table.grid(padding=(0, 2))
+        for left, right in rows:
+            table.add_row(Text(f"  {left}", style="cyan", overflow="fold"), Text(right))
+        console.print(Text(f"\n{title}", style="bold"), table, sep="\n")
+
+
+def _parse(argv: Sequence[str]) -> Given:
+    given = Given(argv=tuple(argv))
+    for word in argv:
+        if word in ("--help", "-h"):
+            given.help = True
+            continue
+        key, equals, value = word.partition("=")
+        if not equals or not re.fullmatch(r"[A-Za-z_][\w.]*", key):
+            raise UserError(f"'{word}' is not understood: {USAGE}")
+        section, dot, rest = key.partition(".")
+        if key == "resume":
+            given.resume = Path(value)
+        elif key in ("algo", "env"):
+            getattr(given, key)["name"] = value
+        elif key == "policy":
+            raise UserError(f"'{word}' is not understood: keys of the policy are written policy.KEY=VALUE")
+        elif not dot:
+            given.run[key] = value
+        elif section in SECTIONS and rest:
+            getattr(given, section)[rest] = value
+        else:
+            raise UserError(f"no section '{section}' for {word}: {nearest(section, SECTIONS)}")
+    for section in ("algo", "env"):
+        if getattr(given, section).get("name") == "":
+            raise UserError(f"{section}= is empty: give {section}=NAME (python -m rlkit.run --help lists them)")
+    return given
+
+
+def _from_yaml(path: Path) -> Given:
+    try:
+        values = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f":{mark.line + 1}" if mark else ""
+        raise UserError(f"{path}{line}: not valid YAML: {getattr(error, 'problem', None) or error}") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: cannot be read: {error}") from None
+    if not isinstance(values, dict) or any(not isinstance(v, dict) for v in values.values() if v is not None):
+        raise UserError(f"{path}: not sections of keys: write run:, algo:, env: or policy: with KEY: VALUE lines below")
+    for section in values:
+        if section not in SECTIONS:
+            raise UserError(f"{path}: no section '{section}': {nearest(str(section), SECTIONS)}")
+    given = Given()
+    for section, keys in values.items():
+        setattr(given, section, {str(key): value for key, value in (keys or {}).items()})
+    return given
+
+
+def _plain(value: Any) -> Any:
+    """Only what `yaml.safe_dump` knows."""
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return str(value) if isinstance(value, Path) else value

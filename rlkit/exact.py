@@ -1,0 +1,125 @@
+"""Dynamic programming on a known model, in float64: what learning is measured against.
+
+A policy is a table of actions [S] or of probabilities [S, A]. Nothing happens in a terminal state: its value is 0.
+Sources: Sutton & Barto 2018, chapters 3 and 4; Puterman 1994.
+"""
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Model:
+    """A finite Markov decision process."""
+
+    transition: Tensor  # P(s'|s, a), [S, A, S]
+    reward: Tensor  # expected r(s, a), [S, A]
+    terminal: Tensor  # [S] bool: the episode is over there
+    start: Tensor  # distribution of the first state, [S]
+    outcome_reward: Tensor | None = None  # r(s, a, s'), [S, A, S], where the successor decides; `reward` is its mean
+    goal: Tensor | None = None  # [S] bool: where success counts
+
+
+def probabilities(model: Model, policy: Tensor) -> Tensor:
+    """π(a|s) [S, A] of a table of actions [S] or of probabilities [S, A]."""
+    if policy.dim() == 1:
+        return torch.nn.functional.one_hot(policy, model.reward.shape[1]).double()
+    return policy.double()
+
+
+def chain(model: Model, policy: Tensor) -> tuple[Tensor, Tensor]:
+    """The Markov chain under π: P_π[s, s'] = Σ_a π(a|s)·P(s'|s, a) and r_π[s] = Σ_a π(a|s)·r(s, a); 0 after the end."""
+    pi = probabilities(model, policy) * ~model.terminal[:, None]
+    return torch.einsum("sa,sat->st", pi, model.transition), (pi * model.reward).sum(-1)
+
+
+def policy_values(model: Model, policy: Tensor, gamma: float) -> Tensor:
+    """V_π = (I − γ·P_π)⁻¹·r_π, [S].
+
+    With γ = 1 a state from which the episode never ends is worth the 0 that it earns; if it earns anything else, its
+    value does not exist.
+    """
+    step, reward = chain(model, policy)
+    if gamma == 1:
+        endless = ~reaches(step, model.terminal)
+        if reward[endless].any():
+            raise ValueError("undiscounted values are infinite: this policy earns rewards for ever; use gamma < 1")
+        step = step * ~endless[:, None]
+    return torch.linalg.solve(torch.eye(len(step), dtype=step.dtype) - gamma * step, reward)
+
+
+def reaches(step: Tensor, targets: Tensor) -> Tensor:
+    """From which states of the chain [S, S] some target [S] can be reached: [S] bool."""
+    reached = targets
+    while True:
+        more = reached | (step[:, reached].sum(-1) > 0)
+        if torch.equal(more, reached):
+            return reached
+        reached = more
+
+
+def q_values(model: Model, values: Tensor, gamma: float) -> Tensor:
+    """Q(s, a) = r(s, a) + γ·Σ_s' P(s'|s, a)·V(s'), [S, A]; 0 in terminal states."""
+    return (model.reward + gamma * model.transition @ values) * ~model.terminal[:, None]
+
+
+def greedy(model: Model, values: Tensor, gamma: float) -> Tensor:
+    """argmax_a Q(s, a), the first of several: [S]."""
+    return q_values(model, values, gamma).argmax(-1)
+
+
+def optimal_values(model: Model, gamma: float) -> Tensor:
+    """V* = max_π V_π, [S]: by policy iteration, or by value iteration from 0 when nothing is discounted."""
+    values = torch.zeros_like(model.start)
+    while True:
+        if gamma < 1:
+            new = policy_values(model, greedy(model, values, gamma), gamma)
+        else:
+            new = q_values(model, values, gamma).amax(-1)
+        if (new - values).abs().max() <= 1e-14 * max(1.0, float(new.abs().max())):
+            return new
+        values = new
+
+
+def optimal_actions(model: Model, gamma: float, tolerance: float = 1e-9) -> Tensor:
+    """Which actions are best in each state, ties included: [S, A] bool."""
+    q = q_values(model, optimal_values(model, gamma), gamma)
+    return q >= q.amax(-1, keepdim=True) - tolerance
+
+
+def occupancy(model: Model, policy: Tensor, gamma: float) -> Tensor:
+    """d(s) = Σ_t γ^t·P(s_t = s) from the start distribution, not normalised, [S]; J(π) = Σ_s d(s)·r_π(s)."""
+    step, _ = chain(model, policy)
+    return torch.linalg.solve(torch.eye(len(step), dtype=step.dtype) - gamma * step.T, model.start)
+
+
+def success(model: Model, policy: Tensor, steps: int | None = None) -> float:
+    """The probability of reaching `model.goal` at all, or within `steps` steps."""
+    model = _reward_goal(model)
+    if steps is None:
+        return float(model.start @ policy_values(model, policy, 1.0))
+    step, reward = chain(model, policy)
+    values = torch.zeros_like(reward)
+    for _ in range(steps):
+        values = reward + step @ values
+    return float(model.start @ values)
+
+
+def optimal_success(model: Model, steps: int | None = None) -> float:
+    """The highest probability of reaching `model.goal`; within `steps` steps the best policy may watch the clock."""
+    model = _reward_goal(model)
+    if steps is None:
+        return float(model.start @ optimal_values(model, 1.0))
+    values = torch.zeros_like(model.start)
+    for _ in range(steps):
+        values = q_values(model, values, 1.0).amax(-1)
+    return float(model.start @ values)
+
+
+def _reward_goal(model: Model) -> Model:
+    """The same model where arriving at the goal earns 1 and ends the episode, and nothing else earns anything."""
+    if model.goal is None:
+        raise ValueError("the model has no goal")
+    return replace(model, reward=model.transition[..., model.goal].sum(-1), terminal=model.terminal | model.goal)

@@ -1,0 +1,1 @@
+"""The language room: a native decoder, its tokenizer, generation, and log-probabilities in chunks."""

@@ -1,0 +1,102 @@
+"""Keys and values while completions are written: of a prompt once for all its attempts, and of each row its own."""
+
+import torch
+from torch import Tensor
+
+Stored = list[tuple[Tensor, Tensor]]  # (keys, values) [P, kv_heads, W, head_dim] of each layer
+
+
+class Cache:
+    """Attention over the union of two sets is the mean of the two attentions, weighted by their softmax normalisers.
+
+    So the prompt part stays [P, K, W, D], is read once for the G attempts, and is never copied. The rows' own part
+    [R, K, C, D] holds one column per token written since; all rows write the same column, whatever their positions. It
+    is whole blocks that are read (a slice of columns is several times slower on a CPU, and a CUDA graph needs one
+    shape), unwritten columns hidden by a bias, and `grow` adds a block when the last one is full.
+    """
+
+    def __init__(self, prompts: Stored, length: Tensor, repeats: int, block: int):
+        keys = prompts[0][0]
+        count, heads, width, dim = keys.shape
+        self.repeats, self.block = repeats, block
+        self.prompt_keys = [pair[0].contiguous() for pair in prompts]
+        self.prompt_values = [pair[1].contiguous() for pair in prompts]
+        unread = torch.arange(width, device=keys.device) >= length[:, None]
+        self.prompt_bias = torch.zeros(unread.shape, device=keys.device).masked_fill_(unread, -torch.inf)[:, None, None]
+        self.slot = torch.arange(count * repeats, device=keys.device)  # of each row: prompt · G + attempt
+        self.keys = [keys.new_zeros(len(self.slot), heads, block, dim) for _ in prompts]
+        self.values = [keys.new_zeros(len(self.slot), heads, block, dim) for _ in prompts]
+        self.bias = torch.full((block,), -torch.inf, device=keys.device)
+        self.column = torch.full((1,), -1, device=keys.device)  # the one being written
+
+    def advance(self) -> None:
+        """Open the next column."""
+        self.column += 1
+        self.bias.index_fill_(0, self.column, 0.0)
+
+    def grow(self) -> None:
+        """Add a block of columns."""
+        for parts in (self.keys, self.values):
+            for layer, part in enumerate(parts):
+                rows, heads, columns, dim = part.shape
+                parts[layer] = part.new_zeros(rows, heads, columns + self.block, dim)
+                parts[layer][:, :, :columns] = part
+        self.bias = torch.cat((self.bias, torch.full_like(self.bias[: self.block], -torch.inf)))
+
+    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        """Write the open column and attend to prompt and column; query [R, H, 1, D], key and value [R, K, 1, D]."""
+        keys = self.keys[layer].index_copy_(2, self.column, key)
+        values = self.values[layer].index_copy_(2, self.column, value)
+        rows, heads, _, dim = query.shape
+        count, groups = len(self.prompt_bias), keys.shape[1]
+        query = query.reshape(rows, groups, -1, dim)
+        own, own_norm = attention(query, keys, values, self.bias)
+        asked = query.new_zeros(count * self.repeats, *query.shape[1:]).index_copy_(0, self.slot, query)
+        asked = asked.view(count, self.repeats, groups, -1, dim).transpose(1, 2).flatten(2, 3)
+        shared, norm = attention(asked, self.prompt_keys[layer], self.prompt_values[layer], self.prompt_bias)
+        shared, norm = (
+            part.unflatten(2, (self.repeats, -1)).transpose(1, 2).flatten(0, 1)[self.slot] for part in (shared, norm)
+        )
+        share = torch.sigmoid(norm - own_norm).to(own.dtype)
+        return torch.lerp(own, shared, share).reshape(rows, heads, 1, dim)
+
+    def drop(self, alive: Tensor) -> None:
+        """Keep the rows [R] that are alive, and the prompts they need; in the order of `close_gaps`."""
+        self.slot, *parts = close_gaps([self.slot, *self.keys, *self.values], alive)
+        self.keys, self.values = parts[: len(self.keys)], parts[len(self.keys) :]
+        owner = self.slot // self.repeats
+        needed = torch.zeros(len(self.prompt_bias), dtype=torch.bool, device=owner.device)
+        needed[owner] = True
+        if int(needed.sum()) > 0.75 * len(needed):
+            return
+        place = torch.arange(len(needed), device=owner.device)
+        moved, self.prompt_bias, *parts = close_gaps(
+            [place.clone(), self.prompt_bias, *self.prompt_keys, *self.prompt_values], needed
+        )
+        self.prompt_keys, self.prompt_values = parts[: len(self.keys)], parts[len(self.keys) :]
+        place[moved] = torch.arange(len(moved), device=owner.device)
+        self.slot = place[owner] * self.repeats + self.slot % self.repeats
+
+
+def attention(query: Tensor, keys: Tensor, values: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
+    """softmax(q kᵀ/√D + bias) v [R, K, g, D] and its normaliser log Σ exp [R, K, g, 1]; all columns are visited."""
+    query = query * query.shape[-1] ** -0.5
+    if query.dtype == torch.float32:
+        scores = query @ keys.transpose(-1, -2)
+    else:  # scores in float32: rounding them to bfloat16 would dominate the error
+        pair = (query.flatten(0, 1), keys.flatten(0, 1).transpose(-1, -2))
+        wide = torch.bmm(*pair, out_dtype=torch.float32) if query.is_cuda else torch.bmm(*(part.float() for part in pair))
+        scores = wide.unflatten(0, query.shape[:2])
+    scores = scores + bias
+    norm = scores.logsumexp(-1, keepdim=True)
+    return scores.sub_(norm).exp_().to(values.dtype) @ values, norm
+
+
+def close_gaps(parts: list[Tensor], alive: Tensor) -> list[Tensor]:
+    """The alive rows of each part, as views: the last ones move into the gaps that dead ones leave, in place."""
+    count = int(alive.sum())
+    gaps = (~alive[:count]).nonzero()[:, 0]
+    movers = alive[count:].nonzero()[:, 0] + count
+    for part in parts:
+        part[gaps] = part[movers]
+    return [part[:count] for part in parts]

@@ -1,0 +1,239 @@
+"""A decoder of the Llama and Qwen family, with the weight names of Hugging Face checkpoints.
+
+Pre-norm residual blocks: x += Attention(RMSNorm(x)); x += SwiGLU(RMSNorm(x)), with rotary positions
+(RoFormer, arXiv:2104.09864), grouped-query attention (arXiv:2305.13245), RMSNorm (arXiv:1910.07467) and
+SwiGLU (arXiv:2002.05202); Qwen2 adds q/k/v biases, Qwen3 normalises queries and keys per head.
+"""
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from rlkit.api import UserError
+from rlkit.language.cache import Cache, Stored
+
+NATIVE = ("llama", "qwen2", "qwen3")
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What the decoder must know of a Hugging Face `config.json`; `source` is that file, written back on save."""
+
+    kind: str
+    vocab: int
+    width: int
+    inner: int
+    layers: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    context: int
+    eps: float
+    tied: bool
+    qkv_bias: bool
+    output_bias: bool
+    mlp_bias: bool
+    qk_norm: bool
+    rope: dict[str, Any]
+    source: dict[str, Any] = field(repr=False)
+
+    @classmethod
+    def read(cls, config: dict[str, Any], where: str = "config.json") -> "Shape":
+        """From the content of a `config.json`, of transformers 4 (`rope_theta`) or 5 (`rope_parameters`)."""
+        kind = str(config.get("model_type", "missing"))
+        if kind not in NATIVE:
+            raise UserError(
+                f"{where}: model_type is {kind!r}; native are {', '.join(NATIVE)}: use a model of one of these families"
+            )
+        windows = "sliding_attention" in (config.get("layer_types") or ()) or config.get("use_sliding_window")
+        if windows or config.get("hidden_act", "silu") != "silu" or config.get("quantization_config"):
+            raise UserError(f"{where}: sliding windows, activations but silu and quantised weights are not supported")
+        try:
+            return cls._build(kind, config, where)
+        except KeyError as key:
+            raise UserError(f"{where}: the key {key} is missing; give the folder of a complete checkpoint") from None
+
+    @classmethod
+    def _build(cls, kind: str, config: dict[str, Any], where: str) -> "Shape":
+        heads, width = config["num_attention_heads"], config["hidden_size"]
+        bias = bool(config.get("attention_bias", False))
+        return cls(
+            kind=kind,
+            vocab=config["vocab_size"],
+            width=width,
+            inner=config["intermediate_size"],
+            layers=config["num_hidden_layers"],
+            heads=heads,
+            kv_heads=config.get("num_key_value_heads") or heads,
+            head_dim=config.get("head_dim") or width // heads,
+            context=config.get("max_position_embeddings", 2048),
+            eps=config.get("rms_norm_eps", 1e-6),
+            tied=bool(config.get("tie_word_embeddings", False)),
+            qkv_bias=kind == "qwen2" or bias,
+            output_bias=kind != "qwen2" and bias,
+            mlp_bias=kind == "llama" and bool(config.get("mlp_bias", False)),
+            qk_norm=kind == "qwen3",
+            rope=_rope(config, where),
+            source=config,
+        )
+
+
+def _rope(config: dict[str, Any], where: str) -> dict[str, Any]:
+    """The rotary settings in one form, whichever generation of transformers wrote them."""
+    rope = {"rope_theta": config.get("rope_theta", 10_000.0), **(config.get("rope_scaling") or {})}
+    rope.update(config.get("rope_parameters") or {})
+    rope["rope_type"] = rope.get("rope_type", rope.get("type", "default"))
+    if rope["rope_type"] not in ("default", "llama3") or rope.get("partial_rotary_factor", 1.0) != 1.0:
+        raise UserError(f"{where}: rope_type is {rope['rope_type']!r}; native are default and llama3 on whole heads")
+    return rope
+
+
+def rotary_frequencies(shape: Shape) -> Tensor:
+    """θ^(-2i/D) for i < D/2, [D/2]; `llama3` slows the low frequencies by `factor`, with a smooth transition."""
+    index = torch.arange(0, shape.head_dim, 2, dtype=torch.int64).float()
+    frequency = 1.0 / (shape.rope["rope_theta"] ** (index / shape.head_dim))
+    if shape.rope["rope_type"] == "default":
+        return frequency
+    low, high = shape.rope["low_freq_factor"], shape.rope["high_freq_factor"]
+    turns = shape.rope["original_max_position_embeddings"] * frequency / (2 * math.pi)
+    smooth = ((turns - low) / (high - low)).clamp(0, 1)
+    return frequency * (smooth + (1 - smooth) / shape.rope["factor"])
+
+
+def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Turn the pairs (x_i, x_{i+D/2}) by their angles; x [B, T, H, D], cos and sin [B or 1, T, 1, D/2]."""
+    a, b = x.chunk(2, -1)
+    return torch.cat((a * cos - b * sin, b * cos + a * sin), -1)
+
+
+class Linear(nn.Linear):
+    """Parameters keep their own (float32) precision; the product is taken in that of the input."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        bias = None if self.bias is None else self.bias.to(input.dtype)
+        return F.linear(input, self.weight.to(input.dtype), bias)
+
+
+class RMSNorm(nn.Module):
+    """x / √(mean(x²) + ε) · weight over the last dimension."""
+
+    def __init__(self, width: int, eps: float):
+        super().__init__()
+        self.weight, self.eps = nn.Parameter(torch.ones(width)), eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.rms_norm(x, (x.shape[-1],), self.weight.to(x.dtype), self.eps)
+
+
+class Attention(nn.Module):
+    def __init__(self, shape: Shape, layer: int):
+        super().__init__()
+        self.layer, self.dim = layer, shape.head_dim
+        self.grouped = shape.kv_heads != shape.heads
+        outer, inner = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
+        self.q_proj = Linear(shape.width, outer, bias=shape.qkv_bias)
+        self.k_proj = Linear(shape.width, inner, bias=shape.qkv_bias)
+        self.v_proj = Linear(shape.width, inner, bias=shape.qkv_bias)
+        self.o_proj = Linear(outer, shape.width, bias=shape.output_bias)
+        self.q_norm = RMSNorm(shape.head_dim, shape.eps) if shape.qk_norm else nn.Identity()
+        self.k_norm = RMSNorm(shape.head_dim, shape.eps) if shape.qk_norm else nn.Identity()
+
+    def forward(self, x: Tensor, cos: Tensor, sin: Tensor, cache: Cache | None, keep: Stored | None) -> Tensor:
+        heads = (*x.shape[:2], -1, self.dim)
+        query = rotate(self.q_norm(self.q_proj(x).view(heads)), cos, sin).transpose(1, 2)
+        key = rotate(self.k_norm(self.k_proj(x).view(heads)), cos, sin).transpose(1, 2)
+        value = self.v_proj(x).view(heads).transpose(1, 2)
+        if cache is not None:
+            out = cache.attend(self.layer, query, key, value)
+        else:
+            out = F.scaled_dot_product_attention(query, key, value, is_causal=True, enable_gqa=self.grouped)
+        if keep is not None:
+            keep.append((key, value))
+        return self.o_proj(out.transpose(1, 2).flatten(2))
+
+
+class MLP(nn.Module):
+    def __init__(self, shape: Shape):
+        super().__init__()
+        self.gate_proj = Linear(shape.width, shape.inner, bias=shape.mlp_bias)
+        self.up_proj = Linear(shape.width, shape.inner, bias=shape.mlp_bias)
+        self.down_proj = Linear(shape.inner, shape.width, bias=shape.mlp_bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
+
+
+class Block(nn.Module):
+    def __init__(self, shape: Shape, layer: int):
+        super().__init__()
+        self.self_attn, self.mlp = Attention(shape, layer), MLP(shape)
+        self.input_layernorm = RMSNorm(shape.width, shape.eps)
+        self.post_attention_layernorm = RMSNorm(shape.width, shape.eps)
+
+    def forward(self, x: Tensor, cos: Tensor, sin: Tensor, cache: Cache | None, keep: Stored | None) -> Tensor:
+        x = x + self.self_attn(self.input_layernorm(x), cos, sin, cache, keep)
+        return x + self.mlp(self.post_attention_layernorm(x))
+
+
+class Body(nn.Module):
+    """Embedding, blocks and last norm: what Hugging Face calls `model`."""
+
+    def __init__(self, shape: Shape):
+        super().__init__()
+        self.embed_tokens = nn.Embedding(shape.vocab, shape.width)
+        self.layers = nn.ModuleList(Block(shape, layer) for layer in range(shape.layers))
+        self.norm = RMSNorm(shape.width, shape.eps)
+
+
+class Decoder(nn.Module):
+    """Tokens to hidden states; the language-model head is `head`, applied by the caller, in pieces."""
+
+    frequencies: Tensor
+
+    def __init__(self, shape: Shape, dtype: torch.dtype = torch.float32):
+        super().__init__()
+        self.shape, self.dtype = shape, dtype
+        self.model = Body(shape)
+        self.lm_head = None if shape.tied else Linear(shape.width, shape.vocab, bias=False)
+        self.register_buffer("frequencies", rotary_frequencies(shape), persistent=False)
+
+    @property
+    def head(self) -> Tensor:
+        """[V, d]"""
+        return self.model.embed_tokens.weight if self.lm_head is None else self.lm_head.weight
+
+    def initialise(self, generator: torch.Generator) -> "Decoder":
+        """Normal(0, 0.02) matrices, the two that write into the residual stream scaled by 1/√(2·layers) (GPT-2)."""
+        for name, parameter in self.named_parameters():
+            if name.endswith("bias"):
+                nn.init.zeros_(parameter)
+            elif parameter.dim() == 2:
+                writes = name.endswith(("o_proj.weight", "down_proj.weight"))
+                std = 0.02 / math.sqrt(2 * self.shape.layers) if writes else 0.02
+                nn.init.normal_(parameter, 0.0, std, generator=generator)
+        return self
+
+    def forward(
+        self, tokens: Tensor, positions: Tensor | None = None, cache: Cache | None = None, keep: Stored | None = None
+    ) -> Tensor:
+        """Hidden states [B, T, d] of tokens [B, T], causal. Without padding mask: pad on the right.
+
+        positions: [B, T] or [1, T], by default 0..T-1. cache: one new token a row (T = 1) that attends to what is stored.
+        keep: a list that receives each layer's (keys, values) [B, kv_heads, T, head_dim].
+        """
+        if positions is None:
+            positions = torch.arange(tokens.shape[1], device=tokens.device)[None]
+        angle = (positions[..., None].float() * self.frequencies)[:, :, None]
+        cos, sin = angle.cos().to(self.dtype), angle.sin().to(self.dtype)
+        x = self.model.embed_tokens(tokens).to(self.dtype)
+        for block in self.model.layers:
+            x = block(x, cos, sin, cache, keep)
+        return self.model.norm(x)
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """[..., V] in float32: rounding logits to bfloat16 would move log-probabilities by more than a policy step."""
+        return F.linear(hidden.float(), self.head.float())

@@ -1,0 +1,191 @@
+"""Sampling of whole completions: one prefill per distinct prompt, a static cache, finished rows dropped."""
+
+import copy
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from rlkit.language.cache import Cache, Stored, close_gaps
+from rlkit.language.decoder import Decoder
+
+BLOCK = {"cpu": 32, "cuda": 256}  # columns by which the cache grows
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How the next token is chosen, and when to stop."""
+
+    temperature: float
+    greedy: bool
+    stops: tuple[int, ...]
+    forbidden: tuple[int, ...] = ()  # never the first token
+
+
+@dataclass
+class Completions:
+    """What was written after each prompt, rows in the order prompt-major, attempt-minor."""
+
+    tokens: Tensor  # [R, T]; past `length` the content means nothing
+    log_prob: Tensor  # [R, T] float32
+    length: Tensor  # [R], the stop token included
+    truncated: Tensor  # [R] bool: the budget ended before a stop token
+
+
+def generate(
+    decoder: Decoder,
+    prompts: Sequence[Sequence[int]],
+    repeats: int,
+    max_tokens: int,
+    rule: Rule,
+    generator: torch.Generator | None = None,
+    rows: int = 256,
+) -> Completions:
+    """`repeats` completions of at most `max_tokens` tokens for each prompt; at most about `rows` are written at a time.
+
+    Draws are one uniform per row and step, all taken from `generator` at the start: what a row draws depends neither on
+    which rows share its batch nor on when they finish.
+    """
+    device = decoder.head.device
+    total = len(prompts) * repeats
+    tokens = torch.zeros(max_tokens, total, dtype=torch.long, device=device)
+    log_prob = torch.zeros(max_tokens, total, device=device)
+    uniform = torch.empty(0)
+    if not rule.greedy:
+        uniform = torch.rand(max_tokens, total, generator=generator, device=generator.device if generator else device)
+    by_length = sorted(range(len(prompts)), key=lambda i: len(prompts[i]))
+    size = max(1, rows // repeats)
+    with torch.inference_mode():
+        engine = _computing(decoder)
+        for chunk in (by_length[start : start + size] for start in range(0, len(by_length), size)):
+            row = torch.tensor(chunk, device=device).repeat_interleave(repeats) * repeats
+            row += torch.arange(repeats, device=device).repeat(len(chunk))
+            _Writing(engine, [prompts[i] for i in chunk], repeats, rule, row, tokens, log_prob, uniform.to(device)).run()
+    return _measure(tokens.T, log_prob.T, rule.stops)
+
+
+def _measure(tokens: Tensor, log_prob: Tensor, stops: tuple[int, ...]) -> Completions:
+    """A row ends at its first stop token; what a finished row wrote before it was dropped is cut off."""
+    stopped = torch.isin(tokens, torch.tensor(stops, device=tokens.device))
+    truncated = ~stopped.any(-1)
+    length = stopped.int().argmax(-1).add(1).where(~truncated, tokens.shape[1])
+    longest = int(length.max())
+    return Completions(tokens[:, :longest], log_prob[:, :longest], length, truncated)
+
+
+def _computing(decoder: Decoder) -> Decoder:
+    """The decoder with its blocks in the precision they compute in, so that no step casts a weight again."""
+    if decoder.dtype == torch.float32:
+        return decoder
+    shared = [decoder.head, decoder.model.embed_tokens.weight]
+    engine = copy.deepcopy(decoder, {id(parameter): parameter for parameter in shared})
+    engine.model.layers.to(decoder.dtype)
+    return engine
+
+
+def choose(logits: Tensor, rule: Rule, uniform: Tensor | None) -> tuple[Tensor, Tensor]:
+    """One token per row and its log softmax(logits / temperature); logits [R, V] float32, uniform [R] in [0, 1).
+
+    Inverse CDF: the first token whose cumulative probability exceeds u. None is the greedy choice.
+    """
+    logits = logits if rule.temperature == 1 else logits / rule.temperature
+    if uniform is None:
+        top, token = logits.max(-1, keepdim=True)
+        total = (logits - top).exp_().sum(-1, keepdim=True)
+    else:
+        top = logits.amax(-1, keepdim=True)
+        mass = (logits - top).exp_().cumsum(-1)
+        total = mass[:, -1:]
+        token = torch.searchsorted(mass, uniform[:, None] * total, right=True)
+    log_prob = logits.gather(1, token) - top - total.log()
+    return token[:, 0], log_prob[:, 0]
+
+
+class _Writing:
+    """The rows of one chunk that are still being written. Every step works in place, so that it can be a CUDA graph."""
+
+    def __init__(
+        self,
+        decoder: Decoder,
+        prompts: list[Sequence[int]],
+        repeats: int,
+        rule: Rule,
+        row: Tensor,
+        tokens: Tensor,
+        log_prob: Tensor,
+        uniform: Tensor,
+    ):
+        self.decoder, self.rule, self.row, self.uniform = decoder, rule, row, uniform
+        self.tokens, self.log_prob = tokens, log_prob  # [T, R]: shared by all chunks, a row writes its own column
+        device = row.device
+        self.time = torch.zeros(1, dtype=torch.long, device=device)
+        self.stops = torch.tensor(rule.stops, device=device)
+        self.finished = torch.zeros(len(row), dtype=torch.bool, device=device)
+        self.token = torch.zeros_like(row)
+        length = torch.tensor([len(p) for p in prompts], device=device)
+        self.position = length.repeat_interleave(repeats) - 1  # of the token last written
+        logits = self._prefill(prompts, length, repeats)
+        if rule.forbidden:
+            logits[:, list(rule.forbidden)] = -torch.inf
+        self._write(logits.repeat_interleave(repeats, 0))
+
+    def _prefill(self, prompts: list[Sequence[int]], length: Tensor, repeats: int) -> Tensor:
+        """Read each prompt once; the logits of the first tokens [P, V]."""
+        width = max(map(len, prompts))
+        padded = torch.tensor([[*p, *[0] * (width - len(p))] for p in prompts], device=length.device)
+        stored: Stored = []
+        hidden = self.decoder(padded, keep=stored)
+        self.cache = Cache(stored, length, repeats, BLOCK[length.device.type])
+        return self.decoder.logits(hidden[torch.arange(len(prompts), device=length.device), length - 1])
+
+    def _write(self, logits: Tensor) -> None:
+        uniform = None if self.rule.greedy else self.uniform[self.time, self.row]
+        token, log_prob = choose(logits, self.rule, uniform)
+        self.tokens[self.time, self.row] = token
+        self.log_prob[self.time, self.row] = log_prob
+        self.token.copy_(token)
+        self.finished |= (token[:, None] == self.stops).any(-1)
+        self.position += 1
+        self.time += 1
+
+    def _step(self) -> None:
+        self.cache.advance()
+        hidden = self.decoder(self.token[:, None], self.position[:, None], self.cache)
+        self._write(self.decoder.logits(hidden[:, 0]))
+
+    def run(self) -> None:
+        """Step until every row has stopped or the budget is spent."""
+        graphs = self.row.is_cuda
+        step = self._step
+        for time in range(self.tokens.shape[0] - 1):
+            full = time > 0 and time % self.cache.block == 0
+            if full:
+                self.cache.grow()
+            changed = (not graphs or time % 8 == 0) and self._drop(0.5 if graphs else 0.9)
+            if not len(self.row):
+                return
+            if graphs and (full or changed):
+                step = self._step  # other shapes: one step as it is, then a new graph
+            elif graphs and step == self._step and time > 0:
+                step = _capture(self._step)
+            step()
+
+    def _drop(self, fraction: float) -> bool:
+        """Forget finished rows once no more than `fraction` are alive."""
+        alive = ~self.finished
+        count = int(alive.sum())
+        if count > fraction * len(alive) or count == len(alive):
+            return False
+        self.cache.drop(alive)
+        state = [self.row, self.token, self.position, self.finished]
+        self.row, self.token, self.position, self.finished = close_gaps(state, alive)
+        return True
+
+
+def _capture(step: Callable[[], None]) -> Callable[[], None]:
+    """Record one step as a CUDA graph. Recording does not run it; the caches it writes in place are its state."""
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        step()
+    return graph.replay

@@ -1,0 +1,95 @@
+"""Log-probabilities of chosen tokens from hidden states; the [N, V] logits are never all alive."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+ELEMENTS = 1 << 24  # logits alive at a time (64 MiB in float32) when no chunk is given
+
+
+def token_log_probs(
+    hidden: Tensor,
+    weight: Tensor,
+    targets: Tensor,
+    temperature: float = 1.0,
+    chunk: int | None = None,
+    entropy: bool = True,
+) -> tuple[Tensor, Tensor]:
+    """log π(a) = z_a - logsumexp(z) and H = -Σ π log π, with z = W h / temperature; both [N], at least float32.
+
+    hidden [N, d], weight W [V, d], targets a [N]. Rows are taken `chunk` at a time, and the backward pass computes their
+    logits again: ∂/∂z = g_a (1_a - π) - g_H π (log π + H). Memory is chunk·V in place of several N·V.
+    entropy=False spares the sum and returns zeros.
+    """
+    chunk = chunk or max(1, ELEMENTS // weight.shape[0])
+    return _TokenLogProbs.apply(hidden, weight, targets, temperature, chunk, entropy)
+
+
+class _TokenLogProbs(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, hidden: Tensor, weight: Tensor, targets: Tensor, temperature: float, chunk: int, entropy: bool
+    ) -> tuple[Tensor, Tensor]:
+        matrix = weight.to(_wide(hidden))
+        log_prob, spread, norm = (matrix.new_zeros(len(targets)) for _ in range(3))
+        kept = None
+        for rows in _chunks(len(targets), chunk):
+            logits = _logits(hidden[rows], matrix, temperature)
+            norm[rows] = logits.logsumexp(-1)
+            log_prob[rows] = logits.gather(1, targets[rows, None])[:, 0] - norm[rows]
+            if entropy:
+                log_policy = logits - norm[rows, None]
+                spread[rows] = -torch.linalg.vecdot(log_policy.exp(), log_policy)
+            kept = logits if chunk >= len(targets) else None
+        ctx.save_for_backward(hidden, weight, targets, norm, spread, kept)  # one chunk alone need not be computed again
+        ctx.temperature, ctx.chunk, ctx.entropy = temperature, chunk, entropy
+        if not entropy:
+            ctx.mark_non_differentiable(spread)
+        return log_prob, spread
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_log_prob: Tensor, grad_entropy: Tensor) -> tuple[Tensor | None, ...]:
+        hidden, weight, targets, norm, spread, kept = ctx.saved_tensors
+        matrix = weight.to(_wide(hidden))
+        grad_hidden = torch.empty_like(hidden) if ctx.needs_input_grad[0] else None
+        grad_weight = torch.zeros_like(matrix) if ctx.needs_input_grad[1] else None
+        for rows in _chunks(len(targets), ctx.chunk):
+            logits = _logits(hidden[rows], matrix, ctx.temperature) if kept is None else kept
+            grad = _grad_logits(
+                logits - norm[rows, None], targets[rows], grad_log_prob[rows], grad_entropy[rows], spread[rows], ctx.entropy
+            )
+            grad = grad.div_(ctx.temperature) if ctx.temperature != 1 else grad
+            if grad_hidden is not None:
+                grad_hidden[rows] = (grad @ matrix).to(hidden.dtype)
+            if grad_weight is not None:
+                grad_weight.addmm_(grad.T, hidden[rows].to(grad.dtype))
+        return grad_hidden, None if grad_weight is None else grad_weight.to(weight.dtype), None, None, None, None
+
+
+def _grad_logits(
+    log_policy: Tensor, targets: Tensor, grad_log_prob: Tensor, grad_entropy: Tensor, spread: Tensor, entropy: bool
+) -> Tensor:
+    """g_a (1_a - π) - g_H π (log π + H), [chunk, V]; log_policy is overwritten."""
+    if entropy:
+        policy = log_policy.exp()
+        grad = log_policy.add_(spread[:, None]).mul_(grad_entropy[:, None]).add_(grad_log_prob[:, None])
+        grad = grad.mul_(policy).neg_()
+    else:
+        grad = log_policy.exp_().mul_(-grad_log_prob[:, None])
+    return grad.scatter_add_(1, targets[:, None], grad_log_prob[:, None])
+
+
+def _logits(hidden: Tensor, matrix: Tensor, temperature: float) -> Tensor:
+    logits = hidden.to(matrix.dtype) @ matrix.T
+    return logits.div_(temperature) if temperature != 1 else logits
+
+
+def _wide(hidden: Tensor) -> torch.dtype:
+    return torch.promote_types(hidden.dtype, torch.float32)
+
+
+def _chunks(rows: int, size: int) -> list[slice]:
+    return [slice(start, start + size) for start in range(0, rows, size)]

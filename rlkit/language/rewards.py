@@ -1,0 +1,83 @@
+"""Reward functions with TRL's signature, f(prompts, completions, **columns) -> list[float | None]: ours, yours."""
+
+import importlib
+import importlib.util
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from rlkit.api import UserError
+from rlkit.language.grader import correct
+
+Reward = Callable[..., list[float | None]]
+BUILT_IN: dict[str, Reward] = {"correct": correct}
+
+
+def load_rewards(names: str) -> list[Reward]:
+    """`correct`, `./my_reward.py:function` or `package.module:function`; several are separated by commas and summed."""
+    return [_load(name.strip()) for name in names.split(",")]
+
+
+def _load(name: str) -> Reward:
+    if name in BUILT_IN:
+        return BUILT_IN[name]
+    place, colon, function = name.rpartition(":")
+    if not colon or not place or not function:
+        allowed = f"{', '.join(BUILT_IN)}, PATH.py:FUNCTION or PACKAGE.MODULE:FUNCTION"
+        raise UserError(f"env.reward={name!r} is not a reward function; allowed are {allowed}")
+    found = getattr(_module(place, name), function, None)
+    if not callable(found):
+        raise UserError(
+            f"env.reward={name!r}: {place} has no function {function!r}; define it there or correct the name"
+        )
+    return found
+
+
+def _module(place: str, name: str) -> Any:
+    if not place.endswith(".py"):
+        try:
+            return importlib.import_module(place)
+        except ModuleNotFoundError as error:
+            raise UserError(f"env.reward={name!r}: {error}; give a .py file or a module that can be imported") from None
+    path = Path(place).expanduser().resolve()
+    if not path.is_file():
+        raise UserError(f"env.reward={name!r}: there is no file {path}; give the path of a .py file that exists")
+    spec = importlib.util.spec_from_file_location(f"rlkit_reward_{path.stem}", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def total(
+    functions: Sequence[Reward], prompts: list[str], completions: list[str], columns: dict[str, list[Any]]
+) -> list[float]:
+    """The sum of the rewards of each completion; a function that answers None has no opinion on that one."""
+    sums: list[float | None] = [None] * len(completions)
+    for function in functions:
+        name = getattr(function, "__name__", str(function))
+        given = function(prompts=prompts, completions=completions, **columns)
+        if not isinstance(given, Sequence) or len(given) != len(completions):
+            found = f"{len(given)} rewards" if isinstance(given, Sequence) else f"a {type(given).__name__}"
+            raise UserError(
+                f"reward {name} gave {found} for {len(completions)} completions; return a list with one for each"
+            )
+        for row, value in enumerate(given):
+            if value is not None:
+                sums[row] = (sums[row] or 0.0) + _number(name, value)
+    if None in sums:
+        raise UserError(
+            "a completion got no reward: every reward function answered None; let one of them return a number"
+        )
+    return [value for value in sums if value is not None]
+
+
+def _number(name: str, value: Any) -> float:
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if not math.isfinite(number):
+        raise UserError(f"reward {name} gave {value!r}; every reward must be a finite number or None")
+    return number

@@ -1,0 +1,108 @@
+"""Byte-level BPE over the `tokenizers` library, in Hugging Face's file format."""
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import tokenizers
+from tokenizers import Regex, decoders, models, pre_tokenizers, trainers
+
+from rlkit.api import UserError
+
+END = "<|endoftext|>"
+# Words and punctuation with the space before them; each digit by itself, so that numbers are spelt one way only.
+PIECES = r" ?\p{L}+| ?\p{N}| ?[^\s\p{L}\p{N}]+|\s+"
+
+
+class Tokenizer:
+    """Text to ids and back. `eos_id` ends what is encoded; generation stops at any of `stop_ids`."""
+
+    def __init__(
+        self,
+        core: tokenizers.Tokenizer,
+        eos_id: int,
+        pad_id: int,
+        stop_ids: Iterable[int] = (),
+        settings: dict[str, Any] | None = None,
+    ):
+        core.no_padding()
+        core.no_truncation()
+        self.core, self.eos_id, self.pad_id = core, eos_id, pad_id
+        self.stop_ids = tuple(sorted({eos_id, *stop_ids}))
+        self.settings = settings or {  # tokenizer_config.json
+            "tokenizer_class": "PreTrainedTokenizerFast",
+            "eos_token": core.id_to_token(eos_id),
+            "pad_token": core.id_to_token(pad_id),
+            "clean_up_tokenization_spaces": False,
+        }
+
+    def __len__(self) -> int:
+        return self.core.get_vocab_size()
+
+    def encode(self, texts: list[str], special: bool = False) -> list[list[int]]:
+        """special: add what the tokenizer puts before a text (Llama's BOS), as for a prompt."""
+        return [e.ids for e in self.core.encode_batch_fast(texts, add_special_tokens=special)]
+
+    def decode(self, rows: list[list[int]]) -> list[str]:
+        """Special tokens are dropped."""
+        return self.core.decode_batch(rows, skip_special_tokens=True)
+
+    def save(self, folder: Path) -> None:
+        self.core.save(str(folder / "tokenizer.json"))
+        (folder / "tokenizer_config.json").write_text(json.dumps(self.settings, indent=2) + "\n", encoding="utf-8")
+
+    @classmethod
+    def load(cls, folder: Path) -> "Tokenizer":
+        """From `tokenizer.json`; which tokens are special is in tokenizer_config, generation_config or config."""
+        path = folder / "tokenizer.json"
+        try:
+            core = tokenizers.Tokenizer.from_file(str(path))
+        except Exception as error:  # the library raises bare Exception, whatever is wrong with the file
+            raise UserError(f"{path}: not a tokenizer file ({error}); save it with the model in one folder") from None
+        settings = read_json(folder / "tokenizer_config.json")
+        stops = _ids(read_json(folder / "generation_config.json").get("eos_token_id"))
+        stops += _ids(read_json(folder / "config.json").get("eos_token_id"))
+        end = _special(core, settings.get("eos_token"))
+        if end is None and not stops:
+            raise UserError(f"{folder}: no end-of-text token; name one as eos_token in tokenizer_config.json")
+        end = stops[0] if end is None else end
+        pad = _special(core, settings.get("pad_token"))
+        return cls(core, end, end if pad is None else pad, stops, settings)
+
+
+def train_tokenizer(texts: Iterable[str], vocab_size: int) -> Tokenizer:
+    """Learn merges from texts: all 256 bytes, `<|endoftext|>`, and merges up to vocab_size (fewer if none are left)."""
+    core = tokenizers.Tokenizer(models.BPE())
+    split = pre_tokenizers.Split(Regex(PIECES), behavior="isolated")
+    core.pre_tokenizer = pre_tokenizers.Sequence([split, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+    core.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size,
+        special_tokens=[END],
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=False,
+    )
+    core.train_from_iterator(texts, trainer)
+    end = core.token_to_id(END)
+    return Tokenizer(core, end, end)
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """{} where there is no such file."""
+    if not path.is_file():
+        return {}
+    try:
+        return dict(json.loads(path.read_text(encoding="utf-8")))
+    except (ValueError, TypeError) as error:
+        raise UserError(f"{path}: not a JSON object ({error}); restore the file from where the model came from") from None
+
+
+def _ids(value: int | list[int] | None) -> list[int]:
+    return [] if value is None else [value] if isinstance(value, int) else list(value)
+
+
+def _special(core: tokenizers.Tokenizer, token: str | dict[str, Any] | None) -> int | None:
+    """A special token is written as a string or as {"content": string}."""
+    text = token.get("content") if isinstance(token, dict) else token
+    return None if text is None else core.token_to_id(text)

@@ -1,0 +1,280 @@
+"""What a run tells: one screen at the start, a progress bar, metrics.jsonl, completions.jsonl, TensorBoard, tables."""
+
+import io
+import json
+import math
+import os
+import socket
+import sys
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from rich import box
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.panel import Panel
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
+from tensordict import TensorDict
+
+from rlkit.api import UserError
+from rlkit.checkpoint import write_atomically
+from rlkit.config import reason
+
+__all__ = ["Log", "table", "write_atomically"]
+
+PLAIN_EVERY = 5.0  # seconds between lines where there is no terminal to draw a bar on
+SAMPLES = 8  # completions kept of each logged iteration
+SHOWN = {  # metric → its word in the bar, in this order
+    "eval/accuracy": "accuracy",
+    "eval/return": "evaluation",
+    "rollout/return": "return",
+    "rollout/score": "score",
+    "train/loss": "loss",
+    "train/kl": "kl",
+    "train/entropy": "entropy",
+}
+SPEED = "time/env_steps_per_second"
+
+
+class Log:
+    """Where a run writes. `resumed_at` is the iteration of the checkpoint: later lines will be written again."""
+
+    def __init__(
+        self,
+        folder: str | Path,
+        title_rows: Mapping[str, str],
+        total: int,
+        unit: Literal["iterations", "env_steps"],
+        quiet: bool = False,
+        resumed_at: int = 0,
+    ) -> None:
+        self.folder, self.title_rows, self.unit = Path(folder), dict(title_rows), unit
+        self.console = Console(quiet=quiet, highlight=False)
+        last = _cut(self.folder / "metrics.jsonl", resumed_at)
+        _cut(self.folder / "completions.jsonl", resumed_at)
+        self.began = time.monotonic() - last.get("seconds", 0.0)
+        self.latest: dict[str, float] = {}
+        self.spoke = -math.inf
+        self.lines = _Lines(self.folder / "metrics.jsonl")
+        self.texts = _Lines(self.folder / "completions.jsonl")
+        self.events = _Events(self.folder, last.get("env_steps", 0))
+        self.bar = _Bar(self.console)
+        done = resumed_at if unit == "iterations" else last.get("env_steps", 0)
+        self.task = self.bar.add_task("", total=total, completed=done)
+
+    def __enter__(self) -> Self:
+        if self.console.is_terminal:
+            grid = Table.grid(padding=(0, 2))
+            for key, value in self.title_rows.items():
+                grid.add_row(Text(key, style="cyan"), Text(value, overflow="fold"))
+            self.console.print(Panel(grid, title="rlkit", title_align="left", border_style="dim", expand=False))
+            self.bar.start()
+        else:
+            for key, value in self.title_rows.items():
+                self._plain(f"{key}: {value}")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.bar.stop()
+        for file in (self.lines, self.texts, self.events):
+            file.close()
+
+    def iteration(self, iteration: int, env_steps: int, metrics: Mapping[str, float]) -> None:
+        """Write one line of metrics and one step for TensorBoard, and move the bar."""
+        seconds = time.monotonic() - self.began
+        self.lines.add({"iteration": iteration, "env_steps": env_steps, "seconds": round(seconds, 3), **metrics})
+        self.events.add(env_steps, metrics)
+        self.latest |= metrics
+        self.bar.figures = self._figures()
+        self.bar.update(self.task, completed=iteration if self.unit == "iterations" else env_steps)
+        evaluated = {key: x for key, x in metrics.items() if key in SHOWN and key.startswith("eval/")}
+        if evaluated:
+            words = "  ".join(f"{SHOWN[key]} {x:.3f}" for key, x in evaluated.items())
+            self.note(f"iteration {iteration}  env_steps {env_steps:,}  {words}")
+        elif not self.console.is_terminal and time.monotonic() - self.spoke > PLAIN_EVERY:
+            self._plain(f"iteration {iteration}  env_steps {env_steps:,}  {self.bar.figures}{self._left()}")
+            self.spoke = time.monotonic()
+
+    def completions(self, iteration: int, rollout: TensorDict, env: Any) -> None:
+        """Keep some of a rollout's texts (`env.last`, row by row), each with the advantage that it was given."""
+        texts = getattr(env, "last", [])[:SAMPLES]
+        advantages: list[float | None] = [None] * len(texts)
+        if texts and "advantage" in rollout.keys():  # noqa: SIM118
+            mask = rollout["mask"].flatten(0, -2)  # [B, T]
+            total = (rollout["advantage"].expand_as(rollout["mask"]).flatten(0, -2) * mask).sum(-1)
+            advantages = (total / mask.sum(-1).clamp(min=1)).tolist()
+        for record, advantage in zip(texts, advantages, strict=False):
+            self.texts.add({"iteration": iteration, **record, "advantage": advantage})
+
+    def show_samples(self, title: str, records: Iterable[Mapping[str, Any]]) -> None:
+        """Print a few completions: what was asked, what was answered, and whether it is right."""
+        parts: list[RenderableType] = [Text(f"\n{title}", style="bold")]
+        for record in records:
+            right = bool(record["correct"] if "correct" in record else record.get("score", 0) >= 1)
+            mark = Text("right" if right else "wrong", style="green" if right else "red")
+            if "answer" in record and not right:
+                mark.append(f", the answer is {_short(record['answer'], 40)}", style="dim")
+            parts.append(Padding(Text(_short(record["prompt"], 220), style="dim"), (0, 0, 0, 2)))
+            parts.append(Padding(Text(_short(record["completion"], 300) or "(nothing)"), (0, 0, 0, 4)))
+            parts.append(Padding(mark, (0, 0, 0, 4)))
+        self._show(Group(*parts))
+
+    def table(self, title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+        """Print a table."""
+        self._show(_table(title, columns, rows, drawn=self.console.is_terminal))
+
+    def note(self, text: str) -> None:
+        """Print one line above the bar."""
+        self._show(Text(text))
+
+    def summary(self, values: Mapping[str, Any]) -> None:
+        """Write summary.json, whole or not at all."""
+        write_atomically(self.folder / "summary.json", json.dumps(_finite(values), indent=1, ensure_ascii=False) + "\n")
+
+    def _figures(self) -> str:
+        words = [f"{word} {_number(self.latest[key])}" for key, word in SHOWN.items() if key in self.latest]
+        if SPEED in self.latest:
+            words.append(f"{_number(self.latest[SPEED])} steps/s")
+        return "  ".join(words)
+
+    def _left(self) -> str:
+        left = self.bar.tasks[0].time_remaining
+        return f"  {left // 60:.0f}:{left % 60:02.0f} left" if left is not None else ""
+
+    def _show(self, what: RenderableType) -> None:
+        if self.bar.finished:
+            self.bar.stop()  # what comes now belongs below it
+        if self.console.is_terminal:
+            self.console.print(what)
+            return
+        with self.console.capture() as captured:
+            self.console.print(what)
+        for line in captured.get().splitlines():
+            self._plain(line.rstrip())
+
+    def _plain(self, text: str) -> None:
+        """A line for a pipe or a file, in whatever encoding it has."""
+        if not self.console.quiet:
+            encoding = sys.stdout.encoding or "utf-8"
+            print(text.encode(encoding, "replace").decode(encoding), flush=True)
+
+
+def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Print a table without a log."""
+    console = Console(highlight=False)
+    console.print(_table(title, columns, rows, drawn=console.is_terminal))
+
+
+class _Bar(Progress):
+    """A progress bar with a line of figures below it: side by side they do not fit into 80 columns."""
+
+    figures = ""
+
+    def __init__(self, console: Console) -> None:
+        columns = (BarColumn(36), TaskProgressColumn(), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("left"))
+        super().__init__(*columns, console=console, disable=not console.is_terminal or console.quiet)
+
+    def get_renderables(self) -> Iterable[RenderableType]:
+        yield self.make_tasks_table(self.tasks)
+        yield Text(self.figures, style="dim", overflow="ellipsis", no_wrap=True)
+
+
+class _File:
+    """A file that only grows and is whole after every write; it is made with the first one."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.handle = path, -1
+
+    def write(self, data: bytes) -> None:
+        try:
+            if self.handle < 0:
+                self.handle = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+            while data:
+                data = data[os.write(self.handle, data) :]
+        except OSError as error:
+            raise UserError(f"cannot write {self.path}: {reason(error)}") from None
+
+    def close(self) -> None:
+        if self.handle >= 0:
+            os.close(self.handle)
+            self.handle = -1
+
+
+class _Lines(_File):
+    """One JSON object per line."""
+
+    def add(self, record: Mapping[str, Any]) -> None:
+        self.write((json.dumps(_finite(record), ensure_ascii=False) + "\n").encode())
+
+
+class _Events(_File):
+    """Scalars for TensorBoard. Only its record format is imported: its own writer would look for TensorFlow."""
+
+    def __init__(self, folder: Path, env_steps: int) -> None:
+        super().__init__(folder / f"events.out.tfevents.{time.time_ns() // 10**9}.{socket.gethostname()}.{os.getpid()}")
+        self.resumed_at = env_steps
+
+    def add(self, env_steps: int, metrics: Mapping[str, float]) -> None:
+        from tensorboard.compat.proto.event_pb2 import Event, SessionLog
+        from tensorboard.compat.proto.summary_pb2 import Summary
+
+        if self.handle < 0:
+            self._event(Event(file_version="brain.Event:2"))
+            if self.resumed_at:  # what an earlier file says of later steps counts no longer
+                self._event(Event(step=self.resumed_at + 1, session_log=SessionLog(status=SessionLog.START)))
+        values = [Summary.Value(tag=key, simple_value=x) for key, x in metrics.items()]
+        self._event(Event(step=env_steps, summary=Summary(value=values)))
+
+    def _event(self, event: Any) -> None:
+        from tensorboard.summary.writer.record_writer import RecordWriter
+
+        event.wall_time = time.time()
+        buffer = io.BytesIO()
+        RecordWriter(buffer).write(event.SerializeToString())
+        self.write(buffer.getvalue())
+
+
+def _cut(path: Path, iteration: int) -> dict[str, Any]:
+    """Drop the lines after `iteration`, and a torn last one; return the last that stays."""
+    kept: list[str] = []
+    last: dict[str, Any] = {}
+    if not path.exists():
+        return last
+    for line in path.read_text(encoding="utf-8").split("\n")[:-1]:
+        record = json.loads(line)
+        if record["iteration"] <= iteration:
+            kept.append(f"{line}\n")
+            last = record
+    write_atomically(path, "".join(kept))
+    return last
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no nan and no infinity: they become null."""
+    if isinstance(value, Mapping):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], drawn: bool) -> RenderableType:
+    grid = Table(box=box.SIMPLE_HEAD if drawn else None, pad_edge=False, show_edge=False)
+    for i, column in enumerate(columns):
+        grid.add_column(Text(column), justify="left" if i == 0 else "right")
+    for row in rows:
+        grid.add_row(*(Text(str(cell)) for cell in row))
+    return Group(Text(f"\n{title}", style="bold"), grid)
+
+
+def _number(x: float) -> str:
+    return f"{x:,.0f}" if abs(x) >= 1000 else f"{x:.3g}"
+
+
+def _short(text: Any, width: int) -> str:
+    text = " ".join(str(text).split())
+    return text if len(text) <= width else f"{text[: width - 3]}..."

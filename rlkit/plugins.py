@@ -1,0 +1,105 @@
+"""Find an algorithm or an environment by name; the name is the module, so there is no registry to keep.
+
+A short name is the module `rlkit.algorithms.NAME`, that is the file `algorithms/NAME.py`; a dotted name is imported as
+it is (`algo=my_pkg.sac`); a path ending in `.py` is loaded as a file (`algo=./my_algo.py`). A plug-in module has two
+names: `Config`, a frozen dataclass, and `make`.
+"""
+
+import ast
+import difflib
+import hashlib
+import importlib
+import importlib.util
+import pkgutil
+import sys
+from collections.abc import Iterable
+from dataclasses import is_dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Literal
+
+from rlkit.api import UserError
+
+Kind = Literal["algorithms", "envs"]
+NOUN = {"algorithms": "algorithm", "envs": "environment"}
+MAKE = {"algorithms": "make(config, env, ...)", "envs": "make(config, seed, device)"}
+
+
+def names(kind: Kind) -> list[str]:
+    """List the short names of a kind, in alphabetical order."""
+    package = importlib.import_module(f"rlkit.{kind}")
+    return sorted(m.name for m in pkgutil.iter_modules(package.__path__) if not m.name.startswith("_"))
+
+
+def load(kind: Kind, name: str) -> ModuleType:
+    """Import the plug-in that a name stands for. An error inside the plug-in's own code is raised as it is."""
+    if name.endswith(".py"):
+        module = _from_file(kind, Path(name).expanduser())
+    elif name in names(kind):
+        module = importlib.import_module(f"rlkit.{kind}.{name}")
+    elif "." in name and all(part.isidentifier() for part in name.split(".")):
+        module = _from_dotted(kind, name)
+    else:
+        rule = f"{nearest(name, names(kind))}; your own: a dotted module name or a path ending in .py"
+        raise UserError(f"no {NOUN[kind]} '{name}': {rule}")
+    config = getattr(module, "Config", None)
+    if not (isinstance(config, type) and is_dataclass(config) and callable(getattr(module, "make", None))):
+        raise UserError(
+            f"'{name}' is no {NOUN[kind]} plug-in: it must define a frozen dataclass `Config` and `{MAKE[kind]}`"
+        )
+    return module
+
+
+def short(name: str) -> str:
+    """The part of a plug-in's name that fits into a folder's name: `my_pkg.sac` and `./sac.py` are both `sac`."""
+    return Path(name).stem if name.endswith(".py") else name.rpartition(".")[2]
+
+
+def summary(kind: Kind, name: str) -> str:
+    """The first line of a plug-in's docstring; a built-in one is not imported for it."""
+    spec = importlib.util.find_spec(f"rlkit.{kind}.{name}") if name in names(kind) else None
+    if spec is not None and spec.origin is not None:
+        text = ast.get_docstring(ast.parse(Path(spec.origin).read_text(encoding="utf-8")))
+    else:
+        text = load(kind, name).__doc__
+    return (text or "").strip().partition("\n")[0]
+
+
+def nearest(name: str, options: Iterable[str]) -> str:
+    """Say what might have been meant and what there is: `did you mean dqn? There are: dqn, ppo`."""
+    options = list(options)
+    close = difflib.get_close_matches(name.lower(), options, n=1, cutoff=0.5)
+    there = f"there are: {', '.join(options)}" if options else "there are none"
+    return f"did you mean {close[0]}? {there[0].upper()}{there[1:]}" if close else there
+
+
+def _from_dotted(kind: Kind, name: str) -> ModuleType:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        # Only the name itself, or a package on the way to it, can be the user's mistake.
+        if error.name is None or not f"{name}.".startswith(f"{error.name}."):
+            raise
+        raise UserError(
+            f"no {NOUN[kind]} '{name}': there is no module '{error.name}' here; {nearest(name, names(kind))}"
+        ) from None
+
+
+def _from_file(kind: Kind, path: Path) -> ModuleType:
+    path = path.resolve()
+    if not path.is_file():
+        there = ", ".join(names(kind))
+        raise UserError(f"no {NOUN[kind]} file {path}: give a path to an existing .py file, or a name: {there}")
+    name = f"rlkit_file_{path.stem}_{hashlib.blake2b(bytes(path), digest_size=4).hexdigest()}"
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # before it runs: dataclasses look their own module up
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module

@@ -1,0 +1,244 @@
+"""Who acts: a table, a Q-network, an actor, an actor-critic. Language models live in `language/` and are loaded lazily.
+
+`act` is called once per environment step and does as little as it can; `record` and `evaluate` see whole batches.
+"""
+
+import copy
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar
+
+import torch
+from gymnasium.spaces import Box, Discrete
+from tensordict import TensorDict
+from torch import Tensor, nn
+
+from rlkit import seeding
+from rlkit.api import Count, Env, Natural, NonNegative, Positive, Schedule, UserError
+
+P = TypeVar("P", bound=nn.Module)
+
+
+@dataclass(frozen=True)
+class Network:
+    """The `policy.` keys on control environments."""
+
+    hidden: tuple[Count, ...] = (64, 64)  # widths of the hidden layers
+    activation: Literal["tanh", "relu"] = "tanh"  # between them
+    log_std: float = 0.0  # initial log standard deviation of continuous actions
+
+
+@dataclass(frozen=True)
+class Optimization:
+    """What every gradient method needs; algorithms inherit these fields and override the defaults."""
+
+    lr: Positive = 3e-4  # learning rate
+    schedule: Schedule = "constant"  # of the learning rate: constant, or linear to lr_end · lr at the end of the run
+    lr_end: NonNegative = 0.0  # fraction of lr that a linear schedule ends at
+    warmup: Natural = 0  # iterations over which the learning rate rises from 0
+    max_grad_norm: Positive = 0.5  # gradients are scaled down to this global norm
+    beta2: Positive = 0.999  # Adam's second-moment decay
+    adam_eps: Positive = 1e-5  # Adam's ε
+    weight_decay: NonNegative = 0.0  # decoupled, on matrices only
+
+
+def adam(module: nn.Module, config: Optimization) -> torch.optim.Optimizer:
+    """AdamW over the trainable parameters (Adam when weight_decay is 0): one fused kernel a step."""
+    parameters = [p for p in module.parameters() if p.requires_grad]
+    groups = [
+        {"params": [p for p in parameters if p.dim() >= 2], "weight_decay": config.weight_decay},
+        {"params": [p for p in parameters if p.dim() < 2], "weight_decay": 0.0},
+    ]
+    return torch.optim.AdamW(
+        [group for group in groups if group["params"]],
+        lr=config.lr,
+        betas=(0.9, config.beta2),
+        eps=config.adam_eps,
+        fused=True,
+    )
+
+
+def frozen_copy(policy: P) -> P:
+    """A copy that no optimiser moves: the reference of a KL penalty, or a target network."""
+    return copy.deepcopy(policy).requires_grad_(False)
+
+
+def pick(values: Tensor, action: Tensor) -> Tensor:
+    """values[..., a]: [..., A] and [...] → [...]."""
+    return values.gather(-1, action.unsqueeze(-1)).squeeze(-1)
+
+
+def linear(inputs: int, outputs: int, gain: float, generator: torch.Generator) -> nn.Linear:
+    """A layer with orthogonal weights and zero bias (Saxe et al. 2013, arXiv:1312.6120)."""
+    layer = nn.utils.skip_init(nn.Linear, inputs, outputs)
+    nn.init.orthogonal_(layer.weight, gain, generator=generator)
+    nn.init.zeros_(layer.bias)
+    return layer
+
+
+class OneHot(nn.Module):
+    """Discrete observations as indicator vectors, so that the same networks take states."""
+
+    def __init__(self, states: int) -> None:
+        super().__init__()
+        self.states = states
+
+    def forward(self, observation: Tensor) -> Tensor:
+        return nn.functional.one_hot(observation, self.states).float()
+
+
+def mlp(env: Any, outputs: int, gain: float, network: Network, name: str) -> nn.Sequential:
+    """A multi-layer perceptron from the env's observations to `outputs`, with its own named initialisation."""
+    generator = seeding.generator(env.seed, "init", name)
+    activation = {"tanh": nn.Tanh, "relu": nn.ReLU}[network.activation]
+    space = env.observation_space
+    discrete = isinstance(space, Discrete)
+    layers: list[nn.Module] = [OneHot(int(space.n))] if discrete else []
+    width = int(space.n) if discrete else int(torch.tensor(space.shape).prod())
+    for size in network.hidden:
+        layers += [linear(width, size, 2**0.5, generator), activation()]
+        width = size
+    return nn.Sequential(*layers, linear(width, outputs, gain, generator)).to(env.device)
+
+
+def epsilon(start: float, end: float, decay: float, progress: float) -> float:
+    """ε falls linearly from start to end over the first `decay` of the run."""
+    return end + (start - end) * max(0.0, 1 - progress / decay) if decay > 0 else end
+
+
+def discrete_actions(env: Any, algorithm: str, instead: str) -> int:
+    """How many actions there are; a continuous action space is refused."""
+    space = env.action_space
+    if not isinstance(space, Discrete):
+        raise UserError(f"{algorithm} needs discrete actions and this environment has {space}; use {instead}")
+    return int(space.n)
+
+
+class Table(nn.Module):
+    """Q[s, a] as an embedding [S, A], acted on ε-greedily. Plain SGD at rate α on ½δ² *is* Q[s, a] += α·δ."""
+
+    memoryless = True
+    micro_steps: int | None = None  # small networks take a minibatch whole
+
+    def __init__(self, states: int, actions: int, seed: int, initial: float = 0.0) -> None:
+        super().__init__()
+        self.q = nn.Embedding.from_pretrained(torch.full((states, actions), initial), freeze=False)
+        self.epsilon, self.generator = 0.0, seeding.generator(seed, "action")
+
+    def forward(self, observation: Tensor) -> Tensor:
+        return self.q(observation)
+
+    def act(self, observation: Tensor, greedy: bool = False) -> Tensor:
+        q = self(observation)
+        best = q.argmax(-1)
+        if greedy or self.epsilon == 0.0:
+            return best
+        draw = torch.rand(2, *best.shape, generator=self.generator)
+        return torch.where(draw[0] < self.epsilon, (draw[1] * q.shape[-1]).long(), best)
+
+    def record(self, batch: TensorDict) -> dict[str, Tensor]:
+        return {}
+
+    def greedy_table(self) -> Tensor:
+        """argmax_a Q[s, a] of every state: [S]."""
+        return self.q.weight.detach().argmax(-1)
+
+
+class QNetwork(Table):
+    """Q(s, ·) as a network, acted on ε-greedily: [..., observation] → [..., A]."""
+
+    def __init__(self, env: Any, network: Network, actions: int) -> None:
+        nn.Module.__init__(self)
+        self.q = mlp(env, actions, 1.0, network, "q")
+        self.epsilon, self.generator = 0.0, seeding.generator(env.seed, "action")
+
+
+class Actor(nn.Module):
+    """π(a|s): a categorical for discrete actions, a diagonal Gaussian with free log σ for continuous ones."""
+
+    memoryless = True
+    micro_steps: int | None = None  # small networks take a minibatch whole
+
+    def __init__(self, env: Any, network: Network) -> None:
+        super().__init__()
+        space = env.action_space
+        if not isinstance(space, (Discrete, Box)):
+            raise UserError(f"action space {space} is not supported; allowed are Discrete and Box")
+        self.continuous = isinstance(space, Box)
+        size = int(torch.tensor(space.shape).prod()) if isinstance(space, Box) else int(space.n)
+        self.actor = mlp(env, size, 0.01, network, "actor")
+        if self.continuous:
+            self.log_std = nn.Parameter(torch.full((size,), network.log_std, device=env.device))
+        self.generator = seeding.generator(env.seed, "action")
+
+    def act(self, observation: Tensor, greedy: bool = False) -> Tensor:
+        out = self.actor(observation)
+        if greedy:
+            return out if self.continuous else out.argmax(-1)
+        if self.continuous:
+            return out + self.log_std.exp() * torch.randn(out.shape, generator=self.generator)
+        # Gumbel-max: argmax(logits − log E) with E exponential is a draw from the softmax, without normalising.
+        noise = torch.empty_like(out).exponential_(generator=self.generator)
+        return (out - noise.log()).argmax(-1)
+
+    def log_prob_entropy(self, batch: TensorDict) -> tuple[Tensor, Tensor]:
+        out, action = self.actor(batch["observation"]), batch["action"]
+        if self.continuous:
+            normal = torch.distributions.Normal(out, self.log_std.exp().expand_as(out), validate_args=False)
+            return normal.log_prob(action).sum(-1), normal.entropy().sum(-1)
+        log_p = out.log_softmax(-1)
+        return pick(log_p, action), -(log_p.exp() * log_p).sum(-1)
+
+    def evaluate(self, batch: TensorDict) -> dict[str, Tensor]:
+        log_prob, entropy = self.log_prob_entropy(batch)
+        return {"log_prob": log_prob, "entropy": entropy}
+
+    def record(self, batch: TensorDict) -> dict[str, Tensor]:
+        return {"log_prob": self.log_prob_entropy(batch)[0]}
+
+
+class ActorCritic(Actor):
+    """An actor and a separate V(s)."""
+
+    def __init__(self, env: Any, network: Network) -> None:
+        super().__init__(env, network)
+        self.critic = mlp(env, 1, 1.0, network, "critic")
+
+    def value(self, observation: Tensor) -> Tensor:
+        return self.critic(observation).squeeze(-1)
+
+    def evaluate(self, batch: TensorDict) -> dict[str, Tensor]:
+        return super().evaluate(batch) | {"value": self.value(batch["observation"])}
+
+    def record(self, batch: TensorDict) -> dict[str, Tensor]:
+        """V(s_{t+1}) is V of the next column, except where the next column is not the true successor."""
+        value = self.value(batch["observation"])
+        next_value = torch.cat([value[..., 1:], value[..., -1:]], -1)
+        elsewhere = batch["done"].clone()
+        elsewhere[..., -1] = True
+        next_value[elsewhere] = self.value(batch["next_observation"][elsewhere])
+        next_value = next_value.masked_fill(batch["terminated"], 0.0)
+        return super().record(batch) | {"value": value, "next_value": next_value}
+
+
+def actor(env: Env, network: Any) -> Any:
+    """A policy that can say log π(a|s): an MLP on control, a language model on text."""
+    if isinstance(network, Network):
+        return Actor(env, network)
+    from rlkit.language.model import LanguageModel
+
+    return LanguageModel.build(network, seed=env.seed, device=env.device)
+
+
+def actor_critic(env: Env, network: Any) -> Any:
+    """The same with V(s): a second MLP on control, a value head on the language model."""
+    if isinstance(network, Network):
+        return ActorCritic(env, network)
+    from rlkit.language.model import LanguageModel
+
+    return LanguageModel.build(network, value_head=True, seed=env.seed, device=env.device)
+
+
+def generators(policy: nn.Module | Iterable[Any]) -> dict[str, torch.Generator]:
+    """The random generators a policy draws from, by attribute name: part of what a checkpoint holds."""
+    return {name: x for name, x in vars(policy).items() if isinstance(x, torch.Generator)}

@@ -1,0 +1,22 @@
+"""Every random draw comes from a named generator derived from the run's seed; nothing touches a global one."""
+
+import hashlib
+
+import numpy as np
+import torch
+
+
+def derive(seed: int, *names: str | int) -> int:
+    """A 63-bit seed that is a pure function of the run's seed and the names, e.g. `derive(0, "reset", row, episode)`."""
+    text = "/".join(str(part) for part in (seed, *names))
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") >> 1
+
+
+def generator(seed: int, *names: str | int, device: str | torch.device = "cpu") -> torch.Generator:
+    """A torch generator for one purpose, e.g. `generator(seed, "action")`."""
+    return torch.Generator(device=device).manual_seed(derive(seed, *names))
+
+
+def numpy_generator(seed: int, *names: str | int) -> np.random.Generator:
+    """A numpy generator for one purpose."""
+    return np.random.default_rng(derive(seed, *names))

@@ -1,0 +1,133 @@
+"""Environments that are stepped from their model, and judged by it."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from gymnasium.spaces import Discrete
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
+from torch import Tensor
+
+from rlkit import exact
+from rlkit.control import ControlEnv
+from rlkit.exact import Model
+
+Outcomes = Mapping[int, Mapping[int, Sequence[tuple[float, int, float, bool]]]]
+
+
+def from_outcomes(outcomes: Outcomes, start: Sequence[float], goal: Sequence[int] = ()) -> Model:
+    """A model from Gymnasium's form: `outcomes[s][a]` lists (probability, next state, reward, terminated)."""
+    states, actions = len(outcomes), len(outcomes[0])
+    transition = torch.zeros(states, actions, states, dtype=torch.float64)
+    earned = torch.zeros_like(transition)
+    terminal, reached = torch.zeros(2, states, dtype=torch.bool)
+    for s, row in outcomes.items():
+        for a, possible in row.items():
+            for probability, successor, reward, terminated in possible:
+                transition[s, a, successor] += probability
+                earned[s, a, successor] += probability * reward
+                terminal[successor] |= terminated
+    reached[list(goal)] = True
+    outcome_reward = torch.where(transition > 0, earned / transition, 0.0)
+    first = torch.as_tensor(start, dtype=torch.float64)
+    return Model(transition, earned.sum(-1), terminal, first, outcome_reward, reached)
+
+
+class TabularVectorEnv(VectorEnv):
+    """`n` copies of a model, stepped together; a reset seed fixes the start and all the luck of its episode."""
+
+    metadata = {"autoreset_mode": AutoresetMode.DISABLED}  # noqa: RUF012
+
+    def __init__(self, model: Model, n: int, step_limit: int) -> None:
+        states, actions = model.reward.shape
+        self.num_envs, self.step_limit = n, step_limit
+        self.single_observation_space, self.single_action_space = Discrete(states), Discrete(actions)
+        self.observation_space = batch_space(self.single_observation_space, n)
+        self.action_space = batch_space(self.single_action_space, n)
+        self._next, self._start = _cumulative(model.transition), _cumulative(model.start)
+        each = model.reward[..., None].expand_as(model.transition)
+        self._reward = (each if model.outcome_reward is None else model.outcome_reward).float().numpy()
+        self._terminal, self._row = model.terminal.numpy(), np.arange(n)
+        self.state, self.steps = np.zeros(n, dtype=np.int64), np.zeros(n, dtype=np.int64)
+        self._luck, self._seeds = np.zeros((n, step_limit + 1)), [-1] * n  # uniform draws: the start, then each step
+
+    def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict[str, Any]]:
+        """Start the rows of `options["reset_mask"]` (all without one), each from its own seed."""
+        rows = range(self.num_envs) if options is None else np.flatnonzero(options["reset_mask"])
+        for row in rows:
+            if self._seeds[row] != seed[row]:
+                self._seeds[row] = seed[row]
+                np.random.Generator(np.random.PCG64(seed[row])).random(out=self._luck[row])
+            self.state[row] = (self._start > self._luck[row, 0]).argmax()
+            self.steps[row] = 0
+        return self.state.copy(), {}
+
+    def step(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
+        """Draw each successor by inverting its cumulative distribution."""
+        self.steps += 1
+        luck = self._luck[self._row, self.steps]
+        successor = (self._next[self.state, actions] > luck[:, None]).argmax(-1)
+        reward = self._reward[self.state, actions, successor]
+        self.state = successor
+        return successor.copy(), reward, self._terminal[successor], self.steps >= self.step_limit, {}
+
+
+def _cumulative(probability: Tensor) -> np.ndarray:
+    """Cumulative probabilities along the last axis; infinite at the last possible outcome, so that none is drawn after."""
+    possible = (probability > 0).long()
+    later = possible.flip(-1).cumsum(-1).flip(-1) - possible
+    return torch.where(later == 0, torch.inf, probability.cumsum(-1)).numpy()
+
+
+class TabularEnv(ControlEnv):
+    """A control environment with a known model. `judge` says what `exact` reports."""
+
+    def __init__(
+        self,
+        model: Model,
+        rows: int,
+        seed: int = 0,
+        device: str | torch.device = "cpu",
+        step_limit: int = 100,
+        source: str = "",
+        judge: Literal["value", "success"] = "value",
+    ) -> None:
+        self._model, self.step_limit, self.judge = model, step_limit, judge
+        super().__init__(lambda n: TabularVectorEnv(model, n, step_limit), rows, seed, device, source)
+
+    def model(self) -> Model:
+        return self._model
+
+    def exact(self, policy: Any, gamma: float = 0.99) -> dict[str, float]:
+        """What the greedy policy is worth, computed from the model, beside the best there is.
+
+        `policy` is a table of actions [S], or has `greedy_table()`, or acts. judge="success": the probability of
+        reaching the goal at all and within the step limit. judge="value": discounted value of the start, and the
+        fraction of states whose action is an optimal one.
+        """
+        model, actions = self._model, self._greedy(policy)
+        if self.judge == "success":
+            limit = self.step_limit
+            return {
+                "success": exact.success(model, actions),
+                "optimal": exact.optimal_success(model),
+                "success_within_limit": exact.success(model, actions, limit),
+                "optimal_within_limit": exact.optimal_success(model, limit),
+            }
+        best = exact.optimal_actions(model, gamma).gather(1, actions[:, None])[:, 0]
+        return {
+            "value": float(model.start @ exact.policy_values(model, actions, gamma)),
+            "optimal": float(model.start @ exact.optimal_values(model, gamma)),
+            "agreement": float(best[~model.terminal].double().mean()),
+        }
+
+    def _greedy(self, policy: Any) -> Tensor:
+        if isinstance(policy, Tensor):
+            return policy
+        if hasattr(policy, "greedy_table"):
+            return policy.greedy_table().cpu()
+        states = torch.arange(len(self._model.start), device=self.device)
+        with torch.no_grad():
+            return policy.act(states, greedy=True).cpu()

@@ -1,0 +1,266 @@
+"""Text environments: problems whose prompts a language model completes and a reward function scores; stored pairs."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from tensordict import TensorDict
+
+from rlkit.api import Scores, Split, UserError
+from rlkit.language.grader import correct, score
+from rlkit.language.problems import RARE, Problem, bare, is_direct
+from rlkit.language.rewards import Reward, total
+from rlkit.language.shuffle import Shuffle
+from rlkit.seeding import generator
+
+PROMPT = "{question}\n"
+Record = dict[str, Any]  # prompt, completion, answer, score, kind: a line of completions.jsonl
+
+
+def _final(mask: torch.Tensor) -> torch.Tensor:
+    """True at the last acting step of each row. [..., T] -> [..., T]"""
+    return mask & (mask.flip(-1).cumsum(-1).flip(-1) == 1)
+
+
+def _finish(batch: TensorDict, scores: torch.Tensor) -> TensorDict:
+    """The score becomes the reward of the last token, which terminates: a token limit is part of the task."""
+    final = _final(batch["mask"])
+    batch["score"] = scores
+    batch["reward"] = final * scores.unsqueeze(-1)
+    batch["terminated"] = final
+    batch["done"] = final.clone()
+    return batch
+
+
+def _record(prompt: str, completion: str, answer: str, score: float, kind: str = "") -> Record:
+    return {"prompt": prompt, "completion": completion, "answer": answer, "score": score, "kind": kind}
+
+
+class TextEnv:
+    """Problems as episodes of one completion: the prompt is the start, tokens are actions, the score ends it."""
+
+    kind: Literal["control", "text"] = "text"
+    metric: Literal["return", "accuracy"] = "accuracy"
+
+    def __init__(
+        self,
+        problems: Mapping[str, Sequence[Problem]],
+        rows: int,
+        seed: int,
+        device: str | torch.device = "cpu",
+        max_tokens: int = 64,
+        rewards: Sequence[Reward] = (correct,),
+        prompt: str = PROMPT,
+        source: str = "",
+        demonstrations: Callable[[], Sequence[Problem]] | None = None,
+        direct: float = 0.0,
+        direct_from: float = 0.6,
+        ceiling: Sequence[str] = (),
+    ) -> None:
+        if not problems["train"]:
+            raise UserError(
+                f"{source or 'the train split'}: no problem is left to train on; hold out fewer, or give more"
+            )
+        if "{question}" not in prompt:
+            raise UserError(f"env.prompt={prompt!r} does not contain {{question}}; put it where the question belongs")
+        self.problems, self.rewards, self.prompt_template = problems, list(rewards), prompt
+        self.rows, self.seed, self.device = rows, seed, torch.device(device)
+        self.max_tokens, self.source = max_tokens, source
+        self.direct, self.direct_from = direct, direct_from
+        self.ceiling = tuple(ceiling)  # what no answer may begin with, to see what a model knows when made to reason
+        self.last: list[Record] = []  # the texts of the last rollout, row-major
+        self._prompts = Shuffle(len(problems["train"]), seed, "prompts")
+        self._sampled = 0  # evaluations by sampling; each draws anew
+        self._make_pool, self._demonstrated = demonstrations, 0
+        self._shown: tuple[Sequence[Problem], Shuffle] | None = None  # made at the first call: only sft needs it
+
+    def prompt(self, problem: Problem) -> str:
+        return self.prompt_template.replace("{question}", problem.question)
+
+    def rollout(self, policy: Any, steps: int | None = None, repeats: int = 1) -> TensorDict:
+        """`repeats` completions of at most `steps` tokens for each of the next `rows` prompts, scored by the rewards.
+
+        Returns [rows, T], or [rows, repeats, T]; reward, terminated and done are on each completion's last token.
+        """
+        problems = [self.problems["train"][index] for index in self._prompts.take(self.rows)]
+        limit = self.max_tokens if steps is None else min(steps, self.max_tokens)
+        batch = policy.generate([self.prompt(problem) for problem in problems], repeats=repeats, max_tokens=limit)
+        completions = policy.decode(batch)
+        repeated = [problem for problem in problems for _ in range(repeats)]
+        rewards = self._reward(repeated, completions)
+        self.last = self._records(repeated, completions, rewards)
+        scores = torch.tensor(rewards, dtype=torch.float32, device=batch["mask"].device).view(batch.batch_size)
+        batch = _finish(batch, scores)
+        if repeats == 1:
+            batch = batch.squeeze(1)
+        return batch.update(policy.record(batch))
+
+    def _reward(self, problems: list[Problem], completions: list[str]) -> list[float]:
+        extra = {key for problem in problems for key in problem.columns}
+        columns = {key: [problem.columns.get(key) for problem in problems] for key in sorted(extra)}
+        columns |= {key: [getattr(problem, key) for problem in problems] for key in ("question", "answer", "kind")}
+        return total(self.rewards, [self.prompt(problem) for problem in problems], completions, columns)
+
+    def _records(self, problems: Sequence[Problem], completions: list[str], scores: list[float]) -> list[Record]:
+        return [
+            _record(self.prompt(problem), text, problem.answer, value, problem.kind)
+            for problem, text, value in zip(problems, completions, scores, strict=True)
+        ]
+
+    def evaluate(
+        self,
+        policy: Any,
+        episodes: int | None = None,
+        split: Split = "validation",
+        greedy: bool = True,
+        forbid_first: Sequence[str] = (),
+    ) -> Scores:
+        """Whether the final number is right, for the first `episodes` problems of a split (None: all)."""
+        problems = self.problems[split][:episodes]
+        if not problems:
+            raise UserError(
+                f"{self.source or 'this environment'}: no {split} problems; hold some out with env.{split}=N"
+            )
+        batch = policy.generate(
+            [self.prompt(problem) for problem in problems],
+            max_tokens=self.max_tokens,
+            greedy=greedy,
+            forbid_first=forbid_first,
+            generator=generator(self.seed, "evaluate", split, self._sampled),
+        )
+        self._sampled += not greedy
+        completions = policy.decode(batch)
+        scores = [score(text, problem.answer) for text, problem in zip(completions, problems, strict=True)]
+        kinds = [problem.kind for problem in problems]
+        return Scores(
+            score=torch.tensor(scores, dtype=torch.float64),
+            length=batch["mask"].sum(-1).flatten().double().cpu(),
+            kinds=kinds if any(kinds) else None,
+            groups=["rare" if kind in RARE else "common" for kind in kinds] if RARE.keys() & set(kinds) else None,
+            samples=self._records(problems, completions, scores),
+        )
+
+    def demonstrations(self, policy: Any, progress: float = 0.0, rows: int | None = None) -> TensorDict:
+        """The next `rows` worked answers [rows, T]; from `direct_from` on, a share `direct` is the bare result."""
+        rows = rows or self.rows
+        if self._shown is None:
+            pool = self._make_pool() if self._make_pool else self.problems["train"]
+            lengths = [len(problem.question) + len(problem.answer) for problem in pool]
+            self._shown = pool, Shuffle(len(pool), self.seed, "demonstrations", lengths)
+        pool, shuffle = self._shown
+        shuffle.drawn = self._demonstrated
+        problems = [pool[index] for index in shuffle.take(rows)]
+        share = self.direct if progress >= self.direct_from else 0.0
+        completions = [
+            bare(problem) if is_direct(problem, self.seed, place, share) else problem.answer
+            for place, problem in enumerate(problems, self._demonstrated)
+        ]
+        self._demonstrated += rows
+        return policy.encode([self.prompt(problem) for problem in problems], completions)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"prompts": self._prompts.drawn, "demonstrations": self._demonstrated, "sampled": self._sampled}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._prompts.drawn, self._demonstrated = state["prompts"], state["demonstrations"]
+        self._sampled = state["sampled"]
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A prompt with two stored completions, of which one is preferred."""
+
+    prompt: str
+    chosen: str
+    rejected: str
+
+
+class PairEnv:
+    """Stored preferences: each start has two attempts, the chosen (score 1) and the rejected (score 0)."""
+
+    kind: Literal["control", "text"] = "text"
+    metric: Literal["return", "accuracy"] = "accuracy"
+
+    def __init__(
+        self,
+        pairs: Mapping[str, Sequence[Pair]],
+        rows: int,
+        seed: int,
+        device: str | torch.device = "cpu",
+        source: str = "",
+        problems: TextEnv | None = None,
+    ) -> None:
+        if not pairs["train"]:
+            raise UserError(f"{source or 'the train split'}: no pair is left to train on; hold out fewer, or give more")
+        self.pairs, self.problems = pairs, problems
+        self.ceiling = problems.ceiling if problems else ()
+        self.rows, self.seed, self.device, self.source = rows, seed, torch.device(device), source
+        self.last: list[Record] = []
+        self._drawn = Shuffle(len(pairs["train"]), seed, "pairs")
+        self._shown = Shuffle(len(pairs["train"]), seed, "demonstrations")
+
+    def rollout(self, policy: Any, steps: int | None = None, repeats: int = 2) -> TensorDict:
+        """The next `rows` pairs as [rows, 2, T], chosen first; nothing is played, so the attempts are always whole."""
+        if repeats != 2 or steps is not None:
+            given = f"{repeats} attempts" + (f" of {steps} steps" if steps is not None else "")
+            raise UserError(f"stored pairs are two whole attempts, not {given}; use algo=dpo, or env=gsm8k")
+        pairs = [self.pairs["train"][index] for index in self._drawn.take(self.rows)]
+        batch = _encode(policy, pairs)
+        self.last = [
+            _record(pair.prompt, text, pair.chosen, value)
+            for pair in pairs
+            for text, value in ((pair.chosen, 1.0), (pair.rejected, 0.0))
+        ]
+        scores = torch.tensor([1.0, 0.0], device=batch["mask"].device).repeat(len(pairs), 1)
+        return _finish(batch, scores)
+
+    def evaluate(
+        self,
+        policy: Any,
+        episodes: int | None = None,
+        split: Split = "validation",
+        greedy: bool = True,
+        forbid_first: Sequence[str] = (),
+    ) -> Scores:
+        """Accuracy on held-out problems where there are any, else how often log π(chosen) > log π(rejected)."""
+        if self.problems is not None:
+            return self.problems.evaluate(policy, episodes, split, greedy, forbid_first)
+        if forbid_first:
+            raise ValueError("stored pairs are compared, not generated: there is no first token to forbid")
+        pairs = self.pairs[split][:episodes]
+        if not pairs:
+            raise UserError(f"{self.source or 'this environment'}: no {split} pairs; hold some out with env.{split}=N")
+        margins, lengths = [], []
+        with torch.no_grad():
+            for start in range(0, len(pairs), 32):
+                batch = _encode(policy, pairs[start : start + 32])
+                log_prob = policy.evaluate(batch.flatten())["log_prob"].sum(-1).view(-1, 2).double().cpu()
+                margins.append(log_prob[:, 0] - log_prob[:, 1])
+                lengths.append(batch["mask"][:, 0].sum(-1).double().cpu())
+        margin = torch.cat(margins)
+        samples = [
+            _record(pair.prompt, pair.chosen, pair.rejected, float(value > 0))
+            for pair, value in zip(pairs, margin.tolist(), strict=True)
+        ]
+        return Scores(score=(margin > 0).double(), length=torch.cat(lengths), samples=samples)
+
+    def demonstrations(self, policy: Any, progress: float = 0.0, rows: int | None = None) -> TensorDict:
+        """The chosen sides of the next `rows` pairs, for supervised training [rows, T]."""
+        pairs = [self.pairs["train"][index] for index in self._shown.take(rows or self.rows)]
+        return policy.encode([pair.prompt for pair in pairs], [pair.chosen for pair in pairs])
+
+    def state_dict(self) -> dict[str, Any]:
+        solved = {"problems": self.problems.state_dict()} if self.problems else {}
+        return {"pairs": self._drawn.drawn, "demonstrations": self._shown.drawn, **solved}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._drawn.drawn, self._shown.drawn = state["pairs"], state["demonstrations"]
+        if self.problems is not None:
+            self.problems.load_state_dict(state["problems"])
+
+
+def _encode(policy: Any, pairs: Sequence[Pair]) -> TensorDict:
+    """Both sides of each pair, chosen first: [len(pairs), 2, T]."""
+    prompts = [pair.prompt for pair in pairs for _ in range(2)]
+    return policy.encode(prompts, [side for pair in pairs for side in (pair.chosen, pair.rejected)]).view(len(pairs), 2)

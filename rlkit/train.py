@@ -1,0 +1,213 @@
+"""The loop: act, credit, remember, learn. It knows no algorithm, and owns the optimiser step."""
+
+import math
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from tensordict import TensorDict
+from torch import Tensor
+
+from rlkit import checkpoint
+from rlkit.buffers import split
+from rlkit.config import Run
+from rlkit.log import Log
+from rlkit.policies import generators
+
+LOGGED = 500  # a run is logged this many times at most, however many iterations it has
+
+
+class Diverged(RuntimeError):
+    """A loss, a gradient or a rollout is not finite; the last good checkpoint is kept."""
+
+
+@dataclass
+class Progress:
+    """How far a run has come."""
+
+    iteration: int = 0
+    env_steps: int = 0
+    seconds: float = 0.0
+    best: float = -math.inf  # the best validation score so far
+    interrupted: bool = False
+
+    def fraction(self, run: Run) -> float:
+        done = [self.iteration / run.iterations] if run.iterations else []
+        done += [self.env_steps / run.env_steps] if run.env_steps else []
+        return min(1.0, max(done))
+
+
+class Meter:
+    """Averages per-element metrics over many batches as tensors; nothing is read back before `read`."""
+
+    def __init__(self) -> None:
+        self.sums: dict[str, Tensor] = {}
+        self.counts: dict[str, Tensor | float] = {}
+
+    def add(self, metrics: dict[str, Tensor], mask: Tensor | None = None) -> None:
+        for name, x in metrics.items():
+            x = x.detach()
+            if mask is not None and mask.dim() > 1 and x.shape == mask.shape:
+                x, count = x * mask, mask.sum()
+            else:
+                count = x.numel()
+            self.sums[name] = self.sums.get(name, 0.0) + x.sum(dtype=torch.float32)
+            self.counts[name] = self.counts.get(name, 0) + count
+
+    def read(self) -> dict[str, float]:
+        averages = {name: float(x) / max(float(self.counts[name]), 1.0) for name, x in self.sums.items()}
+        self.__init__()  # type: ignore[misc]
+        return averages
+
+
+def train(algo: Any, env: Any, run: Run, log: Log, progress: Progress) -> Progress:
+    """Walk the four rooms until the budget is spent or Ctrl-C is pressed."""
+    meter, episodes, logged = Meter(), [], Clock(progress)
+    with interruptible(progress):
+        while progress.fraction(run) < 1 and not progress.interrupted:
+            algo.progress = progress.fraction(run)
+            set_learning_rate(algo, progress.iteration)
+            with torch.no_grad():
+                rollout = algo.rollout(env)  # act
+                credited = algo.credit(rollout)  # credit
+                algo.buffer.extend(credited)  # remember
+            learn(algo, meter)  # learn
+            progress.iteration += 1
+            progress.env_steps += int(rollout["mask"].sum())
+            episodes += finished(env, rollout)
+            due = run.evaluate_every and progress.iteration % run.evaluate_every == 0
+            if due or int(progress.fraction(run) * LOGGED) > int(algo.progress * LOGGED):
+                metrics = averages(meter, episodes) | logged.speed()
+                check_finite(metrics, credited)
+                episodes.clear()
+                if due:
+                    metrics |= validate(algo, env, run, log, progress)
+                log.iteration(progress.iteration, progress.env_steps, metrics)
+                log.completions(progress.iteration, credited, env)
+            if run.checkpoint_every and progress.iteration % run.checkpoint_every == 0:
+                save(log.folder, algo, env, progress)
+    save(log.folder, algo, env, progress)
+    return progress
+
+
+def learn(algo: Any, meter: Meter) -> None:
+    """One optimiser step per minibatch; micro-batches only add up its gradient."""
+    parameters = [p for group in algo.optimizer.param_groups for p in group["params"]]
+    for batch in algo.buffer:
+        algo.optimizer.zero_grad()
+        total = torch.zeros((), device=batch["mask"].device)
+        for part in split(batch, algo.policy.micro_steps):
+            loss, metrics = algo.loss(part)
+            loss.backward()
+            total += loss.detach()
+            meter.add(metrics, part["mask"])
+        limit = getattr(algo.config, "max_grad_norm", math.inf)
+        norm = torch.nn.utils.clip_grad_norm_(parameters, limit)
+        algo.optimizer.step()
+        meter.add({"loss": total, "grad_norm": norm})
+
+
+def set_learning_rate(algo: Any, iteration: int) -> None:
+    """lr · warm-up · schedule; an algorithm without such fields keeps its optimiser's own."""
+    config = algo.config
+    if not hasattr(config, "schedule"):
+        return
+    decay = 1 - (1 - config.lr_end) * algo.progress if config.schedule == "linear" else 1.0
+    warm = min(1.0, (iteration + 1) / (getattr(config, "warmup", 0) + 1))
+    for group in algo.optimizer.param_groups:
+        group["lr"] = config.lr * decay * warm
+
+
+def finished(env: Any, rollout: TensorDict) -> list[tuple[float, int]]:
+    """(return, length) of the episodes that ended in this rollout."""
+    if env.kind == "control":
+        return list(env.finished)
+    if "score" not in rollout.keys():
+        return []
+    lengths = rollout["mask"].sum(-1).flatten().tolist()
+    return list(zip(rollout["score"].flatten().tolist(), lengths, strict=True))
+
+
+def averages(meter: Meter, episodes: list[tuple[float, int]]) -> dict[str, float]:
+    metrics = {f"train/{name}": x for name, x in meter.read().items()}
+    if episodes:
+        metrics["rollout/return"] = sum(score for score, _ in episodes) / len(episodes)
+        metrics["rollout/length"] = sum(length for _, length in episodes) / len(episodes)
+    return metrics
+
+
+def check_finite(metrics: dict[str, float], rollout: TensorDict) -> None:
+    bad = [name for name, x in metrics.items() if not math.isfinite(x)]
+    if bad:
+        floats = {key: x for key, x in rollout.items() if x.is_floating_point()}
+        bad += [f"rollout key {key!r}" for key, x in floats.items() if not bool(x.isfinite().all())]
+        raise Diverged(f"not finite: {', '.join(bad)}; the last good checkpoint is kept; try a smaller algo.lr")
+
+
+def validate(algo: Any, env: Any, run: Run, log: Log, progress: Progress) -> dict[str, float]:
+    """Measure on the validation split; the best parameters so far are kept as checkpoint `best`."""
+    scores = env.evaluate(algo.policy, run.validation_episodes, "validation")
+    score = float(scores.score.mean())
+    if score > progress.best:
+        progress.best = score
+        save(log.folder, algo, env, progress, "best")
+    return {f"eval/{env.metric}": score, "eval/length": float(scores.length.double().mean())}
+
+
+@dataclass
+class Clock:
+    """Seconds since the run began, and the pace since it was last asked."""
+
+    progress: Progress
+
+    def __post_init__(self) -> None:
+        self.began = self.last = time.monotonic()
+        self.before, self.steps = self.progress.seconds, self.progress.env_steps
+
+    def speed(self) -> dict[str, float]:
+        now, steps = time.monotonic(), self.progress.env_steps - self.steps
+        pace = steps / max(now - self.last, 1e-9)
+        self.last, self.steps, self.progress.seconds = now, self.progress.env_steps, self.before + now - self.began
+        return {"time/env_steps_per_second": pace}
+
+
+@contextmanager
+def interruptible(progress: Progress) -> Iterator[None]:
+    """Ctrl-C lets the iteration finish; a second one stops at once."""
+
+    def stop(*_: object) -> None:
+        progress.interrupted = True
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    before = signal.signal(signal.SIGINT, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def save(folder: Path, algo: Any, env: Any, progress: Progress, name: str = "latest") -> None:
+    """Everything the run is made of: whatever of the algorithm has a state, the generators, the env, the progress."""
+    parts = {key: x.state_dict() for key, x in vars(algo).items() if hasattr(x, "state_dict")}
+    numbers = {key: x for key, x in vars(algo).items() if isinstance(x, int | float)}
+    drawn = {key: x.get_state() for key, x in generators(algo.policy).items()}
+    state = {"parts": parts, "numbers": numbers, "generators": drawn, "env": env.state_dict()}
+    checkpoint.save(folder, state | {"progress": vars(progress)}, name)
+
+
+def restore(folder: Path, algo: Any, env: Any, name: str = "latest") -> Progress:
+    """Put a run back where `save` left it."""
+    state = checkpoint.load(folder, name)
+    for key, part in state["parts"].items():
+        getattr(algo, key).load_state_dict(part)
+    for key, number in state["numbers"].items():
+        setattr(algo, key, number)
+    for key, drawn in generators(algo.policy).items():
+        drawn.set_state(state["generators"][key])
+    env.load_state_dict(state["env"])
+    return Progress(**state["progress"] | {"interrupted": False})

@@ -1,0 +1,137 @@
+"""Small stand-ins that several test files share: a causal sequence policy, ragged text, two environments with known values."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import gymnasium as gym
+import torch
+from gymnasium.spaces import Discrete
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.wrappers import TimeLimit
+from tensordict import TensorDict
+from torch import Tensor, nn
+
+from rlkit import plugins, seeding
+from rlkit.control import ControlEnv
+
+VOCABULARY = 6
+
+
+class Ring(gym.Env):
+    """Four states in a ring, reward 1 a step, no terminal state: V = 1 / (1 - γ) everywhere."""
+
+    observation_space, action_space = Discrete(4), Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[int, dict]:
+        self.state = 0
+        return self.state, {}
+
+    def step(self, action: int) -> tuple[int, float, bool, bool, dict]:
+        self.state = (self.state + 1) % 4
+        return self.state, 1.0, False, False, {}
+
+
+class Walk(gym.Env):
+    """States 0..5 from 2, action 0 goes left and 1 right; both ends are terminal and the right one pays 1."""
+
+    observation_space, action_space = Discrete(6), Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[int, dict]:
+        self.state = 2
+        return self.state, {}
+
+    def step(self, action: int) -> tuple[int, float, bool, bool, dict]:
+        self.state += 2 * int(action) - 1
+        return self.state, float(self.state == 5), self.state in (0, 5), False, {}
+
+
+def control(make: type[gym.Env], rows: int, limit: int, seed: int = 0) -> ControlEnv:
+    """`rows` copies of a Gymnasium environment under a time limit, reset by the control env itself."""
+
+    def vector(n: int) -> SyncVectorEnv:
+        return SyncVectorEnv([lambda: TimeLimit(make(), limit)] * n, autoreset_mode=AutoresetMode.DISABLED)
+
+    return ControlEnv(vector, rows, seed)
+
+
+class SequencePolicy(nn.Module):
+    """A causal language model in ten parameters a token: tanh of the running sum of embeddings, then a linear head."""
+
+    memoryless = False
+
+    def __init__(self, seed: int = 0, width: int = 4, critic: bool = False, micro_steps: int | None = None) -> None:
+        super().__init__()
+        draw = seeding.generator(seed, "fake policy")
+        shapes = {"embedding": (VOCABULARY, width), "head": (width, VOCABULARY)} | ({"critic": (width,)} if critic else {})
+        for name, shape in shapes.items():
+            self.register_parameter(name, nn.Parameter(torch.randn(shape, generator=draw, dtype=torch.float64)))
+        self.has_critic, self.micro_steps = critic, micro_steps
+
+    def evaluate(self, batch: TensorDict) -> dict[str, Tensor]:
+        hidden = self.embedding[batch["observation"]].cumsum(-2).tanh()
+        log_p = (hidden @ self.head).log_softmax(-1)
+        out = {
+            "log_prob": log_p.gather(-1, batch["action"].unsqueeze(-1)).squeeze(-1),
+            "entropy": -(log_p.exp() * log_p).sum(-1),
+        }
+        if self.has_critic:
+            out["value"] = hidden @ self.critic
+        return {key: x.masked_fill(~batch["mask"], 0.0) for key, x in out.items()}
+
+    @torch.no_grad()
+    def record(self, batch: TensorDict) -> dict[str, Tensor]:
+        out = self.evaluate(batch)
+        out.pop("entropy")
+        if self.has_critic:
+            out["next_value"] = torch.cat([out["value"][..., 1:], torch.zeros_like(out["value"][..., :1])], -1)
+        return out
+
+    def move(self, size: float, seed: int = 1) -> None:
+        """Step away from the behaviour policy, so that ratios differ from 1."""
+        draw = seeding.generator(seed, "move")
+        with torch.no_grad():
+            for p in self.parameters():
+                p += size * torch.randn(p.shape, generator=draw, dtype=p.dtype)
+
+
+class RaggedText:
+    """Prompts of 1-3 tokens and completions of 1-6, drawn at random, scored at random on the last token."""
+
+    kind, metric = "text", "accuracy"
+
+    def __init__(self, rows: int = 6, seed: int = 0) -> None:
+        self.rows, self.seed, self.device = rows, seed, torch.device("cpu")
+
+    def batch(self, count: int) -> TensorDict:
+        draw = seeding.generator(self.seed, "ragged text")
+        start = torch.randint(1, 4, (count, 1), generator=draw)
+        length = torch.randint(1, 7, (count, 1), generator=draw)
+        text = torch.randint(VOCABULARY, (count, 9), generator=draw)
+        column = torch.arange(1, 9)
+        mask = (column >= start) & (column < start + length)
+        last = column == start + length - 1
+        score = torch.randn(count, 1, generator=draw, dtype=torch.float64)
+        data = {"observation": text[:, :-1], "action": text[:, 1:], "mask": mask, "reward": last * score}
+        data |= {"terminated": last, "done": last.clone(), "score": score[:, 0]}
+        return TensorDict(data, batch_size=[count])
+
+    def rollout(self, policy: SequencePolicy, steps: int | None = None, repeats: int = 1) -> TensorDict:
+        batch = self.batch(self.rows * repeats)
+        batch.update(policy.record(batch))
+        return batch.unflatten(0, (self.rows, repeats)) if repeats > 1 else batch
+
+    def demonstrations(self, policy: SequencePolicy, progress: float = 0.0) -> TensorDict:
+        return self.batch(self.rows)
+
+
+def algorithm(name: str, env: Any, network: Any = None, **config: Any) -> Any:
+    """A plug-in by its name, with some keys set."""
+    module = plugins.load("algorithms", name)
+    return module.make(module.Config(**config), env, network)
+
+
+def on_text(monkeypatch: Any, name: str, env: RaggedText, **config: Any) -> Any:
+    """A plug-in whose policy is the fake language model."""
+    monkeypatch.setattr("rlkit.policies.actor", lambda env, network: SequencePolicy())
+    monkeypatch.setattr("rlkit.policies.actor_critic", lambda env, network: SequencePolicy(critic=True))
+    return algorithm(name, env, SimpleNamespace(), **config)

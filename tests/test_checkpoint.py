@@ -1,0 +1,213 @@
+import errno
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
+from torch import nn
+
+from rlkit import checkpoint
+from rlkit.api import UserError
+
+
+def same(a: Any, b: Any) -> bool:
+    """Equal in type and to the last bit, all the way down."""
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, torch.Tensor):
+        return a.dtype == b.dtype and a.shape == b.shape and torch.equal(_bits(a), _bits(b))
+    if isinstance(a, np.ndarray):
+        return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
+    if isinstance(a, list | tuple):
+        return len(a) == len(b) and all(map(same, a, b))
+    if isinstance(a, dict):
+        return (
+            list(a) == list(b)
+            and all(type(x) is type(y) for x, y in zip(a, b, strict=True))
+            and all(same(a[key], b[key]) for key in a)
+        )
+    return repr(a) == repr(b)
+
+
+def _bits(x: torch.Tensor) -> torch.Tensor:
+    return x.reshape(-1).view(torch.uint8)
+
+
+def file(folder: Path, name: str = "latest") -> Path:
+    return folder / "checkpoints" / f"{name}.safetensors"
+
+
+def test_what_is_saved_is_loaded_to_the_last_bit(tmp_path: Path) -> None:
+    generator = torch.Generator().manual_seed(3)
+    state = {
+        "tensors": {
+            "float": torch.tensor([1.5, float("nan"), float("inf"), -0.0]),
+            "bfloat16": torch.randn(3, 2, generator=generator).bfloat16(),
+            "bool": torch.tensor([[True, False]]),
+            "scalar": torch.tensor(7),
+            "empty": torch.zeros(0, 4, dtype=torch.float64),
+            "view": torch.arange(12).reshape(3, 4).T,
+            "generator": generator.get_state(),
+        },
+        "arrays": [np.arange(6, dtype=np.int16).reshape(2, 3)[:, ::2], np.float32(0.1), np.int64(-3), np.array(2.0)],
+        "numbers": [0, -1, 2**63, 2**127 + 1, -(2**200), True, False, None, 0.1, 1e-300, float("nan"), float("-inf")],
+        "texts": ["", 'é\u2028\n"', "$tensor"],
+        "tuples": ((), (1, (2.0, "a")), [()]),
+        "keys": {0: {"step": 1}, 1: [], -5: None, "1": 2, (1, "a"): 3, None: 4, True: 5} | {2**70: 6},
+        "$tensor": "a key that looks like one of ours",
+        "nested": {"$items": [[1, 2]], "": {}},
+        "a/b": {"c": torch.ones(1)},
+        "a": {"b/c": torch.zeros(1), "b": {"c": torch.full((1,), 2.0)}},
+    }
+    checkpoint.save(tmp_path, state)
+    assert same(checkpoint.load(tmp_path), state)
+
+
+def test_a_generator_goes_on_where_it_was(tmp_path: Path) -> None:
+    generator, numpy_generator = torch.Generator().manual_seed(1), np.random.default_rng(1)
+    state = {"torch": generator.get_state(), "numpy": numpy_generator.bit_generator.state}
+    checkpoint.save(tmp_path, state)
+    wanted = torch.rand(3, generator=generator), numpy_generator.random(3)
+    loaded = checkpoint.load(tmp_path)
+    generator.set_state(loaded["torch"])
+    numpy_generator.bit_generator.state = loaded["numpy"]
+    torch.testing.assert_close(torch.rand(3, generator=generator), wanted[0], rtol=0, atol=0)
+    assert (numpy_generator.random(3) == wanted[1]).all()
+
+
+def test_training_goes_on_bitwise_from_a_checkpoint(tmp_path: Path) -> None:
+    def fresh() -> tuple[nn.Linear, torch.optim.Adam]:
+        model = nn.Linear(5, 3)
+        with torch.no_grad():
+            model.weight.copy_(torch.linspace(-1, 1, 15).reshape(3, 5))
+            model.bias.zero_()
+        return model, torch.optim.Adam(model.parameters(), lr=0.1, amsgrad=True)
+
+    def steps(model: nn.Linear, optimizer: torch.optim.Adam, start: int, end: int) -> None:
+        for i in range(start, end):
+            optimizer.zero_grad()
+            model(torch.full((2, 5), 0.1 * i)).square().sum().backward()
+            optimizer.step()
+
+    one = fresh()
+    steps(*one, 0, 10)
+    two = fresh()
+    steps(*two, 0, 4)
+    checkpoint.save(tmp_path, {"model": two[0].state_dict(), "optimizer": two[1].state_dict()})
+    three, state = fresh(), checkpoint.load(tmp_path)
+    three[0].load_state_dict(state["model"])
+    three[1].load_state_dict(state["optimizer"])
+    steps(*three, 4, 10)
+    assert torch.equal(one[0].weight, three[0].weight)
+    assert torch.equal(one[0].bias, three[0].bias)
+
+
+def test_tied_tensors_and_slices_of_one_memory_are_saved_each_for_itself(tmp_path: Path) -> None:
+    x = torch.arange(6.0)
+    checkpoint.save(tmp_path, {"a": x, "b": x, "c": x[2:4], "d": x[:2]})
+    loaded = checkpoint.load(tmp_path)
+    assert same(loaded, {"a": x, "b": x, "c": torch.tensor([2.0, 3.0]), "d": torch.tensor([0.0, 1.0])})
+
+
+def test_the_one_before_is_kept_and_used_when_the_last_is_damaged(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for version in range(3):
+        checkpoint.save(tmp_path, {"version": version, "x": torch.full((100,), float(version))})
+    assert checkpoint.load(tmp_path)["version"] == 2
+    whole = file(tmp_path).read_bytes()
+    flipped = bytearray(whole)
+    flipped[-5] ^= 1
+    broken: list[bytes] = [whole[:-1], whole[:20], b"", bytes(flipped), whole.replace(b"version", b"Version")]
+    for data in broken:
+        file(tmp_path).write_bytes(data)
+        assert checkpoint.load(tmp_path)["version"] == 1
+        told = capsys.readouterr().err
+        assert told.count("\n") == 1
+        assert "latest.safetensors is damaged" in told
+        assert "using the one before it" in told
+    file(tmp_path).unlink()  # killed between the two renames
+    assert checkpoint.load(tmp_path)["version"] == 1
+    assert "latest.safetensors is missing: using the one before it" in capsys.readouterr().err
+
+
+def test_no_good_checkpoint_is_the_users_to_know(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="has no checkpoint 'latest': there are none"):
+        checkpoint.load(tmp_path)
+    checkpoint.save(tmp_path, {}, "best")
+    with pytest.raises(UserError, match="has no checkpoint 'latest': there are best"):
+        checkpoint.load(tmp_path)
+    file(tmp_path, "best").write_bytes(b"not a checkpoint")
+    with pytest.raises(UserError, match="best.safetensors is damaged .* no good checkpoint to go on from"):
+        checkpoint.load(tmp_path, "best")
+    save_file({"x": torch.ones(1)}, file(tmp_path, "best"))
+    with pytest.raises(UserError, match="it is not a checkpoint of rlkit"):
+        checkpoint.load(tmp_path, "best")
+
+
+def test_a_failed_write_keeps_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    checkpoint.save(tmp_path, {"version": 1})
+
+    def full(handle: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(UserError, match="no space left on the disk; the checkpoint before it is kept"):
+        checkpoint.save(tmp_path, {"version": 2})
+    with pytest.raises(UserError, match="summary.json: no space left on the disk"):
+        checkpoint.write_atomically(tmp_path / "summary.json", "{}")
+    assert checkpoint.load(tmp_path)["version"] == 1
+    assert [path.name for path in tmp_path.rglob("*.*")] == ["latest.safetensors"]
+
+
+def test_a_run_killed_while_saving_leaves_a_good_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stop at each step of a save in turn, as `kill -9` would: what is found afterwards is always one of the two."""
+
+    class Killed(BaseException):
+        pass
+
+    for stop in range(20):
+        folder = tmp_path / str(stop)
+        checkpoint.save(folder, {"version": 1})
+        calls = 0
+
+        def count(real: Any, *args: Any, at: int = stop) -> Any:
+            nonlocal calls
+            if calls == at:
+                raise Killed
+            calls += 1
+            return real(*args)
+
+        with monkeypatch.context() as patch:
+            for owner, name in ((os, "replace"), (os, "fsync"), (checkpoint, "save_file")):
+                real = getattr(owner, name)
+                patch.setattr(owner, name, lambda *args, real=real: count(real, *args))
+            try:
+                checkpoint.save(folder, {"version": 2})
+            except Killed:
+                assert checkpoint.load(folder)["version"] in (1, 2)
+                checkpoint.save(folder, {"version": 3})
+                assert checkpoint.load(folder)["version"] == 3
+            else:
+                assert stop >= 4
+                return
+    raise AssertionError("a save has more steps than expected")
+
+
+def test_what_cannot_be_held_is_named_and_nothing_is_pickled(tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match=r"a checkpoint cannot hold set at /'a'/1"):
+        checkpoint.save(tmp_path, {"a": [0, {1}]})
+    checkpoint.save(tmp_path, {"x": torch.ones(2), "n": 1})
+    with safe_open(file(tmp_path), framework="pt") as opened:
+        assert json.loads(opened.metadata()["structure"]) == {"x": {"$tensor": "/'x'"}, "n": 1}
+
+
+def test_a_whole_file_or_none(tmp_path: Path) -> None:
+    checkpoint.write_atomically(tmp_path / "a.json", "é")
+    assert (tmp_path / "a.json").read_text(encoding="utf-8") == "é"
+    assert [path.name for path in tmp_path.iterdir()] == ["a.json"]

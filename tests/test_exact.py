@@ -1,0 +1,188 @@
+"""Dynamic programming against numbers worked by hand, brute force and graph search."""
+
+import itertools
+from fractions import Fraction
+
+import pytest
+import torch
+
+from rlkit import exact, plugins
+from rlkit.tabular import from_outcomes
+
+frozenlake, gridworld = plugins.load("envs", "frozenlake"), plugins.load("envs", "gridworld")
+close = torch.testing.assert_close
+
+
+def stay_or_stop():
+    """State 0: action 0 ends with reward 1, action 1 stays with reward 1/2. State 1 is terminal."""
+    outcomes = {0: {0: [(1.0, 1, 1.0, True)], 1: [(1.0, 0, 0.5, False)]}, 1: {a: [(1.0, 1, 0.0, True)] for a in (0, 1)}}
+    return from_outcomes(outcomes, [1.0, 0.0], [1])
+
+
+def waiting_room():
+    """0 earns 1 and moves on half of the time; 1 earns 2 and ends in 2."""
+    outcomes = {
+        0: {0: [(0.5, 0, 1.0, False), (0.5, 1, 1.0, False)]},
+        1: {0: [(1.0, 2, 2.0, True)]},
+        2: {0: [(1.0, 2, 0.0, True)]},
+    }
+    return from_outcomes(outcomes, [1.0, 0.0, 0.0])
+
+
+def random_model(seed, states=4, actions=2):
+    g = torch.Generator().manual_seed(seed)
+    transition = torch.rand(states, actions, states, generator=g, dtype=torch.float64)
+    reward = torch.randn(states, actions, generator=g, dtype=torch.float64)
+    terminal = torch.arange(states) == states - 1
+    start = torch.ones(states, dtype=torch.float64) / states
+    return exact.Model(transition / transition.sum(-1, keepdim=True), reward, terminal, start)
+
+
+def values(*numbers):
+    return torch.tensor(numbers, dtype=torch.float64)
+
+
+def test_values_of_two_states_worked_by_hand():
+    model = stay_or_stop()
+    close(exact.policy_values(model, torch.tensor([0, 0]), 0.9), values(1, 0))
+    close(exact.policy_values(model, torch.tensor([1, 0]), 0.9), values(5, 0))  # ½ / (1 - 0.9)
+    half = torch.full((2, 2), 0.5)
+    close(exact.policy_values(model, half, 0.9), values(0.75 / 0.55, 0))  # V = ¾ + 0.45·V
+
+
+def test_the_best_choice_depends_on_the_discount():
+    model = stay_or_stop()
+    close(exact.optimal_values(model, 0.9), values(5, 0))
+    close(exact.optimal_values(model, 0.4), values(1, 0))
+    assert exact.greedy(model, exact.optimal_values(model, 0.9), 0.9)[0] == 1
+    assert exact.optimal_actions(model, 0.4)[0].tolist() == [True, False]
+    assert exact.optimal_actions(model, 0.5)[0].tolist() == [True, True]  # ½ / (1 - ½) = 1: a tie
+
+
+def test_values_of_three_states_worked_by_hand():
+    model, policy = waiting_room(), torch.zeros(3, dtype=torch.long)
+    close(exact.policy_values(model, policy, 0.5), values(2, 2, 0))  # V0 = 1 + ½(½V0 + ½·2)
+    close(exact.policy_values(model, policy, 1.0), values(4, 2, 0))  # V0 = 1 + ½V0 + ½·2
+    close(exact.occupancy(model, policy, 1.0), values(2, 1, 0) + values(0, 0, 1))
+    close(exact.q_values(model, values(2, 2, 0), 0.5), values(2, 2, 0)[:, None])
+
+
+@pytest.mark.parametrize("gamma", [0.0, 0.5, 0.95])
+def test_the_linear_solve_is_the_fixed_point_of_the_bellman_equation(gamma):
+    model = random_model(1)
+    policy = torch.rand(4, 2, generator=torch.Generator().manual_seed(2), dtype=torch.float64).softmax(-1)
+    v = torch.zeros(4, dtype=torch.float64)
+    for _ in range(2000):
+        v = (policy * exact.q_values(model, v, gamma)).sum(-1)
+    close(exact.policy_values(model, policy, gamma), v)
+
+
+def test_occupancy_and_values_give_the_same_return():
+    model, policy = random_model(3), torch.tensor([0, 1, 1, 0])
+    earned = exact.chain(model, policy)[1]
+    close(exact.occupancy(model, policy, 0.9) @ earned, model.start @ exact.policy_values(model, policy, 0.9))
+
+
+@pytest.mark.parametrize("gamma", [0.6, 0.99, 1.0])
+def test_optimal_values_are_the_best_of_all_policies(gamma):
+    model = random_model(4)
+    tables = [torch.tensor(actions) for actions in itertools.product(range(2), repeat=4)]
+    best = torch.stack([exact.policy_values(model, table, gamma) for table in tables]).amax(0)
+    close(exact.optimal_values(model, gamma), best)
+
+
+def test_undiscounted_values_of_a_policy_that_never_ends():
+    model = stay_or_stop()
+    with pytest.raises(ValueError, match="infinite"):
+        exact.policy_values(model, torch.tensor([1, 0]), 1.0)
+    assert exact.success(model, torch.tensor([1, 0])) == 0.0
+    assert exact.success(model, torch.tensor([0, 0])) == 1.0
+    assert exact.success(model, torch.full((2, 2), 0.5), steps=3) == pytest.approx(7 / 8)
+
+
+def lake(**config):
+    return frozenlake.make(frozenlake.Config(**config), 0, "cpu")
+
+
+def clock_watching_optimum(outcomes, steps):
+    """The same by plain loops over Gymnasium's table, in fractions of the machine's numbers."""
+    now = dict.fromkeys(outcomes, Fraction(0))
+    for _ in range(steps):
+        now = {
+            s: max(sum(Fraction(p) * (Fraction(r) if over else now[to]) for p, to, r, over in row[a]) for a in row)
+            for s, row in outcomes.items()
+        }
+    return float(now[0])
+
+
+def test_slippery_frozen_lake_has_the_known_optimum():
+    model = lake().model()
+    assert exact.optimal_success(model) == pytest.approx(14 / 17, abs=1e-10)
+    assert exact.optimal_success(model, 100) == pytest.approx(0.74419, abs=1e-5)
+    table = exact.greedy(model, exact.optimal_values(model, 0.999), 0.999)
+    assert exact.success(model, table) == pytest.approx(14 / 17, abs=1e-10)
+    assert exact.success(model, table, 100) == pytest.approx(0.74016, abs=1e-5)
+    assert exact.success(model, table, 20) < exact.optimal_success(model, 20)
+
+
+def test_the_time_limited_optimum_agrees_with_plain_loops_over_gymnasiums_table():
+    from gymnasium.envs.toy_text.frozen_lake import FrozenLakeEnv
+
+    outcomes = FrozenLakeEnv(map_name="4x4", is_slippery=True).P
+    for steps in (5, 6, 12):
+        expected = clock_watching_optimum(outcomes, steps)
+        assert exact.optimal_success(lake().model(), steps) == pytest.approx(expected, abs=1e-14)
+
+
+def test_ice_that_is_not_slippery_is_crossed_in_six_steps():
+    model = lake(slippery=False).model()
+    table = exact.greedy(model, exact.optimal_values(model, 0.9), 0.9)
+    assert exact.success(model, table, 6) == 1.0 and exact.success(model, table, 5) == 0.0
+    close(model.start @ exact.optimal_values(model, 0.9), torch.tensor(0.9**5, dtype=torch.float64))
+
+
+def test_frozen_lake_judges_a_policy_by_its_exact_success():
+    env = lake()
+    best = exact.greedy(env.model(), exact.optimal_values(env.model(), 0.999), 0.999)
+    report = env.exact(best)
+    assert report["success"] == pytest.approx(report["optimal"]) == pytest.approx(14 / 17)
+    assert report["success_within_limit"] < report["optimal_within_limit"] < report["optimal"]
+    assert env.exact(torch.zeros(16, dtype=torch.long))["success"] == 0.0  # always left: never gets away
+
+
+def distances(goal, trap, size):
+    """Shortest ways to the goal around the trap, by breadth-first search."""
+    found, frontier = {goal: 0}, [goal]
+    while frontier:
+        cell = frontier.pop(0)
+        for move in gridworld.MOVES:
+            near = (cell[0] + move[0], cell[1] + move[1])
+            if near not in found and near != trap and min(near) >= 0 and max(near) < size:
+                found[near] = found[cell] + 1
+                frontier.append(near)
+    return found
+
+
+@pytest.mark.parametrize(("goal", "trap"), [((7, 7), (4, 4)), ((0, 3), (1, 3)), ((5, 0), (5, 1))])
+def test_gridworlds_optimal_actions_are_the_shortest_ways_around_the_trap(goal, trap):
+    env = gridworld.make(gridworld.Config(goal=goal, trap=trap), 0, "cpu")
+    best, optimal = exact.optimal_actions(env.model(), 0.9), exact.optimal_values(env.model(), 0.9)
+    away = distances(goal, trap, 8)
+    for cell, distance in away.items():
+        if cell == goal:
+            continue
+        s = cell[0] * 8 + cell[1]
+        arrive = [(cell[0] + move[0], cell[1] + move[1]) for move in gridworld.MOVES]
+        assert best[s].tolist() == [away.get(to) == distance - 1 for to in arrive]
+        assert float(optimal[s]) == pytest.approx(0.9 ** (distance - 1))
+
+
+def test_gridworld_counts_every_optimal_action_as_agreement():
+    env = gridworld.make(gridworld.Config(), 0, "cpu")
+    best = exact.optimal_actions(env.model(), 0.99).double()
+    for table in (best.argmax(-1), 3 - best.flip(-1).argmax(-1)):  # the first and the last of the ties
+        report = env.exact(table)
+        assert report["agreement"] == 1.0 and report["value"] == pytest.approx(report["optimal"])
+    wrong = best.argmax(-1)
+    wrong[0] = 0  # against the wall
+    assert env.exact(wrong)["agreement"] == pytest.approx(61 / 62)

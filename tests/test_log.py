@@ -1,0 +1,184 @@
+import errno
+import json
+import os
+import struct
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensordict import TensorDict
+
+from rlkit import log as logs
+from rlkit.api import UserError
+from rlkit.log import Log
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line, parse_constant=pytest.fail) for line in path.read_text(encoding="utf-8").split("\n")[:-1]]
+
+
+def quiet(folder: Path, resumed_at: int = 0) -> Log:
+    return Log(folder, {}, 10, "iterations", quiet=True, resumed_at=resumed_at)
+
+
+def test_each_iteration_is_one_json_object_and_what_is_not_finite_is_null(tmp_path: Path) -> None:
+    with quiet(tmp_path) as log:
+        log.iteration(1, 64, {"train/loss": 0.1, "train/kl": float("nan")})
+        log.iteration(2, 128, {"train/loss": float("inf")})
+    first, second = read(tmp_path / "metrics.jsonl")
+    assert list(first) == ["iteration", "env_steps", "seconds", "train/loss", "train/kl"]
+    assert (first["iteration"], first["env_steps"], first["train/loss"], first["train/kl"]) == (1, 64, 0.1, None)
+    assert second["train/loss"] is None
+    assert second["seconds"] >= first["seconds"] >= 0
+
+
+def test_tensorboard_shows_the_same_figures(tmp_path: Path) -> None:
+    with quiet(tmp_path) as log:
+        log.iteration(1, 64, {"train/loss": 0.5, "eval/return": 2.0})
+        log.iteration(2, 128, {"train/loss": 0.25})
+    events = EventAccumulator(str(tmp_path)).Reload()
+    assert [(e.step, e.value) for e in events.Scalars("train/loss")] == [(64, 0.5), (128, 0.25)]
+    assert [(e.step, e.value) for e in events.Scalars("eval/return")] == [(64, 2.0)]
+    (path,) = tmp_path.glob("events.out.tfevents.*")
+    assert struct.unpack("<Q", path.read_bytes()[:8])[0] == len("brain.Event:2") + 11  # time and version, framed
+
+
+def test_a_resumed_run_writes_over_what_came_after_its_checkpoint(tmp_path: Path) -> None:
+    with quiet(tmp_path) as log:
+        for i in range(1, 6):
+            log.iteration(i, 10 * i, {"train/loss": float(i)})
+        log.texts.add({"iteration": 2, "prompt": "a\u2028b"})
+        log.texts.add({"iteration": 4, "prompt": "c"})
+    with open(tmp_path / "metrics.jsonl", "a") as file:
+        file.write('{"iteration": 6, "env_st')  # torn by a kill
+    before = read(tmp_path / "completions.jsonl")
+    with quiet(tmp_path, resumed_at=3) as log:
+        log.iteration(4, 40, {"train/loss": 44.0})
+    lines = read(tmp_path / "metrics.jsonl")
+    assert [line["iteration"] for line in lines] == [1, 2, 3, 4]
+    assert lines[3]["train/loss"] == 44.0
+    assert lines[3]["seconds"] >= lines[2]["seconds"]
+    assert read(tmp_path / "completions.jsonl") == before[:1]
+
+
+def test_completions_carry_their_advantage(tmp_path: Path) -> None:
+    class Env:
+        last = [{"prompt": "1+1", "completion": text, "score": score} for text, score in (("2", 1.0), ("3", 0.0))]
+
+    mask = torch.tensor([[False, True, True], [False, True, False]])
+    advantage = torch.tensor([[9.0, 1.0, 2.0], [9.0, -1.0, 9.0]])
+    rollout = TensorDict({"mask": mask, "advantage": advantage}, [2])
+    with quiet(tmp_path) as log:
+        log.completions(3, rollout, Env)
+        log.completions(4, rollout, object())  # control has no texts
+        log.completions(5, TensorDict({"mask": mask}, [2]), Env)
+    records = read(tmp_path / "completions.jsonl")
+    assert records[0] == {"iteration": 3, "prompt": "1+1", "completion": "2", "score": 1.0, "advantage": 1.5}
+    assert [record["advantage"] for record in records] == [1.5, -1.0, None, None]
+
+
+def test_a_full_disk_is_told_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(handle: int, data: bytes) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with quiet(tmp_path) as log, monkeypatch.context() as patch:
+        patch.setattr(os, "write", full)
+        with pytest.raises(UserError, match=r"cannot write .*metrics\.jsonl: no space left on the disk"):
+            log.iteration(1, 1, {})
+
+
+def test_a_short_write_is_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write = os.write
+    with quiet(tmp_path) as log, monkeypatch.context() as patch:
+        patch.setattr(os, "write", lambda handle, data: write(handle, data[:7]))
+        log.iteration(1, 1, {"train/loss": 1.0})
+    assert read(tmp_path / "metrics.jsonl")[0]["train/loss"] == 1.0
+
+
+def test_the_summary_is_valid_json(tmp_path: Path) -> None:
+    with quiet(tmp_path) as log:
+        log.summary({"evaluation": {"after": {"mean": float("nan"), "low": 0.5}}, "alarms": ()})
+    text = (tmp_path / "summary.json").read_text()
+    assert json.loads(text) == {"evaluation": {"after": {"mean": None, "low": 0.5}}, "alarms": []}
+
+
+def speak(log: Log) -> None:
+    log.show_samples(
+        "before",
+        [
+            {"prompt": "Q. " * 200, "completion": "7 → 8", "score": 0.0, "answer": "9"},
+            {"prompt": "x", "completion": "", "score": 1.0},
+        ],
+    )
+    log.iteration(1, 1000, {"train/loss": 0.125, "rollout/return": 21.0})
+    log.iteration(2, 2000, {"eval/accuracy": 0.5})
+    log.table("greedy accuracy on 200 test episodes", ["", "accuracy"], [["before", "0.130"], ["after", "0.66"]])
+    log.note("done [not markup]")
+
+
+ROWS = {"algorithm": "grpo: " + "a long description " * 6, "run folder": "runs/x"}
+
+
+def test_a_pipe_gets_plain_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with Log(tmp_path, ROWS, 2, "iterations") as log:
+        speak(log)
+    out = capsys.readouterr().out
+    assert out.replace("→", "").isascii()
+    assert "\x1b" not in out
+    for line in (
+        "run folder: runs/x",
+        "    wrong, the answer is 9",
+        "    (nothing)",
+        "    right",
+        "iteration 1  env_steps 1,000  return 21  loss 0.125",
+        "iteration 2  env_steps 2,000  accuracy 0.500",
+        "greedy accuracy on 200 test episodes",
+        "after       0.66",
+        "done [not markup]",
+    ):
+        assert line in out.split("\n")
+
+
+def test_a_terminal_of_80_columns_is_enough(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for key, value in {"FORCE_COLOR": "1", "NO_COLOR": "1", "COLUMNS": "80", "TERM": "xterm"}.items():
+        monkeypatch.setenv(key, value)
+    with Log(tmp_path, ROWS, 2, "iterations") as log:
+        assert log.console.is_terminal
+        speak(log)
+    out = capsys.readouterr().out
+    assert "\x1b[3" not in out  # NO_COLOR: nothing is coloured
+    assert "iteration 2  env_steps 2,000  accuracy 0.500" in out
+    assert out.index("100%") < out.index("greedy accuracy")  # what comes after the end stands below the bar
+    texts = [part for line in out.split("\n") for part in line.replace("\r", "").split("\x1b[2K")]
+    assert max(len(text.partition("\x1b")[0]) for text in texts) <= 80
+
+
+def test_a_quiet_log_says_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with Log(tmp_path, ROWS, 2, "iterations", quiet=True) as log:
+        speak(log)
+    assert capsys.readouterr().out == ""
+
+
+def test_an_output_that_is_not_unicode_is_written_all_the_same(tmp_path: Path) -> None:
+    code = f"from rlkit.log import Log\nwith Log({str(tmp_path)!r}, {{}}, 1, 'iterations') as log: log.note('7 → 8')"
+    environment = os.environ | {"PYTHONIOENCODING": "ascii", "PYTHONPATH": str(Path(logs.__file__).parent.parent)}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, env=environment)
+    assert done.stdout.strip() == b"7 ? 8", done.stderr
+
+
+def test_a_table_can_be_printed_without_a_log(capsys: pytest.CaptureFixture[str]) -> None:
+    logs.table("title", ["", "mean"], [["a", "1.0"]])
+    assert capsys.readouterr().out.split("\n") == ["", "title", "   mean", "a   1.0", ""]
+
+
+def test_the_numbers_of_a_resumed_bar_go_on(tmp_path: Path) -> None:
+    with Log(tmp_path, {}, 100, "env_steps", quiet=True) as log:
+        log.iteration(1, 30, {})
+    with Log(tmp_path, {}, 100, "env_steps", quiet=True, resumed_at=1) as log:
+        assert log.bar.tasks[0].completed == 30
