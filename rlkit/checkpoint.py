@@ -9,6 +9,7 @@ import hashlib
 import json
 import os
 import re
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -33,17 +34,21 @@ def save(folder: str | Path, state: dict[str, Any], name: str = "latest") -> Non
     structure = json.dumps(_encode(state, "", tensors))
     tensors = _own_memory(tensors)
     path = _path(folder, name)
-    temporary = path.with_name(f".{path.name}.new")
+    beside = path.parent / ".new"  # a folder: what a killed run left in it goes with it
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        save_file(tensors, temporary, {"structure": structure, "checksum": _checksum(structure, tensors)})
-        _to_disk(temporary)
+        shutil.rmtree(beside, ignore_errors=True)
+        beside.mkdir(parents=True)
+        new = beside / path.name
+        save_file(tensors, new, {"structure": structure, "checksum": _checksum(structure, tensors)})
+        new.chmod(beside.stat().st_mode & 0o666)  # safetensors makes it readable by its owner alone
+        _to_disk(new)
         if path.exists():
             os.replace(path, _previous(path))
-        os.replace(temporary, path)
+        os.replace(new, path)
         _to_disk(path.parent)
+        beside.rmdir()
     except (OSError, SafetensorError) as error:
-        temporary.unlink(missing_ok=True)
+        shutil.rmtree(beside, ignore_errors=True)
         raise UserError(f"cannot write {path}: {_why(error)}; the checkpoint before it is kept") from None
 
 
@@ -95,7 +100,7 @@ def _read(path: Path) -> dict[str, Any]:
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
             # Cloned: the file's own memory is not aligned as torch aligns, and some kernels round by alignment.
-            tensors = {key: file.get_tensor(key).clone() for key in file.keys()}  # noqa: SIM118
+            tensors = {key: file.get_tensor(key).clone() for key in file.keys()}
     except (OSError, SafetensorError) as error:
         raise Damaged(_why(error)) from None
     if not {"structure", "checksum"} <= metadata.keys():

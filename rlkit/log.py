@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 from rich import box
 from rich.console import Console, Group, RenderableType
@@ -48,7 +48,7 @@ class Log:
         folder: str | Path,
         title_rows: Mapping[str, str],
         total: int,
-        unit: Literal["iterations", "env_steps"],
+        unit: str,  # of the total: iterations or env_steps
         quiet: bool = False,
         resumed_at: int = 0,
     ) -> None:
@@ -103,7 +103,7 @@ class Log:
         """Keep some of a rollout's texts (`env.last`, row by row), each with the advantage that it was given."""
         texts = getattr(env, "last", [])[:SAMPLES]
         advantages: list[float | None] = [None] * len(texts)
-        if texts and "advantage" in rollout.keys():  # noqa: SIM118
+        if texts and "advantage" in rollout.keys():
             mask = rollout["mask"].flatten(0, -2)  # [B, T]
             total = (rollout["advantage"].expand_as(rollout["mask"]).flatten(0, -2) * mask).sum(-1)
             advantages = (total / mask.sum(-1).clamp(min=1)).tolist()
@@ -244,8 +244,11 @@ def _cut(path: Path, iteration: int) -> dict[str, Any]:
     last: dict[str, Any] = {}
     if not path.exists():
         return last
-    for line in path.read_text(encoding="utf-8").split("\n")[:-1]:
-        record = json.loads(line)
+    for line in path.read_text(encoding="utf-8", errors="replace").split("\n")[:-1]:
+        try:
+            record = json.loads(line)
+        except json.JSONDecodeError:  # torn by a power cut
+            continue
         if record["iteration"] <= iteration:
             kept.append(f"{line}\n")
             last = record

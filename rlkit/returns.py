@@ -64,7 +64,9 @@ def gae(
 def standardize(x: Tensor, mask: Tensor, eps: float = 1e-8) -> Tensor:
     """(x − mean) / (std + ε) over the elements where mask is True; 0 elsewhere. A single element becomes 0."""
     count = mask.sum().clamp(min=1)
-    centred = torch.where(mask, x - torch.where(mask, x, 0).sum() / count, 0)
+    # In double precision, else rounding makes equal elements differ from their mean and the division blows it up.
+    mean = (torch.where(mask, x, 0).sum(dtype=torch.float64) / count).to(x.dtype)
+    centred = torch.where(mask, x - mean, 0)
     std = (centred.square().sum() / (count - 1).clamp(min=1)).sqrt()
     return centred / (std + eps)
 
@@ -74,6 +76,7 @@ def group_centered(score: Tensor) -> Tensor:
 
     Dr. GRPO, Liu et al. 2025, arXiv:2503.20783: without the division no question weighs more for being uneven.
     """
+    score = score - score[..., :1]  # so that rounding leaves equal scores at exactly 0
     return score - score.mean(-1, keepdim=True)
 
 

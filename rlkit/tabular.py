@@ -75,7 +75,7 @@ class TabularVectorEnv(VectorEnv):
 
 
 def _cumulative(probability: Tensor) -> np.ndarray:
-    """Cumulative probabilities along the last axis; infinite at the last possible outcome, so that none is drawn after."""
+    """Cumulative probabilities along the last axis; infinite at the last possible outcome, so no other is drawn."""
     possible = (probability > 0).long()
     later = possible.flip(-1).cumsum(-1).flip(-1) - possible
     return torch.where(later == 0, torch.inf, probability.cumsum(-1)).numpy()

@@ -1,4 +1,4 @@
-"""Small stand-ins that several test files share: a causal sequence policy, ragged text, two environments with known values."""
+"""Small stand-ins that test files share: a causal sequence policy, ragged text, two environments of known value."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -62,7 +62,9 @@ class SequencePolicy(nn.Module):
     def __init__(self, seed: int = 0, width: int = 4, critic: bool = False, micro_steps: int | None = None) -> None:
         super().__init__()
         draw = seeding.generator(seed, "fake policy")
-        shapes = {"embedding": (VOCABULARY, width), "head": (width, VOCABULARY)} | ({"critic": (width,)} if critic else {})
+        shapes: dict[str, tuple[int, ...]] = {"embedding": (VOCABULARY, width), "head": (width, VOCABULARY)}
+        if critic:
+            shapes["critic"] = (width,)
         for name, shape in shapes.items():
             self.register_parameter(name, nn.Parameter(torch.randn(shape, generator=draw, dtype=torch.float64)))
         self.has_critic, self.micro_steps = critic, micro_steps

@@ -121,7 +121,7 @@ def test_llama3_scaling_keeps_fast_frequencies_and_divides_slow_ones():
 
 def test_rotation_of_a_quarter_turn():
     x = torch.tensor([1.0, 2.0, 3.0, 4.0]).view(1, 1, 1, 4)  # pairs (1, 3) and (2, 4)
-    cos, sin = torch.tensor([0.0, 1.0]).view(1, 1, 1, 2), torch.tensor([1.0, 0.0]).view(1, 1, 1, 2)
+    cos, sin = torch.tensor([0.0, 1.0, 0.0, 1.0]).view(1, 1, 1, 4), torch.tensor([-1.0, 0.0, 1.0, 0.0]).view(1, 1, 1, 4)
     assert rotate(x, cos, sin).flatten().tolist() == [-3.0, 2.0, 1.0, 4.0]
 
 

@@ -1,11 +1,11 @@
 import errno
+import io
 import json
 import os
 import struct
-import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -67,7 +67,9 @@ def test_a_resumed_run_writes_over_what_came_after_its_checkpoint(tmp_path: Path
 
 def test_completions_carry_their_advantage(tmp_path: Path) -> None:
     class Env:
-        last = [{"prompt": "1+1", "completion": text, "score": score} for text, score in (("2", 1.0), ("3", 0.0))]
+        last: ClassVar = [
+            {"prompt": "1+1", "completion": text, "score": score} for text, score in (("2", 1.0), ("3", 0.0))
+        ]
 
     mask = torch.tensor([[False, True, True], [False, True, False]])
     advantage = torch.tensor([[9.0, 1.0, 2.0], [9.0, -1.0, 9.0]])
@@ -165,11 +167,12 @@ def test_a_quiet_log_says_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert capsys.readouterr().out == ""
 
 
-def test_an_output_that_is_not_unicode_is_written_all_the_same(tmp_path: Path) -> None:
-    code = f"from rlkit.log import Log\nwith Log({str(tmp_path)!r}, {{}}, 1, 'iterations') as log: log.note('7 → 8')"
-    environment = os.environ | {"PYTHONIOENCODING": "ascii", "PYTHONPATH": str(Path(logs.__file__).parent.parent)}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, env=environment)
-    assert done.stdout.strip() == b"7 ? 8", done.stderr
+def test_an_output_that_is_not_unicode_is_written_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(out, encoding="ascii"))
+    with Log(tmp_path, {}, 1, "iterations") as log:
+        log.note("7 → 8")
+    assert out.getvalue() == b"7 ? 8\n"
 
 
 def test_a_table_can_be_printed_without_a_log(capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,10 +7,7 @@ Stored = list[tuple[Tensor, Tensor]]  # (keys, values) [P, kv_heads, W, head_dim
 
 
 class Cache:
-    """Attention over the union of two sets is the mean of the two attentions, weighted by their softmax normalisers.
-
-    So the prompt part stays [P, K, W, D], is read once for the G attempts, and is never copied. The rows' own part
-    [R, K, C, D] holds one column per token written since; all rows write the same column, whatever their positions. It
+    """The prompts' part [P, K, W, D] is read once for all G attempts and never copied. The rows' own part [R, K, C, D] holds one column per token written since; all rows write the same column, whatever their positions. It
     is whole blocks that are read (a slice of columns is several times slower on a CPU, and a CUDA graph needs one
     shape), unwritten columns hidden by a bias, and `grow` adds a block when the last one is full.
     """
@@ -44,21 +41,26 @@ class Cache:
         self.bias = torch.cat((self.bias, torch.full_like(self.bias[: self.block], -torch.inf)))
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        """Write the open column and attend to prompt and column; query [R, H, 1, D], key and value [R, K, 1, D]."""
+        """Write the open column and attend to prompt and columns; query [R, H, 1, D], key and value [R, K, 1, D]."""
         keys = self.keys[layer].index_copy_(2, self.column, key)
         values = self.values[layer].index_copy_(2, self.column, value)
         rows, heads, _, dim = query.shape
-        count, groups = len(self.prompt_bias), keys.shape[1]
-        query = query.reshape(rows, groups, -1, dim)
-        own, own_norm = attention(query, keys, values, self.bias)
-        asked = query.new_zeros(count * self.repeats, *query.shape[1:]).index_copy_(0, self.slot, query)
-        asked = asked.view(count, self.repeats, groups, -1, dim).transpose(1, 2).flatten(2, 3)
-        shared, norm = attention(asked, self.prompt_keys[layer], self.prompt_values[layer], self.prompt_bias)
-        shared, norm = (
-            part.unflatten(2, (self.repeats, -1)).transpose(1, 2).flatten(0, 1)[self.slot] for part in (shared, norm)
-        )
-        share = torch.sigmoid(norm - own_norm).to(own.dtype)
-        return torch.lerp(own, shared, share).reshape(rows, heads, 1, dim)
+        query = query.reshape(rows, keys.shape[1], -1, dim) * dim**-0.5
+        read = self._rows(product(self._prompts(query), self.prompt_keys[layer].mT) + self.prompt_bias)
+        written = product(query, keys.mT) + self.bias
+        policy = torch.cat((read, written), -1).softmax(-1).to(values.dtype)
+        read, written = policy.split((read.shape[-1], written.shape[-1]), -1)
+        out = self._rows(self._prompts(read) @ self.prompt_values[layer]) + written @ values
+        return out.reshape(rows, heads, 1, dim)
+
+    def _prompts(self, x: Tensor) -> Tensor:
+        """Rows [R, K, g, ·] gathered under their prompts, [P, K, G·g, ·], zero where a row was dropped."""
+        table = x.new_zeros(len(self.prompt_bias) * self.repeats, *x.shape[1:]).index_copy_(0, self.slot, x)
+        return table.unflatten(0, (-1, self.repeats)).transpose(1, 2).flatten(2, 3)
+
+    def _rows(self, x: Tensor) -> Tensor:
+        """The inverse of `_prompts`."""
+        return x.unflatten(2, (self.repeats, -1)).transpose(1, 2).flatten(0, 1)[self.slot]
 
     def drop(self, alive: Tensor) -> None:
         """Keep the rows [R] that are alive, and the prompts they need; in the order of `close_gaps`."""
@@ -78,18 +80,13 @@ class Cache:
         self.slot = place[owner] * self.repeats + self.slot % self.repeats
 
 
-def attention(query: Tensor, keys: Tensor, values: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
-    """softmax(q kᵀ/√D + bias) v [R, K, g, D] and its normaliser log Σ exp [R, K, g, 1]; all columns are visited."""
-    query = query * query.shape[-1] ** -0.5
-    if query.dtype == torch.float32:
-        scores = query @ keys.transpose(-1, -2)
-    else:  # scores in float32: rounding them to bfloat16 would dominate the error
-        pair = (query.flatten(0, 1), keys.flatten(0, 1).transpose(-1, -2))
-        wide = torch.bmm(*pair, out_dtype=torch.float32) if query.is_cuda else torch.bmm(*(part.float() for part in pair))
-        scores = wide.unflatten(0, query.shape[:2])
-    scores = scores + bias
-    norm = scores.logsumexp(-1, keepdim=True)
-    return scores.sub_(norm).exp_().to(values.dtype) @ values, norm
+def product(a: Tensor, b: Tensor) -> Tensor:
+    """a b, [.., m, n], in float32: scores that are rounded to bfloat16 would dominate the error."""
+    if a.dtype == torch.float32:
+        return a @ b
+    if not a.is_cuda:
+        return a.float() @ b.float()
+    return torch.bmm(a.flatten(0, 1), b.flatten(0, 1), out_dtype=torch.float32).unflatten(0, a.shape[:2])
 
 
 def close_gaps(parts: list[Tensor], alive: Tensor) -> list[Tensor]:

@@ -105,9 +105,11 @@ def rotary_frequencies(shape: Shape) -> Tensor:
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Turn the pairs (x_i, x_{i+D/2}) by their angles; x [B, T, H, D], cos and sin [B or 1, T, 1, D/2]."""
-    a, b = x.chunk(2, -1)
-    return torch.cat((a * cos - b * sin, b * cos + a * sin), -1)
+    """Turn the pairs (x_i, x_{i+D/2}) by their angles; x [B, T, H, D], cos and sin [B or 1, T, 1, D].
+
+    sin has the sign of the rotation matrix in it: (-sin θ, sin θ).
+    """
+    return torch.addcmul(x * cos, x.roll(x.shape[-1] // 2, -1), sin)
 
 
 class Linear(nn.Linear):
@@ -229,6 +231,7 @@ class Decoder(nn.Module):
             positions = torch.arange(tokens.shape[1], device=tokens.device)[None]
         angle = (positions[..., None].float() * self.frequencies)[:, :, None]
         cos, sin = angle.cos().to(self.dtype), angle.sin().to(self.dtype)
+        cos, sin = torch.cat((cos, cos), -1), torch.cat((-sin, sin), -1)
         x = self.model.embed_tokens(tokens).to(self.dtype)
         for block in self.model.layers:
             x = block(x, cos, sin, cache, keep)

@@ -51,9 +51,11 @@ def generate(
     total = len(prompts) * repeats
     tokens = torch.zeros(max_tokens, total, dtype=torch.long, device=device)
     log_prob = torch.zeros(max_tokens, total, device=device)
-    uniform = torch.empty(0)
+    uniform = None
     if not rule.greedy:
-        uniform = torch.rand(max_tokens, total, generator=generator, device=generator.device if generator else device)
+        if generator is None:
+            raise ValueError("sampling needs a generator")
+        uniform = torch.rand(max_tokens, total, generator=generator, device=generator.device).to(device)
     by_length = sorted(range(len(prompts)), key=lambda i: len(prompts[i]))
     size = max(1, rows // repeats)
     with torch.inference_mode():
@@ -61,7 +63,7 @@ def generate(
         for chunk in (by_length[start : start + size] for start in range(0, len(by_length), size)):
             row = torch.tensor(chunk, device=device).repeat_interleave(repeats) * repeats
             row += torch.arange(repeats, device=device).repeat(len(chunk))
-            _Writing(engine, [prompts[i] for i in chunk], repeats, rule, row, tokens, log_prob, uniform.to(device)).run()
+            _Writing(engine, [prompts[i] for i in chunk], repeats, rule, row, tokens, log_prob, uniform).run()
     return _measure(tokens.T, log_prob.T, rule.stops)
 
 
@@ -114,7 +116,7 @@ class _Writing:
         row: Tensor,
         tokens: Tensor,
         log_prob: Tensor,
-        uniform: Tensor,
+        uniform: Tensor | None,
     ):
         self.decoder, self.rule, self.row, self.uniform = decoder, rule, row, uniform
         self.tokens, self.log_prob = tokens, log_prob  # [T, R]: shared by all chunks, a row writes its own column
@@ -136,11 +138,11 @@ class _Writing:
         padded = torch.tensor([[*p, *[0] * (width - len(p))] for p in prompts], device=length.device)
         stored: Stored = []
         hidden = self.decoder(padded, keep=stored)
-        self.cache = Cache(stored, length, repeats, BLOCK[length.device.type])
+        self.cache = Cache(stored, length, repeats, max(1, min(BLOCK.get(length.device.type, 32), len(self.tokens) - 1)))
         return self.decoder.logits(hidden[torch.arange(len(prompts), device=length.device), length - 1])
 
     def _write(self, logits: Tensor) -> None:
-        uniform = None if self.rule.greedy else self.uniform[self.time, self.row]
+        uniform = None if self.uniform is None else self.uniform[self.time, self.row]
         token, log_prob = choose(logits, self.rule, uniform)
         self.tokens[self.time, self.row] = token
         self.log_prob[self.time, self.row] = log_prob

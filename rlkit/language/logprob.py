@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-ELEMENTS = 1 << 24  # logits alive at a time (64 MiB in float32) when no chunk is given
+ELEMENTS = {"cpu": 1 << 19, "cuda": 1 << 26}  # logits alive at a time when no chunk is given
 
 
 def token_log_probs(
@@ -23,7 +23,7 @@ def token_log_probs(
     logits again: ∂/∂z = g_a (1_a - π) - g_H π (log π + H). Memory is chunk·V in place of several N·V.
     entropy=False spares the sum and returns zeros.
     """
-    chunk = chunk or max(1, ELEMENTS // weight.shape[0])
+    chunk = chunk or max(1, ELEMENTS.get(hidden.device.type, 1 << 24) // weight.shape[0])
     return _TokenLogProbs.apply(hidden, weight, targets, temperature, chunk, entropy)
 
 
@@ -34,16 +34,14 @@ class _TokenLogProbs(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         matrix = weight.to(_wide(hidden))
         log_prob, spread, norm = (matrix.new_zeros(len(targets)) for _ in range(3))
-        kept = None
         for rows in _chunks(len(targets), chunk):
             logits = _logits(hidden[rows], matrix, temperature)
             norm[rows] = logits.logsumexp(-1)
             log_prob[rows] = logits.gather(1, targets[rows, None])[:, 0] - norm[rows]
             if entropy:
-                log_policy = logits - norm[rows, None]
+                log_policy = logits.sub_(norm[rows, None])
                 spread[rows] = -torch.linalg.vecdot(log_policy.exp(), log_policy)
-            kept = logits if chunk >= len(targets) else None
-        ctx.save_for_backward(hidden, weight, targets, norm, spread, kept)  # one chunk alone need not be computed again
+        ctx.save_for_backward(hidden, weight, targets, norm, spread)
         ctx.temperature, ctx.chunk, ctx.entropy = temperature, chunk, entropy
         if not entropy:
             ctx.mark_non_differentiable(spread)
@@ -52,14 +50,14 @@ class _TokenLogProbs(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad_log_prob: Tensor, grad_entropy: Tensor) -> tuple[Tensor | None, ...]:
-        hidden, weight, targets, norm, spread, kept = ctx.saved_tensors
+        hidden, weight, targets, norm, spread = ctx.saved_tensors
         matrix = weight.to(_wide(hidden))
         grad_hidden = torch.empty_like(hidden) if ctx.needs_input_grad[0] else None
         grad_weight = torch.zeros_like(matrix) if ctx.needs_input_grad[1] else None
         for rows in _chunks(len(targets), ctx.chunk):
-            logits = _logits(hidden[rows], matrix, ctx.temperature) if kept is None else kept
+            log_policy = _logits(hidden[rows], matrix, ctx.temperature).sub_(norm[rows, None])
             grad = _grad_logits(
-                logits - norm[rows, None], targets[rows], grad_log_prob[rows], grad_entropy[rows], spread[rows], ctx.entropy
+                log_policy, targets[rows], grad_log_prob[rows], grad_entropy[rows], spread[rows], ctx.entropy
             )
             grad = grad.div_(ctx.temperature) if ctx.temperature != 1 else grad
             if grad_hidden is not None:

@@ -33,6 +33,7 @@ class Model:
 class LanguageModel(nn.Module):
     """π(token | tokens before it) = softmax(logits / temperature), with an optional value head on the hidden states."""
 
+    micro_steps: int | None = 4096  # tokens whose activations are alive at once in training, padding included
     memoryless = False  # a token depends on its row, so rows stay whole
 
     def __init__(
@@ -132,7 +133,13 @@ class LanguageModel(nn.Module):
         With x = prompt + completion (the stop token included), observation = x[:-1], action = x[1:], and mask is True
         where the action belongs to the completion. forbid_first: strings whose first token may not be the first one.
         """
-        ids = self._prompt_ids(prompts, max_tokens)
+        ids = self._prompt_ids(prompts)
+        longest, context = max(map(len, ids)), self.decoder.shape.context
+        if longest + max_tokens > context:
+            raise UserError(
+                f"a prompt of {longest} tokens and {max_tokens} more exceed the model's context of {context}: "
+                "lower max_tokens or shorten the prompt"
+            )
         forbidden = tuple({row[0] for row in self.tokenizer.encode(list(forbid_first)) if row})
         rule = Rule(self.temperature, greedy, self.tokenizer.stop_ids, forbidden)
         done = generate(self.decoder, ids, repeats, max_tokens, rule, generator or self.generator, self.rows)
@@ -146,7 +153,7 @@ class LanguageModel(nn.Module):
     def encode(self, prompts: Sequence[str], completions: Sequence[str]) -> TensorDict:
         """The layout of `generate`, [B], for texts that are given; the end token is appended."""
         written = [[*ids, self.tokenizer.eos_id] for ids in self.tokenizer.encode(list(completions))]
-        ids = self._prompt_ids(prompts, 1)
+        ids = self._prompt_ids(prompts)
         longest, context = max(len(p) + len(c) for p, c in zip(ids, written, strict=True)), self.decoder.shape.context
         if longest > context:
             raise UserError(f"a text has {longest} tokens, the model's context is {context}: drop or shorten such rows")
@@ -162,16 +169,10 @@ class LanguageModel(nn.Module):
         tokens = rollout["action"].flatten(0, -2)[mask].split(mask.sum(-1).tolist())
         return self.tokenizer.decode([row.tolist() for row in tokens])
 
-    def _prompt_ids(self, prompts: Sequence[str], budget: int) -> list[list[int]]:
+    def _prompt_ids(self, prompts: Sequence[str]) -> list[list[int]]:
         ids = self.tokenizer.encode(list(prompts), special=True)
         if not ids or not all(ids):
             raise UserError("a prompt is empty: every prompt needs at least one token")
-        longest, context = max(map(len, ids)), self.decoder.shape.context
-        if longest + budget > context:
-            raise UserError(
-                f"a prompt of {longest} tokens and {budget} more exceed the model's context of {context}: "
-                "lower max_tokens or shorten the prompt"
-            )
         return ids
 
     # Learn
@@ -206,7 +207,7 @@ class LanguageModel(nn.Module):
         length = (mask * torch.arange(1, mask.shape[1] + 1, device=mask.device)).amax(-1).tolist()
         order = sorted((i for i, n in enumerate(length) if n), key=length.__getitem__)
         hidden, where = [], []
-        for rows in _by_tokens(order, length, 2048 if tokens.device.type == "cpu" else 32768):
+        for rows in _by_tokens(order, length, 4096 if tokens.device.type == "cpu" else 32768):
             width = length[rows[-1]]
             kept = mask[rows, :width]
             hidden.append(self.decoder(tokens[rows, :width])[kept])

@@ -73,7 +73,7 @@ def _items(draw: Draw) -> Worked:
 
 def _times(draw: Draw) -> Worked:
     (name, friend), things = draw.two(NAMES), draw.pick(OBJECTS)
-    have, times = draw.number(2, 20), draw.number(2, 6)
+    have, times = draw.number(2, 12), draw.number(2, 9)
     value, work = _work(times, "*", have)
     question = f"{name} has {have} {things}. {friend} has {times} times as many {things} as {name}."
     steps = [f"{friend} has {work} {things}."]
@@ -85,7 +85,7 @@ def _times(draw: Draw) -> Worked:
 
 def _rate(draw: Draw) -> Worked:
     name, things, unit = draw.pick(NAMES), draw.pick(OBJECTS), draw.pick(("hour", "day", "week"))
-    each, count = draw.number(2, 20), draw.number(2, 9)
+    each, count = draw.number(2, 12), draw.number(2, 9)
     if draw.random() < 0.5:
         value, work = _work(each, "*", count)
         question = f"{name} makes {each} {things} each {unit}. How many {things} does {name} make in {count} {unit}s?"
@@ -165,7 +165,8 @@ def _fewer(draw: Draw) -> Worked:
 
 def _rows(draw: Draw) -> Worked:
     name, things = draw.pick(NAMES), draw.pick(OBJECTS)
-    rows, each, extra = draw.number(2, 6), draw.number(2, 11), draw.number(2, 9)
+    rows, each = draw.number(2, 6), draw.number(2, 8)
+    extra = draw.number(2, 12 - each)
     full, work = _work(each, "+", extra)
     total, total_work = _work(rows, "*", full)
     question = (

@@ -1,0 +1,53 @@
+"""Each algorithm reaches a stated score on a small problem with fixed seeds."""
+
+import json
+
+import pytest
+
+from rlkit import run
+
+
+def after(tmp_path, *keys: str) -> dict:
+    assert run.main([*keys, f"out={tmp_path / 'run'}"]) == 0
+    return json.loads((tmp_path / "run" / "summary.json").read_text())["evaluation"]
+
+
+def test_ppo_balances_the_pole(tmp_path):
+    assert after(tmp_path, "algo=ppo", "env=cartpole", "env_steps=40_000")["after"]["mean"] >= 450
+
+
+def test_q_learning_finds_the_optimal_policy_of_the_gridworld(tmp_path):
+    exact = after(tmp_path, "algo=q_learning", "env=gridworld")["after"]["exact"]
+    assert exact["agreement"] == 1.0 and exact["value"] == pytest.approx(exact["optimal"], rel=1e-9)
+
+
+def test_grpo_teaches_the_tiny_model_to_reason_first(tmp_path):
+    found = after(tmp_path, "algo=grpo", "env=gsm8k", "iterations=12", "evaluate_every=0", "env.test=200")
+    assert found["after"]["mean"] >= found["before"]["mean"] + 0.3
+    assert found["after"]["length"] > 2 * found["before"]["length"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("algo", ["reinforce", "ppo"])
+def test_policy_gradients_lift_the_tiny_model(tmp_path, algo):
+    found = after(tmp_path, f"algo={algo}", "env=gsm8k", "env.test=400")
+    assert found["after"]["mean"] >= found["before"]["mean"] + 0.4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("env", ["gsm8k", "preferences"])
+def test_dpo_lifts_the_tiny_model(tmp_path, env):
+    found = after(tmp_path, "algo=dpo", f"env={env}", "evaluation_episodes=400")
+    assert found["after"]["mean"] >= found["before"]["mean"] + 0.15
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("algo, score", [("ppo", 475), ("dqn", 475), ("reinforce", 475), ("grpo", 475), ("dpo", 200)])
+def test_every_control_cell_learns_the_cart_pole(tmp_path, algo, score):
+    assert after(tmp_path, f"algo={algo}", "env=cartpole")["after"]["mean"] >= score
+
+
+@pytest.mark.slow
+def test_q_learning_is_within_two_percent_of_the_optimum_on_the_frozen_lake(tmp_path):
+    exact = after(tmp_path, "algo=q_learning", "env=frozenlake")["after"]["exact"]
+    assert exact["success"] >= 0.98 * exact["optimal"]
