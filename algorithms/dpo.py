@@ -1,8 +1,8 @@
 """Direct preference optimisation (Rafailov et al. 2023, arXiv:2305.18290): a pair gives the credit.
 
-Pairs come stored (env=preferences) or from the policy's own attempts: the best and the worst of each scored group, as in
-online DPO (Guo et al. 2024, arXiv:2402.04792). A group of equal scores has no pair and is left out. On control a row's
-log-probability is that of its actions; with deterministic dynamics that is the whole trajectory's (arXiv:2404.12358).
+Pairs come stored (env=preferences) or from the policy's own attempts: the best and the worst of each scored group, as
+in online DPO (Guo et al. 2024, arXiv:2402.04792). A group of equal scores has no pair and is left out. On control a
+row's log-probability is that of its actions; with deterministic dynamics it is the trajectory's (arXiv:2404.12358).
 """
 
 from dataclasses import dataclass
@@ -39,10 +39,9 @@ class DPO:
 
     def credit(self, rollout: TensorDict) -> TensorDict:
         best, worst, differ = returns.best_and_worst(rollout["score"])
-        start = torch.arange(len(best), device=best.device)
-        pairs = torch.stack([rollout[start, best], rollout[start, worst]], dim=1)  # [P, 2, T]
-        rows = pairs.flatten(0, 1)
-        ref = buffers.evaluate_in_parts(self.reference, rows)["log_prob"]
+        start = torch.arange(len(best), device=best.device).unsqueeze(-1)
+        pairs = rollout[start, torch.stack([best, worst], -1)]  # [P, 2, T]
+        ref = buffers.evaluate_in_parts(self.reference, pairs.flatten(0, 1))["log_prob"]
         pairs["ref_log_prob"] = ref.unflatten(0, (-1, 2))
         pairs["mask"] = pairs["mask"] & differ[:, None, None]
         return TensorDict(dict(pairs.items()), batch_size=pairs.batch_size[:1])  # rows are pairs: [P]

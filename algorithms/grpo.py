@@ -23,7 +23,7 @@ class Config(policies.Optimization):
     clip_low: Positive = 0.2  # the ratio stays above 1 - clip_low
     clip_high: Positive = 0.2  # and below 1 + clip_high
     scale: Literal["std", "none"] = "std"  # divide a group's advantages by their standard deviation, or not
-    over: Literal["sequence", "token", "constant"] = "sequence"  # what counts the same in the loss, see losses.reduction
+    over: Literal["sequence", "token", "constant"] = "sequence"  # what counts the same in the loss: losses.reduction
     length: Count = 128  # the divisor of over=constant, in steps
     kl_coef: NonNegative = 0.0  # β of the KL penalty to the starting policy
     entropy_coef: NonNegative = 0.0  # weight of the entropy bonus

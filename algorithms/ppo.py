@@ -1,7 +1,7 @@
 """Proximal policy optimisation (Schulman et al. 2017, arXiv:1707.06347): a critic gives the credit.
 
-GAE advantages (arXiv:1506.02438), the clipped surrogate, an optionally clipped value loss, an entropy bonus. On text the
-critic is a value head on the language model, an episode is a completion, and nothing else changes.
+GAE advantages (arXiv:1506.02438), the clipped surrogate, an optionally clipped value loss, an entropy bonus. On text
+the critic is a value head on the language model, an episode is a completion, and nothing else changes.
 """
 
 from dataclasses import dataclass
@@ -40,8 +40,10 @@ class PPO:
         return env.rollout(self.policy, steps=self.config.horizon)  # [B, T]
 
     def credit(self, rollout: TensorDict) -> TensorDict:
-        keys = ("reward", "value", "next_value", "terminated", "done")
-        advantage, target = returns.gae(*(rollout[key] for key in keys), self.config.gamma, self.config.gae_lambda)
+        c, r = self.config, rollout
+        advantage, target = returns.gae(
+            r["reward"], r["value"], r["next_value"], r["terminated"], r["done"], c.gamma, c.gae_lambda
+        )
         if self.config.normalize_advantage:
             advantage = returns.standardize(advantage, rollout["mask"])
         return rollout.update({"advantage": advantage, "return": target})

@@ -1,8 +1,8 @@
 """PPO on CartPole against Stable-Baselines3: python benchmarks/ppo_cartpole.py [rounds]
 
 Both train in this process, in turn, on one thread, with the same hyper-parameters; construction and evaluation are not
-counted. `batch` is a settings with few updates per step (8 × 128 steps, 4 epochs of 4 minibatches), `zoo` the tuned one of
-RL Baselines3 Zoo with many (8 × 32 steps, 20 epochs of 1 minibatch). Needs `pip install stable-baselines3`.
+counted. `batch` is a setting with few updates per step (8 × 128 steps, 4 epochs of 4 minibatches), `zoo` the tuned one
+of RL Baselines3 Zoo with many (8 × 32 steps, 20 epochs of 1 minibatch). Needs `pip install -e '.[bench]'`.
 """
 
 import statistics

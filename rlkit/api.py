@@ -46,7 +46,7 @@ class Policy(Protocol):
         ...
 
     def record(self, batch: TensorDict) -> dict[str, Tensor]:
-        """What the behaviour policy knows of the steps it just took: log_prob, and value and next_value with a critic."""
+        """What the behaviour policy knows of the steps it took: log_prob; with a critic value and next_value."""
         ...
 
     def evaluate(self, batch: TensorDict) -> dict[str, Tensor]:
@@ -70,7 +70,9 @@ class Env(Protocol):
         """
         ...
 
-    def evaluate(self, policy: Any, episodes: int | None = None, split: Split = "validation", greedy: bool = True) -> Scores:
+    def evaluate(
+        self, policy: Any, episodes: int | None = None, split: Split = "validation", greedy: bool = True
+    ) -> Scores:
         """Score whole episodes (or problems) of a split; changes nothing that a later rollout depends on.
 
         None: as many as the environment holds fit for the split.

@@ -65,7 +65,9 @@ def pass_at_k(n: int, correct: int, k: int) -> float:
     return 1.0 - math.comb(n - correct, k) / math.comb(n, k)
 
 
-def pass_at(env: Any, policy: Any, ks: Sequence[int], episodes: int | None, split: Split) -> dict[str, dict[str, float]]:
+def pass_at(
+    env: Any, policy: Any, ks: Sequence[int], episodes: int | None, split: Split
+) -> dict[str, dict[str, float]]:
     """Sample max(ks) answers a problem; for each k the mean over problems with a bootstrap interval."""
     n = max(ks)
     scores = torch.stack([env.evaluate(policy, episodes, split, greedy=False).score for _ in range(n)])  # [n, problems]

@@ -31,6 +31,7 @@ SAMPLES = 8  # completions kept of each logged iteration
 SHOWN = {  # metric → its word in the bar, in this order
     "eval/accuracy": "accuracy",
     "eval/return": "evaluation",
+    "eval/ceiling": "ceiling",
     "rollout/return": "return",
     "rollout/score": "score",
     "train/loss": "loss",
@@ -58,6 +59,7 @@ class Log:
         _cut(self.folder / "completions.jsonl", resumed_at)
         self.began = time.monotonic() - last.get("seconds", 0.0)
         self.latest: dict[str, float] = {}
+        self.beside: dict[str, float] = {}  # what is written beside every evaluation, such as the ceiling
         self.spoke = -math.inf
         self.lines = _Lines(self.folder / "metrics.jsonl")
         self.texts = _Lines(self.folder / "completions.jsonl")
@@ -85,15 +87,17 @@ class Log:
 
     def iteration(self, iteration: int, env_steps: int, metrics: Mapping[str, float]) -> None:
         """Write one line of metrics and one step for TensorBoard, and move the bar."""
+        if any(key.startswith("eval/") for key in metrics):
+            metrics = {**metrics, **self.beside}
         seconds = time.monotonic() - self.began
         self.lines.add({"iteration": iteration, "env_steps": env_steps, "seconds": round(seconds, 3), **metrics})
         self.events.add(env_steps, metrics)
         self.latest |= metrics
         self.bar.figures = self._figures()
         self.bar.update(self.task, completed=iteration if self.unit == "iterations" else env_steps)
-        evaluated = {key: x for key, x in metrics.items() if key in SHOWN and key.startswith("eval/")}
+        evaluated = [key for key in SHOWN if key in metrics and key.startswith("eval/")]
         if evaluated:
-            words = "  ".join(f"{SHOWN[key]} {x:.3f}" for key, x in evaluated.items())
+            words = "  ".join(f"{SHOWN[key]} {metrics[key]:.3f}" for key in evaluated)
             self.note(f"iteration {iteration}  env_steps {env_steps:,}  {words}")
         elif not self.console.is_terminal and time.monotonic() - self.spoke > PLAIN_EVERY:
             self._plain(f"iteration {iteration}  env_steps {env_steps:,}  {self.bar.figures}{self._left()}")
@@ -117,7 +121,7 @@ class Log:
             right = bool(record["correct"] if "correct" in record else record.get("score", 0) >= 1)
             mark = Text("right" if right else "wrong", style="green" if right else "red")
             if "answer" in record and not right:
-                mark.append(f", the answer is {_short(record['answer'], 40)}", style="dim")
+                mark.append(f", the answer is {_short(str(record['answer']).splitlines()[-1], 40)}", style="dim")
             parts.append(Padding(Text(_short(record["prompt"], 220), style="dim"), (0, 0, 0, 2)))
             parts.append(Padding(Text(_short(record["completion"], 300) or "(nothing)"), (0, 0, 0, 4)))
             parts.append(Padding(mark, (0, 0, 0, 4)))

@@ -1,7 +1,7 @@
 """Per-element losses and the weights that reduce them: pure functions, tensors in, tensors out.
 
-A loss is Σ weight·each. The surrogates below return `each`; `reduction` returns `weight` for a *whole* minibatch, so that
-splitting it afterwards (micro-batches, packing, ranks) changes neither value nor gradient.
+A loss is Σ weight·each. The surrogates below return `each`; `reduction` returns `weight` for a *whole* minibatch, so
+that splitting it afterwards (micro-batches, packing, ranks) changes neither value nor gradient.
 """
 
 from typing import Literal
@@ -40,8 +40,8 @@ def policy_gradient(log_prob: Tensor, advantage: Tensor) -> Tensor:
 def clipped_surrogate(log_ratio: Tensor, advantage: Tensor, low: float, high: float) -> Tensor:
     """−min(ρ·A, clip(ρ, 1 − low, 1 + high)·A) with ρ = exp(log π_θ − log π_b). All shapes equal.
 
-    PPO, Schulman et al. 2017, arXiv:1707.06347, eq. 7; low ≠ high is DAPO's clip-higher (arXiv:2503.14476). It takes the
-    log-ratio, so a ratio per token or per sequence goes through the same function. At ρ = 1 the value is −A and the
+    PPO, Schulman et al. 2017, arXiv:1707.06347, eq. 7; low ≠ high is DAPO's clip-higher (arXiv:2503.14476). It takes
+    the log-ratio, so a ratio per token or per sequence goes through the same function. At ρ = 1 the value is −A and the
     gradient −A·∇log π; with infinite bounds it is plain importance sampling.
     """
     ratio = log_ratio.exp()

@@ -41,7 +41,7 @@ def assemble(given: config.Given) -> Parts:
     env = environment.make(env_config, run.seed, torch.device("cpu"))
     env.device = device(run.device, env.kind)
     torch.set_num_threads(run.threads or (1 if env.kind == "control" else os.cpu_count() or 1))
-    network = config.build(network_class(env.kind), given.policy, "policy")
+    network: Any = config.build(network_class(env.kind), given.policy, "policy")
     algo = algorithm.make(algo_config, env, network)
     return Parts(run, algo, env, config.resolved(given, run, algo_config, env_config, network))
 
@@ -77,7 +77,8 @@ def run(argv: list[str]) -> int:
     if given.resume is None:
         if parts.run.iterations is None and parts.run.env_steps is None:
             raise UserError("how long? Give iterations=N or env_steps=N")
-        folder, progress, before = config.new_folder(parts.run, given), Progress(), {}
+        folder, progress = config.new_folder(parts.run, given), Progress()
+        before: dict[str, Any] = {}
         write_atomically(folder / "config.yaml", parts.text)
     else:
         folder = config.prepare_folder(given.resume)
@@ -93,6 +94,8 @@ def execute(parts: Parts, given: config.Given, folder: Path, progress: Progress,
         if not before:
             before = measure(parts, log, "before")
             write_atomically(folder / "before.json", json.dumps(before))
+        if "ceiling" in before:
+            log.beside = {"eval/ceiling": before["ceiling"]["mean"]}
         progress = train(algo, env, run, log, progress)
         after = measure(parts, log, "after")
         evaluation = {**before, **after}

@@ -47,21 +47,21 @@ class Meter:
 
     def __init__(self) -> None:
         self.sums: dict[str, Tensor] = {}
-        self.counts: dict[str, Tensor | float] = {}
+        self.counts: dict[str, Tensor | int] = {}
 
     def add(self, metrics: dict[str, Tensor], mask: Tensor | None = None) -> None:
         for name, x in metrics.items():
             x = x.detach()
+            count: Tensor | int = x.numel()
             if mask is not None and mask.dim() > 1 and x.shape == mask.shape:
                 x, count = x * mask, mask.sum()
-            else:
-                count = x.numel()
-            self.sums[name] = self.sums.get(name, 0.0) + x.sum(dtype=torch.float32)
+            self.sums[name] = x.sum(dtype=torch.float32) + self.sums.get(name, 0.0)
             self.counts[name] = self.counts.get(name, 0) + count
 
     def read(self) -> dict[str, float]:
+        """The averages since the last reading."""
         averages = {name: float(x) / max(float(self.counts[name]), 1.0) for name, x in self.sums.items()}
-        self.__init__()  # type: ignore[misc]
+        self.sums, self.counts = {}, {}
         return averages
 
 

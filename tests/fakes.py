@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from rlkit import plugins, seeding
 from rlkit.control import ControlEnv
+from rlkit.train import Meter, learn
 
 VOCABULARY = 6
 
@@ -62,12 +63,13 @@ class SequencePolicy(nn.Module):
     def __init__(self, seed: int = 0, width: int = 4, critic: bool = False, micro_steps: int | None = None) -> None:
         super().__init__()
         draw = seeding.generator(seed, "fake policy")
-        shapes: dict[str, tuple[int, ...]] = {"embedding": (VOCABULARY, width), "head": (width, VOCABULARY)}
-        if critic:
-            shapes["critic"] = (width,)
-        for name, shape in shapes.items():
-            self.register_parameter(name, nn.Parameter(torch.randn(shape, generator=draw, dtype=torch.float64)))
-        self.has_critic, self.micro_steps = critic, micro_steps
+
+        def normal(*shape: int) -> nn.Parameter:
+            return nn.Parameter(torch.randn(shape, generator=draw, dtype=torch.float64))
+
+        self.embedding, self.head = normal(VOCABULARY, width), normal(width, VOCABULARY)
+        self.critic = normal(width) if critic else None
+        self.micro_steps = micro_steps
 
     def evaluate(self, batch: TensorDict) -> dict[str, Tensor]:
         hidden = self.embedding[batch["observation"]].cumsum(-2).tanh()
@@ -76,7 +78,7 @@ class SequencePolicy(nn.Module):
             "log_prob": log_p.gather(-1, batch["action"].unsqueeze(-1)).squeeze(-1),
             "entropy": -(log_p.exp() * log_p).sum(-1),
         }
-        if self.has_critic:
+        if self.critic is not None:
             out["value"] = hidden @ self.critic
         return {key: x.masked_fill(~batch["mask"], 0.0) for key, x in out.items()}
 
@@ -84,7 +86,7 @@ class SequencePolicy(nn.Module):
     def record(self, batch: TensorDict) -> dict[str, Tensor]:
         out = self.evaluate(batch)
         out.pop("entropy")
-        if self.has_critic:
+        if self.critic is not None:
             out["next_value"] = torch.cat([out["value"][..., 1:], torch.zeros_like(out["value"][..., :1])], -1)
         return out
 
@@ -137,3 +139,73 @@ def on_text(monkeypatch: Any, name: str, env: RaggedText, **config: Any) -> Any:
     monkeypatch.setattr("rlkit.policies.actor", lambda env, network: SequencePolicy())
     monkeypatch.setattr("rlkit.policies.actor_critic", lambda env, network: SequencePolicy(critic=True))
     return algorithm(name, env, SimpleNamespace(), **config)
+
+
+def credited(algo: Any, rollout: TensorDict) -> TensorDict:
+    """The only minibatch of a rollout, with credit and weights."""
+    with torch.no_grad():
+        algo.buffer.extend(algo.credit(rollout))
+    (batch,) = list(algo.buffer)
+    return batch
+
+
+def iterate(algo: Any, env: Any) -> TensorDict:
+    """One iteration of the loop; returns what was played."""
+    with torch.no_grad():
+        rollout = algo.rollout(env)
+        algo.buffer.extend(algo.credit(rollout))
+    learn(algo, Meter())
+    return rollout
+
+
+def gradient_of(algo: Any, *losses: Tensor) -> Tensor:
+    """Of the sum of the losses, by all of the policy's parameters as one vector."""
+    algo.policy.zero_grad()
+    for loss in losses:
+        loss.backward()
+    return torch.cat([p.grad.flatten() for p in algo.policy.parameters() if p.grad is not None])
+
+
+def gradient(algo: Any, *parts: TensorDict) -> Tensor:
+    """Of what the micro-batches add up to."""
+    return gradient_of(algo, *(algo.loss(part)[0] for part in parts))
+
+
+def parameters(module: nn.Module) -> Tensor:
+    """All of them as one vector."""
+    return torch.cat([p.detach().flatten() for p in module.parameters()])
+
+
+def cartpole(rows: int, step_limit: int = 500) -> ControlEnv:
+    """The plug-in, from Python."""
+    module = plugins.load("envs", "cartpole")
+    return module.make(module.Config(rows, step_limit), 0, torch.device("cpu"))
+
+
+def in_double(algo: Any, rollout: TensorDict) -> TensorDict:
+    """Turn the policy and what it played to double precision, so that an oracle can be met at default tolerances."""
+    algo.policy.double()
+    exact = TensorDict({key: x.double() if x.is_floating_point() else x for key, x in rollout.items()}, rollout.shape)
+    with torch.no_grad():
+        return exact.update(algo.policy.record(exact))
+
+
+def off_policy(monkeypatch: Any, name: str, config: dict[str, Any], padding: int = 0) -> tuple[Any, TensorDict]:
+    """An algorithm on ragged text, and its batch, after the policy moved away from the one that acted."""
+    env = RaggedText(rows=5)
+    algo = on_text(monkeypatch, name, env, **config)
+    batch = credited(algo, padded(algo.rollout(env), padding))
+    algo.policy.move(0.3)
+    return algo, batch
+
+
+def padded(rollout: TensorDict, extra: int) -> TensorDict:
+    """The same rows with `extra` more steps in which nobody acted, full of tokens and values that mean nothing."""
+    mask, data = rollout["mask"], dict(rollout.items())
+    for key, x in rollout.items():
+        if x.shape == mask.shape:
+            shape = (*mask.shape[:-1], extra)
+            junk = torch.full(shape, 7.7) if key in ("value", "next_value") else torch.zeros(shape)
+            junk = torch.full(shape, VOCABULARY - 1) if key in ("observation", "action") else junk
+            data[key] = torch.cat([x, junk.to(x.dtype)], -1)
+    return TensorDict(data, batch_size=rollout.batch_size)

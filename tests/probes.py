@@ -92,5 +92,5 @@ def make(plugin, seed=0, **config):
 
 def same(a, b):
     assert set(a.keys()) == set(b.keys())
-    for key in a.keys():  # noqa: SIM118 (a TensorDict iterates over rows)
+    for key in a.keys():
         assert torch.equal(a[key], b[key]), key

@@ -5,7 +5,6 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
-from tensordict import TensorDict
 from torch import Tensor
 from torch.testing import assert_close
 
@@ -264,53 +263,3 @@ def test_a_fully_masked_row_gives_no_nan_and_no_gradient(over: losses.Over) -> N
     gradient = torch.autograd.grad(total, [log_prob, value])
     assert bool(total.isfinite()) and all(bool(g.isfinite().all()) for g in gradient)
     assert all(not g[1].any() for g in gradient)
-
-
-# torchrl
-
-
-@pytest.mark.parametrize("value_clip", [None, 0.2])
-def test_the_ppo_terms_equal_torchrls_clip_ppo_loss_in_value_and_gradient(value_clip: float | None) -> None:
-    objectives = pytest.importorskip("torchrl.objectives")
-    from tensordict.nn import TensorDictModule
-    from torchrl.modules import ProbabilisticActor
-
-    draw = torch.Generator().manual_seed(0)
-    actor, critic = (torch.nn.Linear(3, n, dtype=torch.float64) for n in (4, 1))
-    for p in [*actor.parameters(), *critic.parameters()]:
-        torch.nn.init.normal_(p, generator=draw)
-    observation, action = normal(32, 3, grad=False), torch.arange(32) % 4
-    advantage, target, old_value, noise = (normal(32, seed=i, grad=False) for i in range(2, 6))
-    log_p = actor(observation).log_softmax(-1)
-    log_prob = log_p.gather(-1, action[:, None])[:, 0]
-    old = log_prob.detach() + 0.3 * noise
-
-    value = critic(observation)[:, 0]
-    surrogate = losses.clipped_surrogate(log_prob - old, advantage, 0.2, 0.2)
-    error = losses.clipped_value(value, old_value, target, value_clip or INF)
-    entropy = -(log_p.exp() * log_p).sum(-1)
-    ours = (surrogate + 0.5 * error - 0.01 * entropy).mean()
-
-    policy = ProbabilisticActor(
-        TensorDictModule(actor, ["observation"], ["logits"]),
-        in_keys=["logits"],
-        distribution_class=torch.distributions.Categorical,
-    )
-    oracle = objectives.ClipPPOLoss(
-        policy,
-        TensorDictModule(critic, ["observation"], ["state_value"]),
-        clip_epsilon=0.2,
-        clip_value=value_clip,
-        entropy_coeff=0.01,
-        critic_coeff=0.25,  # theirs is not halved
-        loss_critic_type="l2",
-        normalize_advantage=False,
-        functional=False,
-    )
-    data = {"observation": observation, "action": action, "action_log_prob": old}
-    data |= {"advantage": advantage[:, None], "value_target": target[:, None], "state_value": old_value[:, None]}
-    out = oracle(TensorDict(data, batch_size=[32]))
-    theirs = out["loss_objective"] + out["loss_critic"] + out["loss_entropy"]
-    same(ours, theirs, *actor.parameters(), *critic.parameters())
-    clipped = losses.clipped(log_prob - old, advantage, 0.2, 0.2)
-    assert 0 < clipped.sum() < 32

@@ -7,9 +7,11 @@ Stored = list[tuple[Tensor, Tensor]]  # (keys, values) [P, kv_heads, W, head_dim
 
 
 class Cache:
-    """The prompts' part [P, K, W, D] is read once for all G attempts and never copied. The rows' own part [R, K, C, D] holds one column per token written since; all rows write the same column, whatever their positions. It
-    is whole blocks that are read (a slice of columns is several times slower on a CPU, and a CUDA graph needs one
-    shape), unwritten columns hidden by a bias, and `grow` adds a block when the last one is full.
+    """The prompts' part [P, K, W, D] is read once for all G attempts and never copied.
+
+    The rows' own part [R, K, C, D] holds one column per token written since; all rows write the same column, whatever
+    their positions. Whole blocks are read (a slice of columns is several times slower on a CPU, and a CUDA graph needs
+    one shape): a bias hides what is not written yet, and `grow` adds a block when the last one is full.
     """
 
     def __init__(self, prompts: Stored, length: Tensor, repeats: int, block: int):

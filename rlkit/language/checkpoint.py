@@ -34,14 +34,14 @@ def locate(name: str) -> Path:
     missing = [file for file in ("config.json", "tokenizer.json") if not (folder / file).is_file()]
     missing += [] if weights else ["model.safetensors"]
     if missing:
-        raise UserError(f"model {name!r}: {folder} is not a checkpoint folder: it has no {', '.join(missing)}")
+        raise UserError(f"model {name!r}: {folder} is no checkpoint folder: it lacks {', '.join(missing)}")
     return folder
 
 
 def _download(name: str) -> Path:
     try:
         import huggingface_hub
-        from huggingface_hub.errors import HFValidationError, HfHubHTTPError
+        from huggingface_hub.errors import HfHubHTTPError, HFValidationError
     except ImportError:
         raise UserError(
             f"model {name!r} is no local folder, and hub ids need an extra: pip install 'rlkit[hub]', or give a folder"
@@ -75,14 +75,14 @@ def read_weights(decoder: Decoder, folder: Path) -> None:
             with torch.no_grad():
                 parameter.copy_(tensor)
     if waiting:
-        raise UserError(f"{folder}: {len(waiting)} weights are missing, the first is {min(waiting)}; the copy is incomplete")
+        raise UserError(f"{folder}: {len(waiting)} weights are missing, such as {min(waiting)}: copy it again")
 
 
 def read_tensors(path: Path, names: set[str] | None = None) -> dict[str, Tensor]:
     """The tensors of a safetensors file, or those of them that are named."""
     try:
         with safe_open(path, framework="pt") as file:
-            return {name: file.get_tensor(name) for name in file.keys() if names is None or name in names}  # noqa: SIM118
+            return {name: file.get_tensor(name) for name in file.keys() if names is None or name in names}
     except (SafetensorError, OSError) as error:
         raise UserError(f"{path}: not a readable safetensors file ({error}); copy the checkpoint again") from None
 
@@ -95,6 +95,7 @@ def write(folder: Path, decoder: Decoder, tokenizer: Tokenizer, dtype: torch.dty
     ids = {"eos_token_id": list(tokenizer.stop_ids), "pad_token_id": tokenizer.pad_id}
     config = {**decoder.shape.source, "dtype": str(dtype).removeprefix("torch.")}
     config["architectures"] = [ARCHITECTURES[decoder.shape.kind]]
+    config.pop("torch_dtype", None)  # the name of dtype in transformers 4
     for file, content in (("config.json", config), ("generation_config.json", ids)):
         (folder / file).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
@@ -104,7 +105,7 @@ def save(path: Path, tensors: dict[str, Tensor]) -> None:
 
 
 def fresh_config(
-    kind: str, vocab: int, width: int, layers: int, heads: int, inner: int, kv_heads: int, context: int, end: int, tied: bool
+    kind: str, vocab: int, width: int, layers: int, heads: int, kv_heads: int, inner: int, context: int, end: int
 ) -> dict[str, Any]:
     """The `config.json` of a new model."""
     return {
@@ -122,7 +123,7 @@ def fresh_config(
         "rms_norm_eps": 1e-6,
         "rope_theta": 10_000.0,
         "rope_parameters": {"rope_type": "default", "rope_theta": 10_000.0},
-        "tie_word_embeddings": tied,
+        "tie_word_embeddings": True,
         "attention_bias": False,
         "bos_token_id": None,
         "eos_token_id": end,

@@ -209,11 +209,13 @@ class Decoder(nn.Module):
         return self.model.embed_tokens.weight if self.lm_head is None else self.lm_head.weight
 
     def initialise(self, generator: torch.Generator) -> "Decoder":
-        """Normal(0, 0.02) matrices, the two that write into the residual stream scaled by 1/√(2·layers) (GPT-2)."""
+        """Normal(0, 0.02) matrices, the two that write into the residual stream scaled by 1/√(2·layers) (GPT-2); gains 1."""
         for name, parameter in self.named_parameters():
             if name.endswith("bias"):
                 nn.init.zeros_(parameter)
-            elif parameter.dim() == 2:
+            elif parameter.dim() == 1:
+                nn.init.ones_(parameter)
+            else:
                 writes = name.endswith(("o_proj.weight", "down_proj.weight"))
                 std = 0.02 / math.sqrt(2 * self.shape.layers) if writes else 0.02
                 nn.init.normal_(parameter, 0.0, std, generator=generator)
@@ -224,7 +226,8 @@ class Decoder(nn.Module):
     ) -> Tensor:
         """Hidden states [B, T, d] of tokens [B, T], causal. Without padding mask: pad on the right.
 
-        positions: [B, T] or [1, T], by default 0..T-1. cache: one new token a row (T = 1) that attends to what is stored.
+        positions: [B, T] or [1, T], by default 0..T-1.
+        cache: T = 1, the next token of each row; it attends to what is stored.
         keep: a list that receives each layer's (keys, values) [B, kv_heads, T, head_dim].
         """
         if positions is None:

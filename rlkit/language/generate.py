@@ -138,7 +138,8 @@ class _Writing:
         padded = torch.tensor([[*p, *[0] * (width - len(p))] for p in prompts], device=length.device)
         stored: Stored = []
         hidden = self.decoder(padded, keep=stored)
-        self.cache = Cache(stored, length, repeats, max(1, min(BLOCK.get(length.device.type, 32), len(self.tokens) - 1)))
+        block = min(BLOCK.get(length.device.type, 32), max(1, len(self.tokens) - 1))
+        self.cache = Cache(stored, length, repeats, block)
         return self.decoder.logits(hidden[torch.arange(len(prompts), device=length.device), length - 1])
 
     def _write(self, logits: Tensor) -> None:

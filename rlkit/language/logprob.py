@@ -19,8 +19,8 @@ def token_log_probs(
 ) -> tuple[Tensor, Tensor]:
     """log π(a) = z_a - logsumexp(z) and H = -Σ π log π, with z = W h / temperature; both [N], at least float32.
 
-    hidden [N, d], weight W [V, d], targets a [N]. Rows are taken `chunk` at a time, and the backward pass computes their
-    logits again: ∂/∂z = g_a (1_a - π) - g_H π (log π + H). Memory is chunk·V in place of several N·V.
+    hidden [N, d], weight W [V, d], targets a [N]. Rows are taken `chunk` at a time, and the backward pass computes
+    their logits again: ∂/∂z = g_a (1_a - π) - g_H π (log π + H). Memory is chunk·V in place of several N·V.
     entropy=False spares the sum and returns zeros.
     """
     chunk = chunk or max(1, ELEMENTS.get(hidden.device.type, 1 << 24) // weight.shape[0])

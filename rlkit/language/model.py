@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from tensordict import TensorDict
@@ -28,12 +28,16 @@ class Model:
     trainable: Literal["all", "attention"] = "all"  # which weights learn; attention: the q, k, v and o projections
     dtype: Dtype = "auto"  # what it computes in, parameters stay float32; auto: bfloat16 on a GPU
     rows: Count = 256  # completions that are written at the same time
+    fresh: bool = False  # start from random weights, in the shape and with the tokenizer of `model`
+    save_dtype: Literal["float32", "bfloat16"] = "float32"  # of the weights in the run folder's model/
 
 
 class LanguageModel(nn.Module):
     """π(token | tokens before it) = softmax(logits / temperature), with an optional value head on the hidden states."""
 
     micro_steps: int | None = 4096  # tokens whose activations are alive at once in training, padding included
+    save_dtype: torch.dtype = torch.float32
+    name = "language model"
     memoryless = False  # a token depends on its row, so rows stay whole
 
     def __init__(
@@ -85,9 +89,13 @@ class LanguageModel(nn.Module):
     def build(
         cls, config: Model, value_head: bool = False, seed: int = 0, device: str | torch.device = "cpu"
     ) -> "LanguageModel":
-        return cls.load(
+        model = cls.load(
             config.model, config.temperature, value_head, config.trainable, config.dtype, config.rows, seed, device
         )
+        if config.fresh:
+            model.decoder.initialise(named_generator(seed, "initialise"))
+        model.name, model.save_dtype = config.model, getattr(torch, config.save_dtype)
+        return model
 
     @classmethod
     def fresh(
@@ -102,18 +110,20 @@ class LanguageModel(nn.Module):
         kind: str = "llama",
         tied: bool = True,
         seed: int = 0,
-        **options: object,
+        **options: Any,
     ) -> "LanguageModel":
         """An untrained model; the default is the shape of `tiny`, 0.4 M parameters. options are those of `__init__`."""
         config = checkpoint.fresh_config(
-            kind, len(tokenizer), width, layers, heads, inner, kv_heads or heads, context, tokenizer.eos_id, tied
+            kind, len(tokenizer), width, layers, heads, kv_heads or heads, inner, context, tokenizer.eos_id
         )
-        decoder = Decoder(Shape.read(config)).initialise(named_generator(seed, "initialise"))
-        return cls(decoder, tokenizer, seed=seed, **options)  # type: ignore[arg-type]
+        decoder = Decoder(Shape.read({**config, "tie_word_embeddings": tied})).initialise(
+            named_generator(seed, "initialise")
+        )
+        return cls(decoder, tokenizer, seed=seed, **options)
 
-    def save(self, folder: str | Path, dtype: torch.dtype = torch.float32) -> None:
+    def save(self, folder: str | Path, dtype: torch.dtype | None = None) -> None:
         """A Hugging Face-format folder; the value head goes into a file of its own."""
-        checkpoint.write(Path(folder), self.decoder, self.tokenizer, dtype)
+        checkpoint.write(Path(folder), self.decoder, self.tokenizer, dtype or self.save_dtype)
         if self.value_head is not None:
             checkpoint.save(Path(folder) / checkpoint.VALUE, self.value_head.state_dict())
 
@@ -128,7 +138,7 @@ class LanguageModel(nn.Module):
         forbid_first: Sequence[str] = (),
         generator: torch.Generator | None = None,
     ) -> TensorDict:
-        """`repeats` completions of each prompt, [P, G]: observation, action, log_prob, mask [P, G, T], truncated [P, G].
+        """`repeats` completions of each prompt, [P, G]: observation action log_prob mask [P, G, T], truncated [P, G].
 
         With x = prompt + completion (the stop token included), observation = x[:-1], action = x[1:], and mask is True
         where the action belongs to the completion. forbid_first: strings whose first token may not be the first one.
@@ -165,8 +175,8 @@ class LanguageModel(nn.Module):
 
     def decode(self, rollout: TensorDict) -> list[str]:
         """The completions as texts, row-major, without special tokens."""
-        mask = rollout["mask"].flatten(0, -2)
-        tokens = rollout["action"].flatten(0, -2)[mask].split(mask.sum(-1).tolist())
+        mask = rollout["mask"].flatten(0, -2).cpu()
+        tokens = rollout["action"].flatten(0, -2).cpu()[mask].split(mask.sum(-1).tolist())
         return self.tokenizer.decode([row.tolist() for row in tokens])
 
     def _prompt_ids(self, prompts: Sequence[str]) -> list[list[int]]:

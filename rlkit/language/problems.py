@@ -19,7 +19,6 @@ from rlkit.seeding import derive
 MARKER = "####"
 KINDS = {**HEAD, **RARE}
 _HEAD_DRAWS = ("chain", "chain", *HEAD)  # a chain is drawn three times as often as any other head kind
-_GRADES = (0.25, 0.5, 1.0, 2.0)  # how readily a kind is answered directly: share ** grade
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +90,8 @@ def bare(problem: Problem) -> str:
 
 
 def is_direct(problem: Problem, seed: int, index: int, share: float) -> bool:
-    """Whether draw number `index` shows only the bare answer: probability share^grade, the grade set by the kind.
+    """Whether draw number `index` shows only the bare answer: with probability share, a quarter of it for rare kinds.
 
-    Pure in its arguments. Grades differ so that a base nearly always blurts some kinds, and reasons in others.
+    Pure in its arguments. Of the few demonstrations of a rare kind most must keep their working to be learned from.
     """
-    grade = _GRADES[list(KINDS).index(problem.kind) % len(_GRADES)] if problem.kind in KINDS else 1.0
-    return derive(seed, "direct", index) / 2**63 < (share**grade if share > 0 else 0.0)
+    return derive(seed, "direct", index) / 2**63 < (share / 4 if problem.kind in RARE else share)

@@ -75,7 +75,8 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int) -> Tokenizer:
     """Learn merges from texts: all 256 bytes, `<|endoftext|>`, and merges up to vocab_size (fewer if none are left)."""
     core = tokenizers.Tokenizer(models.BPE())
     split = pre_tokenizers.Split(Regex(PIECES), behavior="isolated")
-    core.pre_tokenizer = pre_tokenizers.Sequence([split, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+    to_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    core.pre_tokenizer = pre_tokenizers.Sequence([split, to_bytes])
     core.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=vocab_size,
@@ -85,6 +86,7 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int) -> Tokenizer:
     )
     core.train_from_iterator(texts, trainer)
     end = core.token_to_id(END)
+    assert end is not None
     return Tokenizer(core, end, end)
 
 
@@ -95,7 +97,7 @@ def read_json(path: Path) -> dict[str, Any]:
     try:
         return dict(json.loads(path.read_text(encoding="utf-8")))
     except (ValueError, TypeError) as error:
-        raise UserError(f"{path}: not a JSON object ({error}); restore the file from where the model came from") from None
+        raise UserError(f"{path}: not a JSON object ({error}); restore it from where the model came from") from None
 
 
 def _ids(value: int | list[int] | None) -> list[int]:

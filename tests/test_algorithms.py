@@ -1,0 +1,245 @@
+"""PPO, REINFORCE and SFT against plain loops, oracles and known values; what is refused."""
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from fakes import (
+    RaggedText,
+    Ring,
+    SequencePolicy,
+    algorithm,
+    cartpole,
+    control,
+    credited,
+    gradient,
+    gradient_of,
+    in_double,
+    iterate,
+    off_policy,
+    on_text,
+    parameters,
+)
+from tensordict import TensorDict
+from torch import Tensor
+from torch.testing import assert_close
+
+from rlkit import policies
+from rlkit.api import UserError
+
+# PPO
+
+
+def test_ppo_with_one_plain_update_and_lambda_1_is_a2c() -> None:
+    env = cartpole(rows=4, step_limit=15)
+    config = {"epochs": 1, "minibatches": 1, "clip": math.inf, "gae_lambda": 1.0, "normalize_advantage": False}
+    algo = algorithm("ppo", env, policies.Network(), horizon=48, gamma=0.9, entropy_coef=0.02, **config)
+    rollout = in_double(algo, algo.rollout(env))
+    assert bool((rollout["done"] & ~rollout["terminated"]).any()) and bool(rollout["terminated"].any())
+    reward, next_value = rollout["reward"].tolist(), rollout["next_value"].tolist()
+    ends, cuts = rollout["terminated"].tolist(), rollout["done"].tolist()
+    target = torch.zeros(4, 48, dtype=torch.float64)
+    for b in range(4):
+        for t in reversed(range(48)):
+            follows = float(target[b, t + 1]) if t < 47 and not cuts[b][t] else next_value[b][t]
+            target[b, t] = reward[b][t] + (0.0 if ends[b][t] else 0.9 * follows)
+    now = algo.policy.evaluate(rollout)
+    actor = -((target - now["value"].detach()) * now["log_prob"]).mean()
+    critic = 0.5 * (now["value"] - target).square().mean()
+    a2c = gradient_of(algo, actor + 0.5 * critic - 0.02 * now["entropy"].mean())
+    batch = credited(algo, rollout)
+    assert_close(batch["return"], target.flatten())
+    assert_close(gradient(algo, batch), a2c)
+
+
+@pytest.mark.parametrize("value_clip", [None, 0.05])
+def test_ppo_equals_torchrls_clip_ppo_loss_in_value_and_gradient(value_clip: float | None) -> None:
+    objectives = pytest.importorskip("torchrl.objectives")
+    from tensordict.nn import TensorDictModule
+    from torchrl.modules import ProbabilisticActor
+
+    config = {"horizon": 32, "minibatches": 1, "epochs": 1, "clip": 0.2, "value_clip": value_clip}
+    algo = algorithm("ppo", cartpole(4), policies.Network(), entropy_coef=0.01, **config)
+    batch = credited(algo, in_double(algo, algo.rollout(cartpole(4))))
+    draw = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for p in algo.policy.parameters():
+            p += 0.1 * torch.randn(p.shape, generator=draw, dtype=p.dtype)
+    policy = ProbabilisticActor(
+        TensorDictModule(algo.policy.actor, ["observation"], ["logits"]),
+        in_keys=["logits"],
+        distribution_class=torch.distributions.Categorical,
+    )
+    oracle = objectives.ClipPPOLoss(
+        policy,
+        TensorDictModule(algo.policy.critic, ["observation"], ["state_value"]),
+        clip_epsilon=0.2,
+        clip_value=value_clip,
+        entropy_coeff=0.01,
+        critic_coeff=0.25,  # theirs is not halved
+        loss_critic_type="l2",
+        normalize_advantage=False,  # done, over the rollout
+        functional=False,
+    )
+    names = {"advantage": "advantage", "return": "value_target", "value": "state_value"}
+    data = {theirs: batch[ours].unsqueeze(-1) for ours, theirs in names.items()}
+    data |= {"observation": batch["observation"], "action": batch["action"], "action_log_prob": batch["log_prob"]}
+    out = oracle(TensorDict(data, batch_size=batch.shape))
+    theirs = out["loss_objective"] + out["loss_critic"] + out["loss_entropy"]
+    loss, metrics = algo.loss(batch)
+    assert_close(loss, theirs)
+    assert_close(gradient(algo, batch), gradient_of(algo, theirs))
+    assert 0 < int(metrics["clip_fraction"].sum()) < len(batch)
+
+
+def test_ppo_standardises_over_what_was_acted_and_keeps_the_returns(monkeypatch: Any) -> None:
+    _, batch = off_policy(monkeypatch, "ppo", {"epochs": 1, "minibatches": 1, "gae_lambda": 1.0, "gamma": 1.0})
+    advantage, mask = batch["advantage"][batch["mask"]], batch["mask"]
+    assert_close(advantage.mean(), torch.zeros((), dtype=torch.float64))
+    assert_close(advantage.std(), torch.ones((), dtype=torch.float64), rtol=1e-6, atol=1e-6)
+    # λ = γ = 1 and one reward at the end: every token of a completion returns its score
+    assert_close(batch["return"][mask], batch["score"].unsqueeze(-1).expand_as(mask)[mask])
+
+
+def test_the_clip_of_ppo_shrinks_with_progress_only_when_asked(monkeypatch: Any) -> None:
+    fractions = {}
+    for schedule in ("constant", "linear"):
+        algo, batch = off_policy(monkeypatch, "ppo", {"epochs": 1, "minibatches": 1, "clip_schedule": schedule})
+        fractions[schedule] = []
+        for algo.progress in (0.0, 0.99):
+            fractions[schedule].append(float(algo.loss(batch)[1]["clip_fraction"].sum()))
+    assert fractions["constant"][0] == fractions["constant"][1] == fractions["linear"][0] < fractions["linear"][1]
+
+
+class Cut:
+    """An environment that calls every truncation a termination: the classic mistake."""
+
+    def __init__(self, env: Any) -> None:
+        self.env = env
+
+    def rollout(self, *args: Any, **kwargs: Any) -> TensorDict:
+        rollout = self.env.rollout(*args, **kwargs)
+        rollout["terminated"] = rollout["terminated"] | rollout["done"]
+        return rollout
+
+
+def values_of_the_ring(cut: bool, lam: float, hidden: tuple[int, ...], updates: int) -> Tensor:
+    env = control(Ring, rows=2, limit=8)
+    config = {"horizon": 16, "gamma": 0.9, "gae_lambda": lam, "epochs": 8, "minibatches": 1, "max_grad_norm": 100.0}
+    algo = algorithm("ppo", env, policies.Network(hidden=hidden), lr=0.05 if not hidden else 0.01, **config)
+    for _ in range(updates):
+        iterate(algo, Cut(env) if cut else env)
+    with torch.no_grad():
+        return algo.policy.value(torch.arange(4))
+
+
+@pytest.mark.parametrize(("lam", "hidden"), [(0.5, ()), (0.95, ()), (1.0, ()), (0.95, (32,))])
+def test_the_critic_of_a_ring_that_never_ends_learns_its_true_value(lam: float, hidden: tuple[int, ...]) -> None:
+    value = values_of_the_ring(False, lam, hidden, updates=50)
+    assert_close(value, torch.full((4,), 10.0), rtol=0, atol=0.1)  # 1 / (1 − γ), far beyond the limit of 8 steps
+
+
+def test_with_truncation_as_termination_it_would_learn_the_value_up_to_the_time_limit() -> None:
+    # State s is seen at the ages s and s + 4 of an episode of 8 steps: the mean of what is left from there
+    def left(steps: int) -> float:
+        return (1 - 0.9**steps) / (1 - 0.9)
+
+    wrong = torch.tensor([(left(8 - s) + left(4 - s)) / 2 for s in range(4)])
+    assert_close(values_of_the_ring(True, 1.0, (), updates=50), wrong, rtol=0, atol=0.05)
+    assert float(wrong.max()) < 5
+
+
+# REINFORCE
+
+
+@pytest.mark.parametrize("weight", ["total", "reward_to_go"])
+@pytest.mark.parametrize("baseline", ["none", "batch"])
+@pytest.mark.parametrize("normalize", [False, True])
+def test_reinforce_equals_a_plain_loop_over_episodes(weight: str, baseline: str, normalize: bool) -> None:
+    env = cartpole(rows=3)
+    config = {"weight": weight, "baseline": baseline, "normalize_advantage": normalize, "gamma": 0.9}
+    algo = algorithm("reinforce", env, policies.Network(), **config)
+    rollout = in_double(algo, algo.rollout(env))
+    worth, log_probs = [], []
+    for b in range(3):
+        steps = int(rollout["mask"][b].sum())
+        reward = rollout["reward"][b, :steps].tolist()
+        assert bool(rollout["done"][b, steps - 1])
+        for t in range(steps):
+            first = t if weight == "reward_to_go" else 0
+            worth.append(sum(0.9 ** (k - first) * reward[k] for k in range(first, steps)))
+            row = TensorDict({k: rollout[k][b, t : t + 1] for k in ("observation", "action")}, batch_size=[1])
+            log_probs.append(algo.policy.evaluate(row)["log_prob"][0])
+    a = torch.tensor(worth, dtype=torch.float64)
+    if baseline == "batch":
+        a = (a - a.mean()) / (a.std() + 1e-8 if normalize else 1.0)
+    by_hand = gradient_of(algo, -(a * torch.stack(log_probs)).mean())
+    assert_close(gradient(algo, credited(algo, rollout)), by_hand)
+
+
+def test_with_one_undiscounted_reward_at_the_end_total_return_and_reward_to_go_agree(monkeypatch: Any) -> None:
+    config = {"gamma": 1.0, "normalize_advantage": False}
+    results = []
+    for weight in ("total", "reward_to_go"):
+        algo, batch = off_policy(monkeypatch, "reinforce", config | {"weight": weight})
+        results.append(gradient(algo, batch))
+    assert_close(results[0], results[1])
+
+
+# Supervised fine-tuning
+
+
+def test_sft_is_cross_entropy_over_the_demonstrated_tokens(monkeypatch: Any) -> None:
+    algo, batch = off_policy(monkeypatch, "sft", {})
+    hidden = algo.policy.embedding[batch["observation"]].cumsum(-2).tanh()
+    labels = batch["action"].masked_fill(~batch["mask"], -100)
+    expected = torch.nn.functional.cross_entropy((hidden @ algo.policy.head).flatten(0, 1), labels.flatten())
+    assert_close(algo.loss(batch)[0], expected)
+    assert_close(gradient(algo, batch), gradient_of(algo, expected))
+
+
+# What cannot be
+
+
+@pytest.mark.parametrize("name", ["grpo", "dpo"])
+def test_a_group_of_one_is_refused(name: str) -> None:
+    with pytest.raises(UserError, match=r"algo\.group=1: .* at least 2 attempts"):
+        algorithm(name, cartpole(1), policies.Network(), group=1)
+
+
+def test_methods_refuse_spaces_they_cannot_handle_and_say_what_to_use() -> None:
+    from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+    from rlkit.control import ControlEnv
+
+    def pendulum(n: int) -> SyncVectorEnv:
+        import gymnasium
+
+        make = [lambda: gymnasium.make("Pendulum-v1")] * n
+        return SyncVectorEnv(make, autoreset_mode=AutoresetMode.DISABLED)
+
+    with pytest.raises(UserError, match=r"q_learning keeps a table .* use algo=dqn"):
+        algorithm("q_learning", cartpole(1), policies.Network())
+    with pytest.raises(UserError, match=r"dqn needs discrete actions .* use algo=ppo"):
+        algorithm("dqn", ControlEnv(pendulum, 1), policies.Network())
+    with pytest.raises(UserError, match="dqn plays control environments"):
+        algorithm("dqn", RaggedText(), object())
+    with pytest.raises(UserError, match="q_learning"):
+        algorithm("q_learning", RaggedText(), object())
+    with pytest.raises(UserError, match=r"sft needs demonstrations .* use env=gsm8k"):
+        algorithm("sft", cartpole(1), policies.Network())
+
+
+@pytest.mark.parametrize("name", ["ppo", "grpo", "reinforce", "dpo"])
+def test_one_file_serves_control_and_text_alike(monkeypatch: Any, name: str) -> None:
+    config: dict[str, Any] = {"group": 2} if name in ("grpo", "dpo") else {}
+    for text in (False, True):
+        env = RaggedText() if text else cartpole(4)
+        algo = on_text(monkeypatch, name, env, **config) if text else algorithm(name, env, policies.Network(), **config)
+        before = parameters(algo.policy)
+        iterate(algo, env)
+        after = parameters(algo.policy)
+        assert bool(after.isfinite().all()) and not torch.equal(before, after)
+        assert isinstance(algo.policy, SequencePolicy) == text
+        monkeypatch.undo()

@@ -1,0 +1,101 @@
+"""Every loss has one gradient, however its minibatch is cut, ordered, padded or shared out."""
+
+from typing import Any
+
+import pytest
+import torch
+from fakes import (
+    RaggedText,
+    credited,
+    gradient,
+    off_policy,
+    on_text,
+)
+from torch.testing import assert_close
+
+from rlkit import buffers
+from rlkit.train import Meter, learn
+
+CASES: list[tuple[str, dict[str, Any]]] = [
+    ("ppo", {"epochs": 1, "minibatches": 1}),
+    ("ppo", {"epochs": 1, "minibatches": 1, "value_clip": 0.1, "entropy_coef": 0.1, "gae_lambda": 1.0}),
+    ("grpo", {"group": 4}),
+    ("grpo", {"group": 4, "over": "sequence", "kl_coef": 0.5, "entropy_coef": 0.1}),
+    ("grpo", {"group": 4, "over": "token", "kl_coef": 0.5, "scale": "none"}),
+    ("grpo", {"group": 4, "over": "constant", "length": 6, "kl_coef": 0.5}),
+    ("reinforce", {"entropy_coef": 0.1}),
+    ("reinforce", {"weight": "total", "normalize_advantage": False}),
+    ("dpo", {"group": 4, "beta": 0.5}),
+    ("sft", {}),
+]
+every_loss = pytest.mark.parametrize(("name", "config"), CASES, ids=[f"{n}-{i}" for i, (n, _) in enumerate(CASES)])
+
+
+@every_loss
+def test_the_gradient_is_the_same_for_every_micro_batch_size(monkeypatch: Any, name: str, config: dict) -> None:
+    algo, batch = off_policy(monkeypatch, name, config)
+    whole = gradient(algo, batch)
+    assert float(whole.abs().max()) > 1e-3
+    cuts = set()
+    for steps in (1, 9, 16, 40, 100_000):
+        parts = list(buffers.split(batch, steps))
+        cuts.add(len(parts))
+        assert_close(gradient(algo, *parts), whole)
+    assert {1, len(batch)} < cuts
+
+
+@every_loss
+def test_the_gradient_is_the_same_for_every_row_order_and_on_any_ranks(
+    monkeypatch: Any, name: str, config: dict
+) -> None:
+    algo, batch = off_policy(monkeypatch, name, config)
+    whole = gradient(algo, batch)
+    order = torch.randperm(len(batch), generator=torch.Generator().manual_seed(0))
+    assert_close(gradient(algo, batch[order]), whole)
+    assert_close(gradient(algo, *buffers.split(batch[order], 20)), whole)
+    assert_close(gradient(algo, batch[order[:2]], batch[order[2:]]), whole)
+
+
+@every_loss
+def test_the_gradient_is_the_same_however_much_padding_there_is(monkeypatch: Any, name: str, config: dict) -> None:
+    algo, batch = off_policy(monkeypatch, name, config)
+    whole = gradient(algo, batch)
+    algo, batch = off_policy(monkeypatch, name, config, padding=5)
+    assert_close(gradient(algo, batch), whole)
+    assert_close(gradient(algo, *buffers.split(batch, 16)), whole)
+
+
+@every_loss
+def test_micro_batches_make_the_same_optimiser_step(monkeypatch: Any, name: str, config: dict) -> None:
+    stepped = []
+    for micro_steps in (None, 9):
+        algo, batch = off_policy(monkeypatch, name, config)
+        algo.policy.micro_steps, algo.buffer, meter = micro_steps, [batch], Meter()
+        learn(algo, meter)
+        metrics = meter.read()
+        stepped.append((torch.cat([p.detach().flatten() for p in algo.policy.parameters()]), metrics))
+    assert_close(stepped[1][0], stepped[0][0])
+    assert stepped[1][1] == pytest.approx(stepped[0][1], rel=1e-5)
+
+
+@every_loss
+def test_a_row_in_which_nobody_acted_gives_no_nan_and_changes_nothing(
+    monkeypatch: Any, name: str, config: dict
+) -> None:
+    results = []
+    for token in (0, 1):
+        env = RaggedText(rows=5)
+        algo = on_text(monkeypatch, name, env, **config)
+        rollout = algo.rollout(env)
+        idle = (0,) * rollout.batch_dims
+        for key in ("mask", "done", "terminated", "reward", "log_prob"):
+            if key in rollout.keys():
+                rollout[key][idle] = 0
+        rollout["observation"][idle] = token
+        batch = credited(algo, rollout)
+        algo.policy.move(0.3)
+        loss, metrics = algo.loss(batch)
+        assert all(bool(x.isfinite().all()) for x in [loss, *metrics.values()])
+        results.append(gradient(algo, batch))
+    assert bool(results[0].isfinite().all()) and results[0].any()
+    assert_close(results[0], results[1])
