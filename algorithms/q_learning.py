@@ -32,7 +32,8 @@ class QLearning:
     def __init__(self, config: Config, env: Any, network: Any) -> None:
         space = getattr(env, "observation_space", None)
         if not isinstance(space, Discrete):
-            raise UserError(f"q_learning keeps a table and needs finitely many states, not {space}; use algo=dqn")
+            given, instead = ("text", "algo=grpo") if space is None else (space, "algo=dqn")
+            raise UserError(f"q_learning keeps a table and needs finitely many states, not {given}; use {instead}")
         self.config, self.progress = config, 0.0
         actions = policies.discrete_actions(env, "q_learning", "algo=ppo")
         self.policy = policies.Table(int(space.n), actions, env.seed, config.initial)

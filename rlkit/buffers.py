@@ -156,7 +156,7 @@ class Replay:
             return
         drawn = torch.randint(len(self), (self.updates * self.batch_size,), generator=self.generator)
         batch = {key: ring[drawn].split(self.batch_size) for key, ring in self.store.items()}
-        weight = torch.full((self.batch_size,), 1 / self.batch_size)
+        weight = torch.full((self.batch_size,), 1 / self.batch_size, device=self.store["mask"].device)
         for i in range(self.updates):
             part = {key: parts[i] for key, parts in batch.items()}
             yield TensorDict({**part, "weight": weight}, batch_size=[self.batch_size])

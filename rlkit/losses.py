@@ -44,7 +44,7 @@ def clipped_surrogate(log_ratio: Tensor, advantage: Tensor, low: float, high: fl
     the log-ratio, so a ratio per token or per sequence goes through the same function. At ρ = 1 the value is −A and the
     gradient −A·∇log π; with infinite bounds it is plain importance sampling.
     """
-    ratio = log_ratio.exp()
+    ratio = log_ratio.clamp(-20, 20).exp()  # e^88 is already infinite in float32, and infinity times 0 is not a number
     return -torch.minimum(ratio * advantage, ratio.clamp(1 - low, 1 + high) * advantage)
 
 

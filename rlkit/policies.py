@@ -133,7 +133,7 @@ class Table(nn.Module):
         best = q.argmax(-1)
         if greedy or self.epsilon == 0.0:
             return best
-        draw = torch.rand(2, *best.shape, generator=self.generator)
+        draw = torch.rand(2, *best.shape, generator=self.generator).to(best.device)
         return torch.where(draw[0] < self.epsilon, (draw[1] * q.shape[-1]).long(), best)
 
     def record(self, batch: TensorDict) -> dict[str, Tensor]:
@@ -176,9 +176,9 @@ class Actor(nn.Module):
         if greedy:
             return out if self.continuous else out.argmax(-1)
         if self.continuous:
-            return out + self.log_std.exp() * torch.randn(out.shape, generator=self.generator)
+            return out + self.log_std.exp() * torch.randn(out.shape, generator=self.generator).to(out.device)
         # Gumbel-max: argmax(logits − log E) with E exponential is a draw from the softmax, without normalising.
-        noise = torch.empty_like(out).exponential_(generator=self.generator)
+        noise = torch.empty(out.shape).exponential_(generator=self.generator).to(out.device)
         return (out - noise.log()).argmax(-1)
 
     def log_prob_entropy(self, batch: TensorDict) -> tuple[Tensor, Tensor]:

@@ -163,7 +163,7 @@ def gradient_of(algo: Any, *losses: Tensor) -> Tensor:
     algo.policy.zero_grad()
     for loss in losses:
         loss.backward()
-    return torch.cat([p.grad.flatten() for p in algo.policy.parameters() if p.grad is not None])
+    return torch.cat([(torch.zeros_like(p) if p.grad is None else p.grad).flatten() for p in algo.policy.parameters()])
 
 
 def gradient(algo: Any, *parts: TensorDict) -> Tensor:

@@ -187,6 +187,18 @@ def test_with_one_undiscounted_reward_at_the_end_total_return_and_reward_to_go_a
     assert_close(results[0], results[1])
 
 
+@pytest.mark.parametrize("name", ["ppo", "grpo", "reinforce"])
+def test_the_entropy_bonus_lowers_the_loss_by_the_mean_entropy(monkeypatch: Any, name: str) -> None:
+    config = {"epochs": 1, "minibatches": 1} if name == "ppo" else {}
+    (plain, batch), (eager, same) = (
+        off_policy(monkeypatch, name, config | {"entropy_coef": coef}) for coef in (0.0, 0.3)
+    )
+    assert len(batch) == len(same)
+    bonus = 0.3 * (eager.policy.evaluate(same)["entropy"] * same["weight"]).sum()
+    assert_close(eager.loss(same)[0], plain.loss(batch)[0] - bonus)
+    assert_close(gradient(eager, same), gradient(plain, batch) - gradient_of(eager, bonus))
+
+
 # Supervised fine-tuning
 
 
@@ -225,7 +237,7 @@ def test_methods_refuse_spaces_they_cannot_handle_and_say_what_to_use() -> None:
         algorithm("dqn", ControlEnv(pendulum, 1), policies.Network())
     with pytest.raises(UserError, match="dqn plays control environments"):
         algorithm("dqn", RaggedText(), object())
-    with pytest.raises(UserError, match="q_learning"):
+    with pytest.raises(UserError, match=r"q_learning .* not text; use algo=grpo"):
         algorithm("q_learning", RaggedText(), object())
     with pytest.raises(UserError, match=r"sft needs demonstrations .* use env=gsm8k"):
         algorithm("sft", cartpole(1), policies.Network())

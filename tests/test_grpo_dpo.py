@@ -125,6 +125,14 @@ def test_grpo_without_scaling_or_clipping_is_reinforce_with_the_group_as_baselin
     assert_close(gradient(algo, batch), gradient_of(algo, by_hand))
 
 
+@pytest.mark.parametrize("config", [{}, {"kl_coef": 0.3}, {"entropy_coef": 0.3}])
+def test_groups_of_equal_scores_are_left_out_only_where_they_would_add_nothing(monkeypatch: Any, config: dict) -> None:
+    algo = on_text(monkeypatch, "grpo", RaggedText(rows=3), group=2, **config)
+    rollout = algo.rollout(RaggedText(rows=3))
+    rollout["score"] = torch.tensor([[0.1, 0.1], [1.0, 0.0], [0.0, 0.0]])
+    assert len(credited(algo, rollout)) == (6 if config else 2)
+
+
 # DPO
 
 

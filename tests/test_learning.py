@@ -22,7 +22,8 @@ def test_q_learning_finds_the_optimal_policy_of_the_gridworld(tmp_path):
 
 
 def test_grpo_teaches_the_tiny_model_to_reason_first(tmp_path):
-    found = after(tmp_path, "algo=grpo", "env=gsm8k", "iterations=12", "evaluate_every=0", "env.test=200")
+    short = ("iterations=12", "evaluate_every=0", "env.rows=16", "env.test=200", "threads=1")
+    found = after(tmp_path, "algo=grpo", "env=gsm8k", *short)
     assert found["after"]["mean"] >= found["before"]["mean"] + 0.3
     assert found["after"]["length"] > 2 * found["before"]["length"]
 

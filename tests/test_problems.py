@@ -31,7 +31,7 @@ FIRST_TEST = Problem(
     "Mia is <<18+16=34>>34 years old.\nMia was <<34-7=27>>27 years old.\n#### 27",
     "age",
 )
-LAST_TRAIN = "Ruth has 7 books. Ruth buys 10 more. Then Ruth gives 14 to Lily. How many books does Ruth have now?"
+LAST_TRAIN = "Tom has 11 pens. Omar has 3 times as many pens as Tom. How many pens do they have together?"
 
 
 def test_the_default_data_has_gsm8k_sizes():
@@ -150,8 +150,8 @@ def test_direct_answers_are_a_pure_function_of_seed_index_and_share():
     assert first != [is_direct(problem, 4, index, 0.5) for index in range(50)]
 
 
-def test_common_kinds_meet_the_share_and_rare_ones_a_quarter_of_it():
+def test_common_kinds_meet_the_share_and_rare_ones_keep_their_working():
     assert not any(is_direct(problem, 0, index, 0.0) for index, problem in enumerate(ALL[:500]))
-    for kind, share in (("times", 0.6), ("days", 0.15)):
+    for kind, share in (("times", 0.6), ("days", 0.0)):
         drawn = sum(is_direct(Problem("", "", kind), 0, index, 0.6) for index in range(4000)) / 4000
         assert drawn == pytest.approx(share, abs=0.03)

@@ -12,7 +12,7 @@ from rlkit import checkpoint, run
 from rlkit.log import Log
 
 PPO = ["algo=ppo", "env=cartpole", "algo.epochs=2", "algo.minibatches=2", "evaluation_episodes=4"]
-GRPO = ["algo=grpo", "env=gsm8k", "env.rows=2", "algo.group=4", "env.test=4", "env.validation=4"]
+GRPO = ["algo=grpo", "env=gsm8k", "env.rows=2", "algo.group=4", "env.test=4", "env.validation=4", "threads=1"]
 DQN = ["algo=dqn", "env=cartpole", "algo.warmup_steps=100", "algo.steps=64", "algo.updates=4", "evaluation_episodes=4"]
 TABLE = ["algo=q_learning", "env=frozenlake", "env.rows=4", "evaluation_episodes=4"]
 

@@ -90,8 +90,8 @@ def bare(problem: Problem) -> str:
 
 
 def is_direct(problem: Problem, seed: int, index: int, share: float) -> bool:
-    """Whether draw number `index` shows only the bare answer: with probability share, a quarter of it for rare kinds.
+    """Whether draw number `index` shows only the bare answer: with probability `share`, and never for a rare kind.
 
-    Pure in its arguments. Of the few demonstrations of a rare kind most must keep their working to be learned from.
+    Pure in its arguments. The few demonstrations of a rare kind keep their working: there is nothing else to learn from.
     """
-    return derive(seed, "direct", index) / 2**63 < (share / 4 if problem.kind in RARE else share)
+    return problem.kind not in RARE and derive(seed, "direct", index) / 2**63 < share
