@@ -51,8 +51,8 @@ class Run:
     seed: Natural = 0  # every random draw of the run derives from it
     device: str = "auto"  # auto, cpu, cuda or cuda:N; auto takes a GPU where there is one
     out: str | None = None  # run folder; default runs/ALGO-ENV-sSEED-TIMESTAMP
-    iterations: Count | None = None  # length of the run: rounds of the loop
-    env_steps: Count | None = None  # length of the run: environment steps, tokens for text; give one of the two
+    iterations: Count | None = None  # length of the run: rounds of the loop; text without a length: 60
+    env_steps: Count | None = None  # or environment steps (tokens for text); control without a length: 100,000
     evaluate_every: Natural = 0  # iterations between evaluations on the validation split; 0: only before and after
     evaluation_episodes: Count | None = None  # episodes or problems before and after; none: the environment's default
     validation_episodes: Count | None = None  # episodes or problems of each evaluation between

@@ -34,7 +34,7 @@ def wilson(successes: float, n: int) -> tuple[float, float]:
     """95 % interval of a proportion: (p + z²/2n ± z·√(p(1−p)/n + z²/4n²)) / (1 + z²/n) (Wilson 1927)."""
     p, z2 = successes / n, Z * Z
     centre, spread = p + z2 / (2 * n), Z * math.sqrt(p * (1 - p) / n + z2 / (4 * n * n))
-    return (centre - spread) / (1 + z2 / n), (centre + spread) / (1 + z2 / n)
+    return max(0.0, (centre - spread) / (1 + z2 / n)), min(1.0, (centre + spread) / (1 + z2 / n))
 
 
 def bootstrap(scores: np.ndarray, repetitions: int = 2000) -> tuple[float, float]:

@@ -6,7 +6,7 @@ import platform
 import sys
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,9 @@ from rlkit.checkpoint import write_atomically
 from rlkit.evaluate import summarize
 from rlkit.log import Log
 from rlkit.train import Diverged, Progress, restore, train
+
+# The length of a run that says nothing about it.
+LENGTH: dict[str, dict[str, Any]] = {"control": {"env_steps": 100_000}, "text": {"iterations": 60}}
 
 
 @dataclass
@@ -40,6 +43,8 @@ def assemble(given: config.Given) -> Parts:
     algo_config = config.build(algorithm.Config, given.algo, "algo")
     env = environment.make(env_config, run.seed, torch.device("cpu"))
     env.device = device(run.device, env.kind)
+    if run.iterations is None and run.env_steps is None:
+        run = replace(run, **LENGTH[env.kind])
     torch.set_num_threads(run.threads or (1 if env.kind == "control" else os.cpu_count() or 1))
     network: Any = config.build(network_class(env.kind), given.policy, "policy")
     algo = algorithm.make(algo_config, env, network)
@@ -75,8 +80,6 @@ def run(argv: list[str]) -> int:
         return show_help(given)
     parts = assemble(given)
     if given.resume is None:
-        if parts.run.iterations is None and parts.run.env_steps is None:
-            raise UserError("how long? Give iterations=N or env_steps=N")
         folder, progress = config.new_folder(parts.run, given), Progress()
         before: dict[str, Any] = {}
         write_atomically(folder / "config.yaml", parts.text)

@@ -80,7 +80,7 @@ def train(algo: Any, env: Any, run: Run, log: Log, progress: Progress) -> Progre
             progress.iteration += 1
             progress.env_steps += int(rollout["mask"].sum())
             episodes += finished(env, rollout)
-            due = run.evaluate_every and progress.iteration % run.evaluate_every == 0
+            due = bool(run.evaluate_every) and progress.iteration % run.evaluate_every == 0
             if due or int(progress.fraction(run) * LOGGED) > int(algo.progress * LOGGED):
                 metrics = averages(meter, episodes) | logged.speed()
                 check_finite(metrics, credited)
@@ -89,7 +89,7 @@ def train(algo: Any, env: Any, run: Run, log: Log, progress: Progress) -> Progre
                     metrics |= validate(algo, env, run, log, progress)
                 log.iteration(progress.iteration, progress.env_steps, metrics)
                 log.completions(progress.iteration, credited, env)
-            if run.checkpoint_every and progress.iteration % run.checkpoint_every == 0:
+            if progress.iteration % run.checkpoint_every == 0 if run.checkpoint_every else due:
                 save(log.folder, algo, env, progress)
     save(log.folder, algo, env, progress)
     return progress

@@ -209,7 +209,7 @@ class Decoder(nn.Module):
         return self.model.embed_tokens.weight if self.lm_head is None else self.lm_head.weight
 
     def initialise(self, generator: torch.Generator) -> "Decoder":
-        """Normal(0, 0.02) matrices, the two that write into the residual stream scaled by 1/√(2·layers) (GPT-2); gains 1."""
+        """Normal(0, 0.02) matrices, those that write into the residual stream over √(2·layers) (GPT-2); gains are 1."""
         for name, parameter in self.named_parameters():
             if name.endswith("bias"):
                 nn.init.zeros_(parameter)

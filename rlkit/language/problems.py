@@ -92,6 +92,6 @@ def bare(problem: Problem) -> str:
 def is_direct(problem: Problem, seed: int, index: int, share: float) -> bool:
     """Whether draw number `index` shows only the bare answer: with probability `share`, and never for a rare kind.
 
-    Pure in its arguments. The few demonstrations of a rare kind keep their working: there is nothing else to learn from.
+    Pure in its arguments. The few demonstrations of a rare kind keep their working: there are no others to learn from.
     """
     return problem.kind not in RARE and derive(seed, "direct", index) / 2**63 < share
