@@ -57,7 +57,7 @@ class Run:
     evaluation_episodes: Count | None = None  # episodes or problems before and after; none: the environment's default
     validation_episodes: Count | None = None  # episodes or problems of each evaluation between
     checkpoint_every: Natural = 0  # iterations between checkpoints; 0: at each evaluation and at the end
-    threads: Natural = 0  # torch threads; 0: one for control, all cores for text
+    threads: Natural = 0  # torch threads; 0: one for control, OMP_NUM_THREADS or all cores for text
 
     def __post_init__(self) -> None:
         if self.iterations is not None and self.env_steps is not None:

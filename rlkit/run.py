@@ -45,7 +45,7 @@ def assemble(given: config.Given) -> Parts:
     env.device = device(run.device, env.kind)
     if run.iterations is None and run.env_steps is None:
         run = replace(run, **LENGTH[env.kind])
-    torch.set_num_threads(run.threads or (1 if env.kind == "control" else os.cpu_count() or 1))
+    torch.set_num_threads(run.threads or threads(env.kind))
     network: Any = config.build(network_class(env.kind), given.policy, "policy")
     algo = algorithm.make(algo_config, env, network)
     return Parts(run, algo, env, config.resolved(given, run, algo_config, env_config, network))
@@ -60,6 +60,11 @@ def network_class(kind: str) -> type:
     from rlkit.policies import Network
 
     return Network
+
+
+def threads(kind: str) -> int:
+    """One for small control networks, which only wait for each other; all that OpenMP may use for text."""
+    return 1 if kind == "control" else int(os.environ.get("OMP_NUM_THREADS", 0)) or os.cpu_count() or 1
 
 
 def device(name: str, kind: str) -> torch.device:
