@@ -28,6 +28,8 @@ class DPO:
     def __init__(self, config: Config, env: Env, network: Any) -> None:
         if config.group < 2:
             raise UserError(f"algo.group={config.group}: a pair needs at least 2 attempts from each start")
+        if config.group != 2 and not getattr(env, "plays", True):
+            raise UserError(f"algo.group={config.group}: stored pairs have two sides; leave algo.group=2")
         self.config, self.progress = config, 0.0
         self.policy = policies.actor(env, network)
         self.reference = policies.frozen_copy(self.policy)
@@ -41,7 +43,7 @@ class DPO:
         best, worst, differ = returns.best_and_worst(rollout["score"])
         start = torch.arange(len(best), device=best.device).unsqueeze(-1)
         pairs = rollout[start, torch.stack([best, worst], -1)]  # [P, 2, T]
-        ref = buffers.evaluate_in_parts(self.reference, pairs.flatten(0, 1))["log_prob"]
+        ref = buffers.in_parts(self.reference.evaluate, pairs.flatten(0, 1), self.policy.micro_steps)["log_prob"]
         pairs["ref_log_prob"] = ref.unflatten(0, (-1, 2))
         pairs["mask"] = pairs["mask"] & differ[:, None, None]
         return TensorDict(dict(pairs.items()), batch_size=pairs.batch_size[:1])  # rows are pairs: [P]

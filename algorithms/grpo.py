@@ -33,6 +33,7 @@ class GRPO:
     def __init__(self, config: Config, env: Env, network: Any) -> None:
         if config.group < 2:
             raise UserError(f"algo.group={config.group}: a group is its own baseline and needs at least 2 attempts")
+        policies.refuse_stored(env, "grpo")
         self.config, self.progress = config, 0.0
         self.policy = policies.actor(env, network)
         self.reference = policies.frozen_copy(self.policy) if config.kl_coef else None
@@ -50,7 +51,8 @@ class GRPO:
         advantage = relative(rollout["score"]).unsqueeze(-1).expand_as(rollout["reward"])
         rollout = buffers.flatten_groups(rollout.set("advantage", advantage * rollout["mask"]))  # [B, T]
         if self.reference is not None:
-            rollout["ref_log_prob"] = buffers.evaluate_in_parts(self.reference, rollout)["log_prob"]
+            reference = buffers.in_parts(self.reference.evaluate, rollout, self.policy.micro_steps)
+            rollout["ref_log_prob"] = reference["log_prob"]
         return rollout
 
     def loss(self, batch: TensorDict) -> tuple[Tensor, dict[str, Tensor]]:

@@ -31,6 +31,7 @@ class Config(policies.Optimization):
 
 class PPO:
     def __init__(self, config: Config, env: Env, network: Any) -> None:
+        policies.refuse_stored(env, "ppo")
         self.config, self.progress = config, 0.0
         self.policy = policies.actor_critic(env, network)
         self.buffer = buffers.Rollout(env.seed, config.epochs, config.minibatches, not self.policy.memoryless)

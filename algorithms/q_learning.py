@@ -36,7 +36,7 @@ class QLearning:
             raise UserError(f"q_learning keeps a table and needs finitely many states, not {given}; use {instead}")
         self.config, self.progress = config, 0.0
         actions = policies.discrete_actions(env, "q_learning", "algo=ppo")
-        self.policy = policies.Table(int(space.n), actions, env.seed, config.initial)
+        self.policy = policies.Table(int(space.n), actions, env.seed, config.initial).to(env.device)
         self.buffer = buffers.Rollout(env.seed, whole_rows=False)
         self.optimizer = torch.optim.SGD(self.policy.parameters(), lr=config.lr)
 
@@ -51,9 +51,13 @@ class QLearning:
         return rollout.set("return", target)
 
     def loss(self, batch: TensorDict) -> tuple[Tensor, dict[str, Tensor]]:
-        q = policies.pick(self.policy(batch["observation"]), batch["action"])
-        # The sum, not the mean: every step moves its own entry by α·δ, however many rows are played at once.
-        return losses.squared_error(q, batch["return"]).sum(), {"q": q, "td_error": (batch["return"] - q).abs()}
+        table = self.policy(batch["observation"])
+        q = policies.pick(table, batch["action"])
+        # Every entry moves by α·δ, however many rows are played at once; rows that meet at one entry share its step.
+        entry = batch["observation"] * table.shape[-1] + batch["action"]
+        _, where, count = entry.unique(return_inverse=True, return_counts=True)
+        each = losses.squared_error(q, batch["return"]) / count[where]
+        return each.sum(), {"q": q, "td_error": (batch["return"] - q).abs()}
 
 
 make = QLearning

@@ -18,7 +18,7 @@ from rlkit.api import Env, Fraction, NonNegative
 @dataclass(frozen=True)
 class Config(policies.Optimization):
     gamma: Fraction = 0.99  # discount per step
-    weight: Literal["total", "reward_to_go"] = "reward_to_go"  # what multiplies log π(a|s)
+    returns: Literal["total", "reward_to_go"] = "reward_to_go"  # what multiplies log π(a|s)
     baseline: Literal["none", "batch"] = "batch"  # subtract the batch's mean, or nothing
     normalize_advantage: bool = True  # divide by the batch's standard deviation (with baseline=batch)
     entropy_coef: NonNegative = 0.0  # weight of the entropy bonus
@@ -26,6 +26,7 @@ class Config(policies.Optimization):
 
 class Reinforce:
     def __init__(self, config: Config, env: Env, network: Any) -> None:
+        policies.refuse_stored(env, "reinforce")
         self.config, self.progress = config, 0.0
         self.policy = policies.actor(env, network)
         self.buffer = buffers.Rollout(env.seed, whole_rows=not self.policy.memoryless)
@@ -36,7 +37,7 @@ class Reinforce:
 
     def credit(self, rollout: TensorDict) -> TensorDict:
         c, reward, mask = self.config, rollout["reward"], rollout["mask"]
-        if c.weight == "total":
+        if c.returns == "total":
             advantage = returns.total_return(reward, mask, c.gamma)
         else:
             advantage = returns.reward_to_go(reward, rollout["done"], c.gamma)

@@ -80,7 +80,7 @@ def _split(rows: dict[str, list[Problem]], config: Config, name: str) -> dict[st
     if "train" not in rows:
         raise UserError(f"{name} has no split 'train' (it has: {', '.join(rows)}); use one that has, or a JSONL file")
     train = rows["train"]
-    most = len(train) // 10
+    most = max(1, len(train) // 10)
     wanted = {split: min(getattr(config, split), most) for split in ("test", "validation") if split not in rows}
     problems: dict[str, list[Problem]] = {"train": [], "validation": [], "test": []}
     for split, problem in zip(hold_out([problem.question for problem in train], wanted), train, strict=True):

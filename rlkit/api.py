@@ -62,6 +62,7 @@ class Env(Protocol):
     device: torch.device
     kind: Literal["control", "text"]  # which policies fit: `policies.Network` or a language model
     metric: Literal["return", "accuracy"]  # what `evaluate` measures
+    source: str  # one line for the run's first screen: what this is
 
     def rollout(self, policy: Any, steps: int | None = None, repeats: int = 1) -> TensorDict:
         """Play `repeats` attempts of at most `steps` steps from each of `rows` starts; None plays whole episodes.
@@ -93,6 +94,7 @@ class Buffer(Protocol):
 class Algorithm(Protocol):
     """Four rooms: act, credit, remember, learn. The loop in `train.py` walks them and owns the optimiser step."""
 
+    config: Any  # the loop reads lr, schedule, warmup and max_grad_norm from it, see `policies.Optimization`
     policy: Any
     buffer: Any
     optimizer: torch.optim.Optimizer

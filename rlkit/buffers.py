@@ -3,7 +3,7 @@
 Both yield minibatches that carry `weight`, fixed for the whole minibatch; `split` may then cut one into micro-batches.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -61,12 +61,14 @@ def split(batch: TensorDict, steps: int | None) -> Iterator[TensorDict]:
         start = stop
 
 
-def evaluate_in_parts(policy: Any, batch: TensorDict) -> dict[str, Tensor]:
-    """`policy.evaluate` on a whole rollout, in micro-batches of the policy's own size."""
+def in_parts(
+    function: Callable[[TensorDict], dict[str, Tensor]], batch: TensorDict, steps: int | None
+) -> dict[str, Tensor]:
+    """A function of a batch [B, T], such as `policy.evaluate`, on a whole rollout in micro-batches of `steps` steps."""
     batch = batch.copy().set("row", torch.arange(batch.batch_size[0], device=batch["mask"].device))
     whole: dict[str, Tensor] = {}
-    for part in split(batch, policy.micro_steps):
-        for key, x in policy.evaluate(part).items():
+    for part in split(batch, steps):
+        for key, x in function(part).items():
             whole.setdefault(key, x.new_zeros(batch["mask"].shape))[part["row"], ..., : x.shape[-1]] = x
     return whole
 
@@ -77,7 +79,8 @@ class Rollout:
     whole_rows   keep [B, T] (sequence models); otherwise steps are flattened to [N] and shuffled
     over, length the reduction that fixes each minibatch's weights, see `losses.reduction`
     drop_flat    leave out rows whose advantage is 0 everywhere once the weights are fixed: they would add exactly
-                 nothing to a loss that is linear in the advantage, and cost a forward and a backward pass
+                 nothing to a loss that is linear in the advantage, and cost a forward and a backward pass. The
+                 metrics of the loss are then those of the rows that are left.
     """
 
     def __init__(

@@ -30,7 +30,6 @@ LENGTHS = ("iterations", "env_steps")
 RESUMABLE = (
     *LENGTHS,
     "evaluate_every",
-    "evaluation_episodes",
     "validation_episodes",
     "checkpoint_every",
     "device",
@@ -53,10 +52,10 @@ class Run:
     out: str | None = None  # run folder; default runs/ALGO-ENV-sSEED-TIMESTAMP
     iterations: Count | None = None  # length of the run: rounds of the loop; text without a length: 60
     env_steps: Count | None = None  # or environment steps (tokens for text); control without a length: 100,000
-    evaluate_every: Natural = 0  # iterations between evaluations on the validation split; 0: only before and after
+    evaluate_every: Natural = 0  # iterations between evaluations on the validation split; 0: only at the end
     evaluation_episodes: Count | None = None  # episodes or problems before and after; none: the environment's default
     validation_episodes: Count | None = None  # episodes or problems of each evaluation between
-    checkpoint_every: Natural = 0  # iterations between checkpoints; 0: at each evaluation and at the end
+    checkpoint_every: Natural = 0  # iterations between checkpoints; 0: at each evaluation, each minute and at the end
     threads: Natural = 0  # torch threads; 0: one for control, OMP_NUM_THREADS or all cores for text
 
     def __post_init__(self) -> None:
@@ -263,9 +262,11 @@ def _from_yaml(path: Path) -> Given:
 
 
 def _plain(value: Any) -> Any:
-    """Only what `yaml.safe_dump` knows."""
+    """Only what `yaml.safe_dump` knows; a path that is there is made absolute, so that a run can move on elsewhere."""
     if isinstance(value, dict):
         return {key: _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
-    return str(value) if isinstance(value, Path) else value
+    if isinstance(value, Path) or (isinstance(value, str) and os.sep in value and Path(value).exists()):
+        return str(Path(value).resolve())
+    return value

@@ -88,6 +88,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def evaluate(argv: list[str]) -> int:
     from rlkit import train
+    from rlkit.checkpoint import write_atomically
     from rlkit.log import table
     from rlkit.run import assemble
 
@@ -101,17 +102,18 @@ def evaluate(argv: list[str]) -> int:
     parts = assemble(config.from_folder(argv[0]))
     train.restore(Path(argv[0]), parts.algo, parts.env, asked.checkpoint)
     env, policy = parts.env, parts.algo.policy
+    if asked.pass_at and env.kind != "text":
+        raise UserError("pass_at counts correct answers and this run is not text: leave it out")
     found: dict[str, Any] = {}
     for greedy in (True, False):
         scores = env.evaluate(policy, asked.episodes, asked.split, greedy=greedy)
         found["greedy" if greedy else "sampled"] = summarize(env.metric, scores, greedy)
     if asked.pass_at:
-        if env.kind != "text":
-            raise UserError("pass_at counts correct answers and this run is not text: leave it out")
         found |= pass_at(env, policy, asked.pass_at, asked.episodes, asked.split)
     rows = [[name, f"{e['mean']:.3f}", f"{e['low']:.3f} to {e['high']:.3f}"] for name, e in found.items()]
     table(f"{env.metric} on {asked.split}, {found['greedy']['episodes']} episodes", ["", "mean", "95 %"], rows)
-    (Path(argv[0]) / f"evaluation-{asked.split}.json").write_text(json.dumps(found, indent=1) + "\n")
+    folder = Path(argv[0]).expanduser()
+    write_atomically(folder / f"evaluation-{asked.split}.json", json.dumps(found, indent=1) + "\n")
     return 0
 
 

@@ -89,8 +89,8 @@ class Log:
         """Write one line of metrics and one step for TensorBoard, and move the bar."""
         if any(key.startswith("eval/") for key in metrics):
             metrics = {**metrics, **self.beside}
-        seconds = time.monotonic() - self.began
-        self.lines.add({"iteration": iteration, "env_steps": env_steps, "seconds": round(seconds, 3), **metrics})
+        line = {"iteration": iteration, "env_steps": env_steps, "seconds": round(self.seconds(), 3), **metrics}
+        self.lines.add(line)
         self.events.add(env_steps, metrics)
         self.latest |= metrics
         self.bar.figures = self._figures()
@@ -102,6 +102,10 @@ class Log:
         elif not self.console.is_terminal and time.monotonic() - self.spoke > PLAIN_EVERY:
             self._plain(f"iteration {iteration}  env_steps {env_steps:,}  {self.bar.figures}{self._left()}")
             self.spoke = time.monotonic()
+
+    def seconds(self) -> float:
+        """Seconds that the run has taken so far, those before a resume included."""
+        return time.monotonic() - self.began
 
     def completions(self, iteration: int, rollout: TensorDict, env: Any) -> None:
         """Keep some of a rollout's texts (`env.last`, row by row), each with the advantage that it was given."""

@@ -106,6 +106,14 @@ def epsilon(start: float, end: float, decay: float, progress: float) -> float:
     return end + (start - end) * max(0.0, 1 - progress / decay) if decay > 0 else end
 
 
+def refuse_stored(env: Any, algorithm: str) -> None:
+    """Stored pairs are nobody's own attempts: methods that learn from those are refused."""
+    if not getattr(env, "plays", True):
+        raise UserError(
+            f"{algorithm} learns from its own attempts and here nothing is played; use algo=dpo, or env=gsm8k"
+        )
+
+
 def discrete_actions(env: Any, algorithm: str, instead: str) -> int:
     """How many actions there are; a continuous action space is refused."""
     space = env.action_space
@@ -138,10 +146,6 @@ class Table(nn.Module):
 
     def record(self, batch: TensorDict) -> dict[str, Tensor]:
         return {}
-
-    def greedy_table(self) -> Tensor:
-        """argmax_a Q[s, a] of every state: [S]."""
-        return self.q.weight.detach().argmax(-1)
 
 
 class QNetwork(Table):

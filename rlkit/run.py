@@ -18,7 +18,7 @@ from rlkit.api import Scores, UserError
 from rlkit.checkpoint import write_atomically
 from rlkit.evaluate import summarize
 from rlkit.log import Log
-from rlkit.train import Diverged, Progress, restore, train
+from rlkit.train import Diverged, Progress, interruptible, restore, train
 
 # The length of a run that says nothing about it.
 LENGTH: dict[str, dict[str, Any]] = {"control": {"env_steps": 100_000}, "text": {"iterations": 60}}
@@ -43,6 +43,7 @@ def assemble(given: config.Given) -> Parts:
     algo_config = config.build(algorithm.Config, given.algo, "algo")
     env = environment.make(env_config, run.seed, torch.device("cpu"))
     env.device = device(run.device, env.kind)
+    check_splits(env, run)
     if run.iterations is None and run.env_steps is None:
         run = replace(run, **LENGTH[env.kind])
     torch.set_num_threads(run.threads or threads(env.kind))
@@ -62,6 +63,15 @@ def network_class(kind: str) -> type:
     return Network
 
 
+def check_splits(env: Any, run: config.Run) -> None:
+    """Text: what is to be measured on must be there before anything is trained."""
+    splits = getattr(env, "splits", {"validation": 1, "test": 1})
+    if not splits["test"]:
+        raise UserError(f"{env.source}: no test problems are left to measure on; set env.test, or give a larger file")
+    if run.evaluate_every and not splits["validation"]:
+        raise UserError("evaluate_every needs validation problems and there are none: set evaluate_every=0")
+
+
 def threads(kind: str) -> int:
     """One for small control networks, which only wait for each other; all that OpenMP may use for text."""
     return 1 if kind == "control" else int(os.environ.get("OMP_NUM_THREADS", 0)) or os.cpu_count() or 1
@@ -74,6 +84,8 @@ def device(name: str, kind: str) -> torch.device:
     try:
         found = torch.device(name)
         torch.empty(1, device=found)
+        if found.type not in ("cpu", "cuda", "mps"):
+            raise RuntimeError(f"nothing is computed on {found.type}")
     except (RuntimeError, AssertionError):
         raise UserError(f"device={name} cannot be used here: give auto, cpu, or cuda where there is a GPU") from None
     return found
@@ -90,15 +102,19 @@ def run(argv: list[str]) -> int:
         write_atomically(folder / "config.yaml", parts.text)
     else:
         folder = config.prepare_folder(given.resume)
-        progress = restore(folder, parts.algo, parts.env)
+        there = any((folder / "checkpoints").glob("[!.]*.safetensors"))
+        progress = restore(folder, parts.algo, parts.env) if there else Progress()  # killed before the first one
         before = json.loads((folder / "before.json").read_text()) if (folder / "before.json").is_file() else {}
+        command = (folder / "config.yaml").read_text().partition("\n")[0]
+        write_atomically(folder / "config.yaml", "\n".join([command, parts.text.partition("\n")[2]]))
     return execute(parts, given, folder, progress, before)
 
 
 def execute(parts: Parts, given: config.Given, folder: Path, progress: Progress, before: dict[str, Any]) -> int:
     run, algo, env = parts.run, parts.algo, parts.env
     unit, total = ("iterations", run.iterations) if run.iterations else ("env_steps", run.env_steps)
-    with Log(folder, header(parts, given, folder), total or 0, unit, resumed_at=progress.iteration) as log:
+    logging = Log(folder, header(parts, given, folder), total or 0, unit, resumed_at=progress.iteration)
+    with interruptible(progress), logging as log:
         if not before:
             before = measure(parts, log, "before")
             write_atomically(folder / "before.json", json.dumps(before))
@@ -107,9 +123,9 @@ def execute(parts: Parts, given: config.Given, folder: Path, progress: Progress,
         progress = train(algo, env, run, log, progress)
         after = measure(parts, log, "after")
         evaluation = {**before, **after}
+        log.summary(summary(parts, given, progress, evaluation, log.seconds()))
         if hasattr(algo.policy, "save"):
             algo.policy.save(folder / "model")
-        log.summary(summary(parts, given, progress, evaluation))
         report(log, env, evaluation)
         if progress.interrupted:
             log.note(f"interrupted; continue with: python -m rlkit.run resume={folder}")
@@ -144,7 +160,7 @@ def measure(parts: Parts, log: Log, when: str) -> dict[str, Any]:
     if scores.samples:
         log.show_samples(f"{when}: greedy answers", scores.samples[:3])
     if hasattr(env, "exact"):
-        found[when]["exact"] = env.exact(policy)
+        found[when]["exact"] = env.exact(policy, getattr(parts.algo.config, "gamma", 0.99))
     if when == "before" and getattr(env, "ceiling", None):
         reasoned = env.evaluate(policy, episodes, "test", forbid_first=env.ceiling)
         found["ceiling"] = summarize(env.metric, reasoned, True)
@@ -173,7 +189,9 @@ def report(log: Log, env: Any, evaluation: dict[str, Any]) -> None:
         log.note(f"exact {name}: {x:.4f}")
 
 
-def summary(parts: Parts, given: config.Given, progress: Progress, evaluation: dict[str, Any]) -> dict[str, Any]:
+def summary(
+    parts: Parts, given: config.Given, progress: Progress, evaluation: dict[str, Any], seconds: float
+) -> dict[str, Any]:
     return {
         "algo": given.algo["name"],
         "env": given.env["name"],
@@ -181,7 +199,7 @@ def summary(parts: Parts, given: config.Given, progress: Progress, evaluation: d
         "source": getattr(parts.env, "source", given.env["name"]),
         "env_steps": progress.env_steps,
         "iterations": progress.iteration,
-        "seconds": round(progress.seconds, 3),
+        "seconds": round(seconds, 3),
         "device": str(parts.env.device),
         "versions": {"rlkit": rlkit.__version__, "torch": torch.__version__, "python": platform.python_version()},
         "evaluation": evaluation,
@@ -210,7 +228,7 @@ def guarded(command: Callable[[list[str]], int], argv: list[str]) -> int:
         print(f"rlkit: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("rlkit: stopped; the newest checkpoint is kept", file=sys.stderr)
+        print("rlkit: stopped; resume=FOLDER goes on from the newest checkpoint", file=sys.stderr)
         return 1
     except Exception:
         traceback.print_exc()

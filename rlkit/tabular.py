@@ -103,7 +103,7 @@ class TabularEnv(ControlEnv):
     def exact(self, policy: Any, gamma: float = 0.99) -> dict[str, float]:
         """What the greedy policy is worth, computed from the model, beside the best there is.
 
-        `policy` is a table of actions [S], or has `greedy_table()`, or acts. judge="success": the probability of
+        `policy` is a table of actions [S], or acts. judge="success": the probability of
         reaching the goal at all and within the step limit. judge="value": discounted value of the start, and the
         fraction of states whose action is an optimal one.
         """
@@ -126,8 +126,6 @@ class TabularEnv(ControlEnv):
     def _greedy(self, policy: Any) -> Tensor:
         if isinstance(policy, Tensor):
             return policy
-        if hasattr(policy, "greedy_table"):
-            return policy.greedy_table().cpu()
         states = torch.arange(len(self._model.start), device=self.device)
         with torch.no_grad():
             return policy.act(states, greedy=True).cpu()

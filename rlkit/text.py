@@ -70,6 +70,7 @@ class TextEnv:
         self.direct, self.direct_from = direct, direct_from
         self.ceiling = tuple(ceiling)  # what no answer may begin with, to see what a model knows when made to reason
         self.last: list[Record] = []  # the texts of the last rollout, row-major
+        self.splits = {split: len(rows) for split, rows in problems.items()}  # how many problems each has
         self._prompts = Shuffle(len(problems["train"]), seed, "prompts")
         self._sampled = 0  # evaluations by sampling; each draws anew
         self._make_pool, self._demonstrated = demonstrations, 0
@@ -180,6 +181,7 @@ class PairEnv:
     """Stored preferences: each start has two attempts, the chosen (score 1) and the rejected (score 0)."""
 
     kind: Literal["control", "text"] = "text"
+    plays = False  # its attempts are nobody's own
     metric: Literal["return", "accuracy"] = "accuracy"
 
     def __init__(
@@ -195,12 +197,13 @@ class PairEnv:
             raise UserError(f"{source or 'the train split'}: no pair is left to train on; hold out fewer, or give more")
         self.pairs, self.problems = pairs, problems
         self.ceiling = problems.ceiling if problems else ()
+        self.splits = problems.splits if problems else {split: len(rows) for split, rows in pairs.items()}
         self.rows, self.seed, self.device, self.source = rows, seed, torch.device(device), source
         self.last: list[Record] = []
         self._drawn = Shuffle(len(pairs["train"]), seed, "pairs")
         self._shown = Shuffle(len(pairs["train"]), seed, "demonstrations")
 
-    def rollout(self, policy: Any, steps: int | None = None, repeats: int = 2) -> TensorDict:
+    def rollout(self, policy: Any, steps: int | None = None, repeats: int = 1) -> TensorDict:
         """The next `rows` pairs as [rows, 2, T], chosen first; nothing is played, so the attempts are always whole."""
         if repeats != 2 or steps is not None:
             given = f"{repeats} attempts" + (f" of {steps} steps" if steps is not None else "")
@@ -239,11 +242,7 @@ class PairEnv:
                 margins.append(log_prob[:, 0] - log_prob[:, 1])
                 lengths.append(batch["mask"][:, 0].sum(-1).double().cpu())
         margin = torch.cat(margins)
-        samples = [
-            _record(pair.prompt, pair.chosen, pair.rejected, float(value > 0))
-            for pair, value in zip(pairs, margin.tolist(), strict=True)
-        ]
-        return Scores(score=(margin > 0).double(), length=torch.cat(lengths), samples=samples)
+        return Scores(score=(margin > 0).double(), length=torch.cat(lengths))
 
     def demonstrations(self, policy: Any, progress: float = 0.0, rows: int | None = None) -> TensorDict:
         """The chosen sides of the next `rows` pairs, for supervised training [rows, T]."""

@@ -2,6 +2,7 @@
 
 import math
 import signal
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -32,7 +33,6 @@ class Progress:
 
     iteration: int = 0
     env_steps: int = 0
-    seconds: float = 0.0
     best: float = -math.inf  # the best validation score so far
     interrupted: bool = False
 
@@ -46,6 +46,7 @@ class Meter:
     """Averages per-element metrics over many batches as tensors; nothing is read back before `read`."""
 
     def __init__(self) -> None:
+        self.watched: list[Tensor] = []  # numbers that are finite as long as the parameters are
         self.sums: dict[str, Tensor] = {}
         self.counts: dict[str, Tensor | int] = {}
 
@@ -66,33 +67,46 @@ class Meter:
 
 
 def train(algo: Any, env: Any, run: Run, log: Log, progress: Progress) -> Progress:
-    """Walk the four rooms until the budget is spent or Ctrl-C is pressed."""
-    meter, episodes, logged = Meter(), [], Clock(progress)
-    with interruptible(progress):
-        while progress.fraction(run) < 1 and not progress.interrupted:
-            algo.progress = progress.fraction(run)
-            set_learning_rate(algo, progress.iteration)
-            with torch.no_grad():
-                rollout = algo.rollout(env)  # act
-                credited = algo.credit(rollout)  # credit
-                algo.buffer.extend(credited)  # remember
-            learn(algo, meter)  # learn
-            progress.iteration += 1
-            progress.env_steps += int(rollout["mask"].sum())
-            episodes += finished(env, rollout)
-            due = bool(run.evaluate_every) and progress.iteration % run.evaluate_every == 0
-            if due or int(progress.fraction(run) * LOGGED) > int(algo.progress * LOGGED):
-                metrics = averages(meter, episodes) | logged.speed()
-                check_finite(metrics, credited)
-                episodes.clear()
-                if due:
-                    metrics |= validate(algo, env, run, log, progress)
-                log.iteration(progress.iteration, progress.env_steps, metrics)
-                log.completions(progress.iteration, credited, env)
-            if progress.iteration % run.checkpoint_every == 0 if run.checkpoint_every else due:
-                save(log.folder, algo, env, progress)
+    """Walk the four rooms until the budget is spent or `progress.interrupted` is set."""
+    meter, episodes, clock = Meter(), [], Clock(progress.env_steps)
+    while progress.fraction(run) < 1 and not progress.interrupted:
+        algo.progress = progress.fraction(run)
+        set_learning_rate(algo, progress.iteration)
+        with torch.no_grad():
+            rollout = algo.rollout(env)  # act
+            credited = algo.credit(rollout)  # credit
+            algo.buffer.extend(credited)  # remember
+        learn(algo, meter)  # learn
+        check_finite(meter, credited)
+        progress.iteration += 1
+        progress.env_steps += int(rollout["mask"].sum())
+        episodes += finished(env, rollout)
+        evaluating = evaluation_is_due(env, run, progress)
+        if evaluating or int(progress.fraction(run) * LOGGED) > int(algo.progress * LOGGED):
+            metrics = averages(meter, episodes) | clock.speed(progress.env_steps)
+            episodes.clear()
+            if evaluating:
+                metrics |= validate(algo, env, run, log, progress)
+                clock.restart()
+            log.iteration(progress.iteration, progress.env_steps, metrics)
+            log.completions(progress.iteration, credited, env)
+        if checkpoint_is_due(run, progress, evaluating, clock):
+            save(log.folder, algo, env, progress)
     save(log.folder, algo, env, progress)
     return progress
+
+
+def evaluation_is_due(env: Any, run: Run, progress: Progress) -> bool:
+    """Every `evaluate_every` iterations, and at the end of the run where the env has something to validate on."""
+    if run.evaluate_every and progress.iteration % run.evaluate_every == 0:
+        return True
+    return progress.fraction(run) >= 1 and getattr(env, "splits", {}).get("validation", 1) > 0
+
+
+def checkpoint_is_due(run: Run, progress: Progress, evaluated: bool, clock: "Clock") -> bool:
+    if run.checkpoint_every:
+        return progress.iteration % run.checkpoint_every == 0
+    return clock.minute_passed() or evaluated
 
 
 def learn(algo: Any, meter: Meter) -> None:
@@ -109,6 +123,7 @@ def learn(algo: Any, meter: Meter) -> None:
         limit = getattr(algo.config, "max_grad_norm", math.inf)
         norm = torch.nn.utils.clip_grad_norm_(parameters, limit)
         algo.optimizer.step()
+        meter.watched.append(total + norm)
         meter.add({"loss": total, "grad_norm": norm})
 
 
@@ -141,12 +156,15 @@ def averages(meter: Meter, episodes: list[tuple[float, int]]) -> dict[str, float
     return metrics
 
 
-def check_finite(metrics: dict[str, float], rollout: TensorDict) -> None:
-    bad = [name for name, x in metrics.items() if not math.isfinite(x)]
-    if bad:
-        floats = {key: x for key, x in rollout.items() if x.is_floating_point()}
-        bad += [f"rollout key {key!r}" for key, x in floats.items() if not bool(x.isfinite().all())]
-        raise Diverged(f"not finite: {', '.join(bad)}; the last good checkpoint is kept; try a smaller algo.lr")
+def check_finite(meter: Meter, rollout: TensorDict) -> None:
+    """Stop before parameters that are not finite are saved, and say where it shows."""
+    watched, meter.watched = meter.watched, []
+    if not watched or bool(torch.stack(watched).isfinite().all()):
+        return
+    bad = [f"train/{name}" for name, x in meter.read().items() if not math.isfinite(x)]
+    floats = {key: x for key, x in rollout.items() if x.is_floating_point()}
+    bad += [f"rollout key {key!r}" for key, x in floats.items() if not bool(x.isfinite().all())]
+    raise Diverged(f"not finite: {', '.join(bad)}; checkpoints written before are kept; try a smaller algo.lr")
 
 
 def validate(algo: Any, env: Any, run: Run, log: Log, progress: Progress) -> dict[str, float]:
@@ -159,21 +177,27 @@ def validate(algo: Any, env: Any, run: Run, log: Log, progress: Progress) -> dic
     return {f"eval/{env.metric}": score, "eval/length": float(scores.length.double().mean())}
 
 
-@dataclass
 class Clock:
-    """Seconds since the run began, and the pace since it was last asked."""
+    """The pace of training, evaluations left out, and when a minute without a checkpoint has passed."""
 
-    progress: Progress
+    def __init__(self, env_steps: int) -> None:
+        self.steps, self.saved = env_steps, time.monotonic()
+        self.restart()
 
-    def __post_init__(self) -> None:
-        self.began = self.last = time.monotonic()
-        self.before, self.steps = self.progress.seconds, self.progress.env_steps
+    def restart(self) -> None:
+        self.began = time.monotonic()
 
-    def speed(self) -> dict[str, float]:
-        now, steps = time.monotonic(), self.progress.env_steps - self.steps
-        pace = steps / max(now - self.last, 1e-9)
-        self.last, self.steps, self.progress.seconds = now, self.progress.env_steps, self.before + now - self.began
+    def speed(self, env_steps: int) -> dict[str, float]:
+        pace = (env_steps - self.steps) / max(time.monotonic() - self.began, 1e-9)
+        self.steps = env_steps
+        self.restart()
         return {"time/env_steps_per_second": pace}
+
+    def minute_passed(self) -> bool:
+        if time.monotonic() - self.saved < 60:
+            return False
+        self.saved = time.monotonic()
+        return True
 
 
 @contextmanager
@@ -181,6 +205,7 @@ def interruptible(progress: Progress) -> Iterator[None]:
     """Ctrl-C lets the iteration finish; a second one stops at once."""
 
     def stop(*_: object) -> None:
+        print("\nfinishing this iteration, then measuring; Ctrl-C again stops at once", file=sys.stderr)
         progress.interrupted = True
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

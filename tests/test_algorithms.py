@@ -158,7 +158,7 @@ def test_with_truncation_as_termination_it_would_learn_the_value_up_to_the_time_
 @pytest.mark.parametrize("normalize", [False, True])
 def test_reinforce_equals_a_plain_loop_over_episodes(weight: str, baseline: str, normalize: bool) -> None:
     env = cartpole(rows=3)
-    config = {"weight": weight, "baseline": baseline, "normalize_advantage": normalize, "gamma": 0.9}
+    config = {"returns": weight, "baseline": baseline, "normalize_advantage": normalize, "gamma": 0.9}
     algo = algorithm("reinforce", env, policies.Network(), **config)
     rollout = in_double(algo, algo.rollout(env))
     worth, log_probs = [], []
@@ -182,7 +182,7 @@ def test_with_one_undiscounted_reward_at_the_end_total_return_and_reward_to_go_a
     config = {"gamma": 1.0, "normalize_advantage": False}
     results = []
     for weight in ("total", "reward_to_go"):
-        algo, batch = off_policy(monkeypatch, "reinforce", config | {"weight": weight})
+        algo, batch = off_policy(monkeypatch, "reinforce", config | {"returns": weight})
         results.append(gradient(algo, batch))
     assert_close(results[0], results[1])
 

@@ -86,7 +86,7 @@ def test_split_without_a_budget_or_without_rows_is_no_cut() -> None:
 def test_evaluating_in_parts_equals_evaluating_at_once(micro_steps: int | None) -> None:
     batch = RaggedText().batch(11)
     whole = SequencePolicy(critic=True).evaluate(batch)
-    parts = buffers.evaluate_in_parts(SequencePolicy(critic=True, micro_steps=micro_steps), batch)
+    parts = buffers.in_parts(SequencePolicy(critic=True).evaluate, batch, micro_steps)
     assert whole.keys() == parts.keys()
     for key, x in whole.items():
         assert_close(parts[key], x)

@@ -25,7 +25,7 @@ def pairs(count=4):
 def test_a_rollout_of_pairs_has_the_chosen_side_first_with_the_score():
     world = PairEnv({"train": pairs(), "validation": [], "test": []}, rows=3, seed=0)
     policy = Parrot()
-    batch = world.rollout(policy)
+    batch = world.rollout(policy, repeats=2)
     assert batch.batch_size == (3, 2)
     torch.testing.assert_close(batch["score"], torch.tensor([[1.0, 0.0]] * 3))
     assert policy.decode(batch)[::2] == ["yes, it is"] * 3
@@ -43,7 +43,7 @@ def test_stored_pairs_are_evaluated_by_which_side_is_the_likelier():
 
 def test_pairs_from_the_embedded_problems_prefer_the_worked_answer():
     world = preferences.make(preferences.Config(train=200, validation=5, test=5, rows=200), 0, "cpu")
-    world.rollout(Parrot())
+    world.rollout(Parrot(), repeats=2)
     texts = [record["completion"] for record in world.last]
     chosen, rejected = texts[::2], texts[1::2]
     assert all(record["completion"] == record["answer"] for record in world.last[::2])
@@ -72,8 +72,8 @@ def test_pairs_resume_where_they_stopped():
         return PairEnv({"train": pairs(9), "validation": [], "test": []}, rows=4, seed=0)
 
     first, second = make(), make()
-    first.rollout(Parrot())
+    first.rollout(Parrot(), repeats=2)
     second.load_state_dict(first.state_dict())
-    first.rollout(Parrot())
-    second.rollout(Parrot())
+    first.rollout(Parrot(), repeats=2)
+    second.rollout(Parrot(), repeats=2)
     assert first.last == second.last

@@ -24,7 +24,7 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     ("grpo", {"group": 4, "over": "token", "kl_coef": 0.5, "scale": "none"}),
     ("grpo", {"group": 4, "over": "constant", "length": 6, "kl_coef": 0.5}),
     ("reinforce", {"entropy_coef": 0.1}),
-    ("reinforce", {"weight": "total", "normalize_advantage": False}),
+    ("reinforce", {"returns": "total", "normalize_advantage": False}),
     ("dpo", {"group": 4, "beta": 0.5}),
     ("sft", {}),
 ]

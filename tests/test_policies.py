@@ -131,7 +131,7 @@ def test_whole_episodes_and_groups_also_start_at_ratio_1() -> None:
     env = cartpole.make(cartpole.Config(rows=2), 0, torch.device("cpu"))
     policy = policies.actor(env, policies.Network())
     rollout = env.rollout(policy, repeats=3)
-    now = buffers.evaluate_in_parts(policy, buffers.flatten_groups(rollout))["log_prob"]
+    now = buffers.in_parts(policy.evaluate, buffers.flatten_groups(rollout), policy.micro_steps)["log_prob"]
     assert torch.equal(now, rollout["log_prob"].flatten(0, 1))
 
 
@@ -187,7 +187,7 @@ def test_a_table_is_greedy_in_its_rows_and_explores_with_probability_epsilon() -
     table = policies.Table(2, 4, seed=0)
     with torch.no_grad():
         table.q.weight.copy_(torch.tensor([[0.0, 3.0, 1.0, 2.0], [9.0, 3.0, 1.0, 2.0]]))
-    assert table.greedy_table().tolist() == [1, 0]
+    assert table.act(torch.arange(2), greedy=True).tolist() == [1, 0]
     state = torch.zeros(20_000, dtype=torch.long)
     assert table.act(state[:9]).tolist() == [1] * 9  # ε is 0 until it is set
     table.epsilon = 0.4

@@ -50,8 +50,8 @@ class Cache:
         query = query.reshape(rows, keys.shape[1], -1, dim) * dim**-0.5
         read = self._rows(product(self._prompts(query), self.prompt_keys[layer].mT) + self.prompt_bias)
         written = product(query, keys.mT) + self.bias
-        policy = torch.cat((read, written), -1).softmax(-1).to(values.dtype)
-        read, written = policy.split((read.shape[-1], written.shape[-1]), -1)
+        weights = torch.cat((read, written), -1).softmax(-1).to(values.dtype)
+        read, written = weights.split((read.shape[-1], written.shape[-1]), -1)
         out = self._rows(self._prompts(read) @ self.prompt_values[layer]) + written @ values
         return out.reshape(rows, heads, 1, dim)
 

@@ -10,6 +10,7 @@ from tensordict import TensorDict
 from torch import Tensor, nn
 
 from rlkit.api import Count, Positive, UserError
+from rlkit.buffers import flatten_groups, in_parts
 from rlkit.language import checkpoint
 from rlkit.language.decoder import Decoder, Shape
 from rlkit.language.generate import Rule, generate
@@ -195,49 +196,33 @@ class LanguageModel(nn.Module):
         """
         hidden, where = self._hidden(batch)
         targets = batch["action"].flatten()[where]
-        log_prob, spread = token_log_probs(hidden, self.decoder.head, targets, self.temperature, entropy=entropy)
-        out = {"log_prob": log_prob, "entropy": spread} if entropy else {"log_prob": log_prob}
+        log_prob, entropies = token_log_probs(hidden, self.decoder.head, targets, self.temperature, entropy=entropy)
+        out = {"log_prob": log_prob, "entropy": entropies} if entropy else {"log_prob": log_prob}
         if self.value_head is not None:
             out["value"] = self.value_head(hidden.float())[:, 0]
-        return {key: _spread(value, where, batch["mask"].shape) for key, value in out.items()}
+        return {key: _scatter(value, where, batch["mask"].shape) for key, value in out.items()}
 
     @torch.no_grad()
     def record(self, rollout: TensorDict) -> dict[str, Tensor]:
         """value and next_value [..., T] with a value head: V after the next token, 0 after the last one."""
         if self.value_head is None:
             return {}
-        hidden, where = self._hidden(rollout)
-        value = _spread(self.value_head(hidden.float())[:, 0], where, rollout["mask"].shape)
+        rows = flatten_groups(rollout.select("observation", "mask"))
+        value = in_parts(self._values, rows, self.micro_steps)["value"].view(rollout["mask"].shape)
         return {"value": value, "next_value": torch.cat((value[..., 1:], torch.zeros_like(value[..., :1])), -1)}
 
+    def _values(self, batch: TensorDict) -> dict[str, Tensor]:
+        assert self.value_head is not None
+        hidden, where = self._hidden(batch)
+        return {"value": _scatter(self.value_head(hidden.float())[:, 0], where, batch["mask"].shape)}
+
     def _hidden(self, batch: TensorDict) -> tuple[Tensor, Tensor]:
-        """Hidden states [N, d] of the masked positions, and their indices in the flattened batch."""
-        tokens, mask = batch["observation"].flatten(0, -2), batch["mask"].flatten(0, -2)
-        index = torch.arange(mask.numel(), device=mask.device).view(mask.shape)
-        length = (mask * torch.arange(1, mask.shape[1] + 1, device=mask.device)).amax(-1).tolist()
-        order = sorted((i for i, n in enumerate(length) if n), key=length.__getitem__)
-        hidden, where = [], []
-        for rows in _by_tokens(order, length, 4096 if tokens.device.type == "cpu" else 32768):
-            width = length[rows[-1]]
-            kept = mask[rows, :width]
-            hidden.append(self.decoder(tokens[rows, :width])[kept])
-            where.append(index[rows, :width][kept])
-        if not hidden:
-            return self.decoder.head.new_zeros(0, self.decoder.shape.width), index.new_zeros(0)
-        return torch.cat(hidden), torch.cat(where)
+        """Hidden states [N, d] of the masked positions of [B, T], and their indices in the flattened batch."""
+        mask = batch["mask"]
+        return self.decoder(batch["observation"])[mask], mask.flatten().nonzero()[:, 0]
 
 
-def _by_tokens(order: list[int], length: list[int], budget: int) -> list[list[int]]:
-    """Cut rows, sorted by length, into chunks whose padded size is at most `budget` tokens."""
-    chunks: list[list[int]] = []
-    for row in order:
-        if not chunks or (len(chunks[-1]) + 1) * length[row] > budget:
-            chunks.append([])
-        chunks[-1].append(row)
-    return chunks
-
-
-def _spread(values: Tensor, where: Tensor, shape: torch.Size) -> Tensor:
+def _scatter(values: Tensor, where: Tensor, shape: torch.Size) -> Tensor:
     return values.new_zeros(shape.numel()).index_put((where,), values).view(shape)
 
 
