@@ -11,7 +11,7 @@ import torch
 from rlkit import checkpoint, run
 from rlkit.log import Log
 
-PPO = ["algo=ppo", "env=cartpole", "algo.epochs=2", "algo.minibatches=2", "evaluation_episodes=4"]
+PPO = ["algo=ppo", "env=cartpole", "algo.epochs=2", "algo.minibatches=2", "evaluation_episodes=4", "evaluate_every=2"]
 GRPO = ["algo=grpo", "env=gsm8k", "env.rows=2", "algo.group=4", "env.test=4", "env.validation=4", "threads=1"]
 DQN = ["algo=dqn", "env=cartpole", "algo.warmup_steps=100", "algo.steps=64", "algo.updates=4", "evaluation_episodes=4"]
 TABLE = ["algo=q_learning", "env=frozenlake", "env.rows=4", "evaluation_episodes=4"]
@@ -107,7 +107,12 @@ BAD = {
     "a table on continuous states": (["algo=q_learning", "env=cartpole"], "dqn"),
     "a value method on text": (["algo=dqn", "env=gsm8k"], "grpo"),
     "demonstrations of control": (["algo=sft", "env=cartpole"], "gsm8k"),
-    "stored pairs played": (["algo=ppo", "env=preferences"], "dpo"),
+    "stored pairs played by ppo": (["algo=ppo", "env=preferences"], "dpo"),
+    "stored pairs played by grpo": (["algo=grpo", "env=preferences", "algo.group=2"], "dpo"),
+    "stored pairs played by reinforce": (["algo=reinforce", "env=preferences"], "dpo"),
+    "stored pairs in groups": (["algo=dpo", "env=preferences", "algo.group=4"], "algo.group=2"),
+    "a table of continuous actions": (["algo=dqn", "env=gym", "env.id=Pendulum-v1"], "ppo"),
+    "no problems to measure on": (["algo=grpo", "env=gsm8k", "env.test=0"], "env.test"),
     "a group of one": (["algo=grpo", "env=cartpole", "algo.group=1"], "2"),
     "an unknown gym id": (["algo=ppo", "env=gym", "env.id=Acrobt-v1"], "Acrobot-v1"),
     "a missing data set": (["algo=grpo", "env=gsm8k", "env.source=none.jsonl"], "none.jsonl"),
@@ -125,6 +130,78 @@ def test_a_mistake_is_one_line_and_exit_code_2(tmp_path, keys, said, capsys, mon
     assert run.main([*keys] if keys[0].startswith("resume") else [*keys, "iterations=1"]) == 2
     err = capsys.readouterr().err
     assert err.count("\n") == 1 and said in err and "Traceback" not in err
+    assert not list(tmp_path.glob("runs/*"))
+
+
+SHORT = ["iterations=1", "threads=1", "evaluation_episodes=2", "validation_episodes=2"]
+CELLS = [
+    ["algo=q_learning", "env=gridworld"],
+    ["algo=dqn", "env=frozenlake"],
+    ["algo=reinforce", "env=gridworld"],
+    ["algo=ppo", "env=frozenlake"],
+    ["algo=grpo", "env=gridworld"],
+    ["algo=dpo", "env=frozenlake"],
+    ["algo=dqn", "env=gym", "env.id=Acrobot-v1"],
+    ["algo=ppo", "env=gym", "env.id=Pendulum-v1"],
+    ["algo=reinforce", "env=cartpole"],
+    ["algo=grpo", "env=cartpole", "algo.kl_coef=0.1"],
+    ["algo=dpo", "env=cartpole"],
+    ["algo=reinforce", "env=gsm8k", "env.rows=4"],
+    ["algo=ppo", "env=gsm8k", "env.rows=4"],
+    ["algo=grpo", "env=gsm8k", "env.rows=2", "algo.kl_coef=0.1", "algo.epochs=2"],
+    ["algo=dpo", "env=gsm8k", "env.rows=1", "algo.group=2"],
+    ["algo=sft", "env=gsm8k", "env.rows=4"],
+    ["algo=dpo", "env=preferences", "env.rows=4"],
+    ["algo=sft", "env=preferences", "env.rows=4"],
+]
+
+
+@pytest.mark.parametrize("keys", CELLS, ids=lambda keys: " ".join(keys[:2]))
+def test_every_cell_of_the_matrix_runs(tmp_path, keys):
+    assert start(tmp_path / "r", *keys, *SHORT) == 0
+    assert (tmp_path / "r" / "summary.json").is_file()
+
+
+GSM8K = Path(__file__).parents[2] / "shared" / "data" / "gsm8k" / "train.jsonl"
+
+
+@pytest.mark.skipif(not GSM8K.is_file(), reason="the real GSM8K is not here")
+def test_the_longest_problems_of_the_real_gsm8k_fit_the_tiny_model():
+    from rlkit import plugins
+    from rlkit.language.model import LanguageModel
+
+    gsm8k, policy = plugins.load("envs", "gsm8k"), LanguageModel.load("tiny")
+    problems, _ = gsm8k.load(gsm8k.Config(source=str(GSM8K), validation=0))
+    assert len(problems["train"]) == 7473 and len(problems["test"]) == 1319
+    longest = sorted(problems["train"], key=lambda p: len(p.question) + len(p.answer))[-4:]
+    rollout = policy.generate([p.question + "\n" for p in longest], max_tokens=256)
+    assert rollout["mask"].any(-1).all()
+    assert policy.encode([p.question + "\n" for p in longest], [p.answer for p in longest])["mask"].any()
+
+
+def test_a_run_killed_before_its_first_checkpoint_starts_again(tmp_path):
+    for name in ("whole", "killed"):
+        assert start(tmp_path / name, *PPO, "iterations=2") == 0
+    for path in (tmp_path / "killed" / "checkpoints").iterdir():
+        path.unlink()
+    assert run.main([f"resume={tmp_path / 'killed'}"]) == 0
+    assert_same_run(tmp_path / "whole", tmp_path / "killed")
+
+
+def test_a_run_that_diverges_stops_and_keeps_what_was_good(tmp_path, capsys):
+    keys = [
+        "algo=ppo",
+        "env=cartpole",
+        "algo.lr=1e30",
+        "algo.max_grad_norm=1e30",
+        "iterations=50",
+        "checkpoint_every=1",
+    ]
+    assert start(tmp_path / "r", *keys) == 1
+    err = capsys.readouterr().err
+    assert "not finite" in err and err.count("\n") == 1
+    if (tmp_path / "r" / "checkpoints").is_dir():
+        assert all(bool(x.isfinite().all()) for x in parameters(tmp_path / "r").values() if x.is_floating_point())
 
 
 def test_bad_rows_are_named_with_file_and_line(tmp_path, capsys):
