@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import yaml
 
@@ -55,6 +55,7 @@ class Run:
     evaluate_every: Natural = 0  # iterations between evaluations on the validation split; 0: only at the end
     evaluation_episodes: Count | None = None  # episodes or problems before and after; none: the environment's default
     validation_episodes: Count | None = None  # episodes or problems of each evaluation between
+    measure: Literal["latest", "best"] = "latest"  # the parameters measured at the end: the last, or the best validated
     checkpoint_every: Natural = 0  # iterations between checkpoints; 0: at each evaluation, each minute and at the end
     threads: Natural = 0  # torch threads; 0: one for control, OMP_NUM_THREADS or all cores for text
 

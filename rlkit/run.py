@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 import rlkit
-from rlkit import config, plugins
+from rlkit import checkpoint, config, plugins
 from rlkit.api import Scores, UserError
 from rlkit.checkpoint import write_atomically
 from rlkit.evaluate import summarize
@@ -121,6 +121,9 @@ def execute(parts: Parts, given: config.Given, folder: Path, progress: Progress,
         if "ceiling" in before:
             log.beside = {"eval/ceiling": before["ceiling"]["mean"]}
         progress = train(algo, env, run, log, progress)
+        if run.measure == "best":
+            best = checkpoint.load(folder, "best")["parts"]["policy"]
+            algo.policy.load_state_dict(best)
         after = measure(parts, log, "after")
         evaluation = {**before, **after}
         log.summary(summary(parts, given, progress, evaluation, log.seconds()))
