@@ -13,9 +13,10 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import yaml
+from annotated_types import Ge, Le
 
 import rlkit
 from rlkit import plugins, schema
@@ -57,7 +58,9 @@ class Run:
     validation_episodes: Count | None = None  # episodes or problems of each evaluation between
     measure: Literal["latest", "best"] = "latest"  # the parameters measured at the end: the last, or the best validated
     checkpoint_every: Natural = 0  # iterations between checkpoints; 0: at each evaluation, each minute and at the end
-    threads: Natural = 0  # torch threads; 0: one for control, OMP_NUM_THREADS or all cores for text
+    threads: Annotated[int, Ge(0), Le(1024)] = (
+        0  # torch threads; 0: one for control, OMP_NUM_THREADS or all cores for text
+    )
 
     def __post_init__(self) -> None:
         if self.iterations is not None and self.env_steps is not None:
@@ -270,4 +273,10 @@ def _plain(value: Any) -> Any:
         return [_plain(item) for item in value]
     if isinstance(value, Path) or (isinstance(value, str) and os.sep in value and Path(value).exists()):
         return str(Path(value).resolve())
+    if isinstance(value, str) and ".py:" in value:  # reward functions: FILE.py:NAME, joined by commas
+        places = [entry.rpartition(":") for entry in value.split(",")]
+        return ",".join(
+            f"{Path(file).resolve()}:{name}" if Path(file).is_file() else file + colon + name
+            for file, colon, name in places
+        )
     return value

@@ -33,7 +33,6 @@ SHOWN = {  # metric → its word in the bar, in this order
     "eval/return": "evaluation",
     "eval/ceiling": "ceiling",
     "rollout/return": "return",
-    "rollout/score": "score",
     "train/loss": "loss",
     "train/kl": "kl",
     "train/entropy": "entropy",
@@ -93,13 +92,15 @@ class Log:
         self.lines.add(line)
         self.events.add(env_steps, metrics)
         self.latest |= metrics
-        self.bar.figures = self._figures()
-        self.bar.update(self.task, completed=iteration if self.unit == "iterations" else env_steps)
         evaluated = [key for key in SHOWN if key in metrics and key.startswith("eval/")]
         if evaluated:
             words = "  ".join(f"{SHOWN[key]} {metrics[key]:.3f}" for key in evaluated)
             self.note(f"iteration {iteration}  env_steps {env_steps:,}  {words}")
-        elif not self.console.is_terminal and time.monotonic() - self.spoke > PLAIN_EVERY:
+        self.bar.figures = self._figures()
+        self.bar.update(self.task, completed=iteration if self.unit == "iterations" else env_steps)
+        if evaluated:
+            return
+        if not self.console.is_terminal and time.monotonic() - self.spoke > PLAIN_EVERY:
             self._plain(f"iteration {iteration}  env_steps {env_steps:,}  {self.bar.figures}{self._left()}")
             self.spoke = time.monotonic()
 

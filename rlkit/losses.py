@@ -59,7 +59,7 @@ def kl_k3(log_prob: Tensor, ref_log_prob: Tensor) -> Tensor:
     Schulman 2020, http://joschu.net/blog/kl-approx.html; GRPO's penalty, arXiv:2402.03300, eq. 4.
     """
     gap = ref_log_prob - log_prob
-    return gap.exp() - gap - 1
+    return gap.expm1() - gap
 
 
 def squared_error(value: Tensor, target: Tensor) -> Tensor:

@@ -1,5 +1,6 @@
 """Train one algorithm on one environment: python -m rlkit.run algo=NAME env=NAME [key=value ...]"""
 
+import io
 import json
 import os
 import platform
@@ -103,6 +104,8 @@ def run(argv: list[str]) -> int:
     else:
         folder = config.prepare_folder(given.resume)
         there = any((folder / "checkpoints").glob("[!.]*.safetensors"))
+        if not there and (folder / "summary.json").is_file():
+            raise UserError(f"{folder}: its checkpoints are gone, so it cannot be continued; start a new run")
         progress = restore(folder, parts.algo, parts.env) if there else Progress()  # killed before the first one
         before = json.loads((folder / "before.json").read_text()) if (folder / "before.json").is_file() else {}
         command = (folder / "config.yaml").read_text().partition("\n")[0]
@@ -121,10 +124,12 @@ def execute(parts: Parts, given: config.Given, folder: Path, progress: Progress,
         if "ceiling" in before:
             log.beside = {"eval/ceiling": before["ceiling"]["mean"]}
         progress = train(algo, env, run, log, progress)
+        log.bar.stop()
         if run.measure == "best":
             best = checkpoint.load(folder, "best")["parts"]["policy"]
             algo.policy.load_state_dict(best)
-        after = measure(parts, log, "after")
+        untouched = progress.interrupted and not progress.iteration
+        after = {"after": before["before"]} if untouched else measure(parts, log, "after")
         evaluation = {**before, **after}
         log.summary(summary(parts, given, progress, evaluation, log.seconds()))
         if hasattr(algo.policy, "save"):
@@ -147,7 +152,7 @@ def header(parts: Parts, given: config.Given, folder: Path) -> dict[str, str]:
         "source": getattr(parts.env, "source", ""),
         "model": getattr(policy, "name", type(policy).__name__),
         "parameters": f"{held:,}" + (f", of which {learned:,} are trained" if learned != held else ""),
-        "device": f"{parts.env.device}, {torch.get_num_threads()} threads",
+        "device": f"{parts.env.device}, threads: {torch.get_num_threads()}",
         "length": f"{run.iterations} iterations" if run.iterations else f"{run.env_steps:,} steps",
         "seed": str(run.seed),
         "run folder": str(folder),
@@ -157,7 +162,7 @@ def header(parts: Parts, given: config.Given, folder: Path) -> dict[str, str]:
 def measure(parts: Parts, log: Log, when: str) -> dict[str, Any]:
     """Evaluate greedily on the test split, which nothing in the run looks at; text also shows samples."""
     env, policy, episodes = parts.env, parts.algo.policy, parts.run.evaluation_episodes
-    log.note(f"measuring {when} on the test split ...")
+    log.note(f"measuring {when} training, on the test split ...")
     scores: Scores = env.evaluate(policy, episodes, "test")
     found = {when: summarize(env.metric, scores, True)}
     if scores.samples:
@@ -175,13 +180,14 @@ def report(log: Log, env: Any, evaluation: dict[str, Any]) -> None:
     """The small table at the end: before → after with 95 % intervals."""
 
     def cells(name: str, e: dict[str, Any]) -> list[str]:
-        shape = "{:.3f}" if env.metric == "accuracy" else "{:.1f}"
+        shape = "{:.3f}" if abs(e["mean"]) < 10 else "{:.1f}"
         low, high = shape.format(e["low"]), shape.format(e["high"])
         return [name, shape.format(e["mean"]), f"{low} to {high}", f"{e['length']:.0f}"]
 
     rows = [cells(name, evaluation[name]) for name in ("before", "ceiling", "after") if name in evaluation]
     episodes = evaluation["after"]["episodes"]
-    log.table(f"greedy {env.metric} on {episodes} test episodes", ["", env.metric, "95 %", "length"], rows)
+    unit = "problems" if env.kind == "text" else "episodes"
+    log.table(f"greedy {env.metric} on {episodes} test {unit}", ["", env.metric, "95 %", "length"], rows)
     kinds = evaluation["after"].get("groups", {}) | evaluation["after"].get("kinds", {})
     if kinds:
         names = [name for name in ("before", "ceiling", "after") if name in evaluation]
@@ -222,6 +228,9 @@ def show_help(given: config.Given) -> int:
 
 def guarded(command: Callable[[list[str]], int], argv: list[str]) -> int:
     """A user's mistake is one line and exit code 2; anything else that goes wrong is exit code 1."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a console that cannot show γ shows a question mark
     try:
         return command(argv)
     except UserError as error:
@@ -229,6 +238,9 @@ def guarded(command: Callable[[list[str]], int], argv: list[str]) -> int:
         return 2
     except Diverged as error:
         print(f"rlkit: {error}", file=sys.stderr)
+        return 1
+    except BrokenPipeError:  # whoever read our output has left
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except KeyboardInterrupt:
         print("rlkit: stopped; resume=FOLDER goes on from the newest checkpoint", file=sys.stderr)

@@ -147,6 +147,8 @@ class TextEnv:
         rows = rows or self.rows
         if self._shown is None:
             pool = self._make_pool() if self._make_pool else self.problems["train"]
+            if not pool:
+                raise UserError("there is nothing to demonstrate: raise env.demonstrations or env.rare_demonstrations")
             lengths = [len(problem.question) + len(problem.answer) for problem in pool]
             self._shown = pool, Shuffle(len(pool), self.seed, "demonstrations", lengths)
         pool, shuffle = self._shown

@@ -36,10 +36,10 @@ def test_policy_gradients_lift_the_tiny_model(tmp_path, algo):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("env", ["gsm8k", "preferences"])
-def test_dpo_lifts_the_tiny_model(tmp_path, env):
+@pytest.mark.parametrize("env, gain", [("gsm8k", 0.15), ("preferences", 0.03)])
+def test_dpo_lifts_the_tiny_model(tmp_path, env, gain):
     found = after(tmp_path, "algo=dpo", f"env={env}", "evaluation_episodes=400")
-    assert found["after"]["mean"] >= found["before"]["mean"] + 0.15
+    assert found["after"]["mean"] >= found["before"]["mean"] + gain
 
 
 @pytest.mark.slow

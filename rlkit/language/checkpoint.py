@@ -102,6 +102,7 @@ def write(folder: Path, decoder: Decoder, tokenizer: Tokenizer, dtype: torch.dty
 
 def save(path: Path, tensors: dict[str, Tensor]) -> None:
     save_file({name: t.detach().cpu().contiguous() for name, t in tensors.items()}, path, metadata={"format": "pt"})
+    path.chmod(0o644)  # the library writes files that only their owner may read
 
 
 def fresh_config(

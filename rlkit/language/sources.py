@@ -18,7 +18,7 @@ def read_jsonl(path: str | Path) -> list[Row]:
     """Every row of a JSON-lines file, each an object; empty lines are skipped, all else is refused by line number."""
     path = Path(path)
     try:
-        lines = path.read_text(encoding="utf-8").split("\n")
+        lines = path.read_text(encoding="utf-8-sig").split("\n")
     except FileNotFoundError:
         raise UserError(f"{path}: no such file; give the path of a .jsonl file") from None
     except (OSError, UnicodeDecodeError) as error:
