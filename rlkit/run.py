@@ -178,9 +178,9 @@ def measure(parts: Parts, log: Log, when: str) -> dict[str, Any]:
 
 def report(log: Log, env: Any, evaluation: dict[str, Any]) -> None:
     """The small table at the end: before → after with 95 % intervals."""
+    shape = "{:.3f}" if all(abs(e["mean"]) < 10 for e in evaluation.values()) else "{:.1f}"
 
     def cells(name: str, e: dict[str, Any]) -> list[str]:
-        shape = "{:.3f}" if abs(e["mean"]) < 10 else "{:.1f}"
         low, high = shape.format(e["low"]), shape.format(e["high"])
         return [name, shape.format(e["mean"]), f"{low} to {high}", f"{e['length']:.0f}"]
 
