@@ -58,9 +58,7 @@ class Run:
     validation_episodes: Count | None = None  # episodes or problems of each evaluation between
     measure: Literal["latest", "best"] = "latest"  # the parameters measured at the end: the last, or the best validated
     checkpoint_every: Natural = 0  # iterations between checkpoints; 0: at each evaluation, each minute and at the end
-    threads: Annotated[int, Ge(0), Le(1024)] = (
-        0  # torch threads; 0: one for control, OMP_NUM_THREADS or all cores for text
-    )
+    threads: Annotated[int, Ge(0), Le(1024)] = 0  # torch threads; 0: one for control, OpenMP's or all cores for text
 
     def __post_init__(self) -> None:
         if self.iterations is not None and self.env_steps is not None:

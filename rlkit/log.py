@@ -126,7 +126,10 @@ class Log:
             right = bool(record["correct"] if "correct" in record else record.get("score", 0) >= 1)
             mark = Text("right" if right else "wrong", style="green" if right else "red")
             if "answer" in record and not right:
-                mark.append(f", the answer is {_short(str(record['answer']).splitlines()[-1], 40)}", style="dim")
+                mark.append(
+                    f", the answer is {_short(str(record['answer']).splitlines()[-1].removeprefix('#### '), 40)}",
+                    style="dim",
+                )
             parts.append(Padding(Text(_short(record["prompt"], 220), style="dim"), (0, 0, 0, 2)))
             parts.append(Padding(Text(_short(record["completion"], 300) or "(nothing)"), (0, 0, 0, 4)))
             parts.append(Padding(mark, (0, 0, 0, 4)))
