@@ -44,6 +44,9 @@ KINDS: dict[str, plugins.Kind] = {"algo": "algorithms", "env": "envs"}
 USAGE = "write KEY=VALUE, as in: python -m rlkit.run algo=ppo env=cartpole seed=1 (--help lists all)"
 
 
+Threads = Annotated[int, Ge(0), Le(1024)]
+
+
 @dataclass(frozen=True)
 class Run:
     """What belongs to the run and to no plug-in."""
@@ -58,7 +61,7 @@ class Run:
     validation_episodes: Count | None = None  # episodes or problems of each evaluation between
     measure: Literal["latest", "best"] = "latest"  # the parameters measured at the end: the last, or the best validated
     checkpoint_every: Natural = 0  # iterations between checkpoints; 0: at each evaluation, each minute and at the end
-    threads: Annotated[int, Ge(0), Le(1024)] = 0  # torch threads; 0: one for control, OpenMP's or all cores for text
+    threads: Threads = 0  # torch threads; 0: one for control, OMP_NUM_THREADS or all cores for text
 
     def __post_init__(self) -> None:
         if self.iterations is not None and self.env_steps is not None:
