@@ -2,6 +2,7 @@
 
 import io
 import json
+import math
 import os
 import platform
 import sys
@@ -125,7 +126,7 @@ def execute(parts: Parts, given: config.Given, folder: Path, progress: Progress,
             log.beside = {"eval/ceiling": before["ceiling"]["mean"]}
         progress = train(algo, env, run, log, progress)
         log.bar.stop()
-        if run.measure == "best":
+        if run.measure == "best" and progress.best > -math.inf:
             best = checkpoint.load(folder, "best")["parts"]["policy"]
             algo.policy.load_state_dict(best)
         untouched = progress.interrupted and not progress.iteration
