@@ -54,12 +54,14 @@ class PPO:
         clip = c.clip * (1 - self.progress if c.clip_schedule == "linear" else 1)
         log_ratio = now["log_prob"] - batch["log_prob"]
         surrogate = losses.clipped_surrogate(log_ratio, batch["advantage"], clip, clip)
-        value_clip = c.value_clip or float("inf")
-        value = losses.clipped_value(now["value"], batch["value"], batch["return"], value_clip)
+        if c.value_clip is None:
+            value = losses.squared_error(now["value"], batch["return"])
+        else:
+            value = losses.clipped_value(now["value"], batch["value"], batch["return"], c.value_clip)
         each = surrogate + c.value_coef * value - c.entropy_coef * now["entropy"]
         return (each * batch["weight"]).sum(), {
-            "kl": losses.kl_k3(batch["log_prob"], now["log_prob"]),
-            "clip_fraction": losses.clipped(log_ratio, batch["advantage"], clip, clip),
+            "kl": losses.kl_k3(batch["log_prob"], now["log_prob"].detach()),
+            "clip_fraction": losses.clipped(log_ratio.detach(), batch["advantage"], clip, clip),
             "entropy": now["entropy"],
             "value_loss": value,
         }

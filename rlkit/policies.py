@@ -45,10 +45,12 @@ class Optimization:
 def adam(module: nn.Module, config: Optimization) -> torch.optim.Optimizer:
     """AdamW over the trainable parameters (Adam when weight_decay is 0): one fused kernel a step."""
     parameters = [p for p in module.parameters() if p.requires_grad]
-    groups = [
-        {"params": [p for p in parameters if p.dim() >= 2], "weight_decay": config.weight_decay},
-        {"params": [p for p in parameters if p.dim() < 2], "weight_decay": 0.0},
-    ]
+    groups: list[dict[str, Any]] = [{"params": parameters, "weight_decay": 0.0}]
+    if config.weight_decay:
+        groups = [
+            {"params": [p for p in parameters if p.dim() >= 2], "weight_decay": config.weight_decay},
+            {"params": [p for p in parameters if p.dim() < 2], "weight_decay": 0.0},
+        ]
     return torch.optim.AdamW(
         [group for group in groups if group["params"]],
         lr=config.lr,
