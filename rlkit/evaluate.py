@@ -1,6 +1,7 @@
 """Measure a run: python -m rlkit.evaluate RUN_FOLDER [checkpoint=latest] [episodes=N] [split=test] [pass_at=1,8]
 
-Greedy and sampled scores with 95 % intervals; for text the accuracy per problem kind and pass@k.
+Greedy and sampled scores with 95 % intervals, and pass@k for text. evaluation-SPLIT.json in the run folder holds the
+same and the accuracy of each problem kind.
 """
 
 import json

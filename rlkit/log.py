@@ -123,7 +123,7 @@ class Log:
         """Print a few completions: what was asked, what was answered, and whether it is right."""
         parts: list[RenderableType] = [Text(f"\n{title}", style="bold")]
         for record in records:
-            right = bool(record["correct"] if "correct" in record else record.get("score", 0) >= 1)
+            right = record.get("score", 0) >= 1
             mark = Text("right" if right else "wrong", style="green" if right else "red")
             if "answer" in record and not right:
                 mark.append(
