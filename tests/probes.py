@@ -94,3 +94,39 @@ def same(a, b):
     assert set(a.keys()) == set(b.keys())
     for key in a.keys():
         assert torch.equal(a[key], b[key]), key
+
+
+def play_both(vector, name, seeds, choose, episodes, limit=None, follow=False):
+    """Play the same actions in `vector(n)` and in Gymnasium's own for so many episodes each; returns their lengths.
+
+    `follow` puts Gymnasium's state where ours is after each step: in chaos the last digit of a cosine grows to
+    everything, so that there only single steps can be compared.
+    """
+    ours, theirs = vector(len(seeds)), [gymnasium.make(name, max_episode_steps=limit) for _ in seeds]
+    assert ours.single_observation_space == theirs[0].observation_space
+    assert ours.single_action_space == theirs[0].action_space
+    now, _ = ours.reset(seed=list(seeds))
+    starts = [env.reset(seed=seed)[0] for env, seed in zip(theirs, seeds, strict=True)]
+    np.testing.assert_allclose(now, starts, rtol=1e-7, atol=1e-7)
+    seeds, lengths, steps = list(seeds), [[] for _ in seeds], np.zeros(len(seeds), dtype=int)
+    while min(map(len, lengths)) < episodes:
+        actions = choose(now)
+        now, reward, terminated, truncated, _ = ours.step(actions)
+        steps += 1
+        for row, env in enumerate(theirs):
+            observation, r, over, cut, _ = env.step(actions[row])
+            np.testing.assert_allclose(now[row], observation, rtol=1e-6, atol=1e-6)
+            np.testing.assert_allclose(reward[row], r, rtol=1e-6, atol=1e-6)
+            assert (terminated[row], truncated[row]) == (over, cut)
+            if follow:
+                env.unwrapped.state = ours.state[:, row].copy()
+        done = terminated | truncated
+        if done.any():
+            for row in np.flatnonzero(done):
+                seeds[row] += 1000
+                lengths[row].append(int(steps[row]))
+                steps[row] = 0
+            now, _ = ours.reset(seed=seeds, options={"reset_mask": done})
+            for row in np.flatnonzero(done):
+                np.testing.assert_allclose(now[row], theirs[row].reset(seed=seeds[row])[0], rtol=1e-7, atol=1e-7)
+    return [length for of_row in lengths for length in of_row]

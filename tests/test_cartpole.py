@@ -3,47 +3,24 @@
 import gymnasium
 import numpy as np
 import pytest
+from probes import play_both
 
 from rlkit import plugins
 
 cartpole = plugins.load("envs", "cartpole")
 
 
-def play_both(seeds, choose, episodes):
-    """Play the same actions in both for so many episodes each; returns the episode lengths."""
-    ours = cartpole.CartPole(len(seeds))
-    theirs = [gymnasium.make("CartPole-v1") for _ in seeds]
-    now, _ = ours.reset(seed=list(seeds))
-    np.testing.assert_array_equal(now, [env.reset(seed=s)[0] for env, s in zip(theirs, seeds, strict=True)])
-    seeds, lengths, steps = list(seeds), [], np.zeros(len(seeds), dtype=int)
-    while len(lengths) < episodes * len(seeds):
-        actions = choose(now)
-        now, reward, terminated, truncated, _ = ours.step(actions)
-        steps += 1
-        for row, env in enumerate(theirs):
-            observation, r, over, cut, _ = env.step(actions[row])
-            np.testing.assert_allclose(now[row], observation, rtol=0, atol=1e-6)
-            assert (reward[row], terminated[row], truncated[row]) == (r, over, cut)
-        done = terminated | truncated
-        if done.any():
-            for row in np.flatnonzero(done):
-                seeds[row] += 1000
-                lengths.append(steps[row])
-                steps[row] = 0
-            now, _ = ours.reset(seed=seeds, options={"reset_mask": done})
-            for row in np.flatnonzero(done):
-                np.testing.assert_array_equal(now[row], theirs[row].reset(seed=seeds[row])[0])
-    return lengths
-
-
 def test_random_play_is_the_same_over_seeds_and_episodes():
     rng = np.random.default_rng(0)
-    lengths = play_both(range(6), lambda now: rng.integers(0, 2, len(now)), episodes=4)
+    lengths = play_both(
+        cartpole.CartPole, "CartPole-v1", range(6), lambda now: rng.integers(0, 2, len(now)), episodes=4
+    )
     assert max(lengths) < 500
 
 
 def test_balanced_play_is_the_same_up_to_the_truncation_at_500():
-    lengths = play_both(range(2), lambda now: (now[:, 2] + 0.3 * now[:, 3] + 0.1 * now[:, 1] > 0).astype(int), 1)
+    balance = lambda now: (now[:, 2] + 0.3 * now[:, 3] + 0.1 * now[:, 1] > 0).astype(int)  # noqa: E731
+    lengths = play_both(cartpole.CartPole, "CartPole-v1", range(2), balance, episodes=1)
     assert lengths == [500, 500]
 
 
