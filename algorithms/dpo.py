@@ -6,14 +6,15 @@ row's log-probability is that of its actions; with deterministic dynamics it is 
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import torch
+from annotated_types import Ge, Lt
 from tensordict import TensorDict
 from torch import Tensor
 
 from rlkit import buffers, losses, policies, returns
-from rlkit.api import Count, Env, Positive, UserError
+from rlkit.api import Count, Env, NonNegative, Positive, UserError
 
 
 @dataclass(frozen=True)
@@ -21,18 +22,34 @@ class Config(policies.Optimization):
     group: Count = 8  # attempts from each start, of which the best and the worst make a pair (stored pairs: 2)
     epochs: Count = 1  # passes over each rollout's pairs
     minibatches: Count = 1  # parts of each pass, one optimiser step each
-    beta: Positive = 0.1  # how strongly the policy is held to the reference
+    loss: Literal["sigmoid", "ipo", "hinge", "simpo"] = "sigmoid"  # simpo: side=mean, reference=none and target_margin
+    side: Literal["sum", "mean"] = "sum"  # a side's log π: the sum over its tokens (papers), or the mean (TRL's ipo)
+    reference: Literal["computed", "stored", "none"] = "computed"  # of the frozen start, from the pairs file, or 0
+    beta: Positive = 0.1  # how strongly the policy is held to the reference; simpo: about 2
+    label_smoothing: Annotated[float, Ge(0), Lt(0.5)] = 0.0  # sigmoid and simpo: the share of pairs that are swapped
+    target_margin: NonNegative = 0.5  # simpo: γ, by which the chosen side shall be ahead
+
+    def __post_init__(self) -> None:
+        if self.label_smoothing and self.loss not in ("sigmoid", "simpo"):
+            raise UserError(f"algo.label_smoothing with algo.loss={self.loss}: only sigmoid and simpo smooth labels")
+        if self.loss == "simpo" and self.reference == "stored":
+            raise UserError("algo.reference=stored with algo.loss=simpo: simpo has no reference; leave one of them out")
 
 
 class DPO:
-    def __init__(self, config: Config, env: Env, network: Any) -> None:
-        if config.group < 2:
-            raise UserError(f"algo.group={config.group}: a pair needs at least 2 attempts from each start")
-        if config.group != 2 and not getattr(env, "plays", True):
-            raise UserError(f"algo.group={config.group}: stored pairs have two sides; leave algo.group=2")
+    def __init__(self, config: Config, env: Any, network: Any) -> None:
+        two_sides(config.group, env)
+        if config.reference == "stored" and not getattr(env, "has_reference", False):
+            raise UserError(
+                "algo.reference=stored needs env=preferences and a file whose rows have ref_chosen_logps and "
+                "ref_rejected_logps, and here are none; use algo.reference=computed"
+            )
         self.config, self.progress = config, 0.0
+        simpo = config.loss == "simpo"
+        self.mean, source = simpo or config.side == "mean", "none" if simpo else config.reference
         self.policy = policies.actor(env, network)
-        self.reference = policies.frozen_copy(self.policy)
+        self.reference = policies.frozen_copy(self.policy) if source == "computed" else None
+        self.stored = source == "stored"
         self.buffer = buffers.Rollout(env.seed, config.epochs, config.minibatches, over="row")
         self.optimizer = policies.adam(self.policy, config)
 
@@ -40,24 +57,52 @@ class DPO:
         return env.rollout(self.policy, repeats=self.config.group)  # [P, G, T]
 
     def credit(self, rollout: TensorDict) -> TensorDict:
-        best, worst, differ = returns.best_and_worst(rollout["score"])
-        start = torch.arange(len(best), device=best.device).unsqueeze(-1)
-        pairs = rollout[start, torch.stack([best, worst], -1)]  # [P, 2, T]
-        ref = buffers.in_parts(self.reference.evaluate, pairs.flatten(0, 1), self.policy.micro_steps)["log_prob"]
-        pairs["ref_log_prob"] = ref.unflatten(0, (-1, 2))
-        pairs["mask"] = pairs["mask"] & differ[:, None, None]
+        pairs = best_pairs(rollout)  # [P, 2, T]
+        if self.reference is not None:
+            ref = buffers.in_parts(self.reference.evaluate, pairs.flatten(0, 1), self.policy.micro_steps)["log_prob"]
+            pairs["ref_log_prob"] = (ref.unflatten(0, (-1, 2)) * pairs["mask"]).sum(-1)  # [P, 2], of whole sides
+        elif not self.stored:
+            pairs["ref_log_prob"] = pairs["score"].new_zeros(pairs.shape)
         return TensorDict(dict(pairs.items()), batch_size=pairs.batch_size[:1])  # rows are pairs: [P]
 
     def loss(self, batch: TensorDict) -> tuple[Tensor, dict[str, Tensor]]:
         keys, mask = ("observation", "action", "mask"), batch["mask"]
         rows = TensorDict({key: batch[key].flatten(0, 1) for key in keys}, batch_size=[2 * len(batch)])
         now = self.policy.evaluate(rows)["log_prob"].unflatten(0, (-1, 2))
-        chosen, rejected = (now * mask).sum(-1).unbind(-1)  # [P] each
-        ref_chosen, ref_rejected = (batch["ref_log_prob"] * mask).sum(-1).unbind(-1)
-        each = losses.dpo(chosen, rejected, ref_chosen, ref_rejected, self.config.beta)
+        steps = mask.sum(-1).clamp(min=1) if self.mean else 1
+        chosen, rejected = ((now * mask).sum(-1) / steps).unbind(-1)  # [P] each
+        ref_chosen, ref_rejected = (batch["ref_log_prob"] / steps).unbind(-1)
+        each = self.each(chosen, rejected, ref_chosen, ref_rejected)
         margin = (chosen - ref_chosen) - (rejected - ref_rejected)
         valid = batch["weight"] > 0
         return (each * batch["weight"]).sum(), {"margin": margin[valid], "pair_accuracy": margin[valid] > 0}
+
+    def each(self, chosen: Tensor, rejected: Tensor, ref_chosen: Tensor, ref_rejected: Tensor) -> Tensor:
+        c = self.config
+        if c.loss == "simpo":
+            return losses.simpo(chosen, rejected, c.beta, c.target_margin, c.label_smoothing)
+        if c.loss == "sigmoid":
+            return losses.dpo(chosen, rejected, ref_chosen, ref_rejected, c.beta, c.label_smoothing)
+        pair_loss = {"ipo": losses.ipo, "hinge": losses.hinge}[c.loss]
+        return pair_loss(chosen, rejected, ref_chosen, ref_rejected, c.beta)
+
+
+def two_sides(group: int, env: Any) -> None:
+    """Refuse groups that hold no pair."""
+    if group < 2:
+        raise UserError(f"algo.group={group}: a pair needs at least 2 attempts from each start")
+    if group != 2 and not getattr(env, "plays", True):
+        raise UserError(f"algo.group={group}: stored pairs have two sides; give algo.group=2")
+
+
+def best_pairs(rollout: TensorDict) -> TensorDict:
+    """The best and the worst attempt from each start, [P, G, T] → [P, 2, T]; masked out where they score the same."""
+    best, worst, differ = returns.best_and_worst(rollout["score"])
+    start = torch.arange(len(best), device=best.device).unsqueeze(-1)
+    pairs = rollout[start, torch.stack([best, worst], -1)]
+    valid = differ & pairs["mask"].any(-1).all(-1)  # and where nobody acted on one side
+    pairs["mask"] = pairs["mask"] & valid[:, None, None]
+    return pairs
 
 
 make = DPO

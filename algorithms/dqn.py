@@ -1,5 +1,8 @@
-"""Deep Q-learning (Mnih et al. 2015, doi:10.1038/nature14236) with the double estimator (arXiv:1509.06461).
+"""Deep Q-learning (Mnih et al. 2015, doi:10.1038/nature14236): double, dueling, n-step and prioritised as fields.
 
+y = Σ_{k<m} γ^k·r_{t+k} + γ^m·Q_target(s_{t+m}, a*) with m = n, fewer where the episode ends, and no bootstrap once it
+terminated. a* maximises the target network, or with `double` (arXiv:1509.06461) the online one; n > 1 as in Rainbow
+(arXiv:1710.02298, uncorrected for exploration); `dueling` is arXiv:1511.06581, `prioritized` arXiv:1511.05952.
 The target network is copied every `sync_every` updates, or follows by an exponential average where `tau` is set.
 """
 
@@ -12,6 +15,8 @@ from torch import Tensor
 
 from rlkit import buffers, losses, policies, returns
 from rlkit.api import Count, Env, Fraction, Natural, Positive, UserError
+from rlkit.exploration import Persistent
+from rlkit.prioritized import Prioritized
 
 
 @dataclass(frozen=True)
@@ -22,46 +27,65 @@ class Config(policies.Optimization):
     updates: Count = 1  # optimiser steps per iteration
     capacity: Count = 50_000  # steps the replay buffer holds
     batch_size: Count = 64  # steps per optimiser step
-    warmup_steps: Natural = 1_000  # steps played before the first update
+    warmup_steps: Natural = 1_000  # steps remembered before the first update
     gamma: Fraction = 0.99  # discount per step
     double: bool = True  # the online network chooses the next action, the target network values it
+    dueling: bool = False  # the network is V(s) + A(s, a) − mean A
+    n_step: Count = 1  # rewards summed before the bootstrap
+    prioritized: bool = False  # replay steps in proportion to (|TD error| + ε)^alpha, not evenly
+    alpha: Fraction = 0.6  # prioritized: 0 replays evenly
+    beta: Fraction = 0.4  # prioritized: exponent of the importance weights at the start; 1 at the end of the run
     sync_every: Count = 500  # updates between copies into the target network
     tau: Positive | None = None  # instead: after each update target += tau · (online - target)
     epsilon: Fraction = 1.0  # probability of a random action at the start
     epsilon_end: Fraction = 0.05  # and at the end of the decay
     epsilon_decay: Fraction = 0.2  # fraction of the run over which epsilon falls
+    hold: Count = 1  # most steps that a random action lasts: n steps with probability 1 / (n (n + 1))
 
 
 class DQN:
     def __init__(self, config: Config, env: Env, network: Any) -> None:
         if not isinstance(network, policies.Network):
             raise UserError("dqn plays control environments and this one is text; use algo=grpo or algo=ppo")
-        self.config, self.progress, self.updates = config, 0.0, 0
+        c = self.config = config
+        self.progress, self.updates = 0.0, 0
         actions = policies.discrete_actions(env, "dqn", "algo=ppo")
-        self.policy = policies.QNetwork(env, network, actions)
-        self.target = policies.frozen_copy(self.policy)
-        c = config
-        self.buffer = buffers.Replay(env.seed, c.capacity, c.batch_size, c.updates, c.warmup_steps)
+        self.policy = policies.QNetwork(env, network, actions, c.dueling)
+        self.explorer = Persistent(self.policy, env.rows, c.hold) if c.hold > 1 else None
+        self.target = policies.frozen_copy(self.policy, sharing=self.policy.normalizer)
+        self.window = buffers.Window(c.n_step - 1)
+        memory = (env.seed, c.capacity, c.batch_size, c.updates, c.warmup_steps)
+        self.buffer = Prioritized(*memory, c.alpha, c.beta) if c.prioritized else buffers.Replay(*memory)
         self.optimizer = policies.adam(self.policy, config)
         self.optimizer.register_step_post_hook(self.follow)
 
     def rollout(self, env: Env) -> TensorDict:
         c = self.config
         self.policy.epsilon = policies.epsilon(c.epsilon, c.epsilon_end, c.epsilon_decay, self.progress)
-        return env.rollout(self.policy, steps=c.steps)  # [B, steps]
+        if isinstance(self.buffer, Prioritized):
+            self.buffer.beta = c.beta + (1 - c.beta) * self.progress
+        return env.rollout(self.explorer or self.policy, steps=c.steps)  # [B, steps]
 
     def credit(self, rollout: TensorDict) -> TensorDict:
-        return rollout  # none yet: the target depends on the networks of the day it is replayed
+        """Rewards become n-step sums and successors what follows them; a bootstrap waits for the day of its replay."""
+        joined = self.window.join(rollout)  # [B, n - 1 + steps]
+        total, last, discount = returns.n_step(joined["reward"], joined["done"], self.config.gamma, self.config.n_step)
+        row = torch.arange(len(last), device=last.device).unsqueeze(-1)
+        after = {key: joined[key][row, last] for key in ("next_observation", "terminated", "done")}
+        return self.window.ready(joined.update({"reward": total, "discount": discount, **after}))
 
     def loss(self, batch: TensorDict) -> tuple[Tensor, dict[str, Tensor]]:
         q = policies.pick(self.policy(batch["observation"]), batch["action"])
         with torch.no_grad():
-            chooser = self.policy if self.config.double else self.target
-            best = chooser(batch["next_observation"]).argmax(-1)
-            next_value = policies.pick(self.target(batch["next_observation"]), best)
-            target = returns.td_target(batch["reward"], next_value, batch["terminated"], self.config.gamma)
+            ahead = self.target(batch["next_observation"])
+            best = (self.policy(batch["next_observation"]) if self.config.double else ahead).argmax(-1)
+            next_value = policies.pick(ahead, best)
+            target = returns.td_target(batch["reward"], next_value, batch["terminated"], batch["discount"])
+            error = (target - q).abs()
+        if isinstance(self.buffer, Prioritized):
+            self.buffer.update(batch["index"], error)
         each = losses.huber(q, target)
-        return (each * batch["weight"]).sum(), {"q": q, "td_error": (target - q).abs()}
+        return (each * batch["weight"]).sum(), {"q": q, "td_error": error}
 
     @torch.no_grad()
     def follow(self, *_: Any) -> None:

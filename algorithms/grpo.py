@@ -1,8 +1,8 @@
 """Group relative policy optimisation (Shao et al. 2024, arXiv:2402.03300): the group gives the credit.
 
-G attempts from each start are scored and compared with each other, so no critic is needed; the surrogate is PPO's. The
-optional KL penalty to the frozen starting policy is added to the loss, not to the reward. A start is a prompt, or the
-reset state of a control environment.
+G attempts from each start are scored and compared with each other, so no critic is needed; the surrogate is PPO's. A
+start is a prompt, or the reset state of a control environment. The rest of the family inherits from this file and says
+what differs: the advantage (`advantage`), the term that is maximised (`surrogate`), or only a default.
 """
 
 from dataclasses import dataclass
@@ -22,53 +22,135 @@ class Config(policies.Optimization):
     minibatches: Count = 1  # parts of each pass, one optimiser step each
     clip_low: Positive = 0.2  # the ratio stays above 1 - clip_low
     clip_high: Positive = 0.2  # and below 1 + clip_high
-    scale: Literal["std", "none"] = "std"  # divide a group's advantages by their standard deviation, or not
+    dual_clip: Positive | None = None  # where the advantage is negative, no step's loss exceeds dual_clip · |advantage|
+    ratio: Literal["token", "mean", "sum"] = "token"  # of a step; of its row: the geometric mean, or the whole product
+    scale: Literal["std", "batch", "none"] = "std"  # divide advantages by the group's, the batch's or no deviation
+    std: Literal["unbiased", "biased"] = "unbiased"  # divisor of that variance: its number of scores less 1, or whole
+    std_eps: NonNegative = 1e-4  # added to that standard deviation
     over: Literal["sequence", "token", "constant"] = "sequence"  # what counts the same in the loss: losses.reduction
-    length: Count = 128  # the divisor of over=constant, in steps
+    length: Count | None = None  # the divisor of over=constant, in steps; none: the longest that an attempt may be
     kl_coef: NonNegative = 0.0  # β of the KL penalty to the starting policy
+    kl: Literal["k1", "k2", "k3", "unbiased"] = "k3"  # its estimator: losses.kl_k1 ... losses.kl_unbiased
+    kl_in: Literal["loss", "reward"] = "loss"  # where the penalty goes; k1 only works in the reward
+    kl_clip: Positive | None = None  # a step's estimate stays within ± this, and has no gradient beyond
     entropy_coef: NonNegative = 0.0  # weight of the entropy bonus
 
 
+SAME: dict[str, Any] = {
+    "clip_low": 0.2,
+    "clip_high": 0.2,
+    "scale": "std",
+    "std": "unbiased",
+    "kl": "k3",
+    "kl_in": "loss",
+}
+PRESETS: dict[str, dict[str, Any]] = {
+    "paper": SAME | {"over": "sequence", "std_eps": 0.0, "kl_coef": 0.04},
+    "trl": SAME | {"over": "token", "std_eps": 1e-4, "kl_coef": 0.0, "kl": "unbiased"},
+    "verl": SAME | {"over": "token", "std_eps": 1e-6, "kl_coef": 0.0, "kl_clip": 10.0, "dual_clip": 3.0},
+    "openrlhf": SAME | {"over": "token", "std_eps": 1e-9, "kl_coef": 0.0, "kl_clip": 10.0},
+    "di_engine": SAME | {"over": "sequence", "kl_coef": 0.1},
+}
+
+
 class GRPO:
-    def __init__(self, config: Config, env: Env, network: Any) -> None:
-        if config.group < 2:
+    least = 2  # attempts in a group
+    unused: tuple[str, ...] = ()  # fields of the family that this member does not read
+
+    def __init__(self, config: Any, env: Env, network: Any) -> None:
+        if config.group < self.least:
             raise UserError(f"algo.group={config.group}: a group is its own baseline and needs at least 2 attempts")
-        policies.refuse_stored(env, "grpo")
+        check_kl(config)
+        for key in self.unused:
+            if getattr(config, key) != getattr(type(config), key):
+                raise UserError(
+                    f"algo.{key}={getattr(config, key)} does nothing in {type(self).__name__}: leave it out"
+                )
+        policies.refuse_stored(env, type(self).__name__)
         self.config, self.progress = config, 0.0
         self.policy = policies.actor(env, network)
         self.reference = policies.frozen_copy(self.policy) if config.kl_coef else None
-        linear = not config.kl_coef and not config.entropy_coef
+        self.in_reward = config.kl_coef > 0 and config.kl_in == "reward"
+        linear = not config.entropy_coef and (self.in_reward or not config.kl_coef)  # in the advantage
+        length = (config.length or policies.longest(env, "algo.length")) if config.over == "constant" else 1
         self.buffer = buffers.Rollout(
-            env.seed, config.epochs, config.minibatches, over=config.over, length=config.length, drop_flat=linear
+            env.seed, config.epochs, config.minibatches, over=config.over, length=length, drop_flat=linear
         )
         self.optimizer = policies.adam(self.policy, config)
 
     def rollout(self, env: Env) -> TensorDict:
-        return env.rollout(self.policy, repeats=self.config.group)  # [P, G, T]
+        played = env.rollout(self.policy, repeats=self.config.group)
+        return played if self.config.group > 1 else played.unsqueeze(1)  # [P, G, T]
 
     def credit(self, rollout: TensorDict) -> TensorDict:
-        relative = returns.group_relative if self.config.scale == "std" else returns.group_centered
-        advantage = relative(rollout["score"]).unsqueeze(-1).expand_as(rollout["reward"])
-        rollout = buffers.flatten_groups(rollout.set("advantage", advantage * rollout["mask"]))  # [B, T]
         if self.reference is not None:
-            reference = buffers.in_parts(self.reference.evaluate, rollout, self.policy.micro_steps)
-            rollout["ref_log_prob"] = reference["log_prob"]
-        return rollout
+            rows = buffers.in_parts(self.reference.evaluate, buffers.flatten_groups(rollout), self.policy.micro_steps)
+            rollout["ref_log_prob"] = rows["log_prob"].view_as(rollout["mask"])
+        return buffers.flatten_groups(rollout.set("advantage", self.worth(rollout) * rollout["mask"]))  # [B, T]
+
+    def worth(self, rollout: TensorDict) -> Tensor:
+        """What each step was worth, [P, G, T]: here all steps of an attempt the same."""
+        score = self.scores(rollout)
+        if self.in_reward:
+            penalty = self.divergence(rollout["log_prob"], rollout) * rollout["mask"]
+            score = score - self.config.kl_coef * penalty.sum(-1)
+        return self.advantage(score).unsqueeze(-1)
+
+    def scores(self, rollout: TensorDict) -> Tensor:
+        """What each attempt is judged by, [P, G]."""
+        return rollout["score"]
+
+    def advantage(self, score: Tensor) -> Tensor:
+        """[P, G] → [P, G]."""
+        c = self.config
+        if c.scale == "none":
+            return returns.group_centered(score)
+        relative = returns.group_relative if c.scale == "std" else returns.batch_relative
+        return relative(score, c.std_eps, correction=int(c.std == "unbiased"))
+
+    def surrogate(self, log_ratio: Tensor, log_prob: Tensor, batch: TensorDict) -> Tensor:
+        """What is minimised for each step, [B, T]; log_ratio is that of `Config.ratio`."""
+        c, advantage = self.config, batch["advantage"]
+        each = losses.clipped_surrogate(log_ratio, advantage, c.clip_low, c.clip_high)
+        return losses.dual_clipped(each, advantage, c.dual_clip) if c.dual_clip else each
+
+    def divergence(self, log_prob: Tensor, batch: TensorDict, log_ratio: Tensor | None = None) -> Tensor:
+        """The estimate of KL(π‖π_ref) at each step."""
+        c, ref = self.config, batch["ref_log_prob"]
+        if c.kl == "unbiased" and log_ratio is not None:
+            return losses.kl_unbiased(log_prob, ref, log_ratio)
+        kl = {"k1": losses.kl_k1, "k2": losses.kl_k2, "k3": losses.kl_k3}[c.kl](log_prob, ref)
+        return kl if c.kl_clip is None else kl.clamp(-c.kl_clip, c.kl_clip)
 
     def loss(self, batch: TensorDict) -> tuple[Tensor, dict[str, Tensor]]:
         c, now = self.config, self.policy.evaluate(batch)
-        log_ratio = now["log_prob"] - batch["log_prob"]
-        each = losses.clipped_surrogate(log_ratio, batch["advantage"], c.clip_low, c.clip_high)
+        per_step = now["log_prob"] - batch["log_prob"]
+        of_row = {"token": lambda x, _: x, "mean": losses.row_mean, "sum": losses.row_sum}[c.ratio]
+        log_ratio = of_row(per_step, batch["mask"])
+        each = self.surrogate(log_ratio, now["log_prob"], batch)
         metrics = {
             "kl": losses.kl_k3(batch["log_prob"], now["log_prob"]),
             "clip_fraction": losses.clipped(log_ratio, batch["advantage"], c.clip_low, c.clip_high),
             "entropy": now["entropy"],
         }
         if self.reference is not None:
-            metrics["ref_kl"] = losses.kl_k3(now["log_prob"], batch["ref_log_prob"])
-            each = each + c.kl_coef * metrics["ref_kl"]
-        each = each - c.entropy_coef * now["entropy"]
+            penalty = self.divergence(now["log_prob"], batch, log_ratio)
+            metrics["ref_kl"] = penalty
+            each = each + c.kl_coef * penalty if c.kl_in == "loss" else each
+        if c.entropy_coef:
+            each = each - c.entropy_coef * now["entropy"]
         return (each * batch["weight"]).sum(), metrics
+
+
+def check_kl(config: Any) -> None:
+    """k1 has the right value and no gradient to follow; as a reward it is a number like any other."""
+    if config.kl_coef and config.kl_in == "loss" and config.kl == "k1":
+        raise UserError(
+            "algo.kl=k1 with algo.kl_in=loss would do nothing: the expected gradient of k1 is zero; "
+            "use algo.kl_in=reward, or algo.kl=k2, k3 or unbiased"
+        )
+    if config.kl_coef and config.kl_in == "reward" and config.kl == "unbiased":
+        raise UserError("algo.kl=unbiased corrects a gradient and a reward has none; use algo.kl=k1, k2 or k3")
 
 
 make = GRPO

@@ -1,17 +1,20 @@
 """Proximal policy optimisation (Schulman et al. 2017, arXiv:1707.06347): a critic gives the credit.
 
 GAE advantages (arXiv:1506.02438), the clipped surrogate, an optionally clipped value loss, an entropy bonus. On text
-the critic is a value head on the language model, an episode is a completion, and nothing else changes.
+the critic is a value head on the language model, an episode is a completion, and nothing else changes. For RLHF each
+step may pay for leaving the starting policy, r_t −= β·(log π_b − log π_ref), with a fixed or an adaptive β
+(Ziegler et al. 2019, arXiv:1909.08593).
 """
 
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from tensordict import TensorDict
 from torch import Tensor
 
-from rlkit import buffers, losses, policies, returns
-from rlkit.api import Count, Env, Fraction, NonNegative, Positive, Schedule
+from rlkit import buffers, losses, normalize, policies, returns
+from rlkit.api import Count, Env, Fraction, NonNegative, Positive, Schedule, UserError
 
 
 @dataclass(frozen=True)
@@ -27,13 +30,26 @@ class Config(policies.Optimization):
     value_clip: Positive | None = None  # the value may move this far from the old one; none: anywhere
     entropy_coef: NonNegative = 0.0  # weight of the entropy bonus
     normalize_advantage: bool = True  # standardise over each rollout
+    normalize_reward: bool = False  # divide rewards by the running standard deviation of the discounted return
+    kl_coef: NonNegative = 0.0  # β: what a step pays in reward per nat away from the starting policy
+    kl_target: Positive | None = None  # adapt β until a row is this far away, in nats; none: β stays
+    kl_horizon: Count = 10_000  # rows over which β adapts: smaller is faster
 
 
 class PPO:
     def __init__(self, config: Config, env: Env, network: Any) -> None:
         policies.refuse_stored(env, "ppo")
-        self.config, self.progress = config, 0.0
+        if config.kl_target and not config.kl_coef:
+            raise UserError(
+                f"algo.kl_target={config.kl_target}: β starts at algo.kl_coef=0; set that above 0, say 0.05"
+            )
+        if config.kl_target and env.rows > config.kl_horizon:
+            raise UserError(f"algo.kl_horizon={config.kl_horizon}: β adapts over env.rows={env.rows} rows or more")
+        self.config, self.progress, self.kl_coef = config, 0.0, float(config.kl_coef)
         self.policy = policies.actor_critic(env, network)
+        self.reference: Any = policies.frozen_copy(self.policy) if config.kl_coef else None
+        scale = normalize.RewardScale(env.rows, config.gamma, env.device)
+        self.reward_scale = scale if config.normalize_reward else None
         self.buffer = buffers.Rollout(env.seed, config.epochs, config.minibatches, not self.policy.memoryless)
         self.optimizer = policies.adam(self.policy, config)
 
@@ -42,12 +58,29 @@ class PPO:
 
     def credit(self, rollout: TensorDict) -> TensorDict:
         c, r = self.config, rollout
+        reward = r["reward"] if self.reward_scale is None else self.reward_scale(r)
+        if self.reference is not None:
+            reward = reward - self.kl_penalty(r)
         advantage, target = returns.gae(
-            r["reward"], r["value"], r["next_value"], r["terminated"], r["done"], c.gamma, c.gae_lambda
+            reward, r["value"], r["next_value"], r["terminated"], r["done"], c.gamma, c.gae_lambda
         )
-        if self.config.normalize_advantage:
-            advantage = returns.standardize(advantage, rollout["mask"])
+        if c.normalize_advantage:
+            advantage = returns.standardize(advantage, r["mask"])
         return rollout.update({"advantage": advantage, "return": target})
+
+    def kl_penalty(self, rollout: TensorDict) -> Tensor:
+        """β·(log π_b − log π_ref) at each step; then β ← β·(1 + clip(KL/target − 1, ±0.2)·rows/horizon). [B, T]"""
+        c, mask = self.config, rollout["mask"]
+        reference = buffers.in_parts(self.reference.evaluate, rollout, self.policy.micro_steps)
+        rollout["ref_log_prob"] = reference["log_prob"]
+        kl = losses.kl_k1(rollout["log_prob"], reference["log_prob"]) * mask
+        penalty = self.kl_coef * kl
+        rollout["kl_coef"] = torch.full_like(penalty, self.kl_coef)  # what this rollout paid, for the log
+        if c.kl_target is not None:
+            rows = int(mask.any(-1).sum())
+            error = float(kl.sum()) / max(rows, 1) / c.kl_target - 1
+            self.kl_coef *= 1 + min(max(error, -0.2), 0.2) * rows / c.kl_horizon
+        return penalty
 
     def loss(self, batch: TensorDict) -> tuple[Tensor, dict[str, Tensor]]:
         c, now = self.config, self.policy.evaluate(batch)
@@ -58,13 +91,19 @@ class PPO:
             value = losses.squared_error(now["value"], batch["return"])
         else:
             value = losses.clipped_value(now["value"], batch["value"], batch["return"], c.value_clip)
-        each = surrogate + c.value_coef * value - c.entropy_coef * now["entropy"]
-        return (each * batch["weight"]).sum(), {
+        each = surrogate + c.value_coef * value
+        if c.entropy_coef:  # else it is only looked at, and its gradient spared
+            each = each - c.entropy_coef * now["entropy"]
+        metrics = {
             "kl": losses.kl_k3(batch["log_prob"], now["log_prob"].detach()),
             "clip_fraction": losses.clipped(log_ratio.detach(), batch["advantage"], clip, clip),
             "entropy": now["entropy"],
             "value_loss": value,
         }
+        if self.reference is not None:
+            metrics["ref_kl"] = losses.kl_k1(batch["log_prob"], batch["ref_log_prob"])
+            metrics["kl_coef"] = batch["kl_coef"]
+        return (each * batch["weight"]).sum(), metrics
 
 
 make = PPO

@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from gymnasium.spaces import Discrete
 from tensordict import TensorDict
 from torch import Tensor
 
-from rlkit import buffers, losses, policies, returns
-from rlkit.api import Count, Env, Fraction, NonNegative, Positive, Schedule, UserError
+from rlkit import buffers, losses, policies, returns, tables
+from rlkit.api import Count, Env, Fraction, NonNegative, Positive, Schedule
 
 
 @dataclass(frozen=True)
@@ -29,14 +28,12 @@ class Config:
 
 
 class QLearning:
+    name = "q_learning"
+
     def __init__(self, config: Config, env: Any, network: Any) -> None:
-        space = getattr(env, "observation_space", None)
-        if not isinstance(space, Discrete):
-            given, instead = ("text", "algo=grpo") if space is None else (space, "algo=dqn")
-            raise UserError(f"q_learning keeps a table and needs finitely many states, not {given}; use {instead}")
+        states, actions = tables.sizes(env, self.name)
         self.config, self.progress = config, 0.0
-        actions = policies.discrete_actions(env, "q_learning", "algo=ppo")
-        self.policy = policies.Table(int(space.n), actions, env.seed, config.initial).to(env.device)
+        self.policy = tables.Table(states, actions, env.seed, config.initial).to(env.device)
         self.buffer = buffers.Rollout(env.seed, whole_rows=False)
         self.optimizer = torch.optim.SGD(self.policy.parameters(), lr=config.lr)
 
@@ -45,9 +42,13 @@ class QLearning:
         self.policy.epsilon = policies.epsilon(c.epsilon, c.epsilon_end, c.epsilon_decay, self.progress)
         return env.rollout(self.policy, steps=c.steps)  # [B, steps]
 
+    def next_value(self, q: Tensor) -> Tensor:
+        """What Q(s', ·) [..., A] is worth to this method: [...]."""
+        return q.amax(-1)
+
     def credit(self, rollout: TensorDict) -> TensorDict:
-        best = self.policy(rollout["next_observation"]).amax(-1)
-        target = returns.td_target(rollout["reward"], best, rollout["terminated"], self.config.gamma)
+        after = self.next_value(self.policy(rollout["next_observation"]))
+        target = returns.td_target(rollout["reward"], after, rollout["terminated"], self.config.gamma)
         return rollout.set("return", target)
 
     def loss(self, batch: TensorDict) -> tuple[Tensor, dict[str, Tensor]]:
@@ -55,8 +56,7 @@ class QLearning:
         q = policies.pick(table, batch["action"])
         # Every entry moves by α·δ, however many rows are played at once; rows that meet at one entry share its step.
         entry = batch["observation"] * table.shape[-1] + batch["action"]
-        _, where, count = entry.unique(return_inverse=True, return_counts=True)
-        each = losses.squared_error(q, batch["return"]) / count[where]
+        each = losses.squared_error(q, batch["return"]) / tables.meetings(entry)
         return each.sum(), {"q": q, "td_error": (batch["return"] - q).abs()}
 
 

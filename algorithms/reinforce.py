@@ -1,7 +1,8 @@
 """REINFORCE (Williams 1992, doi:10.1007/BF00992696): the return gives the credit, whole episodes, one step per rollout.
 
-Three weights for log π(a_t|s_t): the episode's total return, the reward to go (what came before t cannot be t's doing:
-same expectation, less variance), and either of them minus the batch's mean as a baseline.
+What multiplies log π(a_t|s_t) is the episode's total return, or the reward to go (what came before t cannot be t's
+doing: same expectation, less variance), minus a baseline that does not depend on the action: nothing, the batch's mean,
+or a learned value V(s_t).
 """
 
 from dataclasses import dataclass
@@ -19,8 +20,9 @@ from rlkit.api import Env, Fraction, NonNegative
 class Config(policies.Optimization):
     gamma: Fraction = 0.99  # discount per step
     returns: Literal["total", "reward_to_go"] = "reward_to_go"  # what multiplies log π(a|s)
-    baseline: Literal["none", "batch"] = "batch"  # subtract the batch's mean, or nothing
-    normalize_advantage: bool = True  # divide by the batch's standard deviation (with baseline=batch)
+    baseline: Literal["none", "batch", "value"] = "batch"  # subtract nothing, the batch's mean, or a learned V(s)
+    normalize_advantage: bool = True  # standardise over the batch what is left (where a baseline is subtracted)
+    value_coef: NonNegative = 0.5  # weight of the value loss (with baseline=value)
     entropy_coef: NonNegative = 0.0  # weight of the entropy bonus
 
 
@@ -28,7 +30,8 @@ class Reinforce:
     def __init__(self, config: Config, env: Env, network: Any) -> None:
         policies.refuse_stored(env, "reinforce")
         self.config, self.progress = config, 0.0
-        self.policy = policies.actor(env, network)
+        policy = policies.actor_critic if config.baseline == "value" else policies.actor
+        self.policy = policy(env, network)
         self.buffer = buffers.Rollout(env.seed, whole_rows=not self.policy.memoryless)
         self.optimizer = policies.adam(self.policy, config)
 
@@ -37,20 +40,26 @@ class Reinforce:
 
     def credit(self, rollout: TensorDict) -> TensorDict:
         c, reward, mask = self.config, rollout["reward"], rollout["mask"]
+        advantage = to_go = returns.reward_to_go(reward, rollout["done"], c.gamma)
         if c.returns == "total":
             advantage = returns.total_return(reward, mask, c.gamma)
-        else:
-            advantage = returns.reward_to_go(reward, rollout["done"], c.gamma)
-        if c.baseline == "batch" and c.normalize_advantage:
+        if c.baseline == "value":
+            rollout["return"] = to_go  # V(s) is what is still to come, whatever multiplies log π
+            advantage = advantage - rollout["value"]
+        if c.baseline != "none" and c.normalize_advantage:
             advantage = returns.standardize(advantage, mask)
         elif c.baseline == "batch":
             advantage = advantage - advantage[mask].mean()
         return rollout.set("advantage", torch.where(mask, advantage, 0.0))
 
     def loss(self, batch: TensorDict) -> tuple[Tensor, dict[str, Tensor]]:
-        now = self.policy.evaluate(batch)
-        each = losses.policy_gradient(now["log_prob"], batch["advantage"]) - self.config.entropy_coef * now["entropy"]
-        return (each * batch["weight"]).sum(), {"entropy": now["entropy"]}
+        c, now = self.config, self.policy.evaluate(batch)
+        each = losses.policy_gradient(now["log_prob"], batch["advantage"]) - c.entropy_coef * now["entropy"]
+        metrics = {"entropy": now["entropy"]}
+        if c.baseline == "value":
+            metrics["value_loss"] = losses.squared_error(now["value"], batch["return"])
+            each = each + c.value_coef * metrics["value_loss"]
+        return (each * batch["weight"]).sum(), metrics
 
 
 make = Reinforce

@@ -19,7 +19,7 @@ class Config:
     rows: Count = 32  # prompts per rollout
     max_tokens: Count = 64  # longest completion; real GSM8K needs about 256
     prompt: str = PROMPT  # what the model is given; {question} stands for the question
-    reward: str = "correct"  # correct | ./my_reward.py:function | package.module:function; several joined by commas
+    reward: str = "correct"  # correct | model:RUN_FOLDER | ./mine.py:function | package.module:function; commas sum
     validation: Natural = 512  # problems to tune on; held out of the training rows of a file, 0 to train on every row
     test: Natural = 1319  # problems to claim on; a file without a test.jsonl beside it holds out a tenth at most
     train: Count = 7473  # embedded only: size of the train split

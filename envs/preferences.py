@@ -1,21 +1,26 @@
 """Stored preference pairs (prompt, chosen, rejected): from a JSONL file, or made from the embedded problems."""
 
+import math
 import random
 import re
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
 from rlkit.api import Count, Fraction, Natural, UserError
 from rlkit.language.problems import MARKER, Draw, Problem, bare, embedded
 from rlkit.language.sources import hold_out, read_jsonl, text_field
+from rlkit.pairs import Pair, PairEnv
 from rlkit.seeding import derive
-from rlkit.text import PROMPT, Pair, PairEnv, TextEnv
+from rlkit.text import PROMPT, TextEnv
+
+REFERENCE = ("ref_chosen_logps", "ref_rejected_logps")
 
 
 @dataclass(frozen=True)
 class Config:
-    source: str = "embedded"  # embedded | PATH.jsonl with prompt, chosen and rejected in each row
+    source: str = "embedded"  # embedded | PATH.jsonl with prompt, chosen, rejected (and ref_{chosen,rejected}_logps)
     rows: Count = 32  # pairs per rollout
     max_tokens: Count = 64  # embedded only: longest completion when problems are solved for evaluation
     validation: Natural = 512  # held out to tune on (of a file: a tenth at most)
@@ -30,29 +35,45 @@ def make(config: Config, seed: int, device: str | torch.device) -> PairEnv:
         return _embedded(config, seed, device)
     if not config.source.endswith((".jsonl", ".json")):
         raise UserError(f"env.source={config.source!r} is not a source of pairs; allowed are embedded or PATH.jsonl")
-    pairs = [
-        Pair(*(text_field(where, row, key) for key in ("prompt", "chosen", "rejected")))
-        for where, row in read_jsonl(config.source)
-    ]
+    pairs = [_pair_from(where, row) for where, row in read_jsonl(config.source)]
     sizes = {split: min(getattr(config, split), len(pairs) // 10) for split in ("test", "validation")}
     splits: dict[str, list[Pair]] = {"train": [], "validation": [], "test": []}
     for split, pair in zip(hold_out([pair.prompt for pair in pairs], sizes), pairs, strict=True):
         splits[split].append(pair)
+    stored = sum(pair.ref is not None for pair in pairs)
+    if 0 < stored < len(pairs):
+        raise UserError(
+            f"{config.source}: {stored} of {len(pairs)} rows have {' and '.join(REFERENCE)}; give all or none"
+        )
     counts = ", ".join(f"{len(rows):,} {split}" for split, rows in splits.items())
-    source = f"{config.source} ({counts} pairs; accuracy: how often the chosen side is the likelier)"
+    source = f"{config.source} ({counts} pairs; accuracy: how often the chosen side is likelier, or scores higher)"
     return PairEnv(splits, config.rows, seed, device, source)
+
+
+def _pair_from(where: str, row: dict[str, Any]) -> Pair:
+    """A row's pair; log π_ref of its sides under the names that TRL gives them."""
+    prompt, chosen, rejected = (text_field(where, row, key) for key in ("prompt", "chosen", "rejected"))
+    if chosen == rejected:
+        raise UserError(f"{where}: 'chosen' and 'rejected' are the same text, so nothing is preferred; drop such rows")
+    given = [row[key] for key in REFERENCE if row.get(key) is not None]
+    if not given:
+        return Pair(prompt, chosen, rejected)
+    if len(given) < 2 or not all(type(x) in (int, float) and -math.inf < x <= 0 for x in given):
+        found = ", ".join(f"{key}={row.get(key)!r}" for key in REFERENCE)
+        raise UserError(f"{where}: {found}; give both as log-probabilities, numbers of at most 0, or neither")
+    return Pair(prompt, chosen, rejected, (float(given[0]), float(given[1])))
 
 
 def _embedded(config: Config, seed: int, device: str | torch.device) -> PairEnv:
     problems = embedded(0, config.train, config.validation, config.test, config.rare)
-    draw = Draw(derive(0, "rejected"))
-    pairs = {
-        split: [pair_of(problem, draw, config.bare) for problem in found] if split == "train" else []
-        for split, found in problems.items()
-    }
+    pairs: dict[str, list[Pair]] = {}
+    for split, found in problems.items():
+        draw = Draw(derive(0, "rejected", *([] if split == "train" else [split])))
+        pairs[split] = [pair_of(problem, draw, config.bare) for problem in found]
     source = (
         f"embedded: pairs made from generated word problems, not GSM8K ({config.train:,} pairs; "
-        f"accuracy: problems solved, {config.validation:,} validation, {config.test:,} test)"
+        f"accuracy: problems solved, of a reward model pairs ranked, {config.validation:,} validation, "
+        f"{config.test:,} test)"
     )
     solved = TextEnv(problems, config.rows, seed, device, config.max_tokens, source=source, ceiling=(MARKER,))
     return PairEnv(pairs, config.rows, seed, device, source, problems=solved)

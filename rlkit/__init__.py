@@ -13,11 +13,12 @@ Batch keys, one TensorDict [B, T] (or [P, G, T] until credit is given) that only
     mask bool         True where the policy acted      score          one number a row: return, or a grader's verdict
     advantage, return the credit                       ref_log_prob   log π_ref(a|s) of a frozen reference
     weight            each element's share of the loss, fixed before a minibatch is split
+    discount          γ to the number of steps summed in reward     index     the step's place in the replay
 """
 
 from pathlib import Path
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # In a checkout the plug-in folders lie beside this one; a wheel carries them inside it.
 _root = Path(__file__).resolve().parent.parent

@@ -24,6 +24,10 @@ class UserError(Exception):
     """The user's mistake: one line that says what was given, what is allowed and what to do. Exit code 2."""
 
 
+class Exhausted(UserError):
+    """Nothing is left to learn from: a mistake at the start of a run, its natural end later on."""
+
+
 @dataclass
 class Scores:
     """What `Env.evaluate` measured: one number an episode or problem, and what there is to tell about each."""

@@ -3,7 +3,7 @@
 Both yield minibatches that carry `weight`, fixed for the whole minibatch; `split` may then cut one into micro-batches.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -28,6 +28,30 @@ def flatten_steps(rollout: TensorDict) -> TensorDict:
         {key: x.flatten(0, 1) if whole else x[mask] for key, x in steps.items()},
         batch_size=[mask.numel() if whole else int(mask.sum())],
     )
+
+
+def concatenate(rollouts: Sequence[TensorDict]) -> TensorDict:
+    """The starts of several rollouts one after the other, padded to the longest with steps that nobody acted in."""
+    longest = max(rollout["mask"].shape[-1] for rollout in rollouts)
+    parts = []
+    for rollout in rollouts:
+        mask, extra = rollout["mask"], longest - rollout["mask"].shape[-1]
+        time = mask.dim() - 1
+        data = {
+            key: torch.cat([x, x.new_zeros(*x.shape[:time], extra, *x.shape[time + 1 :])], time)
+            if x.shape[: time + 1] == mask.shape
+            else x
+            for key, x in rollout.items()
+        }
+        parts.append(TensorDict(data, batch_size=rollout.batch_size))
+    return torch.cat(parts) if len(parts) > 1 else parts[0]
+
+
+def cut_short(rollout: TensorDict) -> Tensor:
+    """Which rows ended at the limit of steps, not by themselves: [...] bool."""
+    if "truncated" in rollout.keys():
+        return rollout["truncated"]
+    return (rollout["done"] & ~rollout["terminated"]).any(-1)
 
 
 def last_step(mask: Tensor) -> Tensor:
@@ -128,11 +152,46 @@ class Rollout:
         self.count = state["count"]
 
 
+class Window:
+    """Steps that wait for what comes after them: the last `n` columns of a stream, put in front of the next rollout.
+
+    `join` gives [B, n + T] (at the start of the stream fewer), `ready` all of it but the last n columns: those whose n
+    successors are known. So each column is learned once, n steps late; what is still waiting is part of the state.
+    """
+
+    def __init__(self, n: int) -> None:
+        self.n = n
+        self.waiting: dict[str, Tensor] = {}
+
+    def join(self, rollout: TensorDict) -> TensorDict:
+        """Put the waiting columns in front, and keep the last n of both. Keys of whole rows are the rollout's own."""
+        mask = rollout["mask"]
+        timed = {key: x for key, x in rollout.items() if x.shape[:2] == mask.shape}
+        if self.waiting:
+            timed = {key: torch.cat([self.waiting[key], x], 1) for key, x in timed.items()}
+        if self.n:
+            self.waiting = {key: x[:, -self.n :].clone() for key, x in timed.items()}
+        return TensorDict({**dict(rollout.items()), **timed}, batch_size=rollout.batch_size)
+
+    def ready(self, joined: TensorDict) -> TensorDict:
+        """The columns of a joined rollout (with what was added to it since) that may be learned now."""
+        mask = joined["mask"]
+        width = max(0, mask.shape[1] - self.n)
+        cut = {key: x[:, :width] if x.shape[:2] == mask.shape else x for key, x in joined.items()}
+        return TensorDict(cut, batch_size=joined.batch_size)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"waiting": self.waiting}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.waiting = dict(state["waiting"])
+
+
 class Replay:
     """Off-policy memory: a ring of the newest `capacity` steps, sampled uniformly with replacement.
 
-    Each iteration yields `updates` minibatches of `batch_size` steps, none before `warmup` steps were seen. All indices
-    of an iteration are drawn, and their rows gathered, at once (Lin 1992; Mnih et al. 2015).
+    Each iteration yields `updates` minibatches of `batch_size` steps, none before `warmup` steps were seen (Lin 1992;
+    Mnih et al. 2015).
     """
 
     def __init__(self, seed: int, capacity: int, batch_size: int, updates: int, warmup: int) -> None:
@@ -157,12 +216,18 @@ class Replay:
     def __iter__(self) -> Iterator[TensorDict]:
         if self.seen < max(self.warmup, 1):
             return
-        drawn = torch.randint(len(self), (self.updates * self.batch_size,), generator=self.generator)
-        batch = {key: ring[drawn].split(self.batch_size) for key, ring in self.store.items()}
-        weight = torch.full((self.batch_size,), 1 / self.batch_size, device=self.store["mask"].device)
-        for i in range(self.updates):
-            part = {key: parts[i] for key, parts in batch.items()}
-            yield TensorDict({**part, "weight": weight}, batch_size=[self.batch_size])
+        for index, weight in self.draw():
+            there = index.to(self.store["mask"].device)
+            data = {key: ring.index_select(0, there) for key, ring in self.store.items()}
+            data |= {"index": there, "weight": (weight / self.batch_size).to(there.device)}
+            yield TensorDict(data, batch_size=[self.batch_size])
+
+    def draw(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """The places of each minibatch, and how much each of its steps weighs: [batch_size] both."""
+        weight = torch.ones(self.batch_size)
+        drawn = torch.randint(len(self), (self.updates, self.batch_size), generator=self.generator)
+        for index in drawn:
+            yield index, weight
 
     def state_dict(self) -> dict[str, Any]:
         return {"store": self.store, "seen": self.seen, "generator": self.generator.get_state()}

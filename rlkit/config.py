@@ -24,7 +24,7 @@ from rlkit.api import Count, Natural, UserError
 from rlkit.plugins import nearest, short
 from rlkit.schema import build
 
-__all__ = ["Given", "Run", "build", "from_folder", "new_folder", "prepare_folder", "print_help", "read", "resolved"]
+__all__ = ["Given", "Run", "build", "from_folder", "new_folder", "prepare_folder", "read", "resolved"]
 
 SECTIONS = ("run", "algo", "env", "policy")
 LENGTHS = ("iterations", "env_steps")
@@ -36,10 +36,6 @@ RESUMABLE = (
     "device",
     "threads",
 )
-HELP = """python -m rlkit.run algo=NAME env=NAME [KEY=VALUE ...]  train
-python -m rlkit.run resume=RUN_FOLDER                   continue a run exactly
-python -m rlkit.run algo=NAME [env=NAME] --help         every key of a plug-in
-NAME may be your own: a dotted module name, or a path ending in .py"""
 KINDS: dict[str, plugins.Kind] = {"algo": "algorithms", "env": "envs"}
 USAGE = "write KEY=VALUE, as in: python -m rlkit.run algo=ppo env=cartpole seed=1 (--help lists all)"
 
@@ -103,6 +99,7 @@ def read(argv: Sequence[str]) -> Given:
             if "name" not in getattr(line, section) and not line.help:
                 raise UserError(f"which {noun}? Give {section}=NAME (python -m rlkit.run --help lists them)")
         given = pair(line.algo.get("name", ""), line.env.get("name", ""))
+        given.algo.update(preset(line.algo))
     given.override(line)
     given.resume, given.help, given.argv = line.resume, line.help, line.argv
     return given
@@ -115,6 +112,20 @@ def pair(algo: str, env: str) -> Given:
         if re.fullmatch(r"\w+-\w+", path.stem) and path.is_file():
             return _from_yaml(path)
     return Given()
+
+
+def preset(algo: dict[str, Any]) -> dict[str, Any]:
+    """The fields behind `algo.preset=NAME`: what another system does under this algorithm's name.
+
+    They stand above the pair's YAML and below the command line, and config.yaml holds what came out.
+    """
+    name = algo.pop("preset", None)
+    if name is None:
+        return {}
+    known = getattr(plugins.load("algorithms", algo.get("name", "")), "PRESETS", {})
+    if name not in known:
+        raise UserError(f"no preset '{name}' of {algo['name']}: {nearest(name, known)}")
+    return dict(known[name])
 
 
 def from_folder(folder: str | Path) -> Given:
@@ -139,7 +150,7 @@ def resolved(given: Given, run: Run, algo: Any, env: Any, policy: Any = None) ->
         if config is not None:
             sections.setdefault(section, {}).update(asdict(config))
     command = shlex.join(arg for arg in given.argv if not arg.startswith("out="))
-    text = yaml.safe_dump(_plain(sections), sort_keys=False, allow_unicode=True)
+    text = yaml.safe_dump(schema.plain(sections), sort_keys=False, allow_unicode=True)
     return f"# rlkit {rlkit.__version__}; to repeat: python -m rlkit.run {command}\n{text}"
 
 
@@ -191,33 +202,6 @@ def reason(error: OSError) -> str:
     return words.get(error.errno or 0, (error.strerror or str(error)).lower())
 
 
-def print_help(given: Given, policy: type | None = None) -> None:
-    """Print the plug-ins, or every key of those that were named: default (as `configs/` has it), meaning, type."""
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    console = Console(highlight=False)
-    console.print(Text(HELP))
-    named = {s: getattr(given, s)["name"] for s in KINDS if "name" in getattr(given, s)}
-    pages: list[tuple[str, list[tuple[str, str]]]] = []
-    for section, name in named.items():
-        module = plugins.load(KINDS[section], name)
-        title = f"{section}={name}: {(module.__doc__ or '').partition(chr(10))[0]}"
-        pages.append((title, schema.explain(module.Config, getattr(given, section), section)))
-    if policy is not None:
-        pages.append(("the policy", schema.explain(policy, given.policy, "policy")))
-    for section, kind in KINDS.items():
-        if not named:
-            pages.append((f"{section}=NAME", [(n, plugins.summary(kind, n)) for n in plugins.names(kind)]))
-    pages.append(("the run", schema.explain(Run, given.run, "run")))
-    for title, rows in pages:
-        table = Table.grid(padding=(0, 2))
-        for left, right in rows:
-            table.add_row(Text(f"  {left}", style="cyan", overflow="fold"), Text(right))
-        console.print(Text(f"\n{title}", style="bold"), table, sep="\n")
-
-
 def _parse(argv: Sequence[str]) -> Given:
     given = Given(argv=tuple(argv))
     for word in argv:
@@ -264,20 +248,3 @@ def _from_yaml(path: Path) -> Given:
     for section, keys in values.items():
         setattr(given, section, {str(key): value for key, value in (keys or {}).items()})
     return given
-
-
-def _plain(value: Any) -> Any:
-    """Only what `yaml.safe_dump` knows; a path that is there is made absolute, so that a run can move on elsewhere."""
-    if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    if isinstance(value, Path) or (isinstance(value, str) and os.sep in value and Path(value).exists()):
-        return str(Path(value).resolve())
-    if isinstance(value, str) and ".py:" in value:  # reward functions: FILE.py:NAME, joined by commas
-        places = [entry.rpartition(":") for entry in value.split(",")]
-        return ",".join(
-            f"{Path(file).resolve()}:{name}" if Path(file).is_file() else file + colon + name
-            for file, colon, name in places
-        )
-    return value

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from gymnasium.spaces import Box, Discrete, Space
-from gymnasium.vector import VectorEnv
+from gymnasium.vector import SyncVectorEnv, VectorEnv
 from tensordict import TensorDict
 from torch import Tensor
 
@@ -61,6 +61,7 @@ class ControlEnv:
         stream = self._stream = self._make("stream", rows, self._next_seed)
         self.observation_space, self.action_space = _supported(stream.observation_space, stream.action_space)
         self._started = False
+        self.longest = _step_limit(stream.vector)  # steps of one attempt, where they are limited
 
     def rollout(self, policy: Any, steps: int | None = None, repeats: int = 1) -> TensorDict:
         """Play at most `steps` steps; returns [rows] or [rows, repeats] with time as dimension -1 of its entries.
@@ -246,6 +247,13 @@ def _supported(observation: Space, action: Space) -> tuple[Space, Space]:
         if not isinstance(space, (Box, Discrete)):
             raise UserError(f"{name} space {space} is not supported; allowed are Box and Discrete: use another env")
     return observation, action
+
+
+def _step_limit(vector: VectorEnv) -> int | None:
+    """The step limit that the vector environment or the specification of its copies tells."""
+    limit = getattr(vector, "step_limit", None)
+    spec = vector.envs[0].spec if isinstance(vector, SyncVectorEnv) else vector.spec
+    return limit or getattr(spec, "max_episode_steps", None)
 
 
 def _endless(copies: Copies) -> UserError:

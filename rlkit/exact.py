@@ -70,17 +70,32 @@ def greedy(model: Model, values: Tensor, gamma: float) -> Tensor:
     return q_values(model, values, gamma).argmax(-1)
 
 
-def optimal_values(model: Model, gamma: float) -> Tensor:
-    """V* = max_π V_π, [S]: by policy iteration, or by value iteration from 0 when nothing is discounted."""
+def epsilon_greedy(q: Tensor, epsilon: float) -> Tensor:
+    """π(a|s) = ε/A + (1 − ε)·[a is the first argmax_b Q(s, b)]: how `tables.Table` acts. [..., A] → [..., A]."""
+    best = torch.nn.functional.one_hot(q.argmax(-1), q.shape[-1]).to(q.dtype)
+    return (1 - epsilon) * best + epsilon / q.shape[-1]
+
+
+def soft_optimal_values(model: Model, gamma: float, epsilon: float) -> Tensor:
+    """Values of the best policy among those that act at random with probability ε at least, [S].
+
+    V(s) = (1 − ε)·max_a Q(s, a) + ε·mean_a Q(s, a): what SARSA with a constant ε converges to (Sutton & Barto 2018,
+    section 5.4). By policy iteration, or by value iteration from 0 when nothing is discounted.
+    """
     values = torch.zeros_like(model.start)
     while True:
-        if gamma < 1:
-            new = policy_values(model, greedy(model, values, gamma), gamma)
-        else:
-            new = q_values(model, values, gamma).amax(-1)
-        if (new - values).abs().max() <= 1e-14 * max(1.0, float(new.abs().max())):
+        q = q_values(model, values, gamma)
+        policy = epsilon_greedy(q, epsilon)
+        new = policy_values(model, policy, gamma) if gamma < 1 else (policy * q).sum(-1)
+        # Among equally good policies rounding chooses, and a linear solve rounds more than a sum.
+        if (new - values).abs().max() <= (1e-12 if gamma < 1 else 1e-14) * max(1.0, float(new.abs().max())):
             return new
         values = new
+
+
+def optimal_values(model: Model, gamma: float) -> Tensor:
+    """V* = max_π V_π, [S]: the best policy among all."""
+    return soft_optimal_values(model, gamma, 0.0)
 
 
 def optimal_actions(model: Model, gamma: float, tolerance: float = 1e-9) -> Tensor:
@@ -93,6 +108,13 @@ def occupancy(model: Model, policy: Tensor, gamma: float) -> Tensor:
     """d(s) = Σ_t γ^t·P(s_t = s) from the start distribution, not normalised, [S]; J(π) = Σ_s d(s)·r_π(s)."""
     step, _ = chain(model, policy)
     return torch.linalg.solve(torch.eye(len(step), dtype=step.dtype) - gamma * step.T, model.start)
+
+
+def reachable(model: Model, policy: Tensor | None = None) -> Tensor:
+    """Which states an episode can come to at all, or under a policy: [S] bool."""
+    states, actions = model.reward.shape
+    step, _ = chain(model, torch.full((states, actions), 1 / actions) if policy is None else policy)
+    return reaches(step.T, model.start > 0)
 
 
 def success(model: Model, policy: Tensor, steps: int | None = None) -> float:

@@ -53,13 +53,83 @@ def clipped(log_ratio: Tensor, advantage: Tensor, low: float, high: float) -> Te
     return torch.where(advantage > 0, log_ratio.exp() > 1 + high, (log_ratio.exp() < 1 - low) & (advantage < 0))
 
 
+def dual_clipped(each: Tensor, advantage: Tensor, bound: float) -> Tensor:
+    """min(each, c·|A|) where A < 0: a step that was bad and became likelier is not pushed down without limit.
+
+    Dual-clip PPO, Ye et al. 2019, arXiv:1912.09729, with c > 1 + high; c = ∞ changes nothing.
+    """
+    return torch.where(advantage < 0, torch.minimum(each, -bound * advantage), each)
+
+
+def clipped_weight(log_ratio: Tensor, log_prob: Tensor, advantage: Tensor, low: float, high: float) -> Tensor:
+    """−sg(clip(ρ, 1 − low, 1 + high))·A·log π: the clipped ratio is only a weight, so every step keeps a gradient.
+
+    CISPO, MiniMax-M1 2025, arXiv:2506.13585, eq. 4; sg stops the gradient. All shapes equal.
+    """
+    ratio = log_ratio.detach().clamp(-20, 20).exp()
+    return -ratio.clamp(1 - low, 1 + high) * advantage * log_prob
+
+
+def soft_gated(log_ratio: Tensor, advantage: Tensor, positive: float, negative: float) -> Tensor:
+    """−A·(4/τ)·σ(τ·(ρ − 1)) with τ = positive where A > 0, else negative: a smooth gate in place of the hard clip.
+
+    SAPO, Gao et al. 2025, arXiv:2511.20347. At ρ = 1 the gradient is −A·∇log π, far from it it fades. All shapes equal.
+    """
+    tau = torch.where(advantage > 0, positive, negative).to(log_ratio.dtype)
+    return -advantage * 4 / tau * torch.sigmoid(tau * (log_ratio.clamp(-20, 20).exp() - 1))
+
+
+def row_mean(x: Tensor, mask: Tensor) -> Tensor:
+    """The mean over the steps of each row where mask is True, at every step. x, mask: [B, T] → [B, T]."""
+    return row_sum(x, mask) / mask.sum(-1, keepdim=True).clamp(min=1)
+
+
+def row_sum(x: Tensor, mask: Tensor) -> Tensor:
+    """The sum over the steps of each row where mask is True, at every step. x, mask: [B, T] → [B, T]."""
+    return (x * mask).sum(-1, keepdim=True).expand_as(x)
+
+
+def geometric_surrogate(log_ratio: Tensor, advantage: Tensor, mask: Tensor, low: float, high: float) -> Tensor:
+    """−A·(Π_t ρ̃_t)^(1/T), with log ρ̃_t = min(log ρ_t, high) where A > 0, max(log ρ_t, −low) where A < 0. [B, T].
+
+    GMPO, Zhao et al. 2025, arXiv:2507.20673: the geometric mean over a row's steps, clipped in log space step by step.
+    """
+    near = torch.where(advantage > 0, log_ratio.clamp(max=high), log_ratio.clamp(min=-low))
+    return -advantage * row_mean(near, mask).clamp(-20, 20).exp()
+
+
+def kl_k1(log_prob: Tensor, ref_log_prob: Tensor) -> Tensor:
+    """log π − log π_ref: an unbiased estimate of KL(π‖π_ref) for actions drawn from π, of high variance.
+
+    Schulman 2020, http://joschu.net/blog/kl-approx.html. For rewards: as a loss its expected gradient is E[∇log π] = 0.
+    """
+    return log_prob - ref_log_prob
+
+
+def kl_k2(log_prob: Tensor, ref_log_prob: Tensor) -> Tensor:
+    """½(log π − log π_ref)²: biased in value, and on-policy its expected gradient is exactly that of KL(π‖π_ref).
+
+    Schulman 2020, http://joschu.net/blog/kl-approx.html.
+    """
+    return 0.5 * (log_prob - ref_log_prob).square()
+
+
 def kl_k3(log_prob: Tensor, ref_log_prob: Tensor) -> Tensor:
     """π_ref/π − log(π_ref/π) − 1 ≥ 0: an unbiased estimate of KL(π‖π_ref) for actions drawn from π.
 
-    Schulman 2020, http://joschu.net/blog/kl-approx.html; GRPO's penalty, arXiv:2402.03300, eq. 4.
+    Schulman 2020, http://joschu.net/blog/kl-approx.html; GRPO's penalty, arXiv:2402.03300, eq. 4. The ratio is computed
+    from a gap of at most 20, beyond which float32 overflows.
     """
     gap = ref_log_prob - log_prob
-    return gap.expm1() - gap
+    return gap.clamp(-20, 20).expm1() - gap
+
+
+def kl_unbiased(log_prob: Tensor, ref_log_prob: Tensor, log_ratio: Tensor) -> Tensor:
+    """ρ·k3: unbiased in value and in gradient also when the actions came from an older policy, ρ = π/π_b.
+
+    DeepSeek-V3.2 2025, arXiv:2512.02556. The gradient flows through ρ as well.
+    """
+    return log_ratio.clamp(-20, 20).exp() * kl_k3(log_prob, ref_log_prob)
 
 
 def squared_error(value: Tensor, target: Tensor) -> Tensor:
@@ -81,9 +151,50 @@ def clipped_value(value: Tensor, old_value: Tensor, target: Tensor, clip: float)
     return torch.maximum(squared_error(value, target), squared_error(near, target))
 
 
-def dpo(chosen: Tensor, rejected: Tensor, ref_chosen: Tensor, ref_rejected: Tensor, beta: float) -> Tensor:
-    """−log σ(β·[(log π(y_w) − log π_ref(y_w)) − (log π(y_l) − log π_ref(y_l))]). Log-probabilities of rows: [P].
+def bradley_terry(chosen: Tensor, rejected: Tensor, margin: float = 0.0) -> Tensor:
+    """−log σ(r_w − r_l − m): the negative log-likelihood that w is preferred to l. Rewards of whole texts: [P].
 
-    Direct preference optimisation, Rafailov et al. 2023, arXiv:2305.18290, eq. 7. Equal policies give log 2.
+    Bradley & Terry 1952, doi:10.2307/2334029; as a reward model's loss, Ouyang et al. 2022, arXiv:2203.02155, eq. 1;
+    the margin m, Touvron et al. 2023, arXiv:2307.09288, eq. 2. Equal rewards without a margin give log 2.
     """
-    return -F.logsigmoid(beta * ((chosen - ref_chosen) - (rejected - ref_rejected)))
+    return -F.logsigmoid(chosen - rejected - margin)
+
+
+def dpo(
+    chosen: Tensor,
+    rejected: Tensor,
+    ref_chosen: Tensor,
+    ref_rejected: Tensor,
+    beta: float,
+    label_smoothing: float = 0.0,
+) -> Tensor:
+    """−(1 − ε)·log σ(β·Δ) − ε·log σ(−β·Δ), Δ = log π(y_w) − log π_ref(y_w) − [log π(y_l) − log π_ref(y_l)]: [P].
+
+    Direct preference optimisation, Rafailov et al. 2023, arXiv:2305.18290, eq. 7; ε > 0 is conservative DPO (Mitchell
+    2023, https://ericmitchell.ai/cdpo.pdf), which has its minimum at σ(β·Δ) = 1 − ε. Equal policies give log 2.
+    """
+    logit = beta * ((chosen - ref_chosen) - (rejected - ref_rejected))
+    return -(1 - label_smoothing) * F.logsigmoid(logit) - label_smoothing * F.logsigmoid(-logit)
+
+
+def ipo(chosen: Tensor, rejected: Tensor, ref_chosen: Tensor, ref_rejected: Tensor, beta: float) -> Tensor:
+    """(Δ − 1/(2β))², Δ as in `dpo`: [P]. A certain preference pulls Δ to 1/(2β), not to infinity.
+
+    Azar et al. 2023, arXiv:2310.12036, eq. 17, with β for its τ. There Δ is of whole sides, in TRL of token means.
+    """
+    return ((chosen - ref_chosen) - (rejected - ref_rejected) - 1 / (2 * beta)).square()
+
+
+def hinge(chosen: Tensor, rejected: Tensor, ref_chosen: Tensor, ref_rejected: Tensor, beta: float) -> Tensor:
+    """max(0, 1 − β·Δ), Δ as in `dpo`: [P]. No gradient once β·Δ > 1 (SLiC-HF, Zhao et al. 2023, arXiv:2305.10425)."""
+    return (1 - beta * ((chosen - ref_chosen) - (rejected - ref_rejected))).relu()
+
+
+def simpo(chosen: Tensor, rejected: Tensor, beta: float, gamma: float, label_smoothing: float = 0.0) -> Tensor:
+    """−log σ(β·[log π(y_w)/|y_w| − log π(y_l)/|y_l|] − γ) of means over the tokens of each side: [P].
+
+    Meng et al. 2024, arXiv:2405.14734, eq. 6: no reference, and a margin γ. Smoothed as in `dpo`.
+    """
+    return dpo(
+        chosen, rejected, torch.full_like(chosen, gamma / beta), torch.zeros_like(rejected), beta, label_smoothing
+    )

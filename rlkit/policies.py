@@ -15,6 +15,8 @@ from torch import Tensor, nn
 
 from rlkit import seeding
 from rlkit.api import Count, Env, Natural, NonNegative, Positive, Schedule, UserError
+from rlkit.normalize import Normalizer, Normalizing
+from rlkit.tables import Table
 
 P = TypeVar("P", bound=nn.Module)
 
@@ -26,6 +28,7 @@ class Network:
     hidden: tuple[Count, ...] = (64, 64)  # widths of the hidden layers
     activation: Literal["tanh", "relu"] = "tanh"  # between them
     log_std: float = 0.0  # initial log standard deviation of continuous actions
+    normalize: bool = False  # observations to mean 0 and variance 1, by what was seen so far; states stay as they are
 
 
 @dataclass(frozen=True)
@@ -60,9 +63,20 @@ def adam(module: nn.Module, config: Optimization) -> torch.optim.Optimizer:
     )
 
 
-def frozen_copy(policy: P) -> P:
-    """A copy that no optimiser moves: the reference of a KL penalty, or a target network."""
-    return copy.deepcopy(policy).requires_grad_(False)
+def rmsprop(module: nn.Module, config: Optimization) -> torch.optim.Optimizer:
+    """RMSprop (Tieleman & Hinton 2012) with beta2 as its decay and adam_eps as its ε."""
+    if config.weight_decay:
+        raise UserError(f"algo.weight_decay={config.weight_decay}: rmsprop has none; use algo.optimizer=adam, or 0")
+    parameters = [p for p in module.parameters() if p.requires_grad]
+    return torch.optim.RMSprop(parameters, lr=config.lr, alpha=config.beta2, eps=config.adam_eps, foreach=True)
+
+
+def frozen_copy(policy: P, sharing: nn.Module | None = None) -> P:
+    """A copy that no optimiser moves: the reference of a KL penalty, or a target network.
+
+    `sharing` is a part that is not copied: a target network normalises observations as its policy does.
+    """
+    return copy.deepcopy(policy, {id(sharing): sharing}).requires_grad_(False)
 
 
 def pick(values: Tensor, action: Tensor) -> Tensor:
@@ -89,13 +103,15 @@ class OneHot(nn.Module):
         return nn.functional.one_hot(observation, self.states).float()
 
 
-def mlp(env: Any, outputs: int, gain: float, network: Network, name: str) -> nn.Sequential:
+def mlp(
+    env: Any, outputs: int, gain: float, network: Network, name: str, normalizer: Normalizer | None = None
+) -> nn.Sequential:
     """A multi-layer perceptron from the env's observations to `outputs`, with its own named initialisation."""
     generator = seeding.generator(env.seed, "init", name)
     activation = {"tanh": nn.Tanh, "relu": nn.ReLU}[network.activation]
     space = env.observation_space
     discrete = isinstance(space, Discrete)
-    layers: list[nn.Module] = [OneHot(int(space.n))] if discrete else []
+    layers: list[nn.Module] = [OneHot(int(space.n))] if discrete else [] if normalizer is None else [normalizer]
     width = int(space.n) if discrete else int(torch.tensor(space.shape).prod())
     for size in network.hidden:
         layers += [linear(width, size, 2**0.5, generator), activation()]
@@ -116,6 +132,14 @@ def refuse_stored(env: Any, algorithm: str) -> None:
         )
 
 
+def longest(env: Any, instead: str) -> int:
+    """The most steps that one attempt may take; an environment without a limit is refused."""
+    limit: int | None = getattr(env, "longest", None)
+    if limit is None:
+        raise UserError(f"this environment does not say how long an attempt may be: set {instead}")
+    return limit
+
+
 def discrete_actions(env: Any, algorithm: str, instead: str) -> int:
     """How many actions there are; a continuous action space is refused."""
     space = env.action_space
@@ -124,42 +148,40 @@ def discrete_actions(env: Any, algorithm: str, instead: str) -> int:
     return int(space.n)
 
 
-class Table(nn.Module):
-    """Q[s, a] as an embedding [S, A], acted on ε-greedily. Plain SGD at rate α on ½δ² *is* Q[s, a] += α·δ."""
+class Dueling(nn.Module):
+    """Q(s, a) = V(s) + A(s, a) − mean_b A(s, b) from two streams (Wang et al. 2015, arXiv:1511.06581, eq. 9)."""
 
-    memoryless = True
-    micro_steps: int | None = None  # small networks take a minibatch whole
-
-    def __init__(self, states: int, actions: int, seed: int, initial: float = 0.0) -> None:
+    def __init__(self, value: nn.Module, advantage: nn.Module) -> None:
         super().__init__()
-        self.q = nn.Embedding.from_pretrained(torch.full((states, actions), initial), freeze=False)
-        self.epsilon, self.generator = 0.0, seeding.generator(seed, "action")
+        self.value, self.advantage = value, advantage
 
-    def forward(self, observation: Tensor) -> Tensor:
-        return self.q(observation)
+    def forward(self, features: Tensor) -> Tensor:
+        advantage = self.advantage(features)
+        return self.value(features) + advantage - advantage.mean(-1, keepdim=True)
 
-    def act(self, observation: Tensor, greedy: bool = False) -> Tensor:
-        q = self(observation)
-        best = q.argmax(-1)
-        if greedy or self.epsilon == 0.0:
-            return best
-        draw = torch.rand(2, *best.shape, generator=self.generator).to(best.device)
-        return torch.where(draw[0] < self.epsilon, (draw[1] * q.shape[-1]).long(), best)
+
+class QNetwork(Normalizing, Table):
+    """Q(s, ·) as a network, acted on ε-greedily: [..., observation] → [..., A].
+
+    Dueling: V and A each have the last hidden layer, if there is one, for themselves, and share those before it.
+    """
+
+    def __init__(self, env: Any, network: Network, actions: int, dueling: bool = False) -> None:
+        nn.Module.__init__(self)
+        self.prepare(env, network)
+        self.q = mlp(env, actions, 1.0, network, "q", self.normalizer)
+        if dueling:
+            own = 3 if network.hidden else 1  # layers of each stream: hidden, activation, output
+            value = mlp(env, 1, 1.0, network, "value", self.normalizer)
+            self.q = nn.Sequential(*self.q[:-own], Dueling(value[-own:], self.q[-own:]))
+        self.epsilon, self.generator = 0.0, seeding.generator(env.seed, "action")
 
     def record(self, batch: TensorDict) -> dict[str, Tensor]:
+        self.observe(batch)
         return {}
 
 
-class QNetwork(Table):
-    """Q(s, ·) as a network, acted on ε-greedily: [..., observation] → [..., A]."""
-
-    def __init__(self, env: Any, network: Network, actions: int) -> None:
-        nn.Module.__init__(self)
-        self.q = mlp(env, actions, 1.0, network, "q")
-        self.epsilon, self.generator = 0.0, seeding.generator(env.seed, "action")
-
-
-class Actor(nn.Module):
+class Actor(Normalizing):
     """π(a|s): a categorical for discrete actions, a diagonal Gaussian with free log σ for continuous ones."""
 
     memoryless = True
@@ -172,7 +194,8 @@ class Actor(nn.Module):
             raise UserError(f"action space {space} is not supported; allowed are Discrete and Box")
         self.continuous = isinstance(space, Box)
         size = int(torch.tensor(space.shape).prod()) if isinstance(space, Box) else int(space.n)
-        self.actor = mlp(env, size, 0.01, network, "actor")
+        self.prepare(env, network)
+        self.actor = mlp(env, size, 0.01, network, "actor", self.normalizer)
         if self.continuous:
             self.log_std = nn.Parameter(torch.full((size,), network.log_std, device=env.device))
         self.generator = seeding.generator(env.seed, "action")
@@ -200,6 +223,7 @@ class Actor(nn.Module):
         return {"log_prob": log_prob, "entropy": entropy}
 
     def record(self, batch: TensorDict) -> dict[str, Tensor]:
+        self.observe(batch)
         return {"log_prob": self.log_prob_entropy(batch)[0]}
 
 
@@ -208,7 +232,7 @@ class ActorCritic(Actor):
 
     def __init__(self, env: Any, network: Network) -> None:
         super().__init__(env, network)
-        self.critic = mlp(env, 1, 1.0, network, "critic")
+        self.critic = mlp(env, 1, 1.0, network, "critic", self.normalizer)
 
     def value(self, observation: Tensor) -> Tensor:
         return self.critic(observation).squeeze(-1)
@@ -243,6 +267,14 @@ def actor_critic(env: Env, network: Any) -> Any:
     from rlkit.language.model import LanguageModel
 
     return LanguageModel.build(network, value_head=True, seed=env.seed, device=env.device)
+
+
+def scorer(env: Env, network: Any) -> Any:
+    """r(prompt, completion); where attempts are played, a frozen copy of the start writes them."""
+    from rlkit.language.reward_model import RewardModel
+
+    model = RewardModel.build(network, seed=env.seed, device=env.device)
+    return model.with_writer() if getattr(env, "plays", True) else model
 
 
 def generators(policy: nn.Module | Iterable[Any]) -> dict[str, torch.Generator]:

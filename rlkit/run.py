@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 import rlkit
-from rlkit import checkpoint, config, plugins
+from rlkit import checkpoint, config, plugins, usage
 from rlkit.api import Scores, UserError
 from rlkit.checkpoint import write_atomically
 from rlkit.evaluate import summarize
@@ -51,6 +51,8 @@ def assemble(given: config.Given) -> Parts:
     torch.set_num_threads(run.threads or threads(env.kind))
     network: Any = config.build(network_class(env.kind), given.policy, "policy")
     algo = algorithm.make(algo_config, env, network)
+    if hasattr(env, "check"):
+        env.check(algo.policy)  # does every prompt fit?
     return Parts(run, algo, env, config.resolved(given, run, algo_config, env_config, network))
 
 
@@ -170,7 +172,7 @@ def measure(parts: Parts, log: Log, when: str) -> dict[str, Any]:
         log.show_samples(f"{when}: greedy answers", scores.samples[:3])
     if hasattr(env, "exact"):
         found[when]["exact"] = env.exact(policy, getattr(parts.algo.config, "gamma", 0.99))
-    if when == "before" and getattr(env, "ceiling", None):
+    if when == "before" and getattr(env, "ceiling", None) and not hasattr(policy, "judge"):
         reasoned = env.evaluate(policy, episodes, "test", forbid_first=env.ceiling)
         found["ceiling"] = summarize(env.metric, reasoned, True)
         log.note(f"ceiling {found['ceiling']['mean']:.3f}: the untouched model when it may not answer at once")
@@ -223,7 +225,7 @@ def show_help(given: config.Given) -> int:
         module = plugins.load("envs", given.env["name"])
         env = module.make(config.build(module.Config, given.env, "env"), 0, torch.device("cpu"))
         policy = network_class(env.kind)
-    config.print_help(given, policy)
+    usage.print_help(given, policy)
     return 0
 
 

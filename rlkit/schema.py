@@ -7,10 +7,12 @@ import ast
 import inspect
 import io
 import math
+import os
 import tokenize
 import types
 from collections.abc import Sequence
 from dataclasses import MISSING, Field, fields
+from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import yaml
@@ -116,6 +118,27 @@ def explain(cls: type, values: dict[str, Any], section: str) -> list[tuple[str, 
         shown = "..." if value is MISSING else _show(value)
         rows.append((f"{_key(section, name)}={shown}", f"{notes.get(name, '')} ({allowed(hints[name])})".lstrip()))
     return rows
+
+
+def plain(value: Any) -> Any:
+    """Only what `yaml.safe_dump` knows; a path that is there is made absolute, so that a run can move on elsewhere."""
+    if isinstance(value, dict):
+        return {key: plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if isinstance(value, Path) or (isinstance(value, str) and os.sep in value and Path(value).exists()):
+        return str(Path(value).resolve())
+    if isinstance(value, str) and (".py:" in value or "model:" in value):
+        return ",".join(_reward(entry.strip()) for entry in value.split(","))
+    return value
+
+
+def _reward(entry: str) -> str:
+    """A reward function, FILE.py:NAME or model:FOLDER, with an absolute path."""
+    head, colon, tail = entry.rpartition(":")
+    if head == "model" and Path(tail).expanduser().is_dir():
+        return f"model:{Path(tail).expanduser().resolve()}"
+    return f"{Path(head).resolve()}:{tail}" if Path(head).is_file() else head + colon + tail
 
 
 def _from_text(raw: Any, hint: Any) -> Any:

@@ -105,8 +105,11 @@ class TabularEnv(ControlEnv):
 
         `policy` is a table of actions [S], or acts. judge="success": the probability of
         reaching the goal at all and within the step limit. judge="value": discounted value of the start, and the
-        fraction of states whose action is an optimal one.
+        fraction of states whose action is an optimal one, of those that an episode can come to. A policy that is only
+        judged (`tables.ValueTable`) is told how far off its values are instead.
         """
+        if hasattr(policy, "probabilities"):
+            return self._prediction(policy.probabilities.cpu(), policy.values.cpu(), gamma)
         model, actions = self._model, self._greedy(policy)
         if self.judge == "success":
             limit = self.step_limit
@@ -117,10 +120,24 @@ class TabularEnv(ControlEnv):
                 "optimal_within_limit": exact.optimal_success(model, limit),
             }
         best = exact.optimal_actions(model, gamma).gather(1, actions[:, None])[:, 0]
-        return {
-            "value": float(model.start @ exact.policy_values(model, actions, gamma)),
+        try:
+            value = {"value": float(model.start @ exact.policy_values(model, actions, gamma))}
+        except ValueError:  # without discount, a policy that earns for ever has none
+            value = {}
+        return value | {
             "optimal": float(model.start @ exact.optimal_values(model, gamma)),
-            "agreement": float(best[~model.terminal].double().mean()),
+            "agreement": float(best[exact.reachable(model) & ~model.terminal].double().mean()),
+        }
+
+    def _prediction(self, probabilities: Tensor, values: Tensor, gamma: float) -> dict[str, float]:
+        """The value of the start as it was learned, as it is, and √mean (V − V_π)² over the states π can come to."""
+        model = self._model
+        true = exact.policy_values(model, probabilities, gamma)
+        seen = exact.reachable(model, probabilities) & ~model.terminal
+        return {
+            "value": float(model.start @ values),
+            "true_value": float(model.start @ true),
+            "rmse": float((values - true)[seen].square().mean().sqrt()),
         }
 
     def _greedy(self, policy: Any) -> Tensor:

@@ -1,12 +1,12 @@
-"""Text environments: problems whose prompts a language model completes and a reward function scores; stored pairs."""
+"""Text environments: problems whose prompts a language model completes and a reward function scores."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
 from tensordict import TensorDict
 
+from rlkit import returns
 from rlkit.api import Scores, Split, UserError
 from rlkit.language.grader import correct, score
 from rlkit.language.problems import RARE, Problem, bare, is_direct
@@ -15,6 +15,7 @@ from rlkit.language.shuffle import Shuffle
 from rlkit.seeding import generator
 
 PROMPT = "{question}\n"
+COMPARED = 4  # attempts at a held-out problem, of which a reward model compares the best with the worst
 Record = dict[str, Any]  # prompt, completion, answer, score, kind: a line of completions.jsonl
 
 
@@ -23,7 +24,7 @@ def _final(mask: torch.Tensor) -> torch.Tensor:
     return mask & (mask.flip(-1).cumsum(-1).flip(-1) == 1)
 
 
-def _finish(batch: TensorDict, scores: torch.Tensor) -> TensorDict:
+def finish(batch: TensorDict, scores: torch.Tensor) -> TensorDict:
     """The score becomes the reward of the last token, which terminates: a token limit is part of the task."""
     final = _final(batch["mask"])
     batch["score"] = scores
@@ -33,7 +34,12 @@ def _finish(batch: TensorDict, scores: torch.Tensor) -> TensorDict:
     return batch
 
 
-def _record(prompt: str, completion: str, answer: str, score: float, kind: str = "") -> Record:
+def ahead(margin: torch.Tensor) -> torch.Tensor:
+    """1 where the margin is positive, one half where it is 0, float64 on the CPU."""
+    return (margin.sign().double().cpu() + 1) / 2
+
+
+def record(prompt: str, completion: str, answer: str, score: float, kind: str = "") -> Record:
     return {"prompt": prompt, "completion": completion, "answer": answer, "score": score, "kind": kind}
 
 
@@ -67,6 +73,7 @@ class TextEnv:
         self.problems, self.rewards, self.prompt_template = problems, list(rewards), prompt
         self.rows, self.seed, self.device = rows, seed, torch.device(device)
         self.max_tokens, self.source = max_tokens, source
+        self.longest = max_tokens  # steps of one attempt
         self.direct, self.direct_from = direct, direct_from
         self.ceiling = tuple(ceiling)  # what no answer may begin with, to see what a model knows when made to reason
         self.last: list[Record] = []  # the texts of the last rollout, row-major
@@ -78,6 +85,15 @@ class TextEnv:
 
     def prompt(self, problem: Problem) -> str:
         return self.prompt_template.replace("{question}", problem.question)
+
+    def check(self, policy: Any) -> None:
+        """Refuse prompts that leave no room in the context of the policy or of a learned reward; place the latter."""
+        prompts = [self.prompt(problem) for found in self.problems.values() for problem in found]
+        if hasattr(policy, "check"):
+            policy.check(prompts, self.max_tokens)
+        for reward in self.rewards:
+            if hasattr(reward, "prepare"):
+                reward.prepare(prompts, self.max_tokens, self.device)
 
     def rollout(self, policy: Any, steps: int | None = None, repeats: int = 1) -> TensorDict:
         """`repeats` completions of at most `steps` tokens for each of the next `rows` prompts, scored by the rewards.
@@ -92,7 +108,7 @@ class TextEnv:
         rewards = self._reward(repeated, completions)
         self.last = self._records(repeated, completions, rewards)
         scores = torch.tensor(rewards, dtype=torch.float32, device=batch["mask"].device).view(batch.batch_size)
-        batch = _finish(batch, scores)
+        batch = finish(batch, scores)
         if repeats == 1:
             batch = batch.squeeze(1)
         return batch.update(policy.record(batch))
@@ -105,7 +121,7 @@ class TextEnv:
 
     def _records(self, problems: Sequence[Problem], completions: list[str], scores: list[float]) -> list[Record]:
         return [
-            _record(self.prompt(problem), text, problem.answer, value, problem.kind)
+            record(self.prompt(problem), text, problem.answer, value, problem.kind)
             for problem, text, value in zip(problems, completions, scores, strict=True)
         ]
 
@@ -117,12 +133,17 @@ class TextEnv:
         greedy: bool = True,
         forbid_first: Sequence[str] = (),
     ) -> Scores:
-        """Whether the final number is right, for the first `episodes` problems of a split (None: all)."""
+        """Whether the final number is right, for the first `episodes` problems of a split (None: all).
+
+        Of a reward model: whether it scores a right attempt above a wrong one, for those problems that have both.
+        """
         problems = self.problems[split][:episodes]
         if not problems:
             raise UserError(
                 f"{self.source or 'this environment'}: no {split} problems; hold some out with env.{split}=N"
             )
+        if hasattr(policy, "judge"):
+            return self._compare(policy, problems, split)
         batch = policy.generate(
             [self.prompt(problem) for problem in problems],
             max_tokens=self.max_tokens,
@@ -141,6 +162,26 @@ class TextEnv:
             groups=["rare" if kind in RARE else "common" for kind in kinds] if RARE.keys() & set(kinds) else None,
             samples=self._records(problems, completions, scores),
         )
+
+    def _compare(self, policy: Any, problems: Sequence[Problem], split: Split) -> Scores:
+        """The same COMPARED attempts whenever it is asked, so that before and after can be compared."""
+        prompts = [self.prompt(problem) for problem in problems]
+        draw = generator(self.seed, "compare", split)
+        batch = policy.generate(prompts, COMPARED, max_tokens=self.max_tokens, generator=draw)
+        texts = policy.decode(batch)
+        answers = [problem.answer for problem in problems for _ in range(COMPARED)]
+        right = torch.tensor([score(text, answer) for text, answer in zip(texts, answers, strict=True)])
+        best, worst, differ = returns.best_and_worst(right.view(-1, COMPARED))
+        chosen = differ.nonzero()[:, 0].tolist()
+        if not chosen:
+            raise UserError(
+                f"{self.source}: no {split} problem has a right and a wrong attempt to compare; hold out more"
+            )
+        sides = [[texts[i * COMPARED + int(which[i])] for i in chosen] for which in (best, worst)]
+        high, low = (policy.judge([prompts[i] for i in chosen], side) for side in sides)
+        length = batch["mask"].sum(-1)[chosen, best[chosen]]
+        kinds = [problems[i].kind for i in chosen]
+        return Scores(ahead(high - low), length.double().cpu(), kinds if any(kinds) else None)
 
     def demonstrations(self, policy: Any, progress: float = 0.0, rows: int | None = None) -> TensorDict:
         """The next `rows` worked answers [rows, T]; from `direct_from` on, a share `direct` is the bare result."""
@@ -168,100 +209,3 @@ class TextEnv:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self._prompts.drawn, self._demonstrated = state["prompts"], state["demonstrations"]
         self._sampled = state["sampled"]
-
-
-@dataclass(frozen=True, slots=True)
-class Pair:
-    """A prompt with two stored completions, of which one is preferred."""
-
-    prompt: str
-    chosen: str
-    rejected: str
-
-
-class PairEnv:
-    """Stored preferences: each start has two attempts, the chosen (score 1) and the rejected (score 0)."""
-
-    kind: Literal["control", "text"] = "text"
-    plays = False  # its attempts are nobody's own
-    metric: Literal["return", "accuracy"] = "accuracy"
-
-    def __init__(
-        self,
-        pairs: Mapping[str, Sequence[Pair]],
-        rows: int,
-        seed: int,
-        device: str | torch.device = "cpu",
-        source: str = "",
-        problems: TextEnv | None = None,
-    ) -> None:
-        if not pairs["train"]:
-            raise UserError(f"{source or 'the train split'}: no pair is left to train on; hold out fewer, or give more")
-        self.pairs, self.problems = pairs, problems
-        self.ceiling = problems.ceiling if problems else ()
-        self.splits = problems.splits if problems else {split: len(rows) for split, rows in pairs.items()}
-        self.rows, self.seed, self.device, self.source = rows, seed, torch.device(device), source
-        self.last: list[Record] = []
-        self._drawn = Shuffle(len(pairs["train"]), seed, "pairs")
-        self._shown = Shuffle(len(pairs["train"]), seed, "demonstrations")
-
-    def rollout(self, policy: Any, steps: int | None = None, repeats: int = 1) -> TensorDict:
-        """The next `rows` pairs as [rows, 2, T], chosen first; nothing is played, so the attempts are always whole."""
-        if repeats != 2 or steps is not None:
-            given = f"{repeats} attempts" + (f" of {steps} steps" if steps is not None else "")
-            raise UserError(f"stored pairs are two whole attempts, not {given}; use algo=dpo, or env=gsm8k")
-        pairs = [self.pairs["train"][index] for index in self._drawn.take(self.rows)]
-        batch = _encode(policy, pairs)
-        self.last = [
-            _record(pair.prompt, text, pair.chosen, value)
-            for pair in pairs
-            for text, value in ((pair.chosen, 1.0), (pair.rejected, 0.0))
-        ]
-        scores = torch.tensor([1.0, 0.0], device=batch["mask"].device).repeat(len(pairs), 1)
-        return _finish(batch, scores)
-
-    def evaluate(
-        self,
-        policy: Any,
-        episodes: int | None = None,
-        split: Split = "validation",
-        greedy: bool = True,
-        forbid_first: Sequence[str] = (),
-    ) -> Scores:
-        """Accuracy on held-out problems where there are any, else how often log π(chosen) > log π(rejected)."""
-        if self.problems is not None:
-            return self.problems.evaluate(policy, episodes, split, greedy, forbid_first)
-        if forbid_first:
-            raise ValueError("stored pairs are compared, not generated: there is no first token to forbid")
-        pairs = self.pairs[split][:episodes]
-        if not pairs:
-            raise UserError(f"{self.source or 'this environment'}: no {split} pairs; hold some out with env.{split}=N")
-        margins, lengths = [], []
-        with torch.no_grad():
-            for start in range(0, len(pairs), 32):
-                batch = _encode(policy, pairs[start : start + 32])
-                log_prob = policy.evaluate(batch.flatten())["log_prob"].sum(-1).view(-1, 2).double().cpu()
-                margins.append(log_prob[:, 0] - log_prob[:, 1])
-                lengths.append(batch["mask"][:, 0].sum(-1).double().cpu())
-        margin = torch.cat(margins)
-        return Scores(score=(margin > 0).double(), length=torch.cat(lengths))
-
-    def demonstrations(self, policy: Any, progress: float = 0.0, rows: int | None = None) -> TensorDict:
-        """The chosen sides of the next `rows` pairs, for supervised training [rows, T]."""
-        pairs = [self.pairs["train"][index] for index in self._shown.take(rows or self.rows)]
-        return policy.encode([pair.prompt for pair in pairs], [pair.chosen for pair in pairs])
-
-    def state_dict(self) -> dict[str, Any]:
-        solved = {"problems": self.problems.state_dict()} if self.problems else {}
-        return {"pairs": self._drawn.drawn, "demonstrations": self._shown.drawn, **solved}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self._drawn.drawn, self._shown.drawn = state["pairs"], state["demonstrations"]
-        if self.problems is not None:
-            self.problems.load_state_dict(state["problems"])
-
-
-def _encode(policy: Any, pairs: Sequence[Pair]) -> TensorDict:
-    """Both sides of each pair, chosen first: [len(pairs), 2, T]."""
-    prompts = [pair.prompt for pair in pairs for _ in range(2)]
-    return policy.encode(prompts, [side for pair in pairs for side in (pair.chosen, pair.rejected)]).view(len(pairs), 2)

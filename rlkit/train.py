@@ -15,6 +15,7 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from rlkit import checkpoint
+from rlkit.api import Exhausted, UserError
 from rlkit.buffers import split
 from rlkit.config import Run
 from rlkit.log import Log
@@ -72,12 +73,16 @@ def train(algo: Any, env: Any, run: Run, log: Log, progress: Progress) -> Progre
     while progress.fraction(run) < 1 and not progress.interrupted:
         algo.progress = progress.fraction(run)
         set_learning_rate(algo, progress.iteration)
-        with torch.no_grad():
-            rollout = algo.rollout(env)  # act
-            credited = algo.credit(rollout)  # credit
-            algo.buffer.extend(credited)  # remember
-        learn(algo, meter)  # learn
-        check_finite(meter, credited)
+        try:
+            rollout, credited = walk(algo, env, meter)
+        except Exhausted as error:
+            if not progress.iteration:
+                raise
+            log.note(f"ended after iteration {progress.iteration}: {error}")
+            break
+        except UserError:  # such as a reward function that failed: what was learned is kept
+            save(log.folder, algo, env, progress)
+            raise
         progress.iteration += 1
         progress.env_steps += int(rollout["mask"].sum())
         episodes += finished(env, rollout)
@@ -94,6 +99,19 @@ def train(algo: Any, env: Any, run: Run, log: Log, progress: Progress) -> Progre
             save(log.folder, algo, env, progress)
     save(log.folder, algo, env, progress)
     return progress
+
+
+def walk(algo: Any, env: Any, meter: Meter) -> tuple[TensorDict, TensorDict]:
+    """One iteration through the four rooms: what was played, and the same with its credit."""
+    if hasattr(algo.policy, "refresh"):
+        algo.policy.refresh()  # adopt what was observed so far, before anyone acts on it
+    with torch.no_grad():
+        rollout = algo.rollout(env)  # act
+        credited = algo.credit(rollout)  # credit
+        algo.buffer.extend(credited)  # remember
+    learn(algo, meter)  # learn
+    check_finite(meter, credited)
+    return rollout, credited
 
 
 def evaluation_is_due(env: Any, run: Run, progress: Progress) -> bool:

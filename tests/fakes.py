@@ -12,6 +12,7 @@ from tensordict import TensorDict
 from torch import Tensor, nn
 
 from rlkit import plugins, seeding
+from rlkit.buffers import last_step
 from rlkit.control import ControlEnv
 from rlkit.train import Meter, learn
 
@@ -82,6 +83,11 @@ class SequencePolicy(nn.Module):
             out["value"] = hidden @ self.critic
         return {key: x.masked_fill(~batch["mask"], 0.0) for key, x in out.items()}
 
+    def score(self, batch: TensorDict) -> Tensor:
+        text = torch.cat([batch["observation"][:, :1], batch["action"]], 1)
+        hidden = self.embedding[text].cumsum(-2).tanh()
+        return hidden[torch.arange(len(text)), last_step(batch["mask"])] @ self.critic
+
     @torch.no_grad()
     def record(self, batch: TensorDict) -> dict[str, Tensor]:
         out = self.evaluate(batch)
@@ -137,7 +143,8 @@ def algorithm(name: str, env: Any, network: Any = None, **config: Any) -> Any:
 def on_text(monkeypatch: Any, name: str, env: RaggedText, **config: Any) -> Any:
     """A plug-in whose policy is the fake language model."""
     monkeypatch.setattr("rlkit.policies.actor", lambda env, network: SequencePolicy())
-    monkeypatch.setattr("rlkit.policies.actor_critic", lambda env, network: SequencePolicy(critic=True))
+    for name_of_maker in ("actor_critic", "scorer"):
+        monkeypatch.setattr(f"rlkit.policies.{name_of_maker}", lambda env, network: SequencePolicy(critic=True))
     return algorithm(name, env, SimpleNamespace(), **config)
 
 

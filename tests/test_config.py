@@ -8,7 +8,7 @@ from typing import Any, Literal
 import pytest
 
 import rlkit
-from rlkit import config, plugins, schema
+from rlkit import config, plugins, schema, usage
 from rlkit.api import Count, UserError
 from rlkit.config import Run, build, read
 
@@ -78,6 +78,28 @@ def test_the_command_line_wins_over_the_pairs_yaml(configs: Path) -> None:
     assert given.algo == {"name": "ppo", "lr": "1", "clip": 0.1}
     assert given.run == {"seed": 5, "iterations": "3"}  # one length takes the place of the other
     assert given.env == {"name": "cartpole"}
+
+
+def test_a_preset_stands_between_the_pairs_yaml_and_the_command_line(configs: Path) -> None:
+    (configs / "grpo-gsm8k.yaml").write_text("algo: {lr: 1e-2, clip_high: 0.28, over: sequence}\n")
+    given = config.read(["algo=grpo", "env=gsm8k", "algo.preset=verl", "algo.std_eps=0.5"])
+    assert given.algo["dual_clip"] == 3.0 and given.algo["over"] == "token" and given.algo["clip_high"] == 0.2
+    assert given.algo["lr"] == "1e-2" and given.algo["std_eps"] == "0.5" and "preset" not in given.algo
+
+
+def test_an_unknown_preset_is_answered_with_those_that_there_are() -> None:
+    with pytest.raises(UserError, match=r"no preset 'tlr' of grpo: did you mean trl\?"):
+        config.read(["algo=grpo", "env=gsm8k", "algo.preset=tlr"])
+    with pytest.raises(UserError, match=r"no preset 'trl' of ppo: there are none"):
+        config.read(["algo=ppo", "env=gsm8k", "algo.preset=trl"])
+
+
+def test_every_preset_is_a_valid_configuration() -> None:
+    for name in plugins.names("algorithms"):
+        module = plugins.load("algorithms", name)
+        for values in getattr(module, "PRESETS", {}).values():
+            built = config.build(module.Config, {"name": name, **values}, "algo")
+            assert all(getattr(built, key) == value for key, value in values.items())
 
 
 @pytest.mark.parametrize(
@@ -171,10 +193,10 @@ def test_preparing_a_folder_leaves_nothing_in_it(tmp_path: Path) -> None:
 
 
 def test_help_lists_the_plug_ins_or_the_keys_of_one(capsys: pytest.CaptureFixture[str]) -> None:
-    config.print_help(read(["--help"]))
+    usage.print_help(read(["--help"]))
     page = capsys.readouterr().out
     assert all(f"  {name} " in page for kind in ("algorithms", "envs") for name in plugins.names(kind))
-    config.print_help(read(["algo=dqn", "--help"]), Network)
+    usage.print_help(read(["algo=dqn", "--help"]), Network)
     page = capsys.readouterr().out
     assert all(f"algo.{key}=" in page for key in schema.settable(plugins.load("algorithms", "dqn").Config))
     assert "policy.width=8" in page

@@ -17,8 +17,9 @@ SOURCES = {
 }
 TREES = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in SOURCES.items()}
 
-MATHEMATICS = {"policies", "buffers", "returns", "losses", "exact"}
-CONTROL = {"control", "tabular", "exact"}
+MATHEMATICS = {"policies", "tables", "normalize", "buffers", "exploration", "prioritized", "returns", "losses", "exact"}
+CONTROL = {"batched", "control", "tabular", "exact"}
+TEXT = {"text", "pairs"}
 PROBLEMS = {f"language.{name}" for name in ("problems", "grader", "rewards", "sources")}
 PEERS = {
     "datasets",
@@ -26,6 +27,7 @@ PEERS = {
     "stable_baselines3",
     "torchrl",
     "transformers",
+    "trl",
     "vllm",
 }  # never needed to import
 ENTRIES = {"run", "compare", "evaluate"}
@@ -70,9 +72,9 @@ def test_an_algorithm_knows_the_mathematics_and_its_own_family_only(name: str) -
 
 @pytest.mark.parametrize("name", [name for name in SOURCES if name.startswith("envs.")])
 def test_an_environment_knows_control_or_text_only(name: str) -> None:
-    foreign = {m for m in of_rlkit(name) - {"api", "seeding", "text"} - CONTROL - PROBLEMS if not m.startswith("envs.")}
+    foreign = {m for m in of_rlkit(name) - {"api", "seeding"} - TEXT - CONTROL - PROBLEMS if not m.startswith("envs.")}
     assert not foreign
-    assert not (of_rlkit(name) & CONTROL and "text" in of_rlkit(name))
+    assert not (of_rlkit(name) & CONTROL and of_rlkit(name) & TEXT)
     assert not any(full.startswith("rlkit.envs") for full in imports(name)), "write `from .parent import ...`"
 
 
@@ -91,8 +93,8 @@ def test_the_framework_names_no_plug_in(name: str) -> None:
 
 
 def test_the_lower_layers_never_look_up() -> None:
-    upper = ENTRIES | {"train", "log", "checkpoint", "doctor", "config", "schema", "plugins"}
-    lower = MATHEMATICS | CONTROL | {"api", "seeding", "copies", "text"}
+    upper = ENTRIES | {"train", "log", "checkpoint", "doctor", "config", "schema", "plugins", "usage"}
+    lower = MATHEMATICS | CONTROL | {"api", "seeding", "copies", "text", "pairs"}
     for name in SOURCES:
         if name.removeprefix("rlkit.") in lower or name.startswith("rlkit.language."):
             assert not of_rlkit(name) & upper, name

@@ -11,7 +11,7 @@ from tensordict import TensorDict
 from torch import Tensor
 from torch.testing import assert_close
 
-from rlkit import buffers, plugins, policies
+from rlkit import buffers, plugins, policies, tables
 from rlkit.api import UserError
 
 
@@ -184,7 +184,7 @@ def test_values_and_probabilities_have_separate_parameters() -> None:
 
 
 def test_a_table_is_greedy_in_its_rows_and_explores_with_probability_epsilon() -> None:
-    table = policies.Table(2, 4, seed=0)
+    table = tables.Table(2, 4, seed=0)
     with torch.no_grad():
         table.q.weight.copy_(torch.tensor([[0.0, 3.0, 1.0, 2.0], [9.0, 3.0, 1.0, 2.0]]))
     assert table.act(torch.arange(2), greedy=True).tolist() == [1, 0]
@@ -200,7 +200,7 @@ def test_a_table_is_greedy_in_its_rows_and_explores_with_probability_epsilon() -
 
 
 def test_a_table_starts_at_its_initial_value() -> None:
-    assert_close(policies.Table(2, 3, seed=0, initial=1.5)(torch.tensor([1])), torch.full((1, 3), 1.5))
+    assert_close(tables.Table(2, 3, seed=0, initial=1.5)(torch.tensor([1])), torch.full((1, 3), 1.5))
 
 
 def test_a_q_network_without_hidden_layers_on_states_is_a_table() -> None:

@@ -16,7 +16,8 @@ from rlkit.language.tokenizer import Tokenizer, read_json
 
 ARCHITECTURES = {"llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM"}
 TINY = Path(__file__).parent / "tiny"
-VALUE = "value_head.safetensors"
+VALUE = "value_head.safetensors"  # V of a critic
+REWARD = "reward_head.safetensors"  # r of a reward model
 INDEX = "model.safetensors.index.json"
 
 

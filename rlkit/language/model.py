@@ -39,6 +39,7 @@ class LanguageModel(nn.Module):
     micro_steps: int | None = 4096  # tokens whose activations are alive at once in training, padding included
     save_dtype: torch.dtype = torch.float32
     name = "language model"
+    head_file = checkpoint.VALUE  # where the scalar head is kept
     memoryless = False  # a token depends on its row, so rows stay whole
 
     def __init__(
@@ -82,8 +83,8 @@ class LanguageModel(nn.Module):
         decoder = Decoder(checkpoint.read_shape(folder), _dtype(dtype, torch.device(device)))
         checkpoint.read_weights(decoder, folder)
         model = cls(decoder, Tokenizer.load(folder), temperature, value_head, trainable, rows, seed)
-        if model.value_head is not None and (folder / checkpoint.VALUE).is_file():
-            model.value_head.load_state_dict(checkpoint.read_tensors(folder / checkpoint.VALUE))
+        if model.value_head is not None and (folder / cls.head_file).is_file():
+            model.value_head.load_state_dict(checkpoint.read_tensors(folder / cls.head_file))
         return model.to(device)
 
     @classmethod
@@ -126,7 +127,7 @@ class LanguageModel(nn.Module):
         """A Hugging Face-format folder; the value head goes into a file of its own."""
         checkpoint.write(Path(folder), self.decoder, self.tokenizer, dtype or self.save_dtype)
         if self.value_head is not None:
-            checkpoint.save(Path(folder) / checkpoint.VALUE, self.value_head.state_dict())
+            checkpoint.save(Path(folder) / self.head_file, self.value_head.state_dict())
 
     # Act
 
@@ -185,6 +186,28 @@ class LanguageModel(nn.Module):
         if not ids or not all(ids):
             raise UserError("a prompt is empty: every prompt needs at least one token")
         return ids
+
+    def check(self, prompts: Sequence[str], after: int | Sequence[str]) -> None:
+        """Refuse prompts that are too long with `after` more tokens, or with their completions and an end token."""
+        context = self.decoder.shape.context
+        rest = [after] * len(prompts) if isinstance(after, int) else [len(text.encode()) + 1 for text in after]
+        # A token is a byte at least, so few texts have to be encoded; 8 for what the tokenizer puts before a prompt.
+        long = [i for i, prompt in enumerate(prompts) if len(prompt.encode()) + 8 + rest[i] > context]
+        if not long:
+            return
+        sizes = [len(ids) for ids in self._prompt_ids([prompts[i] for i in long])]
+        if isinstance(after, int):
+            more, advice = [after] * len(long), "lower env.max_tokens, drop or shorten the prompt"
+        else:
+            more = [len(ids) + 1 for ids in self.tokenizer.encode([after[i] for i in long])]
+            advice = "drop or shorten it"
+        size, extra, at = max(zip(sizes, more, long, strict=True), key=lambda row: row[0] + row[1])
+        if size + extra > context:
+            start = " ".join(prompts[at].split())[:40]
+            raise UserError(
+                f"a prompt of {size} tokens ('{start} ...') and {extra} more exceed the model's context of {context}: "
+                f"{advice}, or take a model with a longer context"
+            )
 
     # Learn
 

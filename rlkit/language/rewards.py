@@ -1,4 +1,4 @@
-"""Reward functions with TRL's signature, f(prompts, completions, **columns) -> list[float | None]: ours, yours."""
+"""Reward functions with TRL's signature, f(prompts, completions, **columns) -> list[float | None]."""
 
 import importlib
 import importlib.util
@@ -15,16 +15,20 @@ BUILT_IN: dict[str, Reward] = {"correct": correct}
 
 
 def load_rewards(names: str) -> list[Reward]:
-    """`correct`, `./my_reward.py:function` or `package.module:function`; several are separated by commas and summed."""
+    """`correct`, `model:RUN_FOLDER`, `./mine.py:function`, `package.module:function`; commas sum several."""
     return [_load(name.strip()) for name in names.split(",")]
 
 
 def _load(name: str) -> Reward:
     if name in BUILT_IN:
         return BUILT_IN[name]
+    if name.startswith("model:"):
+        from rlkit.language.reward_model import learned_reward  # loaded where it is asked for
+
+        return learned_reward(name.removeprefix("model:"))
     place, colon, function = name.rpartition(":")
     if not colon or not place or not function:
-        allowed = f"{', '.join(BUILT_IN)}, PATH.py:FUNCTION or PACKAGE.MODULE:FUNCTION"
+        allowed = f"{', '.join(BUILT_IN)}, model:RUN_FOLDER, PATH.py:FUNCTION or PACKAGE.MODULE:FUNCTION"
         raise UserError(f"env.reward={name!r} is not a reward function; allowed are {allowed}")
     found = getattr(_module(place, name), function, None)
     if not callable(found):

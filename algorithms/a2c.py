@@ -1,0 +1,67 @@
+"""Advantage actor-critic, synchronous (Mnih et al. 2016, arXiv:1602.01783): a critic gives the credit, one update each.
+
+A few steps of every row, one optimiser step on all of them: −A·log π, a value loss, an entropy bonus. Three advantages:
+mc   (Σ_k γ^k·r_{t+k}, then V where the rollout ends) − V(s_t): what the rollout saw, unbiased and of high variance
+td   r_t + γ·V(s_{t+1}) − V(s_t): one step and the critic, biased and of low variance
+gae  Σ_k (γλ)^k·δ_{t+k}, in between (arXiv:1506.02438): λ = 1 is mc, λ = 0 is td
+On text an episode is a completion and the critic a value head. It is PPO with one epoch, one minibatch and no clip.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from tensordict import TensorDict
+from torch import Tensor
+
+from rlkit import buffers, losses, normalize, policies, returns
+from rlkit.api import Count, Env, Fraction, NonNegative, Positive
+
+
+@dataclass(frozen=True)
+class Config(policies.Optimization):
+    lr: Positive = 7e-4  # learning rate
+    optimizer: Literal["rmsprop", "adam"] = "rmsprop"  # how gradients become steps
+    beta2: Positive = 0.99  # second-moment decay of either optimiser
+    adam_eps: Positive = 1e-5  # ε of either optimiser
+    horizon: Count | None = 5  # steps per row and rollout; none plays whole episodes
+    advantage: Literal["mc", "td", "gae"] = "mc"  # Monte Carlo, one-step TD error, or in between with gae_lambda
+    gamma: Fraction = 0.99  # discount per step
+    gae_lambda: Fraction = 0.95  # of advantage=gae
+    value_coef: NonNegative = 0.5  # weight of the value loss
+    entropy_coef: NonNegative = 0.0  # weight of the entropy bonus
+    normalize_advantage: bool = False  # standardise over each rollout
+    normalize_reward: bool = False  # divide rewards by the running standard deviation of the discounted return
+
+
+class A2C:
+    def __init__(self, config: Config, env: Env, network: Any) -> None:
+        policies.refuse_stored(env, "a2c")
+        self.config, self.progress = config, 0.0
+        self.policy = policies.actor_critic(env, network)
+        scale = normalize.RewardScale(env.rows, config.gamma, env.device)
+        self.reward_scale = scale if config.normalize_reward else None
+        self.buffer = buffers.Rollout(env.seed, whole_rows=not self.policy.memoryless)
+        make_optimizer = policies.rmsprop if config.optimizer == "rmsprop" else policies.adam
+        self.optimizer = make_optimizer(self.policy, config)
+
+    def rollout(self, env: Env) -> TensorDict:
+        return env.rollout(self.policy, steps=self.config.horizon)  # [B, T]
+
+    def credit(self, rollout: TensorDict) -> TensorDict:
+        c, r = self.config, rollout
+        reward = self.reward_scale(r) if self.reward_scale is not None else r["reward"]
+        lam = {"mc": 1.0, "td": 0.0, "gae": c.gae_lambda}[c.advantage]
+        advantage, target = returns.gae(reward, r["value"], r["next_value"], r["terminated"], r["done"], c.gamma, lam)
+        if c.normalize_advantage:
+            advantage = returns.standardize(advantage, r["mask"])
+        return rollout.update({"advantage": advantage, "return": target})
+
+    def loss(self, batch: TensorDict) -> tuple[Tensor, dict[str, Tensor]]:
+        c, now = self.config, self.policy.evaluate(batch)
+        value = losses.squared_error(now["value"], batch["return"])
+        surrogate = losses.policy_gradient(now["log_prob"], batch["advantage"])
+        each = surrogate + c.value_coef * value - c.entropy_coef * now["entropy"]
+        return (each * batch["weight"]).sum(), {"entropy": now["entropy"], "value_loss": value}
+
+
+make = A2C

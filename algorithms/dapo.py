@@ -1,0 +1,93 @@
+"""DAPO, decoupled clip and dynamic sampling (Yu et al. 2025, arXiv:2503.14476): four changes to GRPO, each a field.
+
+clip_high         above clip_low, so that unlikely tokens may grow
+over=token        every token counts the same, so long answers are not diluted
+dynamic_sampling  starts whose attempts all score the same say nothing: play others until the batch is full
+overlong_filter   an attempt that was cut short is left out of the loss; or, more softly,
+overlong_buffer   over the last steps before the limit an attempt loses up to overlong_penalty
+"""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from tensordict import TensorDict
+from torch import Tensor
+
+from rlkit import buffers, policies, returns
+from rlkit.api import Count, Env, Exhausted, Natural, NonNegative, Positive, UserError
+
+from . import grpo
+
+
+@dataclass(frozen=True)
+class Config(grpo.Config):
+    clip_high: Positive = 0.28  # and below 1 + clip_high
+    over: Literal["sequence", "token", "constant"] = "token"  # what counts the same in the loss: losses.reduction
+    dynamic_sampling: bool = True  # play more starts until env.rows of them have attempts of different scores
+    tries: Count = 10  # rollouts an iteration may take for that; then it goes on with what it has
+    overlong_filter: bool = False  # leave attempts that were cut short out of the loss
+    overlong_buffer: Natural = 0  # steps before the limit in which the soft punishment grows; 0: none
+    overlong_penalty: NonNegative = 1.0  # what an attempt at the limit loses
+
+
+class DAPO(grpo.GRPO):
+    def __init__(self, config: Config, env: Env, network: Any) -> None:
+        super().__init__(config, env, network)
+        self.rows, self.signal = env.rows, 1.0  # starts wanted; share of the starts played that said something
+        self.limit = policies.longest(env, "algo.overlong_buffer=0") if config.overlong_buffer else 0
+        if self.limit < config.overlong_buffer:
+            raise UserError(
+                f"algo.overlong_buffer={config.overlong_buffer} exceeds the longest attempt: give at most {self.limit}"
+            )
+
+    def rollout(self, env: Env) -> TensorDict:
+        played: list[TensorDict] = []
+        notes: dict[str, list[Any]] = {name: [] for name in ("last", "finished") if hasattr(env, name)}
+        found = 0
+        while found < self.rows and len(played) < (self.config.tries if self.config.dynamic_sampling else 1):
+            played.append(super().rollout(env))
+            found += int(returns.differ(played[-1]["score"]).sum())
+            for name, kept in notes.items():
+                kept += getattr(env, name)
+        if self.config.dynamic_sampling and not found:
+            raise Exhausted(
+                f"in {len(played)} rollouts (algo.tries) each of {len(played) * self.rows} starts had equal scores "
+                "only: nothing can be learned; use easier or harder problems, a larger algo.group, or "
+                "algo.dynamic_sampling=false"
+            )
+        for name, kept in notes.items():  # what the environment notes of a rollout belongs to all of them
+            setattr(env, name, kept)
+        self.signal = found / (len(played) * self.rows)
+        return buffers.concatenate(played)
+
+    def scores(self, rollout: TensorDict) -> Tensor:
+        score, c = rollout["score"], self.config
+        if not self.limit:
+            return score
+        return score - c.overlong_penalty * returns.overlong(rollout["mask"].sum(-1), self.limit, c.overlong_buffer)
+
+    def credit(self, rollout: TensorDict) -> TensorDict:
+        keep = torch.ones_like(rollout["score"], dtype=torch.bool)
+        if self.config.dynamic_sampling:
+            signal = returns.differ(rollout["score"])
+            keep &= (signal & (signal.cumsum(0) <= self.rows)).unsqueeze(-1)
+        if self.config.overlong_filter:
+            keep &= ~buffers.cut_short(rollout)
+        credited = super().credit(rollout.copy())
+        credited["mask"] = credited["mask"] & keep.flatten().unsqueeze(-1)
+        return credited.set("advantage", credited["advantage"] * credited["mask"])
+
+    def loss(self, batch: TensorDict) -> tuple[Tensor, dict[str, Tensor]]:
+        loss, metrics = super().loss(batch)
+        return loss, metrics | {"signal": torch.tensor(self.signal)}
+
+
+SAME: dict[str, Any] = {"clip_low": 0.2, "clip_high": 0.28, "over": "token", "kl_coef": 0.0}
+LOSS = {"dynamic_sampling": False, "overlong_buffer": 0, "overlong_filter": False}  # sampling and rewards are set apart
+PRESETS = {
+    "paper": SAME | {"std_eps": 0.0},
+    "trl": SAME | LOSS | {"std_eps": 1e-4, "kl": "unbiased"},
+    "verl": SAME | LOSS | {"std_eps": 1e-6, "dual_clip": 3.0},
+}
+make = DAPO

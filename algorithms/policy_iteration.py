@@ -1,0 +1,62 @@
+"""Policy iteration on a known model: evaluate a policy, make it greedy, and again.
+
+Evaluation: Q(s, a) ← r(s, a) + γ·Σ_s' P(s'|s, a)·Q(s', π(s')), one sweep an iteration, until no pair changes by more
+than `tolerance`. Improvement: π(s) ← argmax_a Q(s, a), where that is better than what π does.
+Howard 1960; Sutton & Barto 2018, section 4.3.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from tensordict import TensorDict
+from torch import Tensor
+
+from rlkit import policies, tables
+from rlkit.api import Fraction, Positive, UserError
+
+from .value_iteration import ValueIteration
+
+
+@dataclass(frozen=True)
+class Config:
+    gamma: Fraction = 0.99  # discount per step, below 1: a policy on the way may never end
+    tolerance: Positive = 1e-8  # a policy counts as evaluated when no pair changes by more than this
+
+
+class PolicyIteration(ValueIteration):
+    name = "policy_iteration"
+    table = tables.PolicyTable
+
+    def __init__(self, config: Config, env: Any, network: Any) -> None:
+        if config.gamma == 1:
+            raise UserError("policy_iteration: algo.gamma=1 leaves a policy that never ends without values; give less")
+        super().__init__(config, env, network)
+        self.change, self.improvements, self.stable = math.inf, 0, False
+
+    def next_values(self) -> Tensor:
+        """V(s') of the successors, [S]: of the policy's own action."""
+        return policies.pick(self.policy.q.weight, self.policy.actions)
+
+    def improve(self) -> None:
+        """π ← greedy where that gains more than evaluation is off by; a policy that does not change is optimal."""
+        q = self.policy.q.weight
+        better = q.amax(-1) > self.next_values() + self.config.tolerance
+        self.policy.actions.copy_(torch.where(better, q.argmax(-1), self.policy.actions))
+        self.stable, self.improvements = not bool(better.any()), self.improvements + 1
+
+    def credit(self, rollout: TensorDict) -> TensorDict:
+        if self.change <= self.config.tolerance:
+            self.improve()
+        rollout = super().credit(rollout)
+        self.change = float((rollout["return"] - self.policy.q.weight).abs().amax())
+        return rollout
+
+    def loss(self, batch: TensorDict) -> tuple[Tensor, dict[str, Tensor]]:
+        loss, metrics = super().loss(batch)
+        told = {"stable": float(self.stable), "improvements": float(self.improvements)}
+        return loss, metrics | {name: torch.tensor(x) for name, x in told.items()}
+
+
+make = PolicyIteration

@@ -1,0 +1,56 @@
+"""A reward model from preferences (Bradley & Terry 1952; InstructGPT, arXiv:2203.02155): a scalar head on the model.
+
+P(w preferred to l) = σ(r_w − r_l). Pairs come stored (env=preferences) or from attempts of the frozen starting model
+(env=gsm8k): the best and the worst of each graded group. The run folder is then a reward: env.reward=model:RUN_FOLDER.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from tensordict import TensorDict
+from torch import Tensor
+
+from rlkit import buffers, losses, policies
+from rlkit.api import Count, Env, NonNegative, UserError
+
+from .dpo import best_pairs, two_sides
+
+
+@dataclass(frozen=True)
+class Config(policies.Optimization):
+    group: Count = 8  # attempts from each start, of which the best and the worst make a pair (stored pairs: 2)
+    epochs: Count = 1  # passes over each rollout's pairs
+    minibatches: Count = 1  # parts of each pass, one optimiser step each
+    margin: NonNegative = 0.0  # the chosen side shall score higher by more than this (arXiv:2307.09288)
+    center_coef: NonNegative = 0.0  # weight of (r_w + r_l)², which keeps scores around 0 (arXiv:2312.09244)
+
+
+class RewardModel:
+    def __init__(self, config: Config, env: Env, network: Any) -> None:
+        if env.kind != "text":
+            raise UserError("reward_model reads texts and this environment has none; use env=preferences or env=gsm8k")
+        two_sides(config.group, env)
+        self.config, self.progress = config, 0.0
+        self.policy = policies.scorer(env, network)
+        self.buffer = buffers.Rollout(env.seed, config.epochs, config.minibatches, over="row")
+        self.optimizer = policies.adam(self.policy, config)
+
+    def rollout(self, env: Env) -> TensorDict:
+        return env.rollout(self.policy, repeats=self.config.group)  # [P, G, T]
+
+    def credit(self, rollout: TensorDict) -> TensorDict:
+        pairs = best_pairs(rollout)  # [P, 2, T]
+        return TensorDict(dict(pairs.items()), batch_size=pairs.batch_size[:1])  # rows are pairs: [P]
+
+    def loss(self, batch: TensorDict) -> tuple[Tensor, dict[str, Tensor]]:
+        keys = ("observation", "action", "mask")
+        rows = TensorDict({key: batch[key].flatten(0, 1) for key in keys}, batch_size=[2 * len(batch)])
+        chosen, rejected = self.policy.score(rows).unflatten(0, (-1, 2)).unbind(-1)  # [P] each
+        each = losses.bradley_terry(chosen, rejected, self.config.margin)
+        each = each + self.config.center_coef * (chosen + rejected).square()
+        valid = batch["weight"] > 0
+        margin, score = (chosen - rejected)[valid], (chosen + rejected)[valid] / 2
+        return (each * batch["weight"]).sum(), {"margin": margin, "pair_accuracy": margin > 0, "score": score}
+
+
+make = RewardModel

@@ -1,0 +1,26 @@
+"""Taxi from Gymnasium's own table of transitions, stepped as a batch."""
+
+from dataclasses import dataclass
+
+import torch
+from gymnasium.envs.toy_text.taxi import TaxiEnv
+
+from rlkit.api import Count
+from rlkit.tabular import TabularEnv, from_outcomes
+
+
+@dataclass(frozen=True)
+class Config:
+    rows: Count = 8  # copies played side by side
+    rainy: bool = False  # a move may drift to either side
+    step_limit: Count = 200  # steps after which an episode is truncated; Gymnasium's own limit
+
+
+def make(config: Config, seed: int, device: str | torch.device) -> TabularEnv:
+    """Taxi: fetch the passenger and drop them at their hotel (+20); -1 a step, -10 for a wrong stop.
+
+    Dietterich 2000, arXiv:cs/9905014. 500 states, of which an episode comes to 404.
+    """
+    taxi = TaxiEnv(is_rainy=config.rainy)
+    model = from_outcomes(taxi.P, taxi.initial_state_distrib.tolist())
+    return TabularEnv(model, config.rows, seed, device, config.step_limit, "Taxi, Gymnasium's table")

@@ -1,0 +1,39 @@
+"""Exploration that lasts: a random action is held for a while, so that chance gets somewhere."""
+
+from typing import Any
+
+import torch
+from tensordict import TensorDict
+from torch import Tensor
+
+
+class Persistent:
+    """ε-greedy whose random actions last n steps with P(n) = 1/(n·(n + 1)), at most `longest`: P(n ≥ k) = 1/k.
+
+    Temporally extended ε-greedy, Dabney et al. 2020, arXiv:2006.01782: the tail is heavy. ε is the chance that one
+    begins at a step where none is under way. Acts for `policy`, with its generator.
+    """
+
+    def __init__(self, policy: Any, rows: int, longest: int) -> None:
+        self.policy, self.longest = policy, longest
+        self.held = torch.zeros(rows, dtype=torch.long)  # the random action of each row ...
+        self.left = torch.zeros(rows, dtype=torch.long)  # ... and for how many more steps it is played
+
+    def act(self, observation: Tensor, greedy: bool = False) -> Tensor:
+        q = self.policy(observation)
+        draw = torch.rand(3, len(self.held), generator=self.policy.generator)
+        begins = (self.left == 0) & (draw[0] < self.policy.epsilon)
+        self.held = torch.where(begins, (draw[1] * q.shape[-1]).long(), self.held)
+        self.left = torch.where(begins, (1 / (1 - draw[2])).clamp(max=self.longest).long(), self.left)
+        action = torch.where((self.left > 0).to(q.device), self.held.to(q.device), q.argmax(-1))
+        self.left = (self.left - 1).clamp(min=0)
+        return action
+
+    def record(self, batch: TensorDict) -> dict[str, Tensor]:
+        return self.policy.record(batch)
+
+    def state_dict(self) -> dict[str, Tensor]:
+        return {"held": self.held, "left": self.left}
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        self.held, self.left = state["held"], state["left"]

@@ -1,0 +1,133 @@
+"""Running statistics of observations and rewards: saved with the run, still in evaluation, blind to masked steps."""
+
+import math
+from typing import Any
+
+import torch
+from gymnasium.spaces import Box
+from tensordict import TensorDict
+from torch import Tensor, nn
+
+from rlkit.returns import backward_scan
+
+
+class Moments(nn.Module):
+    """Running mean and variance in double precision, one batch at a time.
+
+    With n_a, M_a, S_a (count, mean, Σ(x − mean)²) so far and n_b, M_b, S_b of a batch, d = M_b − M_a, n = n_a + n_b:
+    M = M_a + d·n_b/n,  S = S_a + S_b + d²·n_a·n_b/n. Chan, Golub & LeVeque (1983), doi:10.1080/00031305.1983.10483115;
+    for one element at a time it is Welford (1962), doi:10.1080/00401706.1962.10490022.
+    """
+
+    count: Tensor
+    mean: Tensor
+    squares: Tensor
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.register_buffer("count", torch.zeros((), dtype=torch.float64))
+        self.register_buffer("mean", torch.zeros(size, dtype=torch.float64))
+        self.register_buffer("squares", torch.zeros(size, dtype=torch.float64))
+
+    @torch.no_grad()
+    def add(self, x: Tensor) -> None:
+        """Count a batch [n, size]; an empty one changes nothing."""
+        if not len(x):
+            return
+        x = x.double()
+        mean, total = x.mean(0), self.count + len(x)
+        gap = mean - self.mean
+        self.squares += (x - mean).square().sum(0) + gap.square() * self.count * len(x) / total
+        self.mean += gap * len(x) / total
+        self.count.copy_(total)
+
+    def variance(self) -> Tensor:
+        """Σ(x − mean)² / n, and 1 before anything was counted. [size]"""
+        return self.squares / self.count if self.count else torch.ones_like(self.squares)
+
+
+class Normalizer(nn.Module):
+    """clip((x − mean) / √(var + ε), ±10) with the mean and variance of what was acted on. x: [..., size].
+
+    `observe` adds to the totals, `refresh` puts them to use. The loop refreshes once an iteration, before anyone acts:
+    acting and learning see the same numbers, and evaluating changes none. Before the first the mean is 0, the scale 1.
+    """
+
+    mean: Tensor
+    scale: Tensor
+
+    def __init__(self, size: int, eps: float = 1e-8, limit: float = 10.0) -> None:
+        super().__init__()
+        self.eps, self.limit = eps, limit
+        self.totals = Moments(size)
+        self.register_buffer("mean", torch.zeros(size))
+        self.register_buffer("scale", torch.ones(size))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return ((x - self.mean) * self.scale).clamp(-self.limit, self.limit)
+
+    def observe(self, x: Tensor, mask: Tensor) -> None:
+        """Count the observations where the policy acted. x: [..., size], mask: [...]."""
+        self.totals.add(x[mask])
+
+    @torch.no_grad()
+    def refresh(self) -> None:
+        """Adopt what was observed so far."""
+        if self.totals.count:
+            self.mean.copy_(self.totals.mean)
+            self.scale.copy_((self.totals.variance() + self.eps).rsqrt())
+
+
+class Normalizing(nn.Module):
+    """A policy whose networks all begin with one shared Normalizer, where `policy.normalize` asks for it."""
+
+    normalizer: Normalizer | None
+
+    def prepare(self, env: Any, network: Any) -> None:
+        """Make the normaliser; discrete observations have nothing to normalise."""
+        wanted = network.normalize and isinstance(env.observation_space, Box)
+        self.normalizer = Normalizer(math.prod(env.observation_space.shape)).to(env.device) if wanted else None
+
+    def observe(self, batch: TensorDict) -> None:
+        """Count what was acted on; it is put to use by the next `refresh`."""
+        if self.normalizer is not None:
+            self.normalizer.observe(batch["observation"], batch["mask"])
+
+    def refresh(self) -> None:
+        """Called by the loop once an iteration, before anyone acts."""
+        if self.normalizer is not None:
+            self.normalizer.refresh()
+
+
+class RewardScale(nn.Module):
+    """clip(r_t / √(var(R) + ε), ±10) with the running discounted return R_t = r_t + γ·(1 − done_{t−1})·R_{t−1}.
+
+    The return is carried from rollout to rollout; its variance is that of all acted steps so far, this rollout's
+    included. Rewards are scaled and not shifted, so what is optimal stays so; from the PPO of OpenAI Baselines
+    (Engstrom et al. 2020, arXiv:2005.12729).
+    """
+
+    carry: Tensor
+
+    def __init__(
+        self, rows: int, gamma: float, device: str | torch.device = "cpu", eps: float = 1e-8, limit: float = 10.0
+    ) -> None:
+        super().__init__()
+        self.gamma, self.eps, self.limit = gamma, eps, limit
+        self.totals = Moments(1)
+        self.register_buffer("carry", torch.zeros(rows, dtype=torch.float64))
+        self.to(device)
+
+    @torch.no_grad()
+    def forward(self, rollout: TensorDict) -> Tensor:
+        """Count the rollout's rewards [rows, T] and return them scaled. Called once a rollout."""
+        reward, done, mask = rollout["reward"], rollout["done"], rollout["mask"]
+        decay = self.gamma * (~done).double()  # of the return at t on the way to t + 1
+        start = reward.double() * mask
+        start[:, 0] += self.carry
+        before = torch.cat([torch.zeros_like(decay[:, :1]), decay[:, :-1]], -1)
+        running = backward_scan(start.flip(-1), before.flip(-1)).flip(-1)
+        self.carry.copy_(decay[:, -1] * running[:, -1])
+        self.totals.add(running[mask].unsqueeze(-1))
+        scale = (self.totals.variance() + self.eps).rsqrt().to(reward.dtype)
+        return (reward * scale).clamp(-self.limit, self.limit)

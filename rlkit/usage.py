@@ -1,0 +1,39 @@
+"""What `--help` prints: the plug-ins, or every key of those that were named."""
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from rlkit import plugins, schema
+from rlkit.config import KINDS, Given, Run
+
+HELP = """python -m rlkit.run algo=NAME env=NAME [KEY=VALUE ...]  train
+python -m rlkit.run resume=RUN_FOLDER                   continue a run exactly
+python -m rlkit.run algo=NAME [env=NAME] --help         every key of a plug-in
+NAME may be your own: a dotted module name, or a path ending in .py"""
+
+
+def print_help(given: Given, policy: type | None = None) -> None:
+    """Print the plug-ins, or every key of those that were named: default (as `configs/` has it), meaning, type."""
+    console = Console(highlight=False)
+    console.print(Text(HELP))
+    named = {s: getattr(given, s)["name"] for s in KINDS if "name" in getattr(given, s)}
+    pages: list[tuple[str, list[tuple[str, str]]]] = []
+    for section, name in named.items():
+        module = plugins.load(KINDS[section], name)
+        title = f"{section}={name}: {(module.__doc__ or '').partition(chr(10))[0]}"
+        rows = schema.explain(module.Config, getattr(given, section), section)
+        if presets := getattr(module, "PRESETS", {}):
+            rows.append(("algo.preset=none", f"set what another system does under this name ({', '.join(presets)})"))
+        pages.append((title, rows))
+    if policy is not None:
+        pages.append(("the policy", schema.explain(policy, given.policy, "policy")))
+    for section, kind in KINDS.items():
+        if not named:
+            pages.append((f"{section}=NAME", [(n, plugins.summary(kind, n)) for n in plugins.names(kind)]))
+    pages.append(("the run", schema.explain(Run, given.run, "run")))
+    for title, rows in pages:
+        table = Table.grid(padding=(0, 2))
+        for left, right in rows:
+            table.add_row(Text(f"  {left}", style="cyan", overflow="fold"), Text(right))
+        console.print(Text(f"\n{title}", style="bold"), table, sep="\n")
