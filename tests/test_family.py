@@ -1,0 +1,322 @@
+"""The GRPO family: what each member does differently, by hand, in its limits, and as one gradient against another."""
+
+import json
+import math
+from typing import Any
+
+import pytest
+import torch
+from fakes import (
+    RaggedText,
+    algorithm,
+    cartpole,
+    credited,
+    gradient,
+    gradient_of,
+    iterate,
+    off_policy,
+    on_text,
+    parameters,
+)
+from tensordict import TensorDict
+from torch import Tensor
+from torch.testing import assert_close
+
+from rlkit import policies
+from rlkit.api import UserError
+
+MEMBERS = ["grpo", "dr_grpo", "dapo", "rloo", "reinforce_pp", "gspo", "cispo", "gmpo", "sapo", "bnpo"]
+
+
+@pytest.mark.parametrize("name", MEMBERS)
+def test_every_member_learns_on_control_and_on_text(monkeypatch: Any, name: str) -> None:
+    config: dict[str, Any] = {"group": 4, "minibatches": 2, "kl_coef": 0.1}
+    for text in (False, True):
+        env = RaggedText() if text else cartpole(4)
+        make = on_text if text else (lambda _, *rest, **keys: algorithm(*rest, policies.Network(), **keys))
+        algo = make(monkeypatch, name, env, **config | ({"length": 8} if name == "dr_grpo" else {}))
+        before = parameters(algo.policy)
+        iterate(algo, env)
+        after = parameters(algo.policy)
+        assert bool(after.isfinite().all()) and not torch.equal(before, after)
+        monkeypatch.undo()
+
+
+@pytest.mark.parametrize("name", [name for name in MEMBERS if name not in ("rloo", "reinforce_pp", "bnpo", "dr_grpo")])
+def test_on_the_first_update_every_surrogate_has_the_policy_gradient(monkeypatch: Any, name: str) -> None:
+    results = []
+    for member in ("grpo", name):
+        algo = on_text(monkeypatch, member, RaggedText(), group=4, over="sequence")
+        results.append(gradient(algo, credited(algo, algo.rollout(RaggedText()))))
+    assert_close(results[0], results[1])
+
+
+# Advantages
+
+
+def with_scores(monkeypatch: Any, name: str, scores: Tensor, **config: Any) -> tuple[Any, TensorDict]:
+    """A member, and a rollout whose attempts scored so."""
+    env = RaggedText(rows=len(scores))
+    algo = on_text(monkeypatch, name, env, group=scores.shape[1], **config)
+    rollout = algo.rollout(env)
+    final = rollout["reward"] != 0
+    rollout["score"] = scores.double()
+    rollout["reward"] = final * rollout["score"].unsqueeze(-1)
+    return algo, rollout
+
+
+def advantages(monkeypatch: Any, name: str, scores: Tensor, **config: Any) -> Tensor:
+    """One number a row: the advantage at its acting steps, which are all alike."""
+    algo, rollout = with_scores(monkeypatch, name, scores, **config)
+    batch = algo.credit(rollout)
+    lows = batch["advantage"].masked_fill(~batch["mask"], math.inf).amin(-1)
+    assert_close(lows, batch["advantage"].masked_fill(~batch["mask"], -math.inf).amax(-1))
+    return lows.view(scores.shape)
+
+
+SCORES = torch.tensor([[1.0, 0.0, 0.0, 0.0], [1.0, 1.0, 1.0, 0.0]])
+CENTRED = torch.tensor([[0.75, -0.25, -0.25, -0.25], [0.25, 0.25, 0.25, -0.75]]).double()
+
+
+@pytest.mark.parametrize(
+    ("name", "config", "expected"),
+    [
+        ("grpo", {"std_eps": 0.0}, CENTRED / 0.5),  # Σ centred² = 3/4, over 3
+        ("grpo", {"std_eps": 0.0, "std": "biased"}, CENTRED / (3**0.5 / 4)),  # over 4
+        ("grpo", {"std_eps": 0.0, "scale": "batch"}, CENTRED / (2 / 7) ** 0.5),  # 8 scores, half right: 2/7
+        ("dr_grpo", {"length": 6}, CENTRED),
+        ("rloo", {}, torch.tensor([[1.0, -1 / 3, -1 / 3, -1 / 3], [1 / 3, 1 / 3, 1 / 3, -1.0]]).double()),
+        # p = 1/4 and 3/4 have the moments of Beta(3/2, 3/2): then the density at p is 8/π·√(p(1 − p)), GRPO's scale
+        ("bnpo", {}, CENTRED * math.pi / 8 / (3**0.5 / 4)),
+    ],
+)
+def test_advantages_by_hand(monkeypatch: Any, name: str, config: dict, expected: Tensor) -> None:
+    assert_close(advantages(monkeypatch, name, SCORES, **config), expected)
+
+
+def test_bnpo_gives_nothing_to_groups_of_equal_scores_and_stays_finite(monkeypatch: Any) -> None:
+    for scores in (torch.zeros(3, 4), torch.ones(3, 4), torch.tensor([[1.0, 0.0], [1.0, 1.0], [0.0, 0.0]])):
+        found = advantages(monkeypatch, "bnpo", scores)
+        assert bool(found.isfinite().all())
+        assert not found[scores.amax(-1) == scores.amin(-1)].any()
+
+
+def test_bnpo_brings_returns_to_the_unit_interval_first(monkeypatch: Any) -> None:
+    assert_close(advantages(monkeypatch, "bnpo", 500 * SCORES), advantages(monkeypatch, "bnpo", SCORES))
+    assert_close(advantages(monkeypatch, "bnpo", 2 * SCORES - 1), advantages(monkeypatch, "bnpo", SCORES))
+
+
+def test_reinforce_pp_standardises_the_reward_to_go_over_all_steps(monkeypatch: Any) -> None:
+    algo, rollout = with_scores(monkeypatch, "reinforce_pp", torch.tensor([[3.0], [5.0], [-1.0]]), std="biased")
+    batch = algo.credit(rollout)
+    mask = batch["mask"]
+    worth = torch.tensor([[3.0], [5.0], [-1.0]]).double().expand_as(mask)[mask]  # one reward at the end, γ = 1
+    assert_close(batch["advantage"][mask], (worth - worth.mean()) / worth.std(correction=0))
+
+
+def test_reinforce_pp_with_a_group_baseline_subtracts_the_mean_of_the_start_first(monkeypatch: Any) -> None:
+    algo, rollout = with_scores(monkeypatch, "reinforce_pp", SCORES, baseline="group")
+    batch = algo.credit(rollout)
+    mask = batch["mask"]
+    worth = CENTRED.flatten()[:, None].expand_as(mask)[mask]
+    assert_close(batch["advantage"][mask], (worth - worth.mean()) / (worth.std() + 1e-8))
+
+
+# KL
+
+
+@pytest.mark.parametrize(("kl", "coefficient"), [("k1", None), ("k2", None), ("k3", None)])
+def test_the_penalty_in_the_reward_lowers_the_score_before_the_group_is_compared(
+    monkeypatch: Any, kl: str, coefficient: None
+) -> None:
+    algo, rollout = with_scores(monkeypatch, "grpo", SCORES, kl_coef=0.1, kl_in="reward", kl=kl, scale="none")
+    algo.reference.move(0.5)
+    batch = algo.credit(rollout.clone())
+    with torch.no_grad():
+        ref = algo.reference.evaluate(rollout.flatten())["log_prob"].view_as(rollout["mask"])
+    gap = (rollout["log_prob"] - ref) * rollout["mask"]
+    each = {"k1": gap, "k2": gap**2 / 2, "k3": (torch.exp(-gap) - 1 + gap) * rollout["mask"]}[kl]
+    score = rollout["score"] - 0.1 * each.sum(-1)
+    expected = (score - score.mean(-1, keepdim=True)).flatten()[:, None] * batch["mask"]
+    assert_close(batch["advantage"], expected)
+
+
+def test_in_reinforce_pp_the_penalty_falls_due_step_by_step(monkeypatch: Any) -> None:
+    algo, rollout = with_scores(monkeypatch, "reinforce_pp", torch.ones(4, 1), kl_coef=0.5)
+    algo.reference.move(0.5)
+    batch = algo.credit(rollout.clone())
+    mask = batch["mask"]
+    gap = ((batch["log_prob"] - batch["ref_log_prob"]) * mask).tolist()
+    worth = [
+        1 - 0.5 * sum(gap[b][t:]) for b in range(4) for t in range(mask.shape[1]) if mask[b, t]
+    ]  # one reward of 1 at the end
+    expected = torch.tensor(worth).double()
+    assert_close(batch["advantage"][mask], (expected - expected.mean()) / (expected.std() + 1e-8))
+
+
+def test_k1_in_the_loss_is_refused_with_the_reason_and_unbiased_in_the_reward_too() -> None:
+    with pytest.raises(UserError, match=r"algo\.kl=k1 .*expected gradient of k1 is zero"):
+        algorithm("grpo", cartpole(2), policies.Network(), kl="k1", kl_coef=0.1)
+    with pytest.raises(UserError, match=r"algo\.kl=unbiased corrects a gradient"):
+        algorithm("rloo", cartpole(2), policies.Network(), kl="unbiased", kl_coef=0.1)
+
+
+@pytest.mark.parametrize("kl", ["k2", "k3", "unbiased"])
+def test_the_penalty_in_the_loss_is_its_own_term(monkeypatch: Any, kl: str) -> None:
+    config = {"group": 4, "kl": kl, "kl_coef": 0.3}
+    algo, batch = off_policy(monkeypatch, "grpo", config)
+    plain, same = off_policy(monkeypatch, "grpo", {"group": 4})
+    assert len(batch) == len(same)
+    now = algo.policy.evaluate(batch)["log_prob"]
+    gap = batch["ref_log_prob"] - now
+    k3 = gap.exp() - 1 - gap
+    penalty = {"k2": gap**2 / 2, "k3": k3, "unbiased": (now - batch["log_prob"]).exp() * k3}[kl]
+    term = 0.3 * (penalty * batch["weight"]).sum()
+    assert_close(algo.loss(batch)[0] - term, plain.loss(same)[0])
+    assert_close(gradient(algo, batch), gradient(plain, same) + gradient_of(algo, term))
+
+
+# Ratios
+
+
+def test_the_ratio_of_a_row_is_the_geometric_mean_in_gspo_and_the_product_in_rloo(monkeypatch: Any) -> None:
+    for name, power in (("gspo", "mean"), ("rloo", "sum")):
+        algo, batch = off_policy(monkeypatch, name, {"group": 4, "clip_low": 0.3, "clip_high": 0.2})
+        mask = batch["mask"]
+        total = ((algo.policy.evaluate(batch)["log_prob"] - batch["log_prob"]) * mask).sum(-1)
+        ratio = torch.exp(total / (mask.sum(-1) if power == "mean" else 1))
+        advantage = batch["advantage"].sum(-1) / mask.sum(-1)
+        each = -torch.minimum(ratio * advantage, ratio.clamp(0.7, 1.2) * advantage)
+        assert_close(algo.loss(batch)[0], each.mean())
+        assert_close(gradient(algo, batch), gradient_of(algo, each.mean()))
+
+
+def test_a_row_of_gspo_is_clipped_as_a_whole(monkeypatch: Any) -> None:
+    algo, batch = off_policy(monkeypatch, "gspo", {"group": 4})
+    clipped = algo.loss(batch)[1]["clip_fraction"] & batch["mask"]
+    share = clipped.sum(-1) / batch["mask"].sum(-1)
+    assert set(share.tolist()) == {0.0, 1.0}
+
+
+def test_rloo_with_one_update_is_reinforce_with_the_others_as_baseline(monkeypatch: Any) -> None:
+    algo, rollout = with_scores(monkeypatch, "rloo", SCORES)
+    batch = credited(algo, rollout)
+    baseline = (SCORES.sum(-1, keepdim=True) - SCORES) / 3
+    log_prob = (algo.policy.evaluate(batch)["log_prob"] * batch["mask"]).sum(-1)
+    by_hand = -((SCORES - baseline).double().flatten() * log_prob).mean()
+    assert_close(gradient(algo, batch), gradient_of(algo, by_hand))
+
+
+def test_cispo_never_loses_a_gradient_that_ppo_clips_away(monkeypatch: Any) -> None:
+    algo, batch = off_policy(monkeypatch, "cispo", {"group": 4, "clip_low": 0.2, "clip_high": 0.2})
+    leaf = algo.policy.evaluate(batch)["log_prob"].detach().requires_grad_()
+    algo.policy.evaluate = lambda _: {"log_prob": leaf, "entropy": torch.zeros_like(leaf)}
+    algo.loss(batch)[0].backward()
+    ratio = (leaf.detach() - batch["log_prob"]).exp().clamp(0.8, 1.2)
+    assert_close(leaf.grad, -ratio * batch["advantage"] * batch["weight"])
+    assert bool(algo.loss(batch)[1]["clip_fraction"].any())
+
+
+def test_the_constant_of_dr_grpo_is_the_longest_attempt_unless_it_is_given(monkeypatch: Any) -> None:
+    env = cartpole(2, step_limit=50)
+    assert algorithm("dr_grpo", env, policies.Network()).buffer.length == 50
+    with pytest.raises(UserError, match=r"does not say how long .* set algo\.length"):
+        on_text(monkeypatch, "dr_grpo", RaggedText())
+
+
+# DAPO
+
+
+class Uneven(RaggedText):
+    """Scores by a script: what each start of each rollout gives its two attempts."""
+
+    def __init__(self, script: list[list[tuple[float, float]]]) -> None:
+        super().__init__(rows=len(script[0]))
+        self.script, self.played, self.last = list(script), 0, []
+
+    def rollout(self, policy: Any, steps: int | None = None, repeats: int = 1) -> TensorDict:
+        self.seed = self.played  # other prompts and lengths each time
+        batch = super().rollout(policy, steps, repeats)
+        batch["score"] = torch.tensor(self.script[min(self.played, len(self.script) - 1)]).double()
+        self.last = [{"completion": f"{self.played}/{row}"} for row in range(self.rows * repeats)]
+        self.played += 1
+        return batch
+
+
+FLAT, UP = (1.0, 1.0), (1.0, 0.0)
+
+
+def test_dynamic_sampling_plays_on_until_enough_starts_say_something_and_learns_from_those(monkeypatch: Any) -> None:
+    env = Uneven([[FLAT, UP, FLAT], [FLAT, FLAT, FLAT], [UP, UP, UP]])
+    algo = on_text(monkeypatch, "dapo", env, group=2)
+    rollout = algo.rollout(env)
+    assert env.played == 3 and rollout.batch_size == (9, 2)  # all that was played is counted
+    assert [record["completion"] for record in env.last][::6] == ["0/0", "1/0", "2/0"]
+    credit = algo.credit(rollout)
+    learned = credit["mask"].any(-1).view(9, 2)
+    assert learned.any(-1).nonzero().flatten().tolist() == [1, 6, 7]  # the first three that differ, not the fourth
+    assert bool(rollout["mask"].flatten(0, 1).any(-1).all()), "what was played stays as it was"
+    batch = credited(algo, rollout)
+    assert len(batch) == 6 and bool((batch["advantage"] != 0).any(-1).all())
+    assert_close(batch["weight"].sum(), torch.tensor(1.0))
+    assert_close(algo.loss(batch)[1]["signal"], torch.tensor(4 / 9))
+
+
+def test_dynamic_sampling_goes_on_with_what_it_has_after_its_tries(monkeypatch: Any) -> None:
+    env = Uneven([[FLAT, UP], [FLAT, FLAT]])
+    algo = on_text(monkeypatch, "dapo", env, group=2, tries=3)
+    batch = credited(algo, algo.rollout(env))
+    assert env.played == 3 and len(batch) == 2
+
+
+def test_dynamic_sampling_gives_up_and_says_so_when_nothing_differs(monkeypatch: Any) -> None:
+    env = Uneven([[FLAT, FLAT]])
+    algo = on_text(monkeypatch, "dapo", env, group=2, tries=4)
+    with pytest.raises(UserError, match=r"in 4 rollouts .*each of 8 starts had equal scores only.*algo\.group"):
+        algo.rollout(env)
+    assert env.played == 4
+    assert on_text(monkeypatch, "dapo", env, group=2, dynamic_sampling=False).rollout(env).batch_size == (2, 2)
+
+
+def test_overlong_attempts_are_left_out_of_the_loss_but_not_of_their_group(monkeypatch: Any) -> None:
+    algo, rollout = with_scores(monkeypatch, "dapo", SCORES, overlong_filter=True, std_eps=0.0)
+    rollout["truncated"] = torch.tensor([[True, False, False, False], [False, False, True, False]])
+    batch = algo.credit(rollout)
+    cut = rollout["truncated"].flatten()
+    assert not batch["mask"][cut].any() and bool(batch["mask"][~cut].any(-1).all())
+    each = batch["advantage"].sum(-1) / batch["mask"].sum(-1).clamp(min=1)
+    assert_close(each, (CENTRED / 0.5).flatten() * ~cut)
+
+
+def test_the_soft_punishment_grows_over_the_buffer(monkeypatch: Any) -> None:
+    env = RaggedText(rows=8)
+    env.longest = 6
+    algo = on_text(monkeypatch, "dapo", env, group=4, overlong_buffer=4, overlong_penalty=0.5)
+    rollout = algo.rollout(env)
+    length = rollout["mask"].sum(-1)
+    punished = {1: 0.0, 2: 0.0, 3: 0.125, 4: 0.25, 5: 0.375, 6: 0.5}
+    expected = torch.tensor([[punished[int(n)] for n in row] for row in length]).double()
+    assert set(length.flatten().tolist()) == set(punished)
+    assert_close(rollout["score"] - algo.scores(rollout), expected)
+    with pytest.raises(UserError, match="exceeds the longest attempt: give at most 6"):
+        on_text(monkeypatch, "dapo", env, overlong_buffer=7)
+
+
+def test_on_control_an_attempt_that_reached_the_time_limit_was_cut_short(monkeypatch: Any) -> None:
+    env = cartpole(3, step_limit=12)
+    algo = algorithm("dapo", env, policies.Network(), group=4, overlong_filter=True, dynamic_sampling=False)
+    rollout = algo.rollout(env)
+    whole = rollout["mask"].sum(-1) == 12
+    assert bool(whole.any()) and not bool(whole.all())
+    ended = rollout["terminated"].any(-1)
+    assert torch.equal(algo.credit(rollout)["mask"].any(-1).view(3, 4), ended)
+
+
+def test_a_run_ends_by_itself_when_nothing_is_left_to_learn_but_not_before_it_began(tmp_path: Any) -> None:
+    from rlkit import run
+
+    short = ["env_steps=100_000", "threads=1", "evaluation_episodes=2", "validation_episodes=2", "algo.tries=2"]
+    assert run.main(["algo=dapo", "env=cartpole", "env.step_limit=1", *short, f"out={tmp_path / 'a'}"]) == 2
+    assert run.main(["algo=dapo", "env=cartpole", "env.step_limit=12", *short, f"out={tmp_path / 'b'}"]) == 0
+    found = json.loads((tmp_path / "b" / "summary.json").read_text())
+    assert found["iterations"] > 0 and found["env_steps"] < 100_000 and found["evaluation"]["after"]["mean"] == 12
