@@ -5,10 +5,13 @@ import json
 import pytest
 import torch
 from parrot import Parrot
+from small_model import model
 
-from rlkit import plugins
+from rlkit import plugins, run
 from rlkit.api import UserError
-from rlkit.text import Pair, PairEnv
+from rlkit.language.problems import Problem
+from rlkit.pairs import Pair, PairEnv
+from rlkit.text import TextEnv
 
 preferences = plugins.load("envs", "preferences")
 
@@ -65,6 +68,136 @@ def test_a_file_of_pairs_is_read_and_held_out(tmp_path):
         preferences.make(preferences.Config(source=write(tmp_path / "p.jsonl", rows)), 0, "cpu")
     with pytest.raises(UserError, match="is not a source of pairs"):
         preferences.make(preferences.Config(source="nothing"), 0, "cpu")
+
+
+class Prefers:
+    """Judges by a function of prompt and completion."""
+
+    def __init__(self, judge):
+        self.r = judge
+
+    def encode(self, prompts, completions):
+        return Parrot().encode(prompts, completions)
+
+    def judge(self, prompts, completions):
+        return torch.tensor([self.r(p, c) for p, c in zip(prompts, completions, strict=True)])
+
+
+def test_of_a_reward_model_held_out_pairs_are_ranked():
+    world = PairEnv({"train": pairs(), "validation": pairs(), "test": []}, rows=3, seed=0)
+    scores = world.evaluate(Prefers(lambda prompt, text: float(text == "yes, it is") * (prompt != "1?")))
+    assert scores.score.tolist() == [1.0, 0.5, 1.0, 1.0]  # a tie is worth one half
+    assert scores.length.tolist() == [11.0] * 4  # of the chosen side, its end token included
+
+
+def test_the_embedded_problems_hold_pairs_out_for_reward_models():
+    world = preferences.make(preferences.Config(train=50, validation=40, test=60), 0, "cpu")
+    ranked = world.evaluate(Prefers(lambda prompt, text: float(len(text))), split="test")
+    assert len(ranked.score) == 60 and 0.5 < float(ranked.score.mean()) < 1
+    prompts = {split: {pair.prompt for pair in found} for split, found in world.pairs.items()}
+    assert not prompts["train"] & (prompts["validation"] | prompts["test"])
+    assert prompts["test"] == {world.problems.prompt(problem) for problem in world.problems.problems["test"]}
+    longer = preferences.make(preferences.Config(train=99, validation=40, test=60), 0, "cpu")
+    assert longer.pairs["test"] == world.pairs["test"]  # whatever the other splits hold
+
+
+def test_stored_log_probabilities_of_a_reference_come_with_the_pairs(tmp_path):
+    rows = [
+        {"prompt": f"{n}?", "chosen": "yes", "rejected": "no", "ref_chosen_logps": -1.5, "ref_rejected_logps": -n}
+        for n in range(4)
+    ]
+    world = preferences.make(preferences.Config(source=write(tmp_path / "p.jsonl", rows), rows=4), 0, "cpu")
+    batch = world.rollout(Parrot(), repeats=2)
+    stored = {entry["prompt"]: x.tolist() for entry, x in zip(world.last[::2], batch["ref_log_prob"], strict=True)}
+    assert world.has_reference and stored == {f"{n}?": [-1.5, -n] for n in range(4)}
+
+
+GOOD = {"prompt": "3?", "chosen": "yes", "rejected": "no"}
+
+
+@pytest.mark.parametrize(
+    "bad, words",
+    [
+        ({"prompt": " "}, r"p.jsonl:3: 'prompt' is"),
+        ({"chosen": ""}, r"p.jsonl:3: 'chosen' is"),
+        ({"rejected": "\n"}, r"p.jsonl:3: 'rejected' is"),
+        ({"rejected": "yes"}, r"p.jsonl:3: 'chosen' and 'rejected' are the same text"),
+        ({"ref_chosen_logps": -1.0}, r"p.jsonl:3: ref_chosen_logps=-1.0, ref_rejected_logps=None; give both"),
+        ({"ref_chosen_logps": -1.0, "ref_rejected_logps": 0.5}, r"p.jsonl:3: .* of at most 0"),
+        ({"ref_chosen_logps": -1.0, "ref_rejected_logps": "x"}, r"p.jsonl:3: .* of at most 0"),
+        ({"ref_chosen_logps": -1.0, "ref_rejected_logps": -2.0}, r"p.jsonl: 1 of 3 rows have ref_chosen_logps and"),
+    ],
+)
+def test_a_pair_that_is_none_is_refused_by_line(tmp_path, bad, words):
+    rows = [{**GOOD, "prompt": "1?"}, {**GOOD, "prompt": "2?"}, GOOD | bad]
+    with pytest.raises(UserError, match=words) as error:
+        preferences.make(preferences.Config(source=write(tmp_path / "p.jsonl", rows)), 0, "cpu")
+    assert "\n" not in str(error.value)
+
+
+# What does not fit into the model's context (small_model: 128 tokens) is refused before anything is trained
+
+LONG = "How many apples are left? " * 40
+
+
+@pytest.mark.parametrize("side", ["prompt", "chosen", "rejected"])
+def test_a_pair_longer_than_the_context_is_refused_before_the_first_rollout(tmp_path, side):
+    rows = [{**GOOD, "prompt": f"{n}?"} for n in range(3)]
+    rows[1][side] = LONG
+    world = preferences.make(preferences.Config(source=write(tmp_path / "p.jsonl", rows)), 0, "cpu")
+    with pytest.raises(UserError, match="exceed the model's context of 128") as error:
+        world.check(model())
+    assert "\n" not in str(error.value)
+
+
+def test_a_pair_that_just_fits_is_not_refused():
+    policy = model()
+    completion = "apples apples"
+    room = 128 - len(policy.tokenizer.encode([completion])[0]) - 1
+    prompt = "7" * room  # each digit is a token
+    world = PairEnv({"train": [Pair(prompt, completion, "7")], "validation": [], "test": []}, rows=1, seed=0)
+    world.check(policy)
+    assert world.rollout(policy, repeats=2)["action"].shape == (1, 2, 127)
+    world = PairEnv({"train": [Pair(prompt + "7", completion, "7")], "validation": [], "test": []}, rows=1, seed=0)
+    with pytest.raises(UserError, match=f"a prompt of {room + 1} tokens"):
+        world.check(policy)
+
+
+def test_a_problem_longer_than_the_context_is_refused_before_the_first_rollout():
+    def world(digits, max_tokens):
+        problems = [Problem("7?", "#### 4"), Problem("7" * digits, "#### 4")]
+        splits = {"train": problems[:1], "validation": [], "test": problems[1:]}
+        return TextEnv(splits, rows=1, seed=0, max_tokens=max_tokens, prompt="{question}")
+
+    world(108, 20).check(model())
+    with pytest.raises(
+        UserError, match=r"a prompt of 109 tokens \('7777.*and 20 more exceed .* of 128: lower env"
+    ) as error:
+        world(109, 20).check(model())
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "algo, env, row",
+    [
+        ("grpo", "gsm8k", {"question": "9 " * 2100, "answer": "#### 4"}),
+        ("sft", "gsm8k", {"question": "9 " * 2100, "answer": "#### 4"}),
+        ("dpo", "preferences", {"prompt": "9 " * 2100, "chosen": "yes", "rejected": "no"}),
+        ("reward_model", "preferences", {"prompt": "1?", "chosen": "9 " * 2100, "rejected": "no"}),
+    ],
+)
+def test_a_run_with_a_text_that_is_too_long_ends_in_one_line_and_leaves_no_folder(
+    tmp_path, monkeypatch, capsys, algo, env, row
+):
+    monkeypatch.chdir(tmp_path)
+    key = "question" if "question" in row else "prompt"
+    rows = [{**row, "chosen": "yes", key: f"{n}?"} if key == "prompt" else {**row, key: f"{n}?"} for n in range(30)]
+    source = write(tmp_path / "p.jsonl", [*rows, row])
+    keys = [f"algo={algo}", f"env={env}", f"env.source={source}", "threads=1", "iterations=1"]
+    assert run.main([*keys, *(["algo.group=2"] if env == "preferences" else [])]) == 2
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1 and "exceed the model's context of 2048" in err
+    assert not (tmp_path / "runs").exists()
 
 
 def test_pairs_resume_where_they_stopped():
