@@ -28,10 +28,14 @@ def test_grpo_teaches_the_tiny_model_to_reason_first(tmp_path):
     assert found["after"]["length"] > 2 * found["before"]["length"]
 
 
+FAMILY = ["dr_grpo", "dapo", "rloo", "reinforce_pp", "gspo", "cispo", "gmpo", "sapo", "bnpo"]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("algo", ["reinforce", "ppo"])
+@pytest.mark.parametrize("algo", ["reinforce", "a2c", "ppo", *FAMILY])
 def test_policy_gradients_lift_the_tiny_model(tmp_path, algo):
-    found = after(tmp_path, f"algo={algo}", "env=gsm8k", "env.test=400")
+    short = [] if algo in ("dapo", "ppo", "a2c") else ["iterations=25"]
+    found = after(tmp_path, f"algo={algo}", "env=gsm8k", "env.test=400", *short)
     assert found["after"]["mean"] >= found["before"]["mean"] + 0.4
 
 
