@@ -23,7 +23,7 @@ class Config(policies.Optimization):
     optimizer: Literal["rmsprop", "adam"] = "rmsprop"  # how gradients become steps
     beta2: Positive = 0.99  # second-moment decay of either optimiser
     adam_eps: Positive = 1e-5  # ε of either optimiser
-    horizon: Count | None = 5  # steps per row and rollout; none plays whole episodes
+    horizon: Count | None = 5  # steps per row and rollout; none, and always on text: whole episodes
     advantage: Literal["mc", "td", "gae"] = "mc"  # Monte Carlo, one-step TD error, or in between with gae_lambda
     gamma: Fraction = 0.99  # discount per step
     gae_lambda: Fraction = 0.95  # of advantage=gae
@@ -45,7 +45,7 @@ class A2C:
         self.optimizer = make_optimizer(self.policy, config)
 
     def rollout(self, env: Env) -> TensorDict:
-        return env.rollout(self.policy, steps=self.config.horizon)  # [B, T]
+        return env.rollout(self.policy, steps=None if env.kind == "text" else self.config.horizon)  # [B, T]
 
     def credit(self, rollout: TensorDict) -> TensorDict:
         c, r = self.config, rollout

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from rlkit import returns
+from rlkit.api import Env
 
 from . import grpo
 
@@ -23,6 +24,10 @@ class Config(grpo.Config):
 
 
 class BNPO(grpo.GRPO):
+    def __init__(self, config: Config, env: Env, network: Any) -> None:
+        self.unused = ("scale", "std", "std_eps") if config.beta else ()
+        super().__init__(config, env, network)
+
     def advantage(self, score: Tensor) -> Tensor:
         if not self.config.beta:
             return super().advantage(score)

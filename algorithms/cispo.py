@@ -26,6 +26,11 @@ class Config(grpo.Config):
 class CISPO(grpo.GRPO):
     unused = ("dual_clip",)
 
+    def clipped(self, log_ratio: Tensor, advantage: Tensor) -> Tensor:
+        """Whatever its sign: the weight is clipped, not the gradient."""
+        ratio = log_ratio.exp()
+        return (ratio < 1 - self.config.clip_low) | (ratio > 1 + self.config.clip_high)
+
     def surrogate(self, log_ratio: Tensor, log_prob: Tensor, batch: TensorDict) -> Tensor:
         c = self.config
         return losses.clipped_weight(log_ratio, log_prob, batch["advantage"], c.clip_low, c.clip_high)
@@ -33,7 +38,6 @@ class CISPO(grpo.GRPO):
 
 SAME: dict[str, Any] = {"over": "token", "kl_coef": 0.0}
 PRESETS = {
-    "paper": SAME | {"clip_low": 1.0, "clip_high": 4.0, "std_eps": 0.0},
     "trl": SAME | {"clip_low": 1.0, "clip_high": 4.0, "std_eps": 1e-4, "kl": "unbiased"},  # epsilon_high=5 is the cap
     "verl": SAME | {"clip_low": 0.2, "clip_high": 0.2, "std_eps": 1e-6},
 }

@@ -56,10 +56,19 @@ class DAPO(grpo.GRPO):
                 "only: nothing can be learned; use easier or harder problems, a larger algo.group, or "
                 "algo.dynamic_sampling=false"
             )
+        self.signal = found / (len(played) * self.rows)
+        rollout = buffers.concatenate(played)
+        order = (
+            returns.differ(rollout["score"]).int().argsort(descending=True, stable=True)
+        )  # what says something first
+        if "last" in notes:
+            size = self.config.group
+            notes["last"] = [
+                text for start in order.tolist() for text in notes["last"][start * size : (start + 1) * size]
+            ]
         for name, kept in notes.items():  # what the environment notes of a rollout belongs to all of them
             setattr(env, name, kept)
-        self.signal = found / (len(played) * self.rows)
-        return buffers.concatenate(played)
+        return rollout[order]
 
     def scores(self, rollout: TensorDict) -> Tensor:
         score, c = rollout["score"], self.config
@@ -68,14 +77,13 @@ class DAPO(grpo.GRPO):
         return score - c.overlong_penalty * returns.overlong(rollout["mask"].sum(-1), self.limit, c.overlong_buffer)
 
     def credit(self, rollout: TensorDict) -> TensorDict:
-        keep = torch.ones_like(rollout["score"], dtype=torch.bool)
+        rollout = rollout.copy()
         if self.config.dynamic_sampling:
-            signal = returns.differ(rollout["score"])
-            keep &= (signal & (signal.cumsum(0) <= self.rows)).unsqueeze(-1)
+            rollout = rollout[: min(self.rows, int(returns.differ(rollout["score"]).sum()))]
+        cut = buffers.cut_short(rollout)
+        credited = super().credit(rollout)
         if self.config.overlong_filter:
-            keep &= ~buffers.cut_short(rollout)
-        credited = super().credit(rollout.copy())
-        credited["mask"] = credited["mask"] & keep.flatten().unsqueeze(-1)
+            credited["mask"] = credited["mask"] & ~cut.flatten().unsqueeze(-1)
         return credited.set("advantage", credited["advantage"] * credited["mask"])
 
     def loss(self, batch: TensorDict) -> tuple[Tensor, dict[str, Tensor]]:

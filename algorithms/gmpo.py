@@ -7,6 +7,7 @@ Unlike GSPO it clips step by step, in log space, before it averages.
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from tensordict import TensorDict
 from torch import Tensor
 
@@ -24,6 +25,10 @@ class Config(grpo.Config):
 
 class GMPO(grpo.GRPO):
     unused = ("dual_clip",)
+
+    def clipped(self, log_ratio: Tensor, advantage: Tensor) -> Tensor:
+        low, high = log_ratio < -self.config.clip_low, log_ratio > self.config.clip_high
+        return torch.where(advantage > 0, high, low & (advantage < 0))
 
     def surrogate(self, log_ratio: Tensor, log_prob: Tensor, batch: TensorDict) -> Tensor:
         c = self.config

@@ -6,8 +6,9 @@ what differs: the advantage (`advantage`), the term that is maximised (`surrogat
 """
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
+from annotated_types import Gt
 from tensordict import TensorDict
 from torch import Tensor
 
@@ -22,7 +23,9 @@ class Config(policies.Optimization):
     minibatches: Count = 1  # parts of each pass, one optimiser step each
     clip_low: Positive = 0.2  # the ratio stays above 1 - clip_low
     clip_high: Positive = 0.2  # and below 1 + clip_high
-    dual_clip: Positive | None = None  # where the advantage is negative, no step's loss exceeds dual_clip · |advantage|
+    dual_clip: Annotated[float, Gt(1)] | None = (
+        None  # where the advantage is negative, no step's loss exceeds dual_clip · |advantage|
+    )
     ratio: Literal["token", "mean", "sum"] = "token"  # of a step; of its row: the geometric mean, or the whole product
     scale: Literal["std", "batch", "none"] = "std"  # divide advantages by the group's, the batch's or no deviation
     std: Literal["unbiased", "biased"] = "unbiased"  # divisor of that variance: its number of scores less 1, or whole
@@ -60,7 +63,7 @@ class GRPO:
     def __init__(self, config: Any, env: Env, network: Any) -> None:
         if config.group < self.least:
             raise UserError(f"algo.group={config.group}: a group is its own baseline and needs at least 2 attempts")
-        check_kl(config)
+        check_kl(config, scaled="scale" not in self.unused)
         for key in self.unused:
             if getattr(config, key) != getattr(type(config), key):
                 raise UserError(
@@ -114,6 +117,10 @@ class GRPO:
         each = losses.clipped_surrogate(log_ratio, advantage, c.clip_low, c.clip_high)
         return losses.dual_clipped(each, advantage, c.dual_clip) if c.dual_clip else each
 
+    def clipped(self, log_ratio: Tensor, advantage: Tensor) -> Tensor:
+        """True where the clip acts, [B, T]."""
+        return losses.clipped(log_ratio, advantage, self.config.clip_low, self.config.clip_high)
+
     def divergence(self, log_prob: Tensor, batch: TensorDict, log_ratio: Tensor | None = None) -> Tensor:
         """The estimate of KL(π‖π_ref) at each step."""
         c, ref = self.config, batch["ref_log_prob"]
@@ -130,7 +137,7 @@ class GRPO:
         each = self.surrogate(log_ratio, now["log_prob"], batch)
         metrics = {
             "kl": losses.kl_k3(batch["log_prob"], now["log_prob"]),
-            "clip_fraction": losses.clipped(log_ratio, batch["advantage"], c.clip_low, c.clip_high),
+            "clip_fraction": self.clipped(log_ratio, batch["advantage"]),
             "entropy": now["entropy"],
         }
         if self.reference is not None:
@@ -142,8 +149,15 @@ class GRPO:
         return (each * batch["weight"]).sum(), metrics
 
 
-def check_kl(config: Any) -> None:
+def check_kl(config: Any, scaled: bool) -> None:
     """k1 has the right value and no gradient to follow; as a reward it is a number like any other."""
+    if config.kl_coef and config.kl_in == "reward" and scaled and config.scale == "std":
+        raise UserError(
+            "algo.kl_in=reward with algo.scale=std would blow up what the penalty differs by within groups of equal "
+            "scores; use algo.scale=none or batch, or algo.kl_in=loss"
+        )
+    if config.kl_clip and config.kl == "unbiased":
+        raise UserError("algo.kl_clip would bias algo.kl=unbiased: give one of them")
     if config.kl_coef and config.kl_in == "loss" and config.kl == "k1":
         raise UserError(
             "algo.kl=k1 with algo.kl_in=loss would do nothing: the expected gradient of k1 is zero; "

@@ -19,7 +19,7 @@ from rlkit.api import Count, Env, Fraction, NonNegative, Positive, Schedule, Use
 
 @dataclass(frozen=True)
 class Config(policies.Optimization):
-    horizon: Count | None = 128  # steps per row and rollout; none plays whole episodes
+    horizon: Count | None = 128  # steps per row and rollout; none, and always on text: whole episodes
     epochs: Count = 4  # passes over each rollout
     minibatches: Count = 4  # parts of each pass, one optimiser step each
     gamma: Fraction = 0.99  # discount per step
@@ -54,7 +54,7 @@ class PPO:
         self.optimizer = policies.adam(self.policy, config)
 
     def rollout(self, env: Env) -> TensorDict:
-        return env.rollout(self.policy, steps=self.config.horizon)  # [B, T]
+        return env.rollout(self.policy, steps=None if env.kind == "text" else self.config.horizon)  # [B, T]
 
     def credit(self, rollout: TensorDict) -> TensorDict:
         c, r = self.config, rollout

@@ -29,12 +29,15 @@ class Config(grpo.Config):
 
 class ReinforcePP(grpo.GRPO):
     least = 1
+    unused = ("scale",)
 
     def __init__(self, config: Config, env: Env, network: Any) -> None:
         if config.baseline == "group" and config.group < 2:
             raise UserError(
                 f"algo.baseline=group needs at least 2 attempts from each start, not algo.group={config.group}"
             )
+        if config.baseline == "group" and config.gamma != 1:
+            raise UserError("algo.baseline=group compares whole scores and discounts nothing: leave algo.gamma=1")
         super().__init__(config, env, network)
 
     def worth(self, rollout: TensorDict) -> Tensor:

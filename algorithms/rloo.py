@@ -22,6 +22,8 @@ class Config(grpo.Config):
 
 
 class RLOO(grpo.GRPO):
+    unused = ("scale", "std", "std_eps")
+
     def advantage(self, score: Tensor) -> Tensor:
         return returns.leave_one_out(score)
 

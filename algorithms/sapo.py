@@ -7,6 +7,7 @@ pushing one token down lifts all the others.
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from tensordict import TensorDict
 from torch import Tensor
 
@@ -24,6 +25,10 @@ class Config(grpo.Config):
 
 class SAPO(grpo.GRPO):
     unused = ("dual_clip", "clip_low", "clip_high")
+
+    def clipped(self, log_ratio: Tensor, advantage: Tensor) -> Tensor:
+        """Nothing is: the gate only closes."""
+        return torch.zeros_like(advantage, dtype=torch.bool)
 
     def surrogate(self, log_ratio: Tensor, log_prob: Tensor, batch: TensorDict) -> Tensor:
         return losses.soft_gated(log_ratio, batch["advantage"], self.config.tau_positive, self.config.tau_negative)

@@ -135,7 +135,9 @@ class Rollout:
                 yield self.weigh(data)
                 continue
             order = torch.randperm(data.batch_size[0], generator=shuffle)
-            for part in data[order.to(data["mask"].device)].chunk(self.minibatches):
+            parts = min(self.minibatches, len(order))
+            sizes = [len(order) // parts + (i < len(order) % parts) for i in range(parts)]
+            for part in data[order.to(data["mask"].device)].split(sizes):
                 yield self.weigh(part)
 
     def weigh(self, batch: TensorDict) -> TensorDict:

@@ -4,12 +4,14 @@ A loss is Σ weight·each. The surrogates below return `each`; `reduction` retur
 that splitting it afterwards (micro-batches, packing, ranks) changes neither value nor gradient.
 """
 
+import math
 from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+FAR = 20.0  # a log-ratio beyond which exponentials are not taken: e^88 is already infinite in float32
 Over = Literal["token", "sequence", "constant", "row"]
 
 
@@ -44,7 +46,7 @@ def clipped_surrogate(log_ratio: Tensor, advantage: Tensor, low: float, high: fl
     the log-ratio, so a ratio per token or per sequence goes through the same function. At ρ = 1 the value is −A and the
     gradient −A·∇log π; with infinite bounds it is plain importance sampling.
     """
-    ratio = log_ratio.clamp(-20, 20).exp()  # e^88 is already infinite in float32, and infinity times 0 is not a number
+    ratio = log_ratio.clamp(-FAR, FAR).exp()  # infinity times 0 is not a number
     return -torch.minimum(ratio * advantage, ratio.clamp(1 - low, 1 + high) * advantage)
 
 
@@ -66,7 +68,7 @@ def clipped_weight(log_ratio: Tensor, log_prob: Tensor, advantage: Tensor, low: 
 
     CISPO, MiniMax-M1 2025, arXiv:2506.13585, eq. 4; sg stops the gradient. All shapes equal.
     """
-    ratio = log_ratio.detach().clamp(-20, 20).exp()
+    ratio = log_ratio.detach().clamp(-FAR, FAR).exp()
     return -ratio.clamp(1 - low, 1 + high) * advantage * log_prob
 
 
@@ -76,7 +78,7 @@ def soft_gated(log_ratio: Tensor, advantage: Tensor, positive: float, negative: 
     SAPO, Gao et al. 2025, arXiv:2511.20347. At ρ = 1 the gradient is −A·∇log π, far from it it fades. All shapes equal.
     """
     tau = torch.where(advantage > 0, positive, negative).to(log_ratio.dtype)
-    return -advantage * 4 / tau * torch.sigmoid(tau * (log_ratio.clamp(-20, 20).exp() - 1))
+    return -advantage * 4 / tau * torch.sigmoid(tau * (log_ratio.clamp(-FAR, FAR).exp() - 1))
 
 
 def row_mean(x: Tensor, mask: Tensor) -> Tensor:
@@ -95,7 +97,7 @@ def geometric_surrogate(log_ratio: Tensor, advantage: Tensor, mask: Tensor, low:
     GMPO, Zhao et al. 2025, arXiv:2507.20673: the geometric mean over a row's steps, clipped in log space step by step.
     """
     near = torch.where(advantage > 0, log_ratio.clamp(max=high), log_ratio.clamp(min=-low))
-    return -advantage * row_mean(near, mask).clamp(-20, 20).exp()
+    return -advantage * row_mean(near, mask).clamp(-FAR, FAR).exp()
 
 
 def kl_k1(log_prob: Tensor, ref_log_prob: Tensor) -> Tensor:
@@ -117,11 +119,11 @@ def kl_k2(log_prob: Tensor, ref_log_prob: Tensor) -> Tensor:
 def kl_k3(log_prob: Tensor, ref_log_prob: Tensor) -> Tensor:
     """π_ref/π − log(π_ref/π) − 1 ≥ 0: an unbiased estimate of KL(π‖π_ref) for actions drawn from π.
 
-    Schulman 2020, http://joschu.net/blog/kl-approx.html; GRPO's penalty, arXiv:2402.03300, eq. 4. The ratio is computed
-    from a gap of at most 20, beyond which float32 overflows.
+    Schulman 2020, http://joschu.net/blog/kl-approx.html; GRPO's penalty, arXiv:2402.03300, eq. 4. Beyond a log-ratio of
+    20 it goes on as a straight line, so that float32 never overflows and the pull never ends.
     """
     gap = ref_log_prob - log_prob
-    return gap.clamp(-20, 20).expm1() - gap
+    return gap.clamp(max=FAR).expm1() + math.exp(FAR) * (gap - FAR).clamp(min=0) - gap
 
 
 def kl_unbiased(log_prob: Tensor, ref_log_prob: Tensor, log_ratio: Tensor) -> Tensor:
@@ -129,7 +131,7 @@ def kl_unbiased(log_prob: Tensor, ref_log_prob: Tensor, log_ratio: Tensor) -> Te
 
     DeepSeek-V3.2 2025, arXiv:2512.02556. The gradient flows through ρ as well.
     """
-    return log_ratio.clamp(-20, 20).exp() * kl_k3(log_prob, ref_log_prob)
+    return log_ratio.clamp(-FAR, FAR).exp() * kl_k3(log_prob, ref_log_prob)
 
 
 def squared_error(value: Tensor, target: Tensor) -> Tensor:

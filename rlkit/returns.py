@@ -87,7 +87,7 @@ def standardize(x: Tensor, mask: Tensor, eps: float = 1e-8, correction: int = 1)
     mean = (torch.where(mask, x, 0).sum(dtype=torch.float64) / count).to(x.dtype)
     centred = torch.where(mask, x - mean, 0)
     std = (centred.square().sum() / (count - correction).clamp(min=1)).sqrt()
-    return centred / (std + eps)
+    return _over(centred, std + eps)
 
 
 def group_centered(score: Tensor) -> Tensor:
@@ -132,7 +132,8 @@ def beta_relative(score: Tensor) -> Tensor:
     """A_g = (s_g − p) / f(p; 1 + a/3, 1 + b/3), p = mean_g(s), f the Beta density. score: [P, G], within [0, 1].
 
     BNPO, Xiao et al. 2025, arXiv:2506.02864: Beta(a, b) is fitted by its moments to the p of all starts, which makes
-    this scale the one of least variance; a = b = 3/2 is GRPO's √(p(1 − p)). Groups of equal scores get 0.
+    this scale the one of least variance; a = b = 3/2 is GRPO's √(p(1 − p)). Groups of equal scores get 0. The density
+    counts as 0.1 at least, else one start with an unlikely p would be the whole update.
     """
     p = score.mean(-1, keepdim=True)
     mean, spread = p.mean(), p.var(correction=0)
@@ -142,7 +143,7 @@ def beta_relative(score: Tensor) -> Tensor:
     norm = torch.lgamma(a + b) - torch.lgamma(a) - torch.lgamma(b)
     density = (norm + (a - 1) * inner.log() + (b - 1) * (1 - inner).log()).exp()
     flat = score.amax(-1, keepdim=True) == score.amin(-1, keepdim=True)
-    return torch.where(flat, 0.0, (score - p) / density)
+    return torch.where(flat, 0.0, (score - p) / density.clamp(min=0.1))
 
 
 def differ(score: Tensor) -> Tensor:

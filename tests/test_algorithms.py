@@ -115,6 +115,8 @@ def test_the_clip_of_ppo_shrinks_with_progress_only_when_asked(monkeypatch: Any)
 class Cut:
     """An environment that calls every truncation a termination: the classic mistake."""
 
+    kind = "control"
+
     def __init__(self, env: Any) -> None:
         self.env = env
 
@@ -154,14 +156,15 @@ def test_with_truncation_as_termination_it_would_learn_the_value_up_to_the_time_
 
 
 @pytest.mark.parametrize("weight", ["total", "reward_to_go"])
-@pytest.mark.parametrize("baseline", ["none", "batch"])
+@pytest.mark.parametrize("baseline", ["none", "batch", "value"])
 @pytest.mark.parametrize("normalize", [False, True])
 def test_reinforce_equals_a_plain_loop_over_episodes(weight: str, baseline: str, normalize: bool) -> None:
     env = cartpole(rows=3)
     config = {"returns": weight, "baseline": baseline, "normalize_advantage": normalize, "gamma": 0.9}
+    config["value_coef"] = 0.3
     algo = algorithm("reinforce", env, policies.Network(), **config)
     rollout = in_double(algo, algo.rollout(env))
-    worth, log_probs = [], []
+    worth, to_go, log_probs = [], [], []
     for b in range(3):
         steps = int(rollout["mask"][b].sum())
         reward = rollout["reward"][b, :steps].tolist()
@@ -169,12 +172,18 @@ def test_reinforce_equals_a_plain_loop_over_episodes(weight: str, baseline: str,
         for t in range(steps):
             first = t if weight == "reward_to_go" else 0
             worth.append(sum(0.9 ** (k - first) * reward[k] for k in range(first, steps)))
+            to_go.append(sum(0.9 ** (k - t) * reward[k] for k in range(t, steps)))
             row = TensorDict({k: rollout[k][b, t : t + 1] for k in ("observation", "action")}, batch_size=[1])
             log_probs.append(algo.policy.evaluate(row)["log_prob"][0])
     a = torch.tensor(worth, dtype=torch.float64)
-    if baseline == "batch":
+    critic = torch.zeros(())
+    if baseline == "value":  # V learns what is still to come, whatever multiplies log π
+        value = algo.policy.evaluate(rollout)["value"][rollout["mask"]]
+        a = a - value.detach()
+        critic = 0.5 * 0.3 * (value - torch.tensor(to_go, dtype=torch.float64)).square().mean()
+    if baseline == "batch" or (baseline == "value" and normalize):
         a = (a - a.mean()) / (a.std() + 1e-8 if normalize else 1.0)
-    by_hand = gradient_of(algo, -(a * torch.stack(log_probs)).mean())
+    by_hand = gradient_of(algo, -(a * torch.stack(log_probs)).mean() + critic)
     assert_close(gradient(algo, credited(algo, rollout)), by_hand)
 
 
@@ -187,7 +196,16 @@ def test_with_one_undiscounted_reward_at_the_end_total_return_and_reward_to_go_a
     assert_close(results[0], results[1])
 
 
-@pytest.mark.parametrize("name", ["ppo", "grpo", "reinforce"])
+def test_on_text_reinforce_with_a_learned_value_is_a2c_with_whole_episodes(monkeypatch: Any) -> None:
+    own = {"reinforce": {"baseline": "value"}, "a2c": {"advantage": "mc", "horizon": None}}
+    results = []
+    for name, config in own.items():
+        algo, batch = off_policy(monkeypatch, name, config | {"gamma": 0.9, "normalize_advantage": False})
+        results.append(gradient(algo, batch))
+    assert_close(results[0], results[1])
+
+
+@pytest.mark.parametrize("name", ["ppo", "grpo", "reinforce", "a2c"])
 def test_the_entropy_bonus_lowers_the_loss_by_the_mean_entropy(monkeypatch: Any, name: str) -> None:
     config = {"epochs": 1, "minibatches": 1} if name == "ppo" else {}
     (plain, batch), (eager, same) = (
@@ -243,7 +261,7 @@ def test_methods_refuse_spaces_they_cannot_handle_and_say_what_to_use() -> None:
         algorithm("sft", cartpole(1), policies.Network())
 
 
-@pytest.mark.parametrize("name", ["ppo", "grpo", "reinforce", "dpo"])
+@pytest.mark.parametrize("name", ["ppo", "a2c", "grpo", "reinforce", "dpo"])
 def test_one_file_serves_control_and_text_alike(monkeypatch: Any, name: str) -> None:
     config: dict[str, Any] = {"group": 2} if name in ("grpo", "dpo") else {}
     for text in (False, True):

@@ -106,6 +106,19 @@ def test_rows_are_averaged_and_summed_over_what_was_acted() -> None:
     assert_close(losses.row_sum(x, mask), torch.tensor([[3.0] * 3, [0.0] * 3]))
 
 
+@pytest.mark.parametrize("gap", [19.0, 21.0, 50.0, 200.0])
+def test_k3_pulls_to_the_reference_from_however_far_away(gap: float) -> None:
+    log_prob = torch.tensor(0.0, requires_grad=True)
+    for each in (
+        losses.kl_k3(log_prob, torch.tensor(gap)),
+        losses.kl_unbiased(log_prob, torch.tensor(gap), log_prob * 0),
+    ):
+        slope = float(torch.autograd.grad(each, log_prob)[0])
+        assert slope == pytest.approx(1 - math.exp(min(gap, 20.0)), rel=1e-5)
+    far = torch.tensor(0.0, requires_grad=True)  # on the other side the slope tends to 1
+    assert float(torch.autograd.grad(losses.kl_k3(far, torch.tensor(-gap)), far)[0]) == pytest.approx(1, rel=1e-5)
+
+
 def test_huge_ratios_stay_finite() -> None:
     log_ratio = torch.tensor([200.0, -200.0], requires_grad=True)
     advantage = torch.tensor([1.0, -1.0])

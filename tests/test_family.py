@@ -42,7 +42,9 @@ def test_every_member_learns_on_control_and_on_text(monkeypatch: Any, name: str)
         monkeypatch.undo()
 
 
-@pytest.mark.parametrize("name", [name for name in MEMBERS if name not in ("rloo", "reinforce_pp", "bnpo", "dr_grpo")])
+@pytest.mark.parametrize(
+    "name", [name for name in MEMBERS if name not in ("grpo", "rloo", "reinforce_pp", "bnpo", "dr_grpo")]
+)
 def test_on_the_first_update_every_surrogate_has_the_policy_gradient(monkeypatch: Any, name: str) -> None:
     results = []
     for member in ("grpo", name):
@@ -125,10 +127,8 @@ def test_reinforce_pp_with_a_group_baseline_subtracts_the_mean_of_the_start_firs
 # KL
 
 
-@pytest.mark.parametrize(("kl", "coefficient"), [("k1", None), ("k2", None), ("k3", None)])
-def test_the_penalty_in_the_reward_lowers_the_score_before_the_group_is_compared(
-    monkeypatch: Any, kl: str, coefficient: None
-) -> None:
+@pytest.mark.parametrize("kl", ["k1", "k2", "k3"])
+def test_the_penalty_in_the_reward_lowers_the_score_before_the_group_is_compared(monkeypatch: Any, kl: str) -> None:
     algo, rollout = with_scores(monkeypatch, "grpo", SCORES, kl_coef=0.1, kl_in="reward", kl=kl, scale="none")
     algo.reference.move(0.5)
     batch = algo.credit(rollout.clone())
@@ -224,6 +224,43 @@ def test_the_constant_of_dr_grpo_is_the_longest_attempt_unless_it_is_given(monke
         on_text(monkeypatch, "dr_grpo", RaggedText())
 
 
+@pytest.mark.parametrize(
+    ("name", "config", "message"),
+    [
+        ("rloo", {"std_eps": 0.5}, "does nothing in RLOO"),
+        ("cispo", {"dual_clip": 3.0}, "does nothing in CISPO"),
+        ("bnpo", {"scale": "none"}, "does nothing in BNPO"),
+        ("grpo", {"kl_coef": 0.1, "kl_in": "reward"}, r"algo\.scale=none or batch"),
+        ("grpo", {"kl_coef": 0.1, "kl": "unbiased", "kl_clip": 5.0}, "would bias"),
+        ("reinforce_pp", {"group": 4, "baseline": "group", "gamma": 0.9}, r"leave algo\.gamma=1"),
+    ],
+)
+def test_fields_that_would_do_nothing_or_harm_are_refused(name: str, config: dict, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        algorithm(name, cartpole(2), policies.Network(), **config)
+
+
+def test_the_clip_fraction_is_that_of_the_members_own_clip(monkeypatch: Any) -> None:
+    for name in ("cispo", "gmpo", "sapo"):
+        algo, batch = off_policy(
+            monkeypatch, name, {"group": 4} | ({} if name == "sapo" else {"clip_low": 0.2, "clip_high": 0.3})
+        )
+        log_ratio, up = algo.policy.evaluate(batch)["log_prob"] - batch["log_prob"], batch["advantage"] > 0
+        expected = {
+            "cispo": (log_ratio.exp() > 1.3) | (log_ratio.exp() < 0.8),
+            "gmpo": torch.where(up, log_ratio > 0.3, log_ratio < -0.2) & batch["mask"],
+            "sapo": torch.zeros_like(up),
+        }[name]
+        found = algo.loss(batch)[1]["clip_fraction"] & batch["mask"]
+        assert torch.equal(found, expected & batch["mask"]) and bool(expected.any()) == (name != "sapo")
+
+
+def test_bnpo_bounds_what_one_unusual_start_weighs(monkeypatch: Any) -> None:
+    scores = (torch.arange(8) < 4).float().repeat(64, 1)
+    scores[0, 1:4] = 0  # one start in 64 solves 1 of 8, the others 4
+    assert 5 < float(advantages(monkeypatch, "bnpo", scores).abs().max()) <= 10
+
+
 # DAPO
 
 
@@ -251,10 +288,9 @@ def test_dynamic_sampling_plays_on_until_enough_starts_say_something_and_learns_
     algo = on_text(monkeypatch, "dapo", env, group=2)
     rollout = algo.rollout(env)
     assert env.played == 3 and rollout.batch_size == (9, 2)  # all that was played is counted
-    assert [record["completion"] for record in env.last][::6] == ["0/0", "1/0", "2/0"]
-    credit = algo.credit(rollout)
-    learned = credit["mask"].any(-1).view(9, 2)
-    assert learned.any(-1).nonzero().flatten().tolist() == [1, 6, 7]  # the first three that differ, not the fourth
+    texts = [record["completion"] for record in env.last]
+    assert texts[:8] == ["0/2", "0/3", "2/0", "2/1", "2/2", "2/3", "2/4", "2/5"]  # starts that differ come first
+    assert len(texts) == 18 and texts[8] == "0/0"
     assert bool(rollout["mask"].flatten(0, 1).any(-1).all()), "what was played stays as it was"
     batch = credited(algo, rollout)
     assert len(batch) == 6 and bool((batch["advantage"] != 0).any(-1).all())
