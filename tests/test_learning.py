@@ -46,8 +46,11 @@ def test_dpo_lifts_the_tiny_model(tmp_path, env, gain):
     assert found["after"]["mean"] >= found["before"]["mean"] + gain
 
 
+CARTPOLE = {"dpo": 200} | dict.fromkeys(("ppo", "a2c", "dqn", "reinforce", "grpo", *FAMILY), 475)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("algo, score", [("ppo", 475), ("dqn", 475), ("reinforce", 475), ("grpo", 475), ("dpo", 200)])
+@pytest.mark.parametrize("algo, score", CARTPOLE.items())
 def test_every_control_cell_learns_the_cart_pole(tmp_path, algo, score):
     assert after(tmp_path, f"algo={algo}", "env=cartpole")["after"]["mean"] >= score
 
@@ -56,3 +59,33 @@ def test_every_control_cell_learns_the_cart_pole(tmp_path, algo, score):
 def test_q_learning_is_within_two_percent_of_the_optimum_on_the_frozen_lake(tmp_path):
     exact = after(tmp_path, "algo=q_learning", "env=frozenlake")["after"]["exact"]
     assert exact["success"] >= 0.98 * exact["optimal"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "algo, env, score", [("dqn", "mountaincar", -130), ("a2c", "acrobot", -100), ("ppo", "pendulum", -300)]
+)
+def test_the_other_control_problems_are_learned(tmp_path, algo, env, score):
+    assert after(tmp_path, f"algo={algo}", f"env={env}")["after"]["mean"] >= score
+
+
+@pytest.mark.parametrize("algo", ["value_iteration", "policy_iteration", "sarsa", "expected_sarsa"])
+def test_planning_and_tables_find_the_optimal_policy_of_the_gridworld(tmp_path, algo):
+    exact = after(tmp_path, f"algo={algo}", "env=gridworld")["after"]["exact"]
+    assert exact["agreement"] == 1.0
+
+
+@pytest.mark.slow
+def test_the_pipeline_raises_the_verified_accuracy(tmp_path):
+    def stage(name, *keys):
+        assert run.main([*keys, "env=gsm8k", "env.test=400", f"out={tmp_path / name}"]) == 0
+        return json.loads((tmp_path / name / "summary.json").read_text())["evaluation"]
+
+    model = f"policy.model={tmp_path / 'sft' / 'model'}"
+    stage("sft", "algo=sft", "iterations=300", "algo.lr=1e-3", "env.direct=0.6", "env.direct_from=0")
+    judge = stage("judge", "algo=reward_model", model)
+    assert judge["after"]["mean"] >= 0.75
+    found = stage(
+        "ppo", "algo=ppo", model, f"env.reward=model:{tmp_path / 'judge'}", "algo.kl_coef=0.3", "iterations=12"
+    )
+    assert found["after"]["mean"] >= found["before"]["mean"] + 0.2

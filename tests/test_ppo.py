@@ -147,31 +147,20 @@ class Gaussian(torch.nn.Module):
         return mean, self.log_std.exp().expand_as(mean)
 
 
-@pytest.mark.parametrize("value_clip", [None, 0.05])
-def test_continuous_ppo_equals_torchrls_clip_ppo_loss_in_value_and_gradient(value_clip: float | None) -> None:
+def assert_torchrl_agrees(algo: Any, env: Any, value_clip: float | None, out_keys: list[str], **actor: Any) -> None:
+    """The loss and gradient of a rollout, after the policy moved away from it, are those of ClipPPOLoss."""
     objectives = pytest.importorskip("torchrl.objectives")
     from tensordict.nn import TensorDictModule
-    from torchrl.modules import IndependentNormal, ProbabilisticActor
+    from torchrl.modules import ProbabilisticActor
 
-    pendulum = plugins.load("envs", "pendulum")
-    env = pendulum.make(pendulum.Config(rows=4), 0, torch.device("cpu"))
-    config = {"horizon": 32, "minibatches": 1, "epochs": 1, "value_clip": value_clip, "entropy_coef": 0.01}
-    algo = algorithm("ppo", env, policies.Network(log_std=0.4, normalize=True), **config)
-    algo.rollout(env)
-    algo.policy.refresh()
     batch = credited(algo, in_double(algo, algo.rollout(env)))
-    assert float(batch["action"].abs().max()) > 2  # outside the box: stored as it was drawn, clipped by the env only
     draw = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for p in algo.policy.parameters():
             p += 0.1 * torch.randn(p.shape, generator=draw, dtype=p.dtype)
-    policy = ProbabilisticActor(
-        TensorDictModule(Gaussian(algo.policy), ["observation"], ["loc", "scale"]),
-        in_keys=["loc", "scale"],
-        distribution_class=IndependentNormal,
-    )
+    module = TensorDictModule(actor.pop("module"), ["observation"], out_keys)
     oracle = objectives.ClipPPOLoss(
-        policy,
+        ProbabilisticActor(module, in_keys=out_keys, **actor),
         TensorDictModule(algo.policy.critic, ["observation"], ["state_value"]),
         clip_epsilon=0.2,
         clip_value=value_clip,
@@ -190,6 +179,29 @@ def test_continuous_ppo_equals_torchrls_clip_ppo_loss_in_value_and_gradient(valu
     assert_close(loss, theirs)
     assert_close(gradient(algo, batch), gradient_of(algo, theirs))
     assert 0 < int(metrics["clip_fraction"].sum()) < len(batch)
+
+
+PLAIN = {"horizon": 32, "minibatches": 1, "epochs": 1, "entropy_coef": 0.01}
+
+
+@pytest.mark.parametrize("value_clip", [None, 0.05])
+def test_ppo_equals_torchrls_clip_ppo_loss_in_value_and_gradient(value_clip: float | None) -> None:
+    algo = algorithm("ppo", cartpole(4), policies.Network(), value_clip=value_clip, **PLAIN)
+    actor = {"module": algo.policy.actor, "distribution_class": torch.distributions.Categorical}
+    assert_torchrl_agrees(algo, cartpole(4), value_clip, ["logits"], **actor)
+
+
+@pytest.mark.parametrize("value_clip", [None, 0.05])
+def test_continuous_ppo_equals_torchrls_clip_ppo_loss_in_value_and_gradient(value_clip: float | None) -> None:
+    modules = pytest.importorskip("torchrl.modules")
+    pendulum = plugins.load("envs", "pendulum")
+    env = pendulum.make(pendulum.Config(rows=4), 0, torch.device("cpu"))
+    algo = algorithm("ppo", env, policies.Network(log_std=0.4, normalize=True), value_clip=value_clip, **PLAIN)
+    played = algo.rollout(env)
+    assert float(played["action"].abs().max()) > 2  # outside the box: stored as it was drawn, clipped by the env only
+    algo.policy.refresh()
+    actor = {"module": Gaussian(algo.policy), "distribution_class": modules.IndependentNormal}
+    assert_torchrl_agrees(algo, env, value_clip, ["loc", "scale"], **actor)
 
 
 def test_the_environment_clips_the_action_and_the_policy_keeps_its_own() -> None:
