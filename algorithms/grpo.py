@@ -15,6 +15,8 @@ from torch import Tensor
 from rlkit import buffers, losses, policies, returns
 from rlkit.api import Count, Env, NonNegative, Positive, UserError
 
+Above1 = Annotated[float, Gt(1)]
+
 
 @dataclass(frozen=True)
 class Config(policies.Optimization):
@@ -23,9 +25,7 @@ class Config(policies.Optimization):
     minibatches: Count = 1  # parts of each pass, one optimiser step each
     clip_low: Positive = 0.2  # the ratio stays above 1 - clip_low
     clip_high: Positive = 0.2  # and below 1 + clip_high
-    dual_clip: Annotated[float, Gt(1)] | None = (
-        None  # where the advantage is negative, no step's loss exceeds dual_clip · |advantage|
-    )
+    dual_clip: Above1 | None = None  # c: where the advantage A is negative, a step's loss stays below c · |A|
     ratio: Literal["token", "mean", "sum"] = "token"  # of a step; of its row: the geometric mean, or the whole product
     scale: Literal["std", "batch", "none"] = "std"  # divide advantages by the group's, the batch's or no deviation
     std: Literal["unbiased", "biased"] = "unbiased"  # divisor of that variance: its number of scores less 1, or whole

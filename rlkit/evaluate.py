@@ -103,18 +103,26 @@ def evaluate(argv: list[str]) -> int:
     parts = assemble(config.from_folder(argv[0]))
     train.restore(Path(argv[0]), parts.algo, parts.env, asked.checkpoint)
     env, policy = parts.env, parts.algo.policy
-    if asked.pass_at and env.kind != "text":
-        raise UserError("pass_at counts correct answers and this run is not text: leave it out")
+    judges = hasattr(policy, "judge")  # a reward model: it ranks texts and writes none
+    if asked.pass_at and (env.kind != "text" or judges):
+        raise UserError("pass_at counts correct answers and this run writes none: leave it out")
     found: dict[str, Any] = {}
-    for greedy in (True, False):
+    for greedy in (True,) if judges else (True, False):
         scores = env.evaluate(policy, asked.episodes, asked.split, greedy=greedy)
         found["greedy" if greedy else "sampled"] = summarize(env.metric, scores, greedy)
     if asked.pass_at:
         found |= pass_at(env, policy, asked.pass_at, asked.episodes, asked.split)
+    exact = env.exact(policy, getattr(parts.algo.config, "gamma", 0.99)) if hasattr(env, "exact") else {}
     rows = [[name, f"{e['mean']:.3f}", f"{e['low']:.3f} to {e['high']:.3f}"] for name, e in found.items()]
-    table(f"{env.metric} on {asked.split}, {found['greedy']['episodes']} episodes", ["", "mean", "95 %"], rows)
+    unit = "pairs" if judges else "problems" if env.kind == "text" else "episodes"
+    table(f"{env.metric} on {asked.split}, {found['greedy']['episodes']} {unit}", ["", "mean", "95 %"], rows)
+    for name, x in exact.items():
+        print(f"exact {name}: {x:.4f}")
     folder = Path(argv[0]).expanduser()
-    write_atomically(folder / f"evaluation-{asked.split}.json", json.dumps(found, indent=1) + "\n")
+    write_atomically(
+        folder / f"evaluation-{asked.split}.json",
+        json.dumps(found | ({"exact": exact} if exact else {}), indent=1) + "\n",
+    )
     return 0
 
 

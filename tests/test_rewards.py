@@ -64,3 +64,13 @@ def test_a_reward_that_answers_wrongly_is_named(given, words):
 
     with pytest.raises(UserError, match=words):
         total([strange], ["p", "q"], ["a", "b"], {})
+
+
+def test_a_reward_that_cannot_take_the_columns_is_told_how_to():
+    def narrow(prompts, completions):
+        return [1.0] * len(prompts)
+
+    with pytest.raises(
+        UserError, match=r"reward narrow cannot be called .* def narrow\(prompts, completions, \*\*columns\)"
+    ):
+        total([narrow], ["p"], ["c"], {"answer": ["a"]})

@@ -272,3 +272,23 @@ def test_help_names_every_key_with_its_default(capsys):
     out = capsys.readouterr().out
     for key in ("algo.kl_coef", "env.source", "policy.model", "seed"):
         assert key in out
+
+
+def test_evaluate_reports_exact_values_and_of_a_reward_model_only_what_it_ranks(tmp_path, capsys):
+    from rlkit import evaluate
+
+    assert start(tmp_path / "td", "algo=td", "env=gridworld", *SHORT) == 0
+    assert start(tmp_path / "rm", "algo=reward_model", "env=preferences", "env.rows=4", *SHORT) == 0
+    capsys.readouterr()
+    assert evaluate.main([str(tmp_path / "td"), "episodes=2"]) == 0
+    assert "exact rmse" in capsys.readouterr().out
+    assert "rmse" in json.loads((tmp_path / "td" / "evaluation-test.json").read_text())["exact"]
+    assert evaluate.main([str(tmp_path / "rm"), "episodes=4"]) == 0
+    out = capsys.readouterr().out
+    assert "4 pairs" in out and "sampled" not in out
+    assert evaluate.main([str(tmp_path / "rm"), "pass_at=1"]) == 2
+
+
+def test_a_run_folder_is_where_another_run_starts_from(tmp_path):
+    assert start(tmp_path / "sft", "algo=sft", "env=gsm8k", "env.rows=4", *SHORT) == 0
+    assert start(tmp_path / "next", *GRPO, f"policy.model={tmp_path / 'sft'}", "iterations=1") == 0

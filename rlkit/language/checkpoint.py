@@ -27,6 +27,8 @@ def locate(name: str) -> Path:
         folder = TINY
     elif Path(name).expanduser().is_dir():
         folder = Path(name).expanduser()
+        if (folder / "model" / "config.json").is_file():  # a run folder
+            folder = folder / "model"
     elif re.fullmatch(r"[\w.-]+/[\w.-]+", name) and not name.startswith((".", "~")):
         folder = _download(name)
     else:

@@ -2,6 +2,7 @@
 
 import importlib
 import importlib.util
+import inspect
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -61,6 +62,7 @@ def total(
     sums: list[float | None] = [None] * len(completions)
     for function in functions:
         name = getattr(function, "__name__", str(function))
+        _check_signature(function, name, columns)
         given = function(prompts=prompts, completions=completions, **columns)
         if not isinstance(given, Sequence) or len(given) != len(completions):
             found = f"{len(given)} rewards" if isinstance(given, Sequence) else f"a {type(given).__name__}"
@@ -75,6 +77,16 @@ def total(
             "a completion got no reward: every reward function answered None; let one of them return a number"
         )
     return [value for value in sums if value is not None]
+
+
+def _check_signature(function: Reward, name: str, columns: dict[str, list[Any]]) -> None:
+    try:
+        inspect.signature(function).bind(prompts=[], completions=[], **columns)
+    except TypeError as error:
+        raise UserError(
+            f"reward {name} cannot be called with prompts, completions and {', '.join(columns)} ({error}); "
+            f"write def {name}(prompts, completions, **columns)"
+        ) from None
 
 
 def _number(name: str, value: Any) -> float:
