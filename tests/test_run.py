@@ -14,6 +14,10 @@ from rlkit.log import Log
 PPO = ["algo=ppo", "env=cartpole", "algo.epochs=2", "algo.minibatches=2", "evaluation_episodes=4", "evaluate_every=2"]
 GRPO = ["algo=grpo", "env=gsm8k", "env.rows=2", "algo.group=4", "env.test=4", "env.validation=4", "threads=1"]
 DQN = ["algo=dqn", "env=cartpole", "algo.warmup_steps=100", "algo.steps=64", "algo.updates=4", "evaluation_episodes=4"]
+FULL_DQN = [*DQN, "algo.n_step=3", "algo.prioritized=true", "algo.dueling=true", "algo.hold=9", "policy.normalize=true"]
+NORMAL = ["algo=a2c", "env=pendulum", "policy.normalize=true", "algo.normalize_reward=true", "evaluation_episodes=4"]
+SARSA = ["algo=sarsa", "env=cliffwalking", "env.rows=4", "evaluation_episodes=4"]
+KL = ["algo=ppo", "env=gsm8k", "env.rows=8", "algo.kl_coef=0.1", "algo.kl_target=1", "env.test=4", "env.validation=4"]
 TABLE = ["algo=q_learning", "env=frozenlake", "env.rows=4", "evaluation_episodes=4"]
 
 
@@ -78,7 +82,10 @@ def test_another_seed_is_another_run(tmp_path):
     assert any(not torch.equal(x, parameters(tmp_path / "b")[k]) for k, x in parameters(tmp_path / "a").items())
 
 
-@pytest.mark.parametrize("keys", [PPO, DQN, TABLE, GRPO], ids=lambda keys: keys[0])
+RESUMED = [PPO, DQN, TABLE, GRPO, FULL_DQN, NORMAL, SARSA, [*KL, "algo.kl_horizon=50", "threads=1"]]
+
+
+@pytest.mark.parametrize("keys", RESUMED, ids=lambda keys: " ".join(keys[:3]))
 def test_an_interrupted_run_resumes_exactly(tmp_path, keys, monkeypatch, capsys):
     assert start(tmp_path / "whole", *keys, "iterations=6") == 0
     written = Log.iteration
