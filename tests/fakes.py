@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from rlkit import plugins, seeding
 from rlkit.buffers import last_step
 from rlkit.control import ControlEnv
+from rlkit.tabular import TabularEnv
 from rlkit.train import Meter, learn
 
 VOCABULARY = 6
@@ -216,3 +217,25 @@ def padded(rollout: TensorDict, extra: int) -> TensorDict:
             junk = torch.full(shape, VOCABULARY - 1) if key in ("observation", "action") else junk
             data[key] = torch.cat([x, junk.to(x.dtype)], -1)
     return TensorDict(data, batch_size=rollout.batch_size)
+
+
+def with_scores(monkeypatch: Any, name: str, scores: Tensor, **config: Any) -> tuple[Any, TensorDict]:
+    """A member, and a rollout whose attempts scored so."""
+    env = RaggedText(rows=len(scores))
+    algo = on_text(monkeypatch, name, env, group=scores.shape[1], **config)
+    rollout = algo.rollout(env)
+    final = rollout["reward"] != 0
+    rollout["score"] = scores.double()
+    rollout["reward"] = final * rollout["score"].unsqueeze(-1)
+    return algo, rollout
+
+
+# Scores of two groups of four, and what each lies above the mean of its group
+SCORES = torch.tensor([[1.0, 0.0, 0.0, 0.0], [1.0, 1.0, 1.0, 0.0]])
+CENTRED = torch.tensor([[0.75, -0.25, -0.25, -0.25], [0.25, 0.25, 0.25, -0.75]]).double()
+
+
+def tabular(name: str, **config: Any) -> TabularEnv:
+    """One of the environments with a known model, from Python."""
+    module = plugins.load("envs", name)
+    return module.make(module.Config(**config), 0, "cpu")

@@ -3,13 +3,14 @@
 from functools import cache
 from typing import Any
 
+import fakes
 import pytest
 import torch
 from fakes import RaggedText, Walk, algorithm, cartpole, control, iterate
 from gymnasium.envs.toy_text.frozen_lake import FrozenLakeEnv
 from torch.testing import assert_close
 
-from rlkit import exact, plugins, policies, train
+from rlkit import exact, policies, train
 from rlkit.api import UserError
 from rlkit.tabular import TabularEnv
 
@@ -17,10 +18,7 @@ GAMMA = 0.9
 ENVS = ["gridworld", "frozenlake", "cliffwalking", "taxi"]
 
 
-@cache
-def tabular(name: str) -> TabularEnv:
-    module = plugins.load("envs", name)
-    return module.make(module.Config(), 0, "cpu")
+tabular = cache(fakes.tabular)  # made once
 
 
 def at_random(algo: Any, size: float = 10.0) -> None:

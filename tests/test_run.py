@@ -18,6 +18,7 @@ FULL_DQN = [*DQN, "algo.n_step=3", "algo.prioritized=true", "algo.dueling=true",
 NORMAL = ["algo=a2c", "env=pendulum", "policy.normalize=true", "algo.normalize_reward=true", "evaluation_episodes=4"]
 SARSA = ["algo=sarsa", "env=cliffwalking", "env.rows=4", "evaluation_episodes=4"]
 KL = ["algo=ppo", "env=gsm8k", "env.rows=8", "algo.kl_coef=0.1", "algo.kl_target=1", "env.test=4", "env.validation=4"]
+SHORT = ["iterations=1", "threads=1", "evaluation_episodes=2", "validation_episodes=2"]
 TABLE = ["algo=q_learning", "env=frozenlake", "env.rows=4", "evaluation_episodes=4"]
 
 
@@ -155,53 +156,6 @@ def test_a_mistake_is_one_line_and_exit_code_2(tmp_path, keys, said, capsys, mon
     err = capsys.readouterr().err
     assert err.count("\n") == 1 and said in err and "Traceback" not in err
     assert not list(tmp_path.glob("runs/*"))
-
-
-SHORT = ["iterations=1", "threads=1", "evaluation_episodes=2", "validation_episodes=2"]
-FAMILY = ["dr_grpo", "dapo", "rloo", "reinforce_pp", "gspo", "cispo", "gmpo", "sapo", "bnpo"]
-CELLS = [
-    ["algo=q_learning", "env=gridworld"],
-    ["algo=dqn", "env=frozenlake"],
-    *[[f"algo={name}", "env=gridworld"] for name in ("value_iteration", "policy_iteration", "monte_carlo", "td")],
-    *[[f"algo={name}", "env=cliffwalking"] for name in ("sarsa", "expected_sarsa", "value_iteration")],
-    *[[f"algo={name}", "env=taxi"] for name in ("policy_iteration", "q_learning", "ppo")],
-    ["algo=dqn", "env=acrobot", "algo.dueling=true", "algo.n_step=3", "algo.prioritized=true"],
-    ["algo=dqn", "env=mountaincar", "policy.normalize=true"],
-    ["algo=a2c", "env=cartpole"],
-    ["algo=a2c", "env=pendulum", "policy.normalize=true", "algo.normalize_reward=true", "algo.horizon=8"],
-    ["algo=ppo", "env=mountaincar"],
-    ["algo=reinforce", "env=pendulum", "algo.baseline=value", "env.rows=2"],
-    ["algo=reinforce", "env=gridworld"],
-    ["algo=ppo", "env=frozenlake"],
-    ["algo=grpo", "env=gridworld"],
-    ["algo=dpo", "env=frozenlake"],
-    ["algo=dqn", "env=gym", "env.id=Acrobot-v1"],
-    ["algo=ppo", "env=gym", "env.id=Pendulum-v1"],
-    ["algo=reinforce", "env=cartpole"],
-    ["algo=grpo", "env=cartpole", "algo.kl_coef=0.1"],
-    ["algo=dpo", "env=cartpole"],
-    *[[f"algo={name}", "env=cartpole"] for name in FAMILY],
-    *[[f"algo={name}", "env=gsm8k", "env.rows=2"] for name in FAMILY],
-    ["algo=grpo", "env=pendulum", "env.rows=2"],
-    ["algo=dapo", "env=frozenlake"],
-    ["algo=a2c", "env=gsm8k", "env.rows=4"],
-    ["algo=reward_model", "env=gsm8k", "env.rows=4"],
-    ["algo=reward_model", "env=preferences", "env.rows=4"],
-    ["algo=reinforce", "env=gsm8k", "env.rows=4"],
-    ["algo=ppo", "env=gsm8k", "env.rows=4"],
-    ["algo=grpo", "env=gsm8k", "env.rows=2", "algo.kl_coef=0.1", "algo.epochs=2"],
-    ["algo=dpo", "env=gsm8k", "env.rows=1", "algo.group=2"],
-    ["algo=sft", "env=gsm8k", "env.rows=4"],
-    ["algo=dpo", "env=preferences", "env.rows=4"],
-    ["algo=dpo", "env=preferences", "env.rows=4", "algo.loss=simpo", "algo.beta=2"],
-    ["algo=sft", "env=preferences", "env.rows=4"],
-]
-
-
-@pytest.mark.parametrize("keys", CELLS, ids=lambda keys: " ".join(keys[:2]))
-def test_every_cell_of_the_matrix_runs(tmp_path, keys):
-    assert start(tmp_path / "r", *keys, *SHORT) == 0
-    assert (tmp_path / "r" / "summary.json").is_file()
 
 
 GSM8K = Path(__file__).parents[2] / "shared" / "data" / "gsm8k" / "train.jsonl"

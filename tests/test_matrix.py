@@ -1,0 +1,51 @@
+"""Every algorithm runs on every kind of environment that it claims, from the command line to the summary."""
+
+import pytest
+
+from rlkit import run
+
+SHORT = ["iterations=1", "threads=1", "evaluation_episodes=2", "validation_episodes=2"]
+FAMILY = ["dr_grpo", "dapo", "rloo", "reinforce_pp", "gspo", "cispo", "gmpo", "sapo", "bnpo"]
+CELLS = [
+    ["algo=q_learning", "env=gridworld"],
+    ["algo=dqn", "env=frozenlake"],
+    *[[f"algo={name}", "env=gridworld"] for name in ("value_iteration", "policy_iteration", "monte_carlo", "td")],
+    *[[f"algo={name}", "env=cliffwalking"] for name in ("sarsa", "expected_sarsa", "value_iteration")],
+    *[[f"algo={name}", "env=taxi"] for name in ("policy_iteration", "q_learning", "ppo")],
+    ["algo=dqn", "env=acrobot", "algo.dueling=true", "algo.n_step=3", "algo.prioritized=true"],
+    ["algo=dqn", "env=mountaincar", "policy.normalize=true"],
+    ["algo=a2c", "env=cartpole"],
+    ["algo=a2c", "env=pendulum", "policy.normalize=true", "algo.normalize_reward=true", "algo.horizon=8"],
+    ["algo=ppo", "env=mountaincar"],
+    ["algo=reinforce", "env=pendulum", "algo.baseline=value", "env.rows=2"],
+    ["algo=reinforce", "env=gridworld"],
+    ["algo=ppo", "env=frozenlake"],
+    ["algo=grpo", "env=gridworld"],
+    ["algo=dpo", "env=frozenlake"],
+    ["algo=dqn", "env=gym", "env.id=Acrobot-v1"],
+    ["algo=ppo", "env=gym", "env.id=Pendulum-v1"],
+    ["algo=reinforce", "env=cartpole"],
+    ["algo=grpo", "env=cartpole", "algo.kl_coef=0.1"],
+    ["algo=dpo", "env=cartpole"],
+    *[[f"algo={name}", "env=cartpole"] for name in FAMILY],
+    *[[f"algo={name}", "env=gsm8k", "env.rows=2"] for name in FAMILY],
+    ["algo=grpo", "env=pendulum", "env.rows=2"],
+    ["algo=dapo", "env=frozenlake"],
+    ["algo=a2c", "env=gsm8k", "env.rows=4"],
+    ["algo=reward_model", "env=gsm8k", "env.rows=4"],
+    ["algo=reward_model", "env=preferences", "env.rows=4"],
+    ["algo=reinforce", "env=gsm8k", "env.rows=4"],
+    ["algo=ppo", "env=gsm8k", "env.rows=4"],
+    ["algo=grpo", "env=gsm8k", "env.rows=2", "algo.kl_coef=0.1", "algo.epochs=2"],
+    ["algo=dpo", "env=gsm8k", "env.rows=1", "algo.group=2"],
+    ["algo=sft", "env=gsm8k", "env.rows=4"],
+    ["algo=dpo", "env=preferences", "env.rows=4"],
+    ["algo=dpo", "env=preferences", "env.rows=4", "algo.loss=simpo", "algo.beta=2"],
+    ["algo=sft", "env=preferences", "env.rows=4"],
+]
+
+
+@pytest.mark.parametrize("keys", CELLS, ids=lambda keys: " ".join(keys[:2]))
+def test_every_cell_of_the_matrix_runs(tmp_path, keys):
+    assert run.main([*keys, *SHORT, f"out={tmp_path / 'r'}"]) == 0
+    assert (tmp_path / "r" / "summary.json").is_file()
