@@ -42,27 +42,28 @@ class DAPO(grpo.GRPO):
             )
 
     def rollout(self, env: Env) -> TensorDict:
+        return self.refilled(env) if self.config.dynamic_sampling else super().rollout(env)
+
+    def refilled(self, env: Env) -> TensorDict:
+        """All that was played until `rows` starts have attempts of different scores; these starts come first."""
         played: list[TensorDict] = []
         notes: dict[str, list[Any]] = {name: [] for name in ("last", "finished") if hasattr(env, name)}
         found = 0
-        while found < self.rows and len(played) < (self.config.tries if self.config.dynamic_sampling else 1):
+        while found < self.rows and len(played) < self.config.tries:
             played.append(super().rollout(env))
             found += int(returns.differ(played[-1]["score"]).sum())
             for name, kept in notes.items():
                 kept += getattr(env, name)
-        if self.config.dynamic_sampling and not found:
+        if not found:
             raise Exhausted(
                 f"in {len(played)} rollouts (algo.tries) each of {len(played) * self.rows} starts had equal scores "
                 "only: nothing can be learned; use easier or harder problems, a larger algo.group, or "
                 "algo.dynamic_sampling=false"
             )
         self.signal = found / (len(played) * self.rows)
-        rollout = buffers.concatenate(played)
-        order = (
-            returns.differ(rollout["score"]).int().argsort(descending=True, stable=True)
-        )  # what says something first
+        rollout, size = buffers.concatenate(played), self.config.group
+        order = returns.differ(rollout["score"]).int().argsort(descending=True, stable=True)
         if "last" in notes:
-            size = self.config.group
             notes["last"] = [
                 text for start in order.tolist() for text in notes["last"][start * size : (start + 1) * size]
             ]

@@ -18,10 +18,16 @@ from rlkit.api import Count, Env, NonNegative, Positive, UserError
 
 
 @dataclass(frozen=True)
-class Config(policies.Optimization):
+class Pairs(policies.Optimization):
+    """What every method that learns from pairs needs."""
+
     group: Count = 8  # attempts from each start, of which the best and the worst make a pair (stored pairs: 2)
     epochs: Count = 1  # passes over each rollout's pairs
     minibatches: Count = 1  # parts of each pass, one optimiser step each
+
+
+@dataclass(frozen=True)
+class Config(Pairs):
     loss: Literal["sigmoid", "ipo", "hinge", "simpo"] = "sigmoid"  # simpo: side=mean, reference=none and target_margin
     side: Literal["sum", "mean"] = "sum"  # a side's log π: the sum over its tokens (papers), or the mean (TRL's ipo)
     reference: Literal["computed", "stored", "none"] = "computed"  # of the frozen start, from the pairs file, or 0

@@ -11,15 +11,11 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from rlkit import buffers, losses, policies, returns, tables
-from rlkit.api import Count, Env, Fraction, NonNegative, Positive, Schedule
+from rlkit.api import Count, Env, Fraction
 
 
 @dataclass(frozen=True)
-class Config:
-    lr: Positive = 0.1  # α
-    schedule: Schedule = "constant"  # of α: constant, or linear to lr_end · lr at the end of the run
-    lr_end: NonNegative = 0.0  # fraction of lr that a linear schedule ends at
-    gamma: Fraction = 0.99  # discount per step
+class Config(tables.StepSize):
     epsilon: Fraction = 1.0  # probability of a random action at the start
     epsilon_end: Fraction = 0.05  # and at the end of the decay
     epsilon_decay: Fraction = 0.5  # fraction of the run over which epsilon falls

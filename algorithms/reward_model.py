@@ -11,16 +11,13 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from rlkit import buffers, losses, policies
-from rlkit.api import Count, Env, NonNegative, UserError
+from rlkit.api import Env, NonNegative, UserError
 
-from .dpo import best_pairs, two_sides
+from .dpo import Pairs, best_pairs, two_sides
 
 
 @dataclass(frozen=True)
-class Config(policies.Optimization):
-    group: Count = 8  # attempts from each start, of which the best and the worst make a pair (stored pairs: 2)
-    epochs: Count = 1  # passes over each rollout's pairs
-    minibatches: Count = 1  # parts of each pass, one optimiser step each
+class Config(Pairs):
     margin: NonNegative = 0.0  # the chosen side shall score higher by more than this (arXiv:2307.09288)
     center_coef: NonNegative = 0.0  # weight of (r_w + r_l)², which keeps scores around 0 (arXiv:2312.09244)
 

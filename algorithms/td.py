@@ -12,15 +12,11 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from rlkit import buffers, exact, losses, returns, tables
-from rlkit.api import Count, Env, Fraction, NonNegative, Positive, Schedule, UserError
+from rlkit.api import Count, Env, Fraction, UserError
 
 
 @dataclass(frozen=True)
-class Config:
-    lr: Positive = 0.1  # α
-    schedule: Schedule = "constant"  # of α: constant, or linear to lr_end · lr at the end of the run
-    lr_end: NonNegative = 0.0  # fraction of lr that a linear schedule ends at
-    gamma: Fraction = 0.99  # discount per step
+class Config(tables.StepSize):
     epsilon: Fraction = 1.0  # the policy that is judged acts at random with this probability, else optimally
     n: Count = 1  # rewards that are summed before V stands in for the rest
     lam: Fraction = 0.0  # λ: mixes the returns of all n; 0 is TD(0), 1 all of the rollout

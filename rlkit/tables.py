@@ -3,6 +3,7 @@
 A step of plain SGD at rate α on Σ ½δ² over the entries *is* the assignment `table[entry] += α·δ`.
 """
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -11,8 +12,18 @@ from tensordict import TensorDict
 from torch import Tensor, nn
 
 from rlkit import seeding
-from rlkit.api import UserError
+from rlkit.api import Fraction, NonNegative, Positive, Schedule, UserError
 from rlkit.exact import Model
+
+
+@dataclass(frozen=True)
+class StepSize:
+    """What every method that moves table entries by α·δ needs."""
+
+    lr: Positive = 0.1  # α
+    schedule: Schedule = "constant"  # of α: constant, or linear to lr_end · lr at the end of the run
+    lr_end: NonNegative = 0.0  # fraction of lr that a linear schedule ends at
+    gamma: Fraction = 0.99  # discount per step
 
 
 class Table(nn.Module):
