@@ -61,6 +61,11 @@ def summarize(metric: str, scores: Scores, greedy: bool) -> dict[str, Any]:
     return summary
 
 
+def scored(env: Any, policy: Any) -> str:
+    """What a score is of: a reward model ranks pairs, a language model solves problems, others play episodes."""
+    return "pairs" if hasattr(policy, "judge") else "problems" if env.kind == "text" else "episodes"
+
+
 def pass_at_k(n: int, correct: int, k: int) -> float:
     """1 − C(n − c, k)/C(n, k): the chance that k of n samples hold a correct one, unbiased (arXiv:2107.03374)."""
     return 1.0 - math.comb(n - correct, k) / math.comb(n, k)
@@ -114,8 +119,8 @@ def evaluate(argv: list[str]) -> int:
         found |= pass_at(env, policy, asked.pass_at, asked.episodes, asked.split)
     exact = env.exact(policy, getattr(parts.algo.config, "gamma", 0.99)) if hasattr(env, "exact") else {}
     rows = [[name, f"{e['mean']:.3f}", f"{e['low']:.3f} to {e['high']:.3f}"] for name, e in found.items()]
-    unit = "pairs" if judges else "problems" if env.kind == "text" else "episodes"
-    table(f"{env.metric} on {asked.split}, {found['greedy']['episodes']} {unit}", ["", "mean", "95 %"], rows)
+    title = f"{env.metric} on {asked.split}, {found['greedy']['episodes']} {scored(env, policy)}"
+    table(title, ["", "mean", "95 %"], rows)
     for name, x in exact.items():
         print(f"exact {name}: {x:.4f}")
     folder = Path(argv[0]).expanduser()

@@ -18,7 +18,7 @@ import rlkit
 from rlkit import checkpoint, config, plugins, usage
 from rlkit.api import Scores, UserError
 from rlkit.checkpoint import write_atomically
-from rlkit.evaluate import summarize
+from rlkit.evaluate import scored, summarize
 from rlkit.log import Log
 from rlkit.train import Diverged, Progress, interruptible, restore, train
 
@@ -137,7 +137,7 @@ def execute(parts: Parts, given: config.Given, folder: Path, progress: Progress,
         log.summary(summary(parts, given, progress, evaluation, log.seconds()))
         if hasattr(algo.policy, "save"):
             algo.policy.save(folder / "model")
-        report(log, env, evaluation)
+        report(log, env, evaluation, scored(env, algo.policy))
         if progress.interrupted:
             log.note(f"interrupted; continue with: python -m rlkit.run resume={folder}")
         else:
@@ -179,7 +179,7 @@ def measure(parts: Parts, log: Log, when: str) -> dict[str, Any]:
     return found
 
 
-def report(log: Log, env: Any, evaluation: dict[str, Any]) -> None:
+def report(log: Log, env: Any, evaluation: dict[str, Any], unit: str) -> None:
     """The small table at the end: before → after with 95 % intervals."""
     shape = "{:.3f}" if all(abs(e["mean"]) < 10 for e in evaluation.values()) else "{:.1f}"
 
@@ -189,7 +189,6 @@ def report(log: Log, env: Any, evaluation: dict[str, Any]) -> None:
 
     rows = [cells(name, evaluation[name]) for name in ("before", "ceiling", "after") if name in evaluation]
     episodes = evaluation["after"]["episodes"]
-    unit = "problems" if env.kind == "text" else "episodes"
     log.table(f"greedy {env.metric} on {episodes} test {unit}", ["", env.metric, "95 %", "length"], rows)
     kinds = evaluation["after"].get("groups", {}) | evaluation["after"].get("kinds", {})
     if kinds:

@@ -240,7 +240,7 @@ def test_evaluate_reports_exact_values_and_of_a_reward_model_only_what_it_ranks(
 
     assert start(tmp_path / "td", "algo=td", "env=gridworld", *SHORT) == 0
     assert start(tmp_path / "rm", "algo=reward_model", "env=preferences", "env.rows=4", *SHORT) == 0
-    capsys.readouterr()
+    assert "greedy accuracy on 2 test pairs" in capsys.readouterr().out
     assert evaluate.main([str(tmp_path / "td"), "episodes=2"]) == 0
     assert "exact rmse" in capsys.readouterr().out
     assert "rmse" in json.loads((tmp_path / "td" / "evaluation-test.json").read_text())["exact"]
