@@ -39,6 +39,6 @@ class CISPO(grpo.GRPO):
 SAME: dict[str, Any] = {"over": "token", "kl_coef": 0.0}
 PRESETS = {
     "trl": SAME | {"clip_low": 1.0, "clip_high": 4.0, "std_eps": 1e-4, "kl": "unbiased"},  # epsilon_high=5 is the cap
-    "verl": SAME | {"clip_low": 0.2, "clip_high": 0.2, "std_eps": 1e-6},
+    "verl": SAME | {"clip_low": 0.2, "clip_high": 0.2, "std_eps": 1e-6, "kl_clip": 10.0},
 }
 make = CISPO

@@ -97,6 +97,6 @@ LOSS = {"dynamic_sampling": False, "overlong_buffer": 0, "overlong_filter": Fals
 PRESETS = {
     "paper": SAME | {"std_eps": 0.0},
     "trl": SAME | LOSS | {"std_eps": 1e-4, "kl": "unbiased"},
-    "verl": SAME | LOSS | {"std_eps": 1e-6, "dual_clip": 3.0},
+    "verl": SAME | LOSS | {"std_eps": 1e-6, "dual_clip": 3.0, "kl_clip": 10.0},
 }
 make = DAPO

@@ -24,7 +24,7 @@ SAME: dict[str, Any] = {"clip_low": 0.2, "clip_high": 0.2, "scale": "none", "ove
 PRESETS = {
     "paper": SAME,
     "trl": SAME | {"kl": "unbiased"},
-    "verl": SAME | {"dual_clip": 3.0},
-    "openrlhf": SAME | {"over": "token"},
+    "verl": SAME | {"dual_clip": 3.0, "kl_clip": 10.0},
+    "openrlhf": SAME | {"over": "token", "kl_clip": 10.0},
 }
 make = DrGRPO

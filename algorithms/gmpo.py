@@ -39,6 +39,6 @@ SAME: dict[str, Any] = {"clip_low": 0.4, "clip_high": 0.4, "over": "sequence", "
 PRESETS = {
     "paper": SAME | {"std_eps": 0.0},
     "trl": SAME | {"std_eps": 1e-4},
-    "verl": SAME | {"std_eps": 1e-6},
+    "verl": SAME | {"std_eps": 1e-6, "kl_clip": 10.0},
 }
 make = GMPO

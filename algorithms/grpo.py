@@ -2,7 +2,7 @@
 
 G attempts from each start are scored and compared with each other, so no critic is needed; the surrogate is PPO's. A
 start is a prompt, or the reset state of a control environment. The rest of the family inherits from this file and says
-what differs: the advantage (`advantage`), the term that is maximised (`surrogate`), or only a default.
+what differs: the advantage (`advantage`), the term of each step (`surrogate`), or only a default.
 """
 
 from dataclasses import dataclass

@@ -27,7 +27,7 @@ SAME: dict[str, Any] = {"ratio": "mean", "kl_coef": 0.0, "clip_low": 0.2, "clip_
 PRESETS = {
     "paper": SAME | {"over": "sequence", "std_eps": 0.0, "clip_low": 3e-4, "clip_high": 4e-4},
     "trl": SAME | {"over": "token", "std_eps": 1e-4, "kl": "unbiased"},  # importance_sampling_level alone changed
-    "verl": SAME | {"over": "sequence", "std_eps": 1e-6},
-    "openrlhf": SAME | {"over": "sequence", "std_eps": 1e-9},
+    "verl": SAME | {"over": "sequence", "std_eps": 1e-6, "kl_clip": 10.0},
+    "openrlhf": SAME | {"over": "sequence", "std_eps": 1e-9, "kl_clip": 10.0},
 }
 make = GSPO

@@ -38,6 +38,6 @@ SAME: dict[str, Any] = {"tau_positive": 1.0, "tau_negative": 1.05, "over": "sequ
 PRESETS = {
     "paper": SAME | {"std_eps": 0.0},
     "trl": SAME | {"std_eps": 1e-4, "kl": "unbiased"},
-    "verl": SAME | {"std_eps": 1e-6},
+    "verl": SAME | {"std_eps": 1e-6, "kl_clip": 10.0},
 }
 make = SAPO
