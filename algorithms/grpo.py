@@ -139,6 +139,7 @@ class GRPO:
             "kl": losses.kl_k3(batch["log_prob"], now["log_prob"]),
             "clip_fraction": self.clipped(log_ratio, batch["advantage"]),
             "entropy": now["entropy"],
+            "ratio": log_ratio.detach().exp(),
         }
         if self.reference is not None:
             penalty = self.divergence(now["log_prob"], batch, log_ratio)

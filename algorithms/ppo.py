@@ -44,7 +44,10 @@ class PPO:
                 f"algo.kl_target={config.kl_target}: β starts at algo.kl_coef=0; set that above 0, say 0.05"
             )
         if config.kl_target and env.rows > config.kl_horizon:
-            raise UserError(f"algo.kl_horizon={config.kl_horizon}: β adapts over env.rows={env.rows} rows or more")
+            raise UserError(
+                f"algo.kl_horizon={config.kl_horizon} is less than env.rows={env.rows}, what one iteration plays: "
+                f"give algo.kl_horizon={env.rows} or more"
+            )
         self.config, self.progress, self.kl_coef = config, 0.0, float(config.kl_coef)
         self.policy = policies.actor_critic(env, network)
         self.reference: Any = policies.frozen_copy(self.policy) if config.kl_coef else None
@@ -99,6 +102,7 @@ class PPO:
             "clip_fraction": losses.clipped(log_ratio.detach(), batch["advantage"], clip, clip),
             "entropy": now["entropy"],
             "value_loss": value,
+            "ratio": log_ratio.detach().exp(),
         }
         if self.reference is not None:
             metrics["ref_kl"] = losses.kl_k1(batch["log_prob"], batch["ref_log_prob"])

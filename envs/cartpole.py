@@ -6,8 +6,8 @@ import numpy as np
 import torch
 from gymnasium.spaces import Box, Discrete
 
-from rlkit.api import Count
-from rlkit.batched import Array, Batched
+from rlkit.api import Count, Reference
+from rlkit.batched import Array, Batched, Painter
 from rlkit.control import ControlEnv
 
 GRAVITY, POLE_MASS, TOTAL_MASS, HALF_POLE = 9.8, 0.1, 1.1, 0.5
@@ -16,6 +16,8 @@ TAU = 0.02  # seconds between two states
 LIMITS = np.array([[2.4], [12 * 2 * np.pi / 360]])  # of x and θ
 FORCE = np.array([-10.0, 10.0])
 HIGH = np.array([2 * LIMITS[0, 0], np.inf, 2 * LIMITS[1, 0], np.inf], dtype=np.float32)
+# Uniformly random actions: mean of 100,000 episodes, ±0.04 (one standard error). The best of the Zoo's benchmark.md.
+REFERENCE = Reference(22.2, 500.0, "a random policy", "RL Baselines3 Zoo (ppo)")
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,8 @@ class CartPole(Batched):
 
     Terminated beyond |x| = 2.4 or |θ| = 12°.
     """
+
+    picture = Painter("CartPole-v1")
 
     def __init__(self, n: int, step_limit: int = 500) -> None:
         super().__init__(n, step_limit, 4, Box(-HIGH, HIGH), Discrete(2))
@@ -54,4 +58,6 @@ class CartPole(Batched):
 
 def make(config: Config, seed: int, device: str | torch.device) -> ControlEnv:
     """CartPole: keep a pole upright by pushing its cart left or right."""
-    return ControlEnv(lambda n: CartPole(n, config.step_limit), config.rows, seed, device, "CartPole-v1 in numpy")
+    reference = REFERENCE if config.step_limit == Config.step_limit else None
+    source = "CartPole-v1 in numpy"
+    return ControlEnv(lambda n: CartPole(n, config.step_limit), config.rows, seed, device, source, reference=reference)

@@ -6,6 +6,7 @@ import torch
 from gymnasium.envs.toy_text.cliffwalking import CliffWalkingEnv
 
 from rlkit.api import Count
+from rlkit.batched import Painter
 from rlkit.tabular import TabularEnv, from_outcomes
 
 GOAL = 47  # the lower right corner of 4×12 cells
@@ -26,4 +27,5 @@ def make(config: Config, seed: int, device: str | torch.device) -> TabularEnv:
     cliff = CliffWalkingEnv(is_slippery=config.slippery)
     model = from_outcomes(cliff.P, cliff.initial_state_distrib.tolist(), [GOAL])
     source = f"CliffWalking{' slippery' if config.slippery else ''}, Gymnasium's table"
-    return TabularEnv(model, config.rows, seed, device, config.step_limit, source)
+    picture = Painter("CliffWalking-v1", "s")
+    return TabularEnv(model, config.rows, seed, device, config.step_limit, source, picture=picture)

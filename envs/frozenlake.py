@@ -8,6 +8,7 @@ import torch
 from gymnasium.envs.toy_text.frozen_lake import FrozenLakeEnv
 
 from rlkit.api import Count, Natural
+from rlkit.batched import Painter
 from rlkit.tabular import TabularEnv, from_outcomes
 
 STEP_LIMITS = {"4x4": 100, "8x8": 200}  # those of FrozenLake-v1 and FrozenLake8x8-v1
@@ -28,4 +29,5 @@ def make(config: Config, seed: int, device: str | torch.device) -> TabularEnv:
     model = from_outcomes(lake.P, lake.initial_state_distrib.tolist(), goal)
     limit = config.step_limit or STEP_LIMITS[config.map]
     source = f"FrozenLake {config.map}{' slippery' if config.slippery else ''}, Gymnasium's table"
-    return TabularEnv(model, config.rows, seed, device, limit, source, judge="success")
+    picture = Painter("FrozenLake-v1", "s", map_name=config.map)
+    return TabularEnv(model, config.rows, seed, device, limit, source, judge="success", picture=picture)

@@ -2,14 +2,15 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
+import numpy as np
 import torch
 
 from rlkit.api import Count, Fraction, UserError
-from rlkit.tabular import TabularEnv, from_outcomes
+from rlkit.tabular import Cell, Grid, TabularEnv, from_outcomes
 
-Cell = tuple[int, int]
 MOVES = ((0, -1), (1, 0), (0, 1), (-1, 0))  # left, down, right, up, as in FrozenLake
 
 
@@ -63,7 +64,25 @@ def make(config: Config, seed: int, device: str | torch.device) -> TabularEnv:
         for s, cell in enumerate(cells)
     }
     starts = [cell not in worth if config.start == "uniform" else cell == config.start for cell in cells]
-    if not any(starts):
-        raise UserError(f"env.size={n} leaves no cell to start from: use at least 2")
     model = from_outcomes(outcomes, [x / sum(starts) for x in starts], [cells.index(config.goal)])
-    return TabularEnv(model, config.rows, seed, device, config.step_limit, f"gridworld {n}×{n}")
+    source = f"gridworld {n}×{n}"
+    grid = Grid(n, n, MOVES, {"goal": config.goal, "trap": config.trap})
+    picture = partial(draw, config)
+    return TabularEnv(model, config.rows, seed, device, config.step_limit, source, picture=picture, grid=grid)
+
+
+def draw(config: Config, state: int) -> np.ndarray:
+    """The grid with its goal (green), its trap (red) and whoever walks in it (blue); [H, W, 3]."""
+    from PIL import Image, ImageDraw
+
+    n, side = config.size, max(8, 400 // config.size)  # pixels of a cell
+    image = Image.new("RGB", (n * side + 1, n * side + 1), "white")
+    pen, colours = ImageDraw.Draw(image), {config.goal: "#74c476", config.trap: "#fb6a4a"}
+    for row in range(n):
+        for column in range(n):
+            box = (column * side, row * side, (column + 1) * side, (row + 1) * side)
+            pen.rectangle(box, fill=colours.get((row, column), "white"), outline="#b0b0b0")
+    row, column = divmod(state, n)
+    left, top, margin = column * side, row * side, side // 5
+    pen.ellipse((left + margin, top + margin, left + side - margin, top + side - margin), fill="#3182bd")
+    return np.asarray(image)

@@ -6,6 +6,7 @@ import torch
 from gymnasium.envs.toy_text.taxi import TaxiEnv
 
 from rlkit.api import Count
+from rlkit.batched import Painter
 from rlkit.tabular import TabularEnv, from_outcomes
 
 
@@ -23,4 +24,5 @@ def make(config: Config, seed: int, device: str | torch.device) -> TabularEnv:
     """
     taxi = TaxiEnv(is_rainy=config.rainy)
     model = from_outcomes(taxi.P, taxi.initial_state_distrib.tolist())
-    return TabularEnv(model, config.rows, seed, device, config.step_limit, "Taxi, Gymnasium's table")
+    source, picture = "Taxi, Gymnasium's table", Painter("Taxi-v4", "s")
+    return TabularEnv(model, config.rows, seed, device, config.step_limit, source, picture=picture)

@@ -28,6 +28,20 @@ class Exhausted(UserError):
     """Nothing is left to learn from: a mistake at the start of a run, its natural end later on."""
 
 
+class RewardFailed(UserError):
+    """A user's reward function raised, or gave what is no reward."""
+
+
+@dataclass(frozen=True)
+class Reference:
+    """What counts as 0 and as 1 where scores of different domains are compared: (score − low) / (high − low)."""
+
+    low: float
+    high: float
+    low_is: str  # in words: a random policy, the untouched model
+    high_is: str  # the optimum, a published result, the ceiling
+
+
 @dataclass
 class Scores:
     """What `Env.evaluate` measured: one number an episode or problem, and what there is to tell about each."""
@@ -67,6 +81,7 @@ class Env(Protocol):
     kind: Literal["control", "text"]  # which policies fit: `policies.Network` or a language model
     metric: Literal["return", "accuracy"]  # what `evaluate` measures
     source: str  # one line for the run's first screen: what this is
+    reference: Reference | None  # what scores of this environment are compared with, where that is known
 
     def rollout(self, policy: Any, steps: int | None = None, repeats: int = 1) -> TensorDict:
         """Play `repeats` attempts of at most `steps` steps from each of `rows` starts; None plays whole episodes.

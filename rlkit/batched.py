@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import gymnasium
 import numpy as np
 from gymnasium.spaces import Box, Space
 from gymnasium.vector import AutoresetMode, VectorEnv
@@ -10,10 +11,26 @@ from gymnasium.vector.utils import batch_space
 Array = np.ndarray
 
 
+class Painter:
+    """Draws a state [H, W, 3] by putting it into Gymnasium's own environment `name`; needs pygame (`rlkit[render]`)."""
+
+    def __init__(self, name: str, attribute: str = "state", **kwargs: Any) -> None:
+        self.name, self.attribute, self.kwargs = name, attribute, kwargs
+        self.env: gymnasium.Env | None = None  # made for the first picture
+
+    def __call__(self, state: Any) -> Array:
+        if self.env is None:
+            self.env = gymnasium.make(self.name, render_mode="rgb_array", disable_env_checker=True, **self.kwargs)
+            self.env.reset(seed=0)
+        setattr(self.env.unwrapped, self.attribute, state)
+        return np.asarray(self.env.render())
+
+
 class Batched(VectorEnv):
     """`n` copies with the state [k, n] in float64. Truncated at the step limit; never resets itself."""
 
     metadata = {"autoreset_mode": AutoresetMode.DISABLED}  # noqa: RUF012
+    picture: Painter | None = None  # what draws the state of one copy
 
     def __init__(self, n: int, step_limit: int, size: int, observation: Box, action: Space) -> None:
         self.num_envs, self.step_limit = n, step_limit
@@ -49,3 +66,9 @@ class Batched(VectorEnv):
         reward, terminated = self.advance(actions)
         self.steps += 1
         return self.observe(), reward, terminated, self.steps >= self.step_limit, {}
+
+    def render(self) -> tuple[Array, ...]:
+        """A picture [H, W, 3] of each copy."""
+        if self.picture is None:
+            raise NotImplementedError("this environment has no picture")
+        return tuple(self.picture(state.copy()) for state in self.state.T)

@@ -2,7 +2,7 @@
 
 A checkpoint is one safetensors file, `checkpoints/NAME.safetensors`: the tensors, and as metadata the structure around
 them (JSON) with a checksum over both. Nothing in it can execute. A new one is written beside the old, reaches the disk,
-and only then takes its name; the one before stays as `NAME.previous.safetensors`.
+and only then takes its name; the one before stays as `iteration-N.safetensors`, where older ones are kept.
 """
 
 import hashlib
@@ -11,6 +11,8 @@ import os
 import re
 import shutil
 import sys
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -28,49 +30,70 @@ class Damaged(Exception):
     """A checkpoint file that is torn, changed or none of ours."""
 
 
-def save(folder: str | Path, state: dict[str, Any], name: str = "latest") -> None:
-    """Write `state`: nested dicts, lists and tuples of tensors, arrays, numbers, texts, booleans and None."""
+def save(folder: str | Path, state: dict[str, Any], name: str = "latest", keep: int = 0, iteration: int = 0) -> None:
+    """Write `state`: nested dicts, lists and tuples of tensors, arrays, numbers, texts, booleans and None.
+
+    `iteration` is how far the run is. What had the name before becomes iteration-N, of which the newest `keep` stay; of
+    the same iteration it is replaced.
+    """
     tensors: dict[str, Tensor] = {}
     structure = json.dumps(_encode(state, "", tensors))
     tensors = _own_memory(tensors)
     path = _path(folder, name)
     beside = path.parent / ".new"  # a folder: what a killed run left in it goes with it
+    metadata = {"iteration": str(iteration), "structure": structure}
     try:
         shutil.rmtree(beside, ignore_errors=True)
         beside.mkdir(parents=True)
         new = beside / path.name
-        save_file(tensors, new, {"structure": structure, "checksum": _checksum(structure, tensors)})
+        save_file(tensors, new, metadata | {"checksum": _checksum(metadata, tensors)})
         new.chmod(beside.stat().st_mode & 0o666)  # safetensors makes it readable by its owner alone
         _to_disk(new)
-        if path.exists():
-            os.replace(path, _previous(path))
+        before = _iteration(path) if keep else None
+        if before not in (None, iteration):
+            os.replace(path, _path(folder, f"iteration-{before}"))
         os.replace(new, path)
         _to_disk(path.parent)
+        if name == "latest":
+            for old in _older(path.parent)[keep:]:
+                old.unlink()
         beside.rmdir()
     except (OSError, SafetensorError) as error:
         shutil.rmtree(beside, ignore_errors=True)
-        raise UserError(f"cannot write {path}: {_why(error)}; the checkpoint before it is kept") from None
+        raise UserError(f"cannot write {path}: {_why(error)}; the checkpoint before it is kept, to resume from") from None
 
 
 def load(folder: str | Path, name: str = "latest") -> dict[str, Any]:
-    """Read a checkpoint back, tensors on the CPU; where it is damaged, the one before it."""
+    """Read a checkpoint back, tensors on the CPU; in place of a damaged or missing latest the newest good one before it.
+
+    A damaged file that another stands in for is set aside as `NAME.damaged`, and one line says so.
+    """
     path = _path(folder, name)
-    problems = []
-    for candidate in (path, _previous(path)):
+    damaged: dict[Path, str] = {}
+    for candidate in [path, *(_older(path.parent) if name == "latest" else [])]:
         if not candidate.exists():
             continue
         try:
             state = _read(candidate)
         except Damaged as error:
-            problems.append(f"{candidate} is damaged ({error})")
+            damaged[candidate] = f"{candidate} is damaged ({error})"
             continue
         if candidate != path:
-            print(f"{problems[0] if problems else f'{path} is missing'}: using the one before it", file=sys.stderr)
+            _set_aside(damaged)
+            why = "; ".join(damaged.values()) or f"{path} is missing"
+            print(f"{why}: going on from {candidate.stem}", file=sys.stderr)
         return state
-    if problems:
-        raise UserError(f"{'; '.join(problems)}: there is no good checkpoint to go on from; start the run again")
-    there = [p.name.removesuffix(".safetensors") for p in sorted(path.parent.glob("[!.]*.safetensors"))]
+    if damaged:
+        remedy = "start the run again" if name == "latest" else "use another checkpoint of the run, such as latest"
+        raise UserError(f"{'; '.join(damaged.values())}: there is no good one to use instead; {remedy}")
+    there = [p.stem for p in sorted(path.parent.glob("[!.]*.safetensors"))]
     raise UserError(f"{folder} has no checkpoint '{name}': there are {', '.join(there) or 'none'}")
+
+
+def resumable(folder: str | Path) -> bool:
+    """Whether there is a checkpoint to go on from, good or not; `best` is not one: the run was further."""
+    path = _path(folder, "latest")
+    return path.exists() or bool(_older(path.parent))
 
 
 def write_atomically(path: str | Path, text: str) -> None:
@@ -87,12 +110,44 @@ def write_atomically(path: str | Path, text: str) -> None:
         raise UserError(f"cannot write {path}: {reason(error)}") from None
 
 
+def write_folder(folder: str | Path, write: Callable[[Path], None]) -> None:
+    """Let `write` fill a folder beside this one, which then takes its place: nobody reads a half-written one."""
+    folder = Path(folder)
+    beside = folder.with_name(f".{folder.name}.new")
+    try:
+        shutil.rmtree(beside, ignore_errors=True)
+        write(beside)
+        shutil.rmtree(folder, ignore_errors=True)
+        os.replace(beside, folder)
+    except (OSError, SafetensorError) as error:
+        shutil.rmtree(beside, ignore_errors=True)
+        raise UserError(f"cannot write {folder}: {_why(error)}; make room and resume the run") from None
+
+
 def _path(folder: str | Path, name: str) -> Path:
     return Path(folder).expanduser() / "checkpoints" / f"{name}.safetensors"
 
 
-def _previous(path: Path) -> Path:
-    return path.with_name(f"{path.stem}.previous.safetensors")
+def _older(folder: Path) -> list[Path]:
+    """The files iteration-N, the newest first."""
+    found = {path: re.fullmatch(r"iteration-(\d+)", path.stem) for path in folder.glob("iteration-*.safetensors")}
+    return sorted((path for path, name in found.items() if name), key=lambda path: -int(path.stem[10:]))
+
+
+def _iteration(path: Path) -> int | None:
+    """The iteration that a checkpoint is of; None where it cannot be told."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            return int((file.metadata() or {})["iteration"])
+    except (OSError, SafetensorError, KeyError, ValueError):
+        return None
+
+
+def _set_aside(damaged: Iterable[Path]) -> None:
+    """Take damaged files out of the way, and lose nothing."""
+    for path in damaged:
+        with suppress(OSError):  # such as a folder that may only be read
+            os.replace(path, path.with_suffix(".damaged"))
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -103,15 +158,16 @@ def _read(path: Path) -> dict[str, Any]:
             tensors = {key: file.get_tensor(key).clone() for key in file.keys()}
     except (OSError, SafetensorError) as error:
         raise Damaged(_why(error)) from None
-    if not {"structure", "checksum"} <= metadata.keys():
+    checksum = metadata.pop("checksum", "")
+    if not {"structure", "iteration"} <= metadata.keys():
         raise Damaged("it is not a checkpoint of rlkit")
-    if metadata["checksum"] != _checksum(metadata["structure"], tensors):
+    if checksum != _checksum(metadata, tensors):
         raise Damaged("its checksum does not fit")
     return _decode(json.loads(metadata["structure"]), tensors)
 
 
-def _checksum(structure: str, tensors: dict[str, Tensor]) -> str:
-    digest = hashlib.sha256(structure.encode())
+def _checksum(metadata: dict[str, str], tensors: dict[str, Tensor]) -> str:
+    digest = hashlib.sha256(json.dumps(metadata, sort_keys=True).encode())
     for name in sorted(tensors):
         x = tensors[name]
         digest.update(f"\n{name} {x.dtype} {tuple(x.shape)}\n".encode())
@@ -125,8 +181,8 @@ def _own_memory(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     for name, x in tensors.items():
         x = x.detach().cpu().contiguous()
         storage = x.untyped_storage()
-        if storage.data_ptr() in seen or storage.nbytes() != x.nbytes:
-            x = x.clone()
+        if storage.data_ptr() in seen or storage.nbytes() != x.nbytes or 0 in x.stride():
+            x = x.clone(memory_format=torch.contiguous_format)
         seen.add(x.untyped_storage().data_ptr())
         tensors[name] = x
     return tensors

@@ -31,8 +31,11 @@ LENGTHS = ("iterations", "env_steps")
 RESUMABLE = (
     *LENGTHS,
     "evaluate_every",
+    "evaluations",
     "validation_episodes",
     "checkpoint_every",
+    "keep",
+    "logger",
     "device",
     "threads",
 )
@@ -53,15 +56,20 @@ class Run:
     iterations: Count | None = None  # length of the run: rounds of the loop; text without a length: 60
     env_steps: Count | None = None  # or environment steps (tokens for text); control without a length: 100,000
     evaluate_every: Natural = 0  # iterations between evaluations on the validation split; 0: only at the end
+    evaluations: Natural = 0  # or this many of them, spread evenly over the run
     evaluation_episodes: Count | None = None  # episodes or problems before and after; none: the environment's default
     validation_episodes: Count | None = None  # episodes or problems of each evaluation between
     measure: Literal["latest", "best"] = "latest"  # the parameters measured at the end: the last, or the best validated
     checkpoint_every: Natural = 0  # iterations between checkpoints; 0: at each evaluation, each minute and at the end
+    keep: Natural = 1  # older checkpoints that are kept beside latest, as iteration-N
+    logger: Literal["none", "wandb"] = "none"  # where the metrics go besides the run folder
     threads: Threads = 0  # torch threads; 0: one for control, OMP_NUM_THREADS or all cores for text
 
     def __post_init__(self) -> None:
         if self.iterations is not None and self.env_steps is not None:
             raise UserError(f"give iterations={self.iterations} or env_steps={self.env_steps}, not both")
+        if self.evaluate_every and self.evaluations:
+            raise UserError(f"give evaluate_every={self.evaluate_every} or evaluations={self.evaluations}, not both")
 
 
 @dataclass
@@ -88,12 +96,8 @@ def read(argv: Sequence[str]) -> Given:
     """Read a command line, with the pair's YAML below it, or with `resume=FOLDER` that run's configuration."""
     line = _parse(argv)
     if line.resume is not None:
-        extra = [key for key in line.run if key not in RESUMABLE]
-        extra += [f"{section}.{key}" for section in SECTIONS[1:] for key in getattr(line, section)]
-        if extra:
-            may = ", ".join(RESUMABLE)
-            raise UserError(f"resume continues a run as it was: it cannot change {extra[0]}, only {may}")
         given = from_folder(line.resume)
+        check_resumed(line, given)
     else:
         for section, noun in (("algo", "algorithm"), ("env", "environment")):
             if "name" not in getattr(line, section) and not line.help:
@@ -103,6 +107,27 @@ def read(argv: Sequence[str]) -> Given:
     given.override(line)
     given.resume, given.help, given.argv = line.resume, line.help, line.argv
     return given
+
+
+def check_resumed(line: Given, held: Given) -> None:
+    """Refuse what would change a run that is continued; what is given again must be what the run has."""
+    line.algo = preset({"name": held.algo["name"], **line.algo}) | line.algo
+    line.algo.pop("preset", None)
+    for section in SECTIONS:
+        has = getattr(held, section)
+        for key, value in getattr(line, section).items():
+            if section == "run" and key in RESUMABLE:
+                continue
+            name = key if section == "run" else section if key == "name" else f"{section}.{key}"
+            head, _, inner = key.partition(".")
+            if head not in has:
+                raise UserError(f"no key '{name}' in the run {line.resume}: {nearest(key, has)}")
+            was = has[head].get(inner) if inner and isinstance(has[head], dict) else has[head]
+            if not schema.same(value, was):
+                raise UserError(
+                    f"resume continues a run as it was: it has {name}={schema.show(was)}, not {schema.show(value)}; "
+                    f"what may change is {', '.join(RESUMABLE)}"
+                )
 
 
 def pair(algo: str, env: str) -> Given:
@@ -158,19 +183,20 @@ def new_folder(run: Run, given: Given) -> Path:
     """Make the folder of a new run: `out`, or runs/ALGO-ENV-sSEED-TIMESTAMP; never write into another run's folder."""
     if run.out is not None:
         folder = prepare_folder(run.out)
-        if any(folder.iterdir()):
+        if any(not path.name.startswith(".") for path in folder.iterdir()):  # a killed start leaves a lock behind
             raise UserError(f"out={run.out} is not empty: choose another folder, or continue it with resume={run.out}")
         return folder
     stem = f"{short(given.algo['name'])}-{short(given.env['name'])}-s{run.seed}-{time.strftime('%Y%m%d-%H%M%S')}"
-    for attempt in range(1, 1000):
-        folder = Path("runs", stem if attempt == 1 else f"{stem}-{attempt}")
-        prepare_folder(folder.parent)
+    prepare_folder("runs")
+    number = 1
+    while True:
+        folder = Path("runs", stem if number == 1 else f"{stem}-{number}")
         try:
             folder.mkdir()
         except FileExistsError:  # another run of the same second
-            continue
-        return prepare_folder(folder)
-    raise UserError(f"there are too many folders like runs/{stem}: give out=FOLDER")
+            number += 1
+        else:
+            return prepare_folder(folder)
 
 
 def prepare_folder(path: str | Path) -> Path:
@@ -209,7 +235,7 @@ def _parse(argv: Sequence[str]) -> Given:
             given.help = True
             continue
         key, equals, value = word.partition("=")
-        if not equals or not re.fullmatch(r"[A-Za-z_][\w.]*", key):
+        if not equals or not re.fullmatch(r"[A-Za-z_]\w*(\.\w+)*", key):
             raise UserError(f"'{word}' is not understood: {USAGE}")
         section, dot, rest = key.partition(".")
         if key == "resume":
@@ -220,7 +246,7 @@ def _parse(argv: Sequence[str]) -> Given:
             raise UserError(f"'{word}' is not understood: keys of the policy are written policy.KEY=VALUE")
         elif not dot:
             given.run[key] = value
-        elif section in SECTIONS and rest:
+        elif section in SECTIONS:
             getattr(given, section)[rest] = value
         else:
             raise UserError(f"no section '{section}' for {word}: {nearest(section, SECTIONS)}")

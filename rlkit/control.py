@@ -1,5 +1,6 @@
 """Control problems over Gymnasium vector environments: one rollout, evaluation and exact resume for all of them."""
 
+import sys
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
@@ -11,11 +12,12 @@ from gymnasium.vector import SyncVectorEnv, VectorEnv
 from tensordict import TensorDict
 from torch import Tensor
 
-from rlkit.api import Scores, Split, UserError
+from rlkit.api import Reference, Scores, Split, UserError
 from rlkit.copies import Array, Copies
 from rlkit.seeding import derive
 
 EPISODES = {"train": 20, "validation": 20, "test": 100}  # how many `evaluate` plays unless told
+NOT_THERE = "its episodes in progress cannot be repeated exactly, so what follows is not quite what was cut off"
 LONGEST_EPISODE = 100_000  # steps after which an episode that should end by itself is called endless
 
 
@@ -48,9 +50,13 @@ class ControlEnv:
         device: str | torch.device = "cpu",
         source: str = "",
         evaluation_copies: int = 128,
+        reference: Reference | None = None,
+        drawn: Callable[[], VectorEnv] | None = None,
     ) -> None:
         self.vector, self.rows, self.seed, self.device = vector, rows, seed, torch.device(device)
         self.source, self.evaluation_copies = source, evaluation_copies  # where it comes from; episodes side by side
+        self._reference = reference
+        self.drawn = drawn or (lambda: vector(1))  # makes one copy whose `render()` is a picture, where there is one
         self.finished: list[tuple[float, int]] = []  # (return, length) of the episodes that ended in the last rollout
         self._copies: dict[tuple[str, int], Copies] = {}
         self._starts = 0  # rollouts of fresh episodes so far
@@ -62,6 +68,11 @@ class ControlEnv:
         self.observation_space, self.action_space = _supported(stream.observation_space, stream.action_space)
         self._started = False
         self.longest = _step_limit(stream.vector)  # steps of one attempt, where they are limited
+
+    @property
+    def reference(self) -> Reference | None:
+        """What counts as 0 and as 1 where returns of several environments are compared."""
+        return self._reference
 
     def rollout(self, policy: Any, steps: int | None = None, repeats: int = 1) -> TensorDict:
         """Play at most `steps` steps; returns [rows] or [rows, repeats] with time as dimension -1 of its entries.
@@ -81,7 +92,7 @@ class ControlEnv:
                 copies.reset([self._seed("reset", row, 0) for row in range(self.rows)])
                 self._started = True
         tape = self._play(copies, policy, steps, fresh)
-        _finite(tape)
+        _finite(tape, self.source)
         self._count(tape, fresh)
         lead = (self.rows, repeats) if repeats > 1 else (self.rows,)
         length = len(tape["reward"])
@@ -106,7 +117,7 @@ class ControlEnv:
         policy = _Table(policy) if isinstance(policy, Tensor) else policy
         episodes = episodes or EPISODES[split]
         copies = self._make("evaluate", min(episodes, self.evaluation_copies))
-        seeds = [self._seed("evaluate", split, i) for i in range(-(-episodes // copies.n) * copies.n)]
+        seeds = [self.episode_seed(split, i) for i in range(-(-episodes // copies.n) * copies.n)]
         generators = [x for x in vars(policy).values() if isinstance(x, torch.Generator)]
         states = [generator.get_state() for generator in generators]
         for generator in generators:
@@ -117,21 +128,31 @@ class ControlEnv:
         score, length = (torch.from_numpy(np.concatenate(part)[:episodes]) for part in zip(*parts, strict=True))
         return Scores(score=score, length=length)
 
+    def episode_seed(self, split: Split, episode: int) -> int:
+        """The reset seed of an episode of `evaluate`."""
+        return self._seed("evaluate", split, episode)
+
     def state_dict(self) -> dict[str, Any]:
         """Plain numbers and tensors: counters, and for the episodes in progress the seeds and the actions since."""
         state: dict[str, Any] = {"starts": self._starts, "episodes": list(self._episodes), "started": self._started}
         state |= {"ages": self._ages.tolist(), "length": self._length.tolist(), "return": self._return.tolist()}
         state["seeds"] = list(self._stream.seeds)
+        if self._started:
+            state["observation"] = torch.from_numpy(self._stream.observation.copy())  # what they lead to, as a proof
         if self._history:
             actions = np.concatenate(self._history)
             state["actions"] = torch.from_numpy(actions[len(actions) - self._ages.max() :].copy())
         return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Replay what `state_dict` noted: the following rollout is bitwise the one that would have followed there."""
+        """Replay what `state_dict` noted: the following rollout is bitwise the one that would have followed there.
+
+        That holds where a reset makes an environment forget what was before; where it does not, one line says so.
+        """
         if len(state["episodes"]) != self.rows:
             raise UserError(
-                f"the saved state has {len(state['episodes'])} rows, this environment {self.rows}: set env.rows"
+                f"the saved state has {len(state['episodes'])} rows, this environment {self.rows}: "
+                f"set env.rows={len(state['episodes'])}"
             )
         self._starts, self._episodes, self._started = state["starts"], list(state["episodes"]), state["started"]
         self._ages, self._length = np.array(state["ages"]), np.array(state["length"])
@@ -141,6 +162,8 @@ class ControlEnv:
             self._stream.replay(actions, state["seeds"], self._ages)
             if len(actions):
                 self._history.append(actions)
+            if self._stream.observation.tobytes() != state["observation"].numpy().tobytes():
+                print(f"{self.source}: {NOT_THERE}", file=sys.stderr)
 
     def close(self) -> None:
         """Close every vector environment that was made."""
@@ -180,7 +203,7 @@ class ControlEnv:
                     alive &= ~done
                 t += 1
         if fresh and steps is None and alive.any():
-            raise _endless(copies)
+            raise endless(copies)
         tape = {key: array[:t] for key, array in tape.items()}
         tape["reward"] *= tape["mask"]
         tape["terminated"] &= tape["mask"]
@@ -231,15 +254,22 @@ class ControlEnv:
                 length += alive
                 alive &= ~done
                 if length.max() >= LONGEST_EPISODE:
-                    raise _endless(copies)
-        _finite({"evaluation reward": score})
+                    raise endless(copies)
+        _finite({"reward": score[None]}, f"evaluation, {self.source}")
         return score, length
 
 
-def _finite(tape: dict[str, Array]) -> None:
-    for key, array in tape.items():
+def _finite(tape: dict[str, Array], source: str) -> None:
+    """Stop at the first number that is none, and say where it came from; tape: [T, n, ...]."""
+    for key, array in sorted(tape.items()):  # the action first: a policy that diverged is not the environment's fault
         if array.dtype.kind == "f" and not np.isfinite(array).all():
-            raise FloatingPointError(f"the rollout has a non-finite {key}")
+            step, row, *component = np.argwhere(~np.isfinite(array))[0].tolist()
+            where = f"component {component[0]} of " if component else ""
+            advice = "try a smaller algo.lr" if key == "action" else "correct the environment, or end the episode there"
+            raise FloatingPointError(
+                f"not finite: {where}{key} at step {step} of row {row} of the rollout ({source}); "
+                f"checkpoints written before are kept; {advice}"
+            )
 
 
 def _supported(observation: Space, action: Space) -> tuple[Space, Space]:
@@ -256,5 +286,5 @@ def _step_limit(vector: VectorEnv) -> int | None:
     return limit or getattr(spec, "max_episode_steps", None)
 
 
-def _endless(copies: Copies) -> UserError:
+def endless(copies: Copies) -> UserError:
     return UserError(f"{copies.vector}: an episode did not end in {LONGEST_EPISODE} steps; give it a step limit")

@@ -117,27 +117,34 @@ def reachable(model: Model, policy: Tensor | None = None) -> Tensor:
     return reaches(step.T, model.start > 0)
 
 
+def values_within(model: Model, steps: int, policy: Tensor | None = None) -> Tensor:
+    """What is earned in at most `steps` steps, undiscounted, [S].
+
+    V_n(s) = Σ_a π(a|s)·(r(s, a) + Σ_s' P(s'|s, a)·V_{n−1}(s')) from V_0 = 0. Without a policy the best action takes the
+    place of the mean over actions: an optimum that may watch the clock (Puterman 1994, chapter 4).
+    """
+    values = torch.zeros_like(model.start)
+    if policy is None:
+        for _ in range(steps):
+            values = q_values(model, values, 1.0).amax(-1)
+        return values
+    step, reward = chain(model, policy)
+    for _ in range(steps):
+        values = reward + step @ values
+    return values
+
+
 def success(model: Model, policy: Tensor, steps: int | None = None) -> float:
     """The probability of reaching `model.goal` at all, or within `steps` steps."""
     model = _reward_goal(model)
-    if steps is None:
-        return float(model.start @ policy_values(model, policy, 1.0))
-    step, reward = chain(model, policy)
-    values = torch.zeros_like(reward)
-    for _ in range(steps):
-        values = reward + step @ values
+    values = policy_values(model, policy, 1.0) if steps is None else values_within(model, steps, policy)
     return float(model.start @ values)
 
 
 def optimal_success(model: Model, steps: int | None = None) -> float:
     """The highest probability of reaching `model.goal`; within `steps` steps the best policy may watch the clock."""
     model = _reward_goal(model)
-    if steps is None:
-        return float(model.start @ optimal_values(model, 1.0))
-    values = torch.zeros_like(model.start)
-    for _ in range(steps):
-        values = q_values(model, values, 1.0).amax(-1)
-    return float(model.start @ values)
+    return float(model.start @ (optimal_values(model, 1.0) if steps is None else values_within(model, steps)))
 
 
 def _reward_goal(model: Model) -> Model:

@@ -1,10 +1,7 @@
 """What a run tells: one screen at the start, a progress bar, metrics.jsonl, completions.jsonl, TensorBoard, tables."""
 
-import io
 import json
 import math
-import os
-import socket
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,11 +17,10 @@ from rich.table import Table
 from rich.text import Text
 from tensordict import TensorDict
 
-from rlkit.api import UserError
 from rlkit.checkpoint import write_atomically
-from rlkit.config import reason
+from rlkit.writers import Events, Lines, Tracker, cut, finite, tracker
 
-__all__ = ["Log", "table", "write_atomically"]
+__all__ = ["Log", "table", "tracker", "write_atomically"]
 
 PLAIN_EVERY = 5.0  # seconds between lines where there is no terminal to draw a bar on
 SAMPLES = 8  # completions kept of each logged iteration
@@ -51,18 +47,20 @@ class Log:
         unit: str,  # of the total: iterations or env_steps
         quiet: bool = False,
         resumed_at: int = 0,
+        tracker: Tracker | None = None,  # where the figures go besides the folder
     ) -> None:
         self.folder, self.title_rows, self.unit = Path(folder), dict(title_rows), unit
         self.console = Console(quiet=quiet, highlight=False)
-        last = _cut(self.folder / "metrics.jsonl", resumed_at)
-        _cut(self.folder / "completions.jsonl", resumed_at)
+        last = cut(self.folder / "metrics.jsonl", resumed_at)
+        cut(self.folder / "completions.jsonl", resumed_at)
         self.began = time.monotonic() - last.get("seconds", 0.0)
         self.latest: dict[str, float] = {}
         self.beside: dict[str, float] = {}  # what is written beside every evaluation, such as the ceiling
         self.spoke = -math.inf
-        self.lines = _Lines(self.folder / "metrics.jsonl")
-        self.texts = _Lines(self.folder / "completions.jsonl")
-        self.events = _Events(self.folder, last.get("env_steps", 0))
+        self.lines = Lines(self.folder / "metrics.jsonl")
+        self.texts = Lines(self.folder / "completions.jsonl")
+        self.events = Events(self.folder, last.get("env_steps", 0))
+        self.tracker = tracker
         self.bar = _Bar(self.console)
         done = resumed_at if unit == "iterations" else last.get("env_steps", 0)
         self.task = self.bar.add_task("", total=total, completed=done)
@@ -79,10 +77,11 @@ class Log:
                 self._plain(f"{key}: {value}")
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self.bar.stop()
         for file in (self.lines, self.texts, self.events):
             file.close()
+        self._track("close", kind is not None)
 
     def iteration(self, iteration: int, env_steps: int, metrics: Mapping[str, float]) -> None:
         """Write one line of metrics and one step for TensorBoard, and move the bar."""
@@ -91,6 +90,7 @@ class Log:
         line = {"iteration": iteration, "env_steps": env_steps, "seconds": round(self.seconds(), 3), **metrics}
         self.lines.add(line)
         self.events.add(env_steps, metrics)
+        self._track("add", iteration, env_steps, metrics)
         self.latest |= metrics
         evaluated = [key for key in SHOWN if key in metrics and key.startswith("eval/")]
         if evaluated:
@@ -143,9 +143,24 @@ class Log:
         """Print one line above the bar."""
         self._show(Text(text))
 
+    def alarm(self, name: str, message: str) -> None:
+        """Print one warning that stands out: what is wrong, under the name that the summary has it by."""
+        self._show(Text.assemble(("warning", "bold yellow"), f": {name}: {message}"))
+
     def summary(self, values: Mapping[str, Any]) -> None:
         """Write summary.json, whole or not at all."""
-        write_atomically(self.folder / "summary.json", json.dumps(_finite(values), indent=1, ensure_ascii=False) + "\n")
+        write_atomically(self.folder / "summary.json", json.dumps(finite(values), indent=1, ensure_ascii=False) + "\n")
+        self._track("summary", values)
+
+    def _track(self, method: str, *values: Any) -> None:
+        """A tracker that fails is told once and left alone: no run of hours dies of it, and the folder has it all."""
+        if self.tracker is None:
+            return
+        try:
+            getattr(self.tracker, method)(*values)
+        except Exception as error:  # whatever a service without its network or its process raises
+            self.tracker = None
+            self.alarm("logger", f"nothing is sent any more ({error}); the run folder has all of it")
 
     def _figures(self) -> str:
         words = [f"{word} {_number(self.latest[key])}" for key, word in SHOWN.items() if key in self.latest]
@@ -193,88 +208,6 @@ class _Bar(Progress):
     def get_renderables(self) -> Iterable[RenderableType]:
         yield self.make_tasks_table(self.tasks)
         yield Text(self.figures, style="dim", overflow="ellipsis", no_wrap=True)
-
-
-class _File:
-    """A file that only grows and is whole after every write; it is made with the first one."""
-
-    def __init__(self, path: Path) -> None:
-        self.path, self.handle = path, -1
-
-    def write(self, data: bytes) -> None:
-        try:
-            if self.handle < 0:
-                self.handle = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
-            while data:
-                data = data[os.write(self.handle, data) :]
-        except OSError as error:
-            raise UserError(f"cannot write {self.path}: {reason(error)}") from None
-
-    def close(self) -> None:
-        if self.handle >= 0:
-            os.close(self.handle)
-            self.handle = -1
-
-
-class _Lines(_File):
-    """One JSON object per line."""
-
-    def add(self, record: Mapping[str, Any]) -> None:
-        self.write((json.dumps(_finite(record), ensure_ascii=False) + "\n").encode())
-
-
-class _Events(_File):
-    """Scalars for TensorBoard. Only its record format is imported: its own writer would look for TensorFlow."""
-
-    def __init__(self, folder: Path, env_steps: int) -> None:
-        super().__init__(folder / f"events.out.tfevents.{time.time_ns() // 10**9}.{socket.gethostname()}.{os.getpid()}")
-        self.resumed_at = env_steps
-
-    def add(self, env_steps: int, metrics: Mapping[str, float]) -> None:
-        from tensorboard.compat.proto.event_pb2 import Event, SessionLog
-        from tensorboard.compat.proto.summary_pb2 import Summary
-
-        if self.handle < 0:
-            self._event(Event(file_version="brain.Event:2"))
-            if self.resumed_at:  # what an earlier file says of later steps counts no longer
-                self._event(Event(step=self.resumed_at + 1, session_log=SessionLog(status=SessionLog.START)))
-        values = [Summary.Value(tag=key, simple_value=x) for key, x in metrics.items()]
-        self._event(Event(step=env_steps, summary=Summary(value=values)))
-
-    def _event(self, event: Any) -> None:
-        from tensorboard.summary.writer.record_writer import RecordWriter
-
-        event.wall_time = time.time()
-        buffer = io.BytesIO()
-        RecordWriter(buffer).write(event.SerializeToString())
-        self.write(buffer.getvalue())
-
-
-def _cut(path: Path, iteration: int) -> dict[str, Any]:
-    """Drop the lines after `iteration`, and a torn last one; return the last that stays."""
-    kept: list[str] = []
-    last: dict[str, Any] = {}
-    if not path.exists():
-        return last
-    for line in path.read_text(encoding="utf-8", errors="replace").split("\n")[:-1]:
-        try:
-            record = json.loads(line)
-        except json.JSONDecodeError:  # torn by a power cut
-            continue
-        if record["iteration"] <= iteration:
-            kept.append(f"{line}\n")
-            last = record
-    write_atomically(path, "".join(kept))
-    return last
-
-
-def _finite(value: Any) -> Any:
-    """JSON has no nan and no infinity: they become null."""
-    if isinstance(value, Mapping):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], drawn: bool) -> RenderableType:

@@ -52,7 +52,8 @@ def clipped_surrogate(log_ratio: Tensor, advantage: Tensor, low: float, high: fl
 
 def clipped(log_ratio: Tensor, advantage: Tensor, low: float, high: float) -> Tensor:
     """True where `clipped_surrogate` has no gradient: ρ left the interval on the side its advantage pushes to."""
-    return torch.where(advantage > 0, log_ratio.exp() > 1 + high, (log_ratio.exp() < 1 - low) & (advantage < 0))
+    ratio = log_ratio.exp()
+    return torch.where(advantage > 0, ratio > 1 + high, (ratio < 1 - low) & (advantage < 0))
 
 
 def dual_clipped(each: Tensor, advantage: Tensor, bound: float) -> Tensor:

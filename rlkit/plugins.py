@@ -1,8 +1,8 @@
 """Find an algorithm or an environment by name; the name is the module, so there is no registry to keep.
 
 A short name is the module `rlkit.algorithms.NAME`, that is the file `algorithms/NAME.py`; a dotted name is imported as
-it is (`algo=my_pkg.sac`); a path ending in `.py` is loaded as a file (`algo=./my_algo.py`). A plug-in module has two
-names: `Config`, a frozen dataclass, and `make`.
+it is (`algo=my_pkg.sac`); a path ending in `.py` is loaded as a file (`algo=./my_algo.py`), which may import its
+neighbours (`from .helper import ...`). A plug-in module has two names: `Config`, a frozen dataclass, and `make`.
 """
 
 import ast
@@ -81,7 +81,8 @@ def _from_dotted(kind: Kind, name: str) -> ModuleType:
         if error.name is None or not f"{name}.".startswith(f"{error.name}."):
             raise
         raise UserError(
-            f"no {NOUN[kind]} '{name}': there is no module '{error.name}' here; {nearest(name, names(kind))}"
+            f"no {NOUN[kind]} '{name}': there is no module '{error.name}' here (start in the folder that holds it, or "
+            f"install it); {nearest(name, names(kind))}"
         ) from None
 
 
@@ -90,7 +91,7 @@ def _from_file(kind: Kind, path: Path) -> ModuleType:
     if not path.is_file():
         there = ", ".join(names(kind))
         raise UserError(f"no {NOUN[kind]} file {path}: give a path to an existing .py file, or a name: {there}")
-    name = f"rlkit_file_{path.stem}_{hashlib.blake2b(bytes(path), digest_size=4).hexdigest()}"
+    name = f"{_folder_as_package(path.parent)}.{path.stem.replace('.', '_')}"
     if name in sys.modules:
         return sys.modules[name]
     spec = importlib.util.spec_from_file_location(name, path)
@@ -99,7 +100,25 @@ def _from_file(kind: Kind, path: Path) -> ModuleType:
     sys.modules[name] = module  # before it runs: dataclasses look their own module up
     try:
         spec.loader.exec_module(module)
-    except BaseException:
+    except BaseException as error:
         del sys.modules[name]
+        if isinstance(error, ImportError) and "beyond top-level package" in str(error):
+            raise UserError(_use_the_dotted_name(path)) from None
         raise
     return module
+
+
+def _folder_as_package(folder: Path) -> str:
+    """The name of a package that holds the files of a folder and nothing else, so that they can import each other."""
+    name = f"rlkit_folder_{hashlib.blake2b(bytes(folder), digest_size=8).hexdigest()}"
+    package = sys.modules.setdefault(name, ModuleType(name))
+    package.__path__ = [str(folder)]
+    return name
+
+
+def _use_the_dotted_name(path: Path) -> str:
+    top = path.parent.parent.parent
+    while (top / "__init__.py").is_file():
+        top = top.parent
+    dotted = ".".join(path.relative_to(top).with_suffix("").parts)
+    return f"{path} imports from above its own folder: give its dotted name, {dotted}, and start in {top}"

@@ -4,23 +4,25 @@ import io
 import json
 import math
 import os
-import platform
+import shlex
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
+from filelock import FileLock, Timeout
 
-import rlkit
-from rlkit import checkpoint, config, plugins, usage
-from rlkit.api import Scores, UserError
+from rlkit import checkpoint, config, outcome, plugins, usage
+from rlkit.api import UserError
 from rlkit.checkpoint import write_atomically
-from rlkit.evaluate import scored, summarize
-from rlkit.log import Log
+from rlkit.evaluate import scored
+from rlkit.log import Log, tracker
 from rlkit.train import Diverged, Progress, interruptible, restore, train
+from rlkit.writers import check_tracker
 
 # The length of a run that says nothing about it.
 LENGTH: dict[str, dict[str, Any]] = {"control": {"env_steps": 100_000}, "text": {"iterations": 60}}
@@ -46,6 +48,7 @@ def assemble(given: config.Given) -> Parts:
     env = environment.make(env_config, run.seed, torch.device("cpu"))
     env.device = device(run.device, env.kind)
     check_splits(env, run)
+    check_tracker(run.logger)
     if run.iterations is None and run.env_steps is None:
         run = replace(run, **LENGTH[env.kind])
     torch.set_num_threads(run.threads or threads(env.kind))
@@ -72,8 +75,9 @@ def check_splits(env: Any, run: config.Run) -> None:
     splits = getattr(env, "splits", {"validation": 1, "test": 1})
     if not splits["test"]:
         raise UserError(f"{env.source}: no test problems are left to measure on; set env.test, or give a larger file")
-    if run.evaluate_every and not splits["validation"]:
-        raise UserError("evaluate_every needs validation problems and there are none: set evaluate_every=0")
+    between = "evaluate_every" if run.evaluate_every else "evaluations" if run.evaluations else ""
+    if between and not splits["validation"]:
+        raise UserError(f"{between} needs validation problems and there are none: hold some out, or set {between}=0")
 
 
 def threads(kind: str) -> int:
@@ -101,51 +105,80 @@ def run(argv: list[str]) -> int:
         return show_help(given)
     parts = assemble(given)
     if given.resume is None:
-        folder, progress = config.new_folder(parts.run, given), Progress()
-        before: dict[str, Any] = {}
-        write_atomically(folder / "config.yaml", parts.text)
-    else:
-        folder = config.prepare_folder(given.resume)
-        there = any((folder / "checkpoints").glob("[!.]*.safetensors"))
+        folder = config.new_folder(parts.run, given)
+        with locked(folder):
+            write_atomically(folder / "config.yaml", parts.text)
+            return execute(parts, given, folder, Progress(), {})
+    folder = config.prepare_folder(given.resume)
+    with locked(folder):
+        there = checkpoint.resumable(folder)
         if not there and (folder / "summary.json").is_file():
             raise UserError(f"{folder}: its checkpoints are gone, so it cannot be continued; start a new run")
         progress = restore(folder, parts.algo, parts.env) if there else Progress()  # killed before the first one
         before = json.loads((folder / "before.json").read_text()) if (folder / "before.json").is_file() else {}
         command = (folder / "config.yaml").read_text().partition("\n")[0]
         write_atomically(folder / "config.yaml", "\n".join([command, parts.text.partition("\n")[2]]))
-    return execute(parts, given, folder, progress, before)
+        if not progress.over(parts.run):
+            (folder / "summary.json").unlink(missing_ok=True)  # of a shorter run: this one is not finished
+        return execute(parts, given, folder, progress, before)
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Keep a second process out of a run folder; the system opens the lock again when the process ends, however."""
+    lock = FileLock(folder / ".lock")
+    try:
+        lock.acquire(timeout=1)  # who only looks whether it is locked holds it for a moment
+    except Timeout:
+        raise UserError(f"{folder} is being written by another process: wait until it ends, or stop it first") from None
+    try:
+        yield
+    except KeyboardInterrupt:  # the second Ctrl-C
+        raise KeyboardInterrupt(f"continue with: {again(folder)}") from None
+    finally:
+        lock.release()
 
 
 def execute(parts: Parts, given: config.Given, folder: Path, progress: Progress, before: dict[str, Any]) -> int:
-    run, algo, env = parts.run, parts.algo, parts.env
+    run, algo, env, episodes = parts.run, parts.algo, parts.env, parts.run.evaluation_episodes
     unit, total = ("iterations", run.iterations) if run.iterations else ("env_steps", run.env_steps)
-    logging = Log(folder, header(parts, given, folder), total or 0, unit, resumed_at=progress.iteration)
+    sent_to = tracker(run.logger, folder, parts.text)
+    titles = header(parts, given, folder, progress)
+    logging = Log(folder, titles, total or 0, unit, resumed_at=progress.iteration, tracker=sent_to)
     with interruptible(progress), logging as log:
         if not before:
-            before = measure(parts, log, "before")
+            before = outcome.measure(env, algo, episodes, log, "before")
             write_atomically(folder / "before.json", json.dumps(before))
         if "ceiling" in before:
             log.beside = {"eval/ceiling": before["ceiling"]["mean"]}
         progress = train(algo, env, run, log, progress)
         log.bar.stop()
+        if progress.terminated:
+            log.note(f"stopped at iteration {progress.iteration}; continue with: {again(folder)}")
+            return 1
         if run.measure == "best" and progress.best > -math.inf:
             best = checkpoint.load(folder, "best")["parts"]["policy"]
             algo.policy.load_state_dict(best)
         untouched = progress.interrupted and not progress.iteration
-        after = {"after": before["before"]} if untouched else measure(parts, log, "after")
-        evaluation = {**before, **after}
-        log.summary(summary(parts, given, progress, evaluation, log.seconds()))
+        measured = {"after": before["before"]} if untouched else outcome.measure(env, algo, episodes, log, "after")
+        evaluation = {**before, **measured}
         if hasattr(algo.policy, "save"):
-            algo.policy.save(folder / "model")
-        report(log, env, evaluation, scored(env, algo.policy))
+            checkpoint.write_folder(folder / "model", algo.policy.save)
+        log.summary(outcome.summary(run, given, env, progress, evaluation, log.seconds()))  # last: the run is finished
+        outcome.report(log, env, evaluation, scored(env, algo.policy))
         if progress.interrupted:
-            log.note(f"interrupted; continue with: python -m rlkit.run resume={folder}")
+            log.note(f"interrupted; continue with: {again(folder)}")
         else:
             log.note(f"everything is in {folder}")
     return 0
 
 
-def header(parts: Parts, given: config.Given, folder: Path) -> dict[str, str]:
+def again(folder: Path) -> str:
+    """The command that continues a run."""
+    return f"python -m rlkit.run resume={shlex.quote(str(folder))}"
+
+
+def header(parts: Parts, given: config.Given, folder: Path, progress: Progress) -> dict[str, str]:
     run, policy = parts.run, parts.algo.policy
     learned = sum(p.numel() for p in policy.parameters() if p.requires_grad)
     held = sum(p.numel() for p in policy.parameters())
@@ -158,73 +191,20 @@ def header(parts: Parts, given: config.Given, folder: Path) -> dict[str, str]:
         "device": f"{parts.env.device}, threads: {torch.get_num_threads()}",
         "length": f"{run.iterations} iterations" if run.iterations else f"{run.env_steps:,} steps",
         "seed": str(run.seed),
-        "run folder": str(folder),
-    }
-
-
-def measure(parts: Parts, log: Log, when: str) -> dict[str, Any]:
-    """Evaluate greedily on the test split, which nothing in the run looks at; text also shows samples."""
-    env, policy, episodes = parts.env, parts.algo.policy, parts.run.evaluation_episodes
-    log.note(f"measuring {when} training, on the test split ...")
-    scores: Scores = env.evaluate(policy, episodes, "test")
-    found = {when: summarize(env.metric, scores, True)}
-    if scores.samples:
-        log.show_samples(f"{when}: greedy answers", scores.samples[:3])
-    if hasattr(env, "exact"):
-        found[when]["exact"] = env.exact(policy, getattr(parts.algo.config, "gamma", 0.99))
-    if when == "before" and getattr(env, "ceiling", None) and not hasattr(policy, "judge"):
-        reasoned = env.evaluate(policy, episodes, "test", forbid_first=env.ceiling)
-        found["ceiling"] = summarize(env.metric, reasoned, True)
-        log.note(f"ceiling {found['ceiling']['mean']:.3f}: the untouched model when it may not answer at once")
-    return found
-
-
-def report(log: Log, env: Any, evaluation: dict[str, Any], unit: str) -> None:
-    """The small table at the end: before → after with 95 % intervals."""
-    shape = "{:.3f}" if all(abs(e["mean"]) < 10 for e in evaluation.values()) else "{:.1f}"
-
-    def cells(name: str, e: dict[str, Any]) -> list[str]:
-        low, high = shape.format(e["low"]), shape.format(e["high"])
-        return [name, shape.format(e["mean"]), f"{low} to {high}", f"{e['length']:.0f}"]
-
-    rows = [cells(name, evaluation[name]) for name in ("before", "ceiling", "after") if name in evaluation]
-    episodes = evaluation["after"]["episodes"]
-    log.table(f"greedy {env.metric} on {episodes} test {unit}", ["", env.metric, "95 %", "length"], rows)
-    kinds = evaluation["after"].get("groups", {}) | evaluation["after"].get("kinds", {})
-    if kinds:
-        names = [name for name in ("before", "ceiling", "after") if name in evaluation]
-        both = {name: evaluation[name].get("groups", {}) | evaluation[name]["kinds"] for name in names}
-        lines = [[kind, *(f"{both[name][kind]:.2f}" for name in names)] for kind in kinds]
-        log.table("accuracy per problem kind", ["kind", *names], lines)
-    for name, x in evaluation["after"].get("exact", {}).items():
-        log.note(f"exact {name}: {x:.4f}")
-
-
-def summary(
-    parts: Parts, given: config.Given, progress: Progress, evaluation: dict[str, Any], seconds: float
-) -> dict[str, Any]:
-    return {
-        "algo": given.algo["name"],
-        "env": given.env["name"],
-        "seed": parts.run.seed,
-        "source": getattr(parts.env, "source", given.env["name"]),
-        "env_steps": progress.env_steps,
-        "iterations": progress.iteration,
-        "seconds": round(seconds, 3),
-        "device": str(parts.env.device),
-        "versions": {"rlkit": rlkit.__version__, "torch": torch.__version__, "python": platform.python_version()},
-        "evaluation": evaluation,
-        "alarms": [],
+        "run folder": str(folder) + (f", continued at iteration {progress.iteration}" if progress.iteration else ""),
     }
 
 
 def show_help(given: config.Given) -> int:
-    policy = None
+    policy, missing = None, ""
     if "name" in given.env:
         module = plugins.load("envs", given.env["name"])
-        env = module.make(config.build(module.Config, given.env, "env"), 0, torch.device("cpu"))
-        policy = network_class(env.kind)
-    usage.print_help(given, policy)
+        try:
+            env = module.make(config.build(module.Config, given.env, "env"), 0, torch.device("cpu"))
+            policy = network_class(env.kind)
+        except UserError as error:  # such as a key that must be given
+            missing = str(error)
+    usage.print_help(given, policy, missing)
     return 0
 
 
@@ -238,14 +218,14 @@ def guarded(command: Callable[[list[str]], int], argv: list[str]) -> int:
     except UserError as error:
         print(f"rlkit: {error}", file=sys.stderr)
         return 2
-    except Diverged as error:
+    except (Diverged, FloatingPointError) as error:
         print(f"rlkit: {error}", file=sys.stderr)
         return 1
     except BrokenPipeError:  # whoever read our output has left
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
-    except KeyboardInterrupt:
-        print("rlkit: stopped; resume=FOLDER goes on from the newest checkpoint", file=sys.stderr)
+    except KeyboardInterrupt as stop:
+        print("; ".join(["rlkit: stopped", *map(str, stop.args)]), file=sys.stderr)
         return 1
     except Exception:
         traceback.print_exc()

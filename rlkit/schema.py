@@ -11,6 +11,7 @@ import os
 import tokenize
 import types
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import MISSING, Field, fields
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -27,6 +28,19 @@ T = TypeVar("T")
 
 def build(cls: type[T], values: dict[str, Any], section: str) -> T:
     """Make a `cls` from raw values (text from a command line, or what YAML holds); each mistake is one line."""
+    known, ready = settable(cls), convert(cls, values, section)
+    missing = [n for n, f in known.items() if n not in ready and default(f) is MISSING]
+    if missing:
+        hints = get_type_hints(cls, include_extras=True)
+        raise UserError(f"{_key(section, missing[0])} must be given: {allowed(hints[missing[0]])}")
+    try:
+        return cls(**ready)
+    except ValueError as error:  # a check across fields, in __post_init__
+        raise UserError(f"{section}: {error}") from None
+
+
+def convert(cls: type, values: dict[str, Any], section: str) -> dict[str, Any]:
+    """The values as the fields' types want them; a key that is none and a value that is not allowed are refused."""
     hints, known = get_type_hints(cls, include_extras=True), settable(cls)
     ready: dict[str, Any] = {}
     for key, raw in sorted(values.items(), key=lambda item: item[0].count(".")):  # `kwargs` before `kwargs.render`
@@ -40,18 +54,12 @@ def build(cls: type[T], values: dict[str, Any], section: str) -> T:
             ready[head] = {**ready.get(head, default(known[head]) or {}), **entry}
         else:
             ready[head] = validate(_key(section, key), raw, hints[head])
-    missing = [n for n, f in known.items() if n not in ready and default(f) is MISSING]
-    if missing:
-        raise UserError(f"{_key(section, missing[0])} must be given: {allowed(hints[missing[0]])}")
-    try:
-        return cls(**ready)
-    except ValueError as error:  # a check across fields, in __post_init__
-        raise UserError(f"{section}: {error}") from None
+    return ready
 
 
 def validate(key: str, raw: Any, hint: Any) -> Any:
     """One value of one field, or a line that names the key, what was given and what is allowed."""
-    wrong = UserError(f"{key}={_show(raw)} is not allowed: give {allowed(hint)}")
+    wrong = UserError(f"{key}={show(raw)} is not allowed: give {allowed(hint)}")
     try:
         value = _from_text(raw, hint)
         if isinstance(value, bool) and not {bool, Any} & set(_members(hint)) and value not in _literals(hint):
@@ -60,7 +68,7 @@ def validate(key: str, raw: Any, hint: Any) -> Any:
     except ValidationError:
         raise wrong from None
     except yaml.YAMLError:
-        raise UserError(f"{key}={_show(raw)} cannot be read: give {allowed(hint)}") from None
+        raise UserError(f"{key}={show(raw)} cannot be read: give {allowed(hint)}") from None
     if any(isinstance(v, float) and math.isnan(v) for v in (value if isinstance(value, tuple) else (value,))):
         raise wrong
     return value
@@ -113,9 +121,10 @@ def comments(cls: type) -> dict[str, str]:
 def explain(cls: type, values: dict[str, Any], section: str) -> list[tuple[str, str]]:
     """For each key: `KEY=DEFAULT` (or the value that would hold), and what is allowed and what it means."""
     hints, notes, rows = get_type_hints(cls, include_extras=True), comments(cls), []
+    values = convert(cls, values, section)
     for name, f in settable(cls).items():
         value = values.get(name, default(f))
-        shown = "..." if value is MISSING else _show(value)
+        shown = "..." if value is MISSING else show(value)
         rows.append((f"{_key(section, name)}={shown}", f"{notes.get(name, '')} ({allowed(hints[name])})".lstrip()))
     return rows
 
@@ -131,6 +140,17 @@ def plain(value: Any) -> Any:
     if isinstance(value, str) and (".py:" in value or "model:" in value):
         return ",".join(_reward(entry.strip()) for entry in value.split(","))
     return value
+
+
+def same(text: Any, value: Any) -> bool:
+    """Whether a text from a command line stands for the value that a configuration holds."""
+    told = text
+    if isinstance(text, str):
+        with suppress(yaml.YAMLError):
+            told = _scalar(text)
+        if text.endswith(".py") and isinstance(value, str):
+            return Path(text).resolve() == Path(value).resolve()
+    return show(plain(told)) == show(value) or plain(text) == value
 
 
 def _reward(entry: str) -> str:
@@ -190,9 +210,10 @@ def _range(metadata: Sequence[Any]) -> list[str]:
     return [" and ".join(f"{words[kind][0]} {bound}" for kind, bound in low.items())] if low else []
 
 
-def _show(value: Any) -> str:
+def show(value: Any) -> str:
+    """A value as it is written on a command line."""
     if isinstance(value, list | tuple):
-        return ",".join(_show(v) for v in value) or "[]"
+        return ",".join(show(v) for v in value) or "[]"
     if value is None or isinstance(value, bool):
         return str(value).lower()
     return f"{value:g}" if isinstance(value, float) and float(f"{value:g}") == value else str(value)

@@ -112,9 +112,9 @@ def sizes(env: Any, algorithm: str) -> tuple[int, int]:
     """How many states and actions there are; whatever has no finite number of both is refused."""
     space = getattr(env, "observation_space", None)
     if not isinstance(space, Discrete):
-        given, instead = (
-            ("text", "algo=grpo") if space is None else (f"a {type(space).__name__}{space.shape}", "algo=dqn")
-        )
+        discrete = isinstance(getattr(env, "action_space", None), Discrete)
+        given = "text" if space is None else f"a {type(space).__name__}{space.shape}"
+        instead = "algo=grpo" if space is None else "algo=dqn" if discrete else "algo=ppo"
         raise UserError(f"{algorithm} keeps a table and needs finitely many states, not {given}; use {instead}")
     if not isinstance(env.action_space, Discrete):
         raise UserError(f"{algorithm} needs discrete actions and this environment has {env.action_space}; use algo=ppo")

@@ -1,6 +1,7 @@
 """Environments that are stepped from their model, and judged by it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -11,10 +12,22 @@ from gymnasium.vector.utils import batch_space
 from torch import Tensor
 
 from rlkit import exact
+from rlkit.api import Reference
 from rlkit.control import ControlEnv
 from rlkit.exact import Model
 
+Cell = tuple[int, int]
 Outcomes = Mapping[int, Mapping[int, Sequence[tuple[float, int, float, bool]]]]
+
+
+@dataclass(frozen=True)
+class Grid:
+    """How states lie on a map, row by row from the top left: what `rlkit.play` draws."""
+
+    rows: int
+    columns: int
+    moves: tuple[Cell, ...]  # of each action: rows and columns that it goes
+    cells: Mapping[str, Cell]  # the fields of the environment's Config that say where something lies
 
 
 def from_outcomes(outcomes: Outcomes, start: Sequence[float], goal: Sequence[int] = ()) -> Model:
@@ -40,9 +53,11 @@ class TabularVectorEnv(VectorEnv):
 
     metadata = {"autoreset_mode": AutoresetMode.DISABLED}  # noqa: RUF012
 
-    def __init__(self, model: Model, n: int, step_limit: int) -> None:
+    def __init__(
+        self, model: Model, n: int, step_limit: int, picture: Callable[[int], np.ndarray] | None = None
+    ) -> None:
         states, actions = model.reward.shape
-        self.num_envs, self.step_limit = n, step_limit
+        self.num_envs, self.step_limit, self.picture = n, step_limit, picture
         self.single_observation_space, self.single_action_space = Discrete(states), Discrete(actions)
         self.observation_space = batch_space(self.single_observation_space, n)
         self.action_space = batch_space(self.single_action_space, n)
@@ -73,6 +88,12 @@ class TabularVectorEnv(VectorEnv):
         self.state = successor
         return successor.copy(), reward, self._terminal[successor], self.steps >= self.step_limit, {}
 
+    def render(self) -> tuple[np.ndarray, ...]:
+        """A picture [H, W, 3] of each copy."""
+        if self.picture is None:
+            raise NotImplementedError("this environment has no picture")
+        return tuple(self.picture(int(state)) for state in self.state)
+
 
 def _cumulative(probability: Tensor) -> np.ndarray:
     """Cumulative probabilities along the last axis; infinite at the last possible outcome, so no other is drawn."""
@@ -82,7 +103,7 @@ def _cumulative(probability: Tensor) -> np.ndarray:
 
 
 class TabularEnv(ControlEnv):
-    """A control environment with a known model. `judge` says what `exact` reports."""
+    """A control environment with a known model. `judge` says what `exact` reports, `picture` draws a state."""
 
     def __init__(
         self,
@@ -93,12 +114,22 @@ class TabularEnv(ControlEnv):
         step_limit: int = 100,
         source: str = "",
         judge: Literal["value", "success"] = "value",
+        picture: Callable[[int], np.ndarray] | None = None,
+        grid: Grid | None = None,
     ) -> None:
-        self._model, self.step_limit, self.judge = model, step_limit, judge
-        super().__init__(lambda n: TabularVectorEnv(model, n, step_limit), rows, seed, device, source)
+        self._model, self.step_limit, self.judge, self.grid = model, step_limit, judge, grid
+        super().__init__(lambda n: TabularVectorEnv(model, n, step_limit, picture), rows, seed, device, source)
 
     def model(self) -> Model:
         return self._model
+
+    @property
+    def reference(self) -> Reference:
+        """The undiscounted return within the step limit of uniformly random actions and of the optimum, computed."""
+        model, limit = self._model, self.step_limit
+        uniform = torch.full_like(model.reward, 1 / model.reward.shape[1])
+        low, high = (float(model.start @ exact.values_within(model, limit, policy)) for policy in (uniform, None))
+        return Reference(low, high, "a random policy, exact", "the optimum, exact")
 
     def exact(self, policy: Any, gamma: float = 0.99) -> dict[str, float]:
         """What the greedy policy is worth, computed from the model, beside the best there is.

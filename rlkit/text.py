@@ -1,5 +1,6 @@
 """Text environments: problems whose prompts a language model completes and a reward function scores."""
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
@@ -79,6 +80,7 @@ class TextEnv:
         self.last: list[Record] = []  # the texts of the last rollout, row-major
         self.splits = {split: len(rows) for split, rows in problems.items()}  # how many problems each has
         self._prompts = Shuffle(len(problems["train"]), seed, "prompts")
+        self.scoring = 0.0  # seconds that the rewards took so far
         self._sampled = 0  # evaluations by sampling; each draws anew
         self._make_pool, self._demonstrated = demonstrations, 0
         self._shown: tuple[Sequence[Problem], Shuffle] | None = None  # made at the first call: only sft needs it
@@ -105,7 +107,9 @@ class TextEnv:
         batch = policy.generate([self.prompt(problem) for problem in problems], repeats=repeats, max_tokens=limit)
         completions = policy.decode(batch)
         repeated = [problem for problem in problems for _ in range(repeats)]
+        began = time.perf_counter()
         rewards = self._reward(repeated, completions)
+        self.scoring += time.perf_counter() - began
         self.last = self._records(repeated, completions, rewards)
         scores = torch.tensor(rewards, dtype=torch.float32, device=batch["mask"].device).view(batch.batch_size)
         batch = finish(batch, scores)

@@ -3,25 +3,26 @@
 import math
 import signal
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 from tensordict import TensorDict
-from torch import Tensor
 
 from rlkit import checkpoint
-from rlkit.api import Exhausted, UserError
+from rlkit.api import Exhausted, RewardFailed
 from rlkit.buffers import split
 from rlkit.config import Run
+from rlkit.doctor import Doctor
 from rlkit.log import Log
+from rlkit.meter import Clock, Meter, averages
 from rlkit.policies import generators
 
-LOGGED = 500  # a run is logged this many times at most, however many iterations it has
+LOGGED = 500  # a run is logged this many times at most, however many iterations it has,
+EARLY = 16  # and in each of its first iterations, so that what is wrong shows at once
 
 
 class Diverged(RuntimeError):
@@ -30,12 +31,30 @@ class Diverged(RuntimeError):
 
 @dataclass
 class Progress:
-    """How far a run has come."""
+    """How far a run has come, and what of it was not yet logged."""
 
     iteration: int = 0
     env_steps: int = 0
     best: float = -math.inf  # the best validation score so far
-    interrupted: bool = False
+    ended: bool = False  # nothing was left to learn from
+    meter: Meter = field(default_factory=Meter)
+    doctor: Doctor = field(default_factory=Doctor)
+    interrupted: bool = False  # by Ctrl-C: what was learned is measured
+    terminated: bool = False  # by SIGTERM: only a checkpoint is written
+
+    def state_dict(self) -> dict[str, Any]:
+        numbers = {"iteration": self.iteration, "env_steps": self.env_steps, "best": self.best, "ended": self.ended}
+        return numbers | {"meter": self.meter.state_dict(), "doctor": self.doctor.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.iteration, self.env_steps = state["iteration"], state["env_steps"]
+        self.best, self.ended = state["best"], state["ended"]
+        self.meter.load_state_dict(state["meter"])
+        self.doctor.load_state_dict(state["doctor"])
+
+    def over(self, run: Run) -> bool:
+        """Whether the loop stops here: the budget is spent, nothing is left, or someone said so."""
+        return self.fraction(run) >= 1 or self.ended or self.interrupted or self.terminated
 
     def fraction(self, run: Run) -> float:
         done = [self.iteration / run.iterations] if run.iterations else []
@@ -43,61 +62,42 @@ class Progress:
         return min(1.0, max(done))
 
 
-class Meter:
-    """Averages per-element metrics over many batches as tensors; nothing is read back before `read`."""
-
-    def __init__(self) -> None:
-        self.watched: list[Tensor] = []  # numbers that are finite as long as the parameters are
-        self.sums: dict[str, Tensor] = {}
-        self.counts: dict[str, Tensor | int] = {}
-
-    def add(self, metrics: dict[str, Tensor], mask: Tensor | None = None) -> None:
-        for name, x in metrics.items():
-            x = x.detach()
-            count: Tensor | int = x.numel()
-            if mask is not None and mask.dim() > 1 and x.shape == mask.shape:
-                x, count = x * mask, mask.sum()
-            self.sums[name] = x.sum(dtype=torch.float32) + self.sums.get(name, 0.0)
-            self.counts[name] = self.counts.get(name, 0) + count
-
-    def read(self) -> dict[str, float]:
-        """The averages since the last reading."""
-        averages = {name: float(x) / max(float(self.counts[name]), 1.0) for name, x in self.sums.items()}
-        self.sums, self.counts = {}, {}
-        return averages
-
-
 def train(algo: Any, env: Any, run: Run, log: Log, progress: Progress) -> Progress:
-    """Walk the four rooms until the budget is spent or `progress.interrupted` is set."""
-    meter, episodes, clock = Meter(), [], Clock(progress.env_steps)
-    while progress.fraction(run) < 1 and not progress.interrupted:
+    """Walk the four rooms until the budget is spent or the run is told to stop."""
+    meter, doctor, clock = progress.meter, progress.doctor, Clock(progress.env_steps)
+    doctor.attach(algo.optimizer)
+    while not progress.over(run):
         algo.progress = progress.fraction(run)
         set_learning_rate(algo, progress.iteration)
+        doctor.begin(env)
         try:
             rollout, credited = walk(algo, env, meter)
         except Exhausted as error:
             if not progress.iteration:
                 raise
             log.note(f"ended after iteration {progress.iteration}: {error}")
+            progress.ended = True
             break
-        except UserError:  # such as a reward function that failed: what was learned is kept
-            save(log.folder, algo, env, progress)
+        except RewardFailed:
+            log.iteration(progress.iteration + 1, progress.env_steps, {"doctor/reward_error": 1.0})
             raise
         progress.iteration += 1
         progress.env_steps += int(rollout["mask"].sum())
-        episodes += finished(env, rollout)
-        evaluating = evaluation_is_due(env, run, progress)
-        if evaluating or int(progress.fraction(run) * LOGGED) > int(algo.progress * LOGGED):
-            metrics = averages(meter, episodes) | clock.speed(progress.env_steps)
-            episodes.clear()
+        meter.episodes += finished(env, rollout)
+        evaluating = evaluation_is_due(env, run, progress, algo.progress)
+        due = int(progress.fraction(run) * LOGGED) > int(algo.progress * LOGGED)
+        if evaluating or due or progress.iteration <= EARLY:
+            seen = doctor.measure(algo, env, rollout, credited, meter)
+            metrics = averages(meter) | clock.speed(progress.env_steps)
+            metrics = doctor.name(seen, metrics, progress.iteration, log.alarm)
             if evaluating:
                 metrics |= validate(algo, env, run, log, progress)
                 clock.restart()
             log.iteration(progress.iteration, progress.env_steps, metrics)
             log.completions(progress.iteration, credited, env)
         if checkpoint_is_due(run, progress, evaluating, clock):
-            save(log.folder, algo, env, progress)
-    save(log.folder, algo, env, progress)
+            save(log.folder, algo, env, progress, keep=run.keep)
+    save(log.folder, algo, env, progress, keep=run.keep)
     return progress
 
 
@@ -114,9 +114,14 @@ def walk(algo: Any, env: Any, meter: Meter) -> tuple[TensorDict, TensorDict]:
     return rollout, credited
 
 
-def evaluation_is_due(env: Any, run: Run, progress: Progress) -> bool:
-    """Every `evaluate_every` iterations, and at the end of the run where the env has something to validate on."""
+def evaluation_is_due(env: Any, run: Run, progress: Progress, before: float) -> bool:
+    """Every `evaluate_every` iterations or `evaluations` times a run, and at the end where there is a validation split.
+
+    `before` is the fraction of the run that was done before this iteration.
+    """
     if run.evaluate_every and progress.iteration % run.evaluate_every == 0:
+        return True
+    if int(progress.fraction(run) * run.evaluations) > int(before * run.evaluations):
         return True
     return progress.fraction(run) >= 1 and getattr(env, "splits", {}).get("validation", 1) > 0
 
@@ -130,6 +135,7 @@ def checkpoint_is_due(run: Run, progress: Progress, evaluated: bool, clock: "Clo
 def learn(algo: Any, meter: Meter) -> None:
     """One optimiser step per minibatch; micro-batches only add up its gradient."""
     parameters = [p for group in algo.optimizer.param_groups for p in group["params"]]
+    meter.ratios = []
     for batch in algo.buffer:
         algo.optimizer.zero_grad()
         total = torch.zeros((), device=batch["mask"].device)
@@ -166,14 +172,6 @@ def finished(env: Any, rollout: TensorDict) -> list[tuple[float, int]]:
     return list(zip(rollout["score"].flatten().tolist(), lengths, strict=True))
 
 
-def averages(meter: Meter, episodes: list[tuple[float, int]]) -> dict[str, float]:
-    metrics = {f"train/{name}": x for name, x in meter.read().items()}
-    if episodes:
-        metrics["rollout/return"] = sum(score for score, _ in episodes) / len(episodes)
-        metrics["rollout/length"] = sum(length for _, length in episodes) / len(episodes)
-    return metrics
-
-
 def check_finite(meter: Meter, rollout: TensorDict) -> None:
     """Stop before parameters that are not finite are saved, and say where it shows."""
     watched, meter.watched = meter.watched, []
@@ -195,52 +193,34 @@ def validate(algo: Any, env: Any, run: Run, log: Log, progress: Progress) -> dic
     return {f"eval/{env.metric}": score, "eval/length": float(scores.length.double().mean())}
 
 
-class Clock:
-    """The pace of training, evaluations left out, and when a minute without a checkpoint has passed."""
-
-    def __init__(self, env_steps: int) -> None:
-        self.steps, self.saved = env_steps, time.monotonic()
-        self.restart()
-
-    def restart(self) -> None:
-        self.began = time.monotonic()
-
-    def speed(self, env_steps: int) -> dict[str, float]:
-        pace = (env_steps - self.steps) / max(time.monotonic() - self.began, 1e-9)
-        self.steps = env_steps
-        self.restart()
-        return {"time/env_steps_per_second": pace}
-
-    def minute_passed(self) -> bool:
-        if time.monotonic() - self.saved < 60:
-            return False
-        self.saved = time.monotonic()
-        return True
-
-
 @contextmanager
 def interruptible(progress: Progress) -> Iterator[None]:
-    """Ctrl-C lets the iteration finish; a second one stops at once."""
+    """Ctrl-C lets the iteration finish, and a second one stops at once; SIGTERM asks for a checkpoint and no more."""
 
-    def stop(*_: object) -> None:
+    def interrupt(*_: object) -> None:
         print("\nfinishing this iteration, then measuring; Ctrl-C again stops at once", file=sys.stderr)
         progress.interrupted = True
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
-    before = signal.signal(signal.SIGINT, stop)
+    def terminate(*_: object) -> None:
+        progress.terminated = True
+
+    handlers = {signal.SIGINT: interrupt, signal.SIGTERM: terminate}
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
-def save(folder: Path, algo: Any, env: Any, progress: Progress, name: str = "latest") -> None:
+def save(folder: Path, algo: Any, env: Any, progress: Progress, name: str = "latest", keep: int = 0) -> None:
     """Everything the run is made of: whatever of the algorithm has a state, the generators, the env, the progress."""
     parts = {key: x.state_dict() for key, x in vars(algo).items() if hasattr(x, "state_dict")}
     numbers = {key: x for key, x in vars(algo).items() if isinstance(x, int | float)}
     drawn = {key: x.get_state() for key, x in generators(algo.policy).items()}
     state = {"parts": parts, "numbers": numbers, "generators": drawn, "env": env.state_dict()}
-    checkpoint.save(folder, state | {"progress": vars(progress)}, name)
+    checkpoint.save(folder, state | {"progress": progress.state_dict()}, name, keep, progress.iteration)
 
 
 def restore(folder: Path, algo: Any, env: Any, name: str = "latest") -> Progress:
@@ -253,4 +233,6 @@ def restore(folder: Path, algo: Any, env: Any, name: str = "latest") -> Progress
     for key, drawn in generators(algo.policy).items():
         drawn.set_state(state["generators"][key])
     env.load_state_dict(state["env"])
-    return Progress(**state["progress"] | {"interrupted": False})
+    progress = Progress()
+    progress.load_state_dict(state["progress"])
+    return progress

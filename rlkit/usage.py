@@ -1,6 +1,6 @@
 """What `--help` prints: the plug-ins, or every key of those that were named."""
 
-from rich.console import Console
+from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
@@ -13,10 +13,11 @@ python -m rlkit.run algo=NAME [env=NAME] --help         every key of a plug-in
 NAME may be your own: a dotted module name, or a path ending in .py"""
 
 
-def print_help(given: Given, policy: type | None = None) -> None:
-    """Print the plug-ins, or every key of those that were named: default (as `configs/` has it), meaning, type."""
-    console = Console(highlight=False)
-    console.print(Text(HELP))
+def print_help(given: Given, policy: type | None = None, missing: str = "") -> None:
+    """Print the plug-ins, or every key of those that were named: default (as `configs/` has it), meaning, type.
+
+    `policy` is the dataclass of its keys, or `missing` says why that is not known.
+    """
     named = {s: getattr(given, s)["name"] for s in KINDS if "name" in getattr(given, s)}
     pages: list[tuple[str, list[tuple[str, str]]]] = []
     for section, name in named.items():
@@ -28,12 +29,20 @@ def print_help(given: Given, policy: type | None = None) -> None:
         pages.append((title, rows))
     if policy is not None:
         pages.append(("the policy", schema.explain(policy, given.policy, "policy")))
+    if missing:
+        pages.append((f"the policy: its keys depend on the environment, and {missing}", []))
     for section, kind in KINDS.items():
         if not named:
             pages.append((f"{section}=NAME", [(n, plugins.summary(kind, n)) for n in plugins.names(kind)]))
     pages.append(("the run", schema.explain(Run, given.run, "run")))
+    console = Console(highlight=False)
+    console.print(Text(HELP))
     for title, rows in pages:
         table = Table.grid(padding=(0, 2))
         for left, right in rows:
             table.add_row(Text(f"  {left}", style="cyan", overflow="fold"), Text(right))
-        console.print(Text(f"\n{title}", style="bold"), table, sep="\n")
+        page = Group(Text(f"\n{title}", style="bold"), *([table] if rows else []))
+        for line in console.render_lines(page, pad=False):
+            text = Text.assemble(*((part.text, part.style or "") for part in line))
+            text.rstrip()  # rich fills a table's cells with spaces
+            console.print(text)

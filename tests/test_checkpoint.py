@@ -9,35 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from resuming import Killed, same
 from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import nn
 
 from rlkit import checkpoint
 from rlkit.api import UserError
-
-
-def same(a: Any, b: Any) -> bool:
-    """Equal in type and to the last bit, all the way down."""
-    if type(a) is not type(b):
-        return False
-    if isinstance(a, torch.Tensor):
-        return a.dtype == b.dtype and a.shape == b.shape and torch.equal(_bits(a), _bits(b))
-    if isinstance(a, np.ndarray):
-        return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
-    if isinstance(a, list | tuple):
-        return len(a) == len(b) and all(map(same, a, b))
-    if isinstance(a, dict):
-        return (
-            list(a) == list(b)
-            and all(type(x) is type(y) for x, y in zip(a, b, strict=True))
-            and all(same(a[key], b[key]) for key in a)
-        )
-    return repr(a) == repr(b)
-
-
-def _bits(x: torch.Tensor) -> torch.Tensor:
-    return x.reshape(-1).view(torch.uint8)
 
 
 def file(folder: Path, name: str = "latest") -> Path:
@@ -54,6 +32,7 @@ def test_what_is_saved_is_loaded_to_the_last_bit(tmp_path: Path) -> None:
             "scalar": torch.tensor(7),
             "empty": torch.zeros(0, 4, dtype=torch.float64),
             "view": torch.arange(12).reshape(3, 4).T,
+            "expanded": torch.zeros(()).expand(1),
             "generator": generator.get_state(),
         },
         "arrays": [np.arange(6, dtype=np.int16).reshape(2, 3)[:, ::2], np.float32(0.1), np.int64(-3), np.array(2.0)],
@@ -116,36 +95,94 @@ def test_tied_tensors_and_slices_of_one_memory_are_saved_each_for_itself(tmp_pat
     assert same(loaded, {"a": x, "b": x, "c": torch.tensor([2.0, 3.0]), "d": torch.tensor([0.0, 1.0])})
 
 
-def test_the_one_before_is_kept_and_used_when_the_last_is_damaged(
+def save_many(folder: Path, iterations: range, keep: int) -> None:
+    for iteration in iterations:
+        state = {"iteration": iteration, "x": torch.full((100,), float(iteration))}
+        checkpoint.save(folder, state, keep=keep, iteration=iteration)
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in (folder / "checkpoints").iterdir())
+
+
+def test_the_newest_older_ones_stay_beside_latest(tmp_path: Path) -> None:
+    for keep in (0, 1, 3):
+        save_many(tmp_path / str(keep), range(8, 13), keep)
+        older = [f"iteration-{n}.safetensors" for n in range(12 - keep, 12)]
+        assert names(tmp_path / str(keep)) == sorted([*older, "latest.safetensors"])  # by number, not by letter
+    assert checkpoint.load(tmp_path / "3", "iteration-9")["iteration"] == 9
+    save_many(tmp_path / "3", range(12, 13), 3)  # of the same iteration it is replaced
+    assert len(names(tmp_path / "3")) == 4
+    save_many(tmp_path / "3", range(13, 14), 1)
+    assert names(tmp_path / "3") == ["iteration-12.safetensors", "latest.safetensors"]
+    checkpoint.save(tmp_path / "3", {}, "best", iteration=14)
+    assert len(names(tmp_path / "3")) == 3
+
+
+def test_older_ones_stand_in_for_damaged_ones_which_are_set_aside(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for version in range(3):
-        checkpoint.save(tmp_path, {"version": version, "x": torch.full((100,), float(version))})
-    assert checkpoint.load(tmp_path)["version"] == 2
-    whole = file(tmp_path).read_bytes()
-    flipped = bytearray(whole)
-    flipped[-5] ^= 1
-    broken: list[bytes] = [whole[:-1], whole[:20], b"", bytes(flipped), whole.replace(b"version", b"Version")]
-    for data in broken:
-        file(tmp_path).write_bytes(data)
-        assert checkpoint.load(tmp_path)["version"] == 1
-        told = capsys.readouterr().err
-        assert told.count("\n") == 1
-        assert "latest.safetensors is damaged" in told
-        assert "using the one before it" in told
+    save_many(tmp_path, range(1, 5), keep=3)
+    for name in ("latest", "iteration-3"):
+        file(tmp_path, name).write_bytes(b"")
+    assert checkpoint.load(tmp_path)["iteration"] == 2
+    told = capsys.readouterr().err
+    assert told.count("\n") == 1 and "latest.safetensors is damaged" in told
+    assert "iteration-3.safetensors is damaged" in told and "going on from iteration-2" in told
+    assert {"latest.damaged", "iteration-3.damaged", "iteration-2.safetensors"} < set(names(tmp_path))
+    save_many(tmp_path, range(3, 5), keep=1)
+    assert {"latest.damaged", "iteration-3.safetensors", "latest.safetensors"} < set(names(tmp_path))
+    assert checkpoint.load(tmp_path)["iteration"] == 4 and not capsys.readouterr().err
     file(tmp_path).unlink()  # killed between the two renames
-    assert checkpoint.load(tmp_path)["version"] == 1
-    assert "latest.safetensors is missing: using the one before it" in capsys.readouterr().err
+    assert checkpoint.resumable(tmp_path) and checkpoint.load(tmp_path)["iteration"] == 3
+    assert "latest.safetensors is missing: going on from iteration-3" in capsys.readouterr().err
+
+
+def damage(data: bytes, draw: np.random.Generator) -> bytes:
+    """The file torn at a random place, or some of its bytes changed, or a stretch of it never written."""
+    at = int(draw.integers(len(data)))
+    if draw.random() < 0.4:
+        return data[:at]
+    if draw.random() < 0.3:
+        return data[:at] + bytes(min(64, len(data) - at)) + data[at + 64 :]
+    changed = bytearray(data)
+    for place in draw.integers(len(data), size=draw.integers(1, 4)):
+        changed[place] ^= 1 << int(draw.integers(8))
+    return bytes(changed)
+
+
+def test_no_damage_is_ever_loaded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    draw = np.random.default_rng(0)
+    save_many(tmp_path, range(1, 3), keep=1)
+    good, wanted = file(tmp_path).read_bytes(), checkpoint.load(tmp_path)
+    older = file(tmp_path, "iteration-1").read_bytes()
+    for _ in range(150):
+        data = damage(good, draw)
+        file(tmp_path).write_bytes(data)
+        found = checkpoint.load(tmp_path)
+        told = capsys.readouterr().err
+        assert found["iteration"] == 1 or (same(found, wanted) and not told)
+        assert found["iteration"] == 2 or told.count("\n") == 1
+        assert found["iteration"] == 1 or data == good
+        file(tmp_path).write_bytes(damage(good, draw))
+        file(tmp_path, "iteration-1").write_bytes(older[: int(draw.integers(len(older)))])
+        if file(tmp_path).read_bytes() != good:
+            with pytest.raises(
+                UserError, match=r"latest.* is damaged .*iteration-1.* is damaged .*start the run"
+            ):
+                checkpoint.load(tmp_path)
+        file(tmp_path, "iteration-1").write_bytes(older)
 
 
 def test_no_good_checkpoint_is_the_users_to_know(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="has no checkpoint 'latest': there are none"):
         checkpoint.load(tmp_path)
     checkpoint.save(tmp_path, {}, "best")
+    assert not checkpoint.resumable(tmp_path)
     with pytest.raises(UserError, match="has no checkpoint 'latest': there are best"):
         checkpoint.load(tmp_path)
     file(tmp_path, "best").write_bytes(b"not a checkpoint")
-    with pytest.raises(UserError, match=r"best\.safetensors is damaged .* no good checkpoint to go on from"):
+    with pytest.raises(UserError, match=r"best\.safetensors is damaged .* use another .* such as latest"):
         checkpoint.load(tmp_path, "best")
     save_file({"x": torch.ones(1)}, file(tmp_path, "best"))
     with pytest.raises(UserError, match="it is not a checkpoint of rlkit"):
@@ -167,10 +204,6 @@ def test_a_failed_write_keeps_what_was_there(tmp_path: Path, monkeypatch: pytest
     assert [path.name for path in tmp_path.rglob("*.*")] == ["latest.safetensors"]
 
 
-class Killed(BaseException):
-    """What `kill -9` is to a test."""
-
-
 def save_until(stop: int, folder: Path, state: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> bool:
     """Save, but be killed at the `stop`-th step that touches the disk; say whether the end was reached."""
     calls = iter(range(1000))
@@ -184,7 +217,7 @@ def save_until(stop: int, folder: Path, state: dict[str, Any], monkeypatch: pyte
         for owner, name in ((os, "replace"), (os, "fsync"), (checkpoint, "save_file")):
             patch.setattr(owner, name, partial(step, getattr(owner, name)))
         try:
-            checkpoint.save(folder, state)
+            checkpoint.save(folder, state, keep=1, iteration=state["version"])
         except Killed:
             return False
     return True
@@ -194,15 +227,13 @@ def test_a_run_killed_while_saving_leaves_a_good_checkpoint(tmp_path: Path, monk
     ends = []
     for stop in range(6):
         folder = tmp_path / str(stop)
-        checkpoint.save(folder, {"version": 1})
+        checkpoint.save(folder, {"version": 1}, keep=1, iteration=1)
         ends.append(save_until(stop, folder, {"version": 2}, monkeypatch))
         assert checkpoint.load(folder)["version"] in ((2,) if ends[-1] else (1, 2))
-        checkpoint.save(folder, {"version": 3})
+        checkpoint.save(folder, {"version": 3}, keep=1, iteration=3)
         assert checkpoint.load(folder)["version"] == 3
-        assert {path.name for path in file(folder).parent.iterdir()} == {
-            file(folder).name,
-            "latest.previous.safetensors",
-        }
+        before = 1 if stop < 4 and not ends[-1] else 2
+        assert names(folder) == [f"iteration-{before}.safetensors", "latest.safetensors"]
     assert ends == [False] * 5 + [True]  # it has five steps: write, to disk, two renames, to disk
 
 
@@ -218,3 +249,24 @@ def test_a_whole_file_or_none(tmp_path: Path) -> None:
     checkpoint.write_atomically(tmp_path / "a.json", "é")
     assert (tmp_path / "a.json").read_text(encoding="utf-8") == "é"
     assert [path.name for path in tmp_path.iterdir()] == ["a.json"]
+
+
+def test_a_folder_is_replaced_as_a_whole(tmp_path: Path) -> None:
+    def write(text: str, fail: type[BaseException] | None, folder: Path) -> None:
+        folder.mkdir()
+        (folder / "a").write_text(text)
+        if fail is OSError:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        if fail:
+            raise fail
+        (folder / "b").write_text(text)
+
+    checkpoint.write_folder(tmp_path / "model", partial(write, "1", None))
+    with pytest.raises(Killed):
+        checkpoint.write_folder(tmp_path / "model", partial(write, "2", Killed))
+    with pytest.raises(UserError, match=r"cannot write .*model: no space left on the disk; make room and resume"):
+        checkpoint.write_folder(tmp_path / "model", partial(write, "2", OSError))
+    assert (tmp_path / "model" / "a").read_text() == (tmp_path / "model" / "b").read_text() == "1"
+    checkpoint.write_folder(tmp_path / "model", partial(write, "3", None))
+    assert [path.read_text() for path in sorted((tmp_path / "model").iterdir())] == ["3", "3"]
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]

@@ -24,13 +24,18 @@ PROBLEMS = {f"language.{name}" for name in ("problems", "grader", "rewards", "so
 PEERS = {
     "datasets",
     "huggingface_hub",
+    "matplotlib",
+    "playwright",
+    "ray",
+    "scipy",
     "stable_baselines3",
     "torchrl",
     "transformers",
     "trl",
     "vllm",
+    "wandb",
 }  # never needed to import
-ENTRIES = {"run", "compare", "evaluate"}
+ENTRIES = {"run", "compare", "evaluate", "play", "new"}
 
 
 def imports(name: str, top_level: bool = False) -> Iterator[str]:
@@ -93,7 +98,7 @@ def test_the_framework_names_no_plug_in(name: str) -> None:
 
 
 def test_the_lower_layers_never_look_up() -> None:
-    upper = ENTRIES | {"train", "log", "checkpoint", "doctor", "config", "schema", "plugins", "usage"}
+    upper = ENTRIES | {"train", "log", "checkpoint", "doctor", "config", "schema", "plugins", "usage", "meter"}
     lower = MATHEMATICS | CONTROL | {"api", "seeding", "copies", "text", "pairs"}
     for name in SOURCES:
         if name.removeprefix("rlkit.") in lower or name.startswith("rlkit.language."):

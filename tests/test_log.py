@@ -161,6 +161,23 @@ def test_a_terminal_of_80_columns_is_enough(
     assert max(len(text.partition("\x1b")[0]) for text in texts) <= 80
 
 
+def test_an_alarm_is_one_warning_wrapped_to_the_width(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    with Log(tmp_path, {}, 2, "iterations") as log:
+        log.alarm("flat_reward", "every reward of 20 iterations was 0 [exactly]: " + "look at env.reward " * 3)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("warning: flat_reward: every reward of 20 iterations was 0 [exactly]: look")
+    assert len(lines) == 2 and max(map(len, lines)) <= 80
+    for key, value in {"FORCE_COLOR": "1", "TERM": "xterm-256color"}.items():
+        monkeypatch.setenv(key, value)
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    with Log(tmp_path, {}, 2, "iterations") as log:
+        log.alarm("flat_reward", "look")
+    assert "\x1b[1;33mwarning\x1b[0m: flat_reward: look" in capsys.readouterr().out
+
+
 def test_a_quiet_log_says_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with Log(tmp_path, ROWS, 2, "iterations", quiet=True) as log:
         speak(log)

@@ -94,6 +94,28 @@ def test_an_error_inside_a_plug_in_is_not_disguised_as_a_missing_one(elsewhere: 
         plugins.load("algorithms", str(elsewhere / "broken_pkg" / "algo.py"))
 
 
+def test_a_file_may_import_its_neighbours(tmp_path: Path) -> None:
+    for folder, step in (("a", 0.25), ("b", 0.75)):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "steps.py").write_text(f"STEP = {step}\n")
+        (tmp_path / folder / "my.sac.py").write_text("from .steps import STEP\n" + PLUGIN.replace("0.5", "STEP"))
+    for folder, step in (("a", 0.25), ("b", 0.75)):
+        assert plugins.load("algorithms", str(tmp_path / folder / "my.sac.py")).Config().lr == step
+
+
+def test_a_file_that_imports_from_above_its_folder_is_told_its_dotted_name(elsewhere: Path) -> None:
+    folder = elsewhere / "above_pkg" / "algos"
+    folder.mkdir(parents=True)
+    (elsewhere / "above_pkg" / "steps.py").write_text("STEP = 0.25\n")
+    (folder / "sac.py").write_text("from ..steps import STEP\n" + PLUGIN.replace("0.5", "STEP"))
+    for init in (False, True):
+        if init:
+            (elsewhere / "above_pkg" / "__init__.py").touch()
+        with pytest.raises(UserError, match=rf"its dotted name, above_pkg\.algos\.sac, and start in {elsewhere}$"):
+            plugins.load("algorithms", str(folder / "sac.py"))
+    assert plugins.load("algorithms", "above_pkg.algos.sac").Config().lr == 0.25
+
+
 def test_a_folder_named_envs_where_one_works_does_not_shadow_ours(tmp_path: Path) -> None:
     for kind in ("envs", "algorithms"):
         (tmp_path / kind).mkdir()

@@ -115,7 +115,7 @@ def test_without_a_target_the_coefficient_stays_and_a_target_needs_a_start(monke
     assert algo.kl_coef == 0.3
     with pytest.raises(UserError, match=r"algo\.kl_target=6\.0: .* set that above 0"):
         algorithm("ppo", cartpole(1), policies.Network(), kl_target=6.0)
-    with pytest.raises(UserError, match=r"algo\.kl_horizon=3: β adapts over env\.rows=4 rows or more"):
+    with pytest.raises(UserError, match=r"kl_horizon=3 is less than env\.rows=4, .*: give algo\.kl_horizon=4 or"):
         algorithm("ppo", cartpole(4), policies.Network(), kl_coef=0.1, kl_target=6.0, kl_horizon=3)
 
 

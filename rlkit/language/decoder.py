@@ -51,7 +51,8 @@ class Shape:
             )
         windows = "sliding_attention" in (config.get("layer_types") or ()) or config.get("use_sliding_window")
         if windows or config.get("hidden_act", "silu") != "silu" or config.get("quantization_config"):
-            raise UserError(f"{where}: sliding windows, activations but silu and quantised weights are not supported")
+            never = "sliding windows, activations but silu and quantised weights"
+            raise UserError(f"{where}: {never} are not supported; use another model")
         try:
             return cls._build(kind, config, where)
         except KeyError as key:
@@ -88,7 +89,8 @@ def _rope(config: dict[str, Any], where: str) -> dict[str, Any]:
     rope.update(config.get("rope_parameters") or {})
     rope["rope_type"] = rope.get("rope_type", rope.get("type", "default"))
     if rope["rope_type"] not in ("default", "llama3") or rope.get("partial_rotary_factor", 1.0) != 1.0:
-        raise UserError(f"{where}: rope_type is {rope['rope_type']!r}; native are default and llama3 on whole heads")
+        kind = rope["rope_type"]
+        raise UserError(f"{where}: rope_type is {kind!r}, and default and llama3 on whole heads only are supported")
     return rope
 
 

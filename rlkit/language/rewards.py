@@ -4,11 +4,12 @@ import importlib
 import importlib.util
 import inspect
 import math
+import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from rlkit.api import UserError
+from rlkit.api import RewardFailed, UserError
 from rlkit.language.grader import correct
 
 Reward = Callable[..., list[float | None]]
@@ -63,27 +64,39 @@ def total(
     for function in functions:
         name = getattr(function, "__name__", str(function))
         _check_signature(function, name, columns)
-        given = function(prompts=prompts, completions=completions, **columns)
+        try:
+            given = function(prompts=prompts, completions=completions, **columns)
+        except UserError:
+            raise
+        except Exception as error:  # whatever a function of the user's raises
+            raise RewardFailed(f"reward {name} raised {_where(error)}; mend it, then continue the run") from error
         if not isinstance(given, Sequence) or len(given) != len(completions):
             found = f"{len(given)} rewards" if isinstance(given, Sequence) else f"a {type(given).__name__}"
-            raise UserError(
+            raise RewardFailed(
                 f"reward {name} gave {found} for {len(completions)} completions; return a list with one for each"
             )
         for row, value in enumerate(given):
             if value is not None:
                 sums[row] = (sums[row] or 0.0) + _number(name, value)
     if None in sums:
-        raise UserError(
+        raise RewardFailed(
             "a completion got no reward: every reward function answered None; let one of them return a number"
         )
     return [value for value in sums if value is not None]
+
+
+def _where(error: Exception) -> str:
+    """What was raised, and in which line."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    words = " ".join(str(error).split()) or "nothing more"
+    return f"{type(error).__name__}: {words} ({Path(last.filename).name}, line {last.lineno})"
 
 
 def _check_signature(function: Reward, name: str, columns: dict[str, list[Any]]) -> None:
     try:
         inspect.signature(function).bind(prompts=[], completions=[], **columns)
     except TypeError as error:
-        raise UserError(
+        raise RewardFailed(
             f"reward {name} cannot be called with prompts, completions and {', '.join(columns)} ({error}); "
             f"write def {name}(prompts, completions, **columns)"
         ) from None
@@ -95,5 +108,5 @@ def _number(name: str, value: Any) -> float:
     except (TypeError, ValueError):
         number = math.nan
     if not math.isfinite(number):
-        raise UserError(f"reward {name} gave {value!r}; every reward must be a finite number or None")
+        raise RewardFailed(f"reward {name} gave {value!r}; every reward must be a finite number or None")
     return number

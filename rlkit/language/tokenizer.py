@@ -49,7 +49,7 @@ class Tokenizer:
         return self.core.decode_batch(rows, skip_special_tokens=True)
 
     def save(self, folder: Path) -> None:
-        self.core.save(str(folder / "tokenizer.json"))
+        (folder / "tokenizer.json").write_text(self.core.to_str(pretty=True), encoding="utf-8")
         (folder / "tokenizer_config.json").write_text(json.dumps(self.settings, indent=2) + "\n", encoding="utf-8")
 
     @classmethod

@@ -1,0 +1,75 @@
+"""What the loop measures of itself: averages of what was learned and played, and its pace."""
+
+import time
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+class Meter:
+    """Averages per-element metrics over many batches as tensors; nothing is read back before `read`."""
+
+    def __init__(self) -> None:
+        self.watched: list[Tensor] = []  # numbers that are finite as long as the parameters are
+        self.ratios: list[tuple[Tensor, Tensor]] = []  # ρ = π/π_b of each batch of this iteration, and its mask
+        self.sums: dict[str, Tensor] = {}
+        self.counts: dict[str, Tensor | int] = {}
+        self.episodes: list[tuple[float, int]] = []  # (return, length) of those that ended
+
+    def add(self, metrics: dict[str, Tensor], mask: Tensor | None = None) -> None:
+        """Count some metrics; `ratio` is kept as it is instead, for the doctor."""
+        if mask is not None and "ratio" in metrics:
+            self.ratios.append((metrics.pop("ratio"), mask))
+        for name, x in metrics.items():
+            x = x.detach()
+            count: Tensor | int = x.numel()
+            if mask is not None and mask.dim() > 1 and x.shape == mask.shape:
+                x, count = x * mask, mask.sum()
+            self.sums[name] = x.sum(dtype=torch.float32) + self.sums.get(name, 0.0)
+            self.counts[name] = self.counts.get(name, 0) + count
+
+    def read(self) -> dict[str, float]:
+        """The averages since the last reading."""
+        averages = {name: float(x) / max(float(self.counts[name]), 1.0) for name, x in self.sums.items()}
+        self.sums, self.counts = {}, {}
+        return averages
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"sums": self.sums, "counts": self.counts, "episodes": self.episodes}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.sums, self.counts, self.episodes = state["sums"], state["counts"], state["episodes"]
+
+
+def averages(meter: Meter) -> dict[str, float]:
+    """What was learned and played since the last reading, by the names in metrics.jsonl."""
+    metrics = {f"train/{name}": x for name, x in meter.read().items()}
+    episodes, meter.episodes = meter.episodes, []
+    if episodes:
+        metrics["rollout/return"] = sum(score for score, _ in episodes) / len(episodes)
+        metrics["rollout/length"] = sum(length for _, length in episodes) / len(episodes)
+    return metrics
+
+
+class Clock:
+    """The pace of training, evaluations left out, and when a minute without a checkpoint has passed."""
+
+    def __init__(self, env_steps: int) -> None:
+        self.steps, self.saved = env_steps, time.monotonic()
+        self.restart()
+
+    def restart(self) -> None:
+        self.began = time.monotonic()
+
+    def speed(self, env_steps: int) -> dict[str, float]:
+        pace = (env_steps - self.steps) / max(time.monotonic() - self.began, 1e-9)
+        self.steps = env_steps
+        self.restart()
+        return {"time/env_steps_per_second": pace}
+
+    def minute_passed(self) -> bool:
+        if time.monotonic() - self.saved < 60:
+            return False
+        self.saved = time.monotonic()
+        return True

@@ -1,0 +1,151 @@
+"""Statistics of episodes: intervals of one score, the shape of a distribution, and two policies compared in pairs."""
+
+import itertools
+import math
+from typing import Any
+
+import numpy as np
+
+from rlkit import seeding
+from rlkit.api import Scores
+
+Array = np.ndarray
+Z = 1.959964  # the 97.5 % quantile of the normal distribution
+SHOWN_BY = 0.05  # a difference with a smaller p-value is called shown
+RESAMPLES = 9_999  # sign flips that are drawn where there are too many to try all
+
+
+def wilson(successes: float, n: int) -> tuple[float, float]:
+    """95 % interval of a proportion: (p + z²/2n ± z·√(p(1−p)/n + z²/4n²)) / (1 + z²/n) (Wilson 1927)."""
+    p, z2 = successes / n, Z * Z
+    centre, spread = p + z2 / (2 * n), Z * math.sqrt(p * (1 - p) / n + z2 / (4 * n * n))
+    return max(0.0, (centre - spread) / (1 + z2 / n)), min(1.0, (centre + spread) / (1 + z2 / n))
+
+
+def bootstrap(scores: Array, repetitions: int = 2000) -> tuple[float, float]:
+    """95 % percentile interval of the mean over resampled episodes (Efron 1979); always the same resamples."""
+    draws = seeding.numpy_generator(0, "bootstrap").integers(len(scores), size=(repetitions, len(scores)))
+    low, high = np.quantile(scores[draws].mean(1), [0.025, 0.975])
+    return float(low), float(high)
+
+
+def summarize(metric: str, scores: Scores, greedy: bool) -> dict[str, Any]:
+    """{"metric", "mean", "low", "high", "episodes", "greedy"}; for text also the accuracy of each problem kind."""
+    x = scores.score.double().numpy()
+    low, high = wilson(x.sum(), len(x)) if metric == "accuracy" else bootstrap(x)
+    mean, length = float(x.mean()), float(scores.length.double().mean())
+    summary = {"metric": metric, "mean": mean, "low": low, "high": high, "episodes": len(x), "greedy": greedy}
+    summary["length"] = length
+    if scores.kinds:
+        kinds = np.array(scores.kinds)
+        summary["kinds"] = {kind: float(x[kinds == kind].mean()) for kind in sorted(set(scores.kinds))}
+    if scores.groups:
+        groups = np.array(scores.groups)
+        summary["groups"] = {group: float(x[groups == group].mean()) for group in sorted(set(scores.groups))}
+    return summary
+
+
+def pass_at_k(n: int, correct: int, k: int) -> float:
+    """1 − C(n − c, k)/C(n, k): the chance that k of n samples hold a correct one, unbiased (arXiv:2107.03374).
+
+    Computed in whole numbers up to the one division, so nothing overflows or cancels. Raises ValueError for k > n.
+    """
+    if not 0 < k <= n:
+        raise ValueError(f"pass@{k} cannot be estimated from {n} samples: k is 1 to {n}")
+    return 1.0 - math.comb(n - correct, k) / math.comb(n, k)
+
+
+def distribution(returns: Array) -> dict[str, float]:
+    """Mean, IQM (mean of the middle half, arXiv:2108.13264), standard deviation (n − 1), and the five quartiles."""
+    ordered = np.sort(returns)
+    cut = len(ordered) // 4
+    low, first, median, third, high = np.quantile(ordered, [0, 0.25, 0.5, 0.75, 1]).tolist()
+    return {
+        "mean": float(ordered.mean()),
+        "iqm": float(ordered[cut : len(ordered) - cut].mean()),
+        "std": float(ordered.std(ddof=1)) if len(ordered) > 1 else 0.0,
+        "min": low,
+        "q1": first,
+        "median": median,
+        "q3": third,
+        "max": high,
+    }
+
+
+def histogram(returns: Array, bins: int = 10, width: int = 40) -> list[str]:
+    """Lines of plain ASCII, one for each value where they are few, else for each bin: a bar and a count of episodes."""
+    values, counts = np.unique(returns, return_counts=True)
+    names = [f"{value:.4g}" for value in values]
+    if len(values) > bins:
+        counts, edges = np.histogram(returns, bins)
+        names = [f"{low:.4g} to {high:.4g}" for low, high in itertools.pairwise(edges)]
+    wide, most = max(map(len, names)), counts.max()
+    bars = ["#" * math.ceil(width * count / most) for count in counts]
+    return [f"{name:>{wide}}  {bar:{width}}  {n}" for name, bar, n in zip(names, bars, counts, strict=True)]
+
+
+def mcnemar(wins: int, losses: int) -> float:
+    """Exact p-value of McNemar's test (1947): of the problems that only one solves, is either side's share above half?
+
+    Two-sided binomial: P(as uneven as wins : losses | each side equally likely); 1 where they never differ.
+    """
+    from scipy.stats import binomtest
+
+    return float(binomtest(wins, wins + losses, 0.5).pvalue) if wins + losses else 1.0
+
+
+def sign_flip(differences: Array) -> float:
+    """p-value of the paired permutation test (Fisher 1935): is the mean difference more than luck with the signs?
+
+    If both are equally good, each pair's difference is as likely to have the other sign. All 2^n signs are tried
+    where they are few, else `RESAMPLES` of them, always the same. Two-sided.
+    """
+    from scipy.stats import permutation_test
+
+    if len(differences) < 2 or not differences.any():
+        return 1.0
+    found = permutation_test(
+        (differences,),
+        lambda x, axis: x.mean(axis),
+        permutation_type="samples",
+        vectorized=True,
+        n_resamples=RESAMPLES,
+        batch=max(1, 10**7 // len(differences)),
+        rng=seeding.numpy_generator(0, "sign flips"),
+    )
+    return float(found.pvalue)
+
+
+def compare(metric: str, ours: Array, theirs: Array) -> dict[str, Any]:
+    """Two policies on the same episodes or problems, [n] and [n]; positive differences speak for ours.
+
+    {"difference", "low", "high" (paired bootstrap), "wins", "ties", "losses", "test", "p", "better"}; "better" is
+    ours or theirs where p < 0.05, else null.
+    """
+    differences = ours - theirs
+    wins, losses = int((differences > 0).sum()), int((differences < 0).sum())
+    low, high = bootstrap(differences)
+    exact = metric == "accuracy"
+    p = mcnemar(wins, losses) if exact else sign_flip(differences)
+    difference = float(differences.mean())
+    shown = p < SHOWN_BY and difference != 0
+    return {
+        "difference": difference,
+        "low": low,
+        "high": high,
+        "wins": wins,
+        "ties": len(differences) - wins - losses,
+        "losses": losses,
+        "test": "exact McNemar" if exact else "sign-flip permutation",
+        "p": p,
+        "better": ("ours" if difference > 0 else "theirs") if shown else None,
+    }
+
+
+def verdict(found: dict[str, Any], ours: str, theirs: str) -> str:
+    """One sentence of what a comparison says."""
+    p = f"p = {found['p']:.3f}" if found["p"] >= 0.001 else "p < 0.001"
+    numbers = f"{found['difference']:+.4g} ({found['low']:.4g} to {found['high']:.4g}), {p}"
+    if found["better"] is None:
+        return f"no difference is shown: {numbers}"
+    return f"{ours if found['better'] == 'ours' else theirs} is better: {numbers}"

@@ -1,0 +1,105 @@
+"""What there is to see of one iteration: numbers, left on their device until all of them are read at once."""
+
+from typing import Any
+
+import torch
+from gymnasium.spaces import Box, Discrete
+from tensordict import TensorDict
+from torch import Tensor
+
+from rlkit.buffers import last_step
+
+Found = dict[str, Tensor | float]
+
+
+def read(found: Found) -> dict[str, float]:
+    """All of them as numbers, in one transfer."""
+    tensors = {name: x for name, x in found.items() if isinstance(x, Tensor)}
+    numbers = torch.stack([x.double() for x in tensors.values()]).tolist() if tensors else []
+    return {**found, **dict(zip(tensors, numbers, strict=True))}  # type: ignore[dict-item]
+
+
+def of_texts(rollout: TensorDict, policy: Any) -> Found:
+    """Whether each text ends where its end token stands, at no other place, and begins before one. Rows: [..., T]."""
+    if not hasattr(policy, "tokenizer") or rollout["mask"].dim() < 2:
+        return {}
+    mask, action, observation = (rollout[key].flatten(0, -2) for key in ("mask", "action", "observation"))
+    ids = torch.tensor(policy.tokenizer.stop_ids, device=mask.device)
+    last = (last_step(mask) - 1).clamp(min=0).unsqueeze(-1)
+    ended = torch.isin(action.gather(-1, last), ids)[:, 0]
+    stops = (torch.isin(action, ids) & mask).sum(-1)
+    first = observation.gather(-1, mask.int().argmax(-1, keepdim=True))  # the last token of the prompt
+    found: Found = {"texts": float(len(mask)), "end_token": float(policy.tokenizer.eos_id)}
+    cut = torch.zeros_like(ended)
+    if "truncated" in rollout.keys():
+        cut = rollout["truncated"].flatten()
+        found["rollout/truncated"] = cut.float().mean()
+    odd = (ended == cut) | (stops > ended.int())
+    acted = mask.any(-1)
+    return found | {
+        "odd_ends": (odd & acted).sum(),
+        "ended_prompts": torch.isin(first, ids).sum(),
+        "empty": (ended & (mask.sum(-1) == 1)).sum(),
+    }
+
+
+def of_groups(rollout: TensorDict) -> Found:
+    """The share of starts whose attempts all score the same, where there are several of each: score [P, G]."""
+    score = rollout.get("score", None)
+    if score is None or score.dim() < 2 or score.shape[1] < 2:
+        return {}
+    return {"rollout/equal_groups": (score.amax(1) == score.amin(1)).float().mean(), "groups": float(len(score))}
+
+
+def of_observations(rollout: TensorDict, env: Any) -> Found:
+    """By how much the observations leave their space, and in which component."""
+    space, x = getattr(env, "observation_space", None), rollout["observation"]
+    found: Found = {}
+    if isinstance(getattr(env, "action_space", None), Box):
+        found["dimensions"] = float(rollout["action"].shape[-1])
+    if isinstance(space, Discrete):
+        return found | {"outside": torch.maximum(-x.min(), x.max() - int(space.n) + 1), "component": 0.0}
+    if not isinstance(space, Box):
+        return found
+    low, high = (torch.from_numpy(bound).reshape(-1).to(x) for bound in (space.low, space.high))
+    rows = x.flatten(0, -2)
+    outside, component = torch.maximum(low - rows.amin(0), rows.amax(0) - high).max(0)
+    return found | {"outside": outside, "component": component}
+
+
+def of_credit(credited: TensorDict) -> Found:
+    """How far advantages reach, and 1 − Var(R − V)/Var(R): what of the returns the critic explains."""
+    mask = credited["mask"]
+    found: Found = {}
+    if "advantage" in credited.keys():
+        advantage = credited["advantage"].expand_as(mask)[mask]
+        if len(advantage) > 1:
+            square = (advantage - advantage.mean()).square()
+            found = {
+                "advantage": advantage.abs().max(),
+                "peak": square.max() / square.sum(),
+                "steps": float(len(square)),
+            }
+    if {"value", "return"} <= set(credited.keys()) and "advantage" in found:
+        target = credited["return"][mask]
+        spread = target.std()
+        found["train/explained_variance"] = 1 - ((target - credited["value"][mask]).std() / spread).square()
+        found["spread"] = spread / target.mean().abs()
+    return found
+
+
+def of_ratios(ratios: list[tuple[Tensor, Tensor]], policy: Any) -> Found:
+    """How far ρ is from 1 before the first update, and (Σρ)²/(N·Σρ²) before the last one (Kish 1965)."""
+    if not ratios:
+        return {}
+    first, last = (ratio[mask] if mask.dim() > 1 else ratio for ratio, mask in (ratios[0], ratios[-1]))
+    if not len(first) or not len(last):
+        return {}
+    off, ess = (first - 1).abs().mean(), last.mean().square() / last.square().mean()
+    return {"first_ratio": off, "tolerance": tolerance(policy), "train/ess": ess}
+
+
+def tolerance(policy: Any) -> float:
+    """How far from 1 rounding alone may take a ratio: 1e-3, or some bits of what a language model computes in."""
+    dtype = policy.decoder.dtype if hasattr(policy, "decoder") else torch.float32
+    return max(1e-3, 8 * torch.finfo(dtype).eps)

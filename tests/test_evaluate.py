@@ -1,0 +1,181 @@
+"""python -m rlkit.evaluate: what it measures, writes, compares and refuses."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rlkit import evaluate, run, statistics
+
+RUNS = {
+    "table": ["algo=q_learning", "env=gridworld", "iterations=5", "evaluation_episodes=4"],
+    "cart": ["algo=ppo", "env=cartpole", "iterations=1", "evaluation_episodes=4"],
+    "late": ["algo=ppo", "env=cartpole", "iterations=4", "evaluation_episodes=4", "seed=7", "env.rows=4"],
+    "text": ["algo=grpo", "env=gsm8k", "env.rows=2", "env.test=8", "env.validation=4", "iterations=1"],
+    "judge": ["algo=reward_model", "env=gsm8k", "env.rows=2", "env.test=8", "env.validation=4", "iterations=1"],
+    "pairs": ["algo=reward_model", "env=preferences", "env.rows=2", "env.test=8", "env.validation=4", "iterations=1"],
+    "short": ["algo=ppo", "env=cartpole", "env.step_limit=20", "iterations=1", "evaluation_episodes=2"],
+}
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A function from a run's name to its folder, trained at the first call."""
+    root = tmp_path_factory.mktemp("runs")
+
+    def folder(name: str) -> Path:
+        if not (root / name).exists():
+            assert run.main([*RUNS[name], f"out={root / name}", "threads=1"]) == 0
+        return root / name
+
+    return folder
+
+
+@pytest.fixture
+def copy(trained, tmp_path):
+    """A copy of a run that a test may write into."""
+    return lambda name: Path(shutil.copytree(trained(name), tmp_path / name))
+
+
+def measure(folder: Path, *keys: str, name: str = "evaluation-test.json") -> dict:
+    assert evaluate.main([str(folder), "threads=1", *keys]) == 0
+    return json.loads((folder / name).read_text())
+
+
+def after(folder: Path) -> float:
+    """What the run itself measured when it had ended."""
+    return json.loads((folder / "summary.json").read_text())["evaluation"]["after"]["mean"]
+
+
+def refused(capsys, *argv: object) -> str:
+    capsys.readouterr()
+    assert evaluate.main([str(word) for word in argv]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1 and "Traceback" not in error
+    return error
+
+
+def test_control_is_told_by_its_distribution_and_every_return(copy, capsys):
+    found = measure(copy("cart"), "episodes=12")
+    for greedy in ("greedy", "sampled"):
+        e = found[greedy]
+        assert e["episodes"] == len(e["returns"]) == 12 and e["greedy"] == (greedy == "greedy")
+        assert e["distribution"] == statistics.distribution(np.array(e["returns"]))
+        assert e["returns"] == e["lengths"] and e["low"] <= e["mean"] <= e["high"]
+    out = capsys.readouterr().out
+    assert "at the step limit" in out and "iqm" in out and "####" in out
+
+
+def test_the_share_of_episodes_at_the_step_limit_is_counted(copy):
+    e = measure(copy("short"), "episodes=30")["sampled"]
+    assert e["at_step_limit"] == pytest.approx(sum(length == 20 for length in e["lengths"]) / 30)
+    assert 0 < e["at_step_limit"] < 1
+
+
+def test_a_table_is_also_judged_exactly_and_drawn(copy, tmp_path, capsys):
+    folder = copy("table")
+    assert measure(folder, "episodes=4")["greedy"]["mean"] == after(folder)
+    found = measure(
+        folder, "episodes=3", f"video={tmp_path / 'walk.gif'}", "split=validation", name="evaluation-validation.json"
+    )
+    assert found["exact"]["optimal"] > 0.5 and "exact value" in capsys.readouterr().out
+    from PIL import Image
+
+    with Image.open(tmp_path / "walk.gif") as gif:
+        assert gif.n_frames == found["greedy"]["lengths"][0] + 1
+
+
+def test_text_has_pass_at_k_and_every_greedy_answer_is_written(copy, capsys):
+    folder = copy("text")
+    found = measure(folder, "pass_at=1,2", "samples=3")
+    assert found["greedy"]["mean"] == after(folder)
+    assert 0 <= found["pass@1"]["mean"] <= found["pass@2"]["mean"] <= 1
+    assert found["pass@1"]["low"] <= found["pass@1"]["mean"] <= found["pass@1"]["high"]
+    answers = [json.loads(line) for line in (folder / "completions-test.jsonl").read_text().splitlines()]
+    assert len(answers) == 8 and set(answers[0]) == {"prompt", "completion", "answer", "score", "kind"}
+    assert sum(answer["score"] for answer in answers) / 8 == found["greedy"]["mean"]
+    assert "completions-test.jsonl" in capsys.readouterr().out
+
+
+def test_a_run_against_itself_differs_by_nothing(copy, capsys):
+    for name in ("cart", "text"):
+        folder = copy(name)
+        found = measure(folder, "episodes=5", f"against={folder}")["against"]
+        assert (found["difference"], found["p"], found["ties"], found["better"]) == (0, 1, 5, None)
+        assert "no difference is shown" in capsys.readouterr().out
+
+
+def test_two_runs_are_played_from_the_same_starts_whatever_their_seeds(copy, capsys):
+    folder, other = copy("cart"), copy("late")
+    there = measure(other, "episodes=40", "seed=0")["greedy"]
+    found = measure(folder, "episodes=40", f"against={other}")
+    against = found["against"]
+    assert against["theirs"]["mean"] == there["mean"], "other starts than those of seed 0"
+    assert against["difference"] == pytest.approx(found["greedy"]["mean"] - there["mean"])
+    pairs = zip(found["greedy"]["returns"], there["returns"], strict=True)
+    assert against["wins"] == sum(ours > theirs for ours, theirs in pairs)
+    out = capsys.readouterr().out
+    assert against["says"] in out and "late" in out and "sign-flip permutation test" in out
+
+
+def test_checkpoints_do_not_overwrite_each_other_and_can_be_compared(copy, capsys):
+    folder = copy("cart")
+    found = measure(
+        folder, "checkpoint=best", f"against={folder}:latest", "episodes=3", name="evaluation-test-best.json"
+    )
+    assert found["against"]["checkpoint"] == "latest" and not (folder / "evaluation-test.json").exists()
+    out = capsys.readouterr().out
+    assert "best" in out and "latest" in out
+    assert "there are best, latest" in refused(capsys, folder, "checkpoint=last")
+
+
+def test_what_cannot_be_paired_is_refused_with_the_key_that_differs(copy, trained, capsys):
+    folder = copy("cart")
+    assert "env.step_limit is 500 here, 20 there" in refused(capsys, folder, f"against={trained('short')}")
+    assert "env is cartpole here, gridworld there" in refused(capsys, folder, f"against={trained('table')}")
+    assert "scored by pairs and this run by problems" in refused(capsys, copy("text"), f"against={trained('judge')}")
+    assert "no run folder" in refused(capsys, folder, "against=nowhere")
+    assert "is not understood" in refused(capsys, folder, "against=")
+    assert "no checkpoint 'nil'" in refused(capsys, folder, f"against={folder}:nil")
+    assert not (folder / "evaluation-test.json").exists(), "refused before anything is measured"
+
+
+def test_a_reward_model_ranks_pairs_and_writes_nothing(copy, capsys):
+    folder = copy("pairs")
+    assert measure(folder)["greedy"]["mean"] == after(folder)
+    found = measure(folder, "episodes=4", f"against={folder}")
+    assert "sampled" not in found and found["against"]["p"] == 1 and "4 pairs" in capsys.readouterr().out
+    assert "writes none" in refused(capsys, folder, "pass_at=1")
+
+
+def test_a_mistake_is_one_line_and_says_what_to_do(copy, tmp_path, capsys):
+    folder, text = copy("table"), copy("text")
+    assert "did you mean episodes?" in refused(capsys, folder, "episode=3")
+    assert "is no run folder" in refused(capsys, tmp_path / "nowhere")
+    assert "which run?" in refused(capsys, "episodes=3")
+    assert "'episodes' is not understood" in refused(capsys, folder, "episodes")
+    assert "no checkpoint 'first'" in refused(capsys, folder, "checkpoint=first")
+    assert "writes none" in refused(capsys, folder, "pass_at=1")
+    assert "pass@8 needs as many answers: raise samples=4" in refused(capsys, text, "pass_at=1,8", "samples=4")
+    assert "ends in .gif" in refused(capsys, folder, "video=walk.mp4")
+    assert "no folder" in refused(capsys, folder, f"video={tmp_path / 'nowhere' / 'walk.gif'}")
+    assert "is text" in refused(capsys, text, "video=walk.gif")
+    assert "episodes=0 is not allowed" in refused(capsys, folder, "episodes=0")
+
+
+def test_the_device_of_training_does_not_bind_the_evaluation(copy):
+    folder = copy("cart")
+    config = folder / "config.yaml"
+    config.write_text(config.read_text().replace("device: auto", "device: cuda:7"))
+    assert measure(folder, "episodes=2")["greedy"]["episodes"] == 2
+
+
+def test_help_lists_every_key_within_80_columns(monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "80")
+    assert evaluate.main(["--help"]) == evaluate.main([]) == evaluate.main(["runs/x", "-h"]) == 0
+    out = capsys.readouterr().out
+    for key in ("checkpoint=latest", "episodes=none", "split=test", "against=none", "video=none", "device=auto"):
+        assert key in out
+    assert max(map(len, out.splitlines())) <= 80 and out.isascii()
