@@ -1,0 +1,134 @@
+"""What a reader of a comparison has to know before believing it: one sentence each."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from rlkit.comparison.records import Record
+
+FEW = 5  # runs below which the interval of an algorithm is known to be too narrow
+SIMILAR = 1.1  # lengths whose ratio is below this count as the same
+NOT_THE_TASK = {"env.rows", "env.name"}  # how many copies are played side by side belongs to the algorithm
+
+
+def caveats(records: Sequence[Record], results: Mapping[str, Any]) -> list[str]:
+    """Everything that makes the numbers mean less than they seem to."""
+    return [
+        *([f"Missing: {', '.join(results['missing'])}."] if results["missing"] else []),
+        *empty_cells(results),
+        *few_runs(results),
+        *unequal_seeds(results),
+        *unequal_lengths(results),
+        *references(records, results),
+        *unequal_settings(records),
+        *unequal_versions(records),
+        *alarms(records),
+    ]
+
+
+def listed(words: Sequence[str]) -> str:
+    """a, b and c."""
+    return " and ".join([", ".join(words[:-1]), words[-1]]) if len(words) > 1 else "".join(words)
+
+
+def empty_cells(results: Mapping[str, Any]) -> Iterator[str]:
+    empty = [(a, e) for e, env in results["envs"].items() for a in results["algos"] if a not in env["algos"]]
+    for algo in results["algos"]:
+        envs = [env for a, env in empty if a == algo]
+        if envs:
+            yield f"{algo} has no finished run on {listed(envs)}."
+    if empty and results["shared"]:
+        yield f"Numbers over all environments are over those that all algorithms share: {listed(results['shared'])}."
+    elif empty:
+        yield "No environment is shared by all algorithms, so there is no number over all environments."
+
+
+def few_runs(results: Mapping[str, Any]) -> Iterator[str]:
+    counts = {(a, e): c["runs"] for e, env in results["envs"].items() for a, c in env["algos"].items()}
+    single = [f"{a} on {e}" for (a, e), n in counts.items() if n == 1]
+    if single:
+        which = listed(single) if len(single) < len(counts) else "each algorithm in each environment"
+        yield f"There is one run of {which}: no interval over seeds can be given, and nothing can be claimed."
+    least = min((n for n in counts.values() if n > 1), default=FEW)
+    if least < FEW:
+        yield (
+            f"Some intervals come from {least} runs only and are too narrow: resampling cannot show what no run did. "
+            "Give five seeds or more, ten for a close race."
+        )
+
+
+def unequal_seeds(results: Mapping[str, Any]) -> Iterator[str]:
+    for env, found in results["envs"].items():
+        seeds = {algo: c["seeds"] for algo, c in found["algos"].items()}
+        for algo, each in seeds.items():
+            twice = sorted({seed for seed in each if each.count(seed) > 1})
+            if twice:
+                which = listed([str(seed) for seed in twice])
+                yield f"{algo} on {env} has several runs of seed {which}; they may not be independent."
+        if len({tuple(each) for each in seeds.values()}) > 1:
+            words = "; ".join(f"{algo} {', '.join(map(str, each))}" for algo, each in seeds.items())
+            yield f"On {env} the algorithms have different seeds: {words}. Environments with more runs weigh more."
+
+
+def unequal_lengths(results: Mapping[str, Any]) -> Iterator[str]:
+    for env, found in results["envs"].items():
+        lengths = {algo: c["env_steps"] for algo, c in found["algos"].items()}
+        if max(lengths.values()) > SIMILAR * min(lengths.values()):
+            words = listed([f"{algo} {length:,.0f}" for algo, length in lengths.items()])
+            yield f"On {env} the algorithms learned from different numbers of {found['unit']}: {words}."
+
+
+def references(records: Sequence[Record], results: Mapping[str, Any]) -> Iterator[str]:
+    for env, found in results["envs"].items():
+        reference = found["reference"]
+        if reference is None:
+            yield f"All runs on {env} scored the same as before training, so it is left out over all environments."
+            continue
+        if reference["range"]:
+            yield (
+                f"{env} has no reference score. There 0 is {reference['low_is']} ({reference['low']:.4g}) and 1 "
+                f"{reference['high_is']} ({reference['high']:.4g}): this scale belongs to these runs alone."
+            )
+        elif len({r.reference for r in records if r.env == env}) > 1:
+            yield f"The runs on {env} have different references (other models or settings): their median is used."
+
+
+def unequal_settings(records: Sequence[Record]) -> Iterator[str]:
+    """Runs of one algorithm that are no repetitions of each other, and environments that are not the same task."""
+    for algo, env in dict.fromkeys((r.algo, r.env) for r in records):
+        group = [r.settings for r in records if (r.algo, r.env) == (algo, env) and r.settings]
+        for key, values in differing(group):
+            yield f"The runs of {algo} on {env} are no repetitions of each other: {key} is {values}."
+    for env in dict.fromkeys(r.env for r in records):
+        group = [r.settings for r in records if r.env == env and r.settings]
+        for key, values in differing(group):
+            if key.startswith("env.") and key not in NOT_THE_TASK:
+                yield f"The runs on {env} were not given the same task: {key} is {values}."
+
+
+def differing(group: Sequence[Mapping[str, str]]) -> Iterator[tuple[str, str]]:
+    """Keys with several values; one that an older version did not write says nothing."""
+    for key in dict.fromkeys(key for settings in group for key in settings):
+        values = dict.fromkeys(settings[key] for settings in group if key in settings)
+        if len(values) > 1:
+            yield key, listed([value[:40] for value in values])
+
+
+def unequal_versions(records: Sequence[Record]) -> Iterator[str]:
+    for package in ("rlkit", "torch"):
+        found = sorted({r.versions[package] for r in records if package in r.versions})
+        if len(found) > 1:
+            yield f"The runs were made with several versions of {package}: {listed(found)}."
+
+
+def alarms(records: Sequence[Record]) -> Iterator[str]:
+    """What the doctor found, once for all seeds of an algorithm in an environment."""
+    found: dict[tuple[str, str, str], list[Record]] = {}
+    texts: dict[tuple[str, str, str], str] = {}
+    for r in records:
+        for alarm in r.alarms:
+            key = r.algo, r.env, alarm.partition(":")[0]
+            found.setdefault(key, []).append(r)
+            texts.setdefault(key, alarm)
+    for key, group in found.items():
+        seeds = listed([str(seed) for seed in sorted({r.seed for r in group})])
+        yield f"{key[0]} on {key[1]}, seed {seeds}: {texts[key]}"

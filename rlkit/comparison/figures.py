@@ -1,0 +1,214 @@
+"""Pictures of a comparison: matplotlib figures of the numbers, one colour for each algorithm in all of them."""
+
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Results = Mapping[str, Any]
+
+# Okabe & Ito 2008, "Color universal design": told apart with any kind of colour vision; yellow is too light for a line.
+COLOURS = ("#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9", "#7f7f7f")
+STYLES = ("-", "--", ":")  # of the first, second and third seven algorithms
+INK, FAINT, GRID = "#1b1f24", "#767d86", "#e2e5e9"  # text, what stands back, lines behind; a page may replace them
+DPI, WIDTH = 150, 10.0  # of a PNG; inches
+
+LOOK: Any = {
+    "font.size": 10,
+    "font.family": "DejaVu Sans",
+    "text.color": INK,
+    "text.parse_math": False,  # a name may hold a $
+    "axes.labelcolor": INK,
+    "axes.edgecolor": FAINT,
+    "axes.titlesize": 11,
+    "axes.titlelocation": "left",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.axisbelow": True,
+    "axes.grid": True,
+    "grid.color": GRID,
+    "xtick.color": FAINT,
+    "ytick.color": FAINT,
+    "xtick.labelcolor": INK,
+    "ytick.labelcolor": INK,
+    "legend.frameon": False,
+    "svg.fonttype": "path",
+    "svg.hashsalt": "rlkit",  # the same names in the file every time
+}
+CURVE_WORDS = {"evaluation": "held out", "training": "training attempts"}
+
+
+def draw(results: Results, folder: Path) -> dict[str, str]:
+    """Save each figure as NAME.png in the folder; returns NAME → the same as SVG, for a page."""
+    import matplotlib
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    drawn = {}
+    with matplotlib.rc_context(LOOK):
+        for name, figure in figures(results):
+            FigureCanvasAgg(figure)
+            figure.draw_without_rendering()
+            figure.set_layout_engine("none")  # everything is in its place; a second look would move nothing
+            figure.savefig(folder / f"{name}.png", dpi=DPI, facecolor="white")
+            text = io.StringIO()
+            figure.savefig(text, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
+            drawn[name] = text.getvalue()
+    return drawn
+
+
+def figures(results: Results) -> Iterator[tuple[str, "Figure"]]:
+    """Those for which there are numbers."""
+    yield "iqm", iqm(results)
+    if results["improvement"]:
+        yield "improvement", improvement(results)
+    if results["profiles"]:
+        yield "profiles", profiles(results)
+    for axis, name in (("env_steps", "sample_efficiency"), ("seconds", "wall_clock")):
+        if any(axis in found for env in results["envs"].values() for found in env["curves"].values()):
+            yield name, curves(results, axis)
+
+
+def look(results: Results, algo: str) -> dict[str, Any]:
+    i = results["algos"].index(algo)
+    return {"color": COLOURS[i % len(COLOURS)], "linestyle": STYLES[i // len(COLOURS) % len(STYLES)]}
+
+
+def panels(n: int, height: float, **shared: Any) -> tuple["Figure", list["Axes"]]:
+    from matplotlib.figure import Figure
+
+    columns = 2 if n == 4 else min(n, 3)
+    rows = -(-n // columns)
+    width = WIDTH if n > 1 else 0.62 * WIDTH
+    figure = Figure(figsize=(width, height * rows), layout="constrained")
+    axes = figure.subplots(rows, columns, squeeze=False, **shared).flatten().tolist()
+    for spare in axes[n:]:
+        spare.remove()
+    return figure, axes[:n]
+
+
+def legend(figure: "Figure", results: Results) -> None:
+    from matplotlib.lines import Line2D
+
+    handles = [Line2D([], [], linewidth=2, **look(results, algo)) for algo in results["algos"]]
+    room = 11 * figure.get_figwidth() / (7 + max(map(len, results["algos"])))  # in words of this length
+    columns = max(1, min(len(handles), int(room)))
+    figure.legend(handles, results["algos"], loc="outside upper left", ncols=columns)
+
+
+def near(axes: "Axes", values: Sequence[float], reference: Mapping[str, Any] | None, vertical: bool) -> None:
+    """Draw the reference scores that lie near the values; one far away would squeeze them into a line."""
+    if not reference:
+        return
+    low, high = min(values), max(values)
+    span = (high - low) or (reference["high"] - reference["low"])
+    for at in (reference["low"], reference["high"]):
+        if low - span <= at <= high + span:
+            line = axes.axvline if vertical else axes.axhline
+            line(at, color=FAINT, linewidth=1, linestyle=(0, (4, 3)), zorder=1)
+
+
+def iqm(results: Results) -> "Figure":
+    """Interquartile means with their intervals and every run behind them: over all environments, then in each."""
+    over_all = len(results["shared"]) > 1
+    envs = list(results["envs"])
+    figure, axes = panels(len(envs) + over_all, 0.9 + 0.34 * len(results["algos"]), sharey=True)
+    if over_all:
+        rows = {algo: {"runs_at": [], **found} for algo, found in results["overall"].items()}
+        dots(axes[0], results, rows, "over all, normalised")
+        near(axes[0], [x["iqm"] for x in rows.values()], {"low": 0.0, "high": 1.0}, vertical=True)
+    for panel, env in zip(axes[over_all:], envs, strict=True):
+        found = results["envs"][env]
+        rows = {algo: {"runs_at": c["scores"], **c} for algo, c in found["algos"].items()}
+        dots(panel, results, rows, f"{env}, {found['metric']}")
+        near(panel, [x for c in rows.values() for x in c["scores"]], found["reference"], vertical=True)
+    return figure
+
+
+def dots(axes: "Axes", results: Results, rows: Mapping[str, Any], title: str) -> None:
+    """A row for each algorithm: its runs pale, the estimate a point, its interval a bar."""
+    algos = results["algos"]
+    axes.set_title(title)
+    axes.set_yticks(range(len(algos)), algos)
+    axes.set_ylim(len(algos) - 0.5, -0.5)
+    axes.tick_params(axis="y", length=0)
+    axes.grid(axis="y", visible=False)
+    for y, algo in enumerate(algos):
+        if algo not in rows:
+            axes.text(0.02, y, "no finished run", transform=axes.get_yaxis_transform(), va="center", color=FAINT)
+            continue
+        x, colour = rows[algo], look(results, algo)["color"]
+        axes.plot(x["runs_at"], [y] * len(x["runs_at"]), "o", color=colour, alpha=0.3, markersize=5, markeredgewidth=0)
+        if x["low"] is not None:
+            axes.plot([x["low"], x["high"]], [y, y], color=colour, linewidth=3, solid_capstyle="round")
+        axes.plot([x["iqm"]], [y], "o", color=colour, markersize=8, markeredgecolor="white", markeredgewidth=1)
+
+
+def improvement(results: Results) -> "Figure":
+    """P(X > Y) of every pair with its interval; grey where it separates nothing."""
+    pairs = [pair for pair in results["improvement"] if pair["value"] is not None]
+    figure, (axes,) = panels(1, 0.9 + 0.3 * max(len(pairs), 1))
+    axes.axvline(0.5, color=FAINT, linewidth=1, linestyle=(0, (4, 3)))
+    for y, pair in enumerate(pairs):
+        winner = {"better": pair["x"], "worse": pair["y"]}.get(pair["verdict"])
+        colour = look(results, winner)["color"] if winner else FAINT
+        if pair["low"] is not None:
+            axes.plot([pair["low"], pair["high"]], [y, y], color=colour, linewidth=3, solid_capstyle="round")
+        axes.plot([pair["value"]], [y], "o", color=colour, markersize=8, markeredgecolor="white", markeredgewidth=1)
+        words = f"{winner} is better" if winner else pair["verdict"]
+        axes.text(1.03, y, words, va="center", color=INK if winner else FAINT)
+    axes.set_yticks(range(len(pairs)), [f"{pair['x']} > {pair['y']}" for pair in pairs])
+    axes.set_ylim(len(pairs) - 0.5, -0.5)
+    axes.set_xlim(-0.03, 1.03)
+    axes.tick_params(axis="y", length=0)
+    axes.grid(axis="y", visible=False)
+    axes.set_xlabel("P(first > second)")
+    return figure
+
+
+def profiles(results: Results) -> "Figure":
+    """The fraction of runs above each normalised score."""
+    figure, (axes,) = panels(1, 3.8)
+    x = results["profiles"]["thresholds"]
+    for algo, line in results["profiles"]["algos"].items():
+        band(axes, x, line, "fraction", look(results, algo))
+    for at in (0.0, 1.0):
+        axes.axvline(at, color=FAINT, linewidth=1, linestyle=(0, (4, 3)))
+    axes.set_ylim(-0.02, 1.02)
+    axes.set_xlim(x[0], x[-1])
+    axes.set_xlabel("normalised score τ")
+    axes.set_ylabel("fraction of runs above τ")
+    legend(figure, results)
+    return figure
+
+
+def band(axes: "Axes", x: Sequence[float], line: Mapping[str, Any], key: str, style: Mapping[str, Any]) -> None:
+    axes.plot(x, line[key], linewidth=2, **style)
+    if line["low"] is not None:
+        axes.fill_between(x, line["low"], line["high"], color=style["color"], alpha=0.16, linewidth=0)
+
+
+def curves(results: Results, axis: str) -> "Figure":
+    """IQM over the seeds against steps or seconds, one panel an environment."""
+    from matplotlib.ticker import EngFormatter
+
+    drawn = {env: found for env, found in results["envs"].items() if any(axis in c for c in found["curves"].values())}
+    figure, axes = panels(len(drawn), 3.1 if len(drawn) > 1 else 3.8)
+    for panel, (env, found) in zip(axes, drawn.items(), strict=True):
+        lines = {
+            algo: found["curves"][algo][axis] for algo in results["algos"] if axis in found["curves"].get(algo, {})
+        }
+        for algo, line in lines.items():
+            band(panel, line["x"], line, "iqm", look(results, algo))
+        near(panel, [y for line in lines.values() for y in line["iqm"]], found["reference"], vertical=False)
+        panel.set_title(env)
+        panel.set_xlim(left=0)
+        panel.set_xlabel("seconds" if axis == "seconds" else f"{found['unit']} learned from")
+        panel.set_ylabel(f"{found['metric']}, {CURVE_WORDS[found['curve']]}")
+        panel.xaxis.set_major_formatter(EngFormatter(sep=""))
+        panel.locator_params(axis="x", nbins=5)
+    legend(figure, results)
+    return figure

@@ -1,0 +1,226 @@
+"""Many runs: each a process of its own, in a folder of its own, carried out, continued or waited for until it is done.
+
+What a run has come to is read from its folder alone, so that whoever looks (this process, the next one after a crash, a
+worker on another machine) sees the same.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from filelock import FileLock, Timeout
+
+from rlkit import config
+from rlkit.api import UserError
+
+State = Literal["waiting", "cut off", "elsewhere", "finished"]
+
+# Keys that say where and how a run is computed and kept; all others say what it is.
+PLACE = {"out", "device", "threads", "checkpoint_every", "keep", "logger"}
+POLL = 0.2  # seconds between two looks at a process
+PATIENCE = 10.0  # seconds that a run gets to write its checkpoint before it is killed
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run of the grid."""
+
+    algo: str
+    env: str
+    seed: int
+    folder: Path  # absolute; beside it lie NAME.txt, what the run printed, and NAME.now while it is carried out
+    words: tuple[str, ...]  # KEY=VALUE of its command line, `out` left out
+    config: dict[str, Any]  # what its config.yaml holds, by section
+    directory: Path  # where the command was given: paths in `words` start here
+
+    @property
+    def name(self) -> str:
+        return self.folder.name
+
+    @property
+    def console(self) -> Path:
+        return self.folder.with_name(f"{self.name}.txt")
+
+    @property
+    def now(self) -> Path:
+        return self.folder.with_name(f"{self.name}.now")
+
+    def command(self) -> list[str]:
+        """The words for `rlkit.run`: start it, or go on where it was cut off."""
+        if (self.folder / "config.yaml").is_file():
+            return [f"resume={self.folder}"]
+        return [*self.words, f"out={self.folder}"]
+
+
+def state(job: Job) -> State:
+    """What has become of a run, by its folder."""
+    if is_locked(job.folder):
+        return "elsewhere"
+    if not (job.folder / "config.yaml").is_file():
+        return "waiting"
+    return "finished" if summary(job).get("finished") else "cut off"
+
+
+def summary(job: Job) -> dict[str, Any]:
+    """The run's summary.json; empty where there is none."""
+    with suppress(FileNotFoundError, json.JSONDecodeError):
+        return json.loads((job.folder / "summary.json").read_text(encoding="utf-8"))
+    return {}
+
+
+def is_locked(folder: Path) -> bool:
+    """Whether a process, of whomever, writes to a run folder now."""
+    if not (folder / ".lock").is_file():
+        return False
+    try:
+        with FileLock(folder / ".lock").acquire(timeout=0):
+            return False
+    except Timeout:
+        return True
+
+
+def check(job: Job) -> None:
+    """Refuse a folder that holds another run than the one that is asked for.
+
+    Raises: UserError, naming the first key that differs.
+    """
+    if (job.folder / "config.yaml").is_file():
+        there = config.from_folder(job.folder)
+        found = difference(job.config, {s: getattr(there, s) for s in config.SECTIONS})
+        if found is not None:
+            key, asked, other = found
+            raise UserError(f"{job.folder} holds another run: {key}={other}, asked {key}={asked}; choose another out=")
+    elif job.folder.is_dir() and any(not path.name.startswith(".") for path in job.folder.iterdir()):
+        raise UserError(f"{job.folder} is in the way: it is no run folder and not empty; choose another out=")
+
+
+def difference(one: dict[str, Any], other: dict[str, Any]) -> tuple[str, Any, Any] | None:
+    """The first key in which two configurations are different runs, with both values."""
+    for section in config.SECTIONS:
+        a, b = one.get(section) or {}, other.get(section) or {}
+        for key in [k for k in {**a, **b} if section != "run" or k not in PLACE]:
+            if a.get(key) != b.get(key):
+                return (key if section == "run" else f"{section}.{key}"), a.get(key), b.get(key)
+    return None
+
+
+def carry_out(job: Job, stop: Path) -> str | None:
+    """See to it that a run is finished; None when it is, else the reason in one line.
+
+    A run that the system killed is continued once. A run that another process carries out is waited for: it may be the
+    child of a comparison that was killed. As soon as the file `stop` exists, the run is stopped safely.
+    """
+    killed = False
+    try:
+        while (where := state(job)) != "finished":
+            if stop.exists():
+                return "stopped"
+            job.now.write_text("elsewhere" if where == "elsewhere" else "running")
+            if where == "elsewhere":
+                time.sleep(POLL)
+                continue
+            code, said = execute(job, stop)
+            if state(job) in ("finished", "elsewhere") or stop.exists() or "by another process" in said:
+                continue  # look again
+            if code >= 0 or killed:
+                return f"signal {-code}" if code < 0 else said or f"exit code {code}"
+            killed = True
+        return None
+    finally:
+        job.now.unlink(missing_ok=True)
+
+
+def execute(job: Job, stop: Path) -> tuple[int, str]:
+    """Run the process to its end: its exit code, and the last line that it printed."""
+    command = [sys.executable, "-m", "rlkit.run", *job.command()]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+    with open(job.console, "ab") as console:  # one process after another adds to it
+        process = subprocess.Popen(
+            command,
+            cwd=job.directory,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=console,
+            stderr=console,
+            start_new_session=True,  # Ctrl-C in the terminal is for us, who then stop it with SIGTERM
+        )
+        try:
+            while (code := ended(process, POLL)) is None and not stop.exists():
+                pass
+        finally:
+            if process.poll() is None:
+                process.terminate()
+            if (code := ended(process, PATIENCE)) is None:
+                process.kill()
+                code = process.wait()
+    return code, next(iter(reversed(tail(job.console))), "")
+
+
+def ended(process: subprocess.Popen[bytes], seconds: float) -> int | None:
+    """The exit code of a process that ends within so many seconds."""
+    with suppress(subprocess.TimeoutExpired):
+        return process.wait(seconds)
+    return None
+
+
+def tail(path: Path, size: int = 1 << 14) -> list[str]:
+    """The last lines of a file that may still grow."""
+    if not path.is_file():
+        return []
+    with open(path, "rb") as file:
+        file.seek(max(0, path.stat().st_size - size))
+        return [line.strip() for line in file.read().decode("utf-8", "replace").splitlines() if line.strip()]
+
+
+def progress(job: Job) -> tuple[float, dict[str, float]]:
+    """How much of a run is done, from 0 to 1, and the newest figures in the tail of its metrics.jsonl."""
+    newest: dict[str, float] = {}
+    for line in tail(job.folder / "metrics.jsonl"):
+        with suppress(json.JSONDecodeError):  # cut by the tail, or being written
+            newest |= json.loads(line)
+    unit = "iterations" if job.config["run"]["iterations"] else "env_steps"
+    done = newest.get("iteration" if unit == "iterations" else unit, 0)
+    return min(1.0, done / job.config["run"][unit]), newest
+
+
+def by_processes(jobs: Sequence[Job], workers: int, stop: Path) -> list["Future[str | None]"]:
+    """Carry the jobs out in their order, so many at a time."""
+    pool = ThreadPoolExecutor(workers)  # each thread only waits for its process
+    return [pool.submit(carry_out, job, stop) for job in jobs]
+
+
+@contextmanager
+def alone(out: Path) -> Iterator[None]:
+    """Keep a second comparison out of a folder."""
+    lock = FileLock(config.prepare_folder(out) / ".lock")
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        raise UserError(f"another comparison is at work in {out}: wait until it ends, or choose another out=") from None
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def cores() -> int:
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def is_comparison(folder: Path) -> bool:
+    """Whether a folder is a comparison's, not a run's."""
+    return not (folder / "config.yaml").is_file() and (folder / "runs").is_dir()
+
+
+def runs_of(comparison: Path) -> list[Path]:
+    """The run folders of a comparison."""
+    return sorted(path for path in (comparison / "runs").iterdir() if path.is_dir())

@@ -1,0 +1,136 @@
+"""The page of a comparison: one file without a link outwards; every text that comes from a run is escaped."""
+
+import re
+from collections.abc import Mapping, Sequence
+from html import escape
+from pathlib import Path
+from string import Template
+from typing import Any
+
+import rlkit
+from rlkit.comparison import words
+from rlkit.comparison.figures import COLOURS, FAINT, GRID, INK
+from rlkit.comparison.words import NOTHING, Table, interval
+
+Results = Mapping[str, Any]
+SHOWN = 8  # warnings, or pairs; more of them are folded away
+INCHES = 110  # pixels of an inch of a figure
+
+
+def render(results: Results, drawn: Mapping[str, str]) -> str:
+    """The whole page as text. `drawn` holds the figures as SVG."""
+    template = Template(Path(__file__).with_name("page.html").read_text(encoding="utf-8"))
+    finding = words.finding(results)
+    return template.substitute(
+        title=escape(words.title(results)),
+        size=escape(words.size(results)),
+        finding=f'<p class="finding">{escape(finding)}</p>' if finding else "",
+        warnings=warnings(results["caveats"]),
+        body=body(results, drawn),
+        runs=runs(results),
+        method="\n".join(f"<p>{escape(text)}</p>" for text in words.METHOD),
+        repeat=repeat(results["commands"]),
+        made=escape(f"Written by rlkit {rlkit.__version__}. All numbers are in results.json beside this page."),
+    )
+
+
+def table(found: Table) -> str:
+    """A column is set to the right where it holds numbers."""
+    texts = [i == 0 or not any(re.match(r"[-<\d—]", row[i]) for row in found.rows) for i in range(len(found.columns))]
+    marks = [' class="text"' if text else "" for text in texts]
+    head = "".join(f"<th{mark}>{escape(column)}</th>" for mark, column in zip(marks, found.columns, strict=True))
+    rows = [
+        "".join(f"<td{mark}>{escape(cell)}</td>" for mark, cell in zip(marks, row, strict=True)) for row in found.rows
+    ]
+    body = "\n".join(f"<tr>{row}</tr>" for row in rows)
+    return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>\n{body}\n</tbody></table></div>'
+
+
+def body(results: Results, drawn: Mapping[str, str]) -> str:
+    """Each figure beside the table of the same numbers."""
+    figures = {name: figure(name, svg) for name, svg in drawn.items()}
+    cards = {kind: [card(found) for found in words.tables(results) if found.kind == kind] for kind in words.KINDS}
+    few = " open" if len(results["improvement"]) <= SHOWN else ""
+    numbers = [f"<details{few}><summary>the numbers</summary>{found}</details>" for found in cards["pairs"]]
+    pairs = [f"<section>{figures.pop('improvement', '')}{found}</section>" for found in numbers]
+    pairs += [f"<section>{figures.pop('profiles')}</section>"] if "profiles" in figures else []
+    each = f'<section><h2>In each environment</h2><div class="pair">{"".join(cards["env"])}</div></section>'
+    parts = [f"<section>{''.join(cards['all'])}</section>"] if cards["all"] else []
+    parts += [f"<section>{figures.pop('iqm')}</section>", each, f'<div class="pair">{"".join(pairs)}</div>']
+    return "\n".join([*parts, *(f"<section>{svg}</section>" for svg in figures.values())])
+
+
+def card(found: Table) -> str:
+    heading = {"all": f"<h2>{escape(found.title)}</h2>", "env": f"<h3>{escape(found.title)}</h3>"}.get(found.kind, "")
+    return f"<div>{heading}{table(found)}{note(found)}</div>"
+
+
+def note(found: Table) -> str:
+    return f'<p class="faint note">{escape(found.note)}</p>' if found.note else ""
+
+
+def warnings(texts: Sequence[str]) -> str:
+    if not texts:
+        return ""
+    items = [f"<li>{escape(text)}</li>" for text in texts]
+    more = items[SHOWN:]
+    folded = f"<details><summary>{len(more)} more</summary><ul>{''.join(more)}</ul></details>" if more else ""
+    return f'<div class="warnings"><h2>Before you believe it</h2><ul>{"".join(items[:SHOWN])}</ul>{folded}</div>'
+
+
+def figure(name: str, svg: str) -> str:
+    """The figure in the page's own colours, so that it is at home in the dark, too."""
+    title, sentence = words.READING[name]
+    svg = svg[svg.index("<svg") :]
+    width = float(re.search(r'width="([\d.]+)pt"', svg)[1]) / 72 * INCHES  # type: ignore[index]
+    svg = re.sub(r' (width|height)="[\d.]+pt"', "", svg, count=2)
+    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
+    svg = re.sub(r'\b(id="|url\(#|href="#)', rf"\g<1>{name}-", svg)  # names are unique in a page
+    for colour, variable in ((INK, "ink"), (FAINT, "faint"), (GRID, "grid"), (COLOURS[0], "blue")):
+        svg = svg.replace(colour, f"var(--{variable})")
+    svg = svg.replace("<svg", f'<svg role="img" aria-label="{escape(title)}" style="--width: {width:.0f}px"', 1)
+    return f"<figure><h2>{title}</h2><figcaption>{sentence}</figcaption>{svg}</figure>"
+
+
+def runs(results: Results) -> str:
+    """Every run with the interval of its own measurement."""
+    rows = []
+    for r in results["runs"]:
+        digits = 3 if abs(r["score"]) < 10 else 1
+        size = [f"{r['env_steps']:,}", f"{r['seconds']:,.0f}"]
+        rows.append(
+            [
+                r["algo"],
+                r["env"],
+                str(r["seed"]),
+                NOTHING if r["before"] is None else f"{r['before']:.{digits}f}",
+                f"{r['score']:.{digits}f}",
+                interval(r, digits),
+                *size,
+                str(len(r["alarms"]) or ""),
+                r["folder"],
+            ]
+        )
+    columns = [
+        "algorithm",
+        "environment",
+        "seed",
+        "before",
+        "score",
+        "95 %, episodes",
+        "steps",
+        "seconds",
+        "alarms",
+        "folder",
+    ]
+    body = table(Table("", columns, rows))
+    text = "The interval is over the episodes or problems of that run's test, not over seeds."
+    return f'<section><h2>Every run</h2><p class="faint">{text}</p>{body}</section>'
+
+
+def repeat(commands: Sequence[str]) -> str:
+    if not commands:
+        return ""
+    first, more = commands[0], commands[1:]
+    rest = f"<details><summary>and the runs it is made of</summary><pre>{escape(chr(10).join(more))}</pre></details>"
+    return f"<section><h2>To repeat it</h2><pre>{escape(first)}</pre>{rest if more else ''}</section>"

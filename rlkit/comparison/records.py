@@ -1,0 +1,161 @@
+"""A run folder → what a comparison needs to know of it."""
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+
+from rlkit.api import Reference, UserError
+from rlkit.plugins import short
+
+Array = np.ndarray[Any, Any]
+
+CURVES = {"evaluation": ("eval/return", "eval/accuracy"), "training": ("rollout/return",)}
+REPEAT = "to repeat: "  # what stands before the command in the first line of config.yaml
+MEASURING = ("evaluate_every", "evaluations", "validation_episodes")
+NOT_SETTINGS = {"seed", "out", "device", "threads", "checkpoint_every", "keep", "logger", *MEASURING}
+
+
+@dataclass(frozen=True)
+class Curve:
+    """How a run's score went."""
+
+    env_steps: Array  # [n], increasing
+    seconds: Array  # [n], since the run began
+    value: Array  # [n]
+
+
+@dataclass(frozen=True)
+class Record:
+    """One finished run."""
+
+    algo: str
+    env: str
+    seed: int
+    folder: Path
+    metric: str  # return or accuracy
+    score: float  # mean on the test split after training
+    low: float  # its 95 % interval over episodes or problems
+    high: float
+    env_steps: int  # steps or tokens it learned from
+    seconds: float  # wall time, evaluations included
+    finished: bool = True
+    reference: Reference | None = None  # what counts as 0 and as 1
+    alarms: list[str] = field(default_factory=list)  # what the doctor found
+    before: float | None = None  # the score before training
+    episodes: int = 0  # how many episodes or problems the score is a mean of
+    curves: Mapping[str, Curve] = field(default_factory=dict)  # evaluation: on validation episodes; training: attempts
+    settings: Mapping[str, str] = field(default_factory=dict)  # the keys that may change the score, as text
+    versions: Mapping[str, str] = field(default_factory=dict)
+    command: str = ""  # what repeats it
+
+
+def read(folder: Path) -> Record:
+    """Read a finished run; raises UserError where the folder holds none."""
+    if not (folder / "config.yaml").is_file():
+        raise UserError(f"{folder} is no run folder: it has no config.yaml; give folders that rlkit.run wrote")
+    if not (folder / "summary.json").is_file():
+        raise UserError(f"{folder} is not finished: it has no summary.json; continue it with resume={folder}")
+    summary = _json(folder / "summary.json")
+    if not summary.get("finished", True):
+        raise UserError(f"{folder} was interrupted and is not finished; continue it with resume={folder}")
+    before, after = (_dict(_dict(summary.get("evaluation")).get(when)) for when in ("before", "after"))
+    if not _is_number(after.get("mean")):
+        raise UserError(f"{folder / 'summary.json'} holds no evaluation after training; run it again")
+    score = float(after["mean"])
+    low, high = (float(after[key]) if _is_number(after.get(key)) else score for key in ("low", "high"))
+    command, settings = _config(folder / "config.yaml")
+    try:
+        return Record(
+            algo=short(summary["algo"]),
+            env=short(summary["env"]),
+            seed=int(summary["seed"]),
+            folder=folder,
+            metric=str(after.get("metric", "return")),
+            score=score,
+            low=low,
+            high=high,
+            env_steps=int(summary["env_steps"]),
+            seconds=float(summary["seconds"]),
+            reference=_reference(summary.get("reference")),
+            alarms=[_alarm(alarm) for alarm in summary.get("alarms") or []],
+            before=float(before["mean"]) if _is_number(before.get("mean")) else None,
+            episodes=int(after.get("episodes", 0)),
+            curves=_curves(folder / "metrics.jsonl"),
+            settings=settings,
+            versions={str(key): str(value) for key, value in _dict(summary.get("versions")).items()},
+            command=command,
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise UserError(f"{folder / 'summary.json'} is damaged: {error!r}; run it again") from None
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path} is damaged: {error}; run it again") from None
+    if not isinstance(values, dict):
+        raise UserError(f"{path} is damaged: it holds no object; run it again")
+    return values
+
+
+def _config(path: Path) -> tuple[str, dict[str, str]]:
+    """The command in the first line of config.yaml, and its keys as algo.lr → 0.001."""
+    try:
+        text = path.read_text(encoding="utf-8")
+        values = yaml.safe_load(text) or {}
+        settings = {
+            key if section == "run" else f"{section}.{key}": str(value)
+            for section, keys in values.items()
+            for key, value in keys.items()
+            if section != "run" or key not in NOT_SETTINGS
+        }
+    except (OSError, ValueError, AttributeError, yaml.YAMLError) as error:
+        raise UserError(f"{path} is damaged: {getattr(error, 'problem', None) or error}; run it again") from None
+    _, found, command = text.partition("\n")[0].partition(REPEAT)
+    return command.strip() if found else "", settings
+
+
+def _curves(path: Path) -> dict[str, Curve]:
+    """The curves of metrics.jsonl; lines that a power cut has torn are left out."""
+    points: dict[str, list[tuple[float, float, float]]] = {name: [] for name in CURVES}
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else []
+    for line in lines:
+        try:
+            record = _dict(json.loads(line))
+        except ValueError:
+            continue
+        for name, keys in CURVES.items():
+            for value in (record[key] for key in keys if key in record):
+                row = (record.get("env_steps"), record.get("seconds"), value)
+                if all(map(_is_number, row)):
+                    points[name].append(row)  # type: ignore[arg-type]
+    return {name: Curve(*np.array(rows, dtype=np.float64).T) for name, rows in points.items() if rows}
+
+
+def _reference(values: Any) -> Reference | None:
+    """None for a run that has none, and where low is not below high: nothing lies between them."""
+    if values is None:
+        return None
+    reference = Reference(float(values["low"]), float(values["high"]), str(values["low_is"]), str(values["high_is"]))
+    return reference if -math.inf < reference.low < reference.high < math.inf else None
+
+
+def _alarm(alarm: Any) -> str:
+    """`name: message`, or whatever text an alarm is."""
+    values = _dict(alarm)
+    return f"{values.get('name', 'alarm')}: {values.get('message', '')}" if values else str(alarm)
+
+
+def _dict(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

@@ -1,0 +1,75 @@
+"""The report of a comparison: results.json, a PNG of each figure, one self-contained page, tables for the terminal."""
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import rlkit
+from rlkit.api import UserError
+from rlkit.checkpoint import write_atomically
+from rlkit.comparison import words
+from rlkit.comparison.caveats import caveats
+from rlkit.comparison.records import Record
+from rlkit.comparison.results import compute
+
+PAIRS = 15  # pairs of algorithms that a terminal shows; the page has all
+
+
+def write(records: Sequence[Record], folder: Path, missing: Sequence[str] = (), command: str = "") -> dict[str, Any]:
+    """Compute everything and write results.json, *.png and index.html into the folder; returns the results.
+
+    `missing` says in a sentence each what should have been there; `command` is what repeats the comparison. Raises
+    UserError where there is nothing to compare.
+    """
+    from rlkit.comparison.figures import draw
+    from rlkit.comparison.page import render
+
+    if not records:
+        raise UserError("there is no finished run to compare: " + (missing[0] if missing else "give run folders"))
+    check(records)
+    results = compute(records, missing)
+    results["caveats"] = caveats(records, results)
+    for run in results["runs"]:
+        run["folder"] = os.path.relpath(run["folder"], folder)
+    repeats = dict.fromkeys(run["command"] for run in results["runs"] if run["command"])
+    results["commands"] = [*([command] if command else []), *repeats]
+    results["rlkit"] = rlkit.__version__
+    folder.mkdir(parents=True, exist_ok=True)
+    write_atomically(folder / "results.json", json.dumps(results, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+    write_atomically(folder / "index.html", render(results, draw(results, folder)))
+    return results
+
+
+def check(records: Sequence[Record]) -> None:
+    """A return and an accuracy cannot be compared."""
+    for env in dict.fromkeys(r.env for r in records):
+        first, *others = [r for r in records if r.env == env]
+        for other in others:
+            if other.metric != first.metric:
+                raise UserError(
+                    f"{other.folder} measures {other.metric} on {env} and {first.folder} {first.metric}: "
+                    "compare runs of the same environment"
+                )
+
+
+def show(results: Mapping[str, Any]) -> None:
+    """Print the tables of the page, as wide as a terminal of 80 columns."""
+    from rich.console import Console
+    from rich.text import Text
+
+    from rlkit.log import table
+
+    console = Console(highlight=False)
+    console.print(Text(f"\n{words.title(results)}", style="bold"))
+    console.print(Text(words.size(results)))
+    for found in words.tables(results):
+        rows = [[cell.replace(words.NOTHING, "-") for cell in row] for row in found.rows]
+        table(found.title, found.columns, rows[:PAIRS] if found.kind == "pairs" else rows)
+        if found.note:
+            console.print(Text(found.note, style="dim"))
+    if words.finding(results):
+        console.print(Text(f"\n{words.finding(results)}"))
+    for text in results["caveats"]:
+        console.print(Text(f"! {text}", style="yellow"))

@@ -1,0 +1,182 @@
+"""Records → the numbers of a comparison, as the one dictionary that results.json, the figures and the tables show."""
+
+from collections.abc import Iterable, Sequence
+from functools import partial
+from itertools import combinations
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from rlkit.comparison import aggregate
+from rlkit.comparison.aggregate import Array
+from rlkit.comparison.records import Record
+
+THRESHOLDS = 201  # points of a performance profile
+SMOOTH = 3  # a curve of held-out evaluations has this many points at least, else the training attempts are drawn
+Cells = dict[str, dict[str, list[Record]]]  # env → algo → its runs
+
+
+def compute(records: Sequence[Record], missing: Iterable[str] = ()) -> dict[str, Any]:
+    """All numbers of a comparison: per environment, over all, of every pair of algorithms, of every run."""
+    cells = arranged(records)
+    algos = list(dict.fromkeys(r.algo for r in records))
+    envs = {env: environment(found) for env, found in cells.items()}
+    shared = [env for env, found in cells.items() if envs[env]["reference"] and len(found) == len(algos)]
+    overall = {algo: over_all(algo, envs, shared) for algo in algos} if shared else {}
+    if shared:
+        algos.sort(key=lambda algo: -overall[algo]["iqm"])
+    return {
+        "algos": algos,  # best first, where there is a number over all environments
+        "shared": shared,  # the environments that this number is over
+        "overall": overall,
+        "envs": envs,
+        "improvement": [pair(x, y, cells) for x, y in combinations(algos, 2)],
+        "profiles": profiles(algos, envs, shared),
+        "missing": list(missing),
+        "runs": [run(r) for found in cells.values() for algo in algos for r in found.get(algo, [])],
+    }
+
+
+def arranged(records: Sequence[Record]) -> Cells:
+    """The runs of each algorithm in each environment, by seed."""
+    cells: Cells = {}
+    for r in sorted(records, key=lambda r: r.seed):
+        cells.setdefault(r.env, {}).setdefault(r.algo, []).append(r)
+    order = list(dict.fromkeys(r.env for r in records))
+    return {env: cells[env] for env in order}
+
+
+def scores(records: Sequence[Record]) -> Array:
+    return np.array([r.score for r in records])
+
+
+def environment(found: dict[str, list[Record]]) -> dict[str, Any]:
+    """One environment: its reference, and the scores and curves of each algorithm there."""
+    records = [r for runs in found.values() for r in runs]
+    reference = referred(records)
+    kind = next((kind for kind in ("evaluation", "training") if all(drawable(r, kind) for r in records)), None)
+    return {
+        "metric": records[0].metric,
+        "unit": "tokens" if records[0].metric == "accuracy" else "steps",
+        "reference": reference,
+        "algos": {algo: cell(runs, reference) for algo, runs in found.items()},
+        "curve": kind,
+        "curves": {algo: curves(runs, kind) for algo, runs in found.items()} if kind else {},
+    }
+
+
+def drawable(r: Record, kind: str) -> bool:
+    return kind in r.curves and len(r.curves[kind].value) >= (SMOOTH if kind == "evaluation" else 2)
+
+
+def referred(records: Sequence[Record]) -> dict[str, Any] | None:
+    """What is 0 and 1: the reference of the runs, the median of several; without one, the range of these runs.
+
+    None where all runs scored the same as before training: nothing lies between.
+    """
+    given = [r.reference for r in records if r.reference]
+    if given:
+        low, high = (float(median(getattr(x, end) for x in given)) for end in ("low", "high"))
+        if low < high:
+            return {"low": low, "high": high, "low_is": given[0].low_is, "high_is": given[0].high_is, "range": False}
+    low = min([r.before for r in records if r.before is not None] + [r.score for r in records])
+    high = max(r.score for r in records)
+    if low == high:
+        return None
+    words = {"low_is": "the lowest of these runs, before or after", "high_is": "the highest of these runs"}
+    return {"low": low, "high": high, **words, "range": True}
+
+
+def estimate(statistic: Any, *groups: Sequence[Array]) -> dict[str, float | None]:
+    """A statistic as {"value", "low", "high"}; the interval is null where there is none."""
+    bounds = aggregate.interval(statistic, *groups)
+    low, high = (None, None) if bounds is None else (float(bounds[0]), float(bounds[1]))
+    return {"value": float(statistic(*groups)), "low": low, "high": high}
+
+
+def cell(runs: Sequence[Record], reference: dict[str, Any] | None) -> dict[str, Any]:
+    """One algorithm in one environment."""
+    raw = scores(runs)
+    found = estimate(aggregate.iqm, [raw])
+    values: dict[str, Any] = {
+        "runs": len(runs),
+        "seeds": [r.seed for r in runs],
+        "scores": raw.tolist(),
+        "mean": float(raw.mean()),
+        "iqm": found["value"],
+        "low": found["low"],
+        "high": found["high"],
+        "env_steps": float(median(r.env_steps for r in runs)),
+        "seconds": float(median(r.seconds for r in runs)),
+        "normalised": None,
+    }
+    if reference:
+        scale = partial(aggregate.normalise, low=reference["low"], high=reference["high"])
+        ends = {key: None if values[key] is None else float(scale(values[key])) for key in ("iqm", "low", "high")}
+        values["normalised"] = {"scores": scale(raw).tolist(), **ends}
+    return values
+
+
+def normalised(algo: str, envs: dict[str, Any], shared: Sequence[str]) -> list[Array]:
+    return [np.array(envs[env]["algos"][algo]["normalised"]["scores"]) for env in shared]
+
+
+def over_all(algo: str, envs: dict[str, Any], shared: Sequence[str]) -> dict[str, Any]:
+    """IQM of the normalised scores of all runs in the environments that all algorithms share."""
+    runs = normalised(algo, envs, shared)
+    found = estimate(aggregate.iqm, runs)
+    return {"iqm": found["value"], "low": found["low"], "high": found["high"], "runs": sum(map(len, runs))}
+
+
+def profiles(algos: Sequence[str], envs: dict[str, Any], shared: Sequence[str]) -> dict[str, Any] | None:
+    """The fraction of runs above each threshold with pointwise bands."""
+    if not shared:
+        return None
+    runs = {algo: normalised(algo, envs, shared) for algo in algos}
+    every = np.concatenate([x for found in runs.values() for x in found])
+    low, high = min(0.0, every.min()), max(1.0, every.max())
+    thresholds = np.linspace(low - 0.02 * (high - low), high + 0.02 * (high - low), THRESHOLDS)
+    statistic = partial(aggregate.profile, thresholds=thresholds)
+    lines = {algo: banded(statistic, found, "fraction") for algo, found in runs.items()}
+    return {"thresholds": thresholds.tolist(), "algos": lines}
+
+
+def banded(statistic: Any, runs: Sequence[Array], name: str) -> dict[str, Any]:
+    bounds = aggregate.interval(statistic, runs, repetitions=aggregate.BAND_REPETITIONS)
+    low, high = (None, None) if bounds is None else (bounds[0].tolist(), bounds[1].tolist())
+    return {name: statistic(runs).tolist(), "low": low, "high": high}
+
+
+def pair(x: str, y: str, cells: Cells) -> dict[str, Any]:
+    """P(x > y) over the environments that both have runs in, and what may be said of it."""
+    common = [env for env, found in cells.items() if x in found and y in found]
+    if not common:
+        nothing = dict.fromkeys(("value", "low", "high", "chance"))
+        return {"x": x, "y": y, "envs": {}, **nothing, "verdict": "nothing in common"}
+    of_x, of_y = ([scores(cells[env][algo]) for env in common] for algo in (x, y))
+    found = estimate(aggregate.improvement, of_x, of_y)
+    each = {env: float(aggregate.improvement([a], [b])) for env, a, b in zip(common, of_x, of_y, strict=True)}
+    bounds = None if found["low"] is None else (np.array(found["low"]), np.array(found["high"]))
+    chance = aggregate.chance(of_x, of_y)
+    return {"x": x, "y": y, "envs": each, **found, "chance": chance, "verdict": aggregate.verdict(bounds, chance)}
+
+
+def curves(runs: Sequence[Record], kind: str) -> dict[str, Any]:
+    """IQM curves over env_steps, as far as all of the runs reach, and over seconds, where who has ended has ended."""
+    found = {}
+    for axis in ("env_steps", "seconds"):
+        lines = [(getattr(r.curves[kind], axis), r.curves[kind].value) for r in runs]
+        grid = aggregate.on_a_grid(lines, to_the_last=axis == "seconds")
+        if grid is not None:
+            x, values = grid
+            found[axis] = {"x": x.tolist(), **banded(aggregate.iqm, [values], "iqm")}
+    return found
+
+
+def run(r: Record) -> dict[str, Any]:
+    """One run, as it is listed."""
+    ends = {"score": r.score, "low": r.low, "high": r.high, "before": r.before, "episodes": r.episodes}
+    size = {"env_steps": r.env_steps, "seconds": r.seconds, "folder": str(r.folder), "command": r.command}
+    more = {"metric": r.metric, "alarms": r.alarms, "versions": dict(r.versions)}
+    return {"algo": r.algo, "env": r.env, "seed": r.seed, **ends, **size, **more}

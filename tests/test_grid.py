@@ -1,0 +1,247 @@
+"""A grid of runs: what a run's folder says of it, and that each is finished whatever happens to its process."""
+
+import json
+import os
+import signal
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from filelock import FileLock
+
+from rlkit.api import UserError
+from rlkit.comparison import grid, view
+from rlkit.comparison.grid import Job, carry_out, check, difference, progress, state
+
+# Stands in for `python -m rlkit.run`, which takes seconds to start: it locks its folder and does what algo=... says.
+PRETENDED = """#!{python} -IS
+import fcntl, json, os, signal, sys, time
+words = dict(word.split("=", 1) for word in sys.argv[3:])
+folder = words.get("resume") or words["out"]
+os.makedirs(folder, exist_ok=True)
+os.chdir(folder)
+lock = open(".lock", "w")
+fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+if "out" in words:
+    open("config.yaml", "w").write("algo: {{name: %s}}\\nenv: {{name: e}}\\n" % words["algo"])
+act = open("config.yaml").read().split("name: ")[1].split("}}")[0]
+open("starts", "a").write("resume\\n" if "resume" in words else "out\\n")
+open("session", "w").write(str(os.getsid(0)))
+starts = open("starts").read().count("\\n")
+print("at work", starts)
+if act == "fails":
+    sys.exit("rlkit: the reward is not finite")
+if act == "is_killed" or (act == "is_killed_once" and starts == 1):
+    os.kill(os.getpid(), signal.SIGKILL)
+if act == "lasts":
+    def leave(*_):
+        open("left", "w").write("safely")
+        sys.exit(1)
+    signal.signal(signal.SIGTERM, leave)
+    open("ready", "w").close()
+    time.sleep(60)
+if act == "stays":
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    open("ready", "w").close()
+    time.sleep(60)
+after = {{"metric": "return", "mean": 3.0, "low": 2.0, "high": 4.0}}
+json.dump({{"finished": True, "evaluation": {{"after": after}}}}, open("summary.json", "w"))
+"""
+
+
+@pytest.fixture(autouse=True)
+def pretended(tmp_path, monkeypatch):
+    script = tmp_path / "python"
+    script.write_text(PRETENDED.format(python=sys.executable))
+    script.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(script))
+
+
+def job(tmp_path: Path, algo: str = "works", **run: object) -> Job:
+    folder = tmp_path / "runs" / f"{algo}-e-s0"
+    folder.parent.mkdir(exist_ok=True)
+    config = {"run": {"seed": 0, "iterations": 10, "env_steps": None, **run}, "algo": {"name": algo}}
+    return Job(algo, "e", 0, folder, (f"algo={algo}",), config, tmp_path)
+
+
+def starts(one: Job) -> list[str]:
+    path = one.folder / "starts"
+    return path.read_text().split() if path.exists() else []
+
+
+def until(path: Path) -> None:
+    deadline = time.monotonic() + 20
+    while not path.exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert path.exists(), path
+
+
+def finish(one: Job, **values: object) -> None:
+    one.folder.mkdir(parents=True, exist_ok=True)
+    (one.folder / "config.yaml").write_text("algo: {name: works}\nenv: {name: e}\n")
+    (one.folder / "summary.json").write_text(json.dumps({"finished": True, **values}))
+
+
+def test_a_folder_says_what_has_become_of_its_run(tmp_path):
+    one = job(tmp_path)
+    assert state(one) == "waiting"
+    one.folder.mkdir()
+    (one.folder / ".lock").touch()  # killed before it wrote anything
+    assert state(one) == "waiting"
+    (one.folder / "config.yaml").write_text("algo: {name: works}\n")
+    assert state(one) == "cut off"
+    (one.folder / "summary.json").write_text('{"finished": false}')  # after Ctrl-C
+    assert state(one) == "cut off"
+    (one.folder / "summary.json").write_text('{"finished": true}')
+    assert state(one) == "finished"
+    with FileLock(one.folder / ".lock"):
+        assert state(one) == "elsewhere"
+    assert state(one) == "finished"
+
+
+def test_what_is_finished_is_not_started_and_what_is_cut_off_is_continued(tmp_path):
+    done, cut, new = job(tmp_path, "works"), job(tmp_path, "other"), job(tmp_path, "new")
+    finish(done)
+    finish(cut, finished=False)
+    stop = tmp_path / ".stop"
+    assert [carry_out(one, stop) for one in (done, cut, new)] == [None] * 3
+    assert [starts(one) for one in (done, cut, new)] == [[], ["resume"], ["out"]]
+    assert state(new) == "finished" and new.console.read_text() == "at work 1\n"
+    assert not list(tmp_path.glob("runs/*.now"))
+
+
+def test_a_run_that_fails_says_why_and_the_others_go_on(tmp_path):
+    jobs = [job(tmp_path, algo) for algo in ("fails", "works", "other")]
+    futures = grid.by_processes(jobs, 2, tmp_path / ".stop")
+    assert [future.result() for future in futures] == ["rlkit: the reward is not finite", None, None]
+    assert starts(jobs[0]) == ["out"]  # it would fail again
+
+
+def test_a_run_that_the_system_killed_is_continued_once(tmp_path):
+    once, always = job(tmp_path, "is_killed_once"), job(tmp_path, "is_killed")
+    assert carry_out(once, tmp_path / ".stop") is None
+    assert starts(once) == ["out", "resume"]
+    assert carry_out(always, tmp_path / ".stop") == "signal 9"
+    assert starts(always) == ["out", "resume"]
+
+
+def test_a_run_that_another_process_carries_out_is_waited_for(tmp_path):
+    one = job(tmp_path)
+    one.folder.mkdir()
+    with ThreadPoolExecutor() as pool:
+        with FileLock(one.folder / ".lock"):
+            future = pool.submit(carry_out, one, tmp_path / ".stop")
+            until(one.now)
+            time.sleep(2 * grid.POLL)
+            assert one.now.read_text() == "elsewhere" and not future.done()
+            finish(one)
+        assert future.result(20) is None
+    assert starts(one) == []
+
+
+def test_a_run_that_another_process_took_in_the_meantime_is_no_failure(tmp_path, monkeypatch):
+    one = job(tmp_path)
+    looked = []
+
+    def late(*given: object) -> tuple[int, str]:
+        looked.append(given)
+        if len(looked) > 1:
+            finish(one)
+            return 0, ""
+        return 2, f"rlkit: {one.folder} is being written by another process: wait until it ends, or stop it first"
+
+    monkeypatch.setattr(grid, "execute", late)
+    assert carry_out(one, tmp_path / ".stop") is None and len(looked) == 2
+
+
+def test_stopping_lets_a_run_write_its_checkpoint(tmp_path):
+    one, next_one = job(tmp_path, "lasts"), job(tmp_path, "works")
+    futures = grid.by_processes([one, next_one], 1, tmp_path / ".stop")
+    until(one.folder / "ready")
+    assert int((one.folder / "session").read_text()) != os.getsid(0)  # the terminal's Ctrl-C does not reach it
+    (tmp_path / ".stop").touch()
+    assert [future.result(20) for future in futures] == ["stopped", "stopped"]
+    assert (one.folder / "left").read_text() == "safely" and starts(next_one) == []
+
+
+def test_a_run_that_does_not_leave_is_killed(tmp_path, monkeypatch):
+    monkeypatch.setattr(grid, "PATIENCE", 0.3)
+    one = job(tmp_path, "stays")
+    [future] = grid.by_processes([one], 1, tmp_path / ".stop")
+    until(one.folder / "ready")
+    (tmp_path / ".stop").touch()
+    assert future.result(20) == "stopped"
+    assert not grid.is_locked(one.folder)
+
+
+def test_ctrl_c_while_watching_stops_every_run(tmp_path, monkeypatch, capsys):
+    jobs = [job(tmp_path, "lasts"), job(tmp_path, "works")]
+    futures = grid.by_processes(jobs, 1, tmp_path / ".stop")
+    until(jobs[0].folder / "ready")
+
+    def interrupt(_: float) -> None:
+        monkeypatch.undo()
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(5)
+
+    monkeypatch.setattr(view.time, "sleep", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        view.watch(jobs, futures, tmp_path / ".stop")
+    assert (jobs[0].folder / "left").exists() and starts(jobs[1]) == []
+    assert "stopping 1 run" in capsys.readouterr().out
+
+
+def test_without_a_terminal_each_start_and_end_is_one_line(tmp_path, capsys):
+    jobs = [job(tmp_path, algo) for algo in ("works", "fails")]
+    missing = view.watch(jobs, grid.by_processes(jobs, 1, tmp_path / ".stop"), tmp_path / ".stop")
+    assert missing == {"fails-e-s0": "rlkit: the reward is not finite"}
+    lines = capsys.readouterr().out.splitlines()
+    assert "[1/2] works-e-s0  return 3, 95 % 2 to 4" in lines
+    assert "[1/2] fails-e-s0  failed: rlkit: the reward is not finite" in lines
+
+
+@pytest.mark.parametrize(
+    "there, found",
+    [
+        ({"run": {"seed": 0, "env_steps": 100}, "algo": {"lr": 0.1}}, None),
+        ({"run": {"seed": 0, "env_steps": 100, "out": "x", "threads": 4}, "algo": {"lr": 0.1}}, None),
+        ({"run": {"seed": 0, "env_steps": 200}, "algo": {"lr": 0.1}}, ("env_steps", 100, 200)),
+        ({"run": {"seed": 0, "env_steps": 100}, "algo": {"lr": 0.2}}, ("algo.lr", 0.1, 0.2)),
+        ({"run": {"seed": 0, "env_steps": 100}, "algo": {"lr": 0.1, "clip": 1}}, ("algo.clip", None, 1)),
+    ],
+)
+def test_the_first_key_that_makes_it_another_run_is_found(there, found):
+    assert difference({"run": {"seed": 0, "env_steps": 100}, "algo": {"lr": 0.1}}, there) == found
+
+
+def test_a_folder_of_another_run_is_refused(tmp_path):
+    one = job(tmp_path, iterations=20)
+    one.folder.mkdir()
+    (one.folder / "config.yaml").write_text("run: {seed: 0, iterations: 10}\nalgo: {name: works}\nenv: {name: e}\n")
+    with pytest.raises(UserError, match="iterations=10, asked iterations=20; choose another out="):
+        check(one)
+    (one.folder / "config.yaml").rename(one.folder / "notes.txt")
+    with pytest.raises(UserError, match="in the way"):
+        check(one)
+
+
+def test_progress_is_read_from_the_end_of_the_metrics(tmp_path):
+    one = job(tmp_path)
+    assert progress(one) == (0.0, {})
+    one.folder.mkdir()
+    whole = [{"iteration": i, "env_steps": 10 * i, "rollout/return": i / 10} for i in range(1, 5)]
+    whole[1]["eval/return"] = 0.5
+    text = "\n".join(map(json.dumps, whole)) + '\n{"iteration": 5, "env_st'  # being written
+    (one.folder / "metrics.jsonl").write_text(text)
+    part, newest = progress(one)
+    assert part == 0.4 and view.figure(newest) == "evaluation 0.5  rollout 0.4"
+    assert progress(job(tmp_path, iterations=None, env_steps=160))[0] == 0.25
+
+
+def test_two_comparisons_of_one_folder_keep_apart(tmp_path):
+    with grid.alone(tmp_path), pytest.raises(UserError, match="another comparison is at work"), grid.alone(tmp_path):
+        pass
+    with grid.alone(tmp_path):
+        pass
