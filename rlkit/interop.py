@@ -1,0 +1,135 @@
+"""To TorchRL and back: policies that share their parameters, batches in its layout (`pip install 'rlkit[interop]'`).
+
+actor, critic = to_torchrl(algo.policy)      an optimiser's step on one is a step on the other
+loss = ClipPPOLoss(actor, critic)(to_torchrl(batch))
+rollout = from_torchrl(next(iter(collector)))
+"""
+
+from typing import Any
+
+import torch
+from tensordict import TensorDict, TensorDictBase
+from torch import Tensor, nn
+
+from rlkit.api import UserError
+from rlkit.policies import Actor, ActorCritic, QNetwork
+
+LOG_PROBS = ("sample_log_prob", "action_log_prob")  # its old and its new name
+UNSQUEEZED: dict[str, Any] = {  # what TorchRL keeps with a last dimension of 1
+    "value": "state_value",
+    "next_value": ("next", "state_value"),
+    "reward": ("next", "reward"),
+    "terminated": ("next", "terminated"),
+    "done": ("next", "done"),
+    "advantage": "advantage",
+    "return": "value_target",
+}
+
+
+class Gaussian(nn.Module):
+    """The mean and the standard deviation of an actor's continuous actions, as TorchRL's distributions take them."""
+
+    def __init__(self, policy: Actor) -> None:
+        super().__init__()
+        self.actor, self.log_std = policy.actor, policy.log_std
+
+    def forward(self, observation: Tensor) -> tuple[Tensor, Tensor]:
+        mean = self.actor(observation)
+        return mean, self.log_std.exp().expand_as(mean)
+
+
+def to_torchrl(given: Any) -> Any:
+    """Turn a policy or a batch into what TorchRL's modules take.
+
+    Actor        ProbabilisticActor: logits, or loc and scale → action, action_log_prob
+    ActorCritic  that and a ValueOperator: (actor, critic)
+    QNetwork     QValueActor over "categorical" actions: action_value → action, chosen_action_value
+    TensorDict   of [B, T] or flattened [N]: observation, action, action_log_prob, state_value, ("next", "reward"), ...
+
+    Modules share the policy's parameters; they act at random as ours do. Actions are numbers, not one-hot vectors:
+    make TorchRL's environments with categorical_action_encoding=True.
+    """
+    try:
+        import torchrl  # noqa: F401
+    except ImportError:
+        raise UserError("to_torchrl needs a package that is not installed: pip install 'rlkit[interop]'") from None
+    if isinstance(given, TensorDictBase):
+        return _batch(given)
+    if isinstance(given, QNetwork):
+        from torchrl.modules import QValueActor
+
+        return QValueActor(module=given.q, in_keys=["observation"], action_space="categorical", spec=None)
+    if isinstance(given, ActorCritic):
+        from torchrl.modules import ValueOperator
+
+        return _actor(given), ValueOperator(given.critic, in_keys=["observation"])
+    if isinstance(given, Actor):
+        return _actor(given)
+    raise UserError(
+        f"to_torchrl takes a batch, an Actor, ActorCritic or QNetwork, and this is a {type(given).__name__}"
+    )
+
+
+def _actor(policy: Actor) -> Any:
+    from tensordict.nn import InteractionType, TensorDictModule
+    from torchrl.modules import IndependentNormal, ProbabilisticActor
+
+    keys = ["loc", "scale"] if policy.continuous else ["logits"]
+    module = Gaussian(policy) if policy.continuous else policy.actor
+    return ProbabilisticActor(
+        TensorDictModule(module, in_keys=["observation"], out_keys=keys),
+        in_keys=keys,
+        distribution_class=IndependentNormal if policy.continuous else torch.distributions.Categorical,
+        default_interaction_type=InteractionType.RANDOM,
+        return_log_prob=True,
+    )
+
+
+def log_prob_key() -> str:
+    """What the installed TorchRL calls the behaviour policy's log-probability: its PPO losses say."""
+    from torchrl.objectives import ClipPPOLoss
+
+    return str(ClipPPOLoss.default_keys().sample_log_prob)
+
+
+def _batch(batch: TensorDictBase) -> TensorDict:
+    shape, renamed = batch["mask"].shape, {"log_prob": log_prob_key(), "next_observation": ("next", "observation")}
+    found = TensorDict({}, batch_size=shape, device=batch.device)
+    for key, x in batch.items():
+        if key in UNSQUEEZED:
+            found[UNSQUEEZED[key]] = x.unsqueeze(-1)
+        elif x.shape[: len(shape)] == shape:  # a score is of a row: it is the sum of the rewards
+            found[renamed.get(key, key)] = x
+    if "done" in batch.keys() and "terminated" in batch.keys():
+        found["next", "truncated"] = (batch["done"] & ~batch["terminated"]).unsqueeze(-1)
+    return found
+
+
+def from_torchrl(batch: TensorDictBase) -> TensorDict:
+    """Turn what TorchRL collected, [T] or [B, T], into a rollout [B, T]; a single row becomes [1, T].
+
+    One-hot actions and observations become numbers, ("collector", "mask") the mask. Where it lacks log_prob or value,
+    `rollout.update(policy.record(rollout))` adds what the policy says.
+    """
+    batch = batch if batch.batch_dims > 1 else batch.unsqueeze(0)
+    keys, shape = batch.keys(True, True), batch.batch_size
+    data = {ours: batch[theirs].squeeze(-1) for ours, theirs in UNSQUEEZED.items() if theirs in keys}
+    for ours, theirs in (("observation", "observation"), ("next_observation", ("next", "observation"))):
+        data[ours] = _numbers(batch[theirs], len(shape))
+    data["action"] = _numbers(batch["action"], len(shape))
+    for key in LOG_PROBS:
+        if key in keys:
+            data["log_prob"] = batch[key]
+    masks = [key for key in (("collector", "mask"), "mask") if key in keys]
+    data["mask"] = batch[masks[0]].view(shape) if masks else torch.ones(shape, dtype=torch.bool, device=batch.device)
+    if "next_value" in data:
+        data["next_value"] = data["next_value"].masked_fill(data["terminated"], 0.0)
+    data["reward"] = data["reward"] * data["mask"]
+    data["score"] = data["reward"].sum(-1)
+    return TensorDict(data, batch_size=shape[:1], device=batch.device)
+
+
+def _numbers(x: Tensor, dims: int) -> Tensor:
+    """The index of the 1 of one-hot vectors; anything else as it is. dims: of the batch."""
+    one_hot = x.dim() == dims + 1 and not x.is_floating_point() and bool((x.sum(-1) == 1).all())
+    return x.long().argmax(-1) if one_hot else x

@@ -1,0 +1,53 @@
+"""docs/your_own.md does what it says: its files are written, its commands and its Python are run, in their order."""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = (ROOT / "docs" / "your_own.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"^```(\w+) ?(\S*)\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
+SMALL = {  # words of the page that make a run long, and what stands for them here
+    "env_steps=40_000": "env_steps=2_000 evaluation_episodes=5",
+    "env_steps=16_000": "env_steps=2_000 evaluation_episodes=5",
+    "seed=0,1,2": "seed=0,1",
+    "iterations=12": "iterations=1 evaluation_episodes=8 validation_episodes=8",
+}
+
+
+def run(folder: Path, *words: str) -> None:
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "COLUMNS": "80", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run([sys.executable, *words], cwd=folder, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, f"{words}\n{done.stdout}{done.stderr}"
+
+
+def shortened(command: str) -> list[str]:
+    for long, short in SMALL.items():
+        command = command.replace(long, short)
+    python, *words = shlex.split(command)
+    assert python == "python"
+    return words
+
+
+def test_what_is_shortened_stands_on_the_page() -> None:
+    assert all(long in PAGE for long in SMALL)
+
+
+@pytest.mark.slow
+def test_the_page_works_from_top_to_bottom(tmp_path: Path) -> None:
+    pytest.importorskip("torchrl")
+    kinds = [kind for kind, _, _ in BLOCKS]
+    assert len(kinds) == PAGE.count("\n```") // 2 and set(kinds) == {"console", "python", "json"}
+    for kind, name, text in BLOCKS:
+        if name:
+            (tmp_path / name).write_text(text, encoding="utf-8")
+        elif kind == "python":
+            run(tmp_path, "-c", text)
+        else:
+            for command in text.splitlines():
+                run(tmp_path, *shortened(command))
