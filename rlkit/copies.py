@@ -36,7 +36,10 @@ class Copies:
         """Start an episode in every copy."""
         self.seeds = list(seeds)
         if not self.seed_each and len(set(self.seeds)) < self.n:
-            raise UserError(f"{self.vector} cannot start two copies alike: it takes one seed; use repeats=1 with it")
+            raise UserError(
+                f"{self.vector} cannot start two copies alike, as groups need it: it takes one seed for all; "
+                "make it a SyncVectorEnv, or use algo=ppo"
+            )
         seed = self.seeds if self.seed_each else self.seeds[0]
         observation, _ = self.vector.reset(seed=seed)  # type: ignore[arg-type]
         self.observation, self.acting = self._convert(observation), np.ones(self.n, dtype=bool)

@@ -37,7 +37,7 @@ def test_a_vector_env_with_a_single_generator_plays_but_cannot_share_starts():
     env = ControlEnv(lambda n: gymnasium.make_vec("CartPole-v1", n, vectorization_mode="vector_entry_point"), rows=3)
     rollout = env.rollout(Draws(env), steps=60)
     assert torch.equal(rollout["reward"], rollout["mask"].float()) and (~rollout["mask"]).any()
-    with pytest.raises(UserError, match="repeats=1"):
+    with pytest.raises(UserError, match="cannot start two copies alike"):
         env.rollout(Draws(env), repeats=2)
 
 

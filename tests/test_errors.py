@@ -1,0 +1,167 @@
+"""Every error on docs/errors.md is provoked, and every error in the sources is on it."""
+
+import ast
+import re
+import shutil
+import sys
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+from errors_page import DURING, PAGE, Entry, Shell, entries, shared
+
+from rlkit import control, evaluate, plugins
+from rlkit.api import Scores, UserError
+from rlkit.config import Given
+from rlkit.language import sources
+
+TEXT = PAGE.read_text(encoding="utf-8")
+ENTRIES = entries(TEXT)
+ROOT = PAGE.parent.parent
+TOOLS = ("bash", "flock", "truncate")
+
+# Errors that no folder of files can bring about, and the test that brings each about.
+ELSEWHERE = {
+    "could not be loaded from the hub": "test_errors.py::test_a_hub_dataset_that_cannot_be_had_is_refused",
+    "has no split 'train' (it has: ": "test_errors.py::test_a_hub_dataset_without_a_train_split_is_refused",
+    " and cannot be had from the hub (": "test_language_folders.py::test_offline_a_hub_id_says_what_to_do",
+    "logger=wandb cannot start": "test_writers.py::test_without_the_package_or_a_login_one_line_says_what_to_do",
+    " writes and this run what ": "test_errors.py::test_reward_models_that_rank_different_texts_are_not_paired",
+    " was measured on other ": "test_errors.py::test_scores_of_different_length_are_not_paired",
+    "no Ray cluster: ": "test_errors.py::test_a_ray_cluster_that_does_not_answer_is_named",
+}
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The finished runs that the page starts from."""
+    folder = tmp_path_factory.mktemp("shared")
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        shell = Shell(folder, monkeypatch)
+        assert [shell(command) for command in shared(TEXT)] == [0] * len(shared(TEXT))
+    return folder / "runs"
+
+
+@pytest.mark.skipif(not all(map(shutil.which, TOOLS)), reason=f"the page is typed into a shell with {', '.join(TOOLS)}")
+@pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.name)
+def test_what_the_page_shows_is_what_comes(
+    entry: Entry, runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(control, "LONGEST_EPISODE", 1000)  # 100,000 would take a while
+    if "runs/" in " ".join(entry.commands):
+        shutil.copytree(runs, tmp_path / "runs")
+    shell, (*before, last) = Shell(tmp_path, monkeypatch), entry.commands
+    try:
+        assert [shell(command) for command in before] == [0] * len(before)
+        there = shell.files()
+        capsys.readouterr()
+        code = shell(last)
+    finally:
+        shell.close()
+    said = capsys.readouterr().err.removesuffix("\n")
+    assert re.fullmatch(entry.pattern, said), f"{said!r}\nis not\n{entry.lines}"
+    assert code == entry.code
+    if entry.part != DURING:
+        assert shell.files() == there, "it left something behind"
+
+
+@cache
+def raised() -> list[tuple[str, list[str]]]:
+    """Where the sources make an error for the user, and the pieces of it that are always the same."""
+    found = []
+    for path in sorted(path for name in ("rlkit", "algorithms", "envs") for path in (ROOT / name).rglob("*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        functions = {node.name: node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+        for node in ast.walk(tree):
+            if not (isinstance(node, ast.Call) and ast.unparse(node.func) in {"UserError", "Exhausted", "Diverged"}):
+                continue
+            text: ast.AST = node.args[0]
+            if isinstance(text, ast.Call) and isinstance(text.func, ast.Name):  # told by a function of the same file
+                text = next(x for x in ast.walk(functions[text.func.id]) if isinstance(x, ast.Return))
+            found.append((f"{path.relative_to(ROOT)}:{node.lineno}", list(pieces(text))))
+    return found
+
+
+def pieces(text: ast.AST) -> Iterator[str]:
+    """The literal parts of a text, without those inside of its {}."""
+    if isinstance(text, ast.Constant) and isinstance(text.value, str):
+        yield text.value
+    for child in [] if isinstance(text, ast.FormattedValue) else ast.iter_child_nodes(text):
+        yield from pieces(child)
+
+
+def test_every_error_of_the_sources_is_on_the_page() -> None:
+    lines = "\n".join(line for entry in ENTRIES for line in entry.lines)
+    missing = []
+    for place, found in raised():
+        longest = max(found, key=len, default="")
+        elsewhere = any(known in piece for known in ELSEWHERE for piece in found)
+        if longest not in lines and not elsewhere and not place.startswith("rlkit/pages/"):  # see tests/test_play.py
+            missing.append(f"{place}: {longest}")
+    assert not missing, "provoke these in docs/errors.md:\n" + "\n".join(missing)
+
+
+@pytest.mark.parametrize(("piece", "test"), ELSEWHERE.items())
+def test_what_is_provoked_elsewhere_is(piece: str, test: str) -> None:
+    file, _, function = test.partition("::")
+    text = (ROOT / "tests" / file).read_text(encoding="utf-8")
+    assert f"def {function}(" in text
+    assert any(piece in x for _, found in raised() for x in found), "no such error any more"
+
+
+def test_the_longest_piece_of_a_message_is_found() -> None:
+    node = ast.parse("f'{name} is wrong: {a or \"something that is longer\"}, so give {b}'").body[0]
+    assert list(pieces(node)) == [" is wrong: ", ", so give "]
+    assert len(raised()) > 150
+
+
+def test_a_hub_dataset_that_cannot_be_had_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    def offline(name: str) -> list[str]:
+        raise ConnectionError("no route to the hub\nsecond line")
+
+    monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(get_dataset_config_names=offline))
+    with pytest.raises(UserError, match=r"^env\.source=a/b could not be loaded from the hub .*no route to the hub\); "):
+        sources.hub_rows("a/b")
+
+
+def test_a_hub_dataset_without_a_train_split_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = {"test": [{"question": "2 + 3?", "answer": "#### 5"}]}
+    fake = SimpleNamespace(get_dataset_config_names=lambda name: ["main"], load_dataset=lambda name, chosen: rows)
+    monkeypatch.setitem(sys.modules, "datasets", fake)
+    module = plugins.load("envs", "gsm8k")
+    with pytest.raises(UserError, match=r"hub dataset a/b has no split 'train' \(it has: test\)"):
+        module.make(module.Config(source="a/b"), 0, "cpu")
+
+
+def test_a_ray_cluster_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from rlkit.comparison.on_ray import by_ray
+
+    def init(**_: object) -> None:
+        raise ConnectionError("nobody answers at 10.0.0.1\nmore")
+
+    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(is_initialized=lambda: False, init=init))
+    with pytest.raises(UserError, match=r"^no Ray cluster: nobody answers at 10\.0\.0\.1; mend RAY_ADDRESS"):
+        by_ray([], tmp_path / "stop")
+
+
+def test_reward_models_that_rank_different_texts_are_not_paired(monkeypatch: pytest.MonkeyPatch) -> None:
+    def ranked(model: str) -> SimpleNamespace:
+        given = Given(env={"name": "gsm8k"}, policy={"model": model})
+        return SimpleNamespace(given=given, env=SimpleNamespace(seed=0), policy=SimpleNamespace(judge=None))
+
+    monkeypatch.setattr(evaluate, "opened", lambda *_: ranked("big"))
+    with pytest.raises(UserError, match="ranks what big writes and this run what tiny writes"):
+        evaluate.rival(ranked("tiny"), evaluate.Evaluate(against="runs/x"))
+
+
+def test_scores_of_different_length_are_not_paired() -> None:
+    def subject(folder: str, episodes: int) -> SimpleNamespace:
+        scores = Scores(torch.ones(episodes), torch.ones(episodes))
+        env = SimpleNamespace(metric="return", kind="control", evaluate=lambda *_: scores)
+        return SimpleNamespace(folder=Path(folder), checkpoint="latest", env=env, policy=None)
+
+    with pytest.raises(UserError, match="b was measured on other episodes: they cannot be paired"):
+        evaluate.compared(subject("a", 2), subject("b", 3), Scores(torch.ones(2), torch.ones(2)), evaluate.Evaluate())
