@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from rlkit import config, plugins, schema, statistics
+from rlkit import config, plugins, schema, statistics, usage
 from rlkit.api import Count, Natural, Scores, Split, UserError
 from rlkit.config import Threads
 from rlkit.statistics import bootstrap, pass_at_k, summarize
@@ -88,7 +88,8 @@ def evaluate(argv: list[str]) -> int:
     from rlkit.checkpoint import write_atomically
 
     if not argv or {"-h", "--help"} & set(argv):
-        return show_help()
+        usage.print_pages(HELP, [("the keys", schema.explain(Evaluate, {}, "evaluate"))])
+        return 0
     asked = read(argv)
     subject = opened(argv[0], asked.checkpoint, asked)
     refuse(subject, asked)
@@ -105,19 +106,6 @@ def evaluate(argv: list[str]) -> int:
         print(f"every greedy answer is in {path}")
     if asked.video is not None:
         film(subject, asked)
-    return 0
-
-
-def show_help() -> int:
-    """Print the keys with their meaning."""
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    console, table = Console(highlight=False), Table.grid(padding=(0, 2))
-    for left, right in schema.explain(Evaluate, {}, "evaluate"):
-        table.add_row(Text(f"  {left}", style="cyan", overflow="fold"), Text(right))
-    console.print(Text(HELP), Text("\nthe keys", style="bold"), table, sep="\n")
     return 0
 
 

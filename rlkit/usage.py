@@ -1,5 +1,7 @@
 """What `--help` prints: the plug-ins, or every key of those that were named."""
 
+from collections.abc import Iterable
+
 from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
@@ -13,13 +15,16 @@ python -m rlkit.run algo=NAME [env=NAME] --help         every key of a plug-in
 NAME may be your own: a dotted module name, or a path ending in .py"""
 
 
+Page = tuple[str, list[tuple[str, str]]]  # a title, and each key (or name) with its meaning
+
+
 def print_help(given: Given, policy: type | None = None, missing: str = "") -> None:
     """Print the plug-ins, or every key of those that were named: default (as `configs/` has it), meaning, type.
 
     `policy` is the dataclass of its keys, or `missing` says why that is not known.
     """
     named = {s: getattr(given, s)["name"] for s in KINDS if "name" in getattr(given, s)}
-    pages: list[tuple[str, list[tuple[str, str]]]] = []
+    pages: list[Page] = []
     for section, name in named.items():
         module = plugins.load(KINDS[section], name)
         title = f"{section}={name}: {(module.__doc__ or '').partition(chr(10))[0]}"
@@ -35,14 +40,19 @@ def print_help(given: Given, policy: type | None = None, missing: str = "") -> N
         if not named:
             pages.append((f"{section}=NAME", [(n, plugins.summary(kind, n)) for n in plugins.names(kind)]))
     pages.append(("the run", schema.explain(Run, given.run, "run")))
+    print_pages(HELP, pages)
+
+
+def print_pages(text: str, pages: Iterable[Page]) -> None:
+    """Print a text, and below it titled lists of keys with their meaning."""
     console = Console(highlight=False)
-    console.print(Text(HELP))
+    console.print(Text(text))
     for title, rows in pages:
         table = Table.grid(padding=(0, 2))
         for left, right in rows:
             table.add_row(Text(f"  {left}", style="cyan", overflow="fold"), Text(right))
         page = Group(Text(f"\n{title}", style="bold"), *([table] if rows else []))
         for line in console.render_lines(page, pad=False):
-            text = Text.assemble(*((part.text, part.style or "") for part in line))
-            text.rstrip()  # rich fills a table's cells with spaces
-            console.print(text)
+            words = Text.assemble(*((part.text, part.style or "") for part in line))
+            words.rstrip()  # rich fills a table's cells with spaces
+            console.print(words)

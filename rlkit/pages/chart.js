@@ -1,0 +1,153 @@
+// A line chart in SVG: several series, a logarithmic axis where it is wanted, values under the pointer.
+
+import { make, number } from "./common.js";
+
+const LEFT = 50, RIGHT = 10, TOP = 8, BOTTOM = 20;
+
+export class Chart {
+  // series: [{name, points: [[x, y]]}] in the order of the legend
+  constructor(host, { title, height = 150, log = false, xName = "iteration" }) {
+    Object.assign(this, { title, height, log, xName, series: [], marks: [] });
+    this.legend = make("div", { class: "legend" });
+    this.svg = make("svg", { role: "img", "aria-label": title });
+    this.tip = make("div", { class: "tip", hidden: true });
+    this.node = make("figure", { class: "chart" }, make("figcaption", {}, make("b", {}, title), this.legend), this.svg, this.tip);
+    host.append(this.node);
+    this.svg.addEventListener("pointermove", (event) => this.point(event));
+    this.svg.addEventListener("pointerleave", () => this.leave());
+    new ResizeObserver(() => this.draw()).observe(this.svg);
+  }
+
+  set(series, marks = []) {
+    this.series = series.map((one, i) => ({ ...one, style: one.style ?? i }));
+    this.marks = marks;
+    this.draw();
+  }
+
+  draw() {
+    const width = this.svg.clientWidth;
+    if (!width) return;
+    this.width = width;
+    this.svg.setAttribute("viewBox", `0 0 ${width} ${this.height}`);
+    this.svg.style.height = `${this.height}px`;
+    this.legend.replaceChildren(...this.series.filter((one) => one.name).map(key));
+    const shown = this.series.map((one) => ({ ...one, points: one.points.filter(([, y]) => y !== null && (!this.log || y > 0)) }));
+    this.shown = shown.filter((one) => one.points.length);
+    const all = this.shown.flatMap((one) => one.points);
+    if (!all.length) {
+      this.svg.replaceChildren(make("text", { x: width / 2, y: this.height / 2, class: "empty" }, "nothing yet"));
+      return;
+    }
+    this.fit(all);
+    const parts = [...this.axes()];
+    for (const at of this.marks) if (at >= this.x0 && at <= this.x1) parts.push(this.upright(at, "mark"));
+    for (const one of this.shown) parts.push(...this.line(one));
+    this.guide = make("g", {});
+    this.svg.replaceChildren(...parts, this.guide);
+    this.svg.setAttribute("aria-label", `${this.title}: ${this.shown.map((s) => `${s.name || "now"} ${number(s.points.at(-1)[1])}`).join(", ")}`);
+  }
+
+  fit(all) {
+    const xs = all.map(([x]) => x), ys = all.map(([, y]) => (this.log ? Math.log10(y) : y));
+    this.x0 = Math.min(...xs);
+    this.x1 = Math.max(...xs);
+    if (this.x0 === this.x1) [this.x0, this.x1] = [this.x0 - 1, this.x1 + 1];
+    let low = Math.min(...ys), high = Math.max(...ys);
+    const least = this.log ? 1 : Math.max(Math.abs(high), Math.abs(low)) * 0.02 || 1;
+    if (high - low < least) [low, high] = [low - least / 2, high + least / 2];
+    const pad = (high - low) * 0.05;
+    [this.y0, this.y1] = [low - pad, high + pad];
+  }
+
+  x(value) {
+    return LEFT + ((value - this.x0) / (this.x1 - this.x0)) * (this.width - LEFT - RIGHT);
+  }
+
+  y(value) {
+    const v = this.log ? Math.log10(value) : value;
+    return TOP + ((this.y1 - v) / (this.y1 - this.y0)) * (this.height - TOP - BOTTOM);
+  }
+
+  *axes() {
+    const bottom = this.height - BOTTOM;
+    for (const tick of this.log ? decades(this.y0, this.y1) : ticks(this.y0, this.y1, 4)) {
+      yield make("line", { x1: LEFT, x2: this.width - RIGHT, y1: this.y(tick), y2: this.y(tick), class: "rule" });
+      yield make("text", { x: LEFT - 6, y: this.y(tick) + 4, class: "tick end" }, label(tick));
+    }
+    for (const tick of ticks(this.x0, this.x1, Math.max(2, Math.floor(this.width / 110)))) {
+      yield make("text", { x: this.x(tick), y: bottom + 15, class: "tick middle" }, label(tick));
+    }
+  }
+
+  line(one) {
+    const path = one.points.map(([x, y], i) => `${i ? "L" : "M"}${this.x(x).toFixed(1)} ${this.y(y).toFixed(1)}`).join("");
+    const parts = [make("path", { d: path, class: `series s${one.style}` })];
+    const few = one.points.length < 40 ? one.points : [];
+    return [...parts, ...few.map(([x, y]) => make("circle", { cx: this.x(x), cy: this.y(y), r: 2, class: `dot s${one.style}` }))];
+  }
+
+  upright(at, name) {
+    return make("line", { x1: this.x(at), x2: this.x(at), y1: TOP, y2: this.height - BOTTOM, class: name });
+  }
+
+  point(event) {
+    if (!this.shown?.length) return;
+    const box = this.svg.getBoundingClientRect();
+    const at = this.x0 + ((event.clientX - box.left - LEFT) / (this.width - LEFT - RIGHT)) * (this.x1 - this.x0);
+    const near = this.shown.map((one) => ({ one, point: nearest(one.points, at) }));
+    const x = near.reduce((best, n) => (Math.abs(n.point[0] - at) < Math.abs(best - at) ? n.point[0] : best), near[0].point[0]);
+    this.guide.replaceChildren(this.upright(x, "guide"), ...near.map((n) =>
+      make("circle", { cx: this.x(n.point[0]), cy: this.y(n.point[1]), r: 3.5, class: `dot s${n.one.style}` })));
+    const lines = near.map((n) => make("div", {}, `${n.one.name || this.title} ${number(n.point[1], 4)}`));
+    this.tip.replaceChildren(make("b", {}, `${this.xName} ${number(x)}`), ...lines);
+    this.tip.hidden = false;
+    const left = this.x(x) + 14;
+    this.tip.style.left = `${left + this.tip.offsetWidth > this.width ? this.x(x) - this.tip.offsetWidth - 14 : left}px`;
+  }
+
+  leave() {
+    this.tip.hidden = true;
+    this.guide?.replaceChildren();
+  }
+}
+
+function key(one) {
+  const sample = make("svg", { class: "sample", viewBox: "0 0 22 8", "aria-hidden": "true" }, make("path", { d: "M0 4L22 4", class: `series s${one.style}` }));
+  return make("span", {}, sample, one.name);
+}
+
+function nearest(points, at) {
+  let low = 0, high = points.length - 1;
+  while (high - low > 1) {
+    const middle = (low + high) >> 1;
+    if (points[middle][0] < at) low = middle;
+    else high = middle;
+  }
+  return at - points[low][0] < points[high][0] - at ? points[low] : points[high];
+}
+
+function ticks(low, high, wanted) {
+  const rough = (high - low) / wanted, power = 10 ** Math.floor(Math.log10(rough));
+  const step = [1, 2, 5, 10].map((m) => m * power).find((s) => s >= rough);
+  const found = [];
+  for (let i = Math.ceil(low / step - 1e-9); i * step <= high + step * 1e-9; i++) found.push(i * step);
+  return found;
+}
+
+function decades(low, high) {
+  const every = Math.max(1, Math.ceil((high - low) / 5)), found = [];
+  if (high - low < 2) {
+    for (let p = Math.floor(low); p <= high; p++) found.push(...[1, 2, 5].map((m) => m * 10 ** p));
+    return found.filter((x) => Math.log10(x) >= low && Math.log10(x) <= high);
+  }
+  for (let p = Math.ceil(low); p <= high; p += every) found.push(10 ** p);
+  return found;
+}
+
+function label(x) {
+  const size = Math.abs(x);
+  if (size >= 1e6) return `${Number((x / 1e6).toPrecision(3))}M`;
+  if (size >= 1e4) return `${Number((x / 1e3).toPrecision(3))}k`;
+  if (size !== 0 && size < 1e-3) return x.toExponential(0);
+  return String(Number(x.toPrecision(4)));
+}

@@ -1,0 +1,237 @@
+"""A map to try algorithms on: each keeps a table on the same world, is stepped by hand, and sees the world change.
+
+Nothing is computed here but what is shown: the four rooms are the algorithm's own, and `train.walk` goes through them.
+"""
+
+import math
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, get_type_hints
+
+import torch
+from torch import Tensor
+
+from rlkit import config, plugins, schema
+from rlkit.api import Fraction, UserError
+from rlkit.meter import Meter
+from rlkit.pages import maps
+from rlkit.pages.server import Site, number
+from rlkit.train import Progress, set_learning_rate, walk
+
+MOST = 1000  # iterations of one request
+POINTS = 240  # of a curve that is sent
+Assemble = Callable[[config.Given], Any]  # rlkit.run.assemble: what was asked for → run, algo, env
+
+
+@dataclass
+class Learner:
+    """One algorithm on the world, and what was seen of it so far."""
+
+    parts: Any  # run, algo, env
+    world: dict[str, Any]  # maps.world
+    optimal: Tensor  # V* there, [S]
+    progress: Progress = field(default_factory=Progress)
+    change: list[float] = field(default_factory=list)  # max |ΔQ| of each iteration
+    distance: list[float] = field(default_factory=list)  # max |V − V*| after each
+    returns: list[tuple[int, float]] = field(default_factory=list)  # (iteration, return) of the episodes that ended
+    visits: Tensor | None = None  # how often each state was acted in, [S]; nothing where nothing is played
+    agents: list[int] = field(default_factory=list)  # the state that each row has come to
+    altered: list[int] = field(default_factory=list)  # iterations at which the world was another
+    metrics: dict[str, float] = field(default_factory=dict)  # what the algorithm said of the last iteration
+
+    def step(self) -> None:
+        """One iteration of the loop."""
+        run, algo, env = self.parts.run, self.parts.algo, self.parts.env
+        algo.progress, meter = self.progress.fraction(run), Meter()
+        set_learning_rate(algo, self.progress.iteration)
+        before = algo.policy.q.weight.detach().clone()
+        rollout, _ = walk(algo, env, meter)
+        self.progress.iteration += 1
+        self.progress.env_steps += int(rollout["mask"].sum())
+        self.metrics = meter.read()
+        self.change.append(float((algo.policy.q.weight.detach() - before).abs().max()))
+        self.distance.append(maps.distance(algo.policy, self.optimal, env.model()))
+        if "next_observation" not in rollout.keys():
+            return  # the batch is the model itself
+        counts = torch.bincount(rollout["observation"][rollout["mask"]], minlength=len(before))
+        self.visits = counts if self.visits is None else self.visits + counts
+        self.agents = rollout["next_observation"][:, -1].tolist()
+        self.returns += [(self.progress.iteration, score) for score, _ in env.finished]
+
+    def moved(self, parts: Any, world: dict[str, Any], optimal: Tensor) -> "Learner":
+        """The same learner in another world: it keeps its table, but what is over now is worth nothing any more."""
+        parts.algo.policy.load_state_dict(self.parts.algo.policy.state_dict())
+        with torch.no_grad():
+            parts.algo.policy.q.weight[parts.env.model().terminal] = 0.0
+        if parts.algo.config == self.parts.algo.config:
+            parts.algo.policy.epsilon = self.parts.algo.policy.epsilon  # to be shown: each rollout sets it anew
+        altered = [*self.altered, self.progress.iteration]
+        return replace(self, parts=parts, world=world, optimal=optimal, agents=[], altered=altered)
+
+    def curves(self) -> dict[str, Any]:
+        """A few hundred points of each curve; returns are averaged over the iterations between two points."""
+        n = len(self.change)
+        every = max(1, -(-n // POINTS))
+        at = sorted({*range(0, n, every), n - 1} - {-1})
+        bins: dict[int, list[float]] = {}
+        for iteration, score in self.returns:
+            bins.setdefault((iteration - 1) // every, []).append(score)
+        return {
+            "iteration": [i + 1 for i in at],
+            "change": [self.change[i] for i in at],
+            "distance": [self.distance[i] for i in at],
+            "returns": [[(b + 1) * every, sum(scores) / len(scores)] for b, scores in bins.items()],
+            "altered": self.altered,
+        }
+
+
+class Lab:
+    """The world, and every algorithm that keeps a table on it."""
+
+    def __init__(self, words: Sequence[str], assemble: Assemble, first: str | None = None) -> None:
+        self.words, self.assemble, self.lock = tuple(words), assemble, threading.Lock()
+        self.fields: dict[str, Any] = {}  # of the environment, as they were changed here
+        self.given: dict[str, dict[str, Any]] = {}  # of each algorithm, likewise
+        self.learners: dict[str, Learner] = {}
+        for name in {*plugins.names("algorithms"), *([first] if first else [])}:
+            try:
+                parts = self.build(name, {}, {})
+            except UserError:
+                if name == first:
+                    raise
+                continue  # not on such an environment
+            if maps.is_table(parts.algo.policy):
+                self.learners[name] = self.learner(parts)
+        if first is not None and first not in self.learners:
+            raise UserError(f"algo={first} keeps no table to show: {plugins.nearest(first, self.learners)}")
+        # What computes on the model comes before what has to try.
+        self.learners = dict(sorted(self.learners.items(), key=lambda x: (not hasattr(x[1].parts.algo, "model"), x[0])))
+        self.first = first or next(iter(self.learners))
+        self.about = [{"name": n, "summary": plugins.summary("algorithms", n)} for n in self.learners]
+        gamma = self.learners[self.first].parts.algo.config.gamma
+        self.rebuild({}, {name: {"gamma": gamma} for name in self.learners})
+
+    def build(self, name: str, fields: Mapping[str, Any], given: Mapping[str, Any]) -> Any:
+        """The algorithm on the environment as `rlkit.run` would put them together, with what was changed here."""
+        asked = config.read([f"algo={name}", *self.words])
+        asked.env.update(fields)
+        asked.algo.update(given)
+        return self.assemble(asked)
+
+    def learner(self, parts: Any) -> Learner:
+        parts.algo.policy.epsilon = getattr(parts.algo.config, "epsilon", 0.0)  # to be shown before the first rollout
+        world = maps.world(parts.env, parts.algo.config.gamma)
+        return Learner(parts, world, torch.tensor(world["optimal"]["values"], dtype=torch.float64))
+
+    def rebuild(self, fields: Mapping[str, Any], given: Mapping[str, Mapping[str, Any]]) -> None:
+        """Change the world or the algorithms, all or none of them, and let every learner keep its table."""
+        fields = {**self.fields, **fields}
+        given = {name: {**self.given.get(name, {}), **given.get(name, {})} for name in self.learners}
+        fresh = {name: self.learner(self.build(name, fields, given[name])) for name in self.learners}
+        self.learners = {
+            n: old.moved(fresh[n].parts, fresh[n].world, fresh[n].optimal) for n, old in self.learners.items()
+        }
+        self.fields, self.given = fields, {name: dict(keys) for name, keys in given.items()}
+        self.chance = self.chances()
+
+    # What the page asks for
+
+    def site(self) -> Site:
+        writes = {"step": self.step, "reset": self.reset, "world": self.alter, "tune": self.tune}
+        return Site("lab.html", {"lab": self.show}, writes)
+
+    def show(self, request: dict[str, Any]) -> dict[str, Any]:
+        """All there is to draw of one algorithm."""
+        with self.lock:
+            return self.snapshot(request.get("algo", self.first))
+
+    def step(self, request: dict[str, Any]) -> dict[str, Any]:
+        """{"algo", "steps", "seconds"?}: walk so many iterations, or those that can be begun in this time."""
+        with self.lock:
+            learner, began = self.named(request.get("algo")), time.monotonic()
+            seconds = number(request, "seconds", 0, 60) if "seconds" in request else math.inf
+            for _ in range(int(number(request, "steps", 1, MOST))):
+                learner.step()
+                if time.monotonic() - began > seconds:
+                    break
+            return self.snapshot(request["algo"])
+
+    def reset(self, request: dict[str, Any]) -> dict[str, Any]:
+        """{"algo"}: forget what this algorithm has learned; the world and all settings stay."""
+        with self.lock:
+            self.named(request.get("algo"))
+            name = request["algo"]
+            self.learners[name] = self.learner(self.build(name, self.fields, self.given[name]))
+            return self.snapshot(name)
+
+    def alter(self, request: dict[str, Any]) -> dict[str, Any]:
+        """{"algo", "gamma"?, "cells"?: {field: [row, column]}, "chances"?: {field: p}}: change the world for all."""
+        with self.lock:
+            self.named(request.get("algo"))
+            fields: dict[str, Any] = {}
+            for key, known in (("cells", self.cells()), ("chances", self.chance)):
+                for name, value in _mapping(request, key).items():
+                    if name not in known:
+                        raise UserError(f"no field '{name}': {plugins.nearest(str(name), known)}")
+                    fields[name] = value
+            gamma = {"gamma": number(request, "gamma", 0, 1)} if "gamma" in request else {}
+            self.rebuild(fields, dict.fromkeys(self.learners, gamma))
+            return self.snapshot(request["algo"])
+
+    def tune(self, request: dict[str, Any]) -> dict[str, Any]:
+        """{"algo", "lr"?, "epsilon"?}: set the step size, or hold ε where it is put."""
+        with self.lock:
+            self.named(request.get("algo"))
+            given: dict[str, Any] = {key: number(request, key, 0, 1) for key in ("lr", "epsilon") if key in request}
+            if "epsilon" in given:
+                given["epsilon_end"] = given["epsilon"]
+            self.rebuild({}, {request["algo"]: given})
+            return self.snapshot(request["algo"])
+
+    def named(self, name: Any) -> Learner:
+        if str(name) not in self.learners:
+            raise UserError(f"no algorithm '{name}' on this page: {plugins.nearest(str(name), self.learners)}")
+        return self.learners[str(name)]
+
+    def cells(self) -> dict[str, tuple[int, int]]:
+        """The fields of the environment that say where something lies."""
+        return dict(self.learners[self.first].parts.env.grid.cells)
+
+    def chances(self) -> dict[str, dict[str, Any]]:
+        """The fields of the environment that are probabilities, with their meaning."""
+        given = config.read([f"algo={self.first}", *self.words]).env | self.fields
+        module = plugins.load("envs", given["name"])
+        hints, notes = get_type_hints(module.Config, include_extras=True), schema.comments(module.Config)
+        built = config.build(module.Config, given, "env")
+        known = [key for key, hint in hints.items() if hint == Fraction]
+        return {key: {"value": getattr(built, key), "help": notes.get(key, "")} for key in known}
+
+    def snapshot(self, name: str) -> dict[str, Any]:
+        learner = self.named(name)
+        algo, env = learner.parts.algo, learner.parts.env
+        tunable = {"lr": algo.optimizer.param_groups[0]["lr"], "epsilon": algo.policy.epsilon}
+        return {
+            "algo": name,
+            "algos": self.about,
+            "source": env.source,
+            "gamma": algo.config.gamma,
+            "chances": self.chance,
+            "tunable": {key: value for key, value in tunable.items() if hasattr(algo.config, key)},
+            "world": learner.world,
+            "learned": maps.learned(algo.policy),
+            "iteration": learner.progress.iteration,
+            "env_steps": learner.progress.env_steps,
+            "metrics": learner.metrics,
+            "curves": learner.curves(),
+            "visits": None if learner.visits is None else learner.visits.tolist(),
+            "agents": learner.agents,
+        }
+
+
+def _mapping(request: dict[str, Any], key: str) -> dict[str, Any]:
+    value = request.get(key, {})
+    if not isinstance(value, dict):
+        raise UserError(f"{key} is no mapping of fields to values")
+    return value

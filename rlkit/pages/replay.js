@@ -1,0 +1,96 @@
+// A replay: one episode of the newest checkpoint, picture by picture, with what it earned.
+
+import { ask, choices, choose, find, guarded, keys, make, number } from "./common.js";
+import { Chart } from "./chart.js";
+
+const SECONDS = 12; // that an episode takes, within what the eye can follow
+const state = { luck: "greedy", told: null, at: 0, playing: false, loading: 0 };
+let reward = null, earned = null, observed = null;
+
+export async function openReplay() {
+  reward ??= new Chart(find("earned"), { title: "reward", xName: "step", height: 130 });
+  earned ??= new Chart(find("earned"), { title: "return so far, and value", xName: "step", height: 170 });
+  choices(find("luck"), "aria-pressed", [["greedy", "Greedy"], ["sampled", "Sampled"]], state.luck, (luck) => ((state.luck = luck), load()));
+  if (!state.told) await load();
+}
+
+export function closeReplay() {
+  state.playing = false;
+  find("play").textContent = "Play";
+}
+
+async function load() {
+  closeReplay();
+  choose(find("luck"), "aria-pressed", state.luck);
+  find("said").textContent = "playing …";
+  const mine = ++state.loading;
+  const episode = Math.max(0, Math.floor(Number(find("episode").value) || 0));
+  const told = await guarded(() => ask("replay", { greedy: state.luck === "greedy", episode }));
+  if (mine !== state.loading) return;
+  if (!told) {
+    find("said").textContent = "";
+    return;
+  }
+  state.told = told;
+  state.total = [0];
+  told.reward.forEach((r) => state.total.push(state.total.at(-1) + r));
+  find("said").textContent = `after iteration ${number(told.iteration)}${told.pictures ? "" : `; ${told.reason}`}`;
+  find("scrub").max = told.reward.length - 1;
+  find("picture").hidden = !told.pictures;
+  find("observed").hidden = told.pictures;
+  show(0);
+}
+
+function show(at) {
+  const { told, total } = state;
+  state.at = at;
+  find("scrub").value = at;
+  find("at").textContent = `${at} / ${told.reward.length - 1}`;
+  if (told.pictures) find("picture").src = `/api/frame?name=${encodeURIComponent(told.name)}&at=${at}`;
+  else observations();
+  const over = (ys) => ys.map((y, t) => [t, y]);
+  reward.set([{ name: "", points: over(told.reward).filter(([t]) => told.action[t] !== null) }], [at]);
+  const value = told.value.every((v) => v === null) ? [] : [{ name: "value", points: over(told.value), style: 1 }];
+  earned.set([{ name: "return", points: over(total.slice(0, told.reward.length)) }, ...value], [at]);
+  const rows = [["action", action(told.action[at])], ["reward", number(told.reward[at])], ["return so far", number(total[at])], ["value", number(told.value[at])]];
+  find("facts").replaceChildren(...rows.map(([name, x]) => make("div", {}, make("dt", {}, name), make("dd", {}, x))));
+}
+
+const action = (a) => (a === null ? "end" : Array.isArray(a) ? a.map((x) => number(x)).join(", ") : number(a));
+
+function observations() {
+  const seen = state.told.observation, width = seen[0].length;
+  observed ??= Array.from({ length: Math.min(width, 8) }, (_, i) => new Chart(find("observed"), { title: `observation ${i}`, xName: "step", height: 84 }));
+  observed.forEach((chart, i) => chart.set([{ name: "", points: seen.map((row, t) => [t, row[i]]) }], [state.at]));
+}
+
+async function play() {
+  state.playing = true;
+  find("play").textContent = "Pause";
+  const last = state.told.reward.length - 1;
+  if (state.at >= last) show(0);
+  const pace = Math.min(30, Math.max(2, last / SECONDS)); // steps per second
+  let before = performance.now(), owed = 0;
+  while (state.playing && state.at < last) {
+    await new Promise((done) => requestAnimationFrame(done));
+    const now = performance.now();
+    owed += ((now - before) / 1000) * pace;
+    before = now;
+    if (owed < 1 || (state.told.pictures && !find("picture").complete)) continue;
+    show(Math.min(last, state.at + Math.floor(owed)));
+    owed %= 1;
+  }
+  closeReplay();
+}
+
+function step() {
+  closeReplay();
+  if (state.told) show(Math.min(state.told.reward.length - 1, state.at + 1));
+}
+
+const toggle = () => (find("replay").hidden || !state.told ? undefined : state.playing ? closeReplay() : play());
+find("play").addEventListener("click", toggle);
+find("next").addEventListener("click", step);
+find("scrub").addEventListener("input", () => (closeReplay(), show(Number(find("scrub").value))));
+find("episode").addEventListener("change", load);
+keys({ " ": toggle, ArrowRight: () => find("replay").hidden || step() });

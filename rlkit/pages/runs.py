@@ -1,0 +1,130 @@
+"""A run's page: what its folder holds, read while it may still grow; nothing is written and no lock is taken."""
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from rlkit import config, plugins
+from rlkit.api import UserError
+from rlkit.pages import maps
+from rlkit.pages.live import Live
+from rlkit.pages.server import Call, Site
+
+QUIET = 60.0  # seconds without a new line after which a run that has not ended counts as stopped
+Assemble = Callable[[config.Given], Any]  # rlkit.run.assemble
+
+
+class RunPage:
+    """Reads a run folder, and lets its newest checkpoint play in memory."""
+
+    def __init__(self, folder: str | Path, assemble: Assemble) -> None:
+        self.folder = Path(folder).expanduser()
+        self.given = config.from_folder(self.folder)
+        self.live: Live | None = None
+        self.reason = ""  # why nothing can be played
+        try:
+            self.live = Live(self.folder, assemble(self.given))
+        except UserError as error:  # a plug-in that has moved: what was written can still be read
+            self.reason = str(error)
+
+    def site(self) -> Site:
+        reads: dict[str, Call] = {"run": self.show, "metrics": self.metrics, "completions": self.completions}
+        if self.live is None:
+            return Site("run.html", reads)
+        reads |= {"frame": self.live.frame}
+        return Site(
+            "run.html", reads, {name: getattr(self.live, name) for name in ("play", "learn", "group", "replay", "map")}
+        )
+
+    def show(self, request: dict[str, Any]) -> dict[str, Any]:
+        """The header: what this is, how far it is, what it came to, and which parts of the page it has."""
+        summary, before = _object(self.folder / "summary.json"), _object(self.folder / "before.json")
+        length = {key: self.given.run[key] for key in ("iterations", "env_steps") if self.given.run.get(key)}
+        algo, env = self.given.algo["name"], self.given.env["name"]
+        return {
+            "folder": str(self.folder),
+            "algo": algo,
+            "env": env,
+            "about": [_summary("algorithms", algo), _summary("envs", env)],
+            "seed": self.given.run.get("seed", 0),
+            "length": length,
+            "state": self.state(summary),
+            "evaluation": summary.get("evaluation") or before,
+            "alarms": summary.get("alarms") or [],
+            "seconds": summary.get("seconds"),
+            "config": (self.folder / "config.yaml").read_text(encoding="utf-8", errors="replace"),
+            "parts": self.parts(),
+            "reason": self.reason,
+        }
+
+    def state(self, summary: dict[str, Any]) -> str:
+        """finished, running, or stopped: neither finished nor heard of for a while."""
+        metrics, told = self.folder / "metrics.jsonl", self.folder / "summary.json"
+        heard = max(
+            (path.stat().st_mtime for path in (metrics, self.folder / "config.yaml") if path.is_file()), default=0
+        )
+        if summary.get("finished", bool(summary)) and told.stat().st_mtime >= heard:
+            return "finished"
+        return "running" if time.time() - heard < QUIET else "stopped"
+
+    def parts(self) -> list[str]:
+        """What the page can show of this run."""
+        found = ["curves"]
+        if self.live is not None and self.live.writes:
+            found.append("tokens")
+        if (self.folder / "completions.jsonl").is_file():
+            found.append("completions")
+        if self.live is not None and self.live.parts.env.kind == "control":
+            found.append("replay")
+            if getattr(self.live.parts.env, "grid", None) and maps.is_table(self.live.parts.algo.policy):
+                found.append("map")
+        return found
+
+    def metrics(self, request: dict[str, Any]) -> dict[str, Any]:
+        """{"file"?, "offset"?}: the whole lines after that byte; all of them where the file is another one by now."""
+        path = self.folder / "metrics.jsonl"
+        if not path.is_file():
+            return {"file": "", "offset": 0, "lines": []}
+        with path.open("rb") as file:
+            name = str(path.stat().st_ino)
+            offset = int(request["offset"]) if request.get("file") == name and request["offset"].isdecimal() else 0
+            file.seek(offset)
+            whole = file.read().rpartition(b"\n")[0]
+        lines = [record for line in whole.split(b"\n") if (record := _record(line))]
+        return {"file": name, "offset": offset + len(whole) + bool(whole), "from": offset, "lines": lines}
+
+    def completions(self, request: dict[str, Any]) -> dict[str, Any]:
+        """{"iteration"?}: the completions kept of one iteration, without it of the last."""
+        path = self.folder / "completions.jsonl"
+        lines = path.read_bytes().split(b"\n") if path.is_file() else []
+        records = [record for line in lines if (record := _record(line)) and "iteration" in record]
+        iterations = sorted({record["iteration"] for record in records})
+        wanted = request.get("iteration", "")
+        chosen = int(wanted) if wanted.isdecimal() else iterations[-1] if iterations else 0
+        return {
+            "iterations": iterations,
+            "iteration": chosen,
+            "records": [record for record in records if record["iteration"] == chosen],
+        }
+
+
+def _summary(kind: plugins.Kind, name: str) -> str:
+    try:
+        return plugins.summary(kind, name)
+    except UserError:  # its file is gone
+        return ""
+
+
+def _record(line: bytes) -> dict[str, Any]:
+    """A line of JSON; {} for one that is torn."""
+    try:
+        found = json.loads(line.decode("utf-8", "replace"))
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _object(path: Path) -> dict[str, Any]:
+    return _record(path.read_bytes()) if path.is_file() else {}
