@@ -18,7 +18,7 @@ Batch keys, one TensorDict [B, T] (or [P, G, T] until credit is given) that only
 
 from pathlib import Path
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 # In a checkout the plug-in folders lie beside this one; a wheel carries them inside it.
 _root = Path(__file__).resolve().parent.parent
