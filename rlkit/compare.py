@@ -18,7 +18,7 @@ from typing import Annotated, Literal
 import yaml
 from annotated_types import Ge
 
-from rlkit import config, schema
+from rlkit import config, schema, usage
 from rlkit.api import UserError
 from rlkit.comparison import grid
 from rlkit.plugins import nearest, short
@@ -26,7 +26,6 @@ from rlkit.plugins import nearest, short
 USAGE = "python -m rlkit.compare algo=ppo,grpo env=cartpole,gsm8k seed=0-4, or run folders (--help lists the keys)"
 WORD = re.compile(r"(?:(?P<name>[^=:]+):)?(?P<key>[A-Za-z_][\w.]*)=(?P<value>.*)", re.DOTALL)
 DEFAULTS = {"threads": "1", "evaluations": "20"}
-EXCLUSIVE = (config.LENGTHS, ("evaluate_every", "evaluations"))  # one takes the place of the other
 
 Keys = dict[str, str]
 
@@ -193,8 +192,6 @@ def check(asked: Asked, algo: str, env: str, seed: int) -> tuple[Keys, str]:
 
     called = {algo, env, short(algo), short(env)}
     keys = over(over(DEFAULTS, asked.keys), {key: value for name, key, value in asked.scoped if name in called})
-    if "evaluations" in keys:
-        keys = {"evaluate_every": "0", **keys}  # what configs/ALGO-ENV.yaml says of it gives way
     words = {"algo": algo, "env": env, "seed": str(seed), "device": "cpu", **keys}
     try:
         return keys, assemble(config.read([f"{key}={value}" for key, value in words.items()])).text
@@ -205,9 +202,7 @@ def check(asked: Asked, algo: str, env: str, seed: int) -> tuple[Keys, str]:
 
 
 def over(below: Keys, above: Keys) -> Keys:
-    """Put keys over keys; of two that exclude each other the one above stays."""
-    gone = {key for group in EXCLUSIVE if above.keys() & set(group) for key in group}
-    return {**{key: value for key, value in below.items() if key not in gone}, **above}
+    return {**config.without_rivals(below, above), **above}
 
 
 def compare_folders(asked: Asked, argv: Sequence[str]) -> int:
@@ -250,26 +245,16 @@ def report(folders: Sequence[Path], out: Path, argv: Sequence[str], missing: Seq
 
 def show_help() -> int:
     """Print the keys with their meaning."""
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    console = Console(highlight=False)
     about = re.sub(r"(?<!\n)\n(?!\n)", " ", (__doc__ or "").strip())  # as wide as the terminal
-    console.print(Text(about), "", sep="\n")
     run = [row for row in schema.explain(config.Run, dict(DEFAULTS), "run") if not row[0].startswith(("seed=", "out="))]
     words = [
         ("KEY=VALUE", "for all runs: the keys below, algo.KEY, env.KEY and policy.KEY"),
         ("NAME:KEY=VALUE", "for the runs of one algorithm or environment, as in cartpole:env_steps=50000"),
         ("FOLDER ...", "instead of all that: finished runs, or comparisons, to compare as they are"),
     ]
-    pages = {"the comparison": schema.explain(Compare, {}, "compare"), "its runs": words + run}
-    for title, rows in pages.items():
-        table = Table.grid(padding=(0, 2))
-        for left, right in rows:
-            table.add_row(Text(f"  {left.replace('[]', 'NAME,NAME')}", style="cyan", overflow="fold"), Text(right))
-        console.print(Text(title, style="bold"), table, "", sep="\n")
-    console.print(Text("python -m rlkit.run algo=NAME env=NAME --help lists the keys of a pair"))
+    own = [(key.replace("[]", "NAME,NAME"), text) for key, text in schema.explain(Compare, {}, "compare")]
+    usage.print_pages(about, [("the comparison", own), ("its runs", words + run)])
+    print("\npython -m rlkit.run algo=NAME env=NAME --help lists the keys of a pair")
     return 0
 
 

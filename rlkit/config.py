@@ -28,6 +28,7 @@ __all__ = ["Given", "Run", "build", "from_folder", "new_folder", "prepare_folder
 
 SECTIONS = ("run", "algo", "env", "policy")
 LENGTHS = ("iterations", "env_steps")
+EXCLUSIVE = (LENGTHS, ("evaluate_every", "evaluations"))  # one takes the place of the other
 RESUMABLE = (
     *LENGTHS,
     "evaluate_every",
@@ -86,10 +87,15 @@ class Given:
 
     def override(self, other: "Given") -> None:
         """Put the other's keys over these."""
-        if set(LENGTHS) & other.run.keys():  # one length takes the place of the other
-            self.run = {k: v for k, v in self.run.items() if k not in LENGTHS}
+        self.run = without_rivals(self.run, other.run)
         for section in SECTIONS:
             getattr(self, section).update(getattr(other, section))
+
+
+def without_rivals(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
+    """The keys that stay when others are put over them: of two that exclude each other, the one above counts."""
+    gone = {key for group in EXCLUSIVE if above.keys() & set(group) for key in group}
+    return {key: value for key, value in below.items() if key not in gone}
 
 
 def read(argv: Sequence[str]) -> Given:
