@@ -60,11 +60,12 @@ def save(folder: str | Path, state: dict[str, Any], name: str = "latest", keep: 
         beside.rmdir()
     except (OSError, SafetensorError) as error:
         shutil.rmtree(beside, ignore_errors=True)
-        raise UserError(f"cannot write {path}: {_why(error)}; the checkpoint before it is kept, to resume from") from None
+        kept = "the checkpoint before it is kept, to resume from"
+        raise UserError(f"cannot write {path}: {_why(error)}; {kept}") from None
 
 
 def load(folder: str | Path, name: str = "latest") -> dict[str, Any]:
-    """Read a checkpoint back, tensors on the CPU; in place of a damaged or missing latest the newest good one before it.
+    """Read a checkpoint back, tensors on the CPU; for a damaged or missing latest, the newest good one before it.
 
     A damaged file that another stands in for is set aside as `NAME.damaged`, and one line says so.
     """

@@ -36,6 +36,7 @@ RESUMABLE = (
     "validation_episodes",
     "checkpoint_every",
     "keep",
+    "measure",
     "logger",
     "device",
     "threads",
@@ -213,7 +214,7 @@ def prepare_folder(path: str | Path) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         probe.write_bytes(bytes(1 << 16))
     except OSError as error:
-        raise UserError(f"cannot write to the folder {folder}: {reason(error)}; give another with out=FOLDER") from None
+        raise UserError(f"cannot write to the folder {folder}: {reason(error)}; mend that or give another") from None
     finally:
         with suppress(OSError):
             probe.unlink()

@@ -167,9 +167,7 @@ def test_no_damage_is_ever_loaded(tmp_path: Path, capsys: pytest.CaptureFixture[
         file(tmp_path).write_bytes(damage(good, draw))
         file(tmp_path, "iteration-1").write_bytes(older[: int(draw.integers(len(older)))])
         if file(tmp_path).read_bytes() != good:
-            with pytest.raises(
-                UserError, match=r"latest.* is damaged .*iteration-1.* is damaged .*start the run"
-            ):
+            with pytest.raises(UserError, match=r"latest.* is damaged .*iteration-1.* is damaged .*start the run"):
                 checkpoint.load(tmp_path)
         file(tmp_path, "iteration-1").write_bytes(older)
 

@@ -192,7 +192,7 @@ def test_a_new_run_never_writes_into_the_folder_of_another(tmp_path: Path, monke
 
 def test_a_folder_that_cannot_be_written_is_refused_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(UserError, match="a file is in the way; give another with out=FOLDER"):
+    with pytest.raises(UserError, match="a file is in the way; mend that or give another"):
         config.prepare_folder(tmp_path / "file")
     with pytest.raises(UserError, match="a file is in the way"):
         config.prepare_folder(tmp_path / "file" / "below")
