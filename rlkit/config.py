@@ -181,9 +181,17 @@ def resolved(given: Given, run: Run, algo: Any, env: Any, policy: Any = None) ->
             sections[section] = {"name": str(Path(name).resolve()) if name.endswith(".py") else name}
         if config is not None:
             sections.setdefault(section, {}).update(asdict(config))
-    command = shlex.join(arg for arg in given.argv if not arg.startswith("out="))
+    command = " ".join(_quoted(arg) for arg in given.argv if not arg.startswith("out="))
     text = yaml.safe_dump(schema.plain(sections), sort_keys=False, allow_unicode=True)
     return f"# rlkit {rlkit.__version__}; to repeat: python -m rlkit.run {command}\n{text}"
+
+
+def _quoted(word: str) -> str:
+    """A word as a shell reads it, on one line: a line break would end the comment that it stands in."""
+    if word.isprintable():
+        return shlex.quote(word)
+    escaped = {"\\": "\\\\", "'": "\\'"}
+    return "$'" + "".join(escaped.get(c, c if c.isprintable() else ascii(c)[1:-1]) for c in word) + "'"
 
 
 def new_folder(run: Run, given: Given) -> Path:

@@ -18,7 +18,8 @@ from rlkit import symptoms
 from rlkit.meter import Meter
 
 SAMPLE = 1024  # elements of each parameter on which an update is measured
-EPISODES = 500  # episodes, or a fifth of the run, before a score that never varies is called constant
+EPISODES = 500  # episodes before a score that never varies is called constant;
+FEW = 10  # after a fifth of the run these are enough
 
 
 class Numbers(dict[str, Any]):
@@ -113,7 +114,7 @@ CHECKS = {
     "constant_reward": Check(
         lambda x: (
             x["highest"] - x["lowest"] <= 1e-6 * abs(x["highest"])
-            and (x["episodes"] >= EPISODES or x["progress"] >= 0.2)
+            and x["episodes"] >= (FEW if x["progress"] >= 0.2 else EPISODES)
         ),
         "all {episodes:.0f} episodes so far scored {highest:g}, so nothing can be learned from them: check the reward, "
         "make the start easier, or explore more",

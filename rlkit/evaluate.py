@@ -60,8 +60,13 @@ class Subject:
 
 
 def scored(env: Any, policy: Any) -> str:
-    """What a score is of: a reward model ranks pairs, a language model solves problems, others play episodes."""
-    return "pairs" if hasattr(policy, "judge") else "problems" if env.kind == "text" else "episodes"
+    """What a score is of: a language model solves problems, without any it ranks pairs as a reward model does.
+
+    All others play episodes.
+    """
+    if hasattr(policy, "judge") or getattr(env, "problems", True) is None:
+        return "pairs"
+    return "problems" if env.kind == "text" else "episodes"
 
 
 def pass_at(
@@ -141,8 +146,8 @@ def opened(folder: str | Path, checkpoint: str, asked: Evaluate, seed: int | Non
 
 def refuse(subject: Subject, asked: Evaluate) -> None:
     """Say at once what this run cannot give."""
-    text, judges = subject.env.kind == "text", hasattr(subject.policy, "judge")
-    if (asked.pass_at or asked.samples) and (not text or judges):
+    text = subject.env.kind == "text"
+    if (asked.pass_at or asked.samples) and scored(subject.env, subject.policy) != "problems":
         raise UserError("pass_at counts correct answers and this run writes none: leave it out")
     if asked.video is None:
         return
@@ -160,7 +165,7 @@ def measured(subject: Subject, asked: Evaluate) -> tuple[dict[str, Any], Scores]
     env, policy, found = subject.env, subject.policy, {}
     greedy = env.evaluate(policy, asked.episodes, asked.split)
     both = {"greedy": greedy}
-    if not hasattr(policy, "judge"):  # a reward model ranks texts and writes none
+    if scored(env, policy) != "pairs":  # what ranks texts writes none
         both["sampled"] = env.evaluate(policy, asked.episodes, asked.split, greedy=False)
     for name, scores in both.items():
         found[name] = summarize(env.metric, scores, name == "greedy")

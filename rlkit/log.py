@@ -18,6 +18,7 @@ from rich.text import Text
 from tensordict import TensorDict
 
 from rlkit.checkpoint import write_atomically
+from rlkit.symptoms import per_step
 from rlkit.writers import Events, Lines, Tracker, cut, finite, tracker
 
 __all__ = ["Log", "table", "tracker", "write_atomically"]
@@ -114,7 +115,7 @@ class Log:
         advantages: list[float | None] = [None] * len(texts)
         if texts and "advantage" in rollout.keys():
             mask = rollout["mask"].flatten(0, -2)  # [B, T]
-            total = (rollout["advantage"].expand_as(rollout["mask"]).flatten(0, -2) * mask).sum(-1)
+            total = (per_step(rollout["advantage"], rollout["mask"]).flatten(0, -2) * mask).sum(-1)
             advantages = (total / mask.sum(-1).clamp(min=1)).tolist()
         for record, advantage in zip(texts, advantages, strict=False):
             self.texts.add({"iteration": iteration, **record, "advantage": advantage})

@@ -18,8 +18,8 @@ class Meter:
         self.episodes: list[tuple[float, int]] = []  # (return, length) of those that ended
 
     def add(self, metrics: dict[str, Tensor], mask: Tensor | None = None) -> None:
-        """Count some metrics; `ratio` is kept as it is instead, for the doctor."""
-        if mask is not None and "ratio" in metrics:
+        """Count some metrics; a `ratio` of each element is kept as it is instead, for the doctor."""
+        if mask is not None and "ratio" in metrics and metrics["ratio"].shape == mask.shape:
             self.ratios.append((metrics.pop("ratio"), mask))
         for name, x in metrics.items():
             x = x.detach()

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
+import rlkit
 from rlkit import config, plugins
 from rlkit.api import UserError
 from rlkit.config import reason
@@ -81,7 +82,10 @@ def new(argv: list[str]) -> int:
     quoted, test = shlex.quote(str(shown)), shlex.quote(str(path.with_name(f"test_{name}.py")))
     print(f"wrote {shown} and its test\n\nrun it:   ", end="")
     print("\n          ".join(line.replace("FILE", quoted).replace("NAME", name) for line in COMMANDS[kind]))
-    print(f"test it:  python -m pytest {test}\nread:     docs/your_own.md")
+    print(f"test it:  python -m pytest {test}")
+    guide = Path(rlkit.__path__[0]).parent / "docs" / "your_own.md"
+    if guide.is_file():  # in a checkout
+        print(f"read:     {guide}")
     return 0
 
 

@@ -53,9 +53,9 @@ def report(log: Log, env: Any, evaluation: dict[str, Any], unit: str) -> None:
 
 
 def summary(
-    run: Run, given: Given, env: Any, progress: Progress, evaluation: dict[str, Any], seconds: float
+    run: Run, given: Given, env: Any, progress: Progress, evaluation: dict[str, Any], scored: str, seconds: float
 ) -> dict[str, Any]:
-    """What summary.json says."""
+    """What summary.json says; `scored` is what a score is of: episodes, problems or pairs."""
     return {
         "algo": given.algo["name"],
         "env": given.env["name"],
@@ -68,6 +68,7 @@ def summary(
         "versions": {"rlkit": rlkit.__version__, "torch": torch.__version__, "python": platform.python_version()},
         "finished": not progress.interrupted,
         "evaluation": evaluation,
+        "scored": scored,
         "reference": reference(env, evaluation),
         "alarms": progress.doctor.alarms,
     }

@@ -4,7 +4,6 @@
 """
 
 import copy
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
@@ -277,6 +276,6 @@ def scorer(env: Env, network: Any) -> Any:
     return model.with_writer() if getattr(env, "plays", True) else model
 
 
-def generators(policy: nn.Module | Iterable[Any]) -> dict[str, torch.Generator]:
-    """The random generators a policy draws from, by attribute name: part of what a checkpoint holds."""
-    return {name: x for name, x in vars(policy).items() if isinstance(x, torch.Generator)}
+def generators(owner: Any) -> dict[str, torch.Generator]:
+    """The random generators that a policy (or an algorithm) draws from, by attribute name."""
+    return {name: x for name, x in vars(owner).items() if isinstance(x, torch.Generator)}

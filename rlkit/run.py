@@ -116,7 +116,7 @@ def run(argv: list[str]) -> int:
             raise UserError(f"{folder}: its checkpoints are gone, so it cannot be continued; start a new run")
         progress = restore(folder, parts.algo, parts.env) if there else Progress()  # killed before the first one
         before = json.loads((folder / "before.json").read_text()) if (folder / "before.json").is_file() else {}
-        command = (folder / "config.yaml").read_text().partition("\n")[0]
+        command = (folder / "config.yaml").read_text(encoding="utf-8").partition("\n")[0]
         write_atomically(folder / "config.yaml", "\n".join([command, parts.text.partition("\n")[2]]))
         if not progress.over(parts.run):
             (folder / "summary.json").unlink(missing_ok=True)  # of a shorter run: this one is not finished
@@ -164,8 +164,10 @@ def execute(parts: Parts, given: config.Given, folder: Path, progress: Progress,
         evaluation = {**before, **measured}
         if hasattr(algo.policy, "save"):
             checkpoint.write_folder(folder / "model", algo.policy.save)
-        log.summary(outcome.summary(run, given, env, progress, evaluation, log.seconds()))  # last: the run is finished
-        outcome.report(log, env, evaluation, scored(env, algo.policy))
+        what = scored(env, algo.policy)
+        told = outcome.summary(run, given, env, progress, evaluation, what, log.seconds())
+        log.summary(told)  # last: the run is finished
+        outcome.report(log, env, evaluation, what)
         if progress.interrupted:
             log.note(f"interrupted; continue with: {again(folder)}")
         else:

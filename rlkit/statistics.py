@@ -13,6 +13,7 @@ Array = np.ndarray
 Z = 1.959964  # the 97.5 % quantile of the normal distribution
 SHOWN_BY = 0.05  # a difference with a smaller p-value is called shown
 RESAMPLES = 9_999  # sign flips that are drawn where there are too many to try all
+AT_ONCE = 10**7  # numbers that are drawn at a time: 80 MB
 
 
 def wilson(successes: float, n: int) -> tuple[float, float]:
@@ -24,8 +25,11 @@ def wilson(successes: float, n: int) -> tuple[float, float]:
 
 def bootstrap(scores: Array, repetitions: int = 2000) -> tuple[float, float]:
     """95 % percentile interval of the mean over resampled episodes (Efron 1979); always the same resamples."""
-    draws = seeding.numpy_generator(0, "bootstrap").integers(len(scores), size=(repetitions, len(scores)))
-    low, high = np.quantile(scores[draws].mean(1), [0.025, 0.975])
+    draw, n = seeding.numpy_generator(0, "bootstrap"), len(scores)
+    some = max(1, AT_ONCE // n)  # repetitions
+    sizes = [(min(some, repetitions - i), n) for i in range(0, repetitions, some)]
+    means = np.concatenate([scores[draw.integers(n, size=size)].mean(1) for size in sizes])
+    low, high = np.quantile(means, [0.025, 0.975])
     return float(low), float(high)
 
 
@@ -110,7 +114,7 @@ def sign_flip(differences: Array) -> float:
         permutation_type="samples",
         vectorized=True,
         n_resamples=RESAMPLES,
-        batch=max(1, 10**7 // len(differences)),
+        batch=max(1, AT_ONCE // len(differences)),
         rng=seeding.numpy_generator(0, "sign flips"),
     )
     return float(found.pvalue)

@@ -67,12 +67,17 @@ def of_observations(rollout: TensorDict, env: Any) -> Found:
     return found | {"outside": outside, "component": component}
 
 
+def per_step(x: Tensor, mask: Tensor) -> Tensor:
+    """What holds for whole rows, [B] or [B, 1], at each step, [B, T]."""
+    return (x if x.dim() == mask.dim() else x.unsqueeze(-1)).expand_as(mask)
+
+
 def of_credit(credited: TensorDict) -> Found:
     """How far advantages reach, and 1 − Var(R − V)/Var(R): what of the returns the critic explains."""
     mask = credited["mask"]
     found: Found = {}
     if "advantage" in credited.keys():
-        advantage = credited["advantage"].expand_as(mask)[mask]
+        advantage = per_step(credited["advantage"], mask)[mask]
         if len(advantage) > 1:
             square = (advantage - advantage.mean()).square()
             found = {
@@ -81,9 +86,9 @@ def of_credit(credited: TensorDict) -> Found:
                 "steps": float(len(square)),
             }
     if {"value", "return"} <= set(credited.keys()) and "advantage" in found:
-        target = credited["return"][mask]
+        target, value = (per_step(credited[key], mask)[mask] for key in ("return", "value"))
         spread = target.std()
-        found["train/explained_variance"] = 1 - ((target - credited["value"][mask]).std() / spread).square()
+        found["train/explained_variance"] = 1 - ((target - value).std() / spread).square()
         found["spread"] = spread / target.mean().abs()
     return found
 

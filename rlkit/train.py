@@ -218,9 +218,14 @@ def save(folder: Path, algo: Any, env: Any, progress: Progress, name: str = "lat
     """Everything the run is made of: whatever of the algorithm has a state, the generators, the env, the progress."""
     parts = {key: x.state_dict() for key, x in vars(algo).items() if hasattr(x, "state_dict")}
     numbers = {key: x for key, x in vars(algo).items() if isinstance(x, int | float)}
-    drawn = {key: x.get_state() for key, x in generators(algo.policy).items()}
+    drawn = {key: x.get_state() for key, x in drawing(algo).items()}
     state = {"parts": parts, "numbers": numbers, "generators": drawn, "env": env.state_dict()}
     checkpoint.save(folder, state | {"progress": progress.state_dict()}, name, keep, progress.iteration)
+
+
+def drawing(algo: Any) -> dict[str, torch.Generator]:
+    """Every generator that an algorithm or its policy draws from, by name."""
+    return generators(algo) | {f"policy.{key}": x for key, x in generators(algo.policy).items()}
 
 
 def restore(folder: Path, algo: Any, env: Any, name: str = "latest") -> Progress:
@@ -230,7 +235,7 @@ def restore(folder: Path, algo: Any, env: Any, name: str = "latest") -> Progress
         getattr(algo, key).load_state_dict(part)
     for key, number in state["numbers"].items():
         setattr(algo, key, number)
-    for key, drawn in generators(algo.policy).items():
+    for key, drawn in drawing(algo).items():
         drawn.set_state(state["generators"][key])
     env.load_state_dict(state["env"])
     progress = Progress()

@@ -19,6 +19,8 @@ from rlkit.config import reason
 
 UPLOAD = 60.0  # seconds that the end of a run waits for W&B; what is not sent by then stays in the folder
 
+BINARY = getattr(os, "O_BINARY", 0)  # Windows would write \r\n for \n, in the middle of an event, too
+
 
 class File:
     """A file that only grows and is whole after every write; it is made with the first one."""
@@ -29,7 +31,7 @@ class File:
     def write(self, data: bytes) -> None:
         try:
             if self.handle < 0:
-                self.handle = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+                self.handle = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | BINARY, 0o666)
             while data:
                 data = data[os.write(self.handle, data) :]
         except OSError as error:

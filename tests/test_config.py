@@ -150,6 +150,13 @@ def test_the_resolved_configuration_reads_back_to_the_same_dataclasses(tmp_path:
     assert build(Run, resumed.run, "run").iterations is None
 
 
+def test_a_line_break_in_a_value_stays_within_the_command_that_repeats_a_run() -> None:
+    words = ["algo=ppo", "env=cartpole", "env.source={q}\nit's a \\ é:\r\n"]
+    first, _, rest = config.resolved(read(words), Run(), Config(), Config(), Network()).partition("\n")
+    assert first.endswith(r" algo=ppo env=cartpole $'env.source={q}\nit\'s a \\ é:\r\n'")
+    assert yaml.safe_load(rest)["algo"]["name"] == "ppo"
+
+
 def test_what_is_given_again_on_resume_must_be_what_the_run_has(tmp_path: Path) -> None:
     sections = {
         "run": {"seed": 3},

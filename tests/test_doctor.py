@@ -15,6 +15,7 @@ from tensordict import TensorDict
 from rlkit import run
 from rlkit.doctor import CHECKS, Doctor, Numbers
 from rlkit.log import Log
+from rlkit.meter import Meter
 from rlkit.policies import Actor, ActorCritic
 from rlkit.symptoms import of_credit, of_observations, of_ratios
 
@@ -77,6 +78,14 @@ def test_the_effective_sample_size_is_kishs(weights: list[float], share: float) 
     assert float(found["train/ess"]) == pytest.approx(share)
 
 
+def test_a_ratio_that_is_an_average_is_a_metric_like_any_other() -> None:
+    meter, mask = Meter(), torch.ones(2, 3, dtype=torch.bool)
+    meter.add({"ratio": torch.tensor(0.5)}, mask)
+    assert meter.ratios == [] and meter.read() == {"ratio": 0.5}
+    meter.add({"ratio": torch.ones(2, 3)}, mask)
+    assert len(meter.ratios) == 1 and meter.read() == {}
+
+
 def test_a_sampler_that_disagrees_with_the_trainer_is_named_at_once(tmp_path: Path, monkeypatch: Any) -> None:
     recorded = Actor.record
     monkeypatch.setattr(Actor, "record", lambda self, batch: {"log_prob": recorded(self, batch)["log_prob"] * 0.9})
@@ -88,6 +97,13 @@ def test_groups_and_episodes_of_equal_score_are_named(tmp_path: Path) -> None:
     found = alarms(tmp_path / "r", "algo=grpo", "env=cartpole", "iterations=5", "env.step_limit=3")
     assert "in each of 4 groups" in found["equal_groups"] and "algo.group" in found["equal_groups"]
     assert "episodes so far scored 3" in found["constant_reward"]
+
+
+def test_a_few_episodes_are_no_constant_reward() -> None:
+    same = {"highest": -200.0, "lowest": -200.0, "progress": 0.5}
+    assert name(Doctor(), [same | {"episodes": 9.0}] * 5) == []
+    assert name(Doctor(), [same | {"episodes": 10.0}] * 5) == ["constant_reward"]
+    assert name(Doctor(), [same | {"episodes": 400.0, "progress": 0.1}] * 5) == []
 
 
 def test_groups_that_all_reach_the_best_score_are_solved_not_sick() -> None:
@@ -130,6 +146,14 @@ def test_explained_variance_and_the_share_of_one_step_are_what_they_say() -> Non
     found = of_credit(TensorDict(data, batch_size=[1]))
     assert float(found["advantage"]) == 4 and float(found["peak"]) == pytest.approx(0.75)
     assert float(found["train/explained_variance"]) == pytest.approx(1 - 0.25 / (5 / 3))
+
+
+def test_what_is_given_once_a_row_holds_for_each_of_its_steps() -> None:
+    mask = torch.tensor([[True, True, False], [True, True, True]])
+    row = {"advantage": torch.tensor([1.0, -2.0]), "return": torch.tensor([3.0, 5.0]), "value": torch.full((2,), 2.0)}
+    each = {key: x.unsqueeze(-1).expand(2, 3) for key, x in row.items()}
+    found, same = (of_credit(TensorDict({**data, "mask": mask}, batch_size=[2])) for data in (row, each))
+    assert found == same and float(found["advantage"]) == 2
 
 
 def test_a_critic_that_has_nothing_to_explain_is_left_alone() -> None:

@@ -22,6 +22,7 @@ TEXT = PAGE.read_text(encoding="utf-8")
 ENTRIES = entries(TEXT)
 ROOT = PAGE.parent.parent
 TOOLS = ("bash", "flock", "truncate")
+ERRORS = {"UserError", "Exhausted", "RewardFailed", "Diverged"}
 
 # Errors that no folder of files can bring about, and the test that brings each about.
 ELSEWHERE = {
@@ -76,7 +77,7 @@ def raised() -> list[tuple[str, list[str]]]:
         tree = ast.parse(path.read_text(encoding="utf-8"))
         functions = {node.name: node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
         for node in ast.walk(tree):
-            if not (isinstance(node, ast.Call) and ast.unparse(node.func) in {"UserError", "Exhausted", "Diverged"}):
+            if not (isinstance(node, ast.Call) and ast.unparse(node.func) in ERRORS):
                 continue
             text: ast.AST = node.args[0]
             if isinstance(text, ast.Call) and isinstance(text.func, ast.Name):  # told by a function of the same file

@@ -1,6 +1,7 @@
 """A run's page: what its folder says, and what its newest checkpoint does in memory."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,16 @@ def test_a_run_s_header_and_metrics(runs: Path) -> None:
         later = client.get(f"/api/metrics?file={first['file']}&offset={first['offset']}")
         assert later["lines"] == []
         assert later["offset"] == first["offset"]
+
+
+def test_a_run_that_says_nothing_for_long_goes_on_while_its_process_lives(tmp_path: Path, runs: Path) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_bytes((runs / "ppo" / "config.yaml").read_bytes())
+    os.utime(path, (0, 0))
+    with serve(str(tmp_path)) as client:
+        assert client.get("/api/run")["state"] == "stopped"
+        with run.locked(tmp_path):
+            assert client.get("/api/run")["state"] == "running"
 
 
 def test_lines_that_are_written_later_are_read_and_a_torn_one_waits(tmp_path: Path, runs: Path) -> None:

@@ -19,7 +19,7 @@ UNIT = Reference(0.0, 1.0, "a random policy", "the optimum")
 
 def run(algo: str = "ppo", env: str = "maze", seed: int = 0, score: float = 0.5, **more) -> Record:
     given = {"low": score, "high": score, "env_steps": 100, "seconds": 2.0, "reference": UNIT, "before": 0.0} | more
-    return Record(algo, env, seed, Path(f"runs/{algo}-{env}-{seed}"), "return", score, **given)
+    return Record(algo, env, seed, Path(f"runs/{algo}-{env}-{seed}"), given.pop("metric", "return"), score, **given)
 
 
 def grid(**scores: list[float]) -> list[Record]:
@@ -207,6 +207,11 @@ def test_a_comparison_of_a_single_run_is_written_and_one_of_none_refused(tmp_pat
         report.write([], tmp_path)
     with pytest.raises(UserError, match="measures accuracy"):
         report.write([run(), replace(run(), metric="accuracy")], tmp_path)
+    accuracy = {"metric": "accuracy"}
+    pairs, problems = run("rm", scored="pairs", **accuracy), run("ppo", scored="problems", **accuracy)
+    with pytest.raises(UserError, match=r"measures accuracy of problems on maze and .* of pairs"):
+        report.write([pairs, problems], tmp_path)
+    report.check([pairs, replace(problems, scored="")])  # of an older run
 
 
 def test_the_terminal_shows_what_the_page_says_in_80_columns(capsys, monkeypatch) -> None:

@@ -24,6 +24,13 @@ def test_the_bootstrap_covers_the_true_mean_about_95_times_in_100():
     assert 0.89 <= np.mean([low <= 3.0 <= high for low, high in intervals]) <= 0.98
 
 
+def test_the_bootstrap_draws_the_same_in_parts_as_at_once(monkeypatch):
+    scores = seeding.numpy_generator(2, "scores").normal(size=37)
+    at_once = statistics.bootstrap(scores)
+    monkeypatch.setattr(statistics, "AT_ONCE", 37 * 300)  # 2,000 is no multiple of 300
+    assert statistics.bootstrap(scores) == at_once
+
+
 @pytest.mark.parametrize(("n", "correct"), [(5, 0), (5, 2), (6, 5), (7, 7)])
 def test_pass_at_k_is_the_share_of_all_subsets_that_hold_a_correct_answer(n, correct):
     answers = [True] * correct + [False] * (n - correct)

@@ -77,3 +77,12 @@ def test_a_run_works_beside_packages_of_the_same_names(site: Path, elsewhere: Pa
     done = python(site, elsewhere, "-m", "rlkit.run", *short)
     assert done.returncode == 0, done.stdout + done.stderr
     assert (elsewhere / "run" / "summary.json").is_file()
+
+
+def test_a_plug_in_is_started_and_compared_without_the_checkout(site: Path, elsewhere: Path) -> None:
+    done = python(site, elsewhere, "-m", "rlkit.new", "algo", "mine")
+    assert done.returncode == 0 and "your_own.md" not in done.stdout, done.stdout + done.stderr
+    keys = ["algo=./mine.py,q_learning", "env=gridworld", "seed=0", "iterations=2", "evaluation_episodes=2", "out=both"]
+    done = python(site, elsewhere, "-m", "rlkit.compare", *keys, "evaluations=0")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (elsewhere / "both" / "index.html").is_file()

@@ -25,6 +25,7 @@ State = Literal["waiting", "cut off", "elsewhere", "finished"]
 
 # Keys that say where and how a run is computed and kept; all others say what it is.
 PLACE = {"out", "device", "threads", "checkpoint_every", "keep", "logger"}
+TAKEN = "is being written by another process"  # what `rlkit.run` says of a folder that is locked
 POLL = 0.2  # seconds between two looks at a process
 PATIENCE = 10.0  # seconds that a run gets to write its checkpoint before it is killed
 
@@ -118,17 +119,20 @@ def carry_out(job: Job, stop: Path) -> str | None:
     A run that the system killed is continued once. A run that another process carries out is waited for: it may be the
     child of a comparison that was killed. As soon as the file `stop` exists, the run is stopped safely.
     """
-    killed = False
+    killed, told = False, ""
     try:
         while (where := state(job)) != "finished":
             if stop.exists():
                 return "stopped"
-            job.now.write_text("elsewhere" if where == "elsewhere" else "running")
+            now = "elsewhere" if where == "elsewhere" else "running"
+            if now != told:  # written once: whoever reads a file that is being written sees an empty one
+                job.now.write_text(now)
+                told = now
             if where == "elsewhere":
                 time.sleep(POLL)
                 continue
             code, said = execute(job, stop)
-            if state(job) in ("finished", "elsewhere") or stop.exists() or "by another process" in said:
+            if state(job) in ("finished", "elsewhere") or stop.exists() or TAKEN in said:
                 continue  # look again
             if code >= 0 or killed:
                 return f"signal {-code}" if code < 0 else said or f"exit code {code}"

@@ -53,6 +53,7 @@ class Record:
     settings: Mapping[str, str] = field(default_factory=dict)  # the keys that may change the score, as text
     versions: Mapping[str, str] = field(default_factory=dict)
     command: str = ""  # what repeats it
+    scored: str = ""  # what the score is of: episodes, problems, or the pairs that a reward model ranks
 
 
 def read(folder: Path) -> Record:
@@ -90,6 +91,7 @@ def read(folder: Path) -> Record:
             settings=settings,
             versions={str(key): str(value) for key, value in _dict(summary.get("versions")).items()},
             command=command,
+            scored=str(summary.get("scored", "")),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise UserError(f"{folder / 'summary.json'} is damaged: {error!r}; run it again") from None

@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,8 @@ def write(records: Sequence[Record], folder: Path, missing: Sequence[str] = (), 
     results = compute(records, missing)
     results["caveats"] = caveats(records, results)
     for run in results["runs"]:
-        run["folder"] = os.path.relpath(run["folder"], folder)
+        with suppress(ValueError):  # on another drive of Windows there is no way from here to there
+            run["folder"] = os.path.relpath(run["folder"], folder)
     repeats = dict.fromkeys(run["command"] for run in results["runs"] if run["command"])
     results["commands"] = [*([command] if command else []), *repeats]
     results["rlkit"] = rlkit.__version__
@@ -43,14 +45,16 @@ def write(records: Sequence[Record], folder: Path, missing: Sequence[str] = (), 
 
 
 def check(records: Sequence[Record]) -> None:
-    """A return and an accuracy cannot be compared."""
+    """A return and an accuracy cannot be compared, nor the problems that one solves with the pairs that one ranks."""
     for env in dict.fromkeys(r.env for r in records):
         first, *others = [r for r in records if r.env == env]
         for other in others:
-            if other.metric != first.metric:
+            both = other.scored and first.scored  # an older run does not say it
+            if other.metric != first.metric or (both and other.scored != first.scored):
+                mine, its = (" of ".join(filter(None, (r.metric, r.scored))) for r in (other, first))
                 raise UserError(
-                    f"{other.folder} measures {other.metric} on {env} and {first.folder} {first.metric}: "
-                    "compare runs of the same environment"
+                    f"{other.folder} measures {mine} on {env} and {first.folder} {its}: "
+                    "compare runs of the same measure"
                 )
 
 

@@ -1,18 +1,20 @@
-"""A run's page: what its folder holds, read while it may still grow; nothing is written and no lock is taken."""
+"""A run's page: what its folder holds, read while it may still grow; nothing is written and no lock is kept."""
 
 import json
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from rlkit import config, plugins
 from rlkit.api import UserError
+from rlkit.comparison.grid import is_locked
 from rlkit.pages import maps
 from rlkit.pages.live import Live
 from rlkit.pages.server import Call, Site
 
-QUIET = 60.0  # seconds without a new line after which a run that has not ended counts as stopped
+QUIET = 60.0  # seconds without a new line after which one looks whether a process still writes to the folder
 Assemble = Callable[[config.Given], Any]  # rlkit.run.assemble
 
 
@@ -60,14 +62,18 @@ class RunPage:
         }
 
     def state(self, summary: dict[str, Any]) -> str:
-        """finished, running, or stopped: neither finished nor heard of for a while."""
+        """finished, running, or stopped: not finished, quiet for a while, and no process writes to its folder."""
         metrics, told = self.folder / "metrics.jsonl", self.folder / "summary.json"
         heard = max(
             (path.stat().st_mtime for path in (metrics, self.folder / "config.yaml") if path.is_file()), default=0
         )
         if summary.get("finished", bool(summary)) and told.stat().st_mtime >= heard:
             return "finished"
-        return "running" if time.time() - heard < QUIET else "stopped"
+        if time.time() - heard < QUIET:
+            return "running"
+        with suppress(OSError):  # a folder in which nothing may be opened for writing
+            return "running" if is_locked(self.folder) else "stopped"
+        return "stopped"
 
     def parts(self) -> list[str]:
         """What the page can show of this run."""
