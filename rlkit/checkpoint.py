@@ -64,10 +64,10 @@ def save(folder: str | Path, state: dict[str, Any], name: str = "latest", keep: 
         raise UserError(f"cannot write {path}: {_why(error)}; {kept}") from None
 
 
-def load(folder: str | Path, name: str = "latest") -> dict[str, Any]:
+def load(folder: str | Path, name: str = "latest", tidy: bool = False) -> dict[str, Any]:
     """Read a checkpoint back, tensors on the CPU; for a damaged or missing latest, the newest good one before it.
 
-    A damaged file that another stands in for is set aside as `NAME.damaged`, and one line says so.
+    One line says when another stands in. tidy: set the damaged file aside as `NAME.damaged`; else nothing is written.
     """
     path = _path(folder, name)
     damaged: dict[Path, str] = {}
@@ -80,7 +80,8 @@ def load(folder: str | Path, name: str = "latest") -> dict[str, Any]:
             damaged[candidate] = f"{candidate} is damaged ({error})"
             continue
         if candidate != path:
-            _set_aside(damaged)
+            if tidy:
+                _set_aside(damaged)
             why = "; ".join(damaged.values()) or f"{path} is missing"
             print(f"{why}: going on from {candidate.stem}", file=sys.stderr)
         return state

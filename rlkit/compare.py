@@ -140,9 +140,13 @@ def plan(asked: Asked) -> tuple[list[grid.Job], Path]:
     seeds = numbers(asked.compare.seed)
     out = Path(asked.compare.out or default_out([*algos], [*envs])).expanduser()
     checked = {(a, e): check(asked, algos[a], envs[e], seeds[0]) for e in envs for a in algos}
+    for (algo, env), (_, _, what) in checked.items():
+        first = checked[next(iter(algos)), env][2]
+        if what != first:
+            raise UserError(f"on {env} {algo} is scored by {what}, {next(iter(algos))} by {first}: compare them apart")
     jobs = []
     for seed in seeds:
-        for (algo, env), (keys, text) in checked.items():
+        for (algo, env), (keys, text, _) in checked.items():
             folder = out.absolute() / "runs" / f"{algo}-{env}-s{seed}"
             words = [f"algo={algos[algo]}", f"env={envs[env]}", f"seed={seed}"]
             resolved = yaml.safe_load(text)
@@ -186,15 +190,17 @@ def default_out(algos: Sequence[str], envs: Sequence[str]) -> str:
     return f"comparisons/{name}"
 
 
-def check(asked: Asked, algo: str, env: str, seed: int) -> tuple[Keys, str]:
-    """Put a pair together as a run would: its keys, and the text of its config.yaml."""
+def check(asked: Asked, algo: str, env: str, seed: int) -> tuple[Keys, str, str]:
+    """Put a pair together as a run would: its keys, the text of its config.yaml, and what is measured."""
+    from rlkit.evaluate import scored
     from rlkit.run import assemble
 
     called = {algo, env, short(algo), short(env)}
     keys = over(over(DEFAULTS, asked.keys), {key: value for name, key, value in asked.scoped if name in called})
     words = {"algo": algo, "env": env, "seed": str(seed), "device": "cpu", **keys}
     try:
-        return keys, assemble(config.read([f"{key}={value}" for key, value in words.items()])).text
+        parts = assemble(config.read([f"{key}={value}" for key, value in words.items()]))
+        return keys, parts.text, f"{parts.env.metric} of {scored(parts.env, parts.algo.policy)}"
     except UserError as error:
         some = "" if asked.scoped else "; NAME:KEY=VALUE gives a key to the runs of one algorithm or environment alone"
         several = len(asked.compare.algo) * len(asked.compare.env) > 1 and str(error).startswith("no key")

@@ -114,7 +114,8 @@ def run(argv: list[str]) -> int:
         there = checkpoint.resumable(folder)
         if not there and (folder / "summary.json").is_file():
             raise UserError(f"{folder}: its checkpoints are gone, so it cannot be continued; start a new run")
-        progress = restore(folder, parts.algo, parts.env) if there else Progress()  # killed before the first one
+        # without one it was killed before the first
+        progress = restore(folder, parts.algo, parts.env, tidy=True) if there else Progress()
         before = json.loads((folder / "before.json").read_text()) if (folder / "before.json").is_file() else {}
         command = (folder / "config.yaml").read_text(encoding="utf-8").partition("\n")[0]
         write_atomically(folder / "config.yaml", "\n".join([command, parts.text.partition("\n")[2]]))

@@ -228,9 +228,9 @@ def drawing(algo: Any) -> dict[str, torch.Generator]:
     return generators(algo) | {f"policy.{key}": x for key, x in generators(algo.policy).items()}
 
 
-def restore(folder: Path, algo: Any, env: Any, name: str = "latest") -> Progress:
-    """Put a run back where `save` left it."""
-    state = checkpoint.load(folder, name)
+def restore(folder: Path, algo: Any, env: Any, name: str = "latest", tidy: bool = False) -> Progress:
+    """Put a run back where `save` left it; tidy: see `checkpoint.load`."""
+    state = checkpoint.load(folder, name, tidy)
     for key, part in state["parts"].items():
         getattr(algo, key).load_state_dict(part)
     for key, number in state["numbers"].items():

@@ -135,7 +135,10 @@ def test_older_ones_stand_in_for_damaged_ones_which_are_set_aside(
     save_many(tmp_path, range(1, 5), keep=3)
     for name in ("latest", "iteration-3"):
         file(tmp_path, name).write_bytes(b"")
-    assert checkpoint.load(tmp_path)["iteration"] == 2
+    before = names(tmp_path)
+    assert checkpoint.load(tmp_path)["iteration"] == 2 and names(tmp_path) == before  # whoever only looks
+    capsys.readouterr()
+    assert checkpoint.load(tmp_path, tidy=True)["iteration"] == 2
     told = capsys.readouterr().err
     assert told.count("\n") == 1 and "latest.safetensors is damaged" in told
     assert "iteration-3.safetensors is damaged" in told and "going on from iteration-2" in told

@@ -108,6 +108,7 @@ BAD = {
     "a resume": (["algo=ppo", "env=cartpole", "resume=runs/x"], "same command"),
     "no workers": (["algo=ppo", "env=cartpole", "workers=0"], "workers=0"),
     "two lengths": (["algo=ppo", "env=cartpole", "iterations=1", "env_steps=9"], "not both"),
+    "two measures": (["algo=grpo,reward_model", "env=gsm8k", "env.rows=2"], "accuracy of pairs"),
     "no run folder": (["nowhere"], "no finished run"),
     "folders and keys": ([".", "algo=ppo"], "as they are"),
     "a word": (["algo=ppo", "=3"], "not understood"),

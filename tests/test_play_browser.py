@@ -55,6 +55,15 @@ def opened(browser: Any, *words: str, width: int = 1280) -> Iterator[Any]:
         assert hosts == {f"127.0.0.1:{client.server.port}"}
 
 
+def settled(page: Any, name: str) -> str:
+    """A figure when it has stood still for a while: a request may be under way when the button is pressed."""
+    before = ""
+    while (now := figure(page, name)) != before:
+        before = now
+        page.wait_for_timeout(300)
+    return now
+
+
 def figure(page: Any, name: str) -> str:
     return page.locator("#figures div", has_text=name).locator("dd").inner_text()
 
@@ -106,8 +115,7 @@ def test_q_learning_runs_and_is_paused(browser: Any) -> None:
         page.get_by_role("button", name="Run").click()
         sync_api.expect(page.locator("#charts .chart").nth(1).locator("path.series")).to_have_count(1)
         page.get_by_role("button", name="Pause").click()
-        page.wait_for_timeout(300)
-        paused = figure(page, "iteration")
+        paused = settled(page, "iteration")
         page.wait_for_timeout(300)
         assert figure(page, "iteration") == paused != "0"
         page.get_by_role("button", name="Visits").click()

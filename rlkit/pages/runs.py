@@ -12,7 +12,7 @@ from rlkit.api import UserError
 from rlkit.comparison.grid import is_locked
 from rlkit.pages import maps
 from rlkit.pages.live import Live
-from rlkit.pages.server import Call, Site
+from rlkit.pages.server import Call, Site, number
 
 QUIET = 60.0  # seconds without a new line after which one looks whether a process still writes to the folder
 Assemble = Callable[[config.Given], Any]  # rlkit.run.assemble
@@ -24,6 +24,7 @@ class RunPage:
     def __init__(self, folder: str | Path, assemble: Assemble) -> None:
         self.folder = Path(folder).expanduser()
         self.given = config.from_folder(self.folder)
+        self.given.run["device"] = "auto"  # the run's own may not be on this machine
         self.live: Live | None = None
         self.reason = ""  # why nothing can be played
         try:
@@ -95,7 +96,7 @@ class RunPage:
             return {"file": "", "offset": 0, "lines": []}
         with path.open("rb") as file:
             name = str(path.stat().st_ino)
-            offset = int(request["offset"]) if request.get("file") == name and request["offset"].isdecimal() else 0
+            offset = int(number(request, "offset", 0, 2**53)) if request.get("file") == name else 0
             file.seek(offset)
             whole = file.read().rpartition(b"\n")[0]
         lines = [record for line in whole.split(b"\n") if (record := _record(line))]
@@ -108,7 +109,7 @@ class RunPage:
         records = [record for line in lines if (record := _record(line)) and "iteration" in record]
         iterations = sorted({record["iteration"] for record in records})
         wanted = request.get("iteration", "")
-        chosen = int(wanted) if wanted.isdecimal() else iterations[-1] if iterations else 0
+        chosen = int(number(request, "iteration", 0, 2**53)) if wanted else iterations[-1] if iterations else 0
         return {
             "iterations": iterations,
             "iteration": chosen,

@@ -6,6 +6,7 @@ is not this server's is refused (DNS rebinding), and so is a POST that another o
 
 import errno
 import json
+import os
 import sys
 import traceback
 from collections.abc import Callable, Mapping
@@ -53,6 +54,7 @@ class Server(ThreadingHTTPServer):
     """Serves a `Site`; port 0 takes a free one. Calls may come from several threads at once."""
 
     daemon_threads = True
+    allow_reuse_address = os.name != "nt"  # there it would let two servers share a port
 
     def __init__(self, site: Site, port: int = 0) -> None:
         self.site = site
