@@ -62,7 +62,9 @@ class Run:
     evaluation_episodes: Count | None = None  # episodes or problems before and after; none: the environment's default
     validation_episodes: Count | None = None  # episodes or problems of each evaluation between
     measure: Literal["latest", "best"] = "latest"  # the parameters measured at the end: the last, or the best validated
-    checkpoint_every: Natural = 0  # iterations between checkpoints; 0: at each evaluation, each minute and at the end
+    checkpoint_every: Natural = (
+        0  # iterations between checkpoints; 0: at each evaluation, soon and then each minute, at the end
+    )
     keep: Natural = 1  # older checkpoints that are kept beside latest, as iteration-N
     logger: Literal["none", "wandb"] = "none"  # where the metrics go besides the run folder
     threads: Threads = 0  # torch threads; 0: one for control, OMP_NUM_THREADS or all cores for text
@@ -82,6 +84,7 @@ class Given:
     algo: dict[str, Any] = field(default_factory=dict)  # with its name under "name"
     env: dict[str, Any] = field(default_factory=dict)  # with its name under "name"
     policy: dict[str, Any] = field(default_factory=dict)
+    code: dict[str, Any] = field(default_factory=dict)  # of a run folder: fingerprints of the plug-ins given as files
     resume: Path | None = None  # the run folder to continue
     help: bool = False
     argv: tuple[str, ...] = ()
@@ -181,6 +184,8 @@ def resolved(given: Given, run: Run, algo: Any, env: Any, policy: Any = None) ->
             sections[section] = {"name": str(Path(name).resolve()) if name.endswith(".py") else name}
         if config is not None:
             sections.setdefault(section, {}).update(asdict(config))
+    if code := {s: mark for s in KINDS if (mark := plugins.fingerprint(getattr(given, s)["name"]))}:
+        sections["code"] = code
     command = " ".join(_quoted(arg) for arg in given.argv if not arg.startswith("out="))
     text = yaml.safe_dump(schema.plain(sections), sort_keys=False, allow_unicode=True)
     return f"# rlkit {rlkit.__version__}; to repeat: python -m rlkit.run {command}\n{text}"
@@ -283,7 +288,7 @@ def _from_yaml(path: Path) -> Given:
     if not isinstance(values, dict) or any(not isinstance(v, dict) for v in values.values() if v is not None):
         raise UserError(f"{path}: not sections of keys: write run:, algo:, env: or policy: with KEY: VALUE lines below")
     for section in values:
-        if section not in SECTIONS:
+        if section not in (*SECTIONS, "code"):
             raise UserError(f"{path}: no section '{section}': {nearest(str(section), SECTIONS)}")
     given = Given()
     for section, keys in values.items():

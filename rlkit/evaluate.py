@@ -99,6 +99,8 @@ def evaluate(argv: list[str]) -> int:
     subject = opened(argv[0], asked.checkpoint, asked)
     refuse(subject, asked)
     other = rival(subject, asked) if asked.against is not None else None
+    if asked.video is not None:  # before hours of measuring: what draws may not be installed
+        film(subject, asked)
     found, scores = measured(subject, asked)
     show(subject, found, scores, asked)
     if other:
@@ -109,8 +111,6 @@ def evaluate(argv: list[str]) -> int:
         path = place(subject, "completions", "jsonl", asked)
         write_atomically(path, "".join(lines))
         print(f"every greedy answer is in {path}")
-    if asked.video is not None:
-        film(subject, asked)
     return 0
 
 

@@ -6,6 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+FIRST = 5.0  # seconds until the first checkpoint
+
 
 class Meter:
     """Averages per-element metrics over many batches as tensors; nothing is read back before `read`."""
@@ -53,10 +55,10 @@ def averages(meter: Meter) -> dict[str, float]:
 
 
 class Clock:
-    """The pace of training, evaluations left out, and when a minute without a checkpoint has passed."""
+    """The pace of training, evaluations left out, and when it is time for a checkpoint."""
 
     def __init__(self, env_steps: int) -> None:
-        self.steps, self.saved = env_steps, time.monotonic()
+        self.steps, self.saved, self.pause = env_steps, time.monotonic(), FIRST
         self.restart()
 
     def restart(self) -> None:
@@ -68,8 +70,9 @@ class Clock:
         self.restart()
         return {"time/env_steps_per_second": pace}
 
-    def minute_passed(self) -> bool:
-        if time.monotonic() - self.saved < 60:
+    def save_is_due(self) -> bool:
+        """After five seconds, then after twice as long as before, at last each minute."""
+        if time.monotonic() - self.saved < self.pause:
             return False
-        self.saved = time.monotonic()
+        self.saved, self.pause = time.monotonic(), min(2 * self.pause, 60.0)
         return True

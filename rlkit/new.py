@@ -82,7 +82,8 @@ def new(argv: list[str]) -> int:
     quoted, test = shlex.quote(str(shown)), shlex.quote(str(path.with_name(f"test_{name}.py")))
     print(f"wrote {shown} and its test\n\nrun it:   ", end="")
     print("\n          ".join(line.replace("FILE", quoted).replace("NAME", name) for line in COMMANDS[kind]))
-    print(f"test it:  python -m pytest {test}")
+    lacking = "" if importlib.util.find_spec("pytest") else "  (after: pip install pytest)"
+    print(f"test it:  python -m pytest {test}{lacking}")
     guide = Path(rlkit.__path__[0]).parent / "docs" / "your_own.md"
     if guide.is_file():  # in a checkout
         print(f"read:     {guide}")

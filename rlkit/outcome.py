@@ -21,7 +21,8 @@ def measure(env: Any, algo: Any, episodes: int | None, log: Log, when: str) -> d
     scores: Scores = env.evaluate(policy, episodes, "test")
     found = {when: summarize(env.metric, scores, True)}
     if scores.samples:
-        log.show_samples(f"{when}: greedy answers", scores.samples[:3])
+        different = {str(sample.get("answer")).rpartition("\n")[2]: sample for sample in scores.samples[:100]}
+        log.show_samples(f"{when}: greedy answers", list(different.values())[:3])
     if hasattr(env, "exact"):
         found[when]["exact"] = env.exact(policy, getattr(algo.config, "gamma", 0.99))
     if when == "before" and getattr(env, "ceiling", None) and not hasattr(policy, "judge"):

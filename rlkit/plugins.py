@@ -41,6 +41,10 @@ def load(kind: Kind, name: str) -> ModuleType:
         module = _from_dotted(kind, name)
     else:
         rule = f"{nearest(name, names(kind))}; your own: a dotted module name or a path ending in .py"
+        if name.isidentifier() and Path(f"{name}.py").is_file():
+            rule = f"did you mean ./{name}.py? A short name is one of: {', '.join(names(kind))}"
+        elif "," in name:
+            rule = "give one name; several are compared by python -m rlkit.compare"
         raise UserError(f"no {NOUN[kind]} '{name}': {rule}")
     config = getattr(module, "Config", None)
     if not (isinstance(config, type) and is_dataclass(config) and callable(getattr(module, "make", None))):
@@ -48,6 +52,11 @@ def load(kind: Kind, name: str) -> ModuleType:
             f"'{name}' is no {NOUN[kind]} plug-in: it must define a frozen dataclass `Config` and `{MAKE[kind]}`"
         )
     return module
+
+
+def fingerprint(name: str) -> str:
+    """The first digits of the SHA-256 of a plug-in given as a file; nothing for one that is found by its name."""
+    return hashlib.sha256(Path(name).expanduser().read_bytes()).hexdigest()[:16] if name.endswith(".py") else ""
 
 
 def short(name: str) -> str:

@@ -16,8 +16,8 @@ from typing import Any
 import torch
 from filelock import FileLock, Timeout
 
-from rlkit import checkpoint, config, outcome, plugins, usage
-from rlkit.api import UserError
+from rlkit import checkpoint, config, outcome, plugins, schema, usage
+from rlkit.api import RewardFailed, UserError
 from rlkit.checkpoint import write_atomically
 from rlkit.evaluate import scored
 from rlkit.log import Log, tracker
@@ -40,9 +40,12 @@ class Parts:
 
 def assemble(given: config.Given) -> Parts:
     """Load the plug-ins, validate their configurations and build them; what cannot be is refused here."""
-    run = config.build(config.Run, given.run, "run")
     algorithm = plugins.load("algorithms", given.algo["name"])
     environment = plugins.load("envs", given.env["name"])
+    for section, module in (("algo", algorithm), ("env", environment)):
+        for key in given.run.keys() & schema.settable(module.Config).keys() - schema.settable(config.Run).keys():
+            raise UserError(f"no key '{key}' of the run: did you mean {section}.{key}?")
+    run = config.build(config.Run, given.run, "run")
     env_config = config.build(environment.Config, given.env, "env")
     algo_config = config.build(algorithm.Config, given.algo, "algo")
     env = environment.make(env_config, run.seed, torch.device("cpu"))
@@ -119,6 +122,11 @@ def run(argv: list[str]) -> int:
         before = json.loads((folder / "before.json").read_text()) if (folder / "before.json").is_file() else {}
         command = (folder / "config.yaml").read_text(encoding="utf-8").partition("\n")[0]
         write_atomically(folder / "config.yaml", "\n".join([command, parts.text.partition("\n")[2]]))
+        if not there:
+            print("no checkpoint was written yet: the run starts again")
+        for section in given.code:
+            if given.code[section] != plugins.fingerprint(getattr(given, section)["name"]):
+                print(f"{getattr(given, section)['name']} has changed since the run began", file=sys.stderr)
         if not progress.over(parts.run):
             (folder / "summary.json").unlink(missing_ok=True)  # of a shorter run: this one is not finished
         return execute(parts, given, folder, progress, before)
@@ -136,6 +144,8 @@ def locked(folder: Path) -> Iterator[None]:
         yield
     except KeyboardInterrupt:  # the second Ctrl-C
         raise KeyboardInterrupt(f"continue with: {again(folder)}") from None
+    except RewardFailed as error:
+        raise UserError(f"{error}; mend it, then continue with: {again(folder)}") from error
     finally:
         lock.release()
 
@@ -169,10 +179,12 @@ def execute(parts: Parts, given: config.Given, folder: Path, progress: Progress,
         told = outcome.summary(run, given, env, progress, evaluation, what, log.seconds())
         log.summary(told)  # last: the run is finished
         outcome.report(log, env, evaluation, what)
+        if names := [alarm["name"] for alarm in progress.doctor.alarms]:
+            log.note(f"warnings of this run: {', '.join(names)} (summary.json and docs/doctor.md say more)")
         if progress.interrupted:
             log.note(f"interrupted; continue with: {again(folder)}")
         else:
-            log.note(f"everything is in {folder}")
+            log.note(f"everything is in {folder}; look at it: python -m rlkit.play {shlex.quote(str(folder))}")
     return 0
 
 

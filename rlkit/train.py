@@ -129,7 +129,7 @@ def evaluation_is_due(env: Any, run: Run, progress: Progress, before: float) -> 
 def checkpoint_is_due(run: Run, progress: Progress, evaluated: bool, clock: "Clock") -> bool:
     if run.checkpoint_every:
         return progress.iteration % run.checkpoint_every == 0
-    return clock.minute_passed() or evaluated
+    return clock.save_is_due() or evaluated
 
 
 def learn(algo: Any, meter: Meter) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 from rlkit.comparison.records import Record
 
 FEW = 5  # runs below which the interval of an algorithm is known to be too narrow
-SIMILAR = 1.1  # lengths whose ratio is below this count as the same
+SIMILAR = 1.15  # lengths whose ratio is below this count as the same
 NOT_THE_TASK = {"env.rows", "env.name"}  # how many copies are played side by side belongs to the algorithm
 
 

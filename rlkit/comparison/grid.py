@@ -99,6 +99,10 @@ def check(job: Job) -> None:
         if found is not None:
             key, asked, other = found
             raise UserError(f"{job.folder} holds another run: {key}={other}, asked {key}={asked}; choose another out=")
+        for section, mark in job.config.get("code", {}).items():
+            if there.code.get(section) != mark:
+                name = job.config[section]["name"]
+                raise UserError(f"{name} has changed since {job.folder} was made: delete that, or choose another out=")
     elif job.folder.is_dir() and any(not path.name.startswith(".") for path in job.folder.iterdir()):
         raise UserError(f"{job.folder} is in the way: it is no run folder and not empty; choose another out=")
 

@@ -69,7 +69,7 @@ def total(
         except UserError:
             raise
         except Exception as error:  # whatever a function of the user's raises
-            raise RewardFailed(f"reward {name} raised {_where(error)}; mend it, then continue the run") from error
+            raise RewardFailed(f"reward {name} raised {_where(error)}") from error
         if not isinstance(given, Sequence) or len(given) != len(completions):
             found = f"{len(given)} rewards" if isinstance(given, Sequence) else f"a {type(given).__name__}"
             raise RewardFailed(
