@@ -56,7 +56,8 @@ def load(kind: Kind, name: str) -> ModuleType:
 
 def fingerprint(name: str) -> str:
     """The first digits of the SHA-256 of a plug-in given as a file; nothing for one that is found by its name."""
-    return hashlib.sha256(Path(name).expanduser().read_bytes()).hexdigest()[:16] if name.endswith(".py") else ""
+    path = Path(name).expanduser()
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:16] if name.endswith(".py") and path.is_file() else ""
 
 
 def short(name: str) -> str:
