@@ -25,7 +25,7 @@ from rlkit.plugins import nearest, short
 
 USAGE = "python -m rlkit.compare algo=ppo,grpo env=cartpole,gsm8k seed=0-4, or run folders (--help lists the keys)"
 WORD = re.compile(r"(?:(?P<name>[^=:]+):)?(?P<key>[A-Za-z_][\w.]*)=(?P<value>.*)", re.DOTALL)
-DEFAULTS = {"threads": "1", "evaluations": "20"}
+DEFAULTS = {"threads": "1", "evaluations": "10"}
 
 Keys = dict[str, str]
 

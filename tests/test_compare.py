@@ -69,7 +69,7 @@ def test_a_key_with_a_name_is_for_the_runs_of_that_name_and_takes_the_place_of_t
     assert of["q_learning", "cliffwalking"]["iterations"] == "7" and "env_steps" not in of["sarsa", "cliffwalking"]
     assert {of["sarsa", env]["algo.gamma"] for env in ("gridworld", "cliffwalking")} == {"0.8"}
     assert of["q_learning", "cliffwalking"]["algo.gamma"] == "0.9"
-    assert of["sarsa", "cliffwalking"]["evaluations"] == "20" and "evaluations" not in of["sarsa", "gridworld"]
+    assert of["sarsa", "cliffwalking"]["evaluations"] == "10" and "evaluations" not in of["sarsa", "gridworld"]
     assert all(given["threads"] == "1" for given in of.values())
 
 
@@ -182,7 +182,7 @@ def test_folders_are_compared_as_they_are(tmp_path, reported, capsys):
 def test_help_lists_the_keys(capsys):
     assert compare.main(["--help"]) == 0
     said = capsys.readouterr().out
-    for word in ("algo=", "seed=0-4", "workers=none", "NAME:KEY=VALUE", "evaluations=20", "env_steps=none", "FOLDER"):
+    for word in ("algo=", "seed=0-4", "workers=none", "NAME:KEY=VALUE", "evaluations=10", "env_steps=none", "FOLDER"):
         assert word in said
 
 
