@@ -154,7 +154,9 @@ def test_what_torchrl_collects_with_our_policy_is_a_rollout_of_ours(one_hot: boo
         data = actor(data)
         return data.set("action", torch.nn.functional.one_hot(data["action"], 2)) if one_hot else data
 
-    collected = env.rollout(64, act, break_when_any_done=False)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)  # TorchRL draws from the global generator
+        collected = env.rollout(64, act, break_when_any_done=False)
     rollout = from_torchrl(collected)
     assert rollout["action"].shape == rollout["mask"].shape == (1, 64) and rollout["mask"].all()
     assert rollout["done"].any() and float(rollout["score"]) == 64
