@@ -112,12 +112,15 @@ def run(argv: list[str]) -> int:
         with locked(folder):
             write_atomically(folder / "config.yaml", parts.text)
             return execute(parts, given, folder, Progress(), {})
-    folder = config.prepare_folder(given.resume)
+    return resume(parts, given, config.prepare_folder(given.resume))
+
+
+def resume(parts: Parts, given: config.Given, folder: Path) -> int:
+    """Go on from the newest checkpoint; a run that was killed before its first one starts again."""
     with locked(folder):
         there = checkpoint.resumable(folder)
         if not there and (folder / "summary.json").is_file():
             raise UserError(f"{folder}: its checkpoints are gone, so it cannot be continued; start a new run")
-        # without one it was killed before the first
         progress = restore(folder, parts.algo, parts.env, tidy=True) if there else Progress()
         before = json.loads((folder / "before.json").read_text()) if (folder / "before.json").is_file() else {}
         command = (folder / "config.yaml").read_text(encoding="utf-8").partition("\n")[0]
