@@ -1,106 +1,238 @@
-"""The contracts between the rooms, as Protocols: documentation that type-checks. Nothing here does any work."""
+"""The contracts between the parts: what the loop, the algorithms and the commands rely on. mypy checks every class."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal, Protocol
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, runtime_checkable
 
 import torch
-from annotated_types import Ge, Gt, Le
 from tensordict import TensorDict
 from torch import Tensor
 
-# Field types for plug-in configurations; a value outside the range is refused with one line.
-Positive = Annotated[float, Gt(0)]
-NonNegative = Annotated[float, Ge(0)]
-Fraction = Annotated[float, Ge(0), Le(1)]
-Count = Annotated[int, Ge(1)]
-Natural = Annotated[int, Ge(0)]
+from rlkit.errors import Exhausted, RewardFailed, UserError
+from rlkit.fields import Count, Fraction, Natural, NonNegative, Positive, Schedule
+from rlkit.scores import Reference, Sample, Scores, Split, Unit
 
-Split = Literal["train", "validation", "test"]
-Schedule = Literal["constant", "linear"]
+if TYPE_CHECKING:
+    from gymnasium.spaces import Space
 
+    from rlkit.exact import Model
 
-class UserError(Exception):
-    """The user's mistake: one line that says what was given, what is allowed and what to do. Exit code 2."""
+Metrics = dict[str, Tensor]  # what `Algorithm.loss` reports, per element where it can
+State = dict[str, Any]  # a state_dict: nested plain values and tensors; only its owner knows the keys
 
 
-class Exhausted(UserError):
-    """Nothing is left to learn from: a mistake at the start of a run, its natural end later on."""
-
-
-class RewardFailed(UserError):
-    """A user's reward function raised, or gave what is no reward."""
-
-
-@dataclass(frozen=True)
-class Reference:
-    """What counts as 0 and as 1 where scores of different domains are compared: (score − low) / (high − low)."""
-
-    low: float
-    high: float
-    low_is: str  # in words: a random policy, the untouched model
-    high_is: str  # the optimum, a published result, the ceiling
-
-
-@dataclass
-class Scores:
-    """What `Env.evaluate` measured: one number an episode or problem, and what there is to tell about each."""
-
-    score: Tensor  # [episodes], float64
-    length: Tensor  # [episodes], steps or tokens
-    kinds: list[str] | None = None  # the problem kind of each, for text
-    groups: list[str] | None = None  # and the group its kind belongs to: common or rare
-    samples: list[dict[str, Any]] = field(default_factory=list)  # prompt, completion, answer, score ... for text
-
-
-class Policy(Protocol):
-    """Whoever acts. Control policies have `act`; language models have `generate` (see `language/model.py`)."""
-
-    memoryless: bool  # True: elements may be flattened and shuffled; False: rows stay whole
-    micro_steps: int | None  # steps per micro-batch, padding included; None: a minibatch is never cut
-
-    def act(self, observation: Tensor, greedy: bool = False) -> Tensor:
-        """Choose one action per row, drawing from the policy's own generator."""
-        ...
+@runtime_checkable
+class Plays(Protocol):
+    """Whoever an environment lets play."""
 
     def record(self, batch: TensorDict) -> dict[str, Tensor]:
-        """What the behaviour policy knows of the steps it took: log_prob; with a critic value and next_value."""
+        """What the behavior policy knows of the steps it took: log_prob; with a critic value and next_value."""
         ...
 
-    def evaluate(self, batch: TensorDict) -> dict[str, Tensor]:
-        """With gradient, for each element: log_prob, entropy, and value with a critic."""
+
+@runtime_checkable
+class Acts(Plays, Protocol):
+    """Plays control problems."""
+
+    def act(self, observation: Tensor, greedy: bool = False) -> Tensor:
+        """Choose one action per row, drawing from the policy's own generator. [rows, ...] → [rows(, d)]."""
         ...
+
+
+class Policy(Plays, Protocol):
+    """What an algorithm trains. Implementations are `nn.Module`s."""
+
+    name: str  # for the first screen of a run
+    memoryless: bool  # True: elements may be flattened and shuffled; False: rows stay whole
+    micro_steps: int | None  # steps per micro-batch, padding included; None: a minibatch is never cut
+    dtype: torch.dtype  # the precision that log-probabilities are computed in
+    generator: torch.Generator  # everything that acting draws
+
+    def refresh(self) -> None:
+        """Adopt the statistics observed so far; the loop calls it once per iteration, before anyone acts."""
+        ...
+
+    def parameters(self, recurse: bool = True) -> Iterator[torch.nn.Parameter]: ...
+    def state_dict(self) -> State: ...
+    def load_state_dict(self, state_dict: Mapping[str, Any], /) -> object: ...  # as nn.Module declares it
+
+
+class Stochastic(Policy, Protocol):
+    """A policy that can say log π(a|s), with gradient."""
+
+    def evaluate(self, batch: TensorDict) -> dict[str, Tensor]:
+        """For each element: log_prob, entropy, and value with a critic; 0 where the mask is False. [B, T]"""
+        ...
+
+
+@runtime_checkable
+class Values(Protocol):
+    """A policy that can say what a state is worth."""
+
+    def value(self, observation: Tensor) -> Tensor:
+        """V(s), or max_a Q(s, a). [..., observation] → [...]."""
+        ...
+
+
+class ActionValues(Policy, Acts, Values, Protocol):
+    """Q(s, ·), acted on ε-greedily."""
+
+    epsilon: float
+
+    def __call__(self, observation: Tensor) -> Tensor:
+        """[..., observation] → [..., A]."""
+        ...
+
+    def frozen(self) -> "ActionValues":
+        """A copy for bootstrap targets that no optimizer moves."""
+        ...
+
+
+class Tokens(Protocol):
+    """What a tokenizer tells: the ids that end a text, and texts for ids."""
+
+    eos_id: int
+    stop_ids: tuple[int, ...]
+
+    def decode(self, rows: Sequence[Sequence[int]]) -> list[str]: ...
+
+
+@runtime_checkable
+class Writes(Plays, Protocol):
+    """Reads and writes texts: a language model."""
+
+    tokenizer: Tokens
+
+    def generate(
+        self,
+        prompts: Sequence[str],
+        repeats: int = 1,
+        max_tokens: int = 64,
+        greedy: bool = False,
+        forbid_first: Sequence[str] = (),
+        generator: torch.Generator | None = None,
+    ) -> TensorDict:
+        """`repeats` completions of each prompt: observation action log_prob mask [P, G, T], truncated [P, G]."""
+        ...
+
+    def encode(self, prompts: Sequence[str], completions: Sequence[str]) -> TensorDict:
+        """Given texts in the layout of `generate`, [B, T]."""
+        ...
+
+    def decode(self, rollout: TensorDict) -> list[str]:
+        """The completions as texts, row by row."""
+        ...
+
+    def check(self, prompts: Sequence[str], after: int | Sequence[str]) -> None:
+        """Refuse prompts that do not fit into the context with `after` more tokens, or with their completions."""
+        ...
+
+    def save(self, folder: Path) -> None:
+        """Write a Hugging Face-format folder."""
+        ...
+
+
+@runtime_checkable
+class Judges(Writes, Protocol):
+    """Scores whole texts: a reward model."""
+
+    def judge(self, prompts: Sequence[str], completions: Sequence[str]) -> Tensor:
+        """r(prompt, completion) of each text, without gradient. [N]"""
+        ...
+
+    def score(self, batch: TensorDict) -> Tensor:
+        """r of each row of observation, action and mask [B, T], with gradient. [B]"""
+        ...
+
+
+class Judging(Policy, Judges, Protocol):
+    """A reward model that is trained."""
+
+
+class PolicyFactory(Protocol):
+    """The `policy.` keys: a configuration that makes the policies of one kind of environment."""
+
+    def actor(self, env: "Env") -> Stochastic: ...
+    def actor_critic(self, env: "Env") -> Stochastic: ...
+    def q_network(self, env: "Env", dueling: bool = False) -> ActionValues: ...
+    def scorer(self, env: "Env") -> Judging: ...
 
 
 class Env(Protocol):
     """A source of experience: `rows` starts at a time, copies of a control problem or prompts."""
 
+    kind: Literal["control", "text"]  # which `policy.` keys fit
+    metric: Literal["return", "accuracy"]  # what `evaluate` measures
     rows: int
     seed: int
     device: torch.device
-    kind: Literal["control", "text"]  # which policies fit: `policies.Network` or a language model
-    metric: Literal["return", "accuracy"]  # what `evaluate` measures
     source: str  # one line for the run's first screen: what this is
-    reference: Reference | None  # what scores of this environment are compared with, where that is known
+    plays: bool  # False: attempts are stored, not the policy's own
+    stored_reference: bool  # its attempts come with log π_ref
+    longest: int | None  # steps of one attempt, where they are limited
+    splits: Mapping[str, int]  # how many episodes or problems each split has
+    scoring: float  # seconds that reward functions have taken so far
+    observation_space: "Space[Any] | None"  # a Gymnasium space of any element; None: token ids
+    action_space: "Space[Any] | None"
 
-    def rollout(self, policy: Any, steps: int | None = None, repeats: int = 1) -> TensorDict:
+    @property
+    def reference(self) -> Reference | None:
+        """What scores of this environment are compared with, where that is known."""
+        ...
+
+    def rollout(self, policy: Plays, steps: int | None = None, repeats: int = 1) -> TensorDict:
         """Play `repeats` attempts of at most `steps` steps from each of `rows` starts; None plays whole episodes.
 
         Returns [rows, T], or [rows, repeats, T] when repeats > 1; attempts from one start share its reset state.
+        Its notes: control has episode_return and episode_length [..., T] where done; text has problem [...].
         """
         ...
 
     def evaluate(
-        self, policy: Any, episodes: int | None = None, split: Split = "validation", greedy: bool = True
+        self, policy: Plays, episodes: int | None = None, split: Split = "validation", greedy: bool = True
     ) -> Scores:
         """Score whole episodes (or problems) of a split; changes nothing that a later rollout depends on.
 
-        None: as many as the environment holds fit for the split.
+        None: the environment's own number of episodes for the split.
         """
         ...
 
-    def state_dict(self) -> dict[str, Any]: ...
-    def load_state_dict(self, state: dict[str, Any]) -> None: ...
+    def ceiling(self, policy: Plays, episodes: int | None = None) -> Scores | None:
+        """Scores of the test split when the policy is made to reason first; None where that has no meaning."""
+        ...
+
+    def exact(self, policy: Plays, gamma: float) -> dict[str, float]:
+        """What the policy is worth, computed from the model; empty where there is none."""
+        ...
+
+    def model(self) -> "Model | None":
+        """The transition model, where it is known."""
+        ...
+
+    def scored(self, policy: Plays) -> Unit:
+        """What a score of this policy is of."""
+        ...
+
+    def samples(self, rollout: TensorDict, policy: Plays, limit: int) -> list[Sample]:
+        """The first rows of a rollout in words; empty on control."""
+        ...
+
+    def check(self, policy: Plays) -> None:
+        """Refuse a policy that this environment does not fit, before anything is trained."""
+        ...
+
+    def close(self) -> None: ...
+    def state_dict(self) -> State: ...
+    def load_state_dict(self, state: State) -> None: ...
+
+
+@runtime_checkable
+class Demonstrates(Protocol):
+    """An environment that can show how it is done."""
+
+    def demonstrations(self, policy: Plays, progress: float = 0.0, rows: int | None = None) -> TensorDict:
+        """The next `rows` demonstrated attempts, [rows, T]."""
+        ...
 
 
 class Buffer(Protocol):
@@ -108,18 +240,21 @@ class Buffer(Protocol):
 
     def extend(self, rollout: TensorDict) -> None: ...
     def __iter__(self) -> Iterator[TensorDict]: ...
+    def state_dict(self) -> State: ...
+    def load_state_dict(self, state: State) -> None: ...
 
 
 class Algorithm(Protocol):
-    """Four rooms: act, credit, remember, learn. The loop in `train.py` walks them and owns the optimiser step."""
+    """Four rooms: act, credit, remember, learn. `rlkit/loop.py` calls them and owns the optimizer step."""
 
-    config: Any  # the loop reads lr, schedule, warmup and max_grad_norm from it, see `policies.Optimization`
-    policy: Any
-    buffer: Any
+    saved: ClassVar[tuple[str, ...]] = ("policy", "optimizer", "buffer")  # attributes that a checkpoint holds
+    config: object  # of `policies.Optimization` the loop reads lr, schedule, warmup and max_grad_norm
+    policy: Policy
+    buffer: Buffer
     optimizer: torch.optim.Optimizer
-    progress: float  # the fraction of the run that is done, set by the loop before each iteration
+    progress: float = 0.0  # the fraction of the run that is done, set by the loop before each iteration
 
-    def rollout(self, env: Any) -> TensorDict:
+    def rollout(self, env: Env) -> TensorDict:
         """Play: who chose which action with what probability."""
         ...
 
@@ -127,6 +262,10 @@ class Algorithm(Protocol):
         """Say what each step was worth; called without gradient. Returns [B, T]."""
         ...
 
-    def loss(self, batch: TensorDict) -> tuple[Tensor, dict[str, Tensor]]:
-        """One differentiable scalar Σ weight·each, and metrics per element (averaged over the mask by the loop)."""
+    def loss(self, batch: TensorDict) -> tuple[Tensor, Metrics]:
+        """One differentiable scalar Σ weight·each, and metrics per element (the loop averages over the mask)."""
         ...
+
+    def after_step(self, learned: Sequence[tuple[TensorDict, Metrics]]) -> None:
+        """After an optimizer step: move a target network, set priorities. learned: each micro-batch and its metrics."""
+        return None
