@@ -17,8 +17,8 @@ from stable_baselines3.common.env_util import make_vec_env
 
 from rlkit import config
 from rlkit.log import Log
-from rlkit.run import assemble
-from rlkit.train import Progress, train
+from rlkit.loop import Progress, train
+from rlkit.settings.assemble import assemble
 
 STEPS = 51_200
 SETTINGS = {

@@ -10,8 +10,8 @@ import rlkit
 from rlkit.api import Reference, Scores
 from rlkit.config import Given, Run
 from rlkit.log import Log
+from rlkit.loop import Progress
 from rlkit.statistics import summarize
-from rlkit.train import Progress
 
 
 def measure(env: Any, algo: Any, episodes: int | None, log: Log, when: str) -> dict[str, Any]:

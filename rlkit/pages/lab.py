@@ -15,10 +15,10 @@ from torch import Tensor
 
 from rlkit import config, plugins, schema
 from rlkit.api import Fraction, UserError
+from rlkit.loop import Progress, set_learning_rate, walk
 from rlkit.meter import Meter
 from rlkit.pages import maps
 from rlkit.pages.server import Site, number
-from rlkit.train import Progress, set_learning_rate, walk
 
 MOST = 1000  # iterations of one request
 POINTS = 240  # of a curve that is sent

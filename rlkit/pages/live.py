@@ -12,7 +12,7 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor
 
-from rlkit import buffers, losses, train, video
+from rlkit import buffers, loop, losses, video
 from rlkit.api import UserError
 from rlkit.meter import Meter
 from rlkit.pages import maps
@@ -40,7 +40,7 @@ class Live:
         self.folder, self.parts, self.lock = folder, parts, threading.Lock()
         policy = parts.algo.policy
         self.writes = parts.env.kind == "text" and not hasattr(policy, "judge")  # a reward model writes nothing
-        self.progress = train.Progress()
+        self.progress = loop.Progress()
         self.rows: TensorDict | None = None  # what was played last, [N, T]
         self.group_size, self.passes = 1, 0
         self.now: dict[str, Tensor] = {}  # of each token, [N, T]
@@ -54,10 +54,10 @@ class Live:
             algo, env, run = self.parts.algo, self.parts.env, self.parts.run
             if not self.writes:
                 raise UserError("this run's policy writes no text: there are no tokens to look at")
-            self.progress = train.restore(self.folder, algo, env)
+            self.progress = loop.restore(self.folder, algo, env)
             self.over = self.progress.fraction(run) >= 1
             algo.progress = 0.0 if self.over else self.progress.fraction(run)  # a schedule that ended moves nothing
-            train.set_learning_rate(algo, self.progress.iteration)
+            loop.set_learning_rate(algo, self.progress.iteration)
             with torch.no_grad():
                 rollout = algo.rollout(env)
                 self.group_size = rollout["mask"].shape[1] if rollout["mask"].dim() == 3 else 1
@@ -72,7 +72,7 @@ class Live:
         with self.lock:
             self.played()
             self.parts.algo.buffer.extend(self.credited.copy())
-            train.learn(self.parts.algo, Meter())
+            loop.learn(self.parts.algo, Meter())
             self.passes += 1
             return self.overview()
 
@@ -167,7 +167,7 @@ class Live:
         with self.lock:
             algo, env = self.parts.algo, self.parts.env
             greedy, episode = bool(request.get("greedy", True)), int(number(request, "episode", 0, 10**6))
-            self.progress = train.restore(self.folder, algo, env)
+            self.progress = loop.restore(self.folder, algo, env)
             told: dict[str, Any] = {"iteration": self.progress.iteration, "pictures": True}
             try:
                 frames = video.frames(env, algo.policy, episode, "test", greedy)
@@ -205,7 +205,7 @@ class Live:
         """The table of the newest checkpoint on its map."""
         with self.lock:
             algo, env = self.parts.algo, self.parts.env
-            self.progress = train.restore(self.folder, algo, env)
+            self.progress = loop.restore(self.folder, algo, env)
             learned, world = maps.learned(algo.policy), maps.world(env, algo.config.gamma)
             return {
                 "iteration": self.progress.iteration,

@@ -1,10 +1,6 @@
 """The loop: act, credit, remember, learn. It knows no algorithm, and owns the optimiser step."""
 
 import math
-import signal
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,16 +13,13 @@ from rlkit.api import Exhausted, RewardFailed
 from rlkit.buffers import split
 from rlkit.config import Run
 from rlkit.doctor import Doctor
+from rlkit.errors import Diverged
 from rlkit.log import Log
 from rlkit.meter import Clock, Meter, averages
 from rlkit.policies import generators
 
 LOGGED = 500  # a run is logged this many times at most, however many iterations it has,
 EARLY = 16  # and in each of its first iterations, so that what is wrong shows at once
-
-
-class Diverged(RuntimeError):
-    """A loss, a gradient or a rollout is not finite; the last good checkpoint is kept."""
 
 
 @dataclass
@@ -93,7 +86,8 @@ def train(algo: Any, env: Any, run: Run, log: Log, progress: Progress) -> Progre
             if evaluating:
                 metrics |= validate(algo, env, run, log, progress)
                 clock.restart()
-            log.iteration(progress.iteration, progress.env_steps, metrics)
+            if log.iteration(progress.iteration, progress.env_steps, metrics):
+                progress.interrupted = True
             log.completions(progress.iteration, credited, env)
         if checkpoint_is_due(run, progress, evaluating, clock):
             save(log.folder, algo, env, progress, keep=run.keep)
@@ -191,27 +185,6 @@ def validate(algo: Any, env: Any, run: Run, log: Log, progress: Progress) -> dic
         progress.best = score
         save(log.folder, algo, env, progress, "best")
     return {f"eval/{env.metric}": score, "eval/length": float(scores.length.double().mean())}
-
-
-@contextmanager
-def interruptible(progress: Progress) -> Iterator[None]:
-    """Ctrl-C lets the iteration finish, and a second one stops at once; SIGTERM asks for a checkpoint and no more."""
-
-    def interrupt(*_: object) -> None:
-        print("\nfinishing this iteration, then measuring; Ctrl-C again stops at once", file=sys.stderr)
-        progress.interrupted = True
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-
-    def terminate(*_: object) -> None:
-        progress.terminated = True
-
-    handlers = {signal.SIGINT: interrupt, signal.SIGTERM: terminate}
-    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def save(folder: Path, algo: Any, env: Any, progress: Progress, name: str = "latest", keep: int = 0) -> None:
