@@ -21,13 +21,13 @@ USAGE = "write: python -m rlkit.evaluate RUN_FOLDER [KEY=VALUE ...] (--help list
 
 
 def evaluate(argv: list[str]) -> int:
-    from rlkit import evaluation, schema, usage
+    from rlkit import config, evaluation, schema, usage
 
     if not argv or {"-h", "--help"} & set(argv):
         usage.print_pages(HELP, [("the keys", schema.explain(evaluation.Evaluate, {}, "evaluate"))])
         return 0
     asked = read(argv)
-    subject = evaluation.opened(argv[0], asked.checkpoint, asked)
+    subject = evaluation.opened(config.from_folder(argv[0]), argv[0], asked.checkpoint, asked)
     evaluation.refuse(subject, asked)
     other = evaluation.rival(subject, asked) if asked.against is not None else None
     if asked.video is not None:  # before hours of measuring: what draws may not be installed

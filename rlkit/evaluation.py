@@ -50,15 +50,13 @@ class Subject:
     gamma: float
 
 
-def opened(folder: str | Path, checkpoint: str, asked: Evaluate, seed: int | None = None) -> Subject:
-    """A run as one of its checkpoints left it, on the device and with the starts that are asked for now."""
-    return put_together(config.from_folder(folder), folder, checkpoint, asked, seed)
-
-
-def put_together(
+def opened(
     given: config.Given, folder: str | Path, checkpoint: str, asked: Evaluate, seed: int | None = None
 ) -> Subject:
-    """The same of a configuration that was read already."""
+    """A run as one of its checkpoints left it, on the device and with the starts that are asked for now.
+
+    `given` is what `config.from_folder` read from the folder.
+    """
     given.run |= {"device": asked.device, "threads": asked.threads}
     seed = asked.seed if seed is None else seed
     if seed is not None:
@@ -137,12 +135,11 @@ def pass_at(
 def rival(subject: Subject, asked: Evaluate) -> Subject:
     """The run or checkpoint to compare with; what cannot be paired with ours is refused."""
     text = asked.against or ""
-    head, colon, name = text.rpartition(":")
-    named = bool(colon) and (Path(head).expanduser() / "config.yaml").is_file()
-    folder, checkpoint = (head, name) if named else (text, "latest")
-    if not folder or not checkpoint:
-        raise UserError(f"against={text} is not understood: give RUN_FOLDER or RUN_FOLDER:CHECKPOINT")
-    other = opened(folder, checkpoint, asked, subject.env.seed)
+    folder, checkpoint = place_of(text)
+    given = config.from_folder(folder)
+    if given.env.get("entry") == subject.given.env.get("entry"):
+        given.factory = subject.given.factory
+    other = opened(given, folder, checkpoint, asked, subject.env.seed)
     ours, theirs = (world(s.given) for s in (subject, other))
     for key in [*ours, *theirs]:
         if ours.get(key) != theirs.get(key):
@@ -155,6 +152,16 @@ def rival(subject: Subject, asked: Evaluate) -> Subject:
     if kinds[0] == "pairs" and getattr(other.env, "plays", True) and writers[0] != writers[1]:
         raise UserError(f"against={text} ranks what {writers[1]} writes and this run what {writers[0]} writes")
     return other
+
+
+def place_of(against: str) -> tuple[str, str]:
+    """The folder and the checkpoint that RUN_FOLDER[:CHECKPOINT] names."""
+    head, colon, name = against.rpartition(":")
+    named = bool(colon) and (Path(head).expanduser() / "config.yaml").is_file()
+    folder, checkpoint = (head, name) if named else (against, "latest")
+    if not folder or not checkpoint:
+        raise UserError(f"against={against} is not understood: give RUN_FOLDER or RUN_FOLDER:CHECKPOINT")
+    return folder, checkpoint
 
 
 def world(given: config.Given) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import pytest
 import torch
 from errors_page import DURING, PAGE, Entry, Shell, entries, shared
 
-from rlkit import control, evaluation, plugins
+from rlkit import config, control, evaluation, plugins
 from rlkit.api import Scores, UserError
 from rlkit.config import Given
 from rlkit.language import sources
@@ -154,6 +154,7 @@ def test_reward_models_that_rank_different_texts_are_not_paired(monkeypatch: pyt
         return SimpleNamespace(given=given, env=SimpleNamespace(seed=0), policy=SimpleNamespace(judge=None))
 
     monkeypatch.setattr(evaluation, "opened", lambda *_: ranked("big"))
+    monkeypatch.setattr(config, "from_folder", lambda _: ranked("big").given)
     with pytest.raises(UserError, match="ranks what big writes and this run what tiny writes"):
         evaluation.rival(ranked("tiny"), evaluation.Evaluate(against="runs/x"))
 
