@@ -14,7 +14,8 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from rlkit import buffers, losses, policies, returns
-from rlkit.api import Algorithm, Count, Env, Fraction, Metrics, NonNegative, PolicyFactory, Positive, Stochastic
+from rlkit.api import Algorithm, Env, Metrics, PolicyFactory, Stochastic
+from rlkit.fields import Count, Fraction, NonNegative, Positive
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ class A2C(Algorithm):
         self.optimizer = make_optimizer(self.policy, config)
 
     def rollout(self, env: Env) -> TensorDict:
-        return env.rollout(self.policy, steps=None if env.kind == "text" else self.config.horizon)  # [B, T]
+        return env.rollout(self.policy, steps=self.config.horizon if self.policy.memoryless else None)
 
     def credit(self, rollout: TensorDict) -> TensorDict:
         c, r = self.config, rollout

@@ -15,7 +15,9 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from rlkit import buffers, policies, returns
-from rlkit.api import Count, Env, Exhausted, Natural, NonNegative, Positive, UserError
+from rlkit.api import Env
+from rlkit.errors import Exhausted, UserError
+from rlkit.fields import Count, Natural, NonNegative, Positive
 
 from . import grpo
 

@@ -14,7 +14,9 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from rlkit import buffers, losses, policies, returns
-from rlkit.api import Algorithm, Count, Env, Metrics, NonNegative, PolicyFactory, Positive, Stochastic, UserError
+from rlkit.api import Algorithm, Env, Metrics, PolicyFactory, Stochastic
+from rlkit.errors import UserError
+from rlkit.fields import Count, NonNegative, Positive
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,8 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from rlkit import buffers, losses, policies, returns
-from rlkit.api import ActionValues, Algorithm, Count, Env, Fraction, Metrics, Natural, PolicyFactory, Positive
+from rlkit.api import ActionValues, Algorithm, Env, Metrics, PolicyFactory
+from rlkit.fields import Count, Fraction, Natural, Positive
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,9 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from rlkit import buffers, losses, policies, returns
-from rlkit.api import Algorithm, Count, Env, NonNegative, Positive, UserError
+from rlkit.api import Algorithm, Env
+from rlkit.errors import UserError
+from rlkit.fields import Count, NonNegative, Positive
 
 Above1 = Annotated[float, Gt(1)]
 

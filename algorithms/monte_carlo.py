@@ -13,7 +13,8 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from rlkit import returns
-from rlkit.api import Env, Fraction, PolicyFactory, Positive
+from rlkit.api import Env, PolicyFactory
+from rlkit.fields import Fraction, Positive
 
 from .td import Prediction
 

@@ -13,7 +13,9 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from rlkit import policies
-from rlkit.api import Env, Fraction, Metrics, PolicyFactory, Positive, UserError
+from rlkit.api import Env, Metrics, PolicyFactory
+from rlkit.errors import UserError
+from rlkit.fields import Fraction, Positive
 
 from .value_iteration import Sweeps
 

@@ -13,19 +13,9 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from rlkit import buffers, losses, policies, returns
-from rlkit.api import (
-    Algorithm,
-    Count,
-    Env,
-    Fraction,
-    Metrics,
-    NonNegative,
-    PolicyFactory,
-    Positive,
-    Schedule,
-    Stochastic,
-    UserError,
-)
+from rlkit.api import Algorithm, Env, Metrics, PolicyFactory, Stochastic
+from rlkit.errors import UserError
+from rlkit.fields import Count, Fraction, NonNegative, Positive, Schedule
 
 
 @dataclass(frozen=True)
@@ -72,7 +62,7 @@ class PPO(Algorithm):
         self.optimizer = policies.adam(self.policy, config)
 
     def rollout(self, env: Env) -> TensorDict:
-        return env.rollout(self.policy, steps=None if env.kind == "text" else self.config.horizon)  # [B, T]
+        return env.rollout(self.policy, steps=self.config.horizon if self.policy.memoryless else None)
 
     def credit(self, rollout: TensorDict) -> TensorDict:
         c, r = self.config, rollout

@@ -10,7 +10,8 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from rlkit import buffers, losses, policies, returns
-from rlkit.api import Algorithm, Count, Env, Fraction, Metrics, PolicyFactory
+from rlkit.api import Algorithm, Env, Metrics, PolicyFactory
+from rlkit.fields import Count, Fraction
 
 
 @dataclass(frozen=True)

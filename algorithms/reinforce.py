@@ -13,7 +13,8 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from rlkit import buffers, losses, policies, returns
-from rlkit.api import Algorithm, Env, Fraction, Metrics, NonNegative, PolicyFactory, Stochastic
+from rlkit.api import Algorithm, Env, Metrics, PolicyFactory, Stochastic
+from rlkit.fields import Fraction, NonNegative
 
 
 @dataclass(frozen=True)

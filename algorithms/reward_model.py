@@ -10,7 +10,8 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from rlkit import buffers, losses, policies
-from rlkit.api import Algorithm, Env, Judging, Metrics, NonNegative, PolicyFactory
+from rlkit.api import Algorithm, Env, Judging, Metrics, PolicyFactory
+from rlkit.fields import NonNegative
 
 from .dpo import Pairs, best_pairs, two_sides
 

@@ -10,18 +10,9 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from rlkit import buffers, losses, policies
-from rlkit.api import (
-    Algorithm,
-    Demonstrates,
-    Env,
-    Metrics,
-    NonNegative,
-    PolicyFactory,
-    Positive,
-    Schedule,
-    Stochastic,
-    UserError,
-)
+from rlkit.api import Algorithm, Demonstrates, Env, Metrics, PolicyFactory, Stochastic
+from rlkit.errors import UserError
+from rlkit.fields import NonNegative, Positive, Schedule
 
 
 @dataclass(frozen=True)

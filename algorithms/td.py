@@ -11,7 +11,9 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from rlkit import buffers, exact, losses, policies, returns
-from rlkit.api import Algorithm, Count, Env, Fraction, Metrics, PolicyFactory, UserError
+from rlkit.api import Algorithm, Env, Metrics, PolicyFactory
+from rlkit.errors import UserError
+from rlkit.fields import Count, Fraction
 
 
 @dataclass(frozen=True)

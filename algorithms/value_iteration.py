@@ -12,7 +12,8 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from rlkit import buffers, exact, losses, policies
-from rlkit.api import Algorithm, Env, Fraction, Metrics, PolicyFactory
+from rlkit.api import Algorithm, Env, Metrics, PolicyFactory
+from rlkit.fields import Fraction
 
 
 @dataclass(frozen=True)
