@@ -13,7 +13,7 @@ from annotated_types import Ge, Lt
 from tensordict import TensorDict
 from torch import Tensor
 
-from rlkit import buffers, losses, policies, returns
+from rlkit import buffers, policies, preference_losses, returns
 from rlkit.api import Algorithm, Env, Metrics, PolicyFactory, Stochastic
 from rlkit.errors import UserError
 from rlkit.fields import Count, NonNegative, Positive
@@ -92,10 +92,10 @@ class DPO(Algorithm):
     def each(self, chosen: Tensor, rejected: Tensor, ref_chosen: Tensor, ref_rejected: Tensor) -> Tensor:
         c = self.config
         if c.loss == "simpo":
-            return losses.simpo(chosen, rejected, c.beta, c.target_margin, c.label_smoothing)
+            return preference_losses.simpo(chosen, rejected, c.beta, c.target_margin, c.label_smoothing)
         if c.loss == "sigmoid":
-            return losses.dpo(chosen, rejected, ref_chosen, ref_rejected, c.beta, c.label_smoothing)
-        pair_loss = {"ipo": losses.ipo, "hinge": losses.hinge}[c.loss]
+            return preference_losses.dpo(chosen, rejected, ref_chosen, ref_rejected, c.beta, c.label_smoothing)
+        pair_loss = {"ipo": preference_losses.ipo, "hinge": preference_losses.hinge}[c.loss]
         return pair_loss(chosen, rejected, ref_chosen, ref_rejected, c.beta)
 
 

@@ -12,7 +12,7 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor
 
-from rlkit import buffers, losses, policies, returns
+from rlkit import buffers, divergences, losses, policies, returns
 from rlkit.api import Algorithm, Env, Metrics, PolicyFactory, Stochastic
 from rlkit.errors import UserError
 from rlkit.fields import Count, Fraction, NonNegative, Positive, Schedule
@@ -81,7 +81,7 @@ class PPO(Algorithm):
         c, mask = self.config, rollout["mask"]
         reference = buffers.in_parts(frozen.evaluate, rollout, self.policy.micro_steps)
         rollout["ref_log_prob"] = reference["log_prob"]
-        kl = losses.kl_k1(rollout["log_prob"], reference["log_prob"]) * mask
+        kl = divergences.kl_k1(rollout["log_prob"], reference["log_prob"]) * mask
         penalty: Tensor = self.kl_coef * kl
         rollout["kl_coef"] = torch.full_like(penalty, self.kl_coef)  # what this rollout paid, for the log
         if c.kl_target is not None:
@@ -103,14 +103,14 @@ class PPO(Algorithm):
         if c.entropy_coef:  # else it is only looked at, and its gradient spared
             each = each - c.entropy_coef * now["entropy"]
         metrics = {
-            "kl": losses.kl_k3(batch["log_prob"], now["log_prob"].detach()),
+            "kl": divergences.kl_k3(batch["log_prob"], now["log_prob"].detach()),
             "clip_fraction": losses.clipped(log_ratio.detach(), batch["advantage"], clip, clip),
             "entropy": now["entropy"],
             "value_loss": value,
             "ratio": log_ratio.detach().exp(),
         }
         if self.reference is not None:
-            metrics["ref_kl"] = losses.kl_k1(batch["log_prob"], batch["ref_log_prob"])
+            metrics["ref_kl"] = divergences.kl_k1(batch["log_prob"], batch["ref_log_prob"])
             metrics["kl_coef"] = batch["kl_coef"]
         return (each * batch["weight"]).sum(), metrics
 

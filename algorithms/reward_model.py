@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from tensordict import TensorDict
 from torch import Tensor
 
-from rlkit import buffers, losses, policies
+from rlkit import buffers, policies, preference_losses
 from rlkit.api import Algorithm, Env, Judging, Metrics, PolicyFactory
 from rlkit.fields import NonNegative
 
@@ -44,7 +44,7 @@ class RewardModel(Algorithm):
         keys = ("observation", "action", "mask")
         rows = TensorDict({key: batch[key].flatten(0, 1) for key in keys}, batch_size=[2 * len(batch)])
         chosen, rejected = self.policy.score(rows).view(-1, 2).unbind(-1)  # [P] each
-        each = losses.bradley_terry(chosen, rejected, self.config.margin)
+        each = preference_losses.bradley_terry(chosen, rejected, self.config.margin)
         each = each + self.config.center_coef * (chosen + rejected).square()
         valid = batch["weight"] > 0
         margin, score = (chosen - rejected)[valid], (chosen + rejected)[valid] / 2

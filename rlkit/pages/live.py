@@ -11,7 +11,7 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor
 
-from rlkit import buffers, loop, losses, video
+from rlkit import buffers, divergences, loop, losses, video
 from rlkit.api import Acts, Judges, Metrics, Plays, Stochastic, Tokens, Writes
 from rlkit.control import ControlEnv, acting
 from rlkit.copies import Array
@@ -114,7 +114,7 @@ class Live:
             self.now["clipped"] = self.now.pop("clip_fraction") & rows["mask"]
             told["clip_fraction"] = float(self.now["clipped"].sum() / steps)
         if "log_prob" in rows.keys():
-            told["kl"] = float((losses.kl_k3(rows["log_prob"], self.now["log_prob"]) * rows["mask"]).sum() / steps)
+            told["kl"] = float((divergences.kl_k3(rows["log_prob"], self.now["log_prob"]) * rows["mask"]).sum() / steps)
         return told | {
             "iteration": self.progress.iteration,
             "over": self.over,
