@@ -1,6 +1,6 @@
 """PPO with TorchRL's ClipPPOLoss: that library's loss module, rlkit's rollout, credit, minibatches and loop.
 
-python -m rlkit.run algo=docs/examples/torchrl_ppo.py env=cartpole        (pip install 'rlkit[interop]')
+python -m rlkit.run algo=docs/examples/torchrl_ppo.py env=cartpole
 """
 
 from dataclasses import dataclass
