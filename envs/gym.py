@@ -12,7 +12,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from rlkit.api import Count, Natural, Reference, UserError
 from rlkit.control import ControlEnv
 
-EXTRAS = {".box2d": "rlkit[box2d]", ".mujoco": "gymnasium[mujoco]", ".classic_control": "gymnasium[classic-control]"}
+EXTRAS = {".box2d": "box2d", ".mujoco": "mujoco", ".classic_control": "classic-control"}  # of gymnasium
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ def make_one(config: Config, **how: Any) -> gymnasium.Env:
         return gymnasium.make(spec, disable_env_checker=True, **limit, **{**config.kwargs, **how})
     except (gymnasium.error.DependencyNotInstalled, ModuleNotFoundError) as error:
         extra = next((name for part, name in EXTRAS.items() if part in str(spec.entry_point)), None)
-        remedy = f"pip install '{extra}'" if extra else _line(error)
+        remedy = f"pip install 'gymnasium[{extra}]'" if extra else _line(error)
         raise UserError(f"env.id={config.id} needs a package that is not installed: {remedy}") from error
     except (gymnasium.error.Error, TypeError) as error:
         raise UserError(f"env.id={config.id} with env.kwargs={config.kwargs} cannot be made: {_line(error)}") from error
