@@ -15,7 +15,9 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from rlkit import buffers, policies, returns
-from rlkit.api import Count, Env, Exhausted, Natural, NonNegative, Positive, UserError
+from rlkit.api import Env
+from rlkit.errors import Exhausted, UserError
+from rlkit.fields import Count, Natural, NonNegative, Positive
 
 from . import grpo
 
@@ -32,6 +34,8 @@ class Config(grpo.Config):
 
 
 class DAPO(grpo.GRPO):
+    saved = (*grpo.GRPO.saved, "signal")
+
     def __init__(self, config: Config, env: Env, network: Any) -> None:
         super().__init__(config, env, network)
         self.rows, self.signal = env.rows, 1.0  # starts wanted; share of the starts played that said something
@@ -47,13 +51,10 @@ class DAPO(grpo.GRPO):
     def refilled(self, env: Env) -> TensorDict:
         """All that was played until `rows` starts have attempts of different scores; these starts come first."""
         played: list[TensorDict] = []
-        notes: dict[str, list[Any]] = {name: [] for name in ("last", "finished") if hasattr(env, name)}
         found = 0
         while found < self.rows and len(played) < self.config.tries:
             played.append(super().rollout(env))
             found += int(returns.differ(played[-1]["score"]).sum())
-            for name, kept in notes.items():
-                kept += getattr(env, name)
         if not found:
             raise Exhausted(
                 f"in {len(played)} rollouts (algo.tries) each of {len(played) * self.rows} starts had equal scores "
@@ -61,14 +62,8 @@ class DAPO(grpo.GRPO):
                 "algo.dynamic_sampling=false"
             )
         self.signal = found / (len(played) * self.rows)
-        rollout, size = buffers.concatenate(played), self.config.group
+        rollout = buffers.concatenate(played)
         order = returns.differ(rollout["score"]).int().argsort(descending=True, stable=True)
-        if "last" in notes:
-            notes["last"] = [
-                text for start in order.tolist() for text in notes["last"][start * size : (start + 1) * size]
-            ]
-        for name, kept in notes.items():  # what the environment notes of a rollout belongs to all of them
-            setattr(env, name, kept)
         return rollout[order]
 
     def scores(self, rollout: TensorDict) -> Tensor:

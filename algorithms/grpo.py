@@ -13,7 +13,9 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from rlkit import buffers, losses, policies, returns
-from rlkit.api import Count, Env, NonNegative, Positive, UserError
+from rlkit.api import Algorithm, Env
+from rlkit.errors import UserError
+from rlkit.fields import Count, NonNegative, Positive
 
 Above1 = Annotated[float, Gt(1)]
 
@@ -56,7 +58,8 @@ PRESETS: dict[str, dict[str, Any]] = {
 }
 
 
-class GRPO:
+class GRPO(Algorithm):
+    saved = (*Algorithm.saved, "reference")
     least = 2  # attempts in a group
     unused: tuple[str, ...] = ()  # fields of the family that this member does not read
 
@@ -71,7 +74,7 @@ class GRPO:
                 )
         policies.refuse_stored(env, type(self).__name__)
         self.config, self.progress = config, 0.0
-        self.policy = policies.actor(env, network)
+        self.policy = network.actor(env)
         self.reference = policies.frozen_copy(self.policy) if config.kl_coef else None
         self.in_reward = config.kl_coef > 0 and config.kl_in == "reward"
         linear = not config.entropy_coef and (self.in_reward or not config.kl_coef)  # in the advantage

@@ -7,7 +7,7 @@ narrow clip, and a row is clipped as a whole or not at all.
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from rlkit.api import Positive
+from rlkit.fields import Positive
 
 from . import grpo
 

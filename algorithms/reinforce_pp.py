@@ -11,7 +11,9 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from rlkit import returns
-from rlkit.api import Count, Env, Fraction, NonNegative, UserError
+from rlkit.api import Env
+from rlkit.errors import UserError
+from rlkit.fields import Count, Fraction, NonNegative
 
 from . import grpo
 

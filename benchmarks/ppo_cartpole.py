@@ -17,7 +17,8 @@ from stable_baselines3.common.env_util import make_vec_env
 
 from rlkit import config
 from rlkit.log import Log
-from rlkit.loop import Progress, train
+from rlkit.loop import train
+from rlkit.progress import Progress
 from rlkit.settings.assemble import assemble
 
 STEPS = 51_200

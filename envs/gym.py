@@ -15,7 +15,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from rlkit.api import Count, Natural, Reference, UserError
 from rlkit.control import ControlEnv
 
-EXTRAS = {".box2d": "rlkit[box2d]", ".mujoco": "gymnasium[mujoco]", ".classic_control": "gymnasium[classic-control]"}
+EXTRAS = {".box2d": "box2d", ".mujoco": "mujoco", ".classic_control": "classic-control"}  # of gymnasium
 UNNAMED = "<"  # begins the entry of an environment that was given in Python and has no name to import it by
 
 Factory = Callable[..., gymnasium.Env]
@@ -102,7 +102,7 @@ def make_one(config: Config, factory: Factory | None = None, **how: Any) -> gymn
         return gymnasium.make(spec, disable_env_checker=True, **limit, **{**config.kwargs, **how})
     except (gymnasium.error.DependencyNotInstalled, ModuleNotFoundError) as error:
         extra = next((name for part, name in EXTRAS.items() if part in str(spec.entry_point)), None)
-        remedy = f"pip install '{extra}'" if extra else _line(error)
+        remedy = f"pip install 'gymnasium[{extra}]'" if extra else _line(error)
         raise UserError(f"{config.called} needs a package that is not installed: {remedy}") from error
     except (gymnasium.error.Error, TypeError) as error:
         raise UserError(f"{config.called} with env.kwargs={config.kwargs} cannot be made: {_line(error)}") from error

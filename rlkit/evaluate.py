@@ -62,11 +62,10 @@ def read(argv: Sequence[str]) -> "Evaluate":
 def show(subject: "Subject", found: dict[str, Any], scores: "Scores", asked: "Evaluate") -> None:
     """Print what was measured."""
     from rlkit import statistics
-    from rlkit.evaluation import scored
     from rlkit.log import table
 
     env, greedy = subject.env, found["greedy"]
-    what = scored(env, subject.policy)
+    what = env.scored(subject.policy)
     rows = [interval(name, e) for name, e in found.items() if "low" in e]
     table(f"{env.metric} on {asked.split}, {greedy['episodes']} {what}", ["", "mean", "95 %"], rows)
     if "distribution" in greedy:
@@ -86,11 +85,11 @@ def show_both(
     subject: "Subject", other: "Subject", scores: "Scores", rivals: "Scores", against: dict[str, Any]
 ) -> None:
     """Print two runs side by side, and what the test says."""
-    from rlkit.evaluation import labels, scored
+    from rlkit.evaluation import labels
     from rlkit.log import table
     from rlkit.statistics import summarize
 
-    metric, what = subject.env.metric, scored(other.env, other.policy)
+    metric, what = subject.env.metric, other.env.scored(other.policy)
     sides = zip(labels(subject, other), (scores, rivals), strict=True)
     rows = [interval(name, summarize(metric, x, True)) for name, x in sides]
     rows.append(interval("difference", {**against, "mean": against["difference"]}))

@@ -11,9 +11,10 @@ import torch
 
 from rlkit import checkpoint as checkpoints
 from rlkit import config, plugins, statistics
-from rlkit.api import Count, Natural, Scores, Split, UserError
+from rlkit.api import Count, Env, Natural, Policy, Scores, Split, UserError
 from rlkit.checkpoint import write_atomically
 from rlkit.config import Threads
+from rlkit.policies import discount
 from rlkit.settings.assemble import assemble
 from rlkit.statistics import bootstrap, pass_at_k, summarize
 
@@ -45,8 +46,8 @@ class Subject:
     folder: Path
     checkpoint: str
     given: config.Given
-    env: Any
-    policy: Any
+    env: Env
+    policy: Policy
     gamma: float
 
 
@@ -66,24 +67,13 @@ def opened(
     saved = checkpoints.load(folder, checkpoint)["parts"]
     if "policy" in saved:  # the rest is for going on, not for measuring
         parts.algo.policy.load_state_dict(saved["policy"])
-    gamma = getattr(parts.algo.config, "gamma", 0.99)
-    return Subject(folder, checkpoint, given, parts.env, parts.algo.policy, gamma)
-
-
-def scored(env: Any, policy: Any) -> str:
-    """What a score is of: a language model solves problems, without any it ranks pairs as a reward model does.
-
-    All others play episodes.
-    """
-    if hasattr(policy, "judge") or getattr(env, "problems", True) is None:
-        return "pairs"
-    return "problems" if env.kind == "text" else "episodes"
+    return Subject(folder, checkpoint, given, parts.env, parts.algo.policy, discount(parts.algo.config))
 
 
 def refuse(subject: Subject, asked: Evaluate) -> None:
     """Say at once what this run cannot give."""
     text = subject.env.kind == "text"
-    if (asked.pass_at or asked.samples) and scored(subject.env, subject.policy) != "problems":
+    if (asked.pass_at or asked.samples) and subject.env.scored(subject.policy) != "problems":
         raise UserError("pass_at counts correct answers and this run writes none: leave it out")
     if asked.video is None:
         return
@@ -101,7 +91,7 @@ def measured(subject: Subject, asked: Evaluate) -> tuple[dict[str, Any], Scores]
     env, policy, found = subject.env, subject.policy, {}
     greedy = env.evaluate(policy, asked.episodes, asked.split)
     both = {"greedy": greedy}
-    if scored(env, policy) != "pairs":  # what ranks texts writes none
+    if env.scored(policy) != "pairs":  # what ranks texts writes none
         both["sampled"] = env.evaluate(policy, asked.episodes, asked.split, greedy=False)
     for name, scores in both.items():
         found[name] = summarize(env.metric, scores, name == "greedy")
@@ -113,13 +103,13 @@ def measured(subject: Subject, asked: Evaluate) -> tuple[dict[str, Any], Scores]
     if asked.pass_at:
         n = asked.samples or max(asked.pass_at)
         found |= pass_at(env, policy, asked.pass_at, n, asked.episodes, asked.split)
-    if hasattr(env, "exact"):
-        found["exact"] = env.exact(policy, subject.gamma)
+    if exact := env.exact(policy, subject.gamma):
+        found["exact"] = exact
     return found, greedy
 
 
 def pass_at(
-    env: Any, policy: Any, ks: Sequence[int], n: int, episodes: int | None, split: Split
+    env: Env, policy: Policy, ks: Sequence[int], n: int, episodes: int | None, split: Split
 ) -> dict[str, dict[str, float]]:
     """Sample n answers a problem; for each k the mean over problems with a bootstrap interval."""
     scores = torch.stack([env.evaluate(policy, episodes, split, greedy=False).score for _ in range(n)])  # [n, problems]
@@ -145,11 +135,11 @@ def rival(subject: Subject, asked: Evaluate) -> Subject:
         if ours.get(key) != theirs.get(key):
             given = f"{ours.get(key)} here, {theirs.get(key)} there"
             raise UserError(f"against={text} was trained on something else: {key} is {given}")
-    kinds = scored(subject.env, subject.policy), scored(other.env, other.policy)
+    kinds = subject.env.scored(subject.policy), other.env.scored(other.policy)
     if kinds[0] != kinds[1]:
         raise UserError(f"against={text} is scored by {kinds[1]} and this run by {kinds[0]}: they cannot be paired")
     writers = subject.given.policy.get("model"), other.given.policy.get("model")
-    if kinds[0] == "pairs" and getattr(other.env, "plays", True) and writers[0] != writers[1]:
+    if kinds[0] == "pairs" and other.env.plays and writers[0] != writers[1]:
         raise UserError(f"against={text} ranks what {writers[1]} writes and this run what {writers[0]} writes")
     return other
 
@@ -174,7 +164,7 @@ def world(given: config.Given) -> dict[str, Any]:
 
 def compared(subject: Subject, other: Subject, scores: Scores, asked: Evaluate) -> tuple[dict[str, Any], Scores]:
     """The greedy scores of both, pair by pair, with a test: for evaluation-*.json, and the other's scores."""
-    metric, what, (ours, theirs) = subject.env.metric, scored(other.env, other.policy), labels(subject, other)
+    metric, what, (ours, theirs) = subject.env.metric, other.env.scored(other.policy), labels(subject, other)
     rivals = other.env.evaluate(other.policy, asked.episodes, asked.split)
     if len(rivals.score) != len(scores.score):
         raise UserError(f"{theirs} was measured on other {what}: they cannot be paired")

@@ -16,11 +16,12 @@ import torch
 from filelock import FileLock, Timeout
 
 from rlkit import checkpoint, config, outcome, plugins
+from rlkit.api import Writes
 from rlkit.checkpoint import write_atomically
 from rlkit.errors import RewardFailed, UserError
-from rlkit.evaluation import scored
 from rlkit.log import Listener, Log
-from rlkit.loop import Progress, restore, train
+from rlkit.loop import train
+from rlkit.progress import Progress, restore
 from rlkit.settings.assemble import Parts, assemble
 from rlkit.writers import tracker
 
@@ -132,9 +133,9 @@ def execute(
         untouched = progress.interrupted and not progress.iteration
         measured = {"after": before["before"]} if untouched else outcome.measure(env, algo, episodes, log, "after")
         evaluation = {**before, **measured}
-        if hasattr(algo.policy, "save"):
+        if isinstance(algo.policy, Writes):
             checkpoint.write_folder(folder / "model", algo.policy.save)
-        what = scored(env, algo.policy)
+        what = env.scored(algo.policy)
         told = outcome.summary(run, given, env, progress, evaluation, what, log.seconds())
         log.summary(told)  # last: the run is finished
         outcome.report(log, env, evaluation, what)
@@ -173,8 +174,8 @@ def header(parts: Parts, given: config.Given, folder: Path, progress: Progress) 
     return {
         "algorithm": f"{given.algo['name']}: {plugins.summary('algorithms', given.algo['name'])}",
         "environment": f"{given.env['name']}: {plugins.summary('envs', given.env['name'])}",
-        "source": getattr(parts.env, "source", ""),
-        "model": getattr(policy, "name", type(policy).__name__),
+        "source": parts.env.source,
+        "model": policy.name,
         "parameters": f"{held:,}" + (f", of which {learned:,} are trained" if learned != held else ""),
         "device": f"{parts.env.device}, threads: {torch.get_num_threads()}",
         "length": f"{run.iterations} iterations" if run.iterations else f"{run.env_steps:,} steps",

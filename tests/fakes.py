@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from rlkit import plugins, seeding
 from rlkit.buffers import last_step
 from rlkit.control import ControlEnv
-from rlkit.loop import Meter, learn
 from rlkit.tabular import TabularEnv
+from rlkit.train import Meter, learn
 
 VOCABULARY = 6
 

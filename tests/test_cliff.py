@@ -9,7 +9,7 @@ from fakes import algorithm, iterate, tabular
 from torch import Tensor
 from torch.testing import assert_close
 
-from rlkit import exact, loop, tables
+from rlkit import exact, tables, train
 
 # The best of the policies that keep exploring
 
@@ -87,7 +87,7 @@ def learned(name: str, iterations: int = 1200) -> tuple[Tensor, float]:
     scores: list[float] = []
     for i in range(iterations):
         algo.progress = i / iterations
-        loop.set_learning_rate(algo, i)
+        train.set_learning_rate(algo, i)
         iterate(algo, env)
         scores += [score for score, _ in env.finished] if i > iterations // 2 else []
     return algo.policy.q.weight.detach().double(), sum(scores) / len(scores)

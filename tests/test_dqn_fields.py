@@ -12,7 +12,7 @@ from tensordict import TensorDict
 from torch import Tensor
 from torch.testing import assert_close
 
-from rlkit import loop, policies
+from rlkit import policies, train
 from rlkit.prioritized import EPS, Prioritized
 
 COMBINATIONS = [
@@ -91,9 +91,9 @@ def test_every_combination_resumes_with_the_same_bits(config: dict[str, Any], tm
     algo, env = small(config)
     for _ in range(7):
         iterate(algo, env)
-    loop.save(tmp_path, algo, env, loop.Progress())
+    train.save(tmp_path, algo, env, train.Progress())
     resumed, second = small(config)
-    loop.restore(tmp_path, resumed, second)
+    train.restore(tmp_path, resumed, second)
     for _ in range(5):
         iterate(algo, env)
         iterate(resumed, second)

@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 from fakes import algorithm, cartpole, iterate, parameters
 
-from rlkit import loop, policies, seeding
+from rlkit import policies, seeding, train
 from rlkit.exploration import Persistent
 
 
@@ -61,9 +61,9 @@ def test_what_is_under_way_survives_a_resume(tmp_path: Path) -> None:
     algo, env = small()
     while not algo.explorer.left.all():
         iterate(algo, env)
-    loop.save(tmp_path, algo, env, loop.Progress())
+    train.save(tmp_path, algo, env, train.Progress())
     resumed, second = small()
-    loop.restore(tmp_path, resumed, second)
+    train.restore(tmp_path, resumed, second)
     for _ in range(4):
         assert torch.equal(iterate(resumed, second)["action"], iterate(algo, env)["action"])
     assert torch.equal(parameters(resumed.policy), parameters(algo.policy))

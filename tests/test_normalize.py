@@ -15,8 +15,8 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from rlkit import policies
-from rlkit.loop import Meter, learn
 from rlkit.normalize import Moments, Normalizer, RewardScale
+from rlkit.train import Meter, learn
 
 
 class Drift(gymnasium.Env):

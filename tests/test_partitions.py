@@ -14,7 +14,7 @@ from fakes import (
 from torch.testing import assert_close
 
 from rlkit import buffers
-from rlkit.loop import Meter, learn
+from rlkit.train import Meter, learn
 
 CASES: list[tuple[str, dict[str, Any]]] = [
     ("ppo", {"epochs": 1, "minibatches": 1}),

@@ -11,7 +11,7 @@ from tensordict import TensorDict
 from torch import Tensor
 from torch.testing import assert_close
 
-from rlkit import exact, loop, plugins, policies, tables
+from rlkit import exact, plugins, policies, tables, train
 from rlkit.api import UserError
 from rlkit.tabular import TabularEnv, from_outcomes
 
@@ -236,7 +236,7 @@ def test_every_method_comes_near_the_linear_solve(name: str, iterations: int, co
     algo = algorithm(name, env, gamma=1.0, initial=0.5, **config)
     for i in range(iterations):
         algo.progress = i / iterations
-        loop.set_learning_rate(algo, i)
+        train.set_learning_rate(algo, i)
         iterate(algo, env)
     true = exact.policy_values(env.model(), torch.full((7, 2), 0.5), 1.0)
     assert_close(true[1:6], WALK.double())
@@ -287,8 +287,8 @@ def test_learning_resumes_with_the_same_values_counts_and_waiting_steps(name: st
     whole, other = algorithm(name, env, **config), algorithm(name, other_env, **config)
     for _ in range(10):
         iterate(whole, env)
-    loop.save(tmp_path, whole, env, loop.Progress())
-    loop.restore(tmp_path, other, other_env)
+    train.save(tmp_path, whole, env, train.Progress())
+    train.restore(tmp_path, other, other_env)
     for _ in range(10):
         iterate(whole, env), iterate(other, other_env)
     for key, x in whole.policy.state_dict().items():

@@ -9,7 +9,7 @@ from gymnasium.spaces import Discrete
 from tensordict import TensorDict
 from torch.testing import assert_close
 
-from rlkit import exact, loop, policies, tables
+from rlkit import exact, policies, tables, train
 from rlkit.api import UserError
 
 
@@ -107,8 +107,8 @@ def test_sarsa_resumes_with_the_step_that_waits(tmp_path: Any) -> None:
     whole, other = (algorithm("sarsa", env, initial=0.5) for env in envs)
     for _ in range(20):
         iterate(whole, envs[0])
-    loop.save(tmp_path, whole, envs[0], loop.Progress())
-    loop.restore(tmp_path, other, envs[1])
+    train.save(tmp_path, whole, envs[0], train.Progress())
+    train.restore(tmp_path, other, envs[1])
     for _ in range(20):
         iterate(whole, envs[0]), iterate(other, envs[1])
     assert torch.equal(whole.policy.q.weight, other.policy.q.weight)

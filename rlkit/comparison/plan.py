@@ -13,7 +13,6 @@ from annotated_types import Ge
 from rlkit import config, schema
 from rlkit.comparison import grid
 from rlkit.errors import UserError
-from rlkit.evaluation import scored
 from rlkit.plugins import nearest, short
 from rlkit.settings.assemble import assemble
 
@@ -141,7 +140,7 @@ def check(asked: Asked, algo: str, env: str, seed: int) -> tuple[Keys, str, str]
     words = {"algo": algo, "env": env, "seed": str(seed), "device": "cpu", **keys}
     try:
         parts = assemble(config.read([f"{key}={value}" for key, value in words.items()]))
-        return keys, parts.text, f"{parts.env.metric} of {scored(parts.env, parts.algo.policy)}"
+        return keys, parts.text, f"{parts.env.metric} of {parts.env.scored(parts.algo.policy)}"
     except UserError as error:
         some = "" if asked.scoped else "; NAME:KEY=VALUE gives a key to the runs of one algorithm or environment alone"
         several = len(asked.compare.algo) * len(asked.compare.env) > 1 and str(error).startswith("no key")

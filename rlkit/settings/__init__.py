@@ -1,1 +1,1 @@
-"""From text to objects: what was asked for becomes an algorithm on an environment."""
+"""Text to objects: the configuration, its schema, plug-ins, help, and assembling a run."""

@@ -1,17 +1,18 @@
-"""Put one algorithm and one environment together, as they were asked for."""
+"""Put one algorithm and one environment together, as a configuration asks for."""
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 
 from rlkit import config, plugins, schema
+from rlkit.api import Algorithm, Env, PolicyFactory
 from rlkit.errors import UserError
 from rlkit.writers import check_tracker
 
 # The length of a run that says nothing about it.
-LENGTH: dict[str, dict[str, Any]] = {"control": {"env_steps": 100_000}, "text": {"iterations": 60}}
+STEPS, ITERATIONS = 100_000, 60  # control counts steps, text counts iterations
 
 
 @dataclass
@@ -19,9 +20,12 @@ class Parts:
     """One algorithm and one environment, put together."""
 
     run: config.Run
-    algo: Any
-    env: Any
+    algo: Algorithm
+    env: Env
     text: str  # the resolved configuration
+
+
+Assemble = Callable[[config.Given], Parts]
 
 
 def assemble(given: config.Given) -> Parts:
@@ -40,29 +44,29 @@ def assemble(given: config.Given) -> Parts:
     check_splits(env, run)
     check_tracker(run.logger)
     if run.iterations is None and run.env_steps is None:
-        run = replace(run, **LENGTH[env.kind])
+        control = env.kind == "control"
+        run = replace(run, env_steps=STEPS if control else None, iterations=None if control else ITERATIONS)
     torch.set_num_threads(run.threads or threads(env.kind))
-    network: Any = config.build(network_class(env.kind), given.policy, "policy")
+    network = config.build(network_class(env.kind), given.policy, "policy")
     algo = algorithm.make(algo_config, env, network)
-    if hasattr(env, "check"):
-        env.check(algo.policy)  # does every prompt fit?
+    env.check(algo.policy)  # does every prompt fit?
     return Parts(run, algo, env, config.resolved(given, run, algo_config, env_config, network))
 
 
-def network_class(kind: str) -> type:
+def network_class(kind: str) -> type[PolicyFactory]:
     """The dataclass behind the `policy.` keys; text code is loaded for text only."""
     if kind == "text":
-        from rlkit.language.model import Model
+        from rlkit.language.network import LanguageNetwork
 
-        return Model
+        return LanguageNetwork
     from rlkit.policies import Network
 
     return Network
 
 
-def check_splits(env: Any, run: config.Run) -> None:
+def check_splits(env: Env, run: config.Run) -> None:
     """Text: what is to be measured on must be there before anything is trained."""
-    splits = getattr(env, "splits", {"validation": 1, "test": 1})
+    splits = env.splits
     if not splits["test"]:
         raise UserError(f"{env.source}: no test problems are left to measure on; set env.test, or give a larger file")
     between = "evaluate_every" if run.evaluate_every else "evaluations" if run.evaluations else ""
