@@ -57,7 +57,7 @@ class Log:
         self.console = Console(quiet=quiet, highlight=False)
         last = cut(self.folder / "metrics.jsonl", resumed_at)
         cut(self.folder / "completions.jsonl", resumed_at)
-        self.began = time.monotonic() - last.get("seconds", 0.0)
+        self.began: float = time.monotonic() - last.get("seconds", 0.0)
         self.latest: dict[str, float] = {}
         self.beside: dict[str, float] = {}  # what is written beside every evaluation, such as the ceiling
         self.spoke = -math.inf
