@@ -18,13 +18,13 @@ class Uneven(RaggedText):
 
     def __init__(self, script: list[list[tuple[float, float]]]) -> None:
         super().__init__(rows=len(script[0]))
-        self.script, self.played, self.last = list(script), 0, []
+        self.script, self.played = list(script), 0
 
     def rollout(self, policy: Any, steps: int | None = None, repeats: int = 1) -> TensorDict:
         self.seed = self.played  # other prompts and lengths each time
         batch = super().rollout(policy, steps, repeats)
         batch["score"] = torch.tensor(self.script[min(self.played, len(self.script) - 1)]).double()
-        self.last = [{"completion": f"{self.played}/{row}"} for row in range(self.rows * repeats)]
+        batch["problem"] = torch.arange(self.rows).add(10 * self.played).unsqueeze(1).expand(-1, repeats)
         self.played += 1
         return batch
 
@@ -37,9 +37,9 @@ def test_dynamic_sampling_plays_on_until_enough_starts_say_something_and_learns_
     algo = on_text(monkeypatch, "dapo", env, group=2)
     rollout = algo.rollout(env)
     assert env.played == 3 and rollout.batch_size == (9, 2)  # all that was played is counted
-    texts = [record["completion"] for record in env.last]
-    assert texts[:8] == ["0/2", "0/3", "2/0", "2/1", "2/2", "2/3", "2/4", "2/5"]  # starts that differ come first
-    assert len(texts) == 18 and texts[8] == "0/0"
+    # Starts that differ come first, each with what its rollout noted about it.
+    assert rollout["problem"].tolist() == [[n, n] for n in (1, 20, 21, 22, 0, 2, 10, 11, 12)]
+    assert not hasattr(env, "last") and not hasattr(env, "finished")
     assert bool(rollout["mask"].flatten(0, 1).any(-1).all()), "what was played stays as it was"
     batch = credited(algo, rollout)
     assert len(batch) == 6 and bool((batch["advantage"] != 0).any(-1).all())

@@ -213,15 +213,15 @@ def test_the_constant_of_dr_grpo_is_the_longest_attempt_unless_it_is_given(monke
 @pytest.mark.parametrize(
     ("name", "config", "message"),
     [
-        ("rloo", {"std_eps": 0.5}, "does nothing in RLOO"),
-        ("cispo", {"dual_clip": 3.0}, "does nothing in CISPO"),
-        ("bnpo", {"scale": "none"}, "does nothing in BNPO"),
+        ("bnpo", {"scale": "none"}, r"do nothing unless algo\.beta=false"),
+        ("bnpo", {"std_eps": 0.5}, r"do nothing unless algo\.beta=false"),
+        ("bnpo", {"beta": False, "kl_coef": 0.1, "kl_in": "reward"}, r"algo\.scale=none or batch"),
         ("grpo", {"kl_coef": 0.1, "kl_in": "reward"}, r"algo\.scale=none or batch"),
         ("grpo", {"kl_coef": 0.1, "kl": "unbiased", "kl_clip": 5.0}, "would bias"),
         ("reinforce_pp", {"group": 4, "baseline": "group", "gamma": 0.9}, r"leave algo\.gamma=1"),
     ],
 )
-def test_fields_that_would_do_nothing_or_harm_are_refused(name: str, config: dict, message: str) -> None:
+def test_settings_that_would_do_nothing_or_harm_are_refused(name: str, config: dict, message: str) -> None:
     with pytest.raises(UserError, match=message):
         algorithm(name, cartpole(2), policies.Network(), **config)
 
