@@ -12,8 +12,9 @@ from annotated_types import Ge, Gt
 from tensordict import TensorDict
 from torch import Tensor
 
-from rlkit import losses, policies, returns
-from rlkit.api import Count, NonNegative, Positive, UserError
+from rlkit import divergences, group_scores, losses, policies
+from rlkit.errors import UserError
+from rlkit.fields import Count, NonNegative, Positive
 
 Ratio = Literal["token", "mean", "sum"]
 Over = Literal["sequence", "token", "constant"]
@@ -33,7 +34,7 @@ class Groups(policies.Optimization, ABC):
     over: Over = "sequence"  # how the loss is averaged: equal weight per completion, per token, or a fixed divisor
     length: Count | None = None  # divisor of over=constant, in steps; none: the longest that an attempt may be
     kl_coef: NonNegative = 0.0  # β: weight of the KL penalty to the starting policy
-    kl: Estimator = "k3"  # estimator of the KL divergence, losses.kl_k1 to losses.kl_unbiased
+    kl: Estimator = "k3"  # estimator of the KL divergence, divergences.kl_k1 to divergences.kl_unbiased
     kl_in: Place = "loss"  # where the KL penalty is added; kl=k1 works in the reward only
     kl_clip: Positive | None = None  # each step's KL estimate is clipped to ± this, and has no gradient beyond
     entropy_coef: NonNegative = 0.0  # weight of the entropy bonus
@@ -58,13 +59,13 @@ class Groups(policies.Optimization, ABC):
         """The estimate of KL(π‖π_ref) at each step."""
         ref = batch["ref_log_prob"]
         if self.kl == "unbiased" and log_ratio is not None:
-            return losses.kl_unbiased(log_prob, ref, log_ratio)
-        kl = {"k1": losses.kl_k1, "k2": losses.kl_k2, "k3": losses.kl_k3}[self.kl](log_prob, ref)
+            return divergences.kl_unbiased(log_prob, ref, log_ratio)
+        kl = {"k1": divergences.kl_k1, "k2": divergences.kl_k2, "k3": divergences.kl_k3}[self.kl](log_prob, ref)
         return kl if self.kl_clip is None else kl.clamp(-self.kl_clip, self.kl_clip)
 
     def advantage(self, score: Tensor) -> Tensor:
         """What each attempt was worth: its score less the mean of its group. [P, G] → [P, G]."""
-        return returns.group_centered(score)
+        return group_scores.group_centered(score)
 
     @abstractmethod
     def surrogate(self, log_ratio: Tensor, log_prob: Tensor, batch: TensorDict) -> tuple[Tensor, Tensor]:
@@ -90,7 +91,7 @@ class Scale(Groups):
     def advantage(self, score: Tensor) -> Tensor:
         if self.scale == "none":
             return super().advantage(score)
-        relative = returns.group_relative if self.scale == "std" else returns.batch_relative
+        relative = group_scores.group_relative if self.scale == "std" else group_scores.batch_relative
         return relative(score, self.std_eps, correction=int(self.std == "unbiased"))
 
 

@@ -8,13 +8,14 @@ On text an episode is a completion and the critic a value head. It is PPO with o
 """
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from tensordict import TensorDict
 from torch import Tensor
 
-from rlkit import buffers, losses, normalize, policies, returns
-from rlkit.api import Count, Env, Fraction, NonNegative, Positive
+from rlkit import buffers, losses, policies, returns
+from rlkit.api import Algorithm, Env, Metrics, PolicyFactory, Stochastic
+from rlkit.fields import Count, Fraction, NonNegative, Positive
 
 
 @dataclass(frozen=True)
@@ -33,19 +34,23 @@ class Config(policies.Optimization):
     normalize_reward: bool = False  # divide rewards by the running standard deviation of the discounted return
 
 
-class A2C:
-    def __init__(self, config: Config, env: Env, network: Any) -> None:
+class A2C(Algorithm):
+    saved = (*Algorithm.saved, "reward_scale")
+    config: Config
+    policy: Stochastic
+
+    def __init__(self, config: Config, env: Env, network: PolicyFactory) -> None:
         policies.refuse_stored(env, "a2c")
-        self.config, self.progress = config, 0.0
-        self.policy = policies.actor_critic(env, network)
-        scale = normalize.RewardScale(env.rows, config.gamma, env.device)
+        self.config = config
+        self.policy = network.actor_critic(env)
+        scale = policies.RewardScale(env.rows, config.gamma, env.device)
         self.reward_scale = scale if config.normalize_reward else None
         self.buffer = buffers.Rollout(env.seed, whole_rows=not self.policy.memoryless)
         make_optimizer = policies.rmsprop if config.optimizer == "rmsprop" else policies.adam
         self.optimizer = make_optimizer(self.policy, config)
 
     def rollout(self, env: Env) -> TensorDict:
-        return env.rollout(self.policy, steps=None if env.kind == "text" else self.config.horizon)  # [B, T]
+        return env.rollout(self.policy, steps=self.config.horizon if self.policy.memoryless else None)
 
     def credit(self, rollout: TensorDict) -> TensorDict:
         c, r = self.config, rollout
@@ -56,7 +61,7 @@ class A2C:
             advantage = returns.standardize(advantage, r["mask"])
         return rollout.update({"advantage": advantage, "return": target})
 
-    def loss(self, batch: TensorDict) -> tuple[Tensor, dict[str, Tensor]]:
+    def loss(self, batch: TensorDict) -> tuple[Tensor, Metrics]:
         c, now = self.config, self.policy.evaluate(batch)
         value = losses.squared_error(now["value"], batch["return"])
         surrogate = losses.policy_gradient(now["log_prob"], batch["advantage"])

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from rlkit import returns
-from rlkit.api import UserError
+from rlkit import group_scores
+from rlkit.errors import UserError
 
 from ._groups import Clip, Groups, Over, Scale
 from .grpo import GRPO
@@ -34,7 +34,7 @@ class Config(Clip, Scale):
         if not self.beta:
             return super().advantage(score)
         low = torch.clamp(score.min(), max=0.0)
-        return returns.beta_relative((score - low) / (torch.clamp(score.max(), min=1.0) - low))
+        return group_scores.beta_relative((score - low) / (torch.clamp(score.max(), min=1.0) - low))
 
 
 make = GRPO

@@ -10,7 +10,7 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from rlkit import losses
-from rlkit.api import Positive
+from rlkit.fields import Positive
 
 from ._groups import Over, Scale
 from .grpo import GRPO

@@ -13,8 +13,10 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor
 
-from rlkit import buffers, policies, returns
-from rlkit.api import Count, Env, Exhausted, Metrics, Natural, NonNegative, PolicyFactory, Positive, UserError
+from rlkit import buffers, group_scores, policies, returns
+from rlkit.api import Env, Metrics, PolicyFactory
+from rlkit.errors import Exhausted, UserError
+from rlkit.fields import Count, Natural, NonNegative, Positive
 
 from ._groups import Clip, Over, Scale
 from .grpo import GRPO
@@ -54,7 +56,7 @@ class DAPO(GRPO):
         found = 0
         while found < self.rows and len(played) < self.config.tries:
             played.append(super().rollout(env))
-            found += int(returns.differ(played[-1]["score"]).sum())
+            found += int(group_scores.differ(played[-1]["score"]).sum())
         if not found:
             raise Exhausted(
                 f"in {len(played)} rollouts (algo.tries) each of {len(played) * self.rows} starts had equal scores "
@@ -63,7 +65,7 @@ class DAPO(GRPO):
             )
         self.signal = found / (len(played) * self.rows)
         rollout = buffers.concatenate(played)
-        return rollout[returns.differ(rollout["score"]).int().argsort(descending=True, stable=True)]
+        return rollout[group_scores.differ(rollout["score"]).int().argsort(descending=True, stable=True)]
 
     def scores(self, rollout: TensorDict) -> Tensor:
         c, score = self.config, super().scores(rollout)
@@ -74,7 +76,7 @@ class DAPO(GRPO):
     def credit(self, rollout: TensorDict) -> TensorDict:
         rollout = rollout.copy()
         if self.config.dynamic_sampling:
-            rollout = rollout[: min(self.rows, int(returns.differ(rollout["score"]).sum()))]
+            rollout = rollout[: min(self.rows, int(group_scores.differ(rollout["score"]).sum()))]
         cut = buffers.cut_short(rollout)
         credited = super().credit(rollout)
         if self.config.overlong_filter:

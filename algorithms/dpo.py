@@ -6,15 +6,17 @@ row's log-probability is that of its actions; with deterministic dynamics it is 
 """
 
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import torch
 from annotated_types import Ge, Lt
 from tensordict import TensorDict
 from torch import Tensor
 
-from rlkit import buffers, losses, policies, returns
-from rlkit.api import Count, Env, NonNegative, Positive, UserError
+from rlkit import buffers, policies, preference_losses, returns
+from rlkit.api import Algorithm, Env, Metrics, PolicyFactory, Stochastic
+from rlkit.errors import UserError
+from rlkit.fields import Count, NonNegative, Positive
 
 
 @dataclass(frozen=True)
@@ -42,18 +44,22 @@ class Config(Pairs):
             raise UserError("algo.reference=stored with algo.loss=simpo: simpo has no reference; leave one of them out")
 
 
-class DPO:
-    def __init__(self, config: Config, env: Any, network: Any) -> None:
+class DPO(Algorithm):
+    saved = (*Algorithm.saved, "reference")
+    config: Config
+    policy: Stochastic
+
+    def __init__(self, config: Config, env: Env, network: PolicyFactory) -> None:
         two_sides(config.group, env)
-        if config.reference == "stored" and not getattr(env, "has_reference", False):
+        if config.reference == "stored" and not env.stored_reference:
             raise UserError(
                 "algo.reference=stored needs env=preferences and a file whose rows have ref_chosen_logps and "
                 "ref_rejected_logps, and here are none; use algo.reference=computed"
             )
-        self.config, self.progress = config, 0.0
+        self.config = config
         simpo = config.loss == "simpo"
         self.mean, source = simpo or config.side == "mean", "none" if simpo else config.reference
-        self.policy = policies.actor(env, network)
+        self.policy = network.actor(env)
         self.reference = policies.frozen_copy(self.policy) if source == "computed" else None
         self.stored = source == "stored"
         self.buffer = buffers.Rollout(env.seed, config.epochs, config.minibatches, over="row")
@@ -66,15 +72,15 @@ class DPO:
         pairs = best_pairs(rollout)  # [P, 2, T]
         if self.reference is not None:
             ref = buffers.in_parts(self.reference.evaluate, pairs.flatten(0, 1), self.policy.micro_steps)["log_prob"]
-            pairs["ref_log_prob"] = (ref.unflatten(0, (-1, 2)) * pairs["mask"]).sum(-1)  # [P, 2], of whole sides
+            pairs["ref_log_prob"] = (ref.view(-1, 2, ref.shape[-1]) * pairs["mask"]).sum(-1)  # [P, 2], of whole sides
         elif not self.stored:
             pairs["ref_log_prob"] = pairs["score"].new_zeros(pairs.shape)
         return TensorDict(dict(pairs.items()), batch_size=pairs.batch_size[:1])  # rows are pairs: [P]
 
-    def loss(self, batch: TensorDict) -> tuple[Tensor, dict[str, Tensor]]:
+    def loss(self, batch: TensorDict) -> tuple[Tensor, Metrics]:
         keys, mask = ("observation", "action", "mask"), batch["mask"]
         rows = TensorDict({key: batch[key].flatten(0, 1) for key in keys}, batch_size=[2 * len(batch)])
-        now = self.policy.evaluate(rows)["log_prob"].unflatten(0, (-1, 2))
+        now = self.policy.evaluate(rows)["log_prob"].view_as(mask)
         steps = mask.sum(-1).clamp(min=1) if self.mean else 1
         chosen, rejected = ((now * mask).sum(-1) / steps).unbind(-1)  # [P] each
         ref_chosen, ref_rejected = (batch["ref_log_prob"] / steps).unbind(-1)
@@ -86,18 +92,18 @@ class DPO:
     def each(self, chosen: Tensor, rejected: Tensor, ref_chosen: Tensor, ref_rejected: Tensor) -> Tensor:
         c = self.config
         if c.loss == "simpo":
-            return losses.simpo(chosen, rejected, c.beta, c.target_margin, c.label_smoothing)
+            return preference_losses.simpo(chosen, rejected, c.beta, c.target_margin, c.label_smoothing)
         if c.loss == "sigmoid":
-            return losses.dpo(chosen, rejected, ref_chosen, ref_rejected, c.beta, c.label_smoothing)
-        pair_loss = {"ipo": losses.ipo, "hinge": losses.hinge}[c.loss]
+            return preference_losses.dpo(chosen, rejected, ref_chosen, ref_rejected, c.beta, c.label_smoothing)
+        pair_loss = {"ipo": preference_losses.ipo, "hinge": preference_losses.hinge}[c.loss]
         return pair_loss(chosen, rejected, ref_chosen, ref_rejected, c.beta)
 
 
-def two_sides(group: int, env: Any) -> None:
+def two_sides(group: int, env: Env) -> None:
     """Refuse groups that hold no pair."""
     if group < 2:
         raise UserError(f"algo.group={group}: a pair needs at least 2 attempts from each start")
-    if group != 2 and not getattr(env, "plays", True):
+    if group != 2 and not env.plays:
         raise UserError(f"algo.group={group}: stored pairs have two sides; give algo.group=2")
 
 
@@ -105,7 +111,7 @@ def best_pairs(rollout: TensorDict) -> TensorDict:
     """The best and the worst attempt from each start, [P, G, T] → [P, 2, T]; masked out where they score the same."""
     best, worst, differ = returns.best_and_worst(rollout["score"])
     start = torch.arange(len(best), device=best.device).unsqueeze(-1)
-    pairs = rollout[start, torch.stack([best, worst], -1)]
+    pairs: TensorDict = rollout[start, torch.stack([best, worst], -1)]
     valid = differ & pairs["mask"].any(-1).all(-1)  # and where nobody acted on one side
     pairs["mask"] = pairs["mask"] & valid[:, None, None]
     return pairs

@@ -6,17 +6,16 @@ terminated. a* maximises the target network, or with `double` (arXiv:1509.06461)
 The target network is copied every `sync_every` updates, or follows by an exponential average where `tau` is set.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from tensordict import TensorDict
 from torch import Tensor
 
 from rlkit import buffers, losses, policies, returns
-from rlkit.api import Count, Env, Fraction, Natural, Positive, UserError
-from rlkit.exploration import Persistent
-from rlkit.prioritized import Prioritized
+from rlkit.api import ActionValues, Algorithm, Env, Metrics, PolicyFactory
+from rlkit.fields import Count, Fraction, Natural, Positive
 
 
 @dataclass(frozen=True)
@@ -40,29 +39,29 @@ class Config(policies.Optimization):
     epsilon: Fraction = 1.0  # probability of a random action at the start
     epsilon_end: Fraction = 0.05  # and at the end of the decay
     epsilon_decay: Fraction = 0.2  # fraction of the run over which epsilon falls
-    hold: Count = 1  # most steps that a random action lasts: n steps with probability 1 / (n (n + 1))
+    hold: Count = 1  # maximum number of steps a random action is repeated: n steps with probability 1 / (n (n + 1))
 
 
-class DQN:
-    def __init__(self, config: Config, env: Env, network: Any) -> None:
-        if not isinstance(network, policies.Network):
-            raise UserError("dqn plays control environments and this one is text; use algo=grpo or algo=ppo")
+class DQN(Algorithm):
+    saved = (*Algorithm.saved, "target", "explorer", "window", "updates")
+    config: Config
+    policy: ActionValues
+
+    def __init__(self, config: Config, env: Env, network: PolicyFactory) -> None:
         c = self.config = config
-        self.progress, self.updates = 0.0, 0
-        actions = policies.discrete_actions(env, "dqn", "algo=ppo")
-        self.policy = policies.QNetwork(env, network, actions, c.dueling)
-        self.explorer = Persistent(self.policy, env.rows, c.hold) if c.hold > 1 else None
-        self.target = policies.frozen_copy(self.policy, sharing=self.policy.normalizer)
+        self.updates = 0
+        self.policy = network.q_network(env, c.dueling)
+        self.explorer = policies.Persistent(self.policy, env.rows, c.hold) if c.hold > 1 else None
+        self.target = self.policy.frozen()
         self.window = buffers.Window(c.n_step - 1)
         memory = (env.seed, c.capacity, c.batch_size, c.updates, c.warmup_steps)
-        self.buffer = Prioritized(*memory, c.alpha, c.beta) if c.prioritized else buffers.Replay(*memory)
+        self.buffer = buffers.Prioritized(*memory, c.alpha, c.beta) if c.prioritized else buffers.Replay(*memory)
         self.optimizer = policies.adam(self.policy, config)
-        self.optimizer.register_step_post_hook(self.follow)
 
     def rollout(self, env: Env) -> TensorDict:
         c = self.config
         self.policy.epsilon = policies.epsilon(c.epsilon, c.epsilon_end, c.epsilon_decay, self.progress)
-        if isinstance(self.buffer, Prioritized):
+        if isinstance(self.buffer, buffers.Prioritized):
             self.buffer.beta = c.beta + (1 - c.beta) * self.progress
         return env.rollout(self.explorer or self.policy, steps=c.steps)  # [B, steps]
 
@@ -74,7 +73,7 @@ class DQN:
         after = {key: joined[key][row, last] for key in ("next_observation", "terminated", "done")}
         return self.window.ready(joined.update({"reward": total, "discount": discount, **after}))
 
-    def loss(self, batch: TensorDict) -> tuple[Tensor, dict[str, Tensor]]:
+    def loss(self, batch: TensorDict) -> tuple[Tensor, Metrics]:
         q = policies.pick(self.policy(batch["observation"]), batch["action"])
         with torch.no_grad():
             ahead = self.target(batch["next_observation"])
@@ -82,18 +81,20 @@ class DQN:
             next_value = policies.pick(ahead, best)
             target = returns.td_target(batch["reward"], next_value, batch["terminated"], batch["discount"])
             error = (target - q).abs()
-        if isinstance(self.buffer, Prioritized):
-            self.buffer.update(batch["index"], error)
         each = losses.huber(q, target)
         return (each * batch["weight"]).sum(), {"q": q, "td_error": error}
 
     @torch.no_grad()
-    def follow(self, *_: Any) -> None:
-        """Move the target network after an optimiser step."""
+    def after_step(self, learned: Sequence[tuple[TensorDict, Metrics]]) -> None:
+        """Set the priorities of what was learned from, and move the target network."""
+        if isinstance(self.buffer, buffers.Prioritized):
+            for batch, metrics in learned:
+                self.buffer.update(batch["index"], metrics["td_error"])
         self.updates += 1
         tau = self.config.tau or float(self.updates % self.config.sync_every == 0)
         if tau:
-            torch._foreach_lerp_(list(self.target.parameters()), list(self.policy.parameters()), tau)
+            for target, online in zip(self.target.parameters(), self.policy.parameters(), strict=True):
+                target.lerp_(online, tau)
 
 
 make = DQN

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from tensordict import TensorDict
 from torch import Tensor
 
-from rlkit import buffers, losses, policies
+from rlkit import buffers, divergences, losses, policies
 from rlkit.api import Algorithm, Env, Metrics, PolicyFactory, Stochastic
 
 from ._groups import Clip, Groups, Scale
@@ -29,7 +29,7 @@ class GRPO(Algorithm):
 
     def __init__(self, config: Groups, env: Env, network: PolicyFactory) -> None:
         policies.refuse_stored(env, "the GRPO family")
-        self.config, self.policy = config, policies.actor(env, network)
+        self.config, self.policy = config, network.actor(env)
         self.reference = policies.frozen_copy(self.policy) if config.kl_coef else None
         linear = not config.entropy_coef and (config.in_reward or not config.kl_coef)  # in the advantage
         length = (config.length or policies.longest(env, "algo.length")) if config.over == "constant" else 1
@@ -67,7 +67,7 @@ class GRPO(Algorithm):
         log_ratio = of_row(now["log_prob"] - batch["log_prob"], batch["mask"])
         each, clipped = c.surrogate(log_ratio, now["log_prob"], batch)
         metrics = {
-            "kl": losses.kl_k3(batch["log_prob"], now["log_prob"]),
+            "kl": divergences.kl_k3(batch["log_prob"], now["log_prob"]),
             "clip_fraction": clipped,
             "entropy": now["entropy"],
             "ratio": log_ratio.detach().exp(),

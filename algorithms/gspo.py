@@ -6,7 +6,7 @@ narrow clip, and a row is clipped as a whole or not at all.
 
 from dataclasses import dataclass
 
-from rlkit.api import Positive
+from rlkit.fields import Positive
 
 from ._groups import Clip, Ratio, Scale
 from .grpo import GRPO

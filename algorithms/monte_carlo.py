@@ -6,16 +6,17 @@ Sutton & Barto 2018, section 5.1.
 """
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from tensordict import TensorDict
 from torch import Tensor
 
 from rlkit import returns
-from rlkit.api import Env, Fraction, Positive
+from rlkit.api import Env, PolicyFactory
+from rlkit.fields import Fraction, Positive
 
-from .td import TD
+from .td import Prediction
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,7 @@ class Config:
     visits: Literal["first", "every"] = "first"  # which visits to a state within one episode count
     lr: Positive | None = None  # a constant step; none: 1/N(s), the mean of all returns so far
     gamma: Fraction = 0.99  # discount per step
-    epsilon: Fraction = 1.0  # the policy that is judged acts at random with this probability, else optimally
+    epsilon: Fraction = 1.0  # exploration rate of the policy being evaluated; otherwise it acts optimally
     initial: float = 0.0  # V of every state at the start
 
 
@@ -35,11 +36,13 @@ def first_visits(state: Tensor, mask: Tensor, states: int) -> Tensor:
     return mask & (earliest.gather(1, state) == t)
 
 
-class MonteCarlo(TD):
+class MonteCarlo(Prediction):
     name = "monte_carlo"
+    config: Config
 
-    def prepare(self, config: Any) -> None:
-        """Nothing waits: episodes are whole."""
+    def __init__(self, config: Config, env: Env, network: PolicyFactory) -> None:
+        self.config = config
+        super().__init__(env, config.epsilon, config.gamma, config.initial, config.lr or 1.0)
 
     def rollout(self, env: Env) -> TensorDict:
         return env.rollout(self.policy)  # [B, T]: whole episodes
@@ -55,7 +58,7 @@ class MonteCarlo(TD):
         return steps
 
     def share(self, state: Tensor) -> Tensor:
-        """1/N(s) with this batch counted, or as in TD."""
+        """1/N(s) with this batch counted, or the shared step of `Prediction`."""
         return 1 / self.policy.visits[state].double() if self.config.lr is None else super().share(state)
 
 

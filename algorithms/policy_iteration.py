@@ -7,16 +7,17 @@ Howard 1960; Sutton & Barto 2018, section 4.3.
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from tensordict import TensorDict
 from torch import Tensor
 
-from rlkit import policies, tables
-from rlkit.api import Fraction, Positive, UserError
+from rlkit import policies
+from rlkit.api import Env, Metrics, PolicyFactory
+from rlkit.errors import UserError
+from rlkit.fields import Fraction, Positive
 
-from .value_iteration import ValueIteration
+from .value_iteration import Sweeps
 
 
 @dataclass(frozen=True)
@@ -25,24 +26,24 @@ class Config:
     tolerance: Positive = 1e-8  # a policy counts as evaluated when no pair changes by more than this
 
 
-class PolicyIteration(ValueIteration):
+class PolicyIteration(Sweeps):
     name = "policy_iteration"
-    table = tables.PolicyTable
+    saved = (*Sweeps.saved, "change", "improvements", "stable")
+    table = policies.PolicyTable
+    config: Config
+    policy: policies.PolicyTable
 
-    def __init__(self, config: Config, env: Any, network: Any) -> None:
+    def __init__(self, config: Config, env: Env, network: PolicyFactory) -> None:
         if config.gamma == 1:
             raise UserError("policy_iteration: algo.gamma=1 leaves a policy that never ends without values; give less")
-        super().__init__(config, env, network)
+        self.config = config
+        super().__init__(env, config.gamma)
         self.change, self.improvements, self.stable = math.inf, 0, False
-
-    def next_values(self) -> Tensor:
-        """V(s') of the successors, [S]: of the policy's own action."""
-        return policies.pick(self.policy.q.weight, self.policy.actions)
 
     def improve(self) -> None:
         """π ← greedy where that gains more than evaluation is off by; a policy that does not change is optimal."""
         q = self.policy.q.weight
-        better = q.amax(-1) > self.next_values() + self.config.tolerance
+        better = q.amax(-1) > self.policy.state_values() + self.config.tolerance
         self.policy.actions.copy_(torch.where(better, q.argmax(-1), self.policy.actions))
         self.stable, self.improvements = not bool(better.any()), self.improvements + 1
 
@@ -53,7 +54,7 @@ class PolicyIteration(ValueIteration):
         self.change = float((rollout["return"] - self.policy.q.weight).abs().amax())
         return rollout
 
-    def loss(self, batch: TensorDict) -> tuple[Tensor, dict[str, Tensor]]:
+    def loss(self, batch: TensorDict) -> tuple[Tensor, Metrics]:
         loss, metrics = super().loss(batch)
         told = {"stable": float(self.stable), "improvements": float(self.improvements)}
         return loss, metrics | {name: torch.tensor(x) for name, x in told.items()}

@@ -7,14 +7,15 @@ step may pay for leaving the starting policy, r_t −= β·(log π_b − log π_
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from tensordict import TensorDict
 from torch import Tensor
 
-from rlkit import buffers, losses, normalize, policies, returns
-from rlkit.api import Count, Env, Fraction, NonNegative, Positive, Schedule, UserError
+from rlkit import buffers, divergences, losses, policies, returns
+from rlkit.api import Algorithm, Env, Metrics, PolicyFactory, Stochastic
+from rlkit.errors import UserError
+from rlkit.fields import Count, Fraction, NonNegative, Positive, Schedule
 
 
 @dataclass(frozen=True)
@@ -36,8 +37,12 @@ class Config(policies.Optimization):
     kl_horizon: Count = 10_000  # rows over which β adapts: smaller is faster
 
 
-class PPO:
-    def __init__(self, config: Config, env: Env, network: Any) -> None:
+class PPO(Algorithm):
+    saved = (*Algorithm.saved, "reference", "reward_scale", "kl_coef")
+    config: Config
+    policy: Stochastic
+
+    def __init__(self, config: Config, env: Env, network: PolicyFactory) -> None:
         policies.refuse_stored(env, "ppo")
         if config.kl_target and not config.kl_coef:
             raise UserError(
@@ -48,22 +53,22 @@ class PPO:
                 f"algo.kl_horizon={config.kl_horizon} is less than env.rows={env.rows}, what one iteration plays: "
                 f"give algo.kl_horizon={env.rows} or more"
             )
-        self.config, self.progress, self.kl_coef = config, 0.0, float(config.kl_coef)
-        self.policy = policies.actor_critic(env, network)
-        self.reference: Any = policies.frozen_copy(self.policy) if config.kl_coef else None
-        scale = normalize.RewardScale(env.rows, config.gamma, env.device)
+        self.config, self.kl_coef = config, float(config.kl_coef)
+        self.policy = network.actor_critic(env)
+        self.reference = policies.frozen_copy(self.policy) if config.kl_coef else None
+        scale = policies.RewardScale(env.rows, config.gamma, env.device)
         self.reward_scale = scale if config.normalize_reward else None
         self.buffer = buffers.Rollout(env.seed, config.epochs, config.minibatches, not self.policy.memoryless)
         self.optimizer = policies.adam(self.policy, config)
 
     def rollout(self, env: Env) -> TensorDict:
-        return env.rollout(self.policy, steps=None if env.kind == "text" else self.config.horizon)  # [B, T]
+        return env.rollout(self.policy, steps=self.config.horizon if self.policy.memoryless else None)
 
     def credit(self, rollout: TensorDict) -> TensorDict:
         c, r = self.config, rollout
         reward = r["reward"] if self.reward_scale is None else self.reward_scale(r)
         if self.reference is not None:
-            reward = reward - self.kl_penalty(r)
+            reward = reward - self.kl_penalty(self.reference, r)
         advantage, target = returns.gae(
             reward, r["value"], r["next_value"], r["terminated"], r["done"], c.gamma, c.gae_lambda
         )
@@ -71,13 +76,13 @@ class PPO:
             advantage = returns.standardize(advantage, r["mask"])
         return rollout.update({"advantage": advantage, "return": target})
 
-    def kl_penalty(self, rollout: TensorDict) -> Tensor:
+    def kl_penalty(self, frozen: Stochastic, rollout: TensorDict) -> Tensor:
         """β·(log π_b − log π_ref) at each step; then β ← β·(1 + clip(KL/target − 1, ±0.2)·rows/horizon). [B, T]"""
         c, mask = self.config, rollout["mask"]
-        reference = buffers.in_parts(self.reference.evaluate, rollout, self.policy.micro_steps)
+        reference = buffers.in_parts(frozen.evaluate, rollout, self.policy.micro_steps)
         rollout["ref_log_prob"] = reference["log_prob"]
-        kl = losses.kl_k1(rollout["log_prob"], reference["log_prob"]) * mask
-        penalty = self.kl_coef * kl
+        kl = divergences.kl_k1(rollout["log_prob"], reference["log_prob"]) * mask
+        penalty: Tensor = self.kl_coef * kl
         rollout["kl_coef"] = torch.full_like(penalty, self.kl_coef)  # what this rollout paid, for the log
         if c.kl_target is not None:
             rows = int(mask.any(-1).sum())
@@ -85,7 +90,7 @@ class PPO:
             self.kl_coef *= 1 + min(max(error, -0.2), 0.2) * rows / c.kl_horizon
         return penalty
 
-    def loss(self, batch: TensorDict) -> tuple[Tensor, dict[str, Tensor]]:
+    def loss(self, batch: TensorDict) -> tuple[Tensor, Metrics]:
         c, now = self.config, self.policy.evaluate(batch)
         clip = c.clip * (1 - self.progress if c.clip_schedule == "linear" else 1)
         log_ratio = now["log_prob"] - batch["log_prob"]
@@ -98,14 +103,14 @@ class PPO:
         if c.entropy_coef:  # else it is only looked at, and its gradient spared
             each = each - c.entropy_coef * now["entropy"]
         metrics = {
-            "kl": losses.kl_k3(batch["log_prob"], now["log_prob"].detach()),
+            "kl": divergences.kl_k3(batch["log_prob"], now["log_prob"].detach()),
             "clip_fraction": losses.clipped(log_ratio.detach(), batch["advantage"], clip, clip),
             "entropy": now["entropy"],
             "value_loss": value,
             "ratio": log_ratio.detach().exp(),
         }
         if self.reference is not None:
-            metrics["ref_kl"] = losses.kl_k1(batch["log_prob"], batch["ref_log_prob"])
+            metrics["ref_kl"] = divergences.kl_k1(batch["log_prob"], batch["ref_log_prob"])
             metrics["kl_coef"] = batch["kl_coef"]
         return (each * batch["weight"]).sum(), metrics
 

@@ -4,18 +4,18 @@ Q[s, a] += α·(r + γ·max_b Q[s', b] − Q[s, a]), which is one step of plain 
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from tensordict import TensorDict
 from torch import Tensor
 
-from rlkit import buffers, losses, policies, returns, tables
-from rlkit.api import Count, Env, Fraction
+from rlkit import buffers, losses, policies, returns
+from rlkit.api import Algorithm, Env, Metrics, PolicyFactory
+from rlkit.fields import Count, Fraction
 
 
 @dataclass(frozen=True)
-class Config(tables.StepSize):
+class Config(policies.StepSize):
     epsilon: Fraction = 1.0  # probability of a random action at the start
     epsilon_end: Fraction = 0.05  # and at the end of the decay
     epsilon_decay: Fraction = 0.5  # fraction of the run over which epsilon falls
@@ -23,13 +23,15 @@ class Config(tables.StepSize):
     initial: float = 0.0  # Q of every pair at the start; optimistic values explore
 
 
-class QLearning:
+class QLearning(Algorithm):
     name = "q_learning"
+    config: Config
+    policy: policies.Table
 
-    def __init__(self, config: Config, env: Any, network: Any) -> None:
-        states, actions = tables.sizes(env, self.name)
-        self.config, self.progress = config, 0.0
-        self.policy = tables.Table(states, actions, env.seed, config.initial).to(env.device)
+    def __init__(self, config: Config, env: Env, network: PolicyFactory) -> None:
+        states, actions = policies.sizes(env, self.name)
+        self.config = config
+        self.policy = policies.Table(states, actions, env.seed, config.initial).to(env.device)
         self.buffer = buffers.Rollout(env.seed, whole_rows=False)
         self.optimizer = torch.optim.SGD(self.policy.parameters(), lr=config.lr)
 
@@ -47,12 +49,12 @@ class QLearning:
         target = returns.td_target(rollout["reward"], after, rollout["terminated"], self.config.gamma)
         return rollout.set("return", target)
 
-    def loss(self, batch: TensorDict) -> tuple[Tensor, dict[str, Tensor]]:
+    def loss(self, batch: TensorDict) -> tuple[Tensor, Metrics]:
         table = self.policy(batch["observation"])
         q = policies.pick(table, batch["action"])
         # Every entry moves by α·δ, however many rows are played at once; rows that meet at one entry share its step.
         entry = batch["observation"] * table.shape[-1] + batch["action"]
-        each = losses.squared_error(q, batch["return"]) / tables.meetings(entry)
+        each = losses.squared_error(q, batch["return"]) / policies.meetings(entry)
         return each.sum(), {"q": q, "td_error": (batch["return"] - q).abs()}
 
 

@@ -6,14 +6,15 @@ or a learned value V(s_t).
 """
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from tensordict import TensorDict
 from torch import Tensor
 
 from rlkit import buffers, losses, policies, returns
-from rlkit.api import Env, Fraction, NonNegative
+from rlkit.api import Algorithm, Env, Metrics, PolicyFactory, Stochastic
+from rlkit.fields import Fraction, NonNegative
 
 
 @dataclass(frozen=True)
@@ -26,12 +27,14 @@ class Config(policies.Optimization):
     entropy_coef: NonNegative = 0.0  # weight of the entropy bonus
 
 
-class Reinforce:
-    def __init__(self, config: Config, env: Env, network: Any) -> None:
+class Reinforce(Algorithm):
+    config: Config
+    policy: Stochastic
+
+    def __init__(self, config: Config, env: Env, network: PolicyFactory) -> None:
         policies.refuse_stored(env, "reinforce")
-        self.config, self.progress = config, 0.0
-        policy = policies.actor_critic if config.baseline == "value" else policies.actor
-        self.policy = policy(env, network)
+        self.config = config
+        self.policy = network.actor_critic(env) if config.baseline == "value" else network.actor(env)
         self.buffer = buffers.Rollout(env.seed, whole_rows=not self.policy.memoryless)
         self.optimizer = policies.adam(self.policy, config)
 
@@ -52,7 +55,7 @@ class Reinforce:
             advantage = advantage - advantage[mask].mean()
         return rollout.set("advantage", torch.where(mask, advantage, 0.0))
 
-    def loss(self, batch: TensorDict) -> tuple[Tensor, dict[str, Tensor]]:
+    def loss(self, batch: TensorDict) -> tuple[Tensor, Metrics]:
         c, now = self.config, self.policy.evaluate(batch)
         each = losses.policy_gradient(now["log_prob"], batch["advantage"]) - c.entropy_coef * now["entropy"]
         metrics = {"entropy": now["entropy"]}

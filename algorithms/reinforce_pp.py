@@ -11,7 +11,8 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from rlkit import returns
-from rlkit.api import Count, Fraction, NonNegative, UserError
+from rlkit.errors import UserError
+from rlkit.fields import Count, Fraction, NonNegative
 
 from ._groups import Clip, Estimator, Groups, Over, Place
 from .grpo import GRPO

@@ -5,13 +5,13 @@ P(w preferred to l) = σ(r_w − r_l). Pairs come stored (env=preferences) or fr
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 from tensordict import TensorDict
 from torch import Tensor
 
-from rlkit import buffers, losses, policies
-from rlkit.api import Env, NonNegative, UserError
+from rlkit import buffers, policies, preference_losses
+from rlkit.api import Algorithm, Env, Judging, Metrics, PolicyFactory
+from rlkit.fields import NonNegative
 
 from .dpo import Pairs, best_pairs, two_sides
 
@@ -22,13 +22,14 @@ class Config(Pairs):
     center_coef: NonNegative = 0.0  # weight of (r_w + r_l)², which keeps scores around 0 (arXiv:2312.09244)
 
 
-class RewardModel:
-    def __init__(self, config: Config, env: Env, network: Any) -> None:
-        if env.kind != "text":
-            raise UserError("reward_model reads texts and this environment has none; use env=preferences or env=gsm8k")
+class RewardModel(Algorithm):
+    config: Config
+    policy: Judging
+
+    def __init__(self, config: Config, env: Env, network: PolicyFactory) -> None:
+        self.policy = network.scorer(env)
         two_sides(config.group, env)
-        self.config, self.progress = config, 0.0
-        self.policy = policies.scorer(env, network)
+        self.config = config
         self.buffer = buffers.Rollout(env.seed, config.epochs, config.minibatches, over="row")
         self.optimizer = policies.adam(self.policy, config)
 
@@ -39,11 +40,11 @@ class RewardModel:
         pairs = best_pairs(rollout)  # [P, 2, T]
         return TensorDict(dict(pairs.items()), batch_size=pairs.batch_size[:1])  # rows are pairs: [P]
 
-    def loss(self, batch: TensorDict) -> tuple[Tensor, dict[str, Tensor]]:
+    def loss(self, batch: TensorDict) -> tuple[Tensor, Metrics]:
         keys = ("observation", "action", "mask")
         rows = TensorDict({key: batch[key].flatten(0, 1) for key in keys}, batch_size=[2 * len(batch)])
-        chosen, rejected = self.policy.score(rows).unflatten(0, (-1, 2)).unbind(-1)  # [P] each
-        each = losses.bradley_terry(chosen, rejected, self.config.margin)
+        chosen, rejected = self.policy.score(rows).view(-1, 2).unbind(-1)  # [P] each
+        each = preference_losses.bradley_terry(chosen, rejected, self.config.margin)
         each = each + self.config.center_coef * (chosen + rejected).square()
         valid = batch["weight"] > 0
         margin, score = (chosen - rejected)[valid], (chosen + rejected)[valid] / 2

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from rlkit import returns
+from rlkit import group_scores
 
 from ._groups import Clip, Estimator, Groups, Place, Ratio
 from .grpo import GRPO
@@ -21,7 +21,7 @@ class Config(Clip, Groups):
     kl_in: Place = "reward"
 
     def advantage(self, score: Tensor) -> Tensor:
-        return returns.leave_one_out(score)
+        return group_scores.leave_one_out(score)
 
 
 make = GRPO

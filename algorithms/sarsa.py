@@ -5,12 +5,11 @@ so the newest step of each row waits for the next rollout; it is drawn before th
 Rummery & Niranjan 1994; Sutton & Barto 2018, section 6.4.
 """
 
-from typing import Any
-
 import torch
 from tensordict import TensorDict
 
 from rlkit import buffers, policies, returns
+from rlkit.api import Env, PolicyFactory
 
 from .expected_sarsa import Config, ExpectedSarsa
 
@@ -19,8 +18,9 @@ __all__ = ["Config", "Sarsa", "make"]
 
 class Sarsa(ExpectedSarsa):
     name = "sarsa"
+    saved = (*ExpectedSarsa.saved, "window")
 
-    def __init__(self, config: Config, env: Any, network: Any) -> None:
+    def __init__(self, config: Config, env: Env, network: PolicyFactory) -> None:
         super().__init__(config, env, network)
         self.window = buffers.Window(1)
 

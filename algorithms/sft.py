@@ -4,14 +4,15 @@ The same loop with the roles of act and credit played by the data: every demonst
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from tensordict import TensorDict
 from torch import Tensor
 
 from rlkit import buffers, losses, policies
-from rlkit.api import NonNegative, Positive, Schedule, UserError
+from rlkit.api import Algorithm, Demonstrates, Env, Metrics, PolicyFactory, Stochastic
+from rlkit.errors import UserError
+from rlkit.fields import NonNegative, Positive, Schedule
 
 
 @dataclass(frozen=True)
@@ -23,22 +24,31 @@ class Config(policies.Optimization):
     weight_decay: NonNegative = 0.1  # decoupled, on matrices only
 
 
-class SFT:
-    def __init__(self, config: Config, env: Any, network: Any) -> None:
-        if not hasattr(env, "demonstrations"):
-            raise UserError("sft needs demonstrations and this environment has none; use env=gsm8k")
-        self.config, self.progress = config, 0.0
-        self.policy = policies.actor(env, network)
+def shows(env: Env) -> Demonstrates:
+    """The environment, if it has demonstrations."""
+    if not isinstance(env, Demonstrates):
+        raise UserError("sft needs demonstrations and this environment has none; use env=gsm8k")
+    return env
+
+
+class SFT(Algorithm):
+    config: Config
+    policy: Stochastic
+
+    def __init__(self, config: Config, env: Env, network: PolicyFactory) -> None:
+        shows(env)
+        self.config = config
+        self.policy = network.actor(env)
         self.buffer = buffers.Rollout(env.seed)
         self.optimizer = policies.adam(self.policy, config)
 
-    def rollout(self, env: Any) -> TensorDict:
-        return env.demonstrations(self.policy, self.progress)  # [B, T]
+    def rollout(self, env: Env) -> TensorDict:
+        return shows(env).demonstrations(self.policy, self.progress)  # [B, T]
 
     def credit(self, rollout: TensorDict) -> TensorDict:
         return rollout.set("advantage", torch.where(rollout["mask"], 1.0, 0.0))
 
-    def loss(self, batch: TensorDict) -> tuple[Tensor, dict[str, Tensor]]:
+    def loss(self, batch: TensorDict) -> tuple[Tensor, Metrics]:
         now = self.policy.evaluate(batch)
         each = losses.policy_gradient(now["log_prob"], batch["advantage"])
         return (each * batch["weight"]).sum(), {"nll": -now["log_prob"], "entropy": now["entropy"]}

@@ -6,14 +6,14 @@ Bellman 1957; Sutton & Barto 2018, section 4.4.
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from tensordict import TensorDict
 from torch import Tensor
 
-from rlkit import buffers, exact, losses, tables
-from rlkit.api import Env, Fraction
+from rlkit import buffers, exact, losses, policies
+from rlkit.api import Algorithm, Env, Metrics, PolicyFactory
+from rlkit.fields import Fraction
 
 
 @dataclass(frozen=True)
@@ -21,14 +21,16 @@ class Config:
     gamma: Fraction = 0.99  # discount per step
 
 
-class ValueIteration:
-    name = "value_iteration"
-    table: Any = tables.Table
+class Sweeps(Algorithm):
+    """What both methods share: the model as one batch, and the step that assigns the target."""
 
-    def __init__(self, config: Any, env: Any, network: Any) -> None:
-        states, actions = tables.sizes(env, self.name)
-        self.model = tables.known_model(env, self.name, "algo=q_learning")
-        self.config, self.progress = config, 0.0
+    name: str
+    table: type[policies.Table] = policies.Table
+    policy: policies.Table
+
+    def __init__(self, env: Env, gamma: float) -> None:
+        states, actions = policies.sizes(env, self.name)
+        self.model, self.gamma = policies.known_model(env, self.name, "algo=q_learning"), gamma
         # Float64, so that a sweep is exact to rounding.
         self.policy = self.table(states, actions, env.seed, dtype=torch.float64).to(env.device)
         self.buffer = buffers.Rollout(env.seed)
@@ -42,18 +44,23 @@ class ValueIteration:
         whole = {key: x.expand(states, actions).contiguous() for key, x in data.items()}
         return TensorDict(whole, batch_size=[states]).to(env.device)
 
-    def next_values(self) -> Tensor:
-        """V(s') of the successors, [S]: of the best action."""
-        return self.policy.q.weight.amax(-1)
-
     def credit(self, rollout: TensorDict) -> TensorDict:
-        target = exact.q_values(self.model, self.next_values().cpu(), self.config.gamma)
+        target = exact.q_values(self.model, self.policy.state_values().cpu(), self.gamma)
         return rollout.set("return", target.to(rollout.device))
 
-    def loss(self, batch: TensorDict) -> tuple[Tensor, dict[str, Tensor]]:
-        q = self.policy(batch["observation"][:, 0])
+    def loss(self, batch: TensorDict) -> tuple[Tensor, Metrics]:
+        q: Tensor = self.policy(batch["observation"][:, 0])
         each = losses.squared_error(q, batch["return"]) * batch["mask"]
         return each.sum(), {"q": q, "delta": (batch["return"] - q).abs().amax()}
+
+
+class ValueIteration(Sweeps):
+    name = "value_iteration"
+    config: Config
+
+    def __init__(self, config: Config, env: Env, network: PolicyFactory) -> None:
+        self.config = config
+        super().__init__(env, config.gamma)
 
 
 make = ValueIteration

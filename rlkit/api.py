@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     from rlkit.exact import Model
 
+    AnySpace = Space[Any]  # of whatever elements
+
 Metrics = dict[str, Tensor]  # what `Algorithm.loss` reports, per element where it can
 State = dict[str, Any]  # a state_dict: nested plain values and tensors; only its owner knows the keys
 
@@ -57,6 +59,7 @@ class Policy(Plays, Protocol):
     def load_state_dict(self, state_dict: Mapping[str, Any], /) -> object: ...  # as nn.Module declares it
 
 
+@runtime_checkable
 class Stochastic(Policy, Protocol):
     """A policy that can say log π(a|s), with gradient."""
 
@@ -94,15 +97,15 @@ class Tokens(Protocol):
     eos_id: int
     stop_ids: tuple[int, ...]
 
-    def decode(self, rows: Sequence[Sequence[int]]) -> list[str]: ...
+    def decode(self, rows: list[list[int]]) -> list[str]: ...
 
 
 @runtime_checkable
 class Writes(Plays, Protocol):
     """Reads and writes texts: a language model."""
 
-    tokenizer: Tokens
-
+    @property
+    def tokenizer(self) -> Tokens: ...
     def generate(
         self,
         prompts: Sequence[str],
@@ -172,8 +175,8 @@ class Env(Protocol):
     longest: int | None  # steps of one attempt, where they are limited
     splits: Mapping[str, int]  # how many episodes or problems each split has
     scoring: float  # seconds that reward functions have taken so far
-    observation_space: "Space[Any] | None"  # a Gymnasium space of any element; None: token ids
-    action_space: "Space[Any] | None"
+    observation_space: "AnySpace | None"  # None: token ids
+    action_space: "AnySpace | None"
 
     @property
     def reference(self) -> Reference | None:

@@ -192,15 +192,14 @@ def default_out(algos: Sequence[str], envs: Sequence[str]) -> str:
 
 def check(asked: Asked, algo: str, env: str, seed: int) -> tuple[Keys, str, str]:
     """Put a pair together as a run would: its keys, the text of its config.yaml, and what is measured."""
-    from rlkit.evaluate import scored
-    from rlkit.run import assemble
+    from rlkit.settings.assemble import assemble
 
     called = {algo, env, short(algo), short(env)}
     keys = over(over(DEFAULTS, asked.keys), {key: value for name, key, value in asked.scoped if name in called})
     words = {"algo": algo, "env": env, "seed": str(seed), "device": "cpu", **keys}
     try:
         parts = assemble(config.read([f"{key}={value}" for key, value in words.items()]))
-        return keys, parts.text, f"{parts.env.metric} of {scored(parts.env, parts.algo.policy)}"
+        return keys, parts.text, f"{parts.env.metric} of {parts.env.scored(parts.algo.policy)}"
     except UserError as error:
         some = "" if asked.scoped else "; NAME:KEY=VALUE gives a key to the runs of one algorithm or environment alone"
         several = len(asked.compare.algo) * len(asked.compare.env) > 1 and str(error).startswith("no key")

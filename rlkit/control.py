@@ -1,20 +1,27 @@
 """Control problems over Gymnasium vector environments: one rollout, evaluation and exact resume for all of them."""
 
+import math
 import sys
 from collections import deque
-from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import torch
-from gymnasium.spaces import Box, Discrete, Space
+from gymnasium.spaces import Box, Discrete
 from gymnasium.vector import SyncVectorEnv, VectorEnv
 from tensordict import TensorDict
 from torch import Tensor
 
-from rlkit.api import Reference, Scores, Split, UserError
+from rlkit.api import Acts, Plays, State
 from rlkit.copies import Array, Copies
-from rlkit.seeding import derive
+from rlkit.errors import UserError
+from rlkit.exact import Model
+from rlkit.scores import Reference, Sample, Scores, Split, Unit
+from rlkit.seeding import derive, generators
+
+if TYPE_CHECKING:
+    from rlkit.api import AnySpace
 
 EPISODES = {"train": 20, "validation": 20, "test": 100}  # how many `evaluate` plays unless told
 NOT_THERE = "its episodes in progress cannot be repeated exactly, so what follows is not quite what was cut off"
@@ -30,6 +37,16 @@ class _Table:
     def act(self, observation: Tensor, greedy: bool = False) -> Tensor:
         return self.actions[observation]
 
+    def record(self, batch: TensorDict) -> dict[str, Tensor]:
+        return {}
+
+
+def acting(policy: Plays) -> Acts:
+    """The policy, if it acts."""
+    if not isinstance(policy, Acts):
+        raise UserError(f"a {type(policy).__name__} does not act, so it cannot play control problems; use another algo")
+    return policy
+
 
 class ControlEnv:
     """`rows` copies of a control problem; `vector(n)` makes a vector environment of n copies.
@@ -41,6 +58,10 @@ class ControlEnv:
 
     kind: Literal["control", "text"] = "control"
     metric: Literal["return", "accuracy"] = "return"
+    plays: bool = True
+    stored_reference: bool = False
+    splits: Mapping[str, int] = EPISODES
+    scoring: float = 0.0
 
     def __init__(
         self,
@@ -57,7 +78,6 @@ class ControlEnv:
         self.source, self.evaluation_copies = source, evaluation_copies  # where it comes from; episodes side by side
         self._reference = reference
         self.drawn = drawn or (lambda: vector(1))  # makes one copy whose `render()` is a picture, where there is one
-        self.finished: list[tuple[float, int]] = []  # (return, length) of the episodes that ended in the last rollout
         self._copies: dict[tuple[str, int], Copies] = {}
         self._starts = 0  # rollouts of fresh episodes so far
         self._episodes = [0] * rows
@@ -65,20 +85,23 @@ class ControlEnv:
         self._ages = np.zeros(rows, dtype=np.int64)  # actions of each row since its reset
         self._length, self._return = np.zeros(rows, dtype=np.int64), np.zeros(rows)  # of the episode in progress
         stream = self._stream = self._make("stream", rows, self._next_seed)
-        self.observation_space, self.action_space = _supported(stream.observation_space, stream.action_space)
+        _check_spaces(stream.observation_space, stream.action_space)
+        self.observation_space: AnySpace | None = stream.observation_space  # Box or Discrete
+        self.action_space: AnySpace | None = stream.action_space
         self._started = False
-        self.longest = _step_limit(stream.vector)  # steps of one attempt, where they are limited
+        self.longest: int | None = _step_limit(stream.vector)  # steps of one attempt, where they are limited
 
     @property
     def reference(self) -> Reference | None:
         """What counts as 0 and as 1 where returns of several environments are compared."""
         return self._reference
 
-    def rollout(self, policy: Any, steps: int | None = None, repeats: int = 1) -> TensorDict:
+    def rollout(self, policy: Plays, steps: int | None = None, repeats: int = 1) -> TensorDict:
         """Play at most `steps` steps; returns [rows] or [rows, repeats] with time as dimension -1 of its entries.
 
         Keys: observation, action, reward, terminated, done, mask, next_observation [.., T (, d)], score [..], and what
-        `policy.record` adds. An attempt that is cut at `steps` is done, not terminated.
+        `policy.record` adds. An attempt that is cut at `steps` is done, not terminated. Where done is True,
+        episode_return and episode_length [.., T] describe the episode that ended there, from its reset on.
         """
         fresh = steps is None or repeats > 1
         if fresh:
@@ -91,9 +114,9 @@ class ControlEnv:
             if not self._started:
                 copies.reset([self._seed("reset", row, 0) for row in range(self.rows)])
                 self._started = True
-        tape = self._play(copies, policy, steps, fresh)
+        tape = self._play(copies, acting(policy), steps, fresh)
         _finite(tape, self.source)
-        self._count(tape, fresh)
+        self._note(tape, fresh)
         lead = (self.rows, repeats) if repeats > 1 else (self.rows,)
         length = len(tape["reward"])
         data = {}
@@ -107,23 +130,23 @@ class ControlEnv:
         return rollout
 
     def evaluate(
-        self, policy: Any, episodes: int | None = None, split: Split = "validation", greedy: bool = True
+        self, policy: Plays | Tensor, episodes: int | None = None, split: Split = "validation", greedy: bool = True
     ) -> Scores:
         """Play whole episodes on copies of their own, from reset seeds that depend on (seed, split, episode) only.
 
         `policy` may also be a table of actions [S]. Draws come from a stream of their own: the policy's generators
         are put back as they were.
         """
-        policy = _Table(policy) if isinstance(policy, Tensor) else policy
+        policy = _Table(policy) if isinstance(policy, Tensor) else acting(policy)
         episodes = episodes or EPISODES[split]
         copies = self._make("evaluate", min(episodes, self.evaluation_copies))
         seeds = [self.episode_seed(split, i) for i in range(-(-episodes // copies.n) * copies.n)]
-        generators = [x for x in vars(policy).values() if isinstance(x, torch.Generator)]
-        states = [generator.get_state() for generator in generators]
-        for generator in generators:
+        drawing = generators(policy).values()
+        states = [generator.get_state() for generator in drawing]
+        for generator in drawing:
             generator.manual_seed(self._seed("evaluate", split, "action"))
         parts = [self._score(copies, policy, seeds[i : i + copies.n], greedy) for i in range(0, len(seeds), copies.n)]
-        for generator, state in zip(generators, states, strict=True):
+        for generator, state in zip(drawing, states, strict=True):
             generator.set_state(state)
         score, length = (torch.from_numpy(np.concatenate(part)[:episodes]) for part in zip(*parts, strict=True))
         return Scores(score=score, length=length)
@@ -132,9 +155,27 @@ class ControlEnv:
         """The reset seed of an episode of `evaluate`."""
         return self._seed("evaluate", split, episode)
 
-    def state_dict(self) -> dict[str, Any]:
+    def ceiling(self, policy: Plays, episodes: int | None = None) -> Scores | None:
+        return None
+
+    def exact(self, policy: Plays | Tensor, gamma: float = 0.99) -> dict[str, float]:
+        return {}
+
+    def model(self) -> Model | None:
+        return None
+
+    def scored(self, policy: Plays) -> Unit:
+        return "episodes"
+
+    def samples(self, rollout: TensorDict, policy: Plays, limit: int) -> list[Sample]:
+        return []
+
+    def check(self, policy: Plays) -> None:
+        acting(policy)
+
+    def state_dict(self) -> State:
         """Plain numbers and tensors: counters, and for the episodes in progress the seeds and the actions since."""
-        state: dict[str, Any] = {"starts": self._starts, "episodes": list(self._episodes), "started": self._started}
+        state: State = {"starts": self._starts, "episodes": list(self._episodes), "started": self._started}
         state |= {"ages": self._ages.tolist(), "length": self._length.tolist(), "return": self._return.tolist()}
         state["seeds"] = list(self._stream.seeds)
         if self._started:
@@ -144,7 +185,7 @@ class ControlEnv:
             state["actions"] = torch.from_numpy(actions[len(actions) - self._ages.max() :].copy())
         return state
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: State) -> None:
         """Replay what `state_dict` noted: the following rollout is bitwise the one that would have followed there.
 
         That holds where a reset makes an environment forget what was before; where it does not, one line says so.
@@ -182,10 +223,11 @@ class ControlEnv:
         self._episodes[row] += 1
         return self._seed("reset", row, self._episodes[row])
 
-    def _act(self, policy: Any, observation: Array, greedy: bool) -> Array:
-        return policy.act(torch.from_numpy(observation).to(self.device), greedy=greedy).cpu().numpy()
+    def _act(self, policy: Acts, observation: Array, greedy: bool) -> Array:
+        action: Array = policy.act(torch.from_numpy(observation).to(self.device), greedy=greedy).cpu().numpy()
+        return action
 
-    def _play(self, copies: Copies, policy: Any, steps: int | None, fresh: bool) -> dict[str, Array]:
+    def _play(self, copies: Copies, policy: Acts, steps: int | None, fresh: bool) -> dict[str, Array]:
         """The hot path: arrays [T, n, ...], filled in place; what is not masked contributes nothing."""
         limit = steps or LONGEST_EPISODE
         tape = self._tape(steps or 512, copies)
@@ -214,27 +256,30 @@ class ControlEnv:
 
     def _tape(self, length: int, copies: Copies) -> dict[str, Array]:
         observation = np.zeros((length, *copies.observation.shape), dtype=copies.observation.dtype)
-        continuous = isinstance(self.action_space, Box)
-        action_shape = (length, copies.n, *([int(np.prod(self.action_space.shape))] if continuous else []))  # type: ignore[arg-type]
+        space = self.action_space
+        continuous = isinstance(space, Box)
+        action_shape = (length, copies.n, *([math.prod(space.shape)] if isinstance(space, Box) else []))
         tape = {"observation": observation, "next_observation": np.zeros_like(observation)}
         tape["action"] = np.zeros(action_shape, dtype=np.float32 if continuous else np.int64)
         tape["reward"] = np.zeros((length, copies.n), dtype=np.float32)
         return tape | {key: np.zeros((length, copies.n), dtype=bool) for key in ("terminated", "done", "mask")}
 
-    def _count(self, tape: dict[str, Array], fresh: bool) -> None:
+    def _note(self, tape: dict[str, Array], fresh: bool) -> None:
         """Note the episodes that ended; of a stream also what is still in progress and how to come back to it."""
         done, steps = tape["done"], len(tape["done"])
         if fresh:
-            returns, lengths = tape["reward"].sum(0, dtype=np.float64), tape["mask"].sum(0)
-            self.finished = list(zip(returns.tolist(), lengths.tolist(), strict=True))
+            total = tape["reward"].sum(0, dtype=np.float64)
+            tape["episode_return"] = np.where(done, total, 0.0).astype(np.float32)
+            tape["episode_length"] = np.where(done, tape["mask"].sum(0), 0)
             return
-        self.finished = []
+        ended_return, ended_length = np.zeros(done.shape, dtype=np.float32), np.zeros(done.shape, dtype=np.int64)
+        tape["episode_return"], tape["episode_length"] = ended_return, ended_length
         returns = self._return + tape["reward"].cumsum(0, dtype=np.float64)
         lengths = self._length + tape["mask"].cumsum(0)
         base_return, base_length = np.zeros(self.rows), np.zeros(self.rows, dtype=np.int64)
         for t, row in zip(*np.nonzero(done), strict=True):
-            episode = returns[t, row] - base_return[row], lengths[t, row] - base_length[row]
-            self.finished.append((float(episode[0]), int(episode[1])))
+            ended_return[t, row] = returns[t, row] - base_return[row]
+            ended_length[t, row] = lengths[t, row] - base_length[row]
             base_return[row], base_length[row] = returns[t, row], lengths[t, row]
         self._return, self._length = returns[-1] - base_return, lengths[-1] - base_length
         # A vector env that resets itself can only be replayed from its very beginning.
@@ -244,7 +289,7 @@ class ControlEnv:
         while self._history and kept - len(self._history[0]) >= self._ages.max():
             kept -= len(self._history.popleft())
 
-    def _score(self, copies: Copies, policy: Any, seeds: Sequence[int], greedy: bool) -> tuple[Array, Array]:
+    def _score(self, copies: Copies, policy: Acts, seeds: Sequence[int], greedy: bool) -> tuple[Array, Array]:
         copies.reset(seeds)
         alive, score, length = np.ones(copies.n, dtype=bool), np.zeros(copies.n), np.zeros(copies.n, dtype=np.int64)
         with torch.inference_mode():
@@ -272,11 +317,10 @@ def _finite(tape: dict[str, Array], source: str) -> None:
             )
 
 
-def _supported(observation: Space, action: Space) -> tuple[Space, Space]:
+def _check_spaces(observation: "AnySpace", action: "AnySpace") -> None:
     for name, space in (("observation", observation), ("action", action)):
         if not isinstance(space, (Box, Discrete)):
             raise UserError(f"{name} space {space} is not supported; allowed are Box and Discrete: use another env")
-    return observation, action
 
 
 def _step_limit(vector: VectorEnv) -> int | None:

@@ -8,13 +8,14 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TypedDict
 
 import torch
 from tensordict import TensorDict
 from torch import Tensor
 
 from rlkit import symptoms
+from rlkit.api import Algorithm, Env, State
 from rlkit.meter import Meter
 
 SAMPLE = 1024  # elements of each parameter on which an update is measured
@@ -22,7 +23,15 @@ EPISODES = 500  # episodes before a score that never varies is called constant;
 FEW = 10  # after a fifth of the run these are enough
 
 
-class Numbers(dict[str, Any]):
+class Alarm(TypedDict):
+    """A problem that was named, as summary.json has it."""
+
+    name: str
+    iteration: int
+    message: str
+
+
+class Numbers(dict[str, float]):
     """What was seen, by name; a number that nobody measured is nan."""
 
     def __missing__(self, name: str) -> float:
@@ -146,16 +155,16 @@ class Doctor:
     """Looks at a run whenever it is logged. What it remembers and what it has named are part of the checkpoint."""
 
     def __init__(self) -> None:
-        self.alarms: list[dict[str, Any]] = []  # {"name", "iteration", "message"}: each name once a run
+        self.alarms: list[Alarm] = []  # each name once a run
         self.streaks = dict.fromkeys(CHECKS, 0)  # for how many looks in a row each check was wrong
         self.past: dict[str, float] = {}  # what later looks are compared with
         self.update: list[float] = []  # ‖Δw‖ and ‖w‖ of the first optimiser step since the last look
         self.began, self.scoring = 0.0, 0.0
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> State:
         return {"alarms": self.alarms, "streaks": self.streaks, "past": self.past, "update": self.update}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: State) -> None:
         self.alarms, self.streaks = state["alarms"], dict.fromkeys(CHECKS, 0) | state["streaks"]
         self.past, self.update = state["past"], state["update"]
 
@@ -167,11 +176,11 @@ class Doctor:
         sample = [p.view(-1)[:SAMPLE] for p in parameters if p.is_contiguous()]  # shares the memory
         before: list[Tensor] = []
 
-        def keep(*_: Any) -> None:
+        def keep(*_: object) -> None:
             if not self.update:
                 before.append(torch.cat(sample))
 
-        def compare(*_: Any) -> None:
+        def compare(*_: object) -> None:
             if before:
                 w = before.pop()
                 self.update = torch.stack([(torch.cat(sample) - w).norm(), w.norm()]).tolist()
@@ -179,24 +188,26 @@ class Doctor:
         optimizer.register_step_pre_hook(keep)
         optimizer.register_step_post_hook(compare)
 
-    def begin(self, env: Any) -> None:
+    def begin(self, env: Env) -> None:
         """Start the clock of an iteration."""
-        self.began, self.scoring = time.perf_counter(), getattr(env, "scoring", 0.0)
+        self.began, self.scoring = time.perf_counter(), env.scoring
 
-    def measure(self, algo: Any, env: Any, rollout: TensorDict, credited: TensorDict, meter: Meter) -> dict[str, Any]:
-        """What is to be seen of the iteration that just ended, in one reading from the device."""
-        x: dict[str, Any] = symptoms.read(
+    def measure(
+        self, algo: Algorithm, env: Env, rollout: TensorDict, credited: TensorDict, meter: Meter
+    ) -> dict[str, float]:
+        """The diagnostic statistics of the iteration that just ended, in one reading from the device."""
+        x = symptoms.read(
             symptoms.of_texts(rollout, algo.policy)
             | symptoms.of_groups(rollout)
             | symptoms.of_observations(rollout, env)
             | symptoms.of_credit(credited)
             | symptoms.of_ratios(meter.ratios, algo.policy)
         )
-        x |= {"progress": algo.progress, "longest": getattr(env, "longest", None) or math.nan}
+        x |= {"progress": algo.progress, "longest": env.longest or math.nan}
         if self.update:
             x["train/update_ratio"] = self.update[0] / max(self.update[1], 1e-30)
             self.update = []
-        if hasattr(env, "scoring"):
+        if env.scoring:
             x["scoring"] = env.scoring - self.scoring
             x["time/reward_share"] = x["scoring"] / (time.perf_counter() - self.began)
         scores = [score for score, _ in meter.episodes]
@@ -207,7 +218,7 @@ class Doctor:
         return x
 
     def name(
-        self, seen: Mapping[str, Any], metrics: dict[str, float], iteration: int, tell: Callable[[str, str], None]
+        self, seen: Mapping[str, float], metrics: dict[str, float], iteration: int, tell: Callable[[str, str], None]
     ) -> dict[str, float]:
         """Name what has been wrong for long enough and was not named before; `metrics` with what is worth logging."""
         x = self.compared(Numbers({**seen, **metrics}))
@@ -217,7 +228,7 @@ class Doctor:
             self.streaks[name] = self.streaks[name] + 1 if check.wrong(x) else 0
             if self.streaks[name] >= check.looks and name not in named:
                 message = check.says.format_map(x)
-                self.alarms.append({"name": name, "iteration": iteration, "message": message})
+                self.alarms.append(Alarm(name=name, iteration=iteration, message=message))
                 found[f"doctor/{name}"] = 1.0
                 tell(name, message)
         return metrics | found

@@ -17,9 +17,10 @@ import torch
 from rlkit import config, plugins, schema, statistics, usage
 from rlkit.api import Count, Natural, Scores, Split, UserError
 from rlkit.config import Threads
+from rlkit.policies import discount
 from rlkit.statistics import bootstrap, pass_at_k, summarize
 
-__all__ = ["main", "scored", "summarize"]
+__all__ = ["main", "summarize"]
 
 HELP = """python -m rlkit.evaluate RUN_FOLDER [KEY=VALUE ...]     measure a run
 python -m rlkit.evaluate RUN_FOLDER against=RUN_FOLDER  compare it with another
@@ -57,16 +58,6 @@ class Subject:
     env: Any
     policy: Any
     gamma: float
-
-
-def scored(env: Any, policy: Any) -> str:
-    """What a score is of: a language model solves problems, without any it ranks pairs as a reward model does.
-
-    All others play episodes.
-    """
-    if hasattr(policy, "judge") or getattr(env, "problems", True) is None:
-        return "pairs"
-    return "problems" if env.kind == "text" else "episodes"
 
 
 def pass_at(
@@ -128,7 +119,7 @@ def read(argv: Sequence[str]) -> Evaluate:
 def opened(folder: str | Path, checkpoint: str, asked: Evaluate, seed: int | None = None) -> Subject:
     """A run as one of its checkpoints left it, on the device and with the starts that are asked for now."""
     from rlkit import checkpoint as checkpoints
-    from rlkit.run import assemble
+    from rlkit.settings.assemble import assemble
 
     given = config.from_folder(folder)
     given.run |= {"device": asked.device, "threads": asked.threads}
@@ -140,14 +131,13 @@ def opened(folder: str | Path, checkpoint: str, asked: Evaluate, seed: int | Non
     saved = checkpoints.load(folder, checkpoint)["parts"]
     if "policy" in saved:  # the rest is for going on, not for measuring
         parts.algo.policy.load_state_dict(saved["policy"])
-    gamma = getattr(parts.algo.config, "gamma", 0.99)
-    return Subject(folder, checkpoint, given, parts.env, parts.algo.policy, gamma)
+    return Subject(folder, checkpoint, given, parts.env, parts.algo.policy, discount(parts.algo.config))
 
 
 def refuse(subject: Subject, asked: Evaluate) -> None:
     """Say at once what this run cannot give."""
     text = subject.env.kind == "text"
-    if (asked.pass_at or asked.samples) and scored(subject.env, subject.policy) != "problems":
+    if (asked.pass_at or asked.samples) and subject.env.scored(subject.policy) != "problems":
         raise UserError("pass_at counts correct answers and this run writes none: leave it out")
     if asked.video is None:
         return
@@ -165,7 +155,7 @@ def measured(subject: Subject, asked: Evaluate) -> tuple[dict[str, Any], Scores]
     env, policy, found = subject.env, subject.policy, {}
     greedy = env.evaluate(policy, asked.episodes, asked.split)
     both = {"greedy": greedy}
-    if scored(env, policy) != "pairs":  # what ranks texts writes none
+    if env.scored(policy) != "pairs":  # what ranks texts writes none
         both["sampled"] = env.evaluate(policy, asked.episodes, asked.split, greedy=False)
     for name, scores in both.items():
         found[name] = summarize(env.metric, scores, name == "greedy")
@@ -177,8 +167,8 @@ def measured(subject: Subject, asked: Evaluate) -> tuple[dict[str, Any], Scores]
     if asked.pass_at:
         n = asked.samples or max(asked.pass_at)
         found |= pass_at(env, policy, asked.pass_at, n, asked.episodes, asked.split)
-    if hasattr(env, "exact"):
-        found["exact"] = env.exact(policy, subject.gamma)
+    if exact := env.exact(policy, subject.gamma):
+        found["exact"] = exact
     return found, greedy
 
 
@@ -186,7 +176,7 @@ def show(subject: Subject, found: dict[str, Any], scores: Scores, asked: Evaluat
     from rlkit.log import table
 
     env, greedy = subject.env, found["greedy"]
-    what = scored(env, subject.policy)
+    what = env.scored(subject.policy)
     rows = [interval(name, e) for name, e in found.items() if "low" in e]
     table(f"{env.metric} on {asked.split}, {greedy['episodes']} {what}", ["", "mean", "95 %"], rows)
     if "distribution" in greedy:
@@ -216,11 +206,11 @@ def rival(subject: Subject, asked: Evaluate) -> Subject:
         if ours.get(key) != theirs.get(key):
             given = f"{ours.get(key)} here, {theirs.get(key)} there"
             raise UserError(f"against={text} was trained on something else: {key} is {given}")
-    kinds = scored(subject.env, subject.policy), scored(other.env, other.policy)
+    kinds = subject.env.scored(subject.policy), other.env.scored(other.policy)
     if kinds[0] != kinds[1]:
         raise UserError(f"against={text} is scored by {kinds[1]} and this run by {kinds[0]}: they cannot be paired")
     writers = subject.given.policy.get("model"), other.given.policy.get("model")
-    if kinds[0] == "pairs" and getattr(other.env, "plays", True) and writers[0] != writers[1]:
+    if kinds[0] == "pairs" and other.env.plays and writers[0] != writers[1]:
         raise UserError(f"against={text} ranks what {writers[1]} writes and this run what {writers[0]} writes")
     return other
 
@@ -237,7 +227,7 @@ def compared(subject: Subject, other: Subject, scores: Scores, asked: Evaluate) 
     """The greedy scores of both, pair by pair, with a test; printed and returned for evaluation-*.json."""
     from rlkit.log import table
 
-    metric, what, (ours, theirs) = subject.env.metric, scored(other.env, other.policy), labels(subject, other)
+    metric, what, (ours, theirs) = subject.env.metric, other.env.scored(other.policy), labels(subject, other)
     rivals = other.env.evaluate(other.policy, asked.episodes, asked.split)
     if len(rivals.score) != len(scores.score):
         raise UserError(f"{theirs} was measured on other {what}: they cannot be paired")

@@ -17,8 +17,9 @@ from rich.table import Table
 from rich.text import Text
 from tensordict import TensorDict
 
+from rlkit.api import Env, Policy
+from rlkit.buffers import per_step
 from rlkit.checkpoint import write_atomically
-from rlkit.symptoms import per_step
 from rlkit.writers import Events, Lines, Tracker, cut, finite, tracker
 
 __all__ = ["Log", "table", "tracker", "write_atomically"]
@@ -109,13 +110,13 @@ class Log:
         """Seconds that the run has taken so far, those before a resume included."""
         return time.monotonic() - self.began
 
-    def completions(self, iteration: int, rollout: TensorDict, env: Any) -> None:
-        """Keep some of a rollout's texts (`env.last`, row by row), each with the advantage that it was given."""
-        texts = getattr(env, "last", [])[:SAMPLES]
+    def completions(self, iteration: int, rollout: TensorDict, credited: TensorDict, policy: Policy, env: Env) -> None:
+        """Keep the first texts of a rollout, each with the mean advantage of its tokens."""
+        texts = env.samples(rollout, policy, SAMPLES)
         advantages: list[float | None] = [None] * len(texts)
-        if texts and "advantage" in rollout.keys():
-            mask = rollout["mask"].flatten(0, -2)  # [B, T]
-            total = (per_step(rollout["advantage"], rollout["mask"]).flatten(0, -2) * mask).sum(-1)
+        if texts and "advantage" in credited.keys():
+            mask = credited["mask"].flatten(0, -2)  # [B, T]
+            total = (per_step(credited["advantage"], credited["mask"]).flatten(0, -2) * mask).sum(-1)
             advantages = (total / mask.sum(-1).clamp(min=1)).tolist()
         for record, advantage in zip(texts, advantages, strict=False):
             self.texts.add({"iteration": iteration, **record, "advantage": advantage})

@@ -1,10 +1,12 @@
 """What the loop measures of itself: averages of what was learned and played, and its pace."""
 
 import time
-from typing import Any
 
 import torch
+from tensordict import TensorDict
 from torch import Tensor
+
+from rlkit.api import Metrics, State
 
 FIRST = 5.0  # seconds until the first checkpoint
 
@@ -19,12 +21,13 @@ class Meter:
         self.counts: dict[str, Tensor | int] = {}
         self.episodes: list[tuple[float, int]] = []  # (return, length) of those that ended
 
-    def add(self, metrics: dict[str, Tensor], mask: Tensor | None = None) -> None:
+    def add(self, metrics: Metrics, mask: Tensor | None = None) -> None:
         """Count some metrics; a `ratio` of each element is kept as it is instead, for the doctor."""
-        if mask is not None and "ratio" in metrics and metrics["ratio"].shape == mask.shape:
-            self.ratios.append((metrics.pop("ratio"), mask))
         for name, x in metrics.items():
             x = x.detach()
+            if name == "ratio" and mask is not None and x.shape == mask.shape:
+                self.ratios.append((x, mask))
+                continue
             count: Tensor | int = x.numel()
             if mask is not None and mask.dim() > 1 and x.shape == mask.shape:
                 x, count = x * mask, mask.sum()
@@ -37,11 +40,23 @@ class Meter:
         self.sums, self.counts = {}, {}
         return averages
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> State:
         return {"sums": self.sums, "counts": self.counts, "episodes": self.episodes}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: State) -> None:
         self.sums, self.counts, self.episodes = state["sums"], state["counts"], state["episodes"]
+
+
+def finished(rollout: TensorDict) -> list[tuple[float, int]]:
+    """(return, length) of the episodes that ended in this rollout; on text (score, tokens) of its completions."""
+    if "episode_return" in rollout.keys():
+        done = rollout["done"]
+        returns, lengths = rollout["episode_return"][done].tolist(), rollout["episode_length"][done].tolist()
+    elif "score" in rollout.keys():
+        returns, lengths = rollout["score"].flatten().tolist(), rollout["mask"].sum(-1).flatten().tolist()
+    else:
+        return []
+    return list(zip(returns, lengths, strict=True))
 
 
 def averages(meter: Meter) -> dict[str, float]:

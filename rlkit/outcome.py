@@ -10,8 +10,9 @@ import rlkit
 from rlkit.api import Reference, Scores
 from rlkit.config import Given, Run
 from rlkit.log import Log
+from rlkit.policies import discount
+from rlkit.progress import Progress
 from rlkit.statistics import summarize
-from rlkit.train import Progress
 
 
 def measure(env: Any, algo: Any, episodes: int | None, log: Log, when: str) -> dict[str, Any]:
@@ -23,10 +24,10 @@ def measure(env: Any, algo: Any, episodes: int | None, log: Log, when: str) -> d
     if scores.samples:
         different = {str(sample.get("answer")).rpartition("\n")[2]: sample for sample in scores.samples[:100]}
         log.show_samples(f"{when}: greedy answers", list(different.values())[:3])
-    if hasattr(env, "exact"):
-        found[when]["exact"] = env.exact(policy, getattr(algo.config, "gamma", 0.99))
-    if when == "before" and getattr(env, "ceiling", None) and not hasattr(policy, "judge"):
-        reasoned = env.evaluate(policy, episodes, "test", forbid_first=env.ceiling)
+    if exact := env.exact(policy, discount(algo.config)):
+        found[when]["exact"] = exact
+    reasoned = env.ceiling(policy, episodes) if when == "before" else None
+    if reasoned is not None:
         found["ceiling"] = summarize(env.metric, reasoned, True)
         log.note(f"ceiling {found['ceiling']['mean']:.3f}: the untouched model when it may not answer at once")
     return found
@@ -61,7 +62,7 @@ def summary(
         "algo": given.algo["name"],
         "env": given.env["name"],
         "seed": run.seed,
-        "source": getattr(env, "source", given.env["name"]),
+        "source": env.source,
         "env_steps": progress.env_steps,
         "iterations": progress.iteration,
         "seconds": round(seconds, 3),
@@ -77,7 +78,7 @@ def summary(
 
 def reference(env: Any, evaluation: dict[str, Any]) -> dict[str, Any] | None:
     """What counts as 0 and as 1: the environment's own, or on text the untouched model and its ceiling."""
-    found: Reference | None = getattr(env, "reference", None)
+    found: Reference | None = env.reference
     if found is None and env.metric == "accuracy" and "ceiling" in evaluation:
         low, high = evaluation["before"]["mean"], evaluation["ceiling"]["mean"]
         found = Reference(low, high, "the untouched model", "its ceiling") if high > low else None

@@ -23,7 +23,8 @@ from rlkit.api import UserError
 from rlkit.pages.lab import Lab
 from rlkit.pages.runs import RunPage
 from rlkit.pages.server import Server, Site
-from rlkit.run import assemble, guarded
+from rlkit.run import guarded
+from rlkit.settings.assemble import assemble
 
 Port = Annotated[int, Ge(0), Le(65535)]
 

@@ -5,101 +5,24 @@ import json
 import math
 import os
 import shlex
+import signal
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from filelock import FileLock, Timeout
 
-from rlkit import checkpoint, config, outcome, plugins, schema, usage
-from rlkit.api import RewardFailed, UserError
+from rlkit import checkpoint, config, outcome, plugins, usage
+from rlkit.api import RewardFailed, UserError, Writes
 from rlkit.checkpoint import write_atomically
-from rlkit.evaluate import scored
 from rlkit.log import Log, tracker
-from rlkit.train import Diverged, Progress, interruptible, restore, train
-from rlkit.writers import check_tracker
-
-# The length of a run that says nothing about it.
-LENGTH: dict[str, dict[str, Any]] = {"control": {"env_steps": 100_000}, "text": {"iterations": 60}}
-
-
-@dataclass
-class Parts:
-    """One algorithm and one environment, put together."""
-
-    run: config.Run
-    algo: Any
-    env: Any
-    text: str  # the resolved configuration
-
-
-def assemble(given: config.Given) -> Parts:
-    """Load the plug-ins, validate their configurations and build them; what cannot be is refused here."""
-    algorithm = plugins.load("algorithms", given.algo["name"])
-    environment = plugins.load("envs", given.env["name"])
-    for section, module in (("algo", algorithm), ("env", environment)):
-        for key in given.run.keys() & schema.settable(module.Config).keys() - schema.settable(config.Run).keys():
-            raise UserError(f"no key '{key}' of the run: did you mean {section}.{key}?")
-    run = config.build(config.Run, given.run, "run")
-    env_config = config.build(environment.Config, given.env, "env")
-    algo_config = config.build(algorithm.Config, given.algo, "algo")
-    env = environment.make(env_config, run.seed, torch.device("cpu"))
-    env.device = device(run.device, env.kind)
-    check_splits(env, run)
-    check_tracker(run.logger)
-    if run.iterations is None and run.env_steps is None:
-        run = replace(run, **LENGTH[env.kind])
-    torch.set_num_threads(run.threads or threads(env.kind))
-    network: Any = config.build(network_class(env.kind), given.policy, "policy")
-    algo = algorithm.make(algo_config, env, network)
-    if hasattr(env, "check"):
-        env.check(algo.policy)  # does every prompt fit?
-    return Parts(run, algo, env, config.resolved(given, run, algo_config, env_config, network))
-
-
-def network_class(kind: str) -> type:
-    """The dataclass behind the `policy.` keys; text code is loaded for text only."""
-    if kind == "text":
-        from rlkit.language.model import Model
-
-        return Model
-    from rlkit.policies import Network
-
-    return Network
-
-
-def check_splits(env: Any, run: config.Run) -> None:
-    """Text: what is to be measured on must be there before anything is trained."""
-    splits = getattr(env, "splits", {"validation": 1, "test": 1})
-    if not splits["test"]:
-        raise UserError(f"{env.source}: no test problems are left to measure on; set env.test, or give a larger file")
-    between = "evaluate_every" if run.evaluate_every else "evaluations" if run.evaluations else ""
-    if between and not splits["validation"]:
-        raise UserError(f"{between} needs validation problems and there are none: hold some out, or set {between}=0")
-
-
-def threads(kind: str) -> int:
-    """One for small control networks, which only wait for each other; all that OpenMP may use for text."""
-    return 1 if kind == "control" else int(os.environ.get("OMP_NUM_THREADS", 0)) or os.cpu_count() or 1
-
-
-def device(name: str, kind: str) -> torch.device:
-    """`auto` takes a GPU for text where there is one; small control networks are faster on the CPU."""
-    if name == "auto":
-        return torch.device("cuda" if kind == "text" and torch.cuda.is_available() else "cpu")
-    try:
-        found = torch.device(name)
-        torch.empty(1, device=found)
-        if found.type not in ("cpu", "cuda", "mps"):
-            raise RuntimeError(f"nothing is computed on {found.type}")
-    except (RuntimeError, AssertionError):
-        raise UserError(f"device={name} cannot be used here: give auto, cpu, or cuda where there is a GPU") from None
-    return found
+from rlkit.loop import Diverged, train
+from rlkit.progress import Progress, restore
+from rlkit.settings.assemble import Parts, assemble, network_class
 
 
 def run(argv: list[str]) -> int:
@@ -133,6 +56,27 @@ def resume(parts: Parts, given: config.Given, folder: Path) -> int:
         if not progress.over(parts.run):
             (folder / "summary.json").unlink(missing_ok=True)  # of a shorter run: this one is not finished
         return execute(parts, given, folder, progress, before)
+
+
+@contextmanager
+def interruptible(progress: Progress) -> Iterator[None]:
+    """Ctrl-C lets the iteration finish, and a second one stops at once; SIGTERM asks for a checkpoint and no more."""
+
+    def interrupt(*_: object) -> None:
+        print("\nfinishing this iteration, then measuring; Ctrl-C again stops at once", file=sys.stderr)
+        progress.interrupted = True
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    def terminate(*_: object) -> None:
+        progress.terminated = True
+
+    handlers = {signal.SIGINT: interrupt, signal.SIGTERM: terminate}
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 @contextmanager
@@ -176,9 +120,9 @@ def execute(parts: Parts, given: config.Given, folder: Path, progress: Progress,
         untouched = progress.interrupted and not progress.iteration
         measured = {"after": before["before"]} if untouched else outcome.measure(env, algo, episodes, log, "after")
         evaluation = {**before, **measured}
-        if hasattr(algo.policy, "save"):
+        if isinstance(algo.policy, Writes):
             checkpoint.write_folder(folder / "model", algo.policy.save)
-        what = scored(env, algo.policy)
+        what = env.scored(algo.policy)
         told = outcome.summary(run, given, env, progress, evaluation, what, log.seconds())
         log.summary(told)  # last: the run is finished
         outcome.report(log, env, evaluation, what)
@@ -203,8 +147,8 @@ def header(parts: Parts, given: config.Given, folder: Path, progress: Progress) 
     return {
         "algorithm": f"{given.algo['name']}: {plugins.summary('algorithms', given.algo['name'])}",
         "environment": f"{given.env['name']}: {plugins.summary('envs', given.env['name'])}",
-        "source": getattr(parts.env, "source", ""),
-        "model": getattr(policy, "name", type(policy).__name__),
+        "source": parts.env.source,
+        "model": policy.name,
         "parameters": f"{held:,}" + (f", of which {learned:,} are trained" if learned != held else ""),
         "device": f"{parts.env.device}, threads: {torch.get_num_threads()}",
         "length": f"{run.iterations} iterations" if run.iterations else f"{run.env_steps:,} steps",

@@ -17,6 +17,11 @@ def generator(seed: int, *names: str | int, device: str | torch.device = "cpu") 
     return torch.Generator(device=device).manual_seed(derive(seed, *names))
 
 
+def generators(owner: object) -> dict[str, torch.Generator]:
+    """The generators that an object draws from, by attribute name."""
+    return {name: x for name, x in vars(owner).items() if isinstance(x, torch.Generator)}
+
+
 def numpy_generator(seed: int, *names: str | int) -> np.random.Generator:
     """A numpy generator for one purpose."""
     return np.random.default_rng(derive(seed, *names))

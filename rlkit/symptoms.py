@@ -1,13 +1,12 @@
-"""What there is to see of one iteration: numbers, left on their device until all of them are read at once."""
-
-from typing import Any
+"""Diagnostic statistics of one iteration: numbers, left on their device until all of them are read at once."""
 
 import torch
 from gymnasium.spaces import Box, Discrete
 from tensordict import TensorDict
 from torch import Tensor
 
-from rlkit.buffers import last_step
+from rlkit.api import Env, Policy, Writes
+from rlkit.buffers import last_step, per_step
 
 Found = dict[str, Tensor | float]
 
@@ -16,12 +15,14 @@ def read(found: Found) -> dict[str, float]:
     """All of them as numbers, in one transfer."""
     tensors = {name: x for name, x in found.items() if isinstance(x, Tensor)}
     numbers = torch.stack([x.double() for x in tensors.values()]).tolist() if tensors else []
-    return {**found, **dict(zip(tensors, numbers, strict=True))}  # type: ignore[dict-item]
+    return {name: x for name, x in found.items() if not isinstance(x, Tensor)} | dict(
+        zip(tensors, numbers, strict=True)
+    )
 
 
-def of_texts(rollout: TensorDict, policy: Any) -> Found:
+def of_texts(rollout: TensorDict, policy: Policy) -> Found:
     """Whether each text ends where its end token stands, at no other place, and begins before one. Rows: [..., T]."""
-    if not hasattr(policy, "tokenizer") or rollout["mask"].dim() < 2:
+    if not isinstance(policy, Writes) or rollout["mask"].dim() < 2:
         return {}
     mask, action, observation = (rollout[key].flatten(0, -2) for key in ("mask", "action", "observation"))
     ids = torch.tensor(policy.tokenizer.stop_ids, device=mask.device)
@@ -51,11 +52,11 @@ def of_groups(rollout: TensorDict) -> Found:
     return {"rollout/equal_groups": (score.amax(1) == score.amin(1)).float().mean(), "groups": float(len(score))}
 
 
-def of_observations(rollout: TensorDict, env: Any) -> Found:
+def of_observations(rollout: TensorDict, env: Env) -> Found:
     """By how much the observations leave their space, and in which component."""
-    space, x = getattr(env, "observation_space", None), rollout["observation"]
+    space, x = env.observation_space, rollout["observation"]
     found: Found = {}
-    if isinstance(getattr(env, "action_space", None), Box):
+    if isinstance(env.action_space, Box):
         found["dimensions"] = float(rollout["action"].shape[-1])
     if isinstance(space, Discrete):
         return found | {"outside": torch.maximum(-x.min(), x.max() - int(space.n) + 1), "component": 0.0}
@@ -65,11 +66,6 @@ def of_observations(rollout: TensorDict, env: Any) -> Found:
     rows = x.flatten(0, -2)
     outside, component = torch.maximum(low - rows.amin(0), rows.amax(0) - high).max(0)
     return found | {"outside": outside, "component": component}
-
-
-def per_step(x: Tensor, mask: Tensor) -> Tensor:
-    """What holds for whole rows, [B] or [B, 1], at each step, [B, T]."""
-    return (x if x.dim() == mask.dim() else x.unsqueeze(-1)).expand_as(mask)
 
 
 def of_credit(credited: TensorDict) -> Found:
@@ -93,7 +89,7 @@ def of_credit(credited: TensorDict) -> Found:
     return found
 
 
-def of_ratios(ratios: list[tuple[Tensor, Tensor]], policy: Any) -> Found:
+def of_ratios(ratios: list[tuple[Tensor, Tensor]], policy: Policy) -> Found:
     """How far ρ is from 1 before the first update, and (Σρ)²/(N·Σρ²) before the last one (Kish 1965)."""
     if not ratios:
         return {}
@@ -101,10 +97,9 @@ def of_ratios(ratios: list[tuple[Tensor, Tensor]], policy: Any) -> Found:
     if not len(first) or not len(last):
         return {}
     off, ess = (first - 1).abs().mean(), last.mean().square() / last.square().mean()
-    return {"first_ratio": off, "tolerance": tolerance(policy), "train/ess": ess}
+    return {"first_ratio": off, "tolerance": tolerance(policy.dtype), "train/ess": ess}
 
 
-def tolerance(policy: Any) -> float:
-    """How far from 1 rounding alone may take a ratio: 1e-3, or some bits of what a language model computes in."""
-    dtype = policy.decoder.dtype if hasattr(policy, "decoder") else torch.float32
+def tolerance(dtype: torch.dtype) -> float:
+    """How far from 1 rounding alone may take a ratio: 1e-3, or a few bits of the precision of log-probabilities."""
     return max(1e-3, 8 * torch.finfo(dtype).eps)

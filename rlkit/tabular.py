@@ -12,9 +12,11 @@ from gymnasium.vector.utils import batch_space
 from torch import Tensor
 
 from rlkit import exact
-from rlkit.api import Reference
-from rlkit.control import ControlEnv
+from rlkit.api import Plays
+from rlkit.control import ControlEnv, acting
 from rlkit.exact import Model
+from rlkit.policies.tables import ValueTable
+from rlkit.scores import Reference
 
 Cell = tuple[int, int]
 Outcomes = Mapping[int, Mapping[int, Sequence[tuple[float, int, float, bool]]]]
@@ -131,15 +133,15 @@ class TabularEnv(ControlEnv):
         low, high = (float(model.start @ exact.values_within(model, limit, policy)) for policy in (uniform, None))
         return Reference(low, high, "a random policy, exact", "the optimum, exact")
 
-    def exact(self, policy: Any, gamma: float = 0.99) -> dict[str, float]:
+    def exact(self, policy: Plays | Tensor, gamma: float = 0.99) -> dict[str, float]:
         """What the greedy policy is worth, computed from the model, beside the best there is.
 
         `policy` is a table of actions [S], or acts. judge="success": the probability of
         reaching the goal at all and within the step limit. judge="value": discounted value of the start, and the
-        fraction of states whose action is an optimal one, of those that an episode can come to. A policy that is only
-        judged (`tables.ValueTable`) is told how far off its values are instead.
+        fraction of states whose action is an optimal one, of those that an episode can come to. For a policy that is
+        only evaluated (`ValueTable`) it is how far off the learned values are instead.
         """
-        if hasattr(policy, "probabilities"):
+        if isinstance(policy, ValueTable):
             return self._prediction(policy.probabilities.cpu(), policy.values.cpu(), gamma)
         model, actions = self._model, self._greedy(policy)
         if self.judge == "success":
@@ -171,9 +173,9 @@ class TabularEnv(ControlEnv):
             "rmse": float((values - true)[seen].square().mean().sqrt()),
         }
 
-    def _greedy(self, policy: Any) -> Tensor:
+    def _greedy(self, policy: Plays | Tensor) -> Tensor:
         if isinstance(policy, Tensor):
             return policy
         states = torch.arange(len(self._model.start), device=self.device)
         with torch.no_grad():
-            return policy.act(states, greedy=True).cpu()
+            return acting(policy).act(states, greedy=True).cpu()

@@ -9,11 +9,10 @@ import numpy as np
 import torch
 from gymnasium.error import DependencyNotInstalled
 
-from rlkit.api import Split, UserError
-from rlkit.control import LONGEST_EPISODE, endless
+from rlkit.api import Acts, Split, UserError, Values
+from rlkit.control import LONGEST_EPISODE, ControlEnv, endless
 from rlkit.copies import Array, Copies
-from rlkit.policies import generators
-from rlkit.seeding import derive
+from rlkit.seeding import derive, generators
 
 WIDTH = 400  # pixels of a picture, at most: an episode may have a thousand
 MOST = 300  # pictures of a GIF; of a longer episode some are left out
@@ -30,7 +29,7 @@ class _Once(Copies):
     def restart(self, rows: Array) -> None: ...
 
 
-def frames(env: Any, policy: Any, episode: int = 0, split: Split = "test", greedy: bool = True) -> list[Frame]:
+def frames(env: ControlEnv, policy: Acts, episode: int = 0, split: Split = "test", greedy: bool = True) -> list[Frame]:
     """Play one episode of `env.evaluate` and draw each state.
 
     Frame t has "image" [H, W ≤ 400, 3] uint8 of the state s_t, the "action" chosen in it, the "reward" that it earned,
@@ -60,7 +59,7 @@ def frames(env: Any, policy: Any, episode: int = 0, split: Split = "test", greed
             copies.vector.close()
 
 
-def _play(copies: Copies, env: Any, policy: Any, greedy: bool) -> list[Frame]:
+def _play(copies: Copies, env: ControlEnv, policy: Acts, greedy: bool) -> list[Frame]:
     found: list[Frame] = []
     for _ in range(LONGEST_EPISODE):
         observation = torch.from_numpy(copies.observation).to(env.device)
@@ -92,11 +91,9 @@ def shrunk(image: Array) -> Array:
     return np.array(Image.fromarray(image).resize(size, Image.Resampling.BILINEAR))
 
 
-def _value(policy: Any, observation: torch.Tensor) -> float | None:
+def _value(policy: Acts, observation: torch.Tensor) -> float | None:
     """V(s) of a critic, or max Q(s, ·); nothing where the policy keeps neither."""
-    if hasattr(policy, "value"):
-        return float(policy.value(observation)[0])
-    return float(policy(observation)[0].max()) if hasattr(policy, "q") else None
+    return float(policy.value(observation)[0]) if isinstance(policy, Values) else None
 
 
 def _prepare() -> None:

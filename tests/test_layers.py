@@ -18,6 +18,8 @@ SOURCES = {
 TREES = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in SOURCES.items()}
 
 MATHEMATICS = {"policies", "tables", "normalize", "buffers", "exploration", "prioritized", "returns", "losses", "exact"}
+PURE = {"returns", "losses", "divergences", "group_scores", "preference_losses", "shapes"}  # torch, and each other
+MATHEMATICS |= PURE
 CONTROL = {"batched", "control", "tabular", "exact"}
 TEXT = {"text", "pairs"}
 PROBLEMS = {f"language.{name}" for name in ("problems", "grader", "rewards", "sources")}
@@ -83,10 +85,10 @@ def test_an_environment_knows_control_or_text_only(name: str) -> None:
     assert not any(full.startswith("rlkit.envs") for full in imports(name)), "write `from .parent import ...`"
 
 
-@pytest.mark.parametrize("name", ["rlkit.returns", "rlkit.losses"])
+@pytest.mark.parametrize("name", sorted(PURE))
 def test_the_mathematics_needs_torch_and_nothing_else(name: str) -> None:
-    outside = {full.partition(".")[0] for full in imports(name)} - set(sys.stdlib_module_names)
-    assert outside <= {"torch"}
+    outside = {full.partition(".")[0] for full in imports(f"rlkit.{name}")} - set(sys.stdlib_module_names)
+    assert outside <= {"torch", "rlkit"} and of_rlkit(f"rlkit.{name}") <= PURE
 
 
 @pytest.mark.parametrize("name", [name for name in SOURCES if name.startswith("rlkit.")])

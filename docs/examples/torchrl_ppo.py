@@ -1,17 +1,18 @@
 """PPO with TorchRL's ClipPPOLoss: that library's loss module, rlkit's rollout, credit, minibatches and loop.
 
-python -m rlkit.run algo=docs/examples/torchrl_ppo.py env=cartpole        (pip install 'rlkit[interop]')
+python -m rlkit.run algo=docs/examples/torchrl_ppo.py env=cartpole
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 from tensordict import TensorDict
 from torch import Tensor
 from torchrl.objectives import ClipPPOLoss
 
 from rlkit import buffers, policies, returns
-from rlkit.api import Count, Env, Fraction, NonNegative, Positive, Schedule, UserError
+from rlkit.api import Algorithm, Env, Metrics, PolicyFactory
+from rlkit.errors import UserError
+from rlkit.fields import Count, Fraction, NonNegative, Positive, Schedule
 from rlkit.interop import to_torchrl
 
 
@@ -29,12 +30,14 @@ class Config(policies.Optimization):
     entropy_coef: NonNegative = 0.0  # weight of the entropy bonus
 
 
-class TorchRLPPO:
-    def __init__(self, config: Config, env: Env, network: Any) -> None:
+class TorchRLPPO(Algorithm):
+    config: Config
+
+    def __init__(self, config: Config, env: Env, network: PolicyFactory) -> None:
         if env.kind == "text":
             raise UserError("torchrl_ppo plays control environments and this one is text; use algo=ppo")
-        self.config, self.progress = config, 0.0
-        self.policy = policies.actor_critic(env, network)
+        self.config = config
+        self.policy = network.actor_critic(env)
         self.buffer = buffers.Rollout(env.seed, config.epochs, config.minibatches, whole_rows=False)
         self.optimizer = policies.adam(self.policy, config)
         actor, critic = to_torchrl(self.policy)  # the same parameters
@@ -47,7 +50,7 @@ class TorchRLPPO:
             loss_critic_type="l2",
             normalize_advantage=False,  # done, over the whole rollout
         )
-        self.terms = module.forward  # not the module itself: the loop saves what has a state, and this is the policy's
+        self.terms = module.forward  # not the module itself: its state is the policy's, which is saved already
 
     def rollout(self, env: Env) -> TensorDict:
         return env.rollout(self.policy, steps=self.config.horizon)  # [B, T]
@@ -58,7 +61,7 @@ class TorchRLPPO:
         advantage, target = returns.gae(r["reward"], *value, r["terminated"], r["done"], c.gamma, c.gae_lambda)
         return rollout.update({"advantage": returns.standardize(advantage, r["mask"]), "return": target})
 
-    def loss(self, batch: TensorDict) -> tuple[Tensor, dict[str, Tensor]]:
+    def loss(self, batch: TensorDict) -> tuple[Tensor, Metrics]:
         out = self.terms(to_torchrl(batch))
         loss = sum(out[key] for key in ("loss_objective", "loss_critic", "loss_entropy") if key in out.keys())
         shown = {"entropy": "entropy", "clip_fraction": "clip_fraction", "kl": "kl_approx"}

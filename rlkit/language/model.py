@@ -1,17 +1,17 @@
 """The language model as a policy: prompts to completions, and log-probabilities of what it wrote."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from tensordict import TensorDict
-from torch import Tensor, nn
+from torch import Tensor
 
-from rlkit.api import Count, Positive, UserError
 from rlkit.buffers import flatten_groups, in_parts
+from rlkit.errors import UserError
 from rlkit.language import checkpoint
+from rlkit.language.backbone import Backbone, layout, scatter, within
 from rlkit.language.decoder import Decoder, Shape
 from rlkit.language.generate import Rule, generate
 from rlkit.language.logprob import token_log_probs
@@ -22,25 +22,10 @@ ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
 Dtype = Literal["auto", "float32", "bfloat16"]
 
 
-@dataclass(frozen=True)
-class Model:
-    model: str = "tiny"  # tiny, a checkpoint folder, or a hub id such as Qwen/Qwen2.5-0.5B
-    temperature: Positive = 1.0  # of sampling, and of every log-probability
-    trainable: Literal["all", "attention"] = "all"  # which weights learn; attention: the q, k, v and o projections
-    dtype: Dtype = "auto"  # what it computes in, parameters stay float32; auto: bfloat16 on a GPU
-    rows: Count = 256  # completions that are written at the same time
-    fresh: bool = False  # start from random weights, in the shape and with the tokenizer of `model`
-    save_dtype: Literal["float32", "bfloat16"] = "float32"  # of the weights in the run folder's model/
-
-
-class LanguageModel(nn.Module):
+class LanguageModel(Backbone):
     """π(token | tokens before it) = softmax(logits / temperature), with an optional value head on the hidden states."""
 
-    micro_steps: int | None = 4096  # tokens whose activations are alive at once in training, padding included
-    save_dtype: torch.dtype = torch.float32
-    name = "language model"
-    head_file = checkpoint.VALUE  # where the scalar head is kept
-    memoryless = False  # a token depends on its row, so rows stay whole
+    head_file = checkpoint.VALUE
 
     def __init__(
         self,
@@ -51,15 +36,10 @@ class LanguageModel(nn.Module):
         trainable: str = "all",
         rows: int = 256,
         seed: int = 0,
-    ):
-        super().__init__()
-        self.decoder, self.tokenizer = decoder, tokenizer
+    ) -> None:
+        super().__init__(decoder, tokenizer, seed)
         self.temperature, self.rows = temperature, rows
-        self.generator = named_generator(seed, "generate")
-        self.value_head = nn.Linear(decoder.shape.width, 1) if value_head else None
-        if self.value_head is not None:
-            nn.init.zeros_(self.value_head.weight)
-            nn.init.zeros_(self.value_head.bias)
+        self.value_head = self.make_head() if value_head else None
         if trainable == "attention":
             for name, parameter in decoder.named_parameters():
                 parameter.requires_grad_(any(part in name for part in ATTENTION))
@@ -88,18 +68,6 @@ class LanguageModel(nn.Module):
         return model.to(device)
 
     @classmethod
-    def build(
-        cls, config: Model, value_head: bool = False, seed: int = 0, device: str | torch.device = "cpu"
-    ) -> "LanguageModel":
-        model = cls.load(
-            config.model, config.temperature, value_head, config.trainable, config.dtype, config.rows, seed, device
-        )
-        if config.fresh:
-            model.decoder.initialise(named_generator(seed, "initialise"))
-        model.name, model.save_dtype = config.model, getattr(torch, config.save_dtype)
-        return model
-
-    @classmethod
     def fresh(
         cls,
         tokenizer: Tokenizer,
@@ -112,22 +80,22 @@ class LanguageModel(nn.Module):
         kind: str = "llama",
         tied: bool = True,
         seed: int = 0,
-        **options: Any,
+        temperature: float = 1.0,
+        value_head: bool = False,
+        rows: int = 256,
     ) -> "LanguageModel":
-        """An untrained model; the default is the shape of `tiny`, 0.4 M parameters. options are those of `__init__`."""
+        """An untrained model; the default is the shape of `tiny`, 0.4 M parameters."""
         config = checkpoint.fresh_config(
             kind, len(tokenizer), width, layers, heads, kv_heads or heads, inner, context, tokenizer.eos_id
         )
         decoder = Decoder(Shape.read({**config, "tie_word_embeddings": tied})).initialise(
             named_generator(seed, "initialise")
         )
-        return cls(decoder, tokenizer, seed=seed, **options)
+        return cls(decoder, tokenizer, temperature, value_head, rows=rows, seed=seed)
 
     def save(self, folder: str | Path, dtype: torch.dtype | None = None) -> None:
         """A Hugging Face-format folder; the value head goes into a file of its own."""
-        checkpoint.write(Path(folder), self.decoder, self.tokenizer, dtype or self.save_dtype)
-        if self.value_head is not None:
-            checkpoint.save(Path(folder) / self.head_file, self.value_head.state_dict())
+        self.write(Path(folder), self.value_head, dtype)
 
     # Act
 
@@ -145,7 +113,7 @@ class LanguageModel(nn.Module):
         With x = prompt + completion (the stop token included), observation = x[:-1], action = x[1:], and mask is True
         where the action belongs to the completion. forbid_first: strings whose first token may not be the first one.
         """
-        ids = self._prompt_ids(prompts)
+        ids = self.prompt_ids(prompts)
         longest, context = max(map(len, ids)), self.decoder.shape.context
         if longest + max_tokens > context:
             raise UserError(
@@ -155,59 +123,12 @@ class LanguageModel(nn.Module):
         forbidden = tuple({row[0] for row in self.tokenizer.encode(list(forbid_first)) if row})
         rule = Rule(self.temperature, greedy, self.tokenizer.stop_ids, forbidden)
         done = generate(self.decoder, ids, repeats, max_tokens, rule, generator or self.generator, self.rows)
-        out = _layout(ids, repeats, done.tokens, done.length, self.tokenizer.pad_id)
+        out = layout(ids, repeats, done.tokens, done.length, self.tokenizer.pad_id)
         log_prob = torch.zeros(out["mask"].shape, device=done.log_prob.device)
-        log_prob[out["mask"]] = done.log_prob[_within(done.tokens, done.length)]
+        log_prob[out["mask"]] = done.log_prob[within(done.tokens, done.length)]
         size = (len(ids), repeats)
         out.update(log_prob=log_prob, truncated=done.truncated)
-        return TensorDict({key: value.unflatten(0, size) for key, value in out.items()}, batch_size=size)
-
-    def encode(self, prompts: Sequence[str], completions: Sequence[str]) -> TensorDict:
-        """The layout of `generate`, [B], for texts that are given; the end token is appended."""
-        written = [[*ids, self.tokenizer.eos_id] for ids in self.tokenizer.encode(list(completions))]
-        ids = self._prompt_ids(prompts)
-        longest, context = max(len(p) + len(c) for p, c in zip(ids, written, strict=True)), self.decoder.shape.context
-        if longest > context:
-            raise UserError(f"a text has {longest} tokens, the model's context is {context}: drop or shorten such rows")
-        length = torch.tensor([len(row) for row in written])
-        width = int(length.max())
-        tokens = torch.tensor([row + [0] * (width - len(row)) for row in written])
-        out = _layout(ids, 1, tokens, length, self.tokenizer.pad_id)
-        return TensorDict(out, batch_size=len(ids)).to(self.decoder.head.device)
-
-    def decode(self, rollout: TensorDict) -> list[str]:
-        """The completions as texts, row-major, without special tokens."""
-        mask = rollout["mask"].flatten(0, -2).cpu()
-        tokens = rollout["action"].flatten(0, -2).cpu()[mask].split(mask.sum(-1).tolist())
-        return self.tokenizer.decode([row.tolist() for row in tokens])
-
-    def _prompt_ids(self, prompts: Sequence[str]) -> list[list[int]]:
-        ids = self.tokenizer.encode(list(prompts), special=True)
-        if not ids or not all(ids):
-            raise UserError("a prompt is empty: every prompt needs at least one token")
-        return ids
-
-    def check(self, prompts: Sequence[str], after: int | Sequence[str]) -> None:
-        """Refuse prompts that are too long with `after` more tokens, or with their completions and an end token."""
-        context = self.decoder.shape.context
-        rest = [after] * len(prompts) if isinstance(after, int) else [len(text.encode()) + 1 for text in after]
-        # A token is a byte at least, so few texts have to be encoded; 8 for what the tokenizer puts before a prompt.
-        long = [i for i, prompt in enumerate(prompts) if len(prompt.encode()) + 8 + rest[i] > context]
-        if not long:
-            return
-        sizes = [len(ids) for ids in self._prompt_ids([prompts[i] for i in long])]
-        if isinstance(after, int):
-            more, advice = [after] * len(long), "lower env.max_tokens, drop or shorten the prompt"
-        else:
-            more = [len(ids) + 1 for ids in self.tokenizer.encode([after[i] for i in long])]
-            advice = "drop or shorten it"
-        size, extra, at = max(zip(sizes, more, long, strict=True), key=lambda row: row[0] + row[1])
-        if size + extra > context:
-            start = " ".join(prompts[at].split())[:40]
-            raise UserError(
-                f"a prompt of {size} tokens ('{start} ...') and {extra} more exceed the model's context of {context}: "
-                f"{advice}, or take a model with a longer context"
-            )
+        return TensorDict({key: value.view(*size, *value.shape[1:]) for key, value in out.items()}, batch_size=size)
 
     # Learn
 
@@ -217,13 +138,13 @@ class LanguageModel(nn.Module):
         entropy=False leaves the entropy out. Rows are read in chunks of similar length; memory for logits does not grow
         with B·T (see `token_log_probs`).
         """
-        hidden, where = self._hidden(batch)
+        hidden, where = self.hidden(batch)
         targets = batch["action"].flatten()[where]
         log_prob, entropies = token_log_probs(hidden, self.decoder.head, targets, self.temperature, entropy=entropy)
         out = {"log_prob": log_prob, "entropy": entropies} if entropy else {"log_prob": log_prob}
         if self.value_head is not None:
             out["value"] = self.value_head(hidden.float())[:, 0]
-        return {key: _scatter(value, where, batch["mask"].shape) for key, value in out.items()}
+        return {key: scatter(value, where, batch["mask"].shape) for key, value in out.items()}
 
     @torch.no_grad()
     def record(self, rollout: TensorDict) -> dict[str, Tensor]:
@@ -236,37 +157,8 @@ class LanguageModel(nn.Module):
 
     def _values(self, batch: TensorDict) -> dict[str, Tensor]:
         assert self.value_head is not None
-        hidden, where = self._hidden(batch)
-        return {"value": _scatter(self.value_head(hidden.float())[:, 0], where, batch["mask"].shape)}
-
-    def _hidden(self, batch: TensorDict) -> tuple[Tensor, Tensor]:
-        """Hidden states [N, d] of the masked positions of [B, T], and their indices in the flattened batch."""
-        mask = batch["mask"]
-        return self.decoder(batch["observation"])[mask], mask.flatten().nonzero()[:, 0]
-
-
-def _scatter(values: Tensor, where: Tensor, shape: torch.Size) -> Tensor:
-    return values.new_zeros(shape.numel()).index_put((where,), values).view(shape)
-
-
-def _within(tokens: Tensor, length: Tensor) -> Tensor:
-    return torch.arange(tokens.shape[1], device=length.device) < length[:, None]
-
-
-def _layout(prompts: list[list[int]], repeats: int, tokens: Tensor, length: Tensor, pad: int) -> dict[str, Tensor]:
-    """Right-padded observation, action and mask [R, T] of completions `tokens` [R, T'] with their `length` [R]."""
-    sizes = torch.tensor([len(p) for p in prompts], device=tokens.device)
-    width = int(sizes.max())
-    padded = torch.tensor([[*p, *[pad] * (width - len(p))] for p in prompts], device=tokens.device)
-    start = sizes.repeat_interleave(repeats)
-    text = torch.full((len(tokens), width + tokens.shape[1]), pad, device=tokens.device)
-    text[:, :width] = padded.repeat_interleave(repeats, 0)
-    written = tokens.where(_within(tokens, length), pad)
-    text.scatter_(1, start[:, None] + torch.arange(tokens.shape[1], device=tokens.device), written)
-    text = text[:, : int((start + length).max())]
-    column = torch.arange(1, text.shape[1], device=tokens.device)
-    mask = (column >= start[:, None]) & (column < (start + length)[:, None])
-    return {"observation": text[:, :-1].contiguous(), "action": text[:, 1:].contiguous(), "mask": mask}
+        hidden, where = self.hidden(batch)
+        return {"value": scatter(self.value_head(hidden.float())[:, 0], where, batch["mask"].shape)}
 
 
 def _dtype(name: Dtype, device: torch.device) -> torch.dtype:

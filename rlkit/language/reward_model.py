@@ -2,53 +2,58 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 from tensordict import TensorDict
 from torch import Tensor
 
-from rlkit.api import UserError
 from rlkit.buffers import in_parts, last_step
+from rlkit.errors import UserError
 from rlkit.language import checkpoint
-from rlkit.language.model import LanguageModel, Model
-from rlkit.policies import frozen_copy
+from rlkit.language.backbone import Backbone
+from rlkit.language.model import LanguageModel
+from rlkit.policies.base import frozen_copy
 
 
-class RewardModel(LanguageModel):
+class RewardModel(Backbone):
     """r(prompt, completion) = w·h + b, with h the hidden state at the last token, the end token (arXiv:2203.02155).
 
-    It starts at r = 0. What it is asked to write, its `writer` writes: the frozen model that the backbone started from.
+    It starts at r = 0. Texts that it is asked for are written by its `writer`, a frozen language model, if it has one.
     """
 
     head_file = checkpoint.REWARD
-    writer: LanguageModel | None
 
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
-        self.writer = None
+    def __init__(self, backbone: Backbone, writer: LanguageModel | None = None) -> None:
+        super().__init__(backbone.decoder, backbone.tokenizer)
+        self.generator, self.name, self.save_dtype = backbone.generator, backbone.name, backbone.save_dtype
+        self.value_head = self.make_head()
+        self.writer = writer
 
     @classmethod
-    def build(
-        cls, config: Model, value_head: bool = True, seed: int = 0, device: str | torch.device = "cpu"
-    ) -> "RewardModel":
-        model = super().build(config, True, seed, device)
-        assert isinstance(model, RewardModel)
+    def on(cls, start: LanguageModel, writes: bool) -> "RewardModel":
+        """A reward model on the backbone of `start`; with `writes`, a frozen copy of `start` writes the attempts."""
+        writer = LanguageModel(frozen_copy(start.decoder), start.tokenizer, start.temperature, rows=start.rows)
+        writer.generator = start.generator
+        return cls(start, writer if writes else None).to(start.decoder.head.device)
+
+    @classmethod
+    def load(cls, folder: str | Path) -> "RewardModel":
+        """From the folder that `save` wrote."""
+        model = cls(LanguageModel.load(folder, dtype="float32"))
+        model.value_head.load_state_dict(checkpoint.read_tensors(Path(folder) / checkpoint.REWARD))
         return model
 
-    def with_writer(self) -> "RewardModel":
-        """Let the model as it is now write the attempts; its draws come from this model's generator."""
-        writer = LanguageModel(frozen_copy(self.decoder), self.tokenizer, self.temperature, rows=self.rows)
-        writer.generator, self.writer = self.generator, writer
-        return self
+    def save(self, folder: str | Path, dtype: torch.dtype | None = None) -> None:
+        """A Hugging Face-format folder; the head goes into a file of its own."""
+        self.write(Path(folder), self.value_head, dtype)
 
     def score(self, batch: TensorDict) -> Tensor:
         """With gradient: r of each row [B] of observation, action and mask [B, T]."""
-        assert self.value_head is not None
         text = torch.cat([batch["observation"][:, :1], batch["action"]], 1)  # the last action is read, too
         row = torch.arange(len(text), device=text.device)
         hidden: Tensor = self.decoder(text)
-        return self.value_head(hidden[row, last_step(batch["mask"])].float())[:, 0]
+        reward: Tensor = self.value_head(hidden[row, last_step(batch["mask"])].float())
+        return reward[:, 0]
 
     @torch.no_grad()
     def judge(self, prompts: Sequence[str], completions: Sequence[str]) -> Tensor:
@@ -56,16 +61,22 @@ class RewardModel(LanguageModel):
         texts = self.encode(prompts, completions)
         return in_parts(lambda part: {"r": self.score(part)[:, None]}, texts, self.micro_steps)["r"][:, 0]
 
-    def generate(self, prompts: Sequence[str], repeats: int = 1, *args: Any, **options: Any) -> TensorDict:
+    def generate(
+        self,
+        prompts: Sequence[str],
+        repeats: int = 1,
+        max_tokens: int = 64,
+        greedy: bool = False,
+        forbid_first: Sequence[str] = (),
+        generator: torch.Generator | None = None,
+    ) -> TensorDict:
         """What the writer writes, encoded again: so training reads the same tokens of a text as `judge` does."""
         if self.writer is None:
             raise UserError("a reward model judges texts and writes none; use env=preferences, or env=gsm8k")
-        written = self.decode(self.writer.generate(prompts, repeats, *args, **options))
+        written = self.writer.generate(prompts, repeats, max_tokens, greedy, forbid_first, generator)
         repeated = [prompt for prompt in prompts for _ in range(repeats)]
-        return self.encode(repeated, written).unflatten(0, (len(prompts), repeats))
-
-    def record(self, rollout: TensorDict) -> dict[str, Tensor]:
-        return {}
+        texts: TensorDict = self.encode(repeated, self.decode(written)).unflatten(0, (len(prompts), repeats))
+        return texts
 
     def check(self, prompts: Sequence[str], after: int | Sequence[str]) -> None:
         super().check(prompts, after + 1 if isinstance(after, int) else after)  # the end token is appended
@@ -77,11 +88,9 @@ class LearnedReward:
     __name__ = "model"
 
     def __init__(self, folder: str | Path) -> None:
-        model = RewardModel.load(folder, value_head=True, dtype="float32").requires_grad_(False)
-        assert isinstance(model, RewardModel)
-        self.model = model
+        self.model = RewardModel.load(folder).requires_grad_(False)
 
-    def __call__(self, prompts: list[str], completions: list[str], **columns: Any) -> list[float | None]:
+    def __call__(self, prompts: list[str], completions: list[str], **columns: object) -> list[float | None]:
         return [*self.model.judge(prompts, completions).tolist()]
 
     def prepare(self, prompts: Sequence[str], max_tokens: int, device: torch.device) -> None:

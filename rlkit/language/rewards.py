@@ -7,12 +7,25 @@ import math
 import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
+
+import torch
 
 from rlkit.api import RewardFailed, UserError
 from rlkit.language.grader import correct
 
 Reward = Callable[..., list[float | None]]
+
+
+@runtime_checkable
+class PlacedReward(Protocol):
+    """A reward function that computes on a device and has a longest text."""
+
+    def prepare(self, prompts: Sequence[str], max_tokens: int, device: torch.device) -> None:
+        """Move to the device, and refuse prompts that are too long."""
+        ...
+
+
 BUILT_IN: dict[str, Reward] = {"correct": correct}
 
 

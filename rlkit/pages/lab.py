@@ -6,31 +6,40 @@ Nothing is computed here but what is shown: the four rooms are the algorithm's o
 import math
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, get_type_hints
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, cast, get_type_hints
 
 import torch
 from torch import Tensor
 
 from rlkit import config, plugins, schema
-from rlkit.api import Fraction, UserError
-from rlkit.meter import Meter
+from rlkit.errors import UserError
+from rlkit.fields import Fraction
+from rlkit.loop import set_progress, walk
+from rlkit.meter import Meter, finished
 from rlkit.pages import maps
-from rlkit.pages.server import Site, number
-from rlkit.train import Progress, set_learning_rate, walk
+from rlkit.pages.server import Json, Site, number
+from rlkit.policies import LearningRate, Table, discount
+from rlkit.progress import Progress
+from rlkit.settings.assemble import Assemble, Parts
+from rlkit.tabular import TabularEnv
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 MOST = 1000  # iterations of one request
 POINTS = 240  # of a curve that is sent
-Assemble = Callable[[config.Given], Any]  # rlkit.run.assemble: what was asked for → run, algo, env
 
 
 @dataclass
 class Learner:
     """One algorithm on the world, and what was seen of it so far."""
 
-    parts: Any  # run, algo, env
-    world: dict[str, Any]  # maps.world
+    parts: Parts
+    policy: Table
+    env: TabularEnv
+    world: maps.World
     optimal: Tensor  # V* there, [S]
     progress: Progress = field(default_factory=Progress)
     change: list[float] = field(default_factory=list)  # max |ΔQ| of each iteration
@@ -43,34 +52,41 @@ class Learner:
 
     def step(self) -> None:
         """One iteration of the loop."""
-        run, algo, env = self.parts.run, self.parts.algo, self.parts.env
-        algo.progress, meter = self.progress.fraction(run), Meter()
-        set_learning_rate(algo, self.progress.iteration)
-        before = algo.policy.q.weight.detach().clone()
-        rollout, _ = walk(algo, env, meter)
+        algo, meter = self.parts.algo, Meter()
+        set_progress(algo, self.progress, self.parts.run)
+        before = self.policy.q.weight.detach().clone()
+        rollout, _ = walk(algo, self.env, meter)
         self.progress.iteration += 1
         self.progress.env_steps += int(rollout["mask"].sum())
         self.metrics = meter.read()
-        self.change.append(float((algo.policy.q.weight.detach() - before).abs().max()))
-        self.distance.append(maps.distance(algo.policy, self.optimal, env.model()))
+        self.change.append(float((self.policy.q.weight.detach() - before).abs().max()))
+        self.distance.append(maps.distance(self.policy, self.optimal, self.env.model()))
         if "next_observation" not in rollout.keys():
             return  # the batch is the model itself
         counts = torch.bincount(rollout["observation"][rollout["mask"]], minlength=len(before))
         self.visits = counts if self.visits is None else self.visits + counts
         self.agents = rollout["next_observation"][:, -1].tolist()
-        self.returns += [(self.progress.iteration, score) for score, _ in env.finished]
+        self.returns += [(self.progress.iteration, score) for score, _ in finished(rollout)]
 
-    def moved(self, parts: Any, world: dict[str, Any], optimal: Tensor) -> "Learner":
-        """The same learner in another world: it keeps its table, but what is over now is worth nothing any more."""
-        parts.algo.policy.load_state_dict(self.parts.algo.policy.state_dict())
+    def moved(self, there: "Learner") -> "Learner":
+        """This learner in the world of another: it keeps its table, except that terminal states are worth nothing."""
+        there.policy.load_state_dict(self.policy.state_dict())
         with torch.no_grad():
-            parts.algo.policy.q.weight[parts.env.model().terminal] = 0.0
-        if parts.algo.config == self.parts.algo.config:
-            parts.algo.policy.epsilon = self.parts.algo.policy.epsilon  # to be shown: each rollout sets it anew
-        altered = [*self.altered, self.progress.iteration]
-        return replace(self, parts=parts, world=world, optimal=optimal, agents=[], altered=altered)
+            there.policy.q.weight[there.env.model().terminal] = 0.0
+        if there.parts.algo.config == self.parts.algo.config:
+            there.policy.epsilon = self.policy.epsilon  # shown until the next rollout sets it
+        return replace(
+            self,
+            parts=there.parts,
+            policy=there.policy,
+            env=there.env,
+            world=there.world,
+            optimal=there.optimal,
+            agents=[],
+            altered=[*self.altered, self.progress.iteration],
+        )
 
-    def curves(self) -> dict[str, Any]:
+    def curves(self) -> Json:
         """A few hundred points of each curve; returns are averaged over the iterations between two points."""
         n = len(self.change)
         every = max(1, -(-n // POINTS))
@@ -92,8 +108,8 @@ class Lab:
 
     def __init__(self, words: Sequence[str], assemble: Assemble, first: str | None = None) -> None:
         self.words, self.assemble, self.lock = tuple(words), assemble, threading.Lock()
-        self.fields: dict[str, Any] = {}  # of the environment, as they were changed here
-        self.given: dict[str, dict[str, Any]] = {}  # of each algorithm, likewise
+        self.fields: dict[str, object] = {}  # of the environment, as they were changed here
+        self.given: dict[str, dict[str, object]] = {}  # of each algorithm, likewise
         self.learners: dict[str, Learner] = {}
         for name in {*plugins.names("algorithms"), *([first] if first else [])}:
             try:
@@ -102,37 +118,40 @@ class Lab:
                 if name == first:
                     raise
                 continue  # not on such an environment
-            if maps.is_table(parts.algo.policy):
+            if isinstance(parts.algo.policy, Table):
                 self.learners[name] = self.learner(parts)
         if first is not None and first not in self.learners:
             raise UserError(f"algo={first} keeps no table to show: {plugins.nearest(first, self.learners)}")
-        # What computes on the model comes before what has to try.
-        self.learners = dict(sorted(self.learners.items(), key=lambda x: (not hasattr(x[1].parts.algo, "model"), x[0])))
+        # Dynamic programming, which has no learning rate, comes before what has to try.
+        self.learners = dict(
+            sorted(self.learners.items(), key=lambda x: (isinstance(x[1].parts.algo.config, LearningRate), x[0]))
+        )
         self.first = first or next(iter(self.learners))
         self.about = [{"name": n, "summary": plugins.summary("algorithms", n)} for n in self.learners]
-        gamma = self.learners[self.first].parts.algo.config.gamma
+        gamma = discount(self.learners[self.first].parts.algo.config)
         self.rebuild({}, {name: {"gamma": gamma} for name in self.learners})
 
-    def build(self, name: str, fields: Mapping[str, Any], given: Mapping[str, Any]) -> Any:
+    def build(self, name: str, fields: Mapping[str, object], given: Mapping[str, object]) -> Parts:
         """The algorithm on the environment as `rlkit.run` would put them together, with what was changed here."""
         asked = config.read([f"algo={name}", *self.words])
         asked.env.update(fields)
         asked.algo.update(given)
         return self.assemble(asked)
 
-    def learner(self, parts: Any) -> Learner:
-        parts.algo.policy.epsilon = getattr(parts.algo.config, "epsilon", 0.0)  # to be shown before the first rollout
-        world = maps.world(parts.env, parts.algo.config.gamma)
-        return Learner(parts, world, torch.tensor(world["optimal"]["values"], dtype=torch.float64))
+    def learner(self, parts: Parts) -> Learner:
+        policy, env = parts.algo.policy, parts.env
+        if not isinstance(policy, Table) or not isinstance(env, TabularEnv) or env.grid is None:
+            raise UserError(f"{parts.env.source} has no map with a table on it")
+        policy.epsilon = config_number(parts.algo.config, "epsilon") or 0.0  # shown before the first rollout sets it
+        world = maps.world(env.grid, env.model(), discount(parts.algo.config))
+        return Learner(parts, policy, env, world, torch.tensor(world["optimal"]["values"], dtype=torch.float64))
 
-    def rebuild(self, fields: Mapping[str, Any], given: Mapping[str, Mapping[str, Any]]) -> None:
+    def rebuild(self, fields: Mapping[str, object], given: Mapping[str, Mapping[str, object]]) -> None:
         """Change the world or the algorithms, all or none of them, and let every learner keep its table."""
         fields = {**self.fields, **fields}
         given = {name: {**self.given.get(name, {}), **given.get(name, {})} for name in self.learners}
         fresh = {name: self.learner(self.build(name, fields, given[name])) for name in self.learners}
-        self.learners = {
-            n: old.moved(fresh[n].parts, fresh[n].world, fresh[n].optimal) for n, old in self.learners.items()
-        }
+        self.learners = {n: old.moved(fresh[n]) for n, old in self.learners.items()}
         self.fields, self.given = fields, {name: dict(keys) for name, keys in given.items()}
         self.chance = self.chances()
 
@@ -142,12 +161,12 @@ class Lab:
         writes = {"step": self.step, "reset": self.reset, "world": self.alter, "tune": self.tune}
         return Site("lab.html", {"lab": self.show}, writes)
 
-    def show(self, request: dict[str, Any]) -> dict[str, Any]:
+    def show(self, request: Json) -> Json:
         """All there is to draw of one algorithm."""
         with self.lock:
             return self.snapshot(request.get("algo", self.first))
 
-    def step(self, request: dict[str, Any]) -> dict[str, Any]:
+    def step(self, request: Json) -> Json:
         """{"algo", "steps", "seconds"?}: walk so many iterations, or those that can be begun in this time."""
         with self.lock:
             learner, began = self.named(request.get("algo")), time.monotonic()
@@ -158,7 +177,7 @@ class Lab:
                     break
             return self.snapshot(request["algo"])
 
-    def reset(self, request: dict[str, Any]) -> dict[str, Any]:
+    def reset(self, request: Json) -> Json:
         """{"algo"}: forget what this algorithm has learned; the world and all settings stay."""
         with self.lock:
             self.named(request.get("algo"))
@@ -166,11 +185,11 @@ class Lab:
             self.learners[name] = self.learner(self.build(name, self.fields, self.given[name]))
             return self.snapshot(name)
 
-    def alter(self, request: dict[str, Any]) -> dict[str, Any]:
+    def alter(self, request: Json) -> Json:
         """{"algo", "gamma"?, "cells"?: {field: [row, column]}, "chances"?: {field: p}}: change the world for all."""
         with self.lock:
             self.named(request.get("algo"))
-            fields: dict[str, Any] = {}
+            fields: Json = {}
             for key, known in (("cells", self.cells()), ("chances", self.chance)):
                 for name, value in _mapping(request, key).items():
                     if name not in known:
@@ -180,26 +199,27 @@ class Lab:
             self.rebuild(fields, dict.fromkeys(self.learners, gamma))
             return self.snapshot(request["algo"])
 
-    def tune(self, request: dict[str, Any]) -> dict[str, Any]:
+    def tune(self, request: Json) -> Json:
         """{"algo", "lr"?, "epsilon"?}: set the step size, or hold ε where it is put."""
         with self.lock:
             self.named(request.get("algo"))
-            given: dict[str, Any] = {key: number(request, key, 0, 1) for key in ("lr", "epsilon") if key in request}
+            given: Json = {key: number(request, key, 0, 1) for key in ("lr", "epsilon") if key in request}
             if "epsilon" in given:
                 given["epsilon_end"] = given["epsilon"]
             self.rebuild({}, {request["algo"]: given})
             return self.snapshot(request["algo"])
 
-    def named(self, name: Any) -> Learner:
+    def named(self, name: object) -> Learner:
         if str(name) not in self.learners:
             raise UserError(f"no algorithm '{name}' on this page: {plugins.nearest(str(name), self.learners)}")
         return self.learners[str(name)]
 
     def cells(self) -> dict[str, tuple[int, int]]:
         """The fields of the environment that say where something lies."""
-        return dict(self.learners[self.first].parts.env.grid.cells)
+        grid = self.learners[self.first].env.grid
+        return dict(grid.cells) if grid else {}
 
-    def chances(self) -> dict[str, dict[str, Any]]:
+    def chances(self) -> dict[str, Json]:
         """The fields of the environment that are probabilities, with their meaning."""
         given = config.read([f"algo={self.first}", *self.words]).env | self.fields
         module = plugins.load("envs", given["name"])
@@ -208,19 +228,19 @@ class Lab:
         known = [key for key, hint in hints.items() if hint == Fraction]
         return {key: {"value": getattr(built, key), "help": notes.get(key, "")} for key in known}
 
-    def snapshot(self, name: str) -> dict[str, Any]:
+    def snapshot(self, name: str) -> Json:
         learner = self.named(name)
-        algo, env = learner.parts.algo, learner.parts.env
-        tunable = {"lr": algo.optimizer.param_groups[0]["lr"], "epsilon": algo.policy.epsilon}
+        algo = learner.parts.algo
+        tunable = {"lr": algo.optimizer.param_groups[0]["lr"], "epsilon": learner.policy.epsilon}
         return {
             "algo": name,
             "algos": self.about,
-            "source": env.source,
-            "gamma": algo.config.gamma,
+            "source": learner.env.source,
+            "gamma": discount(algo.config),
             "chances": self.chance,
-            "tunable": {key: value for key, value in tunable.items() if hasattr(algo.config, key)},
+            "tunable": {key: x for key, x in tunable.items() if config_number(algo.config, key) is not None},
             "world": learner.world,
-            "learned": maps.learned(algo.policy),
+            "learned": maps.learned(learner.policy),
             "iteration": learner.progress.iteration,
             "env_steps": learner.progress.env_steps,
             "metrics": learner.metrics,
@@ -230,7 +250,13 @@ class Lab:
         }
 
 
-def _mapping(request: dict[str, Any], key: str) -> dict[str, Any]:
+def config_number(built: object, key: str) -> float | None:
+    """A number of an algorithm's configuration, by the key that the page shows; None where it has no such key."""
+    value = asdict(cast("DataclassInstance", built)).get(key)
+    return value if isinstance(value, int | float) else None
+
+
+def _mapping(request: Json, key: str) -> Json:
     value = request.get(key, {})
     if not isinstance(value, dict):
         raise UserError(f"{key} is no mapping of fields to values")

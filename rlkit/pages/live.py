@@ -6,27 +6,33 @@ The run's own rooms are walked exactly as its next iteration would; nothing of i
 import io
 import threading
 from pathlib import Path
-from typing import Any
 
 import torch
 from tensordict import TensorDict
 from torch import Tensor
 
-from rlkit import buffers, losses, train, video
-from rlkit.api import UserError
+from rlkit import buffers, divergences, loop, losses, video
+from rlkit.api import Acts, Judges, Metrics, Plays, Stochastic, Tokens, Writes
+from rlkit.control import ControlEnv, acting
+from rlkit.copies import Array
+from rlkit.errors import UserError
 from rlkit.meter import Meter
 from rlkit.pages import maps
-from rlkit.pages.server import number
+from rlkit.pages.server import Json, number
+from rlkit.policies import Table, discount
+from rlkit.progress import Progress, restore
+from rlkit.settings.assemble import Parts
+from rlkit.tabular import TabularEnv
 
 KEPT = 4  # replays held in memory
-FAR = 20.0  # a log-ratio is shown up to this
+SHOWN = ("ratio", "clip_fraction")  # what the page draws of each token, where `loss` reports it
 
 
 class Greedy:
     """The policy without its luck."""
 
-    def __init__(self, policy: Any) -> None:
-        self.policy = policy
+    def __init__(self, policy: Plays) -> None:
+        self.policy: Acts = acting(policy)
 
     def act(self, observation: Tensor, greedy: bool = False) -> Tensor:
         return self.policy.act(observation, greedy=True)
@@ -36,11 +42,12 @@ class Greedy:
 
 
 class Live:
-    def __init__(self, folder: Path, parts: Any) -> None:
+    def __init__(self, folder: Path, parts: Parts) -> None:
         self.folder, self.parts, self.lock = folder, parts, threading.Lock()
-        policy = parts.algo.policy
-        self.writes = parts.env.kind == "text" and not hasattr(policy, "judge")  # a reward model writes nothing
-        self.progress = train.Progress()
+        policy, env = parts.algo.policy, parts.env
+        self.writes = isinstance(policy, Writes) and not isinstance(policy, Judges)  # a reward model writes nothing
+        self.mapped = isinstance(policy, Table) and isinstance(env, TabularEnv) and env.grid is not None
+        self.progress = Progress()
         self.rows: TensorDict | None = None  # what was played last, [N, T]
         self.group_size, self.passes = 1, 0
         self.now: dict[str, Tensor] = {}  # of each token, [N, T]
@@ -48,16 +55,16 @@ class Live:
 
     # Text: one iteration, token by token
 
-    def play(self, request: dict[str, Any]) -> dict[str, Any]:
+    def play(self, request: Json) -> Json:
         """Restore the newest checkpoint and play what the run would play next; nothing is learned yet."""
         with self.lock:
             algo, env, run = self.parts.algo, self.parts.env, self.parts.run
             if not self.writes:
                 raise UserError("this run's policy writes no text: there are no tokens to look at")
-            self.progress = train.restore(self.folder, algo, env)
+            self.progress = restore(self.folder, algo, env)
             self.over = self.progress.fraction(run) >= 1
-            algo.progress = 0.0 if self.over else self.progress.fraction(run)  # a schedule that ended moves nothing
-            train.set_learning_rate(algo, self.progress.iteration)
+            begun = Progress() if self.over else self.progress  # a schedule that ended moves nothing
+            loop.set_progress(algo, begun, run)
             with torch.no_grad():
                 rollout = algo.rollout(env)
                 self.group_size = rollout["mask"].shape[1] if rollout["mask"].dim() == 3 else 1
@@ -67,16 +74,16 @@ class Live:
             self.passes = 0
             return self.overview()
 
-    def learn(self, request: dict[str, Any]) -> dict[str, Any]:
+    def learn(self, request: Json) -> Json:
         """One more pass of learning over what was played, in memory."""
         with self.lock:
             self.played()
             self.parts.algo.buffer.extend(self.credited.copy())
-            train.learn(self.parts.algo, Meter())
+            loop.learn(self.parts.algo, Meter())
             self.passes += 1
             return self.overview()
 
-    def group(self, request: dict[str, Any]) -> dict[str, Any]:
+    def group(self, request: Json) -> Json:
         """{"group"}: the attempts at one prompt, with what is known of each token."""
         with self.lock:
             rows, size = self.played(), self.group_size
@@ -88,24 +95,26 @@ class Live:
             raise UserError("nothing was played yet: ask for play first")
         return self.rows
 
-    def overview(self) -> dict[str, Any]:
+    def overview(self) -> Json:
         """Compute what every token is worth now, and tell what holds for all of them."""
-        algo = self.parts.algo
+        algo, policy = self.parts.algo, self.parts.algo.policy
+        if not isinstance(policy, Stochastic):
+            raise UserError("this run's policy tells no log-probabilities: there are no tokens to look at")
         self.rows = rows = self.flat()
+        steps = rows["mask"].sum().clamp(min=1)
         with torch.no_grad():
-            log_prob = buffers.in_parts(algo.policy.evaluate, rows, algo.policy.micro_steps)["log_prob"]
-        self.now = {"log_prob": log_prob}
-        told: dict[str, Any] = {}
+            self.now = buffers.in_parts(policy.evaluate, rows, policy.micro_steps)
+            self.now = {"log_prob": self.now["log_prob"]}
+            if "log_prob" in rows.keys() and "advantage" in rows.keys():
+                self.now |= buffers.in_parts(self.reported, self.weighed(rows), policy.micro_steps)
+        told: Json = {}
         if "advantage" in rows.keys():
             self.now["advantage"] = rows["advantage"].expand_as(rows["mask"])
-        if "log_prob" in rows.keys() and "advantage" in rows.keys():
-            log_ratio = self.log_ratio(log_prob - rows["log_prob"], rows["mask"]).clamp(-FAR, FAR)
-            self.now["ratio"] = log_ratio.exp()
-            clipped = self.clipped(log_ratio)
-            if clipped is not None:
-                self.now["clipped"] = clipped & rows["mask"]
-                told["clip_fraction"] = float(self.now["clipped"].sum() / rows["mask"].sum().clamp(min=1))
-            told["kl"] = float((losses.kl_k3(rows["log_prob"], log_prob) * rows["mask"]).sum() / rows["mask"].sum())
+        if "clip_fraction" in self.now:
+            self.now["clipped"] = self.now.pop("clip_fraction") & rows["mask"]
+            told["clip_fraction"] = float(self.now["clipped"].sum() / steps)
+        if "log_prob" in rows.keys():
+            told["kl"] = float((divergences.kl_k3(rows["log_prob"], self.now["log_prob"]) * rows["mask"]).sum() / steps)
         return told | {
             "iteration": self.progress.iteration,
             "over": self.over,
@@ -127,31 +136,28 @@ class Live:
             raise UserError("no attempt of this rollout counts: every group scored the same; play again later")
         return rows[acted.repeat_interleave(size)]
 
-    def log_ratio(self, per_step: Tensor, mask: Tensor) -> Tensor:
-        """log π − log π_b as the algorithm takes it: of a token, or of the whole row."""
-        kind = getattr(self.parts.algo.config, "ratio", "token")
-        of_row = {"mean": losses.row_mean, "sum": losses.row_sum}.get(kind)
-        return per_step if of_row is None else of_row(per_step, mask)
+    def weighed(self, rows: TensorDict) -> TensorDict:
+        """Rows as a minibatch: with the weights that `loss` multiplies by."""
+        return rows.copy().set("weight", losses.reduction(rows["mask"], "token"))
 
-    def clipped(self, log_ratio: Tensor) -> Tensor | None:
-        """Where the algorithm's clip acts, [N, T] bool; nothing where it has none."""
-        algo, advantage = self.parts.algo, self.now["advantage"]
-        if hasattr(algo, "clipped"):
-            return algo.clipped(log_ratio, advantage)
-        clip = getattr(algo.config, "clip", None)
-        if clip is None:
-            return None
-        if getattr(algo.config, "clip_schedule", "constant") == "linear":
-            clip *= 1 - algo.progress
-        return losses.clipped(log_ratio, advantage, clip, clip)
+    def reported(self, batch: TensorDict) -> Metrics:
+        """What the algorithm's own `loss` reports of each token, where the page draws it. [B, T] each"""
+        metrics = self.parts.algo.loss(batch)[1]
+        return {key: metrics[key] for key in SHOWN if key in metrics and metrics[key].shape == batch["mask"].shape}
+
+    def tokenizer(self) -> Tokens:
+        policy = self.parts.algo.policy
+        if not isinstance(policy, Writes):
+            raise UserError("this run's policy writes no text: there are no tokens to look at")
+        return policy.tokenizer
 
     def prompt(self, row: int) -> str:
-        rows, tokenizer = self.played(), self.parts.algo.policy.tokenizer
+        rows, tokenizer = self.played(), self.tokenizer()
         start = int(rows["mask"][row].int().argmax())
         return tokenizer.decode([rows["observation"][row, : start + 1].tolist()])[0]
 
-    def attempt(self, row: int) -> dict[str, Any]:
-        rows, tokenizer = self.played(), self.parts.algo.policy.tokenizer
+    def attempt(self, row: int) -> Json:
+        rows, tokenizer = self.played(), self.tokenizer()
         mask = rows["mask"][row]
         ids = rows["action"][row][mask].tolist()
         texts = tokenizer.decode([[token] for token in ids])
@@ -162,15 +168,15 @@ class Live:
 
     # Control: one episode
 
-    def replay(self, request: dict[str, Any]) -> dict[str, Any]:
+    def replay(self, request: Json) -> Json:
         """{"greedy", "episode"}: one test episode of the newest checkpoint; `frame` gives its pictures."""
         with self.lock:
-            algo, env = self.parts.algo, self.parts.env
+            algo, env = self.parts.algo, self.control()
             greedy, episode = bool(request.get("greedy", True)), int(number(request, "episode", 0, 10**6))
-            self.progress = train.restore(self.folder, algo, env)
-            told: dict[str, Any] = {"iteration": self.progress.iteration, "pictures": True}
+            self.progress = restore(self.folder, algo, env)
+            told: Json = {"iteration": self.progress.iteration, "pictures": True}
             try:
-                frames = video.frames(env, algo.policy, episode, "test", greedy)
+                frames = video.frames(env, acting(algo.policy), episode, "test", greedy)
             except UserError as error:  # it has no picture, or what draws it is not installed
                 return told | {"pictures": False, "reason": str(error), **self.observed(greedy)}
             name = f"{self.progress.iteration}-{greedy}-{episode}"
@@ -179,7 +185,7 @@ class Live:
                 del self.replays[old]
             return told | {"name": name, **{key: [f[key] for f in frames] for key in ("reward", "action", "value")}}
 
-    def frame(self, request: dict[str, Any]) -> bytes:
+    def frame(self, request: Json) -> bytes:
         """{"name", "at"}: one picture of a replay."""
         with self.lock:
             pictures = self.replays.get(request.get("name", ""))
@@ -187,7 +193,7 @@ class Live:
                 raise UserError("this replay is gone: play it again")
             return pictures[int(number(request, "at", 0, len(pictures) - 1))]
 
-    def observed(self, greedy: bool) -> dict[str, Any]:
+    def observed(self, greedy: bool) -> Json:
         """An episode without pictures: its observations."""
         policy = self.parts.algo.policy
         with torch.no_grad():
@@ -201,21 +207,27 @@ class Live:
             "observation": seen,
         }
 
-    def map(self, request: dict[str, Any]) -> dict[str, Any]:
+    def map(self, request: Json) -> Json:
         """The table of the newest checkpoint on its map."""
         with self.lock:
-            algo, env = self.parts.algo, self.parts.env
-            self.progress = train.restore(self.folder, algo, env)
-            learned, world = maps.learned(algo.policy), maps.world(env, algo.config.gamma)
+            algo, env, policy = self.parts.algo, self.parts.env, self.parts.algo.policy
+            if not isinstance(policy, Table) or not isinstance(env, TabularEnv) or env.grid is None:
+                raise UserError("this run has no map with a table on it")
+            self.progress, gamma = restore(self.folder, algo, env), discount(algo.config)
             return {
                 "iteration": self.progress.iteration,
-                "gamma": algo.config.gamma,
-                "world": world,
-                "learned": learned,
+                "gamma": gamma,
+                "world": maps.world(env.grid, env.model(), gamma),
+                "learned": maps.learned(policy),
             }
 
+    def control(self) -> ControlEnv:
+        if not isinstance(self.parts.env, ControlEnv):
+            raise UserError("this run plays no control problem: there is nothing to replay")
+        return self.parts.env
 
-def _png(image: Any) -> bytes:
+
+def _png(image: Array) -> bytes:
     from PIL import Image
 
     file = io.BytesIO()

@@ -1,24 +1,43 @@
 """A table on its map: what each state is worth, what is done there, and what would be best."""
 
-from typing import Any
+from typing import TypedDict
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from rlkit import exact
 from rlkit.exact import Model
+from rlkit.policies import Table
+from rlkit.tabular import Grid
 
 
-def is_table(policy: Any) -> bool:
-    """Whether a policy keeps Q[s, a] as a table, one row a state."""
-    return isinstance(getattr(policy, "q", None), nn.Embedding)
+class Optimal(TypedDict):
+    values: list[float]
+    q: list[list[float]]
+    best: list[list[bool]]
 
 
-def world(env: Any, gamma: float) -> dict[str, Any]:
+class World(TypedDict):
+    """The map as the page draws it, and the optimal values and actions on it."""
+
+    rows: int
+    columns: int
+    moves: list[list[int]]
+    cells: dict[str, list[int]]
+    terminal: list[bool]
+    worth: list[float]
+    scale: float
+    optimal: Optimal
+
+
+def world(grid: Grid, model: Model, gamma: float) -> World:
     """The map, and the optimal values and actions on it."""
-    grid, model = env.grid, env.model()
     best = exact.optimal_values(model, gamma)
-    optimal = {"values": best, "q": exact.q_values(model, best, gamma), "best": exact.optimal_actions(model, gamma)}
+    optimal = Optimal(
+        values=best.tolist(),
+        q=exact.q_values(model, best, gamma).tolist(),
+        best=exact.optimal_actions(model, gamma).tolist(),
+    )
     worth = _worth(model)
     return {
         "rows": grid.rows,
@@ -28,30 +47,19 @@ def world(env: Any, gamma: float) -> dict[str, Any]:
         "terminal": model.terminal.tolist(),
         "worth": worth.tolist(),
         "scale": max(float(worth.abs().max()), float(best.abs().max())) or 1.0,
-        "optimal": {key: x.tolist() for key, x in optimal.items()},
+        "optimal": optimal,
     }
 
 
-def values(policy: Any) -> Tensor:
-    """V(s) = max_a Q(s, a); where a policy is kept apart from the table, that policy's Q(s, π(s)). [S]"""
+def learned(policy: Table) -> Optimal:
+    """V, Q and the greedy actions, ties included; where a policy is kept beside the table, its values and actions."""
     q = policy.q.weight.detach().cpu()
-    chosen = getattr(policy, "actions", None)
-    return q.amax(-1) if chosen is None else q.gather(-1, chosen.cpu().unsqueeze(-1)).squeeze(-1)
+    return Optimal(values=policy.state_values().cpu().tolist(), q=q.tolist(), best=policy.best().cpu().tolist())
 
 
-def learned(policy: Any) -> dict[str, Any]:
-    """V, Q and the greedy actions, ties included; where a policy is kept apart from the table, its actions."""
-    q, value = policy.q.weight.detach().cpu(), values(policy)
-    rounding = 64 * torch.finfo(q.dtype).eps * max(1.0, float(q.abs().max()))
-    best = q >= value.unsqueeze(-1) - rounding
-    if hasattr(policy, "actions"):
-        best = nn.functional.one_hot(policy.actions.cpu(), q.shape[-1]).bool()
-    return {"values": value.tolist(), "q": q.tolist(), "best": best.tolist()}
-
-
-def distance(policy: Any, optimal: Tensor, model: Model) -> float:
+def distance(policy: Table, optimal: Tensor, model: Model) -> float:
     """max_s |V(s) − V*(s)| over the states where something can still be done."""
-    return float(((values(policy).double() - optimal).abs() * ~model.terminal).max())
+    return float(((policy.state_values().cpu().double() - optimal).abs() * ~model.terminal).max())
 
 
 def _worth(model: Model) -> Tensor:

@@ -2,20 +2,17 @@
 
 import json
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from rlkit import config, plugins
 from rlkit.api import UserError
 from rlkit.comparison.grid import is_locked
-from rlkit.pages import maps
 from rlkit.pages.live import Live
-from rlkit.pages.server import Call, Site, number
+from rlkit.pages.server import Call, Json, Site, number
+from rlkit.settings.assemble import Assemble
 
 QUIET = 60.0  # seconds without a new line after which one looks whether a process still writes to the folder
-Assemble = Callable[[config.Given], Any]  # rlkit.run.assemble
 
 
 class RunPage:
@@ -36,12 +33,12 @@ class RunPage:
         reads: dict[str, Call] = {"run": self.show, "metrics": self.metrics, "completions": self.completions}
         if self.live is None:
             return Site("run.html", reads)
-        reads |= {"frame": self.live.frame}
-        return Site(
-            "run.html", reads, {name: getattr(self.live, name) for name in ("play", "learn", "group", "replay", "map")}
-        )
+        live = self.live
+        reads["frame"] = live.frame
+        writes: dict[str, Call] = {"play": live.play, "learn": live.learn, "group": live.group}
+        return Site("run.html", reads, writes | {"replay": live.replay, "map": live.map})
 
-    def show(self, request: dict[str, Any]) -> dict[str, Any]:
+    def show(self, request: Json) -> Json:
         """The header: what this is, how far it is, what it came to, and which parts of the page it has."""
         summary, before = _object(self.folder / "summary.json"), _object(self.folder / "before.json")
         length = {key: self.given.run[key] for key in ("iterations", "env_steps") if self.given.run.get(key)}
@@ -62,7 +59,7 @@ class RunPage:
             "reason": self.reason,
         }
 
-    def state(self, summary: dict[str, Any]) -> str:
+    def state(self, summary: Json) -> str:
         """finished, running, or stopped: not finished, quiet for a while, and no process writes to its folder."""
         metrics, told = self.folder / "metrics.jsonl", self.folder / "summary.json"
         heard = max(
@@ -85,11 +82,11 @@ class RunPage:
             found.append("completions")
         if self.live is not None and self.live.parts.env.kind == "control":
             found.append("replay")
-            if getattr(self.live.parts.env, "grid", None) and maps.is_table(self.live.parts.algo.policy):
+            if self.live.mapped:
                 found.append("map")
         return found
 
-    def metrics(self, request: dict[str, Any]) -> dict[str, Any]:
+    def metrics(self, request: Json) -> Json:
         """{"file"?, "offset"?}: the whole lines after that byte; all of them where the file is another one by now."""
         path = self.folder / "metrics.jsonl"
         if not path.is_file():
@@ -102,7 +99,7 @@ class RunPage:
         lines = [record for line in whole.split(b"\n") if (record := _record(line))]
         return {"file": name, "offset": offset + len(whole) + bool(whole), "from": offset, "lines": lines}
 
-    def completions(self, request: dict[str, Any]) -> dict[str, Any]:
+    def completions(self, request: Json) -> Json:
         """{"iteration"?}: the completions kept of one iteration, without it of the last."""
         path = self.folder / "completions.jsonl"
         lines = path.read_bytes().split(b"\n") if path.is_file() else []
@@ -124,7 +121,7 @@ def _summary(kind: plugins.Kind, name: str) -> str:
         return ""
 
 
-def _record(line: bytes) -> dict[str, Any]:
+def _record(line: bytes) -> Json:
     """A line of JSON; {} for one that is torn."""
     try:
         found = json.loads(line.decode("utf-8", "replace"))
@@ -133,5 +130,5 @@ def _record(line: bytes) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _object(path: Path) -> dict[str, Any]:
+def _object(path: Path) -> Json:
     return _record(path.read_bytes()) if path.is_file() else {}

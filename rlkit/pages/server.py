@@ -30,7 +30,8 @@ HEADERS = {
     "Cache-Control": "no-store",
 }
 
-Call = Callable[[dict[str, Any]], Any]
+Json = dict[str, Any]  # a JSON object, as a page sends or gets it; what it holds is checked where it is read
+Call = Callable[[Json], Json | bytes]  # an answer, or a picture
 
 
 class Refused(Exception):

@@ -1,10 +1,15 @@
-"""Exploration that lasts: a random action is held for a while, so that chance gets somewhere."""
-
-from typing import Any
+"""Exploration: how ε falls, and random actions that are repeated for a while."""
 
 import torch
 from tensordict import TensorDict
 from torch import Tensor
+
+from rlkit.api import ActionValues, State
+
+
+def epsilon(start: float, end: float, decay: float, progress: float) -> float:
+    """ε falls linearly from start to end over the first `decay` of the run."""
+    return end + (start - end) * max(0.0, 1 - progress / decay) if decay > 0 else end
 
 
 class Persistent:
@@ -14,7 +19,7 @@ class Persistent:
     begins at a step where none is under way. Acts for `policy`, with its generator.
     """
 
-    def __init__(self, policy: Any, rows: int, longest: int) -> None:
+    def __init__(self, policy: ActionValues, rows: int, longest: int) -> None:
         self.policy, self.longest = policy, longest
         self.held = torch.zeros(rows, dtype=torch.long)  # the random action of each row ...
         self.left = torch.zeros(rows, dtype=torch.long)  # ... and for how many more steps it is played
@@ -32,8 +37,8 @@ class Persistent:
     def record(self, batch: TensorDict) -> dict[str, Tensor]:
         return self.policy.record(batch)
 
-    def state_dict(self) -> dict[str, Tensor]:
+    def state_dict(self) -> State:
         return {"held": self.held, "left": self.left}
 
-    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+    def load_state_dict(self, state: State) -> None:
         self.held, self.left = state["held"], state["left"]

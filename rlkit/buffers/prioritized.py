@@ -4,7 +4,6 @@ P(i) = p_i / Σ_j p_j with p_i = (|δ_i| + ε)^α,   w_i = (N·P(i))^−β / max
 """
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import torch
@@ -12,7 +11,8 @@ from numpy.typing import NDArray
 from tensordict import TensorDict
 from torch import Tensor
 
-from rlkit.buffers import Replay
+from rlkit.api import State
+from rlkit.buffers.replay import Replay
 
 Index = NDArray[np.int64]
 Numbers = NDArray[np.float64]
@@ -108,11 +108,11 @@ class Prioritized(Replay):
         self.highest = max(self.highest, float(priority.max()))
         self.tree.update(index.cpu().numpy(), priority)
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> State:
         own = {"priority": torch.from_numpy(self.tree.priority.copy()), "highest": self.highest}
         return super().state_dict() | own
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: State) -> None:
         super().load_state_dict(state)
         self.highest = state["highest"]
         self.tree.load(state["priority"].numpy())

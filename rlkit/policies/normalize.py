@@ -1,13 +1,13 @@
 """Running statistics of observations and rewards: saved with the run, still in evaluation, blind to masked steps."""
 
 import math
-from typing import Any
 
 import torch
 from gymnasium.spaces import Box
 from tensordict import TensorDict
 from torch import Tensor, nn
 
+from rlkit.api import Env
 from rlkit.returns import backward_scan
 
 
@@ -78,25 +78,10 @@ class Normalizer(nn.Module):
             self.scale.copy_((self.totals.variance() + self.eps).rsqrt())
 
 
-class Normalizing(nn.Module):
-    """A policy whose networks all begin with one shared Normalizer, where `policy.normalize` asks for it."""
-
-    normalizer: Normalizer | None
-
-    def prepare(self, env: Any, network: Any) -> None:
-        """Make the normaliser; discrete observations have nothing to normalise."""
-        wanted = network.normalize and isinstance(env.observation_space, Box)
-        self.normalizer = Normalizer(math.prod(env.observation_space.shape)).to(env.device) if wanted else None
-
-    def observe(self, batch: TensorDict) -> None:
-        """Count what was acted on; it is put to use by the next `refresh`."""
-        if self.normalizer is not None:
-            self.normalizer.observe(batch["observation"], batch["mask"])
-
-    def refresh(self) -> None:
-        """Called by the loop once an iteration, before anyone acts."""
-        if self.normalizer is not None:
-            self.normalizer.refresh()
+def normalizer_for(env: Env, wanted: bool) -> Normalizer | None:
+    """A normalizer of the environment's observations; None where it is not wanted, or where they are discrete."""
+    space = env.observation_space
+    return Normalizer(math.prod(space.shape)).to(env.device) if wanted and isinstance(space, Box) else None
 
 
 class RewardScale(nn.Module):
@@ -130,4 +115,5 @@ class RewardScale(nn.Module):
         self.carry.copy_(decay[:, -1] * running[:, -1])
         self.totals.add(running[mask].unsqueeze(-1))
         scale = (self.totals.variance() + self.eps).rsqrt().to(reward.dtype)
-        return (reward * scale).clamp(-self.limit, self.limit)
+        scaled: Tensor = (reward * scale).clamp(-self.limit, self.limit)
+        return scaled

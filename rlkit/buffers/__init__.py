@@ -1,0 +1,32 @@
+"""Remembers: rollouts, replay, prioritized replay, windows, and how batches are split; knows tensors only."""
+
+from rlkit.buffers.prioritized import Prioritized, SumTree
+from rlkit.buffers.replay import Replay
+from rlkit.buffers.rollout import Rollout
+from rlkit.buffers.splitting import (
+    concatenate,
+    cut_short,
+    flatten_groups,
+    flatten_steps,
+    in_parts,
+    last_step,
+    per_step,
+    split,
+)
+from rlkit.buffers.windows import Window
+
+__all__ = [
+    "Prioritized",
+    "Replay",
+    "Rollout",
+    "SumTree",
+    "Window",
+    "concatenate",
+    "cut_short",
+    "flatten_groups",
+    "flatten_steps",
+    "in_parts",
+    "last_step",
+    "per_step",
+    "split",
+]

@@ -1,0 +1,68 @@
+"""On-policy memory: the newest rollout, for a few passes."""
+
+from collections.abc import Iterator
+
+import torch
+from tensordict import TensorDict
+
+from rlkit import seeding
+from rlkit.api import State
+from rlkit.buffers.splitting import flatten_steps
+from rlkit.losses import Over, reduction
+
+
+class Rollout:
+    """On-policy memory: `epochs` passes over the newest rollout in `minibatches` parts, then forgotten.
+
+    whole_rows   keep [B, T] (sequence models); otherwise steps are flattened to [N] and shuffled
+    over, length the reduction that fixes each minibatch's weights, see `losses.reduction`
+    drop_flat    leave out rows whose advantage is 0 everywhere once the weights are fixed: they would add exactly
+                 nothing to a loss that is linear in the advantage, and cost a forward and a backward pass. The
+                 metrics of the loss are then those of the rows that are left.
+    """
+
+    def __init__(
+        self,
+        seed: int,
+        epochs: int = 1,
+        minibatches: int = 1,
+        whole_rows: bool = True,
+        over: Over = "token",
+        length: int = 1,
+        drop_flat: bool = False,
+    ) -> None:
+        self.seed, self.epochs, self.minibatches, self.whole_rows = seed, epochs, minibatches, whole_rows
+        self.over, self.length, self.drop_flat = over, length, drop_flat
+        self.count = 0
+        self.data: TensorDict | None = None
+
+    def extend(self, rollout: TensorDict) -> None:
+        self.data = rollout if self.whole_rows else flatten_steps(rollout)
+        self.count += 1
+
+    def __iter__(self) -> Iterator[TensorDict]:
+        assert self.data is not None, "extend before iterating"
+        data, self.data = self.data, None
+        shuffle = seeding.generator(self.seed, "shuffle", self.count)
+        for _ in range(self.epochs):
+            if self.minibatches == 1:
+                yield self.weigh(data)
+                continue
+            order = torch.randperm(data.batch_size[0], generator=shuffle)
+            parts = min(self.minibatches, len(order))
+            sizes = [len(order) // parts + (i < len(order) % parts) for i in range(parts)]
+            for part in data[order.to(data["mask"].device)].split(sizes):
+                yield self.weigh(part)
+
+    def weigh(self, batch: TensorDict) -> TensorDict:
+        batch = batch.set("weight", reduction(batch["mask"], self.over, self.length))
+        if self.drop_flat:
+            signal = (batch["advantage"] * batch["mask"]).flatten(1).abs().amax(1) > 0
+            batch = batch[signal] if bool(signal.any()) else batch[:1]
+        return batch
+
+    def state_dict(self) -> State:
+        return {"count": self.count}
+
+    def load_state_dict(self, state: State) -> None:
+        self.count = state["count"]

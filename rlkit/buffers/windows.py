@@ -1,0 +1,44 @@
+"""Steps that wait for their successors."""
+
+import torch
+from tensordict import TensorDict
+from torch import Tensor
+
+from rlkit.api import State
+from rlkit.buffers.splitting import NOTES
+
+
+class Window:
+    """Steps that wait for what comes after them: the last `n` columns of a stream, put in front of the next rollout.
+
+    `join` gives [B, n + T] (at the start of the stream fewer), `ready` all of it but the last n columns: those whose n
+    successors are known. So each column is learned once, n steps late; what is still waiting is part of the state.
+    """
+
+    def __init__(self, n: int) -> None:
+        self.n = n
+        self.waiting: dict[str, Tensor] = {}
+
+    def join(self, rollout: TensorDict) -> TensorDict:
+        """Put the waiting columns in front, and keep the last n of both. Keys of whole rows are the rollout's own."""
+        mask = rollout["mask"]
+        timed = {key: x for key, x in rollout.items() if x.shape[:2] == mask.shape and key not in NOTES}
+        if self.waiting:
+            timed = {key: torch.cat([self.waiting[key], x], 1) for key, x in timed.items()}
+        if self.n:
+            self.waiting = {key: x[:, -self.n :].clone() for key, x in timed.items()}
+        rows = {key: x for key, x in rollout.items() if x.shape[:2] != mask.shape}
+        return TensorDict({**rows, **timed}, batch_size=rollout.batch_size)
+
+    def ready(self, joined: TensorDict) -> TensorDict:
+        """The columns of a joined rollout (with what was added to it since) that may be learned now."""
+        mask = joined["mask"]
+        width = max(0, mask.shape[1] - self.n)
+        cut = {key: x[:, :width] if x.shape[:2] == mask.shape else x for key, x in joined.items()}
+        return TensorDict(cut, batch_size=joined.batch_size)
+
+    def state_dict(self) -> State:
+        return {"waiting": self.waiting}
+
+    def load_state_dict(self, state: State) -> None:
+        self.waiting = dict(state["waiting"])

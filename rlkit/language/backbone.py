@@ -1,0 +1,120 @@
+"""What a language model and a reward model share: a decoder with its tokenizer that reads texts."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from tensordict import TensorDict
+from torch import Tensor, nn
+
+from rlkit.errors import UserError
+from rlkit.language import checkpoint
+from rlkit.language.decoder import Decoder
+from rlkit.language.tokenizer import Tokenizer
+from rlkit.policies.base import PolicyModule
+from rlkit.seeding import generator as named_generator
+
+
+class Backbone(PolicyModule):
+    """A decoder and its tokenizer; a subclass says what is read off the hidden states. Rows stay whole."""
+
+    memoryless = False  # a token depends on its row
+    micro_steps: int | None = 4096  # tokens whose activations are alive at once in training, padding included
+    save_dtype: torch.dtype = torch.float32
+    head_file: str  # where the scalar head is kept
+
+    def __init__(self, decoder: Decoder, tokenizer: Tokenizer, seed: int = 0) -> None:
+        super().__init__(named_generator(seed, "generate"))
+        self.decoder, self.tokenizer = decoder, tokenizer
+        self.dtype = decoder.dtype
+        self.name = "language model"
+
+    def make_head(self) -> nn.Linear:
+        """A scalar head on the hidden states that starts at 0."""
+        head = nn.Linear(self.decoder.shape.width, 1)
+        nn.init.zeros_(head.weight)
+        nn.init.zeros_(head.bias)
+        return head
+
+    def write(self, folder: Path, head: nn.Linear | None, dtype: torch.dtype | None) -> None:
+        """A Hugging Face-format folder; the head goes into a file of its own."""
+        checkpoint.write(folder, self.decoder, self.tokenizer, dtype or self.save_dtype)
+        if head is not None:
+            checkpoint.save(folder / self.head_file, head.state_dict())
+
+    def encode(self, prompts: Sequence[str], completions: Sequence[str]) -> TensorDict:
+        """The layout of `generate`, [B], for texts that are given; the end token is appended."""
+        written = [[*ids, self.tokenizer.eos_id] for ids in self.tokenizer.encode(list(completions))]
+        ids = self.prompt_ids(prompts)
+        longest, context = max(len(p) + len(c) for p, c in zip(ids, written, strict=True)), self.decoder.shape.context
+        if longest > context:
+            raise UserError(f"a text has {longest} tokens, the model's context is {context}: drop or shorten such rows")
+        length = torch.tensor([len(row) for row in written])
+        width = int(length.max())
+        tokens = torch.tensor([row + [0] * (width - len(row)) for row in written])
+        out = layout(ids, 1, tokens, length, self.tokenizer.pad_id)
+        return TensorDict(out, batch_size=len(ids)).to(self.decoder.head.device)
+
+    def decode(self, rollout: TensorDict) -> list[str]:
+        """The completions as texts, row-major, without special tokens."""
+        mask = rollout["mask"].flatten(0, -2).cpu()
+        tokens = rollout["action"].flatten(0, -2).cpu()[mask].split(mask.sum(-1).tolist())
+        return self.tokenizer.decode([row.tolist() for row in tokens])
+
+    def prompt_ids(self, prompts: Sequence[str]) -> list[list[int]]:
+        ids = self.tokenizer.encode(list(prompts), special=True)
+        if not ids or not all(ids):
+            raise UserError("a prompt is empty: every prompt needs at least one token")
+        return ids
+
+    def check(self, prompts: Sequence[str], after: int | Sequence[str]) -> None:
+        """Refuse prompts that are too long with `after` more tokens, or with their completions and an end token."""
+        context = self.decoder.shape.context
+        rest = [after] * len(prompts) if isinstance(after, int) else [len(text.encode()) + 1 for text in after]
+        # A token is a byte at least, so few texts have to be encoded; 8 for what the tokenizer puts before a prompt.
+        long = [i for i, prompt in enumerate(prompts) if len(prompt.encode()) + 8 + rest[i] > context]
+        if not long:
+            return
+        sizes = [len(ids) for ids in self.prompt_ids([prompts[i] for i in long])]
+        if isinstance(after, int):
+            more, advice = [after] * len(long), "lower env.max_tokens, drop or shorten the prompt"
+        else:
+            more = [len(ids) + 1 for ids in self.tokenizer.encode([after[i] for i in long])]
+            advice = "drop or shorten it"
+        size, extra, at = max(zip(sizes, more, long, strict=True), key=lambda row: row[0] + row[1])
+        if size + extra > context:
+            start = " ".join(prompts[at].split())[:40]
+            raise UserError(
+                f"a prompt of {size} tokens ('{start} ...') and {extra} more exceed the model's context of {context}: "
+                f"{advice}, or take a model with a longer context"
+            )
+
+    def hidden(self, batch: TensorDict) -> tuple[Tensor, Tensor]:
+        """Hidden states [N, d] of the masked positions of [B, T], and their indices in the flattened batch."""
+        mask = batch["mask"]
+        states: Tensor = self.decoder(batch["observation"])
+        return states[mask], mask.flatten().nonzero()[:, 0]
+
+
+def scatter(values: Tensor, where: Tensor, shape: torch.Size) -> Tensor:
+    return values.new_zeros(shape.numel()).index_put((where,), values).view(shape)
+
+
+def within(tokens: Tensor, length: Tensor) -> Tensor:
+    return torch.arange(tokens.shape[1], device=length.device) < length[:, None]
+
+
+def layout(prompts: list[list[int]], repeats: int, tokens: Tensor, length: Tensor, pad: int) -> dict[str, Tensor]:
+    """Right-padded observation, action and mask [R, T] of completions `tokens` [R, T'] with their `length` [R]."""
+    sizes = torch.tensor([len(p) for p in prompts], device=tokens.device)
+    width = int(sizes.max())
+    padded = torch.tensor([[*p, *[pad] * (width - len(p))] for p in prompts], device=tokens.device)
+    start = sizes.repeat_interleave(repeats)
+    text = torch.full((len(tokens), width + tokens.shape[1]), pad, device=tokens.device)
+    text[:, :width] = padded.repeat_interleave(repeats, 0)
+    written = tokens.where(within(tokens, length), pad)
+    text.scatter_(1, start[:, None] + torch.arange(tokens.shape[1], device=tokens.device), written)
+    text = text[:, : int((start + length).max())]
+    column = torch.arange(1, text.shape[1], device=tokens.device)
+    mask = (column >= start[:, None]) & (column < (start + length)[:, None])
+    return {"observation": text[:, :-1].contiguous(), "action": text[:, 1:].contiguous(), "mask": mask}

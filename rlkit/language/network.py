@@ -1,0 +1,50 @@
+"""The `policy.` keys on text: which model is loaded, and how it computes."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+
+from rlkit.api import ActionValues, Env
+from rlkit.errors import UserError
+from rlkit.fields import Count, Positive
+from rlkit.language.model import Dtype, LanguageModel
+from rlkit.language.reward_model import RewardModel
+from rlkit.seeding import generator
+
+
+@dataclass(frozen=True)
+class LanguageNetwork:
+    """The `policy.` keys on text environments."""
+
+    model: str = "tiny"  # tiny, a checkpoint folder, or a hub id such as Qwen/Qwen2.5-0.5B
+    temperature: Positive = 1.0  # temperature of sampling, and of every log-probability
+    trainable: Literal["all", "attention"] = "all"  # which weights learn; attention: the q, k, v and o projections
+    dtype: Dtype = "auto"  # precision of computations, parameters stay float32; auto: bfloat16 on a GPU
+    rows: Count = 256  # completions that are written at the same time
+    fresh: bool = False  # start from random weights, in the shape and with the tokenizer of `model`
+    save_dtype: Literal["float32", "bfloat16"] = "float32"  # precision of the weights in the run folder's model/
+
+    def actor(self, env: Env) -> LanguageModel:
+        return self.build(env.seed, env.device)
+
+    def actor_critic(self, env: Env) -> LanguageModel:
+        return self.build(env.seed, env.device, value_head=True)
+
+    def q_network(self, env: Env, dueling: bool = False) -> ActionValues:
+        raise UserError("a Q-network plays control environments and this one is text; use algo=grpo or algo=ppo")
+
+    def scorer(self, env: Env) -> RewardModel:
+        """A reward model; where attempts are played, a frozen copy of its start writes them."""
+        return RewardModel.on(self.build(env.seed, env.device), writes=env.plays)
+
+    def build(self, seed: int = 0, device: str | torch.device = "cpu", value_head: bool = False) -> LanguageModel:
+        """The language model that these keys describe."""
+        model = LanguageModel.load(
+            self.model, self.temperature, value_head, self.trainable, self.dtype, self.rows, seed, device
+        )
+        if self.fresh:
+            model.decoder.initialise(generator(seed, "initialise"))
+        model.name = self.model
+        model.save_dtype = torch.bfloat16 if self.save_dtype == "bfloat16" else torch.float32
+        return model

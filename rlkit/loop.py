@@ -1,0 +1,143 @@
+"""The loop: act, credit, remember, learn. It knows no algorithm, and owns the optimizer step."""
+
+import math
+
+import torch
+from tensordict import TensorDict
+from torch import Tensor
+
+from rlkit.api import Algorithm, Env, Metrics
+from rlkit.buffers import split
+from rlkit.config import Run
+from rlkit.errors import Exhausted, RewardFailed
+from rlkit.log import Log
+from rlkit.meter import Clock, Meter, averages, finished
+from rlkit.policies import LearningRate
+from rlkit.progress import Progress, check_saved, save
+
+LOGGED = 500  # a run is logged this many times at most, however many iterations it has,
+EARLY = 16  # and in each of its first iterations, so that mistakes show at once
+
+
+class Diverged(RuntimeError):
+    """A loss, a gradient or a rollout is not finite; the last good checkpoint is kept."""
+
+
+def walk(algo: Algorithm, env: Env, meter: Meter) -> tuple[TensorDict, TensorDict]:
+    """One iteration through the four rooms: the rollout, and the same with its credit."""
+    algo.policy.refresh()
+    with torch.no_grad():
+        rollout = algo.rollout(env)  # act
+        credited = algo.credit(rollout)  # credit
+        algo.buffer.extend(credited)  # remember
+    learn(algo, meter)  # learn
+    check_finite(meter, credited)
+    return rollout, credited
+
+
+def learn(algo: Algorithm, meter: Meter) -> None:
+    """One optimizer step per minibatch; micro-batches only add up its gradient."""
+    parameters = [p for group in algo.optimizer.param_groups for p in group["params"]]
+    limit = algo.config.gradient_limit() if isinstance(algo.config, LearningRate) else math.inf
+    meter.ratios = []
+    for batch in algo.buffer:
+        algo.optimizer.zero_grad()
+        total = torch.zeros((), device=batch["mask"].device)
+        learned: list[tuple[TensorDict, Metrics]] = []
+        for part in split(batch, algo.policy.micro_steps):
+            loss, metrics = algo.loss(part)
+            torch.autograd.backward(loss)
+            total += loss.detach()
+            learned.append((part, {name: x.detach() for name, x in metrics.items()}))
+            meter.add(learned[-1][1], part["mask"])
+        norm = torch.nn.utils.clip_grad_norm_(parameters, limit)
+        algo.optimizer.step()
+        algo.after_step(learned)
+        meter.watched.append(total + norm)
+        meter.add({"loss": total, "grad_norm": norm})
+
+
+def train(algo: Algorithm, env: Env, run: Run, log: Log, progress: Progress) -> Progress:
+    """Walk the four rooms until the budget is spent or the run is asked to stop."""
+    meter, doctor, clock = progress.meter, progress.doctor, Clock(progress.env_steps)
+    progress.constants = check_saved(algo)
+    doctor.attach(algo.optimizer)
+    while not progress.over(run):
+        set_progress(algo, progress, run)
+        doctor.begin(env)
+        try:
+            rollout, credited = walk(algo, env, meter)
+        except Exhausted as error:
+            if not progress.iteration:
+                raise
+            log.note(f"ended after iteration {progress.iteration}: {error}")
+            progress.ended = True
+            break
+        except RewardFailed:
+            log.iteration(progress.iteration + 1, progress.env_steps, {"doctor/reward_error": 1.0})
+            raise
+        progress.iteration += 1
+        progress.env_steps += int(rollout["mask"].sum())
+        meter.episodes += finished(rollout)
+        evaluating = evaluation_is_due(env, run, progress, algo.progress)
+        due = int(progress.fraction(run) * LOGGED) > int(algo.progress * LOGGED)
+        if evaluating or due or progress.iteration <= EARLY:
+            seen = doctor.measure(algo, env, rollout, credited, meter)
+            metrics = averages(meter) | clock.speed(progress.env_steps)
+            metrics = doctor.name(seen, metrics, progress.iteration, log.alarm)
+            if evaluating:
+                metrics |= validate(algo, env, run, log, progress)
+                clock.restart()
+            log.iteration(progress.iteration, progress.env_steps, metrics)
+            log.completions(progress.iteration, rollout, credited, algo.policy, env)
+        if checkpoint_is_due(run, progress, evaluating, clock):
+            save(log.folder, algo, env, progress, keep=run.keep)
+    save(log.folder, algo, env, progress, keep=run.keep)
+    return progress
+
+
+def set_progress(algo: Algorithm, progress: Progress, run: Run) -> None:
+    """Say how far the run is, and set lr · warm-up · schedule where the configuration has a learning rate."""
+    algo.progress = progress.fraction(run)
+    if isinstance(algo.config, LearningRate):
+        for group in algo.optimizer.param_groups:
+            group["lr"] = algo.config.learning_rate(algo.progress, progress.iteration)
+
+
+def evaluation_is_due(env: Env, run: Run, progress: Progress, before: float) -> bool:
+    """Every `evaluate_every` iterations or `evaluations` times a run, and at the end where there is a validation split.
+
+    `before` is the fraction of the run that was done before this iteration.
+    """
+    if run.evaluate_every and progress.iteration % run.evaluate_every == 0:
+        return True
+    if int(progress.fraction(run) * run.evaluations) > int(before * run.evaluations):
+        return True
+    return progress.fraction(run) >= 1 and env.splits["validation"] > 0
+
+
+def checkpoint_is_due(run: Run, progress: Progress, evaluated: bool, clock: Clock) -> bool:
+    if run.checkpoint_every:
+        return progress.iteration % run.checkpoint_every == 0
+    return clock.save_is_due() or evaluated
+
+
+def check_finite(meter: Meter, rollout: TensorDict) -> None:
+    """Stop before parameters that are not finite are saved, and name the values."""
+    watched, meter.watched = meter.watched, []
+    if not watched or bool(torch.stack(watched).isfinite().all()):
+        return
+    bad = [f"train/{name}" for name, x in meter.read().items() if not math.isfinite(x)]
+    floats: dict[str, Tensor] = {key: x for key, x in rollout.items() if x.is_floating_point()}
+    bad += [f"rollout key {key!r}" for key, x in floats.items() if not bool(x.isfinite().all())]
+    raise Diverged(f"not finite: {', '.join(bad)}; checkpoints written before are kept; try a smaller algo.lr")
+
+
+def validate(algo: Algorithm, env: Env, run: Run, log: Log, progress: Progress) -> dict[str, float]:
+    """Measure on the validation split; the best parameters so far are kept as checkpoint `best`."""
+    scores = env.evaluate(algo.policy, run.validation_episodes, "validation")
+    score = float(scores.score.mean())
+    if score > progress.best:
+        progress.best = score
+        save(log.folder, algo, env, progress, "best")
+    return {f"eval/{env.metric}": score, "eval/length": float(scores.length.double().mean())}

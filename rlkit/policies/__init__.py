@@ -1,0 +1,37 @@
+"""Acts on spaces: networks, tables, normalizers, exploration, optimizers; knows no kind of environment."""
+
+from rlkit.policies.base import PolicyModule, frozen_copy, pick
+from rlkit.policies.exploration import Persistent, epsilon
+from rlkit.policies.networks import Actor, ActorCritic, Network, QNetwork
+from rlkit.policies.normalize import Normalizer, RewardScale
+from rlkit.policies.optimizers import LearningRate, Optimization, adam, discount, rmsprop
+from rlkit.policies.requirements import known_model, longest, refuse_stored, sizes
+from rlkit.policies.tables import PolicyTable, StepSize, Table, ValueTable, meetings
+
+__all__ = [
+    "Actor",
+    "ActorCritic",
+    "LearningRate",
+    "Network",
+    "Normalizer",
+    "Optimization",
+    "Persistent",
+    "PolicyModule",
+    "PolicyTable",
+    "QNetwork",
+    "RewardScale",
+    "StepSize",
+    "Table",
+    "ValueTable",
+    "adam",
+    "discount",
+    "epsilon",
+    "frozen_copy",
+    "known_model",
+    "longest",
+    "meetings",
+    "pick",
+    "refuse_stored",
+    "rmsprop",
+    "sizes",
+]

@@ -1,0 +1,79 @@
+"""What every policy has: the generator that it draws from, its statistics of observations, and defaults."""
+
+import copy
+from typing import TypeVar
+
+import torch
+from tensordict import TensorDict
+from torch import Tensor, nn
+
+from rlkit import seeding
+from rlkit.policies.normalize import Normalizer
+from rlkit.policies.optimizers import Parametrized
+
+P = TypeVar("P", bound=Parametrized)
+
+
+class PolicyModule(nn.Module):
+    """A policy without memory that takes a minibatch whole; a subclass says how it acts, writes or judges."""
+
+    memoryless = True
+    micro_steps: int | None = None
+    dtype: torch.dtype = torch.float32
+    normalizer: Normalizer | None = None  # of observations, shared by all networks of the policy
+
+    def __init__(self, generator: torch.Generator) -> None:
+        super().__init__()
+        self.name, self.generator = type(self).__name__, generator
+
+    def refresh(self) -> None:
+        """Adopt the statistics observed so far; the loop calls it once per iteration, before anyone acts."""
+        if self.normalizer is not None:
+            self.normalizer.refresh()
+
+    def record(self, batch: TensorDict) -> dict[str, Tensor]:
+        """Count the observations that were acted on; the next `refresh` adopts them."""
+        if self.normalizer is not None:
+            self.normalizer.observe(batch["observation"], batch["mask"])
+        return {}
+
+
+class EpsilonGreedy(PolicyModule):
+    """Q(s, ·) as `forward`, [..., observation] → [..., A]; acts at random with probability `epsilon`."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seeding.generator(seed, "action"))
+        self.epsilon = 0.0
+
+    def act(self, observation: Tensor, greedy: bool = False) -> Tensor:
+        q: Tensor = self(observation)
+        best = q.argmax(-1)
+        if greedy or self.epsilon == 0.0:
+            return best
+        draw = torch.rand(2, *best.shape, generator=self.generator).to(best.device)
+        return torch.where(draw[0] < self.epsilon, (draw[1] * q.shape[-1]).long(), best)
+
+    def value(self, observation: Tensor) -> Tensor:
+        """max_a Q(s, a)."""
+        q: Tensor = self(observation)
+        return q.amax(-1)
+
+    def frozen(self) -> "EpsilonGreedy":
+        """A copy for bootstrap targets that no optimizer moves; it normalizes observations as this policy does."""
+        return frozen_copy(self, sharing=self.normalizer)
+
+
+def frozen_copy(policy: P, sharing: nn.Module | None = None) -> P:
+    """A copy that no optimizer moves: the reference of a KL penalty, or a target network.
+
+    `sharing` is a part that is not copied, such as the normalizer of observations.
+    """
+    frozen = copy.deepcopy(policy, {id(sharing): sharing})
+    for parameter in frozen.parameters():
+        parameter.requires_grad_(False)
+    return frozen
+
+
+def pick(values: Tensor, action: Tensor) -> Tensor:
+    """values[..., a]: [..., A] and [...] → [...]."""
+    return values.gather(-1, action.unsqueeze(-1)).squeeze(-1)

@@ -1,0 +1,198 @@
+"""Networks for control: a Q-network, an actor, an actor-critic.
+
+`act` is called once per environment step and does as little as it can; `record` and `evaluate` see whole batches.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from gymnasium.spaces import Box, Discrete
+from tensordict import TensorDict
+from torch import Tensor, nn
+
+from rlkit import seeding
+from rlkit.api import Env, Judging
+from rlkit.errors import UserError
+from rlkit.fields import Count
+from rlkit.policies.base import EpsilonGreedy, PolicyModule, pick
+from rlkit.policies.normalize import Normalizer, normalizer_for
+
+
+@dataclass(frozen=True)
+class Network:
+    """The `policy.` keys on control environments."""
+
+    hidden: tuple[Count, ...] = (64, 64)  # widths of the hidden layers
+    activation: Literal["tanh", "relu"] = "tanh"  # activation function between layers
+    log_std: float = 0.0  # initial log standard deviation of continuous actions
+    normalize: bool = (
+        False  # normalize observations to mean 0 and variance 1 by running statistics; not discrete states
+    )
+
+    def actor(self, env: Env) -> "Actor":
+        return Actor(env, self)
+
+    def actor_critic(self, env: Env) -> "ActorCritic":
+        return ActorCritic(env, self)
+
+    def q_network(self, env: Env, dueling: bool = False) -> "QNetwork":
+        return QNetwork(env, self, dueling)
+
+    def scorer(self, env: Env) -> Judging:
+        raise UserError("a reward model reads texts and this environment has none; use env=preferences or env=gsm8k")
+
+
+def linear(inputs: int, outputs: int, gain: float, generator: torch.Generator) -> nn.Linear:
+    """A layer with orthogonal weights and zero bias (Saxe et al. 2013, arXiv:1312.6120)."""
+    layer = nn.Linear(inputs, outputs, device="meta").to_empty(
+        device="cpu"
+    )  # initialized below, from its own generator
+    nn.init.orthogonal_(layer.weight, gain, generator=generator)
+    nn.init.zeros_(layer.bias)
+    return layer
+
+
+def gaussian(mean: Tensor, log_std: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
+    """Log-density and entropy of a diagonal Gaussian: −½((a − μ)/σ)² − log σ − ½ log 2π, summed over dimensions.
+
+    mean, log_std, action: [..., d] → [...], [...]. The arithmetic is that of `torch.distributions.Normal`.
+    """
+    std = log_std.exp()
+    log_scale = std.log()
+    log_prob = -((action - mean) ** 2) / (2 * std**2) - log_scale - math.log(math.sqrt(2 * math.pi))
+    entropy = 0.5 + 0.5 * math.log(2 * math.pi) + log_scale
+    return log_prob.sum(-1), entropy.sum(-1)
+
+
+class OneHot(nn.Module):
+    """Discrete observations as indicator vectors, so that the same networks take states."""
+
+    def __init__(self, states: int) -> None:
+        super().__init__()
+        self.states = states
+
+    def forward(self, observation: Tensor) -> Tensor:
+        return nn.functional.one_hot(observation, self.states).float()
+
+
+def mlp(
+    env: Env, outputs: int, gain: float, network: Network, name: str, normalizer: Normalizer | None = None
+) -> nn.Sequential:
+    """A multi-layer perceptron from the env's observations to `outputs`, with its own named initialization."""
+    generator = seeding.generator(env.seed, "init", name)
+    activation = {"tanh": nn.Tanh, "relu": nn.ReLU}[network.activation]
+    space = env.observation_space
+    if isinstance(space, Discrete):
+        width, layers = int(space.n), nn.ModuleList([OneHot(int(space.n))])
+    elif isinstance(space, Box):
+        width, layers = math.prod(space.shape), nn.ModuleList([] if normalizer is None else [normalizer])
+    else:
+        raise UserError(f"observation space {space} is not supported; allowed are Box and Discrete")
+    for size in network.hidden:
+        layers.extend([linear(width, size, 2**0.5, generator), activation()])
+        width = size
+    return nn.Sequential(*layers, linear(width, outputs, gain, generator)).to(env.device)
+
+
+class Dueling(nn.Module):
+    """Q(s, a) = V(s) + A(s, a) − mean_b A(s, b) from two streams (Wang et al. 2015, arXiv:1511.06581, eq. 9)."""
+
+    def __init__(self, value: nn.Module, advantage: nn.Module) -> None:
+        super().__init__()
+        self.value, self.advantage = value, advantage
+
+    def forward(self, features: Tensor) -> Tensor:
+        value: Tensor = self.value(features)
+        advantage: Tensor = self.advantage(features)
+        return value + advantage - advantage.mean(-1, keepdim=True)
+
+
+class QNetwork(EpsilonGreedy):
+    """Q(s, ·) as a network, acted on ε-greedily: [..., observation] → [..., A].
+
+    Dueling: V and A have one last hidden layer each, if there is one, and share those before it.
+    """
+
+    def __init__(self, env: Env, network: Network, dueling: bool = False) -> None:
+        super().__init__(env.seed)
+        space = env.action_space
+        if not isinstance(space, Discrete):
+            raise UserError(f"a Q-network needs discrete actions and this environment has {space}; use algo=ppo")
+        self.normalizer = normalizer_for(env, network.normalize)
+        self.q = mlp(env, int(space.n), 1.0, network, "q", self.normalizer)
+        if dueling:
+            own = 3 if network.hidden else 1  # layers of each stream: hidden, activation, output
+            value = mlp(env, 1, 1.0, network, "value", self.normalizer)
+            self.q = nn.Sequential(*list(self.q)[:-own], Dueling(value[-own:], self.q[-own:]))
+
+    def forward(self, observation: Tensor) -> Tensor:
+        q: Tensor = self.q(observation)
+        return q
+
+
+class Actor(PolicyModule):
+    """π(a|s): a categorical for discrete actions, a diagonal Gaussian with free log σ for continuous ones."""
+
+    def __init__(self, env: Env, network: Network) -> None:
+        super().__init__(seeding.generator(env.seed, "action"))
+        space = env.action_space
+        if not isinstance(space, (Discrete, Box)):
+            raise UserError(f"action space {space} is not supported; allowed are Discrete and Box")
+        self.continuous = isinstance(space, Box)
+        size = math.prod(space.shape) if isinstance(space, Box) else int(space.n)
+        self.normalizer = normalizer_for(env, network.normalize)
+        self.actor = mlp(env, size, 0.01, network, "actor", self.normalizer)
+        if self.continuous:
+            self.log_std = nn.Parameter(torch.full((size,), network.log_std, device=env.device))
+
+    def act(self, observation: Tensor, greedy: bool = False) -> Tensor:
+        out: Tensor = self.actor(observation)
+        if greedy:
+            return out if self.continuous else out.argmax(-1)
+        if self.continuous:
+            return out + self.log_std.exp() * torch.randn(out.shape, generator=self.generator).to(out.device)
+        # Gumbel-max: argmax(logits − log E) with E exponential is a draw from the softmax, without normalising.
+        noise = torch.empty(out.shape).exponential_(generator=self.generator).to(out.device)
+        return (out - noise.log()).argmax(-1)
+
+    def log_prob_entropy(self, batch: TensorDict) -> tuple[Tensor, Tensor]:
+        out: Tensor = self.actor(batch["observation"])
+        action: Tensor = batch["action"]
+        if self.continuous:
+            return gaussian(out, self.log_std.expand_as(out), action)
+        log_p = out.log_softmax(-1)
+        return pick(log_p, action), -(log_p.exp() * log_p).sum(-1)
+
+    def evaluate(self, batch: TensorDict) -> dict[str, Tensor]:
+        log_prob, entropy = self.log_prob_entropy(batch)
+        return {"log_prob": log_prob, "entropy": entropy}
+
+    def record(self, batch: TensorDict) -> dict[str, Tensor]:
+        return super().record(batch) | {"log_prob": self.log_prob_entropy(batch)[0]}
+
+
+class ActorCritic(Actor):
+    """An actor and a separate V(s)."""
+
+    def __init__(self, env: Env, network: Network) -> None:
+        super().__init__(env, network)
+        self.critic = mlp(env, 1, 1.0, network, "critic", self.normalizer)
+
+    def value(self, observation: Tensor) -> Tensor:
+        value: Tensor = self.critic(observation)
+        return value.squeeze(-1)
+
+    def evaluate(self, batch: TensorDict) -> dict[str, Tensor]:
+        return super().evaluate(batch) | {"value": self.value(batch["observation"])}
+
+    def record(self, batch: TensorDict) -> dict[str, Tensor]:
+        """V(s_{t+1}) is V of the next column, except where the next column is not the true successor."""
+        value = self.value(batch["observation"])
+        next_value = torch.cat([value[..., 1:], value[..., -1:]], -1)
+        elsewhere = batch["done"].clone()
+        elsewhere[..., -1] = True
+        next_value[elsewhere] = self.value(batch["next_observation"][elsewhere])
+        next_value = next_value.masked_fill(batch["terminated"], 0.0)
+        return super().record(batch) | {"value": value, "next_value": next_value}

@@ -1,0 +1,87 @@
+"""How gradients become steps: learning rates, their schedule, and optimizers."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import torch
+from torch import nn
+
+from rlkit.errors import UserError
+from rlkit.fields import Natural, NonNegative, Positive, Schedule
+
+
+@dataclass(frozen=True)
+class LearningRate:
+    """A learning rate with its schedule; the loop applies it."""
+
+    lr: Positive = 3e-4  # learning rate
+    schedule: Schedule = "constant"  # learning-rate schedule: constant, or linear to lr_end · lr at the end of the run
+    lr_end: NonNegative = 0.0  # fraction of lr that a linear schedule ends at
+
+    def learning_rate(self, progress: float, iteration: int) -> float:
+        """lr · (1 − (1 − lr_end)·progress) with a linear schedule; progress is the fraction of the run that is done."""
+        return self.lr * (1 - (1 - self.lr_end) * progress if self.schedule == "linear" else 1.0)
+
+    def gradient_limit(self) -> float:
+        """The global norm that gradients are scaled down to."""
+        return math.inf
+
+
+@dataclass(frozen=True)
+class Optimization(LearningRate):
+    """What every gradient method needs; algorithms inherit these fields and override the defaults."""
+
+    warmup: Natural = 0  # iterations over which the learning rate rises from 0
+    max_grad_norm: Positive = 0.5  # gradients are scaled down to this global norm
+    beta2: Positive = 0.999  # Adam's second-moment decay
+    adam_eps: Positive = 1e-5  # Adam's ε
+    weight_decay: NonNegative = 0.0  # decoupled weight decay, on matrices only
+
+    def learning_rate(self, progress: float, iteration: int) -> float:
+        """The schedule times min(1, (iteration + 1) / (warmup + 1))."""
+        return super().learning_rate(progress, iteration) * min(1.0, (iteration + 1) / (self.warmup + 1))
+
+    def gradient_limit(self) -> float:
+        return self.max_grad_norm
+
+
+@runtime_checkable
+class Discounted(Protocol):
+    """A configuration with a discount."""
+
+    gamma: float
+
+
+def discount(config: object) -> float:
+    """γ of an algorithm's configuration; 0.99 where it has none, as in the group family."""
+    return config.gamma if isinstance(config, Discounted) else 0.99
+
+
+class Parametrized(Protocol):
+    """A module, or a policy."""
+
+    def parameters(self, recurse: bool = True) -> Iterator[nn.Parameter]: ...
+
+
+def adam(module: Parametrized, config: Optimization) -> torch.optim.Optimizer:
+    """AdamW over the trainable parameters (Adam when weight_decay is 0): one fused kernel per step."""
+    parameters = [p for p in module.parameters() if p.requires_grad]
+    matrices = [p for p in parameters if p.dim() >= 2 and config.weight_decay]
+    groups = [(matrices, config.weight_decay), ([p for p in parameters if p.dim() < 2 or not config.weight_decay], 0.0)]
+    return torch.optim.AdamW(
+        [{"params": members, "weight_decay": decay} for members, decay in groups if members],
+        lr=config.lr,
+        betas=(0.9, config.beta2),
+        eps=config.adam_eps,
+        fused=True,
+    )
+
+
+def rmsprop(module: Parametrized, config: Optimization) -> torch.optim.Optimizer:
+    """RMSprop (Tieleman & Hinton 2012) with beta2 as its decay and adam_eps as its ε."""
+    if config.weight_decay:
+        raise UserError(f"algo.weight_decay={config.weight_decay}: rmsprop has none; use algo.optimizer=adam, or 0")
+    parameters = [p for p in module.parameters() if p.requires_grad]
+    return torch.optim.RMSprop(parameters, lr=config.lr, alpha=config.beta2, eps=config.adam_eps, foreach=True)

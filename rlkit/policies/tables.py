@@ -1,0 +1,115 @@
+"""Policies that are tables: Q[s, a] acted on ε-greedily, and V[s] beside the policy that it evaluates.
+
+A step of plain SGD at rate α on Σ ½δ² over the entries *is* the assignment `table[entry] += α·δ`.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from rlkit import seeding
+from rlkit.fields import Fraction, Positive
+from rlkit.policies.base import EpsilonGreedy, PolicyModule
+from rlkit.policies.optimizers import LearningRate
+
+
+@dataclass(frozen=True)
+class StepSize(LearningRate):
+    """What every method that moves table entries by α·δ needs."""
+
+    lr: Positive = 0.1  # step size α
+    gamma: Fraction = 0.99  # discount per step
+
+
+def embedding(start: Tensor) -> nn.Embedding:
+    """A trainable table [S, A] that starts with these entries."""
+    rows, columns = start.shape
+    return nn.Embedding(rows, columns, _weight=start)
+
+
+class Table(EpsilonGreedy):
+    """Q[s, a] as an embedding [S, A], acted on ε-greedily. Plain SGD at rate α on ½δ² *is* Q[s, a] += α·δ."""
+
+    def __init__(
+        self, states: int, actions: int, seed: int, initial: float = 0.0, dtype: torch.dtype = torch.float32
+    ) -> None:
+        super().__init__(seed)
+        self.dtype = dtype
+        self.q = embedding(torch.full((states, actions), initial, dtype=dtype))
+
+    def forward(self, observation: Tensor) -> Tensor:
+        q: Tensor = self.q(observation)
+        return q
+
+    def state_values(self) -> Tensor:
+        """V(s) = max_a Q(s, a), without gradient. [S]"""
+        return self.q.weight.detach().amax(-1)
+
+    def best(self) -> Tensor:
+        """True at the greedy actions of each state, ties within rounding included. [S, A]"""
+        q = self.q.weight.detach()
+        rounding = 64 * torch.finfo(q.dtype).eps * max(1.0, float(q.abs().max()))
+        return q >= self.state_values().unsqueeze(-1) - rounding
+
+
+class PolicyTable(Table):
+    """Q[s, a] of the policy that `actions` [S] holds; that policy acts."""
+
+    actions: Tensor
+
+    def __init__(
+        self, states: int, actions: int, seed: int, initial: float = 0.0, dtype: torch.dtype = torch.float32
+    ) -> None:
+        super().__init__(states, actions, seed, initial, dtype)
+        self.register_buffer("actions", torch.zeros(states, dtype=torch.long))
+
+    def act(self, observation: Tensor, greedy: bool = False) -> Tensor:
+        return self.actions[observation]
+
+    def state_values(self) -> Tensor:
+        """Q(s, π(s)), without gradient. [S]"""
+        return self.q.weight.detach().gather(-1, self.actions.unsqueeze(-1)).squeeze(-1)
+
+    def best(self) -> Tensor:
+        return nn.functional.one_hot(self.actions, self.q.weight.shape[-1]).bool()
+
+
+class ValueTable(PolicyModule):
+    """V[s] in float64, and the fixed policy that it evaluates: `probabilities` [S, A], drawn from even when greedy."""
+
+    dtype = torch.float64
+    probabilities: Tensor
+    visits: Tensor  # N(s), where a method counts them
+
+    def __init__(self, probabilities: Tensor, seed: int, initial: float = 0.0) -> None:
+        super().__init__(seeding.generator(seed, "action"))
+        self.v = embedding(torch.full((len(probabilities), 1), initial, dtype=torch.float64))
+        self.register_buffer("probabilities", probabilities.double())
+        self.register_buffer("visits", torch.zeros(len(probabilities), dtype=torch.long))
+
+    @property
+    def values(self) -> Tensor:
+        """V, [S]."""
+        return self.v.weight[:, 0].detach()
+
+    def forward(self, observation: Tensor) -> Tensor:
+        v: Tensor = self.v(observation)
+        return v.squeeze(-1)
+
+    def value(self, observation: Tensor) -> Tensor:
+        return self.forward(observation)
+
+    def act(self, observation: Tensor, greedy: bool = False) -> Tensor:
+        """Invert the cumulative distribution. This policy is evaluated: its most likely action is another policy."""
+        cumulative = self.probabilities[observation].cumsum(-1)
+        draw = torch.rand(observation.shape, generator=self.generator, dtype=torch.float64).to(cumulative.device)
+        # Rounding may leave the last sum below 1, so the draw is scaled to it; impossible actions are never drawn.
+        return (cumulative > (draw * cumulative[..., -1]).unsqueeze(-1)).long().argmax(-1)
+
+
+def meetings(entry: Tensor) -> Tensor:
+    """How many elements of the batch fall on the same entry of a table, for each element. entry: [N] → [N]."""
+    _, where, count = torch.unique(entry, return_inverse=True, return_counts=True)
+    shared: Tensor = count[where]
+    return shared

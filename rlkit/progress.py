@@ -1,0 +1,116 @@
+"""How far a run has come, and everything that it is made of: saved, and put back exactly."""
+
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from rlkit import checkpoint
+from rlkit.api import Algorithm, Env, State
+from rlkit.config import Run
+from rlkit.doctor import Doctor
+from rlkit.errors import UserError
+from rlkit.meter import Meter
+from rlkit.seeding import generators
+
+
+@dataclass
+class Progress:
+    """How far a run has come, and the measurements that were not logged yet."""
+
+    iteration: int = 0
+    env_steps: int = 0
+    best: float = -math.inf  # the best validation score so far
+    ended: bool = False  # nothing was left to learn from
+    meter: Meter = field(default_factory=Meter)
+    doctor: Doctor = field(default_factory=Doctor)
+    interrupted: bool = False  # by Ctrl-C, or by a listener: the parameters so far are measured
+    terminated: bool = False  # by SIGTERM: only a checkpoint is written
+    constants: dict[str, float] = field(default_factory=dict)  # numbers of the algorithm that are not saved
+
+    def state_dict(self) -> State:
+        numbers = {"iteration": self.iteration, "env_steps": self.env_steps, "best": self.best, "ended": self.ended}
+        return numbers | {"meter": self.meter.state_dict(), "doctor": self.doctor.state_dict()}
+
+    def load_state_dict(self, state: State) -> None:
+        self.iteration, self.env_steps = state["iteration"], state["env_steps"]
+        self.best, self.ended = state["best"], state["ended"]
+        self.meter.load_state_dict(state["meter"])
+        self.doctor.load_state_dict(state["doctor"])
+
+    def over(self, run: Run) -> bool:
+        """Whether the loop stops here: the budget is spent, nothing is left, or a stop was asked for."""
+        return self.fraction(run) >= 1 or self.ended or self.interrupted or self.terminated
+
+    def fraction(self, run: Run) -> float:
+        done = [self.iteration / run.iterations] if run.iterations else []
+        done += [self.env_steps / run.env_steps] if run.env_steps else []
+        return min(1.0, max(done))
+
+
+def save(folder: Path, algo: Algorithm, env: Env, progress: Progress, name: str = "latest", keep: int = 0) -> None:
+    """Everything the run is made of: what the algorithm declares as `saved`, generators, environment, progress."""
+    for key, x in progress.constants.items():
+        if vars(algo)[key] != x:
+            raise UserError(unsaved(algo, key, f"changed from {x} to {vars(algo)[key]}"))
+    held = {key: vars(algo)[key] for key in algo.saved if vars(algo)[key] is not None}
+    numbers = {key: x for key, x in held.items() if isinstance(x, int | float)}
+    parts = {key: x.state_dict() for key, x in held.items() if key not in numbers}
+    drawn = {key: x.get_state() for key, x in drawing(algo).items()}
+    state = {"parts": parts, "numbers": numbers, "generators": drawn, "env": env.state_dict()}
+    checkpoint.save(folder, state | {"progress": progress.state_dict()}, name, keep, progress.iteration)
+
+
+def restore(folder: Path, algo: Algorithm, env: Env, name: str = "latest", tidy: bool = False) -> Progress:
+    """Put a run back where `save` left it; tidy: see `checkpoint.load`."""
+    state = checkpoint.load(folder, name, tidy)
+    for key in algo.saved:
+        if key in state["parts"]:
+            vars(algo)[key].load_state_dict(state["parts"][key])
+        elif key in state["numbers"]:
+            vars(algo)[key] = state["numbers"][key]
+        elif vars(algo)[key] is not None:
+            raise UserError(
+                f"{folder}: its checkpoint has no '{key}', which {type(algo).__name__} needs; start a new run"
+            )
+    for key, drawn in drawing(algo).items():
+        drawn.set_state(state["generators"][key])
+    env.load_state_dict(state["env"])
+    progress = Progress()
+    progress.load_state_dict(state["progress"])
+    return progress
+
+
+def drawing(algo: Algorithm) -> dict[str, torch.Generator]:
+    """Every generator that an algorithm or its policy draws from, by name."""
+    return generators(algo) | {f"policy.{key}": x for key, x in generators(algo.policy).items()}
+
+
+def check_saved(algo: Algorithm) -> dict[str, float]:
+    """Refuse an algorithm with state that a checkpoint would lose; its numbers that are not saved must never change."""
+    name = type(algo).__name__
+    for key in algo.saved:
+        if key not in vars(algo):
+            raise UserError(f"{name}.saved names '{key}', and there is no such attribute: remove it, or set it")
+    for key, x in vars(algo).items():
+        if key not in algo.saved and is_state(x):
+            raise UserError(unsaved(algo, key, f"looks like state ({type(x).__name__})"))
+    numbers = {key: x for key, x in vars(algo).items() if isinstance(x, int | float)}
+    return {key: x for key, x in numbers.items() if key not in (*algo.saved, "progress")}
+
+
+def unsaved(algo: Algorithm, key: str, why: str) -> str:
+    name = type(algo).__name__
+    return f"{name}.{key} {why} and would not be saved: write saved = (*Algorithm.saved, '{key}') in {name}"
+
+
+def is_state(x: object) -> bool:
+    """Whether a run would lose something without it: a tensor, what has a state_dict, a collection of either."""
+    if isinstance(x, dict):
+        return any(is_state(item) for item in x.values())
+    if isinstance(x, list | tuple | set):
+        return any(is_state(item) for item in x)
+    # An algorithm of a user's may hold any object; torch's own convention tells which have a state.
+    return isinstance(x, Tensor | nn.Module) or hasattr(x, "state_dict")

@@ -1,0 +1,92 @@
+"""Put one algorithm and one environment together, as a configuration asks for."""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import torch
+
+from rlkit import config, plugins, schema
+from rlkit.api import Algorithm, Env, PolicyFactory
+from rlkit.errors import UserError
+from rlkit.writers import check_tracker
+
+# The length of a run that says nothing about it.
+STEPS, ITERATIONS = 100_000, 60  # control counts steps, text counts iterations
+
+
+@dataclass
+class Parts:
+    """One algorithm and one environment, put together."""
+
+    run: config.Run
+    algo: Algorithm
+    env: Env
+    text: str  # the resolved configuration
+
+
+Assemble = Callable[[config.Given], Parts]
+
+
+def assemble(given: config.Given) -> Parts:
+    """Load the plug-ins, validate their configurations and build them; what cannot be is refused here."""
+    algorithm = plugins.load("algorithms", given.algo["name"])
+    environment = plugins.load("envs", given.env["name"])
+    for section, module in (("algo", algorithm), ("env", environment)):
+        for key in given.run.keys() & schema.settable(module.Config).keys() - schema.settable(config.Run).keys():
+            raise UserError(f"no key '{key}' of the run: did you mean {section}.{key}?")
+    run = config.build(config.Run, given.run, "run")
+    env_config = config.build(environment.Config, given.env, "env")
+    algo_config = config.build(algorithm.Config, given.algo, "algo")
+    env = environment.make(env_config, run.seed, torch.device("cpu"))
+    env.device = device(run.device, env.kind)
+    check_splits(env, run)
+    check_tracker(run.logger)
+    if run.iterations is None and run.env_steps is None:
+        control = env.kind == "control"
+        run = replace(run, env_steps=STEPS if control else None, iterations=None if control else ITERATIONS)
+    torch.set_num_threads(run.threads or threads(env.kind))
+    network = config.build(network_class(env.kind), given.policy, "policy")
+    algo = algorithm.make(algo_config, env, network)
+    env.check(algo.policy)  # does every prompt fit?
+    return Parts(run, algo, env, config.resolved(given, run, algo_config, env_config, network))
+
+
+def network_class(kind: str) -> type[PolicyFactory]:
+    """The dataclass behind the `policy.` keys; text code is loaded for text only."""
+    if kind == "text":
+        from rlkit.language.network import LanguageNetwork
+
+        return LanguageNetwork
+    from rlkit.policies import Network
+
+    return Network
+
+
+def check_splits(env: Env, run: config.Run) -> None:
+    """Text: what is to be measured on must be there before anything is trained."""
+    splits = env.splits
+    if not splits["test"]:
+        raise UserError(f"{env.source}: no test problems are left to measure on; set env.test, or give a larger file")
+    between = "evaluate_every" if run.evaluate_every else "evaluations" if run.evaluations else ""
+    if between and not splits["validation"]:
+        raise UserError(f"{between} needs validation problems and there are none: hold some out, or set {between}=0")
+
+
+def threads(kind: str) -> int:
+    """One for small control networks, which only wait for each other; all that OpenMP may use for text."""
+    return 1 if kind == "control" else int(os.environ.get("OMP_NUM_THREADS", 0)) or os.cpu_count() or 1
+
+
+def device(name: str, kind: str) -> torch.device:
+    """`auto` takes a GPU for text where there is one; small control networks are faster on the CPU."""
+    if name == "auto":
+        return torch.device("cuda" if kind == "text" and torch.cuda.is_available() else "cpu")
+    try:
+        found = torch.device(name)
+        torch.empty(1, device=found)
+        if found.type not in ("cpu", "cuda", "mps"):
+            raise RuntimeError(f"nothing is computed on {found.type}")
+    except (RuntimeError, AssertionError):
+        raise UserError(f"device={name} cannot be used here: give auto, cpu, or cuda where there is a GPU") from None
+    return found
