@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import pytest
 import torch
 from fakes import RaggedText, gradient_of, on_text, padded
 from systems import Batch
@@ -91,8 +90,7 @@ def play(case: Case, seed: int, move: float, empty: bool = False, ref_move: floa
     env = Ragged(rows=4, seed=seed)
     env.empty = empty
     options = case.behind | {"group": GROUP} | case.options
-    with pytest.MonkeyPatch.context() as patch:
-        algo = on_text(patch, case.member, env, **options)
+    algo = on_text(case.member, env, **options)
     reference = copy.deepcopy(algo.policy)
     algo.policy.move(ref_move, seed=seed + 100)
     with torch.no_grad():

@@ -67,10 +67,10 @@ def keys(name: str) -> list[str]:
     return list(schema.settable(plugins.load("algorithms", name).Config))
 
 
-def effect(monkeypatch: pytest.MonkeyPatch, name: str, settings: dict[str, Any]) -> list[Any]:
+def effect(name: str, settings: dict[str, Any]) -> list[Any]:
     """All that settings can change: what is learned from one rollout, with which weights and gradients, and how."""
     env = Flat(rows=16)
-    algo = on_text(monkeypatch, name, env, **settings)
+    algo = on_text(name, env, **settings)
     algo.policy.move(0.3, seed=2)  # away from the reference
     with torch.no_grad():
         algo.buffer.extend(algo.credit(algo.rollout(env)))
@@ -83,13 +83,13 @@ def effect(monkeypatch: pytest.MonkeyPatch, name: str, settings: dict[str, Any])
 
 
 @pytest.mark.parametrize(("name", "key"), [(name, key) for name in MEMBERS for key in keys(name)])
-def test_every_key_of_every_member_does_something(monkeypatch: pytest.MonkeyPatch, name: str, key: str) -> None:
+def test_every_key_of_every_member_does_something(name: str, key: str) -> None:
     if key in OF_THE_LOOP:
         return
     values, settings = CHANGES[key]
     settings = {k: x for k, x in settings.items() if k in keys(name)}
-    default = effect(monkeypatch, name, settings) if len(values) == 1 else None
-    effects = [effect(monkeypatch, name, settings | {key: value}) for value in values]
+    default = effect(name, settings) if len(values) == 1 else None
+    effects = [effect(name, settings | {key: value}) for value in values]
     effects += [default] if default is not None else []
     assert all(a != b for i, a in enumerate(effects) for b in effects[:i])
 
@@ -112,9 +112,9 @@ def test_a_key_that_would_do_nothing_is_an_unknown_key(name: str, key: str) -> N
 
 
 @pytest.mark.parametrize("name", MEMBERS)
-def test_every_member_reports_ratio_and_clip_for_each_step(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_every_member_reports_ratio_and_clip_for_each_step(name: str) -> None:
     sizes = {"dr_grpo": {"length": 8}, "rloo": {"kl": "k2"}}.get(name, {})
-    algo, batch = off_policy(monkeypatch, name, {"group": 4, "kl_coef": 0.1, "kl_in": "loss", "kl": "k3"} | sizes)
+    algo, batch = off_policy(name, {"group": 4, "kl_coef": 0.1, "kl_in": "loss", "kl": "k3"} | sizes)
     metrics = algo.loss(batch)[1]
     assert {"ratio", "clip_fraction", "kl", "entropy", "ref_kl"} <= metrics.keys()
     for key in ("ratio", "clip_fraction", "kl", "entropy", "ref_kl"):
