@@ -9,7 +9,7 @@ import os
 import re
 import shlex
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -95,6 +95,7 @@ class Given:
     resume: Path | None = None  # the run folder to continue
     help: bool = False
     argv: tuple[str, ...] = ()
+    factory: Callable[..., object] | None = None  # from Python: makes one copy of an environment that has no name
 
     def override(self, other: "Given") -> None:
         """Put the other's keys over these."""
@@ -111,7 +112,11 @@ def without_rivals(below: dict[str, Any], above: dict[str, Any]) -> dict[str, An
 
 def read(argv: Sequence[str]) -> Given:
     """Read a command line, with the pair's YAML below it, or with `resume=FOLDER` that run's configuration."""
-    line = _parse(argv)
+    return complete(_parse(argv))
+
+
+def complete(line: Given) -> Given:
+    """Put what was given over the pair's YAML, or over the configuration of the run that is continued."""
     if line.resume is not None:
         given = from_folder(line.resume)
         check_resumed(line, given)
@@ -122,7 +127,7 @@ def read(argv: Sequence[str]) -> Given:
         given = pair(line.algo.get("name", ""), line.env.get("name", ""))
         given.algo.update(preset(line.algo))
     given.override(line)
-    given.resume, given.help, given.argv = line.resume, line.help, line.argv
+    given.resume, given.help, given.argv, given.factory = line.resume, line.help, line.argv, line.factory
     return given
 
 
@@ -266,25 +271,32 @@ def _parse(argv: Sequence[str]) -> Given:
             given.help = True
             continue
         key, equals, value = word.partition("=")
-        if not equals or not re.fullmatch(r"[A-Za-z_]\w*(\.\w+)*", key):
+        if not equals:
             raise UserError(f"'{word}' is not understood: {USAGE}")
-        section, dot, rest = key.partition(".")
-        if key == "resume":
-            given.resume = Path(value)
-        elif key in ("algo", "env"):
-            getattr(given, key)["name"] = value
-        elif key == "policy":
-            raise UserError(f"'{word}' is not understood: keys of the policy are written policy.KEY=VALUE")
-        elif not dot:
-            given.run[key] = value
-        elif section in SECTIONS:
-            getattr(given, section)[rest] = value
-        else:
-            raise UserError(f"no section '{section}' for {word}: {nearest(section, SECTIONS)}")
+        put(given, key, value, word)
     for section in ("algo", "env"):
         if getattr(given, section).get("name") == "":
             raise UserError(f"{section}= is empty: give {section}=NAME (python -m rlkit.run --help lists them)")
     return given
+
+
+def put(given: Given, key: str, value: Any, word: str) -> None:
+    """Take in one key of a command line, or one from Python; `word` is how it was written."""
+    if not re.fullmatch(r"[A-Za-z_]\w*(\.\w+)*", key):
+        raise UserError(f"'{word}' is not understood: {USAGE}")
+    section, dot, rest = key.partition(".")
+    if key == "resume":
+        given.resume = Path(value)
+    elif key in ("algo", "env"):
+        getattr(given, key)["name"] = value
+    elif key == "policy":
+        raise UserError(f"'{word}' is not understood: keys of the policy are written policy.KEY=VALUE")
+    elif not dot:
+        given.run[key] = value
+    elif section in SECTIONS:
+        getattr(given, section)[rest] = value
+    else:
+        raise UserError(f"no section '{section}' for {word}: {nearest(section, SECTIONS)}")
 
 
 def _from_yaml(path: Path) -> Given:

@@ -191,7 +191,7 @@ def test_a_lander_without_box2d_is_answered_with_the_remedy(monkeypatch):
         raise gymnasium.error.DependencyNotInstalled("Box2D is not installed")
 
     monkeypatch.setattr(gymnasium, "make", missing)
-    with pytest.raises(UserError, match=r"pip install 'rlkit\[box2d\]'"):
+    with pytest.raises(UserError, match=r"pip install 'gymnasium\[box2d\]'"):
         make(PLUGINS["lunarlander"])
 
 

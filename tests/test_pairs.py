@@ -7,7 +7,7 @@ import torch
 from parrot import Parrot
 from small_model import model
 
-from rlkit import evaluate, plugins, run
+from rlkit import evaluation, plugins, run
 from rlkit.api import UserError
 from rlkit.language.problems import Problem
 from rlkit.pairs import Pair, PairEnv
@@ -63,7 +63,7 @@ def test_a_file_of_pairs_is_read_and_held_out(tmp_path):
     rows = [{"prompt": f"{n}?", "chosen": "yes", "rejected": "no"} for n in range(40)]
     world = preferences.make(preferences.Config(source=write(tmp_path / "p.jsonl", rows)), 0, "cpu")
     assert {split: len(found) for split, found in world.pairs.items()} == {"train": 32, "validation": 4, "test": 4}
-    assert evaluate.scored(world, policy=None) == "pairs"  # there is no problem to solve
+    assert evaluation.scored(world, policy=None) == "pairs"  # there is no problem to solve
     rows[6]["rejected"] = ""
     with pytest.raises(UserError, match=r"p.jsonl:7: 'rejected' is"):
         preferences.make(preferences.Config(source=write(tmp_path / "p.jsonl", rows)), 0, "cpu")
