@@ -82,9 +82,9 @@ def test_a_demonstration_whose_end_is_masked_out_is_named(tmp_path: Path, monkey
 
 
 def test_prompts_that_the_tokenizer_ends_are_named(tmp_path: Path, monkeypatch: Any) -> None:
-    prompt_ids = LanguageModel._prompt_ids
+    prompt_ids = LanguageModel.prompt_ids
     ended = lambda self, prompts: [[*ids, self.tokenizer.eos_id] for ids in prompt_ids(self, prompts)]  # noqa: E731
-    monkeypatch.setattr(LanguageModel, "_prompt_ids", ended)
+    monkeypatch.setattr(LanguageModel, "prompt_ids", ended)
     assert "tokenizer" in alarms(tmp_path / "r", *GRPO)["eos_prompt"]
 
 
