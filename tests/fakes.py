@@ -111,6 +111,7 @@ class RaggedText:
     """Prompts of 1-3 tokens and completions of 1-6, drawn at random, scored at random on the last token."""
 
     kind, metric, plays, stored_reference, longest = "text", "accuracy", True, False, None
+    observation_space, action_space = None, None
 
     def __init__(self, rows: int = 6, seed: int = 0) -> None:
         self.rows, self.seed, self.device = rows, seed, torch.device("cpu")

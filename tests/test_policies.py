@@ -105,7 +105,7 @@ def test_an_action_space_that_is_neither_discrete_nor_a_box_is_refused() -> None
         policies.Actor(fake_env(MultiBinary(3)), policies.Network())
     with pytest.raises(UserError, match=r"a Q-network needs discrete actions .* use algo=ppo"):
         policies.Network().q_network(fake_env(PLANE))
-    assert policies.Network().q_network(fake_env())(torch.zeros(2)).shape == (3,)
+    assert policies.Network().q_network(fake_env())(torch.zeros(4)).shape == (3,)
 
 
 # The ratio

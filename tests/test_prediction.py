@@ -1,11 +1,10 @@
 """Prediction: Monte-Carlo and temporal-difference updates against plain loops, their limits, and the linear solve."""
 
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from fakes import Ring, Walk, algorithm, cartpole, control, iterate, set_progress
+from fakes import RaggedText, Ring, Walk, algorithm, cartpole, control, iterate, set_progress
 from gymnasium.spaces import Discrete
 from tensordict import TensorDict
 from torch import Tensor
@@ -316,4 +315,4 @@ def test_what_cannot_be_is_refused_with_one_line() -> None:
         with pytest.raises(UserError, match=rf"^{name} keeps a table and needs finitely many states.*algo=dqn$"):
             algorithm(name, cartpole(1), policies.Network())
         with pytest.raises(UserError, match=rf"^{name} keeps a table .* not text; use algo=grpo$"):
-            algorithm(name, SimpleNamespace(kind="text"), object())
+            algorithm(name, RaggedText(), object())
