@@ -19,7 +19,7 @@ import yaml
 from annotated_types import Ge, Le
 
 import rlkit
-from rlkit import plugins, schema
+from rlkit import plugins, schema, sections
 from rlkit.api import Count, Natural, UserError
 from rlkit.plugins import nearest, short
 from rlkit.schema import build
@@ -155,17 +155,19 @@ def pair(algo: str, env: str) -> Given:
 
 
 def preset(algo: dict[str, Any]) -> dict[str, Any]:
-    """The fields behind `algo.preset=NAME`: what another system does under this algorithm's name.
+    """The fields behind `algo.preset=SYSTEM`: what another system does under this algorithm's name.
 
     They stand above the pair's YAML and below the command line, and config.yaml holds what came out.
     """
-    name = algo.pop("preset", None)
-    if name is None:
+    system = algo.pop("preset", None)
+    if system is None:
         return {}
-    known = getattr(plugins.load("algorithms", algo.get("name", "")), "PRESETS", {})
-    if name not in known:
-        raise UserError(f"no preset '{name}' of {algo['name']}: {nearest(name, known)}")
-    return dict(known[name])
+    name = algo.get("name", "")
+    known = sections.presets(name)
+    if system not in known:
+        plugins.load("algorithms", name)  # is there such an algorithm at all?
+        raise UserError(f"no preset '{system}' of {name}: {nearest(system, known)}")
+    return known[system]
 
 
 def from_folder(folder: str | Path) -> Given:
@@ -177,22 +179,23 @@ def from_folder(folder: str | Path) -> Given:
     if "name" not in given.algo or "name" not in given.env:
         raise UserError(f"{path} names no algorithm and environment: it is not a run's config.yaml")
     given.run["out"] = str(path.parent)
+    given.algo = sections.without_idle(path, given.algo)
     return given
 
 
 def resolved(given: Given, run: Run, algo: Any, env: Any, policy: Any = None) -> str:
     """The text of config.yaml: every key of the built dataclasses, and the command that repeats the run."""
-    sections: dict[str, Any] = {"run": asdict(run)}
+    values: dict[str, Any] = {"run": asdict(run)}
     for section, config in (("algo", algo), ("env", env), ("policy", policy)):
         name = getattr(given, section).get("name")
         if name is not None:
-            sections[section] = {"name": str(Path(name).resolve()) if name.endswith(".py") else name}
+            values[section] = {"name": str(Path(name).resolve()) if name.endswith(".py") else name}
         if config is not None:
-            sections.setdefault(section, {}).update(asdict(config))
+            values.setdefault(section, {}).update(asdict(config))
     if code := {s: mark for s in KINDS if (mark := plugins.fingerprint(getattr(given, s)["name"]))}:
-        sections["code"] = code
+        values["code"] = code
     command = " ".join(_quoted(arg) for arg in given.argv if not arg.startswith("out="))
-    text = yaml.safe_dump(schema.plain(sections), sort_keys=False, allow_unicode=True)
+    text = yaml.safe_dump(schema.plain(values), sort_keys=False, allow_unicode=True)
     return f"# rlkit {rlkit.__version__}; to repeat: python -m rlkit.run {command}\n{text}"
 
 
@@ -289,20 +292,9 @@ def put(given: Given, key: str, value: Any, word: str) -> None:
 
 
 def _from_yaml(path: Path) -> Given:
-    try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        line = f":{mark.line + 1}" if mark else ""
-        raise UserError(f"{path}{line}: not valid YAML: {getattr(error, 'problem', None) or error}") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: cannot be read: {error}") from None
-    if not isinstance(values, dict) or any(not isinstance(v, dict) for v in values.values() if v is not None):
-        raise UserError(f"{path}: not sections of keys: write run:, algo:, env: or policy: with KEY: VALUE lines below")
-    for section in values:
-        if section not in (*SECTIONS, "code"):
-            raise UserError(f"{path}: no section '{section}': {nearest(str(section), SECTIONS)}")
     given = Given()
-    for section, keys in values.items():
-        setattr(given, section, {str(key): value for key, value in (keys or {}).items()})
+    for section, keys in sections.read(path).items():
+        if section not in (*SECTIONS, "code"):
+            raise UserError(f"{path}: no section '{section}': {nearest(section, SECTIONS)}")
+        setattr(given, section, keys)
     return given

@@ -7,7 +7,7 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
-from rlkit import plugins, schema
+from rlkit import plugins, schema, sections
 from rlkit.config import KINDS, Given, Run
 from rlkit.errors import UserError
 from rlkit.settings.assemble import network_class
@@ -45,8 +45,8 @@ def print_help(given: Given, policy: type | None = None, missing: str = "") -> N
         module = plugins.load(KINDS[section], name)
         title = f"{section}={name}: {(module.__doc__ or '').partition(chr(10))[0]}"
         rows = schema.explain(module.Config, getattr(given, section), section)
-        if presets := getattr(module, "PRESETS", {}):
-            rows.append(("algo.preset=none", f"set what another system does under this name ({', '.join(presets)})"))
+        if section == "algo" and (systems := sections.presets(name)):
+            rows.append(("algo.preset=none", f"set what another system does under this name ({', '.join(systems)})"))
         pages.append((title, rows))
     if policy is not None:
         pages.append(("the policy", schema.explain(policy, given.policy, "policy")))
