@@ -8,9 +8,11 @@ import pytest
 import torch
 from gymnasium.spaces import Discrete
 from gymnasium.vector import AutoresetMode
+from parrot import Parrot
 from probes import Chooses, Corridor, Draws, Echo, Ring, control, make, same
 
 from rlkit import plugins, seeding
+from rlkit.api import UserError
 from rlkit.meter import finished
 
 cartpole = plugins.load("envs", "cartpole")
@@ -54,6 +56,13 @@ def test_the_step_that_only_resets_is_masked_and_earns_nothing():
     assert (~rollout["mask"][0]).nonzero()[:, 0].tolist() == [6, 13]
     assert rollout["reward"][~rollout["mask"]].tolist() == [0.0, 0.0] and rollout["score"].item() == 13
     assert finished(rollout) == [(6.0, 6), (6.0, 6)]
+
+
+def test_a_policy_that_does_not_act_is_refused():
+    env = control(Ring)
+    for ask in (env.rollout, env.evaluate, env.check):
+        with pytest.raises(UserError, match="a Parrot does not act, so it cannot play control problems"):
+            ask(Parrot())
 
 
 def test_play_continues_where_it_stopped():

@@ -33,6 +33,12 @@ ELSEWHERE = {
     " writes and this run what ": "test_errors.py::test_reward_models_that_rank_different_texts_are_not_paired",
     " was measured on other ": "test_errors.py::test_scores_of_different_length_are_not_paired",
     "no Ray cluster: ": "test_errors.py::test_a_ray_cluster_that_does_not_answer_is_named",
+    " does not act, so it cannot play ": "test_control.py::test_a_policy_that_does_not_act_is_refused",
+    " writes no text; ": "test_text.py::test_a_policy_that_writes_nothing_is_refused",
+    " does not tell log π of stored texts": "test_pairs.py::test_a_policy_without_log_probabilities_is_refused",
+    " and would not be saved: write saved = ": "test_saved.py::test_state_that_would_be_lost_is_refused_by_name",
+    ", and there is no such attribute: ": "test_saved.py::test_a_name_of_nothing_is_refused",
+    ": its checkpoint has no ": "test_saved.py::test_a_checkpoint_without_what_an_algorithm_needs_is_refused",
 }
 
 
@@ -151,7 +157,8 @@ def test_a_ray_cluster_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyP
 def test_reward_models_that_rank_different_texts_are_not_paired(monkeypatch: pytest.MonkeyPatch) -> None:
     def ranked(model: str) -> SimpleNamespace:
         given = Given(env={"name": "gsm8k"}, policy={"model": model})
-        return SimpleNamespace(given=given, env=SimpleNamespace(seed=0), policy=SimpleNamespace(judge=None))
+        env = SimpleNamespace(seed=0, plays=True, scored=lambda policy: "pairs")
+        return SimpleNamespace(given=given, env=env, policy=None)
 
     monkeypatch.setattr(evaluation, "opened", lambda *_: ranked("big"))
     monkeypatch.setattr(config, "from_folder", lambda _: ranked("big").given)
@@ -162,7 +169,7 @@ def test_reward_models_that_rank_different_texts_are_not_paired(monkeypatch: pyt
 def test_scores_of_different_length_are_not_paired() -> None:
     def subject(folder: str, episodes: int) -> SimpleNamespace:
         scores = Scores(torch.ones(episodes), torch.ones(episodes))
-        env = SimpleNamespace(metric="return", kind="control", evaluate=lambda *_: scores)
+        env = SimpleNamespace(metric="return", evaluate=lambda *_: scores, scored=lambda policy: "episodes")
         return SimpleNamespace(folder=Path(folder), checkpoint="latest", env=env, policy=None)
 
     with pytest.raises(UserError, match="b was measured on other episodes: they cannot be paired"):

@@ -44,6 +44,15 @@ def test_stored_pairs_are_evaluated_by_which_side_is_the_likelier():
     torch.testing.assert_close(scores.score, torch.tensor([1.0, 0.0, 1.0, 0.0], dtype=torch.float64))
 
 
+def test_a_policy_without_log_probabilities_is_refused():
+    class Mute(Parrot):
+        evaluate = None
+
+    world = PairEnv({"train": pairs(), "validation": pairs(), "test": []}, rows=3, seed=0)
+    with pytest.raises(UserError, match="a Mute does not tell log π of stored texts; use algo=dpo or algo=sft"):
+        world.evaluate(Mute())
+
+
 def test_pairs_from_the_embedded_problems_prefer_the_worked_answer():
     world = preferences.make(preferences.Config(train=200, validation=5, test=5, rows=200), 0, "cpu")
     records = told(world, world.rollout(Parrot(), repeats=2))

@@ -61,6 +61,17 @@ def test_steps_limit_the_tokens_but_never_above_the_environments_own_limit():
     assert [call["max_tokens"] for call in parrot.calls] == [20, 7, 20]
 
 
+def test_a_policy_that_writes_nothing_is_refused():
+    class Walks:
+        def act(self, observation, greedy=False): ...
+
+        def record(self, batch): ...
+
+    for ask in (env().rollout, env().evaluate, env().check, env().demonstrations):
+        with pytest.raises(UserError, match="a Walks writes no text; use algo=grpo, or a control environment"):
+            ask(Walks())
+
+
 def test_every_problem_comes_once_per_epoch_in_an_order_of_its_own():
     world = env(rows=3)  # 5 problems: batches run across the epochs
     seen = []
