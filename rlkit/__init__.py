@@ -27,7 +27,7 @@ import importlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-__version__ = "0.3.0"
+__version__ = "0.4.0"
 
 # In a checkout the plug-in folders lie beside this one; a wheel carries them inside it.
 _root = Path(__file__).resolve().parent.parent

@@ -41,13 +41,6 @@ RESUMABLE = (
     "device",
     "threads",
 )
-IDLE = {  # keys without effect, which 0.3 had and wrote into config.yaml
-    "rloo": ("scale", "std", "std_eps"),
-    "reinforce_pp": ("scale",),
-    "cispo": ("dual_clip",),
-    "gmpo": ("dual_clip",),
-    "sapo": ("clip_low", "clip_high", "dual_clip"),
-}
 KINDS: dict[str, plugins.Kind] = {"algo": "algorithms", "env": "envs"}
 USAGE = "write KEY=VALUE, as in: python -m rlkit.run algo=ppo env=cartpole seed=1 (--help lists all)"
 
@@ -186,8 +179,7 @@ def from_folder(folder: str | Path) -> Given:
     if "name" not in given.algo or "name" not in given.env:
         raise UserError(f"{path} names no algorithm and environment: it is not a run's config.yaml")
     given.run["out"] = str(path.parent)
-    if path.read_text(encoding="utf-8").startswith("# rlkit 0.3."):
-        given.algo = {key: x for key, x in given.algo.items() if key not in IDLE.get(given.algo["name"], ())}
+    given.algo = sections.without_idle(path, given.algo)
     return given
 
 

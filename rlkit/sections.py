@@ -10,6 +10,14 @@ from rlkit.api import UserError
 
 Sections = dict[str, dict[str, Any]]  # values as YAML has them: plain, nested, not yet validated
 
+IDLE = {  # keys without effect, which 0.3 had and wrote into config.yaml
+    "rloo": ("scale", "std", "std_eps"),
+    "reinforce_pp": ("scale",),
+    "cispo": ("dual_clip",),
+    "gmpo": ("dual_clip",),
+    "sapo": ("clip_low", "clip_high", "dual_clip"),
+}
+
 
 def read(path: Path) -> Sections:
     """The keys of each section; a file that holds anything else is refused with one line."""
@@ -34,3 +42,10 @@ def presets(algorithm: str) -> Sections:
             if keys := read(path).get(algorithm):
                 found.setdefault(path.stem, keys)
     return dict(sorted(found.items()))
+
+
+def without_idle(path: Path, algo: dict[str, Any]) -> dict[str, Any]:
+    """The keys of the algorithm in a run's config.yaml, less those that had no effect, where 0.3 wrote it."""
+    old = path.read_text(encoding="utf-8").startswith("# rlkit 0.3.")
+    gone = IDLE.get(str(algo["name"]), ()) if old else ()
+    return {key: x for key, x in algo.items() if key not in gone}

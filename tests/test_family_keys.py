@@ -9,7 +9,7 @@ from tensordict import TensorDict
 
 from rlkit import config, plugins, schema
 from rlkit.api import UserError
-from rlkit.config import IDLE
+from rlkit.sections import IDLE
 
 MEMBERS = ["grpo", "dr_grpo", "dapo", "rloo", "reinforce_pp", "gspo", "cispo", "gmpo", "sapo", "bnpo"]
 OF_THE_LOOP = {"schedule", "lr_end", "warmup", "max_grad_norm"}  # which reads them: test_learning.py, test_policies.py

@@ -5,7 +5,7 @@ import pytest
 import torch
 from gymnasium.error import DependencyNotInstalled
 from PIL import Image
-from rlkit.tables import Table
+from rlkit.policies.tables import Table
 
 from rlkit import config, plugins, video
 from rlkit.api import UserError
