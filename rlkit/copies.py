@@ -1,6 +1,7 @@
 """Copies of one problem in a Gymnasium vector environment; its three autoreset modes look the same from outside."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from gymnasium.spaces import Box, Discrete, Space
@@ -88,15 +89,17 @@ class Copies:
         return executed(self.action_space, action)
 
 
-def observed(space: Space, observation: Array) -> Array:
+def observed(space: Space[Any], observation: Array) -> Array:
     """What a policy sees: float32 [n, d] for a box, int64 [n] counted from 0 for a discrete observation."""
     if isinstance(space, Discrete):
-        return np.asarray(observation, dtype=np.int64) - space.start
+        states: Array = np.asarray(observation, dtype=np.int64) - space.start
+        return states
     return observation.reshape(len(observation), -1).astype(np.float32, copy=False)
 
 
-def executed(space: Space, action: Array) -> Array:
+def executed(space: Space[Any], action: Array) -> Array:
     """What the environment is given: the action itself, clipped to the box where there is one."""
     if isinstance(space, Box):
-        return np.clip(action.reshape(len(action), *space.shape), space.low, space.high).astype(space.dtype)
-    return action + space.start if space.start else action  # type: ignore[attr-defined]
+        clipped: Array = np.clip(action.reshape(len(action), *space.shape), space.low, space.high)
+        return clipped.astype(space.dtype)
+    return action + space.start if isinstance(space, Discrete) and space.start else action
