@@ -1,4 +1,4 @@
-"""LunarLander-v3 of Gymnasium (needs rlkit[box2d]): land between two flags, softly and with little fuel."""
+"""LunarLander-v3 of Gymnasium (needs gymnasium[box2d]): land between two flags, softly and with little fuel."""
 
 from dataclasses import dataclass
 

@@ -14,7 +14,7 @@ from rlkit.copies import Vector
 
 
 class Painter:
-    """Draws a state [H, W, 3] by putting it into Gymnasium's own environment `name`; needs pygame (`rlkit[render]`)."""
+    """Draws a state [H, W, 3] by putting it into Gymnasium's own environment `name`; needs pygame."""
 
     def __init__(self, name: str, attribute: str = "state", **kwargs: object) -> None:
         self.name, self.attribute, self.kwargs = name, attribute, kwargs

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from gymnasium.spaces import Box, Discrete
+from gymnasium.spaces import Box, Discrete, Space
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 from numpy.typing import NDArray
 
@@ -85,16 +85,23 @@ class Copies:
         self.next_seed = next_seed
 
     def _convert(self, observation: Array) -> Array:
-        """float32 [n, d] for a box, int64 [n] counted from 0 for a discrete observation."""
-        if isinstance(self.observation_space, Discrete):
-            numbers: Array = np.asarray(observation, dtype=np.int64) - self.observation_space.start
-            return numbers
-        return observation.reshape(len(observation), -1).astype(np.float32, copy=False)
+        return observed(self.observation_space, observation)
 
     def _execute(self, action: Array) -> Array:
-        """What the environment is given: the action itself, clipped to the box where there is one."""
-        space = self.action_space
-        if isinstance(space, Box):
-            clipped: Array = np.clip(action.reshape(self.n, *space.shape), space.low, space.high)
-            return clipped.astype(space.dtype)
-        return action + space.start if space.start else action  # type: ignore[attr-defined]
+        return executed(self.action_space, action)
+
+
+def observed(space: Space[object], observation: Array) -> Array:
+    """What a policy sees: float32 [n, d] for a box, int64 [n] counted from 0 for a discrete observation."""
+    if isinstance(space, Discrete):
+        numbers: Array = np.asarray(observation, dtype=np.int64) - space.start
+        return numbers
+    return observation.reshape(len(observation), -1).astype(np.float32, copy=False)
+
+
+def executed(space: Space[object], action: Array) -> Array:
+    """What the environment is given: the action itself, clipped to the box where there is one."""
+    if isinstance(space, Box):
+        clipped: Array = np.clip(action.reshape(len(action), *space.shape), space.low, space.high)
+        return clipped.astype(space.dtype)
+    return action + space.start if isinstance(space, Discrete) and space.start else action

@@ -1,8 +1,10 @@
-"""To TorchRL and back: policies that share their parameters, batches in its layout (`pip install 'rlkit[interop]'`).
+"""To TorchRL and back: policies that share their parameters, batches in its layout.
 
 actor, critic = to_torchrl(algo.policy)      an optimiser's step on one is a step on the other
 loss = ClipPPOLoss(actor, critic)(to_torchrl(batch))
 rollout = from_torchrl(next(iter(collector)))
+
+TorchRL takes two seconds to import, so each function here imports what it uses.
 """
 
 from typing import overload
@@ -57,10 +59,6 @@ def to_torchrl(given: object) -> object:
     Modules share the policy's parameters; they act at random as ours do. Actions are numbers, not one-hot vectors:
     make TorchRL's environments with categorical_action_encoding=True.
     """
-    try:
-        import torchrl  # noqa: F401
-    except ImportError:
-        raise UserError("to_torchrl needs a package that is not installed: pip install 'rlkit[interop]'") from None
     if isinstance(given, TensorDictBase):
         return _batch(given)
     if isinstance(given, QNetwork):

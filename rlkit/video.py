@@ -51,7 +51,8 @@ def frames(env: ControlEnv, policy: Acts, episode: int = 0, split: Split = "test
         raise UserError("this environment cannot be drawn: its vector environment needs render()") from None
     except (DependencyNotInstalled, ImportError) as error:
         missing = " ".join(str(error).split())
-        raise UserError(f"pictures need what is not installed: pip install 'rlkit[render]' ({missing})") from None
+        remedy = "pip install 'gymnasium[classic-control,toy-text]'"
+        raise UserError(f"pictures need what is not installed: {remedy} ({missing})") from None
     finally:
         for name, draw in draws.items():
             draw.set_state(before[name])

@@ -123,9 +123,7 @@ class Tracker(Protocol):
 def check_tracker(name: str) -> None:
     """Refuse `logger=NAME` where its package is missing, before a run's folder is made."""
     if name == "wandb" and importlib.util.find_spec("wandb") is None:
-        raise UserError(
-            "logger=wandb needs a package that is not installed: pip install 'rlkit[wandb]', or logger=none"
-        )
+        raise UserError("logger=wandb needs a package that is not installed: pip install wandb, or logger=none")
 
 
 def tracker(name: str, folder: Path, text: str) -> Tracker | None:

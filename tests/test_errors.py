@@ -13,7 +13,7 @@ import pytest
 import torch
 from errors_page import DURING, PAGE, Entry, Shell, entries, shared
 
-from rlkit import control, evaluate, plugins
+from rlkit import config, control, evaluation, plugins
 from rlkit.api import Scores, UserError
 from rlkit.config import Given
 from rlkit.language import sources
@@ -153,9 +153,10 @@ def test_reward_models_that_rank_different_texts_are_not_paired(monkeypatch: pyt
         given = Given(env={"name": "gsm8k"}, policy={"model": model})
         return SimpleNamespace(given=given, env=SimpleNamespace(seed=0), policy=SimpleNamespace(judge=None))
 
-    monkeypatch.setattr(evaluate, "opened", lambda *_: ranked("big"))
+    monkeypatch.setattr(evaluation, "opened", lambda *_: ranked("big"))
+    monkeypatch.setattr(config, "from_folder", lambda _: ranked("big").given)
     with pytest.raises(UserError, match="ranks what big writes and this run what tiny writes"):
-        evaluate.rival(ranked("tiny"), evaluate.Evaluate(against="runs/x"))
+        evaluation.rival(ranked("tiny"), evaluation.Evaluate(against="runs/x"))
 
 
 def test_scores_of_different_length_are_not_paired() -> None:
@@ -165,4 +166,6 @@ def test_scores_of_different_length_are_not_paired() -> None:
         return SimpleNamespace(folder=Path(folder), checkpoint="latest", env=env, policy=None)
 
     with pytest.raises(UserError, match="b was measured on other episodes: they cannot be paired"):
-        evaluate.compared(subject("a", 2), subject("b", 3), Scores(torch.ones(2), torch.ones(2)), evaluate.Evaluate())
+        evaluation.compared(
+            subject("a", 2), subject("b", 3), Scores(torch.ones(2), torch.ones(2)), evaluation.Evaluate()
+        )

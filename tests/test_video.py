@@ -5,12 +5,12 @@ import pytest
 import torch
 from gymnasium.error import DependencyNotInstalled
 from PIL import Image
+from rlkit.policies.tables import Table
 
 from rlkit import config, plugins, video
 from rlkit.api import UserError
 from rlkit.control import ControlEnv
 from rlkit.policies import Actor, ActorCritic, Network
-from rlkit.tables import Table
 from rlkit.video import frames, write_gif
 
 CLASSIC = {
@@ -124,7 +124,7 @@ def test_what_cannot_be_drawn_is_refused_in_one_line(tmp_path):
         raise DependencyNotInstalled("pygame is\nnot installed")
 
     env.drawn = missing
-    with pytest.raises(UserError, match=r"pip install 'rlkit\[render\]' \(pygame is not installed\)"):
+    with pytest.raises(UserError, match=r"'gymnasium\[classic-control,toy-text\]' \(pygame is not installed\)"):
         frames(env, walker({}))
     shown = [{"image": np.zeros((8, 8, 3), np.uint8), "action": None, "reward": 0.0}]
     with pytest.raises(UserError, match="cannot write"):

@@ -20,7 +20,7 @@ def by_ray(jobs: Sequence[Job], stop: Path) -> list["Future[str | None]"]:
     try:
         import ray
     except ImportError:
-        raise UserError("workers=ray needs Ray: pip install 'rlkit[ray]', or give workers=N") from None
+        raise UserError("workers=ray needs Ray: pip install ray, or give workers=N") from None
     if not ray.is_initialized():
         try:
             ray.init(log_to_driver=False, logging_level=logging.ERROR)

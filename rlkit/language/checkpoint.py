@@ -46,7 +46,7 @@ def _download(name: str) -> Path:
         from huggingface_hub.errors import HfHubHTTPError, HFValidationError
     except ImportError:
         raise UserError(
-            f"model {name!r} is no local folder, and hub ids need an extra: pip install 'rlkit[hub]', or give a folder"
+            f"model {name!r} is no local folder, and a hub id needs a package: pip install huggingface_hub"
         ) from None
     try:
         return Path(huggingface_hub.snapshot_download(name, allow_patterns=["*.json", "*.safetensors"]))

@@ -66,11 +66,11 @@ def problems_from(rows: list[Row]) -> list[Problem]:
 
 
 def hub_rows(name: str) -> dict[str, list[Row]]:
-    """The splits of a hub dataset `owner/name` (its configuration `main`, or else its first); needs the extra `hub`."""
+    """The splits of a hub dataset `owner/name` (its configuration `main`, or else its first); needs `datasets`."""
     try:
         import datasets
     except ImportError:
-        raise UserError(f"env.source={name} is a hub dataset and needs an extra: pip install 'rlkit[hub]'") from None
+        raise UserError(f"env.source={name} is a hub dataset and needs a package: pip install datasets") from None
     try:
         configurations = datasets.get_dataset_config_names(name)
         chosen = "main" if "main" in configurations else configurations[0]
