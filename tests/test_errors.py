@@ -37,6 +37,7 @@ ELSEWHERE = {
     " writes no text; ": "test_text.py::test_a_policy_that_writes_nothing_is_refused",
     " does not tell log π of stored texts": "test_pairs.py::test_a_policy_without_log_probabilities_is_refused",
     " and would not be saved: write saved = ": "test_saved.py::test_state_that_would_be_lost_is_refused_by_name",
+    ": only numbers, tensors and what has ": "test_saved.py::test_what_is_declared_and_cannot_be_saved_is_refused",
     ", and there is no such attribute: ": "test_saved.py::test_a_name_of_nothing_is_refused",
     ": its checkpoint has no ": "test_saved.py::test_a_checkpoint_without_what_an_algorithm_needs_is_refused",
 }

@@ -5,12 +5,12 @@ import pytest
 import torch
 from gymnasium.error import DependencyNotInstalled
 from PIL import Image
-from rlkit.policies.tables import Table
 
 from rlkit import config, plugins, video
 from rlkit.api import UserError
 from rlkit.control import ControlEnv
 from rlkit.policies import Actor, ActorCritic, Network
+from rlkit.policies.tables import Table
 from rlkit.video import frames, write_gif
 
 CLASSIC = {
