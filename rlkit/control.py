@@ -4,17 +4,17 @@ import math
 import sys
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
 import numpy as np
 import torch
 from gymnasium.spaces import Box, Discrete
-from gymnasium.vector import SyncVectorEnv, VectorEnv
+from gymnasium.vector import SyncVectorEnv
 from tensordict import TensorDict
 from torch import Tensor
 
 from rlkit.api import Acts, Plays, State
-from rlkit.copies import Array, Copies
+from rlkit.copies import Array, Copies, Vector
 from rlkit.errors import UserError
 from rlkit.exact import Model
 from rlkit.scores import Reference, Sample, Scores, Split, Unit
@@ -41,6 +41,13 @@ class _Table:
         return {}
 
 
+@runtime_checkable
+class Limited(Protocol):
+    """A vector environment that truncates its episodes."""
+
+    step_limit: int
+
+
 def acting(policy: Plays) -> Acts:
     """The policy, if it acts."""
     if not isinstance(policy, Acts):
@@ -65,14 +72,14 @@ class ControlEnv:
 
     def __init__(
         self,
-        vector: Callable[[int], VectorEnv],
+        vector: Callable[[int], Vector],
         rows: int,
         seed: int = 0,
         device: str | torch.device = "cpu",
         source: str = "",
         evaluation_copies: int = 128,
         reference: Reference | None = None,
-        drawn: Callable[[], VectorEnv] | None = None,
+        drawn: Callable[[], Vector] | None = None,
     ) -> None:
         self.vector, self.rows, self.seed, self.device = vector, rows, seed, torch.device(device)
         self.source, self.evaluation_copies = source, evaluation_copies  # where it comes from; episodes side by side
@@ -323,11 +330,12 @@ def _check_spaces(observation: "AnySpace", action: "AnySpace") -> None:
             raise UserError(f"{name} space {space} is not supported; allowed are Box and Discrete: use another env")
 
 
-def _step_limit(vector: VectorEnv) -> int | None:
+def _step_limit(vector: Vector) -> int | None:
     """The step limit that the vector environment or the specification of its copies tells."""
-    limit = getattr(vector, "step_limit", None)
+    if isinstance(vector, Limited):
+        return vector.step_limit
     spec = vector.envs[0].spec if isinstance(vector, SyncVectorEnv) else vector.spec
-    return limit or getattr(spec, "max_episode_steps", None)
+    return spec.max_episode_steps if spec is not None else None
 
 
 def endless(copies: Copies) -> UserError:

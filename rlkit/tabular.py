@@ -2,18 +2,19 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
 from gymnasium.spaces import Discrete
-from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 from torch import Tensor
 
 from rlkit import exact
 from rlkit.api import Plays
 from rlkit.control import ControlEnv, acting
+from rlkit.copies import Array, Vector
 from rlkit.exact import Model
 from rlkit.policies.tables import ValueTable
 from rlkit.scores import Reference
@@ -50,14 +51,12 @@ def from_outcomes(outcomes: Outcomes, start: Sequence[float], goal: Sequence[int
     return Model(transition, earned.sum(-1), terminal, first, outcome_reward, reached)
 
 
-class TabularVectorEnv(VectorEnv):
+class TabularVectorEnv(Vector):
     """`n` copies of a model, stepped together; a reset seed fixes the start and all the luck of its episode."""
 
     metadata = {"autoreset_mode": AutoresetMode.DISABLED}  # noqa: RUF012
 
-    def __init__(
-        self, model: Model, n: int, step_limit: int, picture: Callable[[int], np.ndarray] | None = None
-    ) -> None:
+    def __init__(self, model: Model, n: int, step_limit: int, picture: Callable[[int], Array] | None = None) -> None:
         states, actions = model.reward.shape
         self.num_envs, self.step_limit, self.picture = n, step_limit, picture
         self.single_observation_space, self.single_action_space = Discrete(states), Discrete(actions)
@@ -70,9 +69,13 @@ class TabularVectorEnv(VectorEnv):
         self.state, self.steps = np.zeros(n, dtype=np.int64), np.zeros(n, dtype=np.int64)
         self._luck, self._seeds = np.zeros((n, step_limit + 1)), [-1] * n  # uniform draws: the start, then each step
 
-    def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict[str, Any]]:
+    def reset(
+        self, *, seed: int | Sequence[int] | None = None, options: dict[str, object] | None = None
+    ) -> tuple[Array, dict[str, object]]:
         """Start the rows of `options["reset_mask"]` (all without one), each from its own seed."""
-        rows = range(self.num_envs) if options is None else np.flatnonzero(options["reset_mask"])
+        if not isinstance(seed, Sequence):
+            raise ValueError(f"seed={seed}: give one for each of the {self.num_envs} copies")
+        rows = range(self.num_envs) if options is None else np.flatnonzero(np.asarray(options["reset_mask"])).tolist()
         for row in rows:
             if self._seeds[row] != seed[row]:
                 self._seeds[row] = seed[row]
@@ -81,7 +84,7 @@ class TabularVectorEnv(VectorEnv):
             self.steps[row] = 0
         return self.state.copy(), {}
 
-    def step(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
+    def step(self, actions: Array) -> tuple[Array, Array, Array, Array, dict[str, object]]:
         """Draw each successor by inverting its cumulative distribution."""
         self.steps += 1
         luck = self._luck[self._row, self.steps]
@@ -90,14 +93,14 @@ class TabularVectorEnv(VectorEnv):
         self.state = successor
         return successor.copy(), reward, self._terminal[successor], self.steps >= self.step_limit, {}
 
-    def render(self) -> tuple[np.ndarray, ...]:
+    def render(self) -> tuple[Array, ...]:
         """A picture [H, W, 3] of each copy."""
         if self.picture is None:
             raise NotImplementedError("this environment has no picture")
         return tuple(self.picture(int(state)) for state in self.state)
 
 
-def _cumulative(probability: Tensor) -> np.ndarray:
+def _cumulative(probability: Tensor) -> Array:
     """Cumulative probabilities along the last axis; infinite at the last possible outcome, so no other is drawn."""
     possible = (probability > 0).long()
     later = possible.flip(-1).cumsum(-1).flip(-1) - possible
@@ -116,7 +119,7 @@ class TabularEnv(ControlEnv):
         step_limit: int = 100,
         source: str = "",
         judge: Literal["value", "success"] = "value",
-        picture: Callable[[int], np.ndarray] | None = None,
+        picture: Callable[[int], Array] | None = None,
         grid: Grid | None = None,
     ) -> None:
         self._model, self.step_limit, self.judge, self.grid = model, step_limit, judge, grid
