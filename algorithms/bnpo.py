@@ -1,4 +1,4 @@
-"""Beta normalisation policy optimisation (Xiao et al. 2025, arXiv:2506.02864): the scale follows the policy.
+"""Beta normalization policy optimization (Xiao et al. 2025, arXiv:2506.02864): the scale follows the policy.
 
 GRPO divides by √(p(1 − p)) of each start's success rate p, whatever the other rates are. Here a Beta distribution is
 fitted to the rates of all starts, and its density at p divides. Returns outside [0, 1] are first brought there by the
@@ -6,42 +6,35 @@ rollout's range.
 """
 
 from dataclasses import dataclass
-from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from rlkit import returns
-from rlkit.api import Env
+from rlkit import group_scores
+from rlkit.errors import UserError
 
-from . import grpo
+from ._groups import Clip, Groups, Over, Scale
+from .grpo import GRPO
 
 
 @dataclass(frozen=True)
-class Config(grpo.Config):
-    beta: bool = True  # divide by the Beta density; false leaves algo.scale as it is in grpo
-    over: Literal["sequence", "token", "constant"] = "token"  # what counts the same in the loss: losses.reduction
+class Config(Clip, Scale):
+    beta: bool = True  # divide by the Beta density; false: by what algo.scale says, as in grpo
+    over: Over = "token"
 
-
-class BNPO(grpo.GRPO):
-    def __init__(self, config: Config, env: Env, network: Any) -> None:
-        self.unused = ("scale", "std", "std_eps") if config.beta else ()
-        super().__init__(config, env, network)
+    def __post_init__(self) -> None:
+        if not self.beta:
+            super().__post_init__()
+            return
+        Groups.__post_init__(self)  # the check of Scale is about a division that does not happen
+        if (self.scale, self.std, self.std_eps) != (Scale.scale, Scale.std, Scale.std_eps):
+            raise UserError("algo.scale, algo.std and algo.std_eps do nothing unless algo.beta=false: leave them out")
 
     def advantage(self, score: Tensor) -> Tensor:
-        if not self.config.beta:
+        if not self.beta:
             return super().advantage(score)
         low = torch.clamp(score.min(), max=0.0)
-        return returns.beta_relative((score - low) / (torch.clamp(score.max(), min=1.0) - low))
+        return group_scores.beta_relative((score - low) / (torch.clamp(score.max(), min=1.0) - low))
 
 
-PRESETS: dict[str, dict[str, Any]] = {
-    "paper": {"beta": True, "over": "token"},
-    "trl": {
-        "beta": False,
-        "over": "token",
-        "std_eps": 1e-4,
-        "kl": "unbiased",
-    },  # its bnpo is a way to average, not the normaliser
-}
-make = BNPO
+make = GRPO

@@ -5,7 +5,6 @@ weighs −A·log π, so that no step is ever left out.
 """
 
 from dataclasses import dataclass
-from typing import Any, Literal
 
 from tensordict import TensorDict
 from torch import Tensor
@@ -13,32 +12,21 @@ from torch import Tensor
 from rlkit import losses
 from rlkit.fields import Positive
 
-from . import grpo
+from ._groups import Over, Scale
+from .grpo import GRPO
 
 
 @dataclass(frozen=True)
-class Config(grpo.Config):
-    clip_low: Positive = 1.0  # the weight stays above 1 - clip_low; 1 sets no lower bound, as in the paper
-    clip_high: Positive = 4.0  # and below 1 + clip_high
-    over: Literal["sequence", "token", "constant"] = "token"  # what counts the same in the loss: losses.reduction
+class Config(Scale):
+    clip_low: Positive = 1.0  # lower bound of the weight, 1 − clip_low; 1 sets no lower bound, as in the paper
+    clip_high: Positive = 4.0  # upper bound of the weight, 1 + clip_high
+    over: Over = "token"
 
-
-class CISPO(grpo.GRPO):
-    unused = ("dual_clip",)
-
-    def clipped(self, log_ratio: Tensor, advantage: Tensor) -> Tensor:
-        """Whatever its sign: the weight is clipped, not the gradient."""
+    def surrogate(self, log_ratio: Tensor, log_prob: Tensor, batch: TensorDict) -> tuple[Tensor, Tensor]:
+        """Clipped is a weight, whatever the sign of its advantage; its gradient never is."""
         ratio = log_ratio.exp()
-        return (ratio < 1 - self.config.clip_low) | (ratio > 1 + self.config.clip_high)
-
-    def surrogate(self, log_ratio: Tensor, log_prob: Tensor, batch: TensorDict) -> Tensor:
-        c = self.config
-        return losses.clipped_weight(log_ratio, log_prob, batch["advantage"], c.clip_low, c.clip_high)
+        clipped = (ratio < 1 - self.clip_low) | (ratio > 1 + self.clip_high)
+        return losses.clipped_weight(log_ratio, log_prob, batch["advantage"], self.clip_low, self.clip_high), clipped
 
 
-SAME: dict[str, Any] = {"over": "token", "kl_coef": 0.0}
-PRESETS = {
-    "trl": SAME | {"clip_low": 1.0, "clip_high": 4.0, "std_eps": 1e-4, "kl": "unbiased"},  # epsilon_high=5 is the cap
-    "verl": SAME | {"clip_low": 0.2, "clip_high": 0.2, "std_eps": 1e-6, "kl_clip": 10.0},
-}
-make = CISPO
+make = GRPO

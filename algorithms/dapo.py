@@ -8,37 +8,39 @@ overlong_buffer   over the last steps before the limit an attempt loses up to ov
 """
 
 from dataclasses import dataclass
-from typing import Any, Literal
 
 import torch
 from tensordict import TensorDict
 from torch import Tensor
 
-from rlkit import buffers, policies, returns
-from rlkit.api import Env
+from rlkit import buffers, group_scores, policies, returns
+from rlkit.api import Env, Metrics, PolicyFactory
 from rlkit.errors import Exhausted, UserError
 from rlkit.fields import Count, Natural, NonNegative, Positive
 
-from . import grpo
+from ._groups import Clip, Over, Scale
+from .grpo import GRPO
 
 
 @dataclass(frozen=True)
-class Config(grpo.Config):
-    clip_high: Positive = 0.28  # and below 1 + clip_high
-    over: Literal["sequence", "token", "constant"] = "token"  # what counts the same in the loss: losses.reduction
+class Config(Clip, Scale):
+    clip_high: Positive = 0.28
+    over: Over = "token"
     dynamic_sampling: bool = True  # play more starts until env.rows of them have attempts of different scores
-    tries: Count = 10  # rollouts an iteration may take for that; then it goes on with what it has
+    tries: Count = 10  # rollouts an iteration may take for dynamic_sampling; then it goes on with what it has
     overlong_filter: bool = False  # leave attempts that were cut short out of the loss
     overlong_buffer: Natural = 0  # steps before the limit in which the soft punishment grows; 0: none
-    overlong_penalty: NonNegative = 1.0  # what an attempt at the limit loses
+    overlong_penalty: NonNegative = 1.0  # what an attempt at the limit loses with overlong_buffer
 
 
-class DAPO(grpo.GRPO):
-    saved = (*grpo.GRPO.saved, "signal")
+class DAPO(GRPO):
+    saved = (*GRPO.saved, "signal")
+    config: Config
 
-    def __init__(self, config: Config, env: Env, network: Any) -> None:
+    def __init__(self, config: Config, env: Env, network: PolicyFactory) -> None:
         super().__init__(config, env, network)
-        self.rows, self.signal = env.rows, 1.0  # starts wanted; share of the starts played that said something
+        self.rows = env.rows  # starts wanted
+        self.signal = 1.0  # share of the starts played that said something
         self.limit = policies.longest(env, "algo.overlong_buffer=0") if config.overlong_buffer else 0
         if self.limit < config.overlong_buffer:
             raise UserError(
@@ -54,7 +56,7 @@ class DAPO(grpo.GRPO):
         found = 0
         while found < self.rows and len(played) < self.config.tries:
             played.append(super().rollout(env))
-            found += int(returns.differ(played[-1]["score"]).sum())
+            found += int(group_scores.differ(played[-1]["score"]).sum())
         if not found:
             raise Exhausted(
                 f"in {len(played)} rollouts (algo.tries) each of {len(played) * self.rows} starts had equal scores "
@@ -63,11 +65,10 @@ class DAPO(grpo.GRPO):
             )
         self.signal = found / (len(played) * self.rows)
         rollout = buffers.concatenate(played)
-        order = returns.differ(rollout["score"]).int().argsort(descending=True, stable=True)
-        return rollout[order]
+        return rollout[group_scores.differ(rollout["score"]).int().argsort(descending=True, stable=True)]
 
     def scores(self, rollout: TensorDict) -> Tensor:
-        score, c = rollout["score"], self.config
+        c, score = self.config, super().scores(rollout)
         if not self.limit:
             return score
         return score - c.overlong_penalty * returns.overlong(rollout["mask"].sum(-1), self.limit, c.overlong_buffer)
@@ -75,23 +76,16 @@ class DAPO(grpo.GRPO):
     def credit(self, rollout: TensorDict) -> TensorDict:
         rollout = rollout.copy()
         if self.config.dynamic_sampling:
-            rollout = rollout[: min(self.rows, int(returns.differ(rollout["score"]).sum()))]
+            rollout = rollout[: min(self.rows, int(group_scores.differ(rollout["score"]).sum()))]
         cut = buffers.cut_short(rollout)
         credited = super().credit(rollout)
         if self.config.overlong_filter:
             credited["mask"] = credited["mask"] & ~cut.flatten().unsqueeze(-1)
         return credited.set("advantage", credited["advantage"] * credited["mask"])
 
-    def loss(self, batch: TensorDict) -> tuple[Tensor, dict[str, Tensor]]:
+    def loss(self, batch: TensorDict) -> tuple[Tensor, Metrics]:
         loss, metrics = super().loss(batch)
         return loss, metrics | {"signal": torch.tensor(self.signal)}
 
 
-SAME: dict[str, Any] = {"clip_low": 0.2, "clip_high": 0.28, "over": "token", "kl_coef": 0.0}
-LOSS = {"dynamic_sampling": False, "overlong_buffer": 0, "overlong_filter": False}  # sampling and rewards are set apart
-PRESETS = {
-    "paper": SAME | {"std_eps": 0.0},
-    "trl": SAME | LOSS | {"std_eps": 1e-4, "kl": "unbiased"},
-    "verl": SAME | LOSS | {"std_eps": 1e-6, "dual_clip": 3.0, "kl_clip": 10.0},
-}
 make = DAPO

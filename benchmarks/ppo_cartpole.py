@@ -12,13 +12,14 @@ import time
 from pathlib import Path
 
 import torch
-from rlkit.train import Progress, train
 from stable_baselines3 import PPO
 from stable_baselines3.common.env_util import make_vec_env
 
 from rlkit import config
 from rlkit.log import Log
-from rlkit.run import assemble
+from rlkit.loop import train
+from rlkit.progress import Progress
+from rlkit.settings.assemble import assemble
 
 STEPS = 51_200
 SETTINGS = {

@@ -1,67 +1,131 @@
-"""Any Gymnasium environment by its id: `env=gym env.id=Acrobot-v1`."""
+"""Any Gymnasium environment: by its id, `env=gym env.id=Acrobot-v1`, or by its class, `env.entry=my_pkg.envs:MyEnv`."""
 
 import difflib
+import importlib
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 import gymnasium
 import torch
+from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from rlkit.api import Count, Natural, Reference, UserError
 from rlkit.control import ControlEnv
 
 EXTRAS = {".box2d": "box2d", ".mujoco": "mujoco", ".classic_control": "classic-control"}  # of gymnasium
+UNNAMED = "<"  # begins the entry of an environment that was given in Python and has no name to import it by
+
+Factory = Callable[..., gymnasium.Env]
 
 
 @dataclass(frozen=True)
 class Config:
     rows: Count = 8  # copies played side by side
-    id: str = ""  # a Gymnasium id, such as Acrobot-v1; it must be given
+    id: str = ""  # a Gymnasium id, such as Acrobot-v1, or my_pkg:My-v0 where importing my_pkg registers it
     kwargs: dict[str, Any] = field(default_factory=dict)  # what the environment's constructor takes
     step_limit: Natural = 0  # steps after which an episode is truncated; 0: the environment's own limit
+    entry: str = ""  # instead of id: MODULE:NAME of a class, or of a function that makes one environment
+
+    def __post_init__(self) -> None:
+        if self.id and self.entry:
+            raise UserError(f"give env.id={self.id} or env.entry={self.entry}, not both")
+
+    @property
+    def called(self) -> str:
+        """The key that says which environment this is."""
+        return f"env.entry={self.entry}" if self.entry else f"env.id={self.id}"
 
 
-def known(name: str) -> gymnasium.envs.registration.EnvSpec:
-    """The specification of an id, or the ids that look like it."""
+def known(name: str) -> EnvSpec:
+    """The specification of an id, or the ids that look like it; the module in front of a colon is imported."""
     if not name:
         raise UserError("env=gym needs the id of a Gymnasium environment: give env.id=ID, as in env.id=Acrobot-v1")
+    module, _, inner = name.rpartition(":")
+    if module:
+        imported(module, f"env.id={name}")
     try:
-        return gymnasium.spec(name)
-    except (gymnasium.error.Error, ModuleNotFoundError, ValueError) as error:
+        return gymnasium.spec(inner)
+    except (gymnasium.error.Error, ValueError) as error:
         ids = {known_id.lower(): known_id for known_id in gymnasium.registry}
-        near = [ids[match] for match in difflib.get_close_matches(name.lower(), ids, n=3, cutoff=0.4)]
+        near = [ids[match] for match in difflib.get_close_matches(inner.lower(), ids, n=3, cutoff=0.4)]
         hint = f"did you mean {', '.join(near)}?" if near else "see gymnasium.farama.org for the ids"
         raise UserError(f"env.id={name} is not a Gymnasium environment: {hint}") from error
 
 
-def make_one(config: Config, **how: Any) -> gymnasium.Env:
+def named(entry: str) -> Factory:
+    """The class or function that an entry names."""
+    if entry.startswith(UNNAMED):
+        raise UserError(
+            f"env.entry={entry} has no name to import it by: open the run in Python, with rlkit.load(FOLDER, env=...)"
+        )
+    module, _, name = entry.partition(":")
+    if not module or not name:
+        raise UserError(f"env.entry={entry} is not understood: give MODULE:NAME, as in env.entry=my_pkg.envs:MyEnv")
+    found: Any = imported(module, f"env.entry={entry}")
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    if not callable(found):
+        raise UserError(f"env.entry={entry}: {module} has no class or function {name}; define it there or correct it")
+    made: Factory = found
+    return made
+
+
+def imported(module: str, key: str) -> Any:
+    """A module that a key names; an error inside of it is raised as it is."""
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module}.".startswith(f"{error.name}."):
+            raise
+        raise UserError(
+            f"{key}: there is no module '{error.name}' here (start in the folder that holds it, or install it)"
+        ) from None
+
+
+def specification(config: Config, factory: Factory | None) -> EnvSpec:
+    """What Gymnasium is to make: a registered id, the class that `entry` names, or what a program gave."""
+    if factory is None and not config.entry:
+        return known(config.id)
+    make_it = factory or named(config.entry)
+    # A function of our own: what a specification holds is copied, and a class may be one that cannot be.
+    return EnvSpec(id="rlkit/entry", entry_point=lambda **kwargs: make_it(**kwargs))
+
+
+def make_one(config: Config, factory: Factory | None = None, **how: Any) -> gymnasium.Env:
     """One copy; what keeps it from being made is told in one line."""
-    spec = known(config.id)
+    spec = specification(config, factory)
     limit = {"max_episode_steps": config.step_limit} if config.step_limit else {}
     try:
         return gymnasium.make(spec, disable_env_checker=True, **limit, **{**config.kwargs, **how})
     except (gymnasium.error.DependencyNotInstalled, ModuleNotFoundError) as error:
         extra = next((name for part, name in EXTRAS.items() if part in str(spec.entry_point)), None)
         remedy = f"pip install 'gymnasium[{extra}]'" if extra else _line(error)
-        raise UserError(f"env.id={config.id} needs a package that is not installed: {remedy}") from error
+        raise UserError(f"{config.called} needs a package that is not installed: {remedy}") from error
     except (gymnasium.error.Error, TypeError) as error:
-        raise UserError(f"env.id={config.id} with env.kwargs={config.kwargs} cannot be made: {_line(error)}") from error
+        raise UserError(f"{config.called} with env.kwargs={config.kwargs} cannot be made: {_line(error)}") from error
 
 
 def _line(error: Exception) -> str:
     return " ".join(str(error).split())
 
 
-def make(config: Config, seed: int, device: str | torch.device, reference: Reference | None = None) -> ControlEnv:
-    """A Gymnasium environment, its copies stepped one after the other."""
-    make_one(config).close()
+def make(
+    config: Config,
+    seed: int,
+    device: str | torch.device,
+    reference: Reference | None = None,
+    factory: Factory | None = None,
+) -> ControlEnv:
+    """A Gymnasium environment, its copies stepped one after the other; `factory` makes one in place of id and entry."""
+    make_one(config, factory).close()
 
     def vector(n: int, **how: Any) -> SyncVectorEnv:
-        return SyncVectorEnv([lambda: make_one(config, **how)] * n, autoreset_mode=AutoresetMode.DISABLED)
+        return SyncVectorEnv([lambda: make_one(config, factory, **how)] * n, autoreset_mode=AutoresetMode.DISABLED)
 
-    source, together = f"Gymnasium {config.id}", max(config.rows, 16)
+    source, together = f"Gymnasium {config.entry or config.id}", max(config.rows, 16)
     drawn = partial(vector, 1, render_mode="rgb_array")
     return ControlEnv(
         vector, config.rows, seed, device, source, evaluation_copies=together, reference=reference, drawn=drawn

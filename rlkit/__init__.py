@@ -1,5 +1,10 @@
 """rlkit: one loop, one batch, one set of losses, from a Q-table to a language model.
 
+    run = rlkit.train("ppo", "cartpole", seed=1, env_steps=50_000, **{"algo.lr": 1e-3})
+    action = run.policy.predict(observation)
+
+What a program uses: train, load, run_comparison, list_algorithms, list_environments, UserError. docs/python.md
+
 Shape letters, used in every docstring:
     P starts (reset states or prompts)   G attempts from each start   B rows (= P·G)   T time
     N flattened minibatch                V vocabulary                 S states         A actions
@@ -14,13 +19,51 @@ Batch keys, one TensorDict [B, T] (or [P, G, T] until credit is given) that only
     advantage, return the credit                       ref_log_prob   log π_ref(a|s) of a frozen reference
     weight            each element's share of the loss, fixed before a minibatch is split
     discount          γ to the number of steps summed in reward     index     the step's place in the replay
+    episode_return, episode_length   of the episode that ended here, valid where done (control)
+    problem           which problem the row belongs to, [B] (text)
 """
 
+import importlib
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-__version__ = "0.3.0"
+__version__ = "0.4.0"
 
 # In a checkout the plug-in folders lie beside this one; a wheel carries them inside it.
 _root = Path(__file__).resolve().parent.parent
 if (_root / "pyproject.toml").is_file():
     __path__.append(str(_root))
+
+if TYPE_CHECKING:
+    from rlkit.errors import UserError as UserError
+    from rlkit.python.functions import Comparison as Comparison
+    from rlkit.python.functions import load as load
+    from rlkit.python.functions import run_comparison as run_comparison
+    from rlkit.python.functions import train as train
+    from rlkit.python.listing import list_algorithms as list_algorithms
+    from rlkit.python.listing import list_environments as list_environments
+    from rlkit.python.run import Run as Run
+
+_WHERE = {  # each name of the Python API, and the module that is imported when it is first used
+    "Comparison": "python.functions",
+    "Run": "python.run",
+    "UserError": "errors",
+    "list_algorithms": "python.listing",
+    "list_environments": "python.listing",
+    "load": "python.functions",
+    "run_comparison": "python.functions",
+    "train": "python.functions",
+}
+__all__ = [*_WHERE, "__version__"]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _WHERE:
+        raise AttributeError(f"module 'rlkit' has no attribute '{name}'")
+    found: object = getattr(importlib.import_module(f"rlkit.{_WHERE[name]}"), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -9,7 +9,7 @@ import os
 import re
 import shlex
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -19,7 +19,7 @@ import yaml
 from annotated_types import Ge, Le
 
 import rlkit
-from rlkit import plugins, schema
+from rlkit import plugins, schema, sections
 from rlkit.api import Count, Natural, UserError
 from rlkit.plugins import nearest, short
 from rlkit.schema import build
@@ -88,6 +88,7 @@ class Given:
     resume: Path | None = None  # the run folder to continue
     help: bool = False
     argv: tuple[str, ...] = ()
+    factory: Callable[..., object] | None = None  # from Python: makes one copy of an environment that has no name
 
     def override(self, other: "Given") -> None:
         """Put the other's keys over these."""
@@ -104,7 +105,11 @@ def without_rivals(below: dict[str, Any], above: dict[str, Any]) -> dict[str, An
 
 def read(argv: Sequence[str]) -> Given:
     """Read a command line, with the pair's YAML below it, or with `resume=FOLDER` that run's configuration."""
-    line = _parse(argv)
+    return complete(_parse(argv))
+
+
+def complete(line: Given) -> Given:
+    """Put what was given over the pair's YAML, or over the configuration of the run that is continued."""
     if line.resume is not None:
         given = from_folder(line.resume)
         check_resumed(line, given)
@@ -115,7 +120,7 @@ def read(argv: Sequence[str]) -> Given:
         given = pair(line.algo.get("name", ""), line.env.get("name", ""))
         given.algo.update(preset(line.algo))
     given.override(line)
-    given.resume, given.help, given.argv = line.resume, line.help, line.argv
+    given.resume, given.help, given.argv, given.factory = line.resume, line.help, line.argv, line.factory
     return given
 
 
@@ -150,17 +155,19 @@ def pair(algo: str, env: str) -> Given:
 
 
 def preset(algo: dict[str, Any]) -> dict[str, Any]:
-    """The fields behind `algo.preset=NAME`: what another system does under this algorithm's name.
+    """The fields behind `algo.preset=SYSTEM`: what another system does under this algorithm's name.
 
     They stand above the pair's YAML and below the command line, and config.yaml holds what came out.
     """
-    name = algo.pop("preset", None)
-    if name is None:
+    system = algo.pop("preset", None)
+    if system is None:
         return {}
-    known = getattr(plugins.load("algorithms", algo.get("name", "")), "PRESETS", {})
-    if name not in known:
-        raise UserError(f"no preset '{name}' of {algo['name']}: {nearest(name, known)}")
-    return dict(known[name])
+    name = algo.get("name", "")
+    known = sections.presets(name)
+    if system not in known:
+        plugins.load("algorithms", name)  # is there such an algorithm at all?
+        raise UserError(f"no preset '{system}' of {name}: {nearest(system, known)}")
+    return known[system]
 
 
 def from_folder(folder: str | Path) -> Given:
@@ -172,22 +179,23 @@ def from_folder(folder: str | Path) -> Given:
     if "name" not in given.algo or "name" not in given.env:
         raise UserError(f"{path} names no algorithm and environment: it is not a run's config.yaml")
     given.run["out"] = str(path.parent)
+    given.algo = sections.without_idle(path, given.algo)
     return given
 
 
 def resolved(given: Given, run: Run, algo: Any, env: Any, policy: Any = None) -> str:
     """The text of config.yaml: every key of the built dataclasses, and the command that repeats the run."""
-    sections: dict[str, Any] = {"run": asdict(run)}
+    values: dict[str, Any] = {"run": asdict(run)}
     for section, config in (("algo", algo), ("env", env), ("policy", policy)):
         name = getattr(given, section).get("name")
         if name is not None:
-            sections[section] = {"name": str(Path(name).resolve()) if name.endswith(".py") else name}
+            values[section] = {"name": str(Path(name).resolve()) if name.endswith(".py") else name}
         if config is not None:
-            sections.setdefault(section, {}).update(asdict(config))
+            values.setdefault(section, {}).update(asdict(config))
     if code := {s: mark for s in KINDS if (mark := plugins.fingerprint(getattr(given, s)["name"]))}:
-        sections["code"] = code
+        values["code"] = code
     command = " ".join(_quoted(arg) for arg in given.argv if not arg.startswith("out="))
-    text = yaml.safe_dump(schema.plain(sections), sort_keys=False, allow_unicode=True)
+    text = yaml.safe_dump(schema.plain(values), sort_keys=False, allow_unicode=True)
     return f"# rlkit {rlkit.__version__}; to repeat: python -m rlkit.run {command}\n{text}"
 
 
@@ -255,42 +263,38 @@ def _parse(argv: Sequence[str]) -> Given:
             given.help = True
             continue
         key, equals, value = word.partition("=")
-        if not equals or not re.fullmatch(r"[A-Za-z_]\w*(\.\w+)*", key):
+        if not equals:
             raise UserError(f"'{word}' is not understood: {USAGE}")
-        section, dot, rest = key.partition(".")
-        if key == "resume":
-            given.resume = Path(value)
-        elif key in ("algo", "env"):
-            getattr(given, key)["name"] = value
-        elif key == "policy":
-            raise UserError(f"'{word}' is not understood: keys of the policy are written policy.KEY=VALUE")
-        elif not dot:
-            given.run[key] = value
-        elif section in SECTIONS:
-            getattr(given, section)[rest] = value
-        else:
-            raise UserError(f"no section '{section}' for {word}: {nearest(section, SECTIONS)}")
+        put(given, key, value, word)
     for section in ("algo", "env"):
         if getattr(given, section).get("name") == "":
             raise UserError(f"{section}= is empty: give {section}=NAME (python -m rlkit.run --help lists them)")
     return given
 
 
+def put(given: Given, key: str, value: Any, word: str) -> None:
+    """Take in one key of a command line, or one from Python; `word` is how it was written."""
+    if not re.fullmatch(r"[A-Za-z_]\w*(\.\w+)*", key):
+        raise UserError(f"'{word}' is not understood: {USAGE}")
+    section, dot, rest = key.partition(".")
+    if key == "resume":
+        given.resume = Path(value)
+    elif key in ("algo", "env"):
+        getattr(given, key)["name"] = value
+    elif key == "policy":
+        raise UserError(f"'{word}' is not understood: keys of the policy are written policy.KEY=VALUE")
+    elif not dot:
+        given.run[key] = value
+    elif section in SECTIONS:
+        getattr(given, section)[rest] = value
+    else:
+        raise UserError(f"no section '{section}' for {word}: {nearest(section, SECTIONS)}")
+
+
 def _from_yaml(path: Path) -> Given:
-    try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        line = f":{mark.line + 1}" if mark else ""
-        raise UserError(f"{path}{line}: not valid YAML: {getattr(error, 'problem', None) or error}") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: cannot be read: {error}") from None
-    if not isinstance(values, dict) or any(not isinstance(v, dict) for v in values.values() if v is not None):
-        raise UserError(f"{path}: not sections of keys: write run:, algo:, env: or policy: with KEY: VALUE lines below")
-    for section in values:
-        if section not in (*SECTIONS, "code"):
-            raise UserError(f"{path}: no section '{section}': {nearest(str(section), SECTIONS)}")
     given = Given()
-    for section, keys in values.items():
-        setattr(given, section, {str(key): value for key, value in (keys or {}).items()})
+    for section, keys in sections.read(path).items():
+        if section not in (*SECTIONS, "code"):
+            raise UserError(f"{path}: no section '{section}': {nearest(section, SECTIONS)}")
+        setattr(given, section, keys)
     return given

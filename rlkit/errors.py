@@ -1,8 +1,8 @@
-"""What goes wrong for a reason that one line can tell. Exit code 2."""
+"""What goes wrong for a reason that one line can tell."""
 
 
 class UserError(Exception):
-    """The user's mistake: one line that says what was given, what is allowed and what to do."""
+    """The user's mistake: one line that says what was given, what is allowed and what to do. Exit code 2."""
 
 
 class Exhausted(UserError):
@@ -11,3 +11,7 @@ class Exhausted(UserError):
 
 class RewardFailed(UserError):
     """A user's reward function raised, or returned something that is not a reward."""
+
+
+class Diverged(RuntimeError):
+    """A loss, a gradient or a rollout is not finite; the last good checkpoint is kept. Exit code 1."""

@@ -1,10 +1,11 @@
 """What a run tells: one screen at the start, a progress bar, metrics.jsonl, completions.jsonl, TensorBoard, tables."""
 
+import html
 import json
 import math
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -20,9 +21,9 @@ from tensordict import TensorDict
 from rlkit.api import Env, Policy
 from rlkit.buffers import per_step
 from rlkit.checkpoint import write_atomically
-from rlkit.writers import Events, Lines, Tracker, cut, finite, tracker
+from rlkit.writers import Events, Lines, Tracker, cut, finite
 
-__all__ = ["Log", "table", "tracker", "write_atomically"]
+Listener = Callable[[dict[str, float]], object]  # gets what is logged; what is true stops the run
 
 PLAIN_EVERY = 5.0  # seconds between lines where there is no terminal to draw a bar on
 SAMPLES = 8  # completions kept of each logged iteration
@@ -50,20 +51,23 @@ class Log:
         quiet: bool = False,
         resumed_at: int = 0,
         tracker: Tracker | None = None,  # where the figures go besides the folder
+        listener: Listener | None = None,  # who hears of each logged iteration, and may stop the run
     ) -> None:
         self.folder, self.title_rows, self.unit = Path(folder), dict(title_rows), unit
-        self.console = Console(quiet=quiet, highlight=False)
+        self.in_notebook = not quiet and Console().is_jupyter
+        self.console = Console(quiet=quiet, highlight=False, force_jupyter=False)  # lines in a notebook are plain ones
         last = cut(self.folder / "metrics.jsonl", resumed_at)
         cut(self.folder / "completions.jsonl", resumed_at)
-        self.began = time.monotonic() - last.get("seconds", 0.0)
+        self.began: float = time.monotonic() - last.get("seconds", 0.0)
         self.latest: dict[str, float] = {}
         self.beside: dict[str, float] = {}  # what is written beside every evaluation, such as the ceiling
         self.spoke = -math.inf
         self.lines = Lines(self.folder / "metrics.jsonl")
         self.texts = Lines(self.folder / "completions.jsonl")
         self.events = Events(self.folder, last.get("env_steps", 0))
-        self.tracker = tracker
+        self.tracker, self.listener = tracker, listener
         self.bar = _Bar(self.console)
+        self.notebook: _NotebookBar | None = None
         done = resumed_at if unit == "iterations" else last.get("env_steps", 0)
         self.task = self.bar.add_task("", total=total, completed=done)
 
@@ -77,6 +81,8 @@ class Log:
         else:
             for key, value in self.title_rows.items():
                 self._plain(f"{key}: {value}")
+            if self.in_notebook:
+                self.notebook = _NotebookBar()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
@@ -85,8 +91,8 @@ class Log:
             file.close()
         self._track("close", kind is not None)
 
-    def iteration(self, iteration: int, env_steps: int, metrics: Mapping[str, float]) -> None:
-        """Write one line of metrics and one step for TensorBoard, and move the bar."""
+    def iteration(self, iteration: int, env_steps: int, metrics: Mapping[str, float]) -> bool:
+        """Write one line of metrics and one step for TensorBoard, and move the bar; whether the listener says stop."""
         if any(key.startswith("eval/") for key in metrics):
             metrics = {**metrics, **self.beside}
         line = {"iteration": iteration, "env_steps": env_steps, "seconds": round(self.seconds(), 3), **metrics}
@@ -100,11 +106,13 @@ class Log:
             self.note(f"iteration {iteration}  env_steps {env_steps:,}  {words}")
         self.bar.figures = self._figures()
         self.bar.update(self.task, completed=iteration if self.unit == "iterations" else env_steps)
-        if evaluated:
-            return
-        if not self.console.is_terminal and time.monotonic() - self.spoke > PLAIN_EVERY:
-            self._plain(f"iteration {iteration}  env_steps {env_steps:,}  {self.bar.figures}{self._left()}")
+        words = f"iteration {iteration}  env_steps {env_steps:,}  {self.bar.figures}{self._left()}"
+        if self.notebook is not None:
+            self.notebook.show(self.bar.tasks[0].percentage / 100, words)
+        elif not evaluated and not self.console.is_terminal and time.monotonic() - self.spoke > PLAIN_EVERY:
+            self._plain(words)
             self.spoke = time.monotonic()
+        return self.listener is not None and bool(self.listener(dict(line)))
 
     def seconds(self) -> float:
         """Seconds that the run has taken so far, those before a resume included."""
@@ -210,6 +218,19 @@ class _Bar(Progress):
     def get_renderables(self) -> Iterable[RenderableType]:
         yield self.make_tasks_table(self.tasks)
         yield Text(self.figures, style="dim", overflow="ellipsis", no_wrap=True)
+
+
+class _NotebookBar:
+    """A progress bar in a notebook: one output, drawn anew each time; it needs IPython alone, no widgets."""
+
+    def __init__(self) -> None:
+        from IPython.display import display
+
+        self.handle = display({"text/plain": ""}, raw=True, display_id=True)
+
+    def show(self, fraction: float, words: str) -> None:
+        page = f'<progress value="{fraction:.3f}" style="width: 20em"></progress> {html.escape(words)}'
+        self.handle.update({"text/html": page, "text/plain": f"{fraction:.0%}  {words}"}, raw=True)
 
 
 def _table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], drawn: bool) -> RenderableType:

@@ -9,7 +9,7 @@ from torch import Tensor
 from rlkit.api import Algorithm, Env, Metrics
 from rlkit.buffers import split
 from rlkit.config import Run
-from rlkit.errors import Exhausted, RewardFailed
+from rlkit.errors import Diverged, Exhausted, RewardFailed
 from rlkit.log import Log
 from rlkit.meter import Clock, Meter, averages, finished
 from rlkit.policies import LearningRate
@@ -17,10 +17,6 @@ from rlkit.progress import Progress, check_saved, save
 
 LOGGED = 500  # a run is logged this many times at most, however many iterations it has,
 EARLY = 16  # and in each of its first iterations, so that mistakes show at once
-
-
-class Diverged(RuntimeError):
-    """A loss, a gradient or a rollout is not finite; the last good checkpoint is kept."""
 
 
 def walk(algo: Algorithm, env: Env, meter: Meter) -> tuple[TensorDict, TensorDict]:
@@ -88,7 +84,8 @@ def train(algo: Algorithm, env: Env, run: Run, log: Log, progress: Progress) -> 
             if evaluating:
                 metrics |= validate(algo, env, run, log, progress)
                 clock.restart()
-            log.iteration(progress.iteration, progress.env_steps, metrics)
+            if log.iteration(progress.iteration, progress.env_steps, metrics):
+                progress.interrupted = True
             log.completions(progress.iteration, rollout, credited, algo.policy, env)
         if checkpoint_is_due(run, progress, evaluating, clock):
             save(log.folder, algo, env, progress, keep=run.keep)

@@ -18,7 +18,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Literal
 
-from rlkit.api import UserError
+from rlkit.errors import UserError
 
 Kind = Literal["algorithms", "envs"]
 NOUN = {"algorithms": "algorithm", "envs": "environment"}

@@ -2,12 +2,15 @@
 
 from collections.abc import Iterable
 
+import torch
 from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
-from rlkit import plugins, schema
+from rlkit import plugins, schema, sections
 from rlkit.config import KINDS, Given, Run
+from rlkit.errors import UserError
+from rlkit.settings.assemble import network_class
 
 HELP = """python -m rlkit.run algo=NAME env=NAME [KEY=VALUE ...]  train
 python -m rlkit.run resume=RUN_FOLDER                   continue a run exactly
@@ -16,6 +19,19 @@ NAME may be your own: a dotted module name, or a path ending in .py"""
 
 
 Page = tuple[str, list[tuple[str, str]]]  # a title, and each key (or name) with its meaning
+
+
+def show_help(given: Given) -> None:
+    """Print the plug-ins, or every key of those that were named, the policy's included where they are known."""
+    policy, missing = None, ""
+    if "name" in given.env:
+        module = plugins.load("envs", given.env["name"])
+        try:
+            env = module.make(schema.build(module.Config, given.env, "env"), 0, torch.device("cpu"))
+            policy = network_class(env.kind)
+        except UserError as error:  # such as a key that must be given
+            missing = str(error)
+    print_help(given, policy, missing)
 
 
 def print_help(given: Given, policy: type | None = None, missing: str = "") -> None:
@@ -29,8 +45,8 @@ def print_help(given: Given, policy: type | None = None, missing: str = "") -> N
         module = plugins.load(KINDS[section], name)
         title = f"{section}={name}: {(module.__doc__ or '').partition(chr(10))[0]}"
         rows = schema.explain(module.Config, getattr(given, section), section)
-        if presets := getattr(module, "PRESETS", {}):
-            rows.append(("algo.preset=none", f"set what another system does under this name ({', '.join(presets)})"))
+        if section == "algo" and (systems := sections.presets(name)):
+            rows.append(("algo.preset=none", f"set what another system does under this name ({', '.join(systems)})"))
         pages.append((title, rows))
     if policy is not None:
         pages.append(("the policy", schema.explain(policy, given.policy, "policy")))

@@ -1,6 +1,5 @@
 """Small stand-ins that test files share: a causal sequence policy, ragged text, two environments of known value."""
 
-from types import SimpleNamespace
 from typing import Any
 
 import gymnasium as gym
@@ -11,11 +10,14 @@ from gymnasium.wrappers import TimeLimit
 from tensordict import TensorDict
 from torch import Tensor, nn
 
-from rlkit import plugins, seeding
+from rlkit import loop, plugins, seeding
 from rlkit.buffers import last_step
+from rlkit.config import Run
 from rlkit.control import ControlEnv
+from rlkit.meter import Meter
+from rlkit.policies import PolicyModule
+from rlkit.progress import Progress
 from rlkit.tabular import TabularEnv
-from rlkit.train import Meter, learn
 
 VOCABULARY = 6
 
@@ -57,13 +59,13 @@ def control(make: type[gym.Env], rows: int, limit: int, seed: int = 0) -> Contro
     return ControlEnv(vector, rows, seed)
 
 
-class SequencePolicy(nn.Module):
+class SequencePolicy(PolicyModule):
     """A causal language model in ten parameters a token: tanh of the running sum of embeddings, then a linear head."""
 
-    memoryless = False
+    memoryless, dtype = False, torch.float64
 
     def __init__(self, seed: int = 0, width: int = 4, critic: bool = False, micro_steps: int | None = None) -> None:
-        super().__init__()
+        super().__init__(seeding.generator(seed, "action"))
         draw = seeding.generator(seed, "fake policy")
 
         def normal(*shape: int) -> nn.Parameter:
@@ -108,7 +110,8 @@ class SequencePolicy(nn.Module):
 class RaggedText:
     """Prompts of 1-3 tokens and completions of 1-6, drawn at random, scored at random on the last token."""
 
-    kind, metric = "text", "accuracy"
+    kind, metric, plays, stored_reference, longest = "text", "accuracy", True, False, None
+    observation_space, action_space = None, None
 
     def __init__(self, rows: int = 6, seed: int = 0) -> None:
         self.rows, self.seed, self.device = rows, seed, torch.device("cpu")
@@ -131,8 +134,27 @@ class RaggedText:
         batch.update(policy.record(batch))
         return batch.unflatten(0, (self.rows, repeats)) if repeats > 1 else batch
 
-    def demonstrations(self, policy: SequencePolicy, progress: float = 0.0) -> TensorDict:
-        return self.batch(self.rows)
+    def demonstrations(self, policy: SequencePolicy, progress: float = 0.0, rows: int | None = None) -> TensorDict:
+        return self.batch(rows or self.rows)
+
+
+class Gives:
+    """A network configuration whose policies are there already: one for actors, and one that has a scalar head."""
+
+    def __init__(self, policy: Any, headed: Any = None) -> None:
+        self.policy, self.headed = policy, headed or policy
+
+    def actor(self, env: Any) -> Any:
+        return self.policy
+
+    def actor_critic(self, env: Any) -> Any:
+        return self.headed
+
+    def scorer(self, env: Any) -> Any:
+        return self.headed
+
+    def q_network(self, env: Any, dueling: bool = False) -> Any:
+        return self.policy
 
 
 def algorithm(name: str, env: Any, network: Any = None, **config: Any) -> Any:
@@ -141,12 +163,9 @@ def algorithm(name: str, env: Any, network: Any = None, **config: Any) -> Any:
     return module.make(module.Config(**config), env, network)
 
 
-def on_text(monkeypatch: Any, name: str, env: RaggedText, **config: Any) -> Any:
+def on_text(name: str, env: RaggedText, **config: Any) -> Any:
     """A plug-in whose policy is the fake language model."""
-    monkeypatch.setattr("rlkit.policies.actor", lambda env, network: SequencePolicy())
-    for name_of_maker in ("actor_critic", "scorer"):
-        monkeypatch.setattr(f"rlkit.policies.{name_of_maker}", lambda env, network: SequencePolicy(critic=True))
-    return algorithm(name, env, SimpleNamespace(), **config)
+    return algorithm(name, env, Gives(SequencePolicy(), headed=SequencePolicy(critic=True)), **config)
 
 
 def credited(algo: Any, rollout: TensorDict) -> TensorDict:
@@ -162,8 +181,13 @@ def iterate(algo: Any, env: Any) -> TensorDict:
     with torch.no_grad():
         rollout = algo.rollout(env)
         algo.buffer.extend(algo.credit(rollout))
-    learn(algo, Meter())
+    loop.learn(algo, Meter())
     return rollout
+
+
+def set_progress(algo: Any, iteration: int, iterations: int) -> None:
+    """What the loop does before an iteration of a run of so many."""
+    loop.set_progress(algo, Progress(iteration=iteration), Run(iterations=iterations))
 
 
 def gradient_of(algo: Any, *losses: Tensor) -> Tensor:
@@ -198,10 +222,10 @@ def in_double(algo: Any, rollout: TensorDict) -> TensorDict:
         return exact.update(algo.policy.record(exact))
 
 
-def off_policy(monkeypatch: Any, name: str, config: dict[str, Any], padding: int = 0) -> tuple[Any, TensorDict]:
+def off_policy(name: str, config: dict[str, Any], padding: int = 0) -> tuple[Any, TensorDict]:
     """An algorithm on ragged text, and its batch, after the policy moved away from the one that acted."""
     env = RaggedText(rows=5)
-    algo = on_text(monkeypatch, name, env, **config)
+    algo = on_text(name, env, **config)
     batch = credited(algo, padded(algo.rollout(env), padding))
     algo.policy.move(0.3)
     return algo, batch
@@ -219,10 +243,10 @@ def padded(rollout: TensorDict, extra: int) -> TensorDict:
     return TensorDict(data, batch_size=rollout.batch_size)
 
 
-def with_scores(monkeypatch: Any, name: str, scores: Tensor, **config: Any) -> tuple[Any, TensorDict]:
+def with_scores(name: str, scores: Tensor, **config: Any) -> tuple[Any, TensorDict]:
     """A member, and a rollout whose attempts scored so."""
     env = RaggedText(rows=len(scores))
-    algo = on_text(monkeypatch, name, env, group=scores.shape[1], **config)
+    algo = on_text(name, env, group=scores.shape[1], **config)
     rollout = algo.rollout(env)
     final = rollout["reward"] != 0
     rollout["score"] = scores.double()

@@ -5,14 +5,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import pytest
 import torch
 from fakes import RaggedText, gradient_of, on_text, padded
 from systems import Batch
 from tensordict import TensorDict
 from torch import Tensor
 
-from rlkit import buffers, plugins
+from rlkit import buffers, sections
 
 SEEDS = range(3)
 MOVES = (0.0, 0.3, 1.2)  # how far the policy went from the one that acted: ratios of 1, near 1, and up to 10²
@@ -38,9 +37,16 @@ class Case:
         return f"{self.system} {self.call}"
 
     @property
+    def behind(self) -> dict[str, Any]:
+        """The fields that the preset sets."""
+        return sections.presets(self.member)[self.preset] if self.preset else {}
+
+    @property
     def command(self) -> str:
         said = {"algo": self.member} | ({"algo.preset": self.preset} if self.preset else {})
-        said |= {f"algo.{key}": str(value).lower() for key, value in self.options.items() if key != "group"}
+        needed = self.options.get("baseline") == "group"  # any size is the same comparison, but then 1 is refused
+        shown = {key: value for key, value in self.options.items() if key != "group" or needed}
+        said |= {f"algo.{key}": str(value).lower() for key, value in shown.items()}
         return " ".join(f"{key}={value}" for key, value in said.items())
 
 
@@ -83,10 +89,8 @@ def play(case: Case, seed: int, move: float, empty: bool = False, ref_move: floa
     """Start at the reference, move to the behaviour policy, play and credit, and move on."""
     env = Ragged(rows=4, seed=seed)
     env.empty = empty
-    module = plugins.load("algorithms", case.member)
-    options = (module.PRESETS[case.preset] if case.preset else {}) | {"group": GROUP} | case.options
-    with pytest.MonkeyPatch.context() as patch:
-        algo = on_text(patch, case.member, env, **options)
+    options = case.behind | {"group": GROUP} | case.options
+    algo = on_text(case.member, env, **options)
     reference = copy.deepcopy(algo.policy)
     algo.policy.move(ref_move, seed=seed + 100)
     with torch.no_grad():

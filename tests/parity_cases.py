@@ -5,7 +5,7 @@ from typing import Any
 import systems
 import systems_trl
 import systems_verl
-from parity import LENGTH, Case
+from parity import GROUP, LENGTH, Case
 from systems import Batch
 from torch import Tensor
 
@@ -188,7 +188,7 @@ VERL = [
     verl(
         "adv_estimator=reinforce_plus_plus_baseline",
         "reinforce_pp",
-        {"baseline": "group"},
+        {"baseline": "group", "group": GROUP},
         adv_estimator="reinforce_plus_plus_baseline",
     ),
     verl("loss_mode=gspo", "gspo", loss_mode="gspo"),
@@ -226,7 +226,7 @@ OPENRLHF = [
     openrlhf("rloo", "rloo"),
     openrlhf("reinforce", "reinforce_pp", {"group": 1}),
     openrlhf("reinforce kl.init_coef=0.3", "reinforce_pp", {"group": 1, "kl_coef": 0.3}, reward_kl=0.3),
-    openrlhf("reinforce_baseline", "reinforce_pp", {"baseline": "group"}),
+    openrlhf("reinforce_baseline", "reinforce_pp", {"baseline": "group", "group": GROUP}),
     pairs("OpenRLHF", "train_dpo", {}, systems.openrlhf_dpo),
     pairs(
         "OpenRLHF",

@@ -3,12 +3,33 @@
 import torch
 from tensordict import TensorDict
 
+from rlkit import seeding
+from rlkit.policies import PolicyModule
 
-class Parrot:
+
+class Letters:
+    """A tokenizer whose tokens are characters; 0 ends and pads."""
+
+    eos_id, stop_ids = 0, (0,)
+
+    def decode(self, rows):
+        return ["".join(chr(i) for i in row if i) for row in rows]
+
+
+class Parrot(PolicyModule):
     """Answers every prompt with `reply(prompt, attempt)`; a token is a character, 0 ends and pads."""
 
+    memoryless = False
+
     def __init__(self, reply=lambda prompt, attempt: "#### 4"):
-        self.reply, self.calls = reply, []
+        super().__init__(seeding.generator(0, "parrot"))
+        self.reply, self.calls, self.tokenizer = reply, [], Letters()
+
+    def check(self, prompts, after):
+        """Every text fits."""
+
+    def save(self, folder):
+        raise NotImplementedError("a parrot has no weights")
 
     def encode(self, prompts, completions):
         texts = list(zip(prompts, completions, strict=True))
@@ -33,10 +54,29 @@ class Parrot:
 
     def decode(self, batch):
         rows = zip(batch["action"].flatten(0, -2), batch["mask"].flatten(0, -2), strict=True)
-        return ["".join(chr(i) for i in action[mask].tolist() if i) for action, mask in rows]
+        return self.tokenizer.decode([action[mask].tolist() for action, mask in rows])
 
     def record(self, batch):
         return {"value": batch["mask"] * 0.5}
 
     def evaluate(self, batch):  # the longer a completion, the less likely
         return {"log_prob": -1.0 * batch["mask"]}
+
+
+class Judge(Parrot):
+    """Scores a text by `r(prompt, completion)`."""
+
+    def __init__(self, r, reply=lambda prompt, attempt: "#### 4"):
+        super().__init__(reply)
+        self.r = r
+
+    def judge(self, prompts, completions):
+        return torch.tensor([self.r(p, c) for p, c in zip(prompts, completions, strict=True)])
+
+    def score(self, batch):
+        raise NotImplementedError("it is asked for texts only")
+
+
+def told(world, batch):
+    """All rows of a rollout in words."""
+    return world.samples(batch, Parrot(), batch["score"].numel())

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from rlkit import play
+from rlkit.pages import choice
 from rlkit.pages.server import Server
 
 
@@ -42,7 +42,7 @@ class Client:
 @contextmanager
 def serve(*words: str) -> Iterator[Client]:
     """The page that `python -m rlkit.play WORDS` opens."""
-    with Server(play.site(words)) as server:
+    with Server(choice.site(words)) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         try:

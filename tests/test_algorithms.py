@@ -27,6 +27,7 @@ from torch.testing import assert_close
 
 from rlkit import policies
 from rlkit.api import UserError
+from rlkit.language.network import LanguageNetwork
 
 # PPO
 
@@ -53,8 +54,8 @@ def test_ppo_with_one_plain_update_and_lambda_1_is_a2c() -> None:
     assert_close(gradient(algo, batch), a2c)
 
 
-def test_ppo_standardises_over_what_was_acted_and_keeps_the_returns(monkeypatch: Any) -> None:
-    _, batch = off_policy(monkeypatch, "ppo", {"epochs": 1, "minibatches": 1, "gae_lambda": 1.0, "gamma": 1.0})
+def test_ppo_standardises_over_what_was_acted_and_keeps_the_returns() -> None:
+    _, batch = off_policy("ppo", {"epochs": 1, "minibatches": 1, "gae_lambda": 1.0, "gamma": 1.0})
     advantage, mask = batch["advantage"][batch["mask"]], batch["mask"]
     assert_close(advantage.mean(), torch.zeros((), dtype=torch.float64))
     assert_close(advantage.std(), torch.ones((), dtype=torch.float64), rtol=1e-6, atol=1e-6)
@@ -62,10 +63,10 @@ def test_ppo_standardises_over_what_was_acted_and_keeps_the_returns(monkeypatch:
     assert_close(batch["return"][mask], batch["score"].unsqueeze(-1).expand_as(mask)[mask])
 
 
-def test_the_clip_of_ppo_shrinks_with_progress_only_when_asked(monkeypatch: Any) -> None:
+def test_the_clip_of_ppo_shrinks_with_progress_only_when_asked() -> None:
     fractions = {}
     for schedule in ("constant", "linear"):
-        algo, batch = off_policy(monkeypatch, "ppo", {"epochs": 1, "minibatches": 1, "clip_schedule": schedule})
+        algo, batch = off_policy("ppo", {"epochs": 1, "minibatches": 1, "clip_schedule": schedule})
         fractions[schedule] = []
         for algo.progress in (0.0, 0.99):
             fractions[schedule].append(float(algo.loss(batch)[1]["clip_fraction"].sum()))
@@ -147,30 +148,28 @@ def test_reinforce_equals_a_plain_loop_over_episodes(weight: str, baseline: str,
     assert_close(gradient(algo, credited(algo, rollout)), by_hand)
 
 
-def test_with_one_undiscounted_reward_at_the_end_total_return_and_reward_to_go_agree(monkeypatch: Any) -> None:
+def test_with_one_undiscounted_reward_at_the_end_total_return_and_reward_to_go_agree() -> None:
     config = {"gamma": 1.0, "normalize_advantage": False}
     results = []
     for weight in ("total", "reward_to_go"):
-        algo, batch = off_policy(monkeypatch, "reinforce", config | {"returns": weight})
+        algo, batch = off_policy("reinforce", config | {"returns": weight})
         results.append(gradient(algo, batch))
     assert_close(results[0], results[1])
 
 
-def test_on_text_reinforce_with_a_learned_value_is_a2c_with_whole_episodes(monkeypatch: Any) -> None:
+def test_on_text_reinforce_with_a_learned_value_is_a2c_with_whole_episodes() -> None:
     own = {"reinforce": {"baseline": "value"}, "a2c": {"advantage": "mc", "horizon": None}}
     results = []
     for name, config in own.items():
-        algo, batch = off_policy(monkeypatch, name, config | {"gamma": 0.9, "normalize_advantage": False})
+        algo, batch = off_policy(name, config | {"gamma": 0.9, "normalize_advantage": False})
         results.append(gradient(algo, batch))
     assert_close(results[0], results[1])
 
 
 @pytest.mark.parametrize("name", ["ppo", "grpo", "reinforce", "a2c"])
-def test_the_entropy_bonus_lowers_the_loss_by_the_mean_entropy(monkeypatch: Any, name: str) -> None:
+def test_the_entropy_bonus_lowers_the_loss_by_the_mean_entropy(name: str) -> None:
     config = {"epochs": 1, "minibatches": 1} if name == "ppo" else {}
-    (plain, batch), (eager, same) = (
-        off_policy(monkeypatch, name, config | {"entropy_coef": coef}) for coef in (0.0, 0.3)
-    )
+    (plain, batch), (eager, same) = (off_policy(name, config | {"entropy_coef": coef}) for coef in (0.0, 0.3))
     assert len(batch) == len(same)
     bonus = 0.3 * (eager.policy.evaluate(same)["entropy"] * same["weight"]).sum()
     assert_close(eager.loss(same)[0], plain.loss(batch)[0] - bonus)
@@ -180,8 +179,8 @@ def test_the_entropy_bonus_lowers_the_loss_by_the_mean_entropy(monkeypatch: Any,
 # Supervised fine-tuning
 
 
-def test_sft_is_cross_entropy_over_the_demonstrated_tokens(monkeypatch: Any) -> None:
-    algo, batch = off_policy(monkeypatch, "sft", {})
+def test_sft_is_cross_entropy_over_the_demonstrated_tokens() -> None:
+    algo, batch = off_policy("sft", {})
     hidden = algo.policy.embedding[batch["observation"]].cumsum(-2).tanh()
     labels = batch["action"].masked_fill(~batch["mask"], -100)
     expected = torch.nn.functional.cross_entropy((hidden @ algo.policy.head).flatten(0, 1), labels.flatten())
@@ -211,10 +210,10 @@ def test_methods_refuse_spaces_they_cannot_handle_and_say_what_to_use() -> None:
 
     with pytest.raises(UserError, match=r"q_learning keeps a table .* use algo=dqn"):
         algorithm("q_learning", cartpole(1), policies.Network())
-    with pytest.raises(UserError, match=r"dqn needs discrete actions .* use algo=ppo"):
+    with pytest.raises(UserError, match=r"a Q-network needs discrete actions .* use algo=ppo"):
         algorithm("dqn", ControlEnv(pendulum, 1), policies.Network())
-    with pytest.raises(UserError, match="dqn plays control environments"):
-        algorithm("dqn", RaggedText(), object())
+    with pytest.raises(UserError, match="a Q-network plays control environments and this one is text; use algo=grpo"):
+        algorithm("dqn", RaggedText(), LanguageNetwork())
     with pytest.raises(UserError, match=r"q_learning .* not text; use algo=grpo"):
         algorithm("q_learning", RaggedText(), object())
     with pytest.raises(UserError, match=r"sft needs demonstrations .* use env=gsm8k"):
@@ -222,14 +221,13 @@ def test_methods_refuse_spaces_they_cannot_handle_and_say_what_to_use() -> None:
 
 
 @pytest.mark.parametrize("name", ["ppo", "a2c", "grpo", "reinforce", "dpo"])
-def test_one_file_serves_control_and_text_alike(monkeypatch: Any, name: str) -> None:
+def test_one_file_serves_control_and_text_alike(name: str) -> None:
     config: dict[str, Any] = {"group": 2} if name in ("grpo", "dpo") else {}
     for text in (False, True):
         env = RaggedText() if text else cartpole(4)
-        algo = on_text(monkeypatch, name, env, **config) if text else algorithm(name, env, policies.Network(), **config)
+        algo = on_text(name, env, **config) if text else algorithm(name, env, policies.Network(), **config)
         before = parameters(algo.policy)
         iterate(algo, env)
         after = parameters(algo.policy)
         assert bool(after.isfinite().all()) and not torch.equal(before, after)
         assert isinstance(algo.policy, SequencePolicy) == text
-        monkeypatch.undo()

@@ -15,7 +15,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import nn
 
-from rlkit import checkpoint, train
+from rlkit import checkpoint, progress
 from rlkit.api import UserError
 
 
@@ -54,8 +54,8 @@ def test_a_generator_of_the_algorithm_itself_goes_on_too(tmp_path: Path) -> None
     env = SimpleNamespace(state_dict=dict, load_state_dict=lambda state: None)
     cut, resumed = (SimpleNamespace(policy=nn.Linear(1, 1), draw=torch.Generator().manual_seed(1)) for _ in range(2))
     torch.rand(3, generator=cut.draw)
-    train.save(tmp_path, cut, env, train.Progress())
-    train.restore(tmp_path, resumed, env)
+    progress.save(tmp_path, cut, env, progress.Progress())
+    progress.restore(tmp_path, resumed, env)
     assert torch.equal(torch.rand(3, generator=resumed.draw), torch.rand(3, generator=cut.draw))
 
 

@@ -5,11 +5,12 @@ from itertools import product
 
 import pytest
 import torch
-from fakes import algorithm, iterate, tabular
+from fakes import algorithm, iterate, set_progress, tabular
 from torch import Tensor
 from torch.testing import assert_close
 
-from rlkit import exact, tables, train
+from rlkit import exact, policies
+from rlkit.meter import finished
 
 # The best of the policies that keep exploring
 
@@ -68,7 +69,7 @@ def test_the_two_limits_are_the_edge_and_the_way_one_row_above_it() -> None:
 
 def test_the_value_of_exploring_along_the_edge_is_what_playing_earns() -> None:
     env = tabular("cliffwalking", step_limit=5000)
-    policy = tables.Table(48, 4, seed=0)
+    policy = policies.Table(48, 4, seed=0)
     with torch.no_grad():
         policy.q.weight.copy_(limits()["q_learning"])
     policy.epsilon = EPSILON
@@ -86,10 +87,9 @@ def learned(name: str, iterations: int = 1200) -> tuple[Tensor, float]:
     algo = algorithm(name, env, gamma=1.0, epsilon=EPSILON, epsilon_end=EPSILON, **lr)
     scores: list[float] = []
     for i in range(iterations):
-        algo.progress = i / iterations
-        train.set_learning_rate(algo, i)
-        iterate(algo, env)
-        scores += [score for score, _ in env.finished] if i > iterations // 2 else []
+        set_progress(algo, i, iterations)
+        rollout = iterate(algo, env)
+        scores += [score for score, _ in finished(rollout)] if i > iterations // 2 else []
     return algo.policy.q.weight.detach().double(), sum(scores) / len(scores)
 
 

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from rlkit import checkpoint, compare
-from rlkit.comparison import grid, report
+from rlkit.comparison import grid, plan, report
 
 ROOT = Path(__file__).resolve().parent.parent
 TABLES = ["algo=q_learning,sarsa", "env=gridworld", "iterations=5", "evaluation_episodes=2", "workers=2"]
@@ -37,7 +37,7 @@ def reported(monkeypatch):
 
 
 def planned(*words: str) -> list[grid.Job]:
-    return compare.plan(compare.parse(words))[0]
+    return plan.plan(plan.parse(words))[0]
 
 
 def keys(job: grid.Job) -> dict[str, str]:
@@ -87,9 +87,9 @@ def test_a_plug_in_of_ones_own_is_called_by_its_short_name(tmp_path):
 
 def test_the_default_folder_is_always_the_same_and_never_too_long():
     many = [f"algorithm_{i}" for i in range(30)]
-    assert compare.default_out(many, ["cartpole"]) == compare.default_out(many, ["cartpole"])
-    assert compare.default_out(many, ["cartpole"]) != compare.default_out(many, ["acrobot"])
-    assert len(compare.default_out(many, ["cartpole"])) < 100
+    assert plan.default_out(many, ["cartpole"]) == plan.default_out(many, ["cartpole"])
+    assert plan.default_out(many, ["cartpole"]) != plan.default_out(many, ["acrobot"])
+    assert len(plan.default_out(many, ["cartpole"])) < 100
 
 
 BAD = {
@@ -278,6 +278,7 @@ def test_kill_9_fifty_times_during_one_comparison_loses_nothing(tmp_path):
     chance, kills, seeds = random.Random(0), 0, 1
     while kills < 50:
         process = begin(killed, *words, f"seed=0-{seeds - 1}")
+        process.stdout.readline()  # type: ignore[union-attr]  # the version
         first = process.stdout.readline()  # type: ignore[union-attr]
         assert "runs in" in first, first + process.communicate()[0]
         for child in chance.sample([True, False], 2):

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 import rlkit
-from rlkit import config, plugins, schema, usage
+from rlkit import config, plugins, schema, sections, usage
 from rlkit.api import Count, UserError
 from rlkit.config import Run, build, read
 
@@ -96,7 +96,7 @@ def test_an_unknown_preset_is_answered_with_those_that_there_are() -> None:
 def test_every_preset_is_a_valid_configuration() -> None:
     for name in plugins.names("algorithms"):
         module = plugins.load("algorithms", name)
-        for values in getattr(module, "PRESETS", {}).values():
+        for values in sections.presets(name).values():
             built = config.build(module.Config, {"name": name, **values}, "algo")
             assert all(getattr(built, key) == value for key, value in values.items())
 
@@ -158,15 +158,15 @@ def test_a_line_break_in_a_value_stays_within_the_command_that_repeats_a_run() -
 
 
 def test_what_is_given_again_on_resume_must_be_what_the_run_has(tmp_path: Path) -> None:
-    sections = {
+    values = {
         "run": {"seed": 3},
-        "algo": {"name": "grpo", "lr": 1e-3, **plugins.load("algorithms", "grpo").PRESETS["trl"]},
+        "algo": {"name": "grpo", "lr": 1e-3, **sections.presets("grpo")["trl"]},
     }
-    sections |= {
+    values |= {
         "env": {"name": str(tmp_path / "x.py"), "kwargs": {"a": 1}},
         "policy": {"hidden": [64, 64], "path": None},
     }
-    (tmp_path / "config.yaml").write_text(yaml.safe_dump(schema.plain(sections)))
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(schema.plain(values)))
     equal = ["seed=3", "algo=grpo", "algo.lr=0.001", "algo.preset=trl", f"env={tmp_path}/x.py", "env.kwargs.a=1"]
     read([f"resume={tmp_path}", *equal, "policy.hidden=[64, 64]", "policy.hidden=64,64", "policy.path=none"])
     for other in ("seed=4", "algo=ppo", "algo.lr=1e-4", "env.kwargs.a=2", "policy.hidden=64", "policy.path=x"):

@@ -8,9 +8,12 @@ import pytest
 import torch
 from gymnasium.spaces import Discrete
 from gymnasium.vector import AutoresetMode
+from parrot import Parrot
 from probes import Chooses, Corridor, Draws, Echo, Ring, control, make, same
 
 from rlkit import plugins, seeding
+from rlkit.api import UserError
+from rlkit.meter import finished
 
 cartpole = plugins.load("envs", "cartpole")
 MODES = list(AutoresetMode)
@@ -52,21 +55,27 @@ def test_the_step_that_only_resets_is_masked_and_earns_nothing():
     rollout = env.rollout(Chooses(torch.zeros_like), steps=15)
     assert (~rollout["mask"][0]).nonzero()[:, 0].tolist() == [6, 13]
     assert rollout["reward"][~rollout["mask"]].tolist() == [0.0, 0.0] and rollout["score"].item() == 13
-    assert env.finished == [(6.0, 6), (6.0, 6)]
+    assert finished(rollout) == [(6.0, 6), (6.0, 6)]
+
+
+def test_a_policy_that_does_not_act_is_refused():
+    env = control(Ring)
+    for ask in (env.rollout, env.evaluate, env.check):
+        with pytest.raises(UserError, match="a Parrot does not act, so it cannot play control problems"):
+            ask(Parrot())
 
 
 def test_play_continues_where_it_stopped():
     whole, parts = make(cartpole, rows=3), make(cartpole, rows=3)
     policies = Draws(whole), Draws(parts)
     together = whole.rollout(policies[0], steps=90)
-    finished, pieces = [], []
-    for steps in (40, 1, 49):
-        pieces.append(parts.rollout(policies[1], steps=steps))
-        finished += parts.finished
-    for key in ("observation", "next_observation", "action", "reward", "terminated", "done", "mask", "seen"):
+    pieces = [parts.rollout(policies[1], steps=steps) for steps in (40, 1, 49)]
+    keys = ("observation", "next_observation", "action", "reward", "terminated", "done", "mask", "seen")
+    for key in (*keys, "episode_return", "episode_length"):
         assert torch.equal(together[key], torch.cat([piece[key] for piece in pieces], 1)), key
-    assert sorted(finished) == sorted(whole.finished) and len(finished) > 5
-    assert all(score == length for score, length in finished)
+    ended = [episode for piece in pieces for episode in finished(piece)]
+    assert sorted(ended) == sorted(finished(together)) and len(ended) > 5
+    assert all(score == length for score, length in ended)
 
 
 def test_each_episode_of_a_row_starts_from_its_own_seed():
@@ -105,7 +114,7 @@ def test_after_its_end_an_attempt_is_masked_and_contributes_nothing(mode):
     assert torch.equal(rollout["reward"], mask.float()) and torch.equal(rollout["score"], length.float())
     last = torch.arange(mask.shape[-1]) == length.unsqueeze(-1) - 1
     assert torch.equal(rollout["done"], last) and torch.equal(rollout["terminated"], last)
-    assert sorted(env.finished) == sorted((float(x), int(x)) for x in length.flatten())
+    assert sorted(finished(rollout)) == sorted((float(x), int(x)) for x in length.flatten())
 
 
 def test_an_attempt_that_is_cut_short_is_done_and_not_terminated():

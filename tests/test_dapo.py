@@ -18,13 +18,13 @@ class Uneven(RaggedText):
 
     def __init__(self, script: list[list[tuple[float, float]]]) -> None:
         super().__init__(rows=len(script[0]))
-        self.script, self.played, self.last = list(script), 0, []
+        self.script, self.played = list(script), 0
 
     def rollout(self, policy: Any, steps: int | None = None, repeats: int = 1) -> TensorDict:
         self.seed = self.played  # other prompts and lengths each time
         batch = super().rollout(policy, steps, repeats)
         batch["score"] = torch.tensor(self.script[min(self.played, len(self.script) - 1)]).double()
-        self.last = [{"completion": f"{self.played}/{row}"} for row in range(self.rows * repeats)]
+        batch["problem"] = torch.arange(self.rows).add(10 * self.played).unsqueeze(1).expand(-1, repeats)
         self.played += 1
         return batch
 
@@ -32,14 +32,14 @@ class Uneven(RaggedText):
 FLAT, UP = (1.0, 1.0), (1.0, 0.0)
 
 
-def test_dynamic_sampling_plays_on_until_enough_starts_say_something_and_learns_from_those(monkeypatch: Any) -> None:
+def test_dynamic_sampling_plays_on_until_enough_starts_say_something_and_learns_from_those() -> None:
     env = Uneven([[FLAT, UP, FLAT], [FLAT, FLAT, FLAT], [UP, UP, UP]])
-    algo = on_text(monkeypatch, "dapo", env, group=2)
+    algo = on_text("dapo", env, group=2)
     rollout = algo.rollout(env)
     assert env.played == 3 and rollout.batch_size == (9, 2)  # all that was played is counted
-    texts = [record["completion"] for record in env.last]
-    assert texts[:8] == ["0/2", "0/3", "2/0", "2/1", "2/2", "2/3", "2/4", "2/5"]  # starts that differ come first
-    assert len(texts) == 18 and texts[8] == "0/0"
+    # Starts that differ come first, each with what its rollout noted about it.
+    assert rollout["problem"].tolist() == [[n, n] for n in (1, 20, 21, 22, 0, 2, 10, 11, 12)]
+    assert not hasattr(env, "last") and not hasattr(env, "finished")
     assert bool(rollout["mask"].flatten(0, 1).any(-1).all()), "what was played stays as it was"
     batch = credited(algo, rollout)
     assert len(batch) == 6 and bool((batch["advantage"] != 0).any(-1).all())
@@ -47,24 +47,24 @@ def test_dynamic_sampling_plays_on_until_enough_starts_say_something_and_learns_
     assert_close(algo.loss(batch)[1]["signal"], torch.tensor(4 / 9))
 
 
-def test_dynamic_sampling_goes_on_with_what_it_has_after_its_tries(monkeypatch: Any) -> None:
+def test_dynamic_sampling_goes_on_with_what_it_has_after_its_tries() -> None:
     env = Uneven([[FLAT, UP], [FLAT, FLAT]])
-    algo = on_text(monkeypatch, "dapo", env, group=2, tries=3)
+    algo = on_text("dapo", env, group=2, tries=3)
     batch = credited(algo, algo.rollout(env))
     assert env.played == 3 and len(batch) == 2
 
 
-def test_dynamic_sampling_gives_up_and_says_so_when_nothing_differs(monkeypatch: Any) -> None:
+def test_dynamic_sampling_gives_up_and_says_so_when_nothing_differs() -> None:
     env = Uneven([[FLAT, FLAT]])
-    algo = on_text(monkeypatch, "dapo", env, group=2, tries=4)
+    algo = on_text("dapo", env, group=2, tries=4)
     with pytest.raises(UserError, match=r"in 4 rollouts .*each of 8 starts had equal scores only.*algo\.group"):
         algo.rollout(env)
     assert env.played == 4
-    assert on_text(monkeypatch, "dapo", env, group=2, dynamic_sampling=False).rollout(env).batch_size == (2, 2)
+    assert on_text("dapo", env, group=2, dynamic_sampling=False).rollout(env).batch_size == (2, 2)
 
 
-def test_overlong_attempts_are_left_out_of_the_loss_but_not_of_their_group(monkeypatch: Any) -> None:
-    algo, rollout = with_scores(monkeypatch, "dapo", SCORES, overlong_filter=True, std_eps=0.0)
+def test_overlong_attempts_are_left_out_of_the_loss_but_not_of_their_group() -> None:
+    algo, rollout = with_scores("dapo", SCORES, overlong_filter=True, std_eps=0.0)
     rollout["truncated"] = torch.tensor([[True, False, False, False], [False, False, True, False]])
     batch = algo.credit(rollout)
     cut = rollout["truncated"].flatten()
@@ -73,10 +73,10 @@ def test_overlong_attempts_are_left_out_of_the_loss_but_not_of_their_group(monke
     assert_close(each, (CENTRED / 0.5).flatten() * ~cut)
 
 
-def test_the_soft_punishment_grows_over_the_buffer(monkeypatch: Any) -> None:
+def test_the_soft_punishment_grows_over_the_buffer() -> None:
     env = RaggedText(rows=8)
     env.longest = 6
-    algo = on_text(monkeypatch, "dapo", env, group=4, overlong_buffer=4, overlong_penalty=0.5)
+    algo = on_text("dapo", env, group=4, overlong_buffer=4, overlong_penalty=0.5)
     rollout = algo.rollout(env)
     length = rollout["mask"].sum(-1)
     punished = {1: 0.0, 2: 0.0, 3: 0.125, 4: 0.25, 5: 0.375, 6: 0.5}
@@ -84,10 +84,10 @@ def test_the_soft_punishment_grows_over_the_buffer(monkeypatch: Any) -> None:
     assert set(length.flatten().tolist()) == set(punished)
     assert_close(rollout["score"] - algo.scores(rollout), expected)
     with pytest.raises(UserError, match="exceeds the longest attempt: give at most 6"):
-        on_text(monkeypatch, "dapo", env, overlong_buffer=7)
+        on_text("dapo", env, overlong_buffer=7)
 
 
-def test_on_control_an_attempt_that_reached_the_time_limit_was_cut_short(monkeypatch: Any) -> None:
+def test_on_control_an_attempt_that_reached_the_time_limit_was_cut_short() -> None:
     env = cartpole(3, step_limit=12)
     algo = algorithm("dapo", env, policies.Network(), group=4, overlong_filter=True, dynamic_sampling=False)
     rollout = algo.rollout(env)

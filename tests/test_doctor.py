@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from gymnasium.spaces import Discrete
+from parrot import Parrot
 from sick import alarms, lines, told, world
 from tensordict import TensorDict
 
@@ -74,7 +75,7 @@ def test_importance_weights_that_come_down_to_a_few_steps_are_named(tmp_path: Pa
 @pytest.mark.parametrize("weights, share", [([1.0] * 8, 1.0), ([8.0] + [0.0] * 7, 1 / 8), ([3.0, 1.0], 0.8)])
 def test_the_effective_sample_size_is_kishs(weights: list[float], share: float) -> None:
     ratio = torch.tensor(weights)
-    found = of_ratios([(ratio, torch.ones(len(ratio)) > 0)], policy=None)
+    found = of_ratios([(ratio, torch.ones(len(ratio)) > 0)], Parrot())
     assert float(found["train/ess"]) == pytest.approx(share)
 
 

@@ -1,11 +1,11 @@
 """Each way in which a text run may be sick is produced, and named once with its remedy."""
 
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from parrot import Parrot
 from sick import SHORT, alarms, lines
 from tensordict import TensorDict
 
@@ -82,9 +82,9 @@ def test_a_demonstration_whose_end_is_masked_out_is_named(tmp_path: Path, monkey
 
 
 def test_prompts_that_the_tokenizer_ends_are_named(tmp_path: Path, monkeypatch: Any) -> None:
-    prompt_ids = LanguageModel._prompt_ids
+    prompt_ids = LanguageModel.prompt_ids
     ended = lambda self, prompts: [[*ids, self.tokenizer.eos_id] for ids in prompt_ids(self, prompts)]  # noqa: E731
-    monkeypatch.setattr(LanguageModel, "_prompt_ids", ended)
+    monkeypatch.setattr(LanguageModel, "prompt_ids", ended)
     assert "tokenizer" in alarms(tmp_path / "r", *GRPO)["eos_prompt"]
 
 
@@ -110,14 +110,16 @@ def test_a_text_ends_where_its_end_token_stands(action: list[int], mask: list[in
         },
         batch_size=[1],
     )
-    policy = SimpleNamespace(tokenizer=SimpleNamespace(stop_ids=(2, 3), eos_id=2, pad_id=2))
+    policy = Parrot()
+    policy.tokenizer.eos_id, policy.tokenizer.stop_ids = 2, (2, 3)
     assert read(of_texts(rollout, policy))["odd_ends"] == odd
 
 
 def test_completions_that_are_all_empty_are_named() -> None:
     mask = torch.tensor([[False, True, False]]).expand(4, 3)
     data = {"observation": torch.full((4, 3), 7), "action": torch.full((4, 3), 2), "mask": mask}
-    policy = SimpleNamespace(tokenizer=SimpleNamespace(stop_ids=(2,), eos_id=2))
+    policy = Parrot()
+    policy.tokenizer.eos_id, policy.tokenizer.stop_ids = 2, (2,)
     seen = read(of_texts(TensorDict(data, batch_size=[4]), policy))
     doctor, said = Doctor(), []
     for iteration in range(3):
@@ -126,8 +128,8 @@ def test_completions_that_are_all_empty_are_named() -> None:
 
 
 def test_half_precision_is_given_more_room() -> None:
-    assert tolerance(SimpleNamespace()) == 1e-3
-    assert tolerance(SimpleNamespace(decoder=SimpleNamespace(dtype=torch.bfloat16))) == pytest.approx(0.0625)
+    assert tolerance(torch.float32) == 1e-3
+    assert tolerance(torch.bfloat16) == pytest.approx(0.0625)
 
 
 HEALTHY = [

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from fakes import RaggedText, algorithm, credited, gradient, gradient_of, off_policy, on_text, parameters
+from fakes import Gives, RaggedText, algorithm, credited, gradient, gradient_of, off_policy, on_text, parameters
 from small_model import model
 from tensordict import TensorDict
 from torch import Tensor
@@ -18,16 +18,16 @@ from rlkit import losses, plugins
 from rlkit.api import UserError
 
 
-def test_dpo_starts_at_log_2_where_policy_and_reference_are_equal(monkeypatch: Any) -> None:
-    algo = on_text(monkeypatch, "dpo", RaggedText(), group=4)
+def test_dpo_starts_at_log_2_where_policy_and_reference_are_equal() -> None:
+    algo = on_text("dpo", RaggedText(), group=4)
     loss, metrics = algo.loss(credited(algo, algo.rollout(RaggedText())))
     assert_close(loss, torch.tensor(math.log(2), dtype=torch.float64))
     assert_close(metrics["margin"], torch.zeros_like(metrics["margin"]))
 
 
-def test_dpo_pairs_the_best_with_the_worst_and_leaves_equal_groups_out(monkeypatch: Any) -> None:
+def test_dpo_pairs_the_best_with_the_worst_and_leaves_equal_groups_out() -> None:
     env = RaggedText(rows=3)
-    algo = on_text(monkeypatch, "dpo", env, group=3, beta=0.5)
+    algo = on_text("dpo", env, group=3, beta=0.5)
     rollout = algo.rollout(env)
     rollout["score"] = torch.tensor([[0.0, 2.0, 1.0], [4.0, 4.0, 4.0], [3.0, 5.0, -1.0]]).double()
     batch = credited(algo, rollout.clone())
@@ -47,17 +47,17 @@ def test_dpo_pairs_the_best_with_the_worst_and_leaves_equal_groups_out(monkeypat
 
 
 @pytest.mark.parametrize("loss", ["sigmoid", "ipo", "hinge", "simpo"])
-def test_groups_that_are_all_equal_change_nothing(monkeypatch: Any, loss: str) -> None:
+def test_groups_that_are_all_equal_change_nothing(loss: str) -> None:
     env = RaggedText(rows=3)
-    algo = on_text(monkeypatch, "dpo", env, group=2, loss=loss)
+    algo = on_text("dpo", env, group=2, loss=loss)
     rollout = algo.rollout(env)
     rollout["score"] = torch.ones(3, 2)
     batch = credited(algo, rollout)
     assert algo.loss(batch)[0].item() == 0 and not gradient(algo, batch).any()
 
 
-def test_the_gradient_of_dpo_pulls_every_chosen_and_pushes_every_rejected_token_alike(monkeypatch: Any) -> None:
-    algo, batch = off_policy(monkeypatch, "dpo", {"group": 4, "beta": 0.5})
+def test_the_gradient_of_dpo_pulls_every_chosen_and_pushes_every_rejected_token_alike() -> None:
+    algo, batch = off_policy("dpo", {"group": 4, "beta": 0.5})
     leaf = algo.policy.evaluate(batch)["log_prob"].detach().requires_grad_()
     algo.policy.evaluate = lambda rows: {"log_prob": leaf.flatten(0, 1)}
     algo.loss(batch)[0].backward()
@@ -153,8 +153,8 @@ VARIANTS = [
 
 @pytest.mark.slow  # importing its trainer takes seconds
 @pytest.mark.parametrize(("loss_type", "config"), VARIANTS, ids=[name for name, _ in VARIANTS])
-def test_a_variant_is_trls_in_value_and_gradient(monkeypatch: Any, loss_type: str, config: dict) -> None:
-    algo, batch = off_policy(monkeypatch, "dpo", {"group": 4, "beta": 0.5, **config})
+def test_a_variant_is_trls_in_value_and_gradient(loss_type: str, config: dict) -> None:
+    algo, batch = off_policy("dpo", {"group": 4, "beta": 0.5, **config})
     algo.reference.move(0.2, seed=5)
     flat = TensorDict({key: batch[key].flatten(0, 1) for key in ("observation", "action", "mask")}, [2 * len(batch)])
     now, ref = (who.evaluate(flat)["log_prob"].unflatten(0, (-1, 2)) for who in (algo.policy, algo.reference))
@@ -167,9 +167,7 @@ def test_a_variant_is_trls_in_value_and_gradient(monkeypatch: Any, loss_type: st
 @pytest.mark.slow
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 @pytest.mark.parametrize("loss_type", ["simpo", "sigmoid", "hinge", "ipo"])
-def test_without_a_reference_a_variant_is_that_of_trls_cpo_trainer(
-    monkeypatch: Any, loss_type: str, smoothing: float
-) -> None:
+def test_without_a_reference_a_variant_is_that_of_trls_cpo_trainer(loss_type: str, smoothing: float) -> None:
     trainer = pytest.importorskip("trl.experimental.cpo.cpo_trainer").CPOTrainer
     smoothing = smoothing if loss_type in ("simpo", "sigmoid") else 0.0
     state = SimpleNamespace(
@@ -177,7 +175,7 @@ def test_without_a_reference_a_variant_is_that_of_trls_cpo_trainer(
         accelerator=SimpleNamespace(device="cpu"),
     )  # fmt: skip
     config = {"loss": loss_type, "reference": "none", "beta": 2.0, "label_smoothing": smoothing}
-    algo, batch = off_policy(monkeypatch, "dpo", {"group": 4, **config})
+    algo, batch = off_policy("dpo", {"group": 4, **config})
     flat = TensorDict({key: batch[key].flatten(0, 1) for key in ("observation", "action", "mask")}, [2 * len(batch)])
     sides = algo.policy.evaluate(flat)["log_prob"].unflatten(0, (-1, 2)).sum(-1)
     if loss_type == "simpo":
@@ -188,8 +186,8 @@ def test_without_a_reference_a_variant_is_that_of_trls_cpo_trainer(
 
 
 @pytest.mark.parametrize("side", ["sum", "mean"])
-def test_ipo_takes_whole_sides_as_the_paper_does_or_means_as_trl_does(monkeypatch: Any, side: str) -> None:
-    algo, batch = off_policy(monkeypatch, "dpo", {"group": 4, "beta": 0.5, "loss": "ipo", "side": side})
+def test_ipo_takes_whole_sides_as_the_paper_does_or_means_as_trl_does(side: str) -> None:
+    algo, batch = off_policy("dpo", {"group": 4, "beta": 0.5, "loss": "ipo", "side": side})
     flat = TensorDict({key: batch[key].flatten(0, 1) for key in ("observation", "action", "mask")}, [2 * len(batch)])
     ratio = [who.evaluate(flat)["log_prob"].unflatten(0, (-1, 2)).sum(-1) for who in (algo.policy, algo.reference)]
     gap = ratio[0] - ratio[1]
@@ -217,8 +215,7 @@ def stored_pairs(tmp_path: Any, rows: list[dict[str, Any]]) -> Any:
     return plugin.make(plugin.Config(source=pairs_file(tmp_path / "pairs.jsonl", rows), rows=4), 0, "cpu")
 
 
-def test_a_stored_reference_gives_the_loss_and_the_step_of_the_computed_one(monkeypatch: Any, tmp_path: Any) -> None:
-    monkeypatch.setattr("rlkit.policies.actor", lambda env, network: model())
+def test_a_stored_reference_gives_the_loss_and_the_step_of_the_computed_one(tmp_path: Any) -> None:
     start = model()
     batch = start.encode(
         [row["prompt"] for row in ROWS for _ in range(2)],
@@ -232,7 +229,7 @@ def test_a_stored_reference_gives_the_loss_and_the_step_of_the_computed_one(monk
     found = []
     for reference in ("computed", "stored"):
         env = stored_pairs(tmp_path, rows)
-        algo = algorithm("dpo", env, None, group=2, reference=reference, lr=1e-2)
+        algo = algorithm("dpo", env, Gives(model()), group=2, reference=reference, lr=1e-2)
         for _ in range(2):
             batch = credited(algo, algo.rollout(env))
             loss, metrics = algo.loss(batch)
@@ -245,8 +242,8 @@ def test_a_stored_reference_gives_the_loss_and_the_step_of_the_computed_one(monk
         assert_close(stored, computed, atol=1e-4, rtol=1e-4)
 
 
-def test_no_reference_is_a_reference_of_0(monkeypatch: Any) -> None:
-    algo, batch = off_policy(monkeypatch, "dpo", {"group": 4, "beta": 0.5, "reference": "none"})
+def test_no_reference_is_a_reference_of_0() -> None:
+    algo, batch = off_policy("dpo", {"group": 4, "beta": 0.5, "reference": "none"})
     assert algo.reference is None and not batch["ref_log_prob"].any()
     flat = TensorDict({key: batch[key].flatten(0, 1) for key in ("observation", "action", "mask")}, [2 * len(batch)])
     sides = algo.policy.evaluate(flat)["log_prob"].sum(-1).view(-1, 2)
@@ -263,9 +260,9 @@ def test_no_reference_is_a_reference_of_0(monkeypatch: Any) -> None:
         ({"reference": "stored"}, "ref_chosen_logps and ref_rejected_logps, and here are none"),
     ],
 )
-def test_what_does_not_fit_together_is_refused_in_one_line(monkeypatch: Any, config: dict, words: str) -> None:
+def test_what_does_not_fit_together_is_refused_in_one_line(config: dict, words: str) -> None:
     with pytest.raises(UserError, match=words) as error:
-        on_text(monkeypatch, "dpo", RaggedText(), **config)
+        on_text("dpo", RaggedText(), **config)
     assert "\n" not in str(error.value)
 
 

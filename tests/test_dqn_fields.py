@@ -12,8 +12,8 @@ from tensordict import TensorDict
 from torch import Tensor
 from torch.testing import assert_close
 
-from rlkit import policies, train
-from rlkit.prioritized import EPS, Prioritized
+from rlkit import policies, progress
+from rlkit.buffers.prioritized import EPS, Prioritized
 
 COMBINATIONS = [
     {"double": a, "dueling": b, "n_step": n, "prioritized": d, "tau": tau}
@@ -80,6 +80,7 @@ def test_every_combination_has_the_loss_and_the_gradient_of_its_equation(config:
         assert_close(metrics["td_error"], error)
         assert_close([p.grad for p in algo.policy.parameters()], list(theirs))
         if config["prioritized"]:
+            algo.after_step([(batch, metrics)])
             found = torch.from_numpy(algo.buffer.tree.priority[batch["index"]])
             assert_close(found, (error.double() + EPS) ** 0.6, rtol=1e-4, atol=1e-6)
         seen += 1
@@ -91,9 +92,9 @@ def test_every_combination_resumes_with_the_same_bits(config: dict[str, Any], tm
     algo, env = small(config)
     for _ in range(7):
         iterate(algo, env)
-    train.save(tmp_path, algo, env, train.Progress())
+    progress.save(tmp_path, algo, env, progress.Progress())
     resumed, second = small(config)
-    train.restore(tmp_path, resumed, second)
+    progress.restore(tmp_path, resumed, second)
     for _ in range(5):
         iterate(algo, env)
         iterate(resumed, second)

@@ -10,8 +10,9 @@ from fakes import RaggedText, Walk, algorithm, cartpole, control, iterate
 from gymnasium.envs.toy_text.frozen_lake import FrozenLakeEnv
 from torch.testing import assert_close
 
-from rlkit import exact, policies, train
+from rlkit import exact, loop, policies, progress
 from rlkit.api import UserError
+from rlkit.meter import Meter
 from rlkit.tabular import TabularEnv
 
 GAMMA = 0.9
@@ -89,12 +90,12 @@ def test_value_iteration_without_discount_walks_the_edge_of_the_cliff_in_thirtee
 
 def test_value_iteration_reports_its_largest_change_and_counts_pairs_that_matter() -> None:
     env = tabular("gridworld")
-    algo, meter = algorithm("value_iteration", env, gamma=GAMMA), train.Meter()
+    algo, meter = algorithm("value_iteration", env, gamma=GAMMA), Meter()
     rollout = algo.rollout(env)
     assert int(rollout["mask"].sum()) == 62 * 4 and rollout["reward"].shape == (64, 4)
     with torch.no_grad():
         algo.buffer.extend(algo.credit(rollout))
-    train.learn(algo, meter)
+    loop.learn(algo, meter)
     assert meter.read()["delta"] == 1.0  # the goal's reward, from nothing
 
 
@@ -153,9 +154,9 @@ def test_policy_iteration_resumes_at_the_start_and_within_an_evaluation(tmp_path
     whole = algorithm("policy_iteration", env, gamma=GAMMA)
     for _ in range(sweeps):
         iterate(whole, env)
-    train.save(tmp_path, whole, env, train.Progress())
+    progress.save(tmp_path, whole, env, progress.Progress())
     other = algorithm("policy_iteration", env, gamma=GAMMA)
-    train.restore(tmp_path, other, env)
+    progress.restore(tmp_path, other, env)
     for _ in range(50):
         iterate(whole, env), iterate(other, env)
     assert whole.improvements == other.improvements >= 1

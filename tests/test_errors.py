@@ -13,7 +13,7 @@ import pytest
 import torch
 from errors_page import DURING, PAGE, Entry, Shell, entries, shared
 
-from rlkit import control, evaluate, plugins
+from rlkit import config, control, evaluation, plugins
 from rlkit.api import Scores, UserError
 from rlkit.config import Given
 from rlkit.language import sources
@@ -33,6 +33,13 @@ ELSEWHERE = {
     " writes and this run what ": "test_errors.py::test_reward_models_that_rank_different_texts_are_not_paired",
     " was measured on other ": "test_errors.py::test_scores_of_different_length_are_not_paired",
     "no Ray cluster: ": "test_errors.py::test_a_ray_cluster_that_does_not_answer_is_named",
+    " does not act, so it cannot play ": "test_control.py::test_a_policy_that_does_not_act_is_refused",
+    " writes no text; ": "test_text.py::test_a_policy_that_writes_nothing_is_refused",
+    " does not tell log π of stored texts": "test_pairs.py::test_a_policy_without_log_probabilities_is_refused",
+    " and would not be saved: write saved = ": "test_saved.py::test_state_that_would_be_lost_is_refused_by_name",
+    ": only numbers, tensors and what has ": "test_saved.py::test_what_is_declared_and_cannot_be_saved_is_refused",
+    ", and there is no such attribute: ": "test_saved.py::test_a_name_of_nothing_is_refused",
+    ": its checkpoint has no ": "test_saved.py::test_a_checkpoint_without_what_an_algorithm_needs_is_refused",
 }
 
 
@@ -151,18 +158,22 @@ def test_a_ray_cluster_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyP
 def test_reward_models_that_rank_different_texts_are_not_paired(monkeypatch: pytest.MonkeyPatch) -> None:
     def ranked(model: str) -> SimpleNamespace:
         given = Given(env={"name": "gsm8k"}, policy={"model": model})
-        return SimpleNamespace(given=given, env=SimpleNamespace(seed=0), policy=SimpleNamespace(judge=None))
+        env = SimpleNamespace(seed=0, plays=True, scored=lambda policy: "pairs")
+        return SimpleNamespace(given=given, env=env, policy=None)
 
-    monkeypatch.setattr(evaluate, "opened", lambda *_: ranked("big"))
+    monkeypatch.setattr(evaluation, "opened", lambda *_: ranked("big"))
+    monkeypatch.setattr(config, "from_folder", lambda _: ranked("big").given)
     with pytest.raises(UserError, match="ranks what big writes and this run what tiny writes"):
-        evaluate.rival(ranked("tiny"), evaluate.Evaluate(against="runs/x"))
+        evaluation.rival(ranked("tiny"), evaluation.Evaluate(against="runs/x"))
 
 
 def test_scores_of_different_length_are_not_paired() -> None:
     def subject(folder: str, episodes: int) -> SimpleNamespace:
         scores = Scores(torch.ones(episodes), torch.ones(episodes))
-        env = SimpleNamespace(metric="return", kind="control", evaluate=lambda *_: scores)
+        env = SimpleNamespace(metric="return", evaluate=lambda *_: scores, scored=lambda policy: "episodes")
         return SimpleNamespace(folder=Path(folder), checkpoint="latest", env=env, policy=None)
 
     with pytest.raises(UserError, match="b was measured on other episodes: they cannot be paired"):
-        evaluate.compared(subject("a", 2), subject("b", 3), Scores(torch.ones(2), torch.ones(2)), evaluate.Evaluate())
+        evaluation.compared(
+            subject("a", 2), subject("b", 3), Scores(torch.ones(2), torch.ones(2)), evaluation.Evaluate()
+        )

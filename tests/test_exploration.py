@@ -6,8 +6,8 @@ from pathlib import Path
 import torch
 from fakes import algorithm, cartpole, iterate, parameters
 
-from rlkit import policies, seeding, train
-from rlkit.exploration import Persistent
+from rlkit import policies, progress, seeding
+from rlkit.policies.exploration import Persistent
 
 
 class Always:
@@ -61,9 +61,9 @@ def test_what_is_under_way_survives_a_resume(tmp_path: Path) -> None:
     algo, env = small()
     while not algo.explorer.left.all():
         iterate(algo, env)
-    train.save(tmp_path, algo, env, train.Progress())
+    progress.save(tmp_path, algo, env, progress.Progress())
     resumed, second = small()
-    train.restore(tmp_path, resumed, second)
+    progress.restore(tmp_path, resumed, second)
     for _ in range(4):
         assert torch.equal(iterate(resumed, second)["action"], iterate(algo, env)["action"])
     assert torch.equal(parameters(resumed.policy), parameters(algo.policy))

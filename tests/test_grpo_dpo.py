@@ -35,18 +35,18 @@ def trl_loss(now: Tensor, batch: TensorDict, over: str, beta: float, length: int
 
 
 @pytest.mark.parametrize("over", ["sequence", "token", "constant"])
-def test_grpo_equals_trls_loss_in_value_and_gradient(monkeypatch: Any, over: str) -> None:
+def test_grpo_equals_trls_loss_in_value_and_gradient(over: str) -> None:
     config = {"group": 4, "kl_coef": 0.3, "over": over, "length": 6, "clip_high": 0.28}
-    algo, batch = off_policy(monkeypatch, "grpo", config)
+    algo, batch = off_policy("grpo", config)
     expected = trl_loss(algo.policy.evaluate(batch)["log_prob"], batch, over, 0.3, 6)
     assert_close(algo.loss(batch)[0], expected)
     assert_close(gradient(algo, batch), gradient_of(algo, expected))
     assert bool(algo.loss(batch)[1]["clip_fraction"].any())
 
 
-def test_grpo_compares_each_attempt_with_its_own_group(monkeypatch: Any) -> None:
+def test_grpo_compares_each_attempt_with_its_own_group() -> None:
     env = RaggedText(rows=2)
-    algo = on_text(monkeypatch, "grpo", env, group=2)
+    algo = on_text("grpo", env, group=2)
     rollout = algo.rollout(env)
     rollout["score"] = torch.tensor([[1.0, 0.0], [5.0, 9.0]]).double()
     batch = algo.credit(rollout)
@@ -63,16 +63,16 @@ def as_leaf(algo: Any, batch: TensorDict) -> Tensor:
     return leaf
 
 
-def test_with_one_update_per_rollout_the_grpo_loss_is_zero_but_its_gradient_is_not(monkeypatch: Any) -> None:
-    algo = on_text(monkeypatch, "grpo", RaggedText(), group=4)
+def test_with_one_update_per_rollout_the_grpo_loss_is_zero_but_its_gradient_is_not() -> None:
+    algo = on_text("grpo", RaggedText(), group=4)
     batch = credited(algo, algo.rollout(RaggedText()))
     loss, _ = algo.loss(batch)
     assert_close(loss, torch.zeros((), dtype=torch.float64))
     assert float(gradient(algo, batch).norm()) > 0.1
 
 
-def test_the_value_of_that_loss_is_beta_times_the_divergence_from_the_reference(monkeypatch: Any) -> None:
-    algo = on_text(monkeypatch, "grpo", RaggedText(), group=4, kl_coef=0.3)
+def test_the_value_of_that_loss_is_beta_times_the_divergence_from_the_reference() -> None:
+    algo = on_text("grpo", RaggedText(), group=4, kl_coef=0.3)
     algo.reference.move(0.5)
     batch = credited(algo, algo.rollout(RaggedText()))
     k3 = torch.exp(batch["ref_log_prob"] - batch["log_prob"]) - (batch["ref_log_prob"] - batch["log_prob"]) - 1
@@ -84,10 +84,8 @@ def test_the_value_of_that_loss_is_beta_times_the_divergence_from_the_reference(
 
 @pytest.mark.parametrize("over", ["sequence", "token"])
 @pytest.mark.parametrize("beta", [0.0, 0.04, 1.5])
-def test_the_gradient_coefficient_of_a_token_is_a_plus_beta_times_the_ratio_minus_1(
-    monkeypatch: Any, over: str, beta: float
-) -> None:
-    algo = on_text(monkeypatch, "grpo", RaggedText(), group=4, kl_coef=beta, over=over)
+def test_the_gradient_coefficient_of_a_token_is_a_plus_beta_times_the_ratio_minus_1(over: str, beta: float) -> None:
+    algo = on_text("grpo", RaggedText(), group=4, kl_coef=beta, over=over)
     if beta:
         algo.reference.move(0.5)
     batch = credited(algo, algo.rollout(RaggedText()))
@@ -100,8 +98,8 @@ def test_the_gradient_coefficient_of_a_token_is_a_plus_beta_times_the_ratio_minu
     assert_close(leaf.grad, -coefficient * mask / steps)
 
 
-def test_the_later_epochs_of_grpo_are_off_policy_and_clip(monkeypatch: Any) -> None:
-    algo = on_text(monkeypatch, "grpo", RaggedText(), group=4, epochs=3, lr=0.1)
+def test_the_later_epochs_of_grpo_are_off_policy_and_clip() -> None:
+    algo = on_text("grpo", RaggedText(), group=4, epochs=3, lr=0.1)
     with torch.no_grad():
         algo.buffer.extend(algo.credit(algo.rollout(RaggedText())))
     seen = []
@@ -114,9 +112,9 @@ def test_the_later_epochs_of_grpo_are_off_policy_and_clip(monkeypatch: Any) -> N
     assert seen[0] == (0, 0) and min(kl for kl, _ in seen[1:]) > 0 and seen[2][1] > 0
 
 
-def test_grpo_without_scaling_or_clipping_is_reinforce_with_the_group_as_baseline(monkeypatch: Any) -> None:
+def test_grpo_without_scaling_or_clipping_is_reinforce_with_the_group_as_baseline() -> None:
     env = RaggedText()
-    algo = on_text(monkeypatch, "grpo", env, group=4, scale="none", over="token", clip_low=math.inf, clip_high=math.inf)
+    algo = on_text("grpo", env, group=4, scale="none", over="token", clip_low=math.inf, clip_high=math.inf)
     rollout = algo.rollout(env)
     batch = credited(algo, rollout.clone())
     score, mask = rollout["score"], batch["mask"]
@@ -126,8 +124,8 @@ def test_grpo_without_scaling_or_clipping_is_reinforce_with_the_group_as_baselin
 
 
 @pytest.mark.parametrize("config", [{}, {"kl_coef": 0.3}, {"entropy_coef": 0.3}])
-def test_groups_of_equal_scores_are_left_out_only_where_they_would_add_nothing(monkeypatch: Any, config: dict) -> None:
-    algo = on_text(monkeypatch, "grpo", RaggedText(rows=3), group=2, **config)
+def test_groups_of_equal_scores_are_left_out_only_where_they_would_add_nothing(config: dict) -> None:
+    algo = on_text("grpo", RaggedText(rows=3), group=2, **config)
     rollout = algo.rollout(RaggedText(rows=3))
     rollout["score"] = torch.tensor([[0.1, 0.1], [1.0, 0.0], [0.0, 0.0]])
     assert len(credited(algo, rollout)) == (6 if config else 2)

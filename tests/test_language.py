@@ -9,6 +9,7 @@ from tensordict import TensorDict
 from torch.testing import assert_close
 
 from rlkit.language.logprob import token_log_probs
+from rlkit.language.model import LanguageModel
 from rlkit.language.tokenizer import END, Tokenizer
 from rlkit.seeding import generator
 
@@ -233,7 +234,7 @@ def test_the_first_token_of_a_forbidden_string_is_not_written_first():
 
 
 def test_attention_only_training_moves_attention_projections_only():
-    policy = model(trainable="attention", value_head=True)
+    policy = LanguageModel(model().decoder, TOKENIZER, value_head=True, trainable="attention")
     free = {name for name, p in policy.named_parameters() if p.requires_grad}
     kinds = {name.split(".")[-2] for name in free}
     assert kinds == {"q_proj", "k_proj", "v_proj", "o_proj", "value_head"}

@@ -11,7 +11,8 @@ from torch.testing import assert_close
 
 from rlkit.api import UserError
 from rlkit.language import checkpoint
-from rlkit.language.model import LanguageModel, Model
+from rlkit.language.model import LanguageModel
+from rlkit.language.network import LanguageNetwork
 
 # Folders
 
@@ -21,7 +22,7 @@ def test_a_saved_policy_comes_back_the_same(tmp_path):
     with torch.no_grad():
         policy.value_head.bias.fill_(2.0)
     policy.save(tmp_path)
-    again = LanguageModel.build(Model(model=str(tmp_path), temperature=0.9), value_head=True)
+    again = LanguageNetwork(model=str(tmp_path), temperature=0.9).build(value_head=True)
     assert_close(again.state_dict(), policy.state_dict(), rtol=0, atol=0)
     one, two = (p.generate(PROMPTS, repeats=2, max_tokens=9) for p in (policy, again))
     assert torch.equal(one["action"], two["action"]) and torch.equal(one["log_prob"], two["log_prob"])

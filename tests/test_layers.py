@@ -154,7 +154,7 @@ def test_files_and_functions_stay_short(name: str) -> None:
 def test_control_never_loads_text_code() -> None:
     code = """if True:
         import sys
-        from rlkit import plugins, run
+        from rlkit import plugins, session
         plugins.load("algorithms", "dqn")
         plugins.load("algorithms", "grpo")
         plugins.load("envs", "cartpole")

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from rlkit import evaluate, run
-from rlkit.new import COMMANDS, main
+from rlkit.new import main
+from rlkit.scaffold import COMMANDS
 
 ROOT = Path(__file__).resolve().parent.parent
 NAMES = {"algo": "climber", "env": "hill", "reward": "shape"}

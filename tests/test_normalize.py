@@ -15,8 +15,9 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from rlkit import policies
-from rlkit.normalize import Moments, Normalizer, RewardScale
-from rlkit.train import Meter, learn
+from rlkit.loop import learn
+from rlkit.meter import Meter
+from rlkit.policies.normalize import Moments, Normalizer, RewardScale
 
 
 class Drift(gymnasium.Env):

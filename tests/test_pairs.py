@@ -4,10 +4,10 @@ import json
 
 import pytest
 import torch
-from parrot import Parrot
+from parrot import Judge, Parrot, told
 from small_model import model
 
-from rlkit import evaluate, plugins, run
+from rlkit import plugins, run
 from rlkit.api import UserError
 from rlkit.language.problems import Problem
 from rlkit.pairs import Pair, PairEnv
@@ -33,7 +33,7 @@ def test_a_rollout_of_pairs_has_the_chosen_side_first_with_the_score():
     torch.testing.assert_close(batch["score"], torch.tensor([[1.0, 0.0]] * 3))
     assert policy.decode(batch)[::2] == ["yes, it is"] * 3
     assert (batch["reward"].sum(-1) == batch["score"]).all() and (batch["done"].sum(-1) == 1).all()
-    assert [record["score"] for record in world.last] == [1.0, 0.0] * 3
+    assert [record["score"] for record in told(world, batch)] == [1.0, 0.0] * 3
     with pytest.raises(UserError, match="two whole attempts, not 4"):
         world.rollout(policy, repeats=4)
 
@@ -44,12 +44,21 @@ def test_stored_pairs_are_evaluated_by_which_side_is_the_likelier():
     torch.testing.assert_close(scores.score, torch.tensor([1.0, 0.0, 1.0, 0.0], dtype=torch.float64))
 
 
+def test_a_policy_without_log_probabilities_is_refused():
+    class Mute(Parrot):
+        evaluate = None
+
+    world = PairEnv({"train": pairs(), "validation": pairs(), "test": []}, rows=3, seed=0)
+    with pytest.raises(UserError, match="a Mute does not tell log π of stored texts; use algo=dpo or algo=sft"):
+        world.evaluate(Mute())
+
+
 def test_pairs_from_the_embedded_problems_prefer_the_worked_answer():
     world = preferences.make(preferences.Config(train=200, validation=5, test=5, rows=200), 0, "cpu")
-    world.rollout(Parrot(), repeats=2)
-    texts = [record["completion"] for record in world.last]
+    records = told(world, world.rollout(Parrot(), repeats=2))
+    texts = [record["completion"] for record in records]
     chosen, rejected = texts[::2], texts[1::2]
-    assert all(record["completion"] == record["answer"] for record in world.last[::2])
+    assert all(record["completion"] == record["answer"] for record in records[::2])
     assert not [1 for left, right in zip(chosen, rejected, strict=True) if left == right]
     assert sum(text.startswith("####") for text in rejected) / 200 == pytest.approx(0.5, abs=0.1)
     for right, wrong in zip(
@@ -63,7 +72,7 @@ def test_a_file_of_pairs_is_read_and_held_out(tmp_path):
     rows = [{"prompt": f"{n}?", "chosen": "yes", "rejected": "no"} for n in range(40)]
     world = preferences.make(preferences.Config(source=write(tmp_path / "p.jsonl", rows)), 0, "cpu")
     assert {split: len(found) for split, found in world.pairs.items()} == {"train": 32, "validation": 4, "test": 4}
-    assert evaluate.scored(world, policy=None) == "pairs"  # there is no problem to solve
+    assert world.scored(Parrot()) == "pairs"  # there is no problem to solve
     rows[6]["rejected"] = ""
     with pytest.raises(UserError, match=r"p.jsonl:7: 'rejected' is"):
         preferences.make(preferences.Config(source=write(tmp_path / "p.jsonl", rows)), 0, "cpu")
@@ -71,29 +80,16 @@ def test_a_file_of_pairs_is_read_and_held_out(tmp_path):
         preferences.make(preferences.Config(source="nothing"), 0, "cpu")
 
 
-class Prefers:
-    """Judges by a function of prompt and completion."""
-
-    def __init__(self, judge):
-        self.r = judge
-
-    def encode(self, prompts, completions):
-        return Parrot().encode(prompts, completions)
-
-    def judge(self, prompts, completions):
-        return torch.tensor([self.r(p, c) for p, c in zip(prompts, completions, strict=True)])
-
-
 def test_of_a_reward_model_held_out_pairs_are_ranked():
     world = PairEnv({"train": pairs(), "validation": pairs(), "test": []}, rows=3, seed=0)
-    scores = world.evaluate(Prefers(lambda prompt, text: float(text == "yes, it is") * (prompt != "1?")))
+    scores = world.evaluate(Judge(lambda prompt, text: float(text == "yes, it is") * (prompt != "1?")))
     assert scores.score.tolist() == [1.0, 0.5, 1.0, 1.0]  # a tie is worth one half
     assert scores.length.tolist() == [11.0] * 4  # of the chosen side, its end token included
 
 
 def test_the_embedded_problems_hold_pairs_out_for_reward_models():
     world = preferences.make(preferences.Config(train=50, validation=40, test=60), 0, "cpu")
-    ranked = world.evaluate(Prefers(lambda prompt, text: float(len(text))), split="test")
+    ranked = world.evaluate(Judge(lambda prompt, text: float(len(text))), split="test")
     assert len(ranked.score) == 60 and 0.5 < float(ranked.score.mean()) < 1
     prompts = {split: {pair.prompt for pair in found} for split, found in world.pairs.items()}
     assert not prompts["train"] & (prompts["validation"] | prompts["test"])
@@ -109,8 +105,9 @@ def test_stored_log_probabilities_of_a_reference_come_with_the_pairs(tmp_path):
     ]
     world = preferences.make(preferences.Config(source=write(tmp_path / "p.jsonl", rows), rows=4), 0, "cpu")
     batch = world.rollout(Parrot(), repeats=2)
-    stored = {entry["prompt"]: x.tolist() for entry, x in zip(world.last[::2], batch["ref_log_prob"], strict=True)}
-    assert world.has_reference and stored == {f"{n}?": [-1.5, -n] for n in range(4)}
+    chosen = told(world, batch)[::2]
+    stored = {entry["prompt"]: x.tolist() for entry, x in zip(chosen, batch["ref_log_prob"], strict=True)}
+    assert world.stored_reference and stored == {f"{n}?": [-1.5, -n] for n in range(4)}
 
 
 GOOD = {"prompt": "3?", "chosen": "yes", "rejected": "no"}
@@ -208,6 +205,5 @@ def test_pairs_resume_where_they_stopped():
     first, second = make(), make()
     first.rollout(Parrot(), repeats=2)
     second.load_state_dict(first.state_dict())
-    first.rollout(Parrot(), repeats=2)
-    second.rollout(Parrot(), repeats=2)
-    assert first.last == second.last
+    following = [told(world, world.rollout(Parrot(), repeats=2)) for world in (first, second)]
+    assert following[0] == following[1]

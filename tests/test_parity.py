@@ -60,7 +60,7 @@ def test_the_command_in_the_table_sets_what_was_compared(case: Case) -> None:
     module = plugins.load("algorithms", case.member)
     given = config.read([*case.command.split(), "env=gsm8k"]).algo
     commanded = schema.build(module.Config, {k: v for k, v in given.items() if k != "name"}, "algo")
-    compared = module.Config(**(module.PRESETS[case.preset] if case.preset else {}) | case.options)
+    compared = module.Config(**case.behind | case.options)
     names = {f.name for f in fields(compared)} - HOW_LONG
     assert {n: getattr(commanded, n) for n in names} == {n: getattr(compared, n) for n in names}
 

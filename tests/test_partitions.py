@@ -14,7 +14,8 @@ from fakes import (
 from torch.testing import assert_close
 
 from rlkit import buffers
-from rlkit.train import Meter, learn
+from rlkit.loop import learn
+from rlkit.meter import Meter
 
 CASES: list[tuple[str, dict[str, Any]]] = [
     ("ppo", {"epochs": 1, "minibatches": 1}),
@@ -53,8 +54,8 @@ every_loss = pytest.mark.parametrize(("name", "config"), CASES, ids=[f"{n}-{i}" 
 
 
 @every_loss
-def test_the_gradient_is_the_same_for_every_micro_batch_size(monkeypatch: Any, name: str, config: dict) -> None:
-    algo, batch = off_policy(monkeypatch, name, config)
+def test_the_gradient_is_the_same_for_every_micro_batch_size(name: str, config: dict) -> None:
+    algo, batch = off_policy(name, config)
     whole = gradient(algo, batch)
     assert float(whole.abs().max()) > 1e-3
     cuts = set()
@@ -66,10 +67,8 @@ def test_the_gradient_is_the_same_for_every_micro_batch_size(monkeypatch: Any, n
 
 
 @every_loss
-def test_the_gradient_is_the_same_for_every_row_order_and_on_any_ranks(
-    monkeypatch: Any, name: str, config: dict
-) -> None:
-    algo, batch = off_policy(monkeypatch, name, config)
+def test_the_gradient_is_the_same_for_every_row_order_and_on_any_ranks(name: str, config: dict) -> None:
+    algo, batch = off_policy(name, config)
     whole = gradient(algo, batch)
     order = torch.randperm(len(batch), generator=torch.Generator().manual_seed(0))
     assert_close(gradient(algo, batch[order]), whole)
@@ -78,19 +77,19 @@ def test_the_gradient_is_the_same_for_every_row_order_and_on_any_ranks(
 
 
 @every_loss
-def test_the_gradient_is_the_same_however_much_padding_there_is(monkeypatch: Any, name: str, config: dict) -> None:
-    algo, batch = off_policy(monkeypatch, name, config)
+def test_the_gradient_is_the_same_however_much_padding_there_is(name: str, config: dict) -> None:
+    algo, batch = off_policy(name, config)
     whole = gradient(algo, batch)
-    algo, batch = off_policy(monkeypatch, name, config, padding=5)
+    algo, batch = off_policy(name, config, padding=5)
     assert_close(gradient(algo, batch), whole)
     assert_close(gradient(algo, *buffers.split(batch, 16)), whole)
 
 
 @every_loss
-def test_micro_batches_make_the_same_optimiser_step(monkeypatch: Any, name: str, config: dict) -> None:
+def test_micro_batches_make_the_same_optimiser_step(name: str, config: dict) -> None:
     stepped = []
     for micro_steps in (None, 9):
-        algo, batch = off_policy(monkeypatch, name, config)
+        algo, batch = off_policy(name, config)
         algo.policy.micro_steps, algo.buffer, meter = micro_steps, [batch], Meter()
         learn(algo, meter)
         metrics = meter.read()
@@ -100,13 +99,11 @@ def test_micro_batches_make_the_same_optimiser_step(monkeypatch: Any, name: str,
 
 
 @every_loss
-def test_a_row_in_which_nobody_acted_gives_no_nan_and_changes_nothing(
-    monkeypatch: Any, name: str, config: dict
-) -> None:
+def test_a_row_in_which_nobody_acted_gives_no_nan_and_changes_nothing(name: str, config: dict) -> None:
     results = []
     for token in (0, 1):
         env = RaggedText(rows=5)
-        algo = on_text(monkeypatch, name, env, **config)
+        algo = on_text(name, env, **config)
         rollout = algo.rollout(env)
         idle = (0,) * rollout.batch_dims
         for key in ("mask", "done", "terminated", "reward", "log_prob"):

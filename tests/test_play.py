@@ -188,6 +188,7 @@ def test_ctrl_c_ends_it_quietly() -> None:
     command = [sys.executable, "-m", "rlkit.play", "env=gridworld", "open=false"]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None and process.stderr is not None
+        process.stdout.readline()  # the version
         url = process.stdout.readline().split()[0]
         connection = http.client.HTTPConnection(url.removeprefix("http://").rstrip("/"))
         connection.request(

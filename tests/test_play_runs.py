@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from served import serve
 
-from rlkit import run
+from rlkit import run, session
 from rlkit.api import UserError
 
 TINY = ["iterations=2", "threads=1", "evaluation_episodes=2", "env.rows=2"]
@@ -49,7 +49,7 @@ def test_a_run_that_says_nothing_for_long_goes_on_while_its_process_lives(tmp_pa
     os.utime(path, (0, 0))
     with serve(str(tmp_path)) as client:
         assert client.get("/api/run")["state"] == "stopped"
-        with run.locked(tmp_path):
+        with session.locked(tmp_path):
             assert client.get("/api/run")["state"] == "running"
 
 

@@ -11,8 +11,9 @@ from tensordict import TensorDict
 from torch import Tensor
 from torch.testing import assert_close
 
-from rlkit import buffers, plugins, policies, tables
+from rlkit import buffers, plugins, policies, seeding
 from rlkit.api import UserError
+from rlkit.policies import networks
 
 
 def fake_env(actions: Any = None, observations: Any = None, seed: int = 0) -> Any:
@@ -102,9 +103,9 @@ def test_draws_depend_on_the_seed_and_on_no_global_generator() -> None:
 def test_an_action_space_that_is_neither_discrete_nor_a_box_is_refused() -> None:
     with pytest.raises(UserError, match="MultiBinary"):
         policies.Actor(fake_env(MultiBinary(3)), policies.Network())
-    with pytest.raises(UserError, match=r"dqn needs discrete actions .* use algo=ppo"):
-        policies.discrete_actions(fake_env(PLANE), "dqn", "algo=ppo")
-    assert policies.discrete_actions(fake_env(), "dqn", "algo=ppo") == 3
+    with pytest.raises(UserError, match=r"a Q-network needs discrete actions .* use algo=ppo"):
+        policies.Network().q_network(fake_env(PLANE))
+    assert policies.Network().q_network(fake_env())(torch.zeros(4)).shape == (3,)
 
 
 # The ratio
@@ -114,7 +115,7 @@ def test_an_action_space_that_is_neither_discrete_nor_a_box_is_refused() -> None
 def test_the_ratio_is_exactly_1_on_the_first_minibatch(rows: int) -> None:
     cartpole = plugins.load("envs", "cartpole")
     env = cartpole.make(cartpole.Config(rows=rows), 0, torch.device("cpu"))
-    policy = policies.actor_critic(env, policies.Network())
+    policy = policies.Network().actor_critic(env)
     rollout = env.rollout(policy, steps=64)
     now = policy.evaluate(rollout)
     assert torch.equal(now["log_prob"], rollout["log_prob"])
@@ -129,7 +130,7 @@ def test_the_ratio_is_exactly_1_on_the_first_minibatch(rows: int) -> None:
 def test_whole_episodes_and_groups_also_start_at_ratio_1() -> None:
     cartpole = plugins.load("envs", "cartpole")
     env = cartpole.make(cartpole.Config(rows=2), 0, torch.device("cpu"))
-    policy = policies.actor(env, policies.Network())
+    policy = policies.Network().actor(env)
     rollout = env.rollout(policy, repeats=3)
     now = buffers.in_parts(policy.evaluate, buffers.flatten_groups(rollout), policy.micro_steps)["log_prob"]
     assert torch.equal(now, rollout["log_prob"].flatten(0, 1))
@@ -184,7 +185,7 @@ def test_values_and_probabilities_have_separate_parameters() -> None:
 
 
 def test_a_table_is_greedy_in_its_rows_and_explores_with_probability_epsilon() -> None:
-    table = tables.Table(2, 4, seed=0)
+    table = policies.Table(2, 4, seed=0)
     with torch.no_grad():
         table.q.weight.copy_(torch.tensor([[0.0, 3.0, 1.0, 2.0], [9.0, 3.0, 1.0, 2.0]]))
     assert table.act(torch.arange(2), greedy=True).tolist() == [1, 0]
@@ -200,11 +201,11 @@ def test_a_table_is_greedy_in_its_rows_and_explores_with_probability_epsilon() -
 
 
 def test_a_table_starts_at_its_initial_value() -> None:
-    assert_close(tables.Table(2, 3, seed=0, initial=1.5)(torch.tensor([1])), torch.full((1, 3), 1.5))
+    assert_close(policies.Table(2, 3, seed=0, initial=1.5)(torch.tensor([1])), torch.full((1, 3), 1.5))
 
 
 def test_a_q_network_without_hidden_layers_on_states_is_a_table() -> None:
-    network = policies.QNetwork(fake_env(observations=Discrete(5)), policies.Network(hidden=()), 3)
+    network = policies.QNetwork(fake_env(observations=Discrete(5)), policies.Network(hidden=()))
     assert_close(network(torch.arange(5)), network.q[-1].weight.T)
 
 
@@ -225,16 +226,16 @@ def test_pick_takes_the_value_of_each_action() -> None:
 
 def test_layers_are_orthogonal_with_their_gain_and_depend_on_the_seed_and_their_name() -> None:
     env, network = fake_env(), policies.Network(hidden=(8, 6))
-    layers = [x for x in policies.mlp(env, 3, 0.01, network, "actor") if isinstance(x, torch.nn.Linear)]
+    layers = [x for x in networks.mlp(env, 3, 0.01, network, "actor") if isinstance(x, torch.nn.Linear)]
     for layer, gain in zip(layers, (2**0.5, 2**0.5, 0.01), strict=True):
         w = layer.weight.detach()
         gram = w @ w.T if w.shape[0] <= w.shape[1] else w.T @ w
         assert_close(gram, gain**2 * torch.eye(len(gram)), rtol=1e-5, atol=1e-5 * gain**2)
         assert not layer.bias.any()
     weight = layers[0].weight
-    assert torch.equal(policies.mlp(env, 3, 0.01, network, "actor")[0].weight, weight)
-    assert not torch.equal(policies.mlp(env, 3, 0.01, network, "critic")[0].weight, weight)
-    assert not torch.equal(policies.mlp(fake_env(seed=1), 3, 0.01, network, "actor")[0].weight, weight)
+    assert torch.equal(networks.mlp(env, 3, 0.01, network, "actor")[0].weight, weight)
+    assert not torch.equal(networks.mlp(env, 3, 0.01, network, "critic")[0].weight, weight)
+    assert not torch.equal(networks.mlp(fake_env(seed=1), 3, 0.01, network, "actor")[0].weight, weight)
 
 
 def test_a_frozen_copy_stays_when_the_policy_moves() -> None:
@@ -271,4 +272,4 @@ def test_the_first_step_of_adam_is_the_learning_rate_against_the_gradients_sign(
 
 
 def test_the_generators_of_a_policy_are_found_by_name() -> None:
-    assert list(policies.generators(policies.Actor(fake_env(), policies.Network()))) == ["generator"]
+    assert list(seeding.generators(policies.Actor(fake_env(), policies.Network()))) == ["generator"]

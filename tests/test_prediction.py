@@ -1,17 +1,16 @@
 """Prediction: Monte-Carlo and temporal-difference updates against plain loops, their limits, and the linear solve."""
 
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from fakes import Ring, Walk, algorithm, cartpole, control, iterate
+from fakes import RaggedText, Ring, Walk, algorithm, cartpole, control, iterate, set_progress
 from gymnasium.spaces import Discrete
 from tensordict import TensorDict
 from torch import Tensor
 from torch.testing import assert_close
 
-from rlkit import exact, plugins, policies, tables, train
+from rlkit import exact, plugins, policies, progress
 from rlkit.api import UserError
 from rlkit.tabular import TabularEnv, from_outcomes
 
@@ -235,8 +234,7 @@ def test_every_method_comes_near_the_linear_solve(name: str, iterations: int, co
     env = walk()
     algo = algorithm(name, env, gamma=1.0, initial=0.5, **config)
     for i in range(iterations):
-        algo.progress = i / iterations
-        train.set_learning_rate(algo, i)
+        set_progress(algo, i, iterations)
         iterate(algo, env)
     true = exact.policy_values(env.model(), torch.full((7, 2), 0.5), 1.0)
     assert_close(true[1:6], WALK.double())
@@ -259,7 +257,7 @@ def test_the_policy_acts_at_random_with_probability_epsilon_and_otherwise_optima
 @pytest.mark.parametrize("greedy", [False, True])
 def test_a_value_table_draws_from_its_probabilities_even_when_it_is_measured(greedy: bool) -> None:
     probabilities = torch.tensor([[0.7, 0.0, 0.3], [0.0, 0.0, 1.0]], dtype=torch.float64)
-    policy = tables.ValueTable(probabilities, seed=0)
+    policy = policies.ValueTable(probabilities, seed=0)
     count = policy.act(torch.arange(2).repeat(20_000), greedy).view(-1, 2)
     assert count[:, 0].unique().tolist() == [0, 2] and count[:, 1].unique().tolist() == [2]
     assert abs(float((count[:, 0] == 0).double().mean()) - 0.7) < 4 * (0.7 * 0.3 / 20_000) ** 0.5
@@ -287,8 +285,8 @@ def test_learning_resumes_with_the_same_values_counts_and_waiting_steps(name: st
     whole, other = algorithm(name, env, **config), algorithm(name, other_env, **config)
     for _ in range(10):
         iterate(whole, env)
-    train.save(tmp_path, whole, env, train.Progress())
-    train.restore(tmp_path, other, other_env)
+    progress.save(tmp_path, whole, env, progress.Progress())
+    progress.restore(tmp_path, other, other_env)
     for _ in range(10):
         iterate(whole, env), iterate(other, other_env)
     for key, x in whole.policy.state_dict().items():
@@ -317,4 +315,4 @@ def test_what_cannot_be_is_refused_with_one_line() -> None:
         with pytest.raises(UserError, match=rf"^{name} keeps a table and needs finitely many states.*algo=dqn$"):
             algorithm(name, cartpole(1), policies.Network())
         with pytest.raises(UserError, match=rf"^{name} keeps a table .* not text; use algo=grpo$"):
-            algorithm(name, SimpleNamespace(kind="text"), object())
+            algorithm(name, RaggedText(), object())

@@ -9,7 +9,7 @@ from tensordict import TensorDict
 from torch.testing import assert_close
 
 from rlkit import checkpoint
-from rlkit.prioritized import EPS, Prioritized, SumTree
+from rlkit.buffers.prioritized import EPS, Prioritized, SumTree
 
 CAPACITIES = [1, 2, 3, 5, 8, 13, 100]
 

@@ -12,7 +12,7 @@ from gymnasium.spaces import Box, Discrete
 from probes import Draws, control
 from resuming import REWARD, Killed, differences
 
-from rlkit import plugins, run, train
+from rlkit import loop, outcome, plugins, run
 from rlkit.api import Exhausted
 from rlkit.log import Log
 
@@ -83,12 +83,12 @@ def between_renames(patch: pytest.MonkeyPatch) -> None:
 
 
 KILLS = {  # in this order, each after the resume from the one before; a checkpoint every 2, a line every 3 iterations
-    "while learning, before the first checkpoint": lambda patch: nth(train, "split", 2, patch),
-    "while playing": lambda patch: nth(train, "walk", 4, patch),
-    "after best, before the line": lambda patch: nth(train, "validate", 1, patch, after=True),
+    "while learning, before the first checkpoint": lambda patch: nth(loop, "split", 2, patch),
+    "while playing": lambda patch: nth(loop, "walk", 4, patch),
+    "after best, before the line": lambda patch: nth(loop, "validate", 1, patch, after=True),
     "after the line, before the checkpoint": lambda patch: nth(Log, "iteration", 1, patch, after=True),
     "between the renames": between_renames,
-    "while measuring at the end": lambda patch: nth(run.outcome, "summary", 1, patch),
+    "while measuring at the end": lambda patch: nth(outcome, "summary", 1, patch),
 }
 
 
@@ -100,9 +100,9 @@ def name_of(keys: list[str]) -> str:
 def test_a_run_killed_again_and_again_is_the_run_that_was_not(
     keys: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(train, "LOGGED", 1)  # so that checkpoints fall between two lines
-    monkeypatch.setattr(train, "EARLY", 0)
-    monkeypatch.setattr(run.outcome, "reference", lambda *_: None)  # of taxi it takes a second
+    monkeypatch.setattr(loop, "LOGGED", 1)  # so that checkpoints fall between two lines
+    monkeypatch.setattr(loop, "EARLY", 0)
+    monkeypatch.setattr(outcome, "reference", lambda *_: None)  # of taxi it takes a second
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     assert run.main([*keys, *RUN, f"out={whole}"]) == 0
     for where, kill in KILLS.items():
@@ -133,7 +133,7 @@ def test_a_kill_before_the_first_latest_starts_again_although_there_is_a_best(
     words = [*TABLE, "evaluate_every=2"]
     assert run.main([*words, f"out={tmp_path / 'whole'}"]) == 0
     with monkeypatch.context() as patch, pytest.raises(Killed):
-        nth(train, "validate", 1, patch, after=True)
+        nth(loop, "validate", 1, patch, after=True)
         run.main([*words, f"out={tmp_path / 'cut'}"])
     assert [path.stem for path in (tmp_path / "cut" / "checkpoints").glob("*.safetensors")] == ["best"]
     assert run.main([f"resume={tmp_path / 'cut'}"]) == 0
@@ -146,12 +146,12 @@ def test_a_run_that_ended_early_stays_ended(tmp_path: Path, monkeypatch: pytest.
 
     for name in ("whole", "cut"):
         with monkeypatch.context() as patch:
-            real, calls = train.walk, iter(range(1, 100))
-            patch.setattr(train, "walk", lambda *parts: (empty if next(calls) == 4 else real)(*parts))  # noqa: B023
+            real, calls = loop.walk, iter(range(1, 100))
+            patch.setattr(loop, "walk", lambda *parts: (empty if next(calls) == 4 else real)(*parts))  # noqa: B023
             if name == "whole":
                 assert run.main([*TABLE, f"out={tmp_path / name}"]) == 0
                 continue
-            nth(run.outcome, "summary", 1, patch)
+            nth(outcome, "summary", 1, patch)
             with pytest.raises(Killed):
                 run.main([*TABLE, f"out={tmp_path / name}"])
     assert run.main([f"resume={tmp_path / 'cut'}"]) == 0
@@ -173,7 +173,7 @@ def test_a_torn_line_and_lines_of_the_future_are_written_again(tmp_path: Path) -
 def test_a_longer_run_is_not_finished_until_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert run.main([*TABLE, f"out={tmp_path}"]) == 0
     with monkeypatch.context() as patch, pytest.raises(Killed):
-        nth(train, "walk", 2, patch)
+        nth(loop, "walk", 2, patch)
         run.main([f"resume={tmp_path}", "iterations=9"])
     assert not (tmp_path / "summary.json").exists()  # it was that of the shorter run
     assert run.main([f"resume={tmp_path}"]) == 0

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 import torch
-from fakes import RaggedText, algorithm, cartpole, credited, gradient, gradient_of, iterate, off_policy, on_text
+from fakes import Gives, RaggedText, algorithm, cartpole, credited, gradient, gradient_of, iterate, off_policy, on_text
+from parrot import Judge
 from small_model import PROMPTS, TOKENIZER, model
 from tensordict import TensorDict
 from torch.testing import assert_close
@@ -14,27 +15,29 @@ from torch.testing import assert_close
 from rlkit import plugins, run, seeding
 from rlkit.api import UserError
 from rlkit.language import checkpoint
+from rlkit.language.network import LanguageNetwork
 from rlkit.language.problems import Problem
 from rlkit.language.reward_model import RewardModel
 from rlkit.language.rewards import load_rewards, total
 from rlkit.pairs import Pair, PairEnv
+from rlkit.policies import Network
 from rlkit.text import TextEnv
 
 COMPLETIONS = ["12 apples", "Bob sells 7 apples.\n#### 5", ""]
 NONE: dict[str, list] = {"validation": [], "test": []}
 
 
-def reward_model(seed: int = 0) -> RewardModel:
+def reward_model(seed: int = 0, writes: bool = False) -> RewardModel:
     """Small, random, with scores far apart."""
-    out = RewardModel(model(seed=seed).decoder, TOKENIZER, value_head=True)
+    out = RewardModel.on(model(seed=seed), writes)
     draw = seeding.generator(seed, "head")
     with torch.no_grad():
         out.value_head.weight += torch.randn(out.value_head.weight.shape, generator=draw)
     return out
 
 
-def test_the_loss_is_minus_log_sigma_of_the_difference(monkeypatch: Any) -> None:
-    algo, batch = off_policy(monkeypatch, "reward_model", {"group": 4, "margin": 0.5, "center_coef": 0.1})
+def test_the_loss_is_minus_log_sigma_of_the_difference() -> None:
+    algo, batch = off_policy("reward_model", {"group": 4, "margin": 0.5, "center_coef": 0.1})
     sides = [
         algo.policy.score(TensorDict({key: batch[key][:, side] for key in ("observation", "action", "mask")}, [5]))
         for side in (0, 1)
@@ -47,15 +50,15 @@ def test_the_loss_is_minus_log_sigma_of_the_difference(monkeypatch: Any) -> None
 
 def test_a_new_head_scores_0_so_the_loss_starts_at_log_2() -> None:
     env = stored()
-    algo = algorithm("reward_model", env, tiny(), group=2)
+    algo = algorithm("reward_model", env, LanguageNetwork(), group=2)
     loss, metrics = algo.loss(credited(algo, algo.rollout(env)))
     assert_close(loss, torch.tensor(math.log(2)))
     assert not metrics["pair_accuracy"].any() and not metrics["score"].any()
 
 
-def test_the_best_and_the_worst_of_a_group_are_a_pair_and_equal_scores_are_none(monkeypatch: Any) -> None:
+def test_the_best_and_the_worst_of_a_group_are_a_pair_and_equal_scores_are_none() -> None:
     env = RaggedText(rows=3)
-    algo = on_text(monkeypatch, "reward_model", env, group=3)
+    algo = on_text("reward_model", env, group=3)
     rollout = algo.rollout(env)
     rollout["score"] = torch.tensor([[0.0, 2.0, 1.0], [4.0, 4.0, 4.0], [3.0, 5.0, -1.0]]).double()
     batch = credited(algo, rollout.clone())
@@ -94,21 +97,20 @@ def test_the_score_of_a_text_is_what_training_computed_for_it_in_any_batch(tmp_p
 def test_training_reads_the_attempts_of_its_writer_as_the_reward_will() -> None:
     problems = [Problem(prompt, "#### 5") for prompt in PROMPTS]
     env = TextEnv({"train": problems, **NONE}, rows=3, seed=0, max_tokens=12, prompt="{question}")
-    judge = reward_model().with_writer()
+    judge = reward_model(writes=True)
     batch = env.rollout(judge, repeats=4).flatten(0, 1)
-    texts = [entry["completion"] for entry in env.last]
+    entries = env.samples(batch, judge, len(batch))
+    texts, prompts = ([entry[key] for entry in entries] for key in ("completion", "prompt"))
     assert len({*texts}) > 4
-    prompts = [entry["prompt"] for entry in env.last]
     assert_close(judge.score(batch), judge.judge(prompts, texts))
     last = batch["mask"] & (batch["mask"].flip(-1).cumsum(-1).flip(-1) == 1)
     assert (batch["action"][last] == TOKENIZER.eos_id).all()  # also where the budget cut an attempt short
 
 
-def test_the_writer_stays_what_it_was_and_draws_from_the_generator_that_is_saved(monkeypatch: Any) -> None:
-    monkeypatch.setattr("rlkit.policies.scorer", lambda env, network: reward_model().with_writer())
+def test_the_writer_stays_what_it_was_and_draws_from_the_generator_that_is_saved() -> None:
     problems = [Problem(prompt, "#### 5") for prompt in PROMPTS]
     env = TextEnv({"train": problems, **NONE}, rows=3, seed=0, max_tokens=12, rewards=[by_length])
-    algo = algorithm("reward_model", env, None, group=4, lr=0.1)
+    algo = algorithm("reward_model", env, Gives(reward_model(writes=True)), group=4, lr=0.1)
     before = {name: x.clone() for name, x in algo.policy.writer.state_dict().items()}
     head = algo.policy.decoder.head.detach().clone()
     drawn = algo.policy.generator.get_state()
@@ -122,11 +124,9 @@ def by_length(prompts: list[str], completions: list[str], **columns: Any) -> lis
     return [float(len(text)) for text in completions]
 
 
-def test_a_reward_model_learns_which_side_of_a_pair_is_preferred(monkeypatch: Any) -> None:
-    made = RewardModel(model(spread=1.0).decoder, TOKENIZER, value_head=True)
-    monkeypatch.setattr("rlkit.policies.scorer", lambda env, network: made)
+def test_a_reward_model_learns_which_side_of_a_pair_is_preferred() -> None:
     env = stored()
-    algo = algorithm("reward_model", env, None, group=2, lr=3e-3)
+    algo = algorithm("reward_model", env, Gives(RewardModel(model(spread=1.0))), group=2, lr=3e-3)
     assert float(env.evaluate(algo.policy, split="test").score.mean()) == 0.5  # all scores are 0: ties
     for _ in range(20):
         iterate(algo, env)
@@ -136,28 +136,19 @@ def test_a_reward_model_learns_which_side_of_a_pair_is_preferred(monkeypatch: An
 def test_on_problems_accuracy_is_how_often_a_right_attempt_scores_above_a_wrong_one() -> None:
     problems = [Problem(prompt, "#### 5") for prompt in ("a", "b", "c")]
     env = TextEnv({"train": problems, "validation": problems, "test": []}, rows=1, seed=0, prompt="{question}")
-    scores = env.evaluate(Judge({"a": ["#### 5", "no", "no", "no"], "b": ["no"] * 4, "c": ["#", "##", "#### 5", "0"]}))
+    answers = {"a": ["#### 5", "no", "no", "no"], "b": ["no"] * 4, "c": ["#", "##", "#### 5", "0"]}
+    scores = env.evaluate(judge_of(answers))
     assert scores.score.tolist() == [1.0, 0.0]  # b has no right attempt; of c the wrong one is said to be better
     with pytest.raises(UserError, match="no validation problem has a right and a wrong attempt"):
-        env.evaluate(Judge(dict.fromkeys("abc", ["no"] * 4)))
+        env.evaluate(judge_of(dict.fromkeys("abc", ["no"] * 4)))
 
 
-class Judge:
+def judge_of(answers: dict[str, list[str]]) -> Judge:
     """Writes given answers and scores them: a right one high for prompt a, low for c."""
-
-    def __init__(self, answers: dict[str, list[str]]) -> None:
-        self.answers = answers
-
-    def generate(self, prompts: list[str], repeats: int, **options: Any) -> TensorDict:
-        self.texts = [text for prompt in prompts for text in self.answers[prompt]]
-        return TensorDict({"mask": torch.ones(len(prompts), repeats, 2, dtype=torch.bool)}, [len(prompts), repeats])
-
-    def decode(self, batch: TensorDict) -> list[str]:
-        return self.texts
-
-    def judge(self, prompts: list[str], texts: list[str]) -> torch.Tensor:
-        sign = torch.tensor([1.0 if prompt == "a" else -1.0 for prompt in prompts])
-        return sign * torch.tensor([float(text == "#### 5") for text in texts])
+    return Judge(
+        lambda prompt, text: (1.0 if prompt == "a" else -1.0) * (text == "#### 5"),
+        lambda prompt, attempt: answers[prompt][attempt],
+    )
 
 
 # As a reward
@@ -166,12 +157,6 @@ class Judge:
 def stored() -> PairEnv:
     pairs = [Pair(f"{prompt} {n}", "12 apples", "7 pears") for prompt in PROMPTS for n in range(4)]
     return PairEnv({"train": pairs[:8], "validation": [], "test": pairs[8:]}, rows=8, seed=0)
-
-
-def tiny() -> Any:
-    from rlkit.language.model import Model
-
-    return Model()
 
 
 def test_a_reward_model_is_one_of_several_rewards(tmp_path: Any) -> None:
@@ -202,7 +187,7 @@ def test_saved_and_loaded_it_is_the_same_reward_model(tmp_path: Any) -> None:
     judge = reward_model()
     judge.save(tmp_path)
     assert (tmp_path / "reward_head.safetensors").is_file() and not (tmp_path / "value_head.safetensors").exists()
-    again = RewardModel.load(tmp_path, value_head=True)
+    again = RewardModel.load(tmp_path)
     assert_close(again.judge(PROMPTS, COMPLETIONS), judge.judge(PROMPTS, COMPLETIONS))
 
 
@@ -210,14 +195,14 @@ def test_saved_and_loaded_it_is_the_same_reward_model(tmp_path: Any) -> None:
 
 
 def test_control_has_no_texts_to_judge() -> None:
-    with pytest.raises(UserError, match="reward_model reads texts") as error:
-        algorithm("reward_model", cartpole(2))
+    with pytest.raises(UserError, match="a reward model reads texts") as error:
+        algorithm("reward_model", cartpole(2), Network())
     assert "\n" not in str(error.value)
 
 
 def test_stored_pairs_come_in_groups_of_two() -> None:
     with pytest.raises(UserError, match=r"algo.group=4: stored pairs have two sides"):
-        algorithm("reward_model", stored(), None, group=4)
+        algorithm("reward_model", stored(), Gives(reward_model()), group=4)
 
 
 def test_it_writes_nothing_where_nothing_is_played() -> None:

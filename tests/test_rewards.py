@@ -1,7 +1,7 @@
 """Reward functions: TRL's signature, the user's own, and what a wrong one is told."""
 
 import pytest
-from parrot import Parrot
+from parrot import Parrot, told
 
 from rlkit.api import UserError
 from rlkit.language.problems import Problem
@@ -21,7 +21,7 @@ def test_rewards_have_trls_signature_and_are_summed_with_none_left_out():
     world = TextEnv({"train": problems, "validation": [], "test": []}, rows=2, seed=0, rewards=[length, only_odd])
     batch = world.rollout(Parrot(lambda prompt, attempt: "xyz" if prompt == "a\n" else "xy"))
     assert sorted(batch["score"].tolist()) == [2.0, 4.0]
-    assert {record["prompt"]: record["score"] for record in world.last} == {"a\n": 4.0, "b\n": 2.0}
+    assert {record["prompt"]: record["score"] for record in told(world, batch)} == {"a\n": 4.0, "b\n": 2.0}
 
 
 def test_a_reward_function_comes_from_a_file_or_a_module(tmp_path):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from rlkit import evaluate, seeding, statistics
+from rlkit import seeding, statistics
 from rlkit.api import Scores
 
 
@@ -115,7 +115,7 @@ def test_pairs_that_a_reward_model_half_ranks_count_as_wins_or_losses():
 
 def test_a_summary_has_an_interval_and_the_accuracy_of_each_kind():
     scores = Scores(torch.tensor([1.0, 0, 1, 1]), torch.tensor([3, 4, 5, 8]), ["a", "a", "b", "b"], ["x"] * 4)
-    found = evaluate.summarize("accuracy", scores, True)
+    found = statistics.summarize("accuracy", scores, True)
     assert (found["mean"], found["length"], found["episodes"]) == (0.75, 5.0, 4)
     assert found["kinds"] == {"a": 0.5, "b": 1.0} and found["groups"] == {"x": 0.75}
     assert (found["low"], found["high"]) == statistics.wilson(3, 4)

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from resuming import REWARD, Killed, differences
 
-from rlkit import run, train
+from rlkit import loop, run
 from rlkit.language import checkpoint as model_files
 from rlkit.log import Log
 
@@ -69,7 +69,7 @@ def test_sigterm_leaves_a_checkpoint_and_says_how_to_go_on(
 ) -> None:
     words = [*TABLE, "iterations=6", "evaluate_every=2"]
     assert run.main([*words, f"out={tmp_path / 'whole'}"]) == 0
-    real = train.walk
+    real = loop.walk
     with monkeypatch.context() as patch:
 
         def walk(*args: Any) -> Any:
@@ -77,7 +77,7 @@ def test_sigterm_leaves_a_checkpoint_and_says_how_to_go_on(
             return real(*args)
 
         walked: list[None] = []
-        patch.setattr(train, "walk", walk)
+        patch.setattr(loop, "walk", walk)
         assert run.main([*words, f"out={tmp_path / 'cut'}"]) == 1
     assert len(walked) == 3 and not (tmp_path / "cut" / "summary.json").exists()
     told = capsys.readouterr()

@@ -9,7 +9,7 @@ from gymnasium.spaces import Discrete
 from tensordict import TensorDict
 from torch.testing import assert_close
 
-from rlkit import exact, policies, tables, train
+from rlkit import exact, policies, progress
 from rlkit.api import UserError
 
 
@@ -107,8 +107,8 @@ def test_sarsa_resumes_with_the_step_that_waits(tmp_path: Any) -> None:
     whole, other = (algorithm("sarsa", env, initial=0.5) for env in envs)
     for _ in range(20):
         iterate(whole, envs[0])
-    train.save(tmp_path, whole, envs[0], train.Progress())
-    train.restore(tmp_path, other, envs[1])
+    progress.save(tmp_path, whole, envs[0], progress.Progress())
+    progress.restore(tmp_path, other, envs[1])
     for _ in range(20):
         iterate(whole, envs[0]), iterate(other, envs[1])
     assert torch.equal(whole.policy.q.weight, other.policy.q.weight)
@@ -135,7 +135,7 @@ def test_expected_sarsa_equals_a_plain_loop() -> None:
 
 @pytest.mark.parametrize("epsilon", [0.0, 0.3, 1.0])
 def test_expected_sarsa_is_sarsas_target_averaged_over_the_next_action(epsilon: float) -> None:
-    chosen = tables.Table(6, 2, seed=0)
+    chosen = policies.Table(6, 2, seed=0)
     with torch.no_grad():
         chosen.q.weight.copy_(Q)
     share = exact.epsilon_greedy(Q[2], epsilon)

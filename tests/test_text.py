@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 import torch
-from parrot import Parrot
+from parrot import Parrot, told
 
 from rlkit import plugins
 from rlkit.api import UserError
@@ -46,10 +46,11 @@ def test_repeats_share_a_prompt_and_keep_their_own_scores():
     batch = world.rollout(Parrot(lambda prompt, attempt: f"#### {int(prompt[0]) + 2 + attempt}"), repeats=3)
     assert batch.batch_size == (2, 3)
     torch.testing.assert_close(batch["score"], torch.tensor([[1.0, 0.0, 0.0]]).repeat(2, 1))
-    prompts = [record["prompt"] for record in world.last]
+    records = told(world, batch)
+    prompts = [record["prompt"] for record in records]
     assert prompts[0] == prompts[1] == prompts[2] != prompts[3] == prompts[4] == prompts[5]
-    assert [record["score"] for record in world.last] == [1.0, 0.0, 0.0] * 2
-    assert set(world.last[0]) == {"prompt", "completion", "answer", "score", "kind"}
+    assert [record["score"] for record in records] == [1.0, 0.0, 0.0] * 2
+    assert set(records[0]) == {"prompt", "completion", "answer", "score", "kind"}
     assert prompts[0].endswith(" =\n")
 
 
@@ -60,12 +61,22 @@ def test_steps_limit_the_tokens_but_never_above_the_environments_own_limit():
     assert [call["max_tokens"] for call in parrot.calls] == [20, 7, 20]
 
 
+def test_a_policy_that_writes_nothing_is_refused():
+    class Walks:
+        def act(self, observation, greedy=False): ...
+
+        def record(self, batch): ...
+
+    for ask in (env().rollout, env().evaluate, env().check, env().demonstrations):
+        with pytest.raises(UserError, match="a Walks writes no text; use algo=grpo, or a control environment"):
+            ask(Walks())
+
+
 def test_every_problem_comes_once_per_epoch_in_an_order_of_its_own():
     world = env(rows=3)  # 5 problems: batches run across the epochs
     seen = []
     for _ in range(10):
-        world.rollout(Parrot())
-        seen += [record["prompt"] for record in world.last]
+        seen += [record["prompt"] for record in told(world, world.rollout(Parrot()))]
     epochs = [tuple(seen[start : start + 5]) for start in range(0, 30, 5)]
     assert all(len(set(epoch)) == 5 for epoch in epochs)
     assert len(set(epochs)) > 1
@@ -73,8 +84,7 @@ def test_every_problem_comes_once_per_epoch_in_an_order_of_its_own():
 
 def test_the_order_depends_on_the_seed_and_a_resumed_environment_continues_it():
     def prompts(world):
-        world.rollout(Parrot())
-        return [record["prompt"] for record in world.last]
+        return [record["prompt"] for record in told(world, world.rollout(Parrot()))]
 
     problems = {"train": adds(9) + adds(50)[9:], "validation": [], "test": []}
     first, same, other = env(8, 0, problems), env(8, 0, problems), env(8, 1, problems)
@@ -103,14 +113,12 @@ def test_evaluation_leaves_training_untouched_and_samples_anew_each_time():
     again = Parrot()
     env().evaluate(again, 2, "test", greedy=False)
     assert again.calls[0]["first"] == parrot.calls[0]["first"]
-    world.rollout(Parrot())
-    untouched.rollout(Parrot())
-    assert world.last == untouched.last
+    assert told(world, world.rollout(Parrot())) == told(untouched, untouched.rollout(Parrot()))
 
 
-def test_the_first_token_can_be_forbidden_in_an_evaluation():
+def test_for_the_ceiling_the_first_token_is_forbidden():
     parrot = Parrot()
-    env().evaluate(parrot, 2, forbid_first=("####",))
+    env(ceiling=("####",)).ceiling(parrot, 2)
     assert parrot.calls[0]["forbid_first"] == ("####",)
 
 

@@ -10,7 +10,7 @@ from rlkit import config, plugins, video
 from rlkit.api import UserError
 from rlkit.control import ControlEnv
 from rlkit.policies import Actor, ActorCritic, Network
-from rlkit.tables import Table
+from rlkit.policies.tables import Table
 from rlkit.video import frames, write_gif
 
 CLASSIC = {

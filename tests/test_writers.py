@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from rlkit.api import UserError
-from rlkit.log import Log, tracker
-from rlkit.writers import check_tracker
+from rlkit.log import Log
+from rlkit.writers import check_tracker, tracker
 
 ROOT = Path(__file__).resolve().parent.parent
 CONFIG = "# rlkit; to repeat: python -m rlkit.run algo=ppo\nrun:\n  seed: 1\nalgo:\n  name: ppo\n"
@@ -118,8 +118,9 @@ def test_unless_asked_for_it_is_not_even_imported(tmp_path: Path) -> None:
     code = f"""if True:
         import sys
         from pathlib import Path
-        import rlkit.run
-        from rlkit.log import Log, tracker
+        from rlkit import session
+        from rlkit.log import Log
+        from rlkit.writers import tracker
         with Log({str(tmp_path)!r}, {{}}, 1, "iterations", tracker=tracker("none", Path("."), "")) as log:
             log.iteration(1, 1, {{}})
         sys.exit("wandb" in sys.modules)"""
@@ -128,7 +129,8 @@ def test_unless_asked_for_it_is_not_even_imported(tmp_path: Path) -> None:
 
 OFFLINE = """if True:
     from pathlib import Path
-    from rlkit.log import Log, tracker
+    from rlkit.log import Log
+    from rlkit.writers import tracker
     with Log("run", {}, 1, "iterations", resumed_at=RESUMED, tracker=tracker("wandb", Path("run"), "{seed: 1}")) as log:
         log.iteration(RESUMED + 1, 64, {"train/loss": 0.5})
         log.summary({"evaluation": {"after": {"mean": float("inf")}}})

@@ -38,7 +38,8 @@ def assemble(given: config.Given) -> Parts:
     run = config.build(config.Run, given.run, "run")
     env_config = config.build(environment.Config, given.env, "env")
     algo_config = config.build(algorithm.Config, given.algo, "algo")
-    env = environment.make(env_config, run.seed, torch.device("cpu"))
+    from_python = {} if given.factory is None else {"factory": given.factory}
+    env = environment.make(env_config, run.seed, torch.device("cpu"), **from_python)
     env.device = device(run.device, env.kind)
     check_splits(env, run)
     check_tracker(run.logger)

@@ -1,0 +1,68 @@
+"""rlkit COMMAND [WORDS ...]; python -m rlkit is the same.
+
+    run       train an algorithm on an environment, or continue a run
+    evaluate  measure a run, or compare it with another
+    compare   many runs: algorithms, environments, seeds, with statistics
+    play      look at a run, or at a map to learn on, in a browser
+    new       start an algorithm, an environment or a reward of your own
+    list      the algorithms and environments that there are
+
+rlkit COMMAND --help says more about a command.
+"""
+
+import importlib
+import os
+import sys
+import textwrap
+from collections.abc import Sequence
+
+from rlkit.console import guarded
+
+COMMANDS = ("run", "evaluate", "compare", "play", "new")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    words = list(sys.argv[1:] if argv is None else argv)
+    if words and words[0] in COMMANDS:
+        see_this_folder()
+        command = importlib.import_module(f"rlkit.{words[0]}")
+        return int(command.main(words[1:]))
+    return guarded(own, words)
+
+
+def see_this_folder() -> None:
+    """Plug-ins are imported from where one is, as `python -m` does it; a console script has its own folder there."""
+    if not sys.flags.safe_path and not {"", os.getcwd()} & set(sys.path):
+        sys.path.insert(0, os.getcwd())
+
+
+def own(words: list[str]) -> int:
+    """What is no command of its own: the list, the help, the version."""
+    from rlkit.errors import UserError
+    from rlkit.plugins import nearest
+
+    if words in (["--version"], ["-V"]):
+        return 0  # it is what is printed first
+    if not words or words[0] in ("-h", "--help", "help"):
+        print((__doc__ or "").rstrip())
+        return 0
+    if words[0] != "list":
+        raise UserError(f"no command '{words[0]}': {nearest(words[0], [*COMMANDS, 'list'])}")
+    if words[1:]:
+        raise UserError(f"'{words[1]}' is not understood: rlkit list takes no more words")
+    show_list()
+    return 0
+
+
+def show_list() -> None:
+    from rlkit.python.listing import list_algorithms, list_environments
+
+    for title, found in (("algo=NAME", list_algorithms()), ("env=NAME", list_environments())):
+        print(f"\n{title}")
+        for name, about in found.items():
+            indent = " " * 20
+            print(textwrap.fill(f"  {name:<18}{about}", 100, subsequent_indent=indent))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

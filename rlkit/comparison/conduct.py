@@ -1,0 +1,123 @@
+"""Carry a comparison out and report what came of it."""
+
+import hashlib
+import shlex
+import signal
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rlkit import config
+from rlkit.comparison import grid
+from rlkit.comparison.plan import USAGE, Asked, Compare, plan
+from rlkit.errors import UserError
+
+
+@dataclass(frozen=True)
+class Conducted:
+    """What came of a comparison."""
+
+    folder: Path
+    results: dict[str, Any] | None  # what results.json holds; None when it was interrupted
+    failed: list[str]  # a sentence for each run that could not be finished
+
+
+def conduct(asked: Asked, command: str) -> Conducted:
+    """Do what was asked for; `command` repeats it."""
+    if asked.folders:
+        return compare_folders(asked, command)
+    jobs, out = plan(asked)
+    if (out / "config.yaml").is_file():
+        raise UserError(f"out={out} is a run's folder: give a comparison a folder of its own")
+    with grid.alone(out):
+        config.prepare_folder(out / "runs")
+        for job in jobs:
+            grid.check(job)
+        missing = carry_out(jobs, asked.compare.workers, out)
+        if missing is None:
+            return Conducted(out, None, [])
+        lost = [job for job in jobs if job.name in missing]
+        for job in lost:
+            print(f"missing: {job.name}: {missing[job.name]}\n  again: python -m rlkit.run {shlex.join(job.command())}")
+        words = [f"{job.algo} on {job.env}, seed {job.seed}: {missing[job.name]}" for job in lost]
+        found = [folder for folder in grid.runs_of(out) if folder.name not in missing]
+        return Conducted(out, report(found, out, command, words), words)
+
+
+def carry_out(jobs: list[grid.Job], workers: int | str | None, out: Path) -> dict[str, str] | None:
+    """Finish all runs: {name: reason} of those that could not be; None when it was interrupted."""
+    from rlkit.comparison.on_ray import by_ray
+    from rlkit.comparison.view import watch
+
+    stop = out / ".stop"
+    for left_over in (stop, *(job.now for job in jobs)):
+        left_over.unlink(missing_ok=True)
+    states = [grid.state(job) for job in jobs]
+    todo = [job for job, state in zip(jobs, states, strict=True) if state != "finished"]
+    cut = states.count("cut off")
+    done, new = len(jobs) - len(todo), len(todo) - cut
+    print(f"{len(jobs)} run{'s' * (len(jobs) > 1)} in {out}: {done} finished, {cut} to continue, {new} to start")
+    try:
+        with sigterm_interrupts():
+            if workers == "ray":
+                return watch(todo, by_ray(todo, stop), stop)
+            return watch(todo, grid.by_processes(todo, int(workers or grid.cores()), stop), stop)
+    except KeyboardInterrupt:
+        stop.touch()
+        return None
+
+
+@contextmanager
+def sigterm_interrupts() -> Iterator[None]:
+    """What stops a run safely stops all of them; signals reach the main thread only."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        if before is not None:  # None: one that was not set from Python and cannot be set from there
+            signal.signal(signal.SIGTERM, before)
+
+
+def compare_folders(asked: Asked, command: str) -> Conducted:
+    """Compare runs that are there, whoever made them; a comparison's folder stands for its runs."""
+    if asked.keys or asked.scoped or asked.compare != Compare(out=asked.compare.out):
+        raise UserError(
+            f"'{asked.folders[0]}' stands for a folder, and folders are compared as they are: give only out=FOLDER "
+            "beside them, or only keys (algo=, env=, ...)"
+        )
+    given = [path.expanduser() for path in asked.folders if not path.is_file()]  # runs/* also names the files there
+    found = [run for folder in given for run in (grid.runs_of(folder) if grid.is_comparison(folder) else [folder])]
+    runs = {path.resolve(): path for path in found}
+    name = f"folders-{hashlib.blake2b(repr(sorted(runs)).encode(), digest_size=4).hexdigest()}"
+    alone = len(given) == 1 and grid.is_comparison(given[0])
+    out = Path(asked.compare.out or (given[0] if alone else Path("comparisons", name))).expanduser()
+    return Conducted(out, report(list(runs.values()), out, command), [])
+
+
+def report(folders: Sequence[Path], out: Path, command: str, missing: Sequence[str] = ()) -> dict[str, Any]:
+    """Write, show and return the statistics of all finished runs; what is none is named and left out."""
+    from rlkit.comparison import records
+
+    found, left_out = [], []
+    for folder in folders:
+        try:
+            found.append(records.read(folder))
+        except UserError as error:
+            left_out.append(str(error))
+            print(f"left out: {error}", file=sys.stderr)
+    if not found:
+        raise UserError(f"there is no finished run to compare: write {USAGE}")
+    from rlkit.comparison import report as pages
+
+    config.prepare_folder(out)
+    results = pages.write(found, out, [*missing, *left_out], command)
+    pages.show(results)
+    print(f"the page: {out / 'index.html'}")
+    return results

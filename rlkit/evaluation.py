@@ -1,0 +1,214 @@
+"""Measure a run: scores with intervals, pass@k, the distribution of returns, a paired test against another run."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from rlkit import checkpoint as checkpoints
+from rlkit import config, plugins, statistics
+from rlkit.api import Acts, Count, Env, Natural, Policy, Scores, Split, UserError
+from rlkit.checkpoint import write_atomically
+from rlkit.config import Threads
+from rlkit.policies import discount
+from rlkit.settings.assemble import assemble
+from rlkit.statistics import bootstrap, pass_at_k, summarize
+
+
+@dataclass(frozen=True)
+class Evaluate:
+    """How to measure a run: the keys of the command and of `run.evaluate`."""
+
+    checkpoint: str = "latest"  # latest, best, or another name from the folder checkpoints
+    episodes: Count | None = None  # how many episodes or problems; none: the environment's default
+    split: Split = "test"  # the episodes or problems to measure on
+    pass_at: tuple[Count, ...] = ()  # text: estimate pass@k for these k
+    samples: Count | None = None  # text: answers drawn for each problem; none: the largest k of pass_at
+    against: str | None = None  # RUN_FOLDER[:CHECKPOINT] to compare with, on the same episodes or problems
+    video: str | None = None  # control: FILE.gif, into which the first episode is drawn, played greedily
+    device: str = "auto"  # auto, cpu, cuda or cuda:N, whatever the run was trained on
+    threads: Threads = 0  # torch threads; 0: one for control, OMP_NUM_THREADS or all cores for text
+    seed: Natural | None = None  # of the episodes' starts and of what is sampled; none: the run's own
+
+    def __post_init__(self) -> None:
+        if self.samples is not None and max(self.pass_at, default=0) > self.samples:
+            raise UserError(f"pass@{max(self.pass_at)} needs as many answers: raise samples={self.samples}")
+
+
+@dataclass
+class Subject:
+    """A run whose parameters are those of one of its checkpoints."""
+
+    folder: Path
+    checkpoint: str
+    given: config.Given
+    env: Env
+    policy: Policy
+    gamma: float
+
+
+def opened(
+    given: config.Given, folder: str | Path, checkpoint: str, asked: Evaluate, seed: int | None = None
+) -> Subject:
+    """A run as one of its checkpoints left it, on the device and with the starts that are asked for now.
+
+    `given` is what `config.from_folder` read from the folder.
+    """
+    given.run |= {"device": asked.device, "threads": asked.threads}
+    seed = asked.seed if seed is None else seed
+    if seed is not None:
+        given.run["seed"] = seed
+    parts = assemble(given)
+    folder = Path(folder).expanduser()
+    saved = checkpoints.load(folder, checkpoint)["parts"]
+    if "policy" in saved:  # the rest is for going on, not for measuring
+        parts.algo.policy.load_state_dict(saved["policy"])
+    return Subject(folder, checkpoint, given, parts.env, parts.algo.policy, discount(parts.algo.config))
+
+
+def refuse(subject: Subject, asked: Evaluate) -> None:
+    """Say at once what this run cannot give."""
+    text = subject.env.kind == "text"
+    if (asked.pass_at or asked.samples) and subject.env.scored(subject.policy) != "problems":
+        raise UserError("pass_at counts correct answers and this run writes none: leave it out")
+    if asked.video is None:
+        return
+    if text:
+        raise UserError("video= shows a control problem and this run is text: its answers are in completions-*.jsonl")
+    path = Path(asked.video).expanduser()
+    if path.suffix.lower() != ".gif":
+        raise UserError(f"video={asked.video} is not written: give a name that ends in .gif")
+    if not path.parent.is_dir():
+        raise UserError(f"video={asked.video}: there is no folder {path.parent}")
+
+
+def measured(subject: Subject, asked: Evaluate) -> tuple[dict[str, Any], Scores]:
+    """Everything that goes into evaluation-*.json about the run itself, and the greedy scores."""
+    env, policy, found = subject.env, subject.policy, {}
+    greedy = env.evaluate(policy, asked.episodes, asked.split)
+    both = {"greedy": greedy}
+    if env.scored(policy) != "pairs":  # what ranks texts writes none
+        both["sampled"] = env.evaluate(policy, asked.episodes, asked.split, greedy=False)
+    for name, scores in both.items():
+        found[name] = summarize(env.metric, scores, name == "greedy")
+        if env.metric == "return":
+            found[name] |= {"distribution": statistics.distribution(scores.score.numpy())}
+            if env.longest is not None:
+                found[name]["at_step_limit"] = float((scores.length >= env.longest).double().mean())
+            found[name] |= {"returns": scores.score.tolist(), "lengths": scores.length.tolist()}
+    if asked.pass_at:
+        n = asked.samples or max(asked.pass_at)
+        found |= pass_at(env, policy, asked.pass_at, n, asked.episodes, asked.split)
+    if exact := env.exact(policy, subject.gamma):
+        found["exact"] = exact
+    return found, greedy
+
+
+def pass_at(
+    env: Env, policy: Policy, ks: Sequence[int], n: int, episodes: int | None, split: Split
+) -> dict[str, dict[str, float]]:
+    """Sample n answers a problem; for each k the mean over problems with a bootstrap interval."""
+    scores = torch.stack([env.evaluate(policy, episodes, split, greedy=False).score for _ in range(n)])  # [n, problems]
+    correct = (scores > 0.5).sum(0).tolist()
+    rows = {}
+    for k in ks:
+        each = np.array([pass_at_k(n, c, k) for c in correct])
+        low, high = bootstrap(each)
+        rows[f"pass@{k}"] = {"mean": float(each.mean()), "low": low, "high": high}
+    return rows
+
+
+def rival(subject: Subject, asked: Evaluate) -> Subject:
+    """The run or checkpoint to compare with; what cannot be paired with ours is refused."""
+    text = asked.against or ""
+    folder, checkpoint = place_of(text)
+    given = config.from_folder(folder)
+    if given.env.get("entry") == subject.given.env.get("entry"):
+        given.factory = subject.given.factory
+    other = opened(given, folder, checkpoint, asked, subject.env.seed)
+    ours, theirs = (world(s.given) for s in (subject, other))
+    for key in [*ours, *theirs]:
+        if ours.get(key) != theirs.get(key):
+            values = f"{ours.get(key)} here, {theirs.get(key)} there"
+            raise UserError(f"against={text} was trained on something else: {key} is {values}")
+    kinds = subject.env.scored(subject.policy), other.env.scored(other.policy)
+    if kinds[0] != kinds[1]:
+        raise UserError(f"against={text} is scored by {kinds[1]} and this run by {kinds[0]}: they cannot be paired")
+    writers = subject.given.policy.get("model"), other.given.policy.get("model")
+    if kinds[0] == "pairs" and other.env.plays and writers[0] != writers[1]:
+        raise UserError(f"against={text} ranks what {writers[1]} writes and this run what {writers[0]} writes")
+    return other
+
+
+def place_of(against: str) -> tuple[str, str]:
+    """The folder and the checkpoint that RUN_FOLDER[:CHECKPOINT] names."""
+    head, colon, name = against.rpartition(":")
+    named = bool(colon) and (Path(head).expanduser() / "config.yaml").is_file()
+    folder, checkpoint = (head, name) if named else (against, "latest")
+    if not folder or not checkpoint:
+        raise UserError(f"against={against} is not understood: give RUN_FOLDER or RUN_FOLDER:CHECKPOINT")
+    return folder, checkpoint
+
+
+def world(given: config.Given) -> dict[str, Any]:
+    """What two runs must share to be measured on the same episodes: the environment and its keys except rows."""
+    name = given.env["name"]
+    built = config.build(plugins.load("envs", name).Config, given.env, "env")
+    keys = {f"env.{key}": value for key, value in asdict(built).items() if key != "rows"}
+    return {"env": name, **keys}
+
+
+def compared(subject: Subject, other: Subject, scores: Scores, asked: Evaluate) -> tuple[dict[str, Any], Scores]:
+    """The greedy scores of both, pair by pair, with a test: for evaluation-*.json, and the other's scores."""
+    metric, what, (ours, theirs) = subject.env.metric, other.env.scored(other.policy), labels(subject, other)
+    rivals = other.env.evaluate(other.policy, asked.episodes, asked.split)
+    if len(rivals.score) != len(scores.score):
+        raise UserError(f"{theirs} was measured on other {what}: they cannot be paired")
+    found = statistics.compare(metric, scores.score.numpy(), rivals.score.numpy())
+    says = statistics.verdict(found, ours, theirs)
+    theirs_alone = summarize(metric, rivals, True)
+    place = {"folder": str(other.folder), "checkpoint": other.checkpoint}
+    return {**place, "theirs": theirs_alone, **found, "says": says}, rivals
+
+
+def labels(subject: Subject, other: Subject) -> tuple[str, str]:
+    """The shortest names that tell two subjects apart: folder, checkpoint, both, or the whole paths."""
+    folders, checkpoints = [s.folder.resolve() for s in (subject, other)], [s.checkpoint for s in (subject, other)]
+    if folders[0] == folders[1]:
+        return (checkpoints[0], checkpoints[1]) if checkpoints[0] != checkpoints[1] else ("this", "itself")
+    names = [folder.name for folder in folders]
+    if names[0] == names[1]:
+        names = [str(folder) for folder in folders]
+    return tuple(n if c == "latest" else f"{n}:{c}" for n, c in zip(names, checkpoints, strict=True))  # type: ignore[return-value]
+
+
+def place(subject: Subject, what: str, ending: str, asked: Evaluate) -> Path:
+    """evaluation-SPLIT.json of the last checkpoint; another's is named, too, so that none overwrites the other."""
+    named = "" if asked.checkpoint == "latest" else f"-{asked.checkpoint}"
+    return subject.folder / f"{what}-{asked.split}{named}.{ending}"
+
+
+def write(subject: Subject, found: dict[str, Any], scores: Scores, asked: Evaluate) -> Path | None:
+    """Write evaluation-*.json, and the greedy answers beside it; returns where those are."""
+    write_atomically(place(subject, "evaluation", "json", asked), json.dumps(found, indent=1) + "\n")
+    if not scores.samples:
+        return None
+    lines = [json.dumps(record, ensure_ascii=False) + "\n" for record in scores.samples]
+    path = place(subject, "completions", "jsonl", asked)
+    write_atomically(path, "".join(lines))
+    return path
+
+
+def film(subject: Subject, asked: Evaluate) -> Path:
+    """Draw the first episode, played greedily, into the file that `video` names."""
+    from rlkit.control import ControlEnv
+    from rlkit.video import frames, write_gif
+
+    path, env, policy = Path(asked.video or "").expanduser(), subject.env, subject.policy
+    assert isinstance(env, ControlEnv) and isinstance(policy, Acts), "refused before"
+    write_gif(frames(env, policy, 0, asked.split), path)
+    return path

@@ -1,0 +1,74 @@
+"""Which page a command line asks for: a map to learn on, or a run."""
+
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import torch
+from annotated_types import Ge, Le
+
+from rlkit import config, plugins, schema
+from rlkit.errors import UserError
+from rlkit.pages.lab import Lab
+from rlkit.pages.runs import RunPage
+from rlkit.pages.server import Site
+from rlkit.settings.assemble import assemble
+
+Port = Annotated[int, Ge(0), Le(65535)]
+
+
+@dataclass(frozen=True)
+class Play:
+    """The keys of the command line that are the page's own."""
+
+    port: Port = 0  # of http://127.0.0.1:PORT/; 0: any that is free
+    open: bool = True  # show the page in a browser
+
+
+def page_keys(argv: Sequence[str]) -> tuple[Play, list[str]]:
+    """The page's own keys, and the other words."""
+    pairs = [word.partition("=") for word in argv]
+    own = {key: value for key, equals, value in pairs if equals and key in schema.settable(Play)}
+    words = ["".join(pair) for pair in pairs if pair[0] not in own]
+    if not words:
+        raise UserError("what shall be shown? Give env=NAME, or the folder of a run")
+    return config.build(Play, own, "run"), words
+
+
+def site(words: Sequence[str]) -> Site:
+    """The page that a command line asks for."""
+    if "=" not in words[0] or os.path.isdir(words[0]):
+        if len(words) > 1:
+            raise UserError(f"'{words[1]}' is not understood: beside a run's folder only port= and open= are")
+        return RunPage(words[0], assemble).site()
+    keys = dict(word.partition("=")[::2] for word in words)
+    for key in keys:
+        if key not in ("env", "algo", "seed") and not key.startswith("env."):
+            known = [*schema.settable(Play), "env", "env.KEY", "algo", "seed"]
+            raise UserError(f"no key '{key}': {plugins.nearest(key, known)}; step sizes are changed on the page")
+    if not keys.get("env"):
+        raise UserError("which environment? Give env=NAME, or the folder of a run")
+    refuse_without_map({key.removeprefix("env."): x for key, x in keys.items() if key.startswith("env.")}, keys["env"])
+    return Lab([word for word in words if not word.startswith("algo=")], assemble, keys.get("algo")).site()
+
+
+def refuse_without_map(fields: dict[str, Any], name: str) -> None:
+    """Only an environment that says how its states lie on a map can be drawn."""
+    if has_map(name, fields):
+        return
+    there = []
+    for other in plugins.names("envs"):
+        with suppress(UserError, ImportError):  # one that needs more than its name, or than what is installed
+            there += [other] if has_map(other, {}) else []
+    raise UserError(
+        f"env={name} has no map to play on: use env={' or env='.join(there)}; "
+        "any run can be looked at: python -m rlkit.play RUN_FOLDER"
+    )
+
+
+def has_map(name: str, fields: dict[str, Any]) -> bool:
+    module = plugins.load("envs", name)
+    env = module.make(config.build(module.Config, fields, "env"), 0, torch.device("cpu"))
+    return getattr(env, "grid", None) is not None

@@ -1,0 +1,1 @@
+"""What `import rlkit` offers: train, load and compare from Python."""

@@ -1,0 +1,176 @@
+"""The functions of `import rlkit`."""
+
+import os
+import shlex
+import signal
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rlkit import checkpoint as checkpoints
+from rlkit import config, session
+from rlkit.errors import UserError
+from rlkit.log import Listener
+from rlkit.python.keys import EnvLike, Factory, asked, described, found_at, plain, text
+from rlkit.python.run import Run
+from rlkit.python.surroundings import undisturbed
+from rlkit.settings import trust as trusting
+
+
+def train(
+    algo: str | os.PathLike[str],
+    env: EnvLike,
+    *,
+    on_iteration: Listener | None = None,
+    quiet: bool = False,
+    **keys: object,
+) -> Run:
+    """Train an algorithm on an environment in this process, as `python -m rlkit.run algo=ALGO env=ENV` does.
+
+    The run is the command's, bit for bit, and so is its folder. Ctrl-C finishes the iteration, measures and returns
+    the run; a second one stops at once. Torch's threads and the global random states stay as they were.
+
+    Arguments:
+        algo: the name of an algorithm (`rlkit.list_algorithms()`), a dotted module name or a path ending in .py.
+        env: the same of an environment; a Gymnasium id (Acrobot-v1, my_pkg:My-v0); the class of a Gymnasium
+            environment, a function that makes one, or an object that can be copied.
+        on_iteration: called with the metrics of each logged iteration, a dictionary that also holds iteration,
+            env_steps and seconds; when it returns True the run stops, measures and is complete so far.
+        quiet: print nothing.
+        keys: the keys of the command line, with Python values: seed=1, env_steps=50_000, out="runs/mine",
+            **{"algo.lr": 1e-3, "policy.hidden": (64, 64)}.
+
+    Returns: the run.
+
+    Raises: UserError for a mistake, with the line that the command prints; Diverged where a loss is not finite.
+
+    Example:
+        run = rlkit.train("ppo", "cartpole", seed=1, env_steps=50_000, **{"algo.lr": 1e-3})
+    """
+    if "resume" in keys:
+        raise UserError("resume= continues a run that is there: use rlkit.load(FOLDER).resume()")
+    given = asked(algo, env, keys)
+    with undisturbed():
+        folder, progress = session.carry_out(given, session.Watch(quiet, on_iteration))
+    run = Run(folder, factory=given.factory)
+    if progress.terminated:
+        signal.raise_signal(signal.SIGTERM)  # the handler of whoever called: the run only wrote its checkpoint
+    return run
+
+
+def load(
+    folder: str | os.PathLike[str], trust: bool = False, env: EnvLike | None = None, checkpoint: str = "latest"
+) -> Run:
+    """Open a run folder, finished or not.
+
+    Arguments:
+        folder: what `rlkit.train` or the command wrote.
+        trust: run the code that the folder names from outside rlkit, such as a plug-in, a reward or an environment of
+            one's own; whoever wrote the folder decides what that is.
+        env: the class, function or object that the run was trained on, where config.yaml cannot name it, such as a
+            class of a notebook.
+        checkpoint: whose parameters the policy has: latest, best, or another name from the folder checkpoints.
+
+    Returns: the run. One that has no checkpoint yet has metrics and can be resumed; asking for its policy raises.
+
+    Raises: UserError for what is not a run folder, for code that is not trusted, for what is missing here.
+
+    Example:
+        run = rlkit.load("runs/ppo-cartpole-s1")
+    """
+    given = config.from_folder(os.fspath(folder))
+    if env is not None:
+        given.factory = factory_of(env, given)
+    if not trust:
+        trusting.check(given, os.fspath(folder))
+    run = Run(Path(folder), checkpoint, given.factory, trust)
+    if checkpoints.resumable(run.folder):
+        run.policy  # noqa: B018, what cannot be opened is said here
+    return run
+
+
+def factory_of(env: EnvLike, given: config.Given) -> Factory:
+    """What makes copies of an environment that is given for a run folder."""
+    if not given.env.get("entry"):
+        raise UserError("env= is for a run whose environment was given in Python, and config.yaml names this one's")
+    if isinstance(env, str | os.PathLike):
+        raise UserError(f"env={os.fspath(env)} is a name: give the class, function or object that the run was made on")
+    section, factory = described(env)
+    return factory or found_at(section["entry"])
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The statistics of many runs, as data; `pandas.DataFrame(comparison.scores)` is the table."""
+
+    folder: Path  # index.html is the page, runs/ holds the run folders
+    results: dict[str, Any]  # all numbers, as in results.json
+    missing: list[str]  # a sentence for each run that is not among them
+
+    @property
+    def scores(self) -> list[dict[str, Any]]:
+        """A row for each algorithm on each environment: runs, mean, iqm with its 95 % interval, steps, seconds."""
+        kept = ("runs", "mean", "iqm", "low", "high", "env_steps", "seconds")
+        return [
+            {"env": env, "algo": algo, "metric": found["metric"], **{key: cell[key] for key in kept}}
+            for env, found in self.results["envs"].items()
+            for algo, cell in found["algos"].items()
+        ]
+
+    @property
+    def pairs(self) -> list[dict[str, Any]]:
+        """A row for each pair of algorithms: P(x > y) with its 95 % interval, and what may be said of it."""
+        kept = ("x", "y", "value", "low", "high", "verdict")
+        return [{key: found[key] for key in kept} for found in self.results["improvement"]]
+
+    @property
+    def runs(self) -> list[dict[str, Any]]:
+        """A row for each run: algo, env, seed, score, folder."""
+        return [{**run, "folder": str((self.folder / run["folder"]).resolve())} for run in self.results["runs"]]
+
+
+def run_comparison(
+    algo: str | Sequence[str],
+    env: str | Sequence[str],
+    seed: int | str | Iterable[int] = range(5),
+    **keys: object,
+) -> Comparison:
+    """Run every algorithm on every environment with every seed, as `python -m rlkit.compare` does.
+
+    Each run is a process of its own. The same call again goes on where it was cut off.
+
+    Arguments:
+        algo: names, dotted names or .py paths.
+        env: the same of environments; an environment of one's own is given as "gym" with its "env.id" or "env.entry".
+        seed: the seeds.
+        keys: out and workers (runs at a time); the keys of all runs; and **{"NAME:KEY": VALUE} for the runs of one
+            algorithm or environment.
+
+    Returns: the statistics.
+
+    Raises: UserError for a mistake; KeyboardInterrupt when it was interrupted, after each run wrote a checkpoint.
+
+    Example:
+        rlkit.run_comparison(algo=["ppo", "grpo"], env=["cartpole"], seed=range(5)).scores
+    """
+    from rlkit.comparison.conduct import conduct
+    from rlkit.comparison.plan import parse
+
+    words = [f"algo={','.join(names('algo', algo))}", f"env={','.join(names('env', env))}"]
+    seeds = seed if isinstance(seed, int | str) else ",".join(str(int(x)) for x in seed)
+    words += [f"seed={seeds}", *(f"{key}={text(plain(value))}" for key, value in keys.items())]
+    with undisturbed():
+        done = conduct(parse(words), f"python -m rlkit.compare {shlex.join(words)}")
+    if done.results is None:
+        raise KeyboardInterrupt("the same call goes on from here")
+    return Comparison(done.folder.absolute(), done.results, list(done.results["missing"]))
+
+
+def names(key: str, given: str | Sequence[str]) -> list[str]:
+    """Names that each stand for a plug-in; the runs are processes of their own, to which an object cannot be given."""
+    found = [given] if isinstance(given, str) else list(given)
+    for name in found:
+        if not isinstance(name, str | os.PathLike):
+            raise UserError(f"{key}={name!r} is not a name: the runs of a comparison are processes of their own")
+    return [os.fspath(name) for name in found]

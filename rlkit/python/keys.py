@@ -1,0 +1,116 @@
+"""Keys as a program gives them: Python values in place of the words of a command line."""
+
+import copy
+import json
+import os
+import re
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.vector import VectorEnv
+
+from rlkit import config, schema
+from rlkit.errors import UserError
+
+GYM = "gym"  # the plug-in that makes any Gymnasium environment
+ID = re.compile(r"[\w./-]+-v\d+|[\w.]+:[\w./-]+")  # Acrobot-v1, ALE/Pong-v5, my_pkg:My-v0
+
+Factory = Callable[..., object]  # makes one gymnasium.Env; what it makes is checked when it is made
+EnvLike = str | os.PathLike[str] | gymnasium.Env[Any, Any] | Factory
+
+
+def asked(algo: str | os.PathLike[str], env: EnvLike, keys: Mapping[str, object]) -> config.Given:
+    """What a call of `train` asks for, as the command reads it: with the pair's YAML below it."""
+    if not isinstance(algo, str | os.PathLike):
+        raise UserError(f"algo={algo!r} is not understood: give the name of an algorithm, or a path ending in .py")
+    section, factory = described(env)
+    given = {"algo": algo, "env": section.pop("name"), **{f"env.{key}": x for key, x in section.items()}, **keys}
+    return config.complete(line(given, factory))
+
+
+def line(keys: Mapping[str, object], factory: Factory | None = None) -> config.Given:
+    """Keys and values as a command line would have them."""
+    given = config.Given(factory=factory)
+    words = []
+    for key, value in keys.items():
+        value = plain(value)
+        words.append(f"{key}={text(value)}")
+        config.put(given, key, value, words[-1])
+    given.argv = tuple(words)
+    return given
+
+
+def plain(value: object) -> object:
+    """What YAML can hold: a number of NumPy and a path become Python's own."""
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, list | tuple | range):
+        return [plain(item) for item in value]
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    return os.fspath(value) if isinstance(value, os.PathLike) else value
+
+
+def text(value: object) -> str:
+    """A value as it is written on a command line."""
+    return json.dumps(value) if isinstance(value, dict) else schema.show(value)
+
+
+def described(env: EnvLike) -> tuple[dict[str, Any], Factory | None]:
+    """The keys that stand for an environment, and what makes a copy of it where no key can say it."""
+    if isinstance(env, str | os.PathLike):
+        name = os.fspath(env)
+        is_id = ID.fullmatch(name) is not None and not name.endswith(".py")
+        return ({"name": GYM, "id": name} if is_id else {"name": name}), None
+    if isinstance(env, VectorEnv) or (isinstance(env, type) and issubclass(env, VectorEnv)):
+        raise UserError("env= is a vector environment: give one environment; rlkit steps copies of it side by side")
+    if isinstance(env, gymnasium.Env):
+        return {"name": GYM, "entry": unnamed(type(env.unwrapped).__name__)}, copies(env)
+    if not callable(env) or (isinstance(env, type) and not issubclass(env, gymnasium.Env)):
+        raise UserError(f"env={env!r} is not an environment: give a name, a Gymnasium id, or a gymnasium.Env")
+    entry = importable(env)
+    if entry:
+        return {"name": GYM, "entry": entry}, None
+    return {"name": GYM, "entry": unnamed(getattr(env, "__name__", type(env).__name__))}, env
+
+
+def unnamed(name: str) -> str:
+    """What config.yaml says of an environment that cannot be imported by any name."""
+    return f"<{name.strip('<>')}, given in Python>"
+
+
+def importable(factory: Factory) -> str:
+    """MODULE:NAME where importing that gives this very class or function; a notebook's has no such name."""
+    module, name = getattr(factory, "__module__", None), getattr(factory, "__qualname__", None)
+    if not module or not name or module == "__main__":
+        return ""
+    return f"{module}:{name}" if found_at(f"{module}:{name}") is factory else ""
+
+
+def found_at(entry: str) -> Any:  # Any: whatever a module of the user's holds
+    """What MODULE:NAME is in the modules that are imported already."""
+    module, _, name = entry.partition(":")
+    found: object = sys.modules.get(module)
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    return found
+
+
+def copies(env: gymnasium.Env[Any, Any]) -> Factory:
+    """Makes copies of an environment object; the object itself is never stepped."""
+
+    def copied(render_mode: str | None = None) -> object:
+        return copy.deepcopy(env)
+
+    try:
+        copied()
+    except Exception as error:  # whatever copying an object of the user's raises
+        what = " ".join(str(error).split()) or type(error).__name__
+        raise UserError(
+            f"env= is a {type(env.unwrapped).__name__} that cannot be copied ({what}): "
+            "give its class, or a function that makes one"
+        ) from error
+    return copied

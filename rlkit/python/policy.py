@@ -1,0 +1,95 @@
+"""A trained policy as a program uses it: NumPy in and out for control, texts in and out for text."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium.spaces import Box, Discrete, Space
+from numpy.typing import ArrayLike
+
+from rlkit.api import Acts, Env, Judges, Plays, Writes
+from rlkit.copies import executed, observed
+from rlkit.errors import UserError
+
+
+class Policy:
+    """Acts on observations (`predict`) or completes texts (`complete`); what it draws comes from its own generator."""
+
+    def __init__(self, env: Env, module: Plays) -> None:
+        self.env, self.module = env, module  # the torch module itself, for what is not offered here
+
+    def __repr__(self) -> str:
+        return f"<the policy of an rlkit run: {'predict' if self.env.kind == 'control' else 'complete'}>"
+
+    def predict(self, observation: ArrayLike, greedy: bool = True) -> Any:  # Any: what a space's actions are
+        """Choose an action for an observation, or for each of a batch of them.
+
+        Arguments:
+            observation: one observation of the environment, or a batch with one more dimension in front.
+            greedy: the most likely action; False draws from the policy.
+
+        Returns: the action as the environment's `step` takes it (a NumPy integer, or an array clipped to the action
+            space), or an array of them for a batch.
+
+        Raises: UserError for a shape that does not fit, and for a run on text.
+
+        Example:
+            action = run.policy.predict(observation)
+        """
+        if not isinstance(self.module, Acts) or self.env.kind != "control":
+            raise UserError("predict is for control and this run is text: use run.policy.complete([TEXT, ...])")
+        spaces = self.env.observation_space, self.env.action_space
+        assert spaces[0] is not None and spaces[1] is not None, "a control problem has spaces"
+        rows, single = batched(spaces[0], np.asarray(observation))
+        with torch.inference_mode():
+            seen = torch.from_numpy(observed(spaces[0], rows)).to(self.env.device)
+            chosen = self.module.act(seen, greedy=greedy).cpu().numpy()
+        actions = executed(spaces[1], chosen)
+        return actions[0] if single else actions
+
+    def complete(
+        self, prompts: Sequence[str], n: int = 1, greedy: bool = False, max_tokens: int | None = None
+    ) -> list[list[str]]:
+        """Write completions of texts.
+
+        Arguments:
+            prompts: texts, given to the model as they are; the template of an environment is not put around them.
+            n: completions of each.
+            greedy: the most likely token each time; False draws from the model.
+            max_tokens: tokens of a completion at most; None: as many as in training.
+
+        Returns: for each prompt its n completions.
+
+        Raises: UserError for a run on control, a reward model, an empty prompt or one that is too long.
+
+        Example:
+            run.policy.complete(["2 + 3?\\n"], n=4)
+        """
+        if isinstance(self.module, Judges):
+            raise UserError("this run's policy is a reward model, which judges texts and writes none")
+        if not isinstance(self.module, Writes):
+            raise UserError("complete is for text and this run is control: use run.policy.predict(OBSERVATION)")
+        for name, number in (("n", n), ("max_tokens", max_tokens)):
+            if number is not None and number < 1:
+                raise UserError(f"{name}={number} is not allowed: give a whole number of at least 1")
+        texts = [prompts] if isinstance(prompts, str) else list(prompts)
+        with torch.inference_mode():
+            written = self.module.generate(texts, n, max_tokens or self.env.longest or 64, greedy)
+        rows = self.module.decode(written)
+        return [rows[i * n : (i + 1) * n] for i in range(len(texts))]
+
+
+def batched(space: "Space[Any]", observation: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], bool]:
+    """Observations with a batch dimension in front, and whether it was added here."""
+    shape = space.shape or ()
+    if observation.shape not in (shape, (len(observation) if observation.ndim else 0, *shape)):
+        raise UserError(f"an observation of shape {observation.shape} does not fit: give {shape}, or a batch of them")
+    if isinstance(space, Discrete):
+        low, high = int(space.start), int(space.start + space.n) - 1
+        if observation.dtype.kind not in "iu" or not ((observation >= low) & (observation <= high)).all():
+            raise UserError(f"an observation is not one of the environment's states: give {low} to {high}")
+    elif not isinstance(space, Box) or observation.dtype.kind not in "fiub":
+        raise UserError(f"an observation of {observation.dtype} does not fit: give numbers")
+    single = observation.shape == shape
+    return (observation[None] if single else observation), single

@@ -1,0 +1,150 @@
+"""A run as a program holds it: its folder, what it measured, its policy, and how it goes on."""
+
+import json
+import os
+import signal
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from rlkit import checkpoint as checkpoints
+from rlkit import config, evaluation, schema, session
+from rlkit.errors import UserError
+from rlkit.evaluation import Evaluate, Subject
+from rlkit.log import Listener
+from rlkit.python.keys import Factory, line
+from rlkit.python.policy import Policy
+from rlkit.python.surroundings import undisturbed
+from rlkit.settings import trust
+from rlkit.settings.assemble import threads
+
+Numbers = dict[str, float]
+Json = dict[str, Any]  # what a JSON file of a run folder holds
+
+
+class Run:
+    """A run folder, finished or not. `rlkit.train` and `rlkit.load` return it."""
+
+    def __init__(
+        self, folder: str | Path, checkpoint: str = "latest", factory: Factory | None = None, trusted: bool = True
+    ) -> None:
+        self.folder = Path(folder).expanduser().absolute()
+        self.checkpoint = checkpoint  # whose parameters `policy` has
+        self._factory, self._trusted = factory, trusted
+        self._opened: tuple[Evaluate, Subject] | None = None
+
+    def __repr__(self) -> str:
+        given, told = self._given(), self.summary
+        words = f"{given.algo['name']} on {given.env['name']}, seed {given.run.get('seed', 0)}"
+        if told is None:
+            return f"<rlkit run: {words}, not finished, in {self.folder}>"
+        before, after = (told["evaluation"][when] for when in ("before", "after"))
+        scores = f"test {after['metric']} {before['mean']:.4g} → {after['mean']:.4g}"
+        return f"<rlkit run: {words}, {told['env_steps']:,} steps, {scores}, in {self.folder}>"
+
+    @property
+    def metrics(self) -> list[Numbers]:
+        """Each logged iteration, from metrics.jsonl; `pandas.DataFrame(run.metrics)` is a table of them."""
+        path, found = self.folder / "metrics.jsonl", []
+        for text in path.read_text(encoding="utf-8").splitlines() if path.is_file() else []:
+            with suppress(json.JSONDecodeError):  # the last line of a run that is still written to
+                found.append(json.loads(text))
+        return found
+
+    @property
+    def summary(self) -> Json | None:
+        """What summary.json says at the end of a run: the scores before and after; None before that."""
+        path = self.folder / "summary.json"
+        found: Json | None = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+        return found
+
+    @property
+    def policy(self) -> Policy:
+        """The policy, with the parameters of the checkpoint; what is written later needs `rlkit.load` again.
+
+        Raises: UserError where no checkpoint was written yet.
+        """
+        subject = self._subject(self._asked())
+        return Policy(subject.env, subject.policy)
+
+    def evaluate(self, episodes: int | None = None, split: str = "test", **keys: object) -> Json:
+        """Measure the run, as `python -m rlkit.evaluate FOLDER` does; nothing is written.
+
+        Arguments:
+            episodes: how many episodes or problems; None: the environment's default.
+            split: test, validation or train.
+            keys: the other keys of the command: checkpoint, pass_at, samples, against (a run or its folder), video,
+                device, threads, seed.
+
+        Returns: what the command writes to evaluation-SPLIT.json: "greedy" and "sampled" with mean, low and high of a
+            95 % interval, and what was asked for.
+
+        Raises: UserError for what this run cannot give.
+
+        Example:
+            run.evaluate(episodes=100)["greedy"]["mean"]
+        """
+        against = keys.get("against")
+        keys |= {"against": str(against.folder) if isinstance(against, Run) else against}
+        asked = self._asked(episodes=episodes, split=split, **keys)
+        with undisturbed():
+            subject = self._subject(asked)
+            torch.set_num_threads(asked.threads or threads(subject.env.kind))
+            evaluation.refuse(subject, asked)
+            if asked.against is not None and not self._trusted and not isinstance(against, Run):
+                folder, _ = evaluation.place_of(asked.against)
+                trust.check(config.from_folder(folder), folder)
+            other = evaluation.rival(subject, asked) if asked.against is not None else None
+            if asked.video is not None:
+                evaluation.film(subject, asked)
+            found, scores = evaluation.measured(subject, asked)
+            if other is not None:
+                found["against"], _ = evaluation.compared(subject, other, scores, asked)
+        return found
+
+    def resume(self, *, on_iteration: Listener | None = None, quiet: bool = False, **keys: object) -> "Run":
+        """Go on from the newest checkpoint, exactly, as `python -m rlkit.run resume=FOLDER` does.
+
+        Arguments:
+            on_iteration: see `rlkit.train`.
+            quiet: print nothing.
+            keys: what may change: a new total length (env_steps or iterations), evaluate_every, device and others.
+
+        Returns: this run.
+
+        Raises: UserError for a key that would make it another run, and while another process writes to the folder.
+
+        Example:
+            run.resume(env_steps=100_000)  # 100,000 in all
+        """
+        told = line(keys, self._factory)
+        told.resume = self.folder
+        with undisturbed():
+            _, progress = session.carry_out(config.complete(told), session.Watch(quiet, on_iteration))
+        self._opened = None
+        if progress.terminated:
+            signal.raise_signal(signal.SIGTERM)  # the handler of whoever called: the run only wrote its checkpoint
+        return self
+
+    def _given(self) -> config.Given:
+        given = config.from_folder(self.folder)
+        given.factory = self._factory
+        return given
+
+    def _asked(self, **keys: object) -> Evaluate:
+        given = {"checkpoint": self.checkpoint, **keys}
+        values = {key: os.fspath(x) if isinstance(x, os.PathLike) else x for key, x in given.items()}
+        return schema.build(Evaluate, values, "evaluate")
+
+    def _subject(self, asked: Evaluate) -> Subject:
+        """The run put together once for the same checkpoint, device, threads and seed."""
+        if not checkpoints.resumable(self.folder):
+            raise UserError(f"{self.folder} has no checkpoint yet, so it has no policy: continue it with run.resume()")
+        like = Evaluate(asked.checkpoint, device=asked.device, threads=asked.threads, seed=asked.seed)
+        if self._opened is None or self._opened[0] != like:
+            with undisturbed():
+                subject = evaluation.opened(self._given(), self.folder, asked.checkpoint, asked)
+            self._opened = like, subject
+        return self._opened[1]

@@ -1,0 +1,59 @@
+"""Write the start of a plug-in of one's own from the templates."""
+
+import importlib.util
+import keyword
+import sys
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+
+from rlkit import plugins
+from rlkit.config import reason
+from rlkit.errors import UserError
+
+COMMANDS = {  # what one does with each kind; FILE and NAME stand for what was written
+    "algo": (
+        "python -m rlkit.run algo=FILE env=cartpole env_steps=40_000",
+        "python -m rlkit.run algo=FILE env=gsm8k iterations=12 env.rows=128 algo.lr=3e-4 algo.minibatches=1",
+        "python -m rlkit.compare algo=FILE,reinforce env=cartpole seed=0,1,2",
+    ),
+    "env": ("python -m rlkit.run env=FILE algo=ppo algo.lr=3e-3 env_steps=16_000",),
+    "reward": ("python -m rlkit.run env=gsm8k env.reward=correct,FILE:NAME algo=grpo",),
+}
+
+
+@dataclass(frozen=True)
+class New:
+    """The keys of the command line."""
+
+    out: str = "."  # the folder that the two files are written to; made where there is none
+
+
+def check_name(name: str) -> None:
+    """Refuse a name that Python or rlkit could take for something else."""
+    if not name.isidentifier() or keyword.iskeyword(name) or name.startswith(("_", "test_")):
+        raise UserError(f"'{name}' cannot be the name of a module: use letters, digits and _, as in my_algo")
+    for kind, noun in plugins.NOUN.items():
+        if name in plugins.names(kind):  # type: ignore[arg-type]
+            raise UserError(f"'{name}' is an {noun} of rlkit: choose another name, such as my_{name}")
+    spec = None if name in sys.builtin_module_names else importlib.util.find_spec(name)
+    if name in sys.stdlib_module_names or (spec is not None and spec.origin is not None):
+        raise UserError(f"'{name}' is a module already, which {name}.py would hide: choose another, such as my_{name}")
+
+
+def write(kind: str, name: str, folder: Path) -> Path:
+    """Write NAME.py and test_NAME.py from the templates of a kind; returns the first."""
+    paths = {part: folder / f"{stem}.py" for part, stem in ((kind, name), (f"test_{kind}", f"test_{name}"))}
+    for path in paths.values():
+        if path.exists():
+            raise UserError(f"{path} exists and is not overwritten: choose another name, or out=FOLDER")
+    check_name(name)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for part, path in paths.items():
+            text = (resources.files("rlkit") / "templates" / f"{part}.py.txt").read_text(encoding="utf-8")
+            with open(path, "x", encoding="utf-8") as file:
+                file.write(text.replace(f"my_{kind}", name))
+    except OSError as error:
+        raise UserError(f"cannot write to {folder}: {reason(error)}; give another folder with out=FOLDER") from None
+    return paths[kind]

@@ -1,0 +1,51 @@
+"""YAML files of `KEY: VALUE` lines below the names of sections: a pair's settings, a run's config.yaml, the presets."""
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+import rlkit
+from rlkit.api import UserError
+
+Sections = dict[str, dict[str, Any]]  # values as YAML has them: plain, nested, not yet validated
+
+IDLE = {  # keys without effect, which 0.3 had and wrote into config.yaml
+    "rloo": ("scale", "std", "std_eps"),
+    "reinforce_pp": ("scale",),
+    "cispo": ("dual_clip",),
+    "gmpo": ("dual_clip",),
+    "sapo": ("clip_low", "clip_high", "dual_clip"),
+}
+
+
+def read(path: Path) -> Sections:
+    """The keys of each section; a file that holds anything else is refused with one line."""
+    try:
+        values = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f":{mark.line + 1}" if mark else ""
+        raise UserError(f"{path}{line}: not valid YAML: {getattr(error, 'problem', None) or error}") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: cannot be read: {error}") from None
+    if not isinstance(values, dict) or any(not isinstance(v, dict) for v in values.values() if v is not None):
+        raise UserError(f"{path}: not sections of keys: write run:, algo:, env: or policy: with KEY: VALUE lines below")
+    return {str(section): {str(key): x for key, x in (keys or {}).items()} for section, keys in values.items()}
+
+
+def presets(algorithm: str) -> Sections:
+    """What other systems do under an algorithm's name, from `configs/presets/SYSTEM.yaml`, by system."""
+    found: Sections = {}
+    for folder in rlkit.__path__:
+        for path in Path(folder, "configs", "presets").glob("*.yaml"):
+            if keys := read(path).get(algorithm):
+                found.setdefault(path.stem, keys)
+    return dict(sorted(found.items()))
+
+
+def without_idle(path: Path, algo: dict[str, Any]) -> dict[str, Any]:
+    """The keys of the algorithm in a run's config.yaml, less those that had no effect, where 0.3 wrote it."""
+    old = path.read_text(encoding="utf-8").startswith("# rlkit 0.3.")
+    gone = IDLE.get(str(algo["name"]), ()) if old else ()
+    return {key: x for key, x in algo.items() if key not in gone}

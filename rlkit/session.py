@@ -1,0 +1,184 @@
+"""The life of a run: it starts or goes on, is watched, can be interrupted, and leaves its folder."""
+
+import json
+import math
+import shlex
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from filelock import FileLock, Timeout
+
+from rlkit import checkpoint, config, outcome, plugins
+from rlkit.api import Writes
+from rlkit.checkpoint import write_atomically
+from rlkit.errors import RewardFailed, UserError
+from rlkit.log import Listener, Log
+from rlkit.loop import train
+from rlkit.progress import Progress, restore
+from rlkit.settings.assemble import Parts, assemble
+from rlkit.writers import tracker
+
+
+@dataclass(frozen=True)
+class Watch:
+    """How a run is followed while it goes on."""
+
+    quiet: bool = False  # print nothing
+    listener: Listener | None = None  # gets each logged iteration; True stops the run
+
+
+def carry_out(given: config.Given, watch: Watch = Watch()) -> tuple[Path, Progress]:
+    """Start the run that was asked for, or go on with the one that `resume` names: its folder, and how far it came."""
+    parts = assemble(given)
+    if given.resume is not None:
+        return resume(parts, given, config.prepare_folder(given.resume), watch)
+    folder = config.new_folder(parts.run, given)
+    with locked(folder):
+        write_atomically(folder / "config.yaml", parts.text)
+        return folder, execute(parts, given, folder, Progress(), {}, watch)
+
+
+def resume(parts: Parts, given: config.Given, folder: Path, watch: Watch) -> tuple[Path, Progress]:
+    """Go on from the newest checkpoint; a run that was killed before its first one starts again."""
+    with locked(folder):
+        there = checkpoint.resumable(folder)
+        if not there and (folder / "summary.json").is_file():
+            raise UserError(f"{folder}: its checkpoints are gone, so it cannot be continued; start a new run")
+        progress = restore(folder, parts.algo, parts.env, tidy=True) if there else Progress()
+        before = json.loads((folder / "before.json").read_text()) if (folder / "before.json").is_file() else {}
+        command = (folder / "config.yaml").read_text(encoding="utf-8").partition("\n")[0]
+        write_atomically(folder / "config.yaml", "\n".join([command, parts.text.partition("\n")[2]]))
+        if not there and not watch.quiet:
+            print("no checkpoint was written yet: the run starts again")
+        for section in given.code:
+            if given.code[section] != plugins.fingerprint(getattr(given, section)["name"]):
+                print(f"{getattr(given, section)['name']} has changed since the run began", file=sys.stderr)
+        if not progress.over(parts.run):
+            (folder / "summary.json").unlink(missing_ok=True)  # of a shorter run: this one is not finished
+        return folder, execute(parts, given, folder, progress, before, watch)
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Keep a second process out of a run folder; the system opens the lock again when the process ends, however."""
+    lock = FileLock(folder / ".lock")
+    try:
+        lock.acquire(timeout=1)  # who only looks whether it is locked holds it for a moment
+    except Timeout:
+        raise UserError(f"{folder} is being written by another process: wait until it ends, or stop it first") from None
+    try:
+        yield
+    except KeyboardInterrupt:  # the second Ctrl-C
+        raise KeyboardInterrupt(f"continue with: {again(folder)}") from None
+    except RewardFailed as error:
+        raise UserError(f"{error}; mend it, then continue with: {again(folder)}") from error
+    finally:
+        lock.release()
+
+
+@contextmanager
+def interruptible(progress: Progress) -> Iterator[None]:
+    """Ctrl-C lets the iteration finish, and a second one stops at once; SIGTERM asks for a checkpoint and no more.
+
+    Signals reach the main thread only: a run in another one is not interrupted by them.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def interrupt(*_: object) -> None:
+        print("\nfinishing this iteration, then measuring; Ctrl-C again stops at once", file=sys.stderr)
+        progress.interrupted = True
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    def terminate(*_: object) -> None:
+        progress.terminated = True
+
+    handlers = {signal.SIGINT: interrupt, signal.SIGTERM: terminate}
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            if handler is not None:  # None: one that was not set from Python and cannot be set from there
+                signal.signal(number, handler)
+
+
+def execute(
+    parts: Parts, given: config.Given, folder: Path, progress: Progress, before: dict[str, Any], watch: Watch
+) -> Progress:
+    """Measure, train, measure again and write what came of it."""
+    run, algo, env, episodes = parts.run, parts.algo, parts.env, parts.run.evaluation_episodes
+    with interruptible(progress), opened_log(parts, given, folder, progress, watch) as log:
+        if not before:
+            before = outcome.measure(env, algo, episodes, log, "before")
+            write_atomically(folder / "before.json", json.dumps(before))
+        if "ceiling" in before:
+            log.beside = {"eval/ceiling": before["ceiling"]["mean"]}
+        progress = train(algo, env, run, log, progress)
+        log.bar.stop()
+        if progress.terminated:
+            log.note(f"stopped at iteration {progress.iteration}; continue with: {again(folder)}")
+            return progress
+        if run.measure == "best" and progress.best > -math.inf:
+            best = checkpoint.load(folder, "best")["parts"]["policy"]
+            algo.policy.load_state_dict(best)
+        untouched = progress.interrupted and not progress.iteration
+        measured = {"after": before["before"]} if untouched else outcome.measure(env, algo, episodes, log, "after")
+        evaluation = {**before, **measured}
+        if isinstance(algo.policy, Writes):
+            checkpoint.write_folder(folder / "model", algo.policy.save)
+        what = env.scored(algo.policy)
+        told = outcome.summary(run, given, env, progress, evaluation, what, log.seconds())
+        log.summary(told)  # last: the run is finished
+        outcome.report(log, env, evaluation, what)
+        farewell(log, progress)
+    return progress
+
+
+def opened_log(parts: Parts, given: config.Given, folder: Path, progress: Progress, watch: Watch) -> Log:
+    """The log of a run whose first lines are its header."""
+    run = parts.run
+    unit, total = ("iterations", run.iterations) if run.iterations else ("env_steps", run.env_steps)
+    sent_to = tracker(run.logger, folder, parts.text)
+    rows = header(parts, given, folder, progress)
+    return Log(folder, rows, total or 0, unit, watch.quiet, progress.iteration, sent_to, watch.listener)
+
+
+def farewell(log: Log, progress: Progress) -> None:
+    """The last lines: what the doctor warned of, and what to do next."""
+    if names := [alarm["name"] for alarm in progress.doctor.alarms]:
+        log.note(f"warnings of this run: {', '.join(names)} (summary.json and docs/doctor.md say more)")
+    if progress.interrupted:
+        log.note(f"interrupted; continue with: {again(log.folder)}")
+    else:
+        log.note(f"everything is in {log.folder}; look at it: python -m rlkit.play {shlex.quote(str(log.folder))}")
+
+
+def again(folder: Path) -> str:
+    """The command that continues a run."""
+    return f"python -m rlkit.run resume={shlex.quote(str(folder))}"
+
+
+def header(parts: Parts, given: config.Given, folder: Path, progress: Progress) -> dict[str, str]:
+    run, policy = parts.run, parts.algo.policy
+    learned = sum(p.numel() for p in policy.parameters() if p.requires_grad)
+    held = sum(p.numel() for p in policy.parameters())
+    return {
+        "algorithm": f"{given.algo['name']}: {plugins.summary('algorithms', given.algo['name'])}",
+        "environment": f"{given.env['name']}: {plugins.summary('envs', given.env['name'])}",
+        "source": parts.env.source,
+        "model": policy.name,
+        "parameters": f"{held:,}" + (f", of which {learned:,} are trained" if learned != held else ""),
+        "device": f"{parts.env.device}, threads: {torch.get_num_threads()}",
+        "length": f"{run.iterations} iterations" if run.iterations else f"{run.env_steps:,} steps",
+        "seed": str(run.seed),
+        "run folder": str(folder) + (f", continued at iteration {progress.iteration}" if progress.iteration else ""),
+    }

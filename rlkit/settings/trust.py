@@ -1,0 +1,29 @@
+"""Which code from outside rlkit a run folder would run."""
+
+from rlkit import plugins
+from rlkit.config import KINDS, Given
+from rlkit.errors import UserError
+
+NO_CODE = ("correct", "model:")  # rewards that run no code of their own: the built-in one, and a reward model's folder
+
+
+def outside(given: Given) -> list[str]:
+    """The keys of a configuration that name code from outside: plug-ins, rewards and environments of one's own."""
+    found = []
+    for section, kind in KINDS.items():
+        name = str(getattr(given, section).get("name", ""))
+        found += [] if name in plugins.names(kind) else [f"{section}={name}"]
+    for reward in str(given.env.get("reward") or "correct").split(","):
+        found += [] if reward.strip().startswith(NO_CODE) else [f"env.reward={reward.strip()}"]
+    if ":" in str(given.env.get("id") or ""):
+        found.append(f"env.id={given.env['id']}")
+    entry = str(given.env.get("entry") or "<")  # <...> names nothing that could be imported
+    if not entry.startswith("<") and given.factory is None:
+        found.append(f"env.entry={entry}")
+    return found
+
+
+def check(given: Given, folder: object) -> None:
+    """Refuse a run folder that names code from outside: whoever wrote it decides what is run."""
+    if found := outside(given):
+        raise UserError(f"{folder} would run code from outside rlkit: {', '.join(found)}; trust=True allows it")
