@@ -4,7 +4,6 @@ import math
 import random
 import re
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
@@ -50,7 +49,7 @@ def make(config: Config, seed: int, device: str | torch.device) -> PairEnv:
     return PairEnv(splits, config.rows, seed, device, source)
 
 
-def _pair_from(where: str, row: dict[str, Any]) -> Pair:
+def _pair_from(where: str, row: dict[str, object]) -> Pair:
     """A row's pair; log π_ref of its sides under the names that TRL gives them."""
     prompt, chosen, rejected = (text_field(where, row, key) for key in ("prompt", "chosen", "rejected"))
     if chosen == rejected:
@@ -58,10 +57,11 @@ def _pair_from(where: str, row: dict[str, Any]) -> Pair:
     given = [row[key] for key in REFERENCE if row.get(key) is not None]
     if not given:
         return Pair(prompt, chosen, rejected)
-    if len(given) < 2 or not all(type(x) in (int, float) and -math.inf < x <= 0 for x in given):
+    numbers = [float(x) for x in given if isinstance(x, int | float) and not isinstance(x, bool) and -math.inf < x <= 0]
+    if len(numbers) < 2:
         found = ", ".join(f"{key}={row.get(key)!r}" for key in REFERENCE)
         raise UserError(f"{where}: {found}; give both as log-probabilities, numbers of at most 0, or neither")
-    return Pair(prompt, chosen, rejected, (float(given[0]), float(given[1])))
+    return Pair(prompt, chosen, rejected, (numbers[0], numbers[1]))
 
 
 def _embedded(config: Config, seed: int, device: str | torch.device) -> PairEnv:

@@ -14,7 +14,6 @@ import sys
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -22,7 +21,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from rlkit.api import UserError
+from rlkit.api import State, UserError
 from rlkit.config import reason
 
 
@@ -30,7 +29,7 @@ class Damaged(Exception):
     """A checkpoint file that is torn, changed or none of ours."""
 
 
-def save(folder: str | Path, state: dict[str, Any], name: str = "latest", keep: int = 0, iteration: int = 0) -> None:
+def save(folder: str | Path, state: State, name: str = "latest", keep: int = 0, iteration: int = 0) -> None:
     """Write `state`: nested dicts, lists and tuples of tensors, arrays, numbers, texts, booleans and None.
 
     `iteration` is how far the run is. What had the name before becomes iteration-N, of which the newest `keep` stay; of
@@ -64,7 +63,7 @@ def save(folder: str | Path, state: dict[str, Any], name: str = "latest", keep: 
         raise UserError(f"cannot write {path}: {_why(error)}; {kept}") from None
 
 
-def load(folder: str | Path, name: str = "latest", tidy: bool = False) -> dict[str, Any]:
+def load(folder: str | Path, name: str = "latest", tidy: bool = False) -> State:
     """Read a checkpoint back, tensors on the CPU; for a damaged or missing latest, the newest good one before it.
 
     One line says when another stands in. tidy: set the damaged file aside as `NAME.damaged`; else nothing is written.
@@ -152,7 +151,7 @@ def _set_aside(damaged: Iterable[Path]) -> None:
             os.replace(path, path.with_suffix(".damaged"))
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read(path: Path) -> State:
     try:
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
@@ -165,7 +164,10 @@ def _read(path: Path) -> dict[str, Any]:
         raise Damaged("it is not a checkpoint of rlkit")
     if checksum != _checksum(metadata, tensors):
         raise Damaged("its checksum does not fit")
-    return _decode(json.loads(metadata["structure"]), tensors)
+    state = _decode(json.loads(metadata["structure"]), tensors)
+    if not isinstance(state, dict):
+        raise Damaged("it is not a checkpoint of rlkit")
+    return state
 
 
 def _checksum(metadata: dict[str, str], tensors: dict[str, Tensor]) -> str:
@@ -190,7 +192,7 @@ def _own_memory(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     return tensors
 
 
-def _encode(value: Any, path: str, tensors: dict[str, Tensor]) -> Any:
+def _encode(value: object, path: str, tensors: dict[str, Tensor]) -> object:
     """JSON for the structure; what JSON lacks becomes {"$what": ...}, and tensors go into `tensors` by path."""
     if value is None or type(value) in (bool, int, float, str):
         return value
@@ -204,28 +206,29 @@ def _encode(value: Any, path: str, tensors: dict[str, Tensor]) -> Any:
         items = [_encode(item, f"{path}/{i}", tensors) for i, item in enumerate(value)]
         return {"$tuple": items} if isinstance(value, tuple) else items
     if isinstance(value, dict):
-        items = [(key, _encode(item, f"{path}/{key!r}", tensors)) for key, item in value.items()]
+        pairs = [(key, _encode(item, f"{path}/{key!r}", tensors)) for key, item in value.items()]
         if all(type(key) is str and not key.startswith("$") for key in value):
-            return dict(items)
-        return {"$items": [[_encode(key, f"{path}/key", tensors), item] for key, item in items]}
+            return dict(pairs)
+        return {"$items": [[_encode(key, f"{path}/key", tensors), item] for key, item in pairs]}
     raise TypeError(f"a checkpoint cannot hold {type(value).__name__} at {path or 'its root'}")
 
 
-def _decode(value: Any, tensors: dict[str, Tensor]) -> Any:
+def _decode(value: object, tensors: dict[str, Tensor]) -> object:
     if isinstance(value, list):
         return [_decode(item, tensors) for item in value]
     if not isinstance(value, dict):
         return value
     match next(iter(value.items()), None):
-        case ("$tensor", name):
+        case ("$tensor", str(name)):
             return tensors[name]
-        case ("$array", name):
+        case ("$array", str(name)):
             return tensors[name].numpy()
-        case ("$scalar", name):
-            return tensors[name].numpy()[()]
-        case ("$tuple", items):
+        case ("$scalar", str(name)):
+            scalar: object = tensors[name].numpy()[()]
+            return scalar
+        case ("$tuple", list(items)):
             return tuple(_decode(item, tensors) for item in items)
-        case ("$items", items):
+        case ("$items", list(items)):
             return {_decode(key, tensors): _decode(item, tensors) for key, item in items}
     return {key: _decode(item, tensors) for key, item in value.items()}
 

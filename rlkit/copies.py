@@ -1,14 +1,20 @@
 """Copies of one problem in a Gymnasium vector environment; its three autoreset modes look the same from outside."""
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from gymnasium.spaces import Box, Discrete, Space
+from gymnasium.spaces import Box, Discrete
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
+from numpy.typing import NDArray
 
-from rlkit.api import UserError
+from rlkit.errors import UserError
 
-Array = np.ndarray
+if TYPE_CHECKING:
+    from rlkit.api import AnySpace
+
+Array = NDArray[Any]  # numbers of any type: float64 states, float32 observations, whole or real actions
+Vector = VectorEnv[Array, Array, Array]
 
 
 class Copies:
@@ -18,7 +24,7 @@ class Copies:
     `next_seed(row)` gives the reset seed of the episode that follows one that ended (used with autoreset disabled).
     """
 
-    def __init__(self, vector: VectorEnv, next_seed: Callable[[int], int] | None = None) -> None:
+    def __init__(self, vector: Vector, next_seed: Callable[[int], int] | None = None) -> None:
         mode = vector.metadata.get("autoreset_mode")
         if mode is None:
             raise UserError(f"{vector} does not say how it resets: set metadata['autoreset_mode'] to an AutoresetMode")
@@ -88,15 +94,17 @@ class Copies:
         return executed(self.action_space, action)
 
 
-def observed(space: Space, observation: Array) -> Array:
+def observed(space: "AnySpace", observation: Array) -> Array:
     """What a policy sees: float32 [n, d] for a box, int64 [n] counted from 0 for a discrete observation."""
     if isinstance(space, Discrete):
-        return np.asarray(observation, dtype=np.int64) - space.start
+        numbers: Array = np.asarray(observation, dtype=np.int64) - space.start
+        return numbers
     return observation.reshape(len(observation), -1).astype(np.float32, copy=False)
 
 
-def executed(space: Space, action: Array) -> Array:
+def executed(space: "AnySpace", action: Array) -> Array:
     """What the environment is given: the action itself, clipped to the box where there is one."""
     if isinstance(space, Box):
-        return np.clip(action.reshape(len(action), *space.shape), space.low, space.high).astype(space.dtype)
-    return action + space.start if space.start else action  # type: ignore[attr-defined]
+        clipped: Array = np.clip(action.reshape(len(action), *space.shape), space.low, space.high)
+        return clipped.astype(space.dtype)
+    return action + space.start if isinstance(space, Discrete) and space.start else action

@@ -11,7 +11,7 @@ import torch
 
 from rlkit import checkpoint as checkpoints
 from rlkit import config, plugins, statistics
-from rlkit.api import Count, Env, Natural, Policy, Scores, Split, UserError
+from rlkit.api import Acts, Count, Env, Natural, Policy, Scores, Split, UserError
 from rlkit.checkpoint import write_atomically
 from rlkit.config import Threads
 from rlkit.policies import discount
@@ -133,8 +133,8 @@ def rival(subject: Subject, asked: Evaluate) -> Subject:
     ours, theirs = (world(s.given) for s in (subject, other))
     for key in [*ours, *theirs]:
         if ours.get(key) != theirs.get(key):
-            given = f"{ours.get(key)} here, {theirs.get(key)} there"
-            raise UserError(f"against={text} was trained on something else: {key} is {given}")
+            values = f"{ours.get(key)} here, {theirs.get(key)} there"
+            raise UserError(f"against={text} was trained on something else: {key} is {values}")
     kinds = subject.env.scored(subject.policy), other.env.scored(other.policy)
     if kinds[0] != kinds[1]:
         raise UserError(f"against={text} is scored by {kinds[1]} and this run by {kinds[0]}: they cannot be paired")
@@ -205,8 +205,10 @@ def write(subject: Subject, found: dict[str, Any], scores: Scores, asked: Evalua
 
 def film(subject: Subject, asked: Evaluate) -> Path:
     """Draw the first episode, played greedily, into the file that `video` names."""
+    from rlkit.control import ControlEnv
     from rlkit.video import frames, write_gif
 
-    path = Path(asked.video or "").expanduser()
-    write_gif(frames(subject.env, subject.policy, 0, asked.split), path)
+    path, env, policy = Path(asked.video or "").expanduser(), subject.env, subject.policy
+    assert isinstance(env, ControlEnv) and isinstance(policy, Acts), "refused before"
+    write_gif(frames(env, policy, 0, asked.split), path)
     return path

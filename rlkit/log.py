@@ -54,10 +54,11 @@ class Log:
         listener: Listener | None = None,  # who hears of each logged iteration, and may stop the run
     ) -> None:
         self.folder, self.title_rows, self.unit = Path(folder), dict(title_rows), unit
-        self.console = Console(quiet=quiet, highlight=False)
+        self.in_notebook = not quiet and Console().is_jupyter
+        self.console = Console(quiet=quiet, highlight=False, force_jupyter=False)  # lines in a notebook are plain ones
         last = cut(self.folder / "metrics.jsonl", resumed_at)
         cut(self.folder / "completions.jsonl", resumed_at)
-        self.began = time.monotonic() - last.get("seconds", 0.0)
+        self.began: float = time.monotonic() - last.get("seconds", 0.0)
         self.latest: dict[str, float] = {}
         self.beside: dict[str, float] = {}  # what is written beside every evaluation, such as the ceiling
         self.spoke = -math.inf
@@ -80,7 +81,7 @@ class Log:
         else:
             for key, value in self.title_rows.items():
                 self._plain(f"{key}: {value}")
-            if self.console.is_jupyter and not self.console.quiet:
+            if self.in_notebook:
                 self.notebook = _NotebookBar()
         return self
 

@@ -9,7 +9,7 @@ import socket
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol, TypedDict
 
 import yaml
 
@@ -46,7 +46,7 @@ class File:
 class Lines(File):
     """One JSON object per line."""
 
-    def add(self, record: Mapping[str, Any]) -> None:
+    def add(self, record: Mapping[str, object]) -> None:
         self.write((json.dumps(finite(record), ensure_ascii=False) + "\n").encode())
 
 
@@ -58,29 +58,37 @@ class Events(File):
         self.resumed_at = env_steps
 
     def add(self, env_steps: int, metrics: Mapping[str, float]) -> None:
-        from tensorboard.compat.proto.event_pb2 import Event, SessionLog
+        from tensorboard.compat.proto.event_pb2 import SessionLog
         from tensorboard.compat.proto.summary_pb2 import Summary
 
         if self.handle < 0:
-            self._event(Event(file_version="brain.Event:2"))
+            self._event(file_version="brain.Event:2")
             if self.resumed_at:  # what an earlier file says of later steps counts no longer
-                self._event(Event(step=self.resumed_at + 1, session_log=SessionLog(status=SessionLog.START)))
+                self._event(step=self.resumed_at + 1, session_log=SessionLog(status=SessionLog.START))
         values = [Summary.Value(tag=key, simple_value=x) for key, x in metrics.items()]
-        self._event(Event(step=env_steps, summary=Summary(value=values)))
+        self._event(step=env_steps, summary=Summary(value=values))
 
-    def _event(self, event: Any) -> None:
+    def _event(self, **fields: object) -> None:
+        from tensorboard.compat.proto.event_pb2 import Event
         from tensorboard.summary.writer.record_writer import RecordWriter
 
-        event.wall_time = time.time()
         buffer = io.BytesIO()
-        RecordWriter(buffer).write(event.SerializeToString())
+        RecordWriter(buffer).write(Event(wall_time=time.time(), **fields).SerializeToString())
         self.write(buffer.getvalue())
 
 
-def cut(path: Path, iteration: int) -> dict[str, Any]:
+class Reached(TypedDict, total=False):
+    """What a line of metrics.jsonl says of the run's progress, beside its metrics."""
+
+    iteration: int
+    env_steps: int
+    seconds: float
+
+
+def cut(path: Path, iteration: int) -> Reached:
     """Drop the lines after `iteration`, and a torn last one; return the last that stays."""
     kept: list[str] = []
-    last: dict[str, Any] = {}
+    last: Reached = {}
     if not path.exists():
         return last
     for line in path.read_text(encoding="utf-8", errors="replace").split("\n")[:-1]:
@@ -95,7 +103,7 @@ def cut(path: Path, iteration: int) -> dict[str, Any]:
     return last
 
 
-def finite(value: Any) -> Any:
+def finite(value: object) -> object:
     """JSON has no nan and no infinity: they become null."""
     if isinstance(value, Mapping):
         return {key: finite(item) for key, item in value.items()}
@@ -108,7 +116,7 @@ class Tracker(Protocol):
     """Where the figures of a run go besides its folder. Whatever it raises is told once and ends only the tracking."""
 
     def add(self, iteration: int, env_steps: int, metrics: Mapping[str, float]) -> None: ...
-    def summary(self, values: Mapping[str, Any]) -> None: ...
+    def summary(self, values: Mapping[str, object]) -> None: ...
     def close(self, failed: bool) -> None: ...
 
 
@@ -157,7 +165,7 @@ class WandB:
     def add(self, iteration: int, env_steps: int, metrics: Mapping[str, float]) -> None:
         self.run.log({"env_steps": env_steps, **metrics}, step=iteration)
 
-    def summary(self, values: Mapping[str, Any]) -> None:
+    def summary(self, values: Mapping[str, object]) -> None:
         self.run.summary.update(finite(values))
 
     def close(self, failed: bool) -> None:

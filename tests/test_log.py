@@ -5,6 +5,7 @@ import os
 import struct
 import sys
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
@@ -202,3 +203,57 @@ def test_the_numbers_of_a_resumed_bar_go_on(tmp_path: Path) -> None:
         log.iteration(1, 30, {})
     with Log(tmp_path, {}, 100, "env_steps", quiet=True, resumed_at=1) as log:
         assert log.bar.tasks[0].completed == 30
+
+
+def test_a_listener_gets_each_line_and_says_when_to_stop(tmp_path: Path) -> None:
+    heard: list[dict[str, float]] = []
+
+    def listen(line: dict[str, float]) -> bool:
+        heard.append(line)
+        return line["iteration"] == 2
+
+    with Log(tmp_path, {}, 3, "iterations", quiet=True, listener=listen) as log:
+        assert [log.iteration(i, 10 * i, {"train/loss": 0.5}) for i in (1, 2, 3)] == [False, True, False]
+    lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert heard == lines
+    with Log(tmp_path, {}, 3, "iterations", quiet=True) as log:
+        assert log.iteration(4, 40, {}) is False
+
+
+class Output:
+    """What `IPython.display.display` returns for an output that can be drawn anew."""
+
+    def __init__(self) -> None:
+        self.pages: list[str] = []
+
+    def update(self, page: dict[str, str], raw: bool) -> None:
+        assert raw
+        self.pages.append(page["text/html"])
+
+
+def test_a_notebook_has_one_progress_bar_below_the_header(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made: list[Output] = []
+
+    def display(page: dict[str, str], raw: bool, display_id: bool) -> Output:
+        made.append(Output())
+        return made[-1]
+
+    monkeypatch.setitem(sys.modules, "IPython", ModuleType("IPython"))
+    monkeypatch.setitem(sys.modules, "IPython.display", SimpleNamespace(display=display))
+    monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
+    monkeypatch.setattr(logs, "PLAIN_EVERY", -1.0)
+    with Log(tmp_path, ROWS, 4, "iterations") as log:
+        assert len(made) == 1 and "run folder: " in capsys.readouterr().out
+        log.iteration(1, 10, {"train/loss": 0.5})
+        log.iteration(2, 20, {"rollout/return": 7.0})
+        assert capsys.readouterr().out == "", "the bar is drawn anew, no line is added"
+        log.note("a <b> note")
+        assert capsys.readouterr().out == "a <b> note\n"
+    (bar,) = made
+    assert [page.partition("</progress>")[0].count('value="0.') for page in bar.pages] == [1, 1]
+    assert 'value="0.500"' in bar.pages[-1] and "return 7" in bar.pages[-1]
+    with Log(tmp_path, ROWS, 4, "iterations", quiet=True) as log:
+        log.iteration(1, 10, {})
+    assert len(made) == 1, "a quiet run shows none"

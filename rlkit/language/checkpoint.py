@@ -3,7 +3,6 @@
 import json
 import re
 from pathlib import Path
-from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -12,7 +11,7 @@ from torch import Tensor
 
 from rlkit.api import UserError
 from rlkit.language.decoder import Decoder, Shape
-from rlkit.language.tokenizer import Tokenizer, read_json
+from rlkit.language.tokenizer import Json, Tokenizer, read_json
 
 ARCHITECTURES = {"llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM"}
 TINY = Path(__file__).parent / "tiny"
@@ -110,7 +109,7 @@ def save(path: Path, tensors: dict[str, Tensor]) -> None:
 
 def fresh_config(
     kind: str, vocab: int, width: int, layers: int, heads: int, kv_heads: int, inner: int, context: int, end: int
-) -> dict[str, Any]:
+) -> Json:
     """The `config.json` of a new model."""
     return {
         "architectures": [ARCHITECTURES.get(kind, kind)],

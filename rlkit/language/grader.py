@@ -2,7 +2,6 @@
 
 import re
 from fractions import Fraction
-from typing import Any
 
 from rlkit.language.problems import MARKER
 
@@ -53,6 +52,6 @@ def score(completion: str, answer: str, strict: bool = False) -> float:
     return float(given is not None and given == extract(answer))
 
 
-def correct(prompts: list[str], completions: list[str], answer: list[str], **columns: Any) -> list[float | None]:
+def correct(prompts: list[str], completions: list[str], answer: list[str], **columns: object) -> list[float | None]:
     """The default reward function: 1 for the right number, 0 for any other and for none."""
     return [score(given, wanted) for given, wanted in zip(completions, answer, strict=True)]

@@ -11,9 +11,9 @@ import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
-from rlkit.language.templates import HEAD, RARE, Draw
+from rlkit.language.templates import HEAD, RARE
+from rlkit.language.templates import Draw as Draw  # environments take it from here
 from rlkit.seeding import derive
 
 MARKER = "####"
@@ -28,7 +28,7 @@ class Problem:
     question: str
     answer: str
     kind: str = ""
-    columns: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    columns: Mapping[str, object] = field(default_factory=dict, compare=False)
 
 
 def make(kind: str, draw: Draw) -> Problem:

@@ -5,16 +5,17 @@ import importlib.util
 import inspect
 import math
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from types import ModuleType
+from typing import Protocol, runtime_checkable
 
 import torch
 
 from rlkit.api import RewardFailed, UserError
 from rlkit.language.grader import correct
 
-Reward = Callable[..., list[float | None]]
+Reward = Callable[..., list[float | None]]  # ...: prompts, completions and whichever columns it names
 
 
 @runtime_checkable
@@ -45,7 +46,7 @@ def _load(name: str) -> Reward:
     if not colon or not place or not function:
         allowed = f"{', '.join(BUILT_IN)}, model:RUN_FOLDER, PATH.py:FUNCTION or PACKAGE.MODULE:FUNCTION"
         raise UserError(f"env.reward={name!r} is not a reward function; allowed are {allowed}")
-    found = getattr(_module(place, name), function, None)
+    found: Reward | None = getattr(_module(place, name), function, None)
     if not callable(found):
         raise UserError(
             f"env.reward={name!r}: {place} has no function {function!r}; define it there or correct the name"
@@ -53,7 +54,7 @@ def _load(name: str) -> Reward:
     return found
 
 
-def _module(place: str, name: str) -> Any:
+def _module(place: str, name: str) -> ModuleType:
     if not place.endswith(".py"):
         try:
             return importlib.import_module(place)
@@ -70,7 +71,7 @@ def _module(place: str, name: str) -> Any:
 
 
 def total(
-    functions: Sequence[Reward], prompts: list[str], completions: list[str], columns: dict[str, list[Any]]
+    functions: Sequence[Reward], prompts: list[str], completions: list[str], columns: Mapping[str, Sequence[object]]
 ) -> list[float]:
     """The sum of the rewards of each completion; a function that answers None has no opinion on that one."""
     sums: list[float | None] = [None] * len(completions)
@@ -105,7 +106,7 @@ def _where(error: Exception) -> str:
     return f"{type(error).__name__}: {words} ({Path(last.filename).name}, line {last.lineno})"
 
 
-def _check_signature(function: Reward, name: str, columns: dict[str, list[Any]]) -> None:
+def _check_signature(function: Reward, name: str, columns: Mapping[str, Sequence[object]]) -> None:
     try:
         inspect.signature(function).bind(prompts=[], completions=[], **columns)
     except TypeError as error:
@@ -115,7 +116,8 @@ def _check_signature(function: Reward, name: str, columns: dict[str, list[Any]])
         ) from None
 
 
-def _number(name: str, value: Any) -> float:
+def _number(name: str, value: float) -> float:
+    """The value as a finite number; what a user's function returns may be anything."""
     try:
         number = float(value)
     except (TypeError, ValueError):

@@ -3,8 +3,11 @@
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rlkit.seeding import numpy_generator
+
+Whole = NDArray[np.int64]
 
 
 class Shuffle:
@@ -17,7 +20,7 @@ class Shuffle:
         self.size, self.seed, self.name = size, seed, name
         self.lengths = None if lengths is None else np.asarray(lengths)
         self.drawn = 0
-        self._orders: dict[tuple[int, int], np.ndarray] = {}
+        self._orders: dict[tuple[int, int], Whole] = {}
 
     def take(self, count: int) -> list[int]:
         """The next `count` rows; their places in the stream are `drawn - count` to `drawn - 1` afterwards."""
@@ -25,7 +28,7 @@ class Shuffle:
         self.drawn += count
         return [int(self._order(place // self.size, count)[place % self.size]) for place in places]
 
-    def _order(self, epoch: int, count: int) -> np.ndarray:
+    def _order(self, epoch: int, count: int) -> Whole:
         if (epoch, count) not in self._orders:
             draw = numpy_generator(self.seed, self.name, epoch)
             order = draw.permutation(self.size)
@@ -37,7 +40,7 @@ class Shuffle:
         return self._orders[epoch, count]
 
 
-def _similar_lengths(order: np.ndarray, lengths: np.ndarray, count: int, draw: np.random.Generator) -> np.ndarray:
+def _similar_lengths(order: Whole, lengths: Whole, count: int, draw: np.random.Generator) -> Whole:
     """The same rows with batches of similar length next to each other, so that little of a batch is padding."""
     parts = []
     for start in range(0, len(order), 32 * count):

@@ -5,13 +5,12 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from rlkit.api import UserError
 from rlkit.language.grader import extract
 from rlkit.language.problems import Problem
 
-Row = tuple[str, dict[str, Any]]  # where it stands ("train.jsonl:17"), and what it holds
+Row = tuple[str, dict[str, object]]  # where it stands ("train.jsonl:17"), and what it holds
 
 
 def read_jsonl(path: str | Path) -> list[Row]:
@@ -30,7 +29,7 @@ def read_jsonl(path: str | Path) -> list[Row]:
     return rows
 
 
-def _parse(where: str, line: str) -> dict[str, Any]:
+def _parse(where: str, line: str) -> dict[str, object]:
     try:
         row = json.loads(line)
     except (ValueError, RecursionError) as error:
@@ -44,7 +43,7 @@ def _reason(error: Exception) -> str:
     return str(error).splitlines()[0] if str(error) else type(error).__name__
 
 
-def text_field(where: str, row: dict[str, Any], key: str) -> str:
+def text_field(where: str, row: dict[str, object], key: str) -> str:
     """A field that must hold text."""
     value = row.get(key)
     if not isinstance(value, str) or not value.strip():

@@ -12,7 +12,7 @@ from rlkit import checkpoint as checkpoints
 from rlkit import config, session
 from rlkit.errors import UserError
 from rlkit.log import Listener
-from rlkit.python.keys import EnvLike, asked, described, plain, text
+from rlkit.python.keys import EnvLike, Factory, asked, described, found_at, plain, text
 from rlkit.python.run import Run
 from rlkit.python.surroundings import undisturbed
 from rlkit.settings import trust as trusting
@@ -79,7 +79,7 @@ def load(
     Example:
         run = rlkit.load("runs/ppo-cartpole-s1")
     """
-    given = config.from_folder(folder)
+    given = config.from_folder(os.fspath(folder))
     if env is not None:
         given.factory = factory_of(env, given)
     if not trust:
@@ -90,14 +90,14 @@ def load(
     return run
 
 
-def factory_of(env: EnvLike, given: config.Given) -> Any:
+def factory_of(env: EnvLike, given: config.Given) -> Factory:
     """What makes copies of an environment that is given for a run folder."""
     if not given.env.get("entry"):
         raise UserError("env= is for a run whose environment was given in Python, and config.yaml names this one's")
     if isinstance(env, str | os.PathLike):
         raise UserError(f"env={os.fspath(env)} is a name: give the class, function or object that the run was made on")
-    _, factory = described(env)
-    return factory or env
+    section, factory = described(env)
+    return factory or found_at(section["entry"])
 
 
 @dataclass(frozen=True)

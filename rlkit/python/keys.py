@@ -18,8 +18,8 @@ from rlkit.errors import UserError
 GYM = "gym"  # the plug-in that makes any Gymnasium environment
 ID = re.compile(r"[\w./-]+-v\d+|[\w.]+:[\w./-]+")  # Acrobot-v1, ALE/Pong-v5, my_pkg:My-v0
 
-Factory = Callable[..., gymnasium.Env]
-EnvLike = str | os.PathLike[str] | gymnasium.Env | Factory
+Factory = Callable[..., object]  # makes one gymnasium.Env; what it makes is checked when it is made
+EnvLike = str | os.PathLike[str] | gymnasium.Env[Any, Any] | Factory
 
 
 def asked(algo: str | os.PathLike[str], env: EnvLike, keys: Mapping[str, object]) -> config.Given:
@@ -87,16 +87,22 @@ def importable(factory: Factory) -> str:
     module, name = getattr(factory, "__module__", None), getattr(factory, "__qualname__", None)
     if not module or not name or module == "__main__":
         return ""
+    return f"{module}:{name}" if found_at(f"{module}:{name}") is factory else ""
+
+
+def found_at(entry: str) -> Any:  # Any: whatever a module of the user's holds
+    """What MODULE:NAME is in the modules that are imported already."""
+    module, _, name = entry.partition(":")
     found: object = sys.modules.get(module)
     for part in name.split("."):
         found = getattr(found, part, None)
-    return f"{module}:{name}" if found is factory else ""
+    return found
 
 
-def copies(env: gymnasium.Env) -> Factory:
+def copies(env: gymnasium.Env[Any, Any]) -> Factory:
     """Makes copies of an environment object; the object itself is never stepped."""
 
-    def copied(render_mode: str | None = None) -> gymnasium.Env:
+    def copied(render_mode: str | None = None) -> object:
         return copy.deepcopy(env)
 
     try:

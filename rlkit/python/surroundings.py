@@ -1,7 +1,7 @@
 """What a call leaves as it was: torch's threads and the global random states of whoever calls."""
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import numpy as np
@@ -11,7 +11,8 @@ import torch
 @contextmanager
 def undisturbed() -> Iterator[None]:
     """Put threads and global random states back afterwards, whatever a plug-in or an environment did to them."""
-    threads, cuda = torch.get_num_threads(), torch.cuda.is_initialized()
+    on_gpu_by_now: Callable[[], bool] = torch.cuda.is_initialized  # to look at its states would start the GPU
+    threads, cuda = torch.get_num_threads(), on_gpu_by_now()
     states = random.getstate(), np.random.get_state(), torch.get_rng_state()
     on_gpu = torch.cuda.get_rng_state_all() if cuda else []
     try:
