@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from rlkit.api import Count, Fraction, UserError
-from rlkit.tabular import Cell, Grid, TabularEnv, from_outcomes
+from rlkit.control import Cell, Grid, TabularEnv, from_outcomes
 
 MOVES = ((0, -1), (1, 0), (0, 1), (-1, 0))  # left, down, right, up, as in FrozenLake
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import torch
 
 from rlkit.api import Count, Fraction, Natural, UserError
-from rlkit.language.problems import MARKER, Draw, Problem, bare, embedded
-from rlkit.language.sources import hold_out, read_jsonl, text_field
-from rlkit.pairs import Pair, PairEnv
 from rlkit.seeding import derive
-from rlkit.text import PROMPT, TextEnv
+from rlkit.text import PROMPT, Pair, PairEnv, TextEnv
+from rlkit.text.problems import MARKER, Problem, bare, embedded
+from rlkit.text.sources import hold_out, read_jsonl, text_field
+from rlkit.text.templates import Draw
 
 REFERENCE = ("ref_chosen_logps", "ref_rejected_logps")
 

@@ -9,13 +9,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rlkit import checkpoint
 from rlkit.api import Algorithm, Env, State
-from rlkit.config import Run
-from rlkit.doctor import Doctor
+from rlkit.doctor.checks import Doctor
 from rlkit.errors import UserError
 from rlkit.meter import Meter
+from rlkit.recording import checkpoint
 from rlkit.seeding import generators
+from rlkit.settings.config import Run
 
 
 @dataclass

@@ -4,16 +4,15 @@ from typing import Any
 
 import pytest
 import torch
-from fakes import Gives, algorithm, cartpole, iterate
-from parrot import Parrot, told
-from probes import Chooses, Ring, control
+from support.fakes import Gives, algorithm, cartpole, iterate
+from support.parrot import Parrot, told
+from support.probes import Chooses, Ring, control
 from tensordict import TensorDict
 
 from rlkit import buffers, policies
 from rlkit.buffers.splitting import NOTES
-from rlkit.language.problems import Problem
 from rlkit.meter import finished
-from rlkit.text import TextEnv
+from rlkit.text import Problem, TextEnv
 
 
 def right(observation: torch.Tensor) -> torch.Tensor:

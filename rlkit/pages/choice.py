@@ -9,13 +9,13 @@ from typing import Annotated
 import torch
 from annotated_types import Ge, Le
 
-from rlkit import config, plugins, schema
+from rlkit.control.tabular import TabularEnv
 from rlkit.errors import UserError
 from rlkit.pages.lab import Lab
 from rlkit.pages.runs import RunPage
 from rlkit.pages.server import Site
+from rlkit.settings import config, plugins, schema
 from rlkit.settings.assemble import assemble
-from rlkit.tabular import TabularEnv
 
 Port = Annotated[int, Ge(0), Le(65535)]
 
