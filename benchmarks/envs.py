@@ -14,8 +14,8 @@ import numpy as np
 from gymnasium.spaces import Discrete
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
-from rlkit import plugins
-from rlkit.copies import Copies
+from rlkit.control import Copies
+from rlkit.settings import plugins
 
 CALLS = 1000  # steps of all rows in a round
 IDS = {

@@ -1,7 +1,7 @@
 """The two tables of docs/parity.md: python benchmarks/parity.py [--write]
 
 Without `--write` they are printed, with it the page is rewritten between its markers. Needs the test extra; the systems
-themselves are not needed, see tests/systems.py.
+themselves are not needed, see tests/support/systems.py.
 """
 
 import math
@@ -13,9 +13,9 @@ import torch
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
-import parity  # noqa: E402
-from parity_cases import CASES  # noqa: E402
-from parity_differences import DIFFERENCES  # noqa: E402
+from support import parity  # noqa: E402
+from support.parity_cases import CASES  # noqa: E402
+from support.parity_differences import DIFFERENCES  # noqa: E402
 
 PAGE = ROOT / "docs" / "parity.md"
 Table = list[list[str]]

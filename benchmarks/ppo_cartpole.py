@@ -15,10 +15,10 @@ import torch
 from stable_baselines3 import PPO
 from stable_baselines3.common.env_util import make_vec_env
 
-from rlkit import config
-from rlkit.log import Log
 from rlkit.loop import train
 from rlkit.progress import Progress
+from rlkit.recording.log import Log
+from rlkit.settings import config
 from rlkit.settings.assemble import assemble
 
 STEPS = 51_200

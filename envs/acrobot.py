@@ -7,8 +7,7 @@ import torch
 from gymnasium.spaces import Box, Discrete
 
 from rlkit.api import Count, Reference
-from rlkit.batched import Array, Batched, Painter
-from rlkit.control import ControlEnv
+from rlkit.control import Array, Batched, ControlEnv, Painter
 
 GRAVITY = 9.8
 SINES = np.array([[1.5 * GRAVITY], [0.5], [0.5 * GRAVITY]])  # what multiplies sin θ₁, sin θ₂, sin(θ₁ + θ₂)

@@ -7,8 +7,7 @@ import torch
 from gymnasium.spaces import Box, Discrete
 
 from rlkit.api import Count, Reference
-from rlkit.batched import Array, Batched, Painter
-from rlkit.control import ControlEnv
+from rlkit.control import Array, Batched, ControlEnv, Painter
 
 GRAVITY, POLE_MASS, TOTAL_MASS, HALF_POLE = 9.8, 0.1, 1.1, 0.5
 POLE_MOMENT = POLE_MASS * HALF_POLE

@@ -6,8 +6,7 @@ import torch
 from gymnasium.envs.toy_text.cliffwalking import CliffWalkingEnv
 
 from rlkit.api import Count
-from rlkit.batched import Painter
-from rlkit.tabular import TabularEnv, from_outcomes
+from rlkit.control import Painter, TabularEnv, from_outcomes
 
 GOAL = 47  # the lower right corner of 4×12 cells
 

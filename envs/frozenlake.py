@@ -8,8 +8,7 @@ import torch
 from gymnasium.envs.toy_text.frozen_lake import FrozenLakeEnv
 
 from rlkit.api import Count, Natural
-from rlkit.batched import Painter
-from rlkit.tabular import TabularEnv, from_outcomes
+from rlkit.control import Painter, TabularEnv, from_outcomes
 
 STEP_LIMITS = {"4x4": 100, "8x8": 200}  # those of FrozenLake-v1 and FrozenLake8x8-v1
 

@@ -7,9 +7,10 @@ from typing import Literal
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from rlkit.api import Count, Fraction, UserError
-from rlkit.tabular import Cell, Grid, TabularEnv, from_outcomes
+from rlkit.control import Cell, Grid, TabularEnv, from_outcomes
 
 MOVES = ((0, -1), (1, 0), (0, 1), (-1, 0))  # left, down, right, up, as in FrozenLake
 
@@ -71,7 +72,7 @@ def make(config: Config, seed: int, device: str | torch.device) -> TabularEnv:
     return TabularEnv(model, config.rows, seed, device, config.step_limit, source, picture=picture, grid=grid)
 
 
-def draw(config: Config, state: int) -> np.ndarray:
+def draw(config: Config, state: int) -> NDArray[np.uint8]:
     """The grid with its goal (green), its trap (red) and whoever walks in it (blue); [H, W, 3]."""
     from PIL import Image, ImageDraw
 

@@ -7,10 +7,9 @@ from pathlib import Path
 import torch
 
 from rlkit.api import Count, Fraction, Natural, UserError
-from rlkit.language.problems import MARKER, Problem, demonstrations, embedded
-from rlkit.language.rewards import load_rewards
-from rlkit.language.sources import hold_out, hub_rows, is_hub_id, problems_from, read_jsonl
-from rlkit.text import PROMPT, TextEnv
+from rlkit.text import PROMPT, Reward, TextEnv, load_rewards
+from rlkit.text.problems import MARKER, Problem, demonstrations, embedded
+from rlkit.text.sources import hold_out, hub_rows, is_hub_id, problems_from, read_jsonl
 
 
 @dataclass(frozen=True)
@@ -42,7 +41,7 @@ def make(config: Config, seed: int, device: str | torch.device) -> TextEnv:
         seed=seed,
         device=device,
         max_tokens=config.max_tokens,
-        rewards=load_rewards(config.reward),
+        rewards=load_rewards(config.reward, learned),
         prompt=config.prompt,
         source=source,
         demonstrations=pool,
@@ -50,6 +49,13 @@ def make(config: Config, seed: int, device: str | torch.device) -> TextEnv:
         direct_from=config.direct_from,
         ceiling=(MARKER,) if config.source == "embedded" else (),
     )
+
+
+def learned(folder: str) -> Reward:
+    """The reward model of a run folder; language code is loaded only where one is asked for."""
+    from rlkit.language.reward_model import learned_reward
+
+    return learned_reward(folder)
 
 
 def load(config: Config) -> tuple[dict[str, list[Problem]], str]:

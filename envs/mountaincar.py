@@ -7,8 +7,7 @@ import torch
 from gymnasium.spaces import Box, Discrete
 
 from rlkit.api import Count, Reference
-from rlkit.batched import Array, Batched, Painter
-from rlkit.control import ControlEnv
+from rlkit.control import Array, Batched, ControlEnv, Painter
 
 LEFT, RIGHT, GOAL = -1.2, 0.6, 0.5  # the walls and the flag
 SPEED = 0.07  # the most there is

@@ -7,8 +7,7 @@ import torch
 from gymnasium.spaces import Box
 
 from rlkit.api import Count, Reference
-from rlkit.batched import Array, Batched, Painter
-from rlkit.control import ControlEnv
+from rlkit.control import Array, Batched, ControlEnv, Painter
 
 GRAVITY = 10.0  # of a rod of 1 kg and 1 m, as Gymnasium rounds it
 TAU = 0.05  # seconds between two states

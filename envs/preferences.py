@@ -4,16 +4,15 @@ import math
 import random
 import re
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
 from rlkit.api import Count, Fraction, Natural, UserError
-from rlkit.language.problems import MARKER, Draw, Problem, bare, embedded
-from rlkit.language.sources import hold_out, read_jsonl, text_field
-from rlkit.pairs import Pair, PairEnv
 from rlkit.seeding import derive
-from rlkit.text import PROMPT, TextEnv
+from rlkit.text import PROMPT, Pair, PairEnv, TextEnv
+from rlkit.text.problems import MARKER, Problem, bare, embedded
+from rlkit.text.sources import hold_out, read_jsonl, text_field
+from rlkit.text.templates import Draw
 
 REFERENCE = ("ref_chosen_logps", "ref_rejected_logps")
 
@@ -50,7 +49,7 @@ def make(config: Config, seed: int, device: str | torch.device) -> PairEnv:
     return PairEnv(splits, config.rows, seed, device, source)
 
 
-def _pair_from(where: str, row: dict[str, Any]) -> Pair:
+def _pair_from(where: str, row: dict[str, object]) -> Pair:
     """A row's pair; log π_ref of its sides under the names that TRL gives them."""
     prompt, chosen, rejected = (text_field(where, row, key) for key in ("prompt", "chosen", "rejected"))
     if chosen == rejected:
@@ -58,10 +57,11 @@ def _pair_from(where: str, row: dict[str, Any]) -> Pair:
     given = [row[key] for key in REFERENCE if row.get(key) is not None]
     if not given:
         return Pair(prompt, chosen, rejected)
-    if len(given) < 2 or not all(type(x) in (int, float) and -math.inf < x <= 0 for x in given):
+    numbers = [float(x) for x in given if isinstance(x, int | float) and not isinstance(x, bool) and -math.inf < x <= 0]
+    if len(numbers) < 2:
         found = ", ".join(f"{key}={row.get(key)!r}" for key in REFERENCE)
         raise UserError(f"{where}: {found}; give both as log-probabilities, numbers of at most 0, or neither")
-    return Pair(prompt, chosen, rejected, (float(given[0]), float(given[1])))
+    return Pair(prompt, chosen, rejected, (numbers[0], numbers[1]))
 
 
 def _embedded(config: Config, seed: int, device: str | torch.device) -> PairEnv:

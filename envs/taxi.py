@@ -6,8 +6,7 @@ import torch
 from gymnasium.envs.toy_text.taxi import TaxiEnv
 
 from rlkit.api import Count
-from rlkit.batched import Painter
-from rlkit.tabular import TabularEnv, from_outcomes
+from rlkit.control import Painter, TabularEnv, from_outcomes
 
 
 @dataclass(frozen=True)

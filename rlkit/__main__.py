@@ -39,7 +39,7 @@ def see_this_folder() -> None:
 def own(words: list[str]) -> int:
     """What is no command of its own: the list, the help, the version."""
     from rlkit.errors import UserError
-    from rlkit.plugins import nearest
+    from rlkit.settings.plugins import nearest
 
     if words in (["--version"], ["-V"]):
         return 0  # it is what is printed first

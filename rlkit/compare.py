@@ -29,8 +29,9 @@ def show_help() -> int:
     """Print the keys with their meaning."""
     import re
 
-    from rlkit import config, schema, usage
     from rlkit.comparison.plan import DEFAULTS, Compare
+    from rlkit.settings import config, schema
+    from rlkit.settings.help import print_pages
 
     about = re.sub(r"(?<!\n)\n(?!\n)", " ", (__doc__ or "").strip())  # as wide as the terminal
     run = [row for row in schema.explain(config.Run, dict(DEFAULTS), "run") if not row[0].startswith(("seed=", "out="))]
@@ -40,7 +41,7 @@ def show_help() -> int:
         ("FOLDER ...", "instead of all that: finished runs, or comparisons, to compare as they are"),
     ]
     own = [(key.replace("[]", "NAME,NAME"), text) for key, text in schema.explain(Compare, {}, "compare")]
-    usage.print_pages(about, [("the comparison", own), ("its runs", words + run)])
+    print_pages(about, [("the comparison", own), ("its runs", words + run)])
     print("\npython -m rlkit.run algo=NAME env=NAME --help lists the keys of a pair")
     return 0
 

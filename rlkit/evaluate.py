@@ -21,10 +21,12 @@ USAGE = "write: python -m rlkit.evaluate RUN_FOLDER [KEY=VALUE ...] (--help list
 
 
 def evaluate(argv: list[str]) -> int:
-    from rlkit import config, evaluation, schema, usage
+    from rlkit import evaluation
+    from rlkit.settings import config, schema
+    from rlkit.settings.help import print_pages
 
     if not argv or {"-h", "--help"} & set(argv):
-        usage.print_pages(HELP, [("the keys", schema.explain(evaluation.Evaluate, {}, "evaluate"))])
+        print_pages(HELP, [("the keys", schema.explain(evaluation.Evaluate, {}, "evaluate"))])
         return 0
     asked = read(argv)
     subject = evaluation.opened(config.from_folder(argv[0]), argv[0], asked.checkpoint, asked)
@@ -46,9 +48,9 @@ def read(argv: Sequence[str]) -> "Evaluate":
     """The keys that follow the run folder."""
     from pathlib import Path
 
-    from rlkit import config
     from rlkit.errors import UserError
     from rlkit.evaluation import Evaluate
+    from rlkit.settings import config
 
     folder, *words = argv
     if "=" in folder and not Path(folder).expanduser().exists():
@@ -62,7 +64,7 @@ def read(argv: Sequence[str]) -> "Evaluate":
 def show(subject: "Subject", found: dict[str, Any], scores: "Scores", asked: "Evaluate") -> None:
     """Print what was measured."""
     from rlkit import statistics
-    from rlkit.log import table
+    from rlkit.recording.log import table
 
     env, greedy = subject.env, found["greedy"]
     what = env.scored(subject.policy)
@@ -86,8 +88,8 @@ def show_both(
 ) -> None:
     """Print two runs side by side, and what the test says."""
     from rlkit.evaluation import labels
-    from rlkit.log import table
-    from rlkit.statistics import summarize
+    from rlkit.recording.log import table
+    from rlkit.statistics.episodes import summarize
 
     metric, what = subject.env.metric, other.env.scored(other.policy)
     sides = zip(labels(subject, other), (scores, rivals), strict=True)

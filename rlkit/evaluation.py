@@ -9,14 +9,15 @@ from typing import Any
 import numpy as np
 import torch
 
-from rlkit import checkpoint as checkpoints
-from rlkit import config, plugins, statistics
+from rlkit import statistics
 from rlkit.api import Acts, Count, Env, Natural, Policy, Scores, Split, UserError
-from rlkit.checkpoint import write_atomically
-from rlkit.config import Threads
 from rlkit.policies import discount
+from rlkit.recording import checkpoint as checkpoints
+from rlkit.recording.files import write_atomically
+from rlkit.settings import config, plugins
 from rlkit.settings.assemble import assemble
-from rlkit.statistics import bootstrap, pass_at_k, summarize
+from rlkit.settings.config import Threads
+from rlkit.statistics.episodes import bootstrap, pass_at_k, summarize
 
 
 @dataclass(frozen=True)
@@ -205,8 +206,8 @@ def write(subject: Subject, found: dict[str, Any], scores: Scores, asked: Evalua
 
 def film(subject: Subject, asked: Evaluate) -> Path:
     """Draw the first episode, played greedily, into the file that `video` names."""
-    from rlkit.control import ControlEnv
-    from rlkit.video import frames, write_gif
+    from rlkit.control.env import ControlEnv
+    from rlkit.control.video import frames, write_gif
 
     path, env, policy = Path(asked.video or "").expanduser(), subject.env, subject.policy
     assert isinstance(env, ControlEnv) and isinstance(policy, Acts), "refused before"

@@ -47,7 +47,8 @@ def policy_values(model: Model, policy: Tensor, gamma: float) -> Tensor:
         if reward[endless].any():
             raise ValueError("undiscounted values are infinite: this policy earns rewards for ever; use gamma < 1")
         step = step * ~endless[:, None]
-    return torch.linalg.solve(torch.eye(len(step), dtype=step.dtype) - gamma * step, reward)
+    values: Tensor = torch.linalg.solve(torch.eye(len(step), dtype=step.dtype) - gamma * step, reward)
+    return values
 
 
 def reaches(step: Tensor, targets: Tensor) -> Tensor:
@@ -107,7 +108,8 @@ def optimal_actions(model: Model, gamma: float, tolerance: float = 1e-9) -> Tens
 def occupancy(model: Model, policy: Tensor, gamma: float) -> Tensor:
     """d(s) = Σ_t γ^t·P(s_t = s) from the start distribution, not normalised, [S]; J(π) = Σ_s d(s)·r_π(s)."""
     step, _ = chain(model, policy)
-    return torch.linalg.solve(torch.eye(len(step), dtype=step.dtype) - gamma * step.T, model.start)
+    visits: Tensor = torch.linalg.solve(torch.eye(len(step), dtype=step.dtype) - gamma * step.T, model.start)
+    return visits
 
 
 def reachable(model: Model, policy: Tensor | None = None) -> Tensor:

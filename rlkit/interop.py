@@ -7,7 +7,7 @@ rollout = from_torchrl(next(iter(collector)))
 TorchRL takes two seconds to import, so each function here imports what it uses.
 """
 
-from typing import Any
+from typing import overload
 
 import torch
 from tensordict import TensorDict, TensorDictBase
@@ -17,7 +17,7 @@ from rlkit.api import UserError
 from rlkit.policies import Actor, ActorCritic, QNetwork
 
 LOG_PROBS = ("sample_log_prob", "action_log_prob")  # its old and its new name
-UNSQUEEZED: dict[str, Any] = {  # what TorchRL keeps with a last dimension of 1
+UNSQUEEZED: dict[str, str | tuple[str, str]] = {  # what TorchRL keeps with a last dimension of 1
     "value": "state_value",
     "next_value": ("next", "state_value"),
     "reward": ("next", "reward"),
@@ -40,7 +40,15 @@ class Gaussian(nn.Module):
         return mean, self.log_std.exp().expand_as(mean)
 
 
-def to_torchrl(given: Any) -> Any:
+@overload
+def to_torchrl(given: ActorCritic) -> tuple[nn.Module, nn.Module]: ...
+@overload
+def to_torchrl(given: Actor) -> nn.Module | tuple[nn.Module, nn.Module]: ...
+@overload
+def to_torchrl(given: QNetwork) -> nn.Module: ...
+@overload
+def to_torchrl(given: TensorDictBase) -> TensorDict: ...
+def to_torchrl(given: object) -> object:
     """Turn a policy or a batch into what TorchRL's modules take.
 
     Actor        ProbabilisticActor: logits, or loc and scale → action, action_log_prob
@@ -68,7 +76,7 @@ def to_torchrl(given: Any) -> Any:
     )
 
 
-def _actor(policy: Actor) -> Any:
+def _actor(policy: Actor) -> object:
     from tensordict.nn import InteractionType, TensorDictModule
     from torchrl.modules import IndependentNormal, ProbabilisticActor
 

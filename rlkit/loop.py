@@ -8,12 +8,12 @@ from torch import Tensor
 
 from rlkit.api import Algorithm, Env, Metrics
 from rlkit.buffers import split
-from rlkit.config import Run
 from rlkit.errors import Diverged, Exhausted, RewardFailed
-from rlkit.log import Log
 from rlkit.meter import Clock, Meter, averages, finished
 from rlkit.policies import LearningRate
 from rlkit.progress import Progress, check_saved, save
+from rlkit.recording.log import Log
+from rlkit.settings.config import Run
 
 LOGGED = 500  # a run is logged this many times at most, however many iterations it has,
 EARLY = 16  # and in each of its first iterations, so that mistakes show at once

@@ -16,8 +16,9 @@ def new(argv: list[str]) -> int:
     from pathlib import Path
 
     import rlkit
-    from rlkit import config, plugins, scaffold
+    from rlkit import scaffold
     from rlkit.errors import UserError
+    from rlkit.settings import config, plugins
 
     words = [word for word in argv if "=" not in word]
     if not argv or {"-h", "--help"} & set(words):

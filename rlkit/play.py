@@ -17,12 +17,13 @@ from rlkit.console import guarded
 def play(argv: list[str]) -> int:
     import webbrowser
 
-    from rlkit import schema, usage
     from rlkit.pages.choice import Play, page_keys, site
     from rlkit.pages.server import Server
+    from rlkit.settings import schema
+    from rlkit.settings.help import print_pages
 
     if not argv or {"-h", "--help"} & set(argv):
-        usage.print_pages(__doc__ or "", [("the page", schema.explain(Play, {}, "run"))])
+        print_pages(__doc__ or "", [("the page", schema.explain(Play, {}, "run"))])
         return 0
     asked, words = page_keys(argv)
     server = Server(site(words), asked.port)

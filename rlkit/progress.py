@@ -1,19 +1,21 @@
 """How far a run has come, and everything that it is made of: saved, and put back exactly."""
 
 import math
+from collections import deque
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rlkit import checkpoint
 from rlkit.api import Algorithm, Env, State
-from rlkit.config import Run
-from rlkit.doctor import Doctor
+from rlkit.doctor.checks import Doctor
 from rlkit.errors import UserError
 from rlkit.meter import Meter
+from rlkit.recording import checkpoint
 from rlkit.seeding import generators
+from rlkit.settings.config import Run
 
 
 @dataclass
@@ -28,7 +30,7 @@ class Progress:
     doctor: Doctor = field(default_factory=Doctor)
     interrupted: bool = False  # by Ctrl-C, or by a listener: the parameters so far are measured
     terminated: bool = False  # by SIGTERM: only a checkpoint is written
-    constants: dict[str, float] = field(default_factory=dict)  # numbers of the algorithm that are not saved
+    constants: dict[str, float] | None = None  # the algorithm's numbers that are not saved, as the run began
 
     def state_dict(self) -> State:
         numbers = {"iteration": self.iteration, "env_steps": self.env_steps, "best": self.best, "ended": self.ended}
@@ -52,11 +54,9 @@ class Progress:
 
 def save(folder: Path, algo: Algorithm, env: Env, progress: Progress, name: str = "latest", keep: int = 0) -> None:
     """Everything the run is made of: what the algorithm declares as `saved`, generators, environment, progress."""
-    for key, x in progress.constants.items():
-        if vars(algo)[key] != x:
-            raise UserError(unsaved(algo, key, f"changed from {x} to {vars(algo)[key]}"))
+    check_unchanged(algo, progress.constants)
     held = {key: vars(algo)[key] for key in algo.saved if vars(algo)[key] is not None}
-    numbers = {key: x for key, x in held.items() if isinstance(x, int | float)}
+    numbers = {key: x for key, x in held.items() if isinstance(x, int | float | Tensor)}
     parts = {key: x.state_dict() for key, x in held.items() if key not in numbers}
     drawn = {key: x.get_state() for key, x in drawing(algo).items()}
     state = {"parts": parts, "numbers": numbers, "generators": drawn, "env": env.state_dict()}
@@ -69,6 +69,8 @@ def restore(folder: Path, algo: Algorithm, env: Env, name: str = "latest", tidy:
     for key in algo.saved:
         if key in state["parts"]:
             vars(algo)[key].load_state_dict(state["parts"][key])
+        elif key in state["numbers"] and isinstance(vars(algo)[key], Tensor):
+            vars(algo)[key].data.copy_(state["numbers"][key])  # in place: others may hold it, such as an optimizer
         elif key in state["numbers"]:
             vars(algo)[key] = state["numbers"][key]
         elif vars(algo)[key] is not None:
@@ -94,11 +96,25 @@ def check_saved(algo: Algorithm) -> dict[str, float]:
     for key in algo.saved:
         if key not in vars(algo):
             raise UserError(f"{name}.saved names '{key}', and there is no such attribute: remove it, or set it")
+        if not can_be_saved(vars(algo)[key]):
+            raise UserError(
+                f"{name}.saved names '{key}', a {type(vars(algo)[key]).__name__}: only numbers, tensors and what has "
+                "a state_dict can be saved; use a torch.nn.ModuleList, or give it a state_dict and a load_state_dict"
+            )
     for key, x in vars(algo).items():
-        if key not in algo.saved and is_state(x):
+        if key not in algo.saved and is_state(x) and not isinstance(x, torch.Generator):  # those are always saved
             raise UserError(unsaved(algo, key, f"looks like state ({type(x).__name__})"))
     numbers = {key: x for key, x in vars(algo).items() if isinstance(x, int | float)}
     return {key: x for key, x in numbers.items() if key not in (*algo.saved, "progress")}
+
+
+def check_unchanged(algo: Algorithm, before: dict[str, float] | None) -> None:
+    """Refuse state that came after the run began, and numbers that are not saved and have changed since."""
+    now = check_saved(algo)
+    for key in before.keys() | now.keys() if before is not None else ():
+        was, x = (before or {}).get(key), vars(algo).get(key)
+        if was is not x and was != x:
+            raise UserError(unsaved(algo, key, f"changed from {was} to {x}"))
 
 
 def unsaved(algo: Algorithm, key: str, why: str) -> str:
@@ -106,11 +122,16 @@ def unsaved(algo: Algorithm, key: str, why: str) -> str:
     return f"{name}.{key} {why} and would not be saved: write saved = (*Algorithm.saved, '{key}') in {name}"
 
 
+def can_be_saved(x: object) -> bool:
+    # An algorithm of a user's may hold any object; torch's own convention tells which have a state.
+    return x is None or isinstance(x, int | float | Tensor) or hasattr(x, "load_state_dict")
+
+
 def is_state(x: object) -> bool:
-    """Whether a run would lose something without it: a tensor, what has a state_dict, a collection of either."""
+    """Whether a run would lose something without it: a tensor, an array, what has a state, a collection of these."""
     if isinstance(x, dict):
         return any(is_state(item) for item in x.values())
-    if isinstance(x, list | tuple | set):
+    if isinstance(x, list | tuple | set | deque):
         return any(is_state(item) for item in x)
-    # An algorithm of a user's may hold any object; torch's own convention tells which have a state.
-    return isinstance(x, Tensor | nn.Module) or hasattr(x, "state_dict")
+    drawn = torch.Generator | np.random.Generator
+    return isinstance(x, Tensor | nn.Module | np.ndarray | drawn) or hasattr(x, "state_dict")

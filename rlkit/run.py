@@ -7,11 +7,13 @@ from rlkit.console import guarded
 
 
 def run(argv: list[str]) -> int:
-    from rlkit import config, session, usage
+    from rlkit import session
+    from rlkit.settings import config
+    from rlkit.settings.help import show_help
 
     given = config.read(argv)
     if given.help or not argv:
-        usage.show_help(given)
+        show_help(given)
         return 0
     _, progress = session.carry_out(given)
     return int(progress.terminated)

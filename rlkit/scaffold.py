@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
-from rlkit import plugins
-from rlkit.config import reason
 from rlkit.errors import UserError
+from rlkit.recording.files import reason
+from rlkit.settings import plugins
 
 COMMANDS = {  # what one does with each kind; FILE and NAME stand for what was written
     "algo": (

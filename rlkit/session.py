@@ -15,15 +15,16 @@ from typing import Any
 import torch
 from filelock import FileLock, Timeout
 
-from rlkit import checkpoint, config, outcome, plugins
 from rlkit.api import Writes
-from rlkit.checkpoint import write_atomically
 from rlkit.errors import RewardFailed, UserError
-from rlkit.log import Listener, Log
 from rlkit.loop import train
 from rlkit.progress import Progress, restore
+from rlkit.recording import checkpoint, outcome
+from rlkit.recording.files import prepare_folder, write_atomically, write_folder
+from rlkit.recording.log import Listener, Log
+from rlkit.recording.writers import tracker
+from rlkit.settings import config, plugins
 from rlkit.settings.assemble import Parts, assemble
-from rlkit.writers import tracker
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ def carry_out(given: config.Given, watch: Watch = Watch()) -> tuple[Path, Progre
     """Start the run that was asked for, or go on with the one that `resume` names: its folder, and how far it came."""
     parts = assemble(given)
     if given.resume is not None:
-        return resume(parts, given, config.prepare_folder(given.resume), watch)
+        return resume(parts, given, prepare_folder(given.resume), watch)
     folder = config.new_folder(parts.run, given)
     with locked(folder):
         write_atomically(folder / "config.yaml", parts.text)
@@ -134,9 +135,9 @@ def execute(
         measured = {"after": before["before"]} if untouched else outcome.measure(env, algo, episodes, log, "after")
         evaluation = {**before, **measured}
         if isinstance(algo.policy, Writes):
-            checkpoint.write_folder(folder / "model", algo.policy.save)
+            write_folder(folder / "model", algo.policy.save)
         what = env.scored(algo.policy)
-        told = outcome.summary(run, given, env, progress, evaluation, what, log.seconds())
+        told = outcome.summary(facts(run, given, progress), env, evaluation, what, log.seconds())
         log.summary(told)  # last: the run is finished
         outcome.report(log, env, evaluation, what)
         farewell(log, progress)
@@ -150,6 +151,19 @@ def opened_log(parts: Parts, given: config.Given, folder: Path, progress: Progre
     sent_to = tracker(run.logger, folder, parts.text)
     rows = header(parts, given, folder, progress)
     return Log(folder, rows, total or 0, unit, watch.quiet, progress.iteration, sent_to, watch.listener)
+
+
+def facts(run: config.Run, given: config.Given, progress: Progress) -> dict[str, Any]:
+    """What a summary says of the run itself."""
+    return {
+        "algo": given.algo["name"],
+        "env": given.env["name"],
+        "seed": run.seed,
+        "env_steps": progress.env_steps,
+        "iterations": progress.iteration,
+        "finished": not progress.interrupted,
+        "alarms": progress.doctor.alarms,
+    }
 
 
 def farewell(log: Log, progress: Progress) -> None:

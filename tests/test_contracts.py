@@ -8,16 +8,15 @@ from typing import cast
 
 import pytest
 
-from rlkit import api, buffers, plugins, policies
-from rlkit.control import ControlEnv
+from rlkit import api, buffers, policies
+from rlkit.control import ControlEnv, TabularEnv
 from rlkit.language.model import LanguageModel
 from rlkit.language.network import LanguageNetwork
 from rlkit.language.reward_model import LearnedReward, RewardModel
-from rlkit.language.rewards import PlacedReward
 from rlkit.language.tokenizer import Tokenizer
-from rlkit.pairs import PairEnv
-from rlkit.tabular import TabularEnv
-from rlkit.text import TextEnv
+from rlkit.settings import plugins
+from rlkit.text import PairEnv, TextEnv
+from rlkit.text.rewards import PlacedReward
 
 
 def assignments() -> None:

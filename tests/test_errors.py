@@ -11,12 +11,14 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from errors_page import DURING, PAGE, Entry, Shell, entries, shared
+from support.errors_page import DURING, PAGE, Entry, Shell, entries, shared
 
-from rlkit import config, control, evaluation, plugins
+from rlkit import evaluation
 from rlkit.api import Scores, UserError
-from rlkit.config import Given
-from rlkit.language import sources
+from rlkit.control import env as control_env
+from rlkit.settings import config, plugins
+from rlkit.settings.config import Given
+from rlkit.text import sources
 
 TEXT = PAGE.read_text(encoding="utf-8")
 ENTRIES = entries(TEXT)
@@ -28,11 +30,24 @@ ERRORS = {"UserError", "Exhausted", "RewardFailed", "Diverged"}
 ELSEWHERE = {
     "could not be loaded from the hub": "test_errors.py::test_a_hub_dataset_that_cannot_be_had_is_refused",
     "has no split 'train' (it has: ": "test_errors.py::test_a_hub_dataset_without_a_train_split_is_refused",
-    " and cannot be had from the hub (": "test_language_folders.py::test_offline_a_hub_id_says_what_to_do",
-    "logger=wandb cannot start": "test_writers.py::test_without_the_package_or_a_login_one_line_says_what_to_do",
+    " and cannot be had from the hub (": "language/test_language_folders.py::test_offline_a_hub_id_says_what_to_do",
+    "logger=wandb cannot start": (
+        "recording/test_writers.py::test_without_the_package_or_a_login_one_line_says_what_to_do"
+    ),
     " writes and this run what ": "test_errors.py::test_reward_models_that_rank_different_texts_are_not_paired",
     " was measured on other ": "test_errors.py::test_scores_of_different_length_are_not_paired",
     "no Ray cluster: ": "test_errors.py::test_a_ray_cluster_that_does_not_answer_is_named",
+    " does not act, so it cannot play ": "control/test_control.py::test_a_policy_that_does_not_act_is_refused",
+    " writes no text; ": "text/test_text.py::test_a_policy_that_writes_nothing_is_refused",
+    " does not tell log π of stored texts": "text/test_pairs.py::test_a_policy_without_log_probabilities_is_refused",
+    " and would not be saved: write saved = ": (
+        "recording/test_saved.py::test_state_that_would_be_lost_is_refused_by_name"
+    ),
+    ": only numbers, tensors and what has ": (
+        "recording/test_saved.py::test_what_is_declared_and_cannot_be_saved_is_refused"
+    ),
+    ", and there is no such attribute: ": "recording/test_saved.py::test_a_name_of_nothing_is_refused",
+    ": its checkpoint has no ": "recording/test_saved.py::test_a_checkpoint_without_what_an_algorithm_needs_is_refused",
 }
 
 
@@ -51,7 +66,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_what_the_page_shows_is_what_comes(
     entry: Entry, runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(control, "LONGEST_EPISODE", 1000)  # 100,000 would take a while
+    monkeypatch.setattr(control_env, "LONGEST_EPISODE", 1000)  # 100,000 would take a while
     if "runs/" in " ".join(entry.commands):
         shutil.copytree(runs, tmp_path / "runs")
     shell, (*before, last) = Shell(tmp_path, monkeypatch), entry.commands
@@ -100,7 +115,9 @@ def test_every_error_of_the_sources_is_on_the_page() -> None:
     for place, found in raised():
         longest = max(found, key=len, default="")
         elsewhere = any(known in piece for known in ELSEWHERE for piece in found)
-        if longest not in lines and not elsewhere and not place.startswith("rlkit/pages/"):  # see tests/test_play.py
+        if (
+            longest not in lines and not elsewhere and not place.startswith("rlkit/pages/")
+        ):  # see tests/pages/test_play.py
             missing.append(f"{place}: {longest}")
     assert not missing, "provoke these in docs/errors.md:\n" + "\n".join(missing)
 
@@ -151,7 +168,8 @@ def test_a_ray_cluster_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyP
 def test_reward_models_that_rank_different_texts_are_not_paired(monkeypatch: pytest.MonkeyPatch) -> None:
     def ranked(model: str) -> SimpleNamespace:
         given = Given(env={"name": "gsm8k"}, policy={"model": model})
-        return SimpleNamespace(given=given, env=SimpleNamespace(seed=0), policy=SimpleNamespace(judge=None))
+        env = SimpleNamespace(seed=0, plays=True, scored=lambda policy: "pairs")
+        return SimpleNamespace(given=given, env=env, policy=None)
 
     monkeypatch.setattr(evaluation, "opened", lambda *_: ranked("big"))
     monkeypatch.setattr(config, "from_folder", lambda _: ranked("big").given)
@@ -162,7 +180,7 @@ def test_reward_models_that_rank_different_texts_are_not_paired(monkeypatch: pyt
 def test_scores_of_different_length_are_not_paired() -> None:
     def subject(folder: str, episodes: int) -> SimpleNamespace:
         scores = Scores(torch.ones(episodes), torch.ones(episodes))
-        env = SimpleNamespace(metric="return", kind="control", evaluate=lambda *_: scores)
+        env = SimpleNamespace(metric="return", evaluate=lambda *_: scores, scored=lambda policy: "episodes")
         return SimpleNamespace(folder=Path(folder), checkpoint="latest", env=env, policy=None)
 
     with pytest.raises(UserError, match="b was measured on other episodes: they cannot be paired"):

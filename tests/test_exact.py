@@ -6,8 +6,9 @@ from fractions import Fraction
 import pytest
 import torch
 
-from rlkit import exact, plugins
-from rlkit.tabular import from_outcomes
+from rlkit import exact
+from rlkit.control import from_outcomes
+from rlkit.settings import plugins
 
 frozenlake, gridworld = plugins.load("envs", "frozenlake"), plugins.load("envs", "gridworld")
 close = torch.testing.assert_close

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from fakes import algorithm, cartpole, credited, gradient, gradient_of, in_double, iterate, parameters, tabular
+from support.fakes import algorithm, cartpole, credited, gradient, gradient_of, in_double, iterate, parameters, tabular
 from tensordict import TensorDict
 from torch import Tensor
 from torch.testing import assert_close
@@ -14,10 +14,11 @@ from torchrl.envs import GymEnv
 from torchrl.objectives import A2CLoss, ClipPPOLoss, DQNLoss
 from torchrl.objectives.value import GAE
 
-from rlkit import plugins, policies, returns
+from rlkit import policies, returns
 from rlkit.api import UserError
 from rlkit.interop import from_torchrl, log_prob_key, to_torchrl
 from rlkit.run import main
+from rlkit.settings import plugins
 
 ONCE = {"horizon": 32, "minibatches": 1, "epochs": 1, "entropy_coef": 0.01}
 

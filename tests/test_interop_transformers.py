@@ -7,8 +7,8 @@ import torch
 from torch.testing import assert_close
 
 from rlkit.language.model import LanguageModel
-from rlkit.language.problems import embedded
 from rlkit.run import main
+from rlkit.text.problems import embedded
 
 transformers = pytest.importorskip("transformers")
 

@@ -1,66 +1,95 @@
-"""Who may import whom, and what nobody may do: read from the sources, so nothing has to run."""
+"""Who may import whom, and what nobody may do: read from the folders and the sources, so little has to run."""
 
 import ast
 import subprocess
 import sys
 from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-SOURCES = {
-    str(path.relative_to(ROOT).with_suffix("")).replace("/", "."): path
-    for folder in ("rlkit", "algorithms", "envs")
-    for path in sorted((ROOT / folder).rglob("*.py"))
-    if path.name != "__init__.py"
-}
+PATHS = [path for folder in ("rlkit", "algorithms", "envs") for path in sorted((ROOT / folder).rglob("*.py"))]
+
+
+def dotted(path: Path) -> str:
+    """The name that a file is imported by: algorithms/ppo.py is rlkit.algorithms.ppo."""
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts if parts[0] == "rlkit" else ("rlkit", *parts)).removesuffix(".__init__")
+
+
+SOURCES = {dotted(path): path for path in PATHS}
 TREES = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in SOURCES.items()}
 
-MATHEMATICS = {"policies", "tables", "normalize", "buffers", "exploration", "prioritized", "returns", "losses", "exact"}
-PURE = {"returns", "losses", "divergences", "group_scores", "preference_losses", "shapes"}  # torch, and each other
-MATHEMATICS |= PURE
-CONTROL = {"batched", "control", "tabular", "exact"}
-TEXT = {"text", "pairs"}
-PROBLEMS = {f"language.{name}" for name in ("problems", "grader", "rewards", "sources")}
-PEERS = {
-    "datasets",
-    "huggingface_hub",
-    "matplotlib",
-    "playwright",
-    "ray",
-    "scipy",
-    "stable_baselines3",
-    "torchrl",
-    "transformers",
-    "trl",
-    "vllm",
-    "wandb",
-}  # never needed to import
-ENTRIES = {"run", "compare", "evaluate", "play", "new"}
+# A room is a folder of rlkit/, or one of FILES beside the folders. It may import the ground, the contracts, and what
+# its row says. The ground is every other file beside the folders, and imports nothing but the ground.
+CONTRACTS = "api"
+FILES = {"meter", "progress", "loop", "session", "evaluation", "interop", "scaffold"}
+MAY_IMPORT = {
+    "buffers": set(),
+    "policies": {"buffers"},
+    "control": {"policies"},
+    "text": {"buffers"},
+    "language": {"buffers", "policies"},
+    "statistics": set(),
+    "meter": set(),
+    "doctor": {"buffers", "meter"},
+    "recording": {"buffers", "policies", "statistics"},
+    "settings": {"language", "policies", "recording"},
+    "progress": {"doctor", "meter", "recording", "settings"},
+    "loop": {"buffers", "meter", "policies", "progress", "recording", "settings"},
+    "evaluation": {"control", "policies", "recording", "settings", "statistics"},
+    "session": {"evaluation", "loop", "progress", "recording", "settings"},
+    "interop": {"buffers", "policies"},
+    "scaffold": {"recording", "settings"},
+    "comparison": {"evaluation", "recording", "settings", "statistics"},
+    "pages": {"buffers", "comparison", "control", "loop", "meter", "policies", "progress", "settings"},
+    "python": {"comparison", "control", "evaluation", "recording", "session", "settings"},
+    "algorithms": {"buffers", "policies"},
+    "envs": {"control", "text", "language"},
+}
+OPTIONAL = {"datasets", "huggingface_hub", "matplotlib", "playwright", "ray", "scipy", "torchrl", "transformers"}
+OPTIONAL |= {"stable_baselines3", "trl", "vllm", "wandb"}  # no module needs them to be imported
 
 
 def imports(name: str, top_level: bool = False) -> Iterator[str]:
-    """Absolute names of all that a module imports, `rlkit.x` where it says `from rlkit import x` or `from .x`."""
+    """Absolute names of all that a module imports: `rlkit.x` where it says `from rlkit import x` or `from .x`."""
     tree = TREES[name]
+    package = name.split(".") if SOURCES[name].name == "__init__.py" else name.split(".")[:-1]
     for node in tree.body if top_level else ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            package = name.split(".")[: -node.level] if node.level else []
-            module = ".".join([*package, *([node.module] if node.module else [])])
+            above = package[: len(package) - node.level + 1] if node.level else []
+            module = ".".join([*above, *([node.module] if node.module else [])])
             yield from (f"{module}.{alias.name}" for alias in node.names)
 
 
-def of_rlkit(name: str) -> set[str]:
-    """The modules of rlkit that a module imports: `losses`, `language.problems`, `algorithms.ppo`."""
-    known = {module.removeprefix("rlkit.") for module in SOURCES}
+def modules(name: str, top_level: bool = False) -> set[str]:
+    """The modules of the project that a module imports; the package `rlkit` itself holds names only."""
     found = set()
-    for full in imports(name):
-        inner = full.removeprefix("rlkit.")
-        if full.startswith(("rlkit.", "algorithms.", "envs.")):
-            found |= {inner, inner.rpartition(".")[0]} & known or {inner}
+    for full in imports(name, top_level):
+        module = full if full in SOURCES else full.rpartition(".")[0]
+        if module.startswith("rlkit.") and module != name:
+            found.add(module)
     return found
+
+
+def room(name: str) -> str:
+    """The room that a module is in."""
+    first = name.split(".")[1] if "." in name else CONTRACTS
+    if first in COMMANDS:
+        return "commands"
+    inside = SOURCES.get(f"rlkit.{first}", ROOT).name == "__init__.py"
+    return first if inside or first in FILES or first == CONTRACTS else "ground"
+
+
+def is_command(tree: ast.Module) -> bool:
+    return any(isinstance(node, ast.If) and "__main__" in ast.unparse(node.test) for node in tree.body)
+
+
+COMMANDS = {name.split(".")[1] for name in SOURCES if name.count(".") == 1 and is_command(TREES[name])} | {"__main__"}
 
 
 def calls(name: str) -> Iterator[tuple[str, ast.Call]]:
@@ -70,54 +99,86 @@ def calls(name: str) -> Iterator[tuple[str, ast.Call]]:
             yield ast.unparse(node.func), node
 
 
-@pytest.mark.parametrize("name", [name for name in SOURCES if name.startswith("algorithms.")])
-def test_an_algorithm_knows_the_mathematics_and_its_own_family_only(name: str) -> None:
-    foreign = {m for m in of_rlkit(name) - {"api", "seeding"} - MATHEMATICS if not m.startswith("algorithms.")}
-    assert not foreign
-    assert not any(full.startswith("rlkit.algorithms") for full in imports(name)), "write `from .parent import ...`"
+@pytest.mark.parametrize("name", [name for name in SOURCES if name != "rlkit"])
+def test_a_module_imports_the_rooms_that_its_own_may(name: str) -> None:
+    mine = room(name)
+    if mine == "commands":
+        allowed = {room(other) for other in SOURCES} - ({"commands"} if name != "rlkit.__main__" else set())
+    else:
+        allowed = {mine, "ground"} | ({CONTRACTS} | MAY_IMPORT[mine] if mine in MAY_IMPORT else set())
+    foreign = {other: room(other) for other in modules(name) if room(other) not in allowed}
+    assert not foreign, f"{mine} may import {', '.join(sorted(allowed))}"
 
 
-@pytest.mark.parametrize("name", [name for name in SOURCES if name.startswith("envs.")])
+def test_the_table_names_every_room_and_no_other() -> None:
+    assert {room(name) for name in SOURCES} - {"ground", "commands", CONTRACTS} == set(MAY_IMPORT)
+
+
+def test_the_rooms_lie_above_each_other() -> None:
+    TopologicalSorter(MAY_IMPORT).prepare()
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    graph = {name: modules(name) for name in SOURCES if name != "rlkit"}
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        raise AssertionError(" <- ".join(error.args[1])) from None
+
+
+def test_nobody_imports_a_command() -> None:
+    assert {"run", "compare", "evaluate", "play", "new"} <= COMMANDS
+    for name in SOURCES:
+        if name not in ("rlkit", "rlkit.__main__"):
+            assert not {other for other in modules(name) if room(other) == "commands"}, name
+
+
+@pytest.mark.parametrize("name", [name for name in SOURCES if SOURCES[name].name == "__init__.py" and name != "rlkit"])
+def test_a_folder_says_in_one_sentence_what_it_is_for(name: str) -> None:
+    text = ast.get_docstring(TREES[name]) or ""
+    assert text.endswith(".") and "\n" not in text and ". " not in text and len(text) > 20
+
+
+def test_the_tests_have_the_same_folders() -> None:
+    folders = {path.parent.name for path in (ROOT / "tests").glob("*/test_*.py")}
+    assert folders <= {room(name) for name in SOURCES} - {"ground"}
+    assert {path.name for path in (ROOT / "tests").glob("[!t]*.py")} == {"conftest.py"}, "helpers are in tests/support"
+
+
+@pytest.mark.parametrize("name", [name for name in SOURCES if room(name) == "algorithms"])
+def test_an_algorithm_imports_its_parent_relatively(name: str) -> None:
+    assert "from rlkit.algorithms" not in SOURCES[name].read_text(encoding="utf-8"), "write `from .parent import ...`"
+
+
+@pytest.mark.parametrize("name", [name for name in SOURCES if room(name) == "envs"])
 def test_an_environment_knows_control_or_text_only(name: str) -> None:
-    foreign = {m for m in of_rlkit(name) - {"api", "seeding"} - TEXT - CONTROL - PROBLEMS if not m.startswith("envs.")}
-    assert not foreign
-    assert not (of_rlkit(name) & CONTROL and of_rlkit(name) & TEXT)
-    assert not any(full.startswith("rlkit.envs") for full in imports(name)), "write `from .parent import ...`"
+    rooms = {room(other) for other in modules(name)}
+    assert not {"control", "text"} <= rooms
+    assert "language" not in {room(other) for other in modules(name, top_level=True)}, "import it where it is asked for"
+    assert "from rlkit.envs" not in SOURCES[name].read_text(encoding="utf-8"), "write `from .parent import ...`"
 
 
-@pytest.mark.parametrize("name", sorted(PURE))
-def test_the_mathematics_needs_torch_and_nothing_else(name: str) -> None:
-    outside = {full.partition(".")[0] for full in imports(f"rlkit.{name}")} - set(sys.stdlib_module_names)
-    assert outside <= {"torch", "rlkit"} and of_rlkit(f"rlkit.{name}") <= PURE
+PURE = ("returns", "losses", "divergences", "group_scores", "preference_losses", "shapes")
 
 
-@pytest.mark.parametrize("name", [name for name in SOURCES if name.startswith("rlkit.")])
+@pytest.mark.parametrize("name", [f"rlkit.{name}" for name in PURE])
+def test_the_mathematics_needs_torch_and_its_own_parts_only(name: str) -> None:
+    outside = {full.partition(".")[0] for full in imports(name)} - set(sys.stdlib_module_names)
+    assert outside <= {"torch", "rlkit"}
+    assert {room(other) for other in modules(name)} <= {"ground"}
+
+
+@pytest.mark.parametrize("name", [name for name in SOURCES if room(name) not in ("algorithms", "envs")])
 def test_the_framework_names_no_plug_in(name: str) -> None:
-    assert not any(m.startswith(("algorithms.", "envs.")) for m in of_rlkit(name))
+    assert not {other for other in modules(name) if room(other) in ("algorithms", "envs")}
     for called, node in calls(name):
         if called.endswith("plugins.load") or called == "load":
             assert not (len(node.args) > 1 and isinstance(node.args[1], ast.Constant)), f"line {node.lineno}"
 
 
-def test_the_lower_layers_never_look_up() -> None:
-    upper = ENTRIES | {"train", "log", "checkpoint", "doctor", "config", "schema", "plugins", "usage", "meter"}
-    upper |= {"writers", "interop", "outcome"}
-    lower = MATHEMATICS | CONTROL | {"api", "seeding", "copies", "text", "pairs"}
-    for name in SOURCES:
-        if name.removeprefix("rlkit.") in lower or name.startswith("rlkit.language."):
-            assert not of_rlkit(name) & upper, name
-        elif not name.startswith(("algorithms.", "envs.")) and name.removeprefix("rlkit.") not in ENTRIES:
-            assert not of_rlkit(name) & ENTRIES, name
-
-
 @pytest.mark.parametrize("name", SOURCES)
-def test_nobody_imports_a_command(name: str) -> None:
-    assert not of_rlkit(name) & ENTRIES, "`rlkit.__main__` finds them by name"
-
-
-@pytest.mark.parametrize("name", SOURCES)
-def test_no_module_needs_a_peer_to_be_imported(name: str) -> None:
-    assert not {full.partition(".")[0] for full in imports(name, top_level=True)} & PEERS
+def test_no_module_needs_an_optional_package_to_be_imported(name: str) -> None:
+    assert not {full.partition(".")[0] for full in imports(name, top_level=True)} & OPTIONAL
 
 
 @pytest.mark.parametrize("name", SOURCES)
@@ -156,15 +217,50 @@ def test_files_and_functions_stay_short(name: str) -> None:
             assert (node.end_lineno or 0) - node.lineno < 40, node.name
 
 
-def test_control_never_loads_text_code() -> None:
-    code = """if True:
+HEAVY = ("torchrl", "transformers", "datasets", "ray", "scipy", "matplotlib", "wandb")
+TEXT = ("rlkit.text", "rlkit.language", "tokenizers")
+CONTROL = ("rlkit.control",)
+
+
+@pytest.mark.parametrize(
+    ("words", "unwanted"),
+    [
+        (["algo=ppo", "env=cartpole"], HEAVY + TEXT),
+        (["algo=grpo", "env=cartpole"], HEAVY + TEXT),
+        (["algo=q_learning", "env=gridworld"], HEAVY + TEXT),
+        (["algo=grpo", "env=gsm8k"], HEAVY + CONTROL),
+        (["algo=dpo", "env=preferences"], HEAVY + CONTROL),
+    ],
+    ids=" ".join,
+)
+def test_a_run_loads_what_it_uses_and_no_more(words: list[str], unwanted: tuple[str, ...]) -> None:
+    code = f"""if True:
         import sys
-        from rlkit import plugins, session
-        plugins.load("algorithms", "dqn")
-        plugins.load("algorithms", "grpo")
-        plugins.load("envs", "cartpole")
-        text = ("rlkit.text", "rlkit.language", "tokenizers", "torchrl", "transformers")
-        loaded = [module for module in sys.modules if module.startswith(text)]
-        sys.exit(f"loaded: {loaded}" if loaded else 0)"""
+        from rlkit import session
+        from rlkit.settings import config
+        from rlkit.settings.assemble import assemble
+        assemble(config.read({words}))"""
+    refuse(code, unwanted)
+
+
+@pytest.mark.parametrize(
+    ("module", "unwanted"),
+    [
+        ("rlkit", ("torch", "numpy", "gymnasium", "tensordict", "rich", "yaml")),
+        ("rlkit.control", TEXT),
+        ("rlkit.text", ("rlkit.language", "rlkit.control", "tokenizers")),
+        ("rlkit.language", ("torch",)),
+        ("rlkit.settings.plugins", ("torch", "pydantic")),
+    ],
+)
+def test_a_room_loads_no_more_than_it_needs(module: str, unwanted: tuple[str, ...]) -> None:
+    refuse(f"import sys, {module}", unwanted)
+
+
+def refuse(code: str, unwanted: tuple[str, ...]) -> None:
+    """Run some code in a process of its own, and see that certain modules were not loaded by it."""
+    names = {(name, f"{name}.") for name in unwanted}
+    look = f"found = [m for m in sys.modules if any(m == a or m.startswith(b) for a, b in {names})]"
+    code = f"{code}\n{look}\nsys.exit(f'loaded: {{found}}' if found else 0)"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

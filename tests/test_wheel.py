@@ -53,7 +53,7 @@ def test_the_wheel_carries_every_file_in_its_place(site: Path) -> None:
 def test_plug_ins_are_those_of_the_wheel(site: Path, elsewhere: Path) -> None:
     code = """if True:
         import rlkit
-        from rlkit import config, plugins
+        from rlkit.settings import config, plugins
         print(list(rlkit.__path__))
         for kind in ("algorithms", "envs"):
             for name in plugins.names(kind):

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlkit import config
 from rlkit.comparison import grid
 from rlkit.comparison.plan import USAGE, Asked, Compare, plan
 from rlkit.errors import UserError
+from rlkit.recording.files import prepare_folder
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ def conduct(asked: Asked, command: str) -> Conducted:
     if (out / "config.yaml").is_file():
         raise UserError(f"out={out} is a run's folder: give a comparison a folder of its own")
     with grid.alone(out):
-        config.prepare_folder(out / "runs")
+        prepare_folder(out / "runs")
         for job in jobs:
             grid.check(job)
         missing = carry_out(jobs, asked.compare.workers, out)
@@ -116,7 +116,7 @@ def report(folders: Sequence[Path], out: Path, command: str, missing: Sequence[s
         raise UserError(f"there is no finished run to compare: write {USAGE}")
     from rlkit.comparison import report as pages
 
-    config.prepare_folder(out)
+    prepare_folder(out)
     results = pages.write(found, out, [*missing, *left_out], command)
     pages.show(results)
     print(f"the page: {out / 'index.html'}")

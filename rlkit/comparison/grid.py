@@ -18,8 +18,9 @@ from typing import Any, Literal
 
 from filelock import FileLock, Timeout
 
-from rlkit import config
 from rlkit.api import UserError
+from rlkit.recording.files import prepare_folder
+from rlkit.settings import config
 
 State = Literal["waiting", "cut off", "elsewhere", "finished"]
 
@@ -208,7 +209,7 @@ def by_processes(jobs: Sequence[Job], workers: int, stop: Path) -> list["Future[
 @contextmanager
 def alone(out: Path) -> Iterator[None]:
     """Keep a second comparison out of a folder."""
-    lock = FileLock(config.prepare_folder(out) / ".lock")
+    lock = FileLock(prepare_folder(out) / ".lock")
     try:
         lock.acquire(timeout=0)
     except Timeout:

@@ -10,11 +10,11 @@ from typing import Annotated, Literal
 import yaml
 from annotated_types import Ge
 
-from rlkit import config, schema
 from rlkit.comparison import grid
 from rlkit.errors import UserError
-from rlkit.plugins import nearest, short
+from rlkit.settings import config, schema
 from rlkit.settings.assemble import assemble
+from rlkit.settings.plugins import nearest, short
 
 USAGE = "python -m rlkit.compare algo=ppo,grpo env=cartpole,gsm8k seed=0-4, or run folders (--help lists the keys)"
 WORD = re.compile(r"(?:(?P<name>[^=:]+):)?(?P<key>[A-Za-z_][\w.]*)=(?P<value>.*)", re.DOTALL)

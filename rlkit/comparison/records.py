@@ -11,7 +11,7 @@ import numpy as np
 import yaml
 
 from rlkit.api import Reference, UserError
-from rlkit.plugins import short
+from rlkit.settings.plugins import short
 
 Array = np.ndarray[Any, Any]
 

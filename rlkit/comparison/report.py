@@ -9,11 +9,11 @@ from typing import Any
 
 import rlkit
 from rlkit.api import UserError
-from rlkit.checkpoint import write_atomically
 from rlkit.comparison import words
 from rlkit.comparison.caveats import caveats
 from rlkit.comparison.records import Record
 from rlkit.comparison.results import compute
+from rlkit.recording.files import write_atomically
 
 PAIRS = 15  # pairs of algorithms that a terminal shows; the page has all
 
@@ -63,7 +63,7 @@ def show(results: Mapping[str, Any]) -> None:
     from rich.console import Console
     from rich.text import Text
 
-    from rlkit.log import table
+    from rlkit.recording.log import table
 
     console = Console(highlight=False)
     console.print(Text(f"\n{words.title(results)}", style="bold"))

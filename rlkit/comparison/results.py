@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from rlkit.comparison import aggregate
-from rlkit.comparison.aggregate import Array
 from rlkit.comparison.records import Record
+from rlkit.statistics import runs as run_statistics
+from rlkit.statistics.runs import Array
 
 THRESHOLDS = 201  # points of a performance profile
 SMOOTH = 3  # a curve of held-out evaluations has this many points at least, else the training attempts are drawn
@@ -90,7 +90,7 @@ def referred(records: Sequence[Record]) -> dict[str, Any] | None:
 
 def estimate(statistic: Any, *groups: Sequence[Array]) -> dict[str, float | None]:
     """A statistic as {"value", "low", "high"}; the interval is null where there is none."""
-    bounds = aggregate.interval(statistic, *groups)
+    bounds = run_statistics.interval(statistic, *groups)
     low, high = (None, None) if bounds is None else (float(bounds[0]), float(bounds[1]))
     return {"value": float(statistic(*groups)), "low": low, "high": high}
 
@@ -98,7 +98,7 @@ def estimate(statistic: Any, *groups: Sequence[Array]) -> dict[str, float | None
 def cell(runs: Sequence[Record], reference: dict[str, Any] | None) -> dict[str, Any]:
     """One algorithm in one environment."""
     raw = scores(runs)
-    found = estimate(aggregate.iqm, [raw])
+    found = estimate(run_statistics.iqm, [raw])
     values: dict[str, Any] = {
         "runs": len(runs),
         "seeds": [r.seed for r in runs],
@@ -112,7 +112,7 @@ def cell(runs: Sequence[Record], reference: dict[str, Any] | None) -> dict[str, 
         "normalised": None,
     }
     if reference:
-        scale = partial(aggregate.normalise, low=reference["low"], high=reference["high"])
+        scale = partial(run_statistics.normalise, low=reference["low"], high=reference["high"])
         ends = {key: None if values[key] is None else float(scale(values[key])) for key in ("iqm", "low", "high")}
         values["normalised"] = {"scores": scale(raw).tolist(), **ends}
     return values
@@ -125,7 +125,7 @@ def normalised(algo: str, envs: dict[str, Any], shared: Sequence[str]) -> list[A
 def over_all(algo: str, envs: dict[str, Any], shared: Sequence[str]) -> dict[str, Any]:
     """IQM of the normalised scores of all runs in the environments that all algorithms share."""
     runs = normalised(algo, envs, shared)
-    found = estimate(aggregate.iqm, runs)
+    found = estimate(run_statistics.iqm, runs)
     return {"iqm": found["value"], "low": found["low"], "high": found["high"], "runs": sum(map(len, runs))}
 
 
@@ -137,13 +137,13 @@ def profiles(algos: Sequence[str], envs: dict[str, Any], shared: Sequence[str]) 
     every = np.concatenate([x for found in runs.values() for x in found])
     low, high = min(0.0, every.min()), max(1.0, every.max())
     thresholds = np.linspace(low - 0.02 * (high - low), high + 0.02 * (high - low), THRESHOLDS)
-    statistic = partial(aggregate.profile, thresholds=thresholds)
+    statistic = partial(run_statistics.profile, thresholds=thresholds)
     lines = {algo: banded(statistic, found, "fraction") for algo, found in runs.items()}
     return {"thresholds": thresholds.tolist(), "algos": lines}
 
 
 def banded(statistic: Any, runs: Sequence[Array], name: str) -> dict[str, Any]:
-    bounds = aggregate.interval(statistic, runs, repetitions=aggregate.BAND_REPETITIONS)
+    bounds = run_statistics.interval(statistic, runs, repetitions=run_statistics.BAND_REPETITIONS)
     low, high = (None, None) if bounds is None else (bounds[0].tolist(), bounds[1].tolist())
     return {name: statistic(runs).tolist(), "low": low, "high": high}
 
@@ -155,11 +155,11 @@ def pair(x: str, y: str, cells: Cells) -> dict[str, Any]:
         nothing = dict.fromkeys(("value", "low", "high", "chance"))
         return {"x": x, "y": y, "envs": {}, **nothing, "verdict": "nothing in common"}
     of_x, of_y = ([scores(cells[env][algo]) for env in common] for algo in (x, y))
-    found = estimate(aggregate.improvement, of_x, of_y)
-    each = {env: float(aggregate.improvement([a], [b])) for env, a, b in zip(common, of_x, of_y, strict=True)}
+    found = estimate(run_statistics.improvement, of_x, of_y)
+    each = {env: float(run_statistics.improvement([a], [b])) for env, a, b in zip(common, of_x, of_y, strict=True)}
     bounds = None if found["low"] is None else (np.array(found["low"]), np.array(found["high"]))
-    chance = aggregate.chance(of_x, of_y)
-    return {"x": x, "y": y, "envs": each, **found, "chance": chance, "verdict": aggregate.verdict(bounds, chance)}
+    chance = run_statistics.chance(of_x, of_y)
+    return {"x": x, "y": y, "envs": each, **found, "chance": chance, "verdict": run_statistics.verdict(bounds, chance)}
 
 
 def curves(runs: Sequence[Record], kind: str) -> dict[str, Any]:
@@ -167,10 +167,10 @@ def curves(runs: Sequence[Record], kind: str) -> dict[str, Any]:
     found = {}
     for axis in ("env_steps", "seconds"):
         lines = [(getattr(r.curves[kind], axis), r.curves[kind].value) for r in runs]
-        grid = aggregate.on_a_grid(lines, to_the_last=axis == "seconds")
+        grid = run_statistics.on_a_grid(lines, to_the_last=axis == "seconds")
         if grid is not None:
             x, values = grid
-            found[axis] = {"x": x.tolist(), **banded(aggregate.iqm, [values], "iqm")}
+            found[axis] = {"x": x.tolist(), **banded(run_statistics.iqm, [values], "iqm")}
     return found
 
 

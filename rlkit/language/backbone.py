@@ -8,7 +8,7 @@ from tensordict import TensorDict
 from torch import Tensor, nn
 
 from rlkit.errors import UserError
-from rlkit.language import checkpoint
+from rlkit.language import folders
 from rlkit.language.decoder import Decoder
 from rlkit.language.tokenizer import Tokenizer
 from rlkit.policies.base import PolicyModule
@@ -38,9 +38,9 @@ class Backbone(PolicyModule):
 
     def write(self, folder: Path, head: nn.Linear | None, dtype: torch.dtype | None) -> None:
         """A Hugging Face-format folder; the head goes into a file of its own."""
-        checkpoint.write(folder, self.decoder, self.tokenizer, dtype or self.save_dtype)
+        folders.write(folder, self.decoder, self.tokenizer, dtype or self.save_dtype)
         if head is not None:
-            checkpoint.save(folder / self.head_file, head.state_dict())
+            folders.save(folder / self.head_file, head.state_dict())
 
     def encode(self, prompts: Sequence[str], completions: Sequence[str]) -> TensorDict:
         """The layout of `generate`, [B], for texts that are given; the end token is appended."""

@@ -51,18 +51,18 @@ class Cache:
         read = self._rows(product(self._prompts(query), self.prompt_keys[layer].mT) + self.prompt_bias)
         written = product(query, keys.mT) + self.bias
         weights = torch.cat((read, written), -1).softmax(-1).to(values.dtype)
-        read, written = weights.split((read.shape[-1], written.shape[-1]), -1)
+        read, written = torch.split(weights, [read.shape[-1], written.shape[-1]], -1)
         out = self._rows(self._prompts(read) @ self.prompt_values[layer]) + written @ values
         return out.reshape(rows, heads, 1, dim)
 
     def _prompts(self, x: Tensor) -> Tensor:
         """Rows [R, K, g, ·] gathered under their prompts, [P, K, G·g, ·], zero where a row was dropped."""
         table = x.new_zeros(len(self.prompt_bias) * self.repeats, *x.shape[1:]).index_copy_(0, self.slot, x)
-        return table.unflatten(0, (-1, self.repeats)).transpose(1, 2).flatten(2, 3)
+        return torch.unflatten(table, 0, (-1, self.repeats)).transpose(1, 2).flatten(2, 3)
 
     def _rows(self, x: Tensor) -> Tensor:
         """The inverse of `_prompts`."""
-        return x.unflatten(2, (self.repeats, -1)).transpose(1, 2).flatten(0, 1)[self.slot]
+        return torch.unflatten(x, 2, (self.repeats, -1)).transpose(1, 2).flatten(0, 1)[self.slot]
 
     def drop(self, alive: Tensor) -> None:
         """Keep the rows [R] that are alive, and the prompts they need; in the order of `close_gaps`."""
@@ -88,7 +88,7 @@ def product(a: Tensor, b: Tensor) -> Tensor:
         return a @ b
     if not a.is_cuda:
         return a.float() @ b.float()
-    return torch.bmm(a.flatten(0, 1), b.flatten(0, 1), out_dtype=torch.float32).unflatten(0, a.shape[:2])
+    return torch.unflatten(torch.bmm(a.flatten(0, 1), b.flatten(0, 1), out_dtype=torch.float32), 0, a.shape[:2])
 
 
 def close_gaps(parts: list[Tensor], alive: Tensor) -> list[Tensor]:

@@ -7,7 +7,6 @@ SwiGLU (arXiv:2002.05202); Qwen2 adds q/k/v biases, Qwen3 normalises queries and
 
 import math
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -15,6 +14,7 @@ from torch import Tensor, nn
 
 from rlkit.api import UserError
 from rlkit.language.cache import Cache, Stored
+from rlkit.language.tokenizer import Json
 
 NATIVE = ("llama", "qwen2", "qwen3")
 
@@ -38,11 +38,11 @@ class Shape:
     output_bias: bool
     mlp_bias: bool
     qk_norm: bool
-    rope: dict[str, Any]
-    source: dict[str, Any] = field(repr=False)
+    rope: Json
+    source: Json = field(repr=False)
 
     @classmethod
-    def read(cls, config: dict[str, Any], where: str = "config.json") -> "Shape":
+    def read(cls, config: Json, where: str = "config.json") -> "Shape":
         """From the content of a `config.json`, of transformers 4 (`rope_theta`) or 5 (`rope_parameters`)."""
         kind = str(config.get("model_type", "missing"))
         if kind not in NATIVE:
@@ -59,7 +59,7 @@ class Shape:
             raise UserError(f"{where}: the key {key} is missing; give the folder of a complete checkpoint") from None
 
     @classmethod
-    def _build(cls, kind: str, config: dict[str, Any], where: str) -> "Shape":
+    def _build(cls, kind: str, config: Json, where: str) -> "Shape":
         heads, width = config["num_attention_heads"], config["hidden_size"]
         bias = bool(config.get("attention_bias", False))
         return cls(
@@ -83,7 +83,7 @@ class Shape:
         )
 
 
-def _rope(config: dict[str, Any], where: str) -> dict[str, Any]:
+def _rope(config: Json, where: str) -> Json:
     """The rotary settings in one form, whichever generation of transformers wrote them."""
     rope = {"rope_theta": config.get("rope_theta", 10_000.0), **(config.get("rope_scaling") or {})}
     rope.update(config.get("rope_parameters") or {})
@@ -97,13 +97,14 @@ def _rope(config: dict[str, Any], where: str) -> dict[str, Any]:
 def rotary_frequencies(shape: Shape) -> Tensor:
     """θ^(-2i/D) for i < D/2, [D/2]; `llama3` slows the low frequencies by `factor`, with a smooth transition."""
     index = torch.arange(0, shape.head_dim, 2, dtype=torch.int64).float()
-    frequency = 1.0 / (shape.rope["rope_theta"] ** (index / shape.head_dim))
+    frequency: Tensor = 1.0 / (shape.rope["rope_theta"] ** (index / shape.head_dim))
     if shape.rope["rope_type"] == "default":
         return frequency
     low, high = shape.rope["low_freq_factor"], shape.rope["high_freq_factor"]
     turns = shape.rope["original_max_position_embeddings"] * frequency / (2 * math.pi)
     smooth = ((turns - low) / (high - low)).clamp(0, 1)
-    return frequency * (smooth + (1 - smooth) / shape.rope["factor"])
+    slowed: Tensor = frequency * (smooth + (1 - smooth) / shape.rope["factor"])
+    return slowed
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
@@ -157,7 +158,8 @@ class Attention(nn.Module):
             out = F.scaled_dot_product_attention(query, key, value, is_causal=True, enable_gqa=self.grouped)
         if keep is not None:
             keep.append((key, value))
-        return self.o_proj(out.transpose(1, 2).flatten(2))
+        joined: Tensor = self.o_proj(out.transpose(1, 2).flatten(2))
+        return joined
 
 
 class MLP(nn.Module):
@@ -168,7 +170,8 @@ class MLP(nn.Module):
         self.down_proj = Linear(shape.inner, shape.width, bias=shape.mlp_bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
+        out: Tensor = self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
+        return out
 
 
 class Block(nn.Module):
@@ -180,7 +183,8 @@ class Block(nn.Module):
 
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor, cache: Cache | None, keep: Stored | None) -> Tensor:
         x = x + self.self_attn(self.input_layernorm(x), cos, sin, cache, keep)
-        return x + self.mlp(self.post_attention_layernorm(x))
+        out: Tensor = x + self.mlp(self.post_attention_layernorm(x))
+        return out
 
 
 class Body(nn.Module):
@@ -240,7 +244,8 @@ class Decoder(nn.Module):
         x = self.model.embed_tokens(tokens).to(self.dtype)
         for block in self.model.layers:
             x = block(x, cos, sin, cache, keep)
-        return self.model.norm(x)
+        hidden: Tensor = self.model.norm(x)
+        return hidden
 
     def logits(self, hidden: Tensor) -> Tensor:
         """[..., V] in float32: rounding logits to bfloat16 would move log-probabilities by more than a policy step."""

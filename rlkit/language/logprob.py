@@ -1,11 +1,14 @@
 """Log-probabilities of chosen tokens from hidden states; the [N, V] logits are never all alive."""
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+Context = Any  # torch's: `forward` hangs on it whatever `backward` needs
+Apply = Callable[[Tensor, Tensor, Tensor, float, int, bool], tuple[Tensor, Tensor]]
 ELEMENTS = {"cpu": 1 << 19, "cuda": 1 << 26}  # logits alive at a time when no chunk is given
 
 
@@ -24,13 +27,14 @@ def token_log_probs(
     entropy=False spares the sum and returns zeros.
     """
     chunk = chunk or max(1, ELEMENTS.get(hidden.device.type, 1 << 24) // weight.shape[0])
-    return _TokenLogProbs.apply(hidden, weight, targets, temperature, chunk, entropy)
+    apply: Apply = _TokenLogProbs.apply  # torch leaves it without annotations
+    return apply(hidden, weight, targets, temperature, chunk, entropy)
 
 
 class _TokenLogProbs(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, hidden: Tensor, weight: Tensor, targets: Tensor, temperature: float, chunk: int, entropy: bool
+        ctx: Context, hidden: Tensor, weight: Tensor, targets: Tensor, temperature: float, chunk: int, entropy: bool
     ) -> tuple[Tensor, Tensor]:
         matrix = weight.to(_wide(hidden))
         log_prob, spread, norm = (matrix.new_zeros(len(targets)) for _ in range(3))
@@ -49,7 +53,7 @@ class _TokenLogProbs(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad_log_prob: Tensor, grad_entropy: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Context, grad_log_prob: Tensor, grad_entropy: Tensor) -> tuple[Tensor | None, ...]:
         hidden, weight, targets, norm, spread = ctx.saved_tensors
         matrix = weight.to(_wide(hidden))
         grad_hidden = torch.empty_like(hidden) if ctx.needs_input_grad[0] else None
@@ -89,5 +93,5 @@ def _wide(hidden: Tensor) -> torch.dtype:
     return torch.promote_types(hidden.dtype, torch.float32)
 
 
-def _chunks(rows: int, size: int) -> list[slice]:
+def _chunks(rows: int, size: int) -> list["slice[int, int, None]"]:
     return [slice(start, start + size) for start in range(0, rows, size)]

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from rlkit.buffers import flatten_groups, in_parts
 from rlkit.errors import UserError
-from rlkit.language import checkpoint
+from rlkit.language import folders
 from rlkit.language.backbone import Backbone, layout, scatter, within
 from rlkit.language.decoder import Decoder, Shape
 from rlkit.language.generate import Rule, generate
@@ -25,7 +25,7 @@ Dtype = Literal["auto", "float32", "bfloat16"]
 class LanguageModel(Backbone):
     """π(token | tokens before it) = softmax(logits / temperature), with an optional value head on the hidden states."""
 
-    head_file = checkpoint.VALUE
+    head_file = folders.VALUE
 
     def __init__(
         self,
@@ -59,12 +59,12 @@ class LanguageModel(Backbone):
         device: str | torch.device = "cpu",
     ) -> "LanguageModel":
         """From `tiny`, a Hugging Face-format folder, or a hub id."""
-        folder = checkpoint.locate(str(name))
-        decoder = Decoder(checkpoint.read_shape(folder), _dtype(dtype, torch.device(device)))
-        checkpoint.read_weights(decoder, folder)
+        folder = folders.locate(str(name))
+        decoder = Decoder(folders.read_shape(folder), _dtype(dtype, torch.device(device)))
+        folders.read_weights(decoder, folder)
         model = cls(decoder, Tokenizer.load(folder), temperature, value_head, trainable, rows, seed)
         if model.value_head is not None and (folder / cls.head_file).is_file():
-            model.value_head.load_state_dict(checkpoint.read_tensors(folder / cls.head_file))
+            model.value_head.load_state_dict(folders.read_tensors(folder / cls.head_file))
         return model.to(device)
 
     @classmethod
@@ -85,7 +85,7 @@ class LanguageModel(Backbone):
         rows: int = 256,
     ) -> "LanguageModel":
         """An untrained model; the default is the shape of `tiny`, 0.4 M parameters."""
-        config = checkpoint.fresh_config(
+        config = folders.fresh_config(
             kind, len(tokenizer), width, layers, heads, kv_heads or heads, inner, context, tokenizer.eos_id
         )
         decoder = Decoder(Shape.read({**config, "tie_word_embeddings": tied})).initialise(

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from rlkit.buffers import in_parts, last_step
 from rlkit.errors import UserError
-from rlkit.language import checkpoint
+from rlkit.language import folders
 from rlkit.language.backbone import Backbone
 from rlkit.language.model import LanguageModel
 from rlkit.policies.base import frozen_copy
@@ -21,7 +21,7 @@ class RewardModel(Backbone):
     It starts at r = 0. Texts that it is asked for are written by its `writer`, a frozen language model, if it has one.
     """
 
-    head_file = checkpoint.REWARD
+    head_file = folders.REWARD
 
     def __init__(self, backbone: Backbone, writer: LanguageModel | None = None) -> None:
         super().__init__(backbone.decoder, backbone.tokenizer)
@@ -40,7 +40,7 @@ class RewardModel(Backbone):
     def load(cls, folder: str | Path) -> "RewardModel":
         """From the folder that `save` wrote."""
         model = cls(LanguageModel.load(folder, dtype="float32"))
-        model.value_head.load_state_dict(checkpoint.read_tensors(Path(folder) / checkpoint.REWARD))
+        model.value_head.load_state_dict(folders.read_tensors(Path(folder) / folders.REWARD))
         return model
 
     def save(self, folder: str | Path, dtype: torch.dtype | None = None) -> None:
@@ -108,7 +108,7 @@ def learned_reward(place: str) -> LearnedReward:
     folder = here / "model" if (here / "model").is_dir() else here
     if not (folder / "config.json").is_file():
         raise UserError(f"{given}: {here} holds no model (a run writes model/ when it ends); {train}")
-    if not (folder / checkpoint.REWARD).is_file():
-        critic = " (a critic's value head is no reward)" if (folder / checkpoint.VALUE).is_file() else ""
-        raise UserError(f"{given}: {folder} has no {checkpoint.REWARD}, so it is no reward model{critic}; {train}")
+    if not (folder / folders.REWARD).is_file():
+        critic = " (a critic's value head is no reward)" if (folder / folders.VALUE).is_file() else ""
+        raise UserError(f"{given}: {folder} has no {folders.REWARD}, so it is no reward model{critic}; {train}")
     return LearnedReward(folder)

@@ -11,6 +11,7 @@ from tokenizers import Regex, decoders, models, pre_tokenizers, trainers
 from rlkit.api import UserError
 
 END = "<|endoftext|>"
+Json = dict[str, Any]  # an object of a Hugging Face file: its authors say what it holds; keys are checked when read
 # Words and punctuation with the space before them; each digit by itself, so that numbers are spelt one way only.
 PIECES = r" ?\p{L}+| ?\p{N}| ?[^\s\p{L}\p{N}]+|\s+"
 
@@ -24,7 +25,7 @@ class Tokenizer:
         eos_id: int,
         pad_id: int,
         stop_ids: Iterable[int] = (),
-        settings: dict[str, Any] | None = None,
+        settings: Json | None = None,
     ):
         core.no_padding()
         core.no_truncation()
@@ -90,7 +91,7 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int) -> Tokenizer:
     return Tokenizer(core, end, end)
 
 
-def read_json(path: Path) -> dict[str, Any]:
+def read_json(path: Path) -> Json:
     """{} where there is no such file."""
     if not path.is_file():
         return {}
@@ -104,7 +105,7 @@ def _ids(value: int | list[int] | None) -> list[int]:
     return [] if value is None else [value] if isinstance(value, int) else list(value)
 
 
-def _special(core: tokenizers.Tokenizer, token: str | dict[str, Any] | None) -> int | None:
+def _special(core: tokenizers.Tokenizer, token: str | Json | None) -> int | None:
     """A special token is written as a string or as {"content": string}."""
     text = token.get("content") if isinstance(token, dict) else token
     return None if text is None else core.token_to_id(text)

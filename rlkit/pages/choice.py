@@ -4,16 +4,17 @@ import os
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 
 import torch
 from annotated_types import Ge, Le
 
-from rlkit import config, plugins, schema
+from rlkit.control.tabular import TabularEnv
 from rlkit.errors import UserError
 from rlkit.pages.lab import Lab
 from rlkit.pages.runs import RunPage
 from rlkit.pages.server import Site
+from rlkit.settings import config, plugins, schema
 from rlkit.settings.assemble import assemble
 
 Port = Annotated[int, Ge(0), Le(65535)]
@@ -54,7 +55,7 @@ def site(words: Sequence[str]) -> Site:
     return Lab([word for word in words if not word.startswith("algo=")], assemble, keys.get("algo")).site()
 
 
-def refuse_without_map(fields: dict[str, Any], name: str) -> None:
+def refuse_without_map(fields: dict[str, object], name: str) -> None:
     """Only an environment that says how its states lie on a map can be drawn."""
     if has_map(name, fields):
         return
@@ -68,7 +69,7 @@ def refuse_without_map(fields: dict[str, Any], name: str) -> None:
     )
 
 
-def has_map(name: str, fields: dict[str, Any]) -> bool:
+def has_map(name: str, fields: dict[str, object]) -> bool:
     module = plugins.load("envs", name)
     env = module.make(config.build(module.Config, fields, "env"), 0, torch.device("cpu"))
-    return getattr(env, "grid", None) is not None
+    return isinstance(env, TabularEnv) and env.grid is not None

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, cast, get_type_hints
 import torch
 from torch import Tensor
 
-from rlkit import config, plugins, schema
+from rlkit.control.tabular import TabularEnv
 from rlkit.errors import UserError
 from rlkit.fields import Fraction
 from rlkit.loop import set_progress, walk
@@ -22,8 +22,8 @@ from rlkit.pages import maps
 from rlkit.pages.server import Json, Site, number
 from rlkit.policies import LearningRate, Table, discount
 from rlkit.progress import Progress
+from rlkit.settings import config, plugins, schema
 from rlkit.settings.assemble import Assemble, Parts
-from rlkit.tabular import TabularEnv
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance

@@ -11,10 +11,13 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor
 
-from rlkit import buffers, divergences, loop, losses, video
+from rlkit import buffers, divergences, loop, losses
 from rlkit.api import Acts, Judges, Metrics, Plays, Stochastic, Tokens, Writes
-from rlkit.control import ControlEnv, acting
-from rlkit.copies import Array
+from rlkit.control import video
+from rlkit.control.env import ControlEnv
+from rlkit.control.requirements import acting
+from rlkit.control.tabular import TabularEnv
+from rlkit.control.vector import Array
 from rlkit.errors import UserError
 from rlkit.meter import Meter
 from rlkit.pages import maps
@@ -22,7 +25,6 @@ from rlkit.pages.server import Json, number
 from rlkit.policies import Table, discount
 from rlkit.progress import Progress, restore
 from rlkit.settings.assemble import Parts
-from rlkit.tabular import TabularEnv
 
 KEPT = 4  # replays held in memory
 SHOWN = ("ratio", "clip_fraction")  # what the page draws of each token, where `loss` reports it

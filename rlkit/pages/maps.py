@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 from rlkit import exact
+from rlkit.control.tabular import Grid
 from rlkit.exact import Model
 from rlkit.policies import Table
-from rlkit.tabular import Grid
 
 
 class Optimal(TypedDict):

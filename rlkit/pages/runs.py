@@ -5,11 +5,11 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from rlkit import config, plugins
 from rlkit.api import UserError
 from rlkit.comparison.grid import is_locked
 from rlkit.pages.live import Live
 from rlkit.pages.server import Call, Json, Site, number
+from rlkit.settings import config, plugins
 from rlkit.settings.assemble import Assemble
 
 QUIET = 60.0  # seconds without a new line after which one looks whether a process still writes to the folder

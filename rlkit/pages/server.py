@@ -7,6 +7,7 @@ is not this server's is refused (DNS rebinding), and so is a POST that another o
 import errno
 import json
 import os
+import socket
 import sys
 import traceback
 from collections.abc import Callable, Mapping
@@ -30,6 +31,7 @@ HEADERS = {
     "Cache-Control": "no-store",
 }
 
+Request = socket.socket | tuple[bytes, socket.socket]  # as socketserver has it
 Json = dict[str, Any]  # a JSON object, as a page sends or gets it; what it holds is checked where it is read
 Call = Callable[[Json], Json | bytes]  # an answer, or a picture
 
@@ -73,7 +75,7 @@ class Server(ThreadingHTTPServer):
         if self.port == 80:
             self.hosts |= {"127.0.0.1", "localhost"}
 
-    def handle_error(self, request: Any, client_address: Any) -> None:
+    def handle_error(self, request: Request, client_address: object) -> None:
         """A browser that closes a connection is no error."""
         if not isinstance(sys.exception(), ConnectionError | TimeoutError):
             super().handle_error(request, client_address)
@@ -154,22 +156,25 @@ class Handler(BaseHTTPRequestHandler):
             raise Refused(404, f"there is no {self.command} /{name[:80]} here")
         return found
 
-    def log_message(self, format: str, *args: Any) -> None:
+    def log_message(self, format: str, *args: object) -> None:
         """The terminal is for errors."""
 
 
-def number(request: Mapping[str, Any], key: str, low: float, high: float) -> float:
+def number(request: Mapping[str, object], key: str, low: float, high: float) -> float:
     """A number of a request within its limits."""
+    given = request.get(key)
     try:
-        value = float(request[key])
-    except (KeyError, TypeError, ValueError, OverflowError):
+        if not isinstance(given, str | int | float):
+            raise TypeError
+        value = float(given)
+    except (TypeError, ValueError, OverflowError):
         raise UserError(f"{key} is missing or no number: give one from {low:g} to {high:g}") from None
     if not low <= value <= high:
         raise UserError(f"{key}={value:g} is not allowed: give a number from {low:g} to {high:g}")
     return value
 
 
-def _json(value: Any) -> tuple[str, bytes]:
+def _json(value: object) -> tuple[str, bytes]:
     if isinstance(value, bytes):
         return "image/png", value
     return "application/json", json.dumps(value, allow_nan=False).encode()

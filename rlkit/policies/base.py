@@ -20,11 +20,12 @@ class PolicyModule(nn.Module):
     memoryless = True
     micro_steps: int | None = None
     dtype: torch.dtype = torch.float32
-    normalizer: Normalizer | None = None  # of observations, shared by all networks of the policy
+    normalizer: Normalizer | None  # of observations, shared by all networks of the policy
 
     def __init__(self, generator: torch.Generator) -> None:
         super().__init__()
         self.name, self.generator = type(self).__name__, generator
+        self.normalizer = None  # set here: a class attribute would hide the module that a subclass sets
 
     def refresh(self) -> None:
         """Adopt the statistics observed so far; the loop calls it once per iteration, before anyone acts."""

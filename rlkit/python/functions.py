@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlkit import checkpoint as checkpoints
-from rlkit import config, session
+from rlkit import session
 from rlkit.errors import UserError
-from rlkit.log import Listener
 from rlkit.python.keys import EnvLike, Factory, asked, described, found_at, plain, text
 from rlkit.python.run import Run
 from rlkit.python.surroundings import undisturbed
+from rlkit.recording import checkpoint as checkpoints
+from rlkit.recording.log import Listener
+from rlkit.settings import config
 from rlkit.settings import trust as trusting
 
 

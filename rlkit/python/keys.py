@@ -12,8 +12,8 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import VectorEnv
 
-from rlkit import config, schema
 from rlkit.errors import UserError
+from rlkit.settings import config, schema
 
 GYM = "gym"  # the plug-in that makes any Gymnasium environment
 ID = re.compile(r"[\w./-]+-v\d+|[\w.]+:[\w./-]+")  # Acrobot-v1, ALE/Pong-v5, my_pkg:My-v0

@@ -1,6 +1,6 @@
 """What there is to train and to train on; nothing heavy is imported for it."""
 
-from rlkit import plugins
+from rlkit.settings import plugins
 
 
 def list_algorithms() -> dict[str, str]:

@@ -9,7 +9,7 @@ from gymnasium.spaces import Box, Discrete, Space
 from numpy.typing import ArrayLike
 
 from rlkit.api import Acts, Env, Judges, Plays, Writes
-from rlkit.copies import executed, observed
+from rlkit.control.vector import executed, observed
 from rlkit.errors import UserError
 
 

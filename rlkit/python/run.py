@@ -9,15 +9,15 @@ from typing import Any
 
 import torch
 
-from rlkit import checkpoint as checkpoints
-from rlkit import config, evaluation, schema, session
+from rlkit import evaluation, session
 from rlkit.errors import UserError
 from rlkit.evaluation import Evaluate, Subject
-from rlkit.log import Listener
 from rlkit.python.keys import Factory, line
 from rlkit.python.policy import Policy
 from rlkit.python.surroundings import undisturbed
-from rlkit.settings import trust
+from rlkit.recording import checkpoint as checkpoints
+from rlkit.recording.log import Listener
+from rlkit.settings import config, schema, trust
 from rlkit.settings.assemble import threads
 
 Numbers = dict[str, float]

@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from rlkit import config, plugins, schema
 from rlkit.api import Algorithm, Env, PolicyFactory
 from rlkit.errors import UserError
-from rlkit.writers import check_tracker
+from rlkit.recording.writers import check_tracker
+from rlkit.settings import config, plugins, schema
 
 # The length of a run that says nothing about it.
 STEPS, ITERATIONS = 100_000, 60  # control counts steps, text counts iterations

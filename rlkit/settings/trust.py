@@ -1,8 +1,8 @@
 """Which code from outside rlkit a run folder would run."""
 
-from rlkit import plugins
-from rlkit.config import KINDS, Given
 from rlkit.errors import UserError
+from rlkit.settings import plugins
+from rlkit.settings.config import KINDS, Given
 
 NO_CODE = ("correct", "model:")  # rewards that run no code of their own: the built-in one, and a reward model's folder
 

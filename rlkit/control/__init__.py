@@ -1,0 +1,20 @@
+"""Plays control problems: vector environments, physics in batches, tabular models, pictures of an episode."""
+
+from rlkit.control.env import ControlEnv
+from rlkit.control.numpy_env import Batched, Painter
+from rlkit.control.tabular import Cell, Grid, Outcomes, TabularEnv, TabularVectorEnv, from_outcomes
+from rlkit.control.vector import Array, Copies
+
+__all__ = [
+    "Array",
+    "Batched",
+    "Cell",
+    "ControlEnv",
+    "Copies",
+    "Grid",
+    "Outcomes",
+    "Painter",
+    "TabularEnv",
+    "TabularVectorEnv",
+    "from_outcomes",
+]

@@ -1,0 +1,288 @@
+"""Control problems over Gymnasium vector environments: one rollout, evaluation and exact resume for all of them."""
+
+import math
+import sys
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+import torch
+from gymnasium.spaces import Box
+from tensordict import TensorDict
+from torch import Tensor
+
+from rlkit.api import Acts, Plays, State
+from rlkit.control.requirements import ActionTable, acting, check_finite, check_spaces, step_limit
+from rlkit.control.vector import Array, Copies, Vector
+from rlkit.errors import UserError
+from rlkit.exact import Model
+from rlkit.scores import Reference, Sample, Scores, Split, Unit
+from rlkit.seeding import derive, generators
+
+if TYPE_CHECKING:
+    from rlkit.api import AnySpace
+
+EPISODES = {"train": 20, "validation": 20, "test": 100}  # how many `evaluate` plays unless told
+NOT_THERE = "its episodes in progress cannot be repeated exactly, so what follows is not quite what was cut off"
+LONGEST_EPISODE = 100_000  # steps after which an episode that should end by itself is called endless
+
+
+class ControlEnv:
+    """`rows` copies of a control problem; `vector(n)` makes a vector environment of n copies.
+
+    With `steps=k` play continues where it stopped, through the ends of episodes; `steps=None` or `repeats > 1` plays
+    fresh episodes, where attempts from one start share the reset seed. The reset seed of an episode is a pure function
+    of (seed, row, episode), so resuming needs only the seeds and the actions since.
+    """
+
+    kind: Literal["control", "text"] = "control"
+    metric: Literal["return", "accuracy"] = "return"
+    plays: bool = True
+    stored_reference: bool = False
+    splits: Mapping[str, int] = EPISODES
+    scoring: float = 0.0
+
+    def __init__(
+        self,
+        vector: Callable[[int], Vector],
+        rows: int,
+        seed: int = 0,
+        device: str | torch.device = "cpu",
+        source: str = "",
+        evaluation_copies: int = 128,
+        reference: Reference | None = None,
+        drawn: Callable[[], Vector] | None = None,
+    ) -> None:
+        self.vector, self.rows, self.seed, self.device = vector, rows, seed, torch.device(device)
+        self.source, self.evaluation_copies = source, evaluation_copies  # where it comes from; episodes side by side
+        self._reference = reference
+        self.drawn = drawn or (lambda: vector(1))  # makes one copy whose `render()` is a picture, where there is one
+        self._copies: dict[tuple[str, int], Copies] = {}
+        self._starts = 0  # rollouts of fresh episodes so far
+        self._episodes = [0] * rows
+        self._history: deque[Array] = deque()  # actions [T, rows], reaching back to the oldest reset in progress
+        self._ages = np.zeros(rows, dtype=np.int64)  # actions of each row since its reset
+        self._length, self._return = np.zeros(rows, dtype=np.int64), np.zeros(rows)  # of the episode in progress
+        stream = self._stream = self._make("stream", rows, self._next_seed)
+        check_spaces(stream.observation_space, stream.action_space)
+        self.observation_space: AnySpace | None = stream.observation_space  # Box or Discrete
+        self.action_space: AnySpace | None = stream.action_space
+        self._started = False
+        self.longest: int | None = step_limit(stream.vector)  # steps of one attempt, where they are limited
+
+    @property
+    def reference(self) -> Reference | None:
+        """What counts as 0 and as 1 where returns of several environments are compared."""
+        return self._reference
+
+    def rollout(self, policy: Plays, steps: int | None = None, repeats: int = 1) -> TensorDict:
+        """Play at most `steps` steps; returns [rows] or [rows, repeats] with time as dimension -1 of its entries.
+
+        Keys: observation, action, reward, terminated, done, mask, next_observation [.., T (, d)], score [..], and what
+        `policy.record` adds. An attempt that is cut at `steps` is done, not terminated. Where done is True,
+        episode_return and episode_length [.., T] describe the episode that ended there, from its reset on.
+        """
+        fresh = steps is None or repeats > 1
+        if fresh:
+            n = self.rows * repeats
+            copies = self._make("fresh", n)
+            copies.reset([self._seed("start", i // repeats, self._starts) for i in range(n)])
+            self._starts += 1
+        else:
+            copies = self._stream
+            if not self._started:
+                copies.reset([self._seed("reset", row, 0) for row in range(self.rows)])
+                self._started = True
+        tape = self._play(copies, acting(policy), steps, fresh)
+        check_finite(tape, self.source)
+        self._note(tape, fresh)
+        lead = (self.rows, repeats) if repeats > 1 else (self.rows,)
+        length = len(tape["reward"])
+        data = {}
+        for key, array in tape.items():
+            rows_first = torch.from_numpy(np.ascontiguousarray(array.swapaxes(0, 1)))
+            data[key] = rows_first.reshape(*lead, length, *array.shape[2:]).to(self.device)
+        data["score"] = data["reward"].sum(-1)
+        rollout = TensorDict(data, batch_size=lead, device=self.device)
+        with torch.no_grad():
+            rollout.update(policy.record(rollout))
+        return rollout
+
+    def evaluate(
+        self, policy: Plays | Tensor, episodes: int | None = None, split: Split = "validation", greedy: bool = True
+    ) -> Scores:
+        """Play whole episodes on copies of their own, from reset seeds that depend on (seed, split, episode) only.
+
+        `policy` may also be a table of actions [S]. Draws come from a stream of their own: the policy's generators
+        are put back as they were.
+        """
+        policy = ActionTable(policy) if isinstance(policy, Tensor) else acting(policy)
+        episodes = episodes or EPISODES[split]
+        copies = self._make("evaluate", min(episodes, self.evaluation_copies))
+        seeds = [self.episode_seed(split, i) for i in range(-(-episodes // copies.n) * copies.n)]
+        drawing = generators(policy).values()
+        states = [generator.get_state() for generator in drawing]
+        for generator in drawing:
+            generator.manual_seed(self._seed("evaluate", split, "action"))
+        parts = [self._score(copies, policy, seeds[i : i + copies.n], greedy) for i in range(0, len(seeds), copies.n)]
+        for generator, state in zip(drawing, states, strict=True):
+            generator.set_state(state)
+        score, length = (torch.from_numpy(np.concatenate(part)[:episodes]) for part in zip(*parts, strict=True))
+        return Scores(score=score, length=length)
+
+    def episode_seed(self, split: Split, episode: int) -> int:
+        """The reset seed of an episode of `evaluate`."""
+        return self._seed("evaluate", split, episode)
+
+    def ceiling(self, policy: Plays, episodes: int | None = None) -> Scores | None:
+        return None
+
+    def exact(self, policy: Plays | Tensor, gamma: float = 0.99) -> dict[str, float]:
+        return {}
+
+    def model(self) -> Model | None:
+        return None
+
+    def scored(self, policy: Plays) -> Unit:
+        return "episodes"
+
+    def samples(self, rollout: TensorDict, policy: Plays, limit: int) -> list[Sample]:
+        return []
+
+    def check(self, policy: Plays) -> None:
+        acting(policy)
+
+    def state_dict(self) -> State:
+        """Plain numbers and tensors: counters, and for the episodes in progress the seeds and the actions since."""
+        state: State = {"starts": self._starts, "episodes": list(self._episodes), "started": self._started}
+        state |= {"ages": self._ages.tolist(), "length": self._length.tolist(), "return": self._return.tolist()}
+        state["seeds"] = list(self._stream.seeds)
+        if self._started:
+            state["observation"] = torch.from_numpy(self._stream.observation.copy())  # what they lead to, as a proof
+        if self._history:
+            actions = np.concatenate(self._history)
+            state["actions"] = torch.from_numpy(actions[len(actions) - self._ages.max() :].copy())
+        return state
+
+    def load_state_dict(self, state: State) -> None:
+        """Replay what `state_dict` noted: the following rollout is bitwise the one that would have followed there.
+
+        That holds where a reset makes an environment forget what was before; where it does not, one line says so.
+        """
+        if len(state["episodes"]) != self.rows:
+            raise UserError(
+                f"the saved state has {len(state['episodes'])} rows, this environment {self.rows}: "
+                f"set env.rows={len(state['episodes'])}"
+            )
+        self._starts, self._episodes, self._started = state["starts"], list(state["episodes"]), state["started"]
+        self._ages, self._length = np.array(state["ages"]), np.array(state["length"])
+        self._return, self._history = np.array(state["return"], dtype=np.float64), deque()
+        if self._started:
+            actions = state["actions"].numpy() if "actions" in state else np.empty((0, self.rows))
+            self._stream.replay(actions, state["seeds"], self._ages)
+            if len(actions):
+                self._history.append(actions)
+            if self._stream.observation.tobytes() != state["observation"].numpy().tobytes():
+                print(f"{self.source}: {NOT_THERE}", file=sys.stderr)
+
+    def close(self) -> None:
+        """Close every vector environment that was made."""
+        for copies in self._copies.values():
+            copies.vector.close()
+
+    def _make(self, purpose: str, n: int, next_seed: Callable[[int], int] | None = None) -> Copies:
+        if (purpose, n) not in self._copies:
+            self._copies[purpose, n] = Copies(self.vector(n), next_seed)
+        return self._copies[purpose, n]
+
+    def _seed(self, *names: str | int) -> int:
+        return derive(self.seed, *names) % 2**31
+
+    def _next_seed(self, row: int) -> int:
+        self._episodes[row] += 1
+        return self._seed("reset", row, self._episodes[row])
+
+    def _act(self, policy: Acts, observation: Array, greedy: bool) -> Array:
+        action: Array = policy.act(torch.from_numpy(observation).to(self.device), greedy=greedy).cpu().numpy()
+        return action
+
+    def _play(self, copies: Copies, policy: Acts, steps: int | None, fresh: bool) -> dict[str, Array]:
+        """The hot path: arrays [T, n, ...], filled in place; what is not masked contributes nothing."""
+        limit = steps or LONGEST_EPISODE
+        tape = self._tape(steps or 512, copies)
+        alive, t = np.ones(copies.n, dtype=bool), 0
+        with torch.inference_mode():
+            while t < limit and alive.any():
+                if t == len(tape["reward"]):
+                    tape = {key: np.concatenate([array, np.zeros_like(array)]) for key, array in tape.items()}
+                tape["observation"][t] = copies.observation
+                tape["mask"][t] = alive & copies.acting
+                tape["action"][t] = action = self._act(policy, copies.observation, greedy=False)
+                successor, tape["reward"][t], tape["terminated"][t], done = copies.step(action)
+                tape["next_observation"][t], tape["done"][t] = successor, done
+                if fresh:
+                    alive &= ~done
+                t += 1
+        if fresh and steps is None and alive.any():
+            raise endless(copies)
+        tape = {key: array[:t] for key, array in tape.items()}
+        tape["reward"] *= tape["mask"]
+        tape["terminated"] &= tape["mask"]
+        tape["done"] &= tape["mask"]
+        if fresh:
+            tape["done"][-1] |= alive
+        return tape
+
+    def _tape(self, length: int, copies: Copies) -> dict[str, Array]:
+        observation = np.zeros((length, *copies.observation.shape), dtype=copies.observation.dtype)
+        space = self.action_space
+        continuous = isinstance(space, Box)
+        action_shape = (length, copies.n, *([math.prod(space.shape)] if isinstance(space, Box) else []))
+        tape = {"observation": observation, "next_observation": np.zeros_like(observation)}
+        tape["action"] = np.zeros(action_shape, dtype=np.float32 if continuous else np.int64)
+        tape["reward"] = np.zeros((length, copies.n), dtype=np.float32)
+        return tape | {key: np.zeros((length, copies.n), dtype=bool) for key in ("terminated", "done", "mask")}
+
+    def _note(self, tape: dict[str, Array], fresh: bool) -> None:
+        """Note the episodes that ended; of a stream also what is still in progress and how to come back to it."""
+        done, steps = tape["done"], len(tape["done"])
+        if fresh:
+            total = tape["reward"].sum(0, dtype=np.float64)
+            tape["episode_return"] = np.where(done, total, 0.0).astype(np.float32)
+            tape["episode_length"] = np.where(done, tape["mask"].sum(0), 0)
+            return
+        ended_return, ended_length = np.zeros(done.shape, dtype=np.float32), np.zeros(done.shape, dtype=np.int64)
+        tape["episode_return"], tape["episode_length"] = ended_return, ended_length
+        returns = self._return + tape["reward"].cumsum(0, dtype=np.float64)
+        lengths = self._length + tape["mask"].cumsum(0)
+        base_return, base_length = np.zeros(self.rows), np.zeros(self.rows, dtype=np.int64)
+        for t, row in zip(*np.nonzero(done), strict=True):
+            ended_return[t, row] = returns[t, row] - base_return[row]
+            ended_length[t, row] = lengths[t, row] - base_length[row]
+            base_return[row], base_length[row] = returns[t, row], lengths[t, row]
+        self._return, self._length = returns[-1] - base_return, lengths[-1] - base_length
+        # A vector env that resets itself can only be replayed from its very beginning.
+        self._ages = self._ages + steps if self._stream.resets_alone else self._length
+        self._history.append(tape["action"].copy())
+        kept = sum(map(len, self._history))
+        while self._history and kept - len(self._history[0]) >= self._ages.max():
+            kept -= len(self._history.popleft())
+
+    def _score(self, copies: Copies, policy: Acts, seeds: Sequence[int], greedy: bool) -> tuple[Array, Array]:
+        copies.reset(seeds)
+        alive, score, length = np.ones(copies.n, dtype=bool), np.zeros(copies.n), np.zeros(copies.n, dtype=np.int64)
+        with torch.inference_mode():
+            while alive.any():
+                _, reward, _, done = copies.step(self._act(policy, copies.observation, greedy))
+                score += np.where(alive, reward, 0.0)
+                length += alive
+                alive &= ~done
+                if length.max() >= LONGEST_EPISODE:
+                    raise endless(copies)
+        check_finite({"reward": score[None]}, f"evaluation, {self.source}")
+        return score, length
+
+
+def endless(copies: Copies) -> UserError:
+    return UserError(f"{copies.vector}: an episode did not end in {LONGEST_EPISODE} steps; give it a step limit")

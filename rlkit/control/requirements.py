@@ -1,0 +1,70 @@
+"""What control problems and who plays them must keep to, and a policy that is a table of actions."""
+
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+import numpy as np
+from gymnasium.spaces import Box, Discrete
+from gymnasium.vector import SyncVectorEnv
+from tensordict import TensorDict
+from torch import Tensor
+
+from rlkit.api import Acts, Plays
+from rlkit.control.vector import Array, Vector
+from rlkit.errors import UserError
+
+if TYPE_CHECKING:
+    from rlkit.api import AnySpace
+
+
+class ActionTable:
+    """A deterministic policy that is nothing but a table: `actions[s]`."""
+
+    def __init__(self, actions: Tensor) -> None:
+        self.actions = actions
+
+    def act(self, observation: Tensor, greedy: bool = False) -> Tensor:
+        return self.actions[observation]
+
+    def record(self, batch: TensorDict) -> dict[str, Tensor]:
+        return {}
+
+
+def acting(policy: Plays) -> Acts:
+    """The policy, if it acts."""
+    if not isinstance(policy, Acts):
+        raise UserError(f"a {type(policy).__name__} does not act, so it cannot play control problems; use another algo")
+    return policy
+
+
+def check_finite(tape: dict[str, Array], source: str) -> None:
+    """Stop at the first number that is none, and say where it came from; tape: [T, n, ...]."""
+    for key, array in sorted(tape.items()):  # the action first: a policy that diverged is not the environment's fault
+        if array.dtype.kind == "f" and not np.isfinite(array).all():
+            step, row, *component = np.argwhere(~np.isfinite(array))[0].tolist()
+            where = f"component {component[0]} of " if component else ""
+            advice = "try a smaller algo.lr" if key == "action" else "correct the environment, or end the episode there"
+            raise FloatingPointError(
+                f"not finite: {where}{key} at step {step} of row {row} of the rollout ({source}); "
+                f"checkpoints written before are kept; {advice}"
+            )
+
+
+def check_spaces(observation: "AnySpace", action: "AnySpace") -> None:
+    for name, space in (("observation", observation), ("action", action)):
+        if not isinstance(space, (Box, Discrete)):
+            raise UserError(f"{name} space {space} is not supported; allowed are Box and Discrete: use another env")
+
+
+@runtime_checkable
+class Limited(Protocol):
+    """A vector environment that truncates its episodes."""
+
+    step_limit: int
+
+
+def step_limit(vector: Vector) -> int | None:
+    """The step limit that the vector environment or the specification of its copies tells."""
+    if isinstance(vector, Limited):
+        return vector.step_limit
+    spec = vector.envs[0].spec if isinstance(vector, SyncVectorEnv) else vector.spec
+    return spec.max_episode_steps if spec is not None else None

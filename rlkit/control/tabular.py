@@ -1,0 +1,185 @@
+"""Environments that are stepped from their model, and judged by it."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from gymnasium.spaces import Discrete
+from gymnasium.vector import AutoresetMode
+from gymnasium.vector.utils import batch_space
+from torch import Tensor
+
+from rlkit import exact
+from rlkit.api import Plays
+from rlkit.control.env import ControlEnv
+from rlkit.control.requirements import acting
+from rlkit.control.vector import Array, Vector
+from rlkit.exact import Model
+from rlkit.policies.tables import ValueTable
+from rlkit.scores import Reference
+
+Cell = tuple[int, int]
+Outcomes = Mapping[int, Mapping[int, Sequence[tuple[float, int, float, bool]]]]
+
+
+@dataclass(frozen=True)
+class Grid:
+    """How states lie on a map, row by row from the top left: what `rlkit.play` draws."""
+
+    rows: int
+    columns: int
+    moves: tuple[Cell, ...]  # of each action: rows and columns that it goes
+    cells: Mapping[str, Cell]  # the fields of the environment's Config that say where something lies
+
+
+def from_outcomes(outcomes: Outcomes, start: Sequence[float], goal: Sequence[int] = ()) -> Model:
+    """A model from Gymnasium's form: `outcomes[s][a]` lists (probability, next state, reward, terminated)."""
+    states, actions = len(outcomes), len(outcomes[0])
+    transition = torch.zeros(states, actions, states, dtype=torch.float64)
+    earned = torch.zeros_like(transition)
+    terminal, reached = torch.zeros(2, states, dtype=torch.bool)
+    for s, row in outcomes.items():
+        for a, possible in row.items():
+            for probability, successor, reward, terminated in possible:
+                transition[s, a, successor] += probability
+                earned[s, a, successor] += probability * reward
+                terminal[successor] |= terminated
+    reached[list(goal)] = True
+    outcome_reward = torch.where(transition > 0, earned / transition, 0.0)
+    first = torch.as_tensor(start, dtype=torch.float64)
+    return Model(transition, earned.sum(-1), terminal, first, outcome_reward, reached)
+
+
+class TabularVectorEnv(Vector):
+    """`n` copies of a model, stepped together; a reset seed fixes the start and all the luck of its episode."""
+
+    metadata = {"autoreset_mode": AutoresetMode.DISABLED}  # noqa: RUF012
+
+    def __init__(self, model: Model, n: int, step_limit: int, picture: Callable[[int], Array] | None = None) -> None:
+        states, actions = model.reward.shape
+        self.num_envs, self.step_limit, self.picture = n, step_limit, picture
+        self.single_observation_space, self.single_action_space = Discrete(states), Discrete(actions)
+        self.observation_space = batch_space(self.single_observation_space, n)
+        self.action_space = batch_space(self.single_action_space, n)
+        self._next, self._start = _cumulative(model.transition), _cumulative(model.start)
+        each = model.reward[..., None].expand_as(model.transition)
+        self._reward = (each if model.outcome_reward is None else model.outcome_reward).float().numpy()
+        self._terminal, self._row = model.terminal.numpy(), np.arange(n)
+        self.state, self.steps = np.zeros(n, dtype=np.int64), np.zeros(n, dtype=np.int64)
+        self._luck, self._seeds = np.zeros((n, step_limit + 1)), [-1] * n  # uniform draws: the start, then each step
+
+    def reset(
+        self, *, seed: int | Sequence[int] | None = None, options: dict[str, object] | None = None
+    ) -> tuple[Array, dict[str, object]]:
+        """Start the rows of `options["reset_mask"]` (all without one), each from its own seed."""
+        if not isinstance(seed, Sequence):
+            raise ValueError(f"seed={seed}: give one for each of the {self.num_envs} copies")
+        rows = range(self.num_envs) if options is None else np.flatnonzero(np.asarray(options["reset_mask"])).tolist()
+        for row in rows:
+            if self._seeds[row] != seed[row]:
+                self._seeds[row] = seed[row]
+                np.random.Generator(np.random.PCG64(seed[row])).random(out=self._luck[row])
+            self.state[row] = (self._start > self._luck[row, 0]).argmax()
+            self.steps[row] = 0
+        return self.state.copy(), {}
+
+    def step(self, actions: Array) -> tuple[Array, Array, Array, Array, dict[str, object]]:
+        """Draw each successor by inverting its cumulative distribution."""
+        self.steps += 1
+        luck = self._luck[self._row, self.steps]
+        successor = (self._next[self.state, actions] > luck[:, None]).argmax(-1)
+        reward = self._reward[self.state, actions, successor]
+        self.state = successor
+        return successor.copy(), reward, self._terminal[successor], self.steps >= self.step_limit, {}
+
+    def render(self) -> tuple[Array, ...]:
+        """A picture [H, W, 3] of each copy."""
+        if self.picture is None:
+            raise NotImplementedError("this environment has no picture")
+        return tuple(self.picture(int(state)) for state in self.state)
+
+
+def _cumulative(probability: Tensor) -> Array:
+    """Cumulative probabilities along the last axis; infinite at the last possible outcome, so no other is drawn."""
+    possible = (probability > 0).long()
+    later = possible.flip(-1).cumsum(-1).flip(-1) - possible
+    return torch.where(later == 0, torch.inf, probability.cumsum(-1)).numpy()
+
+
+class TabularEnv(ControlEnv):
+    """A control environment with a known model. `judge` says what `exact` reports, `picture` draws a state."""
+
+    def __init__(
+        self,
+        model: Model,
+        rows: int,
+        seed: int = 0,
+        device: str | torch.device = "cpu",
+        step_limit: int = 100,
+        source: str = "",
+        judge: Literal["value", "success"] = "value",
+        picture: Callable[[int], Array] | None = None,
+        grid: Grid | None = None,
+    ) -> None:
+        self._model, self.step_limit, self.judge, self.grid = model, step_limit, judge, grid
+        super().__init__(lambda n: TabularVectorEnv(model, n, step_limit, picture), rows, seed, device, source)
+
+    def model(self) -> Model:
+        return self._model
+
+    @property
+    def reference(self) -> Reference:
+        """The undiscounted return within the step limit of uniformly random actions and of the optimum, computed."""
+        model, limit = self._model, self.step_limit
+        uniform = torch.full_like(model.reward, 1 / model.reward.shape[1])
+        low, high = (float(model.start @ exact.values_within(model, limit, policy)) for policy in (uniform, None))
+        return Reference(low, high, "a random policy, exact", "the optimum, exact")
+
+    def exact(self, policy: Plays | Tensor, gamma: float = 0.99) -> dict[str, float]:
+        """What the greedy policy is worth, computed from the model, beside the best there is.
+
+        `policy` is a table of actions [S], or acts. judge="success": the probability of
+        reaching the goal at all and within the step limit. judge="value": discounted value of the start, and the
+        fraction of states whose action is an optimal one, of those that an episode can come to. For a policy that is
+        only evaluated (`ValueTable`) it is how far off the learned values are instead.
+        """
+        if isinstance(policy, ValueTable):
+            return self._prediction(policy.probabilities.cpu(), policy.values.cpu(), gamma)
+        model, actions = self._model, self._greedy(policy)
+        if self.judge == "success":
+            limit = self.step_limit
+            return {
+                "success": exact.success(model, actions),
+                "optimal": exact.optimal_success(model),
+                "success_within_limit": exact.success(model, actions, limit),
+                "optimal_within_limit": exact.optimal_success(model, limit),
+            }
+        best = exact.optimal_actions(model, gamma).gather(1, actions[:, None])[:, 0]
+        try:
+            value = {"value": float(model.start @ exact.policy_values(model, actions, gamma))}
+        except ValueError:  # without discount, a policy that earns for ever has none
+            value = {}
+        return value | {
+            "optimal": float(model.start @ exact.optimal_values(model, gamma)),
+            "agreement": float(best[exact.reachable(model) & ~model.terminal].double().mean()),
+        }
+
+    def _prediction(self, probabilities: Tensor, values: Tensor, gamma: float) -> dict[str, float]:
+        """The value of the start as it was learned, as it is, and √mean (V − V_π)² over the states π can come to."""
+        model = self._model
+        true = exact.policy_values(model, probabilities, gamma)
+        seen = exact.reachable(model, probabilities) & ~model.terminal
+        return {
+            "value": float(model.start @ values),
+            "true_value": float(model.start @ true),
+            "rmse": float((values - true)[seen].square().mean().sqrt()),
+        }
+
+    def _greedy(self, policy: Plays | Tensor) -> Tensor:
+        if isinstance(policy, Tensor):
+            return policy
+        states = torch.arange(len(self._model.start), device=self.device)
+        with torch.no_grad():
+            return acting(policy).act(states, greedy=True).cpu()

@@ -1,0 +1,110 @@
+"""Copies of one problem in a Gymnasium vector environment; its three autoreset modes look the same from outside."""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from gymnasium.spaces import Box, Discrete
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
+from numpy.typing import NDArray
+
+from rlkit.errors import UserError
+
+if TYPE_CHECKING:
+    from rlkit.api import AnySpace
+
+Array = NDArray[Any]  # numbers of any type: float64 states, float32 observations, whole or real actions
+Vector = VectorEnv[Array, Array, Array]
+
+
+class Copies:
+    """`n` copies stepped together.
+
+    `observation` is what to act on next; `step` returns the true successor, never the observation after a reset.
+    `next_seed(row)` gives the reset seed of the episode that follows one that ended (used with autoreset disabled).
+    """
+
+    def __init__(self, vector: Vector, next_seed: Callable[[int], int] | None = None) -> None:
+        mode = vector.metadata.get("autoreset_mode")
+        if mode is None:
+            raise UserError(f"{vector} does not say how it resets: set metadata['autoreset_mode'] to an AutoresetMode")
+        self.vector, self.n, self.mode, self.next_seed = vector, vector.num_envs, AutoresetMode(mode), next_seed
+        self.action_space, self.observation_space = vector.single_action_space, vector.single_observation_space
+        self.resets_alone = self.mode is not AutoresetMode.DISABLED
+        # A vector env with one generator for all its copies takes one seed, not one for each.
+        own_seeds = isinstance(vector.unwrapped, (SyncVectorEnv, AsyncVectorEnv))
+        self.seed_each = not self.resets_alone or own_seeds
+        self.acting = np.ones(self.n, dtype=bool)  # False: the next step of this row only resets it
+        self.seeds: list[int] = [0] * self.n
+        self.observation: Array = np.empty(0)
+
+    def reset(self, seeds: Sequence[int]) -> None:
+        """Start an episode in every copy."""
+        self.seeds = list(seeds)
+        if not self.seed_each and len(set(self.seeds)) < self.n:
+            raise UserError(
+                f"{self.vector} cannot start two copies alike, as groups need it: it takes one seed for all; "
+                "make it a SyncVectorEnv, or use algo=ppo"
+            )
+        seed = self.seeds if self.seed_each else self.seeds[0]
+        observation, _ = self.vector.reset(seed=seed)  # type: ignore[arg-type]
+        self.observation, self.acting = self._convert(observation), np.ones(self.n, dtype=bool)
+
+    def restart(self, rows: Array) -> None:
+        """Start the next episode in the rows where `rows` is True."""
+        observation, _ = self.vector.reset(seed=self.seeds, options={"reset_mask": rows})  # type: ignore[arg-type]
+        self.observation = self._convert(observation)
+
+    def step(self, action: Array) -> tuple[Array, Array, Array, Array]:
+        """Step every copy with the policy's action [n] or [n, d]: true successor, reward, terminated, done."""
+        raw, reward, terminated, truncated, info = self.vector.step(self._execute(action))
+        done = terminated | truncated
+        self.observation = successor = self._convert(raw)
+        if self.mode is AutoresetMode.NEXT_STEP:
+            self.acting = ~done
+        elif done.any():
+            if self.mode is AutoresetMode.SAME_STEP:
+                successor = successor.copy()
+                for row in np.flatnonzero(done):
+                    successor[row] = self._convert(np.asarray(info["final_obs"][row])[None])[0]
+            else:
+                if self.next_seed is not None:
+                    for row in np.flatnonzero(done):
+                        self.seeds[row] = self.next_seed(int(row))
+                self.restart(done)
+        return successor, reward, terminated, done
+
+    def replay(self, actions: Array, seeds: Sequence[int], ages: Array) -> None:
+        """Return to the state after the last `ages[i]` of `actions` [K, n] since row i was reset with `seeds[i]`."""
+        self.next_seed, next_seed = None, self.next_seed
+        self.reset(seeds)
+        for step, action in enumerate(actions):
+            starting = ages == len(actions) - step
+            if step and starting.any():  # until its turn a row plays on: the reset seed wipes out what it did
+                self.restart(starting)
+            self.step(action)
+        if len(actions) and (ages == 0).any():
+            self.restart(ages == 0)
+        self.next_seed = next_seed
+
+    def _convert(self, observation: Array) -> Array:
+        return observed(self.observation_space, observation)
+
+    def _execute(self, action: Array) -> Array:
+        return executed(self.action_space, action)
+
+
+def observed(space: "AnySpace", observation: Array) -> Array:
+    """What a policy sees: float32 [n, d] for a box, int64 [n] counted from 0 for a discrete observation."""
+    if isinstance(space, Discrete):
+        numbers: Array = np.asarray(observation, dtype=np.int64) - space.start
+        return numbers
+    return observation.reshape(len(observation), -1).astype(np.float32, copy=False)
+
+
+def executed(space: "AnySpace", action: Array) -> Array:
+    """What the environment is given: the action itself, clipped to the box where there is one."""
+    if isinstance(space, Box):
+        clipped: Array = np.clip(action.reshape(len(action), *space.shape), space.low, space.high)
+        return clipped.astype(space.dtype)
+    return action + space.start if isinstance(space, Discrete) and space.start else action

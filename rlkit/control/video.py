@@ -1,0 +1,134 @@
+"""An episode as pictures: frames to look at one by one, or an animated GIF."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium.error import DependencyNotInstalled
+
+from rlkit.api import Acts, Split, UserError, Values
+from rlkit.control.env import LONGEST_EPISODE, ControlEnv, endless
+from rlkit.control.vector import Array, Copies
+from rlkit.seeding import derive, generators
+
+WIDTH = 400  # pixels of a picture, at most: an episode may have a thousand
+MOST = 300  # pictures of a GIF; of a longer episode some are left out
+SECONDS = 10.0  # that a GIF takes, within what the eye can follow
+FASTEST, SLOWEST = 20, 400  # milliseconds that a picture stays: browsers slow down what is faster
+CAPTION = 22  # pixels below each picture
+
+Frame = dict[str, Any]
+
+
+class _Once(Copies):
+    """One episode: what ended stays as it is, so that its last state can be seen."""
+
+    def restart(self, rows: Array) -> None: ...
+
+
+def frames(env: ControlEnv, policy: Acts, episode: int = 0, split: Split = "test", greedy: bool = True) -> list[Frame]:
+    """Play one episode of `env.evaluate` and draw each state.
+
+    Frame t has "image" [H, W ≤ 400, 3] uint8 of the state s_t, the "action" chosen in it, the "reward" that it earned,
+    and "value", what the policy expects from s_t (V, or max Q) where it can say, else None. The last frame is the state
+    at the end: no action, no reward. Greedy, it is the episode that `evaluate` measured, from the same reset seed.
+    """
+    _prepare()
+    draws = generators(policy)
+    before = {name: draw.get_state() for name, draw in draws.items()}
+    for draw in draws.values():
+        draw.manual_seed(derive(env.seed, "evaluate", split, "action") % 2**31)
+    copies = None
+    try:
+        copies = _Once(env.drawn())
+        copies.reset([env.episode_seed(split, episode)])
+        with torch.inference_mode():
+            return _play(copies, env, policy, greedy)
+    except NotImplementedError:
+        raise UserError("this environment cannot be drawn: its vector environment needs render()") from None
+    except (DependencyNotInstalled, ImportError) as error:
+        missing = " ".join(str(error).split())
+        remedy = "pip install 'gymnasium[classic-control,toy-text]'"
+        raise UserError(f"pictures need what is not installed: {remedy} ({missing})") from None
+    finally:
+        for name, draw in draws.items():
+            draw.set_state(before[name])
+        if copies is not None:
+            copies.vector.close()
+
+
+def _play(copies: Copies, env: ControlEnv, policy: Acts, greedy: bool) -> list[Frame]:
+    found: list[Frame] = []
+    for _ in range(LONGEST_EPISODE):
+        observation = torch.from_numpy(copies.observation).to(env.device)
+        action = policy.act(observation, greedy=greedy).cpu().numpy()
+        frame = {"image": _picture(copies), "action": action[0].tolist(), "value": _value(policy, observation)}
+        _, reward, _, done = copies.step(action)
+        found.append(frame | {"reward": float(reward[0])})
+        if done[0]:
+            value = _value(policy, torch.from_numpy(copies.observation).to(env.device))
+            return [*found, {"image": _picture(copies), "action": None, "value": value, "reward": 0.0}]
+    raise endless(copies)
+
+
+def _picture(copies: Copies) -> Array:
+    drawn = copies.vector.render()
+    if drawn is None or drawn[0] is None:
+        raise NotImplementedError
+    return shrunk(np.asarray(drawn[0], dtype=np.uint8))
+
+
+def shrunk(image: Array) -> Array:
+    """At most `WIDTH` pixels wide, [H, W, 3]; a copy, as whoever drew it may draw over it."""
+    from PIL import Image
+
+    height, width = image.shape[:2]
+    if width <= WIDTH:
+        return image.copy()
+    size = WIDTH, round(height * WIDTH / width)
+    return np.array(Image.fromarray(image).resize(size, Image.Resampling.BILINEAR))
+
+
+def _value(policy: Acts, observation: torch.Tensor) -> float | None:
+    """V(s) of a critic, or max Q(s, ·); nothing where the policy keeps neither."""
+    return float(policy.value(observation)[0]) if isinstance(policy, Values) else None
+
+
+def _prepare() -> None:
+    """Keep pygame quiet, and content with a machine that has no screen."""
+    os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
+    if not os.environ.get("DISPLAY") and os.name == "posix" and os.uname().sysname == "Linux":
+        os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
+
+
+def write_gif(frames: Sequence[Frame], path: str | Path) -> None:
+    """Write frames as an animated GIF that repeats; each picture says its step, its action and the return so far."""
+    from PIL import Image
+
+    every = -(-len(frames) // MOST)
+    earned = np.cumsum([0.0, *(frame["reward"] for frame in frames)])  # before each step
+    shown = [t for t in range(len(frames)) if t % every == 0 or t == len(frames) - 1]
+    pictures = [_captioned(frames[t], t, float(earned[t])) for t in shown]
+    stay = int(min(max(1000 * SECONDS / len(shown), FASTEST), SLOWEST)) // 10 * 10  # a GIF counts hundredths
+    palette = [picture.quantize(128, Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE) for picture in pictures]
+    durations = [stay] * (len(shown) - 1) + [1500]  # the end can be seen before it begins again
+    try:
+        palette[0].save(path, format="GIF", save_all=True, append_images=palette[1:], duration=durations, loop=0)
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {(error.strerror or str(error)).lower()}") from None
+
+
+def _captioned(frame: Frame, step: int, earned: float) -> Any:
+    from PIL import Image, ImageDraw
+
+    picture = Image.fromarray(frame["image"])
+    page = Image.new("RGB", (picture.width, picture.height + CAPTION), "white")
+    page.paste(picture, (0, 0))
+    end = "" if frame["action"] is not None else "     end"
+    ImageDraw.Draw(page).text(
+        (6, picture.height + 5), f"step {step}     return {round(earned, 2):g}{end}", fill="black"
+    )
+    return page

@@ -1,0 +1,5 @@
+"""Names what is degenerate in a run: it reads, and changes nothing."""
+
+from rlkit.doctor.checks import CHECKS, Check, Doctor, Numbers
+
+__all__ = ["CHECKS", "Check", "Doctor", "Numbers"]

@@ -1,0 +1,205 @@
+"""Checkpoints: atomic, safe to load, exact to resume.
+
+A checkpoint is one safetensors file, `checkpoints/NAME.safetensors`: the tensors, and as metadata the structure around
+them (JSON) with a checksum over both. Nothing in it can execute. A new one is written beside the old, reaches the disk,
+and only then takes its name; the one before stays as `iteration-N.safetensors`, where older ones are kept.
+"""
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import sys
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from rlkit.api import State, UserError
+from rlkit.recording.files import to_disk, why
+
+
+class Damaged(Exception):
+    """A checkpoint file that is torn, changed or none of ours."""
+
+
+def save(folder: str | Path, state: State, name: str = "latest", keep: int = 0, iteration: int = 0) -> None:
+    """Write `state`: nested dicts, lists and tuples of tensors, arrays, numbers, texts, booleans and None.
+
+    `iteration` is how far the run is. What had the name before becomes iteration-N, of which the newest `keep` stay; of
+    the same iteration it is replaced.
+    """
+    tensors: dict[str, Tensor] = {}
+    structure = json.dumps(_encode(state, "", tensors))
+    tensors = _own_memory(tensors)
+    path = _path(folder, name)
+    beside = path.parent / ".new"  # a folder: what a killed run left in it goes with it
+    metadata = {"iteration": str(iteration), "structure": structure}
+    try:
+        shutil.rmtree(beside, ignore_errors=True)
+        beside.mkdir(parents=True)
+        new = beside / path.name
+        save_file(tensors, new, metadata | {"checksum": _checksum(metadata, tensors)})
+        new.chmod(beside.stat().st_mode & 0o666)  # safetensors makes it readable by its owner alone
+        to_disk(new)
+        before = _iteration(path) if keep else None
+        if before not in (None, iteration):
+            os.replace(path, _path(folder, f"iteration-{before}"))
+        os.replace(new, path)
+        to_disk(path.parent)
+        if name == "latest":
+            for old in _older(path.parent)[keep:]:
+                old.unlink()
+        beside.rmdir()
+    except (OSError, SafetensorError) as error:
+        shutil.rmtree(beside, ignore_errors=True)
+        kept = "the checkpoint before it is kept, to resume from"
+        raise UserError(f"cannot write {path}: {why(error)}; {kept}") from None
+
+
+def load(folder: str | Path, name: str = "latest", tidy: bool = False) -> State:
+    """Read a checkpoint back, tensors on the CPU; for a damaged or missing latest, the newest good one before it.
+
+    One line says when another stands in. tidy: set the damaged file aside as `NAME.damaged`; else nothing is written.
+    """
+    path = _path(folder, name)
+    damaged: dict[Path, str] = {}
+    for candidate in [path, *(_older(path.parent) if name == "latest" else [])]:
+        if not candidate.exists():
+            continue
+        try:
+            state = _read(candidate)
+        except Damaged as error:
+            damaged[candidate] = f"{candidate} is damaged ({error})"
+            continue
+        if candidate != path:
+            if tidy:
+                _set_aside(damaged)
+            why = "; ".join(damaged.values()) or f"{path} is missing"
+            print(f"{why}: going on from {candidate.stem}", file=sys.stderr)
+        return state
+    if damaged:
+        remedy = "start the run again" if name == "latest" else "use another checkpoint of the run, such as latest"
+        raise UserError(f"{'; '.join(damaged.values())}: there is no good one to use instead; {remedy}")
+    there = [p.stem for p in sorted(path.parent.glob("[!.]*.safetensors"))]
+    raise UserError(f"{folder} has no checkpoint '{name}': there are {', '.join(there) or 'none'}")
+
+
+def resumable(folder: str | Path) -> bool:
+    """Whether there is a checkpoint to go on from, good or not; `best` is not one: the run was further."""
+    path = _path(folder, "latest")
+    return path.exists() or bool(_older(path.parent))
+
+
+def _path(folder: str | Path, name: str) -> Path:
+    return Path(folder).expanduser() / "checkpoints" / f"{name}.safetensors"
+
+
+def _older(folder: Path) -> list[Path]:
+    """The files iteration-N, the newest first."""
+    found = {path: re.fullmatch(r"iteration-(\d+)", path.stem) for path in folder.glob("iteration-*.safetensors")}
+    return sorted((path for path, name in found.items() if name), key=lambda path: -int(path.stem[10:]))
+
+
+def _iteration(path: Path) -> int | None:
+    """The iteration that a checkpoint is of; None where it cannot be told."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            return int((file.metadata() or {})["iteration"])
+    except (OSError, SafetensorError, KeyError, ValueError):
+        return None
+
+
+def _set_aside(damaged: Iterable[Path]) -> None:
+    """Take damaged files out of the way, and lose nothing."""
+    for path in damaged:
+        with suppress(OSError):  # such as a folder that may only be read
+            os.replace(path, path.with_suffix(".damaged"))
+
+
+def _read(path: Path) -> State:
+    try:
+        with safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+            # Cloned: the file's own memory is not aligned as torch aligns, and some kernels round by alignment.
+            tensors = {key: file.get_tensor(key).clone() for key in file.keys()}
+    except (OSError, SafetensorError) as error:
+        raise Damaged(why(error)) from None
+    checksum = metadata.pop("checksum", "")
+    if not {"structure", "iteration"} <= metadata.keys():
+        raise Damaged("it is not a checkpoint of rlkit")
+    if checksum != _checksum(metadata, tensors):
+        raise Damaged("its checksum does not fit")
+    state = _decode(json.loads(metadata["structure"]), tensors)
+    if not isinstance(state, dict):
+        raise Damaged("it is not a checkpoint of rlkit")
+    return state
+
+
+def _checksum(metadata: dict[str, str], tensors: dict[str, Tensor]) -> str:
+    digest = hashlib.sha256(json.dumps(metadata, sort_keys=True).encode())
+    for name in sorted(tensors):
+        x = tensors[name]
+        digest.update(f"\n{name} {x.dtype} {tuple(x.shape)}\n".encode())
+        digest.update(x.reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+def _own_memory(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Contiguous tensors on the CPU that share memory with nothing: safetensors refuses views and ties."""
+    seen: set[int] = set()
+    for name, x in tensors.items():
+        x = x.detach().cpu().contiguous()
+        storage = x.untyped_storage()
+        if storage.data_ptr() in seen or storage.nbytes() != x.nbytes or 0 in x.stride():
+            x = x.clone(memory_format=torch.contiguous_format)
+        seen.add(x.untyped_storage().data_ptr())
+        tensors[name] = x
+    return tensors
+
+
+def _encode(value: object, path: str, tensors: dict[str, Tensor]) -> object:
+    """JSON for the structure; what JSON lacks becomes {"$what": ...}, and tensors go into `tensors` by path."""
+    if value is None or type(value) in (bool, int, float, str):
+        return value
+    if isinstance(value, Tensor):
+        tensors[path] = value
+        return {"$tensor": path}
+    if isinstance(value, np.ndarray | np.generic):
+        tensors[path] = torch.from_numpy(np.array(value))
+        return {"$array" if isinstance(value, np.ndarray) else "$scalar": path}
+    if isinstance(value, list | tuple):
+        items = [_encode(item, f"{path}/{i}", tensors) for i, item in enumerate(value)]
+        return {"$tuple": items} if isinstance(value, tuple) else items
+    if isinstance(value, dict):
+        pairs = [(key, _encode(item, f"{path}/{key!r}", tensors)) for key, item in value.items()]
+        if all(type(key) is str and not key.startswith("$") for key in value):
+            return dict(pairs)
+        return {"$items": [[_encode(key, f"{path}/key", tensors), item] for key, item in pairs]}
+    raise TypeError(f"a checkpoint cannot hold {type(value).__name__} at {path or 'its root'}")
+
+
+def _decode(value: object, tensors: dict[str, Tensor]) -> object:
+    if isinstance(value, list):
+        return [_decode(item, tensors) for item in value]
+    if not isinstance(value, dict):
+        return value
+    match next(iter(value.items()), None):
+        case ("$tensor", str(name)):
+            return tensors[name]
+        case ("$array", str(name)):
+            return tensors[name].numpy()
+        case ("$scalar", str(name)):
+            scalar: object = tensors[name].numpy()[()]
+            return scalar
+        case ("$tuple", list(items)):
+            return tuple(_decode(item, tensors) for item in items)
+        case ("$items", list(items)):
+            return {_decode(key, tensors): _decode(item, tensors) for key, item in items}
+    return {key: _decode(item, tensors) for key, item in value.items()}

@@ -1,0 +1,251 @@
+"""What a run tells: one screen at the start, a progress bar, metrics.jsonl, completions.jsonl, TensorBoard, tables."""
+
+import html
+import json
+import math
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+from rich import box
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.panel import Panel
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
+from tensordict import TensorDict
+
+from rlkit.api import Env, Policy
+from rlkit.buffers import per_step
+from rlkit.recording.files import write_atomically
+from rlkit.recording.writers import Events, Lines, Tracker, cut, finite
+
+Listener = Callable[[dict[str, float]], object]  # gets what is logged; what is true stops the run
+
+PLAIN_EVERY = 5.0  # seconds between lines where there is no terminal to draw a bar on
+SAMPLES = 8  # completions kept of each logged iteration
+SHOWN = {  # metric → its word in the bar, in this order
+    "eval/accuracy": "accuracy",
+    "eval/return": "evaluation",
+    "eval/ceiling": "ceiling",
+    "rollout/return": "return",
+    "train/loss": "loss",
+    "train/kl": "kl",
+    "train/entropy": "entropy",
+}
+SPEED = "time/env_steps_per_second"
+
+
+class Log:
+    """Where a run writes. `resumed_at` is the iteration of the checkpoint: later lines will be written again."""
+
+    def __init__(
+        self,
+        folder: str | Path,
+        title_rows: Mapping[str, str],
+        total: int,
+        unit: str,  # of the total: iterations or env_steps
+        quiet: bool = False,
+        resumed_at: int = 0,
+        tracker: Tracker | None = None,  # where the figures go besides the folder
+        listener: Listener | None = None,  # who hears of each logged iteration, and may stop the run
+    ) -> None:
+        self.folder, self.title_rows, self.unit = Path(folder), dict(title_rows), unit
+        self.in_notebook = not quiet and Console().is_jupyter
+        self.console = Console(quiet=quiet, highlight=False, force_jupyter=False)  # lines in a notebook are plain ones
+        last = cut(self.folder / "metrics.jsonl", resumed_at)
+        cut(self.folder / "completions.jsonl", resumed_at)
+        self.began: float = time.monotonic() - last.get("seconds", 0.0)
+        self.latest: dict[str, float] = {}
+        self.beside: dict[str, float] = {}  # what is written beside every evaluation, such as the ceiling
+        self.spoke = -math.inf
+        self.lines = Lines(self.folder / "metrics.jsonl")
+        self.texts = Lines(self.folder / "completions.jsonl")
+        self.events = Events(self.folder, last.get("env_steps", 0))
+        self.tracker, self.listener = tracker, listener
+        self.bar = _Bar(self.console)
+        self.notebook: _NotebookBar | None = None
+        done = resumed_at if unit == "iterations" else last.get("env_steps", 0)
+        self.task = self.bar.add_task("", total=total, completed=done)
+
+    def __enter__(self) -> Self:
+        if self.console.is_terminal:
+            grid = Table.grid(padding=(0, 2))
+            for key, value in self.title_rows.items():
+                grid.add_row(Text(key, style="cyan"), Text(value, overflow="fold"))
+            self.console.print(Panel(grid, title="rlkit", title_align="left", border_style="dim", expand=False))
+            self.bar.start()
+        else:
+            for key, value in self.title_rows.items():
+                self._plain(f"{key}: {value}")
+            if self.in_notebook:
+                self.notebook = _NotebookBar()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self.bar.stop()
+        for file in (self.lines, self.texts, self.events):
+            file.close()
+        self._track("close", kind is not None)
+
+    def iteration(self, iteration: int, env_steps: int, metrics: Mapping[str, float]) -> bool:
+        """Write one line of metrics and one step for TensorBoard, and move the bar; whether the listener says stop."""
+        if any(key.startswith("eval/") for key in metrics):
+            metrics = {**metrics, **self.beside}
+        line = {"iteration": iteration, "env_steps": env_steps, "seconds": round(self.seconds(), 3), **metrics}
+        self.lines.add(line)
+        self.events.add(env_steps, metrics)
+        self._track("add", iteration, env_steps, metrics)
+        self.latest |= metrics
+        evaluated = [key for key in SHOWN if key in metrics and key.startswith("eval/")]
+        if evaluated:
+            words = "  ".join(f"{SHOWN[key]} {metrics[key]:.3f}" for key in evaluated)
+            self.note(f"iteration {iteration}  env_steps {env_steps:,}  {words}")
+        self.bar.figures = self._figures()
+        self.bar.update(self.task, completed=iteration if self.unit == "iterations" else env_steps)
+        words = f"iteration {iteration}  env_steps {env_steps:,}  {self.bar.figures}{self._left()}"
+        if self.notebook is not None:
+            self.notebook.show(self.bar.tasks[0].percentage / 100, words)
+        elif not evaluated and not self.console.is_terminal and time.monotonic() - self.spoke > PLAIN_EVERY:
+            self._plain(words)
+            self.spoke = time.monotonic()
+        return self.listener is not None and bool(self.listener(dict(line)))
+
+    def seconds(self) -> float:
+        """Seconds that the run has taken so far, those before a resume included."""
+        return time.monotonic() - self.began
+
+    def completions(self, iteration: int, rollout: TensorDict, credited: TensorDict, policy: Policy, env: Env) -> None:
+        """Keep the first texts of a rollout, each with the mean advantage of its tokens."""
+        texts = env.samples(rollout, policy, SAMPLES)
+        advantages: list[float | None] = [None] * len(texts)
+        if texts and "advantage" in credited.keys():
+            mask = credited["mask"].flatten(0, -2)  # [B, T]
+            total = (per_step(credited["advantage"], credited["mask"]).flatten(0, -2) * mask).sum(-1)
+            advantages = (total / mask.sum(-1).clamp(min=1)).tolist()
+        for record, advantage in zip(texts, advantages, strict=False):
+            self.texts.add({"iteration": iteration, **record, "advantage": advantage})
+
+    def show_samples(self, title: str, records: Iterable[Mapping[str, Any]]) -> None:
+        """Print a few completions: what was asked, what was answered, and whether it is right."""
+        parts: list[RenderableType] = [Text(f"\n{title}", style="bold")]
+        for record in records:
+            right = record.get("score", 0) >= 1
+            mark = Text("right" if right else "wrong", style="green" if right else "red")
+            if "answer" in record and not right:
+                mark.append(
+                    f", the answer is {_short(str(record['answer']).splitlines()[-1].removeprefix('#### '), 40)}",
+                    style="dim",
+                )
+            parts.append(Padding(Text(_short(record["prompt"], 220), style="dim"), (0, 0, 0, 2)))
+            parts.append(Padding(Text(_short(record["completion"], 300) or "(nothing)"), (0, 0, 0, 4)))
+            parts.append(Padding(mark, (0, 0, 0, 4)))
+        self._show(Group(*parts))
+
+    def table(self, title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+        """Print a table."""
+        self._show(_table(title, columns, rows, drawn=self.console.is_terminal))
+
+    def note(self, text: str) -> None:
+        """Print one line above the bar."""
+        self._show(Text(text))
+
+    def alarm(self, name: str, message: str) -> None:
+        """Print one warning that stands out: what is wrong, under the name that the summary has it by."""
+        self._show(Text.assemble(("warning", "bold yellow"), f": {name}: {message}"))
+
+    def summary(self, values: Mapping[str, Any]) -> None:
+        """Write summary.json, whole or not at all."""
+        write_atomically(self.folder / "summary.json", json.dumps(finite(values), indent=1, ensure_ascii=False) + "\n")
+        self._track("summary", values)
+
+    def _track(self, method: str, *values: Any) -> None:
+        """A tracker that fails is told once and left alone: no run of hours dies of it, and the folder has it all."""
+        if self.tracker is None:
+            return
+        try:
+            getattr(self.tracker, method)(*values)
+        except Exception as error:  # whatever a service without its network or its process raises
+            self.tracker = None
+            self.alarm("logger", f"nothing is sent any more ({error}); the run folder has all of it")
+
+    def _figures(self) -> str:
+        words = [f"{word} {_number(self.latest[key])}" for key, word in SHOWN.items() if key in self.latest]
+        if SPEED in self.latest:
+            words.append(f"{_number(self.latest[SPEED])} steps/s")
+        return "  ".join(words)
+
+    def _left(self) -> str:
+        left = self.bar.tasks[0].time_remaining
+        return f"  {left // 60:.0f}:{left % 60:02.0f} left" if left is not None else ""
+
+    def _show(self, what: RenderableType) -> None:
+        if self.bar.finished:
+            self.bar.stop()  # what comes now belongs below it
+        if self.console.is_terminal:
+            self.console.print(what)
+            return
+        with self.console.capture() as captured:
+            self.console.print(what)
+        for line in captured.get().splitlines():
+            self._plain(line.rstrip())
+
+    def _plain(self, text: str) -> None:
+        """A line for a pipe or a file, in whatever encoding it has."""
+        if not self.console.quiet:
+            encoding = sys.stdout.encoding or "utf-8"
+            print(text.encode(encoding, "replace").decode(encoding), flush=True)
+
+
+def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Print a table without a log."""
+    console = Console(highlight=False)
+    console.print(_table(title, columns, rows, drawn=console.is_terminal))
+
+
+class _Bar(Progress):
+    """A progress bar with a line of figures below it: side by side they do not fit into 80 columns."""
+
+    figures = ""
+
+    def __init__(self, console: Console) -> None:
+        columns = (BarColumn(36), TaskProgressColumn(), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("left"))
+        super().__init__(*columns, console=console, disable=not console.is_terminal or console.quiet)
+
+    def get_renderables(self) -> Iterable[RenderableType]:
+        yield self.make_tasks_table(self.tasks)
+        yield Text(self.figures, style="dim", overflow="ellipsis", no_wrap=True)
+
+
+class _NotebookBar:
+    """A progress bar in a notebook: one output, drawn anew each time; it needs IPython alone, no widgets."""
+
+    def __init__(self) -> None:
+        from IPython.display import display
+
+        self.handle = display({"text/plain": ""}, raw=True, display_id=True)
+
+    def show(self, fraction: float, words: str) -> None:
+        page = f'<progress value="{fraction:.3f}" style="width: 20em"></progress> {html.escape(words)}'
+        self.handle.update({"text/html": page, "text/plain": f"{fraction:.0%}  {words}"}, raw=True)
+
+
+def _table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], drawn: bool) -> RenderableType:
+    grid = Table(box=box.SIMPLE_HEAD if drawn else None, pad_edge=False, show_edge=False)
+    for i, column in enumerate(columns):
+        grid.add_column(Text(column), justify="left" if i == 0 else "right")
+    for row in rows:
+        grid.add_row(*(Text(str(cell)) for cell in row))
+    return Group(Text(f"\n{title}", style="bold"), grid)
+
+
+def _number(x: float) -> str:
+    return f"{x:,.0f}" if abs(x) >= 1000 else f"{x:.3g}"
+
+
+def _short(text: Any, width: int) -> str:
+    text = " ".join(str(text).split())
+    return text if len(text) <= width else f"{text[: width - 3]}..."

@@ -1,0 +1,74 @@
+"""What `--help` prints: the plug-ins, or every key of those that were named."""
+
+from collections.abc import Iterable
+
+import torch
+from rich.console import Console, Group
+from rich.table import Table
+from rich.text import Text
+
+from rlkit.errors import UserError
+from rlkit.settings import plugins, schema, sections
+from rlkit.settings.assemble import network_class
+from rlkit.settings.config import KINDS, Given, Run
+
+HELP = """python -m rlkit.run algo=NAME env=NAME [KEY=VALUE ...]  train
+python -m rlkit.run resume=RUN_FOLDER                   continue a run exactly
+python -m rlkit.run algo=NAME [env=NAME] --help         every key of a plug-in
+NAME may be your own: a dotted module name, or a path ending in .py"""
+
+
+Page = tuple[str, list[tuple[str, str]]]  # a title, and each key (or name) with its meaning
+
+
+def show_help(given: Given) -> None:
+    """Print the plug-ins, or every key of those that were named, the policy's included where they are known."""
+    policy, missing = None, ""
+    if "name" in given.env:
+        module = plugins.load("envs", given.env["name"])
+        try:
+            env = module.make(schema.build(module.Config, given.env, "env"), 0, torch.device("cpu"))
+            policy = network_class(env.kind)
+        except UserError as error:  # such as a key that must be given
+            missing = str(error)
+    print_help(given, policy, missing)
+
+
+def print_help(given: Given, policy: type | None = None, missing: str = "") -> None:
+    """Print the plug-ins, or every key of those that were named: default (as `configs/` has it), meaning, type.
+
+    `policy` is the dataclass of its keys, or `missing` says why that is not known.
+    """
+    named = {s: getattr(given, s)["name"] for s in KINDS if "name" in getattr(given, s)}
+    pages: list[Page] = []
+    for section, name in named.items():
+        module = plugins.load(KINDS[section], name)
+        title = f"{section}={name}: {(module.__doc__ or '').partition(chr(10))[0]}"
+        rows = schema.explain(module.Config, getattr(given, section), section)
+        if section == "algo" and (systems := sections.presets(name)):
+            rows.append(("algo.preset=none", f"set what another system does under this name ({', '.join(systems)})"))
+        pages.append((title, rows))
+    if policy is not None:
+        pages.append(("the policy", schema.explain(policy, given.policy, "policy")))
+    if missing:
+        pages.append((f"the policy: its keys depend on the environment, and {missing}", []))
+    for section, kind in KINDS.items():
+        if not named:
+            pages.append((f"{section}=NAME", [(n, plugins.summary(kind, n)) for n in plugins.names(kind)]))
+    pages.append(("the run", schema.explain(Run, given.run, "run")))
+    print_pages(HELP, pages)
+
+
+def print_pages(text: str, pages: Iterable[Page]) -> None:
+    """Print a text, and below it titled lists of keys with their meaning."""
+    console = Console(highlight=False)
+    console.print(Text(text))
+    for title, rows in pages:
+        table = Table.grid(padding=(0, 2))
+        for left, right in rows:
+            table.add_row(Text(f"  {left}", style="cyan", overflow="fold"), Text(right))
+        page = Group(Text(f"\n{title}", style="bold"), *([table] if rows else []))
+        for line in console.render_lines(page, pad=False):
+            words = Text.assemble(*((part.text, part.style or "") for part in line))
+            words.rstrip()  # rich fills a table's cells with spaces
+            console.print(words)

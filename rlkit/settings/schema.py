@@ -1,0 +1,228 @@
+"""A dataclass as a schema: validated by pydantic, filled from the text of a command line, explained to people.
+
+Kept apart from `config.py` because it knows nothing of runs: only fields, their types, and the comments beside them.
+"""
+
+import ast
+import inspect
+import io
+import math
+import os
+import tokenize
+import types
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import MISSING, Field, fields
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+import yaml
+from annotated_types import Ge, Gt, Le, Lt
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+
+from rlkit.api import UserError
+from rlkit.settings.plugins import nearest
+
+T = TypeVar("T")
+
+
+def build(cls: type[T], values: dict[str, Any], section: str) -> T:
+    """Make a `cls` from raw values (text from a command line, or what YAML holds); each mistake is one line."""
+    known, ready = settable(cls), convert(cls, values, section)
+    missing = [n for n, f in known.items() if n not in ready and default(f) is MISSING]
+    if missing:
+        hints = get_type_hints(cls, include_extras=True)
+        raise UserError(f"{_key(section, missing[0])} must be given: {allowed(hints[missing[0]])}")
+    try:
+        return cls(**ready)
+    except ValueError as error:  # a check across fields, in __post_init__
+        raise UserError(f"{section}: {error}") from None
+
+
+def convert(cls: type, values: dict[str, Any], section: str) -> dict[str, Any]:
+    """The values as the fields' types want them; a key that is none and a value that is not allowed are refused."""
+    hints, known = get_type_hints(cls, include_extras=True), settable(cls)
+    ready: dict[str, Any] = {}
+    for key, raw in sorted(values.items(), key=lambda item: item[0].count(".")):  # `kwargs` before `kwargs.render`
+        head, _, inner = key.partition(".")
+        if key == "name" and section in ("algo", "env") and "name" not in known:
+            continue  # says which plug-in this is
+        if head not in known or (inner and get_origin(hints[head]) is not dict):
+            raise UserError(_unknown(section, key, list(known)))
+        if inner:
+            entry = {inner: _from_text(raw, Any)}
+            ready[head] = {**ready.get(head, default(known[head]) or {}), **entry}
+        else:
+            ready[head] = validate(_key(section, key), raw, hints[head])
+    return ready
+
+
+def validate(key: str, raw: Any, hint: Any) -> Any:
+    """One value of one field, or a line that names the key, what was given and what is allowed."""
+    wrong = UserError(f"{key}={show(raw)} is not allowed: give {allowed(hint)}")
+    try:
+        value = _from_text(raw, hint)
+        if isinstance(value, bool) and not {bool, Any} & set(_members(hint)) and value not in _literals(hint):
+            raise wrong  # pydantic would take true for 1
+        value = TypeAdapter(hint, config=ConfigDict(arbitrary_types_allowed=True)).validate_python(value)
+    except ValidationError:
+        raise wrong from None
+    except yaml.YAMLError:
+        raise UserError(f"{key}={show(raw)} cannot be read: give {allowed(hint)}") from None
+    if any(isinstance(v, float) and math.isnan(v) for v in (value if isinstance(value, tuple) else (value,))):
+        raise wrong
+    return value
+
+
+def allowed(hint: Any) -> str:
+    """Say in words what a type allows: `a number above 0`, `one of: std, none`."""
+    origin, args = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        return " ".join([allowed(args[0]), *_range(args[1:])])
+    if origin is Literal:
+        return f"one of: {', '.join(str(a) for a in args)}" if len(args) > 1 else str(args[0])
+    if origin in (Union, types.UnionType):
+        return " or ".join(allowed(a) for a in args)
+    if origin is tuple:
+        inner = [allowed(a) for a in args if a is not Ellipsis]
+        return f"a list: {inner[0]}, ..." if args[-1] is Ellipsis else f"{len(inner)} values: {', '.join(inner)}"
+    if origin in (list, dict):
+        return {list: "a list", dict: "a mapping, {KEY: VALUE}"}[origin]
+    words = {bool: "true or false", int: "a whole number", float: "a number", str: "text", type(None): "none"}
+    return words.get(hint, "any value" if hint is Any else getattr(hint, "__name__", str(hint)))
+
+
+def settable(cls: type) -> dict[str, Field[Any]]:
+    """The fields that a configuration may set, by name."""
+    return {f.name: f for f in fields(cls) if f.init}  # type: ignore[arg-type]
+
+
+def default(f: Field[Any]) -> Any:
+    """A field's default, or MISSING."""
+    return f.default_factory() if f.default_factory is not MISSING else f.default
+
+
+def comments(cls: type) -> dict[str, str]:
+    """The trailing comment of each field in the source, a parent's where a child says nothing new."""
+    found: dict[str, str] = {}
+    for parent in reversed(cls.__mro__[:-1]):
+        try:
+            source = inspect.cleandoc("\n" + inspect.getsource(parent))
+        except (OSError, TypeError):  # a class without a file, made in a session
+            continue
+        tokens = tokenize.generate_tokens(io.StringIO(source).readline)
+        notes = {t.start[0]: t.string.lstrip("# ") for t in tokens if t.type == tokenize.COMMENT}
+        for node in ast.walk(ast.parse(source)):
+            if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.end_lineno in notes:
+                found[node.target.id] = notes[node.end_lineno]
+    return found
+
+
+def explain(cls: type, values: dict[str, Any], section: str) -> list[tuple[str, str]]:
+    """For each key: `KEY=DEFAULT` (or the value that would hold), and what is allowed and what it means."""
+    hints, notes, rows = get_type_hints(cls, include_extras=True), comments(cls), []
+    values = convert(cls, values, section)
+    for name, f in settable(cls).items():
+        value = values.get(name, default(f))
+        shown = "..." if value is MISSING else show(value)
+        rows.append((f"{_key(section, name)}={shown}", f"{notes.get(name, '')} ({allowed(hints[name])})".lstrip()))
+    return rows
+
+
+def plain(value: Any) -> Any:
+    """Only what `yaml.safe_dump` knows; a path that is there is made absolute, so that a run can move on elsewhere."""
+    if isinstance(value, dict):
+        return {key: plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if isinstance(value, Path) or (isinstance(value, str) and os.sep in value and Path(value).exists()):
+        return str(Path(value).resolve())
+    if isinstance(value, str) and (".py:" in value or "model:" in value):
+        return ",".join(_reward(entry.strip()) for entry in value.split(","))
+    return value
+
+
+def same(text: Any, value: Any) -> bool:
+    """Whether a text from a command line stands for the value that a configuration holds."""
+    told = text
+    if isinstance(text, str):
+        with suppress(yaml.YAMLError):
+            told = _scalar(text)
+        if text.endswith(".py") and isinstance(value, str):
+            return Path(text).resolve() == Path(value).resolve()
+    return show(plain(told)) == show(value) or plain(text) == value
+
+
+def _reward(entry: str) -> str:
+    """A reward function, FILE.py:NAME or model:FOLDER, with an absolute path."""
+    head, colon, tail = entry.rpartition(":")
+    if head == "model" and Path(tail).expanduser().is_dir():
+        return f"model:{Path(tail).expanduser().resolve()}"
+    return f"{Path(head).resolve()}:{tail}" if Path(head).is_file() else head + colon + tail
+
+
+def _from_text(raw: Any, hint: Any) -> Any:
+    """Read a text as the type wants it. PyYAML follows YAML 1.1, where 1e-3 is text and `no` is false."""
+    members = _members(hint)
+    parts = next((m for m in members if get_origin(m) is tuple), None)
+    if isinstance(raw, str):
+        if type(None) in members and raw.lower() in ("none", "null", "~"):
+            return None
+        if str in members or raw in _literals(hint):
+            return raw
+        if parts is None:
+            return _scalar(raw)
+        listed = [part.strip() for part in raw.split(",") if part.strip()]
+        raw = yaml.load(raw, yaml.BaseLoader) if raw.startswith("[") else listed
+    if parts is not None and isinstance(raw, list):
+        args = get_args(parts)
+        kinds = [args[0]] * len(raw) if args[-1] is Ellipsis else [*args, *[Any] * len(raw)]
+        return [_from_text(item, kind) for item, kind in zip(raw, kinds, strict=False)]
+    return raw
+
+
+def _scalar(text: str) -> Any:
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return yaml.safe_load(text)
+
+
+def _members(hint: Any) -> list[Any]:
+    """The plain types in a hint, without Annotated and Union around them."""
+    origin, args = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        return _members(args[0])
+    return [m for a in args for m in _members(a)] if origin in (Union, types.UnionType) else [hint]
+
+
+def _literals(hint: Any) -> list[Any]:
+    return [value for m in _members(hint) if get_origin(m) is Literal for value in get_args(m)]
+
+
+def _range(metadata: Sequence[Any]) -> list[str]:
+    words = {Gt: ("above", "gt"), Ge: ("of at least", "ge"), Lt: ("below", "lt"), Le: ("at most", "le")}
+    low = {type(m): getattr(m, words[type(m)][1]) for m in metadata if type(m) in words}
+    if {Ge, Le} <= low.keys():
+        return [f"from {low[Ge]} to {low[Le]}"]
+    return [" and ".join(f"{words[kind][0]} {bound}" for kind, bound in low.items())] if low else []
+
+
+def show(value: Any) -> str:
+    """A value as it is written on a command line."""
+    if isinstance(value, list | tuple):
+        return ",".join(show(v) for v in value) or "[]"
+    if value is None or isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:g}" if isinstance(value, float) and float(f"{value:g}") == value else str(value)
+
+
+def _key(section: str, key: str) -> str:
+    return f"{section}.{key}" if section in ("algo", "env", "policy") else key
+
+
+def _unknown(section: str, key: str, known: list[str]) -> str:
+    also = "; keys of the plug-ins are written algo.KEY, env.KEY, policy.KEY" if section == "run" else ""
+    return f"no key '{_key(section, key)}': {nearest(key, known)}{also}"

@@ -1,0 +1,27 @@
+"""Statistics of arrays: the episodes of one run, and the runs of an algorithm."""
+
+from rlkit.statistics.episodes import (
+    bootstrap,
+    compare,
+    distribution,
+    histogram,
+    mcnemar,
+    pass_at_k,
+    sign_flip,
+    summarize,
+    verdict,
+    wilson,
+)
+
+__all__ = [
+    "bootstrap",
+    "compare",
+    "distribution",
+    "histogram",
+    "mcnemar",
+    "pass_at_k",
+    "sign_flip",
+    "summarize",
+    "verdict",
+    "wilson",
+]

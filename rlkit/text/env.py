@@ -1,0 +1,272 @@
+"""Text environments: problems whose prompts a language model completes and a reward function scores."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Literal
+
+import torch
+from tensordict import TensorDict
+
+from rlkit import returns
+from rlkit.api import Judges, Plays, State, Writes
+from rlkit.buffers import flatten_groups
+from rlkit.errors import UserError
+from rlkit.exact import Model
+from rlkit.scores import Reference, Sample, Scores, Split, Unit
+from rlkit.seeding import generator
+from rlkit.text.grader import correct, score
+from rlkit.text.problems import Problem, bare, is_direct
+from rlkit.text.rewards import PlacedReward, Reward, total
+from rlkit.text.shuffle import Shuffle
+from rlkit.text.templates import RARE
+
+if TYPE_CHECKING:
+    from rlkit.api import AnySpace
+
+PROMPT = "{question}\n"
+COMPARED = 4  # attempts at a held-out problem, of which a reward model compares the best with the worst
+
+
+def _final(mask: torch.Tensor) -> torch.Tensor:
+    """True at the last acting step of each row. [..., T] -> [..., T]"""
+    return mask & (mask.flip(-1).cumsum(-1).flip(-1) == 1)
+
+
+def finish(batch: TensorDict, scores: torch.Tensor) -> TensorDict:
+    """The score becomes the reward of the last token, which terminates: a token limit is part of the task."""
+    final = _final(batch["mask"])
+    batch["score"] = scores
+    batch["reward"] = final * scores.unsqueeze(-1)
+    batch["terminated"] = final
+    batch["done"] = final.clone()
+    return batch
+
+
+def ahead(margin: torch.Tensor) -> torch.Tensor:
+    """1 where the margin is positive, one half where it is 0, float64 on the CPU."""
+    return (margin.sign().double().cpu() + 1) / 2
+
+
+def writing(policy: Plays) -> Writes:
+    """The policy, if it reads and writes texts."""
+    if not isinstance(policy, Writes):
+        raise UserError(f"a {type(policy).__name__} writes no text; use algo=grpo, or a control environment")
+    return policy
+
+
+class TextEnv:
+    """Problems as episodes of one completion: the prompt is the start, tokens are actions, the score ends it."""
+
+    kind: Literal["control", "text"] = "text"
+    metric: Literal["return", "accuracy"] = "accuracy"
+    plays: bool = True
+    stored_reference: bool = False
+    reference: Reference | None = None  # the untouched model and its ceiling, once they are measured
+    observation_space: "AnySpace | None" = None
+    action_space: "AnySpace | None" = None
+
+    def __init__(
+        self,
+        problems: Mapping[str, Sequence[Problem]],
+        rows: int,
+        seed: int,
+        device: str | torch.device = "cpu",
+        max_tokens: int = 64,
+        rewards: Sequence[Reward] = (correct,),
+        prompt: str = PROMPT,
+        source: str = "",
+        demonstrations: Callable[[], Sequence[Problem]] | None = None,
+        direct: float = 0.0,
+        direct_from: float = 0.6,
+        ceiling: Sequence[str] = (),
+    ) -> None:
+        if not problems["train"]:
+            raise UserError(
+                f"{source or 'the train split'}: no problem is left to train on; hold out fewer, or give more"
+            )
+        if "{question}" not in prompt:
+            raise UserError(f"env.prompt={prompt!r} does not contain {{question}}; put it where the question belongs")
+        self.problems, self.rewards, self.prompt_template = problems, list(rewards), prompt
+        self.rows, self.seed, self.device = rows, seed, torch.device(device)
+        self.max_tokens, self.source = max_tokens, source
+        self.longest: int | None = max_tokens  # steps of one attempt
+        self.direct, self.direct_from = direct, direct_from
+        self._forbidden = tuple(ceiling)  # what no answer may begin with when a model is made to reason
+        self.splits: Mapping[str, int] = {
+            split: len(rows) for split, rows in problems.items()
+        }  # how many problems each has
+        self._prompts = Shuffle(len(problems["train"]), seed, "prompts")
+        self.scoring: float = 0.0  # seconds that the rewards took so far
+        self._sampled = 0  # evaluations by sampling; each draws anew
+        self._make_pool, self._demonstrated = demonstrations, 0
+        self._shown: tuple[Sequence[Problem], Shuffle] | None = None  # made at the first call: only sft needs it
+
+    def prompt(self, problem: Problem) -> str:
+        return self.prompt_template.replace("{question}", problem.question)
+
+    def check(self, policy: Plays) -> None:
+        """Refuse prompts that leave no room in the context of the policy or of a learned reward; place the latter."""
+        prompts = [self.prompt(problem) for found in self.problems.values() for problem in found]
+        writing(policy).check(prompts, self.max_tokens)
+        for reward in self.rewards:
+            if isinstance(reward, PlacedReward):
+                reward.prepare(prompts, self.max_tokens, self.device)
+
+    def rollout(self, policy: Plays, steps: int | None = None, repeats: int = 1) -> TensorDict:
+        """`repeats` completions of at most `steps` tokens for each of the next `rows` prompts, scored by the rewards.
+
+        Returns [rows, T], or [rows, repeats, T]; reward, terminated and done are on each completion's last token.
+        `problem` [..] is the index of each row's problem in the train split.
+        """
+        writer, indices = writing(policy), self._prompts.take(self.rows)
+        problems = [self.problems["train"][index] for index in indices]
+        limit = self.max_tokens if steps is None else min(steps, self.max_tokens)
+        batch = writer.generate([self.prompt(problem) for problem in problems], repeats=repeats, max_tokens=limit)
+        completions = writer.decode(batch)
+        repeated = [problem for problem in problems for _ in range(repeats)]
+        began = time.perf_counter()
+        rewards = self._reward(repeated, completions)
+        self.scoring += time.perf_counter() - began
+        device = batch["mask"].device
+        scores = torch.tensor(rewards, dtype=torch.float32, device=device).view(batch.batch_size)
+        batch = finish(batch, scores)
+        batch["problem"] = torch.tensor(indices, device=device).unsqueeze(1).expand(batch.batch_size)
+        if repeats == 1:
+            batch = batch.squeeze(1)
+        return batch.update(policy.record(batch))
+
+    def _reward(self, problems: list[Problem], completions: list[str]) -> list[float]:
+        extra = {key for problem in problems for key in problem.columns}
+        columns: dict[str, list[object]] = {
+            key: [problem.columns.get(key) for problem in problems] for key in sorted(extra)
+        }
+        columns["question"] = [problem.question for problem in problems]
+        columns["answer"] = [problem.answer for problem in problems]
+        columns["kind"] = [problem.kind for problem in problems]
+        return total(self.rewards, [self.prompt(problem) for problem in problems], completions, columns)
+
+    def _samples(self, problems: Sequence[Problem], completions: list[str], scores: list[float]) -> list[Sample]:
+        return [
+            Sample(prompt=self.prompt(problem), completion=text, answer=problem.answer, score=value, kind=problem.kind)
+            for problem, text, value in zip(problems, completions, scores, strict=True)
+        ]
+
+    def samples(self, rollout: TensorDict, policy: Plays, limit: int) -> list[Sample]:
+        """The first rows of a rollout in words; demonstrations, which belong to no problem, give none."""
+        if "problem" not in rollout.keys():
+            return []
+        rows = flatten_groups(rollout)[:limit]
+        problems = [self.problems["train"][index] for index in rows["problem"].tolist()]
+        return self._samples(problems, writing(policy).decode(rows), rows["score"].tolist())
+
+    def evaluate(
+        self, policy: Plays, episodes: int | None = None, split: Split = "validation", greedy: bool = True
+    ) -> Scores:
+        """Whether the final number is right, for the first `episodes` problems of a split (None: all).
+
+        Of a reward model: whether it scores a right attempt above a wrong one, for those problems that have both.
+        """
+        if isinstance(policy, Judges):
+            return self._compare(policy, self._held(split, episodes), split)
+        return self._solve(writing(policy), self._held(split, episodes), split, greedy)
+
+    def ceiling(self, policy: Plays, episodes: int | None = None) -> Scores | None:
+        """Scores of the test split when no answer may come before its working; None where that cannot be asked."""
+        if not self._forbidden or isinstance(policy, Judges):
+            return None
+        return self._solve(writing(policy), self._held("test", episodes), "test", True, self._forbidden)
+
+    def scored(self, policy: Plays) -> Unit:
+        """A language model solves problems, a reward model ranks pairs."""
+        return "pairs" if isinstance(policy, Judges) else "problems"
+
+    def exact(self, policy: Plays, gamma: float) -> dict[str, float]:
+        return {}
+
+    def model(self) -> Model | None:
+        return None
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def _held(self, split: Split, episodes: int | None) -> Sequence[Problem]:
+        problems = self.problems[split][:episodes]
+        if not problems:
+            raise UserError(
+                f"{self.source or 'this environment'}: no {split} problems; hold some out with env.{split}=N"
+            )
+        return problems
+
+    def _solve(
+        self,
+        policy: Writes,
+        problems: Sequence[Problem],
+        split: Split,
+        greedy: bool,
+        forbid_first: Sequence[str] = (),
+    ) -> Scores:
+        batch = policy.generate(
+            [self.prompt(problem) for problem in problems],
+            max_tokens=self.max_tokens,
+            greedy=greedy,
+            forbid_first=forbid_first,
+            generator=generator(self.seed, "evaluate", split, self._sampled),
+        )
+        self._sampled += not greedy
+        completions = policy.decode(batch)
+        scores = [score(text, problem.answer) for text, problem in zip(completions, problems, strict=True)]
+        kinds = [problem.kind for problem in problems]
+        return Scores(
+            score=torch.tensor(scores, dtype=torch.float64),
+            length=batch["mask"].sum(-1).flatten().double().cpu(),
+            kinds=kinds if any(kinds) else None,
+            groups=["rare" if kind in RARE else "common" for kind in kinds] if RARE.keys() & set(kinds) else None,
+            samples=self._samples(problems, completions, scores),
+        )
+
+    def _compare(self, policy: Judges, problems: Sequence[Problem], split: Split) -> Scores:
+        """The same COMPARED attempts whenever it is asked, so that before and after can be compared."""
+        prompts = [self.prompt(problem) for problem in problems]
+        draw = generator(self.seed, "compare", split)
+        batch = policy.generate(prompts, COMPARED, max_tokens=self.max_tokens, generator=draw)
+        texts = policy.decode(batch)
+        answers = [problem.answer for problem in problems for _ in range(COMPARED)]
+        right = torch.tensor([score(text, answer) for text, answer in zip(texts, answers, strict=True)])
+        best, worst, differ = returns.best_and_worst(right.view(-1, COMPARED))
+        chosen = differ.nonzero()[:, 0].tolist()
+        if not chosen:
+            raise UserError(
+                f"{self.source}: no {split} problem has a right and a wrong attempt to compare; hold out more"
+            )
+        sides = [[texts[i * COMPARED + int(which[i])] for i in chosen] for which in (best, worst)]
+        high, low = (policy.judge([prompts[i] for i in chosen], side) for side in sides)
+        length = batch["mask"].sum(-1)[chosen, best[chosen]]
+        kinds = [problems[i].kind for i in chosen]
+        return Scores(ahead(high - low), length.double().cpu(), kinds if any(kinds) else None)
+
+    def demonstrations(self, policy: Plays, progress: float = 0.0, rows: int | None = None) -> TensorDict:
+        """The next `rows` worked answers [rows, T]; from `direct_from` on, a share `direct` is the bare result."""
+        rows = rows or self.rows
+        if self._shown is None:
+            pool = self._make_pool() if self._make_pool else self.problems["train"]
+            if not pool:
+                raise UserError("there is nothing to demonstrate: raise env.demonstrations or env.rare_demonstrations")
+            lengths = [len(problem.question) + len(problem.answer) for problem in pool]
+            self._shown = pool, Shuffle(len(pool), self.seed, "demonstrations", lengths)
+        pool, shuffle = self._shown
+        shuffle.drawn = self._demonstrated
+        problems = [pool[index] for index in shuffle.take(rows)]
+        share = self.direct if progress >= self.direct_from else 0.0
+        completions = [
+            bare(problem) if is_direct(problem, self.seed, place, share) else problem.answer
+            for place, problem in enumerate(problems, self._demonstrated)
+        ]
+        self._demonstrated += rows
+        return writing(policy).encode([self.prompt(problem) for problem in problems], completions)
+
+    def state_dict(self) -> State:
+        return {"prompts": self._prompts.drawn, "demonstrations": self._demonstrated, "sampled": self._sampled}
+
+    def load_state_dict(self, state: State) -> None:
+        self._prompts.drawn, self._demonstrated = state["prompts"], state["demonstrations"]
+        self._sampled = state["sampled"]

@@ -1,0 +1,175 @@
+"""Stored preferences: prompts with two completions, of which one is preferred."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import torch
+from tensordict import TensorDict
+from torch import Tensor
+
+from rlkit.api import Judges, Plays, State, Stochastic, Writes
+from rlkit.buffers import flatten_groups
+from rlkit.errors import UserError
+from rlkit.exact import Model
+from rlkit.scores import Reference, Sample, Scores, Split, Unit
+from rlkit.text.env import TextEnv, ahead, finish, writing
+from rlkit.text.shuffle import Shuffle
+
+if TYPE_CHECKING:
+    from rlkit.api import AnySpace
+
+EVALUATED = 32  # pairs that are compared at a time
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A prompt with two stored completions, of which one is preferred, and log π_ref of each where it is known."""
+
+    prompt: str
+    chosen: str
+    rejected: str
+    ref: tuple[float, float] | None = None  # of the chosen and of the rejected side, the end token included
+
+
+class PairEnv:
+    """Stored preferences: each start has two attempts, the chosen (score 1) and the rejected (score 0)."""
+
+    kind: Literal["control", "text"] = "text"
+    metric: Literal["return", "accuracy"] = "accuracy"
+    plays: bool = False  # its attempts are stored
+    scoring: float = 0.0  # stored pairs have their scores
+    longest: int | None = None
+    reference: Reference | None = None
+    observation_space: "AnySpace | None" = None
+    action_space: "AnySpace | None" = None
+
+    def __init__(
+        self,
+        pairs: Mapping[str, Sequence[Pair]],
+        rows: int,
+        seed: int,
+        device: str | torch.device = "cpu",
+        source: str = "",
+        problems: TextEnv | None = None,
+    ) -> None:
+        if not pairs["train"]:
+            raise UserError(f"{source or 'the train split'}: no pair is left to train on; hold out fewer, or give more")
+        self.pairs, self.problems = pairs, problems
+        self.splits: Mapping[str, int] = (
+            problems.splits if problems else {split: len(rows) for split, rows in pairs.items()}
+        )
+        self.rows, self.seed, self.device, self.source = rows, seed, torch.device(device), source
+        self.stored_reference: bool = all(pair.ref is not None for pair in pairs["train"])
+        self._drawn = Shuffle(len(pairs["train"]), seed, "pairs")
+        self._shown = Shuffle(len(pairs["train"]), seed, "demonstrations")
+
+    def check(self, policy: Plays) -> None:
+        """Refuse pairs that do not fit into the policy's context, before anything is trained."""
+        writing(policy).check(*_sides([pair for pairs in self.pairs.values() for pair in pairs]))
+        if self.problems is not None:
+            self.problems.check(policy)
+
+    def rollout(self, policy: Plays, steps: int | None = None, repeats: int = 1) -> TensorDict:
+        """The next `rows` pairs as [rows, 2, T], chosen first; nothing is played, so the attempts are always whole.
+
+        ref_log_prob [rows, 2] is there where it is stored: of each whole side. `problem` [rows, 2] is the pair's index.
+        """
+        if repeats != 2 or steps is not None:
+            given = f"{repeats} attempts" + (f" of {steps} steps" if steps is not None else "")
+            raise UserError(f"stored pairs are two whole attempts, not {given}; use algo=dpo, or env=gsm8k")
+        indices = self._drawn.take(self.rows)
+        pairs = [self.pairs["train"][index] for index in indices]
+        batch = _encode(writing(policy), pairs)
+        device = batch["mask"].device
+        batch["problem"] = torch.tensor(indices, device=device).unsqueeze(1).expand(-1, 2)
+        if self.stored_reference:
+            batch["ref_log_prob"] = torch.tensor([pair.ref for pair in pairs], device=device)
+        return finish(batch, torch.tensor([1.0, 0.0], device=device).repeat(len(pairs), 1))
+
+    def samples(self, rollout: TensorDict, policy: Plays, limit: int) -> list[Sample]:
+        """The first sides of a rollout's pairs in words."""
+        if "problem" not in rollout.keys():
+            return []
+        rows, found = flatten_groups(rollout)[:limit], []
+        for index, score in zip(rows["problem"].tolist(), rows["score"].tolist(), strict=True):
+            pair = self.pairs["train"][index]
+            side = pair.chosen if score else pair.rejected
+            found.append(Sample(prompt=pair.prompt, completion=side, answer=pair.chosen, score=score, kind=""))
+        return found
+
+    def evaluate(
+        self, policy: Plays, episodes: int | None = None, split: Split = "validation", greedy: bool = True
+    ) -> Scores:
+        """Accuracy: held-out problems solved where there are any, else how often log π(chosen) > log π(rejected).
+
+        Of a reward model it is always how often r(chosen) > r(rejected) on held-out pairs. A tie counts one half.
+        """
+        if self.problems is not None and not isinstance(policy, Judges):
+            return self.problems.evaluate(policy, episodes, split, greedy)
+        pairs = self.pairs[split][:episodes]
+        if not pairs:
+            raise UserError(f"{self.source or 'this environment'}: no {split} pairs; hold some out with env.{split}=N")
+        writer, margins, lengths = writing(policy), [], []
+        for start in range(0, len(pairs), EVALUATED):
+            part = pairs[start : start + EVALUATED]
+            batch = _encode(writer, part)
+            value = _judged(writer, part) if isinstance(writer, Judges) else _likelihood(policy, batch)
+            margins.append(value[:, 0] - value[:, 1])
+            lengths.append(batch["mask"][:, 0].sum(-1).double().cpu())
+        return Scores(score=ahead(torch.cat(margins)), length=torch.cat(lengths))
+
+    def ceiling(self, policy: Plays, episodes: int | None = None) -> Scores | None:
+        return self.problems.ceiling(policy, episodes) if self.problems else None
+
+    def scored(self, policy: Plays) -> Unit:
+        """A reward model ranks pairs, and so does a language model where there are no problems to solve."""
+        return self.problems.scored(policy) if self.problems else "pairs"
+
+    def exact(self, policy: Plays, gamma: float) -> dict[str, float]:
+        return {}
+
+    def model(self) -> Model | None:
+        return None
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def demonstrations(self, policy: Plays, progress: float = 0.0, rows: int | None = None) -> TensorDict:
+        """The chosen sides of the next `rows` pairs, for supervised training [rows, T]."""
+        pairs = [self.pairs["train"][index] for index in self._shown.take(rows or self.rows)]
+        return writing(policy).encode([pair.prompt for pair in pairs], [pair.chosen for pair in pairs])
+
+    def state_dict(self) -> State:
+        solved = {"problems": self.problems.state_dict()} if self.problems else {}
+        return {"pairs": self._drawn.drawn, "demonstrations": self._shown.drawn, **solved}
+
+    def load_state_dict(self, state: State) -> None:
+        self._drawn.drawn, self._shown.drawn = state["pairs"], state["demonstrations"]
+        if self.problems is not None:
+            self.problems.load_state_dict(state["problems"])
+
+
+def _sides(pairs: Sequence[Pair]) -> tuple[list[str], list[str]]:
+    """Prompts and completions, the chosen before the rejected side of each pair."""
+    prompts = [pair.prompt for pair in pairs for _ in range(2)]
+    return prompts, [side for pair in pairs for side in (pair.chosen, pair.rejected)]
+
+
+def _encode(policy: Writes, pairs: Sequence[Pair]) -> TensorDict:
+    """Both sides of each pair, chosen first: [len(pairs), 2, T]."""
+    sides: TensorDict = policy.encode(*_sides(pairs)).view(len(pairs), 2)
+    return sides
+
+
+def _judged(policy: Judges, pairs: Sequence[Pair]) -> Tensor:
+    """r of both sides [len(pairs), 2]."""
+    return policy.judge(*_sides(pairs)).view(-1, 2).double().cpu()
+
+
+@torch.no_grad()
+def _likelihood(policy: Plays, batch: TensorDict) -> Tensor:
+    """log π of both sides: [P, 2, T] → [P, 2]."""
+    if not isinstance(policy, Stochastic):
+        raise UserError(f"a {type(policy).__name__} does not tell log π of stored texts; use algo=dpo or algo=sft")
+    return policy.evaluate(batch.flatten())["log_prob"].sum(-1).view(-1, 2).double().cpu()

@@ -1,0 +1,97 @@
+"""The embedded word problems: GSM8K's format (worked steps, `#### N`), our own wording, small numbers, thirteen kinds.
+
+They are not GSM8K: names, objects and sentences are few, so that a model of 0.4 M parameters can learn to read them.
+Six *head* kinds are what the shipped base was shown thousands of times; seven *rare* kinds, of which it saw a handful,
+need compositions of operations that no head kind has. Arithmetic is in the same range in both: what is scarce is
+knowing which operation on which numbers. A problem's split is a hash of its kind and numbers, so a held-out problem
+shares its wording with the training problems and never its numbers.
+"""
+
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from rlkit.seeding import derive
+from rlkit.text.templates import HEAD, RARE
+from rlkit.text.templates import Draw as Draw  # environments take it from here
+
+MARKER = "####"
+KINDS = {**HEAD, **RARE}
+_HEAD_DRAWS = ("chain", "chain", *HEAD)  # a chain is drawn three times as often as any other head kind
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A question, its worked answer (last line `#### N`), its kind; `columns`: whatever else a dataset row held."""
+
+    question: str
+    answer: str
+    kind: str = ""
+    columns: Mapping[str, object] = field(default_factory=dict, compare=False)
+
+
+def make(kind: str, draw: Draw) -> Problem:
+    """One problem of a kind."""
+    question, steps, answer = KINDS[kind](draw)
+    return Problem(question, "\n".join([*steps, f"{MARKER} {answer}"]), kind)
+
+
+def key_of(problem: Problem) -> str:
+    """The kind and the numbers in the order of the question: what makes two problems the same exercise."""
+    return "/".join([problem.kind, *re.findall(r"\d+", problem.question)])
+
+
+def split_of(problem: Problem) -> str:
+    """train (80 %), validation or test (10 % each): a hash of the kind and the numbers, so no two splits share any."""
+    bucket = hashlib.blake2b(key_of(problem).encode(), digest_size=8).digest()
+    part = int.from_bytes(bucket, "big") % 10
+    return "test" if part == 0 else "validation" if part == 1 else "train"
+
+
+def sample(draw: Draw, count: int, split: str, rare: float) -> list[Problem]:
+    """`count` problems of a split, a share `rare` of them of the rare kinds."""
+    problems: list[Problem] = []
+    tail = tuple(RARE)
+    while len(problems) < count:
+        kind = draw.pick(tail) if draw.random() < rare else draw.pick(_HEAD_DRAWS)
+        problem = make(kind, draw)
+        while split_of(problem) != split:  # redraw the same kind, so that every split has the same mixture
+            problem = make(kind, draw)
+        problems.append(problem)
+    return problems
+
+
+def embedded(
+    seed: int = 0, train: int = 7473, validation: int = 512, test: int = 1319, rare: float = 0.46
+) -> dict[str, list[Problem]]:
+    """The three splits, GSM8K's sizes by default; `seed` is the data's own, so every run sees the same problems."""
+    sizes = {"train": train, "validation": validation, "test": test}
+    return {split: sample(Draw(derive(seed, "problems", split)), size, split, rare) for split, size in sizes.items()}
+
+
+def demonstrations(seed: int = 0, head: int = 20_000, rare: int = 10, repeat: int = 30) -> list[Problem]:
+    """What a base is shown: `head` problems of the head kinds, and `rare` of each rare kind, each `repeat` times."""
+    draw = Draw(derive(seed, "demonstrations"))
+    problems = sample(draw, head, "train", 0.0)
+    for kind in RARE:
+        few: dict[str, Problem] = {}
+        while len(few) < rare:
+            problem = make(kind, draw)
+            if split_of(problem) == "train":
+                few.setdefault(key_of(problem), problem)
+        problems += list(few.values()) * repeat
+    return problems
+
+
+def bare(problem: Problem) -> str:
+    """The answer without its reasoning: the last line, `#### N`."""
+    return problem.answer[problem.answer.rindex(MARKER) :]
+
+
+def is_direct(problem: Problem, seed: int, index: int, share: float) -> bool:
+    """Whether draw number `index` shows only the bare answer: with probability `share`, and never for a rare kind.
+
+    Pure in its arguments. The few demonstrations of a rare kind keep their working: there are no others to learn from.
+    """
+    return problem.kind not in RARE and derive(seed, "direct", index) / 2**63 < share

@@ -1,0 +1,128 @@
+"""Reward functions with TRL's signature, f(prompts, completions, **columns) -> list[float | None]."""
+
+import importlib
+import importlib.util
+import inspect
+import math
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Protocol, runtime_checkable
+
+import torch
+
+from rlkit.api import RewardFailed, UserError
+from rlkit.text.grader import correct
+
+Reward = Callable[..., list[float | None]]  # ...: prompts, completions and whichever columns it names
+
+
+@runtime_checkable
+class PlacedReward(Protocol):
+    """A reward function that computes on a device and has a longest text."""
+
+    def prepare(self, prompts: Sequence[str], max_tokens: int, device: torch.device) -> None:
+        """Move to the device, and refuse prompts that are too long."""
+        ...
+
+
+BUILT_IN: dict[str, Reward] = {"correct": correct}
+
+
+def load_rewards(names: str, learned: Callable[[str], Reward] | None = None) -> list[Reward]:
+    """`correct`, `./mine.py:function`, `package.module:function`, `model:RUN_FOLDER`; commas sum several.
+
+    `learned` reads the reward model of a run folder; without it `model:` is refused.
+    """
+    return [_load(name.strip(), learned) for name in names.split(",")]
+
+
+def _load(name: str, learned: Callable[[str], Reward] | None) -> Reward:
+    if name in BUILT_IN:
+        return BUILT_IN[name]
+    if learned is not None and name.startswith("model:"):
+        return learned(name.removeprefix("model:"))
+    place, colon, function = name.rpartition(":")
+    if not colon or not place or not function:
+        allowed = f"{', '.join(BUILT_IN)}, model:RUN_FOLDER, PATH.py:FUNCTION or PACKAGE.MODULE:FUNCTION"
+        raise UserError(f"env.reward={name!r} is not a reward function; allowed are {allowed}")
+    found: Reward | None = getattr(_module(place, name), function, None)
+    if not callable(found):
+        raise UserError(
+            f"env.reward={name!r}: {place} has no function {function!r}; define it there or correct the name"
+        )
+    return found
+
+
+def _module(place: str, name: str) -> ModuleType:
+    if not place.endswith(".py"):
+        try:
+            return importlib.import_module(place)
+        except ModuleNotFoundError as error:
+            raise UserError(f"env.reward={name!r}: {error}; give a .py file or a module that can be imported") from None
+    path = Path(place).expanduser().resolve()
+    if not path.is_file():
+        raise UserError(f"env.reward={name!r}: there is no file {path}; give the path of a .py file that exists")
+    spec = importlib.util.spec_from_file_location(f"rlkit_reward_{path.stem}", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def total(
+    functions: Sequence[Reward], prompts: list[str], completions: list[str], columns: Mapping[str, Sequence[object]]
+) -> list[float]:
+    """The sum of the rewards of each completion; a function that answers None has no opinion on that one."""
+    sums: list[float | None] = [None] * len(completions)
+    for function in functions:
+        name = getattr(function, "__name__", str(function))
+        _check_signature(function, name, columns)
+        try:
+            given = function(prompts=prompts, completions=completions, **columns)
+        except UserError:
+            raise
+        except Exception as error:  # whatever a function of the user's raises
+            raise RewardFailed(f"reward {name} raised {_where(error)}") from error
+        if not isinstance(given, Sequence) or len(given) != len(completions):
+            found = f"{len(given)} rewards" if isinstance(given, Sequence) else f"a {type(given).__name__}"
+            raise RewardFailed(
+                f"reward {name} gave {found} for {len(completions)} completions; return a list with one for each"
+            )
+        for row, value in enumerate(given):
+            if value is not None:
+                sums[row] = (sums[row] or 0.0) + _number(name, value)
+    if None in sums:
+        raise RewardFailed(
+            "a completion got no reward: every reward function answered None; let one of them return a number"
+        )
+    return [value for value in sums if value is not None]
+
+
+def _where(error: Exception) -> str:
+    """What was raised, and in which line."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    words = " ".join(str(error).split()) or "nothing more"
+    return f"{type(error).__name__}: {words} ({Path(last.filename).name}, line {last.lineno})"
+
+
+def _check_signature(function: Reward, name: str, columns: Mapping[str, Sequence[object]]) -> None:
+    try:
+        inspect.signature(function).bind(prompts=[], completions=[], **columns)
+    except TypeError as error:
+        raise RewardFailed(
+            f"reward {name} cannot be called with prompts, completions and {', '.join(columns)} ({error}); "
+            f"write def {name}(prompts, completions, **columns)"
+        ) from None
+
+
+def _number(name: str, value: float) -> float:
+    """The value as a finite number; what a user's function returns may be anything."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if not math.isfinite(number):
+        raise RewardFailed(f"reward {name} gave {value!r}; every reward must be a finite number or None")
+    return number

@@ -1,0 +1,107 @@
+"""Where problems come from besides the generator: JSONL files and hub datasets, checked row by row; held-out splits."""
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from rlkit.api import UserError
+from rlkit.text.grader import extract
+from rlkit.text.problems import Problem
+
+Row = tuple[str, dict[str, object]]  # where it stands ("train.jsonl:17"), and what it holds
+
+
+def read_jsonl(path: str | Path) -> list[Row]:
+    """Every row of a JSON-lines file, each an object; empty lines are skipped, all else is refused by line number."""
+    path = Path(path)
+    try:
+        lines = path.read_text(encoding="utf-8-sig").split("\n")
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file; give the path of a .jsonl file") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: cannot be read as UTF-8 text ({_reason(error)}); give a .jsonl file") from None
+    places = ((f"{path}:{number}", line) for number, line in enumerate(lines, 1) if line.strip())
+    rows = [(where, _parse(where, line)) for where, line in places]
+    if not rows:
+        raise UserError(f"{path}: the file is empty; it needs one JSON object per line")
+    return rows
+
+
+def _parse(where: str, line: str) -> dict[str, object]:
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{where}: broken JSON ({_reason(error)}); every line must be one JSON object") from None
+    if not isinstance(row, dict):
+        raise UserError(f"{where}: a JSON {type(row).__name__}, not an object; every line must be one JSON object")
+    return row
+
+
+def _reason(error: Exception) -> str:
+    return str(error).splitlines()[0] if str(error) else type(error).__name__
+
+
+def text_field(where: str, row: dict[str, object], key: str) -> str:
+    """A field that must hold text."""
+    value = row.get(key)
+    if not isinstance(value, str) or not value.strip():
+        found = "is missing" if key not in row else f"is {json.dumps(value, default=str)[:40]}"
+        raise UserError(f"{where}: {key!r} {found}; every row needs a text there (this one has: {', '.join(row)})")
+    return value
+
+
+def problems_from(rows: list[Row]) -> list[Problem]:
+    """Rows with `question` and an `answer` that ends in `#### N`; other fields become columns for reward functions."""
+    problems = []
+    for where, row in rows:
+        question, answer = text_field(where, row, "question"), text_field(where, row, "answer")
+        if extract(answer, strict=True) is None:
+            raise UserError(f"{where}: the answer gives no number after '####'; its last line must be '#### N'")
+        columns = {key: value for key, value in row.items() if key not in ("question", "answer", "kind")}
+        kind = row.get("kind")
+        problems.append(Problem(question, answer, kind if isinstance(kind, str) else "", columns))
+    return problems
+
+
+def hub_rows(name: str) -> dict[str, list[Row]]:
+    """The splits of a hub dataset `owner/name` (its configuration `main`, or else its first); needs `datasets`."""
+    try:
+        import datasets
+    except ImportError:
+        raise UserError(f"env.source={name} is a hub dataset and needs a package: pip install datasets") from None
+    try:
+        configurations = datasets.get_dataset_config_names(name)
+        chosen = "main" if "main" in configurations else configurations[0]
+        loaded = datasets.load_dataset(name, chosen)
+    except Exception as error:  # the hub's clients raise from several libraries; all of them mean that there is no data
+        raise UserError(
+            f"env.source={name} could not be loaded from the hub ({type(error).__name__}: {_reason(error)}); check the "
+            "name and the connection, or download the rows and give env.source=PATH.jsonl, or use env.source=embedded"
+        ) from error
+    return {
+        split: [(f"{name}/{split}:{number}", dict(row)) for number, row in enumerate(rows, 1)]
+        for split, rows in loaded.items()
+    }
+
+
+def is_hub_id(source: str) -> bool:
+    return re.fullmatch(r"[\w-][\w.-]*/[\w-][\w.-]*", source) is not None and not source.endswith((".jsonl", ".json"))
+
+
+def _hashed(text: str) -> bytes:
+    return hashlib.blake2b(text.encode(), digest_size=8).digest()
+
+
+def hold_out(texts: list[str], sizes: dict[str, int]) -> Iterator[str]:
+    """For each text its split: those with the smallest hashes go to the held-out splits in turn, the rest to train.
+
+    Equal texts stay together, so nothing held out is also trained on; a split's size counts different texts.
+    """
+    ordered = sorted({_hashed(text) for text in texts})
+    split_of: dict[bytes, str] = {}
+    for split, size in sizes.items():
+        chosen, ordered = ordered[:size], ordered[size:]
+        split_of.update(dict.fromkeys(chosen, split))
+    return (split_of.get(_hashed(text), "train") for text in texts)

@@ -1,0 +1,161 @@
+"""The templates become files that run at once, keep the house's style, and pass their own tests."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rlkit import evaluate, run
+from rlkit.new import main
+from rlkit.scaffold import COMMANDS
+
+ROOT = Path(__file__).resolve().parents[2]
+NAMES = {"algo": "climber", "env": "hill", "reward": "shape"}
+
+
+def python(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """As a user does it, in a folder of theirs."""
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "COLUMNS": "80", "OMP_NUM_THREADS": "1"}
+    return subprocess.run([sys.executable, *words], cwd=folder, env=environment, capture_output=True, text=True)
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One plug-in of each kind."""
+    folder = tmp_path_factory.mktemp("project")
+    for kind, name in NAMES.items():
+        assert main([kind, name, f"out={folder}"]) == 0
+    return folder
+
+
+def test_each_kind_is_written_with_its_test_in_less_than_60_lines(project: Path) -> None:
+    names = {f"{stem}.py" for name in NAMES.values() for stem in (name, f"test_{name}")}
+    assert {path.name for path in project.glob("*.py")} == names
+    for path in project.glob("*.py"):
+        text = path.read_text(encoding="utf-8")
+        assert len(text.splitlines()) < 60
+        assert not any(f"my_{kind}" in text for kind in NAMES)
+
+
+def test_their_own_tests_pass(project: Path) -> None:
+    done = python(project, "-m", "pytest", "-q", "-p", "no:cacheprovider", *sorted(map(str, project.glob("test_*.py"))))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "7 passed" in done.stdout
+
+
+@pytest.mark.parametrize("command", [["check", "--select=E,F,UP,B,SIM,RUF"], ["format", "--check"]])
+def test_they_keep_the_style(project: Path, command: list[str]) -> None:
+    pytest.importorskip("ruff")
+    ignored = ["--config", "lint.ignore=['RUF001','RUF002','RUF003']"] if command[0] == "check" else []
+    done = python(project, "-m", "ruff", *command, "--isolated", "--line-length=120", *ignored, ".")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.slow
+def test_types_are_right(project: Path) -> None:
+    pytest.importorskip("mypy")
+    options = ["--check-untyped-defs", "--ignore-missing-imports", "--follow-imports=silent", "--cache-dir", os.devnull]
+    done = python(project, "-m", "mypy", *options, *(f"{name}.py" for name in NAMES.values()))
+    assert "Success" in done.stdout, done.stdout + done.stderr
+
+
+def test_what_to_do_next_is_printed_with_the_paths_as_they_were_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["algo", "climber"]) == 0
+    out = capsys.readouterr().out
+    assert "python -m rlkit.run algo=./climber.py env=cartpole" in out and "pytest test_climber.py" in out
+    assert main(["reward", "shape", "out=my rewards"]) == 0
+    out = capsys.readouterr().out
+    assert "env.reward=correct,'my rewards/shape.py':shape" in out and "pytest 'my rewards/test_shape.py'" in out
+
+
+@pytest.mark.parametrize("kind", COMMANDS)
+@pytest.mark.parametrize("there", ["mine.py", "test_mine.py"])
+def test_nothing_is_overwritten(kind: str, there: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / there).write_text("precious")
+    assert main([kind, "mine", f"out={tmp_path}"]) == 2
+    assert "exists and is not overwritten" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == [there] and (tmp_path / there).read_text() == "precious"
+
+
+@pytest.mark.parametrize(
+    "words, told",
+    [
+        (["algos", "mine"], "no kind 'algos': did you mean algo? There are: algo, env, reward"),
+        (["algo"], "write: python -m rlkit.new algo|env|reward NAME"),
+        (["algo", "mine", "yours"], "write: python -m rlkit.new algo|env|reward NAME"),
+        (["algo", "mine", "ouut=."], "no key 'ouut': did you mean out?"),
+        (["algo", "1st"], "'1st' cannot be the name of a module: use letters, digits and _"),
+        (["algo", "my-algo"], "cannot be the name of a module"),
+        (["algo", "a.b"], "cannot be the name of a module"),
+        (["algo", "../up"], "cannot be the name of a module"),
+        (["algo", "class"], "cannot be the name of a module"),
+        (["env", "json"], "'json' is a module already, which json.py would hide: choose another, such as my_json"),
+        (["env", "sys"], "is a module already"),
+        (["env", "torch"], "is a module already"),
+        (["env", "rlkit"], "is a module already"),
+        (["env", "ppo"], "'ppo' is an algorithm of rlkit: choose another name, such as my_ppo"),
+        (["algo", "gsm8k"], "'gsm8k' is an environment of rlkit"),
+        (["algo", "mine", "out=there.txt"], "cannot write to there.txt: a file is in the way"),
+    ],
+)
+def test_a_mistake_is_one_line(
+    words: list[str], told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "there.txt").touch()
+    assert main(words) == 2
+    error = capsys.readouterr().err
+    assert told in error and error.count("\n") == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["there.txt"]
+
+
+def test_help_says_what_to_write(capsys: pytest.CaptureFixture[str]) -> None:
+    for words in ([], ["--help"]):
+        assert main(words) == 0
+        assert "python -m rlkit.new algo|env|reward NAME [out=FOLDER]" in capsys.readouterr().out
+
+
+# Plug-ins from anywhere, end to end
+
+SHORT = ["iterations=2", "evaluation_episodes=2", "validation_episodes=2", "env.rows=2", "threads=1"]
+
+
+@pytest.mark.parametrize("form", ["path", "dotted"])
+def test_a_plug_in_from_anywhere_runs_resumes_and_is_evaluated(
+    form: str, project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By its path from any folder; by its dotted name where Python finds it. Either imports its neighbour."""
+    package, other, out = tmp_path / f"pkg_of_{form}", tmp_path / "other", tmp_path / "run"
+    package.mkdir(), other.mkdir()
+    for name in ("climber", "hill"):
+        text = (project / f"{name}.py").read_text(encoding="utf-8")
+        text = text.replace("\n\n", "\n\nfrom .names import NAME\n", 1)
+        (package / f"{name}.py").write_text(text, encoding="utf-8")
+    (package / "names.py").write_text("NAME = 'helper'\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(package)
+    names = ["./climber.py", "hill.py"] if form == "path" else [f"pkg_of_{form}.climber", f"pkg_of_{form}.hill"]
+    assert run.main([f"algo={names[0]}", f"env={names[1]}", *SHORT, f"out={out}"]) == 0
+    monkeypatch.chdir(other)
+    assert run.main([f"resume={out}", "iterations=3"]) == 0
+    assert json.loads((out / "summary.json").read_text())["iterations"] == 3
+    assert evaluate.main([str(out), "episodes=2"]) == 0
+
+
+@pytest.mark.parametrize("place", ["from dataclasses", "refuse_stored", "to_go = ", "clip, now = "])
+def test_what_a_plug_in_raises_is_shown_with_its_traceback(
+    place: str, project: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = (project / "climber.py").read_text(encoding="utf-8")
+    line = next(line for line in text.splitlines() if place in line)
+    broken = tmp_path / "broken.py"
+    broken.write_text(text.replace(line, f"{line[: len(line) - len(line.lstrip())]}1 / 0"), encoding="utf-8")
+    assert run.main([f"algo={broken}", "env=cartpole", *SHORT, f"out={tmp_path / 'run'}"]) == 1
+    told = capsys.readouterr().err
+    assert "broken.py" in told and "1 / 0" in told and "ZeroDivisionError" in told

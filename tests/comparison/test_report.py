@@ -1,0 +1,226 @@
+"""Run folders → records → results.json and a page: read, computed, said and escaped rightly."""
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rlkit.api import Reference, UserError
+from rlkit.comparison import records, report, words
+from rlkit.comparison.caveats import caveats
+from rlkit.comparison.records import Curve, Record
+from rlkit.comparison.results import compute
+from rlkit.statistics import runs
+
+UNIT = Reference(0.0, 1.0, "a random policy", "the optimum")
+
+
+def run(algo: str = "ppo", env: str = "maze", seed: int = 0, score: float = 0.5, **more) -> Record:
+    given = {"low": score, "high": score, "env_steps": 100, "seconds": 2.0, "reference": UNIT, "before": 0.0} | more
+    return Record(algo, env, seed, Path(f"runs/{algo}-{env}-{seed}"), given.pop("metric", "return"), score, **given)
+
+
+def grid(**scores: list[float]) -> list[Record]:
+    """Scores by ALGO_ENV."""
+    cells = [(*name.split("_"), values) for name, values in scores.items()]
+    return [run(a, e, seed, score) for a, e, values in cells for seed, score in enumerate(values)]
+
+
+def folder(at: Path, **changes) -> Path:
+    """A run folder as `rlkit.run` leaves it, with other values in its summary."""
+    at.mkdir()
+    (at / "config.yaml").write_text(
+        "# rlkit 0.3.0; to repeat: python -m rlkit.run algo=ppo env=maze\nrun: {seed: 3}\nalgo: {name: ppo, lr: 0.1}\n"
+    )
+    after = {"metric": "return", "mean": 7.0, "low": 6.0, "high": 8.0, "episodes": 100}
+    summary = {"algo": "./my/ppo.py", "env": "maze", "seed": 3, "env_steps": 50, "seconds": 1.5, "finished": True}
+    summary |= {"evaluation": {"before": after | {"mean": 1.0}, "after": after}, "alarms": []}
+    (at / "summary.json").write_text(json.dumps(summary | changes))
+    line = {"env_steps": 10, "seconds": 1, "rollout/return": 2.0, "eval/return": 3.0}
+    torn = json.dumps(line | {"env_steps": 20})[:-9]
+    (at / "metrics.jsonl").write_text(f"{json.dumps(line)}\n{torn}\n{json.dumps(line | {'eval/return': None})}\n")
+    return at
+
+
+def test_a_run_folder_is_read_with_its_curves_and_without_torn_lines(tmp_path: Path) -> None:
+    reference = {"low": 0.0, "high": 9.0, "low_is": "a", "high_is": "b"}
+    alarms = [{"name": "clip", "iteration": 2, "message": "too much"}]
+    found = records.read(folder(tmp_path / "a", reference=reference, alarms=alarms))
+    assert (found.algo, found.env, found.seed, found.score, found.before) == ("ppo", "maze", 3, 7.0, 1.0)
+    assert found.reference == Reference(0.0, 9.0, "a", "b") and found.alarms == ["clip: too much"]
+    assert found.curves["evaluation"].value.tolist() == [3.0]
+    assert found.curves["training"].env_steps.tolist() == [10.0, 10.0]
+    assert found.command == "python -m rlkit.run algo=ppo env=maze" and found.settings["algo.lr"] == "0.1"
+    assert "seed" not in found.settings
+
+
+def test_an_older_summary_without_reference_and_finished_is_read(tmp_path: Path) -> None:
+    at = folder(tmp_path / "a")
+    values = {k: v for k, v in json.loads((at / "summary.json").read_text()).items() if k not in ("finished", "alarms")}
+    (at / "summary.json").write_text(json.dumps(values))
+    found = records.read(at)
+    assert found.finished and found.reference is None and found.alarms == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"finished": False}, "not finished"),
+        ({"evaluation": {}}, "no evaluation"),
+        ({"evaluation": {"after": {"mean": None}}}, "no evaluation"),
+        ({"env_steps": "many"}, "damaged"),
+        ({"reference": {"low": 1}}, "damaged"),
+    ],
+)
+def test_what_is_no_finished_run_is_refused_in_one_line(tmp_path: Path, changes, said: str) -> None:
+    with pytest.raises(UserError, match=said) as error:
+        records.read(folder(tmp_path / "a", **changes))
+    assert "\n" not in str(error.value)
+
+
+def test_folders_without_a_run_and_broken_files_are_refused_in_one_line(tmp_path: Path) -> None:
+    at = folder(tmp_path / "a")
+    for name, text, said in [("summary.json", '{"algo": ', "damaged"), ("config.yaml", "a: [1", "damaged")]:
+        kept = (at / name).read_text()
+        (at / name).write_text(text)
+        with pytest.raises(UserError, match=said) as error:
+            records.read(at)
+        assert "\n" not in str(error.value)
+        (at / name).write_text(kept)
+    (at / "summary.json").unlink()
+    with pytest.raises(UserError, match="not finished"):
+        records.read(at)
+    with pytest.raises(UserError, match="no run folder"):
+        records.read(tmp_path / "nowhere")
+
+
+def test_the_ranking_is_by_normalised_scores_over_the_environments_that_all_share() -> None:
+    given = grid(a_x=[0.2, 0.4], b_x=[0.6, 0.8], a_y=[0.9, 0.9])
+    found = compute(given)
+    assert found["shared"] == ["x"] and found["algos"] == ["b", "a"]
+    assert found["overall"]["a"]["iqm"] == pytest.approx(0.3) and found["overall"]["a"]["runs"] == 2
+    assert "b" not in found["envs"]["y"]["algos"]
+    said = " ".join(caveats(given, found))
+    assert "b has no finished run on y" in said and "those that all algorithms share: x" in said
+    row = next(t for t in words.tables(found) if t.title.startswith("y")).rows[0]
+    assert row == ["b", *[words.NOTHING] * 6]
+
+
+def test_the_numbers_are_those_of_the_functions_with_unequal_numbers_of_runs() -> None:
+    found = compute(grid(a_x=[0.1, 0.2, 0.3, 0.9], b_x=[0.0, 0.2, 0.5], a_y=[0.4, 0.6], b_y=[0.5, 0.5]))
+    a, b = ([np.array(found["envs"][e]["algos"][algo]["scores"]) for e in ("x", "y")] for algo in "ab")
+    assert found["overall"]["a"]["iqm"] == runs.iqm(a)
+    assert (found["overall"]["a"]["low"], found["overall"]["a"]["high"]) == runs.interval(runs.iqm, a)
+    (pair,) = found["improvement"]
+    x, y = (a, b) if pair["x"] == "a" else (b, a)
+    assert pair["value"] == runs.improvement(x, y) and pair["chance"] == runs.chance(x, y)
+    tau = np.array(found["profiles"]["thresholds"])
+    assert found["profiles"]["algos"]["b"]["fraction"] == runs.profile(b, tau).tolist()
+
+
+def test_scores_are_normalised_by_the_reference_the_median_of_several_or_the_range_of_the_runs() -> None:
+    twice = replace(UNIT, low=0.4, high=2.0)
+    given = [run(seed=0, score=1.1), run(seed=1, score=1.1, reference=twice)]
+    found = compute(given)
+    assert found["envs"]["maze"]["algos"]["ppo"]["normalised"]["scores"] == pytest.approx([0.9 / 1.3] * 2)
+    assert any("their median is used" in text for text in caveats(given, found))
+    given = [run(seed=s, score=score, reference=None, before=1.0) for s, score in enumerate([2.0, 5.0])]
+    found = compute(given)
+    assert found["envs"]["maze"]["algos"]["ppo"]["normalised"]["scores"] == [0.25, 1.0]
+    assert any("belongs to these runs alone" in text for text in caveats(given, found))
+    assert compute([run(reference=None, score=0.0)])["shared"] == []  # nothing lies between
+
+
+def test_one_seed_has_no_interval_and_few_seeds_a_warning() -> None:
+    given = grid(a_x=[0.1], b_x=[0.9])
+    found = compute(given)
+    assert found["overall"]["a"]["low"] is None and found["improvement"][0]["verdict"] == "one run"
+    assert any("no interval" in text for text in caveats(given, found))
+    given = grid(a_x=[0.1, 0.2, 0.3], b_x=[0.7, 0.8, 0.9])
+    assert compute(given)["improvement"][0]["verdict"] == "not separated"  # chance alone: one time in ten
+    assert any("3 runs only" in text for text in caveats(given, compute(given)))
+    given = grid(a_x=[0.1, 0.2, 0.3, 0.4, 0.5], b_x=[0.6, 0.7, 0.8, 0.9, 1.0])
+    assert compute(given)["improvement"][0]["verdict"] == "better"
+    assert caveats(given, compute(given)) == []
+
+
+def test_runs_that_are_no_repetitions_of_each_other_are_named() -> None:
+    given = [run(seed=s, settings={"algo.lr": lr}, env_steps=n) for s, lr, n in [(0, "0.1", 100), (0, "0.2", 100)]]
+    given += [run("dqn", seed=1, env_steps=300, versions={"torch": "2"}), run("dqn", versions={"torch": "3"})]
+    said = " ".join(caveats(given, compute(given)))
+    for words_ in (
+        "algo.lr is 0.1 and 0.2",
+        "several runs of seed 0",
+        "dqn 200",
+        "versions of torch",
+        "seeds: ppo 0, 0",
+    ):
+        assert words_ in said
+
+
+def test_an_alarm_of_several_seeds_is_told_once() -> None:
+    given = [run(seed=s, alarms=[f"clip: {s} too much"] if s != 1 else []) for s in range(5)]
+    assert caveats(given, compute(given)) == ["ppo on maze, seed 0, 2, 3 and 4: clip: 0 too much"]
+
+
+def curved(kind: str, n: int) -> dict[str, Curve]:
+    x = np.arange(1.0, n + 1)
+    return {kind: Curve(x * 10, x, x / n)}
+
+
+def test_curves_are_of_evaluations_where_every_run_has_enough_of_them() -> None:
+    held = [run(seed=s, curves=curved("evaluation", 4)) for s in range(2)]
+    assert compute(held)["envs"]["maze"]["curve"] == "evaluation"
+    one = run(seed=2, curves=curved("evaluation", 1) | curved("training", 9))
+    assert compute([*held, one])["envs"]["maze"]["curve"] is None  # not comparable
+    found = compute([one])["envs"]["maze"]
+    line = found["curves"]["ppo"]["env_steps"]
+    assert found["curve"] == "training" and line["x"][0] == 10 and line["x"][-1] == 90
+    assert line["iqm"][0] == 1 / 9 and line["iqm"][-1] == 1.0 and line["low"] is None
+
+
+def test_the_page_is_one_file_that_fetches_nothing_and_escapes_what_it_is_told(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    evil = "<script>alert(1)</script> $x_{"
+    given = [run(a, e, s, 0.1 * s, alarms=[evil]) for a in ("ppo", evil) for e in ("maze", "<b>") for s in range(3)]
+    given = [replace(r, curves=curved("evaluation", 5), command=f"algo={r.algo}") for r in given]
+    results = report.write(given, tmp_path, missing=[evil], command=f"compare {evil}")
+    page = (tmp_path / "index.html").read_text(encoding="utf-8")
+    assert "<script" not in page and "<b>" not in page and "&lt;script&gt;alert(1)" in page
+    for link in re.findall(r'(?:src|href|action|poster|data)="([^"]*)"|url\(([^)]*)\)', page):
+        assert "".join(link).startswith("#"), link
+    assert "@import" not in page and "http" not in re.sub(r'xmlns(:\w+)?="[^"]*"', "", page)
+    names = re.findall(r'\bid="([^"]+)"', page)
+    assert len(names) == len(set(names)) and set(re.findall(r'href="#([^"]+)"', page)) <= set(names)
+    assert json.loads((tmp_path / "results.json").read_text(encoding="utf-8")) == results
+    for name in ("iqm", "improvement", "profiles", "sample_efficiency", "wall_clock"):
+        assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_comparison_of_a_single_run_is_written_and_one_of_none_refused(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    report.write([run()], tmp_path / "new" / "folder")
+    assert "one run" in (tmp_path / "new" / "folder" / "index.html").read_text(encoding="utf-8")
+    with pytest.raises(UserError, match="no finished run"):
+        report.write([], tmp_path)
+    with pytest.raises(UserError, match="measures accuracy"):
+        report.write([run(), replace(run(), metric="accuracy")], tmp_path)
+    accuracy = {"metric": "accuracy"}
+    pairs, problems = run("rm", scored="pairs", **accuracy), run("ppo", scored="problems", **accuracy)
+    with pytest.raises(UserError, match=r"measures accuracy of problems on maze and .* of pairs"):
+        report.write([pairs, problems], tmp_path)
+    report.check([pairs, replace(problems, scored="")])  # of an older run
+
+
+def test_the_terminal_shows_what_the_page_says_in_80_columns(capsys, monkeypatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    given = grid(a_x=[0.1, 0.2, 0.3, 0.4, 0.5], b_x=[0.6, 0.7, 0.8, 0.9, 1.0])
+    results = compute(given) | {"caveats": ["Missing: c on x"]}
+    report.show(results)
+    shown = capsys.readouterr().out
+    assert "b has the highest interquartile mean and is separated from a." in shown
+    assert words.interval(results["overall"]["b"], 3) in shown and "Missing: c on x" in shown
+    assert max(map(len, shown.splitlines())) <= 80

@@ -1,0 +1,107 @@
+"""Evaluation leaves training alone, and a saved state resumes exactly."""
+
+import io
+from functools import partial
+
+import gymnasium
+import pytest
+import torch
+from gymnasium.vector import AutoresetMode
+from support.probes import Chooses, Draws, control, make, same
+
+from rlkit.api import UserError
+from rlkit.meter import finished
+from rlkit.settings import plugins
+
+cartpole = plugins.load("envs", "cartpole")
+gym = plugins.load("envs", "gym")
+frozenlake = plugins.load("envs", "frozenlake")
+gridworld = plugins.load("envs", "gridworld")
+
+
+def test_fresh_episodes_leave_the_stream_alone():
+    plain, mixed = make(cartpole, rows=2), make(cartpole, rows=2)
+    policies = Draws(plain), Draws(mixed)
+    for env, policy in zip((plain, mixed), policies, strict=True):
+        env.rollout(policy, steps=11)
+    mixed.rollout(Draws(mixed, seed=1), repeats=2)
+    same(plain.rollout(policies[0], steps=30), mixed.rollout(policies[1], steps=30))
+
+
+@pytest.mark.parametrize("greedy", [True, False])
+def test_evaluation_leaves_training_untouched(greedy):
+    plain, evaluated = make(cartpole, rows=3), make(cartpole, rows=3)
+    policies = Draws(plain), Draws(evaluated)
+    plain.rollout(policies[0], steps=17), evaluated.rollout(policies[1], steps=17)
+    evaluated.evaluate(policies[1], 7, greedy=greedy)
+    same(plain.rollout(policies[0], steps=40), evaluated.rollout(policies[1], steps=40))
+
+
+def test_evaluation_depends_on_the_seed_and_the_split_only():
+    env, policy = make(cartpole, rows=2), Chooses(lambda observation: (observation[:, 2] > 0).long())
+    few = env.evaluate(policy, 5, "validation")
+    env.rollout(policy, steps=50)
+    many = env.evaluate(policy, 300, "validation")
+    assert torch.equal(few.score, many.score[:5]) and torch.equal(many.score, many.length.double())
+    assert len(many.score) == 300 and len(set(many.score.tolist())) > 5
+    assert not torch.equal(few.score, env.evaluate(policy, 5, "test").score)
+    assert not torch.equal(few.score, make(cartpole, rows=2, seed=1).evaluate(policy, 5).score)
+
+
+ENVS = {
+    "cartpole": lambda: make(cartpole, rows=3),
+    "frozenlake": lambda: make(frozenlake, rows=3),
+    "gridworld": lambda: make(gridworld, rows=3, slip=0.2),
+    "gym-cartpole": lambda: make(gym, rows=3, id="CartPole-v1"),
+    "gym-pendulum": lambda: make(gym, rows=2, id="Pendulum-v1", step_limit=30),
+    "next-step": lambda: control(partial(gymnasium.make, "CartPole-v1"), limit=500, mode=AutoresetMode.NEXT_STEP),
+    "same-step": lambda: control(partial(gymnasium.make, "CartPole-v1"), limit=500, mode=AutoresetMode.SAME_STEP),
+}
+
+
+@pytest.mark.parametrize("name", list(ENVS))
+@pytest.mark.parametrize("before", [0, 1, 53])
+def test_resuming_in_the_middle_of_episodes_is_bitwise_exact(name, before):
+    env = ENVS[name]()
+    policy = Draws(env)
+    if before:
+        env.rollout(policy, steps=before)
+        env.rollout(policy, steps=before)
+    file = io.BytesIO()
+    torch.save({"env": env.state_dict(), "policy": policy.generator.get_state()}, file)
+    expected = env.rollout(policy, steps=60)
+    state = torch.load(io.BytesIO(file.getvalue()), weights_only=True)
+    resumed = ENVS[name]()
+    resumed.load_state_dict(state["env"])
+    policy.generator.set_state(state["policy"])
+    same(resumed.rollout(policy, steps=60), expected)  # what it tells of its episodes included
+    assert finished(expected)
+    once_more = ENVS[name]()  # a state saved after resuming is as good
+    once_more.load_state_dict(resumed.state_dict())
+    generator = policy.generator.get_state()
+    expected = env.rollout(policy, steps=20)
+    for other in (resumed, once_more):
+        policy.generator.set_state(generator)
+        same(other.rollout(policy, steps=20), expected)
+
+
+def test_resuming_continues_the_starts_of_fresh_episodes():
+    env = make(cartpole, rows=2)
+    env.rollout(Draws(env), repeats=2)
+    resumed = make(cartpole, rows=2)
+    resumed.load_state_dict(env.state_dict())
+    same(resumed.rollout(Draws(env), repeats=2), env.rollout(Draws(env), repeats=2))
+
+
+def test_the_saved_actions_reach_back_only_to_the_oldest_episode_in_progress():
+    env = make(cartpole, rows=4)
+    policy = Draws(env)
+    for _ in range(40):
+        env.rollout(policy, steps=25)
+    longest = max(env.state_dict()["ages"])
+    assert len(env.state_dict()["actions"]) == longest < 200 and sum(map(len, env._history)) < longest + 25
+
+
+def test_a_state_with_another_number_of_rows_is_refused():
+    with pytest.raises(UserError, match="2 rows"):
+        make(cartpole, rows=3).load_state_dict(make(cartpole, rows=2).state_dict())

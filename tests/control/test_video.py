@@ -1,0 +1,131 @@
+"""Episodes drawn frame by frame: what is shown is what was measured."""
+
+import numpy as np
+import pytest
+import torch
+from gymnasium.error import DependencyNotInstalled
+from PIL import Image
+
+from rlkit.api import UserError
+from rlkit.control import ControlEnv, video
+from rlkit.control.video import frames, write_gif
+from rlkit.policies import Actor, ActorCritic, Network
+from rlkit.policies.tables import Table
+from rlkit.settings import config, plugins
+
+CLASSIC = {
+    "cartpole": "CartPole-v1",
+    "acrobot": "Acrobot-v1",
+    "mountaincar": "MountainCar-v0",
+    "pendulum": "Pendulum-v1",
+}
+CAR = {"id": "MountainCarContinuous-v0"}
+RIGHT = 2  # in the gridworld
+
+
+def make(name: str, **keys) -> ControlEnv:
+    module = plugins.load("envs", name)
+    return module.make(config.build(module.Config, {"rows": 1, **keys}, "env"), 3, torch.device("cpu"))
+
+
+def walker(state_actions: dict[int, int]) -> Table:
+    """A table that walks as it is told."""
+    table = Table(64, 4, 0)
+    for state, action in state_actions.items():
+        table.q.weight.data[state, action] = 1.0
+    return table
+
+
+@pytest.mark.parametrize("name", CLASSIC)
+def test_gymnasium_draws_the_very_states_of_the_episode_that_was_measured(name):
+    pytest.importorskip("pygame", reason="Gymnasium draws with pygame")
+    import gymnasium
+
+    env = make(name, step_limit=6)
+    policy = ActorCritic(env, Network())
+    shown, measured = frames(env, policy, episode=1), env.evaluate(policy, 2, "test")
+    assert sum(frame["reward"] for frame in shown) == pytest.approx(float(measured.score[1]), rel=1e-5)
+    assert len(shown) == int(measured.length[1]) + 1 and shown[-1]["action"] is None
+    theirs = gymnasium.make(CLASSIC[name], render_mode="rgb_array")
+    theirs.reset(seed=env.episode_seed("test", 1))
+    for frame in shown:
+        theirs.unwrapped.last_u = None  # the pendulum's arrow
+        assert (
+            np.abs(frame["image"].astype(int) - video.shrunk(theirs.render())).mean() < 0.1
+        )  # an edge may lie a pixel off
+        if frame["action"] is not None:
+            theirs.step(np.array(frame["action"], dtype=np.float32) if name == "pendulum" else frame["action"])
+
+
+@pytest.mark.parametrize(("name", "keys"), [("frozenlake", {}), ("cliffwalking", {}), ("taxi", {}), ("gym", CAR)])
+def test_the_others_of_gymnasium_are_drawn_too(name, keys):
+    pytest.importorskip("pygame", reason="Gymnasium draws with pygame")
+    env = make(name, step_limit=3, **keys)
+    shown = frames(env, Actor(env, Network()), greedy=False)
+    assert len(shown) == 4 and all(frame["image"].dtype == np.uint8 for frame in shown)
+    height, width, colours = shown[0]["image"].shape
+    assert height > 130 and 200 < width <= video.WIDTH and colours == 3 and shown[0]["value"] is None
+
+
+def test_the_gridworld_shows_who_walks_to_the_goal_and_that_they_arrived():
+    env = make("gridworld", size=4, goal="3,3", trap="0,3", start="3,1")
+    shown = frames(env, walker({13: RIGHT, 14: RIGHT}))
+    assert [frame["action"] for frame in shown] == [RIGHT, RIGHT, None]
+    assert [frame["reward"] for frame in shown] == [0.0, 1.0, 0.0]
+    assert [frame["value"] for frame in shown] == [1.0, 1.0, 0.0]
+
+    def centre(frame, row, column):
+        return tuple(frame["image"][row * 100 + 50, column * 100 + 50])
+
+    walking, goal, trap = (49, 130, 189), (116, 196, 118), (251, 106, 74)
+    assert centre(shown[0], 3, 1) == walking and centre(shown[0], 3, 3) == goal and centre(shown[0], 0, 3) == trap
+    assert centre(shown[2], 3, 3) == walking, "the last state is drawn, not the start of another episode"
+
+
+def test_pictures_leave_the_environment_and_the_policy_as_they_were():
+    env = make("gridworld", step_limit=5)
+    table = walker({})
+    table.epsilon = 0.5
+    before, drawn = table.generator.get_state(), str(env.state_dict())
+    one, two = frames(env, table, greedy=False), frames(env, table, greedy=False)
+    assert [frame["action"] for frame in one] == [frame["action"] for frame in two]
+    assert torch.equal(table.generator.get_state(), before) and str(env.state_dict()) == drawn
+
+
+def test_a_gif_has_a_picture_for_each_frame_and_says_how_far_it_is(tmp_path):
+    drawn = [{"image": np.full((48, 400, 3), 40 * t, np.uint8), "action": 0, "reward": 0.5} for t in range(4)]
+    write_gif([*drawn, {"image": np.zeros((48, 400, 3), np.uint8), "action": None, "reward": 0.0}], tmp_path / "a.gif")
+    with Image.open(tmp_path / "a.gif") as gif:
+        assert gif.n_frames == 5 and gif.width == 400 and gif.info["loop"] == 0
+        assert gif.height == 48 + video.CAPTION and gif.info["duration"] == video.SLOWEST
+        captions = []
+        for t in range(5):
+            gif.seek(t)
+            captions.append(np.asarray(gif.convert("RGB"))[48:].tobytes())
+    assert len(set(captions)) == 5
+
+
+def test_of_a_long_episode_some_pictures_are_left_out_and_never_the_last(tmp_path):
+    drawn = [{"image": np.full((8, 8, 3), t % 251, np.uint8), "action": 0, "reward": 1.0} for t in range(1100)]
+    write_gif(drawn, tmp_path / "long.gif")
+    with Image.open(tmp_path / "long.gif") as gif:
+        assert 200 < gif.n_frames <= video.MOST + 1
+        gif.seek(gif.n_frames - 1)
+        assert abs(int(np.asarray(gif.convert("RGB"))[0, 0, 0]) - 1099 % 251) < 5
+
+
+def test_what_cannot_be_drawn_is_refused_in_one_line(tmp_path):
+    env = make("gridworld", step_limit=3)
+    bare = ControlEnv(lambda n: type(env.vector(n))(env.model(), n, 3), 1)
+    with pytest.raises(UserError, match="cannot be drawn"):
+        frames(bare, walker({}))
+
+    def missing():
+        raise DependencyNotInstalled("pygame is\nnot installed")
+
+    env.drawn = missing
+    with pytest.raises(UserError, match=r"'gymnasium\[classic-control,toy-text\]' \(pygame is not installed\)"):
+        frames(env, walker({}))
+    shown = [{"image": np.zeros((8, 8, 3), np.uint8), "action": None, "reward": 0.0}]
+    with pytest.raises(UserError, match="cannot write"):
+        write_gif(shown, tmp_path / "nowhere" / "a.gif")

@@ -1,0 +1,74 @@
+"""Cliff walking and taxi: Gymnasium's own tables and play, and what the model says of a policy."""
+
+from typing import Any
+
+import gymnasium
+import pytest
+import torch
+from gymnasium.envs.toy_text.cliffwalking import CliffWalkingEnv
+from gymnasium.envs.toy_text.taxi import TaxiEnv
+from support.fakes import tabular
+from support.probes import Draws
+from torch.testing import assert_close
+
+from rlkit import exact
+
+
+@pytest.mark.parametrize(
+    ("name", "config", "theirs"),
+    [
+        ("cliffwalking", {}, CliffWalkingEnv()),
+        ("cliffwalking", {"slippery": True}, CliffWalkingEnv(is_slippery=True)),
+        ("taxi", {}, TaxiEnv()),
+        ("taxi", {"rainy": True}, TaxiEnv(is_rainy=True)),
+    ],
+)
+def test_the_model_is_gymnasiums_table(name: str, config: dict[str, Any], theirs: Any) -> None:
+    model = tabular(name, **config).model()
+    assert_close(model.transition.sum(-1), torch.ones(model.reward.shape, dtype=torch.float64))
+    assert model.start.tolist() == theirs.initial_state_distrib.tolist()
+    for s, row in theirs.P.items():
+        for a, possible in row.items():
+            mean = sum(p * r for p, _, r, _ in possible)
+            assert float(model.reward[s, a]) == pytest.approx(mean, rel=1e-12)
+            for p, to, r, over in possible:
+                assert bool(model.terminal[to]) or not over
+                if [other for _, other, _, _ in possible].count(to) == 1:
+                    assert float(model.transition[s, a, to]) == pytest.approx(p)
+                    assert float(model.outcome_reward[s, a, to]) == pytest.approx(r)
+
+
+@pytest.mark.parametrize(("name", "limit"), [("cliffwalking", 500), ("taxi", 200)])
+def test_random_play_is_gymnasiums_own(name: str, limit: int) -> None:
+    env = tabular(name, rows=3)
+    their = {"cliffwalking": CliffWalkingEnv, "taxi": TaxiEnv}[name]()
+    registered = [spec.max_episode_steps for id, spec in gymnasium.registry.items() if id.startswith("Taxi-")]
+    assert name != "taxi" or registered == [limit]
+    rollout = env.rollout(Draws(env))
+    assert rollout["mask"].sum(-1).max() == limit  # nobody finds the way by chance
+    for b in range(3):
+        their.reset(seed=0)
+        their.s = int(rollout["observation"][b, 0])
+        assert their.initial_state_distrib[their.s] > 0
+        for t in range(int(rollout["mask"][b].sum())):
+            assert int(rollout["observation"][b, t]) == their.s
+            observation, reward, terminated, _, _ = their.step(int(rollout["action"][b, t]))
+            assert (observation, reward) == (int(rollout["next_observation"][b, t]), float(rollout["reward"][b, t]))
+            assert terminated == bool(rollout["terminated"][b, t])
+
+
+def test_a_delivered_passenger_ends_the_episode_and_404_states_can_be_seen() -> None:
+    env = tabular("taxi")
+    assert env.model().terminal.nonzero()[:, 0].tolist() == [0, 85, 410, 475]
+    assert int(exact.reachable(env.model()).sum()) == 404
+    best = exact.greedy(env.model(), exact.optimal_values(env.model(), 0.99), 0.99)
+    report = env.exact(best, 0.99)
+    assert report["agreement"] == 1.0 and report["value"] == pytest.approx(report["optimal"])
+    scores = env.evaluate(best, 300, "test")
+    undiscounted = float(env.model().start @ exact.policy_values(env.model(), best, 1.0))
+    assert float(scores.score.mean()) == pytest.approx(undiscounted, abs=4 * float(scores.score.std()) / 300**0.5)
+
+
+def test_without_discount_a_policy_that_never_ends_is_given_no_value() -> None:
+    report = tabular("cliffwalking").exact(torch.zeros(48, dtype=torch.long), 1.0)  # up for ever, at -1 a step
+    assert report.keys() == {"optimal", "agreement"} and report["optimal"] == -13.0

@@ -1,0 +1,116 @@
+"""Language models as folders: what is saved and loaded, and which folders and texts are refused."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+from support.small_model import PROMPTS, TOKENIZER, model
+from torch.testing import assert_close
+
+from rlkit.api import UserError
+from rlkit.language import folders
+from rlkit.language.model import LanguageModel
+from rlkit.language.network import LanguageNetwork
+
+# Folders
+
+
+def test_a_saved_policy_comes_back_the_same(tmp_path):
+    policy = model(value_head=True, temperature=0.9)
+    with torch.no_grad():
+        policy.value_head.bias.fill_(2.0)
+    policy.save(tmp_path)
+    again = LanguageNetwork(model=str(tmp_path), temperature=0.9).build(value_head=True)
+    assert_close(again.state_dict(), policy.state_dict(), rtol=0, atol=0)
+    one, two = (p.generate(PROMPTS, repeats=2, max_tokens=9) for p in (policy, again))
+    assert torch.equal(one["action"], two["action"]) and torch.equal(one["log_prob"], two["log_prob"])
+    assert {f.name for f in tmp_path.iterdir()} == {
+        "config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json",
+        "value_head.safetensors",
+    }  # fmt: skip
+    plain = LanguageModel.load(tmp_path)
+    assert plain.value_head is None
+
+
+def test_bfloat16_files_are_half_as_large_and_load_as_float32(tmp_path):
+    policy = model()
+    policy.save(tmp_path / "full")
+    policy.save(tmp_path / "half", torch.bfloat16)
+    sizes = [(tmp_path / name / "model.safetensors").stat().st_size for name in ("full", "half")]
+    assert 0.5 < sizes[1] / sizes[0] < 0.6
+    for name, weight in LanguageModel.load(tmp_path / "half").decoder.named_parameters():
+        assert torch.equal(weight, policy.decoder.get_parameter(name).bfloat16().float())
+
+
+def test_a_new_tiny_model_has_the_shape_that_is_shipped():
+    policy = LanguageModel.fresh(TOKENIZER)
+    count = sum(p.numel() for p in policy.parameters())
+    assert count == 96 * len(TOKENIZER) + 3 * (4 * 96 * 96 + 3 * 96 * 256 + 2 * 96) + 96
+
+
+def test_transformers_loads_a_new_model(tmp_path):
+    transformers = pytest.importorskip("transformers")
+    policy = model(kv_heads=1)
+    policy.save(tmp_path)
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path).eval()
+    tokens = torch.tensor(TOKENIZER.encode(["Ann has 12 apples and 3 pears."]))
+    with torch.no_grad():
+        assert_close(policy.decoder.logits(policy.decoder(tokens)), theirs(tokens).logits)
+
+
+# Mistakes
+
+
+def test_texts_beyond_the_context_are_refused():
+    policy = model()
+    long = " apples" * 100
+    with pytest.raises(UserError, match="a prompt of 100 tokens and 29 more exceed the model's context of 128"):
+        policy.generate([long], max_tokens=29)
+    policy.generate([long], max_tokens=28, greedy=True)
+    with pytest.raises(UserError, match="a text has 129 tokens, the model's context is 128"):
+        policy.encode([long], [" apples" * 28])
+    policy.encode([long], [" apples" * 27])
+
+
+@pytest.mark.parametrize("prompts", [[""], ["Bob", ""], []])
+def test_an_empty_prompt_is_refused(prompts):
+    with pytest.raises(UserError, match="a prompt is empty"):
+        model().generate(prompts)
+
+
+def test_a_folder_that_is_no_checkpoint_is_refused_with_what_it_lacks(tmp_path):
+    with pytest.raises(UserError, match=r"no checkpoint folder: it lacks config\.json, tokenizer\.json, model\.saf"):
+        LanguageModel.load(tmp_path)
+    model().save(tmp_path)
+    (tmp_path / "config.json").write_text("{")
+    with pytest.raises(UserError, match=r"config\.json: not a JSON object"):
+        LanguageModel.load(tmp_path)
+    model().save(tmp_path)
+    (tmp_path / "tokenizer.json").write_text("{}")
+    with pytest.raises(UserError, match=r"tokenizer\.json: not a tokenizer file"):
+        LanguageModel.load(tmp_path)
+    with pytest.raises(UserError, match="no such folder; give tiny, a checkpoint folder, or a hub id"):
+        LanguageModel.load("./nowhere/at/all")
+
+
+def test_a_hub_id_without_the_extra_or_without_a_network_says_what_to_do(monkeypatch):
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    with pytest.raises(UserError, match=r"pip install huggingface_hub"):
+        folders.locate("org/name")
+
+
+def test_offline_a_hub_id_says_what_to_do():
+    pytest.importorskip("huggingface_hub")
+    code = """
+from rlkit.api import UserError
+from rlkit.language import folders as checkpoint
+try:
+    checkpoint.locate("org/name-that-is-not-here")
+except UserError as error:
+    print(error)
+"""
+    env = {**os.environ, "HF_HUB_OFFLINE": "1"}
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env, check=True).stdout
+    assert "cannot be had from the hub" in out and "or give a local folder" in out and out.count("\n") == 1

@@ -1,0 +1,191 @@
+"""The pages in a headless browser: what people click, see and type."""
+
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from support.served import serve
+
+from rlkit import run
+
+sync_api = pytest.importorskip("playwright.sync_api")
+sync_api.expect.set_options(timeout=60_000)  # a loaded machine is slow; what is there already is seen at once
+CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
+QUIET = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"]
+QUIET += ["--disable-component-update", "--disable-sync", "--disable-quic"]
+
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium or google-chrome")]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=QUIET)
+        yield browser
+        browser.close()
+
+
+def grave(message: Any) -> bool:
+    """An error or a warning; that a request was refused (400) the page itself tells."""
+    return message.type in ("error", "warning") and "status of 400" not in message.text
+
+
+@contextmanager
+def opened(browser: Any, *words: str, width: int = 1280) -> Iterator[Any]:
+    """The page; on the way out: nothing went wrong in it, nothing was asked of another host, nothing sticks out."""
+    with serve(*words) as client:
+        page = browser.new_page(viewport={"width": width, "height": 800})
+        page.set_default_timeout(60_000)
+        wrong: list[str] = []
+        hosts: set[str] = set()
+        page.on("console", lambda message: wrong.append(message.text) if grave(message) else None)
+        page.on("pageerror", lambda error: wrong.append(str(error)))
+        page.on("request", lambda request: hosts.add(urlsplit(request.url).netloc))
+        page.goto(client.server.url)
+        yield page
+        page.wait_for_timeout(100)
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        page.close()
+        assert not wrong
+        assert hosts == {f"127.0.0.1:{client.server.port}"}
+
+
+def settled(page: Any, name: str) -> str:
+    """A figure when it has stood still for a while: a request may be under way when the button is pressed."""
+    before = ""
+    while (now := figure(page, name)) != before:
+        before = now
+        page.wait_for_timeout(300)
+    return now
+
+
+def figure(page: Any, name: str) -> str:
+    return page.locator("#figures div", has_text=name).locator("dd").inner_text()
+
+
+def value(page: Any, cell: int) -> str:
+    return page.locator(".cell .value").nth(cell).inner_text()
+
+
+def test_stepping_and_running_value_iteration(browser: Any) -> None:
+    with opened(browser, "env=gridworld") as page:
+        page.get_by_role("tab", name="value iteration").click()
+        sync_api.expect(page.locator("#summary")).to_contain_text("Value iteration")
+        assert value(page, 62) == "0.00"
+        page.get_by_role("button", name="Step").click()
+        sync_api.expect(page.locator(".cell .value").nth(62)).to_have_text("1.00")
+        page.keyboard.press("ArrowRight")
+        sync_api.expect(page.locator(".cell .value").nth(61)).to_have_text("0.90")
+        page.locator("#speed").fill("2")
+        page.locator("h1").click()  # away from the slider
+        page.keyboard.press(" ")
+        sync_api.expect(page.locator("#notice")).to_contain_text("Converged")
+        sync_api.expect(page.get_by_role("button", name="Run")).to_be_visible()
+        assert figure(page, "largest change") == "0"
+        assert value(page, 0) == "0.25"  # 0.9^13
+        page.locator(".cell").nth(0).hover()
+        assert "0.2542" in page.locator("#about").inner_text()
+        assert page.locator(".chart path.series").count() >= 2
+
+
+def test_moving_the_goal_and_the_discount_change_what_is_seen(browser: Any) -> None:
+    with opened(browser, "env=gridworld", width=1440) as page:
+        page.get_by_role("button", name="Optimal V*").click()
+        sync_api.expect(page.locator(".cell .value").nth(0)).to_have_text("0.25")
+        page.get_by_role("button", name="Move goal").click()
+        page.locator(".cell").nth(1).click()
+        sync_api.expect(page.locator(".cell .value").nth(0)).to_have_text("1.00")
+        sync_api.expect(page.locator(".cell .what").nth(1)).to_have_text("goal")
+        page.get_by_role("button", name="Move trap").click()
+        page.locator(".cell").nth(1).click()  # where the goal is: refused in one line
+        sync_api.expect(page.locator("#notice")).to_contain_text("the same cell")
+        before = value(page, 62)
+        page.locator("#gamma").fill("0.5")
+        sync_api.expect(page.locator(".cell .value").nth(62)).not_to_have_text(before)
+
+
+def test_q_learning_runs_and_is_paused(browser: Any) -> None:
+    with opened(browser, "env=gridworld", "algo=q_learning") as page:
+        page.locator("#speed").fill("3")
+        page.get_by_role("button", name="Run").click()
+        sync_api.expect(page.locator("#charts .chart").nth(1).locator("path.series")).to_have_count(1)
+        page.get_by_role("button", name="Pause").click()
+        paused = settled(page, "iteration")
+        page.wait_for_timeout(300)
+        assert figure(page, "iteration") == paused != "0"
+        page.get_by_role("button", name="Visits").click()
+        assert int(value(page, 0).replace(",", "")) > 0
+        page.get_by_role("button", name="Reset").click()
+        sync_api.expect(page.locator("#figures dd").first).to_have_text("0")
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs")
+    tiny = ["iterations=2", "threads=1", "evaluation_episodes=2"]
+    for algo, env, more in (
+        ("ppo", "cartpole", ["env.rows=2"]),
+        ("q_learning", "gridworld", ["env.rows=2"]),
+        ("grpo", "gsm8k", ["env.rows=4", "env.test=4", "env.validation=4"]),
+    ):
+        assert run.main([f"algo={algo}", f"env={env}", f"out={folder / algo}", *tiny, *more]) == 0
+    return folder
+
+
+def test_tokens_are_coloured_by_what_is_chosen(browser: Any, runs: Path) -> None:
+    with opened(browser, str(runs / "grpo")) as page:
+        drawn = page.locator("#group-rollout .chart > svg path.series").first
+        sync_api.expect(drawn).to_have_attribute("d", re.compile(r"^M[\d. ]+L[\d. ]+$"))  # two iterations, one line
+        page.get_by_role("tab", name="Tokens").click()
+        sync_api.expect(page.locator("#told")).to_contain_text("Learned 1 ×")
+        sync_api.expect(page.locator(".card")).to_have_count(8)
+        colours = {}
+        for name in ("Ratio", "Clipped", "Log-probability"):
+            page.locator("#colours button", has_text=name).click()
+            tokens = page.locator(".token")
+            colours[name] = [tokens.nth(i).evaluate("node => node.style.backgroundColor") for i in range(12)]
+        assert len(set(colours["Log-probability"])) > 1
+        assert colours["Ratio"] != colours["Log-probability"]
+        page.locator(".token").first.hover()
+        tip = page.locator("#token").inner_text()
+        assert all(word in tip for word in ("log-probability", "advantage", "ratio"))
+        told = page.locator("#told").inner_text()
+        page.get_by_role("button", name="Learn once more").click()
+        sync_api.expect(page.locator("#told")).to_contain_text("Learned 2 ×")
+        assert page.locator("#told").inner_text() != told
+        page.get_by_role("button", name="Next prompt").click()
+        sync_api.expect(page.locator("#which")).to_contain_text("prompt 2 of 4")
+        page.get_by_role("tab", name="Completions").click()
+        sync_api.expect(page.locator("#stored .card").first).to_be_visible()
+
+
+def test_a_replay_advances_and_is_scrubbed(browser: Any, runs: Path) -> None:
+    with opened(browser, str(runs / "ppo")) as page:
+        page.get_by_role("tab", name="Replay").click()
+        sync_api.expect(page.locator("#at")).to_contain_text("0 / ")
+        page.locator("#next").click()
+        sync_api.expect(page.locator("#at")).to_contain_text("1 / ")
+        page.locator("#play").click()
+        sync_api.expect(page.locator("#at")).not_to_contain_text("1 / ")
+        page.locator("#play").click()
+        sync_api.expect(page.locator("#play")).to_have_text("Play")
+        page.locator("#scrub").fill("2")
+        sync_api.expect(page.locator("#at")).to_contain_text("2 / ")
+        assert page.locator("#earned path.series").count() >= 2
+        if page.locator("#picture").is_visible():
+            assert page.locator("#picture").evaluate("image => image.complete && image.naturalWidth") > 0
+        page.get_by_role("button", name="Sampled").click()
+        sync_api.expect(page.locator("#at")).to_contain_text("0 / ")
+
+
+def test_the_table_of_a_run_is_on_its_map(browser: Any, runs: Path) -> None:
+    with opened(browser, str(runs / "q_learning")) as page:
+        page.get_by_role("tab", name="Map").click()
+        sync_api.expect(page.locator(".cell")).to_have_count(64)
+        page.get_by_role("button", name="Optimal V*").click()
+        sync_api.expect(page.locator(".cell .value").nth(62)).to_have_text("1.00")

@@ -1,0 +1,140 @@
+"""A run's page: what its folder says, and what its newest checkpoint does in memory."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.served import serve
+
+from rlkit import run, session
+from rlkit.api import UserError
+
+TINY = ["iterations=2", "threads=1", "evaluation_episodes=2", "env.rows=2"]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny run of each kind."""
+    folder = tmp_path_factory.mktemp("runs")
+    for algo, env in (("ppo", "cartpole"), ("q_learning", "gridworld"), ("grpo", "gsm8k")):
+        splits = ["env.test=4", "env.validation=4", "env.rows=8"] if env == "gsm8k" else []
+        words = [f"algo={algo}", f"env={env}", f"out={folder / algo}", *TINY, *splits]
+        assert run.main(words) == 0
+    return folder
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_run_s_header_and_metrics(runs: Path) -> None:
+    with serve(str(runs / "ppo")) as client:
+        about = client.get("/api/run")
+        assert (about["algo"], about["env"], about["seed"], about["state"]) == ("ppo", "cartpole", 0, "finished")
+        assert about["parts"] == ["curves", "replay"]
+        assert about["evaluation"]["after"]["low"] <= about["evaluation"]["after"]["mean"]
+        lines = [json.loads(line) for line in (runs / "ppo" / "metrics.jsonl").read_text().splitlines()]
+        first = client.get("/api/metrics?file=&offset=0")
+        assert first["lines"] == lines
+        later = client.get(f"/api/metrics?file={first['file']}&offset={first['offset']}")
+        assert later["lines"] == []
+        assert later["offset"] == first["offset"]
+
+
+def test_a_run_that_says_nothing_for_long_goes_on_while_its_process_lives(tmp_path: Path, runs: Path) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_bytes((runs / "ppo" / "config.yaml").read_bytes())
+    os.utime(path, (0, 0))
+    with serve(str(tmp_path)) as client:
+        assert client.get("/api/run")["state"] == "stopped"
+        with session.locked(tmp_path):
+            assert client.get("/api/run")["state"] == "running"
+
+
+def test_lines_that_are_written_later_are_read_and_a_torn_one_waits(tmp_path: Path, runs: Path) -> None:
+    (tmp_path / "config.yaml").write_bytes((runs / "ppo" / "config.yaml").read_bytes())
+    path = tmp_path / "metrics.jsonl"
+    with serve(str(tmp_path)) as client:
+        assert client.get("/api/run")["state"] == "running"
+        assert client.get("/api/metrics?file=&offset=0")["lines"] == []
+        path.write_text('{"iteration": 1}\n{"iteration": 2')
+        first = client.get("/api/metrics?file=&offset=0")
+        assert first["lines"] == [{"iteration": 1}]
+        path.write_text('{"iteration": 1}\n{"iteration": 2}\n')
+        more = client.get(f"/api/metrics?file={first['file']}&offset={first['offset']}")
+        assert more["lines"] == [{"iteration": 2}]
+        (tmp_path / "new").write_text('{"iteration": 7}\n')  # a resumed run writes the file anew
+        (tmp_path / "new").replace(path)
+        again = client.get(f"/api/metrics?file={more['file']}&offset={more['offset']}")
+        assert (again["from"], again["lines"]) == (0, [{"iteration": 7}])
+        assert client("POST", "/api/replay", {"episode": 0})[0] == 400  # no checkpoint yet: one line
+
+
+def test_ratios_are_1_until_something_is_learned_and_the_folder_stays_as_it_is(runs: Path) -> None:
+    before = contents(runs / "grpo")
+    with serve(str(runs / "grpo")) as client:
+        assert client.get("/api/run")["parts"] == ["curves", "tokens", "completions"]
+        assert client("POST", "/api/group", {"group": 0})[0] == 400
+        told = client.post("play")
+        assert (told["passes"], told["groups"], told["size"]) == (0, 8, 8)
+        groups = [client.post("group", group=i) for i in range(8)]
+        played = [a for group in groups for a in group["attempts"]]
+        assert all(abs(ratio - 1) < 1e-4 for a in played for ratio in a["ratio"])
+        assert not any(any(a["clipped"]) for a in played)
+        assert all(group["prompt"].endswith("?\n") for group in groups)
+        for attempt in played:
+            lengths = {len(attempt[key]) for key in ("text", "end", "ratio", "advantage", "log_prob", "clipped")}
+            assert len(lengths) == 1
+            assert max(attempt["log_prob"]) <= 0
+        learned = client.post("learn")
+        assert learned["passes"] == 1
+        moved = [a for i in range(8) for a in client.post("group", group=i)["attempts"]]
+        pairs = [(a["advantage"][t], a["ratio"][t] - 1) for a in moved for t in range(len(a["text"]))]
+        assert max(abs(change) for _, change in pairs) > 1e-3
+        assert sum(advantage * change for advantage, change in pairs) > 0  # what was good became likelier
+        # The clip of the shared surrogate, worked by hand: beyond 1.28 where good, below 0.8 where bad.
+        for a in moved:
+            for t, ratio in enumerate(a["ratio"]):
+                good, bad = a["advantage"][t] > 0, a["advantage"][t] < 0
+                assert a["clipped"][t] == ((good and ratio > 1.28) or (bad and ratio < 0.8))
+        assert client.post("play")["passes"] == 0
+        assert [client.post("group", group=i) for i in range(8)] == groups  # the checkpoint is what it was
+        kept = client.get("/api/completions")
+        assert kept["iteration"] in kept["iterations"]
+        assert kept["records"]
+    assert contents(runs / "grpo") == before
+
+
+def test_an_episode_is_replayed_and_the_folder_stays_as_it_is(runs: Path) -> None:
+    before = contents(runs / "ppo")
+    with serve(str(runs / "ppo")) as client:
+        told = client.post("replay", greedy=True, episode=1)
+        assert sum(told["reward"]) > 1
+        if told["pictures"]:
+            picture = client.get(f"/api/frame?name={told['name']}&at={len(told['reward']) - 1}")
+            assert picture.startswith(b"\x89PNG")
+            assert client("GET", f"/api/frame?name={told['name']}&at={len(told['reward'])}")[0] == 400
+        assert client("GET", "/api/frame?name=none&at=0")[0] == 400
+        assert client("POST", "/api/play", {})[0] == 400  # no text here
+    assert contents(runs / "ppo") == before
+
+
+def test_what_cannot_be_drawn_shows_its_observations(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any) -> Any:
+        raise UserError("it has no picture")
+
+    monkeypatch.setattr("rlkit.control.video.frames", refuse)
+    with serve(str(runs / "ppo")) as client:
+        told = client.post("replay", greedy=False, episode=0)
+        assert told["reason"] == "it has no picture"
+        assert {len(seen) for seen in told["observation"]} == {4}
+        assert len(told["observation"]) == len(told["reward"]) == len(told["action"])
+
+
+def test_the_table_of_a_run_is_drawn_on_its_map(runs: Path) -> None:
+    with serve(str(runs / "q_learning")) as client:
+        assert client.get("/api/run")["parts"] == ["curves", "replay", "map"]
+        drawn = client.post("map")
+        assert (drawn["iteration"], drawn["world"]["rows"], len(drawn["learned"]["q"])) == (2, 8, 64)

@@ -1,0 +1,49 @@
+"""The scripts in examples/ run, and say what they are for."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SMALL = ["evaluation_episodes=4", "validation_episodes=4"]
+EXAMPLES: dict[str, tuple[list[str], list[str]]] = {  # a small budget, and what is printed at the end
+    "cartpole": (["env_steps=1000", *SMALL], ["this episode: ", "100 episodes: "]),
+    "own_environment": (["env_steps=1000", *SMALL], ["actions from left to right: ["]),
+    "tiny_language_model": (["iterations=1", "env.rows=4", *SMALL], ["drawn: ", "greedily: ", "solved: "]),
+    "comparison": (["env_steps=500", "workers=2", "evaluations=0", *SMALL], ["q_learning ", "sarsa ", "the page: "]),
+    "stop_and_resume": (["env_steps=3000", *SMALL], ["stopped after ", "finished after 3,072 steps", "steps  return"]),
+}
+
+
+def example(name: str, words: list[str], folder: Path) -> str:
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, str(ROOT / "examples" / f"{name}.py"), *words]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0 and not done.stderr, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_there_are_five_and_each_is_short() -> None:
+    scripts = {path.stem: path.read_text() for path in (ROOT / "examples").glob("*.py")}
+    assert scripts.keys() == EXAMPLES.keys()
+    for name, text in scripts.items():
+        assert len(text.splitlines()) <= 30 and f"python examples/{name}.py" in text
+        assert "\nimport rlkit\n" in text and "from rlkit" not in text, "the Python API is enough"
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_it_runs(name: str, tmp_path: Path) -> None:
+    words, says = EXAMPLES[name]
+    said = example(name, words, tmp_path)
+    assert [piece for piece in says if piece not in said] == []
+
+
+@pytest.mark.slow
+def test_they_learn_what_they_show(tmp_path: Path) -> None:
+    said = {name: example(name, [], tmp_path) for name in EXAMPLES}
+    assert "100 episodes: 500" in said["cartpole"]
+    assert "[1 1 1 1 1 1 1 1 1 1]" in said["own_environment"]
+    assert " steps at 500" in said["stop_and_resume"]

@@ -1,0 +1,229 @@
+"""Gymnasium environments of one's own: by class, function, id or object, from Python and from the command."""
+
+import copy
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.spaces import Box, Dict, Discrete
+
+import rlkit
+from rlkit.recording import checkpoint
+
+ROOT = Path(__file__).resolve().parents[2]
+SHORT: dict[str, Any] = {"iterations": 1, "evaluation_episodes": 3, "validation_episodes": 2, "quiet": True}
+PACKAGE = """
+import gymnasium
+import numpy as np
+from gymnasium.spaces import Box, Discrete
+
+
+class Hill(gymnasium.Env):
+    observation_space, action_space = Box(-9, 9, (2,), np.float64), Discrete(2, start=3)
+
+    def __init__(self, size=3):
+        self.size = size
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.at = self.np_random.uniform(-1, 1)
+        return np.array([self.at, 1.0]), {}
+
+    def step(self, action):
+        assert action in (3, 4)
+        self.at += 2 * int(action) - 7
+        return np.array([self.at, 1.0]), float(self.at), abs(self.at) > self.size, False, {}
+
+
+gymnasium.register("Hill-v0", Hill, max_episode_steps=9)
+"""
+
+
+@pytest.fixture(scope="module")
+def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a package that registers an environment when it is imported."""
+    folder = tmp_path_factory.mktemp("site")
+    (folder / "hill_pkg").mkdir()
+    (folder / "hill_pkg" / "__init__.py").write_text(PACKAGE)
+    return folder
+
+
+class Ladder(gymnasium.Env):  # type: ignore[type-arg]
+    """Climb with a continuous action; nothing ends it."""
+
+    observation_space = Discrete(5, start=2)
+    action_space = Box(np.array([[-1.0, 0.0]], np.float32), np.array([[1.0, 2.0]], np.float32))
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[int, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.at = 2 + int(self.np_random.integers(5))
+        return self.at, {}
+
+    def step(self, action: Any) -> tuple[int, float, bool, bool, dict[str, Any]]:
+        assert self.action_space.contains(action), action
+        self.at = min(6, max(2, self.at + int(action[0, 1] > 1) * 2 - 1))
+        return self.at, float(self.at), False, False, {}
+
+
+def make_ladder() -> Ladder:
+    return Ladder()
+
+
+def train(env: Any, out: Path, **keys: Any) -> rlkit.Run:
+    return rlkit.train("ppo", env=env, out=out, **{**SHORT, "env.step_limit": 7, **keys})
+
+
+def entry(run: rlkit.Run) -> str:
+    (line,) = [line for line in (run.folder / "config.yaml").read_text().splitlines() if line.startswith("  entry: ")]
+    return line.removeprefix("  entry: ").strip("'")
+
+
+def test_every_way_to_give_an_environment_is_the_same_run(tmp_path: Path) -> None:
+    module = Ladder.__module__
+    ways = {
+        f"{module}:Ladder": Ladder,
+        f"{module}:make_ladder": make_ladder,
+        "<lambda, given in Python>": lambda: Ladder(),
+        "<Ladder, given in Python>": Ladder(),
+    }
+    found = []
+    for i, (named, env) in enumerate(ways.items()):
+        run = train(env, tmp_path / str(i))
+        assert entry(run) == named
+        assert len(run.evaluate(episodes=3)["sampled"]["lengths"]) == 3
+        assert set(run.evaluate(episodes=3)["sampled"]["lengths"]) == {7}, "the time limit"
+        found.append({k: x.tolist() for k, x in checkpoint.load(run.folder)["parts"]["policy"].items()})
+    assert all(parameters == found[0] for parameters in found)
+
+
+def test_what_has_a_name_loads_by_it_and_what_has_none_needs_the_environment(tmp_path: Path) -> None:
+    named, unnamed = train(Ladder, tmp_path / "named"), train(Ladder(), tmp_path / "unnamed")
+    with pytest.raises(rlkit.UserError, match=r"code from outside rlkit: env\.entry=.*Ladder; trust=True"):
+        rlkit.load(named.folder)
+    assert rlkit.load(named.folder, trust=True).policy.predict(2).shape == (1, 2)
+    assert rlkit.load(named.folder, env=Ladder).policy.predict(2).shape == (1, 2)
+    for trust in (False, True):
+        with pytest.raises(rlkit.UserError, match=r"has no name to import it by: .*rlkit\.load\(FOLDER, env=\.\.\.\)"):
+            rlkit.load(unnamed.folder, trust=trust)
+    for env in (Ladder, Ladder(), make_ladder):
+        loaded = rlkit.load(unnamed.folder, env=env)
+        assert loaded.evaluate(episodes=3) == unnamed.evaluate(episodes=3)
+    assert unnamed.evaluate(episodes=3, against=loaded)["against"]["ties"] == 3
+    longer = loaded.resume(iterations=2, quiet=True).metrics
+    assert [line["rollout/return"] for line in longer] == [
+        line["rollout/return"] for line in train(Ladder, tmp_path / "longer", iterations=2).metrics
+    ]
+    with pytest.raises(rlkit.UserError, match="give the class, function or object"):
+        rlkit.load(unnamed.folder, env="hill_pkg:Hill-v0")
+    done = command("evaluate", str(unnamed.folder), cwd=tmp_path)
+    assert done.returncode == 2 and "has no name to import it by" in done.stderr
+
+
+def test_an_action_is_in_the_environments_own_form(tmp_path: Path) -> None:
+    policy = train(Ladder, tmp_path / "r").policy
+    for greedy in (True, False):
+        one, many = policy.predict(6, greedy=greedy), policy.predict([2, 3, 6], greedy=greedy)
+        assert one.shape == (1, 2) and many.shape == (3, 1, 2) and many.dtype == np.float32
+        assert all(Ladder.action_space.contains(action) for action in (one, *many))
+    assert (policy.predict(np.int64(3)) == policy.predict(np.array([3]))[0]).all()
+    for wrong, says in ((1, "give 2 to 6"), ([2, 7], "give 2 to 6"), (2.5, "give 2 to 6"), ([[2]], "does not fit")):
+        with pytest.raises(rlkit.UserError, match=says):
+            policy.predict(wrong)
+
+
+def test_a_registered_id_imports_its_module(package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(package)
+    run = train("hill_pkg:Hill-v0", tmp_path / "r", **{"env.step_limit": 0})
+    assert max(run.evaluate(episodes=20)["sampled"]["lengths"]) <= 9
+    assert run.policy.predict([0.5, 1.0]) in (3, 4)
+    assert set(run.policy.predict(np.zeros((9, 2)), greedy=False)) <= {3, 4}
+    with pytest.raises(rlkit.UserError, match=r"give \(2,\), or a batch"):
+        run.policy.predict(np.zeros(3))
+    sized = train("gym", tmp_path / "s", **{"env.entry": "hill_pkg:Hill", "env.kwargs": {"size": 100}})
+    assert set(sized.evaluate(episodes=3)["sampled"]["lengths"]) == {7}
+    with pytest.raises(rlkit.UserError, match="did you mean Hill-v0"):
+        train("hill_pkg:Hull-v0", tmp_path / "x")
+
+
+def command(name: str, *words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    return subprocess.run(
+        [sys.executable, "-m", "rlkit", name, *words], cwd=cwd, env=environment, capture_output=True, text=True
+    )
+
+
+def test_the_command_finds_it_in_the_folder_where_it_is_given(package: Path, tmp_path: Path) -> None:
+    words = ["algo=ppo", "env=gym", "iterations=1", "evaluation_episodes=2", "validation_episodes=2"]
+    done = command("run", *words, "env.id=hill_pkg:Hill-v0", f"out={tmp_path / 'r'}", cwd=package)
+    assert done.returncode == 0, done.stderr
+    done = command("evaluate", str(tmp_path / "r"), "episodes=2", cwd=package)
+    assert done.returncode == 0, done.stderr
+    done = command("run", *words, "env.id=hill_pgk:Hill-v0", cwd=package)
+    assert done.returncode == 2 and "there is no module 'hill_pgk' here" in done.stderr and done.stderr.count("\n") == 1
+
+
+def test_an_error_inside_of_a_module_is_not_the_users_mistake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "broken_pkg.py").write_text("import no_such_package\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ModuleNotFoundError, match="no_such_package"):
+        train("broken_pkg:My-v0", tmp_path / "r")
+
+
+class Mapped(Ladder):
+    observation_space = Dict({"at": Discrete(3)})  # type: ignore[assignment]
+
+
+def locked() -> Ladder:
+    env = Ladder()
+    env.lock = threading.Lock()  # type: ignore[attr-defined]
+    return env
+
+
+BAD = {
+    "a class of something else": (int, "is not an environment"),
+    "a number": (3, "is not an environment"),
+    "a function that makes something else": (lambda: 3, "must inherit from the gymnasium.Env class"),
+    "an observation that is not supported": (Mapped, "observation space Dict"),
+    "an object that cannot be copied": (locked, "cannot be copied .*: give its class, or a function that makes one"),
+    "an object with arguments": (Ladder, "cannot be made"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_what_is_no_environment_is_one_line(case: str, tmp_path: Path) -> None:
+    env, says = BAD[case]
+    keys: dict[str, Any] = {}
+    if case == "an object that cannot be copied":
+        env = env()
+    if case == "an object with arguments":
+        env, keys = env(), {"env.kwargs": {"size": 3}}
+    with pytest.raises(rlkit.UserError, match=says) as error:
+        train(env, tmp_path / "r", **keys)
+    assert "\n" not in str(error.value) and not (tmp_path / "r").exists()
+
+
+def test_a_vector_environment_is_refused(tmp_path: Path) -> None:
+    vector = gymnasium.make_vec("CartPole-v1", 2)
+    with pytest.raises(rlkit.UserError, match="give one environment"):
+        train(vector, tmp_path / "r")
+    vector.close()
+
+
+def test_an_object_is_copied_and_never_stepped(tmp_path: Path) -> None:
+    class Counting(Ladder):
+        steps = 0
+
+        def step(self, action: Any) -> Any:
+            self.steps += 1
+            return super().step(action)
+
+    env = Counting()
+    before = copy.deepcopy(vars(env))
+    train(env, tmp_path / "r")
+    assert vars(env).keys() == before.keys() and env.steps == 0

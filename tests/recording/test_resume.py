@@ -1,0 +1,206 @@
+"""A run that is killed and resumed is the run that was not: every algorithm, every environment, wherever it was."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.spaces import Box, Discrete
+from support.probes import Draws, control
+from support.resuming import REWARD, Killed, differences
+
+from rlkit import loop, run
+from rlkit.api import Exhausted
+from rlkit.recording import outcome
+from rlkit.recording.log import Log
+from rlkit.settings import plugins
+
+RUN = ["iterations=6", "checkpoint_every=2", "evaluate_every=3", "evaluation_episodes=2", "validation_episodes=2"]
+SMALL = ["env.train=64", "env.test=4", "env.validation=4", "threads=1"]
+GSM8K = ["env=gsm8k", "env.rows=2", "env.max_tokens=16", REWARD, *SMALL]
+DQN = ["algo.warmup_steps=40", "algo.capacity=150", "algo.updates=3", "algo.batch_size=16", "algo.steps=5"]
+EXPLORE = ["algo.epsilon_end=0.5", "algo.hold=9"]  # to be in the middle of a held action
+PPO = ["algo=ppo", "algo.epochs=2", "algo.minibatches=2"]
+FULL = [*DQN, "algo.n_step=3", "algo.prioritized=true", "algo.dueling=true", "policy.normalize=true", *EXPLORE]
+GROUPS = ["grpo", "dr_grpo", "dapo", "rloo", "reinforce_pp", "gspo", "cispo", "gmpo", "sapo", "bnpo"]
+CELLS = [
+    ["algo=value_iteration", "env=gridworld"],
+    ["algo=policy_iteration", "env=frozenlake", "algo.tolerance=0.5"],
+    ["algo=monte_carlo", "env=gridworld", "env.step_limit=20"],
+    ["algo=td", "env=gridworld", "algo.n=3", "algo.steps=2"],
+    ["algo=td", "env=cliffwalking", "algo.lam=0.8"],
+    ["algo=q_learning", "env=frozenlake", "algo.steps=7", "algo.schedule=linear"],
+    ["algo=sarsa", "env=cliffwalking", "algo.steps=3"],
+    ["algo=expected_sarsa", "env=taxi", "algo.steps=3"],
+    ["algo=dqn", "env=cartpole", *FULL],
+    ["algo=dqn", "env=acrobot", *DQN, "algo.tau=0.01", "env.step_limit=30"],
+    ["algo=dqn", "env=mountaincar", *DQN, "algo.sync_every=5", "env.step_limit=30", *EXPLORE],
+    ["algo=reinforce", "env=cartpole", "algo.baseline=value", "policy.normalize=true"],
+    ["algo=a2c", "env=pendulum", "policy.normalize=true", "algo.normalize_reward=true", "env.step_limit=30"],
+    [*PPO, "env=cartpole", "policy.normalize=true", "algo.horizon=16", "algo.schedule=linear"],
+    [*PPO, "env=lunarlander", "env.rows=2", "algo.horizon=30", "algo.normalize_reward=true", "env.step_limit=70"],
+    [*PPO, "env=gym", "env.id=Acrobot-v1", "algo.horizon=16", "env.step_limit=40", "env.rows=2"],
+    ["algo=dpo", "env=frozenlake"],
+    *[[f"algo={name}", "env=cartpole", "algo.group=4", "env.rows=2"] for name in GROUPS],
+    *[[f"algo={name}", *GSM8K, "algo.group=4", "algo.kl_coef=0.1"] for name in ("grpo", "rloo")],
+    ["algo=dapo", *GSM8K, "algo.group=4", "algo.lr=1e-4"],
+    [*PPO, *GSM8K, "algo.kl_coef=0.1", "algo.kl_target=1", "algo.kl_horizon=50"],
+    ["algo=sft", *GSM8K, "env.demonstrations=40", "env.rare_demonstrations=1", "env.direct=0.5"],
+    ["algo=dpo", "env=preferences", "env.rows=2", "env.max_tokens=12", *SMALL],
+    ["algo=reward_model", "env=preferences", "env.rows=2", *SMALL],
+    ["algo=reward_model", *GSM8K, "env.max_tokens=40", "env.rows=4", "env.validation=8", "env.test=8"],
+]
+
+
+def nth(owner: Any, name: str, n: int, patch: pytest.MonkeyPatch, after: bool = False) -> None:
+    """Be killed at the nth call of a function from now on: before it does anything, or after."""
+    real: Callable[..., Any] = getattr(owner, name)
+    calls = iter(range(1, 1_000_000))
+
+    def killing(*args: Any, **kwargs: Any) -> Any:
+        call = next(calls)
+        if call == n and not after:
+            raise Killed
+        result = real(*args, **kwargs)
+        if call == n:
+            raise Killed
+        return result
+
+    patch.setattr(owner, name, killing)
+
+
+def between_renames(patch: pytest.MonkeyPatch) -> None:
+    """The checkpoint before has gone aside and the new one has not its name yet."""
+    real = os.replace
+
+    def replace(source: Any, target: Any) -> None:
+        real(source, target)
+        if Path(target).name.startswith("iteration-"):
+            raise Killed
+
+    patch.setattr(os, "replace", replace)
+
+
+KILLS = {  # in this order, each after the resume from the one before; a checkpoint every 2, a line every 3 iterations
+    "while learning, before the first checkpoint": lambda patch: nth(loop, "split", 2, patch),
+    "while playing": lambda patch: nth(loop, "walk", 4, patch),
+    "after best, before the line": lambda patch: nth(loop, "validate", 1, patch, after=True),
+    "after the line, before the checkpoint": lambda patch: nth(Log, "iteration", 1, patch, after=True),
+    "between the renames": between_renames,
+    "while measuring at the end": lambda patch: nth(outcome, "summary", 1, patch),
+}
+
+
+def name_of(keys: list[str]) -> str:
+    return " ".join(word for word in keys if word.startswith(("algo=", "env=")))
+
+
+@pytest.mark.parametrize("keys", CELLS, ids=name_of)
+def test_a_run_killed_again_and_again_is_the_run_that_was_not(
+    keys: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop, "LOGGED", 1)  # so that checkpoints fall between two lines
+    monkeypatch.setattr(loop, "EARLY", 0)
+    monkeypatch.setattr(outcome, "reference", lambda *_: None)  # of taxi it takes a second
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    assert run.main([*keys, *RUN, f"out={whole}"]) == 0
+    for where, kill in KILLS.items():
+        words = [f"resume={cut}"] if (cut / "config.yaml").is_file() else [*keys, *RUN, f"out={cut}"]
+        with monkeypatch.context() as patch:
+            kill(patch)
+            with pytest.raises(Killed):
+                run.main(words)
+                pytest.fail(f"not killed {where}")
+    assert not (cut / "summary.json").exists()
+    assert run.main([f"resume={cut}"]) == 0
+    assert not differences(whole, cut)
+
+
+def test_every_algorithm_and_every_environment_is_among_them() -> None:
+    words = {word for keys in CELLS for word in keys}
+    assert {f"algo={name}" for name in plugins.names("algorithms")} <= words
+    assert {f"env={name}" for name in plugins.names("envs")} <= words
+
+
+TABLE = ["algo=q_learning", "env=frozenlake", "env.rows=4", "iterations=6", "evaluation_episodes=2", "threads=1"]
+TABLE += ["validation_episodes=2"]
+
+
+def test_a_kill_before_the_first_latest_starts_again_although_there_is_a_best(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = [*TABLE, "evaluate_every=2"]
+    assert run.main([*words, f"out={tmp_path / 'whole'}"]) == 0
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        nth(loop, "validate", 1, patch, after=True)
+        run.main([*words, f"out={tmp_path / 'cut'}"])
+    assert [path.stem for path in (tmp_path / "cut" / "checkpoints").glob("*.safetensors")] == ["best"]
+    assert run.main([f"resume={tmp_path / 'cut'}"]) == 0
+    assert not differences(tmp_path / "whole", tmp_path / "cut")
+
+
+def test_a_run_that_ended_early_stays_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def empty(*_: Any) -> None:
+        raise Exhausted("nothing is left")
+
+    for name in ("whole", "cut"):
+        with monkeypatch.context() as patch:
+            real, calls = loop.walk, iter(range(1, 100))
+            patch.setattr(loop, "walk", lambda *parts: (empty if next(calls) == 4 else real)(*parts))  # noqa: B023
+            if name == "whole":
+                assert run.main([*TABLE, f"out={tmp_path / name}"]) == 0
+                continue
+            nth(outcome, "summary", 1, patch)
+            with pytest.raises(Killed):
+                run.main([*TABLE, f"out={tmp_path / name}"])
+    assert run.main([f"resume={tmp_path / 'cut'}"]) == 0
+    assert not differences(tmp_path / "whole", tmp_path / "cut")
+
+
+def test_a_torn_line_and_lines_of_the_future_are_written_again(tmp_path: Path) -> None:
+    for name in ("whole", "cut"):
+        assert run.main([*TABLE, "checkpoint_every=4", "keep=2", f"out={tmp_path / name}"]) == 0
+    folder = tmp_path / "cut"
+    (folder / "checkpoints" / "latest.safetensors").write_bytes(b"torn")
+    with (folder / "metrics.jsonl").open("a") as file:
+        file.write('{"iteration": 7, "env_steps": 9}\n{"iterat')
+    assert run.main([f"resume={folder}"]) == 0
+    assert not differences(tmp_path / "whole", folder)
+    assert (folder / "checkpoints" / "latest.damaged").read_bytes() == b"torn"
+
+
+def test_a_longer_run_is_not_finished_until_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert run.main([*TABLE, f"out={tmp_path}"]) == 0
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        nth(loop, "walk", 2, patch)
+        run.main([f"resume={tmp_path}", "iterations=9"])
+    assert not (tmp_path / "summary.json").exists()  # it was that of the shorter run
+    assert run.main([f"resume={tmp_path}"]) == 0
+    assert '"iterations": 9' in (tmp_path / "summary.json").read_text()
+
+
+class Remembers(gymnasium.Env):
+    """What it shows depends on how often it was reset: it cannot be brought back by its seed and its actions."""
+
+    observation_space, action_space, resets = Box(0, np.inf, (1,)), Discrete(2), 0
+
+    def reset(self, **_: Any) -> tuple[np.ndarray, dict[str, Any]]:
+        self.resets += 1
+        return np.array([self.resets], dtype=np.float32), {}
+
+    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        return np.array([self.resets], dtype=np.float32), 1.0, False, False, {}
+
+
+def test_an_environment_that_does_not_come_back_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    one, other = control(Remembers, limit=3), control(Remembers, limit=3)
+    one.rollout(Draws(one), steps=2)
+    other.load_state_dict(one.state_dict())
+    assert not capsys.readouterr().err
+    one.rollout(Draws(one), steps=2)  # into the second episode
+    control(Remembers, limit=3).load_state_dict(one.state_dict())
+    told = capsys.readouterr().err
+    assert told.count("\n") == 1 and "cannot be repeated exactly" in told

@@ -1,0 +1,161 @@
+"""What stops a run from outside: a full disk, SIGTERM, a second process. One line each, and it goes on exactly."""
+
+import errno
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.resuming import REWARD, Killed, differences
+
+from rlkit import loop, run
+from rlkit.language import folders as model_files
+from rlkit.recording.log import Log
+
+TABLE = ["algo=q_learning", "env=frozenlake", "env.rows=4", "evaluation_episodes=2", "validation_episodes=2"]
+TEXT = ["algo=grpo", "env=gsm8k", "algo.group=4", "env.rows=2", "env.max_tokens=16", "env.train=64", "env.test=4"]
+TEXT += [REWARD, "env.validation=4", "threads=1", "iterations=3", "checkpoint_every=1"]
+PLACES = [(os, "write"), (os, "fsync"), (os, "replace"), (model_files, "save_file"), (Path, "write_text")]
+
+
+def full_from(step: int, patch: pytest.MonkeyPatch) -> Callable[[], int]:
+    """Let the disk be full from the `step`-th write on; the count of those that were tried so far is returned."""
+    tried = 0
+
+    def wrap(real: Callable[..., Any]) -> Callable[..., Any]:
+        def write(*args: Any, **kwargs: Any) -> Any:
+            nonlocal tried
+            tried += 1
+            if tried >= step:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            return real(*args, **kwargs)
+
+        return write
+
+    for owner, name in PLACES:
+        patch.setattr(owner, name, wrap(getattr(owner, name)))
+    return lambda: tried
+
+
+def test_a_full_disk_is_one_line_and_nothing_is_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with monkeypatch.context() as patch:
+        tried = full_from(10**9, patch)
+        assert run.main([*TEXT, f"out={tmp_path / 'whole'}"]) == 0
+    writes = tried()
+    assert writes > 40
+    for step in [1, *range(5, writes, writes // 7), writes - 10, writes - 2]:
+        cut = tmp_path / str(step)
+        with monkeypatch.context() as patch:
+            full_from(step, patch)
+            assert run.main([*TEXT, f"out={cut}"]) == 2
+        told = capsys.readouterr().err
+        assert told.count("\n") == 1 and "no space left on the disk" in told, told
+        assert not (cut / "summary.json").exists()
+        words = [f"resume={cut}"] if (cut / "config.yaml").is_file() else [*TEXT, f"out={cut}"]
+        assert run.main(words) == 0
+        assert not differences(tmp_path / "whole", cut)
+
+
+def test_sigterm_leaves_a_checkpoint_and_says_how_to_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [*TABLE, "iterations=6", "evaluate_every=2"]
+    assert run.main([*words, f"out={tmp_path / 'whole'}"]) == 0
+    real = loop.walk
+    with monkeypatch.context() as patch:
+
+        def walk(*args: Any) -> Any:
+            walked.append(os.kill(os.getpid(), signal.SIGTERM) if len(walked) == 2 else None)
+            return real(*args)
+
+        walked: list[None] = []
+        patch.setattr(loop, "walk", walk)
+        assert run.main([*words, f"out={tmp_path / 'cut'}"]) == 1
+    assert len(walked) == 3 and not (tmp_path / "cut" / "summary.json").exists()
+    told = capsys.readouterr()
+    assert "stopped at iteration 3; continue with:" in told.out and not told.err
+    assert run.main([f"resume={tmp_path / 'cut'}"]) == 0
+    assert not differences(tmp_path / "whole", tmp_path / "cut")
+
+
+def test_one_process_writes_to_a_folder_and_its_death_frees_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [sys.executable, "-m", "rlkit.run", *TABLE, "iterations=10000000", "checkpoint_every=100"]
+    with subprocess.Popen([*words, f"out={tmp_path}"], stdout=subprocess.DEVNULL) as first:
+        try:
+            end = time.monotonic() + 60
+            while not (tmp_path / "checkpoints" / "latest.safetensors").is_file():
+                assert first.poll() is None and time.monotonic() < end
+                time.sleep(0.05)
+            assert run.main([f"resume={tmp_path}"]) == 2
+            told = capsys.readouterr().err
+            assert told.count("\n") == 1 and "is being written by another process" in told
+        finally:
+            first.kill()
+    assert run.main([f"resume={tmp_path}", "iterations=1"]) == 0
+    assert json.loads((tmp_path / "summary.json").read_text())["iterations"] >= 100
+
+
+def test_a_start_that_was_killed_at_once_can_be_given_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def killed(*_: Any) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(os, "replace", killed)  # config.yaml gets its name by it
+        run.main([*TABLE, "iterations=2", f"out={tmp_path / 'r'}"])
+    assert (tmp_path / "r").is_dir() and not (tmp_path / "r" / "config.yaml").exists()
+    assert run.main([*TABLE, "iterations=2", f"out={tmp_path / 'r'}"]) == 0
+
+
+def test_ctrl_c_twice_stops_at_once_and_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    words, written = [*TABLE, "iterations=6", "checkpoint_every=2"], Log.iteration
+    assert run.main([*words, f"out={tmp_path / 'whole'}"]) == 0
+
+    def twice(self: Log, iteration: int, *rest: Any) -> None:
+        written(self, iteration, *rest)
+        if iteration == 3:
+            os.kill(os.getpid(), signal.SIGINT)
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Log, "iteration", twice)
+        assert run.main([*words, f"out={tmp_path / 'cut'}"]) == 1
+    assert run.main([f"resume={tmp_path / 'cut'}"]) == 0
+    assert not differences(tmp_path / "whole", tmp_path / "cut")
+
+
+FAILING = """
+from pathlib import Path
+
+calls = 0
+
+def vowels(prompts, completions, **columns):
+    global calls
+    calls += 1
+    if calls == 3 and Path(__file__).with_name("broken").exists():
+        raise RuntimeError("the judge is not there")
+    return [sum(text.count(x) for x in "aeiou") / 10 for text in completions]
+"""
+
+
+def test_a_reward_function_that_failed_goes_on_as_if_it_had_not(tmp_path: Path) -> None:
+    (tmp_path / "judge.py").write_text(FAILING)
+    words = [*[word for word in TEXT if word != "checkpoint_every=1"], f"env.reward={tmp_path / 'judge.py'}:vowels"]
+    assert run.main([*words, f"out={tmp_path / 'whole'}"]) == 0
+    (tmp_path / "broken").touch()
+    for every in (1, 2):
+        cut = tmp_path / str(every)
+        assert run.main([*words, f"checkpoint_every={every}", f"out={cut}"]) in (1, 2)
+        (tmp_path / "broken").unlink()
+        assert run.main([f"resume={cut}"]) == 0
+        assert not differences(tmp_path / "whole", cut)
+        (tmp_path / "broken").touch()

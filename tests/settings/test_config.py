@@ -1,0 +1,231 @@
+import errno
+import math
+import os
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+import yaml
+
+import rlkit
+from rlkit.api import Count, UserError
+from rlkit.recording.files import prepare_folder
+from rlkit.settings import config, plugins, schema, sections
+from rlkit.settings.config import Run, build, read
+from rlkit.settings.help import print_help
+
+
+@dataclass(frozen=True)
+class Network:
+    width: int = 8
+
+
+@dataclass(frozen=True)
+class Config:
+    lr: float = 1e-3
+    hidden: tuple[int, ...] = (64, 64)
+    goal: tuple[int, int] | Literal["corner"] = "corner"
+    scale: Literal["std", "none"] = "std"
+    source: str = "embedded"
+    path: str | None = None
+    horizon: Count | None = 128
+    kwargs: dict[str, Any] = field(default_factory=dict)
+    words: tuple[str, ...] = ()
+
+
+def test_the_short_form_names_the_plug_in_and_bare_keys_belong_to_the_run() -> None:
+    given = read(["algo=dqn", "env=nowhere", "algo.lr=1e-3", "env.x.y=a=b", "policy.hidden=8", "seed=3", "seed=4"])
+    assert given.algo == {"name": "dqn", "lr": "1e-3"}
+    assert given.env == {"name": "nowhere", "x.y": "a=b"}
+    assert given.policy == {"hidden": "8"}
+    assert given.run == {"seed": "4"}  # the last of two wins
+    assert read(["algo.name=dqn", "env.name=x"]).algo == {"name": "dqn"}
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["ppo"], "'ppo' is not understood: write KEY=VALUE"),
+        (["--seed=3"], "'--seed=3' is not understood: write KEY=VALUE"),
+        (["=3"], "'=3' is not understood"),
+        (["env=x"], "which algorithm? Give algo=NAME"),
+        (["algo=ppo"], "which environment? Give env=NAME"),
+        (["algo=", "env=x"], "algo= is empty"),
+        (["policy=x"], "keys of the policy are written policy.KEY=VALUE"),
+        (["alg.lr=1"], "no section 'alg' for alg.lr=1: did you mean algo?"),
+        (["algo.=1"], "'algo.=1' is not understood: write KEY=VALUE"),
+        (["resume=/no/such/folder"], "/no/such/folder is no run folder: it has no config.yaml"),
+    ],
+)
+def test_a_mistake_on_the_command_line_is_one_line(argv: list[str], message: str) -> None:
+    with pytest.raises(UserError) as caught:
+        read(argv)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.fixture
+def configs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of configurations that is found before the project's."""
+    monkeypatch.setattr(rlkit, "__path__", [str(tmp_path), *rlkit.__path__])
+    (tmp_path / "configs").mkdir()
+    return tmp_path / "configs"
+
+
+def test_the_command_line_wins_over_the_pairs_yaml(configs: Path) -> None:
+    (configs / "ppo-cartpole.yaml").write_text("run: {env_steps: 100, seed: 5}\nalgo: {lr: 1e-2, clip: 0.1}\nenv:\n")
+    given = read(["algo=ppo", "env=cartpole", "algo.lr=1", "iterations=3"])
+    assert given.algo == {"name": "ppo", "lr": "1", "clip": 0.1}
+    assert given.run == {"seed": 5, "iterations": "3"}  # one length takes the place of the other
+    assert given.env == {"name": "cartpole"}
+
+
+def test_a_preset_stands_between_the_pairs_yaml_and_the_command_line(configs: Path) -> None:
+    (configs / "grpo-gsm8k.yaml").write_text("algo: {lr: 1e-2, clip_high: 0.28, over: sequence}\n")
+    given = config.read(["algo=grpo", "env=gsm8k", "algo.preset=verl", "algo.std_eps=0.5"])
+    assert given.algo["dual_clip"] == 3.0 and given.algo["over"] == "token" and given.algo["clip_high"] == 0.2
+    assert given.algo["lr"] == "1e-2" and given.algo["std_eps"] == "0.5" and "preset" not in given.algo
+
+
+def test_an_unknown_preset_is_answered_with_those_that_there_are() -> None:
+    with pytest.raises(UserError, match=r"no preset 'tlr' of grpo: did you mean trl\?"):
+        config.read(["algo=grpo", "env=gsm8k", "algo.preset=tlr"])
+    with pytest.raises(UserError, match=r"no preset 'trl' of ppo: there are none"):
+        config.read(["algo=ppo", "env=gsm8k", "algo.preset=trl"])
+
+
+def test_every_preset_is_a_valid_configuration() -> None:
+    for name in plugins.names("algorithms"):
+        module = plugins.load("algorithms", name)
+        for values in sections.presets(name).values():
+            built = config.build(module.Config, {"name": name, **values}, "algo")
+            assert all(getattr(built, key) == value for key, value in values.items())
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("run: {seed: 1\nalgo: 3", "ppo-cartpole.yaml:2: not valid YAML"),
+        ("- a\n", "ppo-cartpole.yaml: not sections of keys"),
+        ("algo: 3\n", "ppo-cartpole.yaml: not sections of keys"),
+        ("algorithm: {lr: 1}\n", "ppo-cartpole.yaml: no section 'algorithm': did you mean algo?"),
+        ("algo: !!python/object/apply:os.getcwd []\n", "ppo-cartpole.yaml:1: not valid YAML"),
+    ],
+)
+def test_a_broken_yaml_is_named_with_file_and_line(configs: Path, text: str, message: str) -> None:
+    (configs / "ppo-cartpole.yaml").write_text(text)
+    with pytest.raises(UserError) as caught:
+        read(["algo=ppo", "env=cartpole"])
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_every_yaml_of_the_project_belongs_to_a_pair_and_is_valid() -> None:
+    folder = Path(rlkit.__file__).resolve().parent.parent / "configs"
+    for path in folder.glob("*.yaml"):
+        algo, _, env = path.stem.partition("-")
+        given = read([f"algo={algo}", f"env={env}"])
+        build(Run, given.run, "run")
+        build(plugins.load("algorithms", algo).Config, given.algo, "algo")
+        build(plugins.load("envs", env).Config, given.env, "env")
+
+
+def test_the_resolved_configuration_reads_back_to_the_same_dataclasses(tmp_path: Path) -> None:
+    argv = ["algo=ppo", "env=./x y.py", "seed=3", "out=elsewhere", "iterations=10"]
+    given, run = read(argv), Run(seed=3, iterations=10, out="elsewhere")
+    algo = Config(lr=1e-5, hidden=(), goal=(3, 4), source="1e-3", path=None, kwargs={"a": 1}, words=("no", "1"))
+    env = Config(lr=math.inf, source="é: [", scale="none", horizon=None, words=("1e-3", ""))
+    text = config.resolved(given, run, algo, env, Network())
+    assert "to repeat: python -m rlkit.run algo=ppo 'env=./x y.py' seed=3 iterations=10\n" in text
+    (tmp_path / "config.yaml").write_text(text)
+    back = config.from_folder(tmp_path)
+    assert back.algo["name"] == "ppo"
+    assert back.env["name"] == str(Path("x y.py").resolve())
+    assert build(Config, back.algo, "algo") == algo
+    assert build(Config, back.env, "env") == env
+    assert build(Network, back.policy, "policy") == Network()
+    assert asdict(build(Run, back.run, "run")) == asdict(run) | {"out": str(tmp_path)}
+    resumed = read([f"resume={tmp_path}", "env_steps=99"])
+    assert resumed.resume == tmp_path
+    assert build(Run, resumed.run, "run").env_steps == 99
+    assert build(Run, resumed.run, "run").iterations is None
+
+
+def test_a_line_break_in_a_value_stays_within_the_command_that_repeats_a_run() -> None:
+    words = ["algo=ppo", "env=cartpole", "env.source={q}\nit's a \\ é:\r\n"]
+    first, _, rest = config.resolved(read(words), Run(), Config(), Config(), Network()).partition("\n")
+    assert first.endswith(r" algo=ppo env=cartpole $'env.source={q}\nit\'s a \\ é:\r\n'")
+    assert yaml.safe_load(rest)["algo"]["name"] == "ppo"
+
+
+def test_what_is_given_again_on_resume_must_be_what_the_run_has(tmp_path: Path) -> None:
+    values = {
+        "run": {"seed": 3},
+        "algo": {"name": "grpo", "lr": 1e-3, **sections.presets("grpo")["trl"]},
+    }
+    values |= {
+        "env": {"name": str(tmp_path / "x.py"), "kwargs": {"a": 1}},
+        "policy": {"hidden": [64, 64], "path": None},
+    }
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(schema.plain(values)))
+    equal = ["seed=3", "algo=grpo", "algo.lr=0.001", "algo.preset=trl", f"env={tmp_path}/x.py", "env.kwargs.a=1"]
+    read([f"resume={tmp_path}", *equal, "policy.hidden=[64, 64]", "policy.hidden=64,64", "policy.path=none"])
+    for other in ("seed=4", "algo=ppo", "algo.lr=1e-4", "env.kwargs.a=2", "policy.hidden=64", "policy.path=x"):
+        with pytest.raises(UserError, match=f"continues a run as it was: it has .*, not {other.partition('=')[2]}"):
+            read([f"resume={tmp_path}", other])
+    with pytest.raises(UserError, match=r"no key 'algo\.lrr' in the run .*: did you mean lr\?"):
+        read([f"resume={tmp_path}", "algo.lrr=1"])
+
+
+def test_a_folder_that_is_no_run_folder_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="is no run folder: it has no config"):
+        config.from_folder(tmp_path)
+    (tmp_path / "config.yaml").write_text("run: {seed: 1}\n")
+    with pytest.raises(UserError, match="names no algorithm and environment"):
+        config.from_folder(tmp_path)
+
+
+def test_a_new_run_never_writes_into_the_folder_of_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    given = config.Given(algo={"name": "my_pkg.sac"}, env={"name": "./maze.py"})
+    folders = {config.new_folder(Run(seed=7), given) for _ in range(3)}
+    assert len(folders) == 3
+    assert all(folder.parts[0] == "runs" and folder.name.startswith("sac-maze-s7-") for folder in folders)
+    out = Run(out=str(tmp_path / "a" / "b"))
+    assert config.new_folder(out, given) == config.new_folder(out, given)  # it is empty still
+    (tmp_path / "a" / "b" / "metrics.jsonl").touch()
+    with pytest.raises(UserError, match="is not empty: choose another folder, or continue it with resume="):
+        config.new_folder(out, given)
+
+
+def test_a_folder_that_cannot_be_written_is_refused_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError, match="a file is in the way; mend that or give another"):
+        prepare_folder(tmp_path / "file")
+    with pytest.raises(UserError, match="a file is in the way"):
+        prepare_folder(tmp_path / "file" / "below")
+    for code, word in (("EACCES", "no permission"), ("ENOSPC", "no space left"), ("EROFS", "read-only")):
+
+        def refuse(self: Path, data: bytes, number: int = getattr(errno, code)) -> None:
+            raise OSError(number, os.strerror(number))
+
+        monkeypatch.setattr(Path, "write_bytes", refuse)
+        with pytest.raises(UserError, match=word):
+            prepare_folder(tmp_path / "new")
+
+
+def test_preparing_a_folder_leaves_nothing_in_it(tmp_path: Path) -> None:
+    assert list(prepare_folder(tmp_path / "new").iterdir()) == []
+
+
+def test_help_lists_the_plug_ins_or_the_keys_of_one(capsys: pytest.CaptureFixture[str]) -> None:
+    print_help(read(["--help"]))
+    page = capsys.readouterr().out
+    assert all(f"  {name} " in page for kind in ("algorithms", "envs") for name in plugins.names(kind))
+    print_help(read(["algo=dqn", "--help"]), Network)
+    page = capsys.readouterr().out
+    assert all(f"algo.{key}=" in page for key in schema.settable(plugins.load("algorithms", "dqn").Config))
+    assert "policy.width=8" in page
+    assert "seed=0" in page
+    assert max(map(len, page.splitlines())) <= 80

@@ -1,0 +1,141 @@
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rlkit.api import UserError
+from rlkit.settings import plugins
+
+ROOT = Path(__file__).resolve().parents[2]
+PLUGIN = '''"""A plug-in of somebody else."""
+from dataclasses import dataclass
+
+@dataclass(frozen=True)
+class Config:
+    lr: float = 0.5  # step size
+
+def make(config, env, network=None):
+    return ("made", config.lr)
+'''
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of the user's own, on the path as the current folder of `python -m` is."""
+    monkeypatch.syspath_prepend(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("kind", ["algorithms", "envs"])
+def test_every_file_in_the_folder_is_a_plug_in_that_loads_and_says_what_it_is(kind: plugins.Kind) -> None:
+    files = {path.stem for path in (ROOT / kind).glob("[!_]*.py")}
+    assert set(plugins.names(kind)) == files
+    for name in files:
+        module = plugins.load(kind, name)
+        assert module.__name__ == f"rlkit.{kind}.{name}"
+        assert plugins.summary(kind, name) == module.__doc__.strip().partition("\n")[0] != ""
+
+
+def test_a_misspelt_name_is_answered_with_the_nearest_one() -> None:
+    with pytest.raises(UserError, match=r"^no algorithm 'dqm': did you mean dqn\? There are: .*ppo.*q_learning"):
+        plugins.load("algorithms", "dqm")
+    with pytest.raises(UserError, match=r"^no environment 'CartPole-v1': did you mean cartpole\?"):
+        plugins.load("envs", "CartPole-v1")
+
+
+@pytest.mark.parametrize("name", ["zzz", "a/b", "../dqn", "dqn/", "my algo", ".", "..", "dqn."])
+def test_a_name_like_nothing_is_answered_with_what_there_is(name: str) -> None:
+    with pytest.raises(UserError, match=r"here are: .*dqn.*your own: a dotted module name or a path"):
+        plugins.load("algorithms", name)
+
+
+def test_a_dotted_name_is_imported_as_it_is(elsewhere: Path) -> None:
+    (elsewhere / "my_pkg").mkdir()
+    (elsewhere / "my_pkg" / "__init__.py").touch()
+    (elsewhere / "my_pkg" / "sac.py").write_text(PLUGIN)
+    module = plugins.load("algorithms", "my_pkg.sac")
+    assert module.make(module.Config(), None) == ("made", 0.5)
+    assert plugins.summary("algorithms", "my_pkg.sac") == "A plug-in of somebody else."
+    assert plugins.short("my_pkg.sac") == "sac"
+
+
+def test_a_path_is_loaded_as_a_file_once(tmp_path: Path) -> None:
+    path = tmp_path / "sac.py"
+    path.write_text(PLUGIN)
+    module = plugins.load("algorithms", str(path))
+    assert module.Config().lr == 0.5
+    assert plugins.load("algorithms", str(path)) is module
+    assert plugins.short(str(path)) == "sac"
+
+
+def test_a_dotted_name_or_a_path_that_leads_nowhere_is_the_users_mistake(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"no algorithm 'no_such_pkg\.sac': there is no module 'no_such_pkg' here"):
+        plugins.load("algorithms", "no_such_pkg.sac")
+    with pytest.raises(UserError, match=r"no environment file .*nothing\.py: give a path to an existing \.py file"):
+        plugins.load("envs", str(tmp_path / "nothing.py"))
+
+
+def test_a_module_without_config_or_make_is_told_what_to_define(elsewhere: Path) -> None:
+    (elsewhere / "half_done.py").write_text("Config = dict\ndef make(config, env): ...\n")
+    with pytest.raises(UserError, match="must define a frozen dataclass `Config` and `make"):
+        plugins.load("algorithms", str(elsewhere / "half_done.py"))
+    with pytest.raises(UserError, match=r"'os\.path' is no environment plug-in: .*make\(config, seed, device\)"):
+        plugins.load("envs", "os.path")
+
+
+def test_an_error_inside_a_plug_in_is_not_disguised_as_a_missing_one(elsewhere: Path) -> None:
+    (elsewhere / "broken_pkg").mkdir()
+    (elsewhere / "broken_pkg" / "__init__.py").touch()
+    (elsewhere / "broken_pkg" / "algo.py").write_text("import a_module_that_is_not_installed\n")
+    with pytest.raises(ModuleNotFoundError, match="a_module_that_is_not_installed"):
+        plugins.load("algorithms", "broken_pkg.algo")
+    with pytest.raises(ModuleNotFoundError, match="a_module_that_is_not_installed"):
+        plugins.load("algorithms", str(elsewhere / "broken_pkg" / "algo.py"))
+
+
+def test_a_file_may_import_its_neighbours(tmp_path: Path) -> None:
+    for folder, step in (("a", 0.25), ("b", 0.75)):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "steps.py").write_text(f"STEP = {step}\n")
+        (tmp_path / folder / "my.sac.py").write_text("from .steps import STEP\n" + PLUGIN.replace("0.5", "STEP"))
+    for folder, step in (("a", 0.25), ("b", 0.75)):
+        assert plugins.load("algorithms", str(tmp_path / folder / "my.sac.py")).Config().lr == step
+
+
+def test_a_file_that_imports_from_above_its_folder_is_told_its_dotted_name(elsewhere: Path) -> None:
+    folder = elsewhere / "above_pkg" / "algos"
+    folder.mkdir(parents=True)
+    (elsewhere / "above_pkg" / "steps.py").write_text("STEP = 0.25\n")
+    (folder / "sac.py").write_text("from ..steps import STEP\n" + PLUGIN.replace("0.5", "STEP"))
+    for init in (False, True):
+        if init:
+            (elsewhere / "above_pkg" / "__init__.py").touch()
+        with pytest.raises(UserError, match=rf"its dotted name, above_pkg\.algos\.sac, and start in {elsewhere}$"):
+            plugins.load("algorithms", str(folder / "sac.py"))
+    assert plugins.load("algorithms", "above_pkg.algos.sac").Config().lr == 0.25
+
+
+def test_a_folder_named_envs_where_one_works_does_not_shadow_ours(tmp_path: Path) -> None:
+    for kind in ("envs", "algorithms"):
+        (tmp_path / kind).mkdir()
+        (tmp_path / kind / "__init__.py").write_text("raise RuntimeError('the wrong package')\n")
+    code = "from rlkit.settings import plugins; "
+    code += "print(plugins.load('envs', 'cartpole').__file__, plugins.names('algorithms'))"
+    command = [sys.executable, "-c", f"import sys; sys.path.append({str(ROOT)!r}); {code}"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert str(ROOT / "envs" / "cartpole.py") in done.stdout
+    assert "'ppo'" in done.stdout
+
+
+def test_a_plug_in_folder_cannot_be_imported_under_a_second_name() -> None:
+    command = [sys.executable, "-c", "import algorithms"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert "load one with rlkit.settings.plugins.load('algorithms', NAME)" in done.stderr
+
+
+def test_nearest_prefers_what_looks_alike_and_lists_all() -> None:
+    assert plugins.nearest("gama", ["lr", "gamma"]) == "did you mean gamma? There are: lr, gamma"
+    assert plugins.nearest("xyz", ["lr", "gamma"]) == "there are: lr, gamma"
+    assert plugins.nearest("xyz", []) == "there are none"

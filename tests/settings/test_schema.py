@@ -1,0 +1,176 @@
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import pytest
+import yaml
+
+from rlkit.api import Count, Fraction, Natural, Positive, UserError
+from rlkit.settings import plugins, schema
+from rlkit.settings.config import Run
+from rlkit.settings.schema import build
+
+
+@dataclass(frozen=True)
+class Parent:
+    lr: Positive = 3e-4  # step size of Adam
+    gamma: Fraction = 0.99  # discount per step
+
+
+@dataclass(frozen=True)
+class Config(Parent):
+    lr: Positive = 1e-3
+    hidden: tuple[int, ...] = (64, 64)  # units of each layer
+    goal: tuple[int, int] | Literal["corner"] = "corner"  # where the reward is
+    scale: Literal["std", "none"] = "std"  # what the advantage is divided by
+    source: str = "embedded"  # embedded, or a path
+    path: str | None = None
+    horizon: Count | None = 128
+    double: bool = True
+    kwargs: dict[str, Any] = field(default_factory=dict)
+    words: tuple[str, ...] = ()
+    seed: Natural = 0
+
+
+def built(**values: Any) -> Config:
+    return build(Config, values, "algo")
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "value"),
+    [
+        ("lr", "1e-3", 0.001),  # YAML 1.1 takes this for text
+        ("lr", "1", 1.0),
+        ("lr", ".5", 0.5),
+        ("gamma", "1", 1.0),
+        ("hidden", "32", (32,)),
+        ("hidden", "32,16", (32, 16)),
+        ("hidden", "[32, 16]", (32, 16)),
+        ("hidden", "", ()),
+        ("hidden", "[]", ()),
+        ("goal", "1,2", (1, 2)),
+        ("goal", "corner", "corner"),
+        ("scale", "none", "none"),
+        ("source", "123", "123"),
+        ("source", "no", "no"),
+        ("source", "1e-3", "1e-3"),
+        ("source", "[a]", "[a]"),
+        ("source", "a: b # c", "a: b # c"),
+        ("source", "", ""),
+        ("path", "none", None),
+        ("path", "null", None),
+        ("path", "no", "no"),
+        ("horizon", "none", None),
+        ("horizon", "1e3", 1000),
+        ("horizon", "1_000", 1000),
+        ("horizon", "010", 10),
+        ("double", "no", False),
+        ("double", "false", False),
+        ("double", "on", True),
+        ("double", "1", True),
+        ("kwargs", "{a: 1, b: [x, 2]}", {"a": 1, "b": ["x", 2]}),
+        ("words", "yes,12,1e-3", ("yes", "12", "1e-3")),
+        ("words", "[yes, 12]", ("yes", "12")),
+        ("seed", str(2**70), 2**70),
+    ],
+)
+def test_a_text_is_read_as_the_field_wants_it(key: str, text: str, value: Any) -> None:
+    found = getattr(built(**{key: text}), key)
+    assert found == value
+    assert type(found) is type(value)
+
+
+def test_values_of_yaml_are_read_by_the_same_rules() -> None:
+    values = yaml.safe_load("{lr: 1e-3, hidden: [8, 8], goal: [0, 1], double: no, horizon: null, words: ['1', no_]}")
+    config = built(**values)
+    assert (config.lr, config.hidden, config.goal) == (0.001, (8, 8), (0, 1))
+    assert (config.double, config.horizon, config.words) == (False, None, ("1", "no_"))
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "allowed"),
+    [
+        ("lr", "fast", "a number above 0"),
+        ("lr", "0", "a number above 0"),
+        ("lr", "nan", "a number above 0"),
+        ("lr", "true", "a number above 0"),
+        ("lr", "", "a number above 0"),
+        ("gamma", "1.01", "a number from 0 to 1"),
+        ("hidden", "64,big", "a list: a whole number, ..."),
+        ("hidden", "64,1.5", "a list: a whole number, ..."),
+        ("goal", "1,2,3", "2 values: a whole number, a whole number or corner"),
+        ("scale", "sdt", "one of: std, none"),
+        ("horizon", "0", "a whole number of at least 1 or none"),
+        ("horizon", "2.5", "a whole number of at least 1 or none"),
+        ("double", "maybe", "true or false"),
+        ("kwargs", "3", "a mapping, {KEY: VALUE}"),
+    ],
+)
+def test_a_value_of_the_wrong_type_or_range_is_told_what_is_allowed(key: str, text: str, allowed: str) -> None:
+    with pytest.raises(UserError) as caught:
+        built(**{key: text})
+    assert str(caught.value) == f"algo.{key}={text} is not allowed: give {allowed}"
+
+
+def test_a_text_that_is_no_yaml_is_told_so() -> None:
+    with pytest.raises(UserError, match=r"^algo\.hidden=\[1, cannot be read: give a list"):
+        built(hidden="[1,")
+    with pytest.raises(UserError, match=r"^algo\.kwargs=\{a cannot be read: give a mapping"):
+        built(kwargs="{a")
+
+
+def test_an_unknown_key_is_answered_with_the_nearest_one_and_the_list() -> None:
+    with pytest.raises(UserError, match=r"^no key 'algo\.gama': did you mean gamma\? There are: lr, gamma, hidden,"):
+        built(gama="1")
+    with pytest.raises(UserError, match=r"^no key 'algo\.lr\.x'"):
+        built(**{"lr.x": "1"})
+    with pytest.raises(
+        UserError, match=r"^no key 'sed': did you mean seed\? .* written algo\.KEY, env\.KEY, policy\.KEY"
+    ):
+        build(Run, {"sed": "1"}, "run")
+
+
+def test_a_dotted_key_goes_into_a_mapping() -> None:
+    values = {"kwargs.size": "7", "kwargs": "{size: 3, name: a}", "kwargs.rate": "1e-2"}
+    assert built(**values).kwargs == {"size": 7, "name": "a", "rate": 0.01}
+
+
+def test_a_field_without_a_default_must_be_given() -> None:
+    @dataclass(frozen=True)
+    class Needs:
+        id: str
+
+    with pytest.raises(UserError, match=r"^env\.id must be given: text"):
+        build(Needs, {}, "env")
+
+
+def test_a_check_across_fields_is_the_users_mistake() -> None:
+    @dataclass(frozen=True)
+    class Both:
+        low: float = 0.0
+        high: float = 1.0
+
+        def __post_init__(self) -> None:
+            if self.low > self.high:
+                raise ValueError(f"low={self.low} is above high={self.high}")
+
+    with pytest.raises(UserError, match=r"^env: low=2\.0 is above high=1\.0"):
+        build(Both, {"low": "2"}, "env")
+    with pytest.raises(UserError, match="give iterations=3 or env_steps=4, not both"):
+        build(Run, {"iterations": "3", "env_steps": "4"}, "run")
+
+
+def test_a_comment_in_the_source_is_the_meaning_of_a_key_and_is_inherited() -> None:
+    rows = dict(schema.explain(Config, {"scale": "none"}, "algo"))
+    assert rows["algo.lr=0.001"] == "step size of Adam (a number above 0)"
+    assert rows["algo.gamma=0.99"] == "discount per step (a number from 0 to 1)"
+    assert rows["algo.scale=none"] == "what the advantage is divided by (one of: std, none)"
+    assert rows["algo.path=none"] == "(text or none)"
+    assert rows["algo.hidden=64,64"].startswith("units of each layer")
+
+
+@pytest.mark.parametrize("kind", ["algorithms", "envs"])
+def test_every_key_of_every_plug_in_has_a_meaning_and_is_frozen(kind: plugins.Kind) -> None:
+    for name in plugins.names(kind):
+        cls = plugins.load(kind, name).Config
+        assert cls.__dataclass_params__.frozen, name
+        assert set(schema.comments(cls)) >= set(schema.settable(cls)), name

@@ -1,0 +1,122 @@
+"""Intervals, pass@k, distributions and paired tests, against numbers worked by hand and by brute force."""
+
+import itertools
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from rlkit import seeding
+from rlkit.api import Scores
+from rlkit.statistics import episodes
+
+
+def test_wilson_is_the_textbook_interval_and_stays_within_0_and_1():
+    low, high = episodes.wilson(7, 10)  # statsmodels.stats.proportion.proportion_confint(7, 10, method="wilson")
+    assert (low, high) == pytest.approx((0.396778, 0.892209), abs=1e-6)
+    assert episodes.wilson(0, 20)[0] == 0 and episodes.wilson(20, 20)[1] == 1
+
+
+def test_the_bootstrap_covers_the_true_mean_about_95_times_in_100():
+    draw = seeding.numpy_generator(1, "coverage")
+    intervals = [episodes.bootstrap(draw.normal(3.0, 2.0, size=40), 400) for _ in range(200)]
+    assert 0.89 <= np.mean([low <= 3.0 <= high for low, high in intervals]) <= 0.98
+
+
+def test_the_bootstrap_draws_the_same_in_parts_as_at_once(monkeypatch):
+    scores = seeding.numpy_generator(2, "scores").normal(size=37)
+    at_once = episodes.bootstrap(scores)
+    monkeypatch.setattr(episodes, "AT_ONCE", 37 * 300)  # 2,000 is no multiple of 300
+    assert episodes.bootstrap(scores) == at_once
+
+
+@pytest.mark.parametrize(("n", "correct"), [(5, 0), (5, 2), (6, 5), (7, 7)])
+def test_pass_at_k_is_the_share_of_all_subsets_that_hold_a_correct_answer(n, correct):
+    answers = [True] * correct + [False] * (n - correct)
+    for k in range(1, n + 1):
+        brute = np.mean([any(chosen) for chosen in itertools.combinations(answers, k)])
+        assert episodes.pass_at_k(n, correct, k) == pytest.approx(brute, abs=1e-15)
+
+
+def test_pass_at_k_does_not_overflow_and_refuses_more_than_there_are_samples():
+    found = episodes.pass_at_k(10_000, 3, 5_000)
+    product = np.prod(1 - 5_000 / np.arange(10_000 - 3 + 1, 10_001))  # the paper's own stable form
+    assert found == pytest.approx(1 - product, rel=1e-12)
+    with pytest.raises(ValueError, match="1 to 4"):
+        episodes.pass_at_k(4, 2, 5)
+
+
+def test_a_distribution_is_told_by_its_quartiles_and_the_mean_of_its_middle_half():
+    found = episodes.distribution(np.array([100.0, 1, 2, 3, 4, 5, 6, -100]))
+    assert found["iqm"] == pytest.approx((2 + 3 + 4 + 5) / 4)
+    assert (found["min"], found["median"], found["max"]) == (-100, 3.5, 100)
+    assert (found["q1"], found["q3"]) == (1.75, 5.25)
+    assert found["std"] == pytest.approx(np.std([100, 1, 2, 3, 4, 5, 6, -100], ddof=1))
+    assert episodes.distribution(np.array([7.0]))["std"] == 0 and json.dumps(found)
+
+
+def test_a_histogram_counts_every_episode_in_plain_ascii():
+    few = episodes.histogram(np.array([9.0, 9, 10, 9]))
+    assert [line.split() for line in few] == [["9", "#" * 40, "3"], ["10", "#" * 14, "1"]]
+    many = episodes.histogram(np.arange(100.0), bins=4, width=10)
+    assert len(many) == 4 and all(line.isascii() and line.endswith("##########  25") for line in many)
+    assert all(len(line) < 78 for line in episodes.histogram(np.linspace(-12345.6, 0, 50)))
+
+
+def test_mcnemar_is_the_binomial_tail_of_the_pairs_that_differ():
+    tail = 2 * sum(math.comb(12, i) for i in range(3)) / 2**12
+    assert episodes.mcnemar(10, 2) == pytest.approx(tail) == pytest.approx(0.0386, abs=1e-4)
+    assert episodes.mcnemar(2, 10) == episodes.mcnemar(10, 2)
+    assert episodes.mcnemar(0, 0) == episodes.mcnemar(4, 4) == 1
+
+
+def test_the_sign_flip_test_tries_every_sign_where_the_pairs_are_few():
+    differences = np.array([1.0, 2, -0.5, 3, 0.25])
+    means = [np.mean(np.multiply(signs, differences)) for signs in itertools.product((1, -1), repeat=5)]
+    extreme = np.mean(np.abs(means) >= abs(differences.mean()) - 1e-12)
+    assert episodes.sign_flip(differences) == pytest.approx(extreme)
+    assert episodes.sign_flip(-differences) == pytest.approx(extreme)
+    assert episodes.sign_flip(np.zeros(9)) == episodes.sign_flip(np.array([5.0])) == 1
+
+
+def test_of_two_equal_policies_p_values_are_spread_evenly(monkeypatch):
+    monkeypatch.setattr(episodes, "RESAMPLES", 199)
+    draw = seeding.numpy_generator(0, "null")
+    p = np.array([episodes.sign_flip(draw.normal(size=20)) for _ in range(300)])
+    for level in (0.05, 0.25, 0.5, 0.75):
+        assert abs((p <= level).mean() - level) < 4 * math.sqrt(level * (1 - level) / 300)
+
+
+@pytest.mark.parametrize("metric", ["return", "accuracy"])
+def test_a_policy_against_itself_differs_by_nothing(metric):
+    scores = np.array([1.0, 0, 1, 1, 0])
+    found = episodes.compare(metric, scores, scores)
+    assert (found["difference"], found["low"], found["high"], found["p"], found["ties"]) == (0, 0, 0, 1, 5)
+    assert episodes.verdict(found, "a", "b") == "no difference is shown: +0 (0 to 0), p = 1.000"
+
+
+def test_a_comparison_is_paired_so_what_makes_episodes_differ_drops_out():
+    luck = seeding.numpy_generator(0, "luck").normal(0, 100, size=50)
+    ours, theirs = luck + 1.0 + 0.1 * np.sin(np.arange(50)), luck
+    found = episodes.compare("return", ours, theirs)
+    assert found["better"] == "ours" and found["p"] < 0.001 and found["wins"] == 50
+    assert 0.95 < found["low"] < 1.0 < found["high"] < 1.05
+    back = episodes.compare("return", theirs, ours)
+    assert back["better"] == "theirs" and episodes.verdict(back, "a", "b").startswith("b is better: -1")
+
+
+def test_pairs_that_a_reward_model_half_ranks_count_as_wins_or_losses():
+    ours, theirs = np.array([1.0, 0.5, 1, 0]), np.array([0.5, 0.5, 0, 1])
+    found = episodes.compare("accuracy", ours, theirs)
+    assert (found["wins"], found["ties"], found["losses"]) == (2, 1, 1)
+    assert found["p"] == episodes.mcnemar(2, 1)
+
+
+def test_a_summary_has_an_interval_and_the_accuracy_of_each_kind():
+    scores = Scores(torch.tensor([1.0, 0, 1, 1]), torch.tensor([3, 4, 5, 8]), ["a", "a", "b", "b"], ["x"] * 4)
+    found = episodes.summarize("accuracy", scores, True)
+    assert (found["mean"], found["length"], found["episodes"]) == (0.75, 5.0, 4)
+    assert found["kinds"] == {"a": 0.5, "b": 1.0} and found["groups"] == {"x": 0.75}
+    assert (found["low"], found["high"]) == episodes.wilson(3, 4)

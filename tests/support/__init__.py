@@ -1,0 +1,1 @@
+"""What the tests share: fakes, probes, other systems' formulas, small models."""

@@ -1,0 +1,140 @@
+"""The grader reads what people and models write, and only after the final marker."""
+
+import json
+import time
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+from rlkit.text import correct, extract, score
+
+GSM8K = Path(__file__).parents[3] / "shared" / "data" / "gsm8k"
+
+MARKED = {
+    "#### 18": 18,
+    "####18": 18,
+    "#### 18.": 18,
+    "#### 18.0": 18,
+    "#### 1,234": 1234,
+    "#### 1,234,567.50": Fraction("1234567.5"),
+    "#### $1,000.": 1000,
+    "#### \\$18": 18,
+    "#### $ 18": 18,
+    "#### 18€": 18,
+    "#### £18": 18,
+    "#### 18 dollars": 18,
+    "#### 18kg": 18,
+    "#### 25%": 25,
+    "#### **18**": 18,
+    "#### \\boxed{18}": 18,
+    "#### -5": -5,
+    "#### −5": -5,
+    "#### - 5": -5,
+    "####-5": -5,
+    "#### -$5": -5,
+    "#### $-5": -5,
+    "#### .5": Fraction(1, 2),
+    "#### -.5": Fraction(-1, 2),
+    "#### 2.50": Fraction(5, 2),
+    "#### 1/2": Fraction(1, 2),
+    "#### 1 1/2": Fraction(3, 2),
+    "#### -1 1/2": Fraction(-3, 2),
+    "#### 1e3": 1000,
+    "#### 0": 0,
+    "#### 5 or 6": 5,
+    "#### 5, 6": 5,
+    "#### 12,5": 12,
+    "#### 1,234,5": 1234,
+    "#### the answer is 7": 7,
+    "3 + 4 = 7\n#### 8": 8,
+    "#### 3\nno, wait\n#### 4": 4,
+    "#### 4\n5 more things": 4,
+}
+NOTHING = [
+    "",
+    "no number",
+    "12 in all\n####",
+    "12 in all\n#### none",
+    "#### 3\n####",
+    "#### \n18",
+    "#### 1/0",
+    "#### " + "9" * 5000,
+]
+UNMARKED = {
+    "so it is 18.": 18,
+    "3 apples and 4 pears": 4,
+    "9 - 5": 5,
+    "9-5": 5,
+    "it is - 5": -5,
+    "the top-5": 5,
+    "48/2 = 24": 24,
+    "<<2*6=12>>12 dollars": 12,
+}
+
+
+@pytest.mark.parametrize("text, number", MARKED.items())
+def test_the_first_number_after_the_final_marker_is_the_answer(text, number):
+    assert extract(text) == number
+    assert extract(text, strict=True) == number
+
+
+@pytest.mark.parametrize("text", NOTHING)
+def test_without_a_number_after_the_marker_there_is_no_answer(text):
+    assert extract(text) is None
+    assert score(text, "#### 12") == 0.0
+
+
+@pytest.mark.parametrize("text, number", UNMARKED.items())
+def test_without_a_marker_the_last_number_counts_unless_strict(text, number):
+    assert extract(text) == number
+    assert extract(text, strict=True) is None
+
+
+@pytest.mark.parametrize("before", ["18", "#### 18\n", "18 dollars, 18\n", "####18 ####18 "])
+def test_a_number_before_the_final_marker_never_counts(before):
+    assert score(f"{before}#### 17", "#### 18") == 0.0
+    assert score(f"{before}####", "#### 18") == 0.0
+
+
+def test_equal_numbers_are_equal_however_they_are_written_and_close_ones_are_not():
+    assert score("#### 18.00", "#### 18") == score("#### 1,800", "#### 1800") == score("#### 0.5", "#### 1/2") == 1.0
+    assert score("#### 17.999999999", "#### 18") == score("#### 0.3333333333", "#### 1/3") == 0.0
+    assert score("#### -18", "#### 18") == 0.0
+
+
+def test_the_default_reward_is_the_score_of_each_completion():
+    assert correct(["a", "b"], ["#### 1", "#### 2"], answer=["x\n#### 1", "#### 1"], kind=["", ""]) == [1.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    "text", ["1" * 20000, " " * 20000, "$" * 20000, "- " * 10000, "1 " * 10000, "1/" * 10000, "1," * 10000]
+)
+def test_reading_takes_time_linear_in_the_length(text):
+    start = time.perf_counter()
+    extract(text)
+    extract("#### " + text)
+    assert time.perf_counter() - start < 1.0
+
+
+@pytest.mark.parametrize("name, count", [("train", 7473), ("test", 1319)])
+def test_every_gold_answer_of_gsm8k_scores_one_and_a_wrong_number_zero(name, count):
+    path = GSM8K / f"{name}.jsonl"
+    if not path.is_file():
+        pytest.skip(f"no {path.name} of GSM8K here")
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    assert len(rows) == count
+    for row in rows:
+        gold = row["answer"].split("####")[1].strip()
+        number = extract(row["answer"])
+        assert number == Fraction(gold.replace(",", ""))
+        for right in (
+            row["answer"],
+            f"#### {gold}",
+            f"#### ${gold}.",
+            f"The answer is {gold}.",
+            f"{number + 1}\n#### {gold} units",
+        ):
+            assert score(right, row["answer"]) == 1.0
+        for wrong in (f"#### {number + 1}", f"{row['answer']}1", f"#### {-number - 1}", f"{row['answer']}\n####"):
+            assert score(wrong, row["answer"]) == 0.0

@@ -1,0 +1,122 @@
+"""Problems from files and from the hub: every row, held-out splits, and bad input named by line."""
+
+import json
+import sys
+
+import pytest
+
+from rlkit.api import UserError
+from rlkit.settings import plugins
+
+gsm8k = plugins.load("envs", "gsm8k")
+
+
+def write(path, rows):
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(path)
+
+
+def questions(count, start=0):
+    return [{"question": f"{n} + 1?", "answer": f"#### {n + 1}", "level": n % 3} for n in range(start, start + count)]
+
+
+def sizes(config):
+    problems, _ = gsm8k.load(config)
+    return [len(problems[split]) for split in ("train", "validation", "test")]
+
+
+def test_a_file_without_a_sibling_holds_out_a_tenth_for_each_split(tmp_path):
+    source = write(tmp_path / "mine.jsonl", questions(100))
+    assert sizes(gsm8k.Config(source=source)) == [80, 10, 10]
+    assert sizes(gsm8k.Config(source=source, validation=0, test=5)) == [95, 0, 5]
+    problems, described = gsm8k.load(gsm8k.Config(source=source))
+    assert len({problem.question for rows in problems.values() for problem in rows}) == 100
+    assert described == f"{source} (80 train, 10 validation, 10 test)"
+    assert problems["train"][0].columns.keys() == {"level"}
+
+
+def test_a_test_file_beside_it_is_the_test_split_and_every_row_can_be_trained_on(tmp_path):
+    source = write(tmp_path / "train.jsonl", questions(100))
+    write(tmp_path / "test.jsonl", questions(7, 1000))
+    assert sizes(gsm8k.Config(source=source)) == [90, 10, 7]
+    assert sizes(gsm8k.Config(source=source, validation=0)) == [100, 0, 7]
+
+
+def test_equal_questions_are_never_split(tmp_path):
+    source = write(tmp_path / "mine.jsonl", questions(50) * 2)
+    problems, _ = gsm8k.load(gsm8k.Config(source=source))
+    assert not {p.question for p in problems["train"]} & {p.question for p in problems["test"] + problems["validation"]}
+
+
+GOOD = '{"question": "q", "answer": "#### 1"}\n'
+
+
+@pytest.mark.parametrize(
+    "text, words",
+    [
+        ("", "the file is empty"),
+        ("\n\n", "the file is empty"),
+        (GOOD + "{broken\n", r"data.jsonl:2: broken JSON"),
+        (GOOD + "\n[1, 2]\n", r"data.jsonl:3: a JSON list"),
+        (GOOD + '{"answer": "#### 1"}', r"data.jsonl:2: 'question' is missing"),
+        (GOOD + '{"question": "q"}', r"data.jsonl:2: 'answer' is missing"),
+        (GOOD + '{"question": "q", "answer": null}', r"data.jsonl:2: 'answer' is null"),
+        (GOOD + '{"question": "  ", "answer": "#### 1"}', r"data.jsonl:2: 'question' is"),
+        (GOOD + '{"question": "q", "answer": "it is 5"}', r"data.jsonl:2: the answer gives no number after '####'"),
+        (
+            GOOD + '{"question": "q", "answer": "it is 5 ####"}',
+            r"data.jsonl:2: the answer gives no number after '####'",
+        ),
+    ],
+)
+def test_a_bad_file_is_named_with_its_line(tmp_path, text, words):
+    path = tmp_path / "data.jsonl"
+    path.write_text(text)
+    with pytest.raises(UserError, match=words) as error:
+        gsm8k.load(gsm8k.Config(source=str(path)))
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "source, words", [("none.jsonl", "no such file"), ("embeded", "is no source"), (".", "is no source")]
+)
+def test_a_source_that_is_none_is_one_line(source, words):
+    with pytest.raises(UserError, match=words):
+        gsm8k.load(gsm8k.Config(source=source))
+
+
+def test_bytes_that_are_not_text_are_refused(tmp_path):
+    (tmp_path / "data.jsonl").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(UserError, match="UTF-8"):
+        gsm8k.load(gsm8k.Config(source=str(tmp_path / "data.jsonl")))
+
+
+class Hub:
+    """Stands in for the library `datasets`."""
+
+    def get_dataset_config_names(self, name):
+        return ["socratic", "main"]
+
+    def load_dataset(self, name, configuration):
+        assert configuration == "main"
+        return {"train": questions(30), "test": questions(5, 100)}
+
+
+def test_a_hub_dataset_is_read_like_a_file(monkeypatch):
+    monkeypatch.setitem(sys.modules, "datasets", Hub())
+    assert sizes(gsm8k.Config(source="openai/gsm8k")) == [27, 3, 5]
+
+
+def test_without_the_package_or_without_a_connection_the_error_says_what_to_do(monkeypatch):
+    def offline(name):
+        raise ConnectionError("no route\nto host")
+
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    with pytest.raises(UserError, match="pip install datasets"):
+        gsm8k.load(gsm8k.Config(source="openai/gsm8k"))
+    hub = Hub()
+    hub.get_dataset_config_names = offline
+    monkeypatch.setitem(sys.modules, "datasets", hub)
+    with pytest.raises(UserError, match=r"ConnectionError: no route.*env.source=PATH.jsonl") as error:
+        gsm8k.load(gsm8k.Config(source="openai/gsm8k"))
+    assert "\n" not in str(error.value)
