@@ -59,8 +59,8 @@ def resume(parts: Parts, given: config.Given, folder: Path, watch: Watch) -> tup
         if not there and not watch.quiet:
             print("no checkpoint was written yet: the run starts again")
         for section in given.code:
-            if given.code[section] != plugins.fingerprint(getattr(given, section)["name"]):
-                print(f"{getattr(given, section)['name']} has changed since the run began", file=sys.stderr)
+            if given.code[section] != plugins.fingerprint(given.section(section)["name"]):
+                print(f"{given.section(section)['name']} has changed since the run began", file=sys.stderr)
         if not progress.over(parts.run):
             (folder / "summary.json").unlink(missing_ok=True)  # of a shorter run: this one is not finished
         return folder, execute(parts, given, folder, progress, before, watch)

@@ -96,7 +96,7 @@ def check(job: Job) -> None:
     """
     if (job.folder / "config.yaml").is_file():
         there = config.from_folder(job.folder)
-        found = difference(job.config, {s: getattr(there, s) for s in config.SECTIONS})
+        found = difference(job.config, {s: there.section(s) for s in config.SECTIONS})
         if found is not None:
             key, asked, other = found
             raise UserError(f"{job.folder} holds another run: {key}={other}, asked {key}={asked}; choose another out=")

@@ -10,13 +10,14 @@ from typing import Any
 
 from rlkit import session
 from rlkit.errors import UserError
-from rlkit.python.keys import EnvLike, Factory, asked, described, found_at, plain, text
+from rlkit.python.keys import EnvLike, asked, described, found_at, plain, text
 from rlkit.python.run import Run
 from rlkit.python.surroundings import undisturbed
 from rlkit.recording import checkpoint as checkpoints
 from rlkit.recording.log import Listener
 from rlkit.settings import config
 from rlkit.settings import trust as trusting
+from rlkit.settings.config import Factory
 
 
 def train(

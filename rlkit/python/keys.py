@@ -5,7 +5,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import gymnasium
@@ -14,11 +14,11 @@ from gymnasium.vector import VectorEnv
 
 from rlkit.errors import UserError
 from rlkit.settings import config, schema
+from rlkit.settings.config import Factory as Factory  # functions.py and run.py take it from here
 
 GYM = "gym"  # the plug-in that makes any Gymnasium environment
 ID = re.compile(r"[\w./-]+-v\d+|[\w.]+:[\w./-]+")  # Acrobot-v1, ALE/Pong-v5, my_pkg:My-v0
 
-Factory = Callable[..., object]  # makes one gymnasium.Env; what it makes is checked when it is made
 EnvLike = str | os.PathLike[str] | gymnasium.Env[Any, Any] | Factory
 
 

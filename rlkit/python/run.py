@@ -12,13 +12,14 @@ import torch
 from rlkit import evaluation, session
 from rlkit.errors import UserError
 from rlkit.evaluation import Evaluate, Subject
-from rlkit.python.keys import Factory, line
+from rlkit.python.keys import line
 from rlkit.python.policy import Policy
 from rlkit.python.surroundings import undisturbed
 from rlkit.recording import checkpoint as checkpoints
 from rlkit.recording.log import Listener
 from rlkit.settings import config, schema, trust
 from rlkit.settings.assemble import threads
+from rlkit.settings.config import Factory
 
 Numbers = dict[str, float]
 Json = dict[str, Any]  # what a JSON file of a run folder holds

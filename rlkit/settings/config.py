@@ -8,9 +8,9 @@ import re
 import shlex
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, is_dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import yaml
 from annotated_types import Ge, Le
@@ -21,6 +21,7 @@ from rlkit.recording.files import prepare_folder
 from rlkit.settings import plugins, schema, sections
 from rlkit.settings.plugins import nearest, short
 from rlkit.settings.schema import build
+from rlkit.settings.sections import Section, Sections
 
 __all__ = ["Given", "Run", "build", "from_folder", "new_folder", "prepare_folder", "read", "resolved"]
 
@@ -42,7 +43,7 @@ RESUMABLE = (
 KINDS: dict[str, plugins.Kind] = {"algo": "algorithms", "env": "envs"}
 USAGE = "write KEY=VALUE, as in: python -m rlkit.run algo=ppo env=cartpole seed=1 (--help lists all)"
 
-
+Factory = Callable[..., object]  # makes one gymnasium.Env; ...: its keywords and what it makes are checked then
 Threads = Annotated[int, Ge(0), Le(1024)]
 
 
@@ -78,24 +79,28 @@ class Run:
 class Given:
     """What was asked for, by section: `configs/ALGO-ENV.yaml` with the command line over it, not yet validated."""
 
-    run: dict[str, Any] = field(default_factory=dict)
-    algo: dict[str, Any] = field(default_factory=dict)  # with its name under "name"
-    env: dict[str, Any] = field(default_factory=dict)  # with its name under "name"
-    policy: dict[str, Any] = field(default_factory=dict)
-    code: dict[str, Any] = field(default_factory=dict)  # of a run folder: fingerprints of the plug-ins given as files
+    run: Section = field(default_factory=dict)
+    algo: Section = field(default_factory=dict)  # with its name under "name"
+    env: Section = field(default_factory=dict)  # with its name under "name"
+    policy: Section = field(default_factory=dict)
+    code: Section = field(default_factory=dict)  # of a run folder: fingerprints of the plug-ins given as files
     resume: Path | None = None  # the run folder to continue
     help: bool = False
     argv: tuple[str, ...] = ()
-    factory: Callable[..., object] | None = None  # from Python: makes one copy of an environment that has no name
+    factory: Factory | None = None  # from Python: makes one copy of an environment that has no name
+
+    def section(self, name: str) -> Section:
+        """The keys of run, algo, env or policy."""
+        return {"run": self.run, "algo": self.algo, "env": self.env, "policy": self.policy}[name]
 
     def override(self, other: "Given") -> None:
         """Put the other's keys over these."""
         self.run = without_rivals(self.run, other.run)
-        for section in SECTIONS:
-            getattr(self, section).update(getattr(other, section))
+        for name in SECTIONS:
+            self.section(name).update(other.section(name))
 
 
-def without_rivals(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
+def without_rivals(below: Section, above: Section) -> Section:
     """The keys that stay when others are put over them: of two that exclude each other, the one above counts."""
     gone = {key for group in EXCLUSIVE if above.keys() & set(group) for key in group}
     return {key: value for key, value in below.items() if key not in gone}
@@ -113,7 +118,7 @@ def complete(line: Given) -> Given:
         check_resumed(line, given)
     else:
         for section, noun in (("algo", "algorithm"), ("env", "environment")):
-            if "name" not in getattr(line, section) and not line.help:
+            if "name" not in line.section(section) and not line.help:
                 raise UserError(f"which {noun}? Give {section}=NAME (python -m rlkit.run --help lists them)")
         given = pair(line.algo.get("name", ""), line.env.get("name", ""))
         given.algo.update(preset(line.algo))
@@ -127,8 +132,8 @@ def check_resumed(line: Given, held: Given) -> None:
     line.algo = preset({"name": held.algo["name"], **line.algo}) | line.algo
     line.algo.pop("preset", None)
     for section in SECTIONS:
-        has = getattr(held, section)
-        for key, value in getattr(line, section).items():
+        has = held.section(section)
+        for key, value in line.section(section).items():
             if section == "run" and key in RESUMABLE:
                 continue
             name = key if section == "run" else section if key == "name" else f"{section}.{key}"
@@ -152,7 +157,7 @@ def pair(algo: str, env: str) -> Given:
     return Given()
 
 
-def preset(algo: dict[str, Any]) -> dict[str, Any]:
+def preset(algo: Section) -> Section:
     """The fields behind `algo.preset=SYSTEM`: what another system does under this algorithm's name.
 
     They stand above the pair's YAML and below the command line, and config.yaml holds what came out.
@@ -181,16 +186,16 @@ def from_folder(folder: str | Path) -> Given:
     return given
 
 
-def resolved(given: Given, run: Run, algo: Any, env: Any, policy: Any = None) -> str:
+def resolved(given: Given, run: Run, algo: object, env: object, policy: object = None) -> str:
     """The text of config.yaml: every key of the built dataclasses, and the command that repeats the run."""
-    values: dict[str, Any] = {"run": asdict(run)}
+    values: Sections = {"run": asdict(run)}
     for section, config in (("algo", algo), ("env", env), ("policy", policy)):
-        name = getattr(given, section).get("name")
+        name = given.section(section).get("name")
         if name is not None:
             values[section] = {"name": str(Path(name).resolve()) if name.endswith(".py") else name}
-        if config is not None:
+        if is_dataclass(config) and not isinstance(config, type):
             values.setdefault(section, {}).update(asdict(config))
-    if code := {s: mark for s in KINDS if (mark := plugins.fingerprint(getattr(given, s)["name"]))}:
+    if code := {s: mark for s in KINDS if (mark := plugins.fingerprint(given.section(s)["name"]))}:
         values["code"] = code
     command = " ".join(_quoted(arg) for arg in given.argv if not arg.startswith("out="))
     text = yaml.safe_dump(schema.plain(values), sort_keys=False, allow_unicode=True)
@@ -236,26 +241,26 @@ def _parse(argv: Sequence[str]) -> Given:
             raise UserError(f"'{word}' is not understood: {USAGE}")
         put(given, key, value, word)
     for section in ("algo", "env"):
-        if getattr(given, section).get("name") == "":
+        if given.section(section).get("name") == "":
             raise UserError(f"{section}= is empty: give {section}=NAME (python -m rlkit.run --help lists them)")
     return given
 
 
-def put(given: Given, key: str, value: Any, word: str) -> None:
+def put(given: Given, key: str, value: object, word: str) -> None:
     """Take in one key of a command line, or one from Python; `word` is how it was written."""
     if not re.fullmatch(r"[A-Za-z_]\w*(\.\w+)*", key):
         raise UserError(f"'{word}' is not understood: {USAGE}")
     section, dot, rest = key.partition(".")
     if key == "resume":
-        given.resume = Path(value)
+        given.resume = Path(str(value))
     elif key in ("algo", "env"):
-        getattr(given, key)["name"] = value
+        given.section(key)["name"] = value
     elif key == "policy":
         raise UserError(f"'{word}' is not understood: keys of the policy are written policy.KEY=VALUE")
     elif not dot:
         given.run[key] = value
     elif section in SECTIONS:
-        getattr(given, section)[rest] = value
+        given.section(section)[rest] = value
     else:
         raise UserError(f"no section '{section}' for {word}: {nearest(section, SECTIONS)}")
 

@@ -39,12 +39,12 @@ def print_help(given: Given, policy: type | None = None, missing: str = "") -> N
 
     `policy` is the dataclass of its keys, or `missing` says why that is not known.
     """
-    named = {s: getattr(given, s)["name"] for s in KINDS if "name" in getattr(given, s)}
+    named = {s: given.section(s)["name"] for s in KINDS if "name" in given.section(s)}
     pages: list[Page] = []
     for section, name in named.items():
         module = plugins.load(KINDS[section], name)
         title = f"{section}={name}: {(module.__doc__ or '').partition(chr(10))[0]}"
-        rows = schema.explain(module.Config, getattr(given, section), section)
+        rows = schema.explain(module.Config, given.section(section), section)
         if section == "algo" and (systems := sections.presets(name)):
             rows.append(("algo.preset=none", f"set what another system does under this name ({', '.join(systems)})"))
         pages.append((title, rows))

@@ -10,7 +10,7 @@ import math
 import os
 import tokenize
 import types
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import MISSING, Field, fields
 from pathlib import Path
@@ -24,9 +24,10 @@ from rlkit.api import UserError
 from rlkit.settings.plugins import nearest
 
 T = TypeVar("T")
+Hint = object  # what stands behind a field's colon: a class, a union, Literal[...], Annotated[...]
 
 
-def build(cls: type[T], values: dict[str, Any], section: str) -> T:
+def build(cls: type[T], values: Mapping[str, object], section: str) -> T:
     """Make a `cls` from raw values (text from a command line, or what YAML holds); each mistake is one line."""
     known, ready = settable(cls), convert(cls, values, section)
     missing = [n for n, f in known.items() if n not in ready and default(f) is MISSING]
@@ -39,10 +40,10 @@ def build(cls: type[T], values: dict[str, Any], section: str) -> T:
         raise UserError(f"{section}: {error}") from None
 
 
-def convert(cls: type, values: dict[str, Any], section: str) -> dict[str, Any]:
+def convert(cls: type, values: Mapping[str, object], section: str) -> dict[str, object]:
     """The values as the fields' types want them; a key that is none and a value that is not allowed are refused."""
     hints, known = get_type_hints(cls, include_extras=True), settable(cls)
-    ready: dict[str, Any] = {}
+    ready: dict[str, object] = {}
     for key, raw in sorted(values.items(), key=lambda item: item[0].count(".")):  # `kwargs` before `kwargs.render`
         head, _, inner = key.partition(".")
         if key == "name" and section in ("algo", "env") and "name" not in known:
@@ -50,31 +51,33 @@ def convert(cls: type, values: dict[str, Any], section: str) -> dict[str, Any]:
         if head not in known or (inner and get_origin(hints[head]) is not dict):
             raise UserError(_unknown(section, key, list(known)))
         if inner:
-            entry = {inner: _from_text(raw, Any)}
-            ready[head] = {**ready.get(head, default(known[head]) or {}), **entry}
+            held = ready.get(head, default(known[head]))
+            ready[head] = {**(held if isinstance(held, dict) else {}), inner: _from_text(raw, Any)}
         else:
             ready[head] = validate(_key(section, key), raw, hints[head])
     return ready
 
 
-def validate(key: str, raw: Any, hint: Any) -> Any:
+def validate(key: str, raw: object, hint: Hint) -> object:
     """One value of one field, or a line that names the key, what was given and what is allowed."""
     wrong = UserError(f"{key}={show(raw)} is not allowed: give {allowed(hint)}")
     try:
         value = _from_text(raw, hint)
         if isinstance(value, bool) and not {bool, Any} & set(_members(hint)) and value not in _literals(hint):
             raise wrong  # pydantic would take true for 1
-        value = TypeAdapter(hint, config=ConfigDict(arbitrary_types_allowed=True)).validate_python(value)
+        form: Any = hint  # pydantic's own type for hints leaves some of them out
+        value = TypeAdapter(form, config=ConfigDict(arbitrary_types_allowed=True)).validate_python(value)
     except ValidationError:
         raise wrong from None
     except yaml.YAMLError:
         raise UserError(f"{key}={show(raw)} cannot be read: give {allowed(hint)}") from None
-    if any(isinstance(v, float) and math.isnan(v) for v in (value if isinstance(value, tuple) else (value,))):
+    parts: tuple[object, ...] = value if isinstance(value, tuple) else (value,)
+    if any(isinstance(part, float) and math.isnan(part) for part in parts):
         raise wrong
     return value
 
 
-def allowed(hint: Any) -> str:
+def allowed(hint: Hint) -> str:
     """Say in words what a type allows: `a number above 0`, `one of: std, none`."""
     origin, args = get_origin(hint), get_args(hint)
     if origin is Annotated:
@@ -89,15 +92,17 @@ def allowed(hint: Any) -> str:
     if origin in (list, dict):
         return {list: "a list", dict: "a mapping, {KEY: VALUE}"}[origin]
     words = {bool: "true or false", int: "a whole number", float: "a number", str: "text", type(None): "none"}
-    return words.get(hint, "any value" if hint is Any else getattr(hint, "__name__", str(hint)))
+    if hint is Any:  # a class, since Python 3.11
+        return "any value"
+    return words.get(hint, hint.__name__) if isinstance(hint, type) else str(getattr(hint, "__name__", hint))
 
 
-def settable(cls: type) -> dict[str, Field[Any]]:
+def settable(cls: type) -> dict[str, Field[object]]:
     """The fields that a configuration may set, by name."""
-    return {f.name: f for f in fields(cls) if f.init}  # type: ignore[arg-type]
+    return {f.name: f for f in fields(cls) if f.init}
 
 
-def default(f: Field[Any]) -> Any:
+def default(f: Field[object]) -> object:
     """A field's default, or MISSING."""
     return f.default_factory() if f.default_factory is not MISSING else f.default
 
@@ -118,7 +123,7 @@ def comments(cls: type) -> dict[str, str]:
     return found
 
 
-def explain(cls: type, values: dict[str, Any], section: str) -> list[tuple[str, str]]:
+def explain(cls: type, values: Mapping[str, object], section: str) -> list[tuple[str, str]]:
     """For each key: `KEY=DEFAULT` (or the value that would hold), and what is allowed and what it means."""
     hints, notes, rows = get_type_hints(cls, include_extras=True), comments(cls), []
     values = convert(cls, values, section)
@@ -129,7 +134,7 @@ def explain(cls: type, values: dict[str, Any], section: str) -> list[tuple[str, 
     return rows
 
 
-def plain(value: Any) -> Any:
+def plain(value: object) -> object:
     """Only what `yaml.safe_dump` knows; a path that is there is made absolute, so that a run can move on elsewhere."""
     if isinstance(value, dict):
         return {key: plain(item) for key, item in value.items()}
@@ -142,7 +147,7 @@ def plain(value: Any) -> Any:
     return value
 
 
-def same(text: Any, value: Any) -> bool:
+def same(text: object, value: object) -> bool:
     """Whether a text from a command line stands for the value that a configuration holds."""
     told = text
     if isinstance(text, str):
@@ -161,7 +166,7 @@ def _reward(entry: str) -> str:
     return f"{Path(head).resolve()}:{tail}" if Path(head).is_file() else head + colon + tail
 
 
-def _from_text(raw: Any, hint: Any) -> Any:
+def _from_text(raw: object, hint: Hint) -> object:
     """Read a text as the type wants it. PyYAML follows YAML 1.1, where 1e-3 is text and `no` is false."""
     members = _members(hint)
     parts = next((m for m in members if get_origin(m) is tuple), None)
@@ -181,7 +186,7 @@ def _from_text(raw: Any, hint: Any) -> Any:
     return raw
 
 
-def _scalar(text: str) -> Any:
+def _scalar(text: str) -> object:
     for kind in (int, float):
         try:
             return kind(text)
@@ -190,7 +195,7 @@ def _scalar(text: str) -> Any:
     return yaml.safe_load(text)
 
 
-def _members(hint: Any) -> list[Any]:
+def _members(hint: Hint) -> list[object]:
     """The plain types in a hint, without Annotated and Union around them."""
     origin, args = get_origin(hint), get_args(hint)
     if origin is Annotated:
@@ -198,11 +203,11 @@ def _members(hint: Any) -> list[Any]:
     return [m for a in args for m in _members(a)] if origin in (Union, types.UnionType) else [hint]
 
 
-def _literals(hint: Any) -> list[Any]:
+def _literals(hint: Hint) -> list[object]:
     return [value for m in _members(hint) if get_origin(m) is Literal for value in get_args(m)]
 
 
-def _range(metadata: Sequence[Any]) -> list[str]:
+def _range(metadata: Sequence[object]) -> list[str]:
     words = {Gt: ("above", "gt"), Ge: ("of at least", "ge"), Lt: ("below", "lt"), Le: ("at most", "le")}
     low = {type(m): getattr(m, words[type(m)][1]) for m in metadata if type(m) in words}
     if {Ge, Le} <= low.keys():
@@ -210,7 +215,7 @@ def _range(metadata: Sequence[Any]) -> list[str]:
     return [" and ".join(f"{words[kind][0]} {bound}" for kind, bound in low.items())] if low else []
 
 
-def show(value: Any) -> str:
+def show(value: object) -> str:
     """A value as it is written on a command line."""
     if isinstance(value, list | tuple):
         return ",".join(show(v) for v in value) or "[]"

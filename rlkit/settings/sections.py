@@ -8,7 +8,8 @@ import yaml
 import rlkit
 from rlkit.api import UserError
 
-Sections = dict[str, dict[str, Any]]  # values as YAML has them: plain, nested, not yet validated
+Section = dict[str, Any]  # values as YAML or a command line has them: `schema.build` checks each against its field
+Sections = dict[str, Section]
 
 IDLE = {  # keys without effect, which 0.3 had and wrote into config.yaml
     "rloo": ("scale", "std", "std_eps"),
@@ -44,7 +45,7 @@ def presets(algorithm: str) -> Sections:
     return dict(sorted(found.items()))
 
 
-def without_idle(path: Path, algo: dict[str, Any]) -> dict[str, Any]:
+def without_idle(path: Path, algo: Section) -> Section:
     """The keys of the algorithm in a run's config.yaml, less those that had no effect, where 0.3 wrote it."""
     old = path.read_text(encoding="utf-8").startswith("# rlkit 0.3.")
     gone = IDLE.get(str(algo["name"]), ()) if old else ()

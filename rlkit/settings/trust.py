@@ -11,7 +11,7 @@ def outside(given: Given) -> list[str]:
     """The keys of a configuration that name code from outside: plug-ins, rewards and environments of one's own."""
     found = []
     for section, kind in KINDS.items():
-        name = str(getattr(given, section).get("name", ""))
+        name = str(given.section(section).get("name", ""))
         found += [] if name in plugins.names(kind) else [f"{section}={name}"]
     for reward in str(given.env.get("reward") or "correct").split(","):
         found += [] if reward.strip().startswith(NO_CODE) else [f"env.reward={reward.strip()}"]
