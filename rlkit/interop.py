@@ -14,6 +14,7 @@ from tensordict import TensorDict, TensorDictBase
 from torch import Tensor, nn
 
 from rlkit.api import UserError
+from rlkit.buffers.splitting import NOTES
 from rlkit.policies import Actor, ActorCritic, QNetwork
 
 LOG_PROBS = ("sample_log_prob", "action_log_prob")  # its old and its new name
@@ -130,6 +131,7 @@ def from_torchrl(batch: TensorDictBase) -> TensorDict:
             data["log_prob"] = batch[key]
     masks = [key for key in (("collector", "mask"), "mask") if key in keys]
     data["mask"] = batch[masks[0]].view(shape) if masks else torch.ones(shape, dtype=torch.bool, device=batch.device)
+    data |= {key: batch[key] for key in NOTES if key in keys}
     if "next_value" in data:
         data["next_value"] = data["next_value"].masked_fill(data["terminated"], 0.0)
     data["reward"] = data["reward"] * data["mask"]

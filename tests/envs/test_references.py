@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from tensordict import TensorDict
 
 from rlkit import exact
 from rlkit.exact import Model
@@ -22,6 +23,9 @@ class Uniform:
 
     def act(self, observation: torch.Tensor, greedy: bool = False) -> torch.Tensor:
         return torch.randint(self.n, (len(observation),), generator=self.draw)
+
+    def record(self, batch: TensorDict) -> dict[str, torch.Tensor]:
+        return {}
 
 
 def test_what_is_earned_within_a_step_limit_is_worked_out_backwards() -> None:

@@ -54,7 +54,8 @@ def test_what_is_saved_is_loaded_to_the_last_bit(tmp_path: Path) -> None:
 
 def test_a_generator_of_the_algorithm_itself_goes_on_too(tmp_path: Path) -> None:
     env = SimpleNamespace(state_dict=dict, load_state_dict=lambda state: None)
-    cut, resumed = (SimpleNamespace(policy=nn.Linear(1, 1), draw=torch.Generator().manual_seed(1)) for _ in range(2))
+    parts = {"saved": ("policy",), "policy": nn.Linear(1, 1)}
+    cut, resumed = (SimpleNamespace(**parts, draw=torch.Generator().manual_seed(1)) for _ in range(2))
     torch.rand(3, generator=cut.draw)
     progress.save(tmp_path, cut, env, progress.Progress())
     progress.restore(tmp_path, resumed, env)

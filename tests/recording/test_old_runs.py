@@ -9,7 +9,7 @@ from safetensors.torch import load_file
 from rlkit import run
 from rlkit.recording import checkpoint
 
-DATA = Path(__file__).parent / "data" / "sarsa-0.3.0"
+DATA = Path(__file__).resolve().parents[1] / "data" / "sarsa-0.3.0"
 
 
 def test_a_run_of_0_3_0_continues_exactly(tmp_path: Path) -> None:
