@@ -1,4 +1,4 @@
-"""Train DQN on a Gymnasium environment of your own: python examples/own_environment.py [KEY=VALUE ...]"""
+"""Train PPO on a Gymnasium environment of your own: python examples/own_environment.py [KEY=VALUE ...]"""
 
 import sys
 
@@ -24,6 +24,6 @@ class Corridor(gymnasium.Env):
         return np.array([self.at / 10], np.float32), -1.0, self.at >= 10, False, {}
 
 
-keys = {"env_steps": 20_000, "env.step_limit": 50, "algo.warmup_steps": 500, "algo.epsilon_decay": 0.5}
-run = rlkit.train("dqn", env=Corridor, **{**keys, **dict(word.split("=", 1) for word in sys.argv[1:])})
+keys = {"env_steps": 16_000, "env.step_limit": 50, "algo.lr": 3e-3}
+run = rlkit.train("ppo", env=Corridor, **{**keys, **dict(word.split("=", 1) for word in sys.argv[1:])})
 print("actions from left to right:", run.policy.predict(np.linspace(0, 0.9, 10)[:, None]))

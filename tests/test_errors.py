@@ -35,6 +35,7 @@ ELSEWHERE = {
         "recording/test_writers.py::test_without_the_package_or_a_login_one_line_says_what_to_do"
     ),
     " writes and this run what ": "test_errors.py::test_reward_models_that_rank_different_texts_are_not_paired",
+    "this run's policy is a reward model": "python/test_python.py::test_a_reward_model_writes_nothing",
     " was measured on other ": "test_errors.py::test_scores_of_different_length_are_not_paired",
     "no Ray cluster: ": "test_errors.py::test_a_ray_cluster_that_does_not_answer_is_named",
     " does not act, so it cannot play ": "control/test_control.py::test_a_policy_that_does_not_act_is_refused",

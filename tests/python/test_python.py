@@ -263,6 +263,13 @@ def test_complete_writes_texts(trained: dict[str, rlkit.Run]) -> None:
             policy.complete(["2?"], **wrong)
 
 
+def test_a_reward_model_writes_nothing(tmp_path: Path) -> None:
+    keys = {"iterations": 1, "env.rows": 2, "env.train": 64, "env.test": 4, "env.validation": 4}
+    judge = rlkit.train("reward_model", "preferences", quiet=True, out=tmp_path / "r", **keys)
+    with pytest.raises(rlkit.UserError, match="is a reward model, which judges texts and writes none"):
+        judge.policy.complete(["2 + 3?"])
+
+
 def test_each_policy_does_its_own(trained: dict[str, rlkit.Run]) -> None:
     with pytest.raises(rlkit.UserError, match=r"use run\.policy\.predict"):
         trained["ppo"].policy.complete(["2 + 3?"])

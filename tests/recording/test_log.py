@@ -6,7 +6,7 @@ import struct
 import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 import torch
@@ -67,18 +67,18 @@ def test_a_resumed_run_writes_over_what_came_after_its_checkpoint(tmp_path: Path
 
 
 def test_completions_carry_their_advantage(tmp_path: Path) -> None:
-    class Env:
-        last: ClassVar = [
-            {"prompt": "1+1", "completion": text, "score": score} for text, score in (("2", 1.0), ("3", 0.0))
-        ]
+    def env(*texts: tuple[str, float]) -> Any:
+        found = [{"prompt": "1+1", "completion": text, "score": score} for text, score in texts]
+        return SimpleNamespace(samples=lambda rollout, policy, limit: found[:limit])
 
+    text, control = env(("2", 1.0), ("3", 0.0)), env()
     mask = torch.tensor([[False, True, True], [False, True, False]])
     advantage = torch.tensor([[9.0, 1.0, 2.0], [9.0, -1.0, 9.0]])
     rollout = TensorDict({"mask": mask, "advantage": advantage}, [2])
     with quiet(tmp_path) as log:
-        log.completions(3, rollout, Env)
-        log.completions(4, rollout, object())  # control has no texts
-        log.completions(5, TensorDict({"mask": mask}, [2]), Env)
+        log.completions(3, rollout, rollout, object(), text)
+        log.completions(4, rollout, rollout, object(), control)
+        log.completions(5, rollout, TensorDict({"mask": mask}, [2]), object(), text)
     records = read(tmp_path / "completions.jsonl")
     assert records[0] == {"iteration": 3, "prompt": "1+1", "completion": "2", "score": 1.0, "advantage": 1.5}
     assert [record["advantage"] for record in records] == [1.5, -1.0, None, None]

@@ -97,8 +97,8 @@ class Shell:
 
     def __call__(self, command: str) -> int:
         words = shlex.split(command)
-        if words[:2] == ["python", "-m"] and words[2].startswith("rlkit."):
-            return importlib.import_module(words[2]).main(words[3:])
+        if words[:2] == ["python", "-m"] and words[2].partition(".")[0] == "rlkit":
+            return importlib.import_module("rlkit.__main__" if words[2] == "rlkit" else words[2]).main(words[3:])
         if words[0] == "python" and words[1].endswith(".py"):
             return script(words[1])
         if words[:2] == ["pip", "uninstall"]:
