@@ -5,6 +5,7 @@ import importlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
+from types import ModuleType
 from typing import Any
 
 import gymnasium
@@ -14,18 +15,20 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from rlkit.api import Count, Natural, Reference, UserError
 from rlkit.control import ControlEnv
+from rlkit.control.vector import Vector
 
 EXTRAS = {".box2d": "box2d", ".mujoco": "mujoco", ".classic_control": "classic-control"}  # of gymnasium
 UNNAMED = "<"  # begins the entry of an environment that was given in Python and has no name to import it by
 
-Factory = Callable[..., gymnasium.Env]
+Factory = Callable[..., gymnasium.Env]  # ...: its keywords are its own, and so are those of a registered class:
+Keywords = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Config:
     rows: Count = 8  # copies played side by side
     id: str = ""  # a Gymnasium id, such as Acrobot-v1, or my_pkg:My-v0 where importing my_pkg registers it
-    kwargs: dict[str, Any] = field(default_factory=dict)  # what the environment's constructor takes
+    kwargs: Keywords = field(default_factory=dict)  # what the environment's constructor takes
     step_limit: Natural = 0  # steps after which an episode is truncated; 0: the environment's own limit
     entry: str = ""  # instead of id: MODULE:NAME of a class, or of a function that makes one environment
 
@@ -64,16 +67,17 @@ def named(entry: str) -> Factory:
     module, _, name = entry.partition(":")
     if not module or not name:
         raise UserError(f"env.entry={entry} is not understood: give MODULE:NAME, as in env.entry=my_pkg.envs:MyEnv")
-    found: Any = imported(module, f"env.entry={entry}")
-    for part in name.split("."):
-        found = getattr(found, part, None)
+    *path, last = name.split(".")
+    holder: object = imported(module, f"env.entry={entry}")
+    for part in path:
+        holder = getattr(holder, part, None)
+    found: Factory | None = getattr(holder, last, None)
     if not callable(found):
         raise UserError(f"env.entry={entry}: {module} has no class or function {name}; define it there or correct it")
-    made: Factory = found
-    return made
+    return found
 
 
-def imported(module: str, key: str) -> Any:
+def imported(module: str, key: str) -> ModuleType:
     """A module that a key names; an error inside of it is raised as it is."""
     try:
         return importlib.import_module(module)
@@ -94,12 +98,15 @@ def specification(config: Config, factory: Factory | None) -> EnvSpec:
     return EnvSpec(id="rlkit/entry", entry_point=lambda **kwargs: make_it(**kwargs))
 
 
-def make_one(config: Config, factory: Factory | None = None, **how: Any) -> gymnasium.Env:
+def make_one(
+    config: Config, factory: Factory | None = None, render_mode: str | None = None
+) -> gymnasium.Env[object, object]:
     """One copy; what keeps it from being made is told in one line."""
     spec = specification(config, factory)
     limit = {"max_episode_steps": config.step_limit} if config.step_limit else {}
+    keywords = config.kwargs if render_mode is None else {**config.kwargs, "render_mode": render_mode}
     try:
-        return gymnasium.make(spec, disable_env_checker=True, **limit, **{**config.kwargs, **how})
+        return gymnasium.make(spec, disable_env_checker=True, **limit, **keywords)
     except (gymnasium.error.DependencyNotInstalled, ModuleNotFoundError) as error:
         extra = next((name for part, name in EXTRAS.items() if part in str(spec.entry_point)), None)
         remedy = f"pip install 'gymnasium[{extra}]'" if extra else _line(error)
@@ -122,8 +129,9 @@ def make(
     """A Gymnasium environment, its copies stepped one after the other; `factory` makes one in place of id and entry."""
     make_one(config, factory).close()
 
-    def vector(n: int, **how: Any) -> SyncVectorEnv:
-        return SyncVectorEnv([lambda: make_one(config, factory, **how)] * n, autoreset_mode=AutoresetMode.DISABLED)
+    def vector(n: int, render_mode: str | None = None) -> Vector:
+        one = partial(make_one, config, factory, render_mode)
+        return SyncVectorEnv([one] * n, autoreset_mode=AutoresetMode.DISABLED)
 
     source, together = f"Gymnasium {config.entry or config.id}", max(config.rows, 16)
     drawn = partial(vector, 1, render_mode="rgb_array")

@@ -6,13 +6,13 @@ for control, and a paired test against another run or checkpoint. docs/evaluatio
 
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rlkit.console import guarded
 
 if TYPE_CHECKING:
     from rlkit.api import Scores
-    from rlkit.evaluation import Evaluate, Subject
+    from rlkit.evaluation import Against, Evaluate, Report, Subject
 
 HELP = """python -m rlkit.evaluate RUN_FOLDER [KEY=VALUE ...]     measure a run
 python -m rlkit.evaluate RUN_FOLDER against=RUN_FOLDER  compare it with another
@@ -61,14 +61,14 @@ def read(argv: Sequence[str]) -> "Evaluate":
     return config.build(Evaluate, dict(word.split("=", 1) for word in words), "evaluate")
 
 
-def show(subject: "Subject", found: dict[str, Any], scores: "Scores", asked: "Evaluate") -> None:
+def show(subject: "Subject", found: "Report", scores: "Scores", asked: "Evaluate") -> None:
     """Print what was measured."""
     from rlkit import statistics
     from rlkit.recording.log import table
 
     env, greedy = subject.env, found["greedy"]
     what = env.scored(subject.policy)
-    rows = [interval(name, e) for name, e in found.items() if "low" in e]
+    rows = [interval(name, e["mean"], e["low"], e["high"]) for name, e in found.items() if "low" in e]
     table(f"{env.metric} on {asked.split}, {greedy['episodes']} {what}", ["", "mean", "95 %"], rows)
     if "distribution" in greedy:
         names = [name for name in ("greedy", "sampled") if name in found]
@@ -83,9 +83,7 @@ def show(subject: "Subject", found: dict[str, Any], scores: "Scores", asked: "Ev
         print(f"exact {name}: {x:.4f}")
 
 
-def show_both(
-    subject: "Subject", other: "Subject", scores: "Scores", rivals: "Scores", against: dict[str, Any]
-) -> None:
+def show_both(subject: "Subject", other: "Subject", scores: "Scores", rivals: "Scores", against: "Against") -> None:
     """Print two runs side by side, and what the test says."""
     from rlkit.evaluation import labels
     from rlkit.recording.log import table
@@ -93,16 +91,17 @@ def show_both(
 
     metric, what = subject.env.metric, other.env.scored(other.policy)
     sides = zip(labels(subject, other), (scores, rivals), strict=True)
-    rows = [interval(name, summarize(metric, x, True)) for name, x in sides]
-    rows.append(interval("difference", {**against, "mean": against["difference"]}))
+    both = [(name, summarize(metric, x, True)) for name, x in sides]
+    rows = [interval(name, e["mean"], e["low"], e["high"]) for name, e in both]
+    rows.append(interval("difference", against["difference"], against["low"], against["high"]))
     table(f"greedy {metric}, both on the same {len(rivals.score)} {what}", ["", "mean", "95 %"], rows)
     print(f"{against['wins']} better, {against['ties']} equal, {against['losses']} worse ({against['test']} test)")
     print(against["says"])
 
 
-def interval(name: str, e: dict[str, Any]) -> list[str]:
+def interval(name: str, mean: float, low: float, high: float) -> list[str]:
     """A row of a table: what it is, its mean, its 95 % interval."""
-    return [name, f"{e['mean']:.3f}", f"{e['low']:.3f} to {e['high']:.3f}"]
+    return [name, f"{mean:.3f}", f"{low:.3f} to {high:.3f}"]
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -17,7 +17,9 @@ from rlkit.recording.files import write_atomically
 from rlkit.settings import config, plugins
 from rlkit.settings.assemble import assemble
 from rlkit.settings.config import Threads
-from rlkit.statistics.episodes import bootstrap, pass_at_k, summarize
+from rlkit.statistics.episodes import Measured, Paired, bootstrap, pass_at_k, summarize
+
+Report = dict[str, Any]  # evaluation-*.json: greedy and sampled, pass@K for each K asked for, exact, against
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,15 @@ class Evaluate:
     def __post_init__(self) -> None:
         if self.samples is not None and max(self.pass_at, default=0) > self.samples:
             raise UserError(f"pass@{max(self.pass_at)} needs as many answers: raise samples={self.samples}")
+
+
+class Against(Paired):
+    """What evaluation-*.json says of a comparison with another run or checkpoint."""
+
+    folder: str
+    checkpoint: str
+    theirs: Measured
+    says: str
 
 
 @dataclass
@@ -87,20 +98,21 @@ def refuse(subject: Subject, asked: Evaluate) -> None:
         raise UserError(f"video={asked.video}: there is no folder {path.parent}")
 
 
-def measured(subject: Subject, asked: Evaluate) -> tuple[dict[str, Any], Scores]:
+def measured(subject: Subject, asked: Evaluate) -> tuple[Report, Scores]:
     """Everything that goes into evaluation-*.json about the run itself, and the greedy scores."""
-    env, policy, found = subject.env, subject.policy, {}
+    env, policy = subject.env, subject.policy
+    found: Report = {}
     greedy = env.evaluate(policy, asked.episodes, asked.split)
     both = {"greedy": greedy}
     if env.scored(policy) != "pairs":  # what ranks texts writes none
         both["sampled"] = env.evaluate(policy, asked.episodes, asked.split, greedy=False)
     for name, scores in both.items():
-        found[name] = summarize(env.metric, scores, name == "greedy")
+        each = found[name] = summarize(env.metric, scores, name == "greedy")
         if env.metric == "return":
-            found[name] |= {"distribution": statistics.distribution(scores.score.numpy())}
+            each["distribution"] = statistics.distribution(scores.score.numpy())
             if env.longest is not None:
-                found[name]["at_step_limit"] = float((scores.length >= env.longest).double().mean())
-            found[name] |= {"returns": scores.score.tolist(), "lengths": scores.length.tolist()}
+                each["at_step_limit"] = float((scores.length >= env.longest).double().mean())
+            each["returns"], each["lengths"] = scores.score.tolist(), scores.length.tolist()
     if asked.pass_at:
         n = asked.samples or max(asked.pass_at)
         found |= pass_at(env, policy, asked.pass_at, n, asked.episodes, asked.split)
@@ -155,7 +167,7 @@ def place_of(against: str) -> tuple[str, str]:
     return folder, checkpoint
 
 
-def world(given: config.Given) -> dict[str, Any]:
+def world(given: config.Given) -> dict[str, object]:
     """What two runs must share to be measured on the same episodes: the environment and its keys except rows."""
     name = given.env["name"]
     built = config.build(plugins.load("envs", name).Config, given.env, "env")
@@ -163,7 +175,7 @@ def world(given: config.Given) -> dict[str, Any]:
     return {"env": name, **keys}
 
 
-def compared(subject: Subject, other: Subject, scores: Scores, asked: Evaluate) -> tuple[dict[str, Any], Scores]:
+def compared(subject: Subject, other: Subject, scores: Scores, asked: Evaluate) -> tuple[Against, Scores]:
     """The greedy scores of both, pair by pair, with a test: for evaluation-*.json, and the other's scores."""
     metric, what, (ours, theirs) = subject.env.metric, other.env.scored(other.policy), labels(subject, other)
     rivals = other.env.evaluate(other.policy, asked.episodes, asked.split)
@@ -172,8 +184,8 @@ def compared(subject: Subject, other: Subject, scores: Scores, asked: Evaluate) 
     found = statistics.compare(metric, scores.score.numpy(), rivals.score.numpy())
     says = statistics.verdict(found, ours, theirs)
     theirs_alone = summarize(metric, rivals, True)
-    place = {"folder": str(other.folder), "checkpoint": other.checkpoint}
-    return {**place, "theirs": theirs_alone, **found, "says": says}, rivals
+    folder, checkpoint = str(other.folder), other.checkpoint
+    return {"folder": folder, "checkpoint": checkpoint, "theirs": theirs_alone, **found, "says": says}, rivals
 
 
 def labels(subject: Subject, other: Subject) -> tuple[str, str]:
@@ -184,7 +196,8 @@ def labels(subject: Subject, other: Subject) -> tuple[str, str]:
     names = [folder.name for folder in folders]
     if names[0] == names[1]:
         names = [str(folder) for folder in folders]
-    return tuple(n if c == "latest" else f"{n}:{c}" for n, c in zip(names, checkpoints, strict=True))  # type: ignore[return-value]
+    ours, theirs = (n if c == "latest" else f"{n}:{c}" for n, c in zip(names, checkpoints, strict=True))
+    return ours, theirs
 
 
 def place(subject: Subject, what: str, ending: str, asked: Evaluate) -> Path:
@@ -193,7 +206,7 @@ def place(subject: Subject, what: str, ending: str, asked: Evaluate) -> Path:
     return subject.folder / f"{what}-{asked.split}{named}.{ending}"
 
 
-def write(subject: Subject, found: dict[str, Any], scores: Scores, asked: Evaluate) -> Path | None:
+def write(subject: Subject, found: Report, scores: Scores, asked: Evaluate) -> Path | None:
     """Write evaluation-*.json, and the greedy answers beside it; returns where those are."""
     write_atomically(place(subject, "evaluation", "json", asked), json.dumps(found, indent=1) + "\n")
     if not scores.samples:

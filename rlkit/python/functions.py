@@ -6,9 +6,9 @@ import signal
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from rlkit import session
+from rlkit.comparison.numbers import Results
 from rlkit.errors import UserError
 from rlkit.python.keys import EnvLike, asked, described, found_at, plain, text
 from rlkit.python.run import Run
@@ -107,27 +107,27 @@ class Comparison:
     """The statistics of many runs, as data; `pandas.DataFrame(comparison.scores)` is the table."""
 
     folder: Path  # index.html is the page, runs/ holds the run folders
-    results: dict[str, Any]  # all numbers, as in results.json
+    results: Results  # all numbers, as in results.json
     missing: list[str]  # a sentence for each run that is not among them
 
     @property
-    def scores(self) -> list[dict[str, Any]]:
+    def scores(self) -> list[dict[str, object]]:
         """A row for each algorithm on each environment: runs, mean, iqm with its 95 % interval, steps, seconds."""
         kept = ("runs", "mean", "iqm", "low", "high", "env_steps", "seconds")
         return [
-            {"env": env, "algo": algo, "metric": found["metric"], **{key: cell[key] for key in kept}}
+            {"env": env, "algo": algo, "metric": found["metric"], **{key: x for key, x in cell.items() if key in kept}}
             for env, found in self.results["envs"].items()
             for algo, cell in found["algos"].items()
         ]
 
     @property
-    def pairs(self) -> list[dict[str, Any]]:
+    def pairs(self) -> list[dict[str, object]]:
         """A row for each pair of algorithms: P(x > y) with its 95 % interval, and what may be said of it."""
         kept = ("x", "y", "value", "low", "high", "verdict")
-        return [{key: found[key] for key in kept} for found in self.results["improvement"]]
+        return [{key: x for key, x in found.items() if key in kept} for found in self.results["improvement"]]
 
     @property
-    def runs(self) -> list[dict[str, Any]]:
+    def runs(self) -> list[dict[str, object]]:
         """A row for each run: algo, env, seed, score, folder."""
         return [{**run, "folder": str((self.folder / run["folder"]).resolve())} for run in self.results["runs"]]
 

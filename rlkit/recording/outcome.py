@@ -1,19 +1,21 @@
 """What a run comes to: measured before and after training on the test split, told in tables and in summary.json."""
 
 import platform
+from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any
 
 import torch
 
 import rlkit
-from rlkit.api import Reference, Scores
+from rlkit.api import Algorithm, Env, Reference, Scores
 from rlkit.policies import discount
 from rlkit.recording.log import Log
-from rlkit.statistics.episodes import summarize
+from rlkit.statistics.episodes import Measured, summarize
+
+Evaluation = dict[str, Measured]  # before and after training, and the ceiling
 
 
-def measure(env: Any, algo: Any, episodes: int | None, log: Log, when: str) -> dict[str, Any]:
+def measure(env: Env, algo: Algorithm, episodes: int | None, log: Log, when: str) -> Evaluation:
     """Evaluate greedily on the test split, which nothing in the run looks at; text also shows samples."""
     policy = algo.policy
     log.note(f"measuring {when} training, on the test split ...")
@@ -31,11 +33,11 @@ def measure(env: Any, algo: Any, episodes: int | None, log: Log, when: str) -> d
     return found
 
 
-def report(log: Log, env: Any, evaluation: dict[str, Any], unit: str) -> None:
+def report(log: Log, env: Env, evaluation: Evaluation, unit: str) -> None:
     """The small table at the end: before → after with 95 % intervals."""
     shape = "{:.3f}" if all(abs(e["mean"]) < 10 for e in evaluation.values()) else "{:.1f}"
 
-    def cells(name: str, e: dict[str, Any]) -> list[str]:
+    def cells(name: str, e: Measured) -> list[str]:
         low, high = shape.format(e["low"]), shape.format(e["high"])
         return [name, shape.format(e["mean"]), f"{low} to {high}", f"{e['length']:.0f}"]
 
@@ -52,7 +54,9 @@ def report(log: Log, env: Any, evaluation: dict[str, Any], unit: str) -> None:
         log.note(f"exact {name}: {x:.4f}")
 
 
-def summary(facts: dict[str, Any], env: Any, evaluation: dict[str, Any], scored: str, seconds: float) -> dict[str, Any]:
+def summary(
+    facts: Mapping[str, object], env: Env, evaluation: Evaluation, scored: str, seconds: float
+) -> dict[str, object]:
     """What summary.json says: `facts` of the run, what was measured, and what a score is of (`scored`)."""
     return {
         **facts,
@@ -66,7 +70,7 @@ def summary(facts: dict[str, Any], env: Any, evaluation: dict[str, Any], scored:
     }
 
 
-def reference(env: Any, evaluation: dict[str, Any]) -> dict[str, Any] | None:
+def reference(env: Env, evaluation: Evaluation) -> dict[str, object] | None:
     """What counts as 0 and as 1: the environment's own, or on text the untouched model and its ceiling."""
     found: Reference | None = env.reference
     if found is None and env.metric == "accuracy" and "ceiling" in evaluation:
