@@ -3,7 +3,7 @@
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, TypedDict
 
 import numpy as np
 import torch
@@ -14,13 +14,23 @@ from rlkit.control.env import LONGEST_EPISODE, ControlEnv, endless
 from rlkit.control.vector import Array, Copies
 from rlkit.seeding import derive, generators
 
+if TYPE_CHECKING:
+    from PIL import Image
+
 WIDTH = 400  # pixels of a picture, at most: an episode may have a thousand
 MOST = 300  # pictures of a GIF; of a longer episode some are left out
 SECONDS = 10.0  # that a GIF takes, within what the eye can follow
 FASTEST, SLOWEST = 20, 400  # milliseconds that a picture stays: browsers slow down what is faster
 CAPTION = 22  # pixels below each picture
 
-Frame = dict[str, Any]
+
+class Frame(TypedDict):
+    """One state of an episode: see `frames`."""
+
+    image: Array
+    action: list[float] | float | None
+    reward: float
+    value: float | None
 
 
 class _Once(Copies):
@@ -65,12 +75,12 @@ def _play(copies: Copies, env: ControlEnv, policy: Acts, greedy: bool) -> list[F
     for _ in range(LONGEST_EPISODE):
         observation = torch.from_numpy(copies.observation).to(env.device)
         action = policy.act(observation, greedy=greedy).cpu().numpy()
-        frame = {"image": _picture(copies), "action": action[0].tolist(), "value": _value(policy, observation)}
+        image, value = _picture(copies), _value(policy, observation)
         _, reward, _, done = copies.step(action)
-        found.append(frame | {"reward": float(reward[0])})
+        found.append(Frame(image=image, action=action[0].tolist(), reward=float(reward[0]), value=value))
         if done[0]:
             value = _value(policy, torch.from_numpy(copies.observation).to(env.device))
-            return [*found, {"image": _picture(copies), "action": None, "value": value, "reward": 0.0}]
+            return [*found, Frame(image=_picture(copies), action=None, reward=0.0, value=value)]
     raise endless(copies)
 
 
@@ -121,7 +131,7 @@ def write_gif(frames: Sequence[Frame], path: str | Path) -> None:
         raise UserError(f"cannot write {path}: {(error.strerror or str(error)).lower()}") from None
 
 
-def _captioned(frame: Frame, step: int, earned: float) -> Any:
+def _captioned(frame: Frame, step: int, earned: float) -> "Image.Image":
     from PIL import Image, ImageDraw
 
     picture = Image.fromarray(frame["image"])
