@@ -15,7 +15,7 @@ from rlkit.control.vector import Array, Copies
 from rlkit.seeding import derive, generators
 
 if TYPE_CHECKING:
-    from PIL.Image import Image
+    from PIL import Image
 
 WIDTH = 400  # pixels of a picture, at most: an episode may have a thousand
 MOST = 300  # pictures of a GIF; of a longer episode some are left out
@@ -25,12 +25,12 @@ CAPTION = 22  # pixels below each picture
 
 
 class Frame(TypedDict):
-    """A state, and what was done in it."""
+    """One state of an episode: see `frames`."""
 
-    image: Array  # [H, W ≤ 400, 3] uint8
-    action: int | list[float] | None  # None at the end
-    value: float | None  # V(s), or max Q(s, ·), where the policy can say
-    reward: float  # that the action earned
+    image: Array
+    action: list[float] | float | None
+    reward: float
+    value: float | None
 
 
 class _Once(Copies):
@@ -77,10 +77,10 @@ def _play(copies: Copies, env: ControlEnv, policy: Acts, greedy: bool) -> list[F
         action = policy.act(observation, greedy=greedy).cpu().numpy()
         image, value = _picture(copies), _value(policy, observation)
         _, reward, _, done = copies.step(action)
-        found.append({"image": image, "action": action[0].tolist(), "value": value, "reward": float(reward[0])})
+        found.append(Frame(image=image, action=action[0].tolist(), reward=float(reward[0]), value=value))
         if done[0]:
             value = _value(policy, torch.from_numpy(copies.observation).to(env.device))
-            return [*found, {"image": _picture(copies), "action": None, "value": value, "reward": 0.0}]
+            return [*found, Frame(image=_picture(copies), action=None, reward=0.0, value=value)]
     raise endless(copies)
 
 
@@ -131,7 +131,7 @@ def write_gif(frames: Sequence[Frame], path: str | Path) -> None:
         raise UserError(f"cannot write {path}: {(error.strerror or str(error)).lower()}") from None
 
 
-def _captioned(frame: Frame, step: int, earned: float) -> "Image":
+def _captioned(frame: Frame, step: int, earned: float) -> "Image.Image":
     from PIL import Image, ImageDraw
 
     picture = Image.fromarray(frame["image"])
