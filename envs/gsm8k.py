@@ -87,13 +87,14 @@ def _split(rows: dict[str, list[Problem]], config: Config, name: str) -> dict[st
         raise UserError(f"{name} has no split 'train' (it has: {', '.join(rows)}); use one that has, or a JSONL file")
     train = rows["train"]
     most = max(1, len(train) // 10)
-    wanted = {split: min(getattr(config, split), most) for split in ("test", "validation") if split not in rows}
+    asked = {"test": config.test, "validation": config.validation}
+    wanted = {split: min(size, most) for split, size in asked.items() if split not in rows}
     problems: dict[str, list[Problem]] = {"train": [], "validation": [], "test": []}
     for split, problem in zip(hold_out([problem.question for problem in train], wanted), train, strict=True):
         problems[split].append(problem)
-    for split in ("validation", "test"):
+    for split, size in asked.items():
         if split in rows:
-            problems[split] = rows[split][: getattr(config, split)]
+            problems[split] = rows[split][:size]
     return problems
 
 

@@ -35,7 +35,8 @@ def make(config: Config, seed: int, device: str | torch.device) -> PairEnv:
     if not config.source.endswith((".jsonl", ".json")):
         raise UserError(f"env.source={config.source!r} is not a source of pairs; allowed are embedded or PATH.jsonl")
     pairs = [_pair_from(where, row) for where, row in read_jsonl(config.source)]
-    sizes = {split: min(getattr(config, split), len(pairs) // 10) for split in ("test", "validation")}
+    most = len(pairs) // 10
+    sizes = {"test": min(config.test, most), "validation": min(config.validation, most)}
     splits: dict[str, list[Pair]] = {"train": [], "validation": [], "test": []}
     for split, pair in zip(hold_out([pair.prompt for pair in pairs], sizes), pairs, strict=True):
         splits[split].append(pair)
