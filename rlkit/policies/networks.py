@@ -54,12 +54,11 @@ def linear(inputs: int, outputs: int, gain: float, generator: torch.Generator) -
     return layer
 
 
-def gaussian(mean: Tensor, log_std: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
+def gaussian(mean: Tensor, std: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
     """Log-density and entropy of a diagonal Gaussian: −½((a − μ)/σ)² − log σ − ½ log 2π, summed over dimensions.
 
-    mean, log_std, action: [..., d] → [...], [...]. The arithmetic is that of `torch.distributions.Normal`.
+    mean, std, action: [..., d] → [...], [...]. The arithmetic is that of `torch.distributions.Normal`.
     """
-    std = log_std.exp()
     log_scale = std.log()
     log_prob = -((action - mean) ** 2) / (2 * std**2) - log_scale - math.log(math.sqrt(2 * math.pi))
     entropy = 0.5 + 0.5 * math.log(2 * math.pi) + log_scale
@@ -161,7 +160,7 @@ class Actor(PolicyModule):
         out: Tensor = self.actor(batch["observation"])
         action: Tensor = batch["action"]
         if self.continuous:
-            return gaussian(out, self.log_std.expand_as(out), action)
+            return gaussian(out, self.log_std.exp().expand_as(out), action)
         log_p = out.log_softmax(-1)
         return pick(log_p, action), -(log_p.exp() * log_p).sum(-1)
 

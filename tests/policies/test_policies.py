@@ -70,6 +70,16 @@ def test_log_prob_and_entropy_equal_torch_distributions_in_value_and_gradient(ac
         assert_close(gradients(x, policy), gradients(y, policy))
 
 
+def test_continuous_log_probabilities_are_torchs_to_the_last_bit() -> None:
+    policy, steps = policies.Actor(fake_env(PLANE), policies.Network(log_std=-0.7)), batch(fake_env(PLANE), 37, 11)
+    mean = policy.actor(steps["observation"])
+    oracle = torch.distributions.Normal(mean, policy.log_std.exp().expand_as(mean))
+    ours, theirs = policy.evaluate(steps), (oracle.log_prob(steps["action"]).sum(-1), oracle.entropy().sum(-1))
+    for x, y in zip((ours["log_prob"], ours["entropy"]), theirs, strict=True):
+        assert torch.equal(x, y)
+        assert all(map(torch.equal, gradients(x, policy), gradients(y, policy)))
+
+
 def test_discrete_actions_are_drawn_with_their_probabilities() -> None:
     policy = loud(policies.Actor(fake_env(), policies.Network()))
     observation = batch(fake_env(), 1)["observation"].expand(20_000, 4)
