@@ -5,6 +5,7 @@ import importlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
+from types import ModuleType
 from typing import Any
 
 import gymnasium
@@ -18,7 +19,8 @@ from rlkit.control import ControlEnv
 EXTRAS = {".box2d": "box2d", ".mujoco": "mujoco", ".classic_control": "classic-control"}  # of gymnasium
 UNNAMED = "<"  # begins the entry of an environment that was given in Python and has no name to import it by
 
-Factory = Callable[..., gymnasium.Env]
+AnyEnv = gymnasium.Env[Any, Any]  # of whatever observations and actions
+Factory = Callable[..., AnyEnv]
 
 
 @dataclass(frozen=True)
@@ -69,13 +71,15 @@ def named(entry: str) -> Factory:
         found = getattr(found, part, None)
     if not callable(found):
         raise UserError(f"env.entry={entry}: {module} has no class or function {name}; define it there or correct it")
-    made: Factory = found
+    made: Factory = found  # Gymnasium checks what it makes
     return made
 
 
-def imported(module: str, key: str) -> Any:
+def imported(module: str, key: str) -> ModuleType:
     """A module that a key names; an error inside of it is raised as it is."""
     try:
+        if not all(part.isidentifier() for part in module.split(".")):
+            raise ModuleNotFoundError(name=module)  # such as a path
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module}.".startswith(f"{error.name}."):
@@ -94,7 +98,7 @@ def specification(config: Config, factory: Factory | None) -> EnvSpec:
     return EnvSpec(id="rlkit/entry", entry_point=lambda **kwargs: make_it(**kwargs))
 
 
-def make_one(config: Config, factory: Factory | None = None, **how: Any) -> gymnasium.Env:
+def make_one(config: Config, factory: Factory | None = None, **how: Any) -> AnyEnv:
     """One copy; what keeps it from being made is told in one line."""
     spec = specification(config, factory)
     limit = {"max_episode_steps": config.step_limit} if config.step_limit else {}

@@ -6,13 +6,14 @@ for control, and a paired test against another run or checkpoint. docs/evaluatio
 
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rlkit.console import guarded
 
 if TYPE_CHECKING:
     from rlkit.api import Scores
     from rlkit.evaluation import Evaluate, Subject
+    from rlkit.scores import Json
 
 HELP = """python -m rlkit.evaluate RUN_FOLDER [KEY=VALUE ...]     measure a run
 python -m rlkit.evaluate RUN_FOLDER against=RUN_FOLDER  compare it with another
@@ -61,7 +62,7 @@ def read(argv: Sequence[str]) -> "Evaluate":
     return config.build(Evaluate, dict(word.split("=", 1) for word in words), "evaluate")
 
 
-def show(subject: "Subject", found: dict[str, Any], scores: "Scores", asked: "Evaluate") -> None:
+def show(subject: "Subject", found: "Json", scores: "Scores", asked: "Evaluate") -> None:
     """Print what was measured."""
     from rlkit import statistics
     from rlkit.recording.log import table
@@ -83,9 +84,7 @@ def show(subject: "Subject", found: dict[str, Any], scores: "Scores", asked: "Ev
         print(f"exact {name}: {x:.4f}")
 
 
-def show_both(
-    subject: "Subject", other: "Subject", scores: "Scores", rivals: "Scores", against: dict[str, Any]
-) -> None:
+def show_both(subject: "Subject", other: "Subject", scores: "Scores", rivals: "Scores", against: "Json") -> None:
     """Print two runs side by side, and what the test says."""
     from rlkit.evaluation import labels
     from rlkit.recording.log import table
@@ -100,7 +99,7 @@ def show_both(
     print(against["says"])
 
 
-def interval(name: str, e: dict[str, Any]) -> list[str]:
+def interval(name: str, e: "Json") -> list[str]:
     """A row of a table: what it is, its mean, its 95 % interval."""
     return [name, f"{e['mean']:.3f}", f"{e['low']:.3f} to {e['high']:.3f}"]
 

@@ -4,7 +4,6 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -14,6 +13,7 @@ from rlkit.api import Acts, Count, Env, Natural, Policy, Scores, Split, UserErro
 from rlkit.policies import discount
 from rlkit.recording import checkpoint as checkpoints
 from rlkit.recording.files import write_atomically
+from rlkit.scores import Json
 from rlkit.settings import config, plugins
 from rlkit.settings.assemble import assemble
 from rlkit.settings.config import Threads
@@ -87,7 +87,7 @@ def refuse(subject: Subject, asked: Evaluate) -> None:
         raise UserError(f"video={asked.video}: there is no folder {path.parent}")
 
 
-def measured(subject: Subject, asked: Evaluate) -> tuple[dict[str, Any], Scores]:
+def measured(subject: Subject, asked: Evaluate) -> tuple[Json, Scores]:
     """Everything that goes into evaluation-*.json about the run itself, and the greedy scores."""
     env, policy, found = subject.env, subject.policy, {}
     greedy = env.evaluate(policy, asked.episodes, asked.split)
@@ -155,7 +155,7 @@ def place_of(against: str) -> tuple[str, str]:
     return folder, checkpoint
 
 
-def world(given: config.Given) -> dict[str, Any]:
+def world(given: config.Given) -> Json:
     """What two runs must share to be measured on the same episodes: the environment and its keys except rows."""
     name = given.env["name"]
     built = config.build(plugins.load("envs", name).Config, given.env, "env")
@@ -163,7 +163,7 @@ def world(given: config.Given) -> dict[str, Any]:
     return {"env": name, **keys}
 
 
-def compared(subject: Subject, other: Subject, scores: Scores, asked: Evaluate) -> tuple[dict[str, Any], Scores]:
+def compared(subject: Subject, other: Subject, scores: Scores, asked: Evaluate) -> tuple[Json, Scores]:
     """The greedy scores of both, pair by pair, with a test: for evaluation-*.json, and the other's scores."""
     metric, what, (ours, theirs) = subject.env.metric, other.env.scored(other.policy), labels(subject, other)
     rivals = other.env.evaluate(other.policy, asked.episodes, asked.split)
@@ -193,7 +193,7 @@ def place(subject: Subject, what: str, ending: str, asked: Evaluate) -> Path:
     return subject.folder / f"{what}-{asked.split}{named}.{ending}"
 
 
-def write(subject: Subject, found: dict[str, Any], scores: Scores, asked: Evaluate) -> Path | None:
+def write(subject: Subject, found: Json, scores: Scores, asked: Evaluate) -> Path | None:
     """Write evaluation-*.json, and the greedy answers beside it; returns where those are."""
     write_atomically(place(subject, "evaluation", "json", asked), json.dumps(found, indent=1) + "\n")
     if not scores.samples:

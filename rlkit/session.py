@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from filelock import FileLock, Timeout
@@ -23,6 +22,7 @@ from rlkit.recording import checkpoint, outcome
 from rlkit.recording.files import prepare_folder, write_atomically, write_folder
 from rlkit.recording.log import Listener, Log
 from rlkit.recording.writers import tracker
+from rlkit.scores import Json
 from rlkit.settings import config, plugins
 from rlkit.settings.assemble import Parts, assemble
 
@@ -113,7 +113,7 @@ def interruptible(progress: Progress) -> Iterator[None]:
 
 
 def execute(
-    parts: Parts, given: config.Given, folder: Path, progress: Progress, before: dict[str, Any], watch: Watch
+    parts: Parts, given: config.Given, folder: Path, progress: Progress, before: Json, watch: Watch
 ) -> Progress:
     """Measure, train, measure again and write what came of it."""
     run, algo, env, episodes = parts.run, parts.algo, parts.env, parts.run.evaluation_episodes
@@ -153,7 +153,7 @@ def opened_log(parts: Parts, given: config.Given, folder: Path, progress: Progre
     return Log(folder, rows, total or 0, unit, watch.quiet, progress.iteration, sent_to, watch.listener)
 
 
-def facts(run: config.Run, given: config.Given, progress: Progress) -> dict[str, Any]:
+def facts(run: config.Run, given: config.Given, progress: Progress) -> Json:
     """What a summary says of the run itself."""
     return {
         "algo": given.algo["name"],

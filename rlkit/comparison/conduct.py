@@ -9,12 +9,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from rlkit.comparison import grid
 from rlkit.comparison.plan import USAGE, Asked, Compare, plan
 from rlkit.errors import UserError
 from rlkit.recording.files import prepare_folder
+from rlkit.scores import Json
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Conducted:
     """What came of a comparison."""
 
     folder: Path
-    results: dict[str, Any] | None  # what results.json holds; None when it was interrupted
+    results: Json | None  # what results.json holds; None when it was interrupted
     failed: list[str]  # a sentence for each run that could not be finished
 
 
@@ -101,7 +101,7 @@ def compare_folders(asked: Asked, command: str) -> Conducted:
     return Conducted(out, report(list(runs.values()), out, command), [])
 
 
-def report(folders: Sequence[Path], out: Path, command: str, missing: Sequence[str] = ()) -> dict[str, Any]:
+def report(folders: Sequence[Path], out: Path, command: str, missing: Sequence[str] = ()) -> Json:
     """Write, show and return the statistics of all finished runs; what is none is named and left out."""
     from rlkit.comparison import records
 

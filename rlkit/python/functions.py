@@ -6,7 +6,6 @@ import signal
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from rlkit import session
 from rlkit.errors import UserError
@@ -15,6 +14,7 @@ from rlkit.python.run import Run
 from rlkit.python.surroundings import undisturbed
 from rlkit.recording import checkpoint as checkpoints
 from rlkit.recording.log import Listener
+from rlkit.scores import Json
 from rlkit.settings import config
 from rlkit.settings import trust as trusting
 from rlkit.settings.config import Factory
@@ -99,7 +99,9 @@ def factory_of(env: EnvLike, given: config.Given) -> Factory:
     if isinstance(env, str | os.PathLike):
         raise UserError(f"env={os.fspath(env)} is a name: give the class, function or object that the run was made on")
     section, factory = described(env)
-    return factory or found_at(section["entry"])
+    found = factory or found_at(section["entry"])
+    assert callable(found), "described() has seen it"
+    return found
 
 
 @dataclass(frozen=True)
@@ -107,11 +109,11 @@ class Comparison:
     """The statistics of many runs, as data; `pandas.DataFrame(comparison.scores)` is the table."""
 
     folder: Path  # index.html is the page, runs/ holds the run folders
-    results: dict[str, Any]  # all numbers, as in results.json
+    results: Json  # all numbers, as in results.json
     missing: list[str]  # a sentence for each run that is not among them
 
     @property
-    def scores(self) -> list[dict[str, Any]]:
+    def scores(self) -> list[Json]:
         """A row for each algorithm on each environment: runs, mean, iqm with its 95 % interval, steps, seconds."""
         kept = ("runs", "mean", "iqm", "low", "high", "env_steps", "seconds")
         return [
@@ -121,13 +123,13 @@ class Comparison:
         ]
 
     @property
-    def pairs(self) -> list[dict[str, Any]]:
+    def pairs(self) -> list[Json]:
         """A row for each pair of algorithms: P(x > y) with its 95 % interval, and what may be said of it."""
         kept = ("x", "y", "value", "low", "high", "verdict")
         return [{key: found[key] for key in kept} for found in self.results["improvement"]]
 
     @property
-    def runs(self) -> list[dict[str, Any]]:
+    def runs(self) -> list[Json]:
         """A row for each run: algo, env, seed, score, folder."""
         return [{**run, "folder": str((self.folder / run["folder"]).resolve())} for run in self.results["runs"]]
 

@@ -19,7 +19,8 @@ from rlkit.settings.config import Factory as Factory  # functions.py and run.py 
 GYM = "gym"  # the plug-in that makes any Gymnasium environment
 ID = re.compile(r"[\w./-]+-v\d+|[\w.]+:[\w./-]+")  # Acrobot-v1, ALE/Pong-v5, my_pkg:My-v0
 
-EnvLike = str | os.PathLike[str] | gymnasium.Env[Any, Any] | Factory
+AnyEnv = gymnasium.Env[Any, Any]  # of whatever observations and actions
+EnvLike = str | os.PathLike[str] | AnyEnv | Factory
 
 
 def asked(algo: str | os.PathLike[str], env: EnvLike, keys: Mapping[str, object]) -> config.Given:
@@ -59,7 +60,7 @@ def text(value: object) -> str:
     return json.dumps(value) if isinstance(value, dict) else schema.show(value)
 
 
-def described(env: EnvLike) -> tuple[dict[str, Any], Factory | None]:
+def described(env: EnvLike) -> tuple[dict[str, str], Factory | None]:
     """The keys that stand for an environment, and what makes a copy of it where no key can say it."""
     if isinstance(env, str | os.PathLike):
         name = os.fspath(env)
@@ -90,7 +91,7 @@ def importable(factory: Factory) -> str:
     return f"{module}:{name}" if found_at(f"{module}:{name}") is factory else ""
 
 
-def found_at(entry: str) -> Any:  # Any: whatever a module of the user's holds
+def found_at(entry: str) -> object:
     """What MODULE:NAME is in the modules that are imported already."""
     module, _, name = entry.partition(":")
     found: object = sys.modules.get(module)
@@ -99,7 +100,7 @@ def found_at(entry: str) -> Any:  # Any: whatever a module of the user's holds
     return found
 
 
-def copies(env: gymnasium.Env[Any, Any]) -> Factory:
+def copies(env: AnyEnv) -> Factory:
     """Makes copies of an environment object; the object itself is never stepped."""
 
     def copied(render_mode: str | None = None) -> object:

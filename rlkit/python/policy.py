@@ -1,16 +1,19 @@
 """A trained policy as a program uses it: NumPy in and out for control, texts in and out for text."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from gymnasium.spaces import Box, Discrete, Space
+from gymnasium.spaces import Box, Discrete
 from numpy.typing import ArrayLike
 
 from rlkit.api import Acts, Env, Judges, Plays, Writes
-from rlkit.control.vector import executed, observed
+from rlkit.control.vector import Array, executed, observed
 from rlkit.errors import UserError
+
+if TYPE_CHECKING:
+    from rlkit.api import AnySpace
 
 
 class Policy:
@@ -80,7 +83,7 @@ class Policy:
         return [rows[i * n : (i + 1) * n] for i in range(len(texts))]
 
 
-def batched(space: "Space[Any]", observation: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], bool]:
+def batched(space: "AnySpace", observation: Array) -> tuple[Array, bool]:
     """Observations with a batch dimension in front, and whether it was added here."""
     shape = space.shape or ()
     if observation.shape not in (shape, (len(observation) if observation.ndim else 0, *shape)):

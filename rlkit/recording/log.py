@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 from rich import box
 from rich.console import Console, Group, RenderableType
@@ -22,6 +22,7 @@ from rlkit.api import Env, Policy
 from rlkit.buffers import per_step
 from rlkit.recording.files import write_atomically
 from rlkit.recording.writers import Events, Lines, Tracker, cut, finite
+from rlkit.scores import Json, Sample
 
 Listener = Callable[[dict[str, float]], object]  # gets what is logged; what is true stops the run
 
@@ -89,7 +90,7 @@ class Log:
         self.bar.stop()
         for file in (self.lines, self.texts, self.events):
             file.close()
-        self._track("close", kind is not None)
+        self._track(lambda tracker: tracker.close(kind is not None))
 
     def iteration(self, iteration: int, env_steps: int, metrics: Mapping[str, float]) -> bool:
         """Write one line of metrics and one step for TensorBoard, and move the bar; whether the listener says stop."""
@@ -98,7 +99,7 @@ class Log:
         line = {"iteration": iteration, "env_steps": env_steps, "seconds": round(self.seconds(), 3), **metrics}
         self.lines.add(line)
         self.events.add(env_steps, metrics)
-        self._track("add", iteration, env_steps, metrics)
+        self._track(lambda tracker: tracker.add(iteration, env_steps, metrics))
         self.latest |= metrics
         evaluated = [key for key in SHOWN if key in metrics and key.startswith("eval/")]
         if evaluated:
@@ -129,7 +130,7 @@ class Log:
         for record, advantage in zip(texts, advantages, strict=False):
             self.texts.add({"iteration": iteration, **record, "advantage": advantage})
 
-    def show_samples(self, title: str, records: Iterable[Mapping[str, Any]]) -> None:
+    def show_samples(self, title: str, records: Iterable[Sample]) -> None:
         """Print a few completions: what was asked, what was answered, and whether it is right."""
         parts: list[RenderableType] = [Text(f"\n{title}", style="bold")]
         for record in records:
@@ -157,17 +158,17 @@ class Log:
         """Print one warning that stands out: what is wrong, under the name that the summary has it by."""
         self._show(Text.assemble(("warning", "bold yellow"), f": {name}: {message}"))
 
-    def summary(self, values: Mapping[str, Any]) -> None:
+    def summary(self, values: Json) -> None:
         """Write summary.json, whole or not at all."""
         write_atomically(self.folder / "summary.json", json.dumps(finite(values), indent=1, ensure_ascii=False) + "\n")
-        self._track("summary", values)
+        self._track(lambda tracker: tracker.summary(values))
 
-    def _track(self, method: str, *values: Any) -> None:
+    def _track(self, tell: Callable[[Tracker], None]) -> None:
         """A tracker that fails is told once and left alone: no run of hours dies of it, and the folder has it all."""
         if self.tracker is None:
             return
         try:
-            getattr(self.tracker, method)(*values)
+            tell(self.tracker)
         except Exception as error:  # whatever a service without its network or its process raises
             self.tracker = None
             self.alarm("logger", f"nothing is sent any more ({error}); the run folder has all of it")
@@ -246,6 +247,6 @@ def _number(x: float) -> str:
     return f"{x:,.0f}" if abs(x) >= 1000 else f"{x:.3g}"
 
 
-def _short(text: Any, width: int) -> str:
-    text = " ".join(str(text).split())
+def _short(text: str, width: int) -> str:
+    text = " ".join(text.split())
     return text if len(text) <= width else f"{text[: width - 3]}..."

@@ -2,18 +2,18 @@
 
 import platform
 from dataclasses import asdict
-from typing import Any
 
 import torch
 
 import rlkit
-from rlkit.api import Reference, Scores
+from rlkit.api import Algorithm, Env, Reference, Scores
 from rlkit.policies import discount
 from rlkit.recording.log import Log
+from rlkit.scores import Json
 from rlkit.statistics.episodes import summarize
 
 
-def measure(env: Any, algo: Any, episodes: int | None, log: Log, when: str) -> dict[str, Any]:
+def measure(env: Env, algo: Algorithm, episodes: int | None, log: Log, when: str) -> Json:
     """Evaluate greedily on the test split, which nothing in the run looks at; text also shows samples."""
     policy = algo.policy
     log.note(f"measuring {when} training, on the test split ...")
@@ -31,11 +31,11 @@ def measure(env: Any, algo: Any, episodes: int | None, log: Log, when: str) -> d
     return found
 
 
-def report(log: Log, env: Any, evaluation: dict[str, Any], unit: str) -> None:
+def report(log: Log, env: Env, evaluation: Json, unit: str) -> None:
     """The small table at the end: before → after with 95 % intervals."""
     shape = "{:.3f}" if all(abs(e["mean"]) < 10 for e in evaluation.values()) else "{:.1f}"
 
-    def cells(name: str, e: dict[str, Any]) -> list[str]:
+    def cells(name: str, e: Json) -> list[str]:
         low, high = shape.format(e["low"]), shape.format(e["high"])
         return [name, shape.format(e["mean"]), f"{low} to {high}", f"{e['length']:.0f}"]
 
@@ -52,7 +52,7 @@ def report(log: Log, env: Any, evaluation: dict[str, Any], unit: str) -> None:
         log.note(f"exact {name}: {x:.4f}")
 
 
-def summary(facts: dict[str, Any], env: Any, evaluation: dict[str, Any], scored: str, seconds: float) -> dict[str, Any]:
+def summary(facts: Json, env: Env, evaluation: Json, scored: str, seconds: float) -> Json:
     """What summary.json says: `facts` of the run, what was measured, and what a score is of (`scored`)."""
     return {
         **facts,
@@ -66,7 +66,7 @@ def summary(facts: dict[str, Any], env: Any, evaluation: dict[str, Any], scored:
     }
 
 
-def reference(env: Any, evaluation: dict[str, Any]) -> dict[str, Any] | None:
+def reference(env: Env, evaluation: Json) -> Json | None:
     """What counts as 0 and as 1: the environment's own, or on text the untouched model and its ceiling."""
     found: Reference | None = env.reference
     if found is None and env.metric == "accuracy" and "ceiling" in evaluation:

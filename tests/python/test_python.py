@@ -337,6 +337,7 @@ OUTSIDE = {
     "algo: {name: ppo}\nenv: {name: /tmp/env.py}\n": r"env=/tmp/env\.py",
     "algo: {name: grpo}\nenv: {name: gsm8k, reward: 'correct,judge.py:f'}\n": r"env\.reward=judge\.py:f; ",
     "algo: {name: grpo}\nenv: {name: gsm8k, reward: 'my_pkg.rewards:f'}\n": r"env\.reward=my_pkg\.rewards:f",
+    "algo: {name: grpo}\nenv: {name: gsm8k, reward: 'correct_my.py:f'}\n": r"env\.reward=correct_my\.py:f",
     "algo: {name: ppo}\nenv: {name: gym, id: 'my_pkg:My-v0'}\n": r"env\.id=my_pkg:My-v0",
     "algo: {name: ppo}\nenv: {name: gym, entry: 'my_pkg:My'}\n": r"env\.entry=my_pkg:My",
 }
