@@ -69,7 +69,7 @@ def show(subject: "Subject", found: "Json", scores: "Scores", asked: "Evaluate")
 
     env, greedy = subject.env, found["greedy"]
     what = env.scored(subject.policy)
-    rows = [interval(name, e) for name, e in found.items() if "low" in e]
+    rows = [interval(name, e["mean"], e["low"], e["high"]) for name, e in found.items() if "low" in e]
     table(f"{env.metric} on {asked.split}, {greedy['episodes']} {what}", ["", "mean", "95 %"], rows)
     if "distribution" in greedy:
         names = [name for name in ("greedy", "sampled") if name in found]
@@ -92,16 +92,17 @@ def show_both(subject: "Subject", other: "Subject", scores: "Scores", rivals: "S
 
     metric, what = subject.env.metric, other.env.scored(other.policy)
     sides = zip(labels(subject, other), (scores, rivals), strict=True)
-    rows = [interval(name, summarize(metric, x, True)) for name, x in sides]
-    rows.append(interval("difference", {**against, "mean": against["difference"]}))
+    both = [(name, summarize(metric, x, True)) for name, x in sides]
+    rows = [interval(name, e["mean"], e["low"], e["high"]) for name, e in both]
+    rows.append(interval("difference", against["difference"], against["low"], against["high"]))
     table(f"greedy {metric}, both on the same {len(rivals.score)} {what}", ["", "mean", "95 %"], rows)
     print(f"{against['wins']} better, {against['ties']} equal, {against['losses']} worse ({against['test']} test)")
     print(against["says"])
 
 
-def interval(name: str, e: "Json") -> list[str]:
+def interval(name: str, mean: float, low: float, high: float) -> list[str]:
     """A row of a table: what it is, its mean, its 95 % interval."""
-    return [name, f"{e['mean']:.3f}", f"{e['low']:.3f} to {e['high']:.3f}"]
+    return [name, f"{mean:.3f}", f"{low:.3f} to {high:.3f}"]
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -89,7 +89,8 @@ def refuse(subject: Subject, asked: Evaluate) -> None:
 
 def measured(subject: Subject, asked: Evaluate) -> tuple[Json, Scores]:
     """Everything that goes into evaluation-*.json about the run itself, and the greedy scores."""
-    env, policy, found = subject.env, subject.policy, {}
+    env, policy = subject.env, subject.policy
+    found: Json = {}
     greedy = env.evaluate(policy, asked.episodes, asked.split)
     both = {"greedy": greedy}
     if env.scored(policy) != "pairs":  # what ranks texts writes none

@@ -18,7 +18,6 @@ from rlkit.buffers.splitting import NOTES
 from rlkit.policies import Actor, ActorCritic, QNetwork
 
 LOG_PROBS = ("sample_log_prob", "action_log_prob")  # its old and its new name
-NOTES = ("episode_return", "episode_length")  # of ours: they go there and come back under their own names
 UNSQUEEZED: dict[str, str | tuple[str, str]] = {  # what TorchRL keeps with a last dimension of 1
     "value": "state_value",
     "next_value": ("next", "state_value"),
@@ -125,7 +124,6 @@ def from_torchrl(batch: TensorDictBase) -> TensorDict:
     for ours, theirs in (("observation", "observation"), ("next_observation", ("next", "observation"))):
         data[ours] = _numbers(batch[theirs], len(shape))
     data["action"] = _numbers(batch["action"], len(shape))
-    data |= {key: batch[key] for key in NOTES if key in keys}
     for key in LOG_PROBS:
         if key in keys:
             data["log_prob"] = batch[key]

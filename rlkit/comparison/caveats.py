@@ -1,8 +1,8 @@
 """What a reader of a comparison has to know before believing it: one sentence each."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
+from rlkit.comparison.numbers import Results
 from rlkit.comparison.records import Record
 
 FEW = 5  # runs below which the interval of an algorithm is known to be too narrow
@@ -10,7 +10,7 @@ SIMILAR = 1.15  # lengths whose ratio is below this count as the same
 NOT_THE_TASK = {"env.rows", "env.name"}  # how many copies are played side by side belongs to the algorithm
 
 
-def caveats(records: Sequence[Record], results: Mapping[str, Any]) -> list[str]:
+def caveats(records: Sequence[Record], results: Results) -> list[str]:
     """Everything that makes the numbers mean less than they seem to."""
     return [
         *([f"Missing: {', '.join(results['missing'])}."] if results["missing"] else []),
@@ -30,7 +30,7 @@ def listed(words: Sequence[str]) -> str:
     return " and ".join([", ".join(words[:-1]), words[-1]]) if len(words) > 1 else "".join(words)
 
 
-def empty_cells(results: Mapping[str, Any]) -> Iterator[str]:
+def empty_cells(results: Results) -> Iterator[str]:
     empty = [(a, e) for e, env in results["envs"].items() for a in results["algos"] if a not in env["algos"]]
     for algo in results["algos"]:
         envs = [env for a, env in empty if a == algo]
@@ -42,7 +42,7 @@ def empty_cells(results: Mapping[str, Any]) -> Iterator[str]:
         yield "No environment is shared by all algorithms, so there is no number over all environments."
 
 
-def few_runs(results: Mapping[str, Any]) -> Iterator[str]:
+def few_runs(results: Results) -> Iterator[str]:
     counts = {(a, e): c["runs"] for e, env in results["envs"].items() for a, c in env["algos"].items()}
     single = [f"{a} on {e}" for (a, e), n in counts.items() if n == 1]
     if single:
@@ -56,7 +56,7 @@ def few_runs(results: Mapping[str, Any]) -> Iterator[str]:
         )
 
 
-def unequal_seeds(results: Mapping[str, Any]) -> Iterator[str]:
+def unequal_seeds(results: Results) -> Iterator[str]:
     for env, found in results["envs"].items():
         seeds = {algo: c["seeds"] for algo, c in found["algos"].items()}
         for algo, each in seeds.items():
@@ -69,7 +69,7 @@ def unequal_seeds(results: Mapping[str, Any]) -> Iterator[str]:
             yield f"On {env} the algorithms have different seeds: {words}. Environments with more runs weigh more."
 
 
-def unequal_lengths(results: Mapping[str, Any]) -> Iterator[str]:
+def unequal_lengths(results: Results) -> Iterator[str]:
     for env, found in results["envs"].items():
         lengths = {algo: c["env_steps"] for algo, c in found["algos"].items()}
         if max(lengths.values()) > SIMILAR * min(lengths.values()):
@@ -77,7 +77,7 @@ def unequal_lengths(results: Mapping[str, Any]) -> Iterator[str]:
             yield f"On {env} the algorithms learned from different numbers of {found['unit']}: {words}."
 
 
-def references(records: Sequence[Record], results: Mapping[str, Any]) -> Iterator[str]:
+def references(records: Sequence[Record], results: Results) -> Iterator[str]:
     for env, found in results["envs"].items():
         reference = found["reference"]
         if reference is None:

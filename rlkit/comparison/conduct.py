@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rlkit.comparison import grid
+from rlkit.comparison.numbers import Results
 from rlkit.comparison.plan import USAGE, Asked, Compare, plan
 from rlkit.errors import UserError
 from rlkit.recording.files import prepare_folder
-from rlkit.scores import Json
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Conducted:
     """What came of a comparison."""
 
     folder: Path
-    results: Json | None  # what results.json holds; None when it was interrupted
+    results: Results | None  # what results.json holds; None when it was interrupted
     failed: list[str]  # a sentence for each run that could not be finished
 
 
@@ -101,7 +101,7 @@ def compare_folders(asked: Asked, command: str) -> Conducted:
     return Conducted(out, report(list(runs.values()), out, command), [])
 
 
-def report(folders: Sequence[Path], out: Path, command: str, missing: Sequence[str] = ()) -> Json:
+def report(folders: Sequence[Path], out: Path, command: str, missing: Sequence[str] = ()) -> Results:
     """Write, show and return the statistics of all finished runs; what is none is named and left out."""
     from rlkit.comparison import records
 

@@ -3,21 +3,23 @@
 import io
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict
+
+from rlkit.comparison.numbers import Band, Environment, Profiles, Results
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-Results = Mapping[str, Any]
 
 # Okabe & Ito 2008, "Color universal design": told apart with any kind of colour vision; yellow is too light for a line.
 COLOURS = ("#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9", "#7f7f7f")
-STYLES = ("-", "--", ":")  # of the first, second and third seven algorithms
+LineStyle = Literal["-", "--", ":"]
+STYLES: tuple[LineStyle, ...] = ("-", "--", ":")  # of the first, second and third seven algorithms
 INK, FAINT, GRID = "#1b1f24", "#767d86", "#e2e5e9"  # text, what stands back, lines behind; a page may replace them
 DPI, WIDTH = 150, 10.0  # of a PNG; inches
 
-LOOK: Any = {
+LOOK: Any = {  # matplotlib types the keys one by one, and not in every version
     "font.size": 10,
     "font.family": "DejaVu Sans",
     "text.color": INK,
@@ -66,25 +68,41 @@ def figures(results: Results) -> Iterator[tuple[str, "Figure"]]:
     if results["improvement"]:
         yield "improvement", improvement(results)
     if results["profiles"]:
-        yield "profiles", profiles(results)
+        yield "profiles", profiles(results, results["profiles"])
     for axis, name in (("env_steps", "sample_efficiency"), ("seconds", "wall_clock")):
         if any(axis in found for env in results["envs"].values() for found in env["curves"].values()):
             yield name, curves(results, axis)
 
 
-def look(results: Results, algo: str) -> dict[str, Any]:
+class Style(TypedDict):
+    """How an algorithm is drawn in all figures."""
+
+    color: str
+    linestyle: LineStyle
+
+
+class Row(NamedTuple):
+    """An algorithm in a figure of interquartile means."""
+
+    runs: list[float]  # a pale dot each
+    iqm: float
+    low: float | None
+    high: float | None
+
+
+def look(results: Results, algo: str) -> Style:
     i = results["algos"].index(algo)
     return {"color": COLOURS[i % len(COLOURS)], "linestyle": STYLES[i // len(COLOURS) % len(STYLES)]}
 
 
-def panels(n: int, height: float, **shared: Any) -> tuple["Figure", list["Axes"]]:
+def panels(n: int, height: float, share_y: bool = False) -> tuple["Figure", list["Axes"]]:
     from matplotlib.figure import Figure
 
     columns = 2 if n == 4 else min(n, 3)
     rows = -(-n // columns)
     width = WIDTH if n > 1 else 0.62 * WIDTH
     figure = Figure(figsize=(width, height * rows), layout="constrained")
-    axes = figure.subplots(rows, columns, squeeze=False, **shared).flatten().tolist()
+    axes = figure.subplots(rows, columns, squeeze=False, sharey=share_y).flatten().tolist()
     for spare in axes[n:]:
         spare.remove()
     return figure, axes[:n]
@@ -99,36 +117,42 @@ def legend(figure: "Figure", results: Results) -> None:
     figure.legend(handles, results["algos"], loc="outside upper left", ncols=columns)
 
 
-def near(axes: "Axes", values: Sequence[float], reference: Mapping[str, Any] | None, vertical: bool) -> None:
+def near(axes: "Axes", values: Sequence[float], ends: tuple[float, float] | None, vertical: bool) -> None:
     """Draw the reference scores that lie near the values; one far away would squeeze them into a line."""
-    if not reference:
+    if not ends:
         return
     low, high = min(values), max(values)
-    span = (high - low) or (reference["high"] - reference["low"])
-    for at in (reference["low"], reference["high"]):
+    span = (high - low) or (ends[1] - ends[0])
+    for at in ends:
         if low - span <= at <= high + span:
             line = axes.axvline if vertical else axes.axhline
             line(at, color=FAINT, linewidth=1, linestyle=(0, (4, 3)), zorder=1)
+
+
+def ends(found: Environment) -> tuple[float, float] | None:
+    """The reference scores of an environment, the lower one first."""
+    scale = found["reference"]
+    return (scale["low"], scale["high"]) if scale else None
 
 
 def iqm(results: Results) -> "Figure":
     """Interquartile means with their intervals and every run behind them: over all environments, then in each."""
     over_all = len(results["shared"]) > 1
     envs = list(results["envs"])
-    figure, axes = panels(len(envs) + over_all, 0.9 + 0.34 * len(results["algos"]), sharey=True)
+    figure, axes = panels(len(envs) + over_all, 0.9 + 0.34 * len(results["algos"]), share_y=True)
     if over_all:
-        rows = {algo: {"runs_at": [], **found} for algo, found in results["overall"].items()}
+        rows = {algo: Row([], x["iqm"], x["low"], x["high"]) for algo, x in results["overall"].items()}
         dots(axes[0], results, rows, "over all, normalised")
-        near(axes[0], [x["iqm"] for x in rows.values()], {"low": 0.0, "high": 1.0}, vertical=True)
+        near(axes[0], [row.iqm for row in rows.values()], (0.0, 1.0), vertical=True)
     for panel, env in zip(axes[over_all:], envs, strict=True):
         found = results["envs"][env]
-        rows = {algo: {"runs_at": c["scores"], **c} for algo, c in found["algos"].items()}
+        rows = {algo: Row(c["scores"], c["iqm"], c["low"], c["high"]) for algo, c in found["algos"].items()}
         dots(panel, results, rows, f"{env}, {found['metric']}")
-        near(panel, [x for c in rows.values() for x in c["scores"]], found["reference"], vertical=True)
+        near(panel, [x for row in rows.values() for x in row.runs], ends(found), vertical=True)
     return figure
 
 
-def dots(axes: "Axes", results: Results, rows: Mapping[str, Any], title: str) -> None:
+def dots(axes: "Axes", results: Results, rows: Mapping[str, Row], title: str) -> None:
     """A row for each algorithm: its runs pale, the estimate a point, its interval a bar."""
     algos = results["algos"]
     axes.set_title(title)
@@ -141,26 +165,26 @@ def dots(axes: "Axes", results: Results, rows: Mapping[str, Any], title: str) ->
             axes.text(0.02, y, "no finished run", transform=axes.get_yaxis_transform(), va="center", color=FAINT)
             continue
         x, colour = rows[algo], look(results, algo)["color"]
-        axes.plot(x["runs_at"], [y] * len(x["runs_at"]), "o", color=colour, alpha=0.3, markersize=5, markeredgewidth=0)
-        if x["low"] is not None:
-            axes.plot([x["low"], x["high"]], [y, y], color=colour, linewidth=3, solid_capstyle="round")
-        axes.plot([x["iqm"]], [y], "o", color=colour, markersize=8, markeredgecolor="white", markeredgewidth=1)
+        axes.plot(x.runs, [y] * len(x.runs), "o", color=colour, alpha=0.3, markersize=5, markeredgewidth=0)
+        if x.low is not None and x.high is not None:
+            axes.plot([x.low, x.high], [y, y], color=colour, linewidth=3, solid_capstyle="round")
+        axes.plot([x.iqm], [y], "o", color=colour, markersize=8, markeredgecolor="white", markeredgewidth=1)
 
 
 def improvement(results: Results) -> "Figure":
     """P(X > Y) of every pair with its interval; grey where it separates nothing."""
-    pairs = [pair for pair in results["improvement"] if pair["value"] is not None]
+    pairs = [(pair, pair["value"]) for pair in results["improvement"] if pair["value"] is not None]
     figure, (axes,) = panels(1, 0.9 + 0.3 * max(len(pairs), 1))
     axes.axvline(0.5, color=FAINT, linewidth=1, linestyle=(0, (4, 3)))
-    for y, pair in enumerate(pairs):
+    for y, (pair, value) in enumerate(pairs):
         winner = {"better": pair["x"], "worse": pair["y"]}.get(pair["verdict"])
         colour = look(results, winner)["color"] if winner else FAINT
-        if pair["low"] is not None:
+        if pair["low"] is not None and pair["high"] is not None:
             axes.plot([pair["low"], pair["high"]], [y, y], color=colour, linewidth=3, solid_capstyle="round")
-        axes.plot([pair["value"]], [y], "o", color=colour, markersize=8, markeredgecolor="white", markeredgewidth=1)
+        axes.plot([value], [y], "o", color=colour, markersize=8, markeredgecolor="white", markeredgewidth=1)
         words = f"{winner} is better" if winner else pair["verdict"]
         axes.text(1.03, y, words, va="center", color=INK if winner else FAINT)
-    axes.set_yticks(range(len(pairs)), [f"{pair['x']} > {pair['y']}" for pair in pairs])
+    axes.set_yticks(range(len(pairs)), [f"{pair['x']} > {pair['y']}" for pair, _ in pairs])
     axes.set_ylim(len(pairs) - 0.5, -0.5)
     axes.set_xlim(-0.03, 1.03)
     axes.tick_params(axis="y", length=0)
@@ -169,12 +193,12 @@ def improvement(results: Results) -> "Figure":
     return figure
 
 
-def profiles(results: Results) -> "Figure":
+def profiles(results: Results, found: Profiles) -> "Figure":
     """The fraction of runs above each normalised score."""
     figure, (axes,) = panels(1, 3.8)
-    x = results["profiles"]["thresholds"]
-    for algo, line in results["profiles"]["algos"].items():
-        band(axes, x, line, "fraction", look(results, algo))
+    x = found["thresholds"]
+    for algo, line in found["algos"].items():
+        band(axes, x, line["fraction"], line, look(results, algo))
     for at in (0.0, 1.0):
         axes.axvline(at, color=FAINT, linewidth=1, linestyle=(0, (4, 3)))
     axes.set_ylim(-0.02, 1.02)
@@ -185,9 +209,9 @@ def profiles(results: Results) -> "Figure":
     return figure
 
 
-def band(axes: "Axes", x: Sequence[float], line: Mapping[str, Any], key: str, style: Mapping[str, Any]) -> None:
-    axes.plot(x, line[key], linewidth=2, **style)
-    if line["low"] is not None:
+def band(axes: "Axes", x: list[float], y: list[float], line: Band, style: Style) -> None:
+    axes.plot(x, y, linewidth=2, **style)
+    if line["low"] is not None and line["high"] is not None:
         axes.fill_between(x, line["low"], line["high"], color=style["color"], alpha=0.16, linewidth=0)
 
 
@@ -202,12 +226,12 @@ def curves(results: Results, axis: str) -> "Figure":
             algo: found["curves"][algo][axis] for algo in results["algos"] if axis in found["curves"].get(algo, {})
         }
         for algo, line in lines.items():
-            band(panel, line["x"], line, "iqm", look(results, algo))
-        near(panel, [y for line in lines.values() for y in line["iqm"]], found["reference"], vertical=False)
+            band(panel, line["x"], line["iqm"], line, look(results, algo))
+        near(panel, [y for line in lines.values() for y in line["iqm"]], ends(found), vertical=False)
         panel.set_title(env)
         panel.set_xlim(left=0)
         panel.set_xlabel("seconds" if axis == "seconds" else f"{found['unit']} learned from")
-        panel.set_ylabel(f"{found['metric']}, {CURVE_WORDS[found['curve']]}")
+        panel.set_ylabel(f"{found['metric']}, {CURVE_WORDS[found['curve'] or '']}")
         panel.xaxis.set_major_formatter(EngFormatter(sep=""))
         panel.locator_params(axis="x", nbins=5)
     legend(figure, results)

@@ -14,13 +14,14 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from filelock import FileLock, Timeout
 
 from rlkit.api import UserError
 from rlkit.recording.files import prepare_folder
 from rlkit.settings import config
+from rlkit.settings.sections import Sections
 
 State = Literal["waiting", "cut off", "elsewhere", "finished"]
 
@@ -40,7 +41,7 @@ class Job:
     seed: int
     folder: Path  # absolute; beside it lie NAME.txt, what the run printed, and NAME.now while it is carried out
     words: tuple[str, ...]  # KEY=VALUE of its command line, `out` left out
-    config: dict[str, Any]  # what its config.yaml holds, by section
+    config: Sections  # what its config.yaml holds, by section
     directory: Path  # where the command was given: paths in `words` start here
 
     @property
@@ -71,10 +72,10 @@ def state(job: Job) -> State:
     return "finished" if summary(job).get("finished") else "cut off"
 
 
-def summary(job: Job) -> dict[str, Any]:
+def summary(job: Job) -> dict[str, object]:
     """The run's summary.json; empty where there is none."""
     with suppress(FileNotFoundError, json.JSONDecodeError):
-        return json.loads((job.folder / "summary.json").read_text(encoding="utf-8"))
+        return dict(json.loads((job.folder / "summary.json").read_text(encoding="utf-8")))
     return {}
 
 
@@ -108,7 +109,7 @@ def check(job: Job) -> None:
         raise UserError(f"{job.folder} is in the way: it is no run folder and not empty; choose another out=")
 
 
-def difference(one: dict[str, Any], other: dict[str, Any]) -> tuple[str, Any, Any] | None:
+def difference(one: Sections, other: Sections) -> tuple[str, object, object] | None:
     """The first key in which two configurations are different runs, with both values."""
     for section in config.SECTIONS:
         a, b = one.get(section) or {}, other.get(section) or {}

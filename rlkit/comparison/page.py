@@ -5,14 +5,13 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
 from string import Template
-from typing import Any
 
 import rlkit
 from rlkit.comparison import words
 from rlkit.comparison.figures import COLOURS, FAINT, GRID, INK
+from rlkit.comparison.numbers import Results
 from rlkit.comparison.words import NOTHING, Table, interval
 
-Results = Mapping[str, Any]
 SHOWN = 8  # warnings, or pairs; more of them are folded away
 INCHES = 110  # pixels of an inch of a figure
 
@@ -82,7 +81,9 @@ def figure(name: str, svg: str) -> str:
     """The figure in the page's own colours, so that it is at home in the dark, too."""
     title, sentence = words.READING[name]
     svg = svg[svg.index("<svg") :]
-    width = float(re.search(r'width="([\d.]+)pt"', svg)[1]) / 72 * INCHES  # type: ignore[index]
+    points = re.search(r'width="([\d.]+)pt"', svg)
+    assert points is not None, "matplotlib writes it"
+    width = float(points[1]) / 72 * INCHES
     svg = re.sub(r' (width|height)="[\d.]+pt"', "", svg, count=2)
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
     svg = re.sub(r'\b(id="|url\(#|href="#)', rf"\g<1>{name}-", svg)  # names are unique in a page
@@ -105,7 +106,7 @@ def runs(results: Results) -> str:
                 str(r["seed"]),
                 NOTHING if r["before"] is None else f"{r['before']:.{digits}f}",
                 f"{r['score']:.{digits}f}",
-                interval(r, digits),
+                interval(r["low"], r["high"], digits),
                 *size,
                 str(len(r["alarms"]) or ""),
                 r["folder"],

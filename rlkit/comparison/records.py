@@ -5,15 +5,14 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TypeGuard
 
 import numpy as np
 import yaml
 
 from rlkit.api import Reference, UserError
 from rlkit.settings.plugins import short
-
-Array = np.ndarray[Any, Any]
+from rlkit.statistics.runs import Array
 
 CURVES = {"evaluation": ("eval/return", "eval/accuracy"), "training": ("rollout/return",)}
 REPEAT = "to repeat: "  # what stands before the command in the first line of config.yaml
@@ -68,25 +67,25 @@ def read(folder: Path) -> Record:
     before, after = (_dict(_dict(summary.get("evaluation")).get(when)) for when in ("before", "after"))
     if not _is_number(after.get("mean")):
         raise UserError(f"{folder / 'summary.json'} holds no evaluation after training; run it again")
-    score = float(after["mean"])
-    low, high = (float(after[key]) if _is_number(after.get(key)) else score for key in ("low", "high"))
+    score = _number(after, "mean")
+    low, high = (_number(after, key) if _is_number(after.get(key)) else score for key in ("low", "high"))
     command, settings = _config(folder / "config.yaml")
     try:
         return Record(
-            algo=short(summary["algo"]),
-            env=short(summary["env"]),
-            seed=int(summary["seed"]),
+            algo=short(str(summary["algo"])),
+            env=short(str(summary["env"])),
+            seed=int(_number(summary, "seed")),
             folder=folder,
             metric=str(after.get("metric", "return")),
             score=score,
             low=low,
             high=high,
-            env_steps=int(summary["env_steps"]),
-            seconds=float(summary["seconds"]),
+            env_steps=int(_number(summary, "env_steps")),
+            seconds=_number(summary, "seconds"),
             reference=_reference(summary.get("reference")),
-            alarms=[_alarm(alarm) for alarm in summary.get("alarms") or []],
-            before=float(before["mean"]) if _is_number(before.get("mean")) else None,
-            episodes=int(after.get("episodes", 0)),
+            alarms=[_alarm(alarm) for alarm in _list(summary.get("alarms"))],
+            before=_number(before, "mean") if _is_number(before.get("mean")) else None,
+            episodes=int(_number(after, "episodes")) if "episodes" in after else 0,
             curves=_curves(folder / "metrics.jsonl"),
             settings=settings,
             versions={str(key): str(value) for key, value in _dict(summary.get("versions")).items()},
@@ -97,7 +96,7 @@ def read(folder: Path) -> Record:
         raise UserError(f"{folder / 'summary.json'} is damaged: {error!r}; run it again") from None
 
 
-def _json(path: Path) -> dict[str, Any]:
+def _json(path: Path) -> dict[str, object]:
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -126,7 +125,7 @@ def _config(path: Path) -> tuple[str, dict[str, str]]:
 
 def _curves(path: Path) -> dict[str, Curve]:
     """The curves of metrics.jsonl; lines that a power cut has torn are left out."""
-    points: dict[str, list[tuple[float, float, float]]] = {name: [] for name in CURVES}
+    points: dict[str, list[list[float]]] = {name: [] for name in CURVES}
     lines = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else []
     for line in lines:
         try:
@@ -135,29 +134,43 @@ def _curves(path: Path) -> dict[str, Curve]:
             continue
         for name, keys in CURVES.items():
             for value in (record[key] for key in keys if key in record):
-                row = (record.get("env_steps"), record.get("seconds"), value)
-                if all(map(_is_number, row)):
-                    points[name].append(row)  # type: ignore[arg-type]
+                row = [x for x in (record.get("env_steps"), record.get("seconds"), value) if _is_number(x)]
+                if len(row) == 3:
+                    points[name].append(row)
     return {name: Curve(*np.array(rows, dtype=np.float64).T) for name, rows in points.items() if rows}
 
 
-def _reference(values: Any) -> Reference | None:
+def _reference(given: object) -> Reference | None:
     """None for a run that has none, and where low is not below high: nothing lies between them."""
-    if values is None:
+    if given is None:
         return None
-    reference = Reference(float(values["low"]), float(values["high"]), str(values["low_is"]), str(values["high_is"]))
+    values = _dict(given)
+    low, high = _number(values, "low"), _number(values, "high")
+    reference = Reference(low, high, str(values["low_is"]), str(values["high_is"]))
     return reference if -math.inf < reference.low < reference.high < math.inf else None
 
 
-def _alarm(alarm: Any) -> str:
+def _alarm(alarm: object) -> str:
     """`name: message`, or whatever text an alarm is."""
     values = _dict(alarm)
     return f"{values.get('name', 'alarm')}: {values.get('message', '')}" if values else str(alarm)
 
 
-def _dict(value: Any) -> dict[str, Any]:
+def _dict(value: object) -> dict[str, object]:
     return value if isinstance(value, dict) else {}
 
 
-def _is_number(value: Any) -> bool:
+def _list(value: object) -> list[object]:
+    return value if isinstance(value, list) else []
+
+
+def _number(values: Mapping[str, object], key: str) -> float:
+    """A number that must be there. Raises KeyError or TypeError."""
+    value = values[key]
+    if not isinstance(value, int | float):
+        raise TypeError(f"{key} is {value!r}")
+    return float(value)
+
+
+def _is_number(value: object) -> TypeGuard[float]:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

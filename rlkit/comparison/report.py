@@ -2,15 +2,14 @@
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
-import rlkit
 from rlkit.api import UserError
 from rlkit.comparison import words
 from rlkit.comparison.caveats import caveats
+from rlkit.comparison.numbers import Results
 from rlkit.comparison.records import Record
 from rlkit.comparison.results import compute
 from rlkit.recording.files import write_atomically
@@ -18,7 +17,7 @@ from rlkit.recording.files import write_atomically
 PAIRS = 15  # pairs of algorithms that a terminal shows; the page has all
 
 
-def write(records: Sequence[Record], folder: Path, missing: Sequence[str] = (), command: str = "") -> dict[str, Any]:
+def write(records: Sequence[Record], folder: Path, missing: Sequence[str] = (), command: str = "") -> Results:
     """Compute everything and write results.json, *.png and index.html into the folder; returns the results.
 
     `missing` says in a sentence each what should have been there; `command` is what repeats the comparison. Raises
@@ -37,7 +36,6 @@ def write(records: Sequence[Record], folder: Path, missing: Sequence[str] = (), 
             run["folder"] = os.path.relpath(run["folder"], folder)
     repeats = dict.fromkeys(run["command"] for run in results["runs"] if run["command"])
     results["commands"] = [*([command] if command else []), *repeats]
-    results["rlkit"] = rlkit.__version__
     folder.mkdir(parents=True, exist_ok=True)
     write_atomically(folder / "results.json", json.dumps(results, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
     write_atomically(folder / "index.html", render(results, draw(results, folder)))
@@ -58,7 +56,7 @@ def check(records: Sequence[Record]) -> None:
                 )
 
 
-def show(results: Mapping[str, Any]) -> None:
+def show(results: Results) -> None:
     """Print the tables of the page, as wide as a terminal of 80 columns."""
     from rich.console import Console
     from rich.text import Text

@@ -4,20 +4,35 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from itertools import combinations
 from statistics import median
-from typing import Any
 
 import numpy as np
 
+import rlkit
+from rlkit.comparison.numbers import (
+    Band,
+    Cell,
+    Curve,
+    Environment,
+    Estimate,
+    Normalised,
+    Overall,
+    Pair,
+    Profile,
+    Profiles,
+    Results,
+    Run,
+    Scale,
+)
 from rlkit.comparison.records import Record
 from rlkit.statistics import runs as run_statistics
-from rlkit.statistics.runs import Array
+from rlkit.statistics.runs import Array, Statistic
 
 THRESHOLDS = 201  # points of a performance profile
 SMOOTH = 3  # a curve of held-out evaluations has this many points at least, else the training attempts are drawn
 Cells = dict[str, dict[str, list[Record]]]  # env → algo → its runs
 
 
-def compute(records: Sequence[Record], missing: Iterable[str] = ()) -> dict[str, Any]:
+def compute(records: Sequence[Record], missing: Iterable[str] = ()) -> Results:
     """All numbers of a comparison: per environment, over all, of every pair of algorithms, of every run."""
     cells = arranged(records)
     algos = list(dict.fromkeys(r.algo for r in records))
@@ -27,14 +42,17 @@ def compute(records: Sequence[Record], missing: Iterable[str] = ()) -> dict[str,
     if shared:
         algos.sort(key=lambda algo: -overall[algo]["iqm"])
     return {
-        "algos": algos,  # best first, where there is a number over all environments
-        "shared": shared,  # the environments that this number is over
+        "algos": algos,
+        "shared": shared,
         "overall": overall,
         "envs": envs,
         "improvement": [pair(x, y, cells) for x, y in combinations(algos, 2)],
         "profiles": profiles(algos, envs, shared),
         "missing": list(missing),
         "runs": [run(r) for found in cells.values() for algo in algos for r in found.get(algo, [])],
+        "caveats": [],
+        "commands": [],
+        "rlkit": rlkit.__version__,
     }
 
 
@@ -51,7 +69,7 @@ def scores(records: Sequence[Record]) -> Array:
     return np.array([r.score for r in records])
 
 
-def environment(found: dict[str, list[Record]]) -> dict[str, Any]:
+def environment(found: dict[str, list[Record]]) -> Environment:
     """One environment: its reference, and the scores and curves of each algorithm there."""
     records = [r for runs in found.values() for r in runs]
     reference = referred(records)
@@ -70,36 +88,36 @@ def drawable(r: Record, kind: str) -> bool:
     return kind in r.curves and len(r.curves[kind].value) >= (SMOOTH if kind == "evaluation" else 2)
 
 
-def referred(records: Sequence[Record]) -> dict[str, Any] | None:
+def referred(records: Sequence[Record]) -> Scale | None:
     """What is 0 and 1: the reference of the runs, the median of several; without one, the range of these runs.
 
     None where all runs scored the same as before training: nothing lies between.
     """
     given = [r.reference for r in records if r.reference]
     if given:
-        low, high = (float(median(getattr(x, end) for x in given)) for end in ("low", "high"))
+        low, high = float(median(x.low for x in given)), float(median(x.high for x in given))
         if low < high:
             return {"low": low, "high": high, "low_is": given[0].low_is, "high_is": given[0].high_is, "range": False}
     low = min([r.before for r in records if r.before is not None] + [r.score for r in records])
     high = max(r.score for r in records)
     if low == high:
         return None
-    words = {"low_is": "the lowest of these runs, before or after", "high_is": "the highest of these runs"}
-    return {"low": low, "high": high, **words, "range": True}
+    low_is, high_is = "the lowest of these runs, before or after", "the highest of these runs"
+    return {"low": low, "high": high, "low_is": low_is, "high_is": high_is, "range": True}
 
 
-def estimate(statistic: Any, *groups: Sequence[Array]) -> dict[str, float | None]:
-    """A statistic as {"value", "low", "high"}; the interval is null where there is none."""
+def estimate(statistic: Statistic, *groups: Sequence[Array]) -> Estimate:
+    """A statistic with its interval over seeds."""
     bounds = run_statistics.interval(statistic, *groups)
     low, high = (None, None) if bounds is None else (float(bounds[0]), float(bounds[1]))
     return {"value": float(statistic(*groups)), "low": low, "high": high}
 
 
-def cell(runs: Sequence[Record], reference: dict[str, Any] | None) -> dict[str, Any]:
+def cell(runs: Sequence[Record], reference: Scale | None) -> Cell:
     """One algorithm in one environment."""
     raw = scores(runs)
     found = estimate(run_statistics.iqm, [raw])
-    values: dict[str, Any] = {
+    values: Cell = {
         "runs": len(runs),
         "seeds": [r.seed for r in runs],
         "scores": raw.tolist(),
@@ -112,24 +130,31 @@ def cell(runs: Sequence[Record], reference: dict[str, Any] | None) -> dict[str, 
         "normalised": None,
     }
     if reference:
-        scale = partial(run_statistics.normalise, low=reference["low"], high=reference["high"])
-        ends = {key: None if values[key] is None else float(scale(values[key])) for key in ("iqm", "low", "high")}
-        values["normalised"] = {"scores": scale(raw).tolist(), **ends}
+        values["normalised"] = on_scale(raw, found, reference)
     return values
 
 
-def normalised(algo: str, envs: dict[str, Any], shared: Sequence[str]) -> list[Array]:
-    return [np.array(envs[env]["algos"][algo]["normalised"]["scores"]) for env in shared]
+def on_scale(raw: Array, found: Estimate, reference: Scale) -> Normalised:
+    """Scores and their estimate, from 0 to 1 between the two references."""
+
+    scaled = partial(run_statistics.normalise, low=reference["low"], high=reference["high"])
+    low, high = (None if end is None else scaled(end) for end in (found["low"], found["high"]))
+    return {"scores": [scaled(x) for x in raw.tolist()], "iqm": scaled(found["value"]), "low": low, "high": high}
 
 
-def over_all(algo: str, envs: dict[str, Any], shared: Sequence[str]) -> dict[str, Any]:
+def normalised(algo: str, envs: dict[str, Environment], shared: Sequence[str]) -> list[Array]:
+    cells = [envs[env]["algos"][algo]["normalised"] for env in shared]
+    return [np.array(found["scores"]) for found in cells if found is not None]
+
+
+def over_all(algo: str, envs: dict[str, Environment], shared: Sequence[str]) -> Overall:
     """IQM of the normalised scores of all runs in the environments that all algorithms share."""
     runs = normalised(algo, envs, shared)
     found = estimate(run_statistics.iqm, runs)
     return {"iqm": found["value"], "low": found["low"], "high": found["high"], "runs": sum(map(len, runs))}
 
 
-def profiles(algos: Sequence[str], envs: dict[str, Any], shared: Sequence[str]) -> dict[str, Any] | None:
+def profiles(algos: Sequence[str], envs: dict[str, Environment], shared: Sequence[str]) -> Profiles | None:
     """The fraction of runs above each threshold with pointwise bands."""
     if not shared:
         return None
@@ -138,22 +163,25 @@ def profiles(algos: Sequence[str], envs: dict[str, Any], shared: Sequence[str]) 
     low, high = min(0.0, every.min()), max(1.0, every.max())
     thresholds = np.linspace(low - 0.02 * (high - low), high + 0.02 * (high - low), THRESHOLDS)
     statistic = partial(run_statistics.profile, thresholds=thresholds)
-    lines = {algo: banded(statistic, found, "fraction") for algo, found in runs.items()}
+    lines: dict[str, Profile] = {}
+    for algo, found in runs.items():
+        lines[algo] = {"fraction": statistic(found).tolist(), **band(statistic, found)}
     return {"thresholds": thresholds.tolist(), "algos": lines}
 
 
-def banded(statistic: Any, runs: Sequence[Array], name: str) -> dict[str, Any]:
+def band(statistic: Statistic, runs: Sequence[Array]) -> Band:
+    """The interval at each point of a line."""
     bounds = run_statistics.interval(statistic, runs, repetitions=run_statistics.BAND_REPETITIONS)
     low, high = (None, None) if bounds is None else (bounds[0].tolist(), bounds[1].tolist())
-    return {name: statistic(runs).tolist(), "low": low, "high": high}
+    return {"low": low, "high": high}
 
 
-def pair(x: str, y: str, cells: Cells) -> dict[str, Any]:
+def pair(x: str, y: str, cells: Cells) -> Pair:
     """P(x > y) over the environments that both have runs in, and what may be said of it."""
     common = [env for env, found in cells.items() if x in found and y in found]
     if not common:
-        nothing = dict.fromkeys(("value", "low", "high", "chance"))
-        return {"x": x, "y": y, "envs": {}, **nothing, "verdict": "nothing in common"}
+        said = "nothing in common"
+        return {"x": x, "y": y, "envs": {}, "value": None, "low": None, "high": None, "chance": None, "verdict": said}
     of_x, of_y = ([scores(cells[env][algo]) for env in common] for algo in (x, y))
     found = estimate(run_statistics.improvement, of_x, of_y)
     each = {env: float(run_statistics.improvement([a], [b])) for env, a, b in zip(common, of_x, of_y, strict=True)}
@@ -162,21 +190,38 @@ def pair(x: str, y: str, cells: Cells) -> dict[str, Any]:
     return {"x": x, "y": y, "envs": each, **found, "chance": chance, "verdict": run_statistics.verdict(bounds, chance)}
 
 
-def curves(runs: Sequence[Record], kind: str) -> dict[str, Any]:
+def curves(runs: Sequence[Record], kind: str) -> dict[str, Curve]:
     """IQM curves over env_steps, as far as all of the runs reach, and over seconds, where who has ended has ended."""
-    found = {}
+    found: dict[str, Curve] = {}
     for axis in ("env_steps", "seconds"):
-        lines = [(getattr(r.curves[kind], axis), r.curves[kind].value) for r in runs]
+        lines = [(c.env_steps if axis == "env_steps" else c.seconds, c.value) for c in (r.curves[kind] for r in runs)]
         grid = run_statistics.on_a_grid(lines, to_the_last=axis == "seconds")
         if grid is not None:
             x, values = grid
-            found[axis] = {"x": x.tolist(), **banded(run_statistics.iqm, [values], "iqm")}
+            found[axis] = {
+                "x": x.tolist(),
+                "iqm": run_statistics.iqm([values]).tolist(),
+                **band(run_statistics.iqm, [values]),
+            }
     return found
 
 
-def run(r: Record) -> dict[str, Any]:
+def run(r: Record) -> Run:
     """One run, as it is listed."""
-    ends = {"score": r.score, "low": r.low, "high": r.high, "before": r.before, "episodes": r.episodes}
-    size = {"env_steps": r.env_steps, "seconds": r.seconds, "folder": str(r.folder), "command": r.command}
-    more = {"metric": r.metric, "alarms": r.alarms, "versions": dict(r.versions)}
-    return {"algo": r.algo, "env": r.env, "seed": r.seed, **ends, **size, **more}
+    return {
+        "algo": r.algo,
+        "env": r.env,
+        "seed": r.seed,
+        "score": r.score,
+        "low": r.low,
+        "high": r.high,
+        "before": r.before,
+        "episodes": r.episodes,
+        "env_steps": r.env_steps,
+        "seconds": r.seconds,
+        "folder": str(r.folder),
+        "command": r.command,
+        "metric": r.metric,
+        "alarms": r.alarms,
+        "versions": dict(r.versions),
+    }

@@ -118,11 +118,11 @@ class View:
 
 def score(job: Job) -> str:
     """What a finished run measured after training."""
-    after = summary(job).get("evaluation", {}).get("after", {})
-    numbers = [after.get(key) for key in ("mean", "low", "high")]
-    if None in numbers:
+    evaluation = summary(job).get("evaluation")
+    after = evaluation.get("after", {}) if isinstance(evaluation, dict) else {}
+    if not all(isinstance(after.get(key), int | float) for key in ("mean", "low", "high")):
         return "finished, without a score"
-    return "{} {:.3g}, 95 % {:.3g} to {:.3g}".format(after["metric"], *numbers)
+    return "{metric} {mean:.3g}, 95 % {low:.3g} to {high:.3g}".format(**after)
 
 
 def figure(newest: dict[str, float]) -> str:

@@ -1,12 +1,12 @@
 """The tables and sentences of a comparison: the terminal and the page say the same."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 from rlkit.comparison.caveats import listed
+from rlkit.comparison.numbers import Results
 
-Results = Mapping[str, Any]
 NOTHING = "—"  # a cell without a number
 NAMED = 5  # names in a title; more of them are counted
 Kind = Literal["all", "env", "pairs"]
@@ -77,12 +77,15 @@ def over_all(results: Results) -> Table:
         found = results["overall"][algo]
         pair = next_best.get((algo, results["algos"][i + 1])) if i + 1 < len(results["algos"]) else None
         against = NOTHING if pair is None or pair["value"] is None else f"{pair['value']:.2f}, {pair['verdict']}"
-        rows.append([algo, f"{found['iqm']:.3f}", interval(found, 3), str(found["runs"]), against])
+        rows.append(
+            [algo, f"{found['iqm']:.3f}", interval(found["low"], found["high"], 3), str(found["runs"]), against]
+        )
     shared = results["shared"]
     where = "over all environments" if 1 < len(shared) == len(results["envs"]) else f"on {listed(shared)}"
     words = [
         f"{env}: 0 is {r['low_is']} ({r['low']:.4g}), 1 is {r['high_is']} ({r['high']:.4g})"
         for env, r in ((env, results["envs"][env]["reference"]) for env in shared)
+        if r is not None
     ]
     note = f"IQM: interquartile mean. {'; '.join(words)}."
     return Table(f"Normalised score {where}", ["", "IQM", "95 %", "runs", "P(> next)"], rows, "all", note)
@@ -98,7 +101,7 @@ def environment(results: Results, env: str) -> Table:
         if c is None:
             rows.append([algo, *[NOTHING] * 6])
             continue
-        raw = [f"{c['mean']:.{digits}f}", f"{c['iqm']:.{digits}f}", interval(c, digits)]
+        raw = [f"{c['mean']:.{digits}f}", f"{c['iqm']:.{digits}f}", interval(c["low"], c["high"], digits)]
         rows.append([algo, *raw, str(c["runs"]), f"{c['env_steps']:,.0f}", f"{c['seconds']:,.0f}"])
     return Table(f"{env}: {found['metric']}", ["", "mean", "IQM", "95 %", "runs", found["unit"], "seconds"], rows)
 
@@ -109,16 +112,15 @@ def pairs(results: Results) -> Table:
     for p in results["improvement"]:
         value = NOTHING if p["value"] is None else f"{p['value']:.2f}"
         winner = {"better": p["x"], "worse": p["y"]}.get(p["verdict"])
-        chance = NOTHING if p["low"] is None else f"{p['chance']:.3f}" if p["chance"] >= 0.001 else "< 0.001"
+        likely = p["chance"] if p["low"] is not None else None
+        chance = NOTHING if likely is None else f"{likely:.3f}" if likely >= 0.001 else "< 0.001"
         said = f"{winner} is better" if winner else p["verdict"]
-        rows.append([f"{p['x']} > {p['y']}", value, interval(p, 2), chance, said])
+        rows.append([f"{p['x']} > {p['y']}", value, interval(p["low"], p["high"], 2), chance, said])
     return Table("Probability of improvement", ["", "P", "95 %", "p", ""], rows, "pairs")
 
 
-def interval(found: Mapping[str, Any], digits: int) -> str:
-    if found["low"] is None:
-        return NOTHING
-    return f"{found['low']:.{digits}f} to {found['high']:.{digits}f}"
+def interval(low: float | None, high: float | None, digits: int) -> str:
+    return NOTHING if low is None or high is None else f"{low:.{digits}f} to {high:.{digits}f}"
 
 
 READING = {  # figure → title and one sentence of how to read it

@@ -6,6 +6,7 @@ import signal
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rlkit import session
 from rlkit.errors import UserError
@@ -15,6 +16,9 @@ from rlkit.python.surroundings import undisturbed
 from rlkit.recording import checkpoint as checkpoints
 from rlkit.recording.log import Listener
 from rlkit.scores import Json
+
+if TYPE_CHECKING:
+    from rlkit.comparison.numbers import Results
 from rlkit.settings import config
 from rlkit.settings import trust as trusting
 from rlkit.settings.config import Factory
@@ -109,24 +113,26 @@ class Comparison:
     """The statistics of many runs, as data; `pandas.DataFrame(comparison.scores)` is the table."""
 
     folder: Path  # index.html is the page, runs/ holds the run folders
-    results: Json  # all numbers, as in results.json
+    results: "Results"  # all numbers, as in results.json
     missing: list[str]  # a sentence for each run that is not among them
 
     @property
     def scores(self) -> list[Json]:
         """A row for each algorithm on each environment: runs, mean, iqm with its 95 % interval, steps, seconds."""
         kept = ("runs", "mean", "iqm", "low", "high", "env_steps", "seconds")
-        return [
-            {"env": env, "algo": algo, "metric": found["metric"], **{key: cell[key] for key in kept}}
+        rows: list[tuple[Json, Json]] = [
+            ({"env": env, "algo": algo, "metric": found["metric"]}, {**cell})
             for env, found in self.results["envs"].items()
             for algo, cell in found["algos"].items()
         ]
+        return [{**head, **{key: cell[key] for key in kept}} for head, cell in rows]
 
     @property
     def pairs(self) -> list[Json]:
         """A row for each pair of algorithms: P(x > y) with its 95 % interval, and what may be said of it."""
         kept = ("x", "y", "value", "low", "high", "verdict")
-        return [{key: found[key] for key in kept} for found in self.results["improvement"]]
+        rows: list[Json] = [{**found} for found in self.results["improvement"]]
+        return [{key: row[key] for key in kept} for row in rows]
 
     @property
     def runs(self) -> list[Json]:

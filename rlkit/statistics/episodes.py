@@ -2,18 +2,52 @@
 
 import itertools
 import math
-from typing import Any
+from typing import NotRequired, TypedDict
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rlkit import seeding
 from rlkit.api import Scores
 
-Array = np.ndarray
+Array = NDArray[np.float64]
 Z = 1.959964  # the 97.5 % quantile of the normal distribution
 SHOWN_BY = 0.05  # a difference with a smaller p-value is called shown
 RESAMPLES = 9_999  # sign flips that are drawn where there are too many to try all
 AT_ONCE = 10**7  # numbers that are drawn at a time: 80 MB
+
+
+class Measured(TypedDict):
+    """Greedy or sampled scores of one evaluation, in summary.json and evaluation-*.json."""
+
+    metric: str
+    mean: float
+    low: float  # the 95 % interval of the mean, over episodes or problems
+    high: float
+    episodes: int
+    greedy: bool
+    length: float
+    kinds: NotRequired[dict[str, float]]  # of text: the accuracy of each problem kind
+    groups: NotRequired[dict[str, float]]  # and of each group of kinds
+    exact: NotRequired[dict[str, float]]  # where the model is known: what the policy is worth
+    distribution: NotRequired[dict[str, float]]
+    at_step_limit: NotRequired[float]  # the share of episodes that were cut
+    returns: NotRequired[list[float]]
+    lengths: NotRequired[list[int]]
+
+
+class Paired(TypedDict):
+    """Two policies on the same episodes; positive differences speak for ours."""
+
+    difference: float
+    low: float
+    high: float
+    wins: int
+    ties: int
+    losses: int
+    test: str
+    p: float
+    better: str | None  # ours or theirs where p < 0.05
 
 
 def wilson(successes: float, n: int) -> tuple[float, float]:
@@ -33,13 +67,20 @@ def bootstrap(scores: Array, repetitions: int = 2000) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def summarize(metric: str, scores: Scores, greedy: bool) -> dict[str, Any]:
-    """{"metric", "mean", "low", "high", "episodes", "greedy"}; for text also the accuracy of each problem kind."""
+def summarize(metric: str, scores: Scores, greedy: bool) -> Measured:
+    """Mean score and length with a 95 % interval; for text also the accuracy of each problem kind."""
     x = scores.score.double().numpy()
     low, high = wilson(x.sum(), len(x)) if metric == "accuracy" else bootstrap(x)
     mean, length = float(x.mean()), float(scores.length.double().mean())
-    summary = {"metric": metric, "mean": mean, "low": low, "high": high, "episodes": len(x), "greedy": greedy}
-    summary["length"] = length
+    summary: Measured = {
+        "metric": metric,
+        "mean": mean,
+        "low": low,
+        "high": high,
+        "episodes": len(x),
+        "greedy": greedy,
+        "length": length,
+    }
     if scores.kinds:
         kinds = np.array(scores.kinds)
         summary["kinds"] = {kind: float(x[kinds == kind].mean()) for kind in sorted(set(scores.kinds))}
@@ -120,12 +161,8 @@ def sign_flip(differences: Array) -> float:
     return float(found.pvalue)
 
 
-def compare(metric: str, ours: Array, theirs: Array) -> dict[str, Any]:
-    """Two policies on the same episodes or problems, [n] and [n]; positive differences speak for ours.
-
-    {"difference", "low", "high" (paired bootstrap), "wins", "ties", "losses", "test", "p", "better"}; "better" is
-    ours or theirs where p < 0.05, else null.
-    """
+def compare(metric: str, ours: Array, theirs: Array) -> Paired:
+    """Two policies on the same episodes or problems, [n] and [n]: a paired bootstrap, and a paired test."""
     differences = ours - theirs
     wins, losses = int((differences > 0).sum()), int((differences < 0).sum())
     low, high = bootstrap(differences)
@@ -146,7 +183,7 @@ def compare(metric: str, ours: Array, theirs: Array) -> dict[str, Any]:
     }
 
 
-def verdict(found: dict[str, Any], ours: str, theirs: str) -> str:
+def verdict(found: Paired, ours: str, theirs: str) -> str:
     """One sentence of what a comparison says."""
     p = f"p = {found['p']:.3f}" if found["p"] >= 0.001 else "p < 0.001"
     numbers = f"{found['difference']:+.4g} ({found['low']:.4g} to {found['high']:.4g}), {p}"

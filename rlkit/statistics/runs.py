@@ -5,15 +5,18 @@ may differ. Every statistic reduces that axis, so it reads one set of runs [n] a
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rlkit import seeding
 
-Array = np.ndarray[Any, Any]
+Array = NDArray[np.float64]
 Runs = Sequence[Array]
 Interval = tuple[Array, Array]
+Number = TypeVar("Number", float, Array)
+Statistic = Callable[..., Array]  # ...: of one group of runs, or of two
 
 REPETITIONS = 10_000  # of the bootstrap: the ends of an interval vary by about a hundredth of its width
 BAND_REPETITIONS = 2_000  # the same of a band, at each of its points
@@ -26,7 +29,8 @@ def iqm(runs: Runs) -> Array:
     """
     from scipy.stats import trim_mean
 
-    return trim_mean(np.concatenate(runs, axis=-1), 0.25, axis=-1)
+    mean: Array = trim_mean(np.concatenate(runs, axis=-1), 0.25, axis=-1)
+    return mean
 
 
 def improvement(x: Runs, y: Runs) -> Array:
@@ -38,17 +42,17 @@ def improvement(x: Runs, y: Runs) -> Array:
     for a, b in zip(x, y, strict=True):
         difference = np.sign(a[..., :, None] - b[..., None, :])
         each.append((1 + difference.mean((-2, -1))) / 2)
-    return np.mean(each, axis=0)
+    mean: Array = np.mean(each, axis=0)
+    return mean
 
 
 def profile(runs: Runs, thresholds: Array) -> Array:
     """Performance profile: the fraction of runs with a score above τ, averaged over environments, [τ, ...]."""
-    return np.mean([(x > thresholds.reshape(-1, *[1] * x.ndim)).mean(-1) for x in runs], axis=0)
+    mean: Array = np.mean([(x > thresholds.reshape(-1, *[1] * x.ndim)).mean(-1) for x in runs], axis=0)
+    return mean
 
 
-def interval(
-    statistic: Callable[..., Array], *groups: Runs, repetitions: int = REPETITIONS, seed: int = 0
-) -> Interval | None:
+def interval(statistic: Statistic, *groups: Runs, repetitions: int = REPETITIONS, seed: int = 0) -> Interval | None:
     """The 95 % percentile interval of a statistic under the stratified bootstrap; always the same resamples.
 
     Each repetition draws the runs of every environment anew, with replacement, for each group on its own. None where
@@ -88,9 +92,9 @@ def verdict(bounds: Interval | None, chance: float) -> str:
     return "better" if bounds[0] > 0.5 else "worse"
 
 
-def normalise(scores: Array, low: float, high: float) -> Array:
-    """(score − low) / (high − low): 0 is the lower reference, 1 the upper one; scores may lie outside."""
-    return (scores - low) / (high - low)
+def normalise(score: Number, low: float, high: float) -> Number:
+    """(score − low) / (high − low): 0 is the lower reference, 1 the upper one; a score may lie outside."""
+    return (score - low) / (high - low)
 
 
 def on_a_grid(

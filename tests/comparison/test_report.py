@@ -222,5 +222,6 @@ def test_the_terminal_shows_what_the_page_says_in_80_columns(capsys, monkeypatch
     report.show(results)
     shown = capsys.readouterr().out
     assert "b has the highest interquartile mean and is separated from a." in shown
-    assert words.interval(results["overall"]["b"], 3) in shown and "Missing: c on x" in shown
+    best = results["overall"]["b"]
+    assert words.interval(best["low"], best["high"], 3) in shown and "Missing: c on x" in shown
     assert max(map(len, shown.splitlines())) <= 80
