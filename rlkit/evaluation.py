@@ -4,6 +4,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,7 +14,6 @@ from rlkit.api import Acts, Count, Env, Natural, Policy, Scores, Split, UserErro
 from rlkit.policies import discount
 from rlkit.recording import checkpoint as checkpoints
 from rlkit.recording.files import write_atomically
-from rlkit.scores import Json
 from rlkit.settings import config, plugins
 from rlkit.settings.assemble import assemble
 from rlkit.settings.config import Threads

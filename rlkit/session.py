@@ -22,7 +22,6 @@ from rlkit.recording import checkpoint, outcome
 from rlkit.recording.files import prepare_folder, write_atomically, write_folder
 from rlkit.recording.log import Listener, Log
 from rlkit.recording.writers import tracker
-from rlkit.scores import Json
 from rlkit.settings import config, plugins
 from rlkit.settings.assemble import Parts, assemble
 
@@ -35,10 +34,7 @@ class Watch:
     listener: Listener | None = None  # gets each logged iteration; True stops the run
 
 
-SHOWN = Watch()
-
-
-def carry_out(given: config.Given, watch: Watch = SHOWN) -> tuple[Path, Progress]:
+def carry_out(given: config.Given, watch: Watch = Watch()) -> tuple[Path, Progress]:
     """Start the run that was asked for, or go on with the one that `resume` names: its folder, and how far it came."""
     parts = assemble(given)
     if given.resume is not None:
@@ -143,7 +139,7 @@ def execute(
         told = outcome.summary(facts(run, given, progress), env, evaluation, what, log.seconds())
         log.summary(told)  # last: the run is finished
         outcome.report(log, env, evaluation, what)
-        farewell(log, progress, run)
+        farewell(log, progress)
     return progress
 
 
@@ -164,21 +160,16 @@ def facts(run: config.Run, given: config.Given, progress: Progress) -> dict[str,
         "seed": run.seed,
         "env_steps": progress.env_steps,
         "iterations": progress.iteration,
-        "finished": not cut_short(progress, run),
+        "finished": not progress.interrupted,
         "alarms": progress.doctor.alarms,
     }
 
 
-def cut_short(progress: Progress, run: config.Run) -> bool:
-    """Whether a run was interrupted before its end; in its last iteration there is nothing left to cut."""
-    return progress.interrupted and progress.fraction(run) < 1
-
-
-def farewell(log: Log, progress: Progress, run: config.Run) -> None:
+def farewell(log: Log, progress: Progress) -> None:
     """The last lines: what the doctor warned of, and what to do next."""
     if names := [alarm["name"] for alarm in progress.doctor.alarms]:
         log.note(f"warnings of this run: {', '.join(names)} (summary.json and docs/doctor.md say more)")
-    if cut_short(progress, run):
+    if progress.interrupted:
         log.note(f"interrupted; continue with: {again(log.folder)}")
     else:
         log.note(f"everything is in {log.folder}; look at it: python -m rlkit.play {shlex.quote(str(log.folder))}")

@@ -15,10 +15,6 @@ from rlkit.python.run import Run
 from rlkit.python.surroundings import undisturbed
 from rlkit.recording import checkpoint as checkpoints
 from rlkit.recording.log import Listener
-from rlkit.scores import Json
-
-if TYPE_CHECKING:
-    from rlkit.comparison.numbers import Results
 from rlkit.settings import config
 from rlkit.settings import trust as trusting
 from rlkit.settings.config import Factory
@@ -103,9 +99,7 @@ def factory_of(env: EnvLike, given: config.Given) -> Factory:
     if isinstance(env, str | os.PathLike):
         raise UserError(f"env={os.fspath(env)} is a name: give the class, function or object that the run was made on")
     section, factory = described(env)
-    found = factory or found_at(section["entry"])
-    assert callable(found), "described() has seen it"
-    return found
+    return factory or found_at(section["entry"])
 
 
 @dataclass(frozen=True)
@@ -125,7 +119,6 @@ class Comparison:
             for env, found in self.results["envs"].items()
             for algo, cell in found["algos"].items()
         ]
-        return [{**head, **{key: cell[key] for key in kept}} for head, cell in rows]
 
     @property
     def pairs(self) -> list[dict[str, object]]:

@@ -92,7 +92,7 @@ def importable(factory: Factory) -> str:
     return f"{module}:{name}" if found_at(f"{module}:{name}") is factory else ""
 
 
-def found_at(entry: str) -> object:
+def found_at(entry: str) -> Any:  # Any: whatever a module of the user's holds
     """What MODULE:NAME is in the modules that are imported already."""
     module, _, name = entry.partition(":")
     found: object = sys.modules.get(module)

@@ -22,7 +22,6 @@ from rlkit.api import Env, Policy, Sample
 from rlkit.buffers import per_step
 from rlkit.recording.files import write_atomically
 from rlkit.recording.writers import Events, Lines, Tracker, cut, finite
-from rlkit.scores import Json, Sample
 
 Listener = Callable[[dict[str, float]], object]  # gets what is logged; what is true stops the run
 
