@@ -1,12 +1,13 @@
 """What measuring gives: one score per episode or problem, and what scores are compared with."""
 
 from dataclasses import dataclass, field
-from typing import Literal, TypedDict
+from typing import Any, Literal, TypedDict
 
 from torch import Tensor
 
 Split = Literal["train", "validation", "test"]
 Unit = Literal["episodes", "problems", "pairs"]  # what a score is of
+Json = dict[str, Any]  # what a JSON file of a run folder holds: a file may be of another version, or by hand
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,6 @@ import os
 import signal
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -17,12 +16,12 @@ from rlkit.python.policy import Policy
 from rlkit.python.surroundings import undisturbed
 from rlkit.recording import checkpoint as checkpoints
 from rlkit.recording.log import Listener
+from rlkit.scores import Json
 from rlkit.settings import config, schema, trust
 from rlkit.settings.assemble import threads
 from rlkit.settings.config import Factory
 
 Numbers = dict[str, float]
-Json = dict[str, Any]  # what a JSON file of a run folder holds
 
 
 class Run:

@@ -4,8 +4,6 @@ from rlkit.errors import UserError
 from rlkit.settings import plugins
 from rlkit.settings.config import KINDS, Given
 
-NO_CODE = ("correct", "model:")  # rewards that run no code of their own: the built-in one, and a reward model's folder
-
 
 def outside(given: Given) -> list[str]:
     """The keys of a configuration that name code from outside: plug-ins, rewards and environments of one's own."""
@@ -13,8 +11,9 @@ def outside(given: Given) -> list[str]:
     for section, kind in KINDS.items():
         name = str(given.section(section).get("name", ""))
         found += [] if name in plugins.names(kind) else [f"{section}={name}"]
-    for reward in str(given.env.get("reward") or "correct").split(","):
-        found += [] if reward.strip().startswith(NO_CODE) else [f"env.reward={reward.strip()}"]
+    for reward in map(str.strip, str(given.env.get("reward") or "correct").split(",")):
+        harmless = reward == "correct" or reward.startswith("model:")  # the latter is a folder of weights
+        found += [] if harmless else [f"env.reward={reward}"]
     if ":" in str(given.env.get("id") or ""):
         found.append(f"env.id={given.env['id']}")
     entry = str(given.env.get("entry") or "<")  # <...> names nothing that could be imported

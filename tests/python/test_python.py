@@ -129,6 +129,10 @@ def test_a_listener_hears_of_each_iteration_and_may_stop_the_run(tmp_path: Path)
     whole = rlkit.train("ppo", "cartpole", quiet=True, out=tmp_path / "whole", **PPO)
     assert cut.resume(quiet=True) is cut and cut.summary["finished"]
     assert not differences(whole.folder, cut.folder)
+    last = rlkit.train(
+        "ppo", "cartpole", quiet=True, on_iteration=lambda x: x["iteration"] == 4, out=tmp_path / "4", **PPO
+    )
+    assert not differences(whole.folder, last.folder), "in the last iteration there is nothing left to stop"
 
 
 def test_what_a_listener_raises_is_raised_and_the_run_can_go_on(tmp_path: Path) -> None:
@@ -337,6 +341,7 @@ OUTSIDE = {
     "algo: {name: ppo}\nenv: {name: /tmp/env.py}\n": r"env=/tmp/env\.py",
     "algo: {name: grpo}\nenv: {name: gsm8k, reward: 'correct,judge.py:f'}\n": r"env\.reward=judge\.py:f; ",
     "algo: {name: grpo}\nenv: {name: gsm8k, reward: 'my_pkg.rewards:f'}\n": r"env\.reward=my_pkg\.rewards:f",
+    "algo: {name: grpo}\nenv: {name: gsm8k, reward: 'correct_my.py:f'}\n": r"env\.reward=correct_my\.py:f",
     "algo: {name: ppo}\nenv: {name: gym, id: 'my_pkg:My-v0'}\n": r"env\.id=my_pkg:My-v0",
     "algo: {name: ppo}\nenv: {name: gym, entry: 'my_pkg:My'}\n": r"env\.entry=my_pkg:My",
 }

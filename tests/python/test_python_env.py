@@ -149,6 +149,8 @@ def test_a_registered_id_imports_its_module(package: Path, tmp_path: Path, monke
     assert set(sized.evaluate(episodes=3)["sampled"]["lengths"]) == {7}
     with pytest.raises(rlkit.UserError, match="did you mean Hill-v0"):
         train("hill_pkg:Hull-v0", tmp_path / "x")
+    with pytest.raises(rlkit.UserError, match=r"there is no module '\./hill\.py' here"):
+        train("gym", tmp_path / "x", **{"env.id": "./hill.py:Hill-v0"})
 
 
 def command(name: str, *words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
