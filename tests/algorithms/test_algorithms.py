@@ -28,6 +28,8 @@ from torch.testing import assert_close
 from rlkit import policies
 from rlkit.api import UserError
 from rlkit.language.network import LanguageNetwork
+from rlkit.settings import plugins
+from rlkit.settings.config import build
 
 # PPO
 
@@ -193,8 +195,9 @@ def test_sft_is_cross_entropy_over_the_demonstrated_tokens() -> None:
 
 @pytest.mark.parametrize("name", ["grpo", "dpo"])
 def test_a_group_of_one_is_refused(name: str) -> None:
-    with pytest.raises(UserError, match=r"algo\.group=1: .* at least 2 attempts"):
-        algorithm(name, cartpole(1), policies.Network(), group=1)
+    module = plugins.load("algorithms", name)
+    with pytest.raises(UserError, match=r"algo\.group=1\b.* at least 2"):
+        module.make(build(module.Config, {"group": 1}, "algo"), cartpole(1), policies.Network())
 
 
 def test_methods_refuse_spaces_they_cannot_handle_and_say_what_to_use() -> None:
