@@ -17,7 +17,7 @@ from filelock import FileLock, Timeout
 from rlkit.api import Writes
 from rlkit.errors import RewardFailed, UserError
 from rlkit.loop import train
-from rlkit.progress import Progress, restore
+from rlkit.progress import Progress, check_saved, restore
 from rlkit.recording import checkpoint, outcome
 from rlkit.recording.files import prepare_folder, write_atomically, write_folder
 from rlkit.recording.log import Listener, Log
@@ -37,6 +37,7 @@ class Watch:
 def carry_out(given: config.Given, watch: Watch = Watch()) -> tuple[Path, Progress]:
     """Start the run that was asked for, or go on with the one that `resume` names: its folder, and how far it came."""
     parts = assemble(given)
+    check_saved(parts.algo)  # before there is a folder
     if given.resume is not None:
         return resume(parts, given, prepare_folder(given.resume), watch)
     folder = config.new_folder(parts.run, given)
