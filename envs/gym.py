@@ -80,6 +80,8 @@ def named(entry: str) -> Factory:
 def imported(module: str, key: str) -> ModuleType:
     """A module that a key names; an error inside of it is raised as it is."""
     try:
+        if not all(part.isidentifier() for part in module.split(".")):
+            raise ModuleNotFoundError(name=module)  # such as a path
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module}.".startswith(f"{error.name}."):

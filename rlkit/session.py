@@ -140,7 +140,7 @@ def execute(
         told = outcome.summary(facts(run, given, progress), env, evaluation, what, log.seconds())
         log.summary(told)  # last: the run is finished
         outcome.report(log, env, evaluation, what)
-        farewell(log, progress)
+        farewell(log, progress, run)
     return progress
 
 
@@ -161,16 +161,21 @@ def facts(run: config.Run, given: config.Given, progress: Progress) -> dict[str,
         "seed": run.seed,
         "env_steps": progress.env_steps,
         "iterations": progress.iteration,
-        "finished": not progress.interrupted,
+        "finished": not cut_short(progress, run),
         "alarms": progress.doctor.alarms,
     }
 
 
-def farewell(log: Log, progress: Progress) -> None:
+def cut_short(progress: Progress, run: config.Run) -> bool:
+    """Whether a run was interrupted before its end; in its last iteration there is nothing left to cut."""
+    return progress.interrupted and progress.fraction(run) < 1
+
+
+def farewell(log: Log, progress: Progress, run: config.Run) -> None:
     """The last lines: what the doctor warned of, and what to do next."""
     if names := [alarm["name"] for alarm in progress.doctor.alarms]:
         log.note(f"warnings of this run: {', '.join(names)} (summary.json and docs/doctor.md say more)")
-    if progress.interrupted:
+    if cut_short(progress, run):
         log.note(f"interrupted; continue with: {again(log.folder)}")
     else:
         log.note(f"everything is in {log.folder}; look at it: python -m rlkit.play {shlex.quote(str(log.folder))}")

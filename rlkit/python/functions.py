@@ -6,9 +6,9 @@ import signal
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rlkit import session
-from rlkit.comparison.numbers import Results
 from rlkit.errors import UserError
 from rlkit.python.keys import EnvLike, asked, described, found_at, plain, text
 from rlkit.python.run import Run
@@ -17,6 +17,9 @@ from rlkit.recording import checkpoint as checkpoints
 from rlkit.recording.log import Listener
 from rlkit.settings import config
 from rlkit.settings import trust as trusting
+
+if TYPE_CHECKING:
+    from rlkit.comparison.numbers import Results
 from rlkit.settings.config import Factory
 
 
@@ -107,7 +110,7 @@ class Comparison:
     """The statistics of many runs, as data; `pandas.DataFrame(comparison.scores)` is the table."""
 
     folder: Path  # index.html is the page, runs/ holds the run folders
-    results: Results  # all numbers, as in results.json
+    results: "Results"  # all numbers, as in results.json
     missing: list[str]  # a sentence for each run that is not among them
 
     @property
