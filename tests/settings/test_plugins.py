@@ -51,13 +51,13 @@ def test_a_name_like_nothing_is_answered_with_what_there_is(name: str) -> None:
 
 
 def test_a_dotted_name_is_imported_as_it_is(elsewhere: Path) -> None:
-    (elsewhere / "my_pkg").mkdir()
-    (elsewhere / "my_pkg" / "__init__.py").touch()
-    (elsewhere / "my_pkg" / "sac.py").write_text(PLUGIN)
-    module = plugins.load("algorithms", "my_pkg.sac")
+    (elsewhere / "somebodys_pkg").mkdir()
+    (elsewhere / "somebodys_pkg" / "__init__.py").touch()
+    (elsewhere / "somebodys_pkg" / "sac.py").write_text(PLUGIN)
+    module = plugins.load("algorithms", "somebodys_pkg.sac")
     assert module.make(module.Config(), None) == ("made", 0.5)
-    assert plugins.summary("algorithms", "my_pkg.sac") == "A plug-in of somebody else."
-    assert plugins.short("my_pkg.sac") == "sac"
+    assert plugins.summary("algorithms", "somebodys_pkg.sac") == "A plug-in of somebody else."
+    assert plugins.short("somebodys_pkg.sac") == "sac"
 
 
 def test_a_path_is_loaded_as_a_file_once(tmp_path: Path) -> None:
