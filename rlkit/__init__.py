@@ -24,6 +24,7 @@ Batch keys, one TensorDict [B, T] (or [P, G, T] until credit is given) that only
 """
 
 import importlib
+import random
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -62,7 +63,9 @@ __all__ = [*_WHERE, "__version__"]
 def __getattr__(name: str) -> object:
     if name not in _WHERE:
         raise AttributeError(f"module 'rlkit' has no attribute '{name}'")
+    before = random.getstate()  # some packages draw from it when they are imported
     found: object = getattr(importlib.import_module(f"rlkit.{_WHERE[name]}"), name)
+    random.setstate(before)
     globals()[name] = found
     return found
 

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
     AnySpace = Space[Any]  # of whatever elements
 
+__all__ = ["Count", "Exhausted", "Fraction", "Natural", "NonNegative", "Positive", "Reference", "RewardFailed"]
+__all__ += ["Sample", "Schedule", "Scores", "Split", "Unit", "UserError"]  # plug-ins import them from here, too
+
 Metrics = dict[str, Tensor]  # what `Algorithm.loss` reports, per element where it can
 State = dict[str, Any]  # a state_dict: nested plain values and tensors; only its owner knows the keys
 

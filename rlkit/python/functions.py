@@ -58,7 +58,7 @@ def train(
     given = asked(algo, env, keys)
     with undisturbed():
         folder, progress = session.carry_out(given, session.Watch(quiet, on_iteration))
-    run = Run(folder, factory=given.factory)
+    run = Run(folder, factory=given.factory, trusted=True)
     if progress.terminated:
         signal.raise_signal(signal.SIGTERM)  # the handler of whoever called: the run only wrote its checkpoint
     return run
@@ -163,7 +163,10 @@ def run_comparison(
     from rlkit.comparison.plan import parse
 
     words = [f"algo={','.join(names('algo', algo))}", f"env={','.join(names('env', env))}"]
-    seeds = seed if isinstance(seed, int | str) else ",".join(str(int(x)) for x in seed)
+    given = [seed] if isinstance(seed, int | str) else list(seed)
+    if strange := [x for x in given if isinstance(x, float)]:
+        raise UserError(f"seed={strange[0]} is not allowed: give whole numbers")
+    seeds = ",".join(str(x) for x in given)
     words += [f"seed={seeds}", *(f"{key}={text(plain(value))}" for key, value in keys.items())]
     with undisturbed():
         done = conduct(parse(words), f"python -m rlkit.compare {shlex.join(words)}")

@@ -28,7 +28,7 @@ class Run:
     """A run folder, finished or not. `rlkit.train` and `rlkit.load` return it."""
 
     def __init__(
-        self, folder: str | Path, checkpoint: str = "latest", factory: Factory | None = None, trusted: bool = True
+        self, folder: str | Path, checkpoint: str = "latest", factory: Factory | None = None, trusted: bool = False
     ) -> None:
         self.folder = Path(folder).expanduser().absolute()
         self.checkpoint = checkpoint  # whose parameters `policy` has
@@ -119,6 +119,8 @@ class Run:
         Example:
             run.resume(env_steps=100_000)  # 100,000 in all
         """
+        if not self._trusted:
+            trust.check(self._given(), str(self.folder))
         told = line(keys, self._factory)
         told.resume = self.folder
         with undisturbed():
@@ -143,6 +145,8 @@ class Run:
         if not checkpoints.resumable(self.folder):
             raise UserError(f"{self.folder} has no checkpoint yet, so it has no policy: continue it with run.resume()")
         like = Evaluate(asked.checkpoint, device=asked.device, threads=asked.threads, seed=asked.seed)
+        if not self._trusted:
+            trust.check(self._given(), str(self.folder))
         if self._opened is None or self._opened[0] != like:
             with undisturbed():
                 subject = evaluation.opened(self._given(), self.folder, asked.checkpoint, asked)

@@ -49,6 +49,12 @@ def assemble(given: config.Given) -> Parts:
     torch.set_num_threads(run.threads or threads(env.kind))
     network = config.build(network_class(env.kind), given.policy, "policy")
     algo = algorithm.make(algo_config, env, network)
+    # A plug-in of the user's may be of any class: what the contract asks for is looked up here, once.
+    if missing := [name for name in ("saved", "rollout", "credit", "loss", "after_step") if not hasattr(algo, name)]:
+        raise UserError(
+            f"{given.algo['name']} makes a {type(algo).__name__} without {', '.join(missing)}: "
+            "let it inherit rlkit.api.Algorithm"
+        )
     env.check(algo.policy)  # does every prompt fit?
     return Parts(run, algo, env, config.resolved(given, run, algo_config, env_config, network))
 

@@ -1,0 +1,48 @@
+"""What a review found at the edges of the Python API."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import rlkit
+
+MINE = """from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Config:
+    pass
+
+
+class Mine:
+    def __init__(self, config, env, network):
+        self.policy = network.actor(env)
+
+
+make = Mine
+"""
+
+
+def test_a_seed_is_a_whole_number(tmp_path: Path) -> None:
+    with pytest.raises(rlkit.UserError, match=r"seed=0\.7 is not allowed: give whole numbers"):
+        rlkit.run_comparison(algo="ppo", env="cartpole", seed=[0.7], out=str(tmp_path))  # type: ignore[list-item]
+
+
+def test_a_plug_in_without_the_contract_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(MINE)
+    with pytest.raises(rlkit.UserError, match=r"Mine without saved, .*: let it inherit rlkit\.api\.Algorithm"):
+        rlkit.train(str(tmp_path / "mine.py"), "cartpole", quiet=True, out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_folder_that_is_opened_without_load_is_not_trusted_either(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("algo: {name: my_pkg.sac}\nenv: {name: cartpole}\n")
+    with pytest.raises(rlkit.UserError, match="my_pkg"):
+        rlkit.Run(tmp_path).resume(quiet=True)
+
+
+def test_importing_the_api_leaves_the_global_random_state() -> None:
+    code = "import random, rlkit\nbefore = random.getstate()\nrlkit.train\nassert random.getstate() == before"
+    subprocess.run([sys.executable, "-c", code], check=True)
