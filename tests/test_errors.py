@@ -50,6 +50,7 @@ ELSEWHERE = {
     ", and there is no such attribute: ": "recording/test_saved.py::test_a_name_of_nothing_is_refused",
     " is not allowed: give whole numbers": "python/test_review.py::test_a_seed_is_a_whole_number",
     ": let it inherit rlkit.api.Algorithm": "python/test_review.py::test_a_plug_in_without_the_contract_is_refused",
+    " are free: ": "test_memory.py::test_what_does_not_fit_is_refused_with_the_figures",
     ": its checkpoint has no ": "recording/test_saved.py::test_a_checkpoint_without_what_an_algorithm_needs_is_refused",
 }
 

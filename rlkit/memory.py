@@ -1,0 +1,39 @@
+"""What fits into memory: refused before it is allocated, with the figures."""
+
+from pathlib import Path
+
+import psutil
+
+from rlkit.errors import UserError
+
+CGROUP = Path("/sys/fs/cgroup")  # what a container is limited to, on Linux
+GIB = 2**30
+
+
+def check(needed: int, what: str, remedy: str) -> None:
+    """Refuse to start what cannot fit.
+
+    Arguments:
+        needed: bytes, a lower bound.
+        what: what needs them, as the user wrote it: "algo.capacity=1000000".
+        remedy: what to do: "give a smaller one".
+
+    Raises: UserError where fewer bytes than `needed` are free.
+    """
+    if needed > (there := free()):
+        raise UserError(f"{what} needs {gib(needed)}, {gib(there)} are free: {remedy}")
+
+
+def free() -> int:
+    """Bytes that a process may still take: what the system has left, or what the limit of its container leaves."""
+    available = int(psutil.virtual_memory().available)
+    try:
+        limit, used = ((CGROUP / name).read_text().strip() for name in ("memory.max", "memory.current"))
+        return min(available, int(limit) - int(used))
+    except (OSError, ValueError):  # no container, or one without a limit ("max")
+        return available
+
+
+def gib(size: int) -> str:
+    """Bytes as people read them: 1.5 GB."""
+    return f"{size / GIB:,.1f} GB" if size < 10**6 * GIB else f"{size // GIB:.0e} GB"
