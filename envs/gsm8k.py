@@ -3,22 +3,25 @@
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Annotated
 
 import torch
 
-from rlkit.api import Count, Fraction, Natural, UserError
+from rlkit.api import Code, Count, Fraction, Natural, Place, UserError
 from rlkit.text import PROMPT, Reward, TextEnv, load_rewards
 from rlkit.text.problems import MARKER, Problem, demonstrations, embedded
 from rlkit.text.sources import hold_out, hub_rows, is_hub_id, problems_from, read_jsonl
 
+Source = Annotated[str, Place("file", words=("embedded",), beside=("test.jsonl",))]
+
 
 @dataclass(frozen=True)
 class Config:
-    source: str = "embedded"  # embedded | PATH.jsonl (test.jsonl beside it is the test split) | hub id owner/name
+    source: Source = "embedded"  # embedded | PATH.jsonl (test.jsonl beside it is the test split) | hub id owner/name
     rows: Count = 32  # prompts per rollout
     max_tokens: Count = 64  # longest completion; real GSM8K needs about 256
     prompt: str = PROMPT  # what the model is given; {question} stands for the question
-    reward: str = "correct"  # correct | model:RUN_FOLDER | ./mine.py:function | package.module:function; commas sum
+    reward: Code = "correct"  # correct | model:RUN_FOLDER | ./mine.py:function | package.module:function; commas sum
     validation: Natural = 512  # problems to tune on; held out of the training rows of a file, 0 to train on every row
     test: Natural = 1319  # problems to claim on; a file without a test.jsonl beside it holds out a tenth at most
     train: Count = 7473  # embedded only: size of the train split

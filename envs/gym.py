@@ -13,7 +13,7 @@ import torch
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from rlkit.api import Count, Natural, Reference, UserError
+from rlkit.api import Code, Count, Natural, Reference, UserError
 from rlkit.control import ControlEnv
 from rlkit.control.vector import Vector
 
@@ -27,10 +27,10 @@ Keywords = dict[str, Any]
 @dataclass(frozen=True)
 class Config:
     rows: Count = 8  # copies played side by side
-    id: str = ""  # a Gymnasium id, such as Acrobot-v1, or my_pkg:My-v0 where importing my_pkg registers it
+    id: Code = ""  # a Gymnasium id, such as Acrobot-v1, or my_pkg:My-v0 where importing my_pkg registers it
     kwargs: Keywords = field(default_factory=dict)  # what the environment's constructor takes
     step_limit: Natural = 0  # steps after which an episode is truncated; 0: the environment's own limit
-    entry: str = ""  # instead of id: MODULE:NAME of a class, or of a function that makes one environment
+    entry: Code = ""  # instead of id: MODULE:NAME of a class, or of a function that makes one environment
 
     def __post_init__(self) -> None:
         if self.id and self.entry:

@@ -4,22 +4,24 @@ import math
 import random
 import re
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 
-from rlkit.api import Count, Fraction, Natural, UserError
+from rlkit.api import Count, Fraction, Natural, Place, UserError
 from rlkit.seeding import derive
 from rlkit.text import PROMPT, Pair, PairEnv, TextEnv
 from rlkit.text.problems import MARKER, Problem, bare, embedded
 from rlkit.text.sources import hold_out, read_jsonl, text_field
 from rlkit.text.templates import Draw
 
+Source = Annotated[str, Place("file", words=("embedded",))]
 REFERENCE = ("ref_chosen_logps", "ref_rejected_logps")
 
 
 @dataclass(frozen=True)
 class Config:
-    source: str = "embedded"  # embedded | PATH.jsonl with prompt, chosen, rejected (and ref_{chosen,rejected}_logps)
+    source: Source = "embedded"  # embedded | PATH.jsonl with prompt, chosen, rejected (and ref_{chosen,rejected}_logps)
     rows: Count = 32  # pairs per rollout
     max_tokens: Count = 64  # embedded only: longest completion when problems are solved for evaluation
     validation: Natural = 512  # held out to tune on (of a file: a tenth at most)

@@ -9,7 +9,7 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from rlkit.errors import Exhausted, RewardFailed, UserError
-from rlkit.fields import Count, Fraction, Natural, NonNegative, Positive, Schedule
+from rlkit.fields import Code, Count, File, Folder, Fraction, Natural, NonNegative, Place, Positive, Schedule
 from rlkit.scores import Reference, Sample, Scores, Split, Unit
 
 if TYPE_CHECKING:
@@ -19,8 +19,28 @@ if TYPE_CHECKING:
 
     AnySpace = Space[Any]  # of whatever elements
 
-__all__ = ["Count", "Exhausted", "Fraction", "Natural", "NonNegative", "Positive", "Reference", "RewardFailed"]
-__all__ += ["Sample", "Schedule", "Scores", "Split", "Unit", "UserError"]  # plug-ins import them from here, too
+__all__ = [
+    "Code",
+    "Count",
+    "Exhausted",
+    "File",
+    "Folder",
+    "Fraction",
+    "Natural",
+    "NonNegative",
+    "Place",
+    "Positive",
+    "Reference",
+]
+__all__ += [
+    "RewardFailed",
+    "Sample",
+    "Schedule",
+    "Scores",
+    "Split",
+    "Unit",
+    "UserError",
+]  # plug-ins import them from here, too
 
 Metrics = dict[str, Tensor]  # what `Algorithm.loss` reports, per element where it can
 State = dict[str, Any]  # a state_dict: nested plain values and tensors; only its owner knows the keys

@@ -29,7 +29,9 @@ def evaluate(argv: list[str]) -> int:
         print_pages(HELP, [("the keys", schema.explain(evaluation.Evaluate, {}, "evaluate"))])
         return 0
     asked = read(argv)
-    subject = evaluation.opened(config.from_folder(argv[0]), argv[0], asked.checkpoint, asked)
+    given = config.from_folder(argv[0])
+    given.trust = asked.trust
+    subject = evaluation.opened(given, argv[0], asked.checkpoint, asked)
     evaluation.refuse(subject, asked)
     other = evaluation.rival(subject, asked) if asked.against is not None else None
     if asked.video is not None:  # before hours of measuring: what draws may not be installed

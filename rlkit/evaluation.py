@@ -17,6 +17,7 @@ from rlkit.recording.files import write_atomically
 from rlkit.settings import config, plugins
 from rlkit.settings.assemble import assemble
 from rlkit.settings.config import Threads
+from rlkit.settings.given import Trust
 from rlkit.statistics.episodes import Measured, Paired, bootstrap, pass_at_k, summarize
 
 Report = dict[str, Any]  # evaluation-*.json: greedy and sampled, pass@K for each K asked for, exact, against
@@ -36,6 +37,8 @@ class Evaluate:
     device: str = "auto"  # auto, cpu, cuda or cuda:N, whatever the run was trained on
     threads: Threads = 0  # torch threads; 0: one for control, OMP_NUM_THREADS or all cores for text
     seed: Natural | None = None  # of the episodes' starts and of what is sampled; none: the run's own
+
+    trust: Trust = False  # run code from outside rlkit that the folders name; changed: also where it has changed
 
     def __post_init__(self) -> None:
         if self.samples is not None and max(self.pass_at, default=0) > self.samples:
@@ -140,6 +143,7 @@ def rival(subject: Subject, asked: Evaluate) -> Subject:
     text = asked.against or ""
     folder, checkpoint = place_of(text)
     given = config.from_folder(folder)
+    given.trust = asked.trust
     if given.env.get("entry") == subject.given.env.get("entry"):
         given.factory = subject.given.factory
     other = opened(given, folder, checkpoint, asked, subject.env.seed)

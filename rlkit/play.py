@@ -26,7 +26,7 @@ def play(argv: list[str]) -> int:
         print_pages(__doc__ or "", [("the page", schema.explain(Play, {}, "run"))])
         return 0
     asked, words = page_keys(argv)
-    server = Server(site(words), asked.port)
+    server = Server(site(words, asked.trust), asked.port)
     print(f"{server.url}  (Ctrl-C ends it)", flush=True)
     if asked.open and has_screen():
         webbrowser.open(server.url)

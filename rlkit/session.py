@@ -22,7 +22,7 @@ from rlkit.recording import checkpoint, outcome
 from rlkit.recording.files import prepare_folder, write_atomically, write_folder
 from rlkit.recording.log import Listener, Log
 from rlkit.recording.writers import tracker
-from rlkit.settings import config, plugins
+from rlkit.settings import config, plugins, trust
 from rlkit.settings.assemble import Parts, assemble
 
 
@@ -41,14 +41,14 @@ def carry_out(given: config.Given, watch: Watch = Watch()) -> tuple[Path, Progre
     if given.resume is not None:
         return resume(parts, given, prepare_folder(given.resume), watch)
     folder = config.new_folder(parts.run, given)
-    with locked(folder):
+    with locked(folder, given):
         write_atomically(folder / "config.yaml", parts.text)
         return folder, execute(parts, given, folder, Progress(), {}, watch)
 
 
 def resume(parts: Parts, given: config.Given, folder: Path, watch: Watch) -> tuple[Path, Progress]:
     """Go on from the newest checkpoint; a run that was killed before its first one starts again."""
-    with locked(folder):
+    with locked(folder, given):
         there = checkpoint.resumable(folder)
         if not there and (folder / "summary.json").is_file():
             raise UserError(f"{folder}: its checkpoints are gone, so it cannot be continued; start a new run")
@@ -58,16 +58,13 @@ def resume(parts: Parts, given: config.Given, folder: Path, watch: Watch) -> tup
         write_atomically(folder / "config.yaml", "\n".join([command, parts.text.partition("\n")[2]]))
         if not there and not watch.quiet:
             print("no checkpoint was written yet: the run starts again")
-        for section in given.code:
-            if given.code[section] != plugins.fingerprint(given.section(section)["name"]):
-                print(f"{given.section(section)['name']} has changed since the run began", file=sys.stderr)
         if not progress.over(parts.run):
             (folder / "summary.json").unlink(missing_ok=True)  # of a shorter run: this one is not finished
         return folder, execute(parts, given, folder, progress, before, watch)
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
+def locked(folder: Path, given: config.Given) -> Iterator[None]:
     """Keep a second process out of a run folder; the system opens the lock again when the process ends, however."""
     lock = FileLock(folder / ".lock")
     try:
@@ -77,9 +74,9 @@ def locked(folder: Path) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:  # the second Ctrl-C
-        raise KeyboardInterrupt(f"continue with: {again(folder)}") from None
+        raise KeyboardInterrupt(f"continue with: {again(folder, given)}") from None
     except RewardFailed as error:
-        raise UserError(f"{error}; mend it, then continue with: {again(folder)}") from error
+        raise UserError(f"{error}; mend it, then continue with: {again(folder, given, mended=True)}") from error
     finally:
         lock.release()
 
@@ -126,7 +123,7 @@ def execute(
         progress = train(algo, env, run, log, progress)
         log.bar.stop()
         if progress.terminated:
-            log.note(f"stopped at iteration {progress.iteration}; continue with: {again(folder)}")
+            log.note(f"stopped at iteration {progress.iteration}; continue with: {again(folder, given)}")
             return progress
         if run.measure == "best" and progress.best > -math.inf:
             best = checkpoint.load(folder, "best")["parts"]["policy"]
@@ -140,7 +137,7 @@ def execute(
         told = outcome.summary(facts(run, given, progress), env, evaluation, what, log.seconds())
         log.summary(told)  # last: the run is finished
         outcome.report(log, env, evaluation, what)
-        farewell(log, progress, run)
+        farewell(log, progress, run, given)
     return progress
 
 
@@ -171,19 +168,20 @@ def cut_short(progress: Progress, run: config.Run) -> bool:
     return progress.interrupted and progress.fraction(run) < 1
 
 
-def farewell(log: Log, progress: Progress, run: config.Run) -> None:
+def farewell(log: Log, progress: Progress, run: config.Run, given: config.Given) -> None:
     """The last lines: what the doctor warned of, and what to do next."""
     if names := [alarm["name"] for alarm in progress.doctor.alarms]:
         log.note(f"warnings of this run: {', '.join(names)} (summary.json and docs/doctor.md say more)")
     if cut_short(progress, run):
-        log.note(f"interrupted; continue with: {again(log.folder)}")
+        log.note(f"interrupted; continue with: {again(log.folder, given)}")
     else:
         log.note(f"everything is in {log.folder}; look at it: python -m rlkit.play {shlex.quote(str(log.folder))}")
 
 
-def again(folder: Path) -> str:
-    """The command that continues a run."""
-    return f"python -m rlkit.run resume={shlex.quote(str(folder))}"
+def again(folder: Path, given: config.Given, mended: bool = False) -> str:
+    """The command that continues a run; with trust where the run names code of one's own, which may be mended."""
+    needed = "" if not trust.outside(given) else " trust=changed" if mended else " trust=true"
+    return f"python -m rlkit.run resume={shlex.quote(str(folder))}{needed}"
 
 
 def header(parts: Parts, given: config.Given, folder: Path, progress: Progress) -> dict[str, str]:

@@ -59,7 +59,7 @@ class Job:
     def command(self) -> list[str]:
         """The words for `rlkit.run`: start it, or go on where it was cut off."""
         if (self.folder / "config.yaml").is_file():
-            return [f"resume={self.folder}"]
+            return [f"resume={self.folder}", "trust=true"]  # `check` saw that it names what was asked for
         return [*self.words, f"out={self.folder}"]
 
 
@@ -101,9 +101,8 @@ def check(job: Job) -> None:
         if found is not None:
             key, asked, other = found
             raise UserError(f"{job.folder} holds another run: {key}={other}, asked {key}={asked}; choose another out=")
-        for section, mark in job.config.get("code", {}).items():
-            if there.code.get(section) != mark:
-                name = job.config[section]["name"]
+        for name, mark in job.config.get("marks", {}).items():
+            if there.marks.get(name) != mark:
                 raise UserError(f"{name} has changed since {job.folder} was made: delete that, or choose another out=")
     elif job.folder.is_dir() and any(not path.name.startswith(".") for path in job.folder.iterdir()):
         raise UserError(f"{job.folder} is in the way: it is no run folder and not empty; choose another out=")

@@ -11,6 +11,7 @@ import numpy as np
 import yaml
 
 from rlkit.api import Reference, UserError
+from rlkit.settings import strict_yaml
 from rlkit.settings.plugins import short
 from rlkit.statistics.runs import Array
 
@@ -110,7 +111,7 @@ def _config(path: Path) -> tuple[str, dict[str, str]]:
     """The command in the first line of config.yaml, and its keys as algo.lr → 0.001."""
     try:
         text = path.read_text(encoding="utf-8")
-        values = yaml.safe_load(text) or {}
+        values = strict_yaml.load(text) or {}
         settings = {
             key if section == "run" else f"{section}.{key}": str(value)
             for section, keys in values.items()

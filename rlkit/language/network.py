@@ -1,23 +1,25 @@
 """The `policy.` keys on text: which model is loaded, and how it computes."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 
 from rlkit.api import ActionValues, Env
 from rlkit.errors import UserError
-from rlkit.fields import Count, Positive
+from rlkit.fields import Count, Place, Positive
 from rlkit.language.model import Dtype, LanguageModel
 from rlkit.language.reward_model import RewardModel
 from rlkit.seeding import generator
+
+Model = Annotated[str, Place("folder", words=("tiny",))]
 
 
 @dataclass(frozen=True)
 class LanguageNetwork:
     """The `policy.` keys on text environments."""
 
-    model: str = "tiny"  # tiny, a checkpoint folder, or a hub id such as Qwen/Qwen2.5-0.5B
+    model: Model = "tiny"  # tiny, a checkpoint folder, or a hub id such as Qwen/Qwen2.5-0.5B
     temperature: Positive = 1.0  # temperature of sampling, and of every log-probability
     trainable: Literal["all", "attention"] = "all"  # which weights learn; attention: the q, k, v and o projections
     dtype: Dtype = "auto"  # precision of computations, parameters stay float32; auto: bfloat16 on a GPU

@@ -16,6 +16,7 @@ from rlkit.pages.runs import RunPage
 from rlkit.pages.server import Site
 from rlkit.settings import config, plugins, schema
 from rlkit.settings.assemble import assemble
+from rlkit.settings.given import Trust
 
 Port = Annotated[int, Ge(0), Le(65535)]
 
@@ -26,6 +27,7 @@ class Play:
 
     port: Port = 0  # of http://127.0.0.1:PORT/; 0: any that is free
     open: bool = True  # show the page in a browser
+    trust: Trust = False  # run code from outside rlkit that the run's folder names; changed: also where it has changed
 
 
 def page_keys(argv: Sequence[str]) -> tuple[Play, list[str]]:
@@ -38,12 +40,12 @@ def page_keys(argv: Sequence[str]) -> tuple[Play, list[str]]:
     return config.build(Play, own, "run"), words
 
 
-def site(words: Sequence[str]) -> Site:
+def site(words: Sequence[str], trust: Trust = False) -> Site:
     """The page that a command line asks for."""
     if "=" not in words[0] or os.path.isdir(words[0]):
         if len(words) > 1:
-            raise UserError(f"'{words[1]}' is not understood: beside a run's folder only port= and open= are")
-        return RunPage(words[0], assemble).site()
+            raise UserError(f"'{words[1]}' is not understood: beside a run's folder only port=, open= and trust= are")
+        return RunPage(words[0], assemble, trust).site()
     keys = dict(word.partition("=")[::2] for word in words)
     for key in keys:
         if key not in ("env", "algo", "seed") and not key.startswith("env."):

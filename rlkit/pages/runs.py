@@ -11,6 +11,7 @@ from rlkit.pages.live import Live
 from rlkit.pages.server import Call, Json, Site, number
 from rlkit.settings import config, plugins
 from rlkit.settings.assemble import Assemble
+from rlkit.settings.given import Trust
 
 QUIET = 60.0  # seconds without a new line after which one looks whether a process still writes to the folder
 
@@ -18,10 +19,10 @@ QUIET = 60.0  # seconds without a new line after which one looks whether a proce
 class RunPage:
     """Reads a run folder, and lets its newest checkpoint play in memory."""
 
-    def __init__(self, folder: str | Path, assemble: Assemble) -> None:
+    def __init__(self, folder: str | Path, assemble: Assemble, trust: Trust = False) -> None:
         self.folder = Path(folder).expanduser()
         self.given = config.from_folder(self.folder)
-        self.given.run["device"] = "auto"  # the run's own may not be on this machine
+        self.given.run["device"], self.given.trust = "auto", trust  # the run's own device may not be here
         self.live: Live | None = None
         self.reason = ""  # why nothing can be played
         try:
@@ -47,7 +48,7 @@ class RunPage:
             "folder": str(self.folder),
             "algo": algo,
             "env": env,
-            "about": [_summary("algorithms", algo), _summary("envs", env)],
+            "about": [] if self.live is None else [_summary("algorithms", algo), _summary("envs", env)],
             "seed": self.given.run.get("seed", 0),
             "length": length,
             "state": self.state(summary),

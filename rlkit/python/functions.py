@@ -20,7 +20,7 @@ from rlkit.settings import trust as trusting
 
 if TYPE_CHECKING:
     from rlkit.comparison.numbers import Results
-from rlkit.settings.config import Factory
+from rlkit.settings.given import Factory, Trust
 
 
 def train(
@@ -65,14 +65,15 @@ def train(
 
 
 def load(
-    folder: str | os.PathLike[str], trust: bool = False, env: EnvLike | None = None, checkpoint: str = "latest"
+    folder: str | os.PathLike[str], trust: Trust = False, env: EnvLike | None = None, checkpoint: str = "latest"
 ) -> Run:
     """Open a run folder, finished or not.
 
     Arguments:
         folder: what `rlkit.train` or the command wrote.
         trust: run the code that the folder names from outside rlkit, such as a plug-in, a reward or an environment of
-            one's own; whoever wrote the folder decides what that is.
+            one's own; whoever wrote the folder decides what that is. "changed" also accepts that such a file, or a
+            dataset, is not what it was when the run began.
         env: the class, function or object that the run was trained on, where config.yaml cannot name it, such as a
             class of a notebook.
         checkpoint: whose parameters the policy has: latest, best, or another name from the folder checkpoints.
@@ -87,8 +88,8 @@ def load(
     given = config.from_folder(os.fspath(folder))
     if env is not None:
         given.factory = factory_of(env, given)
-    if not trust:
-        trusting.check(given, os.fspath(folder))
+    given.trust = trust
+    trusting.check(given)
     run = Run(Path(folder), checkpoint, given.factory, trust)
     if checkpoints.resumable(run.folder):
         run.policy  # noqa: B018, what cannot be opened is said here

@@ -17,9 +17,9 @@ from rlkit.python.surroundings import undisturbed
 from rlkit.recording import checkpoint as checkpoints
 from rlkit.recording.log import Listener
 from rlkit.scores import Json
-from rlkit.settings import config, schema, trust
+from rlkit.settings import config, schema
 from rlkit.settings.assemble import threads
-from rlkit.settings.config import Factory
+from rlkit.settings.given import Factory, Trust
 
 Numbers = dict[str, float]
 
@@ -28,7 +28,7 @@ class Run:
     """A run folder, finished or not. `rlkit.train` and `rlkit.load` return it."""
 
     def __init__(
-        self, folder: str | Path, checkpoint: str = "latest", factory: Factory | None = None, trusted: bool = False
+        self, folder: str | Path, checkpoint: str = "latest", factory: Factory | None = None, trusted: Trust = False
     ) -> None:
         self.folder = Path(folder).expanduser().absolute()
         self.checkpoint = checkpoint  # whose parameters `policy` has
@@ -87,15 +87,13 @@ class Run:
             run.evaluate(episodes=100)["greedy"]["mean"]
         """
         against = keys.get("against")
-        keys |= {"against": str(against.folder) if isinstance(against, Run) else against}
+        theirs = against._trusted if isinstance(against, Run) else self._trusted
+        keys |= {"against": str(against.folder) if isinstance(against, Run) else against, "trust": theirs}
         asked = self._asked(episodes=episodes, split=split, **keys)
         with undisturbed():
             subject = self._subject(asked)
             torch.set_num_threads(asked.threads or threads(subject.env.kind))
             evaluation.refuse(subject, asked)
-            if asked.against is not None and not self._trusted and not isinstance(against, Run):
-                folder, _ = evaluation.place_of(asked.against)
-                trust.check(config.from_folder(folder), folder)
             other = evaluation.rival(subject, asked) if asked.against is not None else None
             if asked.video is not None:
                 evaluation.film(subject, asked)
@@ -119,10 +117,8 @@ class Run:
         Example:
             run.resume(env_steps=100_000)  # 100,000 in all
         """
-        if not self._trusted:
-            trust.check(self._given(), str(self.folder))
         told = line(keys, self._factory)
-        told.resume = self.folder
+        told.resume, told.trust = self.folder, self._trusted
         with undisturbed():
             _, progress = session.carry_out(config.complete(told), session.Watch(quiet, on_iteration))
         self._opened = None
@@ -132,7 +128,7 @@ class Run:
 
     def _given(self) -> config.Given:
         given = config.from_folder(self.folder)
-        given.factory = self._factory
+        given.factory, given.trust = self._factory, self._trusted
         return given
 
     def _asked(self, **keys: object) -> Evaluate:
@@ -145,8 +141,6 @@ class Run:
         if not checkpoints.resumable(self.folder):
             raise UserError(f"{self.folder} has no checkpoint yet, so it has no policy: continue it with run.resume()")
         like = Evaluate(asked.checkpoint, device=asked.device, threads=asked.threads, seed=asked.seed)
-        if not self._trusted:
-            trust.check(self._given(), str(self.folder))
         if self._opened is None or self._opened[0] != like:
             with undisturbed():
                 subject = evaluation.opened(self._given(), self.folder, asked.checkpoint, asked)

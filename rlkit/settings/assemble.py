@@ -9,7 +9,7 @@ import torch
 from rlkit.api import Algorithm, Env, PolicyFactory
 from rlkit.errors import UserError
 from rlkit.recording.writers import check_tracker
-from rlkit.settings import config, plugins, schema
+from rlkit.settings import config, plugins, schema, trust
 
 # The length of a run that says nothing about it.
 STEPS, ITERATIONS = 100_000, 60  # control counts steps, text counts iterations
@@ -30,6 +30,7 @@ Assemble = Callable[[config.Given], Parts]
 
 def assemble(given: config.Given) -> Parts:
     """Load the plug-ins, validate their configurations and build them; what cannot be is refused here."""
+    trust.check(given)
     algorithm = plugins.load("algorithms", given.algo["name"])
     environment = plugins.load("envs", given.env["name"])
     for section, module in (("algo", algorithm), ("env", environment)):

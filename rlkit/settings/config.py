@@ -7,8 +7,8 @@ what comes out is written into the run folder, enough to repeat the run.
 import re
 import shlex
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field, is_dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, is_dataclass, replace
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -17,15 +17,28 @@ from annotated_types import Ge, Le
 
 import rlkit
 from rlkit.api import Count, Natural, UserError
+from rlkit.fields import Place
 from rlkit.recording.files import prepare_folder
-from rlkit.settings import plugins, schema, sections
+from rlkit.settings import places, plugins, schema, sections, trust
+from rlkit.settings.given import KINDS, SECTIONS, Factory, Given, Trust
 from rlkit.settings.plugins import nearest, short
 from rlkit.settings.schema import build
 from rlkit.settings.sections import Section, Sections
 
-__all__ = ["Given", "Run", "build", "from_folder", "new_folder", "prepare_folder", "read", "resolved"]
+__all__ = [
+    "KINDS",
+    "SECTIONS",
+    "Factory",
+    "Given",
+    "Run",
+    "build",
+    "from_folder",
+    "new_folder",
+    "prepare_folder",
+    "read",
+]
+__all__ += ["resolved"]
 
-SECTIONS = ("run", "algo", "env", "policy")
 LENGTHS = ("iterations", "env_steps")
 EXCLUSIVE = (LENGTHS, ("evaluate_every", "evaluations"))  # one takes the place of the other
 RESUMABLE = (
@@ -40,10 +53,9 @@ RESUMABLE = (
     "device",
     "threads",
 )
-KINDS: dict[str, plugins.Kind] = {"algo": "algorithms", "env": "envs"}
 USAGE = "write KEY=VALUE, as in: python -m rlkit.run algo=ppo env=cartpole seed=1 (--help lists all)"
 
-Factory = Callable[..., object]  # makes one gymnasium.Env; ...: its keywords and what it makes are checked then
+FILE, FOLDER = Place("file"), Place("folder", words=("tiny",))
 Threads = Annotated[int, Ge(0), Le(1024)]
 
 
@@ -75,29 +87,11 @@ class Run:
             raise UserError(f"give evaluate_every={self.evaluate_every} or evaluations={self.evaluations}, not both")
 
 
-@dataclass
-class Given:
-    """What was asked for, by section: `configs/ALGO-ENV.yaml` with the command line over it, not yet validated."""
-
-    run: Section = field(default_factory=dict)
-    algo: Section = field(default_factory=dict)  # with its name under "name"
-    env: Section = field(default_factory=dict)  # with its name under "name"
-    policy: Section = field(default_factory=dict)
-    code: Section = field(default_factory=dict)  # of a run folder: fingerprints of the plug-ins given as files
-    resume: Path | None = None  # the run folder to continue
-    help: bool = False
-    argv: tuple[str, ...] = ()
-    factory: Factory | None = None  # from Python: makes one copy of an environment that has no name
-
-    def section(self, name: str) -> Section:
-        """The keys of run, algo, env or policy."""
-        return {"run": self.run, "algo": self.algo, "env": self.env, "policy": self.policy}[name]
-
-    def override(self, other: "Given") -> None:
-        """Put the other's keys over these."""
-        self.run = without_rivals(self.run, other.run)
-        for name in SECTIONS:
-            self.section(name).update(other.section(name))
+def override(below: Given, above: Given) -> None:
+    """Put the keys of `above` over those of `below`."""
+    below.run = without_rivals(below.run, above.run)
+    for name in SECTIONS:
+        below.section(name).update(above.section(name))
 
 
 def without_rivals(below: Section, above: Section) -> Section:
@@ -115,24 +109,31 @@ def complete(line: Given) -> Given:
     """Put what was given over the pair's YAML, or over the configuration of the run that is continued."""
     if line.resume is not None:
         given = from_folder(line.resume)
-        check_resumed(line, given)
+        given.trust, given.factory = line.trust, line.factory
+        trust.check(given)
+        line = changes(line, given)
     else:
         for section, noun in (("algo", "algorithm"), ("env", "environment")):
             if "name" not in line.section(section) and not line.help:
                 raise UserError(f"which {noun}? Give {section}=NAME (python -m rlkit.run --help lists them)")
+        if line.trust:
+            raise UserError("trust= is for a run folder of someone else's: give it beside resume=FOLDER")
         given = pair(line.algo.get("name", ""), line.env.get("name", ""))
         given.algo.update(preset(line.algo))
-    given.override(line)
+    override(given, line)
     given.resume, given.help, given.argv, given.factory = line.resume, line.help, line.argv, line.factory
     return given
 
 
-def check_resumed(line: Given, held: Given) -> None:
-    """Refuse what would change a run that is continued; what is given again must be what the run has."""
+def changes(line: Given, held: Given) -> Given:
+    """The keys that change a run which is continued; what is given again must be what the run has.
+
+    Raises: UserError for a key that would make it another run.
+    """
     line.algo = preset({"name": held.algo["name"], **line.algo}) | line.algo
     line.algo.pop("preset", None)
     for section in SECTIONS:
-        has = held.section(section)
+        has, marked = held.section(section), _marked(section, held)
         for key, value in line.section(section).items():
             if section == "run" and key in RESUMABLE:
                 continue
@@ -141,11 +142,21 @@ def check_resumed(line: Given, held: Given) -> None:
             if head not in has:
                 raise UserError(f"no key '{name}' in the run {line.resume}: {nearest(key, has)}")
             was = has[head].get(inner) if inner and isinstance(has[head], dict) else has[head]
-            if not schema.same(value, was):
+            if not schema.same(value, was, marked.get(key)):
                 raise UserError(
                     f"resume continues a run as it was: it has {name}={schema.show(was)}, not {schema.show(value)}; "
                     f"what may change is {', '.join(RESUMABLE)}"
                 )
+    run = {key: value for key, value in line.run.items() if key in RESUMABLE}
+    return replace(line, run=run, algo={}, env={}, policy={})
+
+
+def _marked(section: str, held: Given) -> Mapping[str, Place]:
+    """The keys of a section that name files, folders or code."""
+    if section in KINDS:
+        name = str(held.section(section)["name"])
+        return {"name": FILE, **places.marked(plugins.load(KINDS[section], name).Config)}
+    return {"model": FOLDER} if section == "policy" else {}
 
 
 def pair(algo: str, env: str) -> Given:
@@ -179,9 +190,9 @@ def from_folder(folder: str | Path) -> Given:
     if not path.is_file():
         raise UserError(f"{folder} is no run folder: it has no config.yaml; give a folder that rlkit.run wrote")
     given = _from_yaml(path)
-    if "name" not in given.algo or "name" not in given.env:
+    if not all(isinstance(given.section(section).get("name"), str) for section in KINDS):
         raise UserError(f"{path} names no algorithm and environment: it is not a run's config.yaml")
-    given.run["out"] = str(path.parent)
+    given.run["out"], given.folder = str(path.parent), path.parent
     given.algo = sections.without_idle(path, given.algo)
     return given
 
@@ -189,14 +200,16 @@ def from_folder(folder: str | Path) -> Given:
 def resolved(given: Given, run: Run, algo: object, env: object, policy: object = None) -> str:
     """The text of config.yaml: every key of the built dataclasses, and the command that repeats the run."""
     values: Sections = {"run": asdict(run)}
-    for section, config in (("algo", algo), ("env", env), ("policy", policy)):
+    configs = {"algo": algo, "env": env, "policy": policy}
+    for section, config in configs.items():
         name = given.section(section).get("name")
         if name is not None:
-            values[section] = {"name": str(Path(name).resolve()) if name.endswith(".py") else name}
+            values[section] = {"name": plugins.path_or_module(name)}
         if is_dataclass(config) and not isinstance(config, type):
-            values.setdefault(section, {}).update(asdict(config))
-    if code := {s: mark for s in KINDS if (mark := plugins.fingerprint(given.section(s)["name"]))}:
-        values["code"] = code
+            marked = places.marked(type(config))
+            keys = {k: places.absolute(x, marked[k]) if k in marked else x for k, x in asdict(config).items()}
+            values.setdefault(section, {}).update(keys)
+    values |= trust.marks({section: given.section(section)["name"] for section in KINDS}, configs)
     command = " ".join(_quoted(arg) for arg in given.argv if not arg.startswith("out="))
     text = yaml.safe_dump(schema.plain(values), sort_keys=False, allow_unicode=True)
     return f"# rlkit {rlkit.__version__}; to repeat: python -m rlkit.run {command}\n{text}"
@@ -253,6 +266,9 @@ def put(given: Given, key: str, value: object, word: str) -> None:
     section, dot, rest = key.partition(".")
     if key == "resume":
         given.resume = Path(str(value))
+    elif key == "trust":
+        trusted = schema.validate(key, value, Trust)
+        given.trust = "changed" if trusted == "changed" else bool(trusted)
     elif key in ("algo", "env"):
         given.section(key)["name"] = value
     elif key == "policy":
@@ -266,9 +282,17 @@ def put(given: Given, key: str, value: object, word: str) -> None:
 
 
 def _from_yaml(path: Path) -> Given:
-    given = Given()
-    for section, keys in sections.read(path).items():
-        if section not in (*SECTIONS, "code"):
+    given, found = Given(), sections.read(path)
+    for section, keys in found.items():
+        if section in SECTIONS:
+            given.section(section).update(keys)
+        elif section not in ("marks", "code"):
             raise UserError(f"{path}: no section '{section}': {nearest(section, SECTIONS)}")
-        setattr(given, section, keys)
+    marks = found.get("marks", {})
+    for section, mark in found.get("code", {}).items():  # what 0.3 wrote: a mark for each plug-in given as a file
+        name = given.section(section).get("name") if section in KINDS else None
+        marks[name if isinstance(name, str) else ""] = mark
+    if not all(isinstance(mark, str) and name for name, mark in marks.items()):
+        raise UserError(f"{path}: its marks are not texts: write what the run wrote, or leave them out")
+    given.marks = marks
     return given

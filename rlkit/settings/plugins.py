@@ -22,6 +22,7 @@ from rlkit.errors import UserError
 
 Kind = Literal["algorithms", "envs"]
 NOUN = {"algorithms": "algorithm", "envs": "environment"}
+_executed: dict[str, bytes] = {}  # module → the text of its file when it was run: an edited one is run again
 MAKE = {"algorithms": "make(config, env, ...)", "envs": "make(config, seed, device)"}
 
 
@@ -54,10 +55,9 @@ def load(kind: Kind, name: str) -> ModuleType:
     return module
 
 
-def fingerprint(name: str) -> str:
-    """The first digits of the SHA-256 of a plug-in given as a file; nothing for one that is found by its name."""
-    path = Path(name).expanduser()
-    return hashlib.sha256(path.read_bytes()).hexdigest()[:16] if name.endswith(".py") and path.is_file() else ""
+def path_or_module(name: str) -> str:
+    """What `load` takes a name for: the absolute path of a file, or the dotted name of a module."""
+    return str(Path(name).expanduser().resolve()) if name.endswith(".py") else name
 
 
 def short(name: str) -> str:
@@ -102,7 +102,8 @@ def _from_file(kind: Kind, path: Path) -> ModuleType:
         there = ", ".join(names(kind))
         raise UserError(f"no {NOUN[kind]} file {path}: give a path to an existing .py file, or a name: {there}")
     name = f"{_folder_as_package(path.parent)}.{path.stem.replace('.', '_')}"
-    if name in sys.modules:
+    text = path.read_bytes()
+    if name in sys.modules and _executed.get(name) == text:
         return sys.modules[name]
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None and spec.loader is not None
@@ -110,6 +111,7 @@ def _from_file(kind: Kind, path: Path) -> ModuleType:
     sys.modules[name] = module  # before it runs: dataclasses look their own module up
     try:
         spec.loader.exec_module(module)
+        _executed[name] = text
     except BaseException as error:
         del sys.modules[name]
         if isinstance(error, ImportError) and "beyond top-level package" in str(error):

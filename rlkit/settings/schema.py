@@ -7,7 +7,6 @@ import ast
 import inspect
 import io
 import math
-import os
 import tokenize
 import types
 from collections.abc import Mapping, Sequence
@@ -21,6 +20,8 @@ from annotated_types import Ge, Gt, Le, Lt
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from rlkit.api import UserError
+from rlkit.fields import Place
+from rlkit.settings import places, strict_yaml
 from rlkit.settings.plugins import nearest
 
 T = TypeVar("T")
@@ -83,7 +84,7 @@ def allowed(hint: Hint) -> str:
     if origin is Annotated:
         return " ".join([allowed(args[0]), *_range(args[1:])])
     if origin is Literal:
-        return f"one of: {', '.join(str(a) for a in args)}" if len(args) > 1 else str(args[0])
+        return f"one of: {', '.join(map(show, args))}" if len(args) > 1 else show(args[0])
     if origin in (Union, types.UnionType):
         return " or ".join(allowed(a) for a in args)
     if origin is tuple:
@@ -135,35 +136,22 @@ def explain(cls: type, values: Mapping[str, object], section: str) -> list[tuple
 
 
 def plain(value: object) -> object:
-    """Only what `yaml.safe_dump` knows; a path that is there is made absolute, so that a run can move on elsewhere."""
+    """Only what `yaml.safe_dump` knows."""
     if isinstance(value, dict):
         return {key: plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [plain(item) for item in value]
-    if isinstance(value, Path) or (isinstance(value, str) and os.sep in value and Path(value).exists()):
-        return str(Path(value).resolve())
-    if isinstance(value, str) and (".py:" in value or "model:" in value):
-        return ",".join(_reward(entry.strip()) for entry in value.split(","))
-    return value
+    return str(value.resolve()) if isinstance(value, Path) else value
 
 
-def same(text: object, value: object) -> bool:
+def same(told: object, value: object, place: Place | None = None) -> bool:
     """Whether a text from a command line stands for the value that a configuration holds."""
-    told = text
-    if isinstance(text, str):
+    if place is not None and places.absolute(told, place) == value:
+        return True
+    if isinstance(told, str) and not isinstance(value, str):
         with suppress(yaml.YAMLError):
-            told = _scalar(text)
-        if text.endswith(".py") and isinstance(value, str):
-            return Path(text).resolve() == Path(value).resolve()
-    return show(plain(told)) == show(value) or plain(text) == value
-
-
-def _reward(entry: str) -> str:
-    """A reward function, FILE.py:NAME or model:FOLDER, with an absolute path."""
-    head, colon, tail = entry.rpartition(":")
-    if head == "model" and Path(tail).expanduser().is_dir():
-        return f"model:{Path(tail).expanduser().resolve()}"
-    return f"{Path(head).resolve()}:{tail}" if Path(head).is_file() else head + colon + tail
+            told = _scalar(told)
+    return show(plain(told)) == show(value)
 
 
 def _from_text(raw: object, hint: Hint) -> object:
@@ -178,7 +166,7 @@ def _from_text(raw: object, hint: Hint) -> object:
         if parts is None:
             return _scalar(raw)
         listed = [part.strip() for part in raw.split(",") if part.strip()]
-        raw = yaml.load(raw, yaml.BaseLoader) if raw.startswith("[") else listed
+        raw = strict_yaml.load(raw, texts=True) if raw.startswith("[") else listed
     if parts is not None and isinstance(raw, list):
         args = get_args(parts)
         kinds = [args[0]] * len(raw) if args[-1] is Ellipsis else [*args, *[Any] * len(raw)]
@@ -192,7 +180,7 @@ def _scalar(text: str) -> object:
             return kind(text)
         except ValueError:
             continue
-    return yaml.safe_load(text)
+    return strict_yaml.load(text)
 
 
 def _members(hint: Hint) -> list[object]:

@@ -7,6 +7,7 @@ import yaml
 
 import rlkit
 from rlkit.api import UserError
+from rlkit.settings import strict_yaml
 
 Section = dict[str, Any]  # values as YAML or a command line has them: `schema.build` checks each against its field
 Sections = dict[str, Section]
@@ -23,11 +24,10 @@ IDLE = {  # keys without effect, which 0.3 had and wrote into config.yaml
 def read(path: Path) -> Sections:
     """The keys of each section; a file that holds anything else is refused with one line."""
     try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+        values = strict_yaml.read(path) or {}
     except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        line = f":{mark.line + 1}" if mark else ""
-        raise UserError(f"{path}{line}: not valid YAML: {getattr(error, 'problem', None) or error}") from None
+        place = ":".join(map(str, (path, *strict_yaml.lines(error))))
+        raise UserError(f"{place}: not valid YAML: {strict_yaml.reason(error)}") from None
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: cannot be read: {error}") from None
     if not isinstance(values, dict) or any(not isinstance(v, dict) for v in values.values() if v is not None):

@@ -1,28 +1,55 @@
-"""Which code from outside rlkit a run folder would run."""
+"""Code from outside rlkit that a run folder names: it runs only with trust, and only as it was when the run began."""
 
 from rlkit.errors import UserError
-from rlkit.settings import plugins
-from rlkit.settings.config import KINDS, Given
+from rlkit.settings import places, plugins
+from rlkit.settings.given import KINDS, Given
+from rlkit.settings.sections import Section, Sections
 
 
 def outside(given: Given) -> list[str]:
     """The keys of a configuration that name code from outside: plug-ins, rewards and environments of one's own."""
-    found = []
-    for section, kind in KINDS.items():
-        name = str(given.section(section).get("name", ""))
-        found += [] if name in plugins.names(kind) else [f"{section}={name}"]
-    for reward in map(str.strip, str(given.env.get("reward") or "correct").split(",")):
-        harmless = reward == "correct" or reward.startswith("model:")  # the latter is a folder of weights
-        found += [] if harmless else [f"env.reward={reward}"]
-    if ":" in str(given.env.get("id") or ""):
-        found.append(f"env.id={given.env['id']}")
-    entry = str(given.env.get("entry") or "<")  # <...> names nothing that could be imported
-    if not entry.startswith("<") and given.factory is None:
-        found.append(f"env.entry={entry}")
+    names = {section: str(given.section(section)["name"]) for section in KINDS}
+    found = [f"{section}={name}" for section, name in names.items() if name not in plugins.names(KINDS[section])]
+    for section, name in names.items():
+        if name in plugins.names(KINDS[section]):
+            keys = places.marked(plugins.load(KINDS[section], name).Config)
+            codes = [key for key, place in keys.items() if place.kind == "code" and not given_in_python(given, key)]
+            entries = {key: places.outside(str(given.section(section).get(key) or "")) for key in codes}
+            found += [f"{section}.{key}={entry}" for key, named in entries.items() for entry in named]
     return found
 
 
-def check(given: Given, folder: object) -> None:
-    """Refuse a run folder that names code from outside: whoever wrote it decides what is run."""
-    if found := outside(given):
-        raise UserError(f"{folder} would run code from outside rlkit: {', '.join(found)}; trust=True allows it")
+def given_in_python(given: Given, key: str) -> bool:
+    """Whether a program gave what env.entry names: nothing is imported for it."""
+    return key == "entry" and given.factory is not None
+
+
+def check(given: Given) -> None:
+    """Refuse to open a run folder that names code from outside without trust, or anything that has changed since.
+
+    Whoever wrote the folder decides what it names. Nothing of it is imported before.
+    """
+    if given.folder is None:
+        return
+    if not given.trust and (found := outside(given)):
+        raise UserError(f"{given.folder} would run code from outside rlkit: {', '.join(found)}; trust=true allows it")
+    if given.trust == "changed":
+        return
+    for name, was in given.marks.items():
+        if (now := places.mark(name)) != was:
+            happened = "has changed" if now and was else "is new" if now else "is gone"
+            remedy = "put it back, or accept the change with trust=changed"
+            raise UserError(f"{name} {happened} since the run {given.folder} began: {remedy}")
+
+
+def marks(names: Section, configs: dict[str, object]) -> Sections:
+    """For config.yaml: the marks of all that a configuration names outside rlkit, none where there is nothing."""
+    found: list[str] = []
+    for section, kind in KINDS.items():
+        name = str(names[section])
+        found += places.sources(plugins.path_or_module(name)) if name not in plugins.names(kind) else []
+    for config in configs.values():
+        if config is not None:
+            for key, place in places.marked(type(config)).items():
+                found += places.named(vars(config)[key], place)
+    return {"marks": {name: places.mark(name) for name in dict.fromkeys(found)}} if found else {}

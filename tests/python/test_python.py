@@ -232,7 +232,7 @@ def test_evaluate_is_what_the_command_writes(trained: dict[str, rlkit.Run], tmp_
         copy = tmp_path / name
         assert subprocess.run(["cp", "-r", trained[name].folder, copy]).returncode == 0
         values = {key: ",".join(map(str, x)) if isinstance(x, tuple) else x for key, x in keys.items()}
-        words = ["episodes=3", "split=validation", *(f"{key}={x}" for key, x in values.items())]
+        words = ["episodes=3", "split=validation", "trust=true", *(f"{key}={x}" for key, x in values.items())]
         assert rlkit_evaluate(str(copy), *words) == 0
         (written,) = copy.glob("evaluation-validation*.json")
         assert json.loads(written.read_text()) == json.loads(json.dumps(found))

@@ -104,7 +104,7 @@ def test_every_way_to_give_an_environment_is_the_same_run(tmp_path: Path) -> Non
 
 def test_what_has_a_name_loads_by_it_and_what_has_none_needs_the_environment(tmp_path: Path) -> None:
     named, unnamed = train(Ladder, tmp_path / "named"), train(Ladder(), tmp_path / "unnamed")
-    with pytest.raises(rlkit.UserError, match=r"code from outside rlkit: env\.entry=.*Ladder; trust=True"):
+    with pytest.raises(rlkit.UserError, match=r"code from outside rlkit: env\.entry=.*Ladder; trust=true"):
         rlkit.load(named.folder)
     assert rlkit.load(named.folder, trust=True).policy.predict(2).shape == (1, 2)
     assert rlkit.load(named.folder, env=Ladder).policy.predict(2).shape == (1, 2)
@@ -164,7 +164,7 @@ def test_the_command_finds_it_in_the_folder_where_it_is_given(package: Path, tmp
     words = ["algo=ppo", "env=gym", "iterations=1", "evaluation_episodes=2", "validation_episodes=2"]
     done = command("run", *words, "env.id=hill_pkg:Hill-v0", f"out={tmp_path / 'r'}", cwd=package)
     assert done.returncode == 0, done.stderr
-    done = command("evaluate", str(tmp_path / "r"), "episodes=2", cwd=package)
+    done = command("evaluate", str(tmp_path / "r"), "episodes=2", "trust=true", cwd=package)
     assert done.returncode == 0, done.stderr
     done = command("run", *words, "env.id=hill_pgk:Hill-v0", cwd=package)
     assert done.returncode == 2 and "there is no module 'hill_pgk' here" in done.stderr and done.stderr.count("\n") == 1

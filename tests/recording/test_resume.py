@@ -108,14 +108,14 @@ def test_a_run_killed_again_and_again_is_the_run_that_was_not(
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     assert run.main([*keys, *RUN, f"out={whole}"]) == 0
     for where, kill in KILLS.items():
-        words = [f"resume={cut}"] if (cut / "config.yaml").is_file() else [*keys, *RUN, f"out={cut}"]
+        words = [f"resume={cut}", "trust=true"] if (cut / "config.yaml").is_file() else [*keys, *RUN, f"out={cut}"]
         with monkeypatch.context() as patch:
             kill(patch)
             with pytest.raises(Killed):
                 run.main(words)
                 pytest.fail(f"not killed {where}")
     assert not (cut / "summary.json").exists()
-    assert run.main([f"resume={cut}"]) == 0
+    assert run.main([f"resume={cut}", "trust=true"]) == 0
     assert not differences(whole, cut)
 
 
@@ -138,7 +138,7 @@ def test_a_kill_before_the_first_latest_starts_again_although_there_is_a_best(
         nth(loop, "validate", 1, patch, after=True)
         run.main([*words, f"out={tmp_path / 'cut'}"])
     assert [path.stem for path in (tmp_path / "cut" / "checkpoints").glob("*.safetensors")] == ["best"]
-    assert run.main([f"resume={tmp_path / 'cut'}"]) == 0
+    assert run.main([f"resume={tmp_path / 'cut'}", "trust=true"]) == 0
     assert not differences(tmp_path / "whole", tmp_path / "cut")
 
 
@@ -156,7 +156,7 @@ def test_a_run_that_ended_early_stays_ended(tmp_path: Path, monkeypatch: pytest.
             nth(outcome, "summary", 1, patch)
             with pytest.raises(Killed):
                 run.main([*TABLE, f"out={tmp_path / name}"])
-    assert run.main([f"resume={tmp_path / 'cut'}"]) == 0
+    assert run.main([f"resume={tmp_path / 'cut'}", "trust=true"]) == 0
     assert not differences(tmp_path / "whole", tmp_path / "cut")
 
 

@@ -146,6 +146,7 @@ def test_the_resolved_configuration_reads_back_to_the_same_dataclasses(tmp_path:
     assert build(Config, back.env, "env") == env
     assert build(Network, back.policy, "policy") == Network()
     assert asdict(build(Run, back.run, "run")) == asdict(run) | {"out": str(tmp_path)}
+    (tmp_path / "config.yaml").write_text(text.replace(f"name: {Path('x y.py').resolve()}", "name: cartpole"))
     resumed = read([f"resume={tmp_path}", "env_steps=99"])
     assert resumed.resume == tmp_path
     assert build(Run, resumed.run, "run").env_steps == 99
@@ -159,23 +160,50 @@ def test_a_line_break_in_a_value_stays_within_the_command_that_repeats_a_run() -
     assert yaml.safe_load(rest)["algo"]["name"] == "ppo"
 
 
-def test_what_is_given_again_on_resume_must_be_what_the_run_has(tmp_path: Path) -> None:
+def test_what_is_given_again_on_resume_must_be_what_the_run_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     values = {
         "run": {"seed": 3},
         "algo": {"name": "grpo", "lr": 1e-3, **sections.presets("grpo")["trl"]},
     }
+    (tmp_path / "x.py").write_text(
+        "from dataclasses import dataclass, field\nfrom rlkit.api import File\n\n"
+        "@dataclass(frozen=True)\nclass Config:\n    data: File = ''\n\n\ndef make():\n    ...\n"
+    )
     values |= {
-        "env": {"name": str(tmp_path / "x.py"), "kwargs": {"a": 1}},
+        "env": {"name": str(tmp_path / "x.py"), "kwargs": {"a": 1}, "data": str(tmp_path / "x.py"), "prompt": "a, b"},
         "policy": {"hidden": [64, 64], "path": None},
     }
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(schema.plain(values)))
-    equal = ["seed=3", "algo=grpo", "algo.lr=0.001", "algo.preset=trl", f"env={tmp_path}/x.py", "env.kwargs.a=1"]
-    read([f"resume={tmp_path}", *equal, "policy.hidden=[64, 64]", "policy.hidden=64,64", "policy.path=none"])
-    for other in ("seed=4", "algo=ppo", "algo.lr=1e-4", "env.kwargs.a=2", "policy.hidden=64", "policy.path=x"):
+    monkeypatch.chdir(tmp_path)
+    equal = [
+        f"resume={tmp_path}",
+        "trust=true",
+        "env=x.py",
+        "env.data=x.py",
+        "env.prompt=a, b",
+        "seed=3",
+        "algo=grpo",
+        "algo.lr=0.001",
+        "algo.preset=trl",
+        f"env={tmp_path}/x.py",
+        "env.kwargs.a=1",
+    ]
+    read([*equal, "policy.hidden=[64, 64]", "policy.hidden=64,64", "policy.path=none"])
+    for other in (
+        "seed=4",
+        "algo=ppo",
+        "algo.lr=1e-4",
+        "env.kwargs.a=2",
+        "policy.hidden=64",
+        "policy.path=x",
+        "env.prompt=a,b",
+    ):
         with pytest.raises(UserError, match=f"continues a run as it was: it has .*, not {other.partition('=')[2]}"):
-            read([f"resume={tmp_path}", other])
+            read([f"resume={tmp_path}", "trust=true", other])
     with pytest.raises(UserError, match=r"no key 'algo\.lrr' in the run .*: did you mean lr\?"):
-        read([f"resume={tmp_path}", "algo.lrr=1"])
+        read([f"resume={tmp_path}", "trust=true", "algo.lrr=1"])
 
 
 def test_a_folder_that_is_no_run_folder_is_refused(tmp_path: Path) -> None:

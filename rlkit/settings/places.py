@@ -1,0 +1,168 @@
+"""Files, folders and code that a configuration names: absolute paths, and marks by which a change is noticed.
+
+The type of a field says what its text is (`rlkit.fields.File`, `Folder`, `Code`); nothing is told from its looks.
+"""
+
+import ast
+import hashlib
+import os
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import fields
+from pathlib import Path
+from typing import Annotated, get_args, get_origin, get_type_hints
+
+from rlkit.fields import Place
+
+WHOLE = 1 << 28  # bytes of a file that is read whole; of a larger one BLOCKS are, evenly spaced
+BLOCK, BLOCKS = 1 << 20, 256
+PYTHON = "<"  # begins the name of what was given in Python and has none
+MODEL = ("*.json", "*.safetensors")  # what counts in a folder with a model
+
+
+def marked(cls: type) -> dict[str, Place]:
+    """The fields of a configuration that name files, folders or code."""
+    hints = get_type_hints(cls, include_extras=True)
+    found = {f.name: place for f in fields(cls) if (place := place_of(hints[f.name])) is not None}
+    return found
+
+
+def place_of(hint: object) -> Place | None:
+    """The mark of a field's type, also where the field may be none."""
+    if get_origin(hint) is Annotated:
+        return next((note for note in get_args(hint)[1:] if isinstance(note, Place)), None)
+    if hint is Path:
+        return Place("file")
+    inner = (place_of(part) for part in get_args(hint) if part is not type(None))
+    return next((place for place in inner if place is not None), None)
+
+
+def absolute(value: object, place: Place) -> object:
+    """A text, or a list of them, with absolute paths where it names what is there: a run can go on from elsewhere.
+
+    A word of the field's own (tiny), a hub id and a module stay as they are.
+    """
+    if isinstance(value, list | tuple):
+        return [absolute(item, place) for item in value]
+    if not isinstance(value, str) or value in place.words or value.startswith(PYTHON):
+        return value
+    if place.kind == "code":
+        return ",".join(_absolute_entry(entry.strip()) for entry in value.split(","))
+    return _absolute(value, os.path.isdir if place.kind == "folder" else os.path.isfile)
+
+
+def named(value: object, place: Place) -> Iterator[str]:
+    """What a value stands for whose change is to be noticed: absolute paths, and modules by their dotted names."""
+    texts = value if isinstance(value, list | tuple) else [value]
+    for text in texts:
+        found = absolute(text, place)
+        if not isinstance(found, str):
+            continue
+        if place.kind != "code":
+            yield from ([found, *_beside(found, place)] if os.path.isabs(found) else [])
+            continue
+        for entry in found.split(","):
+            head, _, tail = entry.rpartition(":")
+            yield from [tail] if head == "model" and os.path.isabs(tail) else []
+            yield from sources(head) if entry in outside(entry) else []
+
+
+def outside(text: str) -> list[str]:
+    """The entries of a Code field that name code: FILE.py:NAME, MODULE:NAME.
+
+    A word without a colon names none, and neither do model:FOLDER, which holds weights, and <...>, which was given in
+    Python.
+    """
+    entries = [entry.strip() for entry in text.split(",")] if not text.startswith(PYTHON) else []
+    return [entry for entry in entries if ":" in entry and not entry.startswith("model:")]
+
+
+def sources(name: str) -> list[str]:
+    """A .py file, or a module by its dotted name, with the neighbors that it imports (`from .helper import x`)."""
+    path = located(name)
+    found = {name: path} if path is not None else {}
+    waiting = [path] if path is not None else []
+    while waiting:
+        for neighbor in _neighbors(waiting.pop()):
+            if neighbor not in found.values():
+                found[str(neighbor)] = neighbor
+                waiting.append(neighbor)
+    return list(found) or [name]
+
+
+def located(name: str) -> Path | None:
+    """The file behind a path or a dotted name; nothing is imported for it."""
+    if os.path.isabs(name):
+        return Path(name) if os.path.isfile(name) else None
+    search: list[str] | None = None
+    origin, parts = None, name.split(".")
+    for end in range(1, len(parts) + 1):
+        found = (finder.find_spec(".".join(parts[:end]), search) for finder in sys.meta_path)
+        spec = next((spec for spec in found if spec is not None), None)
+        if spec is None:
+            return None
+        origin, search = spec.origin, list(spec.submodule_search_locations or [])
+    return Path(origin) if origin and os.path.isfile(origin) else None
+
+
+def mark(name: str) -> str:
+    """The first digits of a SHA-256 over a file, a folder with a model, or a module; empty where there is none."""
+    path = located(name)
+    try:
+        if path is not None:
+            return _digest(path)[:16]
+        if not os.path.isabs(name) or not os.path.isdir(name):
+            return ""
+        folder = Path(name, "model") if Path(name, "model", "config.json").is_file() else Path(name)
+        files = sorted({path for pattern in MODEL for path in folder.glob(pattern) if path.is_file()})
+        return hashlib.sha256("".join(f"{path.name} {_digest(path)}\n" for path in files).encode()).hexdigest()[:16]
+    except OSError:  # whoever opens it says why it cannot be read
+        return ""
+
+
+def _digest(path: Path) -> str:
+    size, found = path.stat().st_size, hashlib.sha256()
+    with path.open("rb") as file:
+        if size <= WHOLE:
+            while block := file.read(BLOCK):
+                found.update(block)
+        else:
+            found.update(str(size).encode())
+            for i in range(BLOCKS):
+                file.seek(i * (size - BLOCK) // (BLOCKS - 1))
+                found.update(file.read(BLOCK))
+    return found.hexdigest()
+
+
+def _absolute(text: str, there: Callable[[str], bool]) -> str:
+    """The absolute path where there is such a file or folder; else the text."""
+    path = os.path.expanduser(text)
+    return os.path.realpath(path) if "\0" not in path and there(path) else text
+
+
+def _absolute_entry(entry: str) -> str:
+    head, _, tail = entry.rpartition(":")
+    if head == "model":
+        return f"model:{_absolute(tail, os.path.isdir)}"
+    return f"{_absolute(head, os.path.isfile)}:{tail}" if head.endswith(".py") else entry
+
+
+def _beside(path: str, place: Place) -> list[str]:
+    """The neighbors of a file that are read with it, also those that are not there yet."""
+    others = [str(Path(path).with_name(name)) for name in place.beside]
+    return [other for other in others if other != path]
+
+
+def _neighbors(path: Path) -> list[Path]:
+    try:
+        tree = ast.parse(path.read_bytes())
+    except (SyntaxError, ValueError, RecursionError, OSError):  # the import says so
+        return []
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.level:
+            folder = path.parents[node.level - 1] if node.level <= len(path.parents) else path.parent
+            folder = folder.joinpath(*(node.module or "").split("."))
+            found += [folder.with_suffix(".py")] if node.module else []
+            found += [folder / f"{alias.name}.py" for alias in node.names]
+    return [file for file in found if file.is_file()]

@@ -1,0 +1,80 @@
+"""YAML as people write a configuration: no aliases, no key twice, and bounds on size and depth.
+
+A file of a stranger's with a few aliases of aliases stands for terabytes; what rlkit writes has none.
+"""
+
+import stat
+from collections.abc import Hashable
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+LARGEST = 1 << 20  # bytes of a file
+DEEPEST = 20  # lists and mappings inside each other
+
+
+class Loader(yaml.SafeLoader):
+    """PyYAML's safe loader, less what a configuration does not need."""
+
+    depth = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        if self.check_event(yaml.AliasEvent):
+            raise self.refused("aliases (*name) are not read")
+        if self.depth >= DEEPEST:
+            raise self.refused(f"nested more than {DEEPEST} deep")
+        self.depth += 1
+        try:
+            return super().compose_node(parent, index)
+        finally:
+            self.depth -= 1
+
+    def refused(self, what: str) -> yaml.YAMLError:
+        return yaml.composer.ComposerError(problem=what, problem_mark=self.get_mark())
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        found: dict[Hashable, Any] = super().construct_mapping(node, deep)
+        if len(found) < len(node.value):
+            raise yaml.constructor.ConstructorError(problem="a key is given twice", problem_mark=node.start_mark)
+        return found
+
+
+class TextLoader(Loader):
+    """Reads lists and mappings of texts: no text becomes a number or a truth value."""
+
+
+TextLoader.yaml_implicit_resolvers = {}
+
+
+def load(text: str, texts: bool = False) -> Any:  # Any: whatever YAML holds
+    """What a text stands for; `texts` leaves numbers as they are written.
+
+    Raises: yaml.YAMLError for all that cannot be read, of which `reason` tells one line.
+    """
+    try:
+        return yaml.load(text, TextLoader if texts else Loader)
+    except (ValueError, OverflowError, RecursionError) as error:  # such as a number of 5,000 digits
+        raise yaml.YAMLError(str(error)) from None
+
+
+def read(path: Path) -> Any:  # Any: whatever YAML holds
+    """What a file holds. Raises: OSError, UnicodeDecodeError or yaml.YAMLError."""
+    there = path.stat()
+    if not stat.S_ISREG(there.st_mode):
+        raise OSError("it is not a file")
+    if there.st_size > LARGEST:
+        raise OSError(f"it has {there.st_size:,} bytes, and a configuration has at most {LARGEST:,}")
+    return load(path.read_text(encoding="utf-8"))
+
+
+def reason(error: Exception) -> str:
+    """What is wrong, in one line without the place."""
+    told = error.problem if isinstance(error, yaml.MarkedYAMLError) else None
+    return " ".join(str(told or error).split())
+
+
+def lines(error: Exception) -> list[int]:
+    """The line that is wrong, counted from 1, where it is known."""
+    mark = error.problem_mark if isinstance(error, yaml.MarkedYAMLError) else None
+    return [] if mark is None else [mark.line + 1]

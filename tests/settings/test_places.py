@@ -1,0 +1,131 @@
+"""What a configuration names outside the project: made absolute by its type, and marked so that a change shows."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from rlkit.api import Code, File, Folder, Place
+from rlkit.settings import places
+
+
+@dataclass(frozen=True)
+class Config:
+    data: File = "none"
+    model: Folder | None = None
+    reward: Code = "correct"
+    several: tuple[File, ...] = ()
+    prompt: str = ""
+    rows: int = 8
+    table: Path = field(default=Path())
+
+
+def test_the_type_of_a_field_says_what_its_text_is() -> None:
+    kinds = {name: place.kind for name, place in places.marked(Config).items()}
+    assert kinds == {"data": "file", "model": "folder", "reward": "code", "several": "file", "table": "file"}
+
+
+@pytest.mark.parametrize(
+    ("given", "kind", "found"),
+    [
+        ("a.jsonl", "file", "{here}/a.jsonl"),
+        ("there", "file", "there"),  # a folder is no file
+        ("there", "folder", "{here}/there"),
+        ("owner/name", "folder", "owner/name"),
+        ("a.jsonl", "folder", "a.jsonl"),
+        ("mine.py:f, correct", "code", "{here}/mine.py:f,correct"),
+        ("pkg.mod:f,model:there", "code", "pkg.mod:f,model:{here}/there"),
+        ("gone.py:f", "code", "gone.py:f"),
+        ("a\0b", "file", "a\0b"),
+        ("x" * 5000, "file", "x" * 5000),
+        (("a.jsonl", "b.jsonl"), "file", ["{here}/a.jsonl", "b.jsonl"]),
+        (None, "file", None),
+    ],
+)
+def test_paths_become_absolute_where_something_is_there(
+    given: object, kind: str, found: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("a.jsonl", "mine.py"):
+        (tmp_path / name).write_text("{}")
+    (tmp_path / "there").mkdir()
+    here = str(tmp_path.resolve())
+    expected = [x.format(here=here) for x in found] if isinstance(found, list) else found and str(found)
+    assert places.absolute(given, Place(kind)) == (
+        expected.format(here=here) if isinstance(expected, str) else expected
+    )
+
+
+def test_a_word_of_the_field_is_no_path_even_where_one_has_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tiny").mkdir()
+    assert places.absolute("tiny", Place("folder", words=("tiny",))) == "tiny"
+    assert list(places.named("tiny", Place("folder", words=("tiny",)))) == []
+
+
+def test_code_is_marked_with_the_neighbors_that_it_imports(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("from .helper import f\nfrom . import other, gone\n")
+    (tmp_path / "helper.py").write_text("from .deeper import g\nfrom .mine import f\n")
+    (tmp_path / "deeper.py").write_text("g = 1\n")
+    (tmp_path / "other.py").write_text("")
+    (tmp_path / "unrelated.py").write_text("")
+    found = list(places.named(f"{tmp_path}/mine.py:f,correct", Place("code")))
+    assert sorted(Path(name).name for name in found) == ["deeper.py", "helper.py", "mine.py", "other.py"]
+
+
+def test_a_module_is_marked_and_not_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    package = tmp_path / "its_package"
+    package.mkdir()
+    for name in ("__init__.py", "mod.py"):
+        (package / name).write_text("raise SystemExit('it was imported')\n")
+    assert list(places.named("its_package.mod:f", Place("code"))) == ["its_package.mod"]
+    before = places.mark("its_package.mod")
+    assert len(before) == 16
+    (package / "mod.py").write_text("f = 1\n")
+    assert places.mark("its_package.mod") != before
+    assert places.mark("its_package.nothing") == places.mark("nothing.at.all") == ""
+
+
+def test_a_neighbor_that_is_read_with_a_file_is_marked_before_it_is_there(tmp_path: Path) -> None:
+    data = tmp_path / "train.jsonl"
+    data.write_text("{}\n")
+    place = Place("file", beside=("test.jsonl", "train.jsonl"))
+    assert list(places.named(str(data), place)) == [str(data), str(tmp_path / "test.jsonl")]
+    assert places.mark(str(tmp_path / "test.jsonl")) == ""
+
+
+def test_a_folder_is_marked_by_its_model_and_by_nothing_beside_it(tmp_path: Path) -> None:
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").write_text("{}")
+    (tmp_path / "model" / "model.safetensors").write_bytes(b"1")
+    before = places.mark(str(tmp_path))
+    (tmp_path / "metrics.jsonl").write_text("more")
+    assert places.mark(str(tmp_path)) == before != ""
+    (tmp_path / "model" / "model.safetensors").write_bytes(b"2")
+    assert places.mark(str(tmp_path)) != before
+
+
+def test_a_large_file_is_marked_by_evenly_spaced_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(places, "WHOLE", 999)
+    monkeypatch.setattr(places, "BLOCK", 10)
+    monkeypatch.setattr(places, "BLOCKS", 4)
+    file = tmp_path / "large"
+    file.write_bytes(bytes(1000))
+    marks = {places.mark(str(file))}
+    for changed in (0, 335, 999):  # blocks begin at 0, 330, 660 and 990
+        data = bytearray(1000)
+        data[changed] = 1
+        file.write_bytes(data)
+        marks.add(places.mark(str(file)))
+    file.write_bytes(bytes(1001))
+    assert len(marks | {places.mark(str(file))}) == 5
+
+
+def test_what_is_neither_file_nor_folder_has_no_mark(tmp_path: Path) -> None:
+    import os
+
+    os.mkfifo(tmp_path / "pipe")
+    assert places.mark(str(tmp_path / "pipe")) == ""
