@@ -52,7 +52,7 @@ def read(argv: Sequence[str]) -> "Evaluate":
 
     from rlkit.errors import UserError
     from rlkit.evaluation import Evaluate
-    from rlkit.settings import config
+    from rlkit.settings import config, schema
 
     folder, *words = argv
     if "=" in folder and not Path(folder).expanduser().exists():
@@ -60,6 +60,7 @@ def read(argv: Sequence[str]) -> "Evaluate":
     strange = [word for word in words if "=" not in word]
     if strange:
         raise UserError(f"'{strange[0]}' is not understood: {USAGE}")
+    schema.once(words)
     return config.build(Evaluate, dict(word.split("=", 1) for word in words), "evaluate")
 
 

@@ -18,7 +18,7 @@ def new(argv: list[str]) -> int:
     import rlkit
     from rlkit import scaffold
     from rlkit.errors import UserError
-    from rlkit.settings import config, plugins
+    from rlkit.settings import config, plugins, schema
 
     words = [word for word in argv if "=" not in word]
     if not argv or {"-h", "--help"} & set(words):
@@ -29,6 +29,7 @@ def new(argv: list[str]) -> int:
     if len(words) != 2:
         raise UserError("write: python -m rlkit.new algo|env|reward NAME [out=FOLDER]")
     kind, name = words
+    schema.once(argv)
     asked = config.build(scaffold.New, dict(word.split("=", 1) for word in argv if "=" in word), "new")
     path = scaffold.write(kind, name, Path(asked.out).expanduser())
     shown = path if path.is_absolute() or path.parent != Path(".") else f"./{path}"

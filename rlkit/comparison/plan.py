@@ -47,6 +47,8 @@ class Asked:
 def parse(argv: Iterable[str]) -> Asked:
     """Take a command line apart: keys of the comparison, keys of all runs, keys of some, folders."""
     own, keys, scoped, folders = {}, {}, [], []
+    argv = list(argv)
+    schema.once(argv)
     mine, of_runs = schema.settable(Compare), schema.settable(config.Run)
     for word in argv:
         found = WORD.fullmatch(word)

@@ -32,6 +32,7 @@ class Play:
 
 def page_keys(argv: Sequence[str]) -> tuple[Play, list[str]]:
     """The page's own keys, and the other words."""
+    schema.once(argv)
     pairs = [word.partition("=") for word in argv]
     own = {key: value for key, equals, value in pairs if equals and key in schema.settable(Play)}
     words = ["".join(pair) for pair in pairs if pair[0] not in own]

@@ -245,6 +245,7 @@ def new_folder(run: Run, given: Given) -> Path:
 
 def _parse(argv: Sequence[str]) -> Given:
     given = Given(argv=tuple(argv))
+    schema.once(argv)
     for word in argv:
         if word in ("--help", "-h"):
             given.help = True

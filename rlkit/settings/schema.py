@@ -9,7 +9,7 @@ import io
 import math
 import tokenize
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import MISSING, Field, fields
 from pathlib import Path
@@ -133,6 +133,17 @@ def explain(cls: type, values: Mapping[str, object], section: str) -> list[tuple
         shown = "..." if value is MISSING else show(value)
         rows.append((f"{_key(section, name)}={shown}", f"{notes.get(name, '')} ({allowed(hints[name])})".lstrip()))
     return rows
+
+
+def once(words: Iterable[str]) -> None:
+    """Refuse a key that is given twice: one of the two values would be lost without a word."""
+    seen: dict[str, str] = {}
+    for word in words:
+        key, equals, _ = word.partition("=")
+        same_key = {"algo.name": "algo", "env.name": "env"}.get(key, key)
+        if equals and same_key in seen:
+            raise UserError(f"{same_key} is given twice, as {seen[same_key]} and as {word}: give one of them")
+        seen[same_key] = word
 
 
 def plain(value: object) -> object:
