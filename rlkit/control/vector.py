@@ -20,7 +20,8 @@ Vector = VectorEnv[Array, Array, Array]
 class Copies:
     """`n` copies stepped together.
 
-    `observation` is what to act on next; `step` returns the true successor, never the observation after a reset.
+    `observation` is what to act on next; `step` returns the true successor, never the observation after a reset. Both
+    may be the vector environment's own memory: they hold until the next call.
     `next_seed(row)` gives the reset seed of the episode that follows one that ended (used with autoreset disabled).
     """
 
@@ -63,11 +64,12 @@ class Copies:
         if self.mode is AutoresetMode.NEXT_STEP:
             self.acting = ~done
         elif done.any():
+            successor = successor.copy()  # some vector environments return arrays that a reset writes over
             if self.mode is AutoresetMode.SAME_STEP:
-                successor = successor.copy()
                 for row in np.flatnonzero(done):
                     successor[row] = self._convert(np.asarray(info["final_obs"][row])[None])[0]
             else:
+                reward, terminated = reward.copy(), terminated.copy()
                 if self.next_seed is not None:
                     for row in np.flatnonzero(done):
                         self.seeds[row] = self.next_seed(int(row))
