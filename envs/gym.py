@@ -14,7 +14,7 @@ from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from rlkit.api import Count, Natural, Reference, UserError
-from rlkit.control import ControlEnv
+from rlkit.control import ControlEnv, Luck
 from rlkit.control.vector import Vector
 
 EXTRAS = {".box2d": "box2d", ".mujoco": "mujoco", ".classic_control": "classic-control"}  # of gymnasium
@@ -30,6 +30,7 @@ class Config:
     id: str = ""  # a Gymnasium id, such as Acrobot-v1, or my_pkg:My-v0 where importing my_pkg registers it
     kwargs: Keywords = field(default_factory=dict)  # what the environment's constructor takes
     step_limit: Natural = 0  # steps after which an episode is truncated; 0: the environment's own limit
+    luck: Luck = "shared"  # of the attempts from one start: shared, or each attempt's own after the reset
     entry: str = ""  # instead of id: MODULE:NAME of a class, or of a function that makes one environment
 
     def __post_init__(self) -> None:
@@ -138,5 +139,5 @@ def make(
     source, together = f"Gymnasium {config.entry or config.id}", max(config.rows, 16)
     drawn = partial(vector, 1, render_mode="rgb_array")
     return ControlEnv(
-        vector, config.rows, seed, device, source, evaluation_copies=together, reference=reference, drawn=drawn
+        vector, config.rows, seed, device, source, together, reference=reference, drawn=drawn, luck=config.luck
     )

@@ -13,8 +13,8 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from rlkit.api import Acts, Plays, State
-from rlkit.control.requirements import ActionTable, acting, check_finite, check_spaces, step_limit
-from rlkit.control.vector import Array, Copies, Vector
+from rlkit.control.requirements import ActionTable, acting, check_finite, check_groups, check_spaces, step_limit
+from rlkit.control.vector import Array, Copies, Luck, Vector
 from rlkit.errors import UserError
 from rlkit.exact import Model
 from rlkit.scores import Reference, Sample, Scores, Split, Unit
@@ -32,8 +32,9 @@ class ControlEnv:
     """`rows` copies of a control problem; `vector(n)` makes a vector environment of n copies.
 
     With `steps=k` play continues where it stopped, through the ends of episodes; `steps=None` or `repeats > 1` plays
-    fresh episodes, where attempts from one start share the reset seed. The reset seed of an episode is a pure function
-    of (seed, row, episode), so resuming needs only the seeds and the actions since.
+    fresh episodes, where attempts from one start share the reset seed: the first state, and all the luck of the episode
+    unless `luck` is "own", which gives each attempt a stream of its own after the reset. Seeds are a pure function of
+    (seed, row, episode), so resuming needs only the seeds and the actions since.
     """
 
     kind: Literal["control", "text"] = "control"
@@ -53,8 +54,10 @@ class ControlEnv:
         evaluation_copies: int = 128,
         reference: Reference | None = None,
         drawn: Callable[[], Vector] | None = None,
+        luck: Luck = "shared",
     ) -> None:
         self.vector, self.rows, self.seed, self.device = vector, rows, seed, torch.device(device)
+        self.luck = luck  # of the attempts from one start
         self.source, self.evaluation_copies = source, evaluation_copies  # where it comes from; episodes side by side
         self._reference = reference
         self.drawn = drawn or (lambda: vector(1))  # makes one copy whose `render()` is a picture, where there is one
@@ -70,6 +73,8 @@ class ControlEnv:
         self.action_space: AnySpace | None = stream.action_space
         self._started = False
         self.longest: int | None = step_limit(stream.vector)  # steps of one attempt, where they are limited
+        if luck == "own":
+            self._make("luck", 1).check_luck()
 
     @property
     def reference(self) -> Reference | None:
@@ -85,9 +90,8 @@ class ControlEnv:
         """
         fresh = steps is None or repeats > 1
         if fresh:
-            n = self.rows * repeats
-            copies = self._make("fresh", n)
-            copies.reset([self._seed("start", i // repeats, self._starts) for i in range(n)])
+            copies = self._make("fresh", self.rows * repeats)
+            self._begin(copies, repeats)
             self._starts += 1
         else:
             copies = self._stream
@@ -202,6 +206,13 @@ class ControlEnv:
     def _next_seed(self, row: int) -> int:
         self._episodes[row] += 1
         return self._seed("reset", row, self._episodes[row])
+
+    def _begin(self, copies: Copies, repeats: int) -> None:
+        """Start fresh episodes, `repeats` from each reset seed."""
+        copies.reset([self._seed("start", i // repeats, self._starts) for i in range(copies.n)])
+        check_groups(copies.observation, repeats, self.source or str(copies.vector))
+        if self.luck == "own" and repeats > 1:
+            copies.reseed([self._seed("luck", *divmod(i, repeats), self._starts) for i in range(copies.n)])
 
     def _act(self, policy: Acts, observation: Array, greedy: bool) -> Array:
         action: Array = policy.act(torch.from_numpy(observation).to(self.device), greedy=greedy).cpu().numpy()

@@ -55,6 +55,16 @@ def check_spaces(observation: "AnySpace", action: "AnySpace") -> None:
             raise UserError(f"{name} space {space} is not supported; allowed are Box and Discrete: use another env")
 
 
+def check_groups(first: Array, repeats: int, source: str) -> None:
+    """Refuse groups whose attempts do not begin in the same state; first: what they see, [rows · repeats, ...]."""
+    groups = first.reshape(-1, repeats, *first.shape[1:])
+    if not np.array_equal(groups, np.broadcast_to(groups[:, :1], groups.shape), equal_nan=True):
+        raise UserError(
+            f"{source}: attempts from one start begin in different states, so there is nothing to compare: its reset "
+            "ignores the seed; draw from self.np_random after super().reset(seed=seed), or use algo=ppo"
+        )
+
+
 @runtime_checkable
 class Limited(Protocol):
     """A vector environment that truncates its episodes."""
