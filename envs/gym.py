@@ -137,7 +137,7 @@ def make(
         return SyncVectorEnv([one] * n, autoreset_mode=AutoresetMode.DISABLED)
 
     source, together = f"Gymnasium {config.entry or config.id}", max(config.rows, 16)
-    drawn = partial(vector, 1, render_mode="rgb_array")
+    drawn, limiting = partial(vector, 1, render_mode="rgb_array"), "give env.step_limit=N"
     return ControlEnv(
-        vector, config.rows, seed, device, source, together, reference=reference, drawn=drawn, luck=config.luck
+        vector, config.rows, seed, device, source, together, reference, drawn, luck=config.luck, limiting=limiting
     )
