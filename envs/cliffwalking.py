@@ -6,7 +6,7 @@ import torch
 from gymnasium.envs.toy_text.cliffwalking import CliffWalkingEnv
 
 from rlkit.api import Count
-from rlkit.control import Painter, TabularEnv, from_outcomes
+from rlkit.control import Luck, Painter, TabularEnv, from_outcomes
 
 GOAL = 47  # the lower right corner of 4×12 cells
 
@@ -16,6 +16,7 @@ class Config:
     rows: Count = 8  # copies played side by side
     slippery: bool = False  # one move in three goes as intended, the others to either side
     step_limit: Count = 500  # steps after which an episode is truncated; Gymnasium itself has no limit
+    luck: Luck = "shared"  # of the attempts from one start: shared, or each attempt's own after the reset
 
 
 def make(config: Config, seed: int, device: str | torch.device) -> TabularEnv:
@@ -27,4 +28,4 @@ def make(config: Config, seed: int, device: str | torch.device) -> TabularEnv:
     model = from_outcomes(cliff.P, cliff.initial_state_distrib.tolist(), [GOAL])
     source = f"CliffWalking{' slippery' if config.slippery else ''}, Gymnasium's table"
     picture = Painter("CliffWalking-v1", "s")
-    return TabularEnv(model, config.rows, seed, device, config.step_limit, source, picture=picture)
+    return TabularEnv(model, config.rows, seed, device, config.step_limit, source, picture=picture, luck=config.luck)

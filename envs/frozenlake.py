@@ -8,7 +8,7 @@ import torch
 from gymnasium.envs.toy_text.frozen_lake import FrozenLakeEnv
 
 from rlkit.api import Count, Natural
-from rlkit.control import Painter, TabularEnv, from_outcomes
+from rlkit.control import Luck, Painter, TabularEnv, from_outcomes
 
 STEP_LIMITS = {"4x4": 100, "8x8": 200}  # those of FrozenLake-v1 and FrozenLake8x8-v1
 
@@ -19,6 +19,7 @@ class Config:
     map: Literal["4x4", "8x8"] = "4x4"  # Gymnasium's maps
     slippery: bool = True  # one move in three goes as intended, the others to either side
     step_limit: Natural = 0  # steps after which an episode is truncated; 0: Gymnasium's own, 100 and 200
+    luck: Luck = "shared"  # of the attempts from one start: shared, or each attempt's own after the reset
 
 
 def make(config: Config, seed: int, device: str | torch.device) -> TabularEnv:
@@ -29,4 +30,6 @@ def make(config: Config, seed: int, device: str | torch.device) -> TabularEnv:
     limit = config.step_limit or STEP_LIMITS[config.map]
     source = f"FrozenLake {config.map}{' slippery' if config.slippery else ''}, Gymnasium's table"
     picture = Painter("FrozenLake-v1", "s", map_name=config.map)
-    return TabularEnv(model, config.rows, seed, device, limit, source, judge="success", picture=picture)
+    return TabularEnv(
+        model, config.rows, seed, device, limit, source, judge="success", picture=picture, luck=config.luck
+    )

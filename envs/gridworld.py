@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from rlkit.api import Count, Fraction, UserError
-from rlkit.control import Cell, Grid, TabularEnv, from_outcomes
+from rlkit.control import Cell, Grid, Luck, TabularEnv, from_outcomes
 
 MOVES = ((0, -1), (1, 0), (0, 1), (-1, 0))  # left, down, right, up, as in FrozenLake
 
@@ -24,6 +24,7 @@ class Config:
     start: Cell | Literal["uniform"] = "uniform"  # [row, column], or any cell that is not terminal
     slip: Fraction = 0.0  # probability of moving to either side of the intended direction, half each
     step_limit: Count = 100  # steps after which an episode is truncated
+    luck: Luck = "shared"  # of the attempts from one start: shared, or each attempt's own after the reset
 
 
 def arrivals(cell: Cell, action: int, config: Config) -> Iterator[tuple[float, Cell]]:
@@ -69,7 +70,9 @@ def make(config: Config, seed: int, device: str | torch.device) -> TabularEnv:
     source = f"gridworld {n}×{n}"
     grid = Grid(n, n, MOVES, {"goal": config.goal, "trap": config.trap})
     picture = partial(draw, config)
-    return TabularEnv(model, config.rows, seed, device, config.step_limit, source, picture=picture, grid=grid)
+    return TabularEnv(
+        model, config.rows, seed, device, config.step_limit, source, picture=picture, grid=grid, luck=config.luck
+    )
 
 
 def draw(config: Config, state: int) -> NDArray[np.uint8]:

@@ -14,7 +14,7 @@ from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from rlkit.api import Code, Count, Natural, Reference, UserError
-from rlkit.control import ControlEnv
+from rlkit.control import ControlEnv, Luck
 from rlkit.control.vector import Vector
 
 EXTRAS = {".box2d": "box2d", ".mujoco": "mujoco", ".classic_control": "classic-control"}  # of gymnasium
@@ -31,6 +31,7 @@ class Config:
     kwargs: Keywords = field(default_factory=dict)  # what the environment's constructor takes
     step_limit: Natural = 0  # steps after which an episode is truncated; 0: the environment's own limit
     entry: Code = ""  # instead of id: MODULE:NAME of a class, or of a function that makes one environment
+    luck: Luck = "shared"  # of the attempts from one start: shared, or each attempt's own after the reset
 
     def __post_init__(self) -> None:
         if self.id and self.entry:
@@ -136,7 +137,7 @@ def make(
         return SyncVectorEnv([one] * n, autoreset_mode=AutoresetMode.DISABLED)
 
     source, together = f"Gymnasium {config.entry or config.id}", max(config.rows, 16)
-    drawn = partial(vector, 1, render_mode="rgb_array")
+    drawn, limiting = partial(vector, 1, render_mode="rgb_array"), "give env.step_limit=N"
     return ControlEnv(
-        vector, config.rows, seed, device, source, evaluation_copies=together, reference=reference, drawn=drawn
+        vector, config.rows, seed, device, source, together, reference, drawn, luck=config.luck, limiting=limiting
     )

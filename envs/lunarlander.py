@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 
 from rlkit.api import Count, Reference
-from rlkit.control import ControlEnv
+from rlkit.control import ControlEnv, Luck
 
 from . import gym
 
@@ -22,10 +22,13 @@ class Config:
     rows: Count = 16  # copies played side by side
     continuous: bool = False  # two throttles in [-1, 1] in place of four actions
     step_limit: Count = 1000  # steps after which an episode is truncated
+    luck: Luck = "shared"  # of the attempts from one start: shared, or each attempt's own after the reset
 
 
 def make(config: Config, seed: int, device: str | torch.device) -> ControlEnv:
     """LunarLander: the reward is what a step gains in position, speed and attitude, -100 for a crash, +100 at rest."""
     kwargs = {"continuous": config.continuous}
     reference = REFERENCES[config.continuous] if config.step_limit == Config.step_limit else None
-    return gym.make(gym.Config(config.rows, "LunarLander-v3", kwargs, config.step_limit), seed, device, reference)
+    return gym.make(
+        gym.Config(config.rows, "LunarLander-v3", kwargs, config.step_limit, config.luck), seed, device, reference
+    )

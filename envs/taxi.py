@@ -6,7 +6,7 @@ import torch
 from gymnasium.envs.toy_text.taxi import TaxiEnv
 
 from rlkit.api import Count
-from rlkit.control import Painter, TabularEnv, from_outcomes
+from rlkit.control import Luck, Painter, TabularEnv, from_outcomes
 
 
 @dataclass(frozen=True)
@@ -14,6 +14,7 @@ class Config:
     rows: Count = 8  # copies played side by side
     rainy: bool = False  # a move may drift to either side
     step_limit: Count = 200  # steps after which an episode is truncated; Gymnasium's own limit
+    luck: Luck = "shared"  # of the attempts from one start: shared, or each attempt's own after the reset
 
 
 def make(config: Config, seed: int, device: str | torch.device) -> TabularEnv:
@@ -24,4 +25,4 @@ def make(config: Config, seed: int, device: str | torch.device) -> TabularEnv:
     taxi = TaxiEnv(is_rainy=config.rainy)
     model = from_outcomes(taxi.P, taxi.initial_state_distrib.tolist())
     source, picture = "Taxi, Gymnasium's table", Painter("Taxi-v4", "s")
-    return TabularEnv(model, config.rows, seed, device, config.step_limit, source, picture=picture)
+    return TabularEnv(model, config.rows, seed, device, config.step_limit, source, picture=picture, luck=config.luck)

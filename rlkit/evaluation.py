@@ -172,10 +172,10 @@ def place_of(against: str) -> tuple[str, str]:
 
 
 def world(given: config.Given) -> dict[str, object]:
-    """What two runs must share to be measured on the same episodes: the environment and its keys except rows."""
+    """What two runs must share to be measured on the same episodes: the environment, and its keys that change them."""
     name = given.env["name"]
     built = config.build(plugins.load("envs", name).Config, given.env, "env")
-    keys = {f"env.{key}": value for key, value in asdict(built).items() if key != "rows"}
+    keys = {f"env.{key}": value for key, value in asdict(built).items() if key not in ("rows", "luck")}
     return {"env": name, **keys}
 
 

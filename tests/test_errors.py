@@ -70,7 +70,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_what_the_page_shows_is_what_comes(
     entry: Entry, runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(control_env, "LONGEST_EPISODE", 1000)  # 100,000 would take a while
+    monkeypatch.setattr(control_env, "LONGEST_EPISODE", 1000)  # 10,000 would take a while
     if "runs/" in " ".join(entry.commands):
         shutil.copytree(runs, tmp_path / "runs")
     shell, (*before, last) = Shell(tmp_path, monkeypatch), entry.commands

@@ -7,7 +7,7 @@ from rlkit.comparison.records import Record
 
 FEW = 5  # runs below which the interval of an algorithm is known to be too narrow
 SIMILAR = 1.15  # lengths whose ratio is below this count as the same
-NOT_THE_TASK = {"env.rows", "env.name"}  # how many copies are played side by side belongs to the algorithm
+NOT_THE_TASK = {"env.rows", "env.luck", "env.name"}  # what is played side by side, and how, belongs to the algorithm
 
 
 def caveats(records: Sequence[Record], results: Results) -> list[str]:

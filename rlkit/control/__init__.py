@@ -3,7 +3,7 @@
 from rlkit.control.env import ControlEnv
 from rlkit.control.numpy_env import Batched, Painter
 from rlkit.control.tabular import Cell, Grid, Outcomes, TabularEnv, TabularVectorEnv, from_outcomes
-from rlkit.control.vector import Array, Copies
+from rlkit.control.vector import Array, Copies, Luck
 
 __all__ = [
     "Array",
@@ -12,6 +12,7 @@ __all__ = [
     "ControlEnv",
     "Copies",
     "Grid",
+    "Luck",
     "Outcomes",
     "Painter",
     "TabularEnv",

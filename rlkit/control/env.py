@@ -13,8 +13,8 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from rlkit.api import Acts, Plays, State
-from rlkit.control.requirements import ActionTable, acting, check_finite, check_spaces, step_limit
-from rlkit.control.vector import Array, Copies, Vector
+from rlkit.control import requirements
+from rlkit.control.vector import Array, Copies, Luck, Vector
 from rlkit.errors import UserError
 from rlkit.exact import Model
 from rlkit.scores import Reference, Sample, Scores, Split, Unit
@@ -25,15 +25,16 @@ if TYPE_CHECKING:
 
 EPISODES = {"train": 20, "validation": 20, "test": 100}  # how many `evaluate` plays unless told
 NOT_THERE = "its episodes in progress cannot be repeated exactly, so what follows is not quite what was cut off"
-LONGEST_EPISODE = 100_000  # steps after which an episode that should end by itself is called endless
+LONGEST_EPISODE = 10_000  # steps after which an episode is called endless, where no step limit is known
 
 
 class ControlEnv:
     """`rows` copies of a control problem; `vector(n)` makes a vector environment of n copies.
 
     With `steps=k` play continues where it stopped, through the ends of episodes; `steps=None` or `repeats > 1` plays
-    fresh episodes, where attempts from one start share the reset seed. The reset seed of an episode is a pure function
-    of (seed, row, episode), so resuming needs only the seeds and the actions since.
+    fresh episodes, where attempts from one start share the reset seed: the first state, and all the luck of the episode
+    unless `luck` is "own", which gives each attempt a stream of its own after the reset. Seeds are a pure function of
+    (seed, row, episode), so resuming needs only the seeds and the actions since.
     """
 
     kind: Literal["control", "text"] = "control"
@@ -53,28 +54,37 @@ class ControlEnv:
         evaluation_copies: int = 128,
         reference: Reference | None = None,
         drawn: Callable[[], Vector] | None = None,
+        luck: Luck = "shared",
+        limiting: str = "wrap its copies in gymnasium.wrappers.TimeLimit",
     ) -> None:
         self.vector, self.rows, self.seed, self.device = vector, rows, seed, torch.device(device)
+        self.luck, self.limiting = luck, limiting  # of the attempts from one start; how an episode gets a step limit
         self.source, self.evaluation_copies = source, evaluation_copies  # where it comes from; episodes side by side
         self._reference = reference
         self.drawn = drawn or (lambda: vector(1))  # makes one copy whose `render()` is a picture, where there is one
         self._copies: dict[tuple[str, int], Copies] = {}
-        self._starts = 0  # rollouts of fresh episodes so far
+        self._starts, self._started = 0, False  # rollouts of fresh episodes so far; whether the stream was reset
         self._episodes = [0] * rows
         self._history: deque[Array] = deque()  # actions [T, rows], reaching back to the oldest reset in progress
         self._ages = np.zeros(rows, dtype=np.int64)  # actions of each row since its reset
         self._length, self._return = np.zeros(rows, dtype=np.int64), np.zeros(rows)  # of the episode in progress
         stream = self._stream = self._make("stream", rows, self._next_seed)
-        check_spaces(stream.observation_space, stream.action_space)
+        requirements.check_spaces(stream.observation_space, stream.action_space)
         self.observation_space: AnySpace | None = stream.observation_space  # Box or Discrete
         self.action_space: AnySpace | None = stream.action_space
-        self._started = False
-        self.longest: int | None = step_limit(stream.vector)  # steps of one attempt, where they are limited
+        self.longest: int | None = requirements.step_limit(stream.vector)  # steps of one attempt, where limited
+        if luck == "own":
+            self._make("luck", 1).check_luck()
 
     @property
     def reference(self) -> Reference | None:
         """What counts as 0 and as 1 where returns of several environments are compared."""
         return self._reference
+
+    @property
+    def patience(self) -> int:
+        """Steps after which an episode is called endless."""
+        return max(LONGEST_EPISODE, self.longest or 0)
 
     def rollout(self, policy: Plays, steps: int | None = None, repeats: int = 1) -> TensorDict:
         """Play at most `steps` steps; returns [rows] or [rows, repeats] with time as dimension -1 of its entries.
@@ -85,17 +95,16 @@ class ControlEnv:
         """
         fresh = steps is None or repeats > 1
         if fresh:
-            n = self.rows * repeats
-            copies = self._make("fresh", n)
-            copies.reset([self._seed("start", i // repeats, self._starts) for i in range(n)])
+            copies = self._make("fresh", self.rows * repeats)
+            self._begin(copies, repeats)
             self._starts += 1
         else:
             copies = self._stream
             if not self._started:
                 copies.reset([self._seed("reset", row, 0) for row in range(self.rows)])
                 self._started = True
-        tape = self._play(copies, acting(policy), steps, fresh)
-        check_finite(tape, self.source)
+        tape = self._play(copies, requirements.acting(policy), steps, fresh)
+        requirements.check_finite(tape, self.source)
         self._note(tape, fresh)
         lead = (self.rows, repeats) if repeats > 1 else (self.rows,)
         length = len(tape["reward"])
@@ -117,7 +126,7 @@ class ControlEnv:
         `policy` may also be a table of actions [S]. Draws come from a stream of their own: the policy's generators
         are put back as they were.
         """
-        policy = ActionTable(policy) if isinstance(policy, Tensor) else acting(policy)
+        policy = requirements.ActionTable(policy) if isinstance(policy, Tensor) else requirements.acting(policy)
         episodes = episodes or EPISODES[split]
         copies = self._make("evaluate", min(episodes, self.evaluation_copies))
         seeds = [self.episode_seed(split, i) for i in range(-(-episodes // copies.n) * copies.n)]
@@ -151,7 +160,7 @@ class ControlEnv:
         return []
 
     def check(self, policy: Plays) -> None:
-        acting(policy)
+        requirements.acting(policy)
 
     def state_dict(self) -> State:
         """Plain numbers and tensors: counters, and for the episodes in progress the seeds and the actions since."""
@@ -203,13 +212,20 @@ class ControlEnv:
         self._episodes[row] += 1
         return self._seed("reset", row, self._episodes[row])
 
+    def _begin(self, copies: Copies, repeats: int) -> None:
+        """Start fresh episodes, `repeats` from each reset seed."""
+        copies.reset([self._seed("start", i // repeats, self._starts) for i in range(copies.n)])
+        requirements.check_groups(copies.observation, repeats, self.source or str(copies.vector))
+        if self.luck == "own" and repeats > 1:
+            copies.reseed([self._seed("luck", *divmod(i, repeats), self._starts) for i in range(copies.n)])
+
     def _act(self, policy: Acts, observation: Array, greedy: bool) -> Array:
         action: Array = policy.act(torch.from_numpy(observation).to(self.device), greedy=greedy).cpu().numpy()
         return action
 
     def _play(self, copies: Copies, policy: Acts, steps: int | None, fresh: bool) -> dict[str, Array]:
         """The hot path: arrays [T, n, ...], filled in place; what is not masked contributes nothing."""
-        limit = steps or LONGEST_EPISODE
+        limit = steps or self.patience
         tape = self._tape(steps or 512, copies)
         alive, t = np.ones(copies.n, dtype=bool), 0
         with torch.inference_mode():
@@ -225,7 +241,7 @@ class ControlEnv:
                     alive &= ~done
                 t += 1
         if fresh and steps is None and alive.any():
-            raise endless(copies)
+            raise requirements.endless(self.source, limit, self.limiting)
         tape = {key: array[:t] for key, array in tape.items()}
         tape["reward"] *= tape["mask"]
         tape["terminated"] &= tape["mask"]
@@ -278,11 +294,7 @@ class ControlEnv:
                 score += np.where(alive, reward, 0.0)
                 length += alive
                 alive &= ~done
-                if length.max() >= LONGEST_EPISODE:
-                    raise endless(copies)
-        check_finite({"reward": score[None]}, f"evaluation, {self.source}")
+                if alive.any() and length.max() >= self.patience:
+                    raise requirements.endless(self.source, self.patience, self.limiting)
+        requirements.check_finite({"reward": score[None]}, f"evaluation, {self.source}")
         return score, length
-
-
-def endless(copies: Copies) -> UserError:
-    return UserError(f"{copies.vector}: an episode did not end in {LONGEST_EPISODE} steps; give it a step limit")

@@ -3,8 +3,10 @@
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import numpy as np
+from gymnasium import Wrapper
 from gymnasium.spaces import Box, Discrete
 from gymnasium.vector import SyncVectorEnv
+from gymnasium.wrappers import TimeLimit
 from tensordict import TensorDict
 from torch import Tensor
 
@@ -55,6 +57,21 @@ def check_spaces(observation: "AnySpace", action: "AnySpace") -> None:
             raise UserError(f"{name} space {space} is not supported; allowed are Box and Discrete: use another env")
 
 
+def check_groups(first: Array, repeats: int, source: str) -> None:
+    """Refuse groups whose attempts do not begin in the same state; first: what they see, [rows · repeats, ...]."""
+    groups = first.reshape(-1, repeats, *first.shape[1:])
+    if not np.array_equal(groups, np.broadcast_to(groups[:, :1], groups.shape), equal_nan=True):
+        raise UserError(
+            f"{source}: attempts from one start begin in different states, so there is nothing to compare: its reset "
+            "ignores the seed; draw from self.np_random after super().reset(seed=seed), or use algo=ppo"
+        )
+
+
+def endless(source: str, steps: int, remedy: str) -> UserError:
+    """What is said of an episode that goes on and on."""
+    return UserError(f"{source}: an episode did not end in {steps:,} steps and no step limit is known: {remedy}")
+
+
 @runtime_checkable
 class Limited(Protocol):
     """A vector environment that truncates its episodes."""
@@ -63,8 +80,15 @@ class Limited(Protocol):
 
 
 def step_limit(vector: Vector) -> int | None:
-    """The step limit that the vector environment or the specification of its copies tells."""
+    """The step limit that the vector environment, the specification of its copies or a wrapper around them tells."""
     if isinstance(vector, Limited):
         return vector.step_limit
-    spec = vector.envs[0].spec if isinstance(vector, SyncVectorEnv) else vector.spec
-    return spec.max_episode_steps if spec is not None else None
+    copy = vector.envs[0] if isinstance(vector, SyncVectorEnv) else None
+    spec = vector.spec if copy is None else copy.spec
+    if spec is not None and spec.max_episode_steps is not None:
+        return spec.max_episode_steps
+    while isinstance(copy, Wrapper):
+        if isinstance(copy, TimeLimit):
+            return copy._max_episode_steps
+        copy = copy.env
+    return None

@@ -15,7 +15,8 @@ from rlkit import exact
 from rlkit.api import Plays
 from rlkit.control.env import ControlEnv
 from rlkit.control.requirements import acting
-from rlkit.control.vector import Array, Vector
+from rlkit.control.vector import Array, Luck, Vector
+from rlkit.errors import UserError
 from rlkit.exact import Model
 from rlkit.policies.tables import ValueTable
 from rlkit.scores import Reference
@@ -85,6 +86,12 @@ class TabularVectorEnv(Vector):
             self.steps[row] = 0
         return self.state.copy(), {}
 
+    def reseed(self, seeds: Sequence[int]) -> None:
+        """Draw the luck of each copy's episode in progress anew; its state stays."""
+        for row, seed in enumerate(seeds):
+            self._seeds[row] = -1  # what its reset seed gave is gone
+            np.random.Generator(np.random.PCG64(seed)).random(out=self._luck[row])
+
     def step(self, actions: Array) -> tuple[Array, Array, Array, Array, dict[str, object]]:
         """Draw each successor by inverting its cumulative distribution."""
         self.steps += 1
@@ -122,9 +129,14 @@ class TabularEnv(ControlEnv):
         judge: Literal["value", "success"] = "value",
         picture: Callable[[int], Array] | None = None,
         grid: Grid | None = None,
+        luck: Luck = "shared",
     ) -> None:
         self._model, self.step_limit, self.judge, self.grid = model, step_limit, judge, grid
-        super().__init__(lambda n: TabularVectorEnv(model, n, step_limit, picture), rows, seed, device, source)
+        if luck == "own" and bool(((model.transition == 0) | (model.transition == 1)).all()):
+            raise UserError(f"env.luck=own changes nothing: {source} leaves nothing to chance; leave it out")
+        super().__init__(
+            lambda n: TabularVectorEnv(model, n, step_limit, picture), rows, seed, device, source, luck=luck
+        )
 
     def model(self) -> Model:
         return self._model

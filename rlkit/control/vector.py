@@ -1,10 +1,11 @@
 """Copies of one problem in a Gymnasium vector environment; its three autoreset modes look the same from outside."""
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 from gymnasium.spaces import Box, Discrete
+from gymnasium.utils.seeding import np_random
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 from numpy.typing import NDArray
 
@@ -15,12 +16,23 @@ if TYPE_CHECKING:
 
 Array = NDArray[Any]  # numbers of any type: float64 states, float32 observations, whole or real actions
 Vector = VectorEnv[Array, Array, Array]
+Luck = Literal["shared", "own"]
+
+
+@runtime_checkable
+class Reseeds(Protocol):
+    """A vector environment whose copies can be given other luck in the middle of an episode."""
+
+    def reseed(self, seeds: Sequence[int]) -> None:
+        """Let copy i draw from a stream of `seeds[i]` until its next reset; its state stays as it is."""
+        ...
 
 
 class Copies:
     """`n` copies stepped together.
 
-    `observation` is what to act on next; `step` returns the true successor, never the observation after a reset.
+    `observation` is what to act on next; `step` returns the true successor, never the observation after a reset. Both
+    may be the vector environment's own memory: they hold until the next call.
     `next_seed(row)` gives the reset seed of the episode that follows one that ended (used with autoreset disabled).
     """
 
@@ -32,8 +44,8 @@ class Copies:
         self.action_space, self.observation_space = vector.single_action_space, vector.single_observation_space
         self.resets_alone = self.mode is not AutoresetMode.DISABLED
         # A vector env with one generator for all its copies takes one seed, not one for each.
-        own_seeds = isinstance(vector.unwrapped, (SyncVectorEnv, AsyncVectorEnv))
-        self.seed_each = not self.resets_alone or own_seeds
+        self.separate = isinstance(vector.unwrapped, (SyncVectorEnv, AsyncVectorEnv))
+        self.seed_each = not self.resets_alone or self.separate
         self.acting = np.ones(self.n, dtype=bool)  # False: the next step of this row only resets it
         self.seeds: list[int] = [0] * self.n
         self.observation: Array = np.empty(0)
@@ -50,6 +62,27 @@ class Copies:
         observation, _ = self.vector.reset(seed=seed)  # type: ignore[arg-type]
         self.observation, self.acting = self._convert(observation), np.ones(self.n, dtype=bool)
 
+    def reseed(self, seeds: Sequence[int]) -> None:
+        """Give each copy luck of its own, from `seeds[i]`, for the episode that was just reset."""
+        if isinstance(self.vector, Reseeds):
+            self.vector.reseed(seeds)
+            return
+        # An environment that draws from np_random has seeded it in its reset; of others nobody knows the source.
+        if not (self.separate and self._seeded()):
+            raise UserError(
+                "env.luck=own needs an environment that draws from self.np_random, seeded by super().reset(seed=seed), "
+                f"or reseed(seeds) of its vector environment: {self.vector} has neither; give env.luck=shared"
+            )
+        self.vector.set_attr("np_random", [np_random(seed)[0] for seed in seeds])  # type: ignore[attr-defined]
+
+    def check_luck(self) -> None:
+        """Refuse `reseed` where it cannot be."""
+        self.reset([0] * self.n)
+        self.reseed([0] * self.n)
+
+    def _seeded(self) -> bool:
+        return list(self.vector.get_attr("np_random_seed")) == self.seeds  # type: ignore[attr-defined]
+
     def restart(self, rows: Array) -> None:
         """Start the next episode in the rows where `rows` is True."""
         observation, _ = self.vector.reset(seed=self.seeds, options={"reset_mask": rows})  # type: ignore[arg-type]
@@ -63,11 +96,12 @@ class Copies:
         if self.mode is AutoresetMode.NEXT_STEP:
             self.acting = ~done
         elif done.any():
+            successor = successor.copy()  # some vector environments return arrays that a reset writes over
             if self.mode is AutoresetMode.SAME_STEP:
-                successor = successor.copy()
                 for row in np.flatnonzero(done):
                     successor[row] = self._convert(np.asarray(info["final_obs"][row])[None])[0]
             else:
+                reward, terminated = reward.copy(), terminated.copy()
                 if self.next_seed is not None:
                     for row in np.flatnonzero(done):
                         self.seeds[row] = self.next_seed(int(row))

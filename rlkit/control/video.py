@@ -10,7 +10,8 @@ import torch
 from gymnasium.error import DependencyNotInstalled
 
 from rlkit.api import Acts, Split, UserError, Values
-from rlkit.control.env import LONGEST_EPISODE, ControlEnv, endless
+from rlkit.control.env import ControlEnv
+from rlkit.control.requirements import endless
 from rlkit.control.vector import Array, Copies
 from rlkit.seeding import derive, generators
 
@@ -72,7 +73,7 @@ def frames(env: ControlEnv, policy: Acts, episode: int = 0, split: Split = "test
 
 def _play(copies: Copies, env: ControlEnv, policy: Acts, greedy: bool) -> list[Frame]:
     found: list[Frame] = []
-    for _ in range(LONGEST_EPISODE):
+    for _ in range(env.patience):
         observation = torch.from_numpy(copies.observation).to(env.device)
         action = policy.act(observation, greedy=greedy).cpu().numpy()
         image, value = _picture(copies), _value(policy, observation)
@@ -81,7 +82,7 @@ def _play(copies: Copies, env: ControlEnv, policy: Acts, greedy: bool) -> list[F
         if done[0]:
             value = _value(policy, torch.from_numpy(copies.observation).to(env.device))
             return [*found, Frame(image=_picture(copies), action=None, reward=0.0, value=value)]
-    raise endless(copies)
+    raise endless(env.source, env.patience, env.limiting)
 
 
 def _picture(copies: Copies) -> Array:

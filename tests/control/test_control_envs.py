@@ -10,6 +10,7 @@ from support.probes import Chooses, Draws, control, make, same
 
 from rlkit.api import UserError
 from rlkit.control import ControlEnv
+from rlkit.control import env as control_env
 from rlkit.settings import plugins
 
 cartpole = plugins.load("envs", "cartpole")
@@ -122,3 +123,41 @@ def test_stepping_the_model_is_as_lucky_as_the_model_says():
     scores = env.evaluate(table, 4000, "test").score
     expected = env.exact(table)["success_within_limit"]
     assert abs(float(scores.mean()) - expected) < 4 * (expected * (1 - expected) / 4000) ** 0.5
+
+
+class Endless(gymnasium.Env):
+    """Never ends by itself."""
+
+    observation_space = action_space = gymnasium.spaces.Discrete(2)
+    steps = 0
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return 0, {}
+
+    def step(self, action):
+        Endless.steps += 1
+        return 0, 0.0, False, False, {}
+
+
+@pytest.mark.parametrize("play", ["rollout", "evaluate"])
+def test_an_episode_that_does_not_end_is_given_up_soon_and_the_key_is_named(play):
+    Endless.steps = 0
+    env = gym.make(gym.Config(rows=2, entry="endless"), 0, "cpu", factory=Endless)
+    wait = Chooses(torch.zeros_like)
+    line = r"^Gymnasium endless: an episode did not end in 10,000 steps and .* known: give env\.step_limit=N$"
+    with pytest.raises(UserError, match=line):
+        env.rollout(wait) if play == "rollout" else env.evaluate(wait, 2)
+    assert Endless.steps == 20_000
+
+
+def test_an_episode_may_be_as_long_as_its_step_limit_says(monkeypatch):
+    monkeypatch.setattr(control_env, "LONGEST_EPISODE", 50)
+    env = gym.make(gym.Config(rows=1, entry="endless", step_limit=80), 0, "cpu", factory=Endless)
+    wait = Chooses(torch.zeros_like)
+    assert env.evaluate(wait, 1).length.tolist() == [80] and env.rollout(wait)["mask"].sum() == 80
+
+
+def test_the_limit_of_a_wrapper_is_known_where_there_is_no_specification():
+    assert control(Endless, limit=70).longest == 70
+    assert ControlEnv(lambda n: SyncVectorEnv([Endless] * n, autoreset_mode="Disabled"), 1).longest is None
