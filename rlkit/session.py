@@ -19,7 +19,7 @@ from rlkit.errors import RewardFailed, UserError
 from rlkit.loop import train
 from rlkit.progress import Progress, check_saved, restore
 from rlkit.recording import checkpoint, outcome
-from rlkit.recording.files import prepare_folder, write_atomically, write_folder
+from rlkit.recording.files import prepare_folder, read_text, refuse_link, tidy, why, write_atomically, write_folder
 from rlkit.recording.log import Listener, Log
 from rlkit.recording.writers import tracker
 from rlkit.settings import config, plugins, trust
@@ -42,6 +42,7 @@ def carry_out(given: config.Given, watch: Watch = Watch()) -> tuple[Path, Progre
         return resume(parts, given, prepare_folder(given.resume), watch)
     folder = config.new_folder(parts.run, given)
     with locked(folder, given):
+        config.check_empty(folder)  # another start of the same folder may have come first
         write_atomically(folder / "config.yaml", parts.text)
         return folder, execute(parts, given, folder, Progress(), {}, watch)
 
@@ -52,9 +53,12 @@ def resume(parts: Parts, given: config.Given, folder: Path, watch: Watch) -> tup
         there = checkpoint.resumable(folder)
         if not there and (folder / "summary.json").is_file():
             raise UserError(f"{folder}: its checkpoints are gone, so it cannot be continued; start a new run")
+        before = outcome.before(folder / "before.json")
+        if there and not before:
+            print(f"{folder / 'before.json'} is gone: the untouched policy is measured again", file=sys.stderr)
+            before, _ = outcome.scores(parts.env, parts.algo, parts.run.evaluation_episodes, "before")
         progress = restore(folder, parts.algo, parts.env, tidy=True) if there else Progress()
-        before = json.loads((folder / "before.json").read_text()) if (folder / "before.json").is_file() else {}
-        command = (folder / "config.yaml").read_text(encoding="utf-8").partition("\n")[0]
+        command = read_text(folder / "config.yaml").partition("\n")[0]
         write_atomically(folder / "config.yaml", "\n".join([command, parts.text.partition("\n")[2]]))
         if not there and not watch.quiet:
             print("no checkpoint was written yet: the run starts again")
@@ -66,12 +70,18 @@ def resume(parts: Parts, given: config.Given, folder: Path, watch: Watch) -> tup
 @contextmanager
 def locked(folder: Path, given: config.Given) -> Iterator[None]:
     """Keep a second process out of a run folder; the system opens the lock again when the process ends, however."""
+    refuse_link(folder / ".lock")
     lock = FileLock(folder / ".lock")
     try:
         lock.acquire(timeout=1)  # who only looks whether it is locked holds it for a moment
     except Timeout:
         raise UserError(f"{folder} is being written by another process: wait until it ends, or stop it first") from None
+    except (OSError, NotImplementedError) as error:  # a network disk without locks, a folder in its place
+        raise UserError(
+            f"{folder} cannot be locked: {why(error)}; give a folder on a disk whose files can be locked, such as /tmp"
+        ) from None
     try:
+        tidy(folder)
         yield
     except KeyboardInterrupt:  # the second Ctrl-C
         raise KeyboardInterrupt(f"continue with: {again(folder, given)}") from None

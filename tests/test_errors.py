@@ -38,6 +38,7 @@ ELSEWHERE = {
     "this run's policy is a reward model": "python/test_python.py::test_a_reward_model_writes_nothing",
     " was measured on other ": "test_errors.py::test_scores_of_different_length_are_not_paired",
     "no Ray cluster: ": "test_errors.py::test_a_ray_cluster_that_does_not_answer_is_named",
+    " cannot be read: ": "recording/test_files.py::test_a_folder_that_may_not_be_entered_is_one_line",
     " does not act, so it cannot play ": "control/test_control.py::test_a_policy_that_does_not_act_is_refused",
     " writes no text; ": "text/test_text.py::test_a_policy_that_writes_nothing_is_refused",
     " does not tell log π of stored texts": "text/test_pairs.py::test_a_policy_without_log_probabilities_is_refused",

@@ -9,7 +9,6 @@ import hashlib
 import json
 import os
 import re
-import shutil
 import sys
 from collections.abc import Iterable
 from contextlib import suppress
@@ -21,8 +20,9 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from rlkit import memory
 from rlkit.api import State, UserError
-from rlkit.recording.files import to_disk, why
+from rlkit.recording.files import beside, keep_umask, opened, parse, refuse_link, remove, to_disk, why
 
 
 class Damaged(Exception):
@@ -39,14 +39,14 @@ def save(folder: str | Path, state: State, name: str = "latest", keep: int = 0, 
     structure = json.dumps(_encode(state, "", tensors))
     tensors = _own_memory(tensors)
     path = _path(folder, name)
-    beside = path.parent / ".new"  # a folder: what a killed run left in it goes with it
+    for place in (path.parent, path):
+        refuse_link(place)
+    new = beside(path) / path.name  # in a folder of its own: the library follows links, and chooses permissions
     metadata = {"iteration": str(iteration), "structure": structure}
     try:
-        shutil.rmtree(beside, ignore_errors=True)
-        beside.mkdir(parents=True)
-        new = beside / path.name
+        new.parent.mkdir(parents=True)
         save_file(tensors, new, metadata | {"checksum": _checksum(metadata, tensors)})
-        new.chmod(beside.stat().st_mode & 0o666)  # safetensors makes it readable by its owner alone
+        keep_umask(new)
         to_disk(new)
         before = _iteration(path) if keep else None
         if before not in (None, iteration):
@@ -56,11 +56,12 @@ def save(folder: str | Path, state: State, name: str = "latest", keep: int = 0, 
         if name == "latest":
             for old in _older(path.parent)[keep:]:
                 old.unlink()
-        beside.rmdir()
+        new.parent.rmdir()
     except (OSError, SafetensorError) as error:
-        shutil.rmtree(beside, ignore_errors=True)
+        remove(new.parent)
         kept = "the checkpoint before it is kept, to resume from"
-        raise UserError(f"cannot write {path}: {why(error)}; {kept}") from None
+        none = "there is none before it: make room, and resume starts the run again"
+        raise UserError(f"cannot write {path}: {why(error)}; {kept if resumable(folder) else none}") from None
 
 
 def load(folder: str | Path, name: str = "latest", tidy: bool = False) -> State:
@@ -71,7 +72,7 @@ def load(folder: str | Path, name: str = "latest", tidy: bool = False) -> State:
     path = _path(folder, name)
     damaged: dict[Path, str] = {}
     for candidate in [path, *(_older(path.parent) if name == "latest" else [])]:
-        if not candidate.exists():
+        if not os.path.lexists(candidate):
             continue
         try:
             state = _read(candidate)
@@ -81,8 +82,8 @@ def load(folder: str | Path, name: str = "latest", tidy: bool = False) -> State:
         if candidate != path:
             if tidy:
                 _set_aside(damaged)
-            why = "; ".join(damaged.values()) or f"{path} is missing"
-            print(f"{why}: going on from {candidate.stem}", file=sys.stderr)
+            said = "; ".join(damaged.values()) or f"{path} is missing"
+            print(f"{said}: going on from {candidate.stem}", file=sys.stderr)
         return state
     if damaged:
         remedy = "start the run again" if name == "latest" else "use another checkpoint of the run, such as latest"
@@ -94,7 +95,7 @@ def load(folder: str | Path, name: str = "latest", tidy: bool = False) -> State:
 def resumable(folder: str | Path) -> bool:
     """Whether there is a checkpoint to go on from, good or not; `best` is not one: the run was further."""
     path = _path(folder, "latest")
-    return path.exists() or bool(_older(path.parent))
+    return os.path.lexists(path) or bool(_older(path.parent))
 
 
 def _path(folder: str | Path, name: str) -> Path:
@@ -110,6 +111,7 @@ def _older(folder: Path) -> list[Path]:
 def _iteration(path: Path) -> int | None:
     """The iteration that a checkpoint is of; None where it cannot be told."""
     try:
+        _check_file(path)
         with safe_open(path, framework="pt") as file:
             return int((file.metadata() or {})["iteration"])
     except (OSError, SafetensorError, KeyError, ValueError):
@@ -125,21 +127,32 @@ def _set_aside(damaged: Iterable[Path]) -> None:
 
 def _read(path: Path) -> State:
     try:
+        size = _check_file(path)
+        memory.check(size, str(path), "free some, or use a machine with more")
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
             # Cloned: the file's own memory is not aligned as torch aligns, and some kernels round by alignment.
             tensors = {key: file.get_tensor(key).clone() for key in file.keys()}
-    except (OSError, SafetensorError) as error:
+        checksum = metadata.pop("checksum", "")
+        if not {"structure", "iteration"} <= metadata.keys():
+            raise Damaged("it is not a checkpoint of rlkit")
+        if checksum != _checksum(metadata, tensors):
+            raise Damaged("its checksum does not fit")
+    except (OSError, SafetensorError, ValueError, RuntimeError) as error:
         raise Damaged(why(error)) from None
-    checksum = metadata.pop("checksum", "")
-    if not {"structure", "iteration"} <= metadata.keys():
-        raise Damaged("it is not a checkpoint of rlkit")
-    if checksum != _checksum(metadata, tensors):
-        raise Damaged("its checksum does not fit")
-    state = _decode(json.loads(metadata["structure"]), tensors)
+    try:
+        state = _decode(parse(metadata["structure"]), tensors)
+    except (KeyError, TypeError, ValueError, RuntimeError):  # whoever changed it computed a checksum, too
+        raise Damaged("its structure and its tensors do not fit") from None
     if not isinstance(state, dict):
         raise Damaged("it is not a checkpoint of rlkit")
     return state
+
+
+def _check_file(path: Path) -> int:
+    """The size of what is really a file; nothing is read of a pipe or a device, which would never end."""
+    with opened(path) as file:
+        return os.fstat(file.fileno()).st_size
 
 
 def _checksum(metadata: dict[str, str], tensors: dict[str, Tensor]) -> str:

@@ -1,31 +1,182 @@
-"""Files and folders of a run: written whole or not at all, and what went wrong in plain words."""
+"""Files and folders of a run: written whole or not at all, never through a link, and what went wrong in plain words."""
 
 import errno
+import json
 import os
 import re
+import secrets
 import shutil
-from collections.abc import Callable
-from contextlib import suppress
+import stat
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
 
 from safetensors import SafetensorError
 
 from rlkit.api import UserError
 
+SMALL = 1 << 20  # bytes that a file of settings or of one measurement has at most
+OURS = re.compile(r"\.lock|(config|before|summary|metrics|completions)\.\w+|events\..*|checkpoints|model|wandb.*")
+LEFT = re.compile(r"\.(?!evaluation|completions-).+\.new|\.probe-\d+")  # evaluations take no lock: theirs may be in use
+
+NO_LINK = getattr(os, "O_NOFOLLOW", 0)  # Windows has none of these
+NO_WAIT = getattr(os, "O_NONBLOCK", 0)
+BINARY = getattr(os, "O_BINARY", 0)
+
 
 def prepare_folder(path: str | Path) -> Path:
     """Make a folder and see that it can be written to, before hours of work depend on it."""
-    folder = Path(path).expanduser()
-    probe = folder / f".probe-{os.getpid()}"
     try:
+        folder = Path(path).expanduser()
         folder.mkdir(parents=True, exist_ok=True)
-        probe.write_bytes(bytes(1 << 16))
-    except OSError as error:
-        raise UserError(f"cannot write to the folder {folder}: {reason(error)}; mend that or give another") from None
-    finally:
-        with suppress(OSError):
-            probe.unlink()
+        with tempfile.TemporaryFile(dir=folder) as probe:
+            probe.write(bytes(1 << 16))
+    except (OSError, ValueError, RuntimeError) as error:  # a NUL in the name, no such user
+        raise UserError(f"cannot write to the folder {path}: {why(error)}; mend that or give another") from None
     return folder
+
+
+def tidy(folder: Path) -> None:
+    """Refuse links among what a run writes, and remove what a killed one left; its links go, what they name stays."""
+    for path in sorted(folder.iterdir()):
+        if LEFT.fullmatch(path.name):
+            remove(path)
+        elif OURS.fullmatch(path.name):
+            refuse_link(path)
+    for path in sorted((folder / "checkpoints").glob("*")) + sorted((folder / "checkpoints").glob(".*new")):
+        if path.name == ".new" or LEFT.fullmatch(path.name):
+            remove(path)
+        else:
+            refuse_link(path)
+
+
+def refuse_link(path: Path) -> None:
+    """Raises: UserError where the path is a link, to whatever."""
+    if path.is_symlink():
+        raise UserError(f"{path} is a link, and nothing is written through one: put what it points to in its place")
+
+
+def remove(path: Path) -> None:
+    """Remove a file, a link or a whole folder, as far as that is allowed."""
+    with suppress(OSError):
+        shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+
+
+def is_file(path: Path) -> bool:
+    """Whether there is a file.
+
+    Raises: UserError where nobody can know: in a folder that may not be entered, under a name that is too long.
+    """
+    try:
+        return stat.S_ISREG(os.stat(path).st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path} cannot be read: {why(error)}; mend that or give another") from None
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[BinaryIO]:
+    """Read a file that is one: a pipe or a device would never end.
+
+    Raises: OSError.
+    """
+    handle = os.open(path, os.O_RDONLY | NO_WAIT | BINARY)
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise OSError(errno.EINVAL, "it is no file")
+    with os.fdopen(handle, "rb") as file:
+        yield file
+
+
+def read_text(path: Path, limit: int = SMALL) -> str:
+    """A whole small file.
+
+    Raises: UserError where it is no file, is larger than `limit` bytes, is no text, or cannot be read.
+    """
+    try:
+        with opened(path) as file:
+            data = file.read(limit + 1)
+        if len(data) > limit:
+            raise ValueError(f"it has more than {limit:,} bytes")
+        return data.decode("utf-8")
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path} cannot be read: {why(error)}") from None
+
+
+def parse(text: str | bytes) -> object:
+    """JSON. Raises: ValueError, also for what is nested too deeply."""
+    try:
+        found: object = json.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    return found
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[BinaryIO]:
+    """Write a file that takes the place of `path` when it is whole and on the disk.
+
+    Raises: UserError where that fails, or where `path` is a link; what was there stays.
+    """
+    refuse_link(path)
+    new = beside(path)
+    try:
+        handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | NO_LINK | BINARY, 0o666)
+        with os.fdopen(handle, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(handle)
+        os.replace(new, path)
+        to_disk(path.parent)
+    except OSError as error:
+        remove(new)
+        raise UserError(f"cannot write {path}: {reason(error)}") from None
+
+
+def beside(path: Path) -> Path:
+    """A name in the same folder that nobody can foresee, for what is not whole yet."""
+    return path.with_name(f".{path.name}.{secrets.token_hex(8)}.new")
+
+
+def write_atomically(path: str | Path, text: str) -> None:
+    """Write a whole file or none of it."""
+    with replacing(Path(path)) as file:
+        file.write(text.encode("utf-8", "replace"))
+
+
+def write_folder(folder: str | Path, write: Callable[[Path], None]) -> None:
+    """Let `write` fill a folder beside this one, which then takes its place: nobody reads a half-written one."""
+    folder = Path(folder)
+    refuse_link(folder)
+    new = beside(folder)
+    try:
+        new.mkdir()
+        write(new)
+        for path in new.iterdir():
+            keep_umask(path)
+        shutil.rmtree(folder, ignore_errors=True)
+        os.replace(new, folder)
+    except (OSError, SafetensorError) as error:
+        remove(new)
+        raise UserError(f"cannot write {folder}: {why(error)}; make room and resume the run") from None
+
+
+def keep_umask(path: Path) -> None:
+    """Give a file the permissions of the folder that was just made for it: a library chose some of its own."""
+    path.chmod(path.parent.stat().st_mode & 0o666)
+
+
+def to_disk(path: Path) -> None:
+    if path.is_dir() and os.name == "nt":
+        return  # Windows cannot open a folder; it journals renames itself
+    handle = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def reason(error: OSError) -> str:
@@ -38,46 +189,9 @@ def reason(error: OSError) -> str:
         errno.EROFS: "it is on a read-only disk",
         errno.ENOSPC: "no space left on the disk",
         errno.EDQUOT: "the disk quota is used up",
+        errno.ELOOP: "it is a link",
     }
     return words.get(error.errno or 0, (error.strerror or str(error)).lower())
-
-
-def write_atomically(path: str | Path, text: str) -> None:
-    """Write a whole file or none of it."""
-    path = Path(path)
-    temporary = path.with_name(f".{path.name}.new")
-    try:
-        temporary.write_text(text, encoding="utf-8")
-        to_disk(temporary)
-        os.replace(temporary, path)
-        to_disk(path.parent)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise UserError(f"cannot write {path}: {reason(error)}") from None
-
-
-def write_folder(folder: str | Path, write: Callable[[Path], None]) -> None:
-    """Let `write` fill a folder beside this one, which then takes its place: nobody reads a half-written one."""
-    folder = Path(folder)
-    beside = folder.with_name(f".{folder.name}.new")
-    try:
-        shutil.rmtree(beside, ignore_errors=True)
-        write(beside)
-        shutil.rmtree(folder, ignore_errors=True)
-        os.replace(beside, folder)
-    except (OSError, SafetensorError) as error:
-        shutil.rmtree(beside, ignore_errors=True)
-        raise UserError(f"cannot write {folder}: {why(error)}; make room and resume the run") from None
-
-
-def to_disk(path: Path) -> None:
-    if path.is_dir() and os.name == "nt":
-        return  # Windows cannot open a folder; it journals renames itself
-    handle = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def why(error: Exception) -> str:

@@ -58,17 +58,20 @@ class Log:
         self.console = Console(quiet=quiet, highlight=False, force_jupyter=False)  # lines in a notebook are plain ones
         last = cut(self.folder / "metrics.jsonl", resumed_at)
         cut(self.folder / "completions.jsonl", resumed_at)
-        self.began: float = time.monotonic() - last.get("seconds", 0.0)
+        if resumed_at and not last.iteration:
+            gone = f"{self.folder / 'metrics.jsonl'} has no line up to iteration {resumed_at}"
+            print(f"{gone}: what was logged there is lost, and seconds count from now", file=sys.stderr)
+        self.began: float = time.monotonic() - last.seconds
         self.latest: dict[str, float] = {}
         self.beside: dict[str, float] = {}  # what is written beside every evaluation, such as the ceiling
         self.spoke = -math.inf
         self.lines = Lines(self.folder / "metrics.jsonl")
         self.texts = Lines(self.folder / "completions.jsonl")
-        self.events = Events(self.folder, last.get("env_steps", 0))
+        self.events = Events(self.folder, time.time() - last.seconds)
         self.tracker, self.listener = tracker, listener
         self.bar = _Bar(self.console)
         self.notebook: _NotebookBar | None = None
-        done = resumed_at if unit == "iterations" else last.get("env_steps", 0)
+        done = resumed_at if unit == "iterations" else last.env_steps
         self.task = self.bar.add_task("", total=total, completed=done)
 
     def __enter__(self) -> Self:
@@ -97,7 +100,7 @@ class Log:
             metrics = {**metrics, **self.beside}
         line = {"iteration": iteration, "env_steps": env_steps, "seconds": round(self.seconds(), 3), **metrics}
         self.lines.add(line)
-        self.events.add(env_steps, metrics)
+        self.events.add(line)
         self._track(lambda tracker: tracker.add(iteration, env_steps, metrics))
         self.latest |= metrics
         evaluated = [key for key in SHOWN if key in metrics and key.startswith("eval/")]

@@ -1,14 +1,17 @@
 """What a run comes to: measured before and after training on the test split, told in tables and in summary.json."""
 
+import math
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from pathlib import Path
 
 import torch
 
 import rlkit
-from rlkit.api import Algorithm, Env, Reference, Scores
+from rlkit.api import Algorithm, Env, Reference, Sample, Scores, UserError
 from rlkit.policies import discount
+from rlkit.recording.files import is_file, parse, read_text
 from rlkit.recording.log import Log
 from rlkit.statistics.episodes import Measured, summarize
 
@@ -17,20 +20,54 @@ Evaluation = dict[str, Measured]  # before and after training, and the ceiling
 
 def measure(env: Env, algo: Algorithm, episodes: int | None, log: Log, when: str) -> Evaluation:
     """Evaluate greedily on the test split, which nothing in the run looks at; text also shows samples."""
-    policy = algo.policy
     log.note(f"measuring {when} training, on the test split ...")
-    scores: Scores = env.evaluate(policy, episodes, "test")
-    found = {when: summarize(env.metric, scores, True)}
-    if scores.samples:
-        different = {str(sample.get("answer")).rpartition("\n")[2]: sample for sample in scores.samples[:100]}
+    found, samples = scores(env, algo, episodes, when)
+    if samples:
+        different = {str(sample.get("answer")).rpartition("\n")[2]: sample for sample in samples[:100]}
         log.show_samples(f"{when}: greedy answers", list(different.values())[:3])
-    if exact := env.exact(policy, discount(algo.config)):
-        found[when]["exact"] = exact
-    reasoned = env.ceiling(policy, episodes) if when == "before" else None
-    if reasoned is not None:
-        found["ceiling"] = summarize(env.metric, reasoned, True)
+    if "ceiling" in found:
         log.note(f"ceiling {found['ceiling']['mean']:.3f}: the untouched model when it may not answer at once")
     return found
+
+
+def scores(env: Env, algo: Algorithm, episodes: int | None, when: str) -> tuple[Evaluation, Sequence[Sample]]:
+    """What is measured then, and the greedy answers; the ceiling is that of the untouched model."""
+    found_scores: Scores = env.evaluate(algo.policy, episodes, "test")
+    found = {when: summarize(env.metric, found_scores, True)}
+    if exact := env.exact(algo.policy, discount(algo.config)):
+        found[when]["exact"] = exact
+    reasoned = env.ceiling(algo.policy, episodes) if when == "before" else None
+    if reasoned is not None:
+        found["ceiling"] = summarize(env.metric, reasoned, True)
+    return found, found_scores.samples or []
+
+
+def before(path: Path) -> Evaluation:
+    """What before.json holds; empty where there is none.
+
+    Raises: UserError where it holds no evaluation.
+    """
+    if not is_file(path):
+        return {}
+    try:
+        found = parse(read_text(path))
+    except ValueError as error:
+        found = error
+    if isinstance(found, dict) and "before" in found and all(map(_is_measured, found.values())):
+        return found
+    raise UserError(f"{path} is damaged: remove it, and resume measures the untouched policy again")
+
+
+def _is_measured(x: object) -> bool:
+    """Whether this is what `summarize` made, as far as the tables at the end need it."""
+    if not isinstance(x, dict) or not isinstance(x.get("metric"), str):
+        return False
+    tables = [x.get(name, {}) for name in ("kinds", "groups", "exact")]
+    if not all(isinstance(table, dict) for table in tables):
+        return False
+    numbers = [x.get(key) for key in ("mean", "low", "high", "length", "episodes")]
+    numbers += [value for table in tables for value in table.values()]
+    return all(isinstance(value, int | float) for value in numbers)
 
 
 def report(log: Log, env: Env, evaluation: Evaluation, unit: str) -> None:
@@ -47,8 +84,8 @@ def report(log: Log, env: Env, evaluation: Evaluation, unit: str) -> None:
     kinds = evaluation["after"].get("groups", {}) | evaluation["after"].get("kinds", {})
     if kinds:
         names = [name for name in ("before", "ceiling", "after") if name in evaluation]
-        both = {name: evaluation[name].get("groups", {}) | evaluation[name]["kinds"] for name in names}
-        lines = [[kind, *(f"{both[name][kind]:.2f}" for name in names)] for kind in kinds]
+        both = {name: evaluation[name].get("groups", {}) | evaluation[name].get("kinds", {}) for name in names}
+        lines = [[kind, *(f"{both[name].get(kind, math.nan):.2f}" for name in names)] for kind in kinds]
         log.table("accuracy per problem kind", ["kind", *names], lines)
     for name, x in evaluation["after"].get("exact", {}).items():
         log.note(f"exact {name}: {x:.4f}")

@@ -5,20 +5,33 @@ import io
 import json
 import math
 import os
+import re
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Protocol, TypedDict
+from typing import Protocol, TypeGuard
 
 import yaml
 
 from rlkit.api import UserError
-from rlkit.recording.files import reason, write_atomically
+from rlkit.recording.files import (
+    BINARY,
+    NO_LINK,
+    NO_WAIT,
+    is_file,
+    opened,
+    parse,
+    read_text,
+    reason,
+    replacing,
+    write_atomically,
+)
 
 UPLOAD = 60.0  # seconds that the end of a run waits for W&B; what is not sent by then stays in the folder
 
-BINARY = getattr(os, "O_BINARY", 0)  # Windows would write \r\n for \n, in the middle of an event, too
+LONGEST = 1 << 24  # bytes of a line; what is longer is no record
 
 
 class File:
@@ -30,7 +43,8 @@ class File:
     def write(self, data: bytes) -> None:
         try:
             if self.handle < 0:
-                self.handle = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | BINARY, 0o666)
+                how = os.O_WRONLY | os.O_CREAT | os.O_APPEND | NO_LINK | NO_WAIT | BINARY
+                self.handle = os.open(self.path, how, 0o666)
             while data:
                 data = data[os.write(self.handle, data) :]
         except OSError as error:
@@ -46,59 +60,133 @@ class Lines(File):
     """One JSON object per line."""
 
     def add(self, record: Mapping[str, object]) -> None:
-        self.write((json.dumps(finite(record), ensure_ascii=False) + "\n").encode())
+        self.write((json.dumps(finite(record), ensure_ascii=False) + "\n").encode("utf-8", "replace"))
+
+
+@dataclass(frozen=True)
+class Reached:
+    """What a line of metrics.jsonl says of the run's progress, beside its metrics."""
+
+    iteration: int = 0
+    env_steps: int = 0
+    seconds: float = 0.0
 
 
 class Events(File):
-    """Scalars for TensorBoard. Only its record format is imported: its own writer would look for TensorFlow."""
+    """Scalars for TensorBoard: what the lines of metrics.jsonl say, each once, whatever was written before.
 
-    def __init__(self, folder: Path, env_steps: int) -> None:
-        super().__init__(folder / f"events.out.tfevents.{time.time_ns() // 10**9}.{socket.gethostname()}.{os.getpid()}")
-        self.resumed_at = env_steps
+    A run that is continued gets one new file, made from the lines that are left; those before are emptied. Only the
+    record format is imported: TensorBoard's own writer would look for TensorFlow.
+    """
 
-    def add(self, env_steps: int, metrics: Mapping[str, float]) -> None:
-        from tensorboard.compat.proto.event_pb2 import SessionLog
+    def __init__(self, folder: Path, began: float) -> None:
+        before = sorted(folder.glob("events.out.tfevents.*"), key=_number)
+        # TensorBoard reads the files by name: a clock that was put back must not put the new one first.
+        number = max([int(time.time()), *(_number(path) + 1 for path in before)])
+        super().__init__(folder / f"events.out.tfevents.{number:010d}.{socket.gethostname()}.{os.getpid()}")
+        self.began = began  # time.time() at second 0 of the run
+        if before:
+            with replacing(self.path) as file:
+                file.write(_first())
+                for record in records(folder / "metrics.jsonl"):
+                    file.write(self._scalars(reached(record), record))
+            for path in before[:-1]:
+                path.unlink()
+            os.truncate(before[-1], 0)  # not removed: a TensorBoard that is open stays with a file that is gone
+
+    def add(self, line: Mapping[str, object]) -> None:
+        """One line of metrics.jsonl."""
+        if self.handle < 0 and not self.path.exists():
+            self.write(_first())
+        self.write(self._scalars(reached(line), line))
+
+    def _scalars(self, at: Reached, line: Mapping[str, object]) -> bytes:
         from tensorboard.compat.proto.summary_pb2 import Summary
 
-        if self.handle < 0:
-            self._event(file_version="brain.Event:2")
-            if self.resumed_at:  # what an earlier file says of later steps counts no longer
-                self._event(step=self.resumed_at + 1, session_log=SessionLog(status=SessionLog.START))
-        values = [Summary.Value(tag=key, simple_value=x) for key, x in metrics.items()]
-        self._event(step=env_steps, summary=Summary(value=values))
-
-    def _event(self, **fields: object) -> None:
-        from tensorboard.compat.proto.event_pb2 import Event
-        from tensorboard.summary.writer.record_writer import RecordWriter
-
-        buffer = io.BytesIO()
-        RecordWriter(buffer).write(Event(wall_time=time.time(), **fields).SerializeToString())
-        self.write(buffer.getvalue())
+        metrics = {key: x for key, x in line.items() if key not in KEYS and isinstance(x, int | float | None)}
+        values = [
+            Summary.Value(tag=key, simple_value=x if is_number(x) else math.nan)  # JSON has null for all of these
+            for key, x in metrics.items()
+        ]
+        return _event(wall_time=self.began + at.seconds, step=at.env_steps, summary=Summary(value=values))
 
 
-class Reached(TypedDict, total=False):
-    """What a line of metrics.jsonl says of the run's progress, beside its metrics."""
+def _first() -> bytes:
+    """How a file begins: its version, and that what a TensorBoard that is open has read before counts no longer."""
+    from tensorboard.compat.proto.event_pb2 import SessionLog
 
-    iteration: int
-    env_steps: int
-    seconds: float
+    now = time.time()
+    return _event(wall_time=now, file_version="brain.Event:2") + _event(
+        wall_time=now, session_log=SessionLog(status=SessionLog.START)
+    )
+
+
+def _event(**fields: object) -> bytes:
+    from tensorboard.compat.proto.event_pb2 import Event
+    from tensorboard.summary.writer.record_writer import RecordWriter
+
+    buffer = io.BytesIO()
+    RecordWriter(buffer).write(Event(**fields).SerializeToString())
+    return buffer.getvalue()
+
+
+def _number(path: Path) -> int:
+    """The second that is in the name of a file for TensorBoard; those of another's have none that counts."""
+    found = re.match(r"events\.out\.tfevents\.(\d{1,11})\.", path.name)
+    return int(found[1]) if found else 0
+
+
+KEYS = tuple(field.name for field in fields(Reached))
+
+
+def is_number(x: object) -> TypeGuard[float]:
+    return isinstance(x, int | float) and -1e308 < x < 1e308
+
+
+def reached(record: Mapping[str, object]) -> Reached:
+    """The progress that a line tells; what cannot be one counts as 0."""
+    told = [x if is_number(x) and 0 <= x < 2**53 else 0.0 for x in (record.get(key) for key in KEYS)]
+    return Reached(int(told[0]), int(told[1]), told[2])
+
+
+def records(path: Path) -> Iterator[dict[str, object]]:
+    """The lines that are records: objects with an iteration. Others, and a last one that is torn, are left out."""
+    for _, record in lines(path):
+        if record is not None:
+            yield record
+
+
+def lines(path: Path) -> Iterator[tuple[bytes, dict[str, object] | None]]:
+    """Each line, read one at a time, and the record that it holds, if it holds one."""
+    if not is_file(path):
+        if os.path.lexists(path):
+            raise UserError(f"{path} is no file: remove it, and what it should hold is written anew")
+        return
+    with opened(path) as file:
+        while line := file.readline(LONGEST):
+            yield line, _record(line)
+
+
+def _record(line: bytes) -> dict[str, object] | None:
+    try:
+        found = parse(line) if line.endswith(b"\n") else None
+    except ValueError:  # torn by a power cut, or never one of ours
+        return None
+    return found if isinstance(found, dict) and type(found.get("iteration")) is int else None
 
 
 def cut(path: Path, iteration: int) -> Reached:
-    """Drop the lines after `iteration`, and a torn last one; return the last that stays."""
-    kept: list[str] = []
-    last: Reached = {}
-    if not path.exists():
-        return last
-    for line in path.read_text(encoding="utf-8", errors="replace").split("\n")[:-1]:
-        try:
-            record = json.loads(line)
-        except json.JSONDecodeError:  # torn by a power cut
-            continue
-        if record["iteration"] <= iteration:
-            kept.append(f"{line}\n")
-            last = record
-    write_atomically(path, "".join(kept))
+    """Drop the lines after `iteration`, and those that are no records; return the last that stays."""
+    last, whole = Reached(), True
+    for _, record in lines(path):
+        whole = whole and record is not None and reached(record).iteration <= iteration
+        if record is not None and reached(record).iteration <= iteration:
+            last = reached(record)
+    if not whole:
+        with replacing(path) as file:
+            for line, record in lines(path):
+                if record is not None and reached(record).iteration <= iteration:
+                    file.write(line)
     return last
 
 
@@ -146,7 +234,7 @@ class WandB:
             self.run = wandb.init(
                 project=os.environ.get("WANDB_PROJECT", "rlkit"),
                 name=folder.resolve().name,
-                id=kept.read_text().strip() if kept.is_file() else None,
+                id=read_text(kept).strip() if is_file(kept) else None,
                 resume="allow",
                 dir=str(folder),
                 config=yaml.safe_load(text),

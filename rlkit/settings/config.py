@@ -4,6 +4,7 @@ Frozen dataclasses hold the vetted defaults, `configs/ALGO-ENV.yaml` says what a
 what comes out is written into the run folder, enough to repeat the run.
 """
 
+import os
 import re
 import shlex
 import time
@@ -18,7 +19,7 @@ from annotated_types import Ge, Le
 import rlkit
 from rlkit.api import Count, Natural, UserError
 from rlkit.fields import Place
-from rlkit.recording.files import prepare_folder
+from rlkit.recording.files import is_file, prepare_folder
 from rlkit.settings import places, plugins, schema, sections, trust
 from rlkit.settings.given import KINDS, SECTIONS, Factory, Given, Trust
 from rlkit.settings.plugins import nearest, short
@@ -186,8 +187,8 @@ def preset(algo: Section) -> Section:
 
 def from_folder(folder: str | Path) -> Given:
     """Read back the configuration that a run folder holds; the folder may have been moved since."""
-    path = Path(folder).expanduser() / "config.yaml"
-    if not path.is_file():
+    path = Path(os.path.expanduser(folder)) / "config.yaml"
+    if not is_file(path):
         raise UserError(f"{folder} is no run folder: it has no config.yaml; give a folder that rlkit.run wrote")
     given = _from_yaml(path)
     if not all(isinstance(given.section(section).get("name"), str) for section in KINDS):
@@ -226,10 +227,7 @@ def _quoted(word: str) -> str:
 def new_folder(run: Run, given: Given) -> Path:
     """Make the folder of a new run: `out`, or runs/ALGO-ENV-sSEED-TIMESTAMP; never write into another run's folder."""
     if run.out is not None:
-        folder = prepare_folder(run.out)
-        if any(not path.name.startswith(".") for path in folder.iterdir()):  # a killed start leaves a lock behind
-            raise UserError(f"out={run.out} is not empty: choose another folder, or continue it with resume={run.out}")
-        return folder
+        return check_empty(prepare_folder(run.out))
     stem = f"{short(given.algo['name'])}-{short(given.env['name'])}-s{run.seed}-{time.strftime('%Y%m%d-%H%M%S')}"
     prepare_folder("runs")
     number = 1
@@ -241,6 +239,13 @@ def new_folder(run: Run, given: Given) -> Path:
             number += 1
         else:
             return prepare_folder(folder)
+
+
+def check_empty(folder: Path) -> Path:
+    """Refuse a folder that holds anything; a start that was killed at once leaves a lock behind, which is nothing."""
+    if any(not path.name.startswith(".") for path in folder.iterdir()):
+        raise UserError(f"out={folder} is not empty: choose another folder, or continue it with resume={folder}")
+    return folder
 
 
 def _parse(argv: Sequence[str]) -> Given:

@@ -18,7 +18,7 @@ from torch import nn
 from rlkit import progress
 from rlkit.api import UserError
 from rlkit.recording import checkpoint
-from rlkit.recording.files import write_atomically, write_folder
+from rlkit.recording.files import tidy, write_atomically, write_folder
 
 
 def file(folder: Path, name: str = "latest") -> Path:
@@ -246,6 +246,7 @@ def test_a_run_killed_while_saving_leaves_a_good_checkpoint(tmp_path: Path, monk
         assert checkpoint.load(folder)["version"] in ((2,) if ends[-1] else (1, 2))
         checkpoint.save(folder, {"version": 3}, keep=1, iteration=3)
         assert checkpoint.load(folder)["version"] == 3
+        tidy(folder)
         before = 1 if stop < 4 and not ends[-1] else 2
         assert names(folder) == [f"iteration-{before}.safetensors", "latest.safetensors"]
     assert ends == [False] * 5 + [True]  # it has five steps: write, to disk, two renames, to disk
@@ -267,7 +268,6 @@ def test_a_whole_file_or_none(tmp_path: Path) -> None:
 
 def test_a_folder_is_replaced_as_a_whole(tmp_path: Path) -> None:
     def write(text: str, fail: type[BaseException] | None, folder: Path) -> None:
-        folder.mkdir()
         (folder / "a").write_text(text)
         if fail is OSError:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -283,4 +283,6 @@ def test_a_folder_is_replaced_as_a_whole(tmp_path: Path) -> None:
     assert (tmp_path / "model" / "a").read_text() == (tmp_path / "model" / "b").read_text() == "1"
     write_folder(tmp_path / "model", partial(write, "3", None))
     assert [path.read_text() for path in sorted((tmp_path / "model").iterdir())] == ["3", "3"]
+    assert len(list(tmp_path.iterdir())) == 2  # what the killed one left
+    tidy(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["model"]

@@ -53,6 +53,7 @@ def test_a_full_disk_is_one_line_and_nothing_is_lost(
     assert writes > 40
     for step in [1, *range(5, writes, writes // 7), writes - 10, writes - 2]:
         cut = tmp_path / str(step)
+        capsys.readouterr()
         with monkeypatch.context() as patch:
             full_from(step, patch)
             assert run.main([*TEXT, f"out={cut}"]) == 2
@@ -92,9 +93,10 @@ def test_one_process_writes_to_a_folder_and_its_death_frees_it(
     words = [sys.executable, "-m", "rlkit.run", *TABLE, "iterations=10000000", "checkpoint_every=100"]
     with subprocess.Popen([*words, f"out={tmp_path}"], stdout=subprocess.DEVNULL) as first:
         try:
-            end = time.monotonic() + 60
-            while not (tmp_path / "checkpoints" / "latest.safetensors").is_file():
-                assert first.poll() is None and time.monotonic() < end
+            while not (
+                tmp_path / "checkpoints" / "latest.safetensors"
+            ).is_file():  # on a busy machine that takes a while
+                assert first.poll() is None, "it ended without a checkpoint"
                 time.sleep(0.05)
             assert run.main([f"resume={tmp_path}"]) == 2
             told = capsys.readouterr().err

@@ -52,8 +52,26 @@ def differences(one: Path, other: Path) -> list[str]:
     for name in [Path("completions.jsonl"), *sorted(files)]:
         texts = [(folder / name).read_bytes() if (folder / name).is_file() else b"" for folder in (one, other)]
         found += [] if texts[0] == texts[1] else [str(name)]
+    found += [] if points(one) == points(other) and points(one) else ["TensorBoard's points"]
     ends = [json.loads((folder / "summary.json").read_text()) | {"seconds": 0} for folder in (one, other)]
     return found + ([] if ends[0] == ends[1] else ["summary.json"])
+
+
+def points(folder: Path) -> list[tuple[str, int, str]]:
+    """Every point (tag, step, value) that TensorBoard reads in a run folder, less those that tell the time."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    read = EventAccumulator(str(folder), size_guidance={"scalars": 0}).Reload()  # 0: all of them
+    tags = [tag for tag in sorted(read.Tags()["scalars"]) if not tag.startswith("time/")]
+    return [(tag, x.step, repr(x.value)) for tag in tags for x in read.Scalars(tag)]
+
+
+def logged(folder: Path) -> list[tuple[str, int]]:
+    """(tag, step) of all that metrics.jsonl holds, in TensorBoard's order."""
+    lines = _lines(folder / "metrics.jsonl")
+    tags = {key for line in lines for key in line} - {"iteration", "env_steps", "seconds"}
+    timeless = sorted(tag for tag in tags if not tag.startswith("time/"))
+    return [(tag, line["env_steps"]) for tag in timeless for line in lines if tag in line]
 
 
 def _checkpoints(one: Path, other: Path, name: str) -> list[str]:
