@@ -4,7 +4,6 @@ import json
 import math
 import shlex
 import signal
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,6 +23,7 @@ from rlkit.recording.log import Listener, Log
 from rlkit.recording.writers import tracker
 from rlkit.settings import config, plugins
 from rlkit.settings.assemble import Parts, assemble
+from rlkit.terminal import say, tell, warn
 
 
 @dataclass(frozen=True)
@@ -57,10 +57,10 @@ def resume(parts: Parts, given: config.Given, folder: Path, watch: Watch) -> tup
         command = (folder / "config.yaml").read_text(encoding="utf-8").partition("\n")[0]
         write_atomically(folder / "config.yaml", "\n".join([command, parts.text.partition("\n")[2]]))
         if not there and not watch.quiet:
-            print("no checkpoint was written yet: the run starts again")
+            say("no checkpoint was written yet: the run starts again")
         for section in given.code:
             if given.code[section] != plugins.fingerprint(given.section(section)["name"]):
-                print(f"{given.section(section)['name']} has changed since the run began", file=sys.stderr)
+                warn(f"{given.section(section)['name']} has changed since the run began")
         if not progress.over(parts.run):
             (folder / "summary.json").unlink(missing_ok=True)  # of a shorter run: this one is not finished
         return folder, execute(parts, given, folder, progress, before, watch)
@@ -95,7 +95,7 @@ def interruptible(progress: Progress) -> Iterator[None]:
         return
 
     def interrupt(*_: object) -> None:
-        print("\nfinishing this iteration, then measuring; Ctrl-C again stops at once", file=sys.stderr)
+        tell("\nfinishing this iteration, then measuring; Ctrl-C again stops at once")
         progress.interrupted = True
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

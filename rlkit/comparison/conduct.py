@@ -3,7 +3,6 @@
 import hashlib
 import shlex
 import signal
-import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -15,6 +14,7 @@ from rlkit.comparison.numbers import Results
 from rlkit.comparison.plan import USAGE, Asked, Compare, plan
 from rlkit.errors import UserError
 from rlkit.recording.files import prepare_folder
+from rlkit.terminal import say, warn
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ def conduct(asked: Asked, command: str) -> Conducted:
             return Conducted(out, None, [])
         lost = [job for job in jobs if job.name in missing]
         for job in lost:
-            print(f"missing: {job.name}: {missing[job.name]}\n  again: python -m rlkit.run {shlex.join(job.command())}")
+            say(f"missing: {job.name}: {missing[job.name]}\n  again: python -m rlkit.run {shlex.join(job.command())}")
         words = [f"{job.algo} on {job.env}, seed {job.seed}: {missing[job.name]}" for job in lost]
         found = [folder for folder in grid.runs_of(out) if folder.name not in missing]
         return Conducted(out, report(found, out, command, words), words)
@@ -60,7 +60,7 @@ def carry_out(jobs: list[grid.Job], workers: int | str | None, out: Path) -> dic
     todo = [job for job, state in zip(jobs, states, strict=True) if state != "finished"]
     cut = states.count("cut off")
     done, new = len(jobs) - len(todo), len(todo) - cut
-    print(f"{len(jobs)} run{'s' * (len(jobs) > 1)} in {out}: {done} finished, {cut} to continue, {new} to start")
+    say(f"{len(jobs)} run{'s' * (len(jobs) > 1)} in {out}: {done} finished, {cut} to continue, {new} to start")
     try:
         with sigterm_interrupts():
             if workers == "ray":
@@ -111,7 +111,7 @@ def report(folders: Sequence[Path], out: Path, command: str, missing: Sequence[s
             found.append(records.read(folder))
         except UserError as error:
             left_out.append(str(error))
-            print(f"left out: {error}", file=sys.stderr)
+            warn(f"left out: {error}")
     if not found:
         raise UserError(f"there is no finished run to compare: write {USAGE}")
     from rlkit.comparison import report as pages
@@ -119,5 +119,5 @@ def report(folders: Sequence[Path], out: Path, command: str, missing: Sequence[s
     prepare_folder(out)
     results = pages.write(found, out, [*missing, *left_out], command)
     pages.show(results)
-    print(f"the page: {out / 'index.html'}")
+    say(f"the page: {out / 'index.html'}")
     return results
