@@ -4,7 +4,6 @@ import json
 import math
 import shlex
 import signal
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from rlkit.recording.log import Listener, Log
 from rlkit.recording.writers import tracker
 from rlkit.settings import config, plugins
 from rlkit.settings.assemble import Parts, assemble
+from rlkit.signals import handled, leaving
 from rlkit.terminal import say, tell, warn
 
 
@@ -88,28 +88,19 @@ def locked(folder: Path) -> Iterator[None]:
 def interruptible(progress: Progress) -> Iterator[None]:
     """Ctrl-C lets the iteration finish, and a second one stops at once; SIGTERM asks for a checkpoint and no more.
 
-    Signals reach the main thread only: a run in another one is not interrupted by them.
+    So do SIGHUP (a lost connection), SIGUSR1 and SIGUSR2 (a cluster's warnings), unless they are ignored.
     """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
 
     def interrupt(*_: object) -> None:
         tell("\nfinishing this iteration, then measuring; Ctrl-C again stops at once")
         progress.interrupted = True
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
-    def terminate(*_: object) -> None:
-        progress.terminated = True
+    def terminate(number: int, _: object) -> None:
+        progress.terminated = number
 
-    handlers = {signal.SIGINT: interrupt, signal.SIGTERM: terminate}
-    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
-    try:
+    with handled({signal.SIGINT: interrupt, **dict.fromkeys(leaving(), terminate)}):
         yield
-    finally:
-        for number, handler in before.items():
-            if handler is not None:  # None: one that was not set from Python and cannot be set from there
-                signal.signal(number, handler)
 
 
 def execute(
@@ -126,7 +117,7 @@ def execute(
         progress = train(algo, env, run, log, progress)
         log.bar.stop()
         if progress.terminated:
-            log.note(f"stopped at iteration {progress.iteration}; continue with: {again(folder)}")
+            log.command(f"stopped at iteration {progress.iteration}; continue with", again(folder))
             return progress
         if run.measure == "best" and progress.best > -math.inf:
             best = checkpoint.load(folder, "best")["parts"]["policy"]
@@ -176,9 +167,10 @@ def farewell(log: Log, progress: Progress, run: config.Run) -> None:
     if names := [alarm["name"] for alarm in progress.doctor.alarms]:
         log.note(f"warnings of this run: {', '.join(names)} (summary.json and docs/doctor.md say more)")
     if cut_short(progress, run):
-        log.note(f"interrupted; continue with: {again(log.folder)}")
+        log.command("interrupted; continue with", again(log.folder))
     else:
-        log.note(f"everything is in {log.folder}; look at it: python -m rlkit.play {shlex.quote(str(log.folder))}")
+        shown = f"python -m rlkit.play {shlex.quote(str(log.folder))}"
+        log.command(f"everything is in {log.folder}; look at it", shown)
 
 
 def again(folder: Path) -> str:

@@ -2,10 +2,7 @@
 
 import hashlib
 import shlex
-import signal
-import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +11,7 @@ from rlkit.comparison.numbers import Results
 from rlkit.comparison.plan import USAGE, Asked, Compare, plan
 from rlkit.errors import UserError
 from rlkit.recording.files import prepare_folder
+from rlkit.signals import handled, leaving
 from rlkit.terminal import say, warn
 
 
@@ -42,7 +40,8 @@ def conduct(asked: Asked, command: str) -> Conducted:
             return Conducted(out, None, [])
         lost = [job for job in jobs if job.name in missing]
         for job in lost:
-            say(f"missing: {job.name}: {missing[job.name]}\n  again: python -m rlkit.run {shlex.join(job.command())}")
+            say(f"missing: {job.name}: {missing[job.name]}; again with:")
+            say(f"  python -m rlkit.run {shlex.join(job.command())}")
         words = [f"{job.algo} on {job.env}, seed {job.seed}: {missing[job.name]}" for job in lost]
         found = [folder for folder in grid.runs_of(out) if folder.name not in missing]
         return Conducted(out, report(found, out, command, words), words)
@@ -61,28 +60,20 @@ def carry_out(jobs: list[grid.Job], workers: int | str | None, out: Path) -> dic
     cut = states.count("cut off")
     done, new = len(jobs) - len(todo), len(todo) - cut
     say(f"{len(jobs)} run{'s' * (len(jobs) > 1)} in {out}: {done} finished, {cut} to continue, {new} to start")
+
+    def leave(*_: object) -> None:
+        if not stop.exists():  # a closed terminal says it twice, and a cluster may
+            stop.touch()
+            raise KeyboardInterrupt
+
     try:
-        with sigterm_interrupts():
+        with handled(dict.fromkeys(leaving(), leave)):
             if workers == "ray":
                 return watch(todo, by_ray(todo, stop), stop)
             return watch(todo, grid.by_processes(todo, int(workers or grid.cores()), stop), stop)
     except KeyboardInterrupt:
         stop.touch()
         return None
-
-
-@contextmanager
-def sigterm_interrupts() -> Iterator[None]:
-    """What stops a run safely stops all of them; signals reach the main thread only."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        if before is not None:  # None: one that was not set from Python and cannot be set from there
-            signal.signal(signal.SIGTERM, before)
 
 
 def compare_folders(asked: Asked, command: str) -> Conducted:
