@@ -17,6 +17,7 @@ import textwrap
 from collections.abc import Sequence
 
 from rlkit.console import guarded
+from rlkit.terminal import say
 
 COMMANDS = ("run", "evaluate", "compare", "play", "new")
 
@@ -44,7 +45,7 @@ def own(words: list[str]) -> int:
     if words in (["--version"], ["-V"]):
         return 0  # it is what is printed first
     if not words or words[0] in ("-h", "--help", "help"):
-        print((__doc__ or "").rstrip())
+        say((__doc__ or "").rstrip())
         return 0
     if words[0] != "list":
         raise UserError(f"no command '{words[0]}': {nearest(words[0], [*COMMANDS, 'list'])}")
@@ -58,10 +59,10 @@ def show_list() -> None:
     from rlkit.python.listing import list_algorithms, list_environments
 
     for title, found in (("algo=NAME", list_algorithms()), ("env=NAME", list_environments())):
-        print(f"\n{title}")
+        say(f"\n{title}")
         for name, about in found.items():
             indent = " " * 20
-            print(textwrap.fill(f"  {name:<18}{about}", 100, subsequent_indent=indent))
+            say(textwrap.fill(f"  {name:<18}{about}", 100, subsequent_indent=indent))
 
 
 if __name__ == "__main__":

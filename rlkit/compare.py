@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 
 from rlkit.console import guarded
+from rlkit.terminal import say, warn
 
 
 def compare(argv: list[str]) -> int:
@@ -21,7 +22,7 @@ def compare(argv: list[str]) -> int:
         return show_help()
     done = conduct(parse(argv), f"python -m rlkit.compare {shlex.join(argv)}")
     if done.results is None:
-        print("rlkit: stopped; the same command goes on from here", file=sys.stderr)
+        warn("rlkit: stopped; the same command goes on from here")
     return 1 if done.results is None or done.failed else 0
 
 
@@ -42,7 +43,7 @@ def show_help() -> int:
     ]
     own = [(key.replace("[]", "NAME,NAME"), text) for key, text in schema.explain(Compare, {}, "compare")]
     print_pages(about, [("the comparison", own), ("its runs", words + run)])
-    print("\npython -m rlkit.run algo=NAME env=NAME --help lists the keys of a pair")
+    say("\npython -m rlkit.run algo=NAME env=NAME --help lists the keys of a pair")
     return 0
 
 

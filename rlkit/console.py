@@ -5,12 +5,18 @@ Nothing heavy is imported here: a command prints its first line before it import
 
 import io
 import os
+import signal
 import sys
-import traceback
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from types import FrameType
 
 import rlkit
 from rlkit.errors import Diverged, UserError
+from rlkit.terminal import say, show_traceback, warn
+
+STOPPED = "rlkit: stopped"
 
 
 def guarded(command: Callable[[list[str]], int], argv: Sequence[str] | None = None) -> int:
@@ -18,24 +24,62 @@ def guarded(command: Callable[[list[str]], int], argv: Sequence[str] | None = No
 
     A user's mistake is one line and exit code 2; anything else that goes wrong is exit code 1.
     """
+    fill_closed()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a console that cannot show γ shows a question mark
     try:
-        print(f"rlkit {rlkit.__version__}", flush=True)
-        return command(list(sys.argv[1:] if argv is None else argv))
+        with leaving_imports():
+            say(f"rlkit {rlkit.__version__}")
+            return command(list(sys.argv[1:] if argv is None else argv))
     except UserError as error:
-        print(f"rlkit: {error}", file=sys.stderr)
+        warn(f"rlkit: {error}")
         return 2
     except (Diverged, FloatingPointError) as error:
-        print(f"rlkit: {error}", file=sys.stderr)
+        warn(f"rlkit: {error}")
         return 1
     except BrokenPipeError:  # whoever read our output has left
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except KeyboardInterrupt as stop:
-        print("; ".join(["rlkit: stopped", *map(str, stop.args)]), file=sys.stderr)
+        warn("; ".join([STOPPED, *map(str, stop.args)]))
         return 1
     except Exception:
-        traceback.print_exc()
+        show_traceback()
         return 1
+
+
+def fill_closed() -> None:
+    """Where a shell closed a standard stream, its number would go to the next file, and what is printed into that."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest number that is free
+
+
+@contextmanager
+def leaving_imports() -> Iterator[None]:
+    """Ctrl-C while something is imported ends the process at once, with one line.
+
+    A KeyboardInterrupt would come out of an import as whatever the packages make of it: torch as a traceback of a
+    broken NumPy, and some swallow it. Nothing was begun by then, so nothing is lost. At any other time it is raised.
+    """
+    in_main = threading.current_thread() is threading.main_thread()
+    if not in_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield
+        return
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        while frame is not None:
+            if frame.f_code.co_filename.startswith("<frozen importlib"):
+                warn(STOPPED)
+                os._exit(1)
+            frame = frame.f_back
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGINT, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)

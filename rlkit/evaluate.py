@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rlkit.console import guarded
+from rlkit.terminal import say
 
 if TYPE_CHECKING:
     from rlkit.api import Scores
@@ -35,14 +36,14 @@ def evaluate(argv: list[str]) -> int:
     evaluation.refuse(subject, asked)
     other = evaluation.rival(subject, asked) if asked.against is not None else None
     if asked.video is not None:  # before hours of measuring: what draws may not be installed
-        print(f"the first episode is in {evaluation.film(subject, asked)}")
+        say(f"the first episode is in {evaluation.film(subject, asked)}")
     found, scores = evaluation.measured(subject, asked)
     show(subject, found, scores, asked)
     if other:
         found["against"], rivals = evaluation.compared(subject, other, scores, asked)
         show_both(subject, other, scores, rivals, found["against"])
     if path := evaluation.write(subject, found, scores, asked):
-        print(f"every greedy answer is in {path}")
+        say(f"every greedy answer is in {path}")
     return 0
 
 
@@ -80,10 +81,10 @@ def show(subject: "Subject", found: "Report", scores: "Scores", asked: "Evaluate
         if "at_step_limit" in greedy:
             rows.append(["at the step limit", *(f"{found[name]['at_step_limit']:.0%}" for name in names)])
         table("distribution of the return", ["", *names], rows)
-        print("\ngreedy returns and how many episodes had them")
-        print("\n".join(f"  {line}" for line in statistics.histogram(scores.score.numpy())))
+        say("\ngreedy returns and how many episodes had them")
+        say("\n".join(f"  {line}" for line in statistics.histogram(scores.score.numpy())))
     for name, x in found.get("exact", {}).items():
-        print(f"exact {name}: {x:.4f}")
+        say(f"exact {name}: {x:.4f}")
 
 
 def show_both(subject: "Subject", other: "Subject", scores: "Scores", rivals: "Scores", against: "Against") -> None:
@@ -98,8 +99,8 @@ def show_both(subject: "Subject", other: "Subject", scores: "Scores", rivals: "S
     rows = [interval(name, e["mean"], e["low"], e["high"]) for name, e in both]
     rows.append(interval("difference", against["difference"], against["low"], against["high"]))
     table(f"greedy {metric}, both on the same {len(rivals.score)} {what}", ["", "mean", "95 %"], rows)
-    print(f"{against['wins']} better, {against['ties']} equal, {against['losses']} worse ({against['test']} test)")
-    print(against["says"])
+    say(f"{against['wins']} better, {against['ties']} equal, {against['losses']} worse ({against['test']} test)")
+    say(against["says"])
 
 
 def interval(name: str, mean: float, low: float, high: float) -> list[str]:

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from rlkit.console import guarded
+from rlkit.terminal import say
 
 
 def new(argv: list[str]) -> int:
@@ -22,7 +23,7 @@ def new(argv: list[str]) -> int:
 
     words = [word for word in argv if "=" not in word]
     if not argv or {"-h", "--help"} & set(words):
-        print((__doc__ or "").rstrip())
+        say((__doc__ or "").rstrip())
         return 0
     if words and words[0] not in scaffold.COMMANDS:
         raise UserError(f"no kind '{words[0]}': {plugins.nearest(words[0], scaffold.COMMANDS)}")
@@ -34,13 +35,13 @@ def new(argv: list[str]) -> int:
     path = scaffold.write(kind, name, Path(asked.out).expanduser())
     shown = path if path.is_absolute() or path.parent != Path(".") else f"./{path}"
     quoted, test = shlex.quote(str(shown)), shlex.quote(str(path.with_name(f"test_{name}.py")))
-    print(f"wrote {shown} and its test\n\nrun it:   ", end="")
-    print("\n          ".join(line.replace("FILE", quoted).replace("NAME", name) for line in scaffold.COMMANDS[kind]))
+    say(f"wrote {shown} and its test\n\nrun it:   ", end="")
+    say("\n          ".join(line.replace("FILE", quoted).replace("NAME", name) for line in scaffold.COMMANDS[kind]))
     lacking = "" if importlib.util.find_spec("pytest") else "  (after: pip install pytest)"
-    print(f"test it:  python -m pytest {test}{lacking}")
+    say(f"test it:  python -m pytest {test}{lacking}")
     guide = Path(rlkit.__path__[0]).parent / "docs" / "your_own.md"
     if guide.is_file():  # in a checkout
-        print(f"read:     {guide}")
+        say(f"read:     {guide}")
     return 0
 
 

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Sequence
 
 from rlkit.console import guarded
+from rlkit.terminal import say
 
 
 def play(argv: list[str]) -> int:
@@ -27,13 +28,13 @@ def play(argv: list[str]) -> int:
         return 0
     asked, words = page_keys(argv)
     server = Server(site(words, asked.trust), asked.port)
-    print(f"{server.url}  (Ctrl-C ends it)", flush=True)
+    say(f"{server.url}  (Ctrl-C ends it)")
     if asked.open and has_screen():
         webbrowser.open(server.url)
     try:
         server.serve_forever()
     except KeyboardInterrupt:
-        print()
+        say()
     finally:
         server.server_close()
     return 0

@@ -29,7 +29,7 @@ class Progress:
     meter: Meter = field(default_factory=Meter)
     doctor: Doctor = field(default_factory=Doctor)
     interrupted: bool = False  # by Ctrl-C, or by a listener: the parameters so far are measured
-    terminated: bool = False  # by SIGTERM: only a checkpoint is written
+    terminated: int = 0  # the signal, such as SIGTERM, after which only a checkpoint is written
     constants: dict[str, float] | None = None  # the algorithm's numbers that are not saved, as the run began
 
     def state_dict(self) -> State:
@@ -44,7 +44,7 @@ class Progress:
 
     def over(self, run: Run) -> bool:
         """Whether the loop stops here: the budget is spent, nothing is left, or a stop was asked for."""
-        return self.fraction(run) >= 1 or self.ended or self.interrupted or self.terminated
+        return self.fraction(run) >= 1 or self.ended or self.interrupted or bool(self.terminated)
 
     def fraction(self, run: Run) -> float:
         done = [self.iteration / run.iterations] if run.iterations else []

@@ -4,8 +4,6 @@ import json
 import math
 import shlex
 import signal
-import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,6 +22,8 @@ from rlkit.recording.log import Listener, Log
 from rlkit.recording.writers import tracker
 from rlkit.settings import config, plugins, trust
 from rlkit.settings.assemble import Parts, assemble
+from rlkit.signals import handled, leaving
+from rlkit.terminal import say, tell, warn
 
 
 @dataclass(frozen=True)
@@ -55,13 +55,13 @@ def resume(parts: Parts, given: config.Given, folder: Path, watch: Watch) -> tup
             raise UserError(f"{folder}: its checkpoints are gone, so it cannot be continued; start a new run")
         before = outcome.before(folder / "before.json")
         if there and not before:
-            print(f"{folder / 'before.json'} is gone: the untouched policy is measured again", file=sys.stderr)
+            warn(f"{folder / 'before.json'} is gone: the untouched policy is measured again")
             before, _ = outcome.scores(parts.env, parts.algo, parts.run.evaluation_episodes, "before")
         progress = restore(folder, parts.algo, parts.env, tidy=True) if there else Progress()
         command = read_text(folder / "config.yaml").partition("\n")[0]
         write_atomically(folder / "config.yaml", "\n".join([command, parts.text.partition("\n")[2]]))
         if not there and not watch.quiet:
-            print("no checkpoint was written yet: the run starts again")
+            say("no checkpoint was written yet: the run starts again")
         if not progress.over(parts.run):
             (folder / "summary.json").unlink(missing_ok=True)  # of a shorter run: this one is not finished
         return folder, execute(parts, given, folder, progress, before, watch)
@@ -95,28 +95,19 @@ def locked(folder: Path, given: config.Given) -> Iterator[None]:
 def interruptible(progress: Progress) -> Iterator[None]:
     """Ctrl-C lets the iteration finish, and a second one stops at once; SIGTERM asks for a checkpoint and no more.
 
-    Signals reach the main thread only: a run in another one is not interrupted by them.
+    So do SIGHUP (a lost connection), SIGUSR1 and SIGUSR2 (a cluster's warnings), unless they are ignored.
     """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
 
     def interrupt(*_: object) -> None:
-        print("\nfinishing this iteration, then measuring; Ctrl-C again stops at once", file=sys.stderr)
+        tell("\nfinishing this iteration, then measuring; Ctrl-C again stops at once")
         progress.interrupted = True
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
-    def terminate(*_: object) -> None:
-        progress.terminated = True
+    def terminate(number: int, _: object) -> None:
+        progress.terminated = number
 
-    handlers = {signal.SIGINT: interrupt, signal.SIGTERM: terminate}
-    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
-    try:
+    with handled({signal.SIGINT: interrupt, **dict.fromkeys(leaving(), terminate)}):
         yield
-    finally:
-        for number, handler in before.items():
-            if handler is not None:  # None: one that was not set from Python and cannot be set from there
-                signal.signal(number, handler)
 
 
 def execute(
@@ -133,7 +124,7 @@ def execute(
         progress = train(algo, env, run, log, progress)
         log.bar.stop()
         if progress.terminated:
-            log.note(f"stopped at iteration {progress.iteration}; continue with: {again(folder, given)}")
+            log.command(f"stopped at iteration {progress.iteration}; continue with", again(folder, given))
             return progress
         if run.measure == "best" and progress.best > -math.inf:
             best = checkpoint.load(folder, "best")["parts"]["policy"]
@@ -183,15 +174,20 @@ def farewell(log: Log, progress: Progress, run: config.Run, given: config.Given)
     if names := [alarm["name"] for alarm in progress.doctor.alarms]:
         log.note(f"warnings of this run: {', '.join(names)} (summary.json and docs/doctor.md say more)")
     if cut_short(progress, run):
-        log.note(f"interrupted; continue with: {again(log.folder, given)}")
+        log.command("interrupted; continue with", again(log.folder, given))
     else:
-        log.note(f"everything is in {log.folder}; look at it: python -m rlkit.play {shlex.quote(str(log.folder))}")
+        shown = f"python -m rlkit.play {shlex.quote(str(log.folder))}{needed(given)}"
+        log.command(f"everything is in {log.folder}; look at it", shown)
 
 
 def again(folder: Path, given: config.Given, mended: bool = False) -> str:
-    """The command that continues a run; with trust where the run names code of one's own, which may be mended."""
-    needed = "" if not trust.outside(given) else " trust=changed" if mended else " trust=true"
-    return f"python -m rlkit.run resume={shlex.quote(str(folder))}{needed}"
+    """The command that continues a run; `mended`: after its code was changed."""
+    return f"python -m rlkit.run resume={shlex.quote(str(folder))}{needed(given, mended)}"
+
+
+def needed(given: config.Given, mended: bool = False) -> str:
+    """The trust that opening a run of one's own asks for."""
+    return "" if not trust.outside(given) else " trust=changed" if mended else " trust=true"
 
 
 def header(parts: Parts, given: config.Given, folder: Path, progress: Progress) -> dict[str, str]:

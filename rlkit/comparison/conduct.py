@@ -2,11 +2,7 @@
 
 import hashlib
 import shlex
-import signal
-import sys
-import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +11,8 @@ from rlkit.comparison.numbers import Results
 from rlkit.comparison.plan import USAGE, Asked, Compare, plan
 from rlkit.errors import UserError
 from rlkit.recording.files import prepare_folder
+from rlkit.signals import handled, leaving
+from rlkit.terminal import say, warn
 
 
 @dataclass(frozen=True)
@@ -42,7 +40,8 @@ def conduct(asked: Asked, command: str) -> Conducted:
             return Conducted(out, None, [])
         lost = [job for job in jobs if job.name in missing]
         for job in lost:
-            print(f"missing: {job.name}: {missing[job.name]}\n  again: python -m rlkit.run {shlex.join(job.command())}")
+            say(f"missing: {job.name}: {missing[job.name]}; again with:")
+            say(f"  python -m rlkit.run {shlex.join(job.command())}")
         words = [f"{job.algo} on {job.env}, seed {job.seed}: {missing[job.name]}" for job in lost]
         found = [folder for folder in grid.runs_of(out) if folder.name not in missing]
         return Conducted(out, report(found, out, command, words), words)
@@ -60,29 +59,21 @@ def carry_out(jobs: list[grid.Job], workers: int | str | None, out: Path) -> dic
     todo = [job for job, state in zip(jobs, states, strict=True) if state != "finished"]
     cut = states.count("cut off")
     done, new = len(jobs) - len(todo), len(todo) - cut
-    print(f"{len(jobs)} run{'s' * (len(jobs) > 1)} in {out}: {done} finished, {cut} to continue, {new} to start")
+    say(f"{len(jobs)} run{'s' * (len(jobs) > 1)} in {out}: {done} finished, {cut} to continue, {new} to start")
+
+    def leave(*_: object) -> None:
+        if not stop.exists():  # a closed terminal says it twice, and a cluster may
+            stop.touch()
+            raise KeyboardInterrupt
+
     try:
-        with sigterm_interrupts():
+        with handled(dict.fromkeys(leaving(), leave)):
             if workers == "ray":
                 return watch(todo, by_ray(todo, stop), stop)
             return watch(todo, grid.by_processes(todo, int(workers or grid.cores()), stop), stop)
     except KeyboardInterrupt:
         stop.touch()
         return None
-
-
-@contextmanager
-def sigterm_interrupts() -> Iterator[None]:
-    """What stops a run safely stops all of them; signals reach the main thread only."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        if before is not None:  # None: one that was not set from Python and cannot be set from there
-            signal.signal(signal.SIGTERM, before)
 
 
 def compare_folders(asked: Asked, command: str) -> Conducted:
@@ -111,7 +102,7 @@ def report(folders: Sequence[Path], out: Path, command: str, missing: Sequence[s
             found.append(records.read(folder))
         except UserError as error:
             left_out.append(str(error))
-            print(f"left out: {error}", file=sys.stderr)
+            warn(f"left out: {error}")
     if not found:
         raise UserError(f"there is no finished run to compare: write {USAGE}")
     from rlkit.comparison import report as pages
@@ -119,5 +110,5 @@ def report(folders: Sequence[Path], out: Path, command: str, missing: Sequence[s
     prepare_folder(out)
     results = pages.write(found, out, [*missing, *left_out], command)
     pages.show(results)
-    print(f"the page: {out / 'index.html'}")
+    say(f"the page: {out / 'index.html'}")
     return results

@@ -58,12 +58,12 @@ def check(records: Sequence[Record]) -> None:
 
 def show(results: Results) -> None:
     """Print the tables of the page, as wide as a terminal of 80 columns."""
-    from rich.console import Console
     from rich.text import Text
 
     from rlkit.recording.log import table
+    from rlkit.screen import Screen
 
-    console = Console(highlight=False)
+    console = Screen()
     console.print(Text(f"\n{words.title(results)}", style="bold"))
     console.print(Text(words.size(results)))
     for found in words.tables(results):

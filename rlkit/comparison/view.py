@@ -6,13 +6,15 @@ from concurrent.futures import Future, wait
 from contextlib import suppress
 from pathlib import Path
 
-from rich.console import Console, Group
+from rich.console import Group
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
 from rlkit.comparison.grid import Job, progress, summary
+from rlkit.screen import Screen
+from rlkit.terminal import say
 
 REFRESH = 0.5  # seconds between two looks at all runs
 
@@ -34,7 +36,7 @@ def watch(jobs: Sequence[Job], futures: Sequence["Future[str | None]"], stop: Pa
         if not all(future.done() for future in futures):
             stop.touch()
             running = view.count("running")
-            print(f"stopping {running} run{'s' * (running != 1)}: each writes a checkpoint first ...", flush=True)
+            say(f"stopping {running} run{'s' * (running != 1)}: each writes a checkpoint first ...")
             wait(futures)
     return {job.name: reason for job, future in zip(jobs, futures, strict=True) if (reason := outcome(future))}
 
@@ -49,7 +51,7 @@ class View:
     """What is shown of the runs while they are carried out."""
 
     def __init__(self, jobs: Sequence[Job], futures: Sequence["Future[str | None]"]) -> None:
-        self.pairs, self.console = list(zip(jobs, futures, strict=True)), Console(highlight=False)
+        self.pairs, self.console = list(zip(jobs, futures, strict=True)), Screen()
         self.live = Live(console=self.console, auto_refresh=False, transient=True)
         self.states = {job.name: "waiting" for job in jobs}
         self.began = time.monotonic()

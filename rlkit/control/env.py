@@ -1,7 +1,6 @@
 """Control problems over Gymnasium vector environments: one rollout, evaluation and exact resume for all of them."""
 
 import math
-import sys
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
@@ -19,6 +18,7 @@ from rlkit.errors import UserError
 from rlkit.exact import Model
 from rlkit.scores import Reference, Sample, Scores, Split, Unit
 from rlkit.seeding import derive, generators
+from rlkit.terminal import warn
 
 if TYPE_CHECKING:
     from rlkit.api import AnySpace
@@ -193,7 +193,7 @@ class ControlEnv:
             if len(actions):
                 self._history.append(actions)
             if self._stream.observation.tobytes() != state["observation"].numpy().tobytes():
-                print(f"{self.source}: {NOT_THERE}", file=sys.stderr)
+                warn(f"{self.source}: {NOT_THERE}")
 
     def close(self) -> None:
         """Close every vector environment that was made."""

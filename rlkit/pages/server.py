@@ -9,7 +9,6 @@ import json
 import os
 import socket
 import sys
-import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -18,6 +17,7 @@ from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 from rlkit.api import UserError
+from rlkit.terminal import show_traceback
 
 FOLDER = Path(__file__).parent
 TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
@@ -108,7 +108,7 @@ class Handler(BaseHTTPRequestHandler):
         except UserError as error:
             status, (kind, body) = 400, _json({"error": str(error)})
         except Exception as error:
-            traceback.print_exc()
+            show_traceback()
             line = " ".join(f"{type(error).__name__}: {error}".split())
             status, (kind, body) = 500, _json({"error": f"{line} (the terminal has the details)"})
         self.send_response(status)

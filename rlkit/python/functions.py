@@ -17,6 +17,7 @@ from rlkit.recording import checkpoint as checkpoints
 from rlkit.recording.log import Listener
 from rlkit.settings import config
 from rlkit.settings import trust as trusting
+from rlkit.terminal import muted
 
 if TYPE_CHECKING:
     from rlkit.comparison.numbers import Results
@@ -56,11 +57,11 @@ def train(
     if "resume" in keys:
         raise UserError("resume= continues a run that is there: use rlkit.load(FOLDER).resume()")
     given = asked(algo, env, keys)
-    with undisturbed():
+    with undisturbed(), muted(quiet):
         folder, progress = session.carry_out(given, session.Watch(quiet, on_iteration))
     run = Run(folder, factory=given.factory, trusted=True)
     if progress.terminated:
-        signal.raise_signal(signal.SIGTERM)  # the handler of whoever called: the run only wrote its checkpoint
+        signal.raise_signal(progress.terminated)  # the handler of whoever called: the run only wrote its checkpoint
     return run
 
 

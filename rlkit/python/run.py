@@ -20,6 +20,7 @@ from rlkit.scores import Json
 from rlkit.settings import config, schema
 from rlkit.settings.assemble import threads
 from rlkit.settings.given import Factory, Trust
+from rlkit.terminal import muted
 
 Numbers = dict[str, float]
 
@@ -34,6 +35,10 @@ class Run:
         self.checkpoint = checkpoint  # whose parameters `policy` has
         self._factory, self._trusted = factory, trusted
         self._opened: tuple[Evaluate, Subject] | None = None
+
+    def __getstate__(self) -> dict[str, object]:
+        """A copy in another process opens the folder itself."""
+        return {**vars(self), "_opened": None}
 
     def __repr__(self) -> str:
         given, told = self._given(), self.summary
@@ -119,11 +124,11 @@ class Run:
         """
         told = line(keys, self._factory)
         told.resume, told.trust = self.folder, self._trusted
-        with undisturbed():
+        with undisturbed(), muted(quiet):
             _, progress = session.carry_out(config.complete(told), session.Watch(quiet, on_iteration))
         self._opened = None
         if progress.terminated:
-            signal.raise_signal(signal.SIGTERM)  # the handler of whoever called: the run only wrote its checkpoint
+            signal.raise_signal(progress.terminated)  # the handler of whoever called: the run only wrote its checkpoint
         return self
 
     def _given(self) -> config.Given:

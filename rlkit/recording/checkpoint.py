@@ -9,7 +9,6 @@ import hashlib
 import json
 import os
 import re
-import sys
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -23,6 +22,7 @@ from torch import Tensor
 from rlkit import memory
 from rlkit.api import State, UserError
 from rlkit.recording.files import beside, keep_umask, opened, parse, refuse_link, remove, to_disk, why
+from rlkit.terminal import warn
 
 
 class Damaged(Exception):
@@ -83,7 +83,7 @@ def load(folder: str | Path, name: str = "latest", tidy: bool = False) -> State:
             if tidy:
                 _set_aside(damaged)
             said = "; ".join(damaged.values()) or f"{path} is missing"
-            print(f"{said}: going on from {candidate.stem}", file=sys.stderr)
+            warn(f"{said}: going on from {candidate.stem}")
         return state
     if damaged:
         remedy = "start the run again" if name == "latest" else "use another checkpoint of the run, such as latest"

@@ -3,14 +3,13 @@
 import html
 import json
 import math
-import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
 from rich import box
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.panel import Panel
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
@@ -22,6 +21,8 @@ from rlkit.api import Env, Policy, Sample
 from rlkit.buffers import per_step
 from rlkit.recording.files import write_atomically
 from rlkit.recording.writers import Events, Lines, Tracker, cut, finite
+from rlkit.screen import Screen
+from rlkit.terminal import say, warn
 
 Listener = Callable[[dict[str, float]], object]  # gets what is logged; what is true stops the run
 
@@ -54,13 +55,13 @@ class Log:
         listener: Listener | None = None,  # who hears of each logged iteration, and may stop the run
     ) -> None:
         self.folder, self.title_rows, self.unit = Path(folder), dict(title_rows), unit
-        self.in_notebook = not quiet and Console().is_jupyter
-        self.console = Console(quiet=quiet, highlight=False, force_jupyter=False)  # lines in a notebook are plain ones
+        self.in_notebook = not quiet and Screen().is_jupyter
+        self.console = Screen(quiet, force_jupyter=False)  # lines in a notebook are plain ones
         last = cut(self.folder / "metrics.jsonl", resumed_at)
         cut(self.folder / "completions.jsonl", resumed_at)
         if resumed_at and not last.iteration:
             gone = f"{self.folder / 'metrics.jsonl'} has no line up to iteration {resumed_at}"
-            print(f"{gone}: what was logged there is lost, and seconds count from now", file=sys.stderr)
+            warn(f"{gone}: what was logged there is lost, and seconds count from now")
         self.began: float = time.monotonic() - last.seconds
         self.latest: dict[str, float] = {}
         self.beside: dict[str, float] = {}  # what is written beside every evaluation, such as the ceiling
@@ -156,6 +157,14 @@ class Log:
         """Print one line above the bar."""
         self._show(Text(text))
 
+    def command(self, text: str, command: str) -> None:
+        """Print a line and below it a command to be copied, which is never wrapped."""
+        self.note(f"{text}:")
+        if self.console.is_terminal:
+            self.console.command(command)
+        else:
+            self._plain(f"  {command}")
+
     def alarm(self, name: str, message: str) -> None:
         """Print one warning that stands out: what is wrong, under the name that the summary has it by."""
         self._show(Text.assemble(("warning", "bold yellow"), f": {name}: {message}"))
@@ -197,15 +206,14 @@ class Log:
             self._plain(line.rstrip())
 
     def _plain(self, text: str) -> None:
-        """A line for a pipe or a file, in whatever encoding it has."""
+        """A line for a pipe or a file."""
         if not self.console.quiet:
-            encoding = sys.stdout.encoding or "utf-8"
-            print(text.encode(encoding, "replace").decode(encoding), flush=True)
+            say(text)
 
 
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """Print a table without a log."""
-    console = Console(highlight=False)
+    console = Screen()
     console.print(_table(title, columns, rows, drawn=console.is_terminal))
 
 
@@ -214,7 +222,7 @@ class _Bar(Progress):
 
     figures = ""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Screen) -> None:
         columns = (BarColumn(36), TaskProgressColumn(), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("left"))
         super().__init__(*columns, console=console, disable=not console.is_terminal or console.quiet)
 

@@ -3,11 +3,12 @@
 from collections.abc import Iterable
 
 import torch
-from rich.console import Console, Group
+from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
 from rlkit.errors import UserError
+from rlkit.screen import Screen
 from rlkit.settings import plugins, schema, sections
 from rlkit.settings.assemble import network_class
 from rlkit.settings.config import KINDS, Given, Run
@@ -61,7 +62,7 @@ def print_help(given: Given, policy: type | None = None, missing: str = "") -> N
 
 def print_pages(text: str, pages: Iterable[Page]) -> None:
     """Print a text, and below it titled lists of keys with their meaning."""
-    console = Console(highlight=False)
+    console = Screen()
     console.print(Text(text))
     for title, rows in pages:
         table = Table.grid(padding=(0, 2))

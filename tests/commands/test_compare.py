@@ -155,7 +155,7 @@ def test_a_run_that_fails_is_named_with_its_command_and_left_out(tmp_path, repor
     ]
     said = capsys.readouterr().out
     assert "missing: sarsa-gridworld-s0: rlkit: not finite: loss" in said
-    assert "again: python -m rlkit.run algo=sarsa env=gridworld seed=0" in said
+    assert "; again with:\n  python -m rlkit.run algo=sarsa env=gridworld seed=0" in said
 
 
 def test_a_second_comparison_of_one_folder_is_refused(tmp_path, capsys):

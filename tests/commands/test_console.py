@@ -1,7 +1,9 @@
 """What a command says first, and the console script: rlkit run ..., rlkit list, python -m rlkit."""
 
 import importlib
+import json
 import os
+import signal
 import subprocess
 import sys
 import tomllib
@@ -11,6 +13,7 @@ import pytest
 
 import rlkit
 from rlkit import __main__ as script
+from rlkit.console import guarded
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMANDS = ("run", "evaluate", "compare", "play", "new")
@@ -22,7 +25,7 @@ FIRST = """if True:
 
         def write(self, text):
             heavy = {"torch", "numpy", "gymnasium", "pydantic", "rich", "yaml"} & sys.modules.keys()
-            sys.exit(f"{text}, and before it: {sorted(heavy)}")
+            sys.exit(f"{text.strip()}, and before it: {sorted(heavy)}")
 
         def flush(self):
             pass
@@ -43,12 +46,17 @@ CASES = [
     ("run", ["algo=dqm", "env=cartpole"]),
     ("run", ["--help"]),
     ("evaluate", ["nowhere"]),
+    ("evaluate", ["--help"]),
     ("compare", ["algo=ppo", "wrokers=2"]),
+    ("compare", ["--help"]),
     ("play", ["--help"]),
     ("new", ["algo", "mine"]),
+    ("new", ["--help"]),
     ("__main__", ["run", "algo=ppo", "env=cartpole"]),
     ("__main__", ["rnu"]),
     ("__main__", ["list"]),
+    ("__main__", ["--help"]),
+    ("__main__", ["play", "env=gridworld"]),
     ("__main__", []),
 ]
 
@@ -108,3 +116,91 @@ def test_help_version_and_a_typo(capsys: pytest.CaptureFixture[str]) -> None:
         assert script.main(words) == 2
         error = capsys.readouterr().err
         assert says in error and error.count("\n") == 1
+
+
+# A plug-in whose import lasts until a signal comes, and which makes of that what NumPy's does.
+LASTING = """import signal
+
+print("importing", flush=True)
+try:
+    signal.pause()
+except BaseException as error:
+    raise ImportError("numpy.core.multiarray failed to import") from error
+"""
+# The command with Ctrl-C at the moment in which a certain module begins to be imported.
+AT_THE_IMPORT = """if True:
+    import os, runpy, signal, sys
+
+    def look(event, given):
+        if event == "import" and given[0] == {module!r} and not sent:
+            sent.append(os.kill(os.getpid(), signal.SIGINT))
+
+    sent = []
+    sys.addaudithook(look)
+    sys.argv = ["rlkit.run", "algo=ppo", "env=cartpole", "out=r"]
+    runpy.run_module("rlkit.run", run_name="__main__", alter_sys=True)
+"""
+posix = pytest.mark.skipif(os.name != "posix", reason="sends the signal of Ctrl-C, closes streams as a shell does")
+
+
+@posix
+def test_ctrl_c_during_an_import_is_one_line_whatever_the_import_makes_of_it(tmp_path: Path) -> None:
+    (tmp_path / "lasting.py").write_text(LASTING)
+    words = [sys.executable, "-m", "rlkit.run", "algo=./lasting.py", "env=cartpole", "out=r"]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(words, cwd=tmp_path, env=environment, **pipes) as process:
+        assert process.stdout is not None
+        while "importing" not in (line := process.stdout.readline()):
+            assert line, "it ended before"
+        process.send_signal(signal.SIGINT)
+        _, error = process.communicate()
+    assert (process.returncode, error) == (1, "rlkit: stopped\n")
+    assert not (tmp_path / "r").exists()
+
+
+@posix
+@pytest.mark.parametrize("module", ["rlkit.session", "numpy", "torch"])
+def test_ctrl_c_at_any_import_of_a_command_is_one_line(module: str, tmp_path: Path) -> None:
+    done = python("-c", AT_THE_IMPORT.format(module=module), cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (1, "rlkit: stopped\n")
+    assert done.stdout == f"rlkit {rlkit.__version__}\n" and not list(tmp_path.iterdir())
+
+
+def test_ctrl_c_belongs_to_whoever_took_it_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = signal.getsignal(signal.SIGINT)
+    heard: list[int] = []
+
+    def mine(number: int, _: object) -> None:
+        heard.append(number)
+
+    def command(argv: list[str]) -> int:
+        signal.raise_signal(signal.SIGINT)
+        return 0
+
+    try:
+        signal.signal(signal.SIGINT, mine)
+        assert guarded(command, []) == 0 and heard == [signal.SIGINT]
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        assert guarded(command, []) == 1
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@posix
+@pytest.mark.parametrize("closed", [">&-", "<&- >&- 2>&-"])
+def test_a_closed_stream_is_no_error_and_nothing_is_printed_into_a_file(closed: str, tmp_path: Path) -> None:
+    words = "algo=q_learning env=gridworld iterations=2 evaluation_episodes=2 out=r"
+    shell = f'exec "{sys.executable}" -m rlkit.run {words} {closed}'
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(["sh", "-c", shell], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0 and done.stderr == ""
+    assert [json.loads(line)["iteration"] for line in (tmp_path / "r" / "metrics.jsonl").read_text().splitlines()]
+    assert json.loads((tmp_path / "r" / "summary.json").read_text())["finished"]
+
+
+def test_an_error_is_one_line_whatever_it_holds(capsys: pytest.CaptureFixture[str]) -> None:
+    assert script.main(["run", "algo=pp\no\x1b[2J\u202e", "env=cartpole"]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("rlkit: no algorithm 'pp o\ufffd[2J\ufffd'") and error.count("\n") == 1

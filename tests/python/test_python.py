@@ -18,7 +18,7 @@ import torch
 from support.resuming import REWARD, differences
 
 import rlkit
-from rlkit import run
+from rlkit import run, signals
 from rlkit.recording import checkpoint
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -88,7 +88,7 @@ def test_threads_signals_and_global_random_states_stay_as_they_were(tmp_path: Pa
             return np.zeros(1, np.float32), random.random(), True, False, {}
 
     def state() -> Any:
-        numbers = [getattr(signal, name) for name in ("SIGINT", "SIGTERM")]
+        numbers = [getattr(signal, name) for name in ("SIGINT", *signals.LEAVE)]
         drawn = np.random.get_state()
         handlers = [signal.getsignal(number) for number in numbers]
         return [torch.get_num_threads(), handlers, random.getstate(), drawn[1].tolist(), torch.get_rng_state().tolist()]
@@ -154,8 +154,8 @@ def test_ctrl_c_keeps_the_run_and_twice_stops_at_once(tmp_path: Path, capsys: py
         return at_two
 
     once = rlkit.train("ppo", "cartpole", on_iteration=interrupt(1), out=tmp_path / "once", **PPO)
-    said = capsys.readouterr().out.replace("\n", "")
-    assert "interrupted; continue with: " in said and f"resume={tmp_path / 'once'}" in said
+    said = capsys.readouterr().out
+    assert f"\ninterrupted; continue with:\n  python -m rlkit.run resume={tmp_path / 'once'}\n" in said
     assert once.summary is not None and once.summary["iterations"] == 2
     with pytest.raises(KeyboardInterrupt, match="continue with"):
         rlkit.train("ppo", "cartpole", quiet=True, on_iteration=interrupt(2), out=tmp_path / "twice", **PPO)
@@ -163,21 +163,23 @@ def test_ctrl_c_keeps_the_run_and_twice_stops_at_once(tmp_path: Path, capsys: py
     assert not differences(once.resume(quiet=True).folder, twice.folder)
 
 
-def test_sigterm_reaches_the_handler_of_whoever_called(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", signals.LEAVE)
+def test_a_signal_to_leave_reaches_the_handler_of_whoever_called(name: str, tmp_path: Path) -> None:
     heard: list[int] = []
-    before = signal.signal(signal.SIGTERM, lambda number, _: heard.append(number))
+    number = signal.Signals[name]
+    before = signal.signal(number, lambda number, _: heard.append(number))
     try:
         found = rlkit.train(
             "ppo",
             "cartpole",
             quiet=True,
-            on_iteration=lambda metrics: os.kill(os.getpid(), signal.SIGTERM) if metrics["iteration"] == 2 else None,
+            on_iteration=lambda metrics: os.kill(os.getpid(), number) if metrics["iteration"] == 2 else None,
             out=tmp_path / "r",
             **PPO,
         )
     finally:
-        signal.signal(signal.SIGTERM, before)
-    assert heard == [signal.SIGTERM] and found.summary is None
+        signal.signal(number, before)
+    assert heard == [number] and found.summary is None
     assert checkpoint.load(found.folder)["progress"]["iteration"] == 2
 
 

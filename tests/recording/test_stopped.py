@@ -1,4 +1,4 @@
-"""What stops a run from outside: a full disk, SIGTERM, a second process. One line each, and it goes on exactly."""
+"""What stops a run from outside: a full disk, signals, a second process. One line each, and it goes on exactly."""
 
 import errno
 import json
@@ -6,17 +6,19 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.resuming import REWARD, Killed, differences
+from support.terminals import terminal
 
 from rlkit import loop, run
 from rlkit.language import folders as model_files
+from rlkit.recording import checkpoint
 from rlkit.recording.log import Log
+from rlkit.signals import LEAVE
 
 TABLE = ["algo=q_learning", "env=frozenlake", "env.rows=4", "evaluation_episodes=2", "validation_episodes=2"]
 TEXT = ["algo=grpo", "env=gsm8k", "algo.group=4", "env.rows=2", "env.max_tokens=16", "env.train=64", "env.test=4"]
@@ -65,16 +67,17 @@ def test_a_full_disk_is_one_line_and_nothing_is_lost(
         assert not differences(tmp_path / "whole", cut)
 
 
-def test_sigterm_leaves_a_checkpoint_and_says_how_to_go_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("name", [name for name in LEAVE if name in signal.Signals.__members__])
+def test_a_signal_to_leave_leaves_a_checkpoint_and_says_how_to_go_on(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = [*TABLE, "iterations=6", "evaluate_every=2"]
     assert run.main([*words, f"out={tmp_path / 'whole'}"]) == 0
-    real = loop.walk
+    real, before = loop.walk, [signal.getsignal(signal.Signals[name]) for name in LEAVE]
     with monkeypatch.context() as patch:
 
         def walk(*args: Any) -> Any:
-            walked.append(os.kill(os.getpid(), signal.SIGTERM) if len(walked) == 2 else None)
+            walked.append(os.kill(os.getpid(), signal.Signals[name]) if len(walked) == 2 else None)
             return real(*args)
 
         walked: list[None] = []
@@ -82,22 +85,58 @@ def test_sigterm_leaves_a_checkpoint_and_says_how_to_go_on(
         assert run.main([*words, f"out={tmp_path / 'cut'}"]) == 1
     assert len(walked) == 3 and not (tmp_path / "cut" / "summary.json").exists()
     told = capsys.readouterr()
-    assert "stopped at iteration 3; continue with:" in told.out and not told.err
+    command = f"python -m rlkit.run resume={tmp_path / 'cut'}"
+    assert f"\nstopped at iteration 3; continue with:\n  {command}\n" in told.out and not told.err
+    assert [signal.getsignal(signal.Signals[name]) for name in LEAVE] == before
     assert run.main([f"resume={tmp_path / 'cut'}"]) == 0
     assert not differences(tmp_path / "whole", tmp_path / "cut")
+
+
+posix = pytest.mark.skipif(os.name != "posix", reason="Windows has neither the signal nor such terminals")
+
+
+@posix
+def test_what_nohup_ignores_stays_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = loop.walk
+
+    def walk(*args: Any) -> Any:
+        os.kill(os.getpid(), signal.SIGHUP)
+        return real(*args)
+
+    monkeypatch.setattr(loop, "walk", walk)
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        assert run.main([*TABLE, "iterations=3", f"out={tmp_path}"]) == 0
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert json.loads((tmp_path / "summary.json").read_text())["iterations"] == 3
+
+
+@posix
+def test_a_lost_connection_leaves_a_checkpoint(tmp_path: Path) -> None:
+    words = ["-m", "rlkit.run", *TABLE, "iterations=10000000", "evaluate_every=200"]
+    with terminal(*words, f"out={tmp_path / 'r'}") as screen:
+        screen.until("iteration 200 ")
+        screen.close()
+        assert screen.process.wait() == 1
+    done = checkpoint.load(tmp_path / "r")["progress"]["iteration"]
+    assert done >= 200 and not (tmp_path / "r" / "summary.json").exists()
+    lines = (tmp_path / "r" / "metrics.jsonl").read_text().splitlines()
+    assert json.loads(lines[-1])["iteration"] <= done, "the newest iteration was finished"
+    assert run.main([f"resume={tmp_path / 'r'}", f"iterations={done + 1}"]) == 0
 
 
 def test_one_process_writes_to_a_folder_and_its_death_frees_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = [sys.executable, "-m", "rlkit.run", *TABLE, "iterations=10000000", "checkpoint_every=100"]
-    with subprocess.Popen([*words, f"out={tmp_path}"], stdout=subprocess.DEVNULL) as first:
+    words = [sys.executable, "-m", "rlkit.run", *TABLE, "iterations=10000000", "checkpoint_every=10"]
+    words += ["evaluate_every=200", f"out={tmp_path}"]
+    environment = os.environ | {"PYTHONUNBUFFERED": "1"}
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=environment) as first:
         try:
-            while not (
-                tmp_path / "checkpoints" / "latest.safetensors"
-            ).is_file():  # on a busy machine that takes a while
-                assert first.poll() is None, "it ended without a checkpoint"
-                time.sleep(0.05)
+            assert first.stdout is not None
+            while not (line := first.stdout.readline()).startswith("iteration 200 "):
+                assert line, "it ended before its first checkpoint"
             assert run.main([f"resume={tmp_path}"]) == 2
             told = capsys.readouterr().err
             assert told.count("\n") == 1 and "is being written by another process" in told

@@ -1,0 +1,107 @@
+"""The one way to the terminal: whatever is printed goes through here, and what a terminal would obey does not.
+
+A file of a stranger may hold characters that move the cursor, rename the window or turn the text around. They are shown
+as �; files keep them exactly. tests/test_terminal.py sees to it that nothing is printed in another way.
+"""
+
+import errno
+import io
+import os
+import re
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TextIO
+
+# C0 without tab and line feed, DEL, C1; marks that turn the direction of text; separators of lines; halves of pairs.
+OBEYED = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufff9-\ufffb]"
+)
+_muted: ContextVar[bool] = ContextVar("muted", default=False)
+
+
+def harmless(text: str) -> str:
+    """The same text with � for each character that a terminal would obey; tabs and line feeds stay."""
+    return OBEYED.sub("\ufffd", text)
+
+
+def say(text: str = "", end: str = "\n") -> None:
+    """Print on standard output, at once."""
+    out = Out(sys.stdout)
+    out.write(harmless(text + end))
+    out.flush()
+
+
+def warn(line: str) -> None:
+    """Print one line on standard error, whatever breaks it has."""
+    tell(" ".join(line.split("\n")))
+
+
+def tell(text: str) -> None:
+    """Print on standard error."""
+    out = Out(sys.stderr)
+    out.write(harmless(text + "\n"))
+    out.flush()
+
+
+def show_traceback() -> None:
+    """Print the traceback of the exception that is being handled."""
+    tell(traceback.format_exc().rstrip("\n"))
+
+
+@contextmanager
+def muted(quiet: bool = True) -> Iterator[None]:
+    """Print nothing, here and in all that is called from here."""
+    before = _muted.set(quiet or _muted.get())
+    try:
+        yield
+    finally:
+        _muted.reset(before)
+
+
+class Out(io.TextIOBase):
+    """Standard output or error, where it may be closed, lack characters, or lead to a terminal that is gone."""
+
+    def __init__(self, stream: TextIO | None) -> None:
+        self.stream = stream  # what stands in for one, as in a notebook, may have no more than `write` and `flush`
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]  # a variable there
+        try:
+            return (self.stream and self.stream.encoding) or "utf-8"
+        except AttributeError:
+            return "utf-8"
+
+    def isatty(self) -> bool:
+        try:
+            return self.stream is not None and self.stream.isatty()
+        except (AttributeError, ValueError):
+            return False
+
+    def fileno(self) -> int:
+        if self.stream is None:
+            raise io.UnsupportedOperation("fileno")
+        return self.stream.fileno()
+
+    def write(self, text: str) -> int:
+        shown = text.encode(self.encoding, "replace").decode(self.encoding)
+        self._try(lambda stream: stream.write(shown))
+        return len(text)
+
+    def flush(self) -> None:
+        self._try(lambda stream: stream.flush())
+
+    def _try(self, use: Callable[[TextIO], object]) -> None:
+        if self.stream is None or _muted.get():
+            return
+        try:
+            use(self.stream)
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise
+            # The connection is lost. A run goes on without it, and what was buffered must not fail again at the end.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self.stream.fileno())
+        except ValueError:  # it is closed
+            self.stream = None
