@@ -37,7 +37,7 @@ def test_special_tokens_come_from_the_folder(tmp_path):
     core.save(str(tmp_path / "tokenizer.json"))
     (tmp_path / "tokenizer_config.json").write_text(json.dumps({"eos_token": {"content": END}, "pad_token": "a"}))
     (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": [7, 9]}))
-    loaded = Tokenizer.load(tmp_path)
+    loaded = Tokenizer.load(tmp_path, len(TOKENIZER))
     assert (loaded.eos_id, loaded.pad_id) == (core.token_to_id(END), core.token_to_id("a"))
     assert loaded.stop_ids == tuple(sorted({7, 9, loaded.eos_id}))
 
