@@ -38,6 +38,11 @@ def check_file(path: Path, largest: int | None = None) -> None:
         raise UserError(f"{path}: larger than {largest // 2**20} MB; restore it from where the model came from")
 
 
+def encodable(text: str) -> bool:
+    """Whether a text is Unicode; JSON may hold halves of characters, which no tokenizer takes."""
+    return text.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in text)
+
+
 def check_depth(content: object) -> None:
     """Raises ValueError where lists and mappings lie deeper inside each other than DEEPEST levels."""
     level = [content]
@@ -96,7 +101,7 @@ class Fields:
         """A special token, written as a string or as {"content": string}."""
         value = self.content.get(key)
         text = value.get("content") if isinstance(value, dict) else value
-        if value is not None and not isinstance(text, str):
+        if value is not None and not (isinstance(text, str) and encodable(text)):
             raise self.wrong(key, "a text")
         return text
 

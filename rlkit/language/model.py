@@ -11,7 +11,7 @@ from torch import Tensor
 from rlkit.buffers import flatten_groups, in_parts
 from rlkit.errors import Diverged, UserError
 from rlkit.language import folders
-from rlkit.language.backbone import Backbone, layout, scatter, within
+from rlkit.language.backbone import Backbone, at_next_step, layout, scatter, within
 from rlkit.language.decoder import Decoder
 from rlkit.language.generate import Rule, generate
 from rlkit.language.logprob import token_log_probs
@@ -157,12 +157,16 @@ class LanguageModel(Backbone):
 
     @torch.no_grad()
     def record(self, rollout: TensorDict) -> dict[str, Tensor]:
-        """value and next_value [..., T] with a value head: V after the next token, 0 after the last one."""
+        """value and next_value [..., T] with a value head, at acted steps: V there, and V at the row's next acted one.
+
+        After the last acted step next_value is 0, and where the mask is False both are. What others wrote between two
+        turns takes no time of its own: the next decision's value already knows it.
+        """
         if self.value_head is None:
             return {}
         rows = flatten_groups(rollout.select("observation", "mask"))
         value = in_parts(self._values, rows, self.micro_steps)["value"].view(rollout["mask"].shape)
-        return {"value": value, "next_value": torch.cat((value[..., 1:], torch.zeros_like(value[..., :1])), -1)}
+        return {"value": value, "next_value": at_next_step(value, rollout["mask"])}
 
     def _values(self, batch: TensorDict) -> dict[str, Tensor]:
         assert self.value_head is not None

@@ -87,6 +87,7 @@ REFUSED = {
     "an end that is a text": ("generation_config.json", ("eos_token_id",), '["a"]', "eos_token_id is a list, not a"),
     "an end out of range": ("generation_config.json", ("eos_token_id",), "300000", "is 300000, not a token id"),
     "an end below 0": ("config.json", ("eos_token_id",), "-2", "eos_token_id is -2, not a token id"),
+    "half a character": ("tokenizer_config.json", ("eos_token",), '"\\ud800"', "eos_token is .*, not a text"),
     "an end token that is a number": ("tokenizer_config.json", ("eos_token",), "3", "eos_token is 3, not a text"),
 }  # fmt: skip
 

@@ -194,7 +194,9 @@ def test_the_values_are_of_the_state_before_each_token_and_zero_after_the_last()
     assert_close(policy.evaluate(rollout.flatten())["value"].view(mask.shape), value)
     last = mask & ~torch.nn.functional.pad(mask[..., 1:], (0, 1))
     assert (recorded["next_value"][last] == 0).all()
-    assert_close(recorded["next_value"][..., :-1][mask[..., 1:]], value[..., 1:][mask[..., 1:]].detach())
+    inner = mask[..., :-1] & mask[..., 1:]
+    assert_close(recorded["next_value"][..., :-1][inner], value[..., 1:][inner].detach())
+    assert not recorded["next_value"][~mask].any()
     assert not recorded["value"].requires_grad
     assert model().record(rollout) == {}
 
