@@ -31,6 +31,13 @@ ELSEWHERE = {
     "could not be loaded from the hub": "test_errors.py::test_a_hub_dataset_that_cannot_be_had_is_refused",
     "has no split 'train' (it has: ": "test_errors.py::test_a_hub_dataset_without_a_train_split_is_refused",
     " and cannot be had from the hub (": "language/test_language_folders.py::test_offline_a_hub_id_says_what_to_do",
+    ": quantised models are not supported": "language/test_damaged_folders.py::test_a_wrong_file_is_named",
+    ", and the model's head is ": "language/test_damaged_folders.py::test_a_wrong_file_is_named",
+    " holds numbers that are not finite: ": "language/test_damaged_folders.py::test_a_wrong_file_is_named",
+    ", and config.json a vocabulary of ": (
+        "language/test_damaged_folders.py::test_a_token_that_the_model_does_not_know_is_refused"
+    ),
+    "not finite: log_prob of what ": "language/test_generate.py::test_weights_that_are_not_finite_stop_what_is_written",
     "logger=wandb cannot start": (
         "recording/test_writers.py::test_without_the_package_or_a_login_one_line_says_what_to_do"
     ),

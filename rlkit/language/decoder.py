@@ -6,105 +6,13 @@ SwiGLU (arXiv:2002.05202); Qwen2 adds q/k/v biases, Qwen3 normalises queries and
 """
 
 import math
-from dataclasses import dataclass, field
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from rlkit.api import UserError
 from rlkit.language.cache import Cache, Stored
-from rlkit.language.tokenizer import Json
-
-NATIVE = ("llama", "qwen2", "qwen3")
-
-
-@dataclass(frozen=True)
-class Shape:
-    """What the decoder must know of a Hugging Face `config.json`; `source` is that file, written back on save."""
-
-    kind: str
-    vocab: int
-    width: int
-    inner: int
-    layers: int
-    heads: int
-    kv_heads: int
-    head_dim: int
-    context: int
-    eps: float
-    tied: bool
-    qkv_bias: bool
-    output_bias: bool
-    mlp_bias: bool
-    qk_norm: bool
-    rope: Json
-    source: Json = field(repr=False)
-
-    @classmethod
-    def read(cls, config: Json, where: str = "config.json") -> "Shape":
-        """From the content of a `config.json`, of transformers 4 (`rope_theta`) or 5 (`rope_parameters`)."""
-        kind = str(config.get("model_type", "missing"))
-        if kind not in NATIVE:
-            raise UserError(
-                f"{where}: model_type is {kind!r}; native are {', '.join(NATIVE)}: use a model of one of these families"
-            )
-        windows = "sliding_attention" in (config.get("layer_types") or ()) or config.get("use_sliding_window")
-        if windows or config.get("hidden_act", "silu") != "silu" or config.get("quantization_config"):
-            never = "sliding windows, activations but silu and quantised weights"
-            raise UserError(f"{where}: {never} are not supported; use another model")
-        try:
-            return cls._build(kind, config, where)
-        except KeyError as key:
-            raise UserError(f"{where}: the key {key} is missing; give the folder of a complete checkpoint") from None
-
-    @classmethod
-    def _build(cls, kind: str, config: Json, where: str) -> "Shape":
-        heads, width = config["num_attention_heads"], config["hidden_size"]
-        bias = bool(config.get("attention_bias", False))
-        return cls(
-            kind=kind,
-            vocab=config["vocab_size"],
-            width=width,
-            inner=config["intermediate_size"],
-            layers=config["num_hidden_layers"],
-            heads=heads,
-            kv_heads=config.get("num_key_value_heads") or heads,
-            head_dim=config.get("head_dim") or width // heads,
-            context=config.get("max_position_embeddings", 2048),
-            eps=config.get("rms_norm_eps", 1e-6),
-            tied=bool(config.get("tie_word_embeddings", False)),
-            qkv_bias=kind == "qwen2" or bias,
-            output_bias=kind != "qwen2" and bias,
-            mlp_bias=kind == "llama" and bool(config.get("mlp_bias", False)),
-            qk_norm=kind == "qwen3",
-            rope=_rope(config, where),
-            source=config,
-        )
-
-
-def _rope(config: Json, where: str) -> Json:
-    """The rotary settings in one form, whichever generation of transformers wrote them."""
-    rope = {"rope_theta": config.get("rope_theta", 10_000.0), **(config.get("rope_scaling") or {})}
-    rope.update(config.get("rope_parameters") or {})
-    rope["rope_type"] = rope.get("rope_type", rope.get("type", "default"))
-    if rope["rope_type"] not in ("default", "llama3") or rope.get("partial_rotary_factor", 1.0) != 1.0:
-        kind = rope["rope_type"]
-        raise UserError(f"{where}: rope_type is {kind!r}, and default and llama3 on whole heads only are supported")
-    return rope
-
-
-def rotary_frequencies(shape: Shape) -> Tensor:
-    """θ^(-2i/D) for i < D/2, [D/2]; `llama3` slows the low frequencies by `factor`, with a smooth transition."""
-    index = torch.arange(0, shape.head_dim, 2, dtype=torch.int64).float()
-    frequency: Tensor = 1.0 / (shape.rope["rope_theta"] ** (index / shape.head_dim))
-    if shape.rope["rope_type"] == "default":
-        return frequency
-    low, high = shape.rope["low_freq_factor"], shape.rope["high_freq_factor"]
-    turns = shape.rope["original_max_position_embeddings"] * frequency / (2 * math.pi)
-    smooth = ((turns - low) / (high - low)).clamp(0, 1)
-    slowed: Tensor = frequency * (smooth + (1 - smooth) / shape.rope["factor"])
-    return slowed
+from rlkit.language.shape import Shape, rotary_frequencies
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:

@@ -1,37 +1,50 @@
 """Hugging Face-format folders: config.json, model.safetensors (whole or sharded), tokenizer.json."""
 
 import json
+import math
+import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
-from torch import Tensor
+from torch import Tensor, nn
 
+from rlkit import memory
 from rlkit.api import UserError
-from rlkit.language.decoder import Decoder, Shape
-from rlkit.language.tokenizer import Json, Tokenizer, read_json
+from rlkit.language.decoder import Decoder
+from rlkit.language.files import Json, check_file, read_json
+from rlkit.language.shape import Shape
+from rlkit.language.tokenizer import Tokenizer
 
 ARCHITECTURES = {"llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM"}
 TINY = Path(__file__).parent / "tiny"
 VALUE = "value_head.safetensors"  # V of a critic
 REWARD = "reward_head.safetensors"  # r of a reward model
 INDEX = "model.safetensors.index.json"
+FLOATS = {"F64", "F32", "F16", "BF16"}  # what safetensors calls them
+
+Sizes = dict[str, list[int]]  # of tensors, by name
 
 
 def locate(name: str) -> Path:
     """The folder behind `tiny`, a path or a hub id, checked to hold a checkpoint."""
     if name == "tiny":
         folder = TINY
-    elif Path(name).expanduser().is_dir():
-        folder = Path(name).expanduser()
+    elif os.path.isdir(os.path.expanduser(name)):  # False for what can be no path, such as a very long text
+        folder = Path(os.path.expanduser(name))
         if (folder / "model" / "config.json").is_file():  # a run folder
             folder = folder / "model"
     elif re.fullmatch(r"[\w.-]+/[\w.-]+", name) and not name.startswith((".", "~")):
         folder = _download(name)
     else:
-        raise UserError(f"model {name!r}: no such folder; give tiny, a checkpoint folder, or a hub id such as org/name")
+        given = name if len(name) <= 80 else f"{name[:77]}..."
+        rule = "give tiny, a checkpoint folder, or a hub id such as org/name"
+        raise UserError(f"model {given!r}: no such folder; {rule}")
     weights = (folder / "model.safetensors").is_file() or (folder / INDEX).is_file()
     missing = [file for file in ("config.json", "tokenizer.json") if not (folder / file).is_file()]
     missing += [] if weights else ["model.safetensors"]
@@ -62,29 +75,109 @@ def read_shape(folder: Path) -> Shape:
     return Shape.read(read_json(folder / "config.json"), str(folder / "config.json"))
 
 
-def read_weights(decoder: Decoder, folder: Path) -> None:
-    """Fill the decoder's parameters, in their own precision."""
-    files = sorted(set(read_json(folder / INDEX).get("weight_map", {}).values())) or ["model.safetensors"]
+def read_decoder(folder: Path, dtype: torch.dtype = torch.float32) -> Decoder:
+    """The decoder of a folder with its weights, each in the precision of a parameter.
+
+    Raises: UserError for what does not fit together or into memory, found before any of it is taken.
+    """
+    shape, files = read_shape(folder), weight_files(folder)
+    check_sizes(shape, folder, {file: sizes_in(file) for file in files})
+    decoder = Decoder(shape, dtype)
     waiting = dict(decoder.named_parameters())
     for file in files:
-        for name, tensor in read_tensors(folder / file, set(waiting)).items():
-            parameter = waiting.pop(name)
-            if tensor.shape != parameter.shape:
+        for name, tensor in read_tensors(file, set(waiting)).items():
+            fill(waiting.pop(name), tensor, f"{file}: {name}")
+    return decoder
+
+
+def weight_files(folder: Path) -> list[Path]:
+    """The files of weights; an index may name files of its own folder only."""
+    found = read_json(folder / INDEX).get("weight_map", {})
+    names = list(found.values()) if isinstance(found, dict) else [found]
+    for name in names:
+        if not isinstance(name, str) or not re.fullmatch(r"[\w-][\w.-]*\.safetensors", name):
+            given = str(name)[:40]
+            raise UserError(
+                f"{folder / INDEX}: weight_map names {given!r}; it must map names of weights to .safetensors files of "
+                "this folder: copy the checkpoint again"
+            )
+    return [folder / name for name in sorted(set(names)) or ["model.safetensors"]]
+
+
+def sizes_in(path: Path) -> Sizes:
+    """The sizes of the tensors in a safetensors file; only its header is read."""
+    check_file(path)
+    sizes, kinds = {}, {}
+    with opened(path) as file:
+        for name in file.keys():
+            part = file.get_slice(name)
+            sizes[name], kinds[name] = list(part.get_shape()), part.get_dtype()
+    if strange := [name for name in sizes if kinds[name] not in FLOATS]:
+        raise UserError(
+            f"{path}: {strange[0]} is of type {kinds[strange[0]]}, and weights must be of {', '.join(sorted(FLOATS))}: "
+            "quantised models are not supported"
+        )
+    return sizes
+
+
+def check_sizes(shape: Shape, folder: Path, files: dict[Path, Sizes]) -> None:
+    """Refuse weights that are not those which config.json means, and what does not fit into memory."""
+    there = {name for sizes in files.values() for name in sizes}
+    if shape.layers > len(there):  # a layer has several weights; so many would take their time to make
+        raise UserError(
+            f"{folder}: config.json means {shape.layers} layers and there are {len(there)} weights in all: "
+            "config and weights are of different models"
+        )
+    with torch.device("meta"):  # sizes and no memory
+        waiting = {name: list(parameter.shape) for name, parameter in Decoder(shape).named_parameters()}
+    count = sum(map(math.prod, waiting.values()))
+    for file, sizes in files.items():
+        for name in sorted(sizes.keys() & waiting.keys()):
+            wanted = waiting.pop(name)
+            if sizes[name] != wanted:
                 raise UserError(
-                    f"{folder / file}: {name} is {list(tensor.shape)}, but config.json means {list(parameter.shape)}; "
+                    f"{file}: {name} is {sizes[name]}, but config.json means {wanted}; "
                     "config and weights are of different models"
                 )
-            with torch.no_grad():
-                parameter.copy_(tensor)
     if waiting:
         raise UserError(f"{folder}: {len(waiting)} weights are missing, such as {min(waiting)}: copy it again")
+    memory.check(4 * count, f"{folder}: a model of {count:,} parameters", "take a smaller one")
+
+
+def fill(parameter: nn.Parameter, tensor: Tensor, where: str) -> None:
+    """Copy a tensor of the same size into a parameter."""
+    with torch.no_grad():
+        parameter.copy_(tensor)
+        if not all(math.isfinite(x) for x in torch.stack(parameter.aminmax()).tolist()):  # each is NaN if any is
+            raise UserError(f"{where} holds numbers that are not finite: copy the checkpoint again")
+
+
+def read_head(head: nn.Linear, path: Path) -> None:
+    """Fill a scalar head from the file that `write` of a model with one left."""
+    wanted = {name: list(parameter.shape) for name, parameter in head.named_parameters()}
+    found = sizes_in(path)
+    if found != wanted:
+        raise UserError(f"{path}: it holds {shown(found)}, and the model's head is {shown(wanted)}: copy it again")
+    for name, tensor in read_tensors(path).items():
+        fill(head.get_parameter(name), tensor, f"{path}: {name}")
+
+
+def shown(sizes: Sizes) -> str:
+    return ", ".join(f"{name} {size}" for name, size in sorted(sizes.items())[:4]) or "nothing"
 
 
 def read_tensors(path: Path, names: set[str] | None = None) -> dict[str, Tensor]:
     """The tensors of a safetensors file, or those of them that are named."""
+    with opened(path) as file:
+        return {name: file.get_tensor(name) for name in file.keys() if names is None or name in names}
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[Any]:  # Any: the library says nothing of its methods
+    """A safetensors file; what is wrong with it is said in one line."""
     try:
         with safe_open(path, framework="pt") as file:
-            return {name: file.get_tensor(name) for name in file.keys() if names is None or name in names}
+            yield file
     except (SafetensorError, OSError) as error:
         raise UserError(f"{path}: not a readable safetensors file ({error}); copy the checkpoint again") from None
 

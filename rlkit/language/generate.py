@@ -99,7 +99,10 @@ def choose(logits: Tensor, rule: Rule, uniform: Tensor | None) -> tuple[Tensor, 
         top = logits.amax(-1, keepdim=True)
         mass = (logits - top).exp_().cumsum(-1)
         total = mass[:, -1:]
-        token = torch.searchsorted(mass, uniform[:, None] * total, right=True)
+        # Rounding may lift u·total to the total, which no token exceeds; where the total is not a number, none does
+        # either: the last one stands in, and its log-probability, which is not finite, is refused by who asked.
+        drawn = torch.minimum(uniform[:, None] * total, total.nextafter(torch.zeros_like(total)))
+        token = torch.searchsorted(mass, drawn, right=True).clamp_(max=logits.shape[-1] - 1)
     log_prob = logits.gather(1, token) - top - total.log()
     return token[:, 0], log_prob[:, 0]
 

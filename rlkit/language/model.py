@@ -9,12 +9,13 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from rlkit.buffers import flatten_groups, in_parts
-from rlkit.errors import UserError
+from rlkit.errors import Diverged, UserError
 from rlkit.language import folders
-from rlkit.language.backbone import Backbone, layout, scatter, within
-from rlkit.language.decoder import Decoder, Shape
+from rlkit.language.backbone import Backbone, at_next_step, layout, scatter, within
+from rlkit.language.decoder import Decoder
 from rlkit.language.generate import Rule, generate
 from rlkit.language.logprob import token_log_probs
+from rlkit.language.shape import Shape
 from rlkit.language.tokenizer import Tokenizer
 from rlkit.seeding import generator as named_generator
 
@@ -60,11 +61,11 @@ class LanguageModel(Backbone):
     ) -> "LanguageModel":
         """From `tiny`, a Hugging Face-format folder, or a hub id."""
         folder = folders.locate(str(name))
-        decoder = Decoder(folders.read_shape(folder), _dtype(dtype, torch.device(device)))
-        folders.read_weights(decoder, folder)
-        model = cls(decoder, Tokenizer.load(folder), temperature, value_head, trainable, rows, seed)
+        decoder = folders.read_decoder(folder, _dtype(dtype, torch.device(device)))
+        tokenizer = Tokenizer.load(folder, decoder.shape.vocab)
+        model = cls(decoder, tokenizer, temperature, value_head, trainable, rows, seed)
         if model.value_head is not None and (folder / cls.head_file).is_file():
-            model.value_head.load_state_dict(folders.read_tensors(folder / cls.head_file))
+            folders.read_head(model.value_head, folder / cls.head_file)
         return model.to(device)
 
     @classmethod
@@ -112,6 +113,8 @@ class LanguageModel(Backbone):
 
         With x = prompt + completion (the stop token included), observation = x[:-1], action = x[1:], and mask is True
         where the action belongs to the completion. forbid_first: strings whose first token may not be the first one.
+
+        Raises: UserError for a prompt that is empty or too long; Diverged where a log-probability is not finite.
         """
         ids = self.prompt_ids(prompts)
         longest, context = max(map(len, ids)), self.decoder.shape.context
@@ -125,7 +128,13 @@ class LanguageModel(Backbone):
         done = generate(self.decoder, ids, repeats, max_tokens, rule, generator or self.generator, self.rows)
         out = layout(ids, repeats, done.tokens, done.length, self.tokenizer.pad_id)
         log_prob = torch.zeros(out["mask"].shape, device=done.log_prob.device)
-        log_prob[out["mask"]] = done.log_prob[within(done.tokens, done.length)]
+        written = done.log_prob[within(done.tokens, done.length)]
+        if not written.isfinite().all():
+            raise Diverged(
+                f"not finite: log_prob of what {self.name} writes; checkpoints written before are kept; try a smaller "
+                f"algo.lr, or a policy.temperature nearer to 1 than {self.temperature:g}"
+            )
+        log_prob[out["mask"]] = written
         size = (len(ids), repeats)
         out.update(log_prob=log_prob, truncated=done.truncated)
         return TensorDict({key: value.view(*size, *value.shape[1:]) for key, value in out.items()}, batch_size=size)
@@ -148,12 +157,16 @@ class LanguageModel(Backbone):
 
     @torch.no_grad()
     def record(self, rollout: TensorDict) -> dict[str, Tensor]:
-        """value and next_value [..., T] with a value head: V after the next token, 0 after the last one."""
+        """value and next_value [..., T] with a value head, at acted steps: V there, and V at the row's next acted one.
+
+        After the last acted step next_value is 0, and where the mask is False both are. What others wrote between two
+        turns takes no time of its own: the next decision's value already knows it.
+        """
         if self.value_head is None:
             return {}
         rows = flatten_groups(rollout.select("observation", "mask"))
         value = in_parts(self._values, rows, self.micro_steps)["value"].view(rollout["mask"].shape)
-        return {"value": value, "next_value": torch.cat((value[..., 1:], torch.zeros_like(value[..., :1])), -1)}
+        return {"value": value, "next_value": at_next_step(value, rollout["mask"])}
 
     def _values(self, batch: TensorDict) -> dict[str, Tensor]:
         assert self.value_head is not None

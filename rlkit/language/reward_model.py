@@ -1,5 +1,6 @@
 """The reward model: a language model's backbone with a scalar head that reads whole texts."""
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -40,7 +41,7 @@ class RewardModel(Backbone):
     def load(cls, folder: str | Path) -> "RewardModel":
         """From the folder that `save` wrote."""
         model = cls(LanguageModel.load(folder, dtype="float32"))
-        model.value_head.load_state_dict(folders.read_tensors(Path(folder) / folders.REWARD))
+        folders.read_head(model.value_head, Path(folder) / folders.REWARD)
         return model
 
     def save(self, folder: str | Path, dtype: torch.dtype | None = None) -> None:
@@ -101,9 +102,9 @@ class LearnedReward:
 
 def learned_reward(place: str) -> LearnedReward:
     """`RUN_FOLDER` of algo=reward_model, or its model/."""
-    given, here = f"env.reward='model:{place}'", Path(place).expanduser()
+    given, here = f"env.reward='model:{place}'", Path(os.path.expanduser(place))
     train = "train one: python -m rlkit.run algo=reward_model env=preferences"
-    if not place or not here.is_dir():
+    if not place or not os.path.isdir(here):  # False for what can be no path, such as a very long text
         raise UserError(f"{given}: there is no such folder; give the run folder of algo=reward_model, or {train}")
     folder = here / "model" if (here / "model").is_dir() else here
     if not (folder / "config.json").is_file():

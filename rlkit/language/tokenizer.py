@@ -3,15 +3,14 @@
 import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 import tokenizers
 from tokenizers import Regex, decoders, models, pre_tokenizers, trainers
 
 from rlkit.api import UserError
+from rlkit.language.files import LARGEST, Fields, Json, check_file, read_json
 
 END = "<|endoftext|>"
-Json = dict[str, Any]  # an object of a Hugging Face file: its authors say what it holds; keys are checked when read
 # Words and punctuation with the space before them; each digit by itself, so that numbers are spelt one way only.
 PIECES = r" ?\p{L}+| ?\p{N}| ?[^\s\p{L}\p{N}]+|\s+"
 
@@ -54,22 +53,42 @@ class Tokenizer:
         (folder / "tokenizer_config.json").write_text(json.dumps(self.settings, indent=2) + "\n", encoding="utf-8")
 
     @classmethod
-    def load(cls, folder: Path) -> "Tokenizer":
-        """From `tokenizer.json`; which tokens are special is in tokenizer_config, generation_config or config."""
-        path = folder / "tokenizer.json"
-        try:
-            core = tokenizers.Tokenizer.from_file(str(path))
-        except Exception as error:  # the library raises bare Exception, whatever is wrong with the file
-            raise UserError(f"{path}: not a tokenizer file ({error}); save it with the model in one folder") from None
+    def load(cls, folder: Path, vocabulary: int) -> "Tokenizer":
+        """From `tokenizer.json`; which tokens are special is in tokenizer_config, generation_config or config.
+
+        vocabulary: how many tokens the model knows; ids beyond them are refused.
+        """
+        core = _read(folder / "tokenizer.json")
+        last = max(core.get_vocab().values(), default=0)
+        if last >= vocabulary:
+            raise UserError(
+                f"{folder / 'tokenizer.json'}: it has token {last}, and config.json a vocabulary of {vocabulary}, 0 to "
+                f"{vocabulary - 1}; they are of different models"
+            )
         settings = read_json(folder / "tokenizer_config.json")
-        stops = _ids(read_json(folder / "generation_config.json").get("eos_token_id"))
-        stops += _ids(read_json(folder / "config.json").get("eos_token_id"))
-        end = _special(core, settings.get("eos_token"))
+        stops = []
+        for name in ("generation_config.json", "config.json"):
+            stops += Fields(read_json(folder / name), str(folder / name)).ids("eos_token_id", vocabulary)
+        special = Fields(settings, str(folder / "tokenizer_config.json"))
+        end = _id(core, special.token("eos_token"))
         if end is None and not stops:
             raise UserError(f"{folder}: no end-of-text token; name one as eos_token in tokenizer_config.json")
         end = stops[0] if end is None else end
-        pad = _special(core, settings.get("pad_token"))
+        pad = _id(core, special.token("pad_token"))
         return cls(core, end, end if pad is None else pad, stops, settings)
+
+
+def _read(path: Path) -> tokenizers.Tokenizer:
+    check_file(path, LARGEST)
+    try:
+        return tokenizers.Tokenizer.from_file(str(path))
+    except Exception as error:  # the library raises bare Exception, whatever is wrong with the file
+        what = " ".join(str(error).split())[:200]
+        raise UserError(f"{path}: not a tokenizer file ({what}); save it with the model in one folder") from None
+
+
+def _id(core: tokenizers.Tokenizer, token: str | None) -> int | None:
+    return None if token is None else core.token_to_id(token)
 
 
 def train_tokenizer(texts: Iterable[str], vocab_size: int) -> Tokenizer:
@@ -89,23 +108,3 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int) -> Tokenizer:
     end = core.token_to_id(END)
     assert end is not None
     return Tokenizer(core, end, end)
-
-
-def read_json(path: Path) -> Json:
-    """{} where there is no such file."""
-    if not path.is_file():
-        return {}
-    try:
-        return dict(json.loads(path.read_text(encoding="utf-8")))
-    except (ValueError, TypeError) as error:
-        raise UserError(f"{path}: not a JSON object ({error}); restore it from where the model came from") from None
-
-
-def _ids(value: int | list[int] | None) -> list[int]:
-    return [] if value is None else [value] if isinstance(value, int) else list(value)
-
-
-def _special(core: tokenizers.Tokenizer, token: str | Json | None) -> int | None:
-    """A special token is written as a string or as {"content": string}."""
-    text = token.get("content") if isinstance(token, dict) else token
-    return None if text is None else core.token_to_id(text)

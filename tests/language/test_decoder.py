@@ -10,7 +10,8 @@ from torch.testing import assert_close
 
 from rlkit.api import UserError
 from rlkit.language import folders
-from rlkit.language.decoder import Decoder, Shape, rotary_frequencies, rotate
+from rlkit.language.decoder import Decoder, rotate
+from rlkit.language.shape import Shape, rotary_frequencies
 from rlkit.language.tokenizer import train_tokenizer
 from rlkit.seeding import generator
 
@@ -57,9 +58,7 @@ def peer(family: str, options: dict):
 
 
 def ours(folder: Path) -> Decoder:
-    decoder = Decoder(folders.read_shape(folder))
-    folders.read_weights(decoder, folder)
-    return decoder
+    return folders.read_decoder(folder)
 
 
 @pytest.mark.parametrize(("family", "options"), FAMILIES)

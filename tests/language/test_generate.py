@@ -2,12 +2,15 @@
 
 import pytest
 import torch
+from support import small_model
 from torch import Tensor
 from torch.testing import assert_close
 
-from rlkit.language.decoder import Decoder, Shape
+from rlkit.errors import Diverged
+from rlkit.language.decoder import Decoder
 from rlkit.language.folders import fresh_config
 from rlkit.language.generate import Completions, Rule, choose, generate
+from rlkit.language.shape import Shape
 from rlkit.seeding import generator
 
 VOCAB = 40
@@ -158,3 +161,33 @@ def test_cuda_graphs_write_what_the_cpu_writes(repeats):
     within = torch.arange(expected.tokens.shape[1]) < expected.length[:, None]
     assert torch.equal(done.tokens.cpu()[within], expected.tokens[within])
     assert_close(done.log_prob.cpu()[within], expected.log_prob[within], rtol=1e-4, atol=1e-4)  # other matrix kernels
+
+
+def test_the_largest_draw_is_a_token_that_may_be_written():
+    logits = torch.zeros(64, 1000)
+    logits[:, 500:] = -torch.inf
+    rule, last = Rule(1.0, False, (0,)), torch.full((64,), 1 - 2.0**-24)
+    for scale in torch.linspace(0.1, 5, 64):
+        logits[:, :500] = torch.randn(64, 500, generator=generator(0, "draw")) * scale
+        token, log_prob = choose(logits, rule, last)
+        assert (token < 500).all() and log_prob.isfinite().all()
+
+
+@pytest.mark.parametrize("temperature", [1e-300, 1e-45, 1e-30, 1e30, float("inf")])
+@pytest.mark.parametrize("greedy", [False, True])
+def test_no_temperature_leads_out_of_the_vocabulary(temperature, greedy):
+    policy = small_model.model(temperature=temperature)
+    try:
+        written = policy.generate(small_model.PROMPTS, 2, 5, greedy)
+    except Diverged as error:
+        assert "not finite: log_prob of what language model writes" in str(error) and temperature < 1e-40
+    else:
+        assert written["log_prob"].isfinite().all()
+
+
+def test_weights_that_are_not_finite_stop_what_is_written():
+    policy = small_model.model()
+    with torch.no_grad():
+        policy.decoder.model.norm.weight[0] = torch.nan
+    with pytest.raises(Diverged, match="not finite: log_prob of what language model writes"):
+        policy.generate(small_model.PROMPTS, 2, 5)

@@ -37,7 +37,7 @@ def test_special_tokens_come_from_the_folder(tmp_path):
     core.save(str(tmp_path / "tokenizer.json"))
     (tmp_path / "tokenizer_config.json").write_text(json.dumps({"eos_token": {"content": END}, "pad_token": "a"}))
     (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": [7, 9]}))
-    loaded = Tokenizer.load(tmp_path)
+    loaded = Tokenizer.load(tmp_path, len(TOKENIZER))
     assert (loaded.eos_id, loaded.pad_id) == (core.token_to_id(END), core.token_to_id("a"))
     assert loaded.stop_ids == tuple(sorted({7, 9, loaded.eos_id}))
 
@@ -194,7 +194,9 @@ def test_the_values_are_of_the_state_before_each_token_and_zero_after_the_last()
     assert_close(policy.evaluate(rollout.flatten())["value"].view(mask.shape), value)
     last = mask & ~torch.nn.functional.pad(mask[..., 1:], (0, 1))
     assert (recorded["next_value"][last] == 0).all()
-    assert_close(recorded["next_value"][..., :-1][mask[..., 1:]], value[..., 1:][mask[..., 1:]].detach())
+    inner = mask[..., :-1] & mask[..., 1:]
+    assert_close(recorded["next_value"][..., :-1][inner], value[..., 1:][inner].detach())
+    assert not recorded["next_value"][~mask].any()
     assert not recorded["value"].requires_grad
     assert model().record(rollout) == {}
 

@@ -337,33 +337,6 @@ def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
         rlkit.load(found.folder, checkpoint="first")
 
 
-OUTSIDE = {
-    "algo: {name: ./mine.py}\nenv: {name: cartpole}\n": r"algo=\./mine\.py",
-    "algo: {name: my_pkg.sac}\nenv: {name: cartpole}\n": r"algo=my_pkg\.sac",
-    "algo: {name: ppo}\nenv: {name: /tmp/env.py}\n": r"env=/tmp/env\.py",
-    "algo: {name: grpo}\nenv: {name: gsm8k, reward: 'correct,judge.py:f'}\n": r"env\.reward=judge\.py:f; ",
-    "algo: {name: grpo}\nenv: {name: gsm8k, reward: 'my_pkg.rewards:f'}\n": r"env\.reward=my_pkg\.rewards:f",
-    "algo: {name: grpo}\nenv: {name: gsm8k, reward: 'correct_my.py:f'}\n": r"env\.reward=correct_my\.py:f",
-    "algo: {name: ppo}\nenv: {name: gym, id: 'my_pkg:My-v0'}\n": r"env\.id=my_pkg:My-v0",
-    "algo: {name: ppo}\nenv: {name: gym, entry: 'my_pkg:My'}\n": r"env\.entry=my_pkg:My",
-}
-
-
-@pytest.mark.parametrize("text", OUTSIDE)
-def test_a_strangers_code_is_run_only_when_it_is_trusted(text: str, tmp_path: Path) -> None:
-    (tmp_path / "config.yaml").write_text(text)
-    with pytest.raises(rlkit.UserError, match=f"code from outside rlkit: {OUTSIDE[text]}"):
-        rlkit.load(tmp_path)
-    assert rlkit.load(tmp_path, trust=True).summary is None
-
-
-@pytest.mark.parametrize("reward", ["correct", "model:runs/judge", None])
-def test_what_is_of_rlkit_needs_no_trust(reward: str | None, tmp_path: Path) -> None:
-    told = "" if reward is None else f", reward: '{reward}'"
-    (tmp_path / "config.yaml").write_text(f"algo: {{name: grpo}}\nenv: {{name: gsm8k{told}}}\n")
-    assert rlkit.load(tmp_path).summary is None
-
-
 def test_a_comparison_gives_its_tables_as_data(tmp_path: Path) -> None:
     words: dict[str, Any] = {"out": tmp_path / "c", "workers": 2, "iterations": 2, "evaluation_episodes": 2}
     words |= {"evaluations": 0, "sarsa:algo.gamma": 0.8}

@@ -37,12 +37,6 @@ def test_a_plug_in_without_the_contract_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
-def test_a_folder_that_is_opened_without_load_is_not_trusted_either(tmp_path: Path) -> None:
-    (tmp_path / "config.yaml").write_text("algo: {name: my_pkg.sac}\nenv: {name: cartpole}\n")
-    with pytest.raises(rlkit.UserError, match="my_pkg"):
-        rlkit.Run(tmp_path).resume(quiet=True)
-
-
 def test_importing_the_api_leaves_the_global_random_state() -> None:
     code = "import random, rlkit\nbefore = random.getstate()\nrlkit.train\nassert random.getstate() == before"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,0 +1,117 @@
+"""The JSON files of a model folder: read within bounds, and their fields checked one by one."""
+
+import json
+import math
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rlkit.api import UserError
+
+Json = dict[str, Any]  # an object of a Hugging Face file: its authors say what it holds; `Fields` checks what is read
+LARGEST = 2**26  # bytes of a JSON file; those of published models have less than a tenth of it
+DEEPEST = 50  # levels of nesting; what is deeper could be read and not be written again
+MOST = 2**24  # of any size in config.json: a product of two still fits into 64 bits
+
+
+def read_json(path: Path) -> Json:
+    """The object that a file holds; {} where there is no such file."""
+    if not os.path.lexists(path):
+        return {}
+    check_file(path, LARGEST)
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(content, dict):
+            raise TypeError(f"it holds a {type(content).__name__}")
+        check_depth(content)
+    except (OSError, ValueError, TypeError, RecursionError) as error:
+        raise UserError(f"{path}: not a JSON object ({error}); restore it from where the model came from") from None
+    return content
+
+
+def check_file(path: Path, largest: int | None = None) -> None:
+    """Refuse what is no file before it is opened: who reads a pipe waits for ever. largest: in bytes."""
+    if not path.is_file():
+        raise UserError(f"{path}: not a file; restore it from where the model came from")
+    if largest is not None and path.stat().st_size > largest:
+        raise UserError(f"{path}: larger than {largest // 2**20} MB; restore it from where the model came from")
+
+
+def encodable(text: str) -> bool:
+    """Whether a text is Unicode; JSON may hold halves of characters, which no tokenizer takes."""
+    return text.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in text)
+
+
+def check_depth(content: object) -> None:
+    """Raises ValueError where lists and mappings lie deeper inside each other than DEEPEST levels."""
+    level = [content]
+    for _ in range(DEEPEST):
+        holders = [x.values() if isinstance(x, dict) else x for x in level if isinstance(x, dict | list)]
+        level = [inner for holder in holders for inner in holder]
+        if not level:
+            return
+    raise ValueError(f"nested more than {DEEPEST} levels deep")
+
+
+@dataclass(frozen=True)
+class Fields:
+    """Fields of a JSON object by their types; `where` is the file, for the line that refuses one."""
+
+    content: Json
+    where: str
+
+    def whole(self, key: str, default: int | None = None, least: int = 1, most: int = MOST) -> int:
+        """A whole number from `least` to `most`; without a default the key must be there."""
+        value = self._get(key, default)
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+            raise self.wrong(key, f"a whole number from {least} to {most}")
+        return value
+
+    def number(self, key: str, low: float, high: float, default: float | None = None) -> float:
+        value = self._get(key, default)
+        number = not isinstance(value, bool) and isinstance(value, int | float) and math.isfinite(value)
+        if not number or not low <= value <= high:
+            raise self.wrong(key, f"a number from {low:g} to {high:g}")
+        return float(value)
+
+    def flag(self, key: str) -> bool:
+        """true or false; false where it is missing or null."""
+        value = self.content.get(key)
+        if value not in (None, True, False) or (isinstance(value, int | float) and not isinstance(value, bool)):
+            raise self.wrong(key, "true or false")
+        return bool(value)
+
+    def mapping(self, key: str) -> Json:
+        """{} where it is missing or null."""
+        value = self.content.get(key)
+        if value is not None and not isinstance(value, dict):
+            raise self.wrong(key, "a mapping")
+        return value or {}
+
+    def ids(self, key: str, vocabulary: int) -> list[int]:
+        """Token ids: one, a list of them, or none."""
+        value = self.content.get(key)
+        found = [] if value is None else value if isinstance(value, list) else [value]
+        if not all(isinstance(x, int) and not isinstance(x, bool) and 0 <= x < vocabulary for x in found):
+            raise self.wrong(key, f"a token id or a list of them, from 0 to {vocabulary - 1}")
+        return found
+
+    def token(self, key: str) -> str | None:
+        """A special token, written as a string or as {"content": string}."""
+        value = self.content.get(key)
+        text = value.get("content") if isinstance(value, dict) else value
+        if value is not None and not (isinstance(text, str) and encodable(text)):
+            raise self.wrong(key, "a text")
+        return text
+
+    def wrong(self, key: str, allowed: str) -> UserError:
+        value = self.content.get(key)
+        words = json.dumps(value)[:40] if key in self.content else "missing"
+        shown = "a list" if isinstance(value, list) else "a mapping" if isinstance(value, dict) else words
+        return UserError(f"{self.where}: {key} is {shown}, not {allowed}: restore it from where the model came from")
+
+    def _get(self, key: str, default: float | None) -> Any:  # Any: whatever the file holds; the caller checks
+        if default is None and key not in self.content:
+            raise UserError(f"{self.where}: the key '{key}' is missing; give the folder of a complete checkpoint")
+        return self.content.get(key, default)

@@ -1,0 +1,123 @@
+"""What a Hugging Face `config.json` says of a decoder: its sizes, checked before anything is built from them."""
+
+import math
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from rlkit.api import UserError
+from rlkit.language.files import MOST, Fields, Json
+
+NATIVE = ("llama", "qwen2", "qwen3")
+CONTEXT = 2**31 - 1  # no memory depends on it
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What the decoder must know of a Hugging Face `config.json`; `source` is that file, written back on save."""
+
+    kind: str
+    vocab: int
+    width: int
+    inner: int
+    layers: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    context: int
+    eps: float
+    tied: bool
+    qkv_bias: bool
+    output_bias: bool
+    mlp_bias: bool
+    qk_norm: bool
+    rope: Json
+    source: Json = field(repr=False)
+
+    @classmethod
+    def read(cls, config: Json, where: str = "config.json") -> "Shape":
+        """From the content of a `config.json`, of transformers 4 (`rope_theta`) or 5 (`rope_parameters`).
+
+        Raises: UserError for what is missing, is of the wrong type, out of range, or not supported.
+        """
+        kind = str(config.get("model_type", "missing"))
+        if kind not in NATIVE:
+            raise UserError(
+                f"{where}: model_type is {kind[:40]!r}; native are {', '.join(NATIVE)}: use a model of one of these "
+                "families"
+            )
+        layers = config.get("layer_types") or []
+        windows = "sliding_attention" in layers if isinstance(layers, list) else True
+        if (
+            windows
+            or config.get("use_sliding_window")
+            or config.get("hidden_act", "silu") != "silu"
+            or config.get("quantization_config")
+        ):
+            never = "sliding windows, activations but silu and quantised weights"
+            raise UserError(f"{where}: {never} are not supported; use another model")
+        return cls._build(kind, Fields(config, where))
+
+    @classmethod
+    def _build(cls, kind: str, read: Fields) -> "Shape":
+        heads, width = read.whole("num_attention_heads"), read.whole("hidden_size")
+        own = {key for key, value in read.content.items() if value is not None}  # null: the usual value
+        kv_heads = read.whole("num_key_value_heads", most=heads) if "num_key_value_heads" in own else heads
+        dim = read.whole("head_dim", most=MOST // heads) if "head_dim" in own else width // heads
+        if heads % kv_heads or dim % 2 or not dim:
+            raise UserError(
+                f"{read.where}: {heads} heads of size {dim} with {kv_heads} key-value heads cannot be: the size must "
+                "be even, and the second number divide the first; restore it from where the model came from"
+            )
+        bias = read.flag("attention_bias")
+        return cls(
+            kind=kind,
+            vocab=read.whole("vocab_size"),
+            width=width,
+            inner=read.whole("intermediate_size"),
+            layers=read.whole("num_hidden_layers"),
+            heads=heads,
+            kv_heads=kv_heads,
+            head_dim=dim,
+            context=read.whole("max_position_embeddings", 2048, most=CONTEXT),
+            eps=read.number("rms_norm_eps", 1e-30, 1.0, 1e-6),
+            tied=read.flag("tie_word_embeddings"),
+            qkv_bias=kind == "qwen2" or bias,
+            output_bias=kind != "qwen2" and bias,
+            mlp_bias=kind == "llama" and read.flag("mlp_bias"),
+            qk_norm=kind == "qwen3",
+            rope=_rope(read),
+            source=read.content,
+        )
+
+
+def _rope(read: Fields) -> Json:
+    """The rotary settings in one form, whichever generation of transformers wrote them."""
+    rope: Json = {"rope_theta": read.content.get("rope_theta", 10_000.0), **read.mapping("rope_scaling")}
+    rope.update(read.mapping("rope_parameters"))
+    rope["rope_type"] = rope.get("rope_type", rope.get("type", "default"))
+    if rope["rope_type"] not in ("default", "llama3") or rope.get("partial_rotary_factor", 1.0) != 1.0:
+        kind = f"rope_type is {str(rope['rope_type'])[:40]!r}"
+        raise UserError(f"{read.where}: {kind}, and default and llama3 on whole heads only are supported")
+    inside = Fields(rope, read.where)
+    rope["rope_theta"] = inside.number("rope_theta", 1.0, 1e15)
+    if rope["rope_type"] == "llama3":
+        low = inside.number("low_freq_factor", 1e-3, 1e6)
+        inside.number("high_freq_factor", math.nextafter(low, math.inf), 1e9)
+        inside.number("factor", 1e-3, 1e9)
+        inside.number("original_max_position_embeddings", 1, CONTEXT)
+    return rope
+
+
+def rotary_frequencies(shape: Shape) -> Tensor:
+    """θ^(-2i/D) for i < D/2, [D/2]; `llama3` slows the low frequencies by `factor`, with a smooth transition."""
+    index = torch.arange(0, shape.head_dim, 2, dtype=torch.int64).float()
+    frequency: Tensor = 1.0 / (shape.rope["rope_theta"] ** (index / shape.head_dim))
+    if shape.rope["rope_type"] == "default":
+        return frequency
+    low, high = shape.rope["low_freq_factor"], shape.rope["high_freq_factor"]
+    turns = shape.rope["original_max_position_embeddings"] * frequency / (2 * math.pi)
+    smooth = ((turns - low) / (high - low)).clamp(0, 1)
+    slowed: Tensor = frequency * (smooth + (1 - smooth) / shape.rope["factor"])
+    return slowed

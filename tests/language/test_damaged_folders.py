@@ -1,0 +1,155 @@
+"""Model folders with one thing wrong: they work, or are refused in one line; nothing hangs and no memory is taken."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from support import damage
+from support.small_model import PROMPTS, model
+
+from rlkit import memory
+from rlkit.errors import Diverged, UserError
+from rlkit.language.model import LanguageModel
+
+CASES = damage.cases(seed=0, count=30)
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("good")
+    model(value_head=True).save(folder)
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def a_small_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "free", lambda: 2**26)
+
+
+def used(folder: Path, out: Path) -> str:
+    """Load the model, write with it and save it; what it was refused for, or ""."""
+    try:
+        policy = LanguageModel.load(folder, value_head=True)
+        written = policy.generate(PROMPTS, repeats=2, max_tokens=4)
+        policy.evaluate(written.flatten())
+        policy.decode(written)
+        policy.encode(PROMPTS, ["7", "", "12 pears"])
+        policy.save(out)
+    except (UserError, Diverged) as error:
+        assert "\n" not in str(error) and len(str(error)) < 600, str(error)[:2000]
+        return str(error)
+    return ""
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("part", range(8))
+def test_a_damaged_folder_works_or_is_one_line(part: int, good: Path, tmp_path: Path) -> None:
+    said = {}
+    for i, (name, change) in enumerate(CASES[part::8]):
+        folder = shutil.copytree(good, tmp_path / str(i))
+        change(folder)
+        try:
+            said[name] = used(folder, tmp_path / "out")
+        except Exception as error:
+            raise AssertionError(name) from error
+        shutil.rmtree(folder)
+    assert sum(map(bool, said.values())) > len(said) // 3, "most damages are found"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_each_key_of_the_configuration_with_each_value(good: Path, tmp_path: Path) -> None:
+    keys = tuple(json.loads((good / "config.json").read_text()))
+    rope = ("rope_scaling", "head_dim", "layer_types", "mlp_bias", "quantization_config", "use_sliding_window")
+    for i, (name, change) in enumerate(damage.every_field((*keys, *rope))):
+        folder = shutil.copytree(good, tmp_path / str(i))
+        change(folder)
+        try:
+            used(folder, tmp_path / "out")
+        except Exception as error:
+            raise AssertionError(name) from error
+        shutil.rmtree(folder)
+
+
+REFUSED = {
+    "layers are a text": ("config.json", ("num_hidden_layers",), '"3"', 'num_hidden_layers is "3", not a whole number'),
+    "layers are negative": ("config.json", ("num_hidden_layers",), "-1", "num_hidden_layers is -1, not a whole number"),
+    "no width": ("config.json", ("hidden_size",), "null", "hidden_size is null, not a whole number from 1 to 16777216"),
+    "no context": ("config.json", ("max_position_embeddings",), "null", "max_position_embeddings is null, not a whole"),
+    "a million layers": ("config.json", ("num_hidden_layers",), "1000000", "means 1000000 layers and there are "),
+    "ten million tokens": ("config.json", ("vocab_size",), "10000000", r"but config.json means \[10000000, 32\]"),
+    "deep": ("config.json", ("use_cache",), damage.DEEP, "not a JSON object"),
+    "heads that do not divide": ("config.json", ("num_key_value_heads",), "3", "num_key_value_heads is 3, not a whole"),
+    "an odd head": ("config.json", ("head_dim",), "15", "2 heads of size 15 with 2 key-value heads cannot be"),
+    "a text for true": ("config.json", ("tie_word_embeddings",), '"false"', "is \"false\", not true or false"),
+    "an end that is no number": ("generation_config.json", ("eos_token_id",), "1.5", "eos_token_id is 1.5, not a tok"),
+    "an end that is a text": ("generation_config.json", ("eos_token_id",), '["a"]', "eos_token_id is a list, not a"),
+    "an end out of range": ("generation_config.json", ("eos_token_id",), "300000", "is 300000, not a token id"),
+    "an end below 0": ("config.json", ("eos_token_id",), "-2", "eos_token_id is -2, not a token id"),
+    "half a character": ("tokenizer_config.json", ("eos_token",), '"\\ud800"', "eos_token is .*, not a text"),
+    "an end token that is a number": ("tokenizer_config.json", ("eos_token",), "3", "eos_token is 3, not a text"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_wrong_field_is_named(case: str, good: Path, tmp_path: Path) -> None:
+    file, keys, value, says = REFUSED[case]
+    folder = shutil.copytree(good, tmp_path / "model")
+    damage.put(folder / file, keys, value)
+    with pytest.raises(UserError, match=says):
+        LanguageModel.load(folder)
+
+
+@pytest.mark.parametrize(
+    ("what", "says"),
+    [
+        ("model.safetensors: tensor 0 is NaN", "model.embed_tokens.weight holds numbers that are not finite"),
+        ("model.safetensors: tensor -1 is one inf", "model.norm.weight holds numbers that are not finite"),
+        ("model.safetensors: tensor 0 is int8", "is of type I8, and weights must be of BF16, F16, F32, F64"),
+        ("value_head.safetensors: tensor 0 is NaN", "bias holds numbers that are not finite"),
+        ("value_head.safetensors holds nothing", r"it holds nothing, and the model's head is bias \[1\], weight"),
+        ('weight_map = {"a": "../outside.safetensors"}', "weight_map names '../outside.safetensors'; it must map"),
+        ('weight_map = ["a"]', "it must map names of weights to .safetensors files of this folder"),
+        ("tokenizer.json is a pipe", "lacks tokenizer.json"),
+        ("tokenizer_config.json is a pipe", "tokenizer_config.json: not a file"),
+        ("tokenizer.json is larger than any disk", "larger than 64 MB"),
+    ],
+)
+@pytest.mark.timeout(60)
+def test_a_wrong_file_is_named(what: str, says: str, good: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(good, tmp_path / "model")
+    dict(CASES)[what](folder)
+    with pytest.raises(UserError, match=says):
+        LanguageModel.load(folder, value_head=True)
+
+
+def test_a_token_that_the_model_does_not_know_is_refused(good: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(good, tmp_path / "model")
+    core = LanguageModel.load(folder).tokenizer.core
+    core.add_special_tokens(["<more>"])
+    core.save(str(folder / "tokenizer.json"))
+    size = core.get_vocab_size() - 1
+    with pytest.raises(
+        UserError, match=f"it has token {size}, and config.json a vocabulary of {size}, 0 to {size - 1}"
+    ):
+        LanguageModel.load(folder)
+
+
+def test_a_model_larger_than_the_memory_is_refused_before_it_is_read(
+    good: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory, "free", lambda: 2**10)
+    with pytest.raises(UserError, match=r"a model of [\d,]+ parameters needs .* are free: take a smaller one"):
+        LanguageModel.load(good)
+
+
+def test_an_id_that_is_a_long_text_is_no_folder(tmp_path: Path) -> None:
+    for name in ("x" * 5000, "a/" * 3000, "~nobody-here/x", "a\0b"):
+        with pytest.raises(UserError, match="no such folder") as error:
+            LanguageModel.load(name)
+        assert len(str(error.value)) < 300
+
+
+def test_damages_are_the_same_each_time() -> None:
+    assert [name for name, _ in damage.cases(0, 30)] == [name for name, _ in CASES] and len(CASES) > 300
