@@ -118,7 +118,7 @@ class ControlEnv:
         are put back as they were.
         """
         policy = ActionTable(policy) if isinstance(policy, Tensor) else acting(policy)
-        episodes = episodes or EPISODES[split]
+        episodes = episodes or self.splits[split]
         copies = self._make("evaluate", min(episodes, self.evaluation_copies))
         seeds = [self.episode_seed(split, i) for i in range(-(-episodes // copies.n) * copies.n)]
         drawing = generators(policy).values()
