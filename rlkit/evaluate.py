@@ -75,11 +75,8 @@ def show(subject: "Subject", found: "Report", scores: "Scores", asked: "Evaluate
 
     env, greedy = subject.env, found["greedy"]
     what = env.scored(subject.policy)
-    rows = [
-        interval(name, e["mean"], e["low"], e["high"])
-        for name, e in found.items()
-        if isinstance(e, dict) and "low" in e
-    ]
+    scored = {name: e for name, e in found.items() if isinstance(e, dict) and "low" in e}
+    rows = [interval(name, e["mean"], e["low"], e["high"]) for name, e in scored.items()]
     table(f"{env.metric} on {asked.split}, {greedy['episodes']} {what}", ["", "mean", "95 %"], rows)
     if "distribution" in greedy:
         names = [name for name in ("greedy", "sampled") if name in found]

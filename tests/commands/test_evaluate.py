@@ -16,8 +16,10 @@ RUNS = {
     "text": ["algo=grpo", "env=gsm8k", "env.rows=2", "env.test=8", "env.validation=4", "iterations=1"],
     "judge": ["algo=reward_model", "env=gsm8k", "env.rows=2", "env.test=8", "env.validation=4", "iterations=1"],
     "pairs": ["algo=reward_model", "env=preferences", "env.rows=2", "env.test=8", "env.validation=4", "iterations=1"],
-    "best": ["algo=ppo", "env=cartpole", "iterations=6", "evaluate_every=1", "validation_episodes=4", "seed=1"]
-    + ["evaluation_episodes=4", "measure=best", "algo.lr=0.05"],  # the third iteration is the best one
+    "best": [  # the third iteration is the best one
+        *("algo=ppo", "env=cartpole", "iterations=6", "evaluate_every=1", "validation_episodes=4", "seed=1"),
+        *("evaluation_episodes=4", "measure=best", "algo.lr=0.05"),
+    ],
     "short": ["algo=ppo", "env=cartpole", "env.step_limit=20", "iterations=1", "evaluation_episodes=2"],
 }
 
