@@ -17,12 +17,14 @@ if TYPE_CHECKING:
 
 HELP = """python -m rlkit.evaluate RUN_FOLDER [KEY=VALUE ...]     measure a run
 python -m rlkit.evaluate RUN_FOLDER against=RUN_FOLDER  compare it with another
+The parameters are those that the run itself measured, or of checkpoint=NAME.
 What is measured goes to evaluation-SPLIT.json in the first folder."""
 USAGE = "write: python -m rlkit.evaluate RUN_FOLDER [KEY=VALUE ...] (--help lists the keys)"
 
 
 def evaluate(argv: list[str]) -> int:
     from rlkit import evaluation
+    from rlkit.recording.files import prepare_folder
     from rlkit.settings import config, schema
     from rlkit.settings.help import print_pages
 
@@ -31,10 +33,14 @@ def evaluate(argv: list[str]) -> int:
         return 0
     asked = read(argv)
     given = config.from_folder(argv[0])
+    prepare_folder(argv[0])  # before hours of measuring: one must be able to write there
     given.trust = asked.trust
     subject = evaluation.opened(given, argv[0], asked.checkpoint, asked)
     evaluation.refuse(subject, asked)
+    say(evaluation.which(subject))
     other = evaluation.rival(subject, asked) if asked.against is not None else None
+    if other:
+        say(f"against {other.folder}: {evaluation.which(other)}")
     if asked.video is not None:  # before hours of measuring: what draws may not be installed
         say(f"the first episode is in {evaluation.film(subject, asked)}")
     found, scores = evaluation.measured(subject, asked)
@@ -72,7 +78,8 @@ def show(subject: "Subject", found: "Report", scores: "Scores", asked: "Evaluate
 
     env, greedy = subject.env, found["greedy"]
     what = env.scored(subject.policy)
-    rows = [interval(name, e["mean"], e["low"], e["high"]) for name, e in found.items() if "low" in e]
+    scored = {name: e for name, e in found.items() if isinstance(e, dict) and "low" in e}
+    rows = [interval(name, e["mean"], e["low"], e["high"]) for name, e in scored.items()]
     table(f"{env.metric} on {asked.split}, {greedy['episodes']} {what}", ["", "mean", "95 %"], rows)
     if "distribution" in greedy:
         names = [name for name in ("greedy", "sampled") if name in found]

@@ -1,6 +1,7 @@
 """Measure a run: scores with intervals, pass@k, the distribution of returns, a paired test against another run."""
 
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -18,16 +19,17 @@ from rlkit.settings import config, plugins
 from rlkit.settings.assemble import assemble
 from rlkit.settings.config import Threads
 from rlkit.settings.given import Trust
+from rlkit.settings.measured import own_checkpoint
 from rlkit.statistics.episodes import Measured, Paired, bootstrap, pass_at_k, summarize
 
-Report = dict[str, Any]  # evaluation-*.json: greedy and sampled, pass@K for each K asked for, exact, against
+Report = dict[str, Any]  # evaluation-*.json: checkpoint, iteration, greedy, sampled, pass@K, exact, against
 
 
 @dataclass(frozen=True)
 class Evaluate:
     """How to measure a run: the keys of the command and of `run.evaluate`."""
 
-    checkpoint: str = "latest"  # latest, best, or another name from the folder checkpoints
+    checkpoint: str | None = None  # latest, best, or another from the folder; none: the one that the run measures
     episodes: Count | None = None  # how many episodes or problems; none: the environment's default
     split: Split = "test"  # the episodes or problems to measure on
     pass_at: tuple[Count, ...] = ()  # text: estimate pass@k for these k
@@ -60,6 +62,7 @@ class Subject:
 
     folder: Path
     checkpoint: str
+    iteration: int  # after which its parameters were saved
     given: config.Given
     env: Env
     policy: Policy
@@ -67,22 +70,37 @@ class Subject:
 
 
 def opened(
-    given: config.Given, folder: str | Path, checkpoint: str, asked: Evaluate, seed: int | None = None
+    given: config.Given, folder: str | Path, checkpoint: str | None, asked: Evaluate, seed: int | None = None
 ) -> Subject:
     """A run as one of its checkpoints left it, on the device and with the starts that are asked for now.
 
-    `given` is what `config.from_folder` read from the folder.
+    `given` is what `config.from_folder` read from the folder. Without a checkpoint it is the one that the run measures.
     """
+    checkpoint = checkpoint or own_checkpoint(given.run.get("measure"), folder)
     given.run |= {"device": asked.device, "threads": asked.threads}
     seed = asked.seed if seed is None else seed
     if seed is not None:
         given.run["seed"] = seed
     parts = assemble(given)
     folder = Path(folder).expanduser()
-    saved = checkpoints.load(folder, checkpoint)["parts"]
-    if "policy" in saved:  # the rest is for going on, not for measuring
-        parts.algo.policy.load_state_dict(saved["policy"])
-    return Subject(folder, checkpoint, given, parts.env, parts.algo.policy, discount(parts.algo.config))
+    saved = checkpoints.load(folder, checkpoint)
+    if "policy" in saved["parts"]:  # the rest is for going on, not for measuring
+        parts.algo.policy.load_state_dict(saved["parts"]["policy"])
+    iteration, gamma = int(saved["progress"]["iteration"]), discount(parts.algo.config)
+    return Subject(folder, checkpoint, iteration, given, parts.env, parts.algo.policy, gamma)
+
+
+def which(subject: Subject) -> str:
+    """Say whose parameters are measured, and how that stands to what the run itself measures."""
+    own = own_of(subject)
+    same = subject.checkpoint == own
+    said = ": what the run itself measures" if same else f"; the run itself measures {own}"
+    return f"checkpoint {subject.checkpoint}, of iteration {subject.iteration}{said}"
+
+
+def own_of(subject: Subject) -> str:
+    """The checkpoint that the run itself measures."""
+    return own_checkpoint(subject.given.run.get("measure"), subject.folder)
 
 
 def refuse(subject: Subject, asked: Evaluate) -> None:
@@ -104,7 +122,7 @@ def refuse(subject: Subject, asked: Evaluate) -> None:
 def measured(subject: Subject, asked: Evaluate) -> tuple[Report, Scores]:
     """Everything that goes into evaluation-*.json about the run itself, and the greedy scores."""
     env, policy = subject.env, subject.policy
-    found: Report = {}
+    found: Report = {"checkpoint": subject.checkpoint, "iteration": subject.iteration}
     greedy = env.evaluate(policy, asked.episodes, asked.split)
     both = {"greedy": greedy}
     if env.scored(policy) != "pairs":  # what ranks texts writes none
@@ -161,12 +179,12 @@ def rival(subject: Subject, asked: Evaluate) -> Subject:
     return other
 
 
-def place_of(against: str) -> tuple[str, str]:
-    """The folder and the checkpoint that RUN_FOLDER[:CHECKPOINT] names."""
+def place_of(against: str) -> tuple[str, str | None]:
+    """The folder and the checkpoint that RUN_FOLDER[:CHECKPOINT] names; None: the one that the run measures."""
     head, colon, name = against.rpartition(":")
     named = bool(colon) and (Path(head).expanduser() / "config.yaml").is_file()
-    folder, checkpoint = (head, name) if named else (against, "latest")
-    if not folder or not checkpoint:
+    folder, checkpoint = (head, name) if named else (against, None)
+    if not folder or checkpoint == "":
         raise UserError(f"against={against} is not understood: give RUN_FOLDER or RUN_FOLDER:CHECKPOINT")
     return folder, checkpoint
 
@@ -204,21 +222,45 @@ def labels(subject: Subject, other: Subject) -> tuple[str, str]:
     return ours, theirs
 
 
-def place(subject: Subject, what: str, ending: str, asked: Evaluate) -> Path:
-    """evaluation-SPLIT.json of the last checkpoint; another's is named, too, so that none overwrites the other."""
-    named = "" if asked.checkpoint == "latest" else f"-{asked.checkpoint}"
-    return subject.folder / f"{what}-{asked.split}{named}.{ending}"
+def place(folder: Path, what: str, ending: str, split: Split, checkpoint: str = "") -> Path:
+    """evaluation-SPLIT.json, or evaluation-SPLIT-CHECKPOINT.json."""
+    return folder / f"{what}-{split}{checkpoint and f'-{checkpoint}'}.{ending}"
 
 
 def write(subject: Subject, found: Report, scores: Scores, asked: Evaluate) -> Path | None:
-    """Write evaluation-*.json, and the greedy answers beside it; returns where those are."""
-    write_atomically(place(subject, "evaluation", "json", asked), json.dumps(found, indent=1) + "\n")
+    """Write evaluation-*.json, and the greedy answers beside it; returns where those are.
+
+    The checkpoint that the run itself measures is not named in the file's name, every other one is.
+    """
+    own = subject.checkpoint == own_of(subject)
+    if own:
+        make_way(subject, asked.split)
+    name = "" if own else subject.checkpoint
+    report = place(subject.folder, "evaluation", "json", asked.split, name)
+    write_atomically(report, json.dumps(found, indent=1) + "\n")
     if not scores.samples:
         return None
     lines = [json.dumps(record, ensure_ascii=False) + "\n" for record in scores.samples]
-    path = place(subject, "completions", "jsonl", asked)
+    path = place(subject.folder, "completions", "jsonl", asked.split, name)
     write_atomically(path, "".join(lines))
     return path
+
+
+def make_way(subject: Subject, split: Split) -> None:
+    """Keep an evaluation of another checkpoint under that one's name: `measure` of a run may have changed since."""
+    path = place(subject.folder, "evaluation", "json", split)
+    try:
+        held = json.loads(path.read_text(encoding="utf-8"))
+        was = held.get("checkpoint", "latest")  # an older version measured the latest one and did not say so
+    except (OSError, ValueError, AttributeError):
+        return  # nothing is there, or nothing that can be read
+    if was == subject.checkpoint or was not in ("latest", "best"):
+        return
+    for what, ending in (("evaluation", "json"), ("completions", "jsonl")):
+        before, after = (place(subject.folder, what, ending, split, name) for name in ("", was))
+        if before.is_file():
+            os.replace(before, after)
+            print(f"{before} was of checkpoint {was}: it is {after.name} now")
 
 
 def film(subject: Subject, asked: Evaluate) -> Path:

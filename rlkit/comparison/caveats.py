@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from rlkit.comparison import measuring
 from rlkit.comparison.numbers import Results
 from rlkit.comparison.records import Record
 
@@ -18,6 +19,7 @@ def caveats(records: Sequence[Record], results: Results) -> list[str]:
         *few_runs(results),
         *unequal_seeds(results),
         *unequal_lengths(results),
+        *measuring.unequal(records),
         *references(records, results),
         *unequal_settings(records),
         *unequal_versions(records),

@@ -1,6 +1,7 @@
 """Carry a comparison out and report what came of it."""
 
 import hashlib
+import os
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -43,7 +44,7 @@ def conduct(asked: Asked, command: str) -> Conducted:
             say(f"missing: {job.name}: {missing[job.name]}; again with:")
             say(f"  python -m rlkit.run {shlex.join(job.command())}")
         words = [f"{job.algo} on {job.env}, seed {job.seed}: {missing[job.name]}" for job in lost]
-        found = [folder for folder in grid.runs_of(out) if folder.name not in missing]
+        found = [folder for folder in own_runs(out) if folder.name not in missing]
         return Conducted(out, report(found, out, command, words), words)
 
 
@@ -83,13 +84,24 @@ def compare_folders(asked: Asked, command: str) -> Conducted:
             f"'{asked.folders[0]}' stands for a folder, and folders are compared as they are: give only out=FOLDER "
             "beside them, or only keys (algo=, env=, ...)"
         )
-    given = [path.expanduser() for path in asked.folders if not path.is_file()]  # runs/* also names the files there
-    found = [run for folder in given for run in (grid.runs_of(folder) if grid.is_comparison(folder) else [folder])]
+    given = [
+        path.expanduser() for path in asked.folders if not os.path.isfile(path)
+    ]  # runs/* also names the files there
+    found = [run for folder in given for run in (own_runs(folder) if grid.is_comparison(folder) else [folder])]
     runs = {path.resolve(): path for path in found}
     name = f"folders-{hashlib.blake2b(repr(sorted(runs)).encode(), digest_size=4).hexdigest()}"
     alone = len(given) == 1 and grid.is_comparison(given[0])
     out = Path(asked.compare.out or (given[0] if alone else Path("comparisons", name))).expanduser()
     return Conducted(out, report(list(runs.values()), out, command), [])
+
+
+def own_runs(comparison: Path) -> list[Path]:
+    """The run folders that lie in a comparison; a link leads out of it, so it is named and left out."""
+    found = grid.runs_of(comparison)
+    for path in found:
+        if path.is_symlink():
+            warn(f"left out: {path} is a link: give the folder that it leads to")
+    return [path for path in found if not path.is_symlink()]
 
 
 def report(folders: Sequence[Path], out: Path, command: str, missing: Sequence[str] = ()) -> Results:

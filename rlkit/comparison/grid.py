@@ -19,7 +19,8 @@ from typing import Literal
 from filelock import FileLock, Timeout
 
 from rlkit.api import UserError
-from rlkit.recording.files import prepare_folder
+from rlkit.comparison.records import bounded, is_number
+from rlkit.recording.files import prepare_folder, reason
 from rlkit.settings import config
 from rlkit.settings.sections import Sections
 
@@ -59,8 +60,17 @@ class Job:
     def command(self) -> list[str]:
         """The words for `rlkit.run`: start it, or go on where it was cut off."""
         if (self.folder / "config.yaml").is_file():
-            return [f"resume={self.folder}", "trust=true"]  # `check` saw that it names what was asked for
+            return self.resumed()
         return [*self.words, f"out={self.folder}"]
+
+    def resumed(self) -> list[str]:
+        """The words that continue the run.
+
+        Its folder was compared with this job by `check` before any process started: its config.yaml names the very
+        plug-ins, rewards and environments that this command line names, and files among them are unchanged. So what it
+        would run is what the user asked to be run.
+        """
+        return [f"resume={self.folder}", "trust=true"]
 
 
 def state(job: Job) -> State:
@@ -73,15 +83,20 @@ def state(job: Job) -> State:
 
 
 def summary(job: Job) -> dict[str, object]:
-    """The run's summary.json; empty where there is none."""
-    with suppress(FileNotFoundError, json.JSONDecodeError):
-        return dict(json.loads((job.folder / "summary.json").read_text(encoding="utf-8")))
-    return {}
+    """The run's summary.json; empty where there is none that can be read."""
+    path = job.folder / "summary.json"
+    if not os.path.isfile(path):
+        return {}
+    try:
+        found = json.loads(bounded(path))
+    except (OSError, ValueError, RecursionError):  # damaged: the run is continued, and writes another one
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def is_locked(folder: Path) -> bool:
     """Whether a process, of whomever, writes to a run folder now."""
-    if not (folder / ".lock").is_file():
+    if (folder / ".lock").is_symlink() or not os.path.isfile(folder / ".lock"):  # none of ours
         return False
     try:
         with FileLock(folder / ".lock").acquire(timeout=0):
@@ -91,10 +106,12 @@ def is_locked(folder: Path) -> bool:
 
 
 def check(job: Job) -> None:
-    """Refuse a folder that holds another run than the one that is asked for.
+    """Refuse a folder that holds another run than the one that is asked for, or that is a link to elsewhere.
 
     Raises: UserError, naming the first key that differs.
     """
+    if job.folder.is_symlink():
+        raise UserError(f"{job.folder} is in the way: it is a link; choose another out=")
     if (job.folder / "config.yaml").is_file():
         there = config.from_folder(job.folder)
         found = difference(job.config, {s: there.section(s) for s in config.SECTIONS})
@@ -151,7 +168,7 @@ def execute(job: Job, stop: Path) -> tuple[int, str]:
     """Run the process to its end: its exit code, and the last line that it printed."""
     command = [sys.executable, "-m", "rlkit.run", *job.command()]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
-    with open(job.console, "ab") as console:  # one process after another adds to it
+    with open(job.console, "ab", opener=no_link) as console:  # one process after another adds to it
         process = subprocess.Popen(
             command,
             cwd=job.directory,
@@ -171,6 +188,11 @@ def execute(job: Job, stop: Path) -> tuple[int, str]:
                 process.kill()
                 code = process.wait()
     return code, next(iter(reversed(tail(job.console))), "")
+
+
+def no_link(path: str, flags: int) -> int:
+    """Open a file, but neither what a link leads to nor a pipe that nobody reads. Raises OSError for those."""
+    return os.open(path, flags | (os.O_NOFOLLOW | os.O_NONBLOCK if os.name == "posix" else 0), 0o666)
 
 
 def ended(process: subprocess.Popen[bytes], seconds: float) -> int | None:
@@ -193,8 +215,9 @@ def progress(job: Job) -> tuple[float, dict[str, float]]:
     """How much of a run is done, from 0 to 1, and the newest figures in the tail of its metrics.jsonl."""
     newest: dict[str, float] = {}
     for line in tail(job.folder / "metrics.jsonl"):
-        with suppress(json.JSONDecodeError):  # cut by the tail, or being written
-            newest |= json.loads(line)
+        with suppress(ValueError, RecursionError):  # cut by the tail, or being written
+            record = json.loads(line)
+            newest |= {k: x for k, x in record.items() if is_number(x)} if isinstance(record, dict) else {}
     unit = "iterations" if job.config["run"]["iterations"] else "env_steps"
     done = newest.get("iteration" if unit == "iterations" else unit, 0)
     return min(1.0, done / job.config["run"][unit]), newest
@@ -214,6 +237,8 @@ def alone(out: Path) -> Iterator[None]:
         lock.acquire(timeout=0)
     except Timeout:
         raise UserError(f"another comparison is at work in {out}: wait until it ends, or choose another out=") from None
+    except OSError as error:  # a link, or a file system without locks
+        raise UserError(f"cannot lock {out / '.lock'}: {reason(error)}; choose another out=") from None
     try:
         yield
     finally:
@@ -227,9 +252,10 @@ def cores() -> int:
 
 def is_comparison(folder: Path) -> bool:
     """Whether a folder is a comparison's, not a run's."""
-    return not (folder / "config.yaml").is_file() and (folder / "runs").is_dir()
+    runs = folder / "runs"
+    return not os.path.isfile(folder / "config.yaml") and os.path.isdir(runs) and not runs.is_symlink()
 
 
 def runs_of(comparison: Path) -> list[Path]:
-    """The run folders of a comparison."""
+    """The run folders of a comparison, links to folders among them."""
     return sorted(path for path in (comparison / "runs").iterdir() if path.is_dir())

@@ -118,6 +118,8 @@ class Run(TypedDict):
     folder: str
     command: str
     metric: str
+    measure: str  # latest or best: whose score it is
+    candidates: int  # of best: among how many evaluations it was chosen
     alarms: list[str]
     versions: dict[str, str]
 
@@ -133,6 +135,7 @@ class Results(TypedDict):
     profiles: Profiles | None
     missing: list[str]
     runs: list[Run]
+    measured: str  # by which rule, in a sentence
     caveats: list[str]
     commands: list[str]  # what repeats the comparison, and each of its runs
     rlkit: str

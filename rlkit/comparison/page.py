@@ -27,7 +27,7 @@ def render(results: Results, drawn: Mapping[str, str]) -> str:
         warnings=warnings(results["caveats"]),
         body=body(results, drawn),
         runs=runs(results),
-        method="\n".join(f"<p>{escape(text)}</p>" for text in words.METHOD),
+        method="\n".join(f"<p>{escape(text)}</p>" for text in [results["measured"], *words.METHOD]),
         repeat=repeat(results["commands"]),
         made=escape(f"Written by rlkit {rlkit.__version__}. All numbers are in results.json beside this page."),
     )

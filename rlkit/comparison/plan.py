@@ -1,6 +1,7 @@
 """What a comparison consists of: every algorithm on every environment with every seed, checked before anything runs."""
 
 import hashlib
+import os
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from typing import Annotated, Literal
 import yaml
 from annotated_types import Ge
 
-from rlkit.comparison import grid
+from rlkit.comparison import grid, measuring
 from rlkit.errors import UserError
 from rlkit.settings import config, schema
 from rlkit.settings.assemble import assemble
@@ -18,7 +19,8 @@ from rlkit.settings.plugins import nearest, short
 
 USAGE = "python -m rlkit.compare algo=ppo,grpo env=cartpole,gsm8k seed=0-4, or run folders (--help lists the keys)"
 WORD = re.compile(r"(?:(?P<name>[^=:]+):)?(?P<key>[A-Za-z_][\w.]*)=(?P<value>.*)", re.DOTALL)
-DEFAULTS = {"threads": "1", "evaluations": "10"}
+# What a comparison gives all runs, whatever the YAML of a pair says: one procedure of measuring, and one thread each.
+DEFAULTS = {"threads": "1", "evaluations": "10", "measure": "latest", "validation_episodes": "none"}
 
 Keys = dict[str, str]
 
@@ -52,8 +54,8 @@ def parse(argv: Iterable[str]) -> Asked:
     mine, of_runs = schema.settable(Compare), schema.settable(config.Run)
     for word in argv:
         found = WORD.fullmatch(word)
-        if found is None or Path(word).is_dir():
-            if "=" in word and not Path(word).exists():
+        if found is None or os.path.isdir(word):  # pathlib raises for a word that is too long for a file
+            if "=" in word and not os.path.exists(word):
                 raise UserError(f"'{word}' is not understood: write {USAGE}")
             folders.append(Path(word))
             continue
@@ -89,6 +91,8 @@ def plan(asked: Asked) -> tuple[list[grid.Job], Path]:
         first = checked[next(iter(algos)), env][2]
         if what != first:
             raise UserError(f"on {env} {algo} is scored by {what}, {next(iter(algos))} by {first}: compare them apart")
+    for env in envs:
+        measuring.check_alike(env, {algo: yaml.safe_load(checked[algo, env][1])["run"] for algo in algos})
     jobs = []
     for seed in seeds:
         for (algo, env), (keys, text, _) in checked.items():

@@ -1,24 +1,27 @@
 """A run folder → what a comparison needs to know of it."""
 
 import json
-import math
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeGuard
 
 import numpy as np
-import yaml
 
 from rlkit.api import Reference, UserError
-from rlkit.settings import strict_yaml
+from rlkit.settings import sections
 from rlkit.settings.plugins import short
 from rlkit.statistics.runs import Array
 
 CURVES = {"evaluation": ("eval/return", "eval/accuracy"), "training": ("rollout/return",)}
 REPEAT = "to repeat: "  # what stands before the command in the first line of config.yaml
-MEASURING = ("evaluate_every", "evaluations", "validation_episodes")
-NOT_SETTINGS = {"seed", "out", "device", "threads", "checkpoint_every", "keep", "logger", *MEASURING}
+PROBLEMS = ("id", "entry")  # keys of an environment that say which problem it plays
+CHOOSING = {"evaluate_every", "evaluations", "validation_episodes"}  # change a score under measure=best only
+NOT_SETTINGS = {"seed", "out", "device", "threads", "checkpoint_every", "keep", "logger"}
+LARGEST = 2**24  # bytes of a summary.json or config.yaml
+LONGEST = 2**20  # bytes of a line of metrics.jsonl
+HUGE = 1e100  # what is larger is no measurement, and a square of it no number
 
 
 @dataclass(frozen=True)
@@ -53,31 +56,38 @@ class Record:
     settings: Mapping[str, str] = field(default_factory=dict)  # the keys that may change the score, as text
     versions: Mapping[str, str] = field(default_factory=dict)
     command: str = ""  # what repeats it
+    measure: str = "latest"  # whose score it is: of the last parameters, or of the best validated
+    candidates: int = 0  # among how many evaluations the best was chosen
+    validation_episodes: str = ""  # on how many episodes or problems each; as in config.yaml
     scored: str = ""  # what the score is of: episodes, problems, or the pairs that a reward model ranks
 
 
 def read(folder: Path) -> Record:
     """Read a finished run; raises UserError where the folder holds none."""
-    if not (folder / "config.yaml").is_file():
+    if not os.path.isfile(folder / "config.yaml"):
         raise UserError(f"{folder} is no run folder: it has no config.yaml; give folders that rlkit.run wrote")
-    if not (folder / "summary.json").is_file():
+    if not os.path.isfile(folder / "summary.json"):
         raise UserError(f"{folder} is not finished: it has no summary.json; continue it with resume={folder}")
     summary = _json(folder / "summary.json")
     if not summary.get("finished", True):
         raise UserError(f"{folder} was interrupted and is not finished; continue it with resume={folder}")
     before, after = (_dict(_dict(summary.get("evaluation")).get(when)) for when in ("before", "after"))
-    if not _is_number(after.get("mean")):
+    if not is_number(after.get("mean")):
         raise UserError(f"{folder / 'summary.json'} holds no evaluation after training; run it again")
     score = _number(after, "mean")
-    low, high = (_number(after, key) if _is_number(after.get(key)) else score for key in ("low", "high"))
-    command, settings = _config(folder / "config.yaml")
+    low, high = (_number(after, key) if is_number(after.get(key)) else score for key in ("low", "high"))
+    config = _config(folder / "config.yaml")
+    curves = _curves(folder / "metrics.jsonl")
+    run = config.get("run", {})
+    measure = "best" if run.get("measure") == "best" else "latest"
+    chosen_among = len(curves["evaluation"].value) if measure == "best" and "evaluation" in curves else 0
     try:
         return Record(
-            algo=short(str(summary["algo"])),
-            env=short(str(summary["env"])),
+            algo=short(_text(summary, "algo")),
+            env=_task(_text(summary, "env"), config.get("env", {})),
             seed=int(_number(summary, "seed")),
             folder=folder,
-            metric=str(after.get("metric", "return")),
+            metric=_text(after, "metric") if "metric" in after else "return",
             score=score,
             low=low,
             high=high,
@@ -85,60 +95,102 @@ def read(folder: Path) -> Record:
             seconds=_number(summary, "seconds"),
             reference=_reference(summary.get("reference")),
             alarms=[_alarm(alarm) for alarm in _list(summary.get("alarms"))],
-            before=_number(before, "mean") if _is_number(before.get("mean")) else None,
+            before=_number(before, "mean") if is_number(before.get("mean")) else None,
             episodes=int(_number(after, "episodes")) if "episodes" in after else 0,
-            curves=_curves(folder / "metrics.jsonl"),
-            settings=settings,
+            curves=curves,
+            settings=_settings(config, NOT_SETTINGS if measure == "best" else NOT_SETTINGS | CHOOSING),
             versions={str(key): str(value) for key, value in _dict(summary.get("versions")).items()},
-            command=command,
+            command=_command(folder / "config.yaml"),
+            measure=measure,
+            candidates=chosen_among,
+            validation_episodes=str(run.get("validation_episodes", "")),
             scored=str(summary.get("scored", "")),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise UserError(f"{folder / 'summary.json'} is damaged: {error!r}; run it again") from None
 
 
+def bounded(path: Path) -> str:
+    """The text of a file that is small where it is what its name says.
+
+    Raises: OSError or ValueError.
+    """
+    if (size := path.stat().st_size) > LARGEST:
+        raise ValueError(f"it holds {size:,} bytes")
+    return path.read_text(encoding="utf-8")
+
+
 def _json(path: Path) -> dict[str, object]:
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        values = json.loads(bounded(path))
+    except (OSError, ValueError, RecursionError) as error:  # the last: lists in lists, thousands deep
         raise UserError(f"{path} is damaged: {error}; run it again") from None
     if not isinstance(values, dict):
         raise UserError(f"{path} is damaged: it holds no object; run it again")
     return values
 
 
-def _config(path: Path) -> tuple[str, dict[str, str]]:
-    """The command in the first line of config.yaml, and its keys as algo.lr → 0.001."""
+def _config(path: Path) -> sections.Sections:
     try:
-        text = path.read_text(encoding="utf-8")
-        values = strict_yaml.load(text) or {}
-        settings = {
-            key if section == "run" else f"{section}.{key}": str(value)
-            for section, keys in values.items()
-            for key, value in keys.items()
-            if section != "run" or key not in NOT_SETTINGS
-        }
-    except (OSError, ValueError, AttributeError, yaml.YAMLError) as error:
-        raise UserError(f"{path} is damaged: {getattr(error, 'problem', None) or error}; run it again") from None
-    _, found, command = text.partition("\n")[0].partition(REPEAT)
-    return command.strip() if found else "", settings
+        bounded(path)
+        return sections.read(path)
+    except (OSError, ValueError, RecursionError) as error:
+        raise UserError(f"{path} is damaged: {error}; run it again") from None
+
+
+def _command(path: Path) -> str:
+    """The command that repeats the run, from the first line of its config.yaml."""
+    _, found, command = path.read_text(encoding="utf-8").partition("\n")[0].partition(REPEAT)
+    return command.strip() if found else ""
+
+
+def _settings(config: sections.Sections, left_out: set[str]) -> dict[str, str]:
+    """Every key that may have changed the score, as text: algo.lr → 0.001."""
+    return {
+        key if section == "run" else f"{section}.{key}": str(value)
+        for section, keys in config.items()
+        for key, value in keys.items()
+        if section != "run" or key not in left_out
+    }
+
+
+def _task(name: str, env: Mapping[str, object]) -> str:
+    """An environment's name; one plug-in that plays many problems is told apart by its problem, as gym:Acrobot-v1."""
+    problem = next((env[key] for key in PROBLEMS if env.get(key)), None)
+    return f"{short(name)}:{str(problem).rpartition('/')[2]}" if problem else short(name)
 
 
 def _curves(path: Path) -> dict[str, Curve]:
-    """The curves of metrics.jsonl; lines that a power cut has torn are left out."""
+    """The curves of metrics.jsonl; what is no line of it, torn by a power cut, say, is left out."""
     points: dict[str, list[list[float]]] = {name: [] for name in CURVES}
-    lines = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else []
-    for line in lines:
+    for line in _lines(path):
         try:
             record = _dict(json.loads(line))
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
         for name, keys in CURVES.items():
             for value in (record[key] for key in keys if key in record):
-                row = [x for x in (record.get("env_steps"), record.get("seconds"), value) if _is_number(x)]
+                row = [x for x in (record.get("env_steps"), record.get("seconds"), value) if is_number(x)]
                 if len(row) == 3:
                     points[name].append(row)
-    return {name: Curve(*np.array(rows, dtype=np.float64).T) for name, rows in points.items() if rows}
+    return {name: _curve(rows) for name, rows in points.items() if rows}
+
+
+def _curve(rows: list[list[float]]) -> Curve:
+    env_steps, seconds, value = np.array(rows, dtype=np.float64).T
+    return Curve(np.maximum.accumulate(env_steps), np.maximum.accumulate(seconds), value)  # a clock may go back
+
+
+def _lines(path: Path) -> Iterator[bytes]:
+    """The lines of a file; a longer one than is ever written comes in pieces, which are none."""
+    if not os.path.isfile(path):
+        return
+    try:
+        with open(path, "rb") as file:
+            while line := file.readline(LONGEST):
+                yield line
+    except OSError as error:
+        raise UserError(f"{path} is damaged: {error}; run it again") from None
 
 
 def _reference(given: object) -> Reference | None:
@@ -148,7 +200,7 @@ def _reference(given: object) -> Reference | None:
     values = _dict(given)
     low, high = _number(values, "low"), _number(values, "high")
     reference = Reference(low, high, str(values["low_is"]), str(values["high_is"]))
-    return reference if -math.inf < reference.low < reference.high < math.inf else None
+    return reference if reference.low < reference.high else None
 
 
 def _alarm(alarm: object) -> str:
@@ -165,13 +217,22 @@ def _list(value: object) -> list[object]:
     return value if isinstance(value, list) else []
 
 
+def _text(values: Mapping[str, object], key: str) -> str:
+    """A text that must be there. Raises KeyError or TypeError."""
+    value = values[key]
+    if not isinstance(value, str):
+        raise TypeError(f"{key} is {str(value)[:40]}")
+    return value
+
+
 def _number(values: Mapping[str, object], key: str) -> float:
     """A number that must be there. Raises KeyError or TypeError."""
     value = values[key]
-    if not isinstance(value, int | float):
-        raise TypeError(f"{key} is {value!r}")
-    return float(value)
+    if not is_number(value):
+        raise TypeError(f"{key} is {str(value)[:40]}")
+    return value
 
 
-def _is_number(value: object) -> TypeGuard[float]:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+def is_number(value: object) -> TypeGuard[float]:
+    """Whether a value of a JSON file is a measurement: finite, and of a size that can be squared."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and -HUGE < value < HUGE

@@ -66,6 +66,7 @@ def show(results: Results) -> None:
     console = Screen()
     console.print(Text(f"\n{words.title(results)}", style="bold"))
     console.print(Text(words.size(results)))
+    console.print(Text(results["measured"]))
     for found in words.tables(results):
         rows = [[cell.replace(words.NOTHING, "-") for cell in row] for row in found.rows]
         table(found.title, found.columns, rows[:PAIRS] if found.kind == "pairs" else rows)

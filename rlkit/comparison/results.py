@@ -8,6 +8,7 @@ from statistics import median
 import numpy as np
 
 import rlkit
+from rlkit.comparison import measuring
 from rlkit.comparison.numbers import (
     Band,
     Cell,
@@ -50,6 +51,7 @@ def compute(records: Sequence[Record], missing: Iterable[str] = ()) -> Results:
         "profiles": profiles(algos, envs, shared),
         "missing": list(missing),
         "runs": [run(r) for found in cells.values() for algo in algos for r in found.get(algo, [])],
+        "measured": measuring.sentence(records),
         "caveats": [],
         "commands": [],
         "rlkit": rlkit.__version__,
@@ -222,6 +224,8 @@ def run(r: Record) -> Run:
         "folder": str(r.folder),
         "command": r.command,
         "metric": r.metric,
+        "measure": r.measure,
+        "candidates": r.candidates,
         "alarms": r.alarms,
         "versions": dict(r.versions),
     }

@@ -127,7 +127,7 @@ class ControlEnv:
         are put back as they were.
         """
         policy = requirements.ActionTable(policy) if isinstance(policy, Tensor) else requirements.acting(policy)
-        episodes = episodes or EPISODES[split]
+        episodes = episodes or self.splits[split]
         copies = self._make("evaluate", min(episodes, self.evaluation_copies))
         seeds = [self.episode_seed(split, i) for i in range(-(-episodes // copies.n) * copies.n)]
         drawing = generators(policy).values()

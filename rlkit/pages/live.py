@@ -25,6 +25,7 @@ from rlkit.pages.server import Json, number
 from rlkit.policies import Table, discount
 from rlkit.progress import Progress, restore
 from rlkit.settings.assemble import Parts
+from rlkit.settings.measured import own_checkpoint
 
 KEPT = 4  # replays held in memory
 SHOWN = ("ratio", "clip_fraction")  # what the page draws of each token, where `loss` reports it
@@ -171,11 +172,11 @@ class Live:
     # Control: one episode
 
     def replay(self, request: Json) -> Json:
-        """{"greedy", "episode"}: one test episode of the newest checkpoint; `frame` gives its pictures."""
+        """{"greedy", "episode"}: one test episode of what the run measures; `frame` gives its pictures."""
         with self.lock:
             algo, env = self.parts.algo, self.control()
             greedy, episode = bool(request.get("greedy", True)), int(number(request, "episode", 0, 10**6))
-            self.progress = restore(self.folder, algo, env)
+            self.progress = restore(self.folder, algo, env, self.measured())
             told: Json = {"iteration": self.progress.iteration, "pictures": True}
             try:
                 frames = video.frames(env, acting(algo.policy), episode, "test", greedy)
@@ -210,18 +211,22 @@ class Live:
         }
 
     def map(self, request: Json) -> Json:
-        """The table of the newest checkpoint on its map."""
+        """The table that the run measures on its map."""
         with self.lock:
             algo, env, policy = self.parts.algo, self.parts.env, self.parts.algo.policy
             if not isinstance(policy, Table) or not isinstance(env, TabularEnv) or env.grid is None:
                 raise UserError("this run has no map with a table on it")
-            self.progress, gamma = restore(self.folder, algo, env), discount(algo.config)
+            self.progress, gamma = restore(self.folder, algo, env, self.measured()), discount(algo.config)
             return {
                 "iteration": self.progress.iteration,
                 "gamma": gamma,
                 "world": maps.world(env.grid, env.model(), gamma),
                 "learned": maps.learned(policy),
             }
+
+    def measured(self) -> str:
+        """The checkpoint whose score the header shows: the best validated one under measure=best, else the newest."""
+        return own_checkpoint(self.parts.run.measure, self.folder)
 
     def control(self) -> ControlEnv:
         if not isinstance(self.parts.env, ControlEnv):

@@ -66,7 +66,7 @@ def train(
 
 
 def load(
-    folder: str | os.PathLike[str], trust: Trust = False, env: EnvLike | None = None, checkpoint: str = "latest"
+    folder: str | os.PathLike[str], trust: Trust = False, env: EnvLike | None = None, checkpoint: str | None = None
 ) -> Run:
     """Open a run folder, finished or not.
 
@@ -77,7 +77,8 @@ def load(
             dataset, is not what it was when the run began.
         env: the class, function or object that the run was trained on, where config.yaml cannot name it, such as a
             class of a notebook.
-        checkpoint: whose parameters the policy has: latest, best, or another name from the folder checkpoints.
+        checkpoint: whose parameters the policy has: latest, best, or another name from the folder checkpoints; None:
+            those that the run itself measures, `best` under measure=best, else `latest`.
 
     Returns: the run. One that has no checkpoint yet has metrics and can be resumed; asking for its policy raises.
 

@@ -20,6 +20,7 @@ from rlkit.scores import Json
 from rlkit.settings import config, schema
 from rlkit.settings.assemble import threads
 from rlkit.settings.given import Factory, Trust
+from rlkit.settings.measured import own_checkpoint
 from rlkit.terminal import muted
 
 Numbers = dict[str, float]
@@ -29,10 +30,14 @@ class Run:
     """A run folder, finished or not. `rlkit.train` and `rlkit.load` return it."""
 
     def __init__(
-        self, folder: str | Path, checkpoint: str = "latest", factory: Factory | None = None, trusted: Trust = False
+        self,
+        folder: str | Path,
+        checkpoint: str | None = None,
+        factory: Factory | None = None,
+        trusted: Trust = False,
     ) -> None:
         self.folder = Path(folder).expanduser().absolute()
-        self.checkpoint = checkpoint  # whose parameters `policy` has
+        self.checkpoint = checkpoint  # whose parameters `policy` has; None: those that the run measures
         self._factory, self._trusted = factory, trusted
         self._opened: tuple[Evaluate, Subject] | None = None
 
@@ -75,7 +80,7 @@ class Run:
         return Policy(subject.env, subject.policy)
 
     def evaluate(self, episodes: int | None = None, split: str = "test", **keys: object) -> Json:
-        """Measure the run, as `python -m rlkit.evaluate FOLDER` does; nothing is written.
+        """Measure the run, as `python -m rlkit.evaluate FOLDER` does; no file is written but that of `video`.
 
         Arguments:
             episodes: how many episodes or problems; None: the environment's default.
@@ -83,8 +88,8 @@ class Run:
             keys: the other keys of the command: checkpoint, pass_at, samples, against (a run or its folder), video,
                 device, threads, seed.
 
-        Returns: what the command writes to evaluation-SPLIT.json: "greedy" and "sampled" with mean, low and high of a
-            95 % interval, and what was asked for.
+        Returns: what the command writes to evaluation-SPLIT.json: "checkpoint" and "iteration", whose parameters were
+            measured; "greedy" and "sampled" with mean, low and high of a 95 % interval; and what was asked for.
 
         Raises: UserError for what this run cannot give.
 
@@ -145,9 +150,10 @@ class Run:
         """The run put together once for the same checkpoint, device, threads and seed."""
         if not checkpoints.resumable(self.folder):
             raise UserError(f"{self.folder} has no checkpoint yet, so it has no policy: continue it with run.resume()")
-        like = Evaluate(asked.checkpoint, device=asked.device, threads=asked.threads, seed=asked.seed)
+        name = asked.checkpoint or own_checkpoint(self._given().run.get("measure"), self.folder)
+        like = Evaluate(name, device=asked.device, threads=asked.threads, seed=asked.seed)
         if self._opened is None or self._opened[0] != like:
             with undisturbed():
-                subject = evaluation.opened(self._given(), self.folder, asked.checkpoint, asked)
+                subject = evaluation.opened(self._given(), self.folder, name, asked)
             self._opened = like, subject
         return self._opened[1]

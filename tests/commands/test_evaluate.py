@@ -16,6 +16,10 @@ RUNS = {
     "text": ["algo=grpo", "env=gsm8k", "env.rows=2", "env.test=8", "env.validation=4", "iterations=1"],
     "judge": ["algo=reward_model", "env=gsm8k", "env.rows=2", "env.test=8", "env.validation=4", "iterations=1"],
     "pairs": ["algo=reward_model", "env=preferences", "env.rows=2", "env.test=8", "env.validation=4", "iterations=1"],
+    "best": [  # the third iteration is the best one
+        *("algo=ppo", "env=cartpole", "iterations=6", "evaluate_every=1", "validation_episodes=4", "seed=1"),
+        *("evaluation_episodes=4", "measure=best", "algo.lr=0.05"),
+    ],
     "short": ["algo=ppo", "env=cartpole", "env.step_limit=20", "iterations=1", "evaluation_episodes=2"],
 }
 
@@ -131,6 +135,58 @@ def test_checkpoints_do_not_overwrite_each_other_and_can_be_compared(copy, capsy
     assert "there are best, latest" in refused(capsys, folder, "checkpoint=last")
 
 
+def test_the_parameters_that_the_run_measured_are_measured_and_named(copy, tmp_path, capsys):
+    folder = copy("best")
+    found = measure(folder, "episodes=4", f"video={tmp_path / 'one.gif'}")
+    assert found["greedy"]["mean"] == after(folder)
+    assert (found["checkpoint"], found["iteration"]) == ("best", 3)
+    out = capsys.readouterr().out
+    assert "checkpoint best, of iteration 3: what the run itself measures" in out
+    last = measure(folder, "episodes=4", "checkpoint=latest", name="evaluation-test-latest.json")
+    assert (last["checkpoint"], last["iteration"]) == ("latest", 6)
+    assert last["greedy"]["mean"] != after(folder)
+    assert "checkpoint latest, of iteration 6; the run itself measures best" in capsys.readouterr().out
+
+
+def test_against_means_what_the_other_run_measured(copy, capsys):
+    folder, other = copy("cart"), copy("best")
+    found = measure(folder, "episodes=4", "seed=1", f"against={other}")["against"]
+    assert found["checkpoint"] == "best" and found["theirs"]["mean"] == after(other)
+    assert "best:best" in capsys.readouterr().out
+    found = measure(other, "episodes=4", f"against={other}:latest")["against"]
+    assert found["checkpoint"] == "latest" and found["difference"] != 0
+
+
+def test_an_evaluation_of_other_parameters_is_kept_under_their_name(copy, capsys):
+    folder = copy("best")
+    there = folder / "evaluation-test.json"
+    first = measure(folder, "episodes=4")
+    assert measure(folder, "episodes=4", "checkpoint=best") == first, "the same checkpoint, the same file"
+    assert not (folder / "evaluation-test-best.json").exists()
+    config = folder / "config.yaml"
+    config.write_text(config.read_text().replace("measure: best", "measure: latest"))  # as resume measure=latest does
+    capsys.readouterr()
+    assert measure(folder, "episodes=4")["checkpoint"] == "latest"
+    assert json.loads((folder / "evaluation-test-best.json").read_text()) == first
+    assert f"{there} was of checkpoint best: it is evaluation-test-best.json now" in capsys.readouterr().out
+
+
+def test_a_folder_that_cannot_be_written_is_refused_before_anything_is_measured(copy, monkeypatch, capsys):
+    from rlkit import evaluation
+
+    folder = copy("cart")
+    monkeypatch.setattr(evaluation, "measured", lambda *_: pytest.fail("hours of work for nothing"))
+    write = Path.write_bytes
+
+    def read_only(path: Path, data: bytes) -> int:
+        if folder in path.parents:
+            raise OSError(30, "Read-only file system")
+        return write(path, data)
+
+    monkeypatch.setattr(Path, "write_bytes", read_only)
+    assert f"cannot write to the folder {folder}: it is on a read-only disk" in refused(capsys, folder)
+
+
 def test_what_cannot_be_paired_is_refused_with_the_key_that_differs(copy, trained, capsys):
     folder = copy("cart")
     assert "env.step_limit is 500 here, 20 there" in refused(capsys, folder, f"against={trained('short')}")
@@ -176,6 +232,6 @@ def test_help_lists_every_key_within_80_columns(monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", "80")
     assert evaluate.main(["--help"]) == evaluate.main([]) == evaluate.main(["runs/x", "-h"]) == 0
     out = capsys.readouterr().out
-    for key in ("checkpoint=latest", "episodes=none", "split=test", "against=none", "video=none", "device=auto"):
+    for key in ("checkpoint=none", "episodes=none", "split=test", "against=none", "video=none", "device=auto"):
         assert key in out
     assert max(map(len, out.splitlines())) <= 80 and out.isascii()

@@ -83,7 +83,7 @@ def test_what_is_no_finished_run_is_refused_in_one_line(tmp_path: Path, changes,
 
 def test_folders_without_a_run_and_broken_files_are_refused_in_one_line(tmp_path: Path) -> None:
     at = folder(tmp_path / "a")
-    for name, text, said in [("summary.json", '{"algo": ', "damaged"), ("config.yaml", "a: [1", "damaged")]:
+    for name, text, said in [("summary.json", '{"algo": ', "damaged"), ("config.yaml", "a: [1", "not valid YAML")]:
         kept = (at / name).read_text()
         (at / name).write_text(text)
         with pytest.raises(UserError, match=said) as error:

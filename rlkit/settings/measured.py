@@ -1,0 +1,13 @@
+"""Which checkpoint stands for a run: the one whose parameters the run itself measures."""
+
+from pathlib import Path
+
+
+def own_checkpoint(measure: object, folder: str | Path) -> str:
+    """`best` for a run that measures the best validated parameters, as soon as there are any; else `latest`.
+
+    `measure` is the run's own key, from its config.yaml. A run with `measure=best` whose environment has no validation
+    split never chooses, and measures its last parameters.
+    """
+    there = (Path(folder).expanduser() / "checkpoints" / "best.safetensors").is_file()
+    return "best" if measure == "best" and there else "latest"

@@ -1,0 +1,166 @@
+"""Folders that a comparison reads: damaged, hostile or of a stranger; each is one line, none is followed outside."""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from filelock import FileLock
+
+from rlkit import compare
+from rlkit.api import UserError
+from rlkit.comparison import grid, records
+from rlkit.comparison.grid import Job
+
+AFTER = {"metric": "return", "mean": 7.0, "low": 6.0, "high": 8.0, "episodes": 100}
+LINE = {"iteration": 1, "env_steps": 10, "seconds": 1.0, "eval/return": 3.0}
+
+
+def folder(at: Path, summary: object = None, lines: object = (LINE,), config: str = "", **changes: object) -> Path:
+    """A finished run of ppo, with other values in its files."""
+    at.mkdir(parents=True)
+    (at / "config.yaml").write_text(config or "run: {seed: 3}\nalgo: {name: ppo}\nenv: {name: cartpole}\n")
+    told = {
+        "algo": "ppo",
+        "env": "cartpole",
+        "seed": 3,
+        "env_steps": 50,
+        "seconds": 1.5,
+        "evaluation": {"after": AFTER},
+    }
+    text = summary if isinstance(summary, str) else json.dumps({**told, **changes})
+    (at / "summary.json").write_text(text)
+    assert isinstance(lines, tuple)
+    (at / "metrics.jsonl").write_text("".join((x if isinstance(x, str) else json.dumps(x)) + "\n" for x in lines))
+    return at
+
+
+NO_RECORDS = (
+    *("[1, 2]", "7", "null", '"text"', "{", "\x00" * 50, "[" * 100_000, '{"env_steps": ' + "9" * 5000 + "}"),
+    *({**LINE, "eval/return": x} for x in (None, "3", [1], {}, True, float("nan"), float("inf"), 1e308, 10**400)),
+    *({**LINE, "env_steps": x} for x in (None, "many", [1], float("nan"), 10**400)),
+)
+
+
+def test_lines_of_the_metrics_that_are_no_record_are_left_out(tmp_path: Path) -> None:
+    found = records.read(folder(tmp_path / "a", lines=(LINE, *NO_RECORDS, {**LINE, "env_steps": 20})))
+    assert found.curves["evaluation"].env_steps.tolist() == [10.0, 20.0]
+    (tmp_path / "a" / "metrics.jsonl").unlink()
+    os.mkfifo(tmp_path / "a" / "metrics.jsonl")
+    assert records.read(tmp_path / "a").curves == {}, "a pipe is not waited for"
+
+
+def test_a_clock_that_goes_back_leaves_a_curve_in_order(tmp_path: Path) -> None:
+    lines = tuple({**LINE, "env_steps": 10 * i, "seconds": s} for i, s in enumerate([1.0, 5.0, 2.0, 6.0], 1))
+    assert records.read(folder(tmp_path / "a", lines=lines)).curves["evaluation"].seconds.tolist() == [1, 5, 5, 6]
+
+
+WRONG = {
+    "a score that is no measurement": {"evaluation": {"after": {**AFTER, "mean": 1e308}}},
+    "a score of 400 digits": {"evaluation": {"after": {**AFTER, "mean": 10**400}}},
+    "no number": {"evaluation": {"after": {**AFTER, "mean": float("nan")}}},
+    "steps without a number": {"env_steps": float("nan")},
+    "seconds without end": {"seconds": float("inf")},
+    "a seed of words": {"seed": [1]},
+    "a name that is a list": {"algo": ["ppo"]},
+    "a metric that is a list": {"evaluation": {"after": {**AFTER, "metric": ["return"]}}},
+    "lists in lists": {"summary": "[" * 100_000},
+    "an integer without end": {"summary": "9" * 100_000},
+    "bytes": {"summary": "\x00\x01"},
+    "a config of lists": {"config": "- 1\n- 2\n"},
+    "a config of one word": {"config": "ppo\n"},
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_a_damaged_run_is_left_out_in_one_line(tmp_path: Path, case: str, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("matplotlib")
+    good, bad = folder(tmp_path / "good"), folder(tmp_path / "bad", **WRONG[case])  # type: ignore[arg-type]
+    assert compare.main([str(good), str(bad), f"out={tmp_path / 'out'}"]) == 0
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"left out: {bad}")
+    assert [run["folder"] for run in json.loads((tmp_path / "out/results.json").read_text())["runs"]] == ["../good"]
+    assert compare.main([str(bad), f"out={tmp_path / 'other'}"]) == 2
+    assert not (tmp_path / "other").exists()
+
+
+def test_a_file_larger_than_any_summary_is_not_read(tmp_path: Path) -> None:
+    at = folder(tmp_path / "a")
+    os.truncate(at / "summary.json", 2**40)
+    with pytest.raises(UserError, match=r"summary.json is damaged: it holds 1,099,511,627,776 bytes"):
+        records.read(at)
+
+
+def test_a_comparison_leads_to_its_own_runs_only(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("matplotlib")
+    private = folder(tmp_path / "private")
+    runs = folder(tmp_path / "comparison" / "runs" / "a").parent
+    (runs / "linked").symlink_to(private)
+    (runs / "round").symlink_to(runs)
+    os.mkfifo(runs / "pipe")
+    (runs / "a.txt").write_text("what it printed")
+    (runs / "empty").mkdir()
+    assert compare.main([str(tmp_path / "comparison"), f"out={tmp_path / 'out'}"]) == 0
+    said = capsys.readouterr().err.splitlines()
+    assert sum("is a link" in line for line in said) == 2 and len(said) == 3
+    assert len(json.loads((tmp_path / "out/results.json").read_text())["runs"]) == 1
+    assert compare.main([str(runs / "linked"), f"out={tmp_path / 'out'}"]) == 0, "one that is named is meant"
+
+
+def test_what_a_strangers_folder_names_is_not_imported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("matplotlib")
+    code = tmp_path / "evil.py"
+    code.write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
+    config = f"run: {{seed: 3}}\nalgo: {{name: {code}}}\nenv: {{name: {code}}}\n"
+    at = folder(tmp_path / "c/runs/a", algo=str(code), env=str(code), config=config)
+    (tmp_path / "c" / "results.json").write_text('{"commands": ["touch x"]}')
+    assert compare.main([str(tmp_path / "c"), f"out={tmp_path / 'out'}"]) == 0
+    assert not (tmp_path / "ran").exists() and "evil" not in sys.modules
+    named = tmp_path / "mine" / "runs" / "q_learning-gridworld-s0"
+    named.parent.mkdir(parents=True)
+    at.rename(named)
+    words = ["algo=q_learning", "env=gridworld", "seed=0", "iterations=2", f"out={tmp_path / 'mine'}"]
+    capsys.readouterr()
+    assert compare.main(words) == 2 and "holds another run: " in capsys.readouterr().err
+    assert not (tmp_path / "ran").exists()
+
+
+def job(at: Path) -> Job:
+    return Job("ppo", "e", 0, at, (), {"run": {"iterations": 10, "env_steps": None}}, at.parent)
+
+
+@pytest.mark.parametrize("text", ["[]", "7", "{", "\x00", "[" * 100_000, '{"finished": [true'])
+def test_a_summary_that_cannot_be_read_is_of_a_run_that_was_cut_off(tmp_path: Path, text: str) -> None:
+    assert grid.state(job(folder(tmp_path / "a", summary=text))) == "cut off"
+    (tmp_path / "a" / "summary.json").write_bytes(b"\xff\xfe")
+    assert grid.state(job(tmp_path / "a")) == "cut off"
+
+
+def test_progress_reads_over_what_is_no_record(tmp_path: Path) -> None:
+    odd = (*NO_RECORDS[:6], "[" * 5000, {"iteration": "9", "eval/return": [1], "env_steps": 10**400})
+    at = folder(tmp_path / "a", lines=(LINE | {"iteration": 4}, *odd))
+    assert grid.progress(job(at)) == (0.4, {"iteration": 4, "env_steps": 10, "seconds": 1.0, "eval/return": 3.0})
+
+
+def test_a_lock_that_is_a_link_or_a_pipe_is_no_lock(tmp_path: Path) -> None:
+    at = folder(tmp_path / "a")
+    (tmp_path / "private").write_text("mine")
+    (at / ".lock").symlink_to(tmp_path / "private")
+    with FileLock(tmp_path / "private"):
+        assert not grid.is_locked(at)
+    (at / ".lock").unlink()
+    os.mkfifo(at / ".lock")
+    assert not grid.is_locked(at)
+    (tmp_path / "c").mkdir()
+    (tmp_path / "c" / ".lock").symlink_to(tmp_path / "private")
+    with pytest.raises(UserError, match=r"cannot lock .*\.lock"), grid.alone(tmp_path / "c"):
+        pass
+    assert (tmp_path / "private").read_text() == "mine"
+
+
+def test_a_word_longer_than_a_file_name_is_read_as_a_word(capsys: pytest.CaptureFixture[str]) -> None:
+    assert compare.main([f"algo={','.join(f'algorithm_{i}' for i in range(40))}", "env=cartpole"]) == 2
+    assert "no algorithm 'algorithm_0'" in capsys.readouterr().err
+    assert compare.main(["x" * 5000]) == 2
+    assert capsys.readouterr().err.count("\n") == 2

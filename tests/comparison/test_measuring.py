@@ -1,0 +1,110 @@
+"""One procedure of measuring for all runs of a comparison; where folders were measured otherwise, it is said."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from rlkit.api import Reference, UserError
+from rlkit.comparison import plan, records, report
+from rlkit.comparison.caveats import caveats
+from rlkit.comparison.grid import Job
+from rlkit.comparison.records import Record
+from rlkit.comparison.results import compute
+
+UNIT = Reference(0.0, 1.0, "a random policy", "the optimum")
+
+
+def planned(*words: str) -> list[Job]:
+    return plan.plan(plan.parse(words))[0]
+
+
+def rules(jobs: list[Job]) -> dict[str, tuple[object, ...]]:
+    keys = ("measure", "evaluations", "evaluate_every", "validation_episodes")
+    return {job.algo: tuple(job.config["run"][key] for key in keys) for job in jobs}
+
+
+def test_every_run_of_a_comparison_measures_its_last_parameters() -> None:
+    jobs = planned("algo=ppo,dqn", "env=cartpole,acrobot", "seed=0")  # configs/dqn-*.yaml: measure: best
+    assert {tuple(rule.items()) for rule in [rules(jobs[:2]), rules(jobs[2:])]} == {
+        (("ppo", ("latest", 10, 0, None)), ("dqn", ("latest", 10, 0, None)))
+    }
+
+
+def test_the_best_parameters_are_measured_of_all_or_of_none() -> None:
+    jobs = planned("algo=ppo,dqn", "env=acrobot", "seed=0", "measure=best", "evaluations=7", "validation_episodes=30")
+    assert rules(jobs) == {"ppo": ("best", 7, 0, 30), "dqn": ("best", 7, 0, 30)}
+    with pytest.raises(UserError, match="dqn is measured with measure=best, ppo with measure=latest: give all algor"):
+        planned("algo=ppo,dqn", "env=cartpole", "seed=0", "dqn:measure=best")
+    with pytest.raises(UserError, match="dqn is measured with evaluations=3, ppo with evaluations=10"):
+        planned("algo=ppo,dqn", "env=cartpole", "seed=0", "measure=best", "dqn:evaluations=3")
+    with pytest.raises(UserError, match="dqn is measured with evaluation_episodes=3, ppo with evaluation_episodes=non"):
+        planned("algo=ppo,dqn", "env=cartpole", "seed=0", "dqn:evaluation_episodes=3")
+    with pytest.raises(UserError, match="measure=best with evaluate_every=50 would choose among more parameters of o"):
+        planned("algo=ppo,dqn", "env=cartpole", "seed=0", "measure=best", "evaluate_every=50")
+    planned("algo=ppo,dqn", "env=cartpole", "seed=0", "dqn:evaluate_every=50")  # moves no score
+
+
+def run(algo: str, seed: int = 0, score: float = 0.5, **more: object) -> Record:
+    given = {"low": score, "high": score, "env_steps": 100, "seconds": 2.0, "reference": UNIT, "before": 0.0} | more
+    return Record(algo, "maze", seed, Path(f"runs/{algo}-{seed}"), "return", score, **given)  # type: ignore[arg-type]
+
+
+def test_folders_that_were_measured_otherwise_are_named() -> None:
+    alike = [run(algo, seed) for algo in ("a", "b") for seed in range(5)]
+    assert not [text for text in caveats(alike, compute(alike)) if "measured" in text]
+    best = {"measure": "best", "candidates": 16, "validation_episodes": "20"}
+    mixed = [replace(r, **best) if r.algo == "b" else r for r in alike]  # type: ignore[arg-type]
+    [said] = [text for text in caveats(mixed, compute(mixed)) if "measured" in text]
+    assert said == (
+        "On maze the algorithms were not measured alike: a by its last parameters; b by the best of 16 evaluations on "
+        "20 validation episodes. Choosing the best raises a score."
+    )
+    fewer = [replace(r, **best | {"candidates": 9 if r.algo == "a" else 16}) for r in alike]  # type: ignore[arg-type]
+    assert any("a by the best of 9 evaluations on" in text for text in caveats(fewer, compute(fewer)))
+    tests = [replace(r, episodes=10 if r.algo == "a" else 100) for r in alike]
+    assert any("a on 10 test episodes; b on 100" in text for text in caveats(tests, compute(tests)))
+
+
+def folder(at: Path, measure: str, **keys: object) -> Path:
+    at.mkdir()
+    section = {"seed": 3, "measure": measure, "evaluate_every": 0, "evaluations": 2, "validation_episodes": None} | keys
+    (at / "config.yaml").write_text(json.dumps({"run": section, "algo": {"name": "ppo"}, "env": {"name": "maze"}}))
+    after = {"metric": "return", "mean": 7.0, "low": 6.0, "high": 8.0, "episodes": 100}
+    summary = {"algo": "ppo", "env": "maze", "seed": 3, "env_steps": 50, "seconds": 1.5, "evaluation": {"after": after}}
+    (at / "summary.json").write_text(json.dumps(summary))
+    lines = [{"env_steps": i, "seconds": i, "eval/return": i} for i in (1, 2)]
+    (at / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return at
+
+
+def test_how_often_a_run_was_evaluated_is_a_setting_where_it_changes_the_score(tmp_path: Path) -> None:
+    found = records.read(folder(tmp_path / "a", "latest"))
+    assert (found.measure, found.candidates) == ("latest", 0)
+    assert not {"evaluations", "validation_episodes"} & found.settings.keys()
+    found = records.read(folder(tmp_path / "b", "best", validation_episodes=20))
+    assert (found.measure, found.candidates) == ("best", 2)
+    assert (found.settings["evaluations"], found.settings["validation_episodes"]) == ("2", "20")
+    two = [found, records.read(folder(tmp_path / "c", "best", evaluations=5))]
+    said = " ".join(caveats(two, compute(two)))
+    assert "evaluations is 2 and 5" in said and "validation_episodes is 20 and None" in said
+
+
+def test_the_procedure_is_on_the_page_and_in_the_results(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("matplotlib")
+    given = [records.read(folder(tmp_path / name, "latest")) for name in ("a", "b")]
+    results = report.write(given, tmp_path / "out")
+    assert results["measured"] == (
+        "Measured: the last parameters of each run (measure=latest), once, on the test split. No validation result "
+        "chose them, and steps that were played to measure are not counted."
+    )
+    assert json.loads((tmp_path / "out" / "results.json").read_text())["measured"] == results["measured"]
+    assert results["runs"][0]["measure"] == "latest"
+    assert results["measured"] in (tmp_path / "out" / "index.html").read_text(encoding="utf-8")
+    report.show(results)
+    assert "the last parameters of each run" in " ".join(capsys.readouterr().out.split())
+    best = [records.read(folder(tmp_path / name, "best")) for name in ("c", "d")]
+    assert "the best of 2 evaluations" in report.write(best, tmp_path / "best")["measured"]
+    mixed = report.write([*given, *best], tmp_path / "mixed")["measured"]
+    assert mixed.startswith("Measured: not alike")
