@@ -23,6 +23,7 @@ USAGE = "write: python -m rlkit.evaluate RUN_FOLDER [KEY=VALUE ...] (--help list
 
 def evaluate(argv: list[str]) -> int:
     from rlkit import evaluation
+    from rlkit.recording.files import prepare_folder
     from rlkit.settings import config, schema
     from rlkit.settings.help import print_pages
 
@@ -32,6 +33,7 @@ def evaluate(argv: list[str]) -> int:
     asked = read(argv)
     subject = evaluation.opened(config.from_folder(argv[0]), argv[0], asked.checkpoint, asked)
     evaluation.refuse(subject, asked)
+    prepare_folder(subject.folder)  # what is measured goes there: before hours of measuring
     other = evaluation.rival(subject, asked) if asked.against is not None else None
     if asked.video is not None:  # before hours of measuring: what draws may not be installed
         say(f"the first episode is in {evaluation.film(subject, asked)}")

@@ -1,7 +1,6 @@
 """A run folder → what a comparison needs to know of it."""
 
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +14,7 @@ from rlkit.settings.plugins import short
 from rlkit.statistics.runs import Array
 
 CURVES = {"evaluation": ("eval/return", "eval/accuracy"), "training": ("rollout/return",)}
+LARGEST = 1e100  # a number beyond it is no score: its square, and sums of it, have no value
 REPEAT = "to repeat: "  # what stands before the command in the first line of config.yaml
 MEASURING = ("evaluate_every", "evaluations", "validation_episodes")
 NOT_SETTINGS = {"seed", "out", "device", "threads", "checkpoint_every", "keep", "logger", *MEASURING}
@@ -65,7 +65,10 @@ def read(folder: Path) -> Record:
     if not summary.get("finished", True):
         raise UserError(f"{folder} was interrupted and is not finished; continue it with resume={folder}")
     before, after = (_dict(_dict(summary.get("evaluation")).get(when)) for when in ("before", "after"))
-    if not _is_number(after.get("mean")):
+    mean = after.get("mean")
+    if isinstance(mean, int | float) and abs(mean) > LARGEST:
+        raise UserError(f"{folder} has a score beyond {LARGEST:g}, of which no mean can be taken; divide its rewards")
+    if not _is_number(mean):
         raise UserError(f"{folder / 'summary.json'} holds no evaluation after training; run it again")
     score = _number(after, "mean")
     low, high = (_number(after, key) if _is_number(after.get(key)) else score for key in ("low", "high"))
@@ -147,7 +150,7 @@ def _reference(given: object) -> Reference | None:
     values = _dict(given)
     low, high = _number(values, "low"), _number(values, "high")
     reference = Reference(low, high, str(values["low_is"]), str(values["high_is"]))
-    return reference if -math.inf < reference.low < reference.high < math.inf else None
+    return reference if -LARGEST <= reference.low < reference.high <= LARGEST else None
 
 
 def _alarm(alarm: object) -> str:
@@ -167,10 +170,10 @@ def _list(value: object) -> list[object]:
 def _number(values: Mapping[str, object], key: str) -> float:
     """A number that must be there. Raises KeyError or TypeError."""
     value = values[key]
-    if not isinstance(value, int | float):
-        raise TypeError(f"{key} is {value!r}")
+    if not isinstance(value, int | float) or (isinstance(value, int) and abs(value) > LARGEST):
+        raise TypeError(f"{key} is {str(value)[:40]}")
     return float(value)
 
 
 def _is_number(value: object) -> TypeGuard[float]:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= LARGEST
