@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from support.terminals import terminal
 
 from rlkit import compare
 from rlkit.comparison import grid, plan, report
@@ -241,6 +242,22 @@ def test_ctrl_c_stops_safely_and_the_same_command_goes_on(tmp_path):
     process = begin(tmp_path, *words)
     said, _ = process.communicate()
     assert process.returncode == 0 and (tmp_path / "index.html").is_file(), said
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="finds the processes in /proc")
+def test_a_lost_connection_leaves_checkpoints_and_no_orphans(tmp_path):
+    words = ["algo=ppo,reinforce", "env=cartpole", "seed=0", "env_steps=100000000", "workers=2", f"out={tmp_path}"]
+    with terminal("-m", "rlkit.compare", *words) as screen:
+        begun = [tmp_path / "runs" / f"{name}-cartpole-s0" / "metrics.jsonl" for name in ("ppo", "reinforce")]
+        while not all(path.exists() for path in begun):
+            assert screen.read(), screen.said
+        screen.close()
+        assert screen.process.wait() == 1
+    assert not children(tmp_path)
+    for path in begun:
+        assert checkpoint.load(path.parent)["progress"]["iteration"] > 0
+        assert not (path.parent / "summary.json").exists()
 
 
 @pytest.mark.slow

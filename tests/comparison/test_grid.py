@@ -13,8 +13,9 @@ import pytest
 from filelock import FileLock
 
 from rlkit.api import UserError
-from rlkit.comparison import grid, view
+from rlkit.comparison import conduct, grid, view
 from rlkit.comparison.grid import Job, carry_out, check, difference, progress, state
+from rlkit.signals import LEAVE
 
 # Stands in for `python -m rlkit.run`, which takes seconds to start: it locks its folder and does what algo=... says.
 PRETENDED = """#!{python} -IS
@@ -197,6 +198,26 @@ def test_ctrl_c_while_watching_stops_every_run(tmp_path, monkeypatch, capsys):
     with pytest.raises(KeyboardInterrupt):
         view.watch(jobs, futures, tmp_path / ".stop")
     assert (jobs[0].folder / "left").exists() and starts(jobs[1]) == []
+    assert "stopping 1 run" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", LEAVE)
+def test_a_signal_to_leave_stops_every_run_however_often_it_comes(name, tmp_path, monkeypatch, capsys):
+    jobs, number = [job(tmp_path, "lasts"), job(tmp_path, "works")], signal.Signals[name]
+    before = signal.getsignal(number)
+
+    def interrupt(_: float) -> None:
+        if not (jobs[0].folder / "ready").exists():
+            return
+        try:
+            os.kill(os.getpid(), number)
+        finally:
+            os.kill(os.getpid(), number)  # as a shell repeats what the closed terminal said
+
+    monkeypatch.setattr(view.time, "sleep", interrupt)
+    assert conduct.carry_out(jobs, 1, tmp_path) is None
+    assert (jobs[0].folder / "left").exists() and starts(jobs[1]) == []
+    assert signal.getsignal(number) is before
     assert "stopping 1 run" in capsys.readouterr().out
 
 
