@@ -44,7 +44,7 @@ MAY_IMPORT = {
     "interop": {"buffers", "policies"},
     "scaffold": {"recording", "settings"},
     "comparison": {"evaluation", "recording", "settings", "statistics"},
-    "pages": {"buffers", "comparison", "control", "loop", "meter", "policies", "progress", "settings"},
+    "pages": {"buffers", "comparison", "control", "loop", "meter", "policies", "progress", "recording", "settings"},
     "python": {"comparison", "control", "evaluation", "recording", "session", "settings"},
     "algorithms": {"buffers", "policies"},
     "envs": {"control", "text", "language"},

@@ -97,15 +97,15 @@ def runs(results: Results) -> str:
     """Every run with the interval of its own measurement."""
     rows = []
     for r in results["runs"]:
-        digits = 3 if abs(r["score"]) < 10 else 1
+        digits = words.digits_of([r["score"]])
         size = [f"{r['env_steps']:,}", f"{r['seconds']:,.0f}"]
         rows.append(
             [
                 r["algo"],
                 r["env"],
                 str(r["seed"]),
-                NOTHING if r["before"] is None else f"{r['before']:.{digits}f}",
-                f"{r['score']:.{digits}f}",
+                NOTHING if r["before"] is None else words.figure(r["before"], digits),
+                words.figure(r["score"], digits),
                 interval(r["low"], r["high"], digits),
                 *size,
                 str(len(r["alarms"]) or ""),

@@ -72,7 +72,10 @@ def read(folder: Path) -> Record:
     if not summary.get("finished", True):
         raise UserError(f"{folder} was interrupted and is not finished; continue it with resume={folder}")
     before, after = (_dict(_dict(summary.get("evaluation")).get(when)) for when in ("before", "after"))
-    if not is_number(after.get("mean")):
+    mean = after.get("mean")
+    if isinstance(mean, int | float) and abs(mean) > HUGE:
+        raise UserError(f"{folder} has a score beyond {HUGE:g}, of which no mean can be taken; divide its rewards")
+    if not is_number(mean):
         raise UserError(f"{folder / 'summary.json'} holds no evaluation after training; run it again")
     score = _number(after, "mean")
     low, high = (_number(after, key) if is_number(after.get(key)) else score for key in ("low", "high"))
@@ -200,7 +203,7 @@ def _reference(given: object) -> Reference | None:
     values = _dict(given)
     low, high = _number(values, "low"), _number(values, "high")
     reference = Reference(low, high, str(values["low_is"]), str(values["high_is"]))
-    return reference if reference.low < reference.high else None
+    return reference if -HUGE <= reference.low < reference.high <= HUGE else None
 
 
 def _alarm(alarm: object) -> str:

@@ -94,14 +94,14 @@ def over_all(results: Results) -> Table:
 def environment(results: Results, env: str) -> Table:
     found = results["envs"][env]
     every = [x for c in found["algos"].values() for x in c["scores"]]
-    digits = 3 if max(map(abs, every)) < 10 else 1
+    digits = digits_of(every)
     rows = []
     for algo in results["algos"]:
         c = found["algos"].get(algo)
         if c is None:
             rows.append([algo, *[NOTHING] * 6])
             continue
-        raw = [f"{c['mean']:.{digits}f}", f"{c['iqm']:.{digits}f}", interval(c["low"], c["high"], digits)]
+        raw = [figure(c["mean"], digits), figure(c["iqm"], digits), interval(c["low"], c["high"], digits)]
         rows.append([algo, *raw, str(c["runs"]), f"{c['env_steps']:,.0f}", f"{c['seconds']:,.0f}"])
     return Table(f"{env}: {found['metric']}", ["", "mean", "IQM", "95 %", "runs", found["unit"], "seconds"], rows)
 
@@ -120,7 +120,17 @@ def pairs(results: Results) -> Table:
 
 
 def interval(low: float | None, high: float | None, digits: int) -> str:
-    return NOTHING if low is None or high is None else f"{low:.{digits}f} to {high:.{digits}f}"
+    return NOTHING if low is None or high is None else f"{figure(low, digits)} to {figure(high, digits)}"
+
+
+def digits_of(scores: Sequence[float]) -> int:
+    """Digits behind the point of numbers that stand in a column."""
+    return 3 if max(map(abs, scores)) < 10 else 1
+
+
+def figure(x: float, digits: int) -> str:
+    """A number as it is written in a table; a very large one by its power of ten."""
+    return f"{x:.{digits}f}" if abs(x) < 1e9 else f"{x:.3e}"
 
 
 READING = {  # figure → title and one sentence of how to read it

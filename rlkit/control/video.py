@@ -1,7 +1,7 @@
 """An episode as pictures: frames to look at one by one, or an animated GIF."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
@@ -29,6 +29,7 @@ class Frame(TypedDict):
     """One state of an episode: see `frames`."""
 
     image: Array
+    observation: list[float] | float
     action: list[float] | float | None
     reward: float
     value: float | None
@@ -40,24 +41,28 @@ class _Once(Copies):
     def restart(self, rows: Array) -> None: ...
 
 
-def frames(env: ControlEnv, policy: Acts, episode: int = 0, split: Split = "test", greedy: bool = True) -> list[Frame]:
+def frames(
+    env: ControlEnv, policy: Acts, episode: int = 0, split: Split = "test", greedy: bool = True, draw: bool = True
+) -> list[Frame]:
     """Play one episode of `env.evaluate` and draw each state.
 
-    Frame t has "image" [H, W ≤ 400, 3] uint8 of the state s_t, the "action" chosen in it, the "reward" that it earned,
+    Frame t has "image" [H, W ≤ 400, 3] uint8 of the state s_t (without `draw` [0, 0, 3], and nothing is needed that
+    draws), the "observation" of it, the "action" chosen in it, the "reward" that it earned,
     and "value", what the policy expects from s_t (V, or max Q) where it can say, else None. The last frame is the state
     at the end: no action, no reward. Greedy, it is the episode that `evaluate` measured, from the same reset seed.
     """
-    _prepare()
+    if draw:
+        _prepare()
     draws = generators(policy)
-    before = {name: draw.get_state() for name, draw in draws.items()}
-    for draw in draws.values():
-        draw.manual_seed(derive(env.seed, "evaluate", split, "action") % 2**31)
+    before = {name: generator.get_state() for name, generator in draws.items()}
+    for generator in draws.values():
+        generator.manual_seed(derive(env.seed, "evaluate", split, "action") % 2**31)
     copies = None
     try:
-        copies = _Once(env.drawn())
+        copies = _Once(env.drawn() if draw else env.vector(1))
         copies.reset([env.episode_seed(split, episode)])
         with torch.inference_mode():
-            return _play(copies, env, policy, greedy)
+            return _play(copies, env, policy, greedy, _picture if draw else _nothing)
     except NotImplementedError:
         raise UserError("this environment cannot be drawn: its vector environment needs render()") from None
     except (DependencyNotInstalled, ImportError) as error:
@@ -65,24 +70,32 @@ def frames(env: ControlEnv, policy: Acts, episode: int = 0, split: Split = "test
         remedy = "pip install 'gymnasium[classic-control,toy-text]'"
         raise UserError(f"pictures need what is not installed: {remedy} ({missing})") from None
     finally:
-        for name, draw in draws.items():
-            draw.set_state(before[name])
+        for name, generator in draws.items():
+            generator.set_state(before[name])
         if copies is not None:
             copies.vector.close()
 
 
-def _play(copies: Copies, env: ControlEnv, policy: Acts, greedy: bool) -> list[Frame]:
+def _play(copies: Copies, env: ControlEnv, policy: Acts, greedy: bool, look: Callable[[Copies], Array]) -> list[Frame]:
     found: list[Frame] = []
+
+    def frame(observation: torch.Tensor) -> Frame:
+        seen, value = copies.observation[0].tolist(), _value(policy, observation)
+        return Frame(image=look(copies), observation=seen, action=None, reward=0.0, value=value)
+
     for _ in range(env.patience):
         observation = torch.from_numpy(copies.observation).to(env.device)
         action = policy.act(observation, greedy=greedy).cpu().numpy()
-        image, value = _picture(copies), _value(policy, observation)
+        now = frame(observation)
         _, reward, _, done = copies.step(action)
-        found.append(Frame(image=image, action=action[0].tolist(), reward=float(reward[0]), value=value))
+        found.append({**now, "action": action[0].tolist(), "reward": float(reward[0])})
         if done[0]:
-            value = _value(policy, torch.from_numpy(copies.observation).to(env.device))
-            return [*found, Frame(image=_picture(copies), action=None, reward=0.0, value=value)]
+            return [*found, frame(torch.from_numpy(copies.observation).to(env.device))]
     raise endless(env.source, env.patience, env.limiting)
+
+
+def _nothing(copies: Copies) -> Array:
+    return np.zeros((0, 0, 3), dtype=np.uint8)
 
 
 def _picture(copies: Copies) -> Array:
@@ -109,8 +122,9 @@ def _value(policy: Acts, observation: torch.Tensor) -> float | None:
 
 
 def _prepare() -> None:
-    """Keep pygame quiet, and content with a machine that has no screen."""
+    """Keep pygame quiet, content with a machine that has no screen, and away from SIGTERM, which SDL would swallow."""
     os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
+    os.environ.setdefault("SDL_NO_SIGNAL_HANDLERS", "1")
     if not os.environ.get("DISPLAY") and os.name == "posix" and os.uname().sysname == "Linux":
         os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
 

@@ -1,10 +1,13 @@
 // What every page needs: asking the server, making elements, colours, numbers. All text goes through textContent.
 
+export const token = new URLSearchParams(location.search).get("token") ?? "";
+
 export async function ask(path, body) {
-  const post = { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) };
+  const headers = { "X-Token": token };
+  const post = { method: "POST", headers: { ...headers, "Content-Type": "application/json" }, body: JSON.stringify(body) };
   let reply;
   try {
-    reply = await fetch(`/api/${path}`, body === undefined ? {} : post);
+    reply = await fetch(`/api/${path}`, body === undefined ? { headers } : post);
   } catch {
     throw new Error("the server does not answer: was it ended?");
   }

@@ -7,12 +7,13 @@ import io
 import threading
 from pathlib import Path
 
+import numpy as np
 import torch
 from tensordict import TensorDict
 from torch import Tensor
 
 from rlkit import buffers, divergences, loop, losses
-from rlkit.api import Acts, Judges, Metrics, Plays, Stochastic, Tokens, Writes
+from rlkit.api import Judges, Metrics, Stochastic, Tokens, Writes
 from rlkit.control import video
 from rlkit.control.env import ControlEnv
 from rlkit.control.requirements import acting
@@ -29,19 +30,6 @@ from rlkit.settings.measured import own_checkpoint
 
 KEPT = 4  # replays held in memory
 SHOWN = ("ratio", "clip_fraction")  # what the page draws of each token, where `loss` reports it
-
-
-class Greedy:
-    """The policy without its luck."""
-
-    def __init__(self, policy: Plays) -> None:
-        self.policy: Acts = acting(policy)
-
-    def act(self, observation: Tensor, greedy: bool = False) -> Tensor:
-        return self.policy.act(observation, greedy=True)
-
-    def record(self, batch: TensorDict) -> dict[str, Tensor]:
-        return {}
 
 
 class Live:
@@ -181,12 +169,14 @@ class Live:
             try:
                 frames = video.frames(env, acting(algo.policy), episode, "test", greedy)
             except UserError as error:  # it has no picture, or what draws it is not installed
-                return told | {"pictures": False, "reason": str(error), **self.observed(greedy)}
+                frames = video.frames(env, acting(algo.policy), episode, "test", greedy, draw=False)
+                seen = [np.ravel(frame["observation"]).tolist() for frame in frames]
+                return told | {"pictures": False, "reason": str(error), "observation": seen, **_columns(frames)}
             name = f"{self.progress.iteration}-{greedy}-{episode}"
             self.replays[name] = [_png(frame["image"]) for frame in frames]
             for old in list(self.replays)[:-KEPT]:
                 del self.replays[old]
-            return told | {"name": name, **{key: [f[key] for f in frames] for key in ("reward", "action", "value")}}
+            return told | {"name": name, **_columns(frames)}
 
     def frame(self, request: Json) -> bytes:
         """{"name", "at"}: one picture of a replay."""
@@ -195,20 +185,6 @@ class Live:
             if pictures is None:
                 raise UserError("this replay is gone: play it again")
             return pictures[int(number(request, "at", 0, len(pictures) - 1))]
-
-    def observed(self, greedy: bool) -> Json:
-        """An episode without pictures: its observations."""
-        policy = self.parts.algo.policy
-        with torch.no_grad():
-            played = self.parts.env.rollout(Greedy(policy) if greedy else policy)[0]
-        steps = int(played["mask"].sum())
-        seen = played["observation"][:steps].reshape(steps, -1).tolist()
-        return {
-            "reward": played["reward"][:steps].tolist(),
-            "action": played["action"][:steps].tolist(),
-            "value": [None] * steps,
-            "observation": seen,
-        }
 
     def map(self, request: Json) -> Json:
         """The table that the run measures on its map."""
@@ -232,6 +208,15 @@ class Live:
         if not isinstance(self.parts.env, ControlEnv):
             raise UserError("this run plays no control problem: there is nothing to replay")
         return self.parts.env
+
+
+def _columns(frames: list[video.Frame]) -> Json:
+    """What is told of each state of an episode, besides its picture."""
+    return {
+        "reward": [frame["reward"] for frame in frames],
+        "action": [frame["action"] for frame in frames],
+        "value": [frame["value"] for frame in frames],
+    }
 
 
 def _png(image: Array) -> bytes:

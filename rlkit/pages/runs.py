@@ -52,9 +52,8 @@ class RunPage:
             "seed": self.given.run.get("seed", 0),
             "length": length,
             "state": self.state(summary),
-            "evaluation": summary.get("evaluation") or before,
-            "alarms": summary.get("alarms") or [],
-            "seconds": summary.get("seconds"),
+            "evaluation": _evaluation(summary.get("evaluation") or before),
+            "alarms": _records(summary.get("alarms")),
             "config": (self.folder / "config.yaml").read_text(encoding="utf-8", errors="replace"),
             "parts": self.parts(),
             "reason": self.reason,
@@ -97,14 +96,14 @@ class RunPage:
             offset = int(number(request, "offset", 0, 2**53)) if request.get("file") == name else 0
             file.seek(offset)
             whole = file.read().rpartition(b"\n")[0]
-        lines = [record for line in whole.split(b"\n") if (record := _record(line))]
+        lines = [_numbers(record) for line in whole.split(b"\n") if (record := _record(line))]
         return {"file": name, "offset": offset + len(whole) + bool(whole), "from": offset, "lines": lines}
 
     def completions(self, request: Json) -> Json:
         """{"iteration"?}: the completions kept of one iteration, without it of the last."""
         path = self.folder / "completions.jsonl"
         lines = path.read_bytes().split(b"\n") if path.is_file() else []
-        records = [record for line in lines if (record := _record(line)) and "iteration" in record]
+        records = [_plain(record) for line in lines if isinstance((record := _record(line)).get("iteration"), int)]
         iterations = sorted({record["iteration"] for record in records})
         wanted = request.get("iteration", "")
         chosen = int(number(request, "iteration", 0, 2**53)) if wanted else iterations[-1] if iterations else 0
@@ -123,12 +122,37 @@ def _summary(kind: plugins.Kind, name: str) -> str:
 
 
 def _record(line: bytes) -> Json:
-    """A line of JSON; {} for one that is torn."""
+    """A line of JSON; {} for one that is torn, or that nobody could have written in earnest."""
     try:
         found = json.loads(line.decode("utf-8", "replace"))
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _numbers(record: Json) -> Json:
+    """What can be drawn of a record."""
+    return {key: x for key, x in record.items() if x is None or _is_number(x)}
+
+
+def _plain(record: Json) -> Json:
+    """What can be shown of a record."""
+    return {key: x for key, x in record.items() if x is None or isinstance(x, str | int | float)}
+
+
+def _records(given: object) -> list[Json]:
+    return [_plain(record) for record in given if isinstance(record, dict)] if isinstance(given, list) else []
+
+
+def _evaluation(given: object) -> Json:
+    """Each measurement that has a mean and an interval."""
+    named = given.items() if isinstance(given, dict) else ()
+    found = {when: _plain(each) for when, each in named if isinstance(each, dict)}
+    return {when: e for when, e in found.items() if all(_is_number(e.get(key)) for key in ("mean", "low", "high"))}
 
 
 def _object(path: Path) -> Json:

@@ -1,14 +1,22 @@
 """A web server for one person on this machine: static files, and calls that answer with JSON or a picture.
 
-It listens on 127.0.0.1 only. A page of somebody else, open in the same browser, must not reach it: a request whose Host
-is not this server's is refused (DNS rebinding), and so is a POST that another origin sent or that is not JSON.
+It listens on 127.0.0.1 only, where every user of the machine and every page in the same browser could reach it. So each
+call must carry the token that stands in the address which the terminal shows; the pages send it themselves. It is in no
+cookie: a browser gives those to whoever listens on another port of this machine. A request whose Host is not this
+server's is refused (DNS rebinding), and so is a POST that another origin sent or that is not JSON.
 """
 
 import errno
+import hmac
+import http.client
+import io
 import json
 import os
+import secrets
 import socket
 import sys
+import threading
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -17,12 +25,16 @@ from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 from rlkit.api import UserError
+from rlkit.recording.writers import finite
 from rlkit.terminal import show_traceback
 
 FOLDER = Path(__file__).parent
 TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+TOKEN = "X-Token"  # the header in which a page sends it
 LONGEST_BODY = 1 << 16  # bytes of a request
-IDLE = 30.0  # seconds after which a silent connection is closed
+LONGEST_HEAD = 1 << 15  # bytes of what stands before it
+IDLE = 30.0  # seconds in which a request must come, whole, and its answer be taken
+MOST = 64  # connections at a time; who comes later waits
 HEADERS = {
     "Content-Security-Policy": "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
     "Cross-Origin-Resource-Policy": "same-origin",
@@ -57,10 +69,11 @@ class Server(ThreadingHTTPServer):
     """Serves a `Site`; port 0 takes a free one. Calls may come from several threads at once."""
 
     daemon_threads = True
+    request_queue_size = 128  # connections that wait
     allow_reuse_address = os.name != "nt"  # there it would let two servers share a port
 
     def __init__(self, site: Site, port: int = 0) -> None:
-        self.site = site
+        self.site, self.token, self.room = site, secrets.token_urlsafe(24), threading.BoundedSemaphore(MOST)
         self.files = {path.name: path for path in FOLDER.iterdir() if path.suffix in TYPES}
         try:
             super().__init__(("127.0.0.1", port), Handler)
@@ -70,21 +83,71 @@ class Server(ThreadingHTTPServer):
             why = "used by another program" if error.errno == errno.EADDRINUSE else "not allowed to you"
             raise UserError(f"port={port} is {why}: give another, or port=0 for any that is free") from None
         self.port = int(self.server_address[1])
-        self.url = f"http://127.0.0.1:{self.port}/"
+        self.url = f"http://127.0.0.1:{self.port}/?token={self.token}"
         self.hosts = {f"127.0.0.1:{self.port}", f"localhost:{self.port}"}
         if self.port == 80:
             self.hosts |= {"127.0.0.1", "localhost"}
 
+    def process_request(self, request: Request, client_address: Any) -> None:
+        """Answer in a thread of its own, as soon as there is room; who holds a place has to be quick."""
+        if not self.room.acquire(timeout=IDLE):
+            self.shutdown_request(request)
+            return
+        try:
+            super().process_request(request, client_address)
+        except RuntimeError:  # no more threads can be started
+            self.room.release()
+            self.shutdown_request(request)
+
+    def process_request_thread(self, request: Request, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self.room.release()
+
     def handle_error(self, request: Request, client_address: object) -> None:
-        """A browser that closes a connection is no error."""
-        if not isinstance(sys.exception(), ConnectionError | TimeoutError):
-            super().handle_error(request, client_address)
+        """A client that leaves, sleeps or says too much is no error."""
+        if not isinstance(sys.exception(), ConnectionError | TimeoutError | http.client.HTTPException):
+            show_traceback()
+
+
+class Reader(io.RawIOBase):
+    """What a client sends: so many bytes at most, and within the time, however slowly it drips."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self.connection, self.left, self.until = connection, 0, 0.0
+
+    def begin(self) -> None:
+        """Wait for the next request."""
+        self.left, self.until = LONGEST_HEAD + LONGEST_BODY, time.monotonic() + IDLE
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:  # Any: as io has it
+        seconds = self.until - time.monotonic()
+        if self.left <= 0:
+            raise http.client.LineTooLong("request")
+        if seconds <= 0:
+            raise TimeoutError
+        self.connection.settimeout(seconds)
+        got = self.connection.recv_into(buffer)
+        self.left -= got
+        return got
 
 
 class Handler(BaseHTTPRequestHandler):
     server: Server
     protocol_version = "HTTP/1.1"
-    timeout = IDLE
+
+    def setup(self) -> None:
+        super().setup()
+        self.reader = Reader(self.connection)
+        self.rfile = io.BufferedReader(self.reader)
+
+    def handle_one_request(self) -> None:
+        self.reader.begin()
+        super().handle_one_request()
 
     def do_GET(self) -> None:
         self.answer(self.read)
@@ -100,8 +163,10 @@ class Handler(BaseHTTPRequestHandler):
         status = 200
         try:
             if self.headers.get("Host", "").lower() not in self.server.hosts:
-                raise Refused(403, f"this server answers to {self.server.url} only")
+                raise Refused(403, f"this server answers to 127.0.0.1:{self.server.port} only")
             kind, body = found()
+        except (ConnectionError, TimeoutError, http.client.HTTPException):
+            raise  # there is nobody to answer
         except Refused as refused:
             status, (kind, body) = refused.status, _json({"error": str(refused)})
             self.close_connection = True  # what is left of the request was not read
@@ -111,6 +176,7 @@ class Handler(BaseHTTPRequestHandler):
             show_traceback()
             line = " ".join(f"{type(error).__name__}: {error}".split())
             status, (kind, body) = 500, _json({"error": f"{line} (the terminal has the details)"})
+        self.connection.settimeout(IDLE)
         self.send_response(status)
         for name, value in HEADERS.items():
             self.send_header(name, value)
@@ -121,10 +187,15 @@ class Handler(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
     def read(self) -> tuple[str, bytes]:
+        if self.headers.get("Content-Length", "0") != "0" or "Transfer-Encoding" in self.headers:
+            raise Refused(400, f"{self.command} has no body")
         url = urlsplit(self.path)
+        query = dict(parse_qsl(url.query, max_num_fields=20))
         name = url.path.removeprefix("/")
+        if not name or name.startswith("api/"):
+            self.check_token(query.pop("token", ""))
         if name.startswith("api/"):
-            return _json(self.call(self.server.site.reads, name)(dict(parse_qsl(url.query))))
+            return _json(self.call(self.server.site.reads, name)(query))
         path = self.server.files.get(name or self.server.site.page)
         if path is None:
             raise Refused(404, f"there is no /{name[:80]} here")
@@ -134,14 +205,16 @@ class Handler(BaseHTTPRequestHandler):
         origin = self.headers.get("Origin")
         if origin is not None and origin not in {f"http://{host}" for host in self.server.hosts}:
             raise Refused(403, f"requests from {origin[:80]} are refused")
+        url = urlsplit(self.path)
+        self.check_token(dict(parse_qsl(url.query, max_num_fields=20)).get("token", ""))
         if self.headers.get_content_type() != "application/json":
             raise Refused(415, "send JSON, with Content-Type: application/json")
         length = self.headers.get("Content-Length", "")
-        if not length.isdecimal():
+        if not (length.isascii() and length.isdecimal()):
             raise Refused(411, "say how long the request is, in Content-Length")
-        if int(length) > LONGEST_BODY:
+        if len(length) > len(str(LONGEST_BODY)) or int(length) > LONGEST_BODY:
             raise Refused(413, f"a request may have {LONGEST_BODY} bytes")
-        call = self.call(self.server.site.writes, urlsplit(self.path).path.removeprefix("/"))
+        call = self.call(self.server.site.writes, url.path.removeprefix("/"))
         try:
             request = json.loads(self.rfile.read(int(length)))
         except (ValueError, RecursionError):
@@ -149,6 +222,12 @@ class Handler(BaseHTTPRequestHandler):
         if not isinstance(request, dict):
             raise UserError("the request is not a JSON object")
         return _json(call(request))
+
+    def check_token(self, given: str) -> None:
+        """Refuse whoever does not know the address that the terminal shows; how long it takes tells nothing."""
+        told = self.headers.get(TOKEN, given)
+        if not hmac.compare_digest(told.encode(errors="replace"), self.server.token.encode()):
+            raise Refused(403, "open the whole address that the terminal shows, with its token")
 
     def call(self, calls: Mapping[str, Call], name: str) -> Call:
         found = calls.get(name.removeprefix("api/"))
@@ -177,4 +256,8 @@ def number(request: Mapping[str, object], key: str, low: float, high: float) -> 
 def _json(value: object) -> tuple[str, bytes]:
     if isinstance(value, bytes):
         return "image/png", value
-    return "application/json", json.dumps(value, allow_nan=False).encode()
+    try:
+        text = json.dumps(value, allow_nan=False)
+    except ValueError:  # what diverged is not finite
+        text = json.dumps(finite(value), allow_nan=False)
+    return "application/json", text.encode()

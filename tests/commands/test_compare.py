@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from support.terminals import terminal
 
 from rlkit import compare
 from rlkit.comparison import grid, plan, report
@@ -235,12 +236,28 @@ def test_ctrl_c_stops_safely_and_the_same_command_goes_on(tmp_path):
     while not started.exists() and process.poll() is None:
         time.sleep(0.1)
     process.send_signal(signal.SIGINT)
-    said, _ = process.communicate(timeout=60)
+    said, _ = process.communicate()
     assert process.returncode == 1 and "the same command goes on" in said and not children(tmp_path)
     assert checkpoint.load(started.parent)["progress"]["iteration"] > 0
     process = begin(tmp_path, *words)
-    said, _ = process.communicate(timeout=200)
+    said, _ = process.communicate()
     assert process.returncode == 0 and (tmp_path / "index.html").is_file(), said
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="finds the processes in /proc")
+def test_a_lost_connection_leaves_checkpoints_and_no_orphans(tmp_path):
+    words = ["algo=ppo,reinforce", "env=cartpole", "seed=0", "env_steps=100000000", "workers=2", f"out={tmp_path}"]
+    with terminal("-m", "rlkit.compare", *words) as screen:
+        begun = [tmp_path / "runs" / f"{name}-cartpole-s0" / "metrics.jsonl" for name in ("ppo", "reinforce")]
+        while not all(path.exists() for path in begun):
+            assert screen.read(), screen.said
+        screen.close()
+        assert screen.process.wait() == 1
+    assert not children(tmp_path)
+    for path in begun:
+        assert checkpoint.load(path.parent)["progress"]["iteration"] > 0
+        assert not (path.parent / "summary.json").exists()
 
 
 @pytest.mark.slow
@@ -290,7 +307,7 @@ def test_kill_9_fifty_times_during_one_comparison_loses_nothing(tmp_path):
         seeds += " 0 to continue, 0 to start" in first  # more for the same folder
     for out in (killed, whole):
         process = begin(out, *words, f"seed=0-{seeds - 1}")
-        said, _ = process.communicate(timeout=600)
+        said, _ = process.communicate()
         assert process.returncode == 0, said
     names = sorted(path.name for path in (whole / "runs").glob("*/"))
     assert len(names) == 6 * seeds

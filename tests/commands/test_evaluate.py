@@ -1,13 +1,16 @@
 """python -m rlkit.evaluate: what it measures, writes, compares and refuses."""
 
 import json
+import os
 import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from rlkit import evaluate, run, statistics
+from rlkit import evaluate, evaluation, run, statistics
+from rlkit.api import UserError
+from rlkit.recording import files
 
 RUNS = {
     "table": ["algo=q_learning", "env=gridworld", "iterations=5", "evaluation_episodes=4"],
@@ -235,3 +238,24 @@ def test_help_lists_every_key_within_80_columns(monkeypatch, capsys):
     for key in ("checkpoint=none", "episodes=none", "split=test", "against=none", "video=none", "device=auto"):
         assert key in out
     assert max(map(len, out.splitlines())) <= 80 and out.isascii()
+
+
+def test_a_folder_that_takes_no_results_is_refused_before_anything_is_measured(copy, capsys, monkeypatch):
+    def full(path: Path) -> Path:
+        raise UserError(f"cannot write to the folder {path}: it is on a read-only disk; mend that or give another")
+
+    folder = copy("table")
+    monkeypatch.setattr(files, "prepare_folder", full)
+    monkeypatch.setattr(evaluation, "measured", lambda *_: pytest.fail("it was measured"))
+    assert f"cannot write to the folder {folder}: it is on a read-only disk" in refused(capsys, folder)
+
+
+@pytest.mark.skipif(os.name != "posix" or os.geteuid() == 0, reason="nothing is forbidden to root")
+def test_a_colleague_s_folder_is_refused_before_anything_is_measured(copy, capsys, monkeypatch):
+    folder = copy("table")
+    monkeypatch.setattr(evaluation, "measured", lambda *_: pytest.fail("it was measured"))
+    folder.chmod(0o555)
+    try:
+        assert "no permission" in refused(capsys, folder)
+    finally:
+        folder.chmod(0o755)

@@ -225,3 +225,38 @@ def test_the_terminal_shows_what_the_page_says_in_80_columns(capsys, monkeypatch
     best = results["overall"]["b"]
     assert words.interval(best["low"], best["high"], 3) in shown and "Missing: c on x" in shown
     assert max(map(len, shown.splitlines())) <= 80
+
+
+@pytest.mark.parametrize("large", ["1e308", "-1e308", "1e999", "1" + "0" * 400])
+def test_a_score_without_a_mean_is_one_line(large: str, tmp_path: Path) -> None:
+    one = folder(tmp_path / "a")
+    text = (one / "summary.json").read_text()
+    (one / "summary.json").write_text(text.replace('"mean": 7.0', f'"mean": {large}'))
+    with pytest.raises(UserError, match="has a score beyond 1e\\+100, of which no mean can be taken"):
+        records.read(one)
+
+
+def test_other_numbers_that_are_too_large_are_none(tmp_path: Path) -> None:
+    reference = {"low": -1e308, "high": 1e308, "low_is": "a", "high_is": "b"}
+    one = folder(tmp_path / "a", reference=reference)
+    text = (one / "summary.json").read_text()
+    (one / "summary.json").write_text(
+        text.replace('"low": 6.0', '"low": -1e308').replace('"mean": 1.0', '"mean": 1e308')
+    )
+    with (one / "metrics.jsonl").open("a") as file:
+        file.write('{"env_steps": 30, "seconds": 2, "eval/return": 1e308}\n')
+    found = records.read(one)
+    assert (found.low, found.before, found.reference) == (7.0, None, None)
+    assert found.curves["evaluation"].value.tolist() == [3.0]
+
+
+@pytest.mark.filterwarnings("error")
+def test_the_largest_scores_are_computed_and_drawn_without_a_warning(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    large = records.LARGEST
+    found = report.write(grid(a_x=[large, large, -large], b_x=[1.0, 2.0, 3.0]), tmp_path / "out")
+    report.show(found)
+    assert found["envs"]["x"]["algos"]["a"]["mean"] == pytest.approx(large / 3)
+    assert "1.000e+100" in (tmp_path / "out" / "index.html").read_text(encoding="utf-8")
+    assert max(map(len, capsys.readouterr().out.splitlines())) <= 80

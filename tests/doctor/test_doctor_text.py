@@ -61,9 +61,16 @@ def test_a_run_goes_on_once_its_reward_function_is_mended(tmp_path: Path) -> Non
     assert not any("doctor/reward_error" in line for line in lines(tmp_path / "r"))
 
 
-def test_a_slow_reward_function_is_named(tmp_path: Path) -> None:
+def test_a_slow_reward_function_is_named(tmp_path: Path, monkeypatch: Any) -> None:
+    class Clock:
+        now = 0.0
+
+        def __call__(self) -> float:
+            return self.now
+
+    monkeypatch.setattr("time.perf_counter", Clock())
     keys = [*GRPO, "env.rows=1", "env.max_tokens=4", "algo.group=2"]
-    slow = reward(tmp_path, "time.sleep(1.05); return [float(i) for i in range(len(prompts))]")
+    slow = reward(tmp_path, "time.perf_counter.now += 5; return [float(i) for i in range(len(prompts))]")
     assert "of an iteration: let the reward function work" in alarms(tmp_path / "r", *keys, slow)["reward_slow"]
 
 

@@ -1,16 +1,20 @@
 """A run's page: what its folder says, and what its newest checkpoint does in memory."""
 
+import http.client
 import json
 import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
-from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from support.served import serve
 
 from rlkit import run, session
-from rlkit.api import UserError
 
+ROOT = Path(__file__).resolve().parents[2]
 TINY = ["iterations=2", "threads=1", "evaluation_episodes=2", "env.rows=2"]
 
 
@@ -121,16 +125,38 @@ def test_an_episode_is_replayed_and_the_folder_stays_as_it_is(runs: Path) -> Non
     assert contents(runs / "ppo") == before
 
 
-def test_what_cannot_be_drawn_shows_its_observations(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: Any) -> Any:
-        raise UserError("it has no picture")
-
-    monkeypatch.setattr("rlkit.control.video.frames", refuse)
+@pytest.mark.parametrize("greedy", [True, False])
+def test_without_what_draws_it_is_the_same_episode_with_its_critic(
+    greedy: bool, runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with serve(str(runs / "ppo")) as client:
-        told = client.post("replay", greedy=False, episode=0)
-        assert told["reason"] == "it has no picture"
-        assert {len(seen) for seen in told["observation"]} == {4}
-        assert len(told["observation"]) == len(told["reward"]) == len(told["action"])
+        drawn = client.post("replay", greedy=greedy, episode=3)
+        monkeypatch.setitem(sys.modules, "pygame", None)
+        told = client.post("replay", greedy=greedy, episode=3)
+    assert not told["pictures"] and "pictures need what is not installed" in told["reason"]
+    assert all(isinstance(value, float) for value in told["value"])
+    assert [told[key] for key in ("reward", "action", "value")] == [drawn[key] for key in ("reward", "action", "value")]
+    assert {len(seen) for seen in told["observation"]} == {4} and len(told["observation"]) == len(told["reward"])
+
+
+@pytest.mark.skipif(os.name != "posix", reason="sends a signal")
+def test_what_draws_does_not_swallow_sigterm(runs: Path) -> None:
+    pytest.importorskip("pygame")
+    words = [sys.executable, "-m", "rlkit.play", str(runs / "ppo"), "open=false"]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(words, env=environment, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        process.stdout.readline()  # the version
+        address = urlsplit(process.stdout.readline().split()[0])
+        connection = http.client.HTTPConnection(address.netloc)
+        given = {"Content-Type": "application/json"}
+        connection.request("POST", f"/api/replay?{address.query}", '{"episode": 0}', given)
+        assert json.loads(connection.getresponse().read())["pictures"]
+        process.terminate()
+        try:
+            assert process.wait(60) == -signal.SIGTERM
+        finally:
+            process.kill()
 
 
 def test_the_table_of_a_run_is_drawn_on_its_map(runs: Path) -> None:
@@ -138,3 +164,39 @@ def test_the_table_of_a_run_is_drawn_on_its_map(runs: Path) -> None:
         assert client.get("/api/run")["parts"] == ["curves", "replay", "map"]
         drawn = client.post("map")
         assert (drawn["iteration"], drawn["world"]["rows"], len(drawn["learned"]["q"])) == (2, 8, 64)
+
+
+ODD = {
+    "metrics.jsonl": [
+        '{"iteration": 1, "train/loss": NaN, "train/kl": Infinity, "rollout/return": 1e999}',
+        '{"iteration": [1], "train/loss": "much", "a/b": {"c": 1}}',
+        "[" * 100_000,
+        '"text"',
+    ],
+    "completions.jsonl": [
+        '{"iteration": [1], "prompt": "a"}',
+        '{"iteration": {"a": 1}, "prompt": "b"}',
+        '{"iteration": "3", "prompt": "c"}',
+        '{"iteration": 2, "prompt": ["d"], "completion": "\\ud800\\u202e", "score": NaN}',
+        '{"a": ' * 100_000,
+    ],
+    "summary.json": ['{"evaluation": {"after": {"mean": [1]}, "before": 3}, "alarms": {"a": 1}, "finished": []}'],
+}
+
+
+def test_odd_files_are_no_error_of_the_server(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "config.yaml").write_bytes((runs / "ppo" / "config.yaml").read_bytes())
+    for name, lines in ODD.items():
+        (tmp_path / name).write_text("\n".join(lines) + "\n")
+    with serve(str(tmp_path)) as client:
+        about = client.get("/api/run")
+        assert (about["evaluation"], about["alarms"]) == ({}, [])
+        nothing = {"train/loss": None, "train/kl": None, "rollout/return": None}
+        assert client.get("/api/metrics?file=&offset=0")["lines"] == [{"iteration": 1, **nothing}, {}]
+        kept = client.get("/api/completions")
+        assert kept["iterations"] == [2] and kept["records"] == [
+            {"iteration": 2, "completion": "\ud800\u202e", "score": None}
+        ]
+        for odd in ("nan", "1e400", "-1", "9" * 5000, "[]"):
+            assert client("GET", f"/api/completions?iteration={odd}")[0] == 400
+    assert capsys.readouterr().err == ""

@@ -163,6 +163,32 @@ def test_ctrl_c_keeps_the_run_and_twice_stops_at_once(tmp_path: Path, capsys: py
     assert not differences(once.resume(quiet=True).folder, twice.folder)
 
 
+def test_quiet_prints_nothing_whatever_happens(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    def interrupt(metrics: dict[str, float]) -> None:
+        if metrics["iteration"] == 2:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    found = rlkit.train("ppo", "cartpole", quiet=True, on_iteration=interrupt, out=tmp_path / "r", **PPO)
+    for path in (tmp_path / "r" / "checkpoints").glob("*"):
+        path.unlink()
+    (tmp_path / "r" / "summary.json").unlink()
+    found.resume(quiet=True)
+    assert capfd.readouterr() == ("", "")
+    found.resume(iterations=5)
+    assert "env_steps" in capfd.readouterr().out
+
+
+def test_a_run_can_be_pickled_after_its_policy_was_used(trained: dict[str, rlkit.Run]) -> None:
+    import pickle
+
+    run = trained["ppo"]
+    action = run.policy.predict(np.zeros(4))
+    assert run._opened is not None
+    copy = pickle.loads(pickle.dumps(run))
+    assert copy.folder == run.folder and copy._opened is None and run._opened is not None
+    assert copy.policy.predict(np.zeros(4)) == action
+
+
 @pytest.mark.parametrize("name", signals.LEAVE)
 def test_a_signal_to_leave_reaches_the_handler_of_whoever_called(name: str, tmp_path: Path) -> None:
     heard: list[int] = []

@@ -18,8 +18,9 @@ class Client:
         self.server = server
 
     def __call__(self, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, Any]:
-        connection = http.client.HTTPConnection("127.0.0.1", self.server.port, timeout=60)
+        connection = http.client.HTTPConnection("127.0.0.1", self.server.port)
         given = {"Content-Type": "application/json"} if body is not None else {}
+        given["X-Token"] = self.server.token
         given |= {name.replace("_", "-"): value for name, value in headers.items()}
         data = body if body is None or isinstance(body, str) else json.dumps(body)
         connection.request(method, path, data, given)
