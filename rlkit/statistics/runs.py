@@ -19,6 +19,7 @@ Number = TypeVar("Number", float, Array)
 Statistic = Callable[..., Array]  # ...: of one group of runs, or of two
 
 REPETITIONS = 10_000  # of the bootstrap: the ends of an interval vary by about a hundredth of its width
+BLOCK = 1_000_000  # numbers that a statistic is given at a time: with its copies some tens of megabytes
 BAND_REPETITIONS = 2_000  # the same of a band, at each of its points
 
 
@@ -39,16 +40,16 @@ def improvement(x: Runs, y: Runs) -> Array:
     In each environment the Mann-Whitney statistic: Σ_ij [x_i > y_j] + ½[x_i = y_j], over n·m.
     """
     each = []
-    for a, b in zip(x, y, strict=True):
-        difference = np.sign(a[..., :, None] - b[..., None, :])
-        each.append((1 + difference.mean((-2, -1))) / 2)
+    for a, b in zip(x, y, strict=True):  # one run of x at a time: [..., n, m] at once would take gigabytes
+        wins = sum(np.sign(a[..., i, None] - b).sum(-1) for i in range(a.shape[-1]))  # whole numbers, so exact
+        each.append((1 + wins / (a.shape[-1] * b.shape[-1])) / 2)
     mean: Array = np.mean(each, axis=0)
     return mean
 
 
 def profile(runs: Runs, thresholds: Array) -> Array:
     """Performance profile: the fraction of runs with a score above τ, averaged over environments, [τ, ...]."""
-    mean: Array = np.mean([(x > thresholds.reshape(-1, *[1] * x.ndim)).mean(-1) for x in runs], axis=0)
+    mean: Array = np.mean([[(x > tau).mean(-1) for tau in thresholds] for x in runs], axis=0)
     return mean
 
 
@@ -61,8 +62,16 @@ def interval(statistic: Statistic, *groups: Runs, repetitions: int = REPETITIONS
     if any(x.shape[-1] < 2 for runs in groups for x in runs):
         return None
     draw = seeding.numpy_generator(seed, "stratified bootstrap")
-    drawn = [[x[..., draw.integers(x.shape[-1], size=(repetitions, x.shape[-1]))] for x in runs] for runs in groups]
-    low, high = np.quantile(statistic(*drawn), [0.025, 0.975], axis=-1)
+    drawn = [[draw.integers(x.shape[-1], size=(repetitions, x.shape[-1])) for x in runs] for runs in groups]
+    block = max(1, BLOCK // max(x.size for runs in groups for x in runs))  # repetitions at a time
+    found = []
+    for at in range(0, repetitions, block):
+        again = [
+            [x[..., index[at : at + block]] for x, index in zip(runs, indices, strict=True)]
+            for runs, indices in zip(groups, drawn, strict=True)
+        ]
+        found.append(statistic(*again))
+    low, high = np.quantile(np.concatenate(found, axis=-1), [0.025, 0.975], axis=-1)
     return low, high
 
 
