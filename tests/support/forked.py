@@ -38,7 +38,7 @@ class Job:
     stage: Stage = "whole"
     output: str = "files"  # files, or what is wrong with stdout: closed, full, broken, ascii
     environ: dict[str, str] = field(default_factory=dict)
-    deadline: float = 120.0  # seconds until it counts as hanging
+    deadline: float = 60.0  # seconds until it counts as hanging
     patience: float | None = None  # seconds until a command that may take for ever is ended without blame
 
 

@@ -2,25 +2,25 @@
 
     PYTHONPATH=.:tests python -m support.searching lines 0 100 200      lines 100 to 199 of seed 0
     PYTHONPATH=.:tests python -m support.searching lines 0 1234         one of them, with all that it says
+    PYTHONPATH=.:tests python -m support.searching files 0 100 200      damaged and hostile files, likewise
 """
 
-import json
 import shlex
-import shutil
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from support.forked import End, Job, Warm
+from support.hostile import Case, Cases
 from support.lines import EVALUATED, RUNS, TEXT, Line, Lines
 from support.sandbox import furnish, snapshot, touched, verdict
 
 PATIENCE = 2.0  # seconds that a line may work which asks for more than one can wait for
-WRITES = {"run": True, "compare": True, "new": True, "evaluate": True}  # the commands that may leave something
+WRITES = ("run", "compare", "new", "evaluate")  # the commands that may leave something
 
 
 def prepared(warm: Warm, folder: Path) -> dict[str, Path]:
@@ -34,19 +34,27 @@ def prepared(warm: Warm, folder: Path) -> dict[str, Path]:
     return made
 
 
-def carried_out(warm: Warm, runs: dict[str, Path], line: Line) -> tuple[End, list[str]]:
-    """A line's end, and the promises that it broke."""
+def carried_out(warm: Warm, runs: dict[str, Path], asked: Line | Case, seed: int) -> tuple[End, list[str]]:
+    """How a line or a file ended, and the promises that were broken."""
     with TemporaryDirectory(prefix="rlkit-search-") as place:
         root = Path(place)
-        box = furnish(root, {name: runs[name] for name in line.runs})
+        environ = {"HOME": str(root / "outside" / "home")}
+        if isinstance(asked, Line):
+            there = asked.runs
+            box = furnish(root, {name: runs[name] for name in there})
+            job = Job(asked.words, str(box), asked.stage, asked.output, environ | asked.environ)
+        else:
+            there = (asked.run, "other")
+            box = furnish(root, {name: runs[name] for name in there})
+            asked.damage(box, root / "outside", seed)
+            job = Job(asked.words, str(box), asked.stage, environ=environ)
         before = snapshot(root)
-        environ = {"HOME": str(root / "outside" / "home"), **line.environ}
-        patience = PATIENCE if line.long and line.stage == "whole" else None
-        end = warm.run(Job(line.words, str(box), line.stage, line.output, environ, patience=patience))
-        found = verdict(end) if line.output == "files" or end.why != "ended" else spoiled(end)
-        changed = touched(before, snapshot(root), own=tuple(f"box/{name}" for name in line.runs))
+        end = warm.run(replace(job, patience=PATIENCE) if asked.long and asked.stage == "whole" else job)
+        found = verdict(end) if job.output == "files" or end.why != "ended" else spoiled(end)
+        own = tuple(f"box/{name}" for name in there) if asked.words[0] in ("run", "evaluate") else ()
+        changed = touched(before, snapshot(root), own)
         found += [f"{path} was changed" for path in changed if path in before and path != "box"]
-        if not WRITES.get(line.words[0]) and (made := [path for path in changed if path not in before]):
+        if asked.words[0] not in WRITES and (made := [path for path in changed if path not in before]):
             found.append(f"{made[0]} was made")
         found += [f"{path} was made" for path in changed if path not in before and not path.startswith("box/")]
     return end, found
@@ -57,36 +65,36 @@ def spoiled(end: End) -> list[str]:
     return [problem for problem in verdict(end) if problem.startswith(("a traceback", "it hangs", "a control"))]
 
 
-def told(line: Line, seed: int) -> str:
-    """The line as one types it, and how to run it here again."""
-    words = [word if len(word) < 200 else f"{word[:60]}... ({len(word)} letters)" for word in line.words]
+def told(asked: Line | Case, seed: int) -> str:
+    """The line as one types it, what is wrong with which file, and how to run it here again."""
+    words = [word if len(word) < 200 else f"{word[:60]}... ({len(word)} letters)" for word in asked.words]
     shown = shlex.join(("python", "-m", "rlkit", *words)).encode("unicode_escape").decode()
-    environ = "".join(f"{key}={text!r} " for key, text in line.environ.items())
-    spoilt = "" if line.output == "files" else f"  (stdout is {line.output})"
-    again = f"PYTHONPATH=.:tests python -m support.searching lines {seed} {line.index}"
-    return f"{environ}{shown}{spoilt}\n    stage {line.stage}; again: {again}"
+    if isinstance(asked, Case):
+        what, kind = f"{asked.run}, {asked.file}: {asked.way}\n", "files"
+    else:
+        what, kind = "".join(f"{key}={text!r} " for key, text in asked.environ.items()), "lines"
+        shown += "" if asked.output == "files" else f"  (stdout is {asked.output})"
+    again = f"PYTHONPATH=.:tests python -m support.searching {kind} {seed} {asked.index}"
+    return f"{what}{shown}\n    stage {asked.stage}; again: {again}"
 
 
 def main(kind: str, seed: str, first: str, end: str = "") -> int:
     begin, last = int(first), int(end or int(first) + 1)
-    lines = Lines(int(seed))
-    chosen = list(islice(lines, begin, last))
-    count, began, ends = 0, time.monotonic(), Counter[str]()
+    source: Lines | Cases = Lines(int(seed)) if kind == "lines" else Cases(int(seed))
+    count, began, ends, cpu = 0, time.monotonic(), Counter[str](), 0.0
     with Warm() as warm, TemporaryDirectory(prefix="rlkit-search-runs-") as place:
         runs = prepared(warm, Path(place))
-        print(f"ready after {time.monotonic() - began:.1f} s", flush=True)
-        began, cpu = time.monotonic(), 0.0
-        for line in chosen:
-            done, problems = carried_out(warm, runs, line)
+        for asked in islice(source, begin, last):
+            done, problems = carried_out(warm, runs, asked, int(seed))
             cpu += done.cpu
-            ends[f"{done.why} {done.code} {line.stage}"] += 1
+            ends[f"{done.why} {done.code} {asked.stage}"] += 1
+            count += bool(problems)
             if problems or not end:
-                count += bool(problems)
-                print(f"\n{told(line, int(seed))}", *problems, sep="\n    ", flush=True)
+                print(f"\n{told(asked, int(seed))}", *problems, sep="\n    ", flush=True)
             if not end:
                 print(f"{done.why}, exit code {done.code}, {done.seconds:.2f} s\n{done.out}\n{done.err}")
-    print(f"{len(chosen)} lines, {count} broke a promise, {time.monotonic() - began:.0f} s, {cpu:.0f} s of processor", dict(ends))
-    print(lines.report())
+    print(f"{last - begin} {kind}, {count} broke a promise, {time.monotonic() - began:.0f} s, {cpu:.0f} s of processor")
+    print(dict(ends), source.report(), sep="\n")
     return 1 if count else 0
 
 
