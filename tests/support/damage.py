@@ -19,8 +19,10 @@ Way = Callable[[Path, Random, Path], None]  # a file, the draws, and a folder ou
 DEEP = 100_000
 BOMB = "".join(f"x{n}: &x{n} [{', '.join([f'*x{n - 1}'] * 10)}]\n" if n else "x0: &x0 [lol]\n" for n in range(12))
 VALUES: list[Any] = [
-    None, True, "", "x", [], {}, [1], {"a": 1}, [[]], 0, -1, 1.5, "1", 10**30, -(10**30), 10**9, 1e308, float("nan"), float("inf"),
-    "\x1b[31mred", "\u202egnp", "a\nb", "nul\x00l", "x" * 100_000, "../../outside/canary.txt", "/dev/zero", "!!python/name:os.system",
+    None, True, "", "x", [], {}, [1], {"a": 1}, [[]], 0, -1, 1.5, "1", 10**30, -(10**30), 10**9, 1e308,
+        float("nan"), float("inf"),
+    "\x1b[31mred", "\u202egnp", "a\nb", "nul\x00l", "x" * 100_000, "../../outside/canary.txt", "/dev/zero",
+        "!!python/name:os.system",
     "é", 2**63, -(2**63), 1e-320, [None] * 1000, {"": None}, "none", "null", "~", "=", "&a",
 ]  # fmt: skip
 
@@ -78,8 +80,10 @@ BYTES: dict[str, Way] = {
     "blank lines": _written(lambda old, draw: b"\n\n \n" + old.replace(b"\n", b"\r\n\r\n")),
     "deep": _written(lambda old, draw: draw.choice([b"[", b'{"a":', b"- ", b"[{a: "]) * DEEP),
     "deep and closed": _written(lambda old, draw: b'{"a":' * DEEP + b"1" + b"}" * DEEP + b"\n"),
-    "a number": _written(lambda old, draw: draw.choice([b"1", b"-1e999", b"NaN", b"9" * 5000, b"0x1", b'"x"', b"null", b"true"])),
-    "a list": _written(lambda old, draw: draw.choice([b"[]", b"[1, 2]", b"- a\n- b\n", b"[null]", b"{}", b'{"a": {}}'])),
+    "a number": _written(lambda old, draw: draw.choice([b"1", b"-1e999", b"NaN", b"9" * 5000, b"0x1", b'"x"',
+        b"null", b"true"])),
+    "a list": _written(lambda old, draw: draw.choice([b"[]", b"[1, 2]", b"- a\n- b\n", b"[null]", b"{}",
+        b'{"a": {}}'])),
     "a lone surrogate": _written(lambda old, draw: old.replace(b'": "', b'": "\\ud800', 1)),
 }  # fmt: skip
 PLACES: dict[str, Way] = {
@@ -172,11 +176,13 @@ def named_code(section: str, key: str, ending: str = "") -> dict[str, Way]:
 YAML: dict[str, Way] = {
     "says": says_yaml,
     "aliases": _yaml(lambda old, outside: BOMB),
-    "aliases below a key": _yaml(lambda old, outside: old + "more:\n" + "".join(f"  {line}\n" for line in BOMB.splitlines())),
+    "aliases below a key": _yaml(lambda old,
+        outside: old + "more:\n" + "".join(f"  {line}\n" for line in BOMB.splitlines())),
     "a circle": _yaml(lambda old, outside: old.replace("algo:\n", "algo:\n  kwargs: &a [*a]\n")),
     "a merge": _yaml(lambda old, outside: "x: &x {seed: 1}\n" + old.replace("run:\n", "run:\n  <<: *x\n")),
     "a tag that runs": _yaml(lambda old, outside: f"{old}x: !!python/object/apply:os.mkdir [{outside}/ran]\n"),
-    "a tag in a key": _yaml(lambda old, outside: old.replace("  seed: ", f"  seed: !!python/object/apply:os.mkdir [{outside}/ran] #", 1)),
+    "a tag in a key": _yaml(lambda old, outside: old.replace("  seed: ",
+        f"  seed: !!python/object/apply:os.mkdir [{outside}/ran] #", 1)),
     "a tag that is unknown": _yaml(lambda old, outside: old.replace("name: ", "name: !x ", 1)),
     "keys twice": _yaml(lambda old, outside: old + old),
     "two documents": _yaml(lambda old, outside: f"{old}---\n{old}"),
@@ -216,9 +222,20 @@ def other_tensors(path: Path, draw: Random, outside: Path) -> None:
     metadata, tensors = raw(path)
     name = draw.choice([*tensors])
     x = tensors[name]
-    others = [x[:0], x.flatten()[:1].clone(), x.double(), x.to(torch.int8), torch.zeros(3, 5), x.unsqueeze(0).clone(), torch.tensor(1)]
+    others = [
+        x.flatten()[:0].clone(),
+        x.flatten()[:1].clone(),
+        x.double(),
+        x.to(torch.int8),
+        torch.zeros(3, 5),
+        x.unsqueeze(0).clone(),
+        torch.tensor(1),
+    ]
     others += [torch.full_like(x.double(), float(value)).to(x.dtype) for value in ("nan", "inf", "-1")]
-    others += [torch.randint(0, 255, x.shape, dtype=torch.uint8, generator=torch.Generator().manual_seed(1)), x.to(torch.complex64)]
+    others += [
+        torch.randint(0, 255, x.shape, dtype=torch.uint8, generator=torch.Generator().manual_seed(1)),
+        x.to(torch.complex64),
+    ]
     tensors[name] = draw.choice(others)
     signed(path, metadata, tensors)
 
@@ -247,6 +264,7 @@ CHECKPOINT: dict[str, Way] = {
     "a structure of nothing": _structure(lambda old: "{}"),
     "parts that are none": _structure(lambda old: '{"parts": null}'),
     "no parts": _structure(lambda old: '{"parts": {}}'),
-    "unknown parts": _structure(lambda old: json.dumps((tree := json.loads(old)) | {"parts": tree.get("parts", {}) | {"rollout": 1, "__class__": 2, "config": {}}})),
+    "unknown parts": _structure(lambda old: json.dumps((tree := json.loads(old)) | {"parts": tree.get("parts",
+        {}) | {"rollout": 1, "__class__": 2, "config": {}}})),
     "a tensor that is not there": _structure(lambda old: old.replace('{"$tensor": "', '{"$tensor": "x')),
 }  # fmt: skip

@@ -17,6 +17,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -93,7 +94,11 @@ def warm_up() -> None:
     for kind in plugins.NOUN:
         for plugin in plugins.names(kind):  # type: ignore[arg-type]
             importlib.import_module(f"rlkit.{kind}.{plugin}")
-    for name in ("matplotlib.figure", "matplotlib.backends.backend_agg", "tensorboard.summary.writer.event_file_writer"):
+    for name in (
+        "matplotlib.figure",
+        "matplotlib.backends.backend_agg",
+        "tensorboard.summary.writer.event_file_writer",
+    ):
         importlib.import_module(name)
 
 
@@ -133,11 +138,43 @@ def carried_out(job: Job) -> End:
 
 
 def end_group(child: int) -> None:
-    try:
+    """End a child and whatever it started; each is the first of its own group."""
+    with suppress(ProcessLookupError):
         os.killpg(child, signal.SIGKILL)
-    except (ProcessLookupError, PermissionError):
-        if os.getpgid(0) != child:
-            return
+
+
+def as_process(job: Job) -> End:
+    """Carry a job out as a shell does, with a Python of its own."""
+    words = [sys.executable, "-m", "rlkit", *job.words]
+    if job.output == "closed":
+        words = ["sh", "-c", 'exec "$0" "$@" >&-', *words]
+    environ = {**os.environ, "HF_HUB_OFFLINE": "1", "PYTHONPATH": os.pathsep.join(sys.path), **job.environ}
+    if job.output == "ascii":
+        environ["PYTHONIOENCODING"] = "ascii"
+    out: int = os.open("/dev/full", os.O_WRONLY) if job.output == "full" else subprocess.PIPE
+    if job.output == "broken":
+        reader, out = os.pipe()
+        os.close(reader)
+    began = time.monotonic()
+    with subprocess.Popen(
+        words,
+        cwd=job.folder,
+        env=environ,
+        stdin=subprocess.DEVNULL,
+        stdout=out,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    ) as process:
+        try:
+            told = process.communicate(timeout=job.deadline)
+        except subprocess.TimeoutExpired:
+            end_group(process.pid)
+            told = process.communicate()
+    if out != subprocess.PIPE:
+        os.close(out)
+    texts = [(text or b"").decode("utf-8", "surrogateescape") for text in told]
+    seconds = time.monotonic() - began
+    return End(process.returncode, *texts, seconds, 0.0, "hangs" if process.returncode == -signal.SIGKILL else "ended")
 
 
 def be_child(job: Job, files: list[Path]) -> NoReturn:

@@ -1,4 +1,5 @@
-"""Damaged and hostile files and folders, from a seed: a run, a model or a source with one file gone wrong, and a command."""
+"""Damaged and hostile files and folders, from a seed: a run, a model or a source with one file gone wrong,
+    and a command."""
 
 import shutil
 from collections import Counter
@@ -35,9 +36,14 @@ KINDS: dict[str, dict[str, damage.Way]] = {  # of file → what can be wrong wit
 }
 MODEL = ("model/config.json", "model/tokenizer.json", "model/model.safetensors")
 PLANTED = ("evaluation-test.json", ".config.yaml.new", ".summary.json.new", "summary.json.new", "checkpoints/.new",
-           "checkpoints/iteration-2.safetensors", "checkpoints/best.safetensors", ".lock", "completions-test.jsonl")  # fmt: skip
+           "checkpoints/iteration-2.safetensors", "checkpoints/best.safetensors", ".lock",
+               "completions-test.jsonl")  # fmt: skip
 COMMANDS = ("resume", "evaluate", "against", "play", "compare")
-TEXT_RUN = [f"env.{key}={text}" for key, text in SMALL["env"].items() if key in ("rows", "max_tokens", "train", "test", "validation")]
+TEXT_RUN = [
+    f"env.{key}={text}"
+    for key, text in SMALL["env"].items()
+    if key in ("rows", "max_tokens", "train", "test", "validation")
+]
 TEXT_RUN += ["iterations=1", *EVALUATED[2:]]
 
 
@@ -117,7 +123,9 @@ class Cases:
         algo = draw.choice(["sft", "grpo"] if env == "gsm8k" else ["dpo", "sft", "reward_model"])
         stage: Stage = "whole" if draw.random() < 0.3 else "built"
         keys = [word for word in TEXT_RUN if not word.startswith("env.train")]
-        return Case(self.index, "words", kind, way, ("run", f"algo={algo}", f"env={env}", f"env.source={kind}", *keys), stage)
+        return Case(
+            self.index, "words", kind, way, ("run", f"algo={algo}", f"env={env}", f"env.source={kind}", *keys), stage
+        )
 
     def _model(self, draw: Random, kind: str, way: str) -> Case:
         named = draw.choice(["policy.model=words", "policy.model=words/model", "env.reward=model:words"])

@@ -11,10 +11,6 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from support import values
-from support.forked import Stage
-from support.values import STRANGE
-
 import rlkit
 from rlkit.comparison.plan import Compare
 from rlkit.evaluation import Evaluate
@@ -24,37 +20,51 @@ from rlkit.policies import Network
 from rlkit.scaffold import New
 from rlkit.settings import plugins
 from rlkit.settings.config import EXCLUSIVE, Run
+from support import values
+from support.forked import Stage
+from support.values import STRANGE
 
 COMMANDS = {"run": 76, "help": 4, "resume": 5, "evaluate": 5, "compare": 5, "play": 3, "new": 2}  # of a hundred lines
 RUNS = {  # what evaluate, resume and compare are asked about: name → the words that make it
     "table": ("algo=q_learning", "env=gridworld", "algo.steps=4", "iterations=3", "checkpoint_every=1"),
     "other": ("algo=q_learning", "env=gridworld", "algo.steps=4", "iterations=3", "seed=1"),
     "net": ("algo=ppo", "env=cartpole", "algo.horizon=8", "algo.minibatches=1", "env.rows=2", "iterations=1"),
-    "words": ("algo=grpo", "env=gsm8k", "algo.group=2", "env.rows=2", "env.max_tokens=4", "env.train=8", "iterations=1"),
+    "words": ("algo=grpo", "env=gsm8k", "algo.group=2", "env.rows=2", "env.max_tokens=4", "env.train=8",
+        "iterations=1"),
 }  # fmt: skip
 SMALL = {  # what keeps a line cheap, where the plug-in has such a key
-    "run": {"iterations": "1", "evaluation_episodes": "1", "validation_episodes": "1", "evaluations": "0", "threads": "1"},
+    "run": {"iterations": "1", "evaluation_episodes": "1", "validation_episodes": "1", "evaluations": "0",
+        "threads": "1"},
     "env": {"rows": "2", "max_tokens": "4", "train": "8", "test": "2", "validation": "2", "step_limit": "12",
-            "demonstrations": "8", "rare_demonstrations": "1", "rare_repeat": "1", "size": "4", "goal": "3,3", "trap": "2,2"},
+            "demonstrations": "8", "rare_demonstrations": "1", "rare_repeat": "1", "size": "4", "goal": "3,3",
+                "trap": "2,2"},
     "algo": {"steps": "4", "horizon": "4", "group": "2", "minibatches": "1", "epochs": "1", "capacity": "64",
              "batch_size": "4", "warmup_steps": "4", "updates": "1", "tries": "1", "tolerance": "0.1"},
 }  # fmt: skip
 EVALUATED = ("env.test=2", "env.validation=2", "evaluation_episodes=1", "validation_episodes=1", "threads=1")
 TEXT = ("gsm8k", "preferences")
 WHOLE_TEXT = 0.1  # share of the lines on text that play
-ODD_WORDS = ["hello", "=", "a=", "=b", "--lr=3", "--seed", "3", "-h", "--version", "algo", "run.seed=1", "algo.name=ppo",
+ODD_WORDS = ["hello", "=", "a=", "=b", "--lr=3", "--seed", "3", "-h", "--version", "algo", "run.seed=1",
+    "algo.name=ppo",
              "policy=x", "code.algo=x", "algo.=1", ".algo=1", "algo..lr=1", "algo.lr.x=1", "a.b=c", "seed:1", "é=1", "",
-             "algo.preset=trl", "algo.preset=", "algo.preset=verl", "ＡＬＧＯ=ppo", "resume=nowhere", "resume=", "\x1b[2J=1",
-             "K" * 5000 + "=1", "algo." + "k" * 5000 + "=1", "env.kwargs.render_mode=human", "env.kwargs.x.y=1"]  # fmt: skip
-ODD_NAMES = ["", " ", ".", "..", "./nowhere.py", "nowhere.py", "file.txt", "folder", "../ppo", "_groups", "__init__", "PPO",
-             "os.path", "no.such.module", "rlkit.run", "a" * 300, "a." * 2000 + "b", "\x1b[31m", "学习", "ppo,dqn", "-", "*",
-             "ppo.py", "/dev/null.py", "x" * 5000 + ".py", "nul\udcffl", ".py", "None", "1", "ppo ", "a..b", "os."]  # fmt: skip
+             "algo.preset=trl", "algo.preset=", "algo.preset=verl", "ＡＬＧＯ=ppo", "resume=nowhere", "resume=",
+                 "\x1b[2J=1",
+             "K" * 5000 + "=1", "algo." + "k" * 5000 + "=1", "env.kwargs.render_mode=human",
+                 "env.kwargs.x.y=1"]  # fmt: skip
+ODD_NAMES = ["", " ", ".", "..", "./nowhere.py", "nowhere.py", "file.txt", "folder", "../ppo", "_groups",
+    "__init__", "PPO",
+             "os.path", "no.such.module", "rlkit.run", "a" * 300, "a." * 2000 + "b", "\x1b[31m", "学习", "ppo,dqn",
+                 "-", "*",
+             "ppo.py", "/dev/null.py", "x" * 5000 + ".py", "nul\udcffl", ".py", "None", "1", "ppo ", "a..b",
+                 "os."]  # fmt: skip
 ENVIRONS = [{"OMP_NUM_THREADS": text} for text in ("4,2", "", "abc", "0", "-3", "99999999", "1.5")]
 ENVIRONS += [{"COLUMNS": text} for text in ("1", "0", "-5", "x", "100000")] + [{"TERM": "dumb"}, {"NO_COLOR": "1"}]
 
 
-ODD_FOLDERS = ["nowhere", "folder", "file.txt", "link", "dangling", "", ".", "..", "/", "/dev/null", "/proc/self", "x" * 300,
-               "x/" * 2100, "\x1b[2J", "学习", "\udcff", "~nobody-here", "a\nb", "table/checkpoints", "table/config.yaml"]  # fmt: skip
+ODD_FOLDERS = ["nowhere", "folder", "file.txt", "link", "dangling", "", ".", "..", "/", "/dev/null", "/proc/self",
+    "x" * 300,
+               "x/" * 2100, "\x1b[2J", "学习", "\udcff", "~nobody-here", "a\nb", "table/checkpoints",
+                   "table/config.yaml"]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -83,7 +93,10 @@ class Lines:
         self.fields |= {("env", name): values.known(plugins.load("envs", name).Config) for name in self.envs}
         for name, cls in {"run": Run, "evaluate": Evaluate, "compare": Compare, "play": Play, "new": New}.items():
             self.fields[name, ""] = values.known(cls)
-        self.fields["policy", "control"], self.fields["policy", "text"] = values.known(Network), values.known(LanguageNetwork)
+        self.fields["policy", "control"], self.fields["policy", "text"] = (
+            values.known(Network),
+            values.known(LanguageNetwork),
+        )
         self.pairs = [(algo, env) for algo in self.algos for env in self.envs]
         vetted = {path.stem for folder in rlkit.__path__ for path in Path(folder, "configs").glob("*.yaml")}
         self.vetted = [pair for pair in self.pairs if "-".join(pair) in vetted]
@@ -102,8 +115,13 @@ class Lines:
             self.index += 1
 
     def report(self) -> dict[str, tuple[int, int]]:
-        """Of the pairs, keys, corners of types and ranges, and strange values of keys: how many were tried, of how many."""
-        of_keys = [(section, name, key, classes) for (section, name), keys in self.fields.items() for key, classes in keys.items()]
+        """Of the pairs, keys, corners of types and ranges, and strange values of keys: how many were tried,
+            of how many."""
+        of_keys = [
+            (section, name, key, classes)
+            for (section, name), keys in self.fields.items()
+            for key, classes in keys.items()
+        ]
         corners = {(key, label) for *_, key, classes in of_keys for label in classes if label not in STRANGE}
         strange = {(key, label) for *_, key, classes in of_keys for label in classes if label in STRANGE}
         there = {"pair": len(self.pairs), "key": len(of_keys), "corner": len(corners), "strange": len(strange)}
@@ -115,13 +133,20 @@ class Lines:
         keys = self._small(algo, env)
         words = self._changed(draw, keys, {"algo": algo, "env": env, "policy": kind, "run": ""}, [45, 22, 13, 20])
         plays = draw.random() < (WHOLE_TEXT if kind == "text" else 1.0)
-        long = any(values.is_large(word.partition("=")[2]) or word in ("iterations=none", "env_steps=none") for word in words)
+        long = any(
+            values.is_large(word.partition("=")[2]) or word in ("iterations=none", "env_steps=none") for word in words
+        )
         stage: Stage = "whole" if plays and (not long or draw.random() < 0.2) else "built"
         return Line(("run", *words), stage, long)
 
     def _help(self, draw: Random) -> Line:
         if draw.random() < 0.3:
-            return Line((*draw.choice([("run",), ("evaluate",), ("compare",), ("play",), ("new",), (), ("list",), ("lst",)]), "--help"))
+            return Line(
+                (
+                    *draw.choice([("run",), ("evaluate",), ("compare",), ("play",), ("new",), (), ("list",), ("lst",)]),
+                    "--help",
+                )
+            )
         return replace(line := self._run(draw), words=(*line.words, "--help"), long=False, stage="whole")
 
     def _resume(self, draw: Random) -> Line:
@@ -139,12 +164,16 @@ class Lines:
         words = self._changed(draw, {"episodes": "1"}, {"evaluate": ""}, [1], named=False)
         long = any(values.is_large(word.partition("=")[2]) for word in words)
         folder = draw.choice(ODD_FOLDERS) if draw.random() < 0.15 else name
-        return Line(("evaluate", folder, *(word.replace("RUN", name) for word in words)), long=long, runs=(name, "other"))
+        return Line(
+            ("evaluate", folder, *(word.replace("RUN", name) for word in words)), long=long, runs=(name, "other")
+        )
 
     def _compare(self, draw: Random) -> Line:
         if draw.random() < 0.4:
             folders = [draw.choice([*RUNS] if draw.random() < 0.8 else ODD_FOLDERS) for _ in range(draw.randint(1, 4))]
-            keys = self._changed(draw, {"out": "report"}, {"compare": ""}, [1], named=False) if draw.random() < 0.3 else []
+            keys = (
+                self._changed(draw, {"out": "report"}, {"compare": ""}, [1], named=False) if draw.random() < 0.3 else []
+            )
             return Line(("compare", *folders, *keys), long=True, runs=tuple(RUNS))
         pairs = [self._pair(draw) for _ in range(draw.randint(1, 2))]
         algo, env = pairs[0]
@@ -154,7 +183,9 @@ class Lines:
         words = self._changed(draw, keys, sections, [50, 15, 15, 10, 10], named=False)
         words = [f"{draw.choice([algo, env, 'nobody', ''])}:{word}" if draw.random() < 0.2 else word for word in words]
         lists = {"algo": ",".join(pair[0] for pair in pairs), "env": ",".join(dict.fromkeys(pair[1] for pair in pairs))}
-        given = [f"{key}={text}" for key, text in lists.items() if not any(word.startswith(f"{key}=") for word in words)]
+        given = [
+            f"{key}={text}" for key, text in lists.items() if not any(word.startswith(f"{key}=") for word in words)
+        ]
         return Line(("compare", *given, *words), "built", long=True)
 
     def _play(self, draw: Random) -> Line:
@@ -213,7 +244,9 @@ class Lines:
                 extra.append(draw.choice(ODD_WORDS))
             elif named:
                 section = draw.choice(["algo", "env"])
-                names[section] = values.misspelt(draw, names[section]) if draw.random() < 0.5 else draw.choice(ODD_NAMES)
+                names[section] = (
+                    values.misspelt(draw, names[section]) if draw.random() < 0.5 else draw.choice(ODD_NAMES)
+                )
         words = [f"{key}={text}" for key, text in {**names, **keys}.items()] + extra
         if draw.random() < 0.2:
             draw.shuffle(words)

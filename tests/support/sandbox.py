@@ -26,7 +26,12 @@ def furnish(root: Path, runs: Mapping[str, Path]) -> Path:
     (box / "folder").mkdir(parents=True)
     (outside / "folder").mkdir(parents=True)
     (outside / "home").mkdir()
-    for path in (box / "file.txt", box / "folder" / "mine.txt", outside / "canary.txt", outside / "folder" / "canary.txt"):
+    for path in (
+        box / "file.txt",
+        box / "folder" / "mine.txt",
+        outside / "canary.txt",
+        outside / "folder" / "canary.txt",
+    ):
         path.write_text("mine\n")
     for name, rows in (("rows", QUESTIONS), ("pairs", PAIRS), ("empty", [])):
         (box / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))

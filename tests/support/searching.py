@@ -1,24 +1,26 @@
 """Carry generated lines and files out in a sandbox, and say which broke a promise and how to see it again.
 
-    PYTHONPATH=.:tests python -m support.searching lines 0 100 200      lines 100 to 199 of seed 0
-    PYTHONPATH=.:tests python -m support.searching lines 0 1234         one of them, with all that it says
-    PYTHONPATH=.:tests python -m support.searching files 0 100 200      damaged and hostile files, likewise
+PYTHONPATH=.:tests python -m support.searching lines 0 100 200      lines 100 to 199 of seed 0
+PYTHONPATH=.:tests python -m support.searching lines 0 1234         one of them, with all that it says
+PYTHONPATH=.:tests python -m support.searching files 0 100 200      damaged and hostile files, likewise
 """
 
 import shlex
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from support.forked import End, Job, Warm
+from support.forked import End, Job, Warm, as_process
 from support.hostile import Case, Cases
 from support.lines import EVALUATED, RUNS, TEXT, Line, Lines
 from support.sandbox import furnish, snapshot, touched, verdict
 
+DEADLINE = 60.0  # seconds until it counts as hanging: far more than any of them takes, also on a busy machine
 PATIENCE = 2.0  # seconds that a line may work which asks for more than one can wait for
 WRITES = ("run", "compare", "new", "evaluate")  # the commands that may leave something
 
@@ -34,8 +36,22 @@ def prepared(warm: Warm, folder: Path) -> dict[str, Path]:
     return made
 
 
-def carried_out(warm: Warm, runs: dict[str, Path], asked: Line | Case, seed: int) -> tuple[End, list[str]]:
-    """How a line or a file ended, and the promises that were broken."""
+def search(
+    warm: Warm, runs: dict[str, Path], source: Lines | Cases | Iterator[Line], which: range, real: bool = False
+) -> str:
+    """Try those lines or files of a source; empty where all kept every promise, else what broke, to be shown."""
+    seed = 0 if isinstance(source, Iterator) else source.seed
+    broken = []
+    for asked in islice(source, which.start, which.stop):
+        if problems := carried_out(warm, runs, asked, seed, real)[1]:
+            broken.append("\n    ".join([told(asked, seed), *problems]))
+    return "\n\n".join(["", *broken, f"{len(broken)} of {len(which)} broke a promise"]) if broken else ""
+
+
+def carried_out(
+    warm: Warm, runs: dict[str, Path], asked: Line | Case, seed: int, real: bool = False
+) -> tuple[End, list[str]]:
+    """How a line or a file ended, and the promises that were broken; `real`: as a process of its own."""
     with TemporaryDirectory(prefix="rlkit-search-") as place:
         root = Path(place)
         environ = {"HOME": str(root / "outside" / "home")}
@@ -48,8 +64,11 @@ def carried_out(warm: Warm, runs: dict[str, Path], asked: Line | Case, seed: int
             box = furnish(root, {name: runs[name] for name in there})
             asked.damage(box, root / "outside", seed)
             job = Job(asked.words, str(box), asked.stage, environ=environ)
+        job = replace(job, deadline=DEADLINE)
         before = snapshot(root)
-        end = warm.run(replace(job, patience=PATIENCE) if asked.long and asked.stage == "whole" else job)
+        if asked.long and asked.stage == "whole":
+            job = replace(job, patience=PATIENCE)
+        end = as_process(job) if real else warm.run(job)
         found = verdict(end) if job.output == "files" or end.why != "ended" else spoiled(end)
         own = tuple(f"box/{name}" for name in there) if asked.words[0] in ("run", "evaluate") else ()
         changed = touched(before, snapshot(root), own)

@@ -1,10 +1,12 @@
-"""Texts for a field of a configuration: by its type and range good ones, wrong ones and strange ones, each with a name."""
+"""Texts for a field of a configuration: by its type and range good ones, wrong ones and strange ones,
+    each with a name."""
 
 from collections.abc import Iterator
 from random import Random
 from typing import Any, Literal, get_args, get_origin
 
 from annotated_types import Ge, Gt, Le, Lt
+
 from rlkit.settings import schema
 
 LARGE = 1000  # a larger whole number may ask for more work than a test can wait for
@@ -22,26 +24,36 @@ STRANGE = {
     "empty": ["", " ", "''", "[]", "{}", ",", ",,"],
     "lists": ["1,2", "[1, 2]", "[1", "1]", "[[1]]", "(1, 2)", "1;2", "[1, [2, [3]]]"],
     "mappings": ["{a: 1}", "{a", "a: 1", "{1: {2: 3}}", "{a: 1, a: 2}", "? a"],
-    "yaml": ["&a [*a]", "*a", "!!python/object/apply:os.getcwd []", "!!binary aGk=", "!x 1", "%YAML 9", "a: b: c", "@", "`", "|"],
+    "yaml": ["&a [*a]", "*a", "!!python/object/apply:os.getcwd []", "!!binary aGk=", "!x 1", "%YAML 9", "a: b: c",
+        "@", "`", "|"],
     "equals": ["=", "=1", "1=1", "a=b=c"],
     "unicode": ["žluťoučký", "学习", "🙂", "é", "e\u0301", "\ufeff1", "\udcff", "\U0010ffff"],
-    "control": ["\x1b[31mred\x1b[0m", "\x1b]0;title\x07", "a\nb", "a\rb", "\t", "\x7f", "\x9b31m", "\u202egnp.exe", "\u2066x\u2069", "\u2028"],
+    "control": ["\x1b[31mred\x1b[0m", "\x1b]0;title\x07", "a\nb", "a\rb", "\t", "\x7f", "\x9b31m", "\u202egnp.exe",
+        "\u2066x\u2069", "\u2028"],
     "long": ["x" * 300, "x" * 20_000, "a," * 5000, "[" * 3000, "../" * 2000],
     "shell": ["$(true)", "`true`", ";true", "'", "\\", "~root", "$HOME", "*", "%s%s%n", "{0.__class__}"],
-    "path": [".", "..", "/", "/dev/null", "/dev/full", "/proc/self/mem", "nowhere/file", "a/../../b", "./file.txt", "~", "~nobody-here/x"],
+    "path": [".", "..", "/", "/dev/null", "/dev/full", "/proc/self/mem", "nowhere/file", "a/../../b", "./file.txt",
+        "~", "~nobody-here/x"],
 }  # fmt: skip
 
 TEXTS: dict[str, list[str]] = {  # what a field of text takes or nearly takes, by the field's name
     "device": ["cpu", "auto", "cuda", "cuda:0", "cuda:99", "cpu:3", "mps", "meta", "CPU", "cuda:99999999999999999999"],
-    "source": ["embedded", "rows.jsonl", "pairs.jsonl", "empty.jsonl", "torn.jsonl", "file.txt", "a.jsonl", "a/b", "Embedded"],
-    "prompt": ["{question}", "Q: {question}\nA:", "no place", "{question}{question}", "{0}", "{", "}{", "{question", "a.py:b, c", "model: x, y"],
-    "reward": ["correct", "correct,correct", "model:nowhere", "model:", "nowhere.py:f", "file.txt:f", "os:getcwd", "math:pi", "correct,", ":f", "correct,:"],
-    "id": ["Acrobot-v1", "CartPole-v1", "Pendulum-v1", "FrozenLake-v1", "Blackjack-v1", "MountainCarContinuous-v0", "CartPole-v99", "CartPole", "nopkg:X-v0", ":X-v0", "cartpole"],
-    "entry": ["", "gymnasium.envs.classic_control:CartPoleEnv", "os:getcwd", "nopkg:Env", "<lambda>", ":", "a:", ":b", "math:pi"],
+    "source": ["embedded", "rows.jsonl", "pairs.jsonl", "empty.jsonl", "torn.jsonl", "file.txt", "a.jsonl", "a/b",
+        "Embedded"],
+    "prompt": ["{question}", "Q: {question}\nA:", "no place", "{question}{question}", "{0}", "{", "}{", "{question",
+        "a.py:b, c", "model: x, y"],
+    "reward": ["correct", "correct,correct", "model:nowhere", "model:", "nowhere.py:f", "file.txt:f", "os:getcwd",
+        "math:pi", "correct,", ":f", "correct,:"],
+    "id": ["Acrobot-v1", "CartPole-v1", "Pendulum-v1", "FrozenLake-v1", "Blackjack-v1", "MountainCarContinuous-v0",
+        "CartPole-v99", "CartPole", "nopkg:X-v0", ":X-v0", "cartpole"],
+    "entry": ["", "gymnasium.envs.classic_control:CartPoleEnv", "os:getcwd", "nopkg:Env", "<lambda>", ":", "a:",
+        ":b", "math:pi"],
     "model": ["tiny", "nowhere", "folder", "file.txt", "a/b", "Tiny", "tiny/", "."],
-    "out": ["other", "deep/er/out", "file.txt", "file.txt/below", "folder", "full", "link", "dangling", "ünï", "a b", "-x", "out=out", "'", "~x", "con", "trailing.", "x" * 255, "x" * 256, "d/" * 2100 + "e"],
+    "out": ["other", "deep/er/out", "file.txt", "file.txt/below", "folder", "full", "link", "dangling", "ünï",
+        "a b", "-x", "out=out", "'", "~x", "con", "trailing.", "x" * 255, "x" * 256, "d/" * 2100 + "e"],
     "video": ["film.gif", "film.GIF", "film.mp4", "nowhere/film.gif", "folder", "folder/film.gif", "file.txt", "link"],
-    "against": ["other", "other:latest", "other:best", "other:nowhere", "other:", ":latest", "nowhere", "folder", "file.txt", "RUN"],
+    "against": ["other", "other:latest", "other:best", "other:nowhere", "other:", ":latest", "nowhere", "folder",
+        "file.txt", "RUN"],
     "checkpoint": ["latest", "best", "nowhere", "../latest", "/dev/null", "latest.safetensors", "iteration-1", "*", ""],
 }  # fmt: skip
 
@@ -72,9 +84,8 @@ def members(hint: object) -> Iterator[tuple[object, tuple[object, ...]]]:
     origin, args = get_origin(hint), get_args(hint)
     if args and hasattr(hint, "__metadata__"):
         yield from ((kind, (*bounds, *args[1:])) for kind, bounds in members(args[0]))
-    elif origin is not None and origin is not tuple and type(None) in args:
-        yield from (pair for part in args for pair in members(part))
-    elif str(origin) in ("typing.Union", "<class 'types.UnionType'>", "<class 'typing.Union'>"):
+    elif (origin is not None and origin is not tuple and type(None) in args) or str(origin) in ("typing.Union",
+        "<class 'types.UnionType'>", "<class 'typing.Union'>"):
         yield from (pair for part in args for pair in members(part))
     else:
         yield hint, ()
@@ -107,7 +118,9 @@ def _numbers(real: bool, bounds: tuple[object, ...]) -> Choices:
         if bound is not None:
             found |= {f"at the {name} end": [f"{bound}"], f"just inside the {name} end": [f"{bound - out}"]}
             found[f"beyond the {name} end"] = [f"{bound + out}", f"{bound + 10**6 * out:g}"]
-    return found if high is not None else found | {"large": ["1e3", "1e6", "12345.678"] if real else ["100", *SIZES[:5]]}
+    return (
+        found if high is not None else found | {"large": ["1e3", "1e6", "12345.678"] if real else ["100", *SIZES[:5]]}
+    )
 
 
 def is_large(text: str) -> bool:
@@ -124,7 +137,8 @@ def is_large(text: str) -> bool:
 def misspelt(draw: Random, name: str) -> str:
     """A name with a slip of the finger."""
     at = draw.randrange(len(name))
-    slips = [name[:at] + name[at + 1 :], name[:at] + name[at] * 2 + name[at + 1 :], name.upper(), name.replace("_", "-"),
+    slips = [name[:at] + name[at + 1 :], name[:at] + name[at] * 2 + name[at + 1 :], name.upper(), name.replace("_",
+        "-"),
              name[:at] + "x" + name[at + 1 :], f"_{name}", f"{name}s", name[::-1], f"{name} ", f"--{name}"]  # fmt: skip
     return draw.choice(slips)
 
