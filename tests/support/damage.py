@@ -18,6 +18,7 @@ from rlkit.recording import checkpoint
 Way = Callable[[Path, Random, Path], None]  # a file, the draws, and a folder outside that none may write to
 DEEP = 100_000
 BOMB = "".join(f"x{n}: &x{n} [{', '.join([f'*x{n - 1}'] * 10)}]\n" if n else "x0: &x0 [lol]\n" for n in range(12))
+RUNS = "!!python/object/apply:os.mkdir [{}/ran]"
 VALUES: list[Any] = [
     None, True, "", "x", [], {}, [1], {"a": 1}, [[]], 0, -1, 1.5, "1", 10**30, -(10**30), 10**9, 1e308,
         float("nan"), float("inf"),
@@ -176,13 +177,11 @@ def named_code(section: str, key: str, ending: str = "") -> dict[str, Way]:
 YAML: dict[str, Way] = {
     "says": says_yaml,
     "aliases": _yaml(lambda old, outside: BOMB),
-    "aliases below a key": _yaml(lambda old,
-        outside: old + "more:\n" + "".join(f"  {line}\n" for line in BOMB.splitlines())),
+    "aliases below a key": _yaml(lambda old, outside: f"{old}more:\n  {BOMB[:-1].replace(chr(10), chr(10) + '  ')}\n"),
     "a circle": _yaml(lambda old, outside: old.replace("algo:\n", "algo:\n  kwargs: &a [*a]\n")),
     "a merge": _yaml(lambda old, outside: "x: &x {seed: 1}\n" + old.replace("run:\n", "run:\n  <<: *x\n")),
-    "a tag that runs": _yaml(lambda old, outside: f"{old}x: !!python/object/apply:os.mkdir [{outside}/ran]\n"),
-    "a tag in a key": _yaml(lambda old, outside: old.replace("  seed: ",
-        f"  seed: !!python/object/apply:os.mkdir [{outside}/ran] #", 1)),
+    "a tag that runs": _yaml(lambda old, outside: f"{old}x: {RUNS.format(outside)}\n"),
+    "a tag at a key": _yaml(lambda old, outside: old.replace("seed: ", f"seed: {RUNS.format(outside)} #", 1)),
     "a tag that is unknown": _yaml(lambda old, outside: old.replace("name: ", "name: !x ", 1)),
     "keys twice": _yaml(lambda old, outside: old + old),
     "two documents": _yaml(lambda old, outside: f"{old}---\n{old}"),
@@ -264,7 +263,7 @@ CHECKPOINT: dict[str, Way] = {
     "a structure of nothing": _structure(lambda old: "{}"),
     "parts that are none": _structure(lambda old: '{"parts": null}'),
     "no parts": _structure(lambda old: '{"parts": {}}'),
-    "unknown parts": _structure(lambda old: json.dumps((tree := json.loads(old)) | {"parts": tree.get("parts",
-        {}) | {"rollout": 1, "__class__": 2, "config": {}}})),
+    "unknown parts": _structure(lambda old: old.replace('"parts": {', '"parts": {"rollout": 1, "__class__": 2, ', 1)),
+    "another's parts": _structure(lambda old: old.replace('"parts": {', '"parts": {"config": {}, "numbers": {}, ', 1)),
     "a tensor that is not there": _structure(lambda old: old.replace('{"$tensor": "', '{"$tensor": "x')),
 }  # fmt: skip

@@ -1,5 +1,4 @@
-"""Damaged and hostile files and folders, from a seed: a run, a model or a source with one file gone wrong,
-    and a command."""
+"""Damaged and hostile files and folders, from a seed: one file of a run, a model or a source has gone wrong."""
 
 import shutil
 from collections import Counter

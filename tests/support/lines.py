@@ -115,8 +115,7 @@ class Lines:
             self.index += 1
 
     def report(self) -> dict[str, tuple[int, int]]:
-        """Of the pairs, keys, corners of types and ranges, and strange values of keys: how many were tried,
-            of how many."""
+        """Pairs, keys, corners of types and ranges, strange values of keys: how many were tried, of how many."""
         of_keys = [
             (section, name, key, classes)
             for (section, name), keys in self.fields.items()

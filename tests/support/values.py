@@ -1,9 +1,9 @@
-"""Texts for a field of a configuration: by its type and range good ones, wrong ones and strange ones,
-    each with a name."""
+"""Texts for a field of a configuration: good, wrong and strange ones by its type and range, each kind with a name."""
 
 from collections.abc import Iterator
 from random import Random
-from typing import Any, Literal, get_args, get_origin
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from annotated_types import Ge, Gt, Le, Lt
 
@@ -84,8 +84,7 @@ def members(hint: object) -> Iterator[tuple[object, tuple[object, ...]]]:
     origin, args = get_origin(hint), get_args(hint)
     if args and hasattr(hint, "__metadata__"):
         yield from ((kind, (*bounds, *args[1:])) for kind, bounds in members(args[0]))
-    elif (origin is not None and origin is not tuple and type(None) in args) or str(origin) in ("typing.Union",
-        "<class 'types.UnionType'>", "<class 'typing.Union'>"):
+    elif origin in (Union, UnionType):
         yield from (pair for part in args for pair in members(part))
     else:
         yield hint, ()
@@ -145,7 +144,5 @@ def misspelt(draw: Random, name: str) -> str:
 
 def known(cls: type) -> dict[str, Choices]:
     """The texts for each field of a dataclass, read from the schema."""
-    from typing import get_type_hints
-
     hints = get_type_hints(cls, include_extras=True)
     return {name: of(name, hints[name]) for name in schema.settable(cls)}
