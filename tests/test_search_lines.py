@@ -66,7 +66,7 @@ def test_the_slow_lines_reach_every_pair_every_key_and_most_corners() -> None:
     assert tried["pair"][0] == tried["pair"][1]
     assert tried["key"][0] == tried["key"][1]
     assert tried["corner"][0] > 0.7 * tried["corner"][1]
-    assert tried["strange"][0] > 0.3 * tried["strange"][1]
+    assert tried["strange"][0] > 0.25 * tried["strange"][1]
     assert sum(line.stage == "whole" for line in generated) > 0.5 * SLOW
 
 

@@ -62,9 +62,8 @@ ENVIRONS += [{"COLUMNS": text} for text in ("1", "0", "-5", "x", "100000")] + [{
 
 
 ODD_FOLDERS = ["nowhere", "folder", "file.txt", "link", "dangling", "", ".", "..", "/", "/dev/null", "/proc/self",
-    "x" * 300,
-               "x/" * 2100, "\x1b[2J", "学习", "\udcff", "~nobody-here", "a\nb", "table/checkpoints",
-                   "table/config.yaml"]  # fmt: skip
+               "x" * 300, "x/" * 2100, "\x1b[2J", "学习", "\udcff", "~nobody-here", "a\nb", "table/checkpoints",
+               "table/config.yaml"]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -93,10 +92,8 @@ class Lines:
         self.fields |= {("env", name): values.known(plugins.load("envs", name).Config) for name in self.envs}
         for name, cls in {"run": Run, "evaluate": Evaluate, "compare": Compare, "play": Play, "new": New}.items():
             self.fields[name, ""] = values.known(cls)
-        self.fields["policy", "control"], self.fields["policy", "text"] = (
-            values.known(Network),
-            values.known(LanguageNetwork),
-        )
+        self.fields["policy", "control"] = values.known(Network)
+        self.fields["policy", "text"] = values.known(LanguageNetwork)
         self.pairs = [(algo, env) for algo in self.algos for env in self.envs]
         vetted = {path.stem for folder in rlkit.__path__ for path in Path(folder, "configs").glob("*.yaml")}
         self.vetted = [pair for pair in self.pairs if "-".join(pair) in vetted]
@@ -124,7 +121,7 @@ class Lines:
         corners = {(key, label) for *_, key, classes in of_keys for label in classes if label not in STRANGE}
         strange = {(key, label) for *_, key, classes in of_keys for label in classes if label in STRANGE}
         there = {"pair": len(self.pairs), "key": len(of_keys), "corner": len(corners), "strange": len(strange)}
-        return {kind: (len(self.covered[kind]), count) for kind, count in there.items()}
+        return {kind: (sum(times > 0 for times in self.covered[kind].values()), n) for kind, n in there.items()}
 
     def _run(self, draw: Random) -> Line:
         algo, env = self._pair(draw)
@@ -132,19 +129,13 @@ class Lines:
         keys = self._small(algo, env)
         words = self._changed(draw, keys, {"algo": algo, "env": env, "policy": kind, "run": ""}, [45, 22, 13, 20])
         plays = draw.random() < (WHOLE_TEXT if kind == "text" else 1.0)
-        long = any(
-            values.is_large(word.partition("=")[2]) or word in ("iterations=none", "env_steps=none") for word in words
-        )
-        stage: Stage = "whole" if plays and (not long or draw.random() < 0.2) else "built"
-        return Line(("run", *words), stage, long)
+        stage: Stage = "whole" if plays and (not is_long(words) or draw.random() < 0.2) else "built"
+        return Line(("run", *words), stage, is_long(words))
 
     def _help(self, draw: Random) -> Line:
         if draw.random() < 0.3:
             return Line(
-                (
-                    *draw.choice([("run",), ("evaluate",), ("compare",), ("play",), ("new",), (), ("list",), ("lst",)]),
-                    "--help",
-                )
+                (*draw.choice(["run", "evaluate", "compare", "play", "new", "list", "lst", ""]).split(), "--help")
             )
         return replace(line := self._run(draw), words=(*line.words, "--help"), long=False, stage="whole")
 
@@ -154,26 +145,22 @@ class Lines:
         keys = {"iterations": "4", "threads": "1"}
         sections = {"run": "", "algo": algo, "env": env, "policy": "text" if env in TEXT else "control"}
         words = self._changed(draw, keys, sections, [60, 20, 10, 10], named=False)
-        long = any(values.is_large(word.partition("=")[2]) or word == "iterations=none" for word in words)
         folder = draw.choice(ODD_FOLDERS) if draw.random() < 0.15 else name
-        return Line(("run", f"resume={folder}", *words), "built" if long or name == "words" else "whole", runs=(name,))
+        stage: Stage = "built" if is_long(words) or name == "words" else "whole"
+        return Line(("run", f"resume={folder}", *words), stage, runs=(name,))
 
     def _evaluate(self, draw: Random) -> Line:
         name = draw.choice([*RUNS])
         words = self._changed(draw, {"episodes": "1"}, {"evaluate": ""}, [1], named=False)
-        long = any(values.is_large(word.partition("=")[2]) for word in words)
         folder = draw.choice(ODD_FOLDERS) if draw.random() < 0.15 else name
-        return Line(
-            ("evaluate", folder, *(word.replace("RUN", name) for word in words)), long=long, runs=(name, "other")
-        )
+        words = [word.replace("RUN", name) for word in words]
+        return Line(("evaluate", folder, *words), long=is_long(words), runs=(name, "other"))
 
     def _compare(self, draw: Random) -> Line:
         if draw.random() < 0.4:
             folders = [draw.choice([*RUNS] if draw.random() < 0.8 else ODD_FOLDERS) for _ in range(draw.randint(1, 4))]
-            keys = (
-                self._changed(draw, {"out": "report"}, {"compare": ""}, [1], named=False) if draw.random() < 0.3 else []
-            )
-            return Line(("compare", *folders, *keys), long=True, runs=tuple(RUNS))
+            keys = self._changed(draw, {"out": "report"}, {"compare": ""}, [1], named=False)
+            return Line(("compare", *folders, *(keys if draw.random() < 0.3 else [])), runs=tuple(RUNS))
         pairs = [self._pair(draw) for _ in range(draw.randint(1, 2))]
         algo, env = pairs[0]
         kind = "text" if env in TEXT else "control"
@@ -182,18 +169,17 @@ class Lines:
         words = self._changed(draw, keys, sections, [50, 15, 15, 10, 10], named=False)
         words = [f"{draw.choice([algo, env, 'nobody', ''])}:{word}" if draw.random() < 0.2 else word for word in words]
         lists = {"algo": ",".join(pair[0] for pair in pairs), "env": ",".join(dict.fromkeys(pair[1] for pair in pairs))}
-        given = [
-            f"{key}={text}" for key, text in lists.items() if not any(word.startswith(f"{key}=") for word in words)
-        ]
-        return Line(("compare", *given, *words), "built", long=True)
+        named = {word.partition("=")[0] for word in words}
+        given = [f"{key}={text}" for key, text in lists.items() if key not in named]
+        return Line(("compare", *given, *words), "built")
 
     def _play(self, draw: Random) -> Line:
         algo, env = self._pair(draw)
         own = self._changed(draw, {"open": "false"}, {"play": "", "env": env}, [2, 3], named=False)
         name = draw.choice([*RUNS] if draw.random() < 0.7 else ODD_FOLDERS)
         if draw.random() < 0.5:
-            return Line(("play", name, *own), long=True, runs=tuple(RUNS))
-        return Line(("play", f"env={env}", f"algo={algo}", *own), long=True)
+            return Line(("play", name, *own), runs=tuple(RUNS))
+        return Line(("play", f"env={env}", f"algo={algo}", *own), long=is_long(own))
 
     def _new(self, draw: Random) -> Line:
         kind = draw.choice(["algo", "env", "reward", "algo", "rewards", "ALGO", ""])
@@ -229,7 +215,7 @@ class Lines:
         for _ in range(draw.choices((0, 1, 2, 3, 6), (6, 52, 25, 12, 5))[0]):
             change = draw.choices(("value", "unknown", "twice", "word", "name"), (82, 7, 5, 3, 3))[0]
             section = draw.choices([*sections], weights)[0]
-            key, text = self._value(draw, section, sections[section])
+            key, text = self._value(draw, section, sections[section], tried=change == "value")
             dotted = f"{section}.{key}" if section in ("algo", "env", "policy") else key
             if change == "value":
                 put(keys, dotted, text)
@@ -243,24 +229,28 @@ class Lines:
                 extra.append(draw.choice(ODD_WORDS))
             elif named:
                 section = draw.choice(["algo", "env"])
-                names[section] = (
-                    values.misspelt(draw, names[section]) if draw.random() < 0.5 else draw.choice(ODD_NAMES)
-                )
+                names[section] = draw.choice([values.misspelt(draw, names[section]), draw.choice(ODD_NAMES)])
         words = [f"{key}={text}" for key, text in {**names, **keys}.items()] + extra
         if draw.random() < 0.2:
             draw.shuffle(words)
         return words
 
-    def _value(self, draw: Random, section: str, name: str) -> tuple[str, str]:
+    def _value(self, draw: Random, section: str, name: str, tried: bool) -> tuple[str, str]:
         """The key of a section that was set least, and a text from the class of values that it got least."""
         there = self.fields[section, name]
         *_, key = self._least(draw, "key", [(section, name, key) for key in there])
-        kind = "strange" if draw.random() < 0.35 or not there[key].keys() - STRANGE.keys() else "corner"
+        kind = "strange" if draw.random() < 0.3 or not there[key].keys() - STRANGE.keys() else "corner"
         classes = [(key, label) for label in there[key] if (label in STRANGE) == (kind == "strange")]
         _, label = self._least(draw, kind, classes)
-        self.covered["key"][section, name, key] += 1
-        self.covered[kind][key, label] += 1
+        self.covered["key"][section, name, key] += tried
+        self.covered[kind][key, label] += tried
         return key, draw.choice(there[key][label])
+
+
+def is_long(words: Sequence[str]) -> bool:
+    """Whether a line may ask for more work than one can wait for."""
+    endless = {"iterations=none", "env_steps=none"}
+    return any(word in endless or values.is_large(word.partition("=")[2]) for word in words)
 
 
 def put(keys: dict[str, str], key: str, text: str) -> None:
