@@ -83,6 +83,8 @@ def verdict(end: End) -> list[str]:
         found.append(f"{len(told)} lines begin with rlkit: {end.err[:300]!r}")
     elif end.code == 2 and not end.err.endswith(f"{told[0]}\n"):
         found.append(f"more than one line: {end.err[:300]!r}")
+    if warned := re.search(r"^.*Warning: .*$", end.err, re.MULTILINE):
+        found.append(f"a warning that is Python's own: {warned[0][:300]}")
     return found + _spoken(end)
 
 
