@@ -1,5 +1,6 @@
 """What fits into memory: refused before it is allocated, with the figures."""
 
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -25,13 +26,18 @@ def check(needed: int, what: str, remedy: str) -> None:
 
 
 def free() -> int:
-    """Bytes that a process may still take: what the system has left, or what the limit of its container leaves."""
-    available = int(psutil.virtual_memory().available)
-    try:
+    """Bytes that this process may still take: what the system, its container and its own limit (ulimit -v) leave."""
+    left = [int(psutil.virtual_memory().available)]
+    with suppress(OSError, ValueError):  # no container, or one without a limit ("max")
         limit, used = ((CGROUP / name).read_text().strip() for name in ("memory.max", "memory.current"))
-        return min(available, int(limit) - int(used))
-    except (OSError, ValueError):  # no container, or one without a limit ("max")
-        return available
+        left.append(int(limit) - int(used))
+    with suppress(ImportError):  # Windows has no such limits
+        import resource
+
+        most, _ = resource.getrlimit(resource.RLIMIT_AS)
+        if most != resource.RLIM_INFINITY:
+            left.append(most - int(psutil.Process().memory_info().vms))
+    return min(left)
 
 
 def gib(size: int) -> str:

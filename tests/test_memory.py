@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import psutil
 import pytest
 
 from rlkit import memory
@@ -28,3 +29,10 @@ def test_the_limit_of_a_container_counts(tmp_path: Path, monkeypatch: pytest.Mon
     assert memory.free() == 2000
     (tmp_path / "memory.max").write_text("max\n")
     assert memory.free() > 2000
+
+
+def test_the_limit_of_a_shell_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    resource = pytest.importorskip("resource")
+    used = psutil.Process().memory_info().vms
+    monkeypatch.setattr(resource, "getrlimit", lambda which: (used + memory.GIB, resource.RLIM_INFINITY))
+    assert 0 < memory.free() < 1.1 * memory.GIB

@@ -215,6 +215,13 @@ def test_a_comparison_of_a_single_run_is_written_and_one_of_none_refused(tmp_pat
     report.check([pairs, replace(problems, scored="")])  # of an older run
 
 
+@pytest.mark.filterwarnings("error")
+def test_runs_with_nothing_in_common_are_drawn_without_a_warning(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    report.write([run("ppo", "maze"), run("dqn", "cliff")], tmp_path)
+    assert (tmp_path / "index.html").is_file()
+
+
 def test_the_terminal_shows_what_the_page_says_in_80_columns(capsys, monkeypatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     given = grid(a_x=[0.1, 0.2, 0.3, 0.4, 0.5], b_x=[0.6, 0.7, 0.8, 0.9, 1.0])

@@ -5,7 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from support import damage
+from support import damaged_models as damage
 from support.small_model import PROMPTS, model
 
 from rlkit import memory
