@@ -10,6 +10,7 @@ from torch import Tensor
 
 from rlkit.buffers import flatten_groups, in_parts
 from rlkit.errors import UserError
+from rlkit.gaps import following
 from rlkit.language import folders
 from rlkit.language.backbone import Backbone, layout, scatter, within
 from rlkit.language.decoder import Decoder, Shape
@@ -148,12 +149,12 @@ class LanguageModel(Backbone):
 
     @torch.no_grad()
     def record(self, rollout: TensorDict) -> dict[str, Tensor]:
-        """value and next_value [..., T] with a value head: V after the next token, 0 after the last one."""
+        """value and next_value [..., T] with a value head: V where the next token is written, 0 after the last one."""
         if self.value_head is None:
             return {}
         rows = flatten_groups(rollout.select("observation", "mask"))
         value = in_parts(self._values, rows, self.micro_steps)["value"].view(rollout["mask"].shape)
-        return {"value": value, "next_value": torch.cat((value[..., 1:], torch.zeros_like(value[..., :1])), -1)}
+        return {"value": value, "next_value": following(value, rollout["mask"])}
 
     def _values(self, batch: TensorDict) -> dict[str, Tensor]:
         assert self.value_head is not None
