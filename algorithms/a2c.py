@@ -56,7 +56,8 @@ class A2C(Algorithm):
         c, r = self.config, rollout
         reward = self.reward_scale(r) if self.reward_scale is not None else r["reward"]
         lam = {"mc": 1.0, "td": 0.0, "gae": c.gae_lambda}[c.advantage]
-        advantage, target = returns.gae(reward, r["value"], r["next_value"], r["terminated"], r["done"], c.gamma, lam)
+        ends, values = (r["terminated"], r["done"]), (r["value"], r["next_value"])
+        advantage, target = returns.gae(reward, *values, *ends, c.gamma, lam, r["mask"])
         if c.normalize_advantage:
             advantage = returns.standardize(advantage, r["mask"])
         return rollout.update({"advantage": advantage, "return": target})

@@ -70,7 +70,7 @@ class PPO(Algorithm):
         if self.reference is not None:
             reward = reward - self.kl_penalty(self.reference, r)
         advantage, target = returns.gae(
-            reward, r["value"], r["next_value"], r["terminated"], r["done"], c.gamma, c.gae_lambda
+            reward, r["value"], r["next_value"], r["terminated"], r["done"], c.gamma, c.gae_lambda, r["mask"]
         )
         if c.normalize_advantage:
             advantage = returns.standardize(advantage, r["mask"])

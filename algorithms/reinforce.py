@@ -43,7 +43,7 @@ class Reinforce(Algorithm):
 
     def credit(self, rollout: TensorDict) -> TensorDict:
         c, reward, mask = self.config, rollout["reward"], rollout["mask"]
-        advantage = to_go = returns.reward_to_go(reward, rollout["done"], c.gamma)
+        advantage = to_go = returns.reward_to_go(reward, rollout["done"], c.gamma, mask)
         if c.returns == "total":
             advantage = returns.total_return(reward, mask, c.gamma)
         if c.baseline == "value":

@@ -49,7 +49,7 @@ class ReinforcePP(GRPO):
         if c.baseline == "group":
             worth = c.advantage(reward.sum(-1)).unsqueeze(-1).expand_as(reward)
         else:
-            worth = returns.reward_to_go(reward, rollout["done"], c.gamma)
+            worth = returns.reward_to_go(reward, rollout["done"], c.gamma, mask)
         return returns.standardize(worth, mask, c.std_eps, correction=int(c.std == "unbiased"))
 
 

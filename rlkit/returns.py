@@ -2,11 +2,16 @@
 
 Tensor arguments have one and the same shape, [..., T] with time last; step t holds r_t, V(s_t), V(s_{t+1}).
 `terminated` cuts the bootstrap, `done` cuts the trace. Functions of scores [P, G] are in group_scores.py.
+
+With a `mask` time runs over the acted steps alone, however many others lie between two of them (see gaps.py): s_{t+1}
+is the next state in which the policy acts, and a reward in a gap belongs to the acted step before it. Without one, and
+where there is no gap, every step counts.
 """
 
 import torch
 from torch import Tensor
 
+from rlkit import gaps
 from rlkit.group_scores import (  # noqa: F401
     batch_relative,
     best_and_worst,
@@ -34,21 +39,29 @@ def backward_scan(delta: Tensor, decay: Tensor) -> Tensor:
     return x
 
 
-def reward_to_go(reward: Tensor, done: Tensor, gamma: float) -> Tensor:
+def reward_to_go(reward: Tensor, done: Tensor, gamma: float, mask: Tensor | None = None) -> Tensor:
     """G_t = r_t + γ·(1 − done_t)·G_{t+1}: the discounted sum of rewards from t to the end of the episode.
 
-    Sutton & Barto (2018), eq. 3.9. reward, done: [..., T].
+    Sutton & Barto (2018), eq. 3.9. reward, done, mask: [..., T].
     """
-    same_shape(reward=reward, done=done)
+    same_shape(reward=reward, done=done, mask=done if mask is None else mask)
+    if mask is not None and gaps.gapped(mask, done):
+        acted = gaps.Acted(mask, done)
+        return acted.back(reward_to_go(acted.total(reward), acted.any(done), gamma))
     return backward_scan(reward, gamma * (~done).to(reward.dtype))
 
 
 def total_return(reward: Tensor, mask: Tensor, gamma: float) -> Tensor:
-    """G_0 = Σ_t γ^t·r_t, the same at every step: each row holds one episode. reward, mask: [..., T]."""
+    """G_0 = Σ_t γ^t·r_t, the same at every step: each row holds one episode. reward, mask: [..., T].
+
+    The episode begins with the first acted step and ends with the last one; t counts acted steps only.
+    """
     same_shape(reward=reward, mask=mask)
     acted = mask.to(reward.dtype)
-    age = (acted.cumsum(-1) - 1).clamp(min=0)
-    return (gamma**age * reward * acted).sum(-1, keepdim=True).expand_as(reward)
+    begun = acted.cumsum(-1)
+    ahead = acted.flip(-1).cumsum(-1).flip(-1)
+    within = ((begun > 0) & (ahead > 0)).to(reward.dtype)
+    return (gamma ** (begun - 1).clamp(min=0) * reward * within).sum(-1, keepdim=True).expand_as(reward)
 
 
 def td_target(reward: Tensor, next_value: Tensor, terminated: Tensor, gamma: float | Tensor) -> Tensor:
@@ -61,15 +74,22 @@ def td_target(reward: Tensor, next_value: Tensor, terminated: Tensor, gamma: flo
     return reward + gamma * next_value * (~terminated).to(reward.dtype)
 
 
-def n_step(reward: Tensor, done: Tensor, gamma: float, n: int) -> tuple[Tensor, Tensor, Tensor]:
+def n_step(
+    reward: Tensor, done: Tensor, gamma: float, n: int, mask: Tensor | None = None
+) -> tuple[Tensor, Tensor, Tensor]:
     """The discounted sum of the next n rewards, and where the steps end: (total, last, discount), all [..., T].
 
     total_t = Σ_{k<m} γ^k·r_{t+k},   last_t = t + m − 1,   discount_t = γ^m,
     with m = min(n, steps to the end of the episode, steps to the end of the window), both ends included. The n-step
     target is total + discount·(1 − terminated[last])·V(next_observation[last]) (Sutton & Barto 2018, eq. 7.1).
     """
-    same_shape(reward=reward, done=done)
+    same_shape(reward=reward, done=done, mask=done if mask is None else mask)
     t = torch.arange(reward.shape[-1], device=reward.device).expand(reward.shape)
+    if mask is not None and gaps.gapped(mask, done):
+        acted = gaps.Acted(mask, done)
+        over = acted.any(done) | (t == acted.there.sum(-1, keepdim=True) - 1)
+        total, last, discount = n_step(acted.total(reward), over, gamma, n)
+        return acted.back(total), acted.back(acted.order.gather(-1, last)), acted.back(discount)
     end = torch.where(done, t, reward.shape[-1] - 1).flip(-1).cummin(-1).values.flip(-1)
     last = torch.minimum(t + n - 1, end)
     total = torch.zeros_like(reward)
@@ -79,7 +99,14 @@ def n_step(reward: Tensor, done: Tensor, gamma: float, n: int) -> tuple[Tensor, 
 
 
 def gae(
-    reward: Tensor, value: Tensor, next_value: Tensor, terminated: Tensor, done: Tensor, gamma: float, lam: float
+    reward: Tensor,
+    value: Tensor,
+    next_value: Tensor,
+    terminated: Tensor,
+    done: Tensor,
+    gamma: float,
+    lam: float,
+    mask: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Generalized advantage estimation: (advantage, return), both [..., T].
 
@@ -89,7 +116,13 @@ def gae(
     Schulman et al. 2015, arXiv:1506.02438. λ = 0 is the one-step TD error, λ = 1 the Monte-Carlo advantage.
     next_value is that of the true next observation, so a truncated step bootstraps from where the episode was cut.
     """
-    same_shape(reward=reward, value=value, next_value=next_value, terminated=terminated, done=done)
+    given = done if mask is None else mask
+    same_shape(reward=reward, value=value, next_value=next_value, terminated=terminated, done=done, mask=given)
+    if mask is not None and gaps.gapped(mask, done):
+        acted = gaps.Acted(mask, done)
+        values, ends = (acted.at(value), acted.at(next_value)), (acted.any(terminated), acted.any(done))
+        advantage, target = gae(acted.total(reward), *values, *ends, gamma, lam)
+        return acted.back(advantage), acted.back(target)
     delta = td_target(reward, next_value, terminated, gamma) - value
     advantage = backward_scan(delta, gamma * lam * (~done).to(delta.dtype))
     return advantage, advantage + value

@@ -3,12 +3,13 @@
 import inspect
 from collections.abc import Callable, Iterator
 from types import ModuleType
+from typing import get_args
 
 import pytest
 import torch
 from torch import Tensor
 
-from rlkit import divergences, group_scores, losses, preference_losses, returns, shapes
+from rlkit import divergences, gaps, group_scores, losses, preference_losses, returns, shapes
 
 SETS = {"gamma": 0.9, "lam": 0.9, "n": 2, "low": 0.2, "high": 0.2, "bound": 3.0, "positive": 1.0, "negative": 1.0}
 SETS |= {"beta": 0.1, "clip": 0.2}
@@ -21,10 +22,11 @@ def public(*modules: ModuleType) -> list[Callable[..., object]]:
 
 
 def tensors(function: Callable[..., object]) -> list[str]:
-    return [name for name, x in inspect.signature(function).parameters.items() if x.annotation is Tensor]
+    annotations = {name: x.annotation for name, x in inspect.signature(function).parameters.items()}
+    return [name for name, x in annotations.items() if x is Tensor or Tensor in get_args(x)]
 
 
-FUNCTIONS = public(losses, returns, divergences, preference_losses, group_scores)
+FUNCTIONS = public(losses, returns, gaps, divergences, preference_losses, group_scores)
 SEVERAL = [x for x in FUNCTIONS if len(tensors(x)) > 1]
 GROUPS = [x for x in FUNCTIONS if len(tensors(x)) == 1 and x.__name__ not in ONE]
 
@@ -32,11 +34,10 @@ GROUPS = [x for x in FUNCTIONS if len(tensors(x)) == 1 and x.__name__ not in ONE
 def cases() -> Iterator[tuple[Callable[..., object], str]]:
     for function in SEVERAL:
         yield from ((function, name) for name in tensors(function))
-    yield returns.td_target, "gamma"  # a number, or a tensor
 
 
 def test_every_public_function_is_looked_at() -> None:
-    assert len(SEVERAL) == 28 and len(GROUPS) == 7
+    assert len(SEVERAL) == 30 and len(GROUPS) == 7
     assert all(x.__module__ == group_scores.__name__ for x in GROUPS)
 
 
@@ -46,7 +47,7 @@ def test_one_tensor_of_another_shape_is_refused_by_name(
     function: Callable[..., object], name: str, right: tuple[int, ...], wrong: tuple[int, ...]
 ) -> None:
     need = [x for x, p in inspect.signature(function).parameters.items() if p.default is inspect.Parameter.empty]
-    given = {x: torch.zeros(right) if x in tensors(function) else SETS[x] for x in need}
+    given = {x: torch.zeros(right) if x in tensors(function) else SETS[x] for x in [*need, name]}
     given[name] = torch.zeros(wrong)
     with pytest.raises(ValueError, match="the shapes must be equal: ") as error:
         function(**given)

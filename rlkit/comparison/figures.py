@@ -185,7 +185,7 @@ def improvement(results: Results) -> "Figure":
         words = f"{winner} is better" if winner else pair["verdict"]
         axes.text(1.03, y, words, va="center", color=INK if winner else FAINT)
     axes.set_yticks(range(len(pairs)), [f"{pair['x']} > {pair['y']}" for pair, _ in pairs])
-    axes.set_ylim(len(pairs) - 0.5, -0.5)
+    axes.set_ylim(max(len(pairs), 1) - 0.5, -0.5)
     axes.set_xlim(-0.03, 1.03)
     axes.tick_params(axis="y", length=0)
     axes.grid(axis="y", visible=False)

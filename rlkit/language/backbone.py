@@ -100,15 +100,6 @@ def scatter(values: Tensor, where: Tensor, shape: torch.Size) -> Tensor:
     return values.new_zeros(shape.numel()).index_put((where,), values).view(shape)
 
 
-def at_next_step(value: Tensor, mask: Tensor) -> Tensor:
-    """At each step where mask is True the value at the row's next such step; 0 at the last and elsewhere. [..., T]"""
-    to_come = mask.flip(-1).cumsum(-1).flip(-1)  # steps from here on
-    following = value[mask].roll(-1)  # in row-major order
-    out = torch.zeros_like(value)
-    out[mask] = following.masked_fill(to_come[mask] == 1, 0.0)
-    return out
-
-
 def within(tokens: Tensor, length: Tensor) -> Tensor:
     return torch.arange(tokens.shape[1], device=length.device) < length[:, None]
 

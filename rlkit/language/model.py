@@ -10,8 +10,9 @@ from torch import Tensor
 
 from rlkit.buffers import flatten_groups, in_parts
 from rlkit.errors import Diverged, UserError
+from rlkit.gaps import following
 from rlkit.language import folders
-from rlkit.language.backbone import Backbone, at_next_step, layout, scatter, within
+from rlkit.language.backbone import Backbone, layout, scatter, within
 from rlkit.language.decoder import Decoder
 from rlkit.language.generate import Rule, generate
 from rlkit.language.logprob import token_log_probs
@@ -166,7 +167,8 @@ class LanguageModel(Backbone):
             return {}
         rows = flatten_groups(rollout.select("observation", "mask"))
         value = in_parts(self._values, rows, self.micro_steps)["value"].view(rollout["mask"].shape)
-        return {"value": value, "next_value": at_next_step(value, rollout["mask"])}
+        mask = rollout["mask"]
+        return {"value": value, "next_value": torch.where(mask, following(value, mask), 0.0)}
 
     def _values(self, batch: TensorDict) -> dict[str, Tensor]:
         assert self.value_head is not None

@@ -2,12 +2,14 @@
 
 import pytest
 import torch
-from support.fakes import RaggedText, SequencePolicy
+from gymnasium.vector import AutoresetMode
+from support.fakes import RaggedText, SequencePolicy, algorithm, iterate
+from support.probes import Ring, control
 from tensordict import TensorDict
 from torch import Tensor
 from torch.testing import assert_close
 
-from rlkit import buffers, losses
+from rlkit import buffers, losses, policies
 
 
 def grid(rows: int = 6, time: int = 5, seed: int = 0) -> TensorDict:
@@ -231,3 +233,24 @@ def test_replay_resumes_with_the_same_contents_and_the_same_draws() -> None:
     second.load_state_dict(state)
     second.extend(numbered(8, 3))
     assert [batch["id"].tolist() for batch in second] == drawn
+
+
+@pytest.mark.parametrize("minibatches", [1, 4])
+@pytest.mark.parametrize("whole_rows", [False, True])
+def test_a_rollout_without_elements_gives_no_minibatch(whole_rows: bool, minibatches: int) -> None:
+    nothing = torch.zeros(2, 3, dtype=torch.bool)
+    rollout = TensorDict({"mask": nothing, "observation": torch.zeros(2, 3)}, batch_size=[2])
+    for given in [rollout[:0]] if whole_rows else [rollout, rollout[:0]]:
+        buffer = buffers.Rollout(0, epochs=2, minibatches=minibatches, whole_rows=whole_rows)
+        buffer.extend(given)
+        assert list(buffer) == []
+
+
+@pytest.mark.parametrize("name", ["ppo", "a2c", "dqn"])
+def test_an_iteration_that_only_resets_teaches_nothing_and_the_run_goes_on(name: str) -> None:
+    env = control(Ring, rows=1, limit=2, mode=AutoresetMode.NEXT_STEP)
+    keys = {"dqn": {"steps": 1, "warmup_steps": 1}, "a2c": {"horizon": 1}, "ppo": {"horizon": 1, "minibatches": 2}}
+    algo = algorithm(name, env, policies.Network((4,)), **keys[name])
+    acted = [bool(iterate(algo, env)["mask"].any()) for _ in range(6)]
+    assert acted == [True, True, False, True, True, False]
+    assert all(bool(p.isfinite().all()) for p in algo.policy.parameters())

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from rlkit import loop, seeding
 from rlkit.buffers import last_step
 from rlkit.control import ControlEnv, TabularEnv
+from rlkit.gaps import following
 from rlkit.meter import Meter
 from rlkit.policies import PolicyModule
 from rlkit.progress import Progress
@@ -96,7 +97,7 @@ class SequencePolicy(PolicyModule):
         out = self.evaluate(batch)
         out.pop("entropy")
         if self.critic is not None:
-            out["next_value"] = torch.cat([out["value"][..., 1:], torch.zeros_like(out["value"][..., :1])], -1)
+            out["next_value"] = following(out["value"], batch["mask"])
         return out
 
     def move(self, size: float, seed: int = 1) -> None:
