@@ -43,7 +43,7 @@ class Config(policies.Optimization):
 
 
 class DQN(Algorithm):
-    saved = (*Algorithm.saved, "target", "explorer", "window", "updates")
+    saved = (*Algorithm.saved, "target", "explorer", "window", "updates", "policy.epsilon")
     config: Config
     policy: ActionValues
 

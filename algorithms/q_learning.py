@@ -25,6 +25,7 @@ class Config(policies.StepSize):
 
 class QLearning(Algorithm):
     name = "q_learning"
+    saved = (*Algorithm.saved, "policy.epsilon")
     config: Config
     policy: policies.Table
 

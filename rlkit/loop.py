@@ -9,9 +9,10 @@ from torch import Tensor
 from rlkit.api import Algorithm, Env, Metrics
 from rlkit.buffers import split
 from rlkit.errors import Diverged, Exhausted, RewardFailed
+from rlkit.held import check_parameters, check_saved, fingerprints
 from rlkit.meter import Clock, Meter, averages, finished
 from rlkit.policies import LearningRate
-from rlkit.progress import Progress, check_saved, save
+from rlkit.progress import Progress, save
 from rlkit.recording.log import Log
 from rlkit.settings.config import Run
 
@@ -56,7 +57,8 @@ def learn(algo: Algorithm, meter: Meter) -> None:
 def train(algo: Algorithm, env: Env, run: Run, log: Log, progress: Progress) -> Progress:
     """Walk the four rooms until the budget is spent or the run is asked to stop."""
     meter, doctor, clock = progress.meter, progress.doctor, Clock(progress.env_steps)
-    progress.constants = check_saved(algo)
+    check_saved(algo)
+    progress.held = fingerprints(algo, env)
     doctor.attach(algo.optimizer)
     while not progress.over(run):
         set_progress(algo, progress, run)
@@ -72,12 +74,16 @@ def train(algo: Algorithm, env: Env, run: Run, log: Log, progress: Progress) -> 
         except RewardFailed:
             log.iteration(progress.iteration + 1, progress.env_steps, {"doctor/reward_error": 1.0})
             raise
+        except (IndexError, RuntimeError, ValueError):
+            check_parameters(algo)  # with these nothing can be played
+            raise
         progress.iteration += 1
         progress.env_steps += int(rollout["mask"].sum())
         meter.episodes += finished(rollout)
         evaluating = evaluation_is_due(env, run, progress, algo.progress)
         due = int(progress.fraction(run) * LOGGED) > int(algo.progress * LOGGED)
         if evaluating or due or progress.iteration <= EARLY:
+            check_parameters(algo)  # nothing else sees what the last step left
             seen = doctor.measure(algo, env, rollout, credited, meter)
             metrics = averages(meter) | clock.speed(progress.env_steps)
             metrics = doctor.name(seen, metrics, progress.iteration, log.alarm)

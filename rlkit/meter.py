@@ -44,6 +44,10 @@ class Meter:
         return {"sums": self.sums, "counts": self.counts, "episodes": self.episodes}
 
     def load_state_dict(self, state: State) -> None:
+        """Raises: KeyError, TypeError or ValueError where this is not the state of a meter."""
+        if state["sums"].keys() != state["counts"].keys():
+            raise ValueError("what is summed is not what is counted")
+        [float(x) for x in (*state["sums"].values(), *state["counts"].values(), *sum(state["episodes"], ()))]
         self.sums, self.counts, self.episodes = state["sums"], state["counts"], state["episodes"]
 
 

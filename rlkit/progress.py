@@ -1,17 +1,19 @@
 """How far a run has come, and everything that it is made of: saved, and put back exactly."""
 
 import math
-from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from rlkit.api import Algorithm, Env, State
+from rlkit.attributes import put_back, state_of
 from rlkit.doctor.checks import Doctor
 from rlkit.errors import UserError
+from rlkit.held import check_finite, check_unchanged, is_part, owner
 from rlkit.meter import Meter
 from rlkit.recording import checkpoint
 from rlkit.seeding import generators
@@ -30,17 +32,22 @@ class Progress:
     doctor: Doctor = field(default_factory=Doctor)
     interrupted: bool = False  # by Ctrl-C, or by a listener: the parameters so far are measured
     terminated: int = 0  # the signal, such as SIGTERM, after which only a checkpoint is written
-    constants: dict[str, float] | None = None  # the algorithm's numbers that are not saved, as the run began
+    held: dict[str, str] | None = None  # fingerprints of what the algorithm holds and does not save, as the run began
 
     def state_dict(self) -> State:
         numbers = {"iteration": self.iteration, "env_steps": self.env_steps, "best": self.best, "ended": self.ended}
         return numbers | {"meter": self.meter.state_dict(), "doctor": self.doctor.state_dict()}
 
     def load_state_dict(self, state: State) -> None:
-        self.iteration, self.env_steps = state["iteration"], state["env_steps"]
-        self.best, self.ended = state["best"], state["ended"]
+        """Raises: KeyError, TypeError or ValueError where this is not the state of a run's progress."""
+        self.iteration, self.env_steps = (natural(state[key]) for key in ("iteration", "env_steps"))
+        self.best, self.ended = float(state["best"]), bool(state["ended"])
         self.meter.load_state_dict(state["meter"])
-        self.doctor.load_state_dict(state["doctor"])
+        doctor = state["doctor"]
+        if not all(isinstance(alarm["name"], str) and isinstance(alarm["message"], str) for alarm in doctor["alarms"]):
+            raise TypeError("an alarm is no text")
+        sum([*doctor["streaks"].values(), *doctor["past"].values(), *doctor["update"]])  # of numbers
+        self.doctor.load_state_dict(doctor)
 
     def over(self, run: Run) -> bool:
         """Whether the loop stops here: the budget is spent, nothing is left, or a stop was asked for."""
@@ -53,36 +60,104 @@ class Progress:
 
 
 def save(folder: Path, algo: Algorithm, env: Env, progress: Progress, name: str = "latest", keep: int = 0) -> None:
-    """Everything the run is made of: what the algorithm declares as `saved`, generators, environment, progress."""
-    check_unchanged(algo, progress.constants)
-    held = {key: vars(algo)[key] for key in algo.saved if vars(algo)[key] is not None}
-    numbers = {key: x for key, x in held.items() if isinstance(x, int | float | Tensor)}
-    parts = {key: x.state_dict() for key, x in held.items() if key not in numbers}
+    """Everything the run is made of: what the algorithm declares as `saved`, generators, environment, progress.
+
+    Raises: UserError where state would be lost, Diverged where it is not finite; the checkpoint before stays.
+    """
+    check_unchanged(algo, env, progress.held)
+    held = {name: owner(algo, name)[name.rpartition(".")[2]] for name in algo.saved}
+    parts = {key: x.state_dict() for key, x in held.items() if is_part(x)}
+    numbers = {key: state_of(x) for key, x in held.items() if key not in parts}
+    check_finite(algo, {**parts, **numbers})
     drawn = {key: x.get_state() for key, x in drawing(algo).items()}
-    state = {"parts": parts, "numbers": numbers, "generators": drawn, "env": env.state_dict()}
+    state = {
+        "run": identity(algo, env),
+        "parts": parts,
+        "numbers": numbers,
+        "generators": drawn,
+        "env": env.state_dict(),
+    }
     checkpoint.save(folder, state | {"progress": progress.state_dict()}, name, keep, progress.iteration)
 
 
 def restore(folder: Path, algo: Algorithm, env: Env, name: str = "latest", tidy: bool = False) -> Progress:
-    """Put a run back where `save` left it; tidy: see `checkpoint.load`."""
+    """Put a run back where `save` left it; tidy: see `checkpoint.load`.
+
+    Only what the algorithm declares as `saved` is set, whatever the file names.
+
+    Raises: UserError where the checkpoint is not one of this run.
+    """
     state = checkpoint.load(folder, name, tidy)
+    check_content(folder, algo, env, state)
     for key in algo.saved:
-        if key in state["parts"]:
-            vars(algo)[key].load_state_dict(state["parts"][key])
-        elif key in state["numbers"] and isinstance(vars(algo)[key], Tensor):
-            vars(algo)[key].data.copy_(state["numbers"][key])  # in place: others may hold it, such as an optimizer
-        elif key in state["numbers"]:
-            vars(algo)[key] = state["numbers"][key]
-        elif vars(algo)[key] is not None:
-            raise UserError(
-                f"{folder}: its checkpoint has no '{key}', which {type(algo).__name__} needs; start a new run"
-            )
+        there = owner(algo, key)
+        last = key.rpartition(".")[2]
+        with fitting(folder, key):
+            if key in state["parts"]:
+                there[last].load_state_dict(state["parts"][key])
+            elif key in state["numbers"]:
+                put_back(there, last, state["numbers"][key])
+            if isinstance(there[last], torch.optim.Optimizer):
+                check_optimizer(there[last])
     for key, drawn in drawing(algo).items():
-        drawn.set_state(state["generators"][key])
-    env.load_state_dict(state["env"])
+        with fitting(folder, key):
+            drawn.set_state(state["generators"][key])
+    with fitting(folder, "env"):
+        env.load_state_dict(state["env"])
     progress = Progress()
-    progress.load_state_dict(state["progress"])
+    with fitting(folder, "progress"):
+        progress.load_state_dict(state["progress"])
     return progress
+
+
+def identity(algo: Algorithm, env: Env) -> dict[str, object]:
+    """What tells a checkpoint of another run."""
+    return {"algorithm": type(algo).__name__, "environment": type(env).__name__, "seed": env.seed}
+
+
+@contextmanager
+def fitting(folder: Path, part: str) -> Iterator[None]:
+    """What a part of a checkpoint cannot be put back with is told in one line: the part is not one of this run."""
+    try:
+        yield
+    except (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        words = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+        raise UserError(
+            f"{folder}: '{part}' of its checkpoint does not fit this run ({words}): the checkpoint was changed, or is "
+            "another run's; start a new run"
+        ) from error
+
+
+def check_content(folder: Path, algo: Algorithm, env: Env, state: State) -> None:
+    """Refuse a checkpoint of another run, one that lacks what this needs, and one that holds what this would lose."""
+    name = type(algo).__name__
+    sections = ("parts", "numbers", "generators", "env", "progress")
+    if not all(isinstance(state.get(section), dict) for section in sections):
+        raise UserError(f"{folder}: its checkpoint is not that of a run; start a new run")
+    mine = identity(algo, env)
+    if state.get("run", mine) != mine:
+        raise UserError(f"{folder}: its checkpoint is of another run ({state['run']}, not {mine}); put its own back")
+    there = state["parts"].keys() | state["numbers"].keys()
+    for key in algo.saved:
+        # What is no part and is missing was not named in `saved` then: it had not changed, else it would be refused.
+        if key not in there and is_part(owner(algo, key)[key.rpartition(".")[2]]):
+            raise UserError(f"{folder}: its checkpoint has no '{key}', which {name} needs; start a new run")
+    if strange := sorted(state["parts"].keys() - set(algo.saved)):
+        raise UserError(f"{folder}: its checkpoint has a '{strange[0]}', which {name} has not; start a new run")
+
+
+def check_optimizer(optimizer: torch.optim.Optimizer) -> None:
+    """Raises: ValueError where what an optimizer remembers is not of the shape of its parameters."""
+    if not isinstance(optimizer, torch.optim.Adam | torch.optim.SGD | torch.optim.RMSprop):  # AdamW is an Adam
+        return
+    for parameter, state in optimizer.state.items():
+        for key, x in state.items():
+            if isinstance(x, Tensor) and x.dim() and x.shape != parameter.shape:
+                raise ValueError(f"{key} has the shape {tuple(x.shape)}, not {tuple(parameter.shape)}")
+    for group in optimizer.param_groups:
+        for key, default in optimizer.defaults.items():
+            if type(group.get(key)) is not type(default) and not isinstance(group.get(key), int | float):
+                raise TypeError(f"{key} is {group.get(key)!r}")
 
 
 def drawing(algo: Algorithm) -> dict[str, torch.Generator]:
@@ -90,48 +165,8 @@ def drawing(algo: Algorithm) -> dict[str, torch.Generator]:
     return generators(algo) | {f"policy.{key}": x for key, x in generators(algo.policy).items()}
 
 
-def check_saved(algo: Algorithm) -> dict[str, float]:
-    """Refuse an algorithm with state that a checkpoint would lose; its numbers that are not saved must never change."""
-    name = type(algo).__name__
-    for key in algo.saved:
-        if key not in vars(algo):
-            raise UserError(f"{name}.saved names '{key}', and there is no such attribute: remove it, or set it")
-        if not can_be_saved(vars(algo)[key]):
-            raise UserError(
-                f"{name}.saved names '{key}', a {type(vars(algo)[key]).__name__}: only numbers, tensors and what has "
-                "a state_dict can be saved; use a torch.nn.ModuleList, or give it a state_dict and a load_state_dict"
-            )
-    for key, x in vars(algo).items():
-        if key not in algo.saved and is_state(x) and not isinstance(x, torch.Generator):  # those are always saved
-            raise UserError(unsaved(algo, key, f"looks like state ({type(x).__name__})"))
-    numbers = {key: x for key, x in vars(algo).items() if isinstance(x, int | float)}
-    return {key: x for key, x in numbers.items() if key not in (*algo.saved, "progress")}
-
-
-def check_unchanged(algo: Algorithm, before: dict[str, float] | None) -> None:
-    """Refuse state that came after the run began, and numbers that are not saved and have changed since."""
-    now = check_saved(algo)
-    for key in before.keys() | now.keys() if before is not None else ():
-        was, x = (before or {}).get(key), vars(algo).get(key)
-        if was is not x and was != x:
-            raise UserError(unsaved(algo, key, f"changed from {was} to {x}"))
-
-
-def unsaved(algo: Algorithm, key: str, why: str) -> str:
-    name = type(algo).__name__
-    return f"{name}.{key} {why} and would not be saved: write saved = (*Algorithm.saved, '{key}') in {name}"
-
-
-def can_be_saved(x: object) -> bool:
-    # An algorithm of a user's may hold any object; torch's own convention tells which have a state.
-    return x is None or isinstance(x, int | float | Tensor) or hasattr(x, "load_state_dict")
-
-
-def is_state(x: object) -> bool:
-    """Whether a run would lose something without it: a tensor, an array, what has a state, a collection of these."""
-    if isinstance(x, dict):
-        return any(is_state(item) for item in x.values())
-    if isinstance(x, list | tuple | set | deque):
-        return any(is_state(item) for item in x)
-    drawn = torch.Generator | np.random.Generator
-    return isinstance(x, Tensor | nn.Module | np.ndarray | drawn) or hasattr(x, "state_dict")
+def natural(x: object) -> int:
+    """Raises: TypeError where this does not count anything."""
+    if type(x) is not int or x < 0:
+        raise TypeError(f"{x!r} counts nothing")
+    return x

@@ -14,8 +14,9 @@ from filelock import FileLock, Timeout
 
 from rlkit.api import Writes
 from rlkit.errors import RewardFailed, UserError
+from rlkit.held import check_saved, not_finite
 from rlkit.loop import train
-from rlkit.progress import Progress, check_saved, restore
+from rlkit.progress import Progress, restore
 from rlkit.recording import checkpoint, outcome
 from rlkit.recording.files import prepare_folder, read_text, refuse_link, tidy, why, write_atomically, write_folder
 from rlkit.recording.log import Listener, Log
@@ -38,6 +39,10 @@ def carry_out(given: config.Given, watch: Watch = Watch()) -> tuple[Path, Progre
     """Start the run that was asked for, or go on with the one that `resume` names: its folder, and how far it came."""
     parts = assemble(given)
     check_saved(parts.algo)  # before there is a folder
+    if bad := not_finite(parts.algo):
+        raise UserError(
+            f"{bad[0]} is not finite before anything is trained: give another policy.model, or train it anew"
+        )
     if given.resume is not None:
         return resume(parts, given, prepare_folder(given.resume), watch)
     folder = config.new_folder(parts.run, given)

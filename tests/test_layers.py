@@ -25,7 +25,7 @@ TREES = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in SOU
 # A room is a folder of rlkit/, or one of FILES beside the folders. It may import the ground, the contracts, and what
 # its row says. The ground is every other file beside the folders, and imports nothing but the ground.
 CONTRACTS = "api"
-FILES = {"meter", "progress", "loop", "session", "evaluation", "interop", "scaffold"}
+FILES = {"held", "meter", "progress", "loop", "session", "evaluation", "interop", "scaffold"}
 MAY_IMPORT = {
     "buffers": set(),
     "policies": {"buffers"},
@@ -37,10 +37,11 @@ MAY_IMPORT = {
     "doctor": {"buffers", "meter"},
     "recording": {"buffers", "policies", "statistics"},
     "settings": {"language", "policies", "recording"},
-    "progress": {"doctor", "meter", "recording", "settings"},
-    "loop": {"buffers", "meter", "policies", "progress", "recording", "settings"},
+    "held": set(),
+    "progress": {"doctor", "held", "meter", "recording", "settings"},
+    "loop": {"buffers", "held", "meter", "policies", "progress", "recording", "settings"},
     "evaluation": {"control", "policies", "recording", "settings", "statistics"},
-    "session": {"evaluation", "loop", "progress", "recording", "settings"},
+    "session": {"evaluation", "held", "loop", "progress", "recording", "settings"},
     "interop": {"buffers", "policies"},
     "scaffold": {"recording", "settings"},
     "comparison": {"evaluation", "recording", "settings", "statistics"},

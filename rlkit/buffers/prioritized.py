@@ -109,10 +109,10 @@ class Prioritized(Replay):
         self.tree.update(index.cpu().numpy(), priority)
 
     def state_dict(self) -> State:
-        own = {"priority": torch.from_numpy(self.tree.priority.copy()), "highest": self.highest}
+        own = {"priority": torch.from_numpy(self.tree.priority.copy()), "highest": self.highest, "beta": self.beta}
         return super().state_dict() | own
 
     def load_state_dict(self, state: State) -> None:
         super().load_state_dict(state)
-        self.highest = state["highest"]
+        self.highest, self.beta = state["highest"], state.get("beta", self.beta)  # 0.3 saved no β
         self.tree.load(state["priority"].numpy())

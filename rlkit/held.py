@@ -1,0 +1,171 @@
+"""What an algorithm holds that a checkpoint does not: refused before the run, and as soon as it changes."""
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from rlkit.api import Algorithm, Env, State
+from rlkit.attributes import PLAIN, TORCH, can_be_saved, digest, is_state
+from rlkit.errors import Diverged, UserError
+from rlkit.seeding import generators
+
+NOTHING = "nothing"  # in place of the fingerprint of what is saved, and was None when the run began
+
+
+def is_part(x: object) -> bool:
+    """Whether an attribute has a state of its own: torch's convention, which objects of a user's may follow, too."""
+    return hasattr(x, "load_state_dict")
+
+
+def owner(algo: Algorithm, name: str) -> dict[str, Any]:
+    """Where the attribute is that `saved` names: of the algorithm, or with dots of what it holds (`policy.scale`).
+
+    Raises: UserError where there is none.
+    """
+    *path, last = name.split(".")
+    here: object = algo
+    for key in path:
+        here = attributes(here).get(key)
+    if isinstance(here, nn.Module) and last in here._buffers:
+        return here._buffers
+    if last not in attributes(here):
+        kind = type(algo).__name__
+        raise UserError(f"{kind}.saved names '{name}', and there is no such attribute: remove it, or set it")
+    found: dict[str, Any] = vars(here)
+    return found
+
+
+def attributes(x: object) -> dict[str, Any]:
+    """By name, the children of a module among them."""
+    found = dict(vars(x)) if hasattr(x, "__dict__") else {}
+    return found | dict(x._modules) if isinstance(x, nn.Module) else found
+
+
+def check_saved(algo: Algorithm) -> None:
+    """Refuse an algorithm with state that a checkpoint would lose, before it plays; all of it is named at once."""
+    name = type(algo).__name__
+    if not isinstance(algo.saved, tuple | list):
+        raise UserError(f"{name}.saved is {algo.saved!r}: write a tuple of names, saved = (*Algorithm.saved, 'NAME')")
+    for key in algo.saved:
+        x = owner(algo, key)[key.rpartition(".")[2]]
+        if not can_be_saved(x):
+            raise UserError(
+                f"{name}.saved names '{key}', a {type(x).__name__}: only numbers, texts, tensors, collections of them "
+                "and what has a state_dict can be saved; use a torch.nn.ModuleList, or give it a state_dict and a "
+                "load_state_dict"
+            )
+    # Generators of the algorithm itself are always saved.
+    others = {key: x for key, x in vars(algo).items() if key not in algo.saved and not isinstance(x, torch.Generator)}
+    refuse(algo, {key: f"looks like state ({type(x).__name__})" for key, x in others.items() if is_state(x)})
+
+
+def check_unchanged(algo: Algorithm, env: Env, before: dict[str, str] | None) -> None:
+    """Refuse state that came after the run began, and whatever is not saved and has changed since."""
+    check_saved(algo)
+    if before is None:
+        return
+    for key in (key for key in algo.saved if before.get(key) == NOTHING):
+        x = owner(algo, key)[key.rpartition(".")[2]]
+        if is_part(x):
+            raise UserError(
+                f"{type(algo).__name__}.{key} was None when the run began and is a {type(x).__name__} now, which could "
+                "not be put back: make it in __init__"
+            )
+    now = fingerprints(algo, env)
+    refuse(algo, {key: "has changed since the run began" for key in now if now[key] != before.get(key, NOTHING)})
+
+
+def refuse(algo: Algorithm, found: dict[str, str]) -> None:
+    """Raises: UserError that names the attributes, what is wrong with each, and the line that saves them."""
+    if not found:
+        return
+    kind = type(algo)
+    parent = next((base for base in kind.__mro__[1:] if "saved" in vars(base)), Algorithm)
+    names = [key for key in (*algo.saved, *found) if key not in parent.saved]
+    line = f"saved = (*{parent.__name__}.saved, {', '.join(map(repr, names))}{',' * (len(names) == 0)})"
+    told = ", ".join(f"{kind.__name__}.{key} {why}" for key, why in found.items())
+    raise UserError(f"{told} and would not be saved: write {line} in {kind.__name__}")
+
+
+def fingerprints(algo: Algorithm, env: Env) -> dict[str, str]:
+    """A fingerprint of each attribute that is not saved, of the algorithm and of what it saves; no two are compared.
+
+    What is saved, the environment, and generators of the algorithm and its policy have a state of their own.
+    """
+    saved = [owner(algo, key)[key.rpartition(".")[2]] for key in algo.saved]
+    apart = [algo, env, *saved, *generators(algo).values(), *generators(algo.policy).values()]
+    known = {id(x) for x in apart if not isinstance(x, PLAIN)}
+    known |= {id(module) for x in saved if isinstance(x, nn.Module) for module in x.modules()}
+    found = {key: digest(x, known) for key, x in unsaved(algo) if id(x) not in known}
+    return found | {key: NOTHING for key, x in zip(algo.saved, saved, strict=True) if x is None}
+
+
+def unsaved(algo: Algorithm) -> Iterator[tuple[str, object]]:
+    """Each attribute that no checkpoint holds, by its name, those of what is saved among them (`policy.scale`)."""
+    for key, x in vars(algo).items():
+        if key not in (*algo.saved, "progress"):
+            yield key, x
+    for part in (key for key in algo.saved if "." not in key):
+        for key, x in inside(vars(algo)[part]):
+            if f"{part}.{key}" not in algo.saved:
+                yield f"{part}.{key}", x
+
+
+def inside(part: object) -> Iterator[tuple[str, object]]:
+    """The attributes of a part that its state_dict leaves out."""
+    if isinstance(part, nn.Module):
+        for path, module in part.named_modules():
+            dot = f"{path}." if path else ""
+            yield from ((f"{dot}{key}", x) for key, x in vars(module).items() if key not in TORCH or key == "training")
+            yield from ((f"{dot}{key}", module._buffers[key]) for key in module._non_persistent_buffers_set)
+    elif is_part(part) and not isinstance(part, torch.optim.Optimizer):
+        held = part.state_dict()  # type: ignore[attr-defined]  # is_part
+        # Its own state_dict is trusted with objects; a number that it leaves out is one that was forgotten.
+        for key, x in attributes(part).items():
+            if key not in held and not is_state(x) and can_be_saved(x):
+                yield key, x
+
+
+def check_finite(algo: Algorithm, held: State) -> None:
+    """Stop before anything that is not finite is saved, and name it; -inf is a number in a mask, and inf in a count.
+
+    Raises: Diverged.
+    """
+    bad = [key for key, x in leaves(held) if not sound(x)]
+    check_parameters(algo)
+    if bad:
+        raise Diverged(f"not finite: {', '.join(bad[:5])}; checkpoints written before are kept; try a smaller algo.lr")
+
+
+def sound(x: object) -> bool:
+    if isinstance(x, Tensor):
+        return not x.is_floating_point() or bool((x < math.inf).all())
+    return not (isinstance(x, float) and math.isnan(x))
+
+
+def leaves(x: object, path: str = "") -> Iterator[tuple[str, object]]:
+    """Everything in nested dicts, lists and tuples, by its path."""
+    items = x.items() if isinstance(x, dict) else enumerate(x) if isinstance(x, list | tuple) else None
+    if items is None:
+        yield path, x
+        return
+    for key, item in items:
+        yield from leaves(item, f"{path}.{key}" if path else str(key))
+
+
+def not_finite(algo: Algorithm) -> list[str]:
+    """The parameters that are trained and are not finite, by their names in the policy."""
+    trained = [p.detach() for group in algo.optimizer.param_groups for p in group["params"]]
+    if not trained or bool(torch.stack([p.isfinite().all().cpu() for p in trained]).all()):
+        return []
+    names = {x.data_ptr(): f"policy.{key}" for key, x in algo.policy.state_dict().items() if isinstance(x, Tensor)}
+    return [names.get(p.data_ptr(), f"parameter {i}") for i, p in enumerate(trained) if not bool(p.isfinite().all())]
+
+
+def check_parameters(algo: Algorithm) -> None:
+    """Raises: Diverged where an optimizer step left parameters that are not finite."""
+    if bad := not_finite(algo):
+        raise Diverged(f"not finite: {', '.join(bad[:5])}; checkpoints written before are kept; try a smaller algo.lr")

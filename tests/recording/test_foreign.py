@@ -1,0 +1,160 @@
+"""A checkpoint whose checksum is right and whose content is another's: one line, and nothing is set that is not saved."""
+
+import copy
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from support.resuming import REWARD
+
+from rlkit import run
+from rlkit.api import UserError
+from rlkit.recording import checkpoint
+
+RUN = ["iterations=4", "evaluation_episodes=2", "validation_episodes=2", "threads=1", "measure=latest"]
+DQN = ["algo=dqn", "env=cartpole", "algo.warmup_steps=16", "algo.capacity=64", "algo.batch_size=8", "algo.n_step=2"]
+RUNS = {
+    "table": ["algo=sarsa", "env=frozenlake", "env.rows=2"],
+    "dqn": [*DQN, "algo.prioritized=true", "algo.hold=3", "policy.normalize=true", "env.rows=2"],
+    "text": ["algo=ppo", "env=gsm8k", REWARD, "env.train=8", "env.test=2", "env.validation=2", "env.rows=2"],
+}
+RUNS["text"] += ["env.max_tokens=8", "algo.kl_coef=0.1"]
+Change = Callable[[dict[str, Any]], Any]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("finished")
+    for name, words in RUNS.items():
+        assert run.main([*words, *RUN, f"out={folder / name}"]) == 0
+    return {name: folder / name for name in RUNS}
+
+
+def resumed(source: Path, folder: Path, change: Change, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
+    """Go on from a checkpoint that was changed and given a checksum that fits."""
+    shutil.copytree(source, folder)
+    state = checkpoint.load(folder)
+    change(state)
+    checkpoint.save(folder, state)
+    capsys.readouterr()
+    code = run.main([f"resume={folder}", "iterations=6"])
+    return code, capsys.readouterr().err
+
+
+def leaves(state: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """The paths of all that a state holds."""
+    items = state.items() if isinstance(state, dict) else enumerate(state) if isinstance(state, list | tuple) else ()
+    return [path, *(inner for key, item in items for inner in leaves(item, (*path, key)))]
+
+
+def at(state: Any, path: tuple[Any, ...]) -> Any:
+    for key in path:
+        state = state[key]
+    return state
+
+
+OTHER: list[Any] = ["text", None, [], {}, 2.5, -1, torch.zeros(3, 7), torch.tensor(float("nan")), 10**30]
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_no_part_that_is_missing_or_of_another_kind_ends_in_a_traceback(
+    name: str, finished: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    good = checkpoint.load(finished[name])
+    places = [path for path in leaves(good) if 1 <= len(path) <= 3 and not isinstance(at(good, path[:-1]), tuple)]
+    for number, path in enumerate(places):
+        value = OTHER[number % len(OTHER)]
+
+        def change(state: dict[str, Any], path: tuple[Any, ...] = path, value: Any = value) -> None:
+            inside = at(state, path[:-1])
+            if value is None and isinstance(inside, dict):
+                del inside[path[-1]]
+            else:
+                inside[path[-1]] = copy.deepcopy(value)
+
+        code, told = resumed(finished[name], tmp_path / "r", change, capsys)
+        shutil.rmtree(tmp_path / "r")
+        assert "Traceback" not in told, (path, value, told)
+        assert (code, told.count("\n")) in ((0, 0), (1, 1), (2, 1)), (path, value, told)
+
+
+def put(*path: Any, value: Any) -> Change:
+    def change(state: dict[str, Any]) -> None:
+        at(state, path[:-1])[path[-1]] = value
+
+    return change
+
+
+def shorter(state: dict[str, Any]) -> None:
+    state["parts"]["policy"]["q.weight"] = state["parts"]["policy"]["q.weight"][:-1]
+
+
+def without(*path: Any) -> Change:
+    def change(state: dict[str, Any]) -> None:
+        del at(state, path[:-1])[path[-1]]
+
+    return change
+
+
+FOREIGN = {
+    "of another seed": (put("run", "seed", value=7), "is of another run"),
+    "without parts": (without("parts"), "its checkpoint is not that of a run"),
+    "without the policy": (without("parts", "policy"), "its checkpoint has no 'policy', which Sarsa needs"),
+    "with a part more": (put("parts", "critic", value={}), "its checkpoint has a 'critic', which Sarsa has not"),
+    "of another shape": (shorter, "'policy' of its checkpoint does not fit this run (RuntimeError: Error(s) in"),
+    "counting backwards": (
+        put("progress", "iteration", value=-3),
+        "'progress' of its checkpoint does not fit this run",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", FOREIGN)
+def test_what_is_foreign_is_named(
+    what: str, finished: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    change, words = FOREIGN[what]
+    code, told = resumed(finished["table"], tmp_path / "r", change, capsys)
+    assert code == 2 and told.count("\n") == 1 and words in told
+
+
+def test_only_what_is_declared_is_ever_set(
+    finished: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def change(state: dict[str, Any]) -> None:
+        state["numbers"] |= {"config": 1, "rollout": 2, "__class__": 3, "policy.forward": 4, "buffer.epochs": 5}
+
+    code, told = resumed(finished["table"], tmp_path / "r", change, capsys)
+    assert (code, told) == (0, "")
+
+
+def test_a_checkpoint_of_another_run_is_refused(
+    finished: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for source, target in (("table", "dqn"), ("dqn", "table"), ("text", "dqn"), ("dqn", "text")):
+        folder = tmp_path / f"{source}-{target}"
+        shutil.copytree(finished[target], folder)
+        for path in (folder / "checkpoints").iterdir():
+            path.unlink()
+        shutil.copy(finished[source] / "checkpoints" / "latest.safetensors", folder / "checkpoints")
+        capsys.readouterr()
+        assert run.main([f"resume={folder}", "iterations=6"]) == 2
+        told = capsys.readouterr().err
+        assert told.count("\n") == 1 and "is of another run" in told
+
+
+STRUCTURES = ['{"$tensor": "gone"}', '{"$items": [[[], 1]]}', '{"$items": [1]}', "[" * 10**5, "nan", "[]", "3"]
+
+
+@pytest.mark.parametrize("structure", STRUCTURES)
+def test_a_structure_that_fits_no_tensors_is_damage(structure: str, tmp_path: Path) -> None:
+    metadata = {"iteration": "1", "structure": structure}
+    (tmp_path / "checkpoints").mkdir()
+    whole = metadata | {"checksum": checkpoint._checksum(metadata, {})}
+    save_file({}, tmp_path / "checkpoints" / "latest.safetensors", whole)
+    with pytest.raises(UserError, match=r"latest\.safetensors is damaged \((its structure|it is not a checkpoint)"):
+        checkpoint.load(tmp_path)
