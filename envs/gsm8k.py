@@ -1,5 +1,6 @@
 """Grade-school word problems: embedded ones (the default), a JSONL file in GSM8K's format, or a hub dataset."""
 
+import os
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -66,8 +67,8 @@ def load(config: Config) -> tuple[dict[str, list[Problem]], str]:
     if config.source == "embedded":
         problems = embedded(0, config.train, config.validation, config.test, config.rare)
         return problems, f"embedded: generated word problems in GSM8K's format, not GSM8K ({_sizes(problems)})"
-    path = Path(config.source).expanduser()
-    if path.is_file() or config.source.endswith((".jsonl", ".json")):
+    path = Path(os.path.expanduser(config.source))
+    if os.path.isfile(path) or config.source.endswith((".jsonl", ".json")):
         beside = path.with_name("test.jsonl")
         rows = {"train": problems_from(read_jsonl(path))}
         if beside.is_file() and beside.resolve() != path.resolve():
@@ -77,9 +78,8 @@ def load(config: Config) -> tuple[dict[str, list[Problem]], str]:
         rows = {split: problems_from(found) for split, found in hub_rows(config.source).items()}
         name = f"hub dataset {config.source}"
     else:
-        raise UserError(
-            f"env.source={config.source!r} is no source; allowed are embedded, PATH.jsonl, or a hub id owner/name"
-        )
+        given = config.source if len(config.source) <= 80 else f"{config.source[:77]}..."
+        raise UserError(f"env.source={given!r} is no source; allowed are embedded, PATH.jsonl, or a hub id owner/name")
     problems = _split(rows, config, name)
     return problems, f"{name} ({_sizes(problems)})"
 

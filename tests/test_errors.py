@@ -31,6 +31,10 @@ ELSEWHERE = {
     "could not be loaded from the hub": "test_errors.py::test_a_hub_dataset_that_cannot_be_had_is_refused",
     "has no split 'train' (it has: ": "test_errors.py::test_a_hub_dataset_without_a_train_split_is_refused",
     " and cannot be had from the hub (": "language/test_language_folders.py::test_offline_a_hub_id_says_what_to_do",
+    " is not a text: give texts of ": (
+        "text/test_damaged_rows.py::test_half_a_character_is_refused_wherever_it_comes_from"
+    ),
+    " is not Unicode text; ": "text/test_damaged_rows.py::test_half_a_character_is_refused_wherever_it_comes_from",
     ": quantised models are not supported": "language/test_damaged_folders.py::test_a_wrong_file_is_named",
     ", and the model's head is ": "language/test_damaged_folders.py::test_a_wrong_file_is_named",
     " holds numbers that are not finite: ": "language/test_damaged_folders.py::test_a_wrong_file_is_named",

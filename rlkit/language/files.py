@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,11 +37,6 @@ def check_file(path: Path, largest: int | None = None) -> None:
         raise UserError(f"{path}: not a file; restore it from where the model came from")
     if largest is not None and path.stat().st_size > largest:
         raise UserError(f"{path}: larger than {largest // 2**20} MB; restore it from where the model came from")
-
-
-def encodable(text: str) -> bool:
-    """Whether a text is Unicode; JSON may hold halves of characters, which no tokenizer takes."""
-    return text.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in text)
 
 
 def check_depth(content: object) -> None:
@@ -101,7 +97,8 @@ class Fields:
         """A special token, written as a string or as {"content": string}."""
         value = self.content.get(key)
         text = value.get("content") if isinstance(value, dict) else value
-        if value is not None and not (isinstance(text, str) and encodable(text)):
+        half = isinstance(text, str) and not text.isascii() and re.search("[\ud800-\udfff]", text)
+        if (value is not None and not isinstance(text, str)) or half:  # of a character, which no tokenizer takes
             raise self.wrong(key, "a text")
         return text
 

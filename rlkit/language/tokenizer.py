@@ -42,7 +42,12 @@ class Tokenizer:
 
     def encode(self, texts: list[str], special: bool = False) -> list[list[int]]:
         """special: add what the tokenizer puts before a text (Llama's BOS), as for a prompt."""
-        return [e.ids for e in self.core.encode_batch_fast(texts, add_special_tokens=special)]
+        try:
+            return [e.ids for e in self.core.encode_batch_fast(texts, add_special_tokens=special)]
+        except (TypeError, UnicodeEncodeError):
+            wrong = next((ascii(x) for x in texts if not isinstance(x, str) or "\\ud" in ascii(x)), "unknown")
+            shown = wrong if len(wrong) <= 80 else f"{wrong[:77]}..."
+            raise UserError(f"{shown} is not a text: give texts of whole Unicode characters") from None
 
     def decode(self, rows: list[list[int]]) -> list[str]:
         """Special tokens are dropped."""

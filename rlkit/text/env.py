@@ -1,5 +1,6 @@
 """Text environments: problems whose prompts a language model completes and a reward function scores."""
 
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
@@ -86,6 +87,8 @@ class TextEnv:
             )
         if "{question}" not in prompt:
             raise UserError(f"env.prompt={prompt!r} does not contain {{question}}; put it where the question belongs")
+        if re.search("[\ud800-\udfff]", prompt):  # how Python holds bytes that are no UTF-8
+            raise UserError(f"env.prompt={ascii(prompt)[:80]} is not Unicode text; write it in UTF-8")
         self.problems, self.rewards, self.prompt_template = problems, list(rewards), prompt
         self.rows, self.seed, self.device = rows, seed, torch.device(device)
         self.max_tokens, self.source = max_tokens, source

@@ -4,12 +4,14 @@ import importlib
 import importlib.util
 import inspect
 import math
+import os
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Protocol, runtime_checkable
 
+import numpy as np
 import torch
 
 from rlkit.api import RewardFailed, UserError
@@ -35,7 +37,10 @@ def load_rewards(names: str, learned: Callable[[str], Reward] | None = None) -> 
 
     `learned` reads the reward model of a run folder; without it `model:` is refused.
     """
-    return [_load(name.strip(), learned) for name in names.split(",")]
+    given = [name.strip() for name in names.split(",")]
+    if twice := [name for name in given if given.count(name) > 1]:
+        raise UserError(f"env.reward={names}: {twice[0]} is there twice; give each once")
+    return [_load(name, learned) for name in given]
 
 
 def _load(name: str, learned: Callable[[str], Reward] | None) -> Reward:
@@ -58,12 +63,15 @@ def _load(name: str, learned: Callable[[str], Reward] | None) -> Reward:
 def _module(place: str, name: str) -> ModuleType:
     if not place.endswith(".py"):
         try:
+            if not all(part.isidentifier() for part in place.split(".")):
+                raise ModuleNotFoundError(f"No module named '{place}'")  # such as a path
             return importlib.import_module(place)
         except ModuleNotFoundError as error:
             raise UserError(f"env.reward={name!r}: {error}; give a .py file or a module that can be imported") from None
-    path = Path(place).expanduser().resolve()
-    if not path.is_file():
+    path = Path(os.path.abspath(os.path.expanduser(place)))
+    if not os.path.isfile(path):  # False for what can be no path, such as a very long text
         raise UserError(f"env.reward={name!r}: there is no file {path}; give the path of a .py file that exists")
+    path = path.resolve()
     spec = importlib.util.spec_from_file_location(f"rlkit_reward_{path.stem}", path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -85,12 +93,7 @@ def total(
             raise
         except Exception as error:  # whatever a function of the user's raises
             raise RewardFailed(f"reward {name} raised {_where(error)}") from error
-        if not isinstance(given, Sequence) or len(given) != len(completions):
-            found = f"{len(given)} rewards" if isinstance(given, Sequence) else f"a {type(given).__name__}"
-            raise RewardFailed(
-                f"reward {name} gave {found} for {len(completions)} completions; return a list with one for each"
-            )
-        for row, value in enumerate(given):
+        for row, value in enumerate(_listed(name, given, len(completions))):
             if value is not None:
                 sums[row] = (sums[row] or 0.0) + _number(name, value)
     if None in sums:
@@ -98,6 +101,18 @@ def total(
             "a completion got no reward: every reward function answered None; let one of them return a number"
         )
     return [value for value in sums if value is not None]
+
+
+def _listed(name: str, given: object, count: int) -> list[object]:
+    """What a function of the user's returned, one value for each completion; an array or a tensor will do."""
+    listed = isinstance(given, Sequence) and not isinstance(given, str)
+    if not listed and not (isinstance(given, np.ndarray | torch.Tensor) and given.ndim):
+        found = f"a {type(given).__name__}"
+    elif len(given) != count:
+        found = f"{len(given)} rewards"
+    else:
+        return list(given)
+    raise RewardFailed(f"reward {name} gave {found} for {count} completions; return a list with one for each")
 
 
 def _where(error: Exception) -> str:
@@ -117,12 +132,15 @@ def _check_signature(function: Reward, name: str, columns: Mapping[str, Sequence
         ) from None
 
 
-def _number(name: str, value: float) -> float:
-    """The value as a finite number; what a user's function returns may be anything."""
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        number = math.nan
+def _number(name: str, value: object) -> float:
+    """The value as a finite number; what a user's function returns may be anything. One element of an array is one."""
+    if isinstance(value, np.ndarray | torch.Tensor) and math.prod(value.shape) == 1:
+        value = value.item()
+    number = float(value) if isinstance(value, int | float | np.number | np.bool_) else math.nan
     if not math.isfinite(number):
-        raise RewardFailed(f"reward {name} gave {value!r}; every reward must be a finite number or None")
+        shown = " ".join(repr(value).split())
+        raise RewardFailed(
+            f"reward {name} gave {shown if len(shown) <= 80 else shown[:77] + '...'}; every reward must be a finite "
+            "number or None"
+        )
     return number

@@ -2,25 +2,32 @@
 
 import hashlib
 import json
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from rlkit import memory
 from rlkit.api import UserError
 from rlkit.text.grader import extract
 from rlkit.text.problems import Problem
 
+HALF = re.compile(r"\\u[dD][89a-fA-F]")  # how JSON writes half of a character beyond the first 65,536
 Row = tuple[str, dict[str, object]]  # where it stands ("train.jsonl:17"), and what it holds
 
 
 def read_jsonl(path: str | Path) -> list[Row]:
     """Every row of a JSON-lines file, each an object; empty lines are skipped, all else is refused by line number."""
     path = Path(path)
+    if os.path.exists(path) and not os.path.isfile(path):  # who reads a pipe waits for ever
+        raise UserError(f"{path}: not a file; give a .jsonl file")
+    if os.path.isfile(path):
+        memory.check(2 * path.stat().st_size, str(path), "give a smaller file")
     try:
         lines = path.read_text(encoding="utf-8-sig").split("\n")
     except FileNotFoundError:
         raise UserError(f"{path}: no such file; give the path of a .jsonl file") from None
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:  # ValueError: not UTF-8, or no path
         raise UserError(f"{path}: cannot be read as UTF-8 text ({_reason(error)}); give a .jsonl file") from None
     places = ((f"{path}:{number}", line) for number, line in enumerate(lines, 1) if line.strip())
     rows = [(where, _parse(where, line)) for where, line in places]
@@ -32,6 +39,8 @@ def read_jsonl(path: str | Path) -> list[Row]:
 def _parse(where: str, line: str) -> dict[str, object]:
     try:
         row = json.loads(line)
+        if HALF.search(line):
+            json.dumps(row, ensure_ascii=False).encode()  # a half without its other half is no text
     except (ValueError, RecursionError) as error:
         raise UserError(f"{where}: broken JSON ({_reason(error)}); every line must be one JSON object") from None
     if not isinstance(row, dict):

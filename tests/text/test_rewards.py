@@ -1,6 +1,10 @@
 """Reward functions: TRL's signature, the user's own, and what a wrong one is told."""
 
+import warnings
+
+import numpy as np
 import pytest
+import torch
 from support.parrot import Parrot, told
 
 from rlkit.api import UserError
@@ -72,3 +76,56 @@ def test_a_reward_that_cannot_take_the_columns_is_told_how_to():
         UserError, match=r"reward narrow cannot be called .* def narrow\(prompts, completions, \*\*columns\)"
     ):
         total([narrow], ["p"], ["c"], {"answer": ["a"]})
+
+
+def test_a_reward_that_is_there_twice_is_refused():
+    with pytest.raises(UserError, match=r"env\.reward=correct, correct: correct is there twice; give each once"):
+        load_rewards("correct, correct")
+
+
+@pytest.mark.parametrize(
+    "given", ["x" * 5000 + ".py:f", "a/" * 3000 + ".py:f", "~nobody-here/x.py:f", "a\0.py:f", "..x:f", "a b:f"]
+)
+def test_a_name_that_can_be_no_path_is_one_line(given):
+    with pytest.raises(UserError, match=r"there is no file|No module named"):
+        load_rewards(given)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        [np.array([1.0]), torch.tensor([[2.0]])],
+        [np.float32(1), torch.tensor(2.0)],
+        np.array([1.0, 2.0]),
+        torch.tensor([[1.0], [2.0]]),
+        (True, np.int64(2)),
+    ],
+    ids=repr,
+)
+def test_one_number_is_a_number_in_whatever_form(given):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert total([lambda prompts, completions: given], ["p", "q"], ["a", "b"], {}) == [1.0, 2.0]
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ([np.zeros(2), 1.0], r"gave array\(\[0\., 0\.\]\); every reward must be a finite number"),
+        ([torch.zeros(0), 1.0], r"gave tensor\(\[\]\); every"),
+        ([np.array([np.nan]), 1.0], "gave nan; every"),
+        (["1.0", 1.0], "gave '1.0'; every"),
+        ([[1.0], 1.0], r"gave \[1.0\]; every"),
+        ([1 + 1j, 1.0], "every reward must be"),
+        ("ab", "gave a str for 2 completions"),
+        (np.array(1.0), "gave a ndarray for 2 completions"),
+        (np.zeros((2, 3)), "every reward must be"),
+        (np.zeros(3), "gave 3 rewards for 2 completions"),
+        ([np.zeros(5000), 1.0], "every reward must be"),
+    ],
+    ids=str,
+)
+def test_what_is_not_one_number_is_refused(given, words):
+    with pytest.raises(UserError, match=words) as error:
+        total([lambda prompts, completions: given], ["p", "q"], ["a", "b"], {})
+    assert "\n" not in str(error.value) and len(str(error.value)) < 250
