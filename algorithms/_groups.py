@@ -14,7 +14,7 @@ from torch import Tensor
 
 from rlkit import divergences, group_scores, losses, policies
 from rlkit.errors import UserError
-from rlkit.fields import Count, NonNegative, Positive
+from rlkit.fields import Boundless, Count, Limit, NonNegative
 
 Ratio = Literal["token", "mean", "sum"]
 Over = Literal["sequence", "token", "constant"]
@@ -36,7 +36,7 @@ class Groups(policies.Optimization, ABC):
     kl_coef: NonNegative = 0.0  # β: weight of the KL penalty to the starting policy
     kl: Estimator = "k3"  # estimator of the KL divergence, divergences.kl_k1 to divergences.kl_unbiased
     kl_in: Place = "loss"  # where the KL penalty is added; kl=k1 works in the reward only
-    kl_clip: Positive | None = None  # each step's KL estimate is clipped to ± this, and has no gradient beyond
+    kl_clip: Limit | None = None  # each step's KL estimate is clipped to ± this, and has no gradient beyond
     entropy_coef: NonNegative = 0.0  # weight of the entropy bonus
 
     def __post_init__(self) -> None:
@@ -99,9 +99,9 @@ class Scale(Groups):
 class Clip:
     """PPO's clipped surrogate."""
 
-    clip_low: Positive = 0.2  # lower clip: the ratio is clipped at 1 − clip_low
-    clip_high: Positive = 0.2  # upper clip: the ratio is clipped at 1 + clip_high
-    dual_clip: Annotated[float, Gt(1)] | None = None  # upper bound c · |A| of the loss where A < 0
+    clip_low: Limit = 0.2  # lower clip: the ratio is clipped at 1 − clip_low
+    clip_high: Limit = 0.2  # upper clip: the ratio is clipped at 1 + clip_high
+    dual_clip: Annotated[float, Gt(1), Boundless()] | None = None  # upper bound c · |A| of the loss where A < 0
 
     def surrogate(self, log_ratio: Tensor, log_prob: Tensor, batch: TensorDict) -> tuple[Tensor, Tensor]:
         advantage = batch["advantage"]

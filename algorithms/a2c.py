@@ -15,14 +15,14 @@ from torch import Tensor
 
 from rlkit import buffers, losses, policies, returns
 from rlkit.api import Algorithm, Env, Metrics, PolicyFactory, Stochastic
-from rlkit.fields import Count, Fraction, NonNegative, Positive
+from rlkit.fields import Count, Decay, Fraction, NonNegative, Positive
 
 
 @dataclass(frozen=True)
 class Config(policies.Optimization):
     lr: Positive = 7e-4  # learning rate
     optimizer: Literal["rmsprop", "adam"] = "rmsprop"  # how gradients become steps
-    beta2: Positive = 0.99  # second-moment decay of either optimiser
+    beta2: Decay = 0.99  # second-moment decay of either optimiser
     adam_eps: Positive = 1e-5  # ε of either optimiser
     horizon: Count | None = 5  # steps per row and rollout; none, and always on text: whole episodes
     advantage: Literal["mc", "td", "gae"] = "mc"  # Monte Carlo, one-step TD error, or in between with gae_lambda

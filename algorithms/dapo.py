@@ -16,7 +16,7 @@ from torch import Tensor
 from rlkit import buffers, group_scores, policies, returns
 from rlkit.api import Env, Metrics, PolicyFactory
 from rlkit.errors import Exhausted, UserError
-from rlkit.fields import Count, Natural, NonNegative, Positive
+from rlkit.fields import Count, Limit, Natural, NonNegative
 
 from ._groups import Clip, Over, Scale
 from .grpo import GRPO
@@ -24,7 +24,7 @@ from .grpo import GRPO
 
 @dataclass(frozen=True)
 class Config(Clip, Scale):
-    clip_high: Positive = 0.28
+    clip_high: Limit = 0.28
     over: Over = "token"
     dynamic_sampling: bool = True  # play more starts until env.rows of them have attempts of different scores
     tries: Count = 10  # rollouts an iteration may take for dynamic_sampling; then it goes on with what it has

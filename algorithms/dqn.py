@@ -8,20 +8,22 @@ The target network is copied every `sync_every` updates, or follows by an expone
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
+from annotated_types import Gt, Le
 from tensordict import TensorDict
 from torch import Tensor
 
 from rlkit import buffers, losses, policies, returns
 from rlkit.api import ActionValues, Algorithm, Env, Metrics, PolicyFactory
-from rlkit.fields import Count, Fraction, Natural, Positive
+from rlkit.fields import Count, Fraction, Limit, Natural, Positive
 
 
 @dataclass(frozen=True)
 class Config(policies.Optimization):
     lr: Positive = 1e-3  # learning rate
-    max_grad_norm: Positive = 10.0  # gradients are scaled down to this global norm
+    max_grad_norm: Limit = 10.0  # gradients are scaled down to this global norm
     steps: Count = 4  # environment steps per row and iteration
     updates: Count = 1  # optimiser steps per iteration
     capacity: Count = 50_000  # steps the replay buffer holds
@@ -35,7 +37,7 @@ class Config(policies.Optimization):
     alpha: Fraction = 0.6  # prioritized: 0 replays evenly
     beta: Fraction = 0.4  # prioritized: exponent of the importance weights at the start; 1 at the end of the run
     sync_every: Count = 500  # updates between copies into the target network
-    tau: Positive | None = None  # instead: after each update target += tau · (online - target)
+    tau: Annotated[float, Gt(0), Le(1)] | None = None  # instead: after each update target += tau · (online - target)
     epsilon: Fraction = 1.0  # probability of a random action at the start
     epsilon_end: Fraction = 0.05  # and at the end of the decay
     epsilon_decay: Fraction = 0.2  # fraction of the run over which epsilon falls

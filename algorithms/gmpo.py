@@ -11,7 +11,7 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from rlkit import losses
-from rlkit.fields import Positive
+from rlkit.fields import Limit
 
 from ._groups import Scale
 from .grpo import GRPO
@@ -19,8 +19,8 @@ from .grpo import GRPO
 
 @dataclass(frozen=True)
 class Config(Scale):
-    clip_low: Positive = 0.4  # lower clip: a step's log-ratio is clipped at −clip_low
-    clip_high: Positive = 0.4  # upper clip: a step's log-ratio is clipped at clip_high
+    clip_low: Limit = 0.4  # lower clip: a step's log-ratio is clipped at −clip_low
+    clip_high: Limit = 0.4  # upper clip: a step's log-ratio is clipped at clip_high
 
     def surrogate(self, log_ratio: Tensor, log_prob: Tensor, batch: TensorDict) -> tuple[Tensor, Tensor]:
         advantage = batch["advantage"]

@@ -6,7 +6,7 @@ narrow clip, and a row is clipped as a whole or not at all.
 
 from dataclasses import dataclass
 
-from rlkit.fields import Positive
+from rlkit.fields import Limit
 
 from ._groups import Clip, Ratio, Scale
 from .grpo import GRPO
@@ -15,8 +15,8 @@ from .grpo import GRPO
 @dataclass(frozen=True)
 class Config(Clip, Scale):
     ratio: Ratio = "mean"
-    clip_low: Positive = 3e-4
-    clip_high: Positive = 4e-4
+    clip_low: Limit = 3e-4
+    clip_high: Limit = 4e-4
 
 
 make = GRPO

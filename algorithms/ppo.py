@@ -15,7 +15,7 @@ from torch import Tensor
 from rlkit import buffers, divergences, losses, policies, returns
 from rlkit.api import Algorithm, Env, Metrics, PolicyFactory, Stochastic
 from rlkit.errors import UserError
-from rlkit.fields import Count, Fraction, NonNegative, Positive, Schedule
+from rlkit.fields import Count, Fraction, Limit, NonNegative, Positive, Schedule
 
 
 @dataclass(frozen=True)
@@ -25,10 +25,10 @@ class Config(policies.Optimization):
     minibatches: Count = 4  # parts of each pass, one optimiser step each
     gamma: Fraction = 0.99  # discount per step
     gae_lambda: Fraction = 0.95  # 0: one-step TD error, 1: Monte-Carlo advantage
-    clip: Positive = 0.2  # the ratio stays within 1 ± clip
+    clip: Limit = 0.2  # the ratio stays within 1 ± clip
     clip_schedule: Schedule = "constant"  # constant, or linear to 0 at the end of the run
     value_coef: NonNegative = 0.5  # weight of the value loss
-    value_clip: Positive | None = None  # the value may move this far from the old one; none: anywhere
+    value_clip: Limit | None = None  # the value may move this far from the old one; none: anywhere
     entropy_coef: NonNegative = 0.0  # weight of the entropy bonus
     normalize_advantage: bool = True  # standardise over each rollout
     normalize_reward: bool = False  # divide rewards by the running standard deviation of the discounted return

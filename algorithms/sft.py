@@ -12,15 +12,15 @@ from torch import Tensor
 from rlkit import buffers, losses, policies
 from rlkit.api import Algorithm, Demonstrates, Env, Metrics, PolicyFactory, Stochastic
 from rlkit.errors import UserError
-from rlkit.fields import NonNegative, Positive, Schedule
+from rlkit.fields import Decay, Limit, NonNegative, Positive, Schedule
 
 
 @dataclass(frozen=True)
 class Config(policies.Optimization):
     lr: Positive = 2e-3  # learning rate
     schedule: Schedule = "linear"  # of the learning rate
-    max_grad_norm: Positive = 1.0  # gradients are scaled down to this global norm
-    beta2: Positive = 0.95  # Adam's second-moment decay
+    max_grad_norm: Limit = 1.0  # gradients are scaled down to this global norm
+    beta2: Decay = 0.95  # Adam's second-moment decay
     weight_decay: NonNegative = 0.1  # decoupled, on matrices only
 
 

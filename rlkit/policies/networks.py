@@ -5,9 +5,10 @@
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
+from annotated_types import Ge, Le
 from gymnasium.spaces import Box, Discrete
 from tensordict import TensorDict
 from torch import Tensor, nn
@@ -26,7 +27,7 @@ class Network:
 
     hidden: tuple[Count, ...] = (64, 64)  # widths of the hidden layers
     activation: Literal["tanh", "relu"] = "tanh"  # activation function between layers
-    log_std: float = 0.0  # initial log standard deviation of continuous actions
+    log_std: Annotated[float, Ge(-20), Le(20)] = 0.0  # initial log standard deviation of continuous actions
     normalize: bool = (
         False  # normalize observations to mean 0 and variance 1 by running statistics; not discrete states
     )

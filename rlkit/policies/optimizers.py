@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from rlkit.errors import UserError
-from rlkit.fields import Natural, NonNegative, Positive, Schedule
+from rlkit.fields import Decay, Limit, Natural, NonNegative, Positive, Schedule
 
 
 @dataclass(frozen=True)
@@ -34,8 +34,8 @@ class Optimization(LearningRate):
     """What every gradient method needs; algorithms inherit these fields and override the defaults."""
 
     warmup: Natural = 0  # iterations over which the learning rate rises from 0
-    max_grad_norm: Positive = 0.5  # gradients are scaled down to this global norm
-    beta2: Positive = 0.999  # Adam's second-moment decay
+    max_grad_norm: Limit = 0.5  # gradients are scaled down to this global norm; inf: never
+    beta2: Decay = 0.999  # Adam's second-moment decay
     adam_eps: Positive = 1e-5  # Adam's ε
     weight_decay: NonNegative = 0.0  # decoupled weight decay, on matrices only
 

@@ -18,7 +18,7 @@ from annotated_types import Ge, Le
 
 import rlkit
 from rlkit.api import Count, Natural, UserError
-from rlkit.fields import Place
+from rlkit.fields import Place, Seed
 from rlkit.recording.files import is_file, prepare_folder
 from rlkit.settings import places, plugins, schema, sections, trust
 from rlkit.settings.given import KINDS, SECTIONS, Factory, Given, Trust
@@ -64,7 +64,7 @@ Threads = Annotated[int, Ge(0), Le(1024)]
 class Run:
     """What belongs to the run and to no plug-in."""
 
-    seed: Natural = 0  # every random draw of the run derives from it
+    seed: Seed = 0  # every random draw of the run derives from it
     device: str = "auto"  # auto, cpu, cuda or cuda:N; auto takes a GPU where there is one
     out: str | None = None  # run folder; default runs/ALGO-ENV-sSEED-TIMESTAMP
     iterations: Count | None = None  # length of the run: rounds of the loop; text without a length: 60

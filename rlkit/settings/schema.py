@@ -17,10 +17,10 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 import yaml
 from annotated_types import Ge, Gt, Le, Lt
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic import ConfigDict, TypeAdapter
 
-from rlkit.api import UserError
-from rlkit.fields import Place
+from rlkit.errors import UserError
+from rlkit.fields import Boundless, Place
 from rlkit.settings import places, strict_yaml
 from rlkit.settings.plugins import nearest
 
@@ -51,31 +51,52 @@ def convert(cls: type, values: Mapping[str, object], section: str) -> dict[str, 
             continue  # says which plug-in this is
         if head not in known or (inner and get_origin(hints[head]) is not dict):
             raise UserError(_unknown(section, key, list(known)))
+        usual = default(known[head])
         if inner:
-            held = ready.get(head, default(known[head]))
-            ready[head] = {**(held if isinstance(held, dict) else {}), inner: _from_text(raw, Any)}
+            held = ready.get(head, usual)
+            value = validate(_key(section, key), raw, Any)
+            ready[head] = {**(held if isinstance(held, dict) else {}), inner: value}
         else:
-            ready[head] = validate(_key(section, key), raw, hints[head])
+            ready[head] = validate(_key(section, key), raw, hints[head], usual)
     return ready
 
 
-def validate(key: str, raw: object, hint: Hint) -> object:
-    """One value of one field, or a line that names the key, what was given and what is allowed."""
-    wrong = UserError(f"{key}={show(raw)} is not allowed: give {allowed(hint)}")
+def validate(key: str, raw: object, hint: Hint, usual: object = MISSING) -> object:
+    """One value of one field, or a line that names the key, what was given and what is allowed; `usual` always is."""
+    wrong = UserError(f"{key}={_cited(raw)} is not allowed: give {allowed(hint)}")
     try:
         value = _from_text(raw, hint)
         if isinstance(value, bool) and not {bool, Any} & set(_members(hint)) and value not in _literals(hint):
             raise wrong  # pydantic would take true for 1
         form: Any = hint  # pydantic's own type for hints leaves some of them out
         value = TypeAdapter(form, config=ConfigDict(arbitrary_types_allowed=True)).validate_python(value)
-    except ValidationError:
+    except (ValueError, RecursionError):  # pydantic's own is a ValueError; so is a number of too many digits
         raise wrong from None
     except yaml.YAMLError:
-        raise UserError(f"{key}={show(raw)} cannot be read: give {allowed(hint)}") from None
+        raise UserError(f"{key}={_cited(raw)} cannot be read: give {allowed(hint)}") from None
     parts: tuple[object, ...] = value if isinstance(value, tuple) else (value,)
     if any(isinstance(part, float) and math.isnan(part) for part in parts):
         raise wrong
+    if value != usual and (sizes := {size for part in parts if (size := _size(part, hint))}):
+        raise UserError(f"{key}={_cited(raw)} is not allowed: give {allowed(hint)}, {sizes.pop()}")
     return value
+
+
+def _size(value: object, hint: Hint) -> str:
+    """Which size a number must have, where it has another: float32 holds none beyond, and no count is so high."""
+    boundless = any(isinstance(mark, Boundless) for mark in metadata(hint))
+    if isinstance(value, int):
+        return "" if boundless or abs(value) <= 10**15 else "at most 10^15"
+    if not isinstance(value, float) or (boundless and math.isinf(value)):
+        return ""
+    if abs(value) > 1e37:
+        return f"at most 1e37 in size{', or inf' if boundless else ''}"
+    return "at least 1e-37 in size" if 0 < abs(value) < 1e-37 else ""
+
+
+def metadata(hint: Hint) -> list[object]:
+    """What the Annotated in a hint say beside the type, those inside of a union included."""
+    return [*getattr(hint, "__metadata__", ()), *(mark for part in get_args(hint) for mark in metadata(part))]
 
 
 def allowed(hint: Hint) -> str:
@@ -89,7 +110,9 @@ def allowed(hint: Hint) -> str:
         return " or ".join(allowed(a) for a in args)
     if origin is tuple:
         inner = [allowed(a) for a in args if a is not Ellipsis]
-        return f"a list: {inner[0]}, ..." if args[-1] is Ellipsis else f"{len(inner)} values: {', '.join(inner)}"
+        return (
+            f"a list A,B,...: each {inner[0]}" if args[-1] is Ellipsis else f"{len(inner)} values: {', '.join(inner)}"
+        )
     if origin in (list, dict):
         return {list: "a list", dict: "a mapping, {KEY: VALUE}"}[origin]
     words = {bool: "true or false", int: "a whole number", float: "a number", str: "text", type(None): "none"}
@@ -221,6 +244,12 @@ def show(value: object) -> str:
     if value is None or isinstance(value, bool):
         return str(value).lower()
     return f"{value:g}" if isinstance(value, float) and float(f"{value:g}") == value else str(value)
+
+
+def _cited(value: object) -> str:
+    """A value in a message, cut where it is long."""
+    text = show(value)
+    return text if len(text) <= 100 else f"{text[:40]}... ({len(text)} characters)"
 
 
 def _key(section: str, key: str) -> str:

@@ -10,6 +10,7 @@ import yaml
 
 import rlkit
 from rlkit.api import Count, UserError
+from rlkit.fields import Limit
 from rlkit.recording.files import prepare_folder
 from rlkit.settings import config, plugins, schema, sections
 from rlkit.settings.config import Run, build, read
@@ -23,7 +24,7 @@ class Network:
 
 @dataclass(frozen=True)
 class Config:
-    lr: float = 1e-3
+    lr: Limit = 1e-3
     hidden: tuple[int, ...] = (64, 64)
     goal: tuple[int, int] | Literal["corner"] = "corner"
     scale: Literal["std", "none"] = "std"

@@ -4,7 +4,8 @@ from typing import Any, Literal
 import pytest
 import yaml
 
-from rlkit.api import Count, Fraction, Natural, Positive, UserError
+from rlkit.api import Count, Fraction, Positive, UserError
+from rlkit.fields import Seed
 from rlkit.settings import plugins, schema
 from rlkit.settings.config import Run
 from rlkit.settings.schema import build
@@ -28,7 +29,7 @@ class Config(Parent):
     double: bool = True
     kwargs: dict[str, Any] = field(default_factory=dict)
     words: tuple[str, ...] = ()
-    seed: Natural = 0
+    seed: Seed = 0
 
 
 def built(**values: Any) -> Config:
@@ -95,8 +96,8 @@ def test_values_of_yaml_are_read_by_the_same_rules() -> None:
         ("lr", "true", "a number above 0"),
         ("lr", "", "a number above 0"),
         ("gamma", "1.01", "a number from 0 to 1"),
-        ("hidden", "64,big", "a list: a whole number, ..."),
-        ("hidden", "64,1.5", "a list: a whole number, ..."),
+        ("hidden", "64,big", "a list A,B,...: each a whole number"),
+        ("hidden", "64,1.5", "a list A,B,...: each a whole number"),
         ("goal", "1,2,3", "2 values: a whole number, a whole number or corner"),
         ("scale", "sdt", "one of: std, none"),
         ("horizon", "0", "a whole number of at least 1 or none"),
