@@ -76,7 +76,12 @@ def opened(
 
     `given` is what `config.from_folder` read from the folder. Without a checkpoint it is the one that the run measures.
     """
-    checkpoint = checkpoint or own_checkpoint(given.run.get("measure"), folder)
+    if checkpoint is None:
+        checkpoint = own_checkpoint(given.run.get("measure"), folder)
+    elif not checkpoint or Path(checkpoint).name != checkpoint:
+        raise UserError(
+            f"checkpoint={checkpoint} names none: give latest, best or iteration-N, as in {folder}/checkpoints"
+        )
     given.run |= {"device": asked.device, "threads": asked.threads}
     seed = asked.seed if seed is None else seed
     if seed is not None:

@@ -30,8 +30,7 @@ def conduct(asked: Asked, command: str) -> Conducted:
     if asked.folders:
         return compare_folders(asked, command)
     jobs, out = plan(asked)
-    if (out / "config.yaml").is_file():
-        raise UserError(f"out={out} is a run's folder: give a comparison a folder of its own")
+    check_out(out)
     with grid.alone(out):
         prepare_folder(out / "runs")
         for job in jobs:
@@ -92,7 +91,13 @@ def compare_folders(asked: Asked, command: str) -> Conducted:
     name = f"folders-{hashlib.blake2b(repr(sorted(runs)).encode(), digest_size=4).hexdigest()}"
     alone = len(given) == 1 and grid.is_comparison(given[0])
     out = Path(asked.compare.out or (given[0] if alone else Path("comparisons", name))).expanduser()
+    check_out(out)
     return Conducted(out, report(list(runs.values()), out, command), [])
+
+
+def check_out(out: Path) -> None:
+    if os.path.isfile(out / "config.yaml"):
+        raise UserError(f"out={out} is a run's folder: give a comparison a folder of its own")
 
 
 def own_runs(comparison: Path) -> list[Path]:

@@ -216,6 +216,11 @@ def test_a_mistake_is_one_line_and_says_what_to_do(copy, tmp_path, capsys):
     assert "which run?" in refused(capsys, "episodes=3")
     assert "'episodes' is not understood" in refused(capsys, folder, "episodes")
     assert "no checkpoint 'first'" in refused(capsys, folder, "checkpoint=first")
+    for name in ("", ".", "../checkpoints/latest", "x/y"):  # a name, never a way to a file elsewhere
+        assert f"checkpoint={name} names none: give latest, best" in refused(capsys, folder, f"checkpoint={name}")
+    assert "checkpoint=../checkpoints/latest names none" in refused(
+        capsys, folder, f"against={folder}:../checkpoints/latest"
+    )
     assert "writes none" in refused(capsys, folder, "pass_at=1")
     assert "pass@8 needs as many answers: raise samples=4" in refused(capsys, text, "pass_at=1,8", "samples=4")
     assert "ends in .gif" in refused(capsys, folder, "video=walk.mp4")

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from rlkit import compare
 from rlkit.api import Reference, UserError
 from rlkit.comparison import plan, records, report
 from rlkit.comparison.caveats import caveats
@@ -108,3 +109,22 @@ def test_the_procedure_is_on_the_page_and_in_the_results(tmp_path: Path, capsys:
     assert "the best of 2 evaluations" in report.write(best, tmp_path / "best")["measured"]
     mixed = report.write([*given, *best], tmp_path / "mixed")["measured"]
     assert mixed.startswith("Measured: not alike")
+
+
+def test_what_names_a_run_cannot_be_given_under_another_word() -> None:
+    words = ["algo=q_learning", "env=gridworld", "seed=0"]
+    [job] = planned(*words, "run.iterations=2")
+    assert job.config["run"]["iterations"] == 2
+    for word in ("algo.name=sarsa", "env.name=taxi", "gridworld:algo.name=sarsa"):
+        with pytest.raises(UserError, match=r"give algo=NAME,NAME and env=NAME,NAME"):
+            planned(*words, word)
+    with pytest.raises(UserError, match="seed= belongs to the whole comparison, not to q_learning"):
+        planned(*words, "q_learning:run.seed=4")
+    assert [job.seed for job in planned("algo=q_learning", "env=gridworld", "run.seed=4")] == [4]
+
+
+def test_a_report_is_not_written_into_a_runs_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    at = folder(tmp_path / "a", "latest")
+    assert compare.main([str(at), f"out={at}"]) == 2
+    assert "is a run's folder: give a comparison a folder of its own" in capsys.readouterr().err
+    assert not (at / "results.json").exists()
