@@ -79,6 +79,7 @@ def train(algo: Algorithm, env: Env, run: Run, log: Log, progress: Progress) -> 
         due = int(progress.fraction(run) * LOGGED) > int(algo.progress * LOGGED)
         if evaluating or due or progress.iteration <= EARLY:
             seen = doctor.measure(algo, env, rollout, credited, meter)
+            seen["finished"] = float(progress.fraction(run) >= 1)
             metrics = averages(meter) | clock.speed(progress.env_steps)
             metrics = doctor.name(seen, metrics, progress.iteration, log.alarm)
             if evaluating:
