@@ -4,6 +4,7 @@ A policy is a table of actions [S] or of probabilities [S, A]. Nothing happens i
 Sources: Sutton & Barto 2018, chapters 3 and 4; Puterman 1994.
 """
 
+import itertools
 from dataclasses import dataclass, replace
 
 import torch
@@ -81,10 +82,11 @@ def soft_optimal_values(model: Model, gamma: float, epsilon: float) -> Tensor:
     """Values of the best policy among those that act at random with probability ε at least, [S].
 
     V(s) = (1 − ε)·max_a Q(s, a) + ε·mean_a Q(s, a): what SARSA with a constant ε converges to (Sutton & Barto 2018,
-    section 5.4). By policy iteration, or by value iteration from 0 when nothing is discounted.
+    section 5.4). By policy iteration, or by value iteration from 0 when nothing is discounted. Raises ValueError where
+    nothing is discounted and rewards can be earned for ever.
     """
     values = torch.zeros_like(model.start)
-    while True:
+    for sweep in itertools.count(1):
         q = q_values(model, values, gamma)
         policy = epsilon_greedy(q, epsilon)
         new = policy_values(model, policy, gamma) if gamma < 1 else (policy * q).sum(-1)
@@ -92,6 +94,11 @@ def soft_optimal_values(model: Model, gamma: float, epsilon: float) -> Tensor:
         if (new - values).abs().max() <= (1e-12 if gamma < 1 else 1e-14) * max(1.0, float(new.abs().max())):
             return new
         values = new
+        if gamma == 1 and sweep % 1000 == 0:  # so late only what never ends still grows
+            step, reward = chain(model, policy)
+            if (reward[~reaches(step, model.terminal)] > 0).any():
+                raise ValueError("undiscounted values are infinite: rewards can be earned for ever; use gamma < 1")
+    raise AssertionError("counting never ends")
 
 
 def optimal_values(model: Model, gamma: float) -> Tensor:
@@ -101,7 +108,11 @@ def optimal_values(model: Model, gamma: float) -> Tensor:
 
 def optimal_actions(model: Model, gamma: float, tolerance: float = 1e-9) -> Tensor:
     """Which actions are best in each state, ties included: [S, A] bool."""
-    q = q_values(model, optimal_values(model, gamma), gamma)
+    return best_actions(q_values(model, optimal_values(model, gamma), gamma), tolerance)
+
+
+def best_actions(q: Tensor, tolerance: float = 1e-9) -> Tensor:
+    """Where Q(s, a) is the highest of its state, ties included: [S, A] → [S, A] bool."""
     return q >= q.amax(-1, keepdim=True) - tolerance
 
 

@@ -85,6 +85,7 @@ def train(algo: Algorithm, env: Env, run: Run, log: Log, progress: Progress) -> 
         if evaluating or due or progress.iteration <= EARLY:
             check_parameters(algo)  # nothing else sees what the last step left
             seen = doctor.measure(algo, env, rollout, credited, meter)
+            seen["finished"] = float(progress.fraction(run) >= 1)
             metrics = averages(meter) | clock.speed(progress.env_steps)
             metrics = doctor.name(seen, metrics, progress.iteration, log.alarm)
             if evaluating:

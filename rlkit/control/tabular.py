@@ -154,27 +154,31 @@ class TabularEnv(ControlEnv):
 
         `policy` is a table of actions [S], or acts. judge="success": the probability of
         reaching the goal at all and within the step limit. judge="value": discounted value of the start, and the
-        fraction of states whose action is an optimal one, of those that an episode can come to. For a policy that is
-        only evaluated (`ValueTable`) it is how far off the learned values are instead.
+        fraction of states whose action is an optimal one, of those that an episode can come to. With γ = 1 only the
+        step limit bounds a return, so value and optimum are what is earned within it, and an optimal action is one
+        that is optimal with all steps left. For a policy that is only evaluated (`ValueTable`) it is how far off the
+        learned values are instead.
         """
         if isinstance(policy, ValueTable):
             return self._prediction(policy.probabilities.cpu(), policy.values.cpu(), gamma)
-        model, actions = self._model, self._greedy(policy)
+        model, actions, limit = self._model, self._greedy(policy), self.step_limit
         if self.judge == "success":
-            limit = self.step_limit
             return {
                 "success": exact.success(model, actions),
                 "optimal": exact.optimal_success(model),
                 "success_within_limit": exact.success(model, actions, limit),
                 "optimal_within_limit": exact.optimal_success(model, limit),
             }
-        best = exact.optimal_actions(model, gamma).gather(1, actions[:, None])[:, 0]
-        try:
-            value = {"value": float(model.start @ exact.policy_values(model, actions, gamma))}
-        except ValueError:  # without discount, a policy that earns for ever has none
-            value = {}
-        return value | {
-            "optimal": float(model.start @ exact.optimal_values(model, gamma)),
+        if gamma == 1:
+            value, optimum = exact.values_within(model, limit, actions), exact.values_within(model, limit)
+            q = exact.q_values(model, exact.values_within(model, limit - 1), gamma)
+        else:
+            value, optimum = exact.policy_values(model, actions, gamma), exact.optimal_values(model, gamma)
+            q = exact.q_values(model, optimum, gamma)
+        best = exact.best_actions(q).gather(1, actions[:, None])[:, 0]
+        return {
+            "value": float(model.start @ value),
+            "optimal": float(model.start @ optimum),
             "agreement": float(best[exact.reachable(model) & ~model.terminal].double().mean()),
         }
 

@@ -43,6 +43,12 @@ def fallen(x: Numbers) -> bool:
     return bool(x["score"] <= (x["first_score"] + x["best_score"]) / 2)
 
 
+def beyond(x: Numbers) -> bool:
+    """Whether the actions lie at one bound of their space, or in a small part of it, and nothing was learned so."""
+    far = x["saturated"] > 0.95 or x["reach"] < 0.05
+    return bool(far and not x["last_score"] > (x["first_score"] + x["best_score"]) / 2)
+
+
 @dataclass(frozen=True)
 class Check:
     """One way in which a run may be sick."""
@@ -120,9 +126,21 @@ CHECKS = {
         "{train/clip_fraction:.0%} of the steps are clipped and teach nothing: lower algo.lr or algo.epochs, or widen "
         "algo.clip",
     ),
+    "action_space": Check(
+        beyond,
+        "actions lie in [{lowest_action:.3g}, {highest_action:.3g}], component {action_component:.0f} of the action "
+        "space is [{low:.3g}, {high:.3g}]: rescale it to [-1, 1], where a policy begins "
+        "(gymnasium.wrappers.RescaleAction)",
+    ),
+    "no_update": Check(
+        lambda x: x["finished"] == 1 and x["learned"] == 0,
+        "the run ended without one optimizer step, so nothing was learned: lower algo.warmup_steps, or raise env_steps",
+        1,
+    ),
     "constant_reward": Check(
         lambda x: (
-            x["highest"] - x["lowest"] <= 1e-6 * abs(x["highest"])
+            not beyond(x)
+            and x["highest"] - x["lowest"] <= 1e-6 * abs(x["highest"])
             and x["episodes"] >= (FEW if x["progress"] >= 0.2 else EPISODES)
         ),
         "all {episodes:.0f} episodes so far scored {highest:g}, so nothing can be learned from them: check the reward, "
@@ -200,6 +218,7 @@ class Doctor:
             symptoms.of_texts(rollout, algo.policy)
             | symptoms.of_groups(rollout)
             | symptoms.of_observations(rollout, env)
+            | symptoms.of_actions(rollout, env)
             | symptoms.of_credit(credited)
             | symptoms.of_ratios(meter.ratios, algo.policy)
         )
@@ -240,7 +259,8 @@ class Doctor:
             score = x["rollout/return"]
             past.setdefault("first_score", score)
             past["best_score"] = max(score, past.get("best_score", -math.inf))
-            x["score"] = score
+            x["score"] = past["last_score"] = score
+        past["learned"] = past.get("learned", 0.0) or float("train/loss" in x)
         past["differed"] = past.get("differed", 0.0) or float(x["rollout/equal_groups"] < 1)
         if "train/entropy" in x:
             first, dimensions = past.setdefault("first_entropy", x["train/entropy"]), x.get("dimensions", 0)

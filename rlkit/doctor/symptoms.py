@@ -68,6 +68,26 @@ def of_observations(rollout: TensorDict, env: Env) -> Found:
     return found | {"outside": outside, "component": component}
 
 
+def of_actions(rollout: TensorDict, env: Env) -> Found:
+    """The component of a box of actions that fits the policy least: its bounds, and where the actions lie.
+
+    saturated: the share at or beyond one bound; reach: their range in that of the space, infinite where that is.
+    """
+    space = env.action_space
+    if not isinstance(space, Box):
+        return {}
+    x = rollout["action"].flatten(0, -2)
+    low, high = (torch.from_numpy(bound).reshape(-1).to(x) for bound in (space.low, space.high))
+    lowest, highest = x.amin(0), x.amax(0)
+    saturated = torch.maximum((x <= low).float().mean(0), (x >= high).float().mean(0))
+    width = high - low
+    reach = torch.where(width.isfinite(), (highest - lowest) / width, torch.inf)
+    worst = torch.maximum(saturated, 1 - reach).argmax()
+    told = {"low": low, "high": high, "lowest_action": lowest, "highest_action": highest}
+    told |= {"saturated": saturated, "reach": reach}
+    return {"action_component": worst} | {name: each[worst] for name, each in told.items()}
+
+
 def of_credit(credited: TensorDict) -> Found:
     """How far advantages reach, and 1 − Var(R − V)/Var(R): what of the returns the critic explains."""
     mask = credited["mask"]

@@ -55,8 +55,8 @@ class Discounted(Protocol):
 
 
 def discount(config: object) -> float:
-    """γ of an algorithm's configuration; 0.99 where it has none, as in the group family."""
-    return config.gamma if isinstance(config, Discounted) else 0.99
+    """γ of an algorithm's configuration; 1 where it has none: then an episode's plain sum of rewards is maximized."""
+    return config.gamma if isinstance(config, Discounted) else 1.0
 
 
 class Parametrized(Protocol):

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from rlkit import seeding
 from rlkit.api import Scores
+from rlkit.statistics.arrays import check
 
 Array = NDArray[np.float64]
 Z = 1.959964  # the 97.5 % quantile of the normal distribution
@@ -52,6 +53,8 @@ class Paired(TypedDict):
 
 def wilson(successes: float, n: int) -> tuple[float, float]:
     """95 % interval of a proportion: (p + z²/2n ± z·√(p(1−p)/n + z²/4n²)) / (1 + z²/n) (Wilson 1927)."""
+    if not 0 <= successes <= n or n == 0:
+        raise ValueError(f"no proportion: {successes} of {n}")
     p, z2 = successes / n, Z * Z
     centre, spread = p + z2 / (2 * n), Z * math.sqrt(p * (1 - p) / n + z2 / (4 * n * n))
     return max(0.0, (centre - spread) / (1 + z2 / n)), min(1.0, (centre + spread) / (1 + z2 / n))
@@ -59,6 +62,7 @@ def wilson(successes: float, n: int) -> tuple[float, float]:
 
 def bootstrap(scores: Array, repetitions: int = 2000) -> tuple[float, float]:
     """95 % percentile interval of the mean over resampled episodes (Efron 1979); always the same resamples."""
+    check(scores, "scores")
     draw, n = seeding.numpy_generator(0, "bootstrap"), len(scores)
     some = max(1, AT_ONCE // n)  # repetitions
     sizes = [(min(some, repetitions - i), n) for i in range(0, repetitions, some)]
@@ -70,6 +74,7 @@ def bootstrap(scores: Array, repetitions: int = 2000) -> tuple[float, float]:
 def summarize(metric: str, scores: Scores, greedy: bool) -> Measured:
     """Mean score and length with a 95 % interval; for text also the accuracy of each problem kind."""
     x = scores.score.double().numpy()
+    check(x, "scores")
     low, high = wilson(x.sum(), len(x)) if metric == "accuracy" else bootstrap(x)
     mean, length = float(x.mean()), float(scores.length.double().mean())
     summary: Measured = {
@@ -97,11 +102,14 @@ def pass_at_k(n: int, correct: int, k: int) -> float:
     """
     if not 0 < k <= n:
         raise ValueError(f"pass@{k} cannot be estimated from {n} samples: k is 1 to {n}")
+    if not 0 <= correct <= n:
+        raise ValueError(f"pass@{k} cannot be estimated from {correct} correct ones of {n} samples")
     return 1.0 - math.comb(n - correct, k) / math.comb(n, k)
 
 
 def distribution(returns: Array) -> dict[str, float]:
     """Mean, IQM (mean of the middle half, arXiv:2108.13264), standard deviation (n − 1), and the five quartiles."""
+    check(returns, "returns")
     ordered = np.sort(returns)
     cut = len(ordered) // 4
     low, first, median, third, high = np.quantile(ordered, [0, 0.25, 0.5, 0.75, 1]).tolist()
@@ -119,6 +127,7 @@ def distribution(returns: Array) -> dict[str, float]:
 
 def histogram(returns: Array, bins: int = 10, width: int = 40) -> list[str]:
     """Lines of plain ASCII, one for each value where they are few, else for each bin: a bar and a count of episodes."""
+    check(returns, "returns")
     values, counts = np.unique(returns, return_counts=True)
     names = [f"{value:.4g}" for value in values]
     if len(values) > bins:
@@ -147,6 +156,7 @@ def sign_flip(differences: Array) -> float:
     """
     from scipy.stats import permutation_test
 
+    check(differences, "differences")
     if len(differences) < 2 or not differences.any():
         return 1.0
     found = permutation_test(
@@ -163,7 +173,11 @@ def sign_flip(differences: Array) -> float:
 
 def compare(metric: str, ours: Array, theirs: Array) -> Paired:
     """Two policies on the same episodes or problems, [n] and [n]: a paired bootstrap, and a paired test."""
-    differences = ours - theirs
+    if ours.shape != theirs.shape or ours.ndim != 1:
+        raise ValueError(f"scores that are not in pairs: {list(ours.shape)} and {list(theirs.shape)}")
+    with np.errstate(invalid="ignore", over="ignore"):
+        differences = ours - theirs
+    check(differences, "differences")
     wins, losses = int((differences > 0).sum()), int((differences < 0).sum())
     low, high = bootstrap(differences)
     exact = metric == "accuracy"

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlkit import seeding
+from rlkit.statistics.arrays import check
 
 Array = NDArray[np.float64]
 Runs = Sequence[Array]
@@ -23,6 +24,13 @@ BLOCK = 1_000_000  # numbers that a statistic is given at a time: with its copie
 BAND_REPETITIONS = 2_000  # the same of a band, at each of its points
 
 
+def check_runs(*groups: Runs) -> None:
+    """Refuse environments without runs, and scores that are nan or infinite."""
+    for runs in groups:
+        for x in runs:
+            check(x, "scores")
+
+
 def iqm(runs: Runs) -> Array:
     """Interquartile mean over all runs of all environments: the mean without the lowest and the highest quarter.
 
@@ -30,6 +38,7 @@ def iqm(runs: Runs) -> Array:
     """
     from scipy.stats import trim_mean
 
+    check_runs(runs)
     mean: Array = trim_mean(np.concatenate(runs, axis=-1), 0.25, axis=-1)
     return mean
 
@@ -39,6 +48,7 @@ def improvement(x: Runs, y: Runs) -> Array:
 
     In each environment the Mann-Whitney statistic: Σ_ij [x_i > y_j] + ½[x_i = y_j], over n·m.
     """
+    check_runs(x, y)
     each = []
     for a, b in zip(x, y, strict=True):  # one run of x at a time: [..., n, m] at once would take gigabytes
         wins = sum(np.sign(a[..., i, None] - b).sum(-1) for i in range(a.shape[-1]))  # whole numbers, so exact
@@ -49,6 +59,7 @@ def improvement(x: Runs, y: Runs) -> Array:
 
 def profile(runs: Runs, thresholds: Array) -> Array:
     """Performance profile: the fraction of runs with a score above τ, averaged over environments, [τ, ...]."""
+    check_runs(runs)
     mean: Array = np.mean([[(x > tau).mean(-1) for tau in thresholds] for x in runs], axis=0)
     return mean
 
@@ -59,6 +70,7 @@ def interval(statistic: Statistic, *groups: Runs, repetitions: int = REPETITIONS
     Each repetition draws the runs of every environment anew, with replacement, for each group on its own. None where
     an environment has a single run: nothing is known of its spread. From few runs the interval is too narrow.
     """
+    check_runs(*groups)
     if any(x.shape[-1] < 2 for runs in groups for x in runs):
         return None
     draw = seeding.numpy_generator(seed, "stratified bootstrap")
@@ -80,6 +92,7 @@ def chance(x: Runs, y: Runs, repetitions: int = REPETITIONS, seed: int = 0) -> f
 
     The runs of each environment are shared out anew; (1 + those with |P(X > Y) − ½| as large) / (1 + repetitions).
     """
+    check_runs(x, y)
     draw = seeding.numpy_generator(seed, "permutation")
     mixed = [draw.permuted(np.tile(np.concatenate(pair), (repetitions, 1)), axis=1) for pair in zip(x, y, strict=True)]
     shared = [np.split(m, [len(a)], axis=1) for m, a in zip(mixed, x, strict=True)]
@@ -103,6 +116,8 @@ def verdict(bounds: Interval | None, chance: float) -> str:
 
 def normalise(score: Number, low: float, high: float) -> Number:
     """(score − low) / (high − low): 0 is the lower reference, 1 the upper one; a score may lie outside."""
+    if not np.isfinite([low, high]).all() or low == high:
+        raise ValueError(f"references {low} and {high} do not tell what is 0 and what is 1")
     return (score - low) / (high - low)
 
 

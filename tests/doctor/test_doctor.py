@@ -185,6 +185,64 @@ def test_a_discrete_observation_outside_its_space_is_seen() -> None:
         assert int(of_observations(rollout, env)["outside"]) == by
 
 
+BOXED = """
+from dataclasses import dataclass
+import gymnasium
+import numpy as np
+from gymnasium.spaces import Box
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from rlkit.control import ControlEnv
+
+
+@dataclass(frozen=True)
+class Config: ...
+
+
+class World(gymnasium.Env):
+    observation_space, action_space = Box(-1, 1, (2,), np.float32), Box(*{bounds}, (1,), np.float32)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.t = 0
+        return np.zeros(2, np.float32), {{}}
+
+    def step(self, action):
+        self.t += 1
+        reward = -abs(round(float(action[0]) / {bounds}[1]))
+        return np.full(2, self.t / 10, np.float32), reward, self.t == 10, False, {{}}
+
+
+def make(config, seed, device):
+    return ControlEnv(lambda n: SyncVectorEnv([World] * n, autoreset_mode=AutoresetMode.DISABLED), 4, seed, device)
+"""
+
+
+@pytest.mark.parametrize("bounds, told_of", [((5, 6), True), ((-1000, 1000), True), ((-1, 1), False), ((-2, 2), False)])
+def test_actions_far_from_their_space_are_named_and_not_the_reward(
+    tmp_path: Path, bounds: tuple[int, int], told_of: bool
+) -> None:
+    file = tmp_path / "boxed.py"
+    file.write_text(BOXED.format(bounds=bounds))
+    found = alarms(tmp_path / "r", "algo=ppo", f"env={file}", "iterations=5", "algo.minibatches=1", "algo.epochs=1")
+    assert ("action_space" in found) == told_of
+    if told_of:
+        assert f"component 0 of the action space is [{bounds[0]:.3g}, {bounds[1]:.3g}]" in found["action_space"]
+        assert "RescaleAction" in found["action_space"] and "constant_reward" not in found
+
+
+def test_a_policy_that_learned_to_act_at_a_bound_is_left_alone() -> None:
+    look = {"saturated": 1.0, "reach": 0.01, "rollout/return": 10.0}
+    healthy = [{"saturated": 0.3, "reach": 2.0, "rollout/return": 0.0}, *[look] * 3, *[{"saturated": 1.0}] * 3]
+    assert name(Doctor(), healthy) == []
+    assert name(Doctor(), [look] * 3) == ["action_space"]
+
+
+def test_a_run_that_ends_before_its_first_update_is_named(tmp_path: Path) -> None:
+    keys = ["algo=dqn", "env=cartpole", "env_steps=300"]
+    assert "lower algo.warmup_steps" in alarms(tmp_path / "r", *keys)["no_update"]
+    assert "no_update" not in alarms(tmp_path / "s", *keys, "algo.warmup_steps=290")
+
+
 @pytest.mark.parametrize(
     "broken, words",
     [({"second": "float('nan')"}, "component 1 of next_observation"), ({"reward": "float('inf')"}, "reward at step")],

@@ -11,7 +11,9 @@ from support.fakes import tabular
 from support.probes import Draws
 from torch.testing import assert_close
 
-from rlkit import exact
+from rlkit import exact, policies
+from rlkit.control import TabularEnv
+from rlkit.settings import plugins
 
 
 @pytest.mark.parametrize(
@@ -71,4 +73,29 @@ def test_a_delivered_passenger_ends_the_episode_and_404_states_can_be_seen() -> 
 
 def test_without_discount_a_policy_that_never_ends_is_given_no_value() -> None:
     report = tabular("cliffwalking").exact(torch.zeros(48, dtype=torch.long), 1.0)  # up for ever, at -1 a step
-    assert report.keys() == {"optimal", "agreement"} and report["optimal"] == -13.0
+    assert report["value"] == -500.0 and report["optimal"] == -13.0  # within the step limit
+
+
+def test_without_a_discount_the_value_is_what_an_episode_earns_within_its_step_limit() -> None:
+    env = tabular("gridworld", slip=0.3, step_limit=9, start=(0, 0), goal=(2, 2), trap=(4, 4), size=5)
+    actions = torch.full((25,), 2).index_fill(0, torch.arange(2, 25, 5), 1)  # right, then down
+    report = env.exact(actions, 1.0)
+    scores = env.evaluate(actions, 4000, "test").score
+    assert abs(float(scores.mean()) - report["value"]) < 4 * float(scores.std()) / 4000**0.5
+    assert report["value"] < report["optimal"] == pytest.approx(env.reference.high)
+    assert report["value"] != pytest.approx(env.exact(actions, 0.99)["value"], abs=1e-3)
+
+
+def test_what_earns_for_ever_has_a_value_within_the_step_limit() -> None:
+    model = exact.Model(
+        torch.ones(1, 1, 1).double(), torch.ones(1, 1).double(), torch.zeros(1) > 0, torch.ones(1).double()
+    )
+    report = TabularEnv(model, 1, step_limit=30).exact(torch.zeros(1, dtype=torch.long), 1.0)
+    assert report == {"value": 30.0, "optimal": 30.0, "agreement": 1.0}
+    with pytest.raises(ValueError, match="undiscounted values are infinite"):
+        exact.optimal_values(model, 1.0)
+
+
+def test_an_algorithm_without_a_discount_is_judged_without_one() -> None:
+    assert policies.discount(plugins.load("algorithms", "grpo").Config()) == 1.0
+    assert policies.discount(plugins.load("algorithms", "ppo").Config(gamma=0.9)) == 0.9
