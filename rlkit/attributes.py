@@ -159,9 +159,29 @@ def put_back(owner: dict[str, Any], key: str, value: Any) -> None:
         x.extend(value) if isinstance(x, list | deque) else x.update(value)
     elif isinstance(x, frozenset):
         owner[key] = frozenset(value)
-    elif (
-        x is None or value is None or type(value) is type(x) or (isinstance(x, NUMBERS) and isinstance(value, NUMBERS))
-    ):
+    elif type(value) is type(x) or {type(x), type(value)} <= NUMBERS:
         owner[key] = value
     else:
         raise TypeError(f"it is no {type(x).__name__}")
+
+
+def check_alike(found: object, wanted: object, shapes: bool) -> None:
+    """Refuse a state whose values are of other types, and with `shapes` whose arrays are of other shapes.
+
+    Arguments:
+        found: what a file holds.
+        wanted: what a fresh object has in its place; where that is empty, or None, anything may follow.
+
+    Raises: TypeError or ValueError.
+    """
+    if isinstance(wanted, dict) and isinstance(found, dict):
+        for key in wanted.keys() & found.keys():
+            check_alike(found[key], wanted[key], shapes)
+    elif isinstance(wanted, list) and isinstance(found, list):
+        for item in found if wanted else ():
+            check_alike(item, wanted[0], shapes)
+    elif isinstance(wanted, Tensor | np.ndarray) and type(found) is type(wanted):
+        if shapes and found.shape != wanted.shape:
+            raise ValueError(f"the shape is {tuple(found.shape)}, not {tuple(wanted.shape)}")
+    elif not (wanted is None or type(found) is type(wanted) or {type(found), type(wanted)} <= NUMBERS):
+        raise TypeError(f"a {type(found).__name__} stands in place of a {type(wanted).__name__}")

@@ -67,15 +67,16 @@ def check_unchanged(algo: Algorithm, env: Env, before: dict[str, str] | None) ->
     check_saved(algo)
     if before is None:
         return
-    for key in (key for key in algo.saved if before.get(key) == NOTHING):
+    for key in algo.saved:
         x = owner(algo, key)[key.rpartition(".")[2]]
-        if is_part(x):
+        if (x is None) != (before.get(key) == NOTHING):
+            was, now = ("something", "None") if x is None else ("None", f"a {type(x).__name__}")
             raise UserError(
-                f"{type(algo).__name__}.{key} was None when the run began and is a {type(x).__name__} now, which could "
-                "not be put back: make it in __init__"
+                f"{type(algo).__name__}.{key} was {was} when the run began and is {now} now, which could not be put "
+                "back: let it be what it is from __init__ on"
             )
-    now = fingerprints(algo, env)
-    refuse(algo, {key: "has changed since the run began" for key in now if now[key] != before.get(key, NOTHING)})
+    then = fingerprints(algo, env)
+    refuse(algo, {key: "has changed since the run began" for key in then if then[key] != before.get(key)})
 
 
 def refuse(algo: Algorithm, found: dict[str, str]) -> None:

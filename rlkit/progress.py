@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from rlkit.api import Algorithm, Env, State
-from rlkit.attributes import put_back, state_of
+from rlkit.attributes import check_alike, put_back, state_of
 from rlkit.doctor.checks import Doctor
 from rlkit.errors import UserError
 from rlkit.held import check_finite, check_unchanged, is_part, owner
@@ -94,6 +94,8 @@ def restore(folder: Path, algo: Algorithm, env: Env, name: str = "latest", tidy:
         last = key.rpartition(".")[2]
         with fitting(folder, key):
             if key in state["parts"]:
+                if is_ours(there[last]):
+                    check_alike(state["parts"][key], there[last].state_dict(), shapes=True)
                 there[last].load_state_dict(state["parts"][key])
             elif key in state["numbers"]:
                 put_back(there, last, state["numbers"][key])
@@ -103,9 +105,12 @@ def restore(folder: Path, algo: Algorithm, env: Env, name: str = "latest", tidy:
         with fitting(folder, key):
             drawn.set_state(state["generators"][key])
     with fitting(folder, "env"):
+        if is_ours(env):
+            check_alike(state["env"], env.state_dict(), shapes=False)
         env.load_state_dict(state["env"])
     progress = Progress()
     with fitting(folder, "progress"):
+        check_alike(state["progress"], progress.state_dict(), shapes=False)
         progress.load_state_dict(state["progress"])
     return progress
 
@@ -144,6 +149,11 @@ def check_content(folder: Path, algo: Algorithm, env: Env, state: State) -> None
             raise UserError(f"{folder}: its checkpoint has no '{key}', which {name} needs; start a new run")
     if strange := sorted(state["parts"].keys() - set(algo.saved)):
         raise UserError(f"{folder}: its checkpoint has a '{strange[0]}', which {name} has not; start a new run")
+
+
+def is_ours(x: object) -> bool:
+    """Whether it is of the project, whose states keep their types; a plug-in's may change them."""
+    return type(x).__module__.startswith("rlkit.") and not isinstance(x, nn.Module)  # a module looks for itself
 
 
 def check_optimizer(optimizer: torch.optim.Optimizer) -> None:

@@ -1,4 +1,4 @@
-"""A checkpoint whose checksum is right and whose content is another's: one line, and nothing is set that is not saved."""
+"""A checkpoint with a right checksum and another content: one line, and nothing is set that is not saved."""
 
 import copy
 import shutil
@@ -66,6 +66,7 @@ def test_no_part_that_is_missing_or_of_another_kind_ends_in_a_traceback(
 ) -> None:
     good = checkpoint.load(finished[name])
     places = [path for path in leaves(good) if 1 <= len(path) <= 3 and not isinstance(at(good, path[:-1]), tuple)]
+    bad = []
     for number, path in enumerate(places):
         value = OTHER[number % len(OTHER)]
 
@@ -78,8 +79,9 @@ def test_no_part_that_is_missing_or_of_another_kind_ends_in_a_traceback(
 
         code, told = resumed(finished[name], tmp_path / "r", change, capsys)
         shutil.rmtree(tmp_path / "r")
-        assert "Traceback" not in told, (path, value, told)
-        assert (code, told.count("\n")) in ((0, 0), (1, 1), (2, 1)), (path, value, told)
+        if (code, told.count("\n")) not in ((0, 0), (0, 1), (1, 1), (2, 1)):
+            bad.append((path, value, told[-300:]))
+    assert not bad, "\n".join(map(repr, bad))
 
 
 def put(*path: Any, value: Any) -> Change:

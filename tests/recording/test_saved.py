@@ -167,7 +167,6 @@ REPLACED: dict[str, tuple[Any, Any]] = {  # what it is, and what it is then
     "a frozenset": (frozenset([1]), frozenset([1, 2])),
     "a truth": (False, True),
     "a number": (0, 3),
-    "nothing": (None, 4),
 }
 
 
@@ -320,8 +319,13 @@ def test_what_was_nothing_first_and_could_not_be_put_back_is_refused(tmp_path: P
     algo, env = holding("memory", None, saved=("memory",))
     progress = Progress(held=fingerprints(algo, env))
     save(tmp_path, algo, env, progress)
-    algo.memory = torch.nn.Linear(2, 2)
-    with pytest.raises(UserError, match=r"^Mine\.memory was None when the run began and is a Linear now"):
+    for value, name in ((torch.nn.Linear(2, 2), "Linear"), (3, "int")):
+        algo.memory = value
+        with pytest.raises(UserError, match=rf"^Mine\.memory was None when the run began and is a {name} now"):
+            save(tmp_path, algo, env, progress)
+    progress.held = fingerprints(algo, env)
+    algo.memory = None
+    with pytest.raises(UserError, match=r"^Mine\.memory was something when the run began and is None now"):
         save(tmp_path, algo, env, progress)
 
 

@@ -1,0 +1,117 @@
+"""Nothing that is not finite is saved: the last good checkpoint stays, and one line names what went wrong."""
+
+import math
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from support.fakes import tabular
+from support.resuming import REWARD
+
+from rlkit import run
+from rlkit.errors import Diverged
+from rlkit.held import check_finite
+from rlkit.language.folders import TINY
+from rlkit.progress import Progress, save
+from rlkit.recording import checkpoint
+from rlkit.settings import plugins
+
+RUN = ["iterations=9", "checkpoint_every=1", "keep=0", "evaluation_episodes=2", "validation_episodes=2", "threads=1"]
+GSM8K = ["env=gsm8k", REWARD, "env.train=8", "env.test=2", "env.validation=2", "env.rows=2", "env.max_tokens=8"]
+RUNS = {
+    "ppo": ["algo=ppo", "env=cartpole", "algo.horizon=8", "env.rows=2", "policy.normalize=true"],
+    "table": ["algo=q_learning", "env=cliffwalking", "algo.steps=9"],
+    "text": ["algo=grpo", *GSM8K, "algo.group=4"],
+}
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_a_step_that_ends_in_infinity_is_not_saved(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The third step leaves what no loss has seen."""
+    real, steps = torch.optim.Optimizer.zero_grad, iter(range(10**6))
+    monkeypatch.setattr(torch.optim.Optimizer, "zero_grad", lambda self, *rest: (spoil(self, next(steps)), real(self)))
+    assert run.main([*RUNS[name], *RUN, "algo.lr=1e-3", f"out={tmp_path}"]) == 1
+    told = capsys.readouterr().err
+    assert (
+        told.count("\n") == 1 and "rlkit: not finite: policy." in told and "checkpoints written before are kept" in told
+    )
+    state = checkpoint.load(tmp_path)
+    assert 1 <= state["progress"]["iteration"] < 9
+    assert all(bool(x.isfinite().all()) for x in state["parts"]["policy"].values())
+    monkeypatch.undo()
+    assert run.main([f"resume={tmp_path}"]) == 0
+
+
+def spoil(optimizer: torch.optim.Optimizer, step: int) -> None:
+    """From the third minibatch on each step is infinite."""
+    if step >= 2 * 16:
+        for group in optimizer.param_groups:
+            group["lr"] = math.inf
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_an_infinite_learning_rate_is_one_line(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code = run.main([*RUNS[name], *RUN, "algo.lr=1e300", f"out={tmp_path}"])
+    told = capsys.readouterr().err
+    assert code in (1, 2) and told.count("\n") == 1 and "Traceback" not in told
+    assert not checkpoint.resumable(tmp_path) or all(
+        bool(x.isfinite().all()) for x in checkpoint.load(tmp_path)["parts"]["policy"].values()
+    )
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_a_model_with_a_weight_that_is_no_number_is_refused(
+    value: float, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(TINY, tmp_path / "model")
+    weights = load_file(tmp_path / "model" / "model.safetensors")
+    name = "model.layers.0.mlp.up_proj.weight"
+    weights[name][0, 0] = value
+    save_file(weights, tmp_path / "model" / "model.safetensors", {"format": "pt"})
+    assert run.main([*RUNS["text"], *RUN, f"policy.model={tmp_path / 'model'}", f"out={tmp_path / 'r'}"]) == 2
+    told = capsys.readouterr().err
+    assert told.count("\n") == 1 and name in told and "finite" in told
+    assert not (tmp_path / "r").exists()
+
+
+def algorithm() -> tuple[Any, Any]:
+    module = plugins.load("algorithms", "q_learning")
+    env = tabular("frozenlake", rows=2)
+    return module.make(module.Config(), env, None), env
+
+
+@pytest.mark.parametrize("where", ["policy.extra", "optimizer.state", "buffer.sum", "count"])
+def test_every_part_is_looked_at(where: str, tmp_path: Path) -> None:
+    algo, env = algorithm()
+    save(tmp_path, algo, env, Progress())
+    part, _, key = where.partition(".")
+    held = {part: {key: torch.tensor([1.0, math.nan])} if key else math.nan}
+    with pytest.raises(Diverged, match=rf"^not finite: {where}; checkpoints written before are kept"):
+        check_finite(algo, held)
+
+
+def test_infinity_in_a_mask_or_a_count_is_no_harm() -> None:
+    algo, _ = algorithm()
+    check_finite(
+        algo, {"policy": {"mask": torch.tensor([0.0, -math.inf])}, "change": math.inf, "ids": torch.ones(2).int()}
+    )
+
+
+def test_an_algorithm_without_parameters_is_finite() -> None:
+    optimizer = SimpleNamespace(param_groups=[])
+    check_finite(SimpleNamespace(optimizer=optimizer), {})
+
+
+@pytest.mark.parametrize("value", ["1e-300", "1e300"])
+def test_a_temperature_that_leaves_no_probabilities_is_one_line(
+    value: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run.main([*RUNS["text"], *RUN, f"policy.temperature={value}", f"out={tmp_path / 'r'}"]) == 2
+    told = capsys.readouterr().err
+    assert told.count("\n") == 1 and "policy.temperature" in told
