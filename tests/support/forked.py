@@ -60,6 +60,7 @@ class Warm:
 
     def __enter__(self) -> Self:
         environ = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
+        environ["OMP_STACKSIZE"] = "256K"  # threads=1024 must not meet the limit of memory
         self.process = subprocess.Popen(
             [sys.executable, "-m", "support.forked"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environ
         )
