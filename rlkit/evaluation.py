@@ -112,7 +112,8 @@ def refuse(subject: Subject, asked: Evaluate) -> None:
     """Say at once what this run cannot give."""
     text = subject.env.kind == "text"
     if (asked.pass_at or asked.samples) and subject.env.scored(subject.policy) != "problems":
-        raise UserError("pass_at counts correct answers and this run writes none: leave it out")
+        given = "pass_at" if asked.pass_at else "samples"
+        raise UserError(f"{given} counts correct answers and this run writes none: leave it out")
     if asked.video is None:
         return
     if text:

@@ -35,6 +35,21 @@ ELSEWHERE = {
         "text/test_damaged_rows.py::test_half_a_character_is_refused_wherever_it_comes_from"
     ),
     " is not Unicode text; ": "text/test_damaged_rows.py::test_half_a_character_is_refused_wherever_it_comes_from",
+    "an observation is no array (": "python/test_mistakes.py::test_an_observation_that_does_not_fit",
+    "an observation holds a number that is not ": "python/test_mistakes.py::test_an_observation_that_does_not_fit",
+    "a prompt is of type ": "python/test_mistakes.py::test_prompts_and_counts_that_are_none",
+    ": a comparison has one such environment; ": "python/test_mistakes.py::test_what_cannot_be_compared",
+    " would take the place of the argument ": "python/test_mistakes.py::test_what_cannot_be_trained",
+    " is not understood: give a function of ": "python/test_mistakes.py::test_what_cannot_be_trained",
+    ": this run is the one that goes on; ": (
+        "python/test_mistakes.py::test_a_run_that_goes_on_is_told_nothing_of_another"
+    ),
+    ", and the run was made on ": (
+        "python/test_mistakes.py::test_another_environment_does_not_take_the_place_of_the_runs"
+    ),
+    "env= has other observations or actions than ": (
+        "python/test_mistakes.py::test_another_environment_does_not_take_the_place_of_the_runs"
+    ),
     ": quantised models are not supported": "language/test_damaged_folders.py::test_a_wrong_file_is_named",
     ", and the model's head is ": "language/test_damaged_folders.py::test_a_wrong_file_is_named",
     " holds numbers that are not finite: ": "language/test_damaged_folders.py::test_a_wrong_file_is_named",

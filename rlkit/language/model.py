@@ -8,6 +8,7 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor
 
+from rlkit import memory
 from rlkit.buffers import flatten_groups, in_parts
 from rlkit.errors import Diverged, UserError
 from rlkit.gaps import following
@@ -124,6 +125,9 @@ class LanguageModel(Backbone):
                 f"a prompt of {longest} tokens and {max_tokens} more exceed the model's context of {context}: "
                 "lower max_tokens or shorten the prompt"
             )
+        needed = 16 * len(ids) * repeats * max_tokens  # token, log-probability and draw; keys and values come on top
+        many = f"{len(ids) * repeats:,} completions of {max_tokens} tokens"
+        memory.check(needed, many, "ask for fewer, or lower max_tokens")
         forbidden = tuple({row[0] for row in self.tokenizer.encode(list(forbid_first)) if row})
         rule = Rule(self.temperature, greedy, self.tokenizer.stop_ids, forbidden)
         done = generate(self.decoder, ids, repeats, max_tokens, rule, generator or self.generator, self.rows)

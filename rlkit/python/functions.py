@@ -1,16 +1,21 @@
 """The functions of `import rlkit`."""
 
+import io
 import os
+import re
 import shlex
 import signal
 from collections.abc import Iterable, Sequence
+from contextlib import nullcontext, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from rlkit import session
 from rlkit.errors import UserError
-from rlkit.python.keys import EnvLike, asked, described, found_at, plain, text
+from rlkit.python.keys import GYM, EnvLike, asked, check_listener, described, found_at, named, plain, text
 from rlkit.python.run import Run
 from rlkit.python.surroundings import undisturbed
 from rlkit.recording import checkpoint as checkpoints
@@ -39,8 +44,8 @@ def train(
 
     Arguments:
         algo: the name of an algorithm (`rlkit.list_algorithms()`), a dotted module name or a path ending in .py.
-        env: the same of an environment; a Gymnasium id (Acrobot-v1, my_pkg:My-v0); the class of a Gymnasium
-            environment, a function that makes one, or an object that can be copied.
+        env: the same of an environment; a Gymnasium id (Acrobot-v1, my_pkg:My-v0); MODULE:NAME of a class or function;
+            the class of a Gymnasium environment, a function that makes one each time, or an object that can be copied.
         on_iteration: called with the metrics of each logged iteration, a dictionary that also holds iteration,
             env_steps and seconds; when it returns True the run stops, measures and is complete so far.
         quiet: print nothing.
@@ -56,6 +61,7 @@ def train(
     """
     if "resume" in keys:
         raise UserError("resume= continues a run that is there: use rlkit.load(FOLDER).resume()")
+    check_listener(on_iteration)
     given = asked(algo, env, keys)
     with undisturbed(), muted(quiet):
         folder, progress = session.carry_out(given, session.Watch(quiet, on_iteration))
@@ -105,7 +111,15 @@ def factory_of(env: EnvLike, given: config.Given) -> Factory:
     if isinstance(env, str | os.PathLike):
         raise UserError(f"env={os.fspath(env)} is a name: give the class, function or object that the run was made on")
     section, factory = described(env)
+    one, other = (last_name(entry) for entry in (given.env["entry"], section["entry"]))
+    if one != other and not given.env["entry"].startswith("<"):
+        raise UserError(f"env= is {section['entry']}, and the run was made on {given.env['entry']}: give that")
     return factory or found_at(section["entry"])
+
+
+def last_name(entry: str) -> str:
+    """`Walk` of my_pkg.envs:Walk and of <Walk, given in Python>."""
+    return re.split(r"[:.]", entry.strip("<>").partition(",")[0])[-1]
 
 
 @dataclass(frozen=True)
@@ -139,9 +153,11 @@ class Comparison:
 
 
 def run_comparison(
-    algo: str | Sequence[str],
-    env: str | Sequence[str],
+    algo: str | os.PathLike[str] | Sequence[str],
+    env: str | os.PathLike[str] | Sequence[str],
     seed: int | str | Iterable[int] = range(5),
+    *,
+    quiet: bool = False,
     **keys: object,
 ) -> Comparison:
     """Run every algorithm on every environment with every seed, as `python -m rlkit.compare` does.
@@ -150,8 +166,9 @@ def run_comparison(
 
     Arguments:
         algo: names, dotted names or .py paths.
-        env: the same of environments; an environment of one's own is given as "gym" with its "env.id" or "env.entry".
+        env: the same of environments; one of them may be a Gymnasium id, or MODULE:NAME of a class or function.
         seed: the seeds.
+        quiet: print nothing but warnings.
         keys: out and workers (runs at a time); the keys of all runs; and **{"NAME:KEY": VALUE} for the runs of one
             algorithm or environment.
 
@@ -165,23 +182,36 @@ def run_comparison(
     from rlkit.comparison.conduct import conduct
     from rlkit.comparison.plan import parse
 
-    words = [f"algo={','.join(names('algo', algo))}", f"env={','.join(names('env', env))}"]
-    given = [seed] if isinstance(seed, int | str) else list(seed)
-    if strange := [x for x in given if isinstance(x, float)]:
+    words = [f"algo={','.join(names('algo', algo))}", *environments(env)]
+    given = list(seed) if isinstance(seed, Iterable) and not isinstance(seed, str) else [seed]
+    if strange := [x for x in given if isinstance(x, bool) or not isinstance(x, int | np.integer | str)]:
         raise UserError(f"seed={strange[0]} is not allowed: give whole numbers")
     seeds = ",".join(str(x) for x in given)
     words += [f"seed={seeds}", *(f"{key}={text(plain(value))}" for key, value in keys.items())]
-    with undisturbed():
+    with undisturbed(), redirect_stdout(io.StringIO()) if quiet else nullcontext():
         done = conduct(parse(words), f"python -m rlkit.compare {shlex.join(words)}")
     if done.results is None:
         raise KeyboardInterrupt("the same call goes on from here")
     return Comparison(done.folder.absolute(), done.results, list(done.results["missing"]))
 
 
-def names(key: str, given: str | Sequence[str]) -> list[str]:
+def names(key: str, given: str | os.PathLike[str] | Sequence[str]) -> list[str]:
     """Names that each stand for a plug-in; the runs are processes of their own, to which an object cannot be given."""
-    found = [given] if isinstance(given, str) else list(given)
+    found: list[object] = [given]
+    if isinstance(given, Iterable) and not isinstance(given, str | type):
+        found = list(given)
     for name in found:
         if not isinstance(name, str | os.PathLike):
             raise UserError(f"{key}={name!r} is not a name: the runs of a comparison are processes of their own")
-    return [os.fspath(name) for name in found]
+    return [os.fspath(name) for name in found if isinstance(name, str | os.PathLike)]
+
+
+def environments(env: str | os.PathLike[str] | Sequence[str]) -> list[str]:
+    """The words for the environments; a Gymnasium id or MODULE:NAME is a key of the runs on `gym`."""
+    found = [named(name) for part in names("env", env) for name in part.split(",")]
+    made = [section for section in found if len(section) > 1]
+    if len(made) > 1:
+        one, other = (section.get("id") or section["entry"] for section in made[:2])
+        raise UserError(f"env={one},{other}: a comparison has one such environment; compare each by itself")
+    keys = [f"{GYM}:env.{key}={value}" for section in made for key, value in section.items() if key != "name"]
+    return [f"env={','.join(section['name'] for section in found)}", *keys]

@@ -18,7 +18,8 @@ from rlkit.settings.config import Factory as Factory  # functions.py and run.py 
 from rlkit.settings.sections import Section
 
 GYM = "gym"  # the plug-in that makes any Gymnasium environment
-ID = re.compile(r"[\w./-]+-v\d+|[\w.]+:[\w./-]+")  # Acrobot-v1, ALE/Pong-v5, my_pkg:My-v0
+ID = re.compile(r"([\w.]+:)?[\w./-]+-v\d+")  # Acrobot-v1, ALE/Pong-v5, my_pkg:My-v0
+ENTRY = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")  # my_pkg.envs:Walk
 
 AnyEnv = gymnasium.Env[Any, Any]  # of whatever observations and actions
 EnvLike = str | os.PathLike[str] | AnyEnv | Factory
@@ -28,9 +29,17 @@ def asked(algo: str | os.PathLike[str], env: EnvLike, keys: Mapping[str, object]
     """What a call of `train` asks for, as the command reads it: with the pair's YAML below it."""
     if not isinstance(algo, str | os.PathLike):
         raise UserError(f"algo={algo!r} is not understood: give the name of an algorithm, or a path ending in .py")
+    for key in keys.keys() & {"algo.name", "env.name"}:
+        raise UserError(f"{key}={keys[key]} would take the place of the argument {key.partition('.')[0]}: leave it out")
     section, factory = described(env)
     given = {"algo": algo, "env": section.pop("name"), **{f"env.{key}": x for key, x in section.items()}, **keys}
     return config.complete(line(given, factory))
+
+
+def check_listener(listener: object) -> None:
+    """Refuse what cannot be called before there is a run."""
+    if listener is not None and not callable(listener):
+        raise UserError(f"on_iteration={listener!r} is not understood: give a function of the metrics, a dictionary")
 
 
 def line(keys: Mapping[str, object], factory: Factory | None = None) -> config.Given:
@@ -65,8 +74,7 @@ def described(env: EnvLike) -> tuple[Section, Factory | None]:
     """The keys that stand for an environment, and what makes a copy of it where no key can say it."""
     if isinstance(env, str | os.PathLike):
         name = os.fspath(env)
-        is_id = ID.fullmatch(name) is not None and not name.endswith(".py")
-        return ({"name": GYM, "id": name} if is_id else {"name": name}), None
+        return named(name), None
     if isinstance(env, VectorEnv) or (isinstance(env, type) and issubclass(env, VectorEnv)):
         raise UserError("env= is a vector environment: give one environment; rlkit steps copies of it side by side")
     if isinstance(env, gymnasium.Env):
@@ -77,6 +85,15 @@ def described(env: EnvLike) -> tuple[Section, Factory | None]:
     if entry:
         return {"name": GYM, "entry": entry}, None
     return {"name": GYM, "entry": unnamed(getattr(env, "__name__", type(env).__name__))}, env
+
+
+def named(env: str) -> Section:
+    """The keys that a name stands for: a plug-in, a Gymnasium id, or MODULE:NAME of a class or function."""
+    if env.endswith(".py"):
+        return {"name": env}
+    if ID.fullmatch(env):
+        return {"name": GYM, "id": env}
+    return {"name": GYM, "entry": env} if ENTRY.fullmatch(env) else {"name": env}
 
 
 def unnamed(name: str) -> str:

@@ -1,6 +1,6 @@
 """A trained policy as a program uses it: NumPy in and out for control, texts in and out for text."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 from rlkit.api import Acts, Env, Judges, Plays, Writes
 from rlkit.control.vector import Array, executed, observed
 from rlkit.errors import UserError
+from rlkit.python.surroundings import usual
 
 if TYPE_CHECKING:
     from rlkit.api import AnySpace
@@ -33,9 +34,9 @@ class Policy:
             greedy: the most likely action; False draws from the policy.
 
         Returns: the action as the environment's `step` takes it (a NumPy integer, or an array clipped to the action
-            space), or an array of them for a batch.
+            space), or an array of them for a batch; an empty one for an empty batch.
 
-        Raises: UserError for a shape that does not fit, and for a run on text.
+        Raises: UserError for a shape that does not fit, for what is no finite number, and for a run on text.
 
         Example:
             action = run.policy.predict(observation)
@@ -44,8 +45,10 @@ class Policy:
             raise UserError("predict is for control and this run is text: use run.policy.complete([TEXT, ...])")
         spaces = self.env.observation_space, self.env.action_space
         assert spaces[0] is not None and spaces[1] is not None, "a control problem has spaces"
-        rows, single = batched(spaces[0], np.asarray(observation))
-        with torch.inference_mode():
+        rows, single = batched(spaces[0], array(observation))
+        if not len(rows):
+            return np.zeros((0, *(spaces[1].shape or ())), spaces[1].dtype)
+        with usual(), torch.inference_mode():
             seen = torch.from_numpy(observed(spaces[0], rows)).to(self.env.device)
             chosen = self.module.act(seen, greedy=greedy).cpu().numpy()
         actions = executed(spaces[1], chosen)
@@ -62,9 +65,9 @@ class Policy:
             greedy: the most likely token each time; False draws from the model.
             max_tokens: tokens of a completion at most; None: as many as in training.
 
-        Returns: for each prompt its n completions.
+        Returns: for each prompt its n completions; nothing for no prompts.
 
-        Raises: UserError for a run on control, a reward model, an empty prompt or one that is too long.
+        Raises: UserError for a run on control, a reward model, an empty prompt, one that is too long or no text.
 
         Example:
             run.policy.complete(["2 + 3?\\n"], n=4)
@@ -74,13 +77,29 @@ class Policy:
         if not isinstance(self.module, Writes):
             raise UserError("complete is for text and this run is control: use run.policy.predict(OBSERVATION)")
         for name, number in (("n", n), ("max_tokens", max_tokens)):
-            if number is not None and number < 1:
-                raise UserError(f"{name}={number} is not allowed: give a whole number of at least 1")
-        texts = [prompts] if isinstance(prompts, str) else list(prompts)
-        with torch.inference_mode():
+            if number is None and name == "max_tokens":
+                continue
+            if not isinstance(number, int | np.integer) or isinstance(number, bool) or number < 1:
+                raise UserError(f"{name}={number!r} is not allowed: give a whole number of at least 1")
+        texts = [prompts] if isinstance(prompts, str) else list(prompts) if isinstance(prompts, Iterable) else [prompts]
+        for text in texts:
+            if not isinstance(text, str):
+                raise UserError(f"a prompt is of type {type(text).__name__}: give a text, or a list of texts")
+        if not texts:
+            return []
+        with usual(), torch.inference_mode():
             written = self.module.generate(texts, n, max_tokens or self.env.longest or 64, greedy)
         rows = self.module.decode(written)
         return [rows[i * n : (i + 1) * n] for i in range(len(texts))]
+
+
+def array(observation: ArrayLike) -> Array:
+    """As an array; lists of different lengths are none."""
+    try:
+        return np.asarray(observation)
+    except ValueError as error:
+        what = " ".join(str(error).split())
+        raise UserError(f"an observation is no array ({what}): give numbers in lists of the same length") from None
 
 
 def batched(space: "AnySpace", observation: Array) -> tuple[Array, bool]:
@@ -94,5 +113,7 @@ def batched(space: "AnySpace", observation: Array) -> tuple[Array, bool]:
             raise UserError(f"an observation is not one of the environment's states: give {low} to {high}")
     elif not isinstance(space, Box) or observation.dtype.kind not in "fiub":
         raise UserError(f"an observation of {observation.dtype} does not fit: give numbers")
+    elif not (np.abs(observation) <= np.finfo(np.float32).max).all():  # False for NaN, too
+        raise UserError("an observation holds a number that is not finite: give what the environment returned")
     single = observation.shape == shape
     return (observation[None] if single else observation), single

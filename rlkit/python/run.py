@@ -3,7 +3,8 @@
 import json
 import os
 import signal
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import torch
@@ -11,7 +12,7 @@ import torch
 from rlkit import evaluation, session
 from rlkit.errors import UserError
 from rlkit.evaluation import Evaluate, Subject
-from rlkit.python.keys import line
+from rlkit.python.keys import check_listener, line
 from rlkit.python.policy import Policy
 from rlkit.python.surroundings import undisturbed
 from rlkit.recording import checkpoint as checkpoints
@@ -127,14 +128,29 @@ class Run:
         Example:
             run.resume(env_steps=100_000)  # 100,000 in all
         """
+        if "resume" in keys:
+            raise UserError(f"resume={keys['resume']}: this run is the one that goes on; leave it out")
+        check_listener(on_iteration)
         told = line(keys, self._factory)
         told.resume, told.trust = self.folder, self._trusted
-        with undisturbed(), muted(quiet):
+        with undisturbed(), muted(quiet), self._fitting():
             _, progress = session.carry_out(config.complete(told), session.Watch(quiet, on_iteration))
         self._opened = None
         if progress.terminated:
             signal.raise_signal(progress.terminated)  # the handler of whoever called: the run only wrote its checkpoint
         return self
+
+    @contextmanager
+    def _fitting(self) -> Iterator[None]:
+        """Say in one line that an environment given in Python is not the one whose parameters were saved."""
+        try:
+            yield
+        except RuntimeError as error:  # what torch raises where sizes differ, with a line for each
+            if self._factory is None or "size mismatch" not in str(error):
+                raise
+            raise UserError(
+                f"env= has other observations or actions than what the run in {self.folder} was made on: give that"
+            ) from error
 
     def _given(self) -> config.Given:
         given = config.from_folder(self.folder)
@@ -153,7 +169,7 @@ class Run:
         name = asked.checkpoint or own_checkpoint(self._given().run.get("measure"), self.folder)
         like = Evaluate(name, device=asked.device, threads=asked.threads, seed=asked.seed)
         if self._opened is None or self._opened[0] != like:
-            with undisturbed():
+            with undisturbed(), self._fitting():
                 subject = evaluation.opened(self._given(), self.folder, name, asked)
             self._opened = like, subject
         return self._opened[1]

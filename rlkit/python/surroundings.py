@@ -1,22 +1,37 @@
-"""What a call leaves as it was: torch's threads and the global random states of whoever calls."""
+"""What a call leaves as it was, and what it does not let in: the settings of torch of whoever calls."""
 
 import random
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import numpy as np
 import torch
 
 
 @contextmanager
+def usual() -> Iterator[None]:
+    """Torch as it starts: float32, gradients, tensors on the CPU; afterwards it is as the caller had set it."""
+    dtype, here = torch.get_default_dtype(), torch.device("cpu")
+    torch.set_default_dtype(torch.float32)
+    # Even the usual device, once it is asked for, makes every call of torch slower.
+    place = nullcontext() if torch.get_default_device() == here else here
+    try:
+        with torch.inference_mode(False), torch.enable_grad(), place:
+            yield
+    finally:
+        torch.set_default_dtype(dtype)
+
+
+@contextmanager
 def undisturbed() -> Iterator[None]:
-    """Put threads and global random states back afterwards, whatever a plug-in or an environment did to them."""
+    """Torch as it starts; threads and global random states are put back, whatever a plug-in or environment did."""
     on_gpu_by_now: Callable[[], bool] = torch.cuda.is_initialized  # to look at its states would start the GPU
     threads, cuda = torch.get_num_threads(), on_gpu_by_now()
     states = random.getstate(), np.random.get_state(), torch.get_rng_state()
     on_gpu = torch.cuda.get_rng_state_all() if cuda else []
     try:
-        yield
+        with usual():
+            yield
     finally:
         torch.set_num_threads(threads)
         random.setstate(states[0])

@@ -9,7 +9,7 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -103,8 +103,8 @@ def total(
     return [value for value in sums if value is not None]
 
 
-def _listed(name: str, given: object, count: int) -> list[object]:
-    """What a function of the user's returned, one value for each completion; an array or a tensor will do."""
+def _listed(name: str, given: Any, count: int) -> list[object]:  # Any: whatever a function of the user's returned
+    """One value for each completion; an array or a tensor will do."""
     listed = isinstance(given, Sequence) and not isinstance(given, str)
     if not listed and not (isinstance(given, np.ndarray | torch.Tensor) and given.ndim):
         found = f"a {type(given).__name__}"
