@@ -170,7 +170,7 @@ def farewell(log: Log, progress: Progress, run: config.Run) -> None:
         log.command("interrupted; continue with", again(log.folder))
     else:
         shown = f"python -m rlkit.play {shlex.quote(str(log.folder))}"
-        log.command(f"everything is in {log.folder}; look at it", shown)
+        log.command("everything is in the run folder; look at it", shown)
 
 
 def again(folder: Path) -> str:

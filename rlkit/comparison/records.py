@@ -65,13 +65,7 @@ def read(folder: Path) -> Record:
     if not summary.get("finished", True):
         raise UserError(f"{folder} was interrupted and is not finished; continue it with resume={folder}")
     before, after = (_dict(_dict(summary.get("evaluation")).get(when)) for when in ("before", "after"))
-    mean = after.get("mean")
-    if isinstance(mean, int | float) and abs(mean) > LARGEST:
-        raise UserError(f"{folder} has a score beyond {LARGEST:g}, of which no mean can be taken; divide its rewards")
-    if not _is_number(mean):
-        raise UserError(f"{folder / 'summary.json'} holds no evaluation after training; run it again")
-    score = _number(after, "mean")
-    low, high = (_number(after, key) if _is_number(after.get(key)) else score for key in ("low", "high"))
+    score, low, high = _score(after, folder)
     command, settings = _config(folder / "config.yaml")
     try:
         return Record(
@@ -97,6 +91,17 @@ def read(folder: Path) -> Record:
         )
     except (KeyError, TypeError, ValueError) as error:
         raise UserError(f"{folder / 'summary.json'} is damaged: {error!r}; run it again") from None
+
+
+def _score(after: Mapping[str, object], folder: Path) -> tuple[float, float, float]:
+    """The mean after training, and the ends of its interval."""
+    mean = after.get("mean")
+    if isinstance(mean, int | float) and abs(mean) > LARGEST:
+        raise UserError(f"{folder} has a score beyond {LARGEST:g}, of which no mean can be taken; divide its rewards")
+    if not _is_number(mean):
+        raise UserError(f"{folder / 'summary.json'} holds no evaluation after training; run it again")
+    low, high = (_number(after, key) if _is_number(after.get(key)) else float(mean) for key in ("low", "high"))
+    return float(mean), low, high
 
 
 def _json(path: Path) -> dict[str, object]:
