@@ -12,6 +12,7 @@ rlkit COMMAND --help says more about a command.
 
 import importlib
 import os
+import shutil
 import sys
 import textwrap
 from collections.abc import Sequence
@@ -58,11 +59,12 @@ def own(words: list[str]) -> int:
 def show_list() -> None:
     from rlkit.python.listing import list_algorithms, list_environments
 
+    width = min(100, shutil.get_terminal_size().columns)
     for title, found in (("algo=NAME", list_algorithms()), ("env=NAME", list_environments())):
         say(f"\n{title}")
         for name, about in found.items():
             indent = " " * 20
-            say(textwrap.fill(f"  {name:<18}{about}", 100, subsequent_indent=indent))
+            say(textwrap.fill(f"  {name:<18}{about}", width, subsequent_indent=indent))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,6 @@
-"""Compare algorithms: python -m rlkit.compare algo=ppo,grpo env=cartpole,gsm8k seed=0,1,2,3,4 [key=value ...]
+"""Compare algorithms
+
+python -m rlkit.compare algo=ppo,grpo env=cartpole,gsm8k seed=0-4 [KEY=VALUE]
 
 Runs every algorithm on every environment with every seed, each as a process of its own, then writes the statistics of
 all of them: a table, figures and one page. The same command again goes on where it was cut off. Instead of keys, run

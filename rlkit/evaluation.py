@@ -21,6 +21,7 @@ from rlkit.settings.config import Threads
 from rlkit.settings.given import Trust
 from rlkit.settings.measured import own_checkpoint
 from rlkit.statistics.episodes import Measured, Paired, bootstrap, pass_at_k, summarize
+from rlkit.terminal import say
 
 Report = dict[str, Any]  # evaluation-*.json: checkpoint, iteration, greedy, sampled, pass@K, exact, against
 
@@ -266,7 +267,7 @@ def make_way(subject: Subject, split: Split) -> None:
         before, after = (place(subject.folder, what, ending, split, name) for name in ("", was))
         if before.is_file():
             os.replace(before, after)
-            print(f"{before} was of checkpoint {was}: it is {after.name} now")
+            say(f"{before} was of checkpoint {was}: it is {after.name} now")
 
 
 def film(subject: Subject, asked: Evaluate) -> Path:

@@ -1,7 +1,9 @@
-"""Start a plug-in of your own: python -m rlkit.new algo|env|reward NAME [out=FOLDER]
+"""Start a plug-in of your own
 
-Writes NAME.py, under 60 lines that run at once, and its test, test_NAME.py, into FOLDER (default: here). Nothing is
-overwritten.
+python -m rlkit.new algo|env|reward NAME [out=FOLDER]
+
+Writes NAME.py, under 60 lines that run at once, and its test, test_NAME.py,
+into FOLDER (default: here). Nothing is overwritten.
 """
 
 import sys
@@ -35,13 +37,14 @@ def new(argv: list[str]) -> int:
     path = scaffold.write(kind, name, Path(asked.out).expanduser())
     shown = path if path.is_absolute() or path.parent != Path(".") else f"./{path}"
     quoted, test = shlex.quote(str(shown)), shlex.quote(str(path.with_name(f"test_{name}.py")))
-    say(f"wrote {shown} and its test\n\nrun it:   ", end="")
-    say("\n          ".join(line.replace("FILE", quoted).replace("NAME", name) for line in scaffold.COMMANDS[kind]))
-    lacking = "" if importlib.util.find_spec("pytest") else "  (after: pip install pytest)"
-    say(f"test it:  python -m pytest {test}{lacking}")
+    say(f"wrote {shown} and its test\n\nrun it:")
+    for line in scaffold.COMMANDS[kind]:  # each alone on its line, to be copied
+        say(f"  {line.replace('FILE', quoted).replace('NAME', name)}")
+    lacking = "" if importlib.util.find_spec("pytest") else " (after: pip install pytest)"
+    say(f"test it{lacking}:\n  python -m pytest {test}")
     guide = Path(rlkit.__path__[0]).parent / "docs" / "your_own.md"
     if guide.is_file():  # in a checkout
-        say(f"read:     {guide}")
+        say(f"read:\n  {guide}")
     return 0
 
 

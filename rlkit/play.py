@@ -28,10 +28,10 @@ def play(argv: list[str]) -> int:
         return 0
     asked, words = page_keys(argv)
     server = Server(site(words, asked.trust), asked.port)
-    say(f"{server.url}  (Ctrl-C ends it)")
-    if asked.open and has_screen():
-        webbrowser.open(server.url)
     try:
+        say(f"{server.url}\n(Ctrl-C ends it)")
+        if asked.open and has_screen():
+            webbrowser.open(server.url)
         server.serve_forever()
     except KeyboardInterrupt:
         say()

@@ -182,7 +182,7 @@ def farewell(log: Log, progress: Progress, run: config.Run, given: config.Given)
         log.command("interrupted; continue with", again(log.folder, given))
     else:
         shown = f"python -m rlkit.play {shlex.quote(str(log.folder))}{needed(given)}"
-        log.command(f"everything is in {log.folder}; look at it", shown)
+        log.command("everything is in the run folder; look at it", shown)
 
 
 def again(folder: Path, given: config.Given, mended: bool = False) -> str:

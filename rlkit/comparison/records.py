@@ -72,18 +72,10 @@ def read(folder: Path) -> Record:
     if not summary.get("finished", True):
         raise UserError(f"{folder} was interrupted and is not finished; continue it with resume={folder}")
     before, after = (_dict(_dict(summary.get("evaluation")).get(when)) for when in ("before", "after"))
-    mean = after.get("mean")
-    if isinstance(mean, int | float) and abs(mean) > HUGE:
-        raise UserError(f"{folder} has a score beyond {HUGE:g}, of which no mean can be taken; divide its rewards")
-    if not is_number(mean):
-        raise UserError(f"{folder / 'summary.json'} holds no evaluation after training; run it again")
-    score = _number(after, "mean")
-    low, high = (_number(after, key) if is_number(after.get(key)) else score for key in ("low", "high"))
-    config = _config(folder / "config.yaml")
-    curves = _curves(folder / "metrics.jsonl")
+    score, low, high = _score(after, folder)
+    config, curves = _config(folder / "config.yaml"), _curves(folder / "metrics.jsonl")
     run = config.get("run", {})
-    measure = "best" if run.get("measure") == "best" else "latest"
-    chosen_among = len(curves["evaluation"].value) if measure == "best" and "evaluation" in curves else 0
+    best = run.get("measure") == "best"
     try:
         return Record(
             algo=short(_text(summary, "algo")),
@@ -101,11 +93,11 @@ def read(folder: Path) -> Record:
             before=_number(before, "mean") if is_number(before.get("mean")) else None,
             episodes=int(_number(after, "episodes")) if "episodes" in after else 0,
             curves=curves,
-            settings=_settings(config, NOT_SETTINGS if measure == "best" else NOT_SETTINGS | CHOOSING),
+            settings=_settings(config, NOT_SETTINGS if best else NOT_SETTINGS | CHOOSING),
             versions={str(key): str(value) for key, value in _dict(summary.get("versions")).items()},
             command=_command(folder / "config.yaml"),
-            measure=measure,
-            candidates=chosen_among,
+            measure="best" if best else "latest",
+            candidates=len(curves["evaluation"].value) if best and "evaluation" in curves else 0,
             validation_episodes=str(run.get("validation_episodes", "")),
             scored=str(summary.get("scored", "")),
         )
@@ -121,6 +113,17 @@ def bounded(path: Path) -> str:
     if (size := path.stat().st_size) > LARGEST:
         raise ValueError(f"it holds {size:,} bytes")
     return path.read_text(encoding="utf-8")
+
+
+def _score(after: Mapping[str, object], folder: Path) -> tuple[float, float, float]:
+    """The mean after training, and the ends of its interval."""
+    mean = after.get("mean")
+    if isinstance(mean, int | float) and abs(mean) > HUGE:
+        raise UserError(f"{folder} has a score beyond {HUGE:g}, of which no mean can be taken; divide its rewards")
+    if not is_number(mean):
+        raise UserError(f"{folder / 'summary.json'} holds no evaluation after training; run it again")
+    low, high = (_number(after, key) if is_number(after.get(key)) else float(mean) for key in ("low", "high"))
+    return float(mean), low, high
 
 
 def _json(path: Path) -> dict[str, object]:

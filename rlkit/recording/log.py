@@ -254,7 +254,7 @@ def _table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], dr
 
 
 def _number(x: float) -> str:
-    return f"{x:,.0f}" if abs(x) >= 1000 else f"{x:.3g}"
+    return f"{x:,.0f}" if abs(x) >= 999.5 else f"{x:.3g}"  # 999.7 is 1,000, not 1e+03
 
 
 def _short(text: str, width: int) -> str:

@@ -97,12 +97,15 @@ def test_the_console_script_is_this_function_and_imports_plug_ins_from_where_one
     assert "there is no module 'my_console_pkg.none' here" in capsys.readouterr().err, "not my_console_pkg"
 
 
-def test_list_names_every_plug_in_with_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_list_names_every_plug_in_with_a_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
     assert script.main(["list"]) == 0
     said = capsys.readouterr().out
     for name, about in {**rlkit.list_algorithms(), **rlkit.list_environments()}.items():
         assert about and f"\n  {name} " in said
-    assert "Proximal policy optimisation" in said and max(map(len, said.splitlines())) <= 100
+    assert "Proximal policy optimisation" in said and max(map(len, said.splitlines())) <= 80
 
 
 def test_help_version_and_a_typo(capsys: pytest.CaptureFixture[str]) -> None:

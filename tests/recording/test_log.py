@@ -162,6 +162,24 @@ def test_a_terminal_of_80_columns_is_enough(
     assert max(len(text.partition("\x1b")[0]) for text in texts) <= 80
 
 
+@pytest.mark.parametrize("terminal", [True, False])
+def test_a_command_to_be_copied_is_one_line_of_its_own(
+    terminal: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for key, value in {"COLUMNS": "80", "TERM": "xterm", **({"FORCE_COLOR": "1"} if terminal else {})}.items():
+        monkeypatch.setenv(key, value)
+    command = "python -m rlkit.run resume='" + "a folder with a long name/" * 5 + "'"
+    with Log(tmp_path, {}, 2, "iterations") as log:
+        log.iteration(2, 20, {})
+        log.command("stopped at iteration 2; continue with", command)
+    assert f"stopped at iteration 2; continue with:\n  {command}\n" in capsys.readouterr().out
+
+
+def test_figures_are_short() -> None:
+    shown = {0.12345: "0.123", 99.95: "100", 999.4: "999", 999.7: "1,000", -999.7: "-1,000", 12345.6: "12,346"}
+    assert {x: logs._number(x) for x in shown} == shown
+
+
 def test_an_alarm_is_one_warning_wrapped_to_the_width(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
