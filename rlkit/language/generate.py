@@ -99,7 +99,8 @@ def choose(logits: Tensor, rule: Rule, uniform: Tensor | None) -> tuple[Tensor, 
         top = logits.amax(-1, keepdim=True)
         mass = (logits - top).exp_().cumsum(-1)
         total = mass[:, -1:]
-        token = torch.searchsorted(mass, uniform[:, None] * total, right=True)
+        # Rounding may put u at the end of the mass, and logits that are not numbers have none.
+        token = torch.searchsorted(mass, uniform[:, None] * total, right=True).clamp_(max=mass.shape[-1] - 1)
     log_prob = logits.gather(1, token) - top - total.log()
     return token[:, 0], log_prob[:, 0]
 

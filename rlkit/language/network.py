@@ -1,16 +1,19 @@
 """The `policy.` keys on text: which model is loaded, and how it computes."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
+from annotated_types import Ge, Le
 
 from rlkit.api import ActionValues, Env
 from rlkit.errors import UserError
-from rlkit.fields import Count, Positive
+from rlkit.fields import Count
 from rlkit.language.model import Dtype, LanguageModel
 from rlkit.language.reward_model import RewardModel
 from rlkit.seeding import generator
+
+Temperature = Annotated[float, Ge(1e-6), Le(1e6)]  # beyond these a quotient is infinite, and no probability is left
 
 
 @dataclass(frozen=True)
@@ -18,7 +21,7 @@ class LanguageNetwork:
     """The `policy.` keys on text environments."""
 
     model: str = "tiny"  # tiny, a checkpoint folder, or a hub id such as Qwen/Qwen2.5-0.5B
-    temperature: Positive = 1.0  # temperature of sampling, and of every log-probability
+    temperature: Temperature = 1.0  # temperature of sampling, and of every log-probability
     trainable: Literal["all", "attention"] = "all"  # which weights learn; attention: the q, k, v and o projections
     dtype: Dtype = "auto"  # precision of computations, parameters stay float32; auto: bfloat16 on a GPU
     rows: Count = 256  # completions that are written at the same time
