@@ -1,7 +1,7 @@
 """What an algorithm holds that a checkpoint does not: refused before the run, and as soon as it changes."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
@@ -157,16 +157,16 @@ def leaves(x: object, path: str = "") -> Iterator[tuple[str, object]]:
         yield from leaves(item, f"{path}.{key}" if path else str(key))
 
 
-def not_finite(algo: Algorithm) -> list[str]:
-    """The parameters that are trained and are not finite, by their names in the policy."""
-    trained = [p.detach() for group in algo.optimizer.param_groups for p in group["params"]]
-    if not trained or bool(torch.stack([p.isfinite().all().cpu() for p in trained]).all()):
+def not_finite(algo: Algorithm, parameters: Iterable[Tensor]) -> list[str]:
+    """Those of the parameters that are not finite, by their names in the policy."""
+    given = [p.detach() for p in parameters]
+    if not given or bool(torch.stack([p.isfinite().all().cpu() for p in given]).all()):
         return []
     names = {x.data_ptr(): f"policy.{key}" for key, x in algo.policy.state_dict().items() if isinstance(x, Tensor)}
-    return [names.get(p.data_ptr(), f"parameter {i}") for i, p in enumerate(trained) if not bool(p.isfinite().all())]
+    return [names.get(p.data_ptr(), f"parameter {i}") for i, p in enumerate(given) if not bool(p.isfinite().all())]
 
 
 def check_parameters(algo: Algorithm) -> None:
     """Raises: Diverged where an optimizer step left parameters that are not finite."""
-    if bad := not_finite(algo):
+    if bad := not_finite(algo, (p for group in algo.optimizer.param_groups for p in group["params"])):
         raise Diverged(f"not finite: {', '.join(bad[:5])}; checkpoints written before are kept; try a smaller algo.lr")

@@ -74,9 +74,6 @@ def train(algo: Algorithm, env: Env, run: Run, log: Log, progress: Progress) -> 
         except RewardFailed:
             log.iteration(progress.iteration + 1, progress.env_steps, {"doctor/reward_error": 1.0})
             raise
-        except (IndexError, RuntimeError, ValueError):
-            check_parameters(algo)  # with these nothing can be played
-            raise
         progress.iteration += 1
         progress.env_steps += int(rollout["mask"].sum())
         meter.episodes += finished(rollout)

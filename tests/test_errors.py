@@ -71,13 +71,24 @@ ELSEWHERE = {
     " and would not be saved: write saved = ": (
         "recording/test_saved.py::test_state_that_would_be_lost_is_refused_by_name"
     ),
-    ": only numbers, tensors and what has ": (
+    ": only numbers, texts, tensors, ": (
         "recording/test_saved.py::test_what_is_declared_and_cannot_be_saved_is_refused"
     ),
     ", and there is no such attribute: ": "recording/test_saved.py::test_a_name_of_nothing_is_refused",
     " is not allowed: give whole numbers": "python/test_review.py::test_a_seed_is_a_whole_number",
     ": let it inherit rlkit.api.Algorithm": "python/test_review.py::test_a_plug_in_without_the_contract_is_refused",
     " are free: ": "test_memory.py::test_what_does_not_fit_is_refused_with_the_figures",
+    ": write a tuple of names, ": "recording/test_saved.py::test_a_text_in_place_of_names_is_said_as_such",
+    " now, which could not be put ": (
+        "recording/test_saved.py::test_what_was_nothing_first_and_could_not_be_put_back_is_refused"
+    ),
+    " of its checkpoint does not fit this run (": "recording/test_foreign.py::test_what_is_foreign_is_named",
+    ": its checkpoint has a ": "recording/test_foreign.py::test_what_is_foreign_is_named",
+    ": its checkpoint is not that of a run; ": "recording/test_foreign.py::test_what_is_foreign_is_named",
+    ": its checkpoint is of another run (": "recording/test_foreign.py::test_a_checkpoint_of_another_run_is_refused",
+    " is not finite before anything is trained: ": (
+        "recording/test_finite.py::test_a_model_with_a_weight_that_is_no_number_is_refused"
+    ),
     ": its checkpoint has no ": "recording/test_saved.py::test_a_checkpoint_without_what_an_algorithm_needs_is_refused",
 }
 
