@@ -14,13 +14,16 @@ from torch import Tensor
 
 from rlkit import divergences, group_scores, losses, policies
 from rlkit.errors import UserError
-from rlkit.fields import Boundless, Count, Limit, NonNegative
+from rlkit.fields import Boundless, Count, Limit, Needs, NonNegative
 
 Ratio = Literal["token", "mean", "sum"]
 Over = Literal["sequence", "token", "constant"]
 Estimator = Literal["k1", "k2", "k3", "unbiased"]
 Place = Literal["loss", "reward"]
 Divisor = Literal["std", "batch", "none"]
+Deviation = Literal["unbiased", "biased"]
+PENALIZED = Needs("kl_coef")
+SCALED = Needs("scale", "std", "batch")
 
 
 @dataclass(frozen=True)
@@ -32,11 +35,11 @@ class Groups(policies.Optimization, ABC):
     minibatches: Count = 1  # parts of each pass, one optimizer step each
     ratio: Ratio = "token"  # importance ratio per token, or per completion: geometric mean (mean) or product (sum)
     over: Over = "sequence"  # how the loss is averaged: equal weight per completion, per token, or a fixed divisor
-    length: Count | None = None  # divisor of over=constant, in steps; none: the longest that an attempt may be
+    length: Annotated[Count | None, Needs("over", "constant")] = None  # divisor in steps; none: the longest attempt
     kl_coef: NonNegative = 0.0  # β: weight of the KL penalty to the starting policy
-    kl: Estimator = "k3"  # estimator of the KL divergence, divergences.kl_k1 to divergences.kl_unbiased
-    kl_in: Place = "loss"  # where the KL penalty is added; kl=k1 works in the reward only
-    kl_clip: Limit | None = None  # each step's KL estimate is clipped to ± this, and has no gradient beyond
+    kl: Annotated[Estimator, PENALIZED] = "k3"  # estimator of the KL divergence, see rlkit.divergences
+    kl_in: Annotated[Place, PENALIZED] = "loss"  # where the KL penalty is added; kl=k1 works in the reward only
+    kl_clip: Annotated[Limit | None, PENALIZED] = None  # a step's estimate is clipped to ± this, and is flat beyond
     entropy_coef: NonNegative = 0.0  # weight of the entropy bonus
 
     def __post_init__(self) -> None:
@@ -77,8 +80,8 @@ class Scale(Groups):
     """The advantage is divided by a standard deviation."""
 
     scale: Divisor = "std"  # divide advantages by the deviation of the group (std), of the batch, or by nothing
-    std: Literal["unbiased", "biased"] = "unbiased"  # standard deviation with n − 1 (unbiased) or n (biased)
-    std_eps: NonNegative = 1e-4  # added to the standard deviation
+    std: Annotated[Deviation, SCALED] = "unbiased"  # standard deviation with n − 1 (unbiased) or n (biased)
+    std_eps: Annotated[NonNegative, SCALED] = 1e-4  # added to the standard deviation
 
     def __post_init__(self) -> None:
         super().__post_init__()

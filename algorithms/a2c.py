@@ -8,14 +8,14 @@ On text an episode is a completion and the critic a value head. It is PPO with o
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 from tensordict import TensorDict
 from torch import Tensor
 
 from rlkit import buffers, losses, policies, returns
 from rlkit.api import Algorithm, Env, Metrics, PolicyFactory, Stochastic
-from rlkit.fields import Count, Decay, Fraction, NonNegative, Positive
+from rlkit.fields import CONTROL, Count, Decay, Fraction, Needs, NonNegative, Positive
 
 
 @dataclass(frozen=True)
@@ -24,10 +24,10 @@ class Config(policies.Optimization):
     optimizer: Literal["rmsprop", "adam"] = "rmsprop"  # how gradients become steps
     beta2: Decay = 0.99  # second-moment decay of either optimiser
     adam_eps: Positive = 1e-5  # ε of either optimiser
-    horizon: Count | None = 5  # steps per row and rollout; none, and always on text: whole episodes
+    horizon: Annotated[Count | None, Needs(CONTROL)] = 5  # steps per row and rollout; none: whole episodes
     advantage: Literal["mc", "td", "gae"] = "mc"  # Monte Carlo, one-step TD error, or in between with gae_lambda
     gamma: Fraction = 0.99  # discount per step
-    gae_lambda: Fraction = 0.95  # of advantage=gae
+    gae_lambda: Annotated[Fraction, Needs("advantage", "gae")] = 0.95  # 0: td, 1: mc
     value_coef: NonNegative = 0.5  # weight of the value loss
     entropy_coef: NonNegative = 0.0  # weight of the entropy bonus
     normalize_advantage: bool = False  # standardise over each rollout

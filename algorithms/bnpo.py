@@ -6,29 +6,33 @@ rollout's range.
 """
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor
 
 from rlkit import group_scores
-from rlkit.errors import UserError
+from rlkit.fields import Needs, NonNegative
 
-from ._groups import Clip, Groups, Over, Scale
+from ._groups import SCALED, Clip, Deviation, Divisor, Groups, Over, Scale
 from .grpo import GRPO
+
+NOT_BETA = Needs("beta", False)
 
 
 @dataclass(frozen=True)
 class Config(Clip, Scale):
     beta: bool = True  # divide by the Beta density; false: by what algo.scale says, as in grpo
+    scale: Annotated[Divisor, NOT_BETA] = "std"
+    std: Annotated[Deviation, NOT_BETA, SCALED] = "unbiased"
+    std_eps: Annotated[NonNegative, NOT_BETA, SCALED] = 1e-4
     over: Over = "token"
 
     def __post_init__(self) -> None:
-        if not self.beta:
+        if self.beta:
+            Groups.__post_init__(self)  # the check of Scale is about a division that does not happen
+        else:
             super().__post_init__()
-            return
-        Groups.__post_init__(self)  # the check of Scale is about a division that does not happen
-        if (self.scale, self.std, self.std_eps) != (Scale.scale, Scale.std, Scale.std_eps):
-            raise UserError("algo.scale, algo.std and algo.std_eps do nothing unless algo.beta=false: leave them out")
 
     def advantage(self, score: Tensor) -> Tensor:
         if not self.beta:

@@ -8,6 +8,7 @@ overlong_buffer   over the last steps before the limit an attempt loses up to ov
 """
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from tensordict import TensorDict
@@ -16,7 +17,7 @@ from torch import Tensor
 from rlkit import buffers, group_scores, policies, returns
 from rlkit.api import Env, Metrics, PolicyFactory
 from rlkit.errors import Exhausted, UserError
-from rlkit.fields import Count, Limit, Natural, NonNegative
+from rlkit.fields import Count, Limit, Natural, Needs, NonNegative
 
 from ._groups import Clip, Over, Scale
 from .grpo import GRPO
@@ -27,10 +28,10 @@ class Config(Clip, Scale):
     clip_high: Limit = 0.28
     over: Over = "token"
     dynamic_sampling: bool = True  # play more starts until env.rows of them have attempts of different scores
-    tries: Count = 10  # rollouts an iteration may take for dynamic_sampling; then it goes on with what it has
+    tries: Annotated[Count, Needs("dynamic_sampling", True)] = 10  # rollouts an iteration may take
     overlong_filter: bool = False  # leave attempts that were cut short out of the loss
     overlong_buffer: Natural = 0  # steps before the limit in which the soft punishment grows; 0: none
-    overlong_penalty: NonNegative = 1.0  # what an attempt at the limit loses with overlong_buffer
+    overlong_penalty: Annotated[NonNegative, Needs("overlong_buffer")] = 1.0  # what an attempt at the limit loses
 
 
 class DAPO(GRPO):

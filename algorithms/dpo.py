@@ -16,7 +16,7 @@ from torch import Tensor
 from rlkit import buffers, policies, preference_losses, returns
 from rlkit.api import Algorithm, Env, Metrics, PolicyFactory, Stochastic
 from rlkit.errors import UserError
-from rlkit.fields import Count, NonNegative, Positive
+from rlkit.fields import Count, Needs, NonNegative, Positive
 
 
 @dataclass(frozen=True)
@@ -34,12 +34,10 @@ class Config(Pairs):
     side: Literal["sum", "mean"] = "sum"  # a side's log π: the sum over its tokens (papers), or the mean (TRL's ipo)
     reference: Literal["computed", "stored", "none"] = "computed"  # of the frozen start, from the pairs file, or 0
     beta: Positive = 0.1  # how strongly the policy is held to the reference; simpo: about 2
-    label_smoothing: Annotated[float, Ge(0), Lt(0.5)] = 0.0  # sigmoid and simpo: the share of pairs that are swapped
-    target_margin: NonNegative = 0.5  # simpo: γ, by which the chosen side shall be ahead
+    label_smoothing: Annotated[float, Ge(0), Lt(0.5), Needs("loss", "sigmoid", "simpo")] = 0.0  # share of swapped pairs
+    target_margin: Annotated[NonNegative, Needs("loss", "simpo")] = 0.5  # γ, by which the chosen side shall be ahead
 
     def __post_init__(self) -> None:
-        if self.label_smoothing and self.loss not in ("sigmoid", "simpo"):
-            raise UserError(f"algo.label_smoothing with algo.loss={self.loss}: only sigmoid and simpo smooth labels")
         if self.loss == "simpo" and self.reference == "stored":
             raise UserError("algo.reference=stored with algo.loss=simpo: simpo has no reference; leave one of them out")
 

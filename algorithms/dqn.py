@@ -17,7 +17,10 @@ from torch import Tensor
 
 from rlkit import buffers, losses, policies, returns
 from rlkit.api import ActionValues, Algorithm, Env, Metrics, PolicyFactory
-from rlkit.fields import Count, Fraction, Limit, Natural, Positive
+from rlkit.fields import Count, Fraction, Limit, Natural, Needs, Positive
+
+FALLS = Needs("epsilon", unlike="epsilon_end")
+PRIORITIZED = Needs("prioritized", True)
 
 
 @dataclass(frozen=True)
@@ -34,13 +37,13 @@ class Config(policies.Optimization):
     dueling: bool = False  # the network is V(s) + A(s, a) − mean A
     n_step: Count = 1  # rewards summed before the bootstrap
     prioritized: bool = False  # replay steps in proportion to (|TD error| + ε)^alpha, not evenly
-    alpha: Fraction = 0.6  # prioritized: 0 replays evenly
-    beta: Fraction = 0.4  # prioritized: exponent of the importance weights at the start; 1 at the end of the run
-    sync_every: Count = 500  # updates between copies into the target network
+    alpha: Annotated[Fraction, PRIORITIZED] = 0.6  # 0 replays evenly
+    beta: Annotated[Fraction, PRIORITIZED] = 0.4  # exponent of the importance weights at the start; 1 at the end
+    sync_every: Annotated[Count, Needs("tau", None)] = 500  # updates between copies into the target network
     tau: Annotated[float, Gt(0), Le(1)] | None = None  # instead: after each update target += tau · (online - target)
     epsilon: Fraction = 1.0  # probability of a random action at the start
     epsilon_end: Fraction = 0.05  # and at the end of the decay
-    epsilon_decay: Fraction = 0.2  # fraction of the run over which epsilon falls
+    epsilon_decay: Annotated[Fraction, FALLS] = 0.2  # fraction of the run over which epsilon falls
     hold: Count = 1  # maximum number of steps a random action is repeated: n steps with probability 1 / (n (n + 1))
 
 

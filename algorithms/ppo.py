@@ -7,6 +7,7 @@ step may pay for leaving the starting policy, r_t −= β·(log π_b − log π_
 """
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from tensordict import TensorDict
@@ -15,12 +16,12 @@ from torch import Tensor
 from rlkit import buffers, divergences, losses, policies, returns
 from rlkit.api import Algorithm, Env, Metrics, PolicyFactory, Stochastic
 from rlkit.errors import UserError
-from rlkit.fields import Count, Fraction, Limit, NonNegative, Positive, Schedule
+from rlkit.fields import CONTROL, Count, Fraction, Limit, Needs, NonNegative, Positive, Schedule
 
 
 @dataclass(frozen=True)
 class Config(policies.Optimization):
-    horizon: Count | None = 128  # steps per row and rollout; none, and always on text: whole episodes
+    horizon: Annotated[Count | None, Needs(CONTROL)] = 128  # steps per row and rollout; none: whole episodes
     epochs: Count = 4  # passes over each rollout
     minibatches: Count = 4  # parts of each pass, one optimiser step each
     gamma: Fraction = 0.99  # discount per step
@@ -33,8 +34,8 @@ class Config(policies.Optimization):
     normalize_advantage: bool = True  # standardise over each rollout
     normalize_reward: bool = False  # divide rewards by the running standard deviation of the discounted return
     kl_coef: NonNegative = 0.0  # β: what a step pays in reward per nat away from the starting policy
-    kl_target: Positive | None = None  # adapt β until a row is this far away, in nats; none: β stays
-    kl_horizon: Count = 10_000  # rows over which β adapts: smaller is faster
+    kl_target: Annotated[Positive | None, Needs("kl_coef")] = None  # adapt β until a row is this many nats away
+    kl_horizon: Annotated[Count, Needs("kl_target")] = 10_000  # rows over which β adapts: smaller is faster
 
 
 class PPO(Algorithm):
@@ -44,10 +45,6 @@ class PPO(Algorithm):
 
     def __init__(self, config: Config, env: Env, network: PolicyFactory) -> None:
         policies.refuse_stored(env, "ppo")
-        if config.kl_target and not config.kl_coef:
-            raise UserError(
-                f"algo.kl_target={config.kl_target}: β starts at algo.kl_coef=0; set that above 0, say 0.05"
-            )
         if config.kl_target and env.rows > config.kl_horizon:
             raise UserError(
                 f"algo.kl_horizon={config.kl_horizon} is less than env.rows={env.rows}, what one iteration plays: "

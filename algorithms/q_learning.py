@@ -4,6 +4,7 @@ Q[s, a] += α·(r + γ·max_b Q[s', b] − Q[s, a]), which is one step of plain 
 """
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from tensordict import TensorDict
@@ -11,14 +12,16 @@ from torch import Tensor
 
 from rlkit import buffers, losses, policies, returns
 from rlkit.api import Algorithm, Env, Metrics, PolicyFactory
-from rlkit.fields import Count, Fraction
+from rlkit.fields import Count, Fraction, Needs
+
+FALLS = Needs("epsilon", unlike="epsilon_end")
 
 
 @dataclass(frozen=True)
 class Config(policies.StepSize):
     epsilon: Fraction = 1.0  # probability of a random action at the start
     epsilon_end: Fraction = 0.05  # and at the end of the decay
-    epsilon_decay: Fraction = 0.5  # fraction of the run over which epsilon falls
+    epsilon_decay: Annotated[Fraction, FALLS] = 0.5  # fraction of the run over which epsilon falls
     steps: Count = 1  # environment steps per row and update
     initial: float = 0.0  # Q of every pair at the start; optimistic values explore
 

@@ -6,7 +6,7 @@ or a learned value V(s_t).
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 from tensordict import TensorDict
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from rlkit import buffers, losses, policies, returns
 from rlkit.api import Algorithm, Env, Metrics, PolicyFactory, Stochastic
-from rlkit.fields import Fraction, NonNegative
+from rlkit.fields import Fraction, Needs, NonNegative
 
 
 @dataclass(frozen=True)
@@ -22,8 +22,8 @@ class Config(policies.Optimization):
     gamma: Fraction = 0.99  # discount per step
     returns: Literal["total", "reward_to_go"] = "reward_to_go"  # what multiplies log π(a|s)
     baseline: Literal["none", "batch", "value"] = "batch"  # subtract nothing, the batch's mean, or a learned V(s)
-    normalize_advantage: bool = True  # standardise over the batch what is left (where a baseline is subtracted)
-    value_coef: NonNegative = 0.5  # weight of the value loss (with baseline=value)
+    normalize_advantage: Annotated[bool, Needs("baseline", "batch", "value")] = True  # standardise what is left
+    value_coef: Annotated[NonNegative, Needs("baseline", "value")] = 0.5  # weight of the value loss
     entropy_coef: NonNegative = 0.0  # weight of the entropy bonus
 
 

@@ -5,7 +5,7 @@ subtracts the mean of a start's attempts first (REINFORCE++-baseline) and then n
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 from tensordict import TensorDict
 from torch import Tensor
@@ -14,7 +14,7 @@ from rlkit import returns
 from rlkit.errors import UserError
 from rlkit.fields import Count, Fraction, NonNegative
 
-from ._groups import Clip, Estimator, Groups, Over, Place
+from ._groups import PENALIZED, Clip, Deviation, Estimator, Groups, Over, Place
 from .grpo import GRPO
 
 
@@ -24,10 +24,10 @@ class Config(Clip, Groups):
     baseline: Literal["none", "group"] = "none"  # subtract nothing, or the mean score of the start's attempts
     gamma: Fraction = 1.0  # discount per step
     over: Over = "token"
-    std: Literal["unbiased", "biased"] = "unbiased"  # standard deviation with n − 1 (unbiased) or n (biased)
+    std: Deviation = "unbiased"  # standard deviation with n − 1 (unbiased) or n (biased)
     std_eps: NonNegative = 1e-8  # added to the standard deviation
-    kl: Estimator = "k1"
-    kl_in: Place = "reward"
+    kl: Annotated[Estimator, PENALIZED] = "k1"
+    kl_in: Annotated[Place, PENALIZED] = "reward"
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -5,20 +5,21 @@ reward. With one update per rollout it is REINFORCE with a baseline that does no
 """
 
 from dataclasses import dataclass
+from typing import Annotated
 
 from torch import Tensor
 
 from rlkit import group_scores
 
-from ._groups import Clip, Estimator, Groups, Place, Ratio
+from ._groups import PENALIZED, Clip, Estimator, Groups, Place, Ratio
 from .grpo import GRPO
 
 
 @dataclass(frozen=True)
 class Config(Clip, Groups):
     ratio: Ratio = "sum"
-    kl: Estimator = "k1"
-    kl_in: Place = "reward"
+    kl: Annotated[Estimator, PENALIZED] = "k1"
+    kl_in: Annotated[Place, PENALIZED] = "reward"
 
     def advantage(self, score: Tensor) -> Tensor:
         return group_scores.leave_one_out(score)

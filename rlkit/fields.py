@@ -1,5 +1,6 @@
 """Types of configuration fields; a value outside the range is refused with one line."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -9,6 +10,26 @@ from annotated_types import Ge, Gt, Le, Lt
 class Boundless:
     """In a field's type: infinity, or a whole number of any size, means something. Elsewhere such are refused."""
 
+
+class Needs:
+    """In a field's type: it does something only where another key of its section has one of these values.
+
+    Without values: where that is neither none, false, 0 nor empty; `unlike`: where it differs from that key. A phrase
+    in place of a key is a fact that whoever checks knows, such as `CONTROL`. See `rlkit.settings.idle`.
+    """
+
+    def __init__(self, key: str, *values: object, unlike: str = "") -> None:
+        self.key, self.values, self.unlike = key, values, unlike
+
+    def met(self, facts: Mapping[str, object]) -> bool:
+        """Whether the keys (and phrases) have what is needed."""
+        value = facts[self.key]
+        if self.unlike:
+            return value != facts[self.unlike]
+        return value in self.values if self.values else bool(value)
+
+
+CONTROL = "a control environment"
 
 Positive = Annotated[float, Gt(0)]
 NonNegative = Annotated[float, Ge(0)]

@@ -152,7 +152,8 @@ def check(asked: Asked, algo: str, env: str, seed: int) -> tuple[Keys, str, str]
         return keys, parts.text, f"{parts.env.metric} of {parts.env.scored(parts.algo.policy)}"
     except UserError as error:
         some = "" if asked.scoped else "; NAME:KEY=VALUE gives a key to the runs of one algorithm or environment alone"
-        several = len(asked.compare.algo) * len(asked.compare.env) > 1 and str(error).startswith("no key")
+        of_one = "no key" in str(error) or "does nothing" in str(error)
+        several = len(asked.compare.algo) * len(asked.compare.env) > 1 and of_one
         raise UserError(f"{short(algo)} on {short(env)}: {error}{some if several else ''}") from None
 
 

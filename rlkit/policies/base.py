@@ -27,6 +27,10 @@ class PolicyModule(nn.Module):
         self.name, self.generator = type(self).__name__, generator
         self.normalizer = None  # set here: a class attribute would hide the module that a subclass sets
 
+    def idle(self, key: str) -> str:
+        """What this policy has, or is, that leaves the configuration key `policy.KEY` without effect; else nothing."""
+        return ""
+
     def refresh(self) -> None:
         """Adopt the statistics observed so far; the loop calls it once per iteration, before anyone acts."""
         if self.normalizer is not None:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from rlkit import seeding
 from rlkit.api import Env, Judging
 from rlkit.errors import UserError
-from rlkit.fields import Count
+from rlkit.fields import Count, Needs
 from rlkit.policies.base import EpsilonGreedy, PolicyModule, pick
 from rlkit.policies.normalize import Normalizer, normalizer_for
 
@@ -26,7 +26,7 @@ class Network:
     """The `policy.` keys on control environments."""
 
     hidden: tuple[Count, ...] = (64, 64)  # widths of the hidden layers
-    activation: Literal["tanh", "relu"] = "tanh"  # activation function between layers
+    activation: Annotated[Literal["tanh", "relu"], Needs("hidden")] = "tanh"  # activation function between layers
     log_std: Annotated[float, Ge(-20), Le(20)] = 0.0  # initial log standard deviation of continuous actions
     normalize: bool = (
         False  # normalize observations to mean 0 and variance 1 by running statistics; not discrete states
@@ -96,6 +96,13 @@ def mlp(
     return nn.Sequential(*layers, linear(width, outputs, gain, generator)).to(env.device)
 
 
+def unused(key: str, normalizer: Normalizer | None, continuous: bool) -> str:
+    """What leaves a key of `Network` without effect."""
+    if key == "log_std" and not continuous:
+        return "discrete actions"
+    return "discrete observations" if key == "normalize" and normalizer is None else ""
+
+
 class Dueling(nn.Module):
     """Q(s, a) = V(s) + A(s, a) − mean_b A(s, b) from two streams (Wang et al. 2015, arXiv:1511.06581, eq. 9)."""
 
@@ -127,6 +134,9 @@ class QNetwork(EpsilonGreedy):
             value = mlp(env, 1, 1.0, network, "value", self.normalizer)
             self.q = nn.Sequential(*list(self.q)[:-own], Dueling(value[-own:], self.q[-own:]))
 
+    def idle(self, key: str) -> str:
+        return unused(key, self.normalizer, continuous=False)
+
     def forward(self, observation: Tensor) -> Tensor:
         q: Tensor = self.q(observation)
         return q
@@ -146,6 +156,9 @@ class Actor(PolicyModule):
         self.actor = mlp(env, size, 0.01, network, "actor", self.normalizer)
         if self.continuous:
             self.log_std = nn.Parameter(torch.full((size,), network.log_std, device=env.device))
+
+    def idle(self, key: str) -> str:
+        return unused(key, self.normalizer, self.continuous)
 
     def act(self, observation: Tensor, greedy: bool = False) -> Tensor:
         out: Tensor = self.actor(observation)

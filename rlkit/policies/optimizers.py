@@ -3,13 +3,13 @@
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Annotated, Protocol, runtime_checkable
 
 import torch
 from torch import nn
 
 from rlkit.errors import UserError
-from rlkit.fields import Decay, Limit, Natural, NonNegative, Positive, Schedule
+from rlkit.fields import Decay, Limit, Natural, Needs, NonNegative, Positive, Schedule
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,7 @@ class LearningRate:
 
     lr: Positive = 3e-4  # learning rate
     schedule: Schedule = "constant"  # learning-rate schedule: constant, or linear to lr_end · lr at the end of the run
-    lr_end: NonNegative = 0.0  # fraction of lr that a linear schedule ends at
+    lr_end: Annotated[NonNegative, Needs("schedule", "linear")] = 0.0  # fraction of lr that a linear schedule ends at
 
     def learning_rate(self, progress: float, iteration: int) -> float:
         """lr · (1 − (1 − lr_end)·progress) with a linear schedule; progress is the fraction of the run that is done."""

@@ -38,6 +38,9 @@ class Table(EpsilonGreedy):
         self.dtype = dtype
         self.q = embedding(torch.full((states, actions), initial, dtype=dtype))
 
+    def idle(self, key: str) -> str:
+        return "a table in place of a network"
+
     def forward(self, observation: Tensor) -> Tensor:
         q: Tensor = self.q(observation)
         return q
@@ -92,6 +95,9 @@ class ValueTable(PolicyModule):
     def values(self) -> Tensor:
         """V, [S]."""
         return self.v.weight[:, 0].detach()
+
+    def idle(self, key: str) -> str:
+        return "a table in place of a network"
 
     def forward(self, observation: Tensor) -> Tensor:
         v: Tensor = self.v(observation)

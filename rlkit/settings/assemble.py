@@ -2,14 +2,20 @@
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, cast
 
 import torch
 
 from rlkit.api import Algorithm, Env, PolicyFactory
 from rlkit.errors import UserError
+from rlkit.fields import CONTROL
+from rlkit.policies import PolicyModule
 from rlkit.recording.writers import check_tracker
-from rlkit.settings import config, plugins, schema, trust
+from rlkit.settings import config, idle, plugins, schema, trust
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 # The length of a run that says nothing about it.
 STEPS, ITERATIONS = 100_000, 60  # control counts steps, text counts iterations
@@ -56,8 +62,25 @@ def assemble(given: config.Given) -> Parts:
             f"{given.algo['name']} makes a {type(algo).__name__} without {', '.join(missing)}: "
             "let it inherit rlkit.api.Algorithm"
         )
+    refuse_idle(given, algo_config, network, env, algo.policy)
     env.check(algo.policy)  # does every prompt fit?
     return Parts(run, algo, env, config.resolved(given, run, algo_config, env_config, network))
+
+
+def refuse_idle(given: config.Given, algo: object, network: object, env: Env, policy: object) -> None:
+    """Refuse what a new run was asked for and would not do: keys that need others, and keys of no network."""
+    if given.resume is not None:
+        return
+    facts = {CONTROL: env.kind == "control"}
+    idle.refuse(algo, idle.told(given.argv, "algo"), "algo", facts)
+    keys = idle.told(given.argv, "policy")
+    idle.refuse(network, keys, "policy", facts)
+    if not isinstance(policy, PolicyModule):
+        return
+    for key in keys:
+        value = asdict(cast("DataclassInstance", network))[key]
+        if value != schema.default(schema.settable(type(network))[key]) and (why := policy.idle(key)):
+            raise UserError(f"policy.{key}={schema.show(value)} does nothing with {why}: leave it out")
 
 
 def network_class(kind: str) -> type[PolicyFactory]:

@@ -20,7 +20,7 @@ from annotated_types import Ge, Gt, Le, Lt
 from pydantic import ConfigDict, TypeAdapter
 
 from rlkit.errors import UserError
-from rlkit.fields import Boundless, Place
+from rlkit.fields import Boundless, Needs, Place
 from rlkit.settings import places, strict_yaml
 from rlkit.settings.plugins import nearest
 
@@ -154,7 +154,9 @@ def explain(cls: type, values: Mapping[str, object], section: str) -> list[tuple
     for name, f in settable(cls).items():
         value = values.get(name, default(f))
         shown = "..." if value is MISSING else show(value)
-        rows.append((f"{_key(section, name)}={shown}", f"{notes.get(name, '')} ({allowed(hints[name])})".lstrip()))
+        only = "".join(f"; only with {needed(need, section)}" for need in needs(hints[name]))
+        meaning = f"{notes.get(name, '')} ({allowed(hints[name])}{only})".lstrip()
+        rows.append((f"{_key(section, name)}={shown}", meaning))
     return rows
 
 
@@ -167,6 +169,22 @@ def once(words: Iterable[str]) -> None:
         if equals and same_key in seen:
             raise UserError(f"{same_key} is given twice, as {seen[same_key]} and as {word}: give one of them")
         seen[same_key] = word
+
+
+def needs(hint: object) -> list[Needs]:
+    """What a field's type says that it needs."""
+    return [mark for mark in metadata(hint) if isinstance(mark, Needs)]
+
+
+def needed(need: Needs, section: str) -> str:
+    """What is needed, as it is written: `algo.advantage=gae`."""
+    if " " in need.key:
+        return need.key
+    if need.unlike:
+        return f"{section}.{need.key} other than {section}.{need.unlike}"
+    if need.values:
+        return f"{section}.{need.key}={' or '.join(show(value) for value in need.values)}"
+    return f"{section}.{need.key}"
 
 
 def plain(value: object) -> object:

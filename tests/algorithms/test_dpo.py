@@ -254,8 +254,6 @@ def test_no_reference_is_a_reference_of_0() -> None:
 @pytest.mark.parametrize(
     ("config", "words"),
     [
-        ({"loss": "ipo", "label_smoothing": 0.1}, "label_smoothing with algo.loss=ipo"),
-        ({"loss": "hinge", "label_smoothing": 0.1}, "label_smoothing with algo.loss=hinge"),
         ({"loss": "simpo", "reference": "stored"}, "simpo has no reference"),
         ({"group": 1}, "at least 2 attempts"),
         ({"reference": "stored"}, "ref_chosen_logps and ref_rejected_logps, and here are none"),

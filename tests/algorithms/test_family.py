@@ -212,8 +212,6 @@ def test_the_constant_of_dr_grpo_is_the_longest_attempt_unless_it_is_given() -> 
 @pytest.mark.parametrize(
     ("name", "config", "message"),
     [
-        ("bnpo", {"scale": "none"}, r"do nothing unless algo\.beta=false"),
-        ("bnpo", {"std_eps": 0.5}, r"do nothing unless algo\.beta=false"),
         ("bnpo", {"beta": False, "kl_coef": 0.1, "kl_in": "reward"}, r"algo\.scale=none or batch"),
         ("grpo", {"kl_coef": 0.1, "kl_in": "reward"}, r"algo\.scale=none or batch"),
         ("grpo", {"kl_coef": 0.1, "kl": "unbiased", "kl_clip": 5.0}, "would bias"),

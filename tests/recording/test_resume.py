@@ -37,7 +37,7 @@ CELLS = [
     ["algo=expected_sarsa", "env=taxi", "algo.steps=3"],
     ["algo=dqn", "env=cartpole", *FULL],
     ["algo=dqn", "env=acrobot", *DQN, "algo.tau=0.01", "env.step_limit=30"],
-    ["algo=dqn", "env=mountaincar", *DQN, "algo.sync_every=5", "env.step_limit=30", *EXPLORE],
+    ["algo=dqn", "env=mountaincar", *DQN, "algo.sync_every=5", "algo.tau=none", "env.step_limit=30", *EXPLORE],
     ["algo=reinforce", "env=cartpole", "algo.baseline=value", "policy.normalize=true"],
     ["algo=a2c", "env=pendulum", "policy.normalize=true", "algo.normalize_reward=true", "env.step_limit=30"],
     [*PPO, "env=cartpole", "policy.normalize=true", "algo.horizon=16", "algo.schedule=linear"],

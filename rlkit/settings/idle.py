@@ -1,0 +1,46 @@
+"""Keys that would do nothing: what a field needs of others is in its type, and one that is given in vain is refused.
+
+Only what was asked for counts. A pair's YAML, a preset or a config.yaml may hold values that wait for another key.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from typing import TYPE_CHECKING, cast, get_type_hints
+
+from rlkit.errors import UserError
+from rlkit.settings import schema
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+
+def told(words: Iterable[str], section: str) -> list[str]:
+    """The keys of a section that stand on a command line: of `algo.lr=1 seed=2` and algo it is lr."""
+    keys = [word.partition("=")[0].split(".") for word in words]
+    return [key[1] for key in keys if len(key) > 1 and key[0] == section]
+
+
+def refuse(built: object, keys: Iterable[str], section: str, facts: Mapping[str, object]) -> None:
+    """Refuse those of the keys that have a value of their own (none asks for nothing) and do nothing beside the others.
+
+    Arguments:
+        built: the dataclass that holds the values of all keys.
+        keys: what was asked for.
+        section: algo, env or policy.
+        facts: of the phrases that stand in place of a key, whether they hold.
+
+    Raises: UserError that names the key, and what it needs.
+    """
+    values = asdict(cast("DataclassInstance", built))
+    hints = get_type_hints(type(built), include_extras=True)
+    for key, field in schema.settable(type(built)).items():
+        if key not in keys or values[key] is None or values[key] == schema.default(field):
+            continue
+        for need in schema.needs(hints[key]):
+            if not need.met({**values, **facts}):
+                here = "" if need.key in facts else f" with {section}.{need.key}={schema.show(values[need.key])}"
+                name = f"{section}.{key}"
+                raise UserError(
+                    f"{name}={schema.show(values[key])} does nothing{here}: it needs {schema.needed(need, section)}; "
+                    f"give that, or leave {name} out"
+                )

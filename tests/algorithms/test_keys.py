@@ -1,0 +1,180 @@
+"""A key does something, or is refused: each is changed from its default, alone and with what its type says it needs.
+
+The GRPO family, whose keys wait for more than one pass over a rollout, is in test_family_keys.py.
+"""
+
+from functools import cache
+from typing import Any, get_args, get_origin, get_type_hints
+
+import pytest
+from support.fakes import RaggedText, algorithm, cartpole, iterate, on_text, parameters, set_progress, tabular
+
+from rlkit.api import UserError
+from rlkit.fields import CONTROL
+from rlkit.policies import Network
+from rlkit.settings import config, idle, plugins, schema
+from rlkit.settings.assemble import assemble
+
+FAMILY = {"grpo", "dr_grpo", "dapo", "rloo", "reinforce_pp", "gspo", "cispo", "gmpo", "sapo", "bnpo"}
+TEXT = {"sft", "dpo", "reward_model"}
+CONTROLS = {"a2c", "ppo", "reinforce"}
+STATES = {"dqn", "q_learning", "sarsa", "expected_sarsa", "td", "monte_carlo", "value_iteration", "policy_iteration"}
+OF_THE_LOOP = {"schedule", "lr_end", "warmup", "max_grad_norm"}  # which reads them: test_learning.py, test_policies.py
+# What a few small iterations need to show anything, and values of keys that a half or a double would not show.
+SMALL: dict[str, dict[str, Any]] = {"dqn": {"warmup_steps": 8, "batch_size": 8, "sync_every": 3, "lr": 0.01}}
+SMALL |= {"ppo": {"horizon": 16, "lr": 0.05}, "policy_iteration": {"gamma": 0.9}, "dpo": {"group": 4}}
+SMALL |= {name: {"initial": 0.5} for name in ("q_learning", "sarsa", "expected_sarsa")}
+OTHER: dict[str, Any] = {
+    "clip": 1e-3, "value_clip": 1e-3, "capacity": 20, "adam_eps": 0.1, "hold": 5, "n_step": 3, "tolerance": 2.0,
+    "n": 3, "epsilon_end": 0.9, "initial": 1.0, "lam": 0.5, "gae_lambda": 0.2, "warmup_steps": 50, "kl_coef": 0.5,
+    "kl_target": 1e-4, "tau": 0.3, "kl_horizon": 20, "minibatches": 2, "steps": 3, "horizon": 9, "weight_decay": 0.2,
+    "target_margin": 2.0,
+}  # fmt: skip
+ON = {"kl_coef": 0.5, "kl_target": 1e-4}  # values of keys that others need above 0
+
+
+@cache
+def effect(name: str, **changes: Any) -> list[float]:
+    """What a few iterations lead to."""
+    settings = SMALL.get(name, {}) | changes
+    env: Any
+    if name in TEXT:
+        env = RaggedText(rows=8)
+        algo = on_text(name, env, **settings)
+    else:
+        env = cartpole(2, 20) if name in CONTROLS else tabular("gridworld", size=4, goal=(3, 3), trap=(2, 1), rows=4)
+        algo = algorithm(name, env, Network(hidden=(8,)), **settings)
+    for iteration in range(6):
+        set_progress(algo, iteration, 6)
+        iterate(algo, env)
+    return parameters(algo.policy).tolist()
+
+
+def others(hint: Any, key: str, default: Any) -> list[Any]:
+    """Values of a key that are not its default."""
+    (kind, *_) = [m for m in schema._members(hint) if m is not type(None)]
+    if get_origin(kind) is not None:
+        return [x for x in get_args(kind) if x != default]
+    if kind is bool:
+        return [not default]
+    return [OTHER[key] if key in OTHER else default + 1 if kind is int else (default or 1.0) / 2]
+
+
+def enabling(cls: type, key: str) -> dict[str, Any]:
+    """What else a key needs to do something."""
+    found: dict[str, Any] = {}
+    hints = get_type_hints(cls, include_extras=True)
+    for need in schema.needs(hints[key]):
+        if need.key in schema.settable(cls) and not need.unlike:
+            found |= enabling(cls, need.key) | {need.key: need.values[0] if need.values else ON[need.key]}
+    return found
+
+
+def cases() -> list[tuple[str, str]]:
+    names = [name for name in plugins.names("algorithms") if name not in FAMILY]
+    return [
+        (n, k) for n in names for k in schema.settable(plugins.load("algorithms", n).Config) if k not in OF_THE_LOOP
+    ]
+
+
+def test_every_algorithm_is_tried() -> None:
+    assert set(plugins.names("algorithms")) == FAMILY | TEXT | CONTROLS | STATES
+
+
+@pytest.mark.parametrize(("name", "key"), cases())
+def test_a_key_does_something_or_is_refused(name: str, key: str) -> None:
+    cls = plugins.load("algorithms", name).Config
+    usual, needed = schema.default(schema.settable(cls)[key]), enabling(cls, key)
+    for settings in [{}, needed] if needed else [{}]:
+        before = effect(name, **settings)
+        for value in others(get_type_hints(cls, include_extras=True)[key], key, SMALL.get(name, {}).get(key, usual)):
+            try:
+                built = cls(**{**SMALL.get(name, {}), **settings, key: value})
+                idle.refuse(built, [key], "algo", {CONTROL: name not in TEXT})
+                after = effect(name, **settings | {key: value})
+            except UserError as error:
+                assert f"algo.{key}={schema.show(value)}" in str(error), error
+                assert settings != needed or not needed, error
+            else:
+                assert after != before, (settings, value)
+
+
+@pytest.mark.parametrize("name", sorted(FAMILY))
+def test_a_key_of_the_family_that_waits_for_another_is_refused(name: str) -> None:
+    cls = plugins.load("algorithms", name).Config
+    for key, hint in get_type_hints(cls, include_extras=True).items():
+        usual = {k: schema.default(f) for k, f in schema.settable(cls).items()}
+        for need in schema.needs(hint):
+            if not need.met(usual):
+                value = others(hint, key, usual[key] if isinstance(usual[key], str) else 3)[0]
+                with pytest.raises(
+                    UserError, match=rf"^algo\.{key}=.* does nothing with algo\.\w+=.*: it needs algo\."
+                ):
+                    idle.refuse(schema.build(cls, {key: value}, "algo"), [key], "algo", {})
+
+
+def refused(*words: str) -> str:
+    with pytest.raises(UserError) as caught:
+        assemble(config.read(words))
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["algo=dqn", "env=acrobot", "algo.sync_every=9"], "does nothing with algo.tau=0.01: it needs algo.tau=none"),
+        (["algo=ppo", "env=gsm8k", "algo.horizon=7"], "does nothing: it needs a control environment"),
+        (["algo=bnpo", "env=cartpole", "algo.std_eps=0.5"], "with algo.beta=true: it needs algo.beta=false"),
+        (["algo=dpo", "env=cartpole", "algo.loss=ipo", "algo.label_smoothing=0.1"], "needs algo.loss=sigmoid or simpo"),
+        (["algo=sarsa", "env=cliffwalking", "algo.epsilon_decay=0.9"], "algo.epsilon other than algo.epsilon_end"),
+        (["algo=td", "env=gridworld", "policy.hidden=8"], "policy.hidden=8 does nothing with a table in place of"),
+        (["algo=q_learning", "env=taxi", "policy.log_std=1"], "policy.log_std=1 does nothing with a table in place of"),
+        (["algo=dqn", "env=cartpole", "policy.log_std=1"], "policy.log_std=1 does nothing with discrete actions"),
+        (["algo=ppo", "env=cartpole", "policy.log_std=1"], "policy.log_std=1 does nothing with discrete actions"),
+        (["algo=ppo", "env=taxi", "policy.normalize=true"], "does nothing with discrete observations: leave it out"),
+        (["algo=dqn", "env=taxi", "policy.normalize=true"], "does nothing with discrete observations: leave it out"),
+        (["algo=ppo", "env=cartpole", "policy.activation=relu", "policy.hidden="], "it needs policy.hidden"),
+    ],
+)  # fmt: skip
+def test_what_was_asked_for_in_vain_is_told_what_it_needs(words: list[str], message: str) -> None:
+    assert message in refused(*words)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["algo=dapo", "env=gsm8k", "algo.dynamic_sampling=false"],  # the pair's YAML has tries: 4
+        ["algo=grpo", "env=cartpole", "algo.preset=trl"],  # kl: unbiased, for whoever sets kl_coef
+        ["algo=dqn", "env=cartpole", "algo.alpha=0.6"],  # its default
+        ["algo=ppo", "env=pendulum", "policy.log_std=-1"],
+        ["algo=ppo", "env=gsm8k", "algo.horizon=none", "env.rows=2"],  # which is what happens
+        ["algo=a2c", "env=cartpole", "algo.gae_lambda=0.9", "algo.advantage=gae"],
+    ],
+)
+def test_what_waits_in_a_yaml_or_is_the_default_is_accepted(words: list[str]) -> None:
+    assemble(config.read(words))
+
+
+def test_no_yaml_of_a_pair_sets_a_key_in_vain() -> None:
+    for path in sorted((config.Path(__file__).parents[2] / "configs").glob("*.yaml")):
+        algo, _, env = path.stem.partition("-")
+        cls, given = plugins.load("algorithms", algo).Config, config.pair(algo, env).algo
+        facts = {CONTROL: env not in ("gsm8k", "preferences")}
+        idle.refuse(schema.build(cls, given, "algo"), given, "algo", facts)
+
+
+def test_a_run_folder_with_keys_in_vain_is_continued(tmp_path: Any) -> None:
+    """0.3 accepted them, and whoever continues a run did not ask for them."""
+    (tmp_path / "config.yaml").write_text(
+        "run: {seed: 0, iterations: 2}\nalgo: {name: dqn, alpha: 0.9}\nenv: {name: cartpole}\npolicy: {log_std: 1.0}\n"
+    )
+    parts = assemble(config.read([f"resume={tmp_path}", "algo.alpha=0.9"]))
+    assert parts.algo.config.alpha == 0.9  # type: ignore[attr-defined]
+
+
+def test_help_says_what_a_key_needs() -> None:
+    rows = dict(schema.explain(plugins.load("algorithms", "dqn").Config, {}, "algo"))
+    assert rows["algo.alpha=0.6"].endswith("(a number from 0 to 1; only with algo.prioritized=true)")
+    rows = dict(schema.explain(plugins.load("algorithms", "ppo").Config, {}, "algo"))
+    assert rows["algo.horizon=128"].endswith("; only with a control environment)")
+    assert rows["algo.kl_horizon=10000"].endswith("; only with algo.kl_target)")
