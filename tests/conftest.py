@@ -1,8 +1,27 @@
 """The tests are many small ones: one torch thread each, also in the processes that they start."""
 
 import os
+from collections.abc import Iterator
+from pathlib import Path
 
+import pytest
 import torch
+from support.forked import Warm
 
 torch.set_num_threads(1)
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+@pytest.fixture(scope="session")
+def warm() -> Iterator[Warm]:
+    """A process that has imported everything and forks."""
+    with Warm() as process:
+        yield process
+
+
+@pytest.fixture(scope="session")
+def runs(warm: Warm, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Small finished runs, which searched lines and files are about."""
+    from support.searching import prepared  # which imports all that there is
+
+    return prepared(warm, tmp_path_factory.mktemp("runs"))

@@ -6,30 +6,18 @@ of the run's folder. A failure prints the file, what is wrong with it, and how t
 """
 
 import os
-from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
 import pytest
 from support.forked import Warm
 from support.hostile import Cases
-from support.searching import prepared, search
+from support.searching import search
 
 SEED, QUICK, SLOW, SHARDS = 0, 40, 300, 2
 CAMPAIGN = 4000
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="children are forked and watched as on Linux")
-
-
-@pytest.fixture(scope="module")
-def warm() -> Iterator[Warm]:
-    with Warm() as process:
-        yield process
-
-
-@pytest.fixture(scope="module")
-def runs(warm: Warm, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    return prepared(warm, tmp_path_factory.mktemp("runs"))
 
 
 def test_a_sample_of_damaged_files_keeps_every_promise(warm: Warm, runs: dict[str, Path]) -> None:

@@ -4,31 +4,19 @@ A failure prints the line and how to run it alone. `-m slow` tries thousands of 
 """
 
 import os
-from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
 import pytest
 from support.forked import Warm
 from support.lines import Lines
-from support.searching import prepared, search
+from support.searching import search
 
 SEED, QUICK, SLOW, SHARDS = 0, 60, 2000, 4
 CAMPAIGN = 20_000  # lines of other seeds, in as many parts as there are seeds
 REAL = 100  # of the slow ones, as processes of their own
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="children are forked and watched as on Linux")
-
-
-@pytest.fixture(scope="module")
-def warm() -> Iterator[Warm]:
-    with Warm() as process:
-        yield process
-
-
-@pytest.fixture(scope="module")
-def runs(warm: Warm, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    return prepared(warm, tmp_path_factory.mktemp("runs"))
 
 
 def test_a_sample_of_command_lines_keeps_every_promise(warm: Warm, runs: dict[str, Path]) -> None:

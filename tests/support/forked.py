@@ -233,16 +233,16 @@ def spoil(output: str) -> None:
 
 
 def stop_before_work(stage: Stage) -> None:
-    """Let a command end where it would begin to play, to start processes, or to wait for a browser."""
+    """Let a command end where it would begin to play, to start processes, to draw, or to wait for a browser."""
     from rlkit import session
-    from rlkit.comparison import conduct
+    from rlkit.comparison import conduct, report
     from rlkit.pages import server
 
     def built(*_: object, **__: object) -> NoReturn:
         raise Built
 
     if stage == "built":
-        session.execute = conduct.carry_out = built  # type: ignore[assignment]
+        session.execute = conduct.carry_out = report.write = built  # type: ignore[assignment]
     server.Server = asks_everything  # type: ignore[assignment, misc]
 
 

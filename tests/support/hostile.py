@@ -114,7 +114,8 @@ class Cases:
             "play": ("play", run, "open=false"),
             "compare": ("compare", run, "other", "out=report"),
         }[command]
-        stage: Stage = "built" if command == "resume" and run == "words" and draw.random() < 0.7 else "whole"
+        slow = command == "compare" or (command == "resume" and run == "words")
+        stage: Stage = "built" if slow and draw.random() < 0.7 else "whole"
         return Case(self.index, run, file, way, words, stage)
 
     def _source(self, draw: Random, kind: str, way: str) -> Case:

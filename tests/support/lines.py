@@ -160,7 +160,8 @@ class Lines:
         if draw.random() < 0.4:
             folders = [draw.choice([*RUNS] if draw.random() < 0.8 else ODD_FOLDERS) for _ in range(draw.randint(1, 4))]
             keys = self._changed(draw, {"out": "report"}, {"compare": ""}, [1], named=False)
-            return Line(("compare", *folders, *(keys if draw.random() < 0.3 else [])), runs=tuple(RUNS))
+            stage: Stage = "whole" if draw.random() < 0.3 else "built"
+            return Line(("compare", *folders, *(keys if draw.random() < 0.3 else [])), stage, runs=tuple(RUNS))
         pairs = [self._pair(draw) for _ in range(draw.randint(1, 2))]
         algo, env = pairs[0]
         kind = "text" if env in TEXT else "control"
