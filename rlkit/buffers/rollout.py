@@ -43,7 +43,7 @@ class Rollout:
     def __iter__(self) -> Iterator[TensorDict]:
         assert self.data is not None, "extend before iterating"
         data, self.data = self.data, None
-        if not bool(data["mask"].any()):  # steps that only reset teach nothing
+        if not len(data):  # a rollout of steps that only reset
             return
         shuffle = seeding.generator(self.seed, "shuffle", self.count)
         for _ in range(self.epochs):
