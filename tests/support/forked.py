@@ -4,6 +4,7 @@ A child has its own folder, its own limits of memory, time and file size, and it
 waits for its end, with a deadline. So a hundred command lines cost what one costs from cold.
 """
 
+import gc
 import importlib
 import io
 import json
@@ -101,6 +102,7 @@ def warm_up() -> None:
         "tensorboard.summary.writer.event_file_writer",
     ):
         importlib.import_module(name)
+    gc.freeze()  # a collection in a child would copy all that is shared
 
 
 def serve() -> None:

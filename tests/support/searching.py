@@ -15,6 +15,8 @@ from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import pytest
+
 from support.forked import End, Job, Warm, as_process
 from support.hostile import Case, Cases
 from support.lines import EVALUATED, RUNS, TEXT, Line, Lines
@@ -38,14 +40,15 @@ def prepared(warm: Warm, folder: Path) -> dict[str, Path]:
 
 def search(
     warm: Warm, runs: dict[str, Path], source: Lines | Cases | Iterator[Line], which: range, real: bool = False
-) -> str:
-    """Try those lines or files of a source; empty where all kept every promise, else what broke, to be shown."""
+) -> None:
+    """Try those lines or files of a source; what broke a promise fails the test."""
     seed = 0 if isinstance(source, Iterator) else source.seed
     broken = []
     for asked in islice(source, which.start, which.stop):
         if problems := carried_out(warm, runs, asked, seed, real)[1]:
             broken.append("\n    ".join([told(asked, seed), *problems]))
-    return "\n\n".join(["", *broken, f"{len(broken)} of {len(which)} broke a promise"]) if broken else ""
+    if broken:
+        pytest.fail("\n\n".join(["", *broken, f"{len(broken)} of {len(which)} broke a promise"]), pytrace=False)
 
 
 def carried_out(
