@@ -15,6 +15,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from rlkit.api import Code, Count, Natural, Reference, UserError
 from rlkit.control import ControlEnv, Luck
+from rlkit.control.contract import check_copies
 from rlkit.control.vector import Vector
 
 EXTRAS = {".box2d": "box2d", ".mujoco": "mujoco", ".classic_control": "classic-control"}  # of gymnasium
@@ -130,7 +131,7 @@ def make(
     factory: Factory | None = None,
 ) -> ControlEnv:
     """A Gymnasium environment, its copies stepped one after the other; `factory` makes one in place of id and entry."""
-    make_one(config, factory).close()
+    check_copies(partial(make_one, config, factory), config.called)
 
     def vector(n: int, render_mode: str | None = None) -> Vector:
         one = partial(make_one, config, factory, render_mode)

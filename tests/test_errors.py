@@ -50,6 +50,14 @@ ELSEWHERE = {
     "env= has other observations or actions than ": (
         "python/test_mistakes.py::test_another_environment_does_not_take_the_place_of_the_runs"
     ),
+    ": set one, a gymnasium.spaces.Box or Discrete": "control/test_contract.py::test_another_contract_is_one_line",
+    ": return the ": "control/test_contract.py::test_another_contract_is_one_line",
+    ", and observation_space has ": "control/test_contract.py::test_another_contract_is_one_line",
+    ": step gave a reward of shape ": "control/test_contract.py::test_another_contract_is_one_line",
+    " gives the same environment each time: ": (
+        "control/test_contract.py::test_an_environment_that_is_shared_is_refused"
+    ),
+    ": its make cannot be called as ": "python/test_review.py::test_a_make_of_another_form_is_refused",
     ": quantised models are not supported": "language/test_damaged_folders.py::test_a_wrong_file_is_named",
     ", and the model's head is ": "language/test_damaged_folders.py::test_a_wrong_file_is_named",
     " holds numbers that are not finite: ": "language/test_damaged_folders.py::test_a_wrong_file_is_named",
@@ -76,7 +84,7 @@ ELSEWHERE = {
     ),
     ", and there is no such attribute: ": "recording/test_saved.py::test_a_name_of_nothing_is_refused",
     " is not allowed: give whole numbers": "python/test_review.py::test_a_seed_is_a_whole_number",
-    ": let it inherit rlkit.api.Algorithm": "python/test_review.py::test_a_plug_in_without_the_contract_is_refused",
+    ": let it inherit ": "python/test_review.py::test_a_plug_in_without_the_contract_is_refused",
     " are free: ": "test_memory.py::test_what_does_not_fit_is_refused_with_the_figures",
     ": write a tuple of names, ": "recording/test_saved.py::test_a_text_in_place_of_names_is_said_as_such",
     " now, which could not be put ": (

@@ -125,24 +125,26 @@ class LanguageModel(Backbone):
                 f"a prompt of {longest} tokens and {max_tokens} more exceed the model's context of {context}: "
                 "lower max_tokens or shorten the prompt"
             )
-        needed = 16 * len(ids) * repeats * max_tokens  # token, log-probability and draw; keys and values come on top
         many = f"{len(ids) * repeats:,} completions of {max_tokens} tokens"
-        memory.check(needed, many, "ask for fewer, or lower max_tokens")
+        # A token, its log-probability and its draw; keys and values come on top.
+        memory.check(16 * len(ids) * repeats * max_tokens, many, "ask for fewer, or lower max_tokens")
         forbidden = tuple({row[0] for row in self.tokenizer.encode(list(forbid_first)) if row})
         rule = Rule(self.temperature, greedy, self.tokenizer.stop_ids, forbidden)
         done = generate(self.decoder, ids, repeats, max_tokens, rule, generator or self.generator, self.rows)
         out = layout(ids, repeats, done.tokens, done.length, self.tokenizer.pad_id)
         log_prob = torch.zeros(out["mask"].shape, device=done.log_prob.device)
-        written = done.log_prob[within(done.tokens, done.length)]
-        if not written.isfinite().all():
+        log_prob[out["mask"]] = self._finite(done.log_prob[within(done.tokens, done.length)])
+        size = (len(ids), repeats)
+        out.update(log_prob=log_prob, truncated=done.truncated)
+        return TensorDict({key: value.view(*size, *value.shape[1:]) for key, value in out.items()}, batch_size=size)
+
+    def _finite(self, log_prob: Tensor) -> Tensor:
+        if not log_prob.isfinite().all():
             raise Diverged(
                 f"not finite: log_prob of what {self.name} writes; checkpoints written before are kept; try a smaller "
                 f"algo.lr, or a policy.temperature nearer to 1 than {self.temperature:g}"
             )
-        log_prob[out["mask"]] = written
-        size = (len(ids), repeats)
-        out.update(log_prob=log_prob, truncated=done.truncated)
-        return TensorDict({key: value.view(*size, *value.shape[1:]) for key, value in out.items()}, batch_size=size)
+        return log_prob
 
     # Learn
 

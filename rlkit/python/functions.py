@@ -183,16 +183,20 @@ def run_comparison(
     from rlkit.comparison.plan import parse
 
     words = [f"algo={','.join(names('algo', algo))}", *environments(env)]
-    given = list(seed) if isinstance(seed, Iterable) and not isinstance(seed, str) else [seed]
-    if strange := [x for x in given if isinstance(x, bool) or not isinstance(x, int | np.integer | str)]:
-        raise UserError(f"seed={strange[0]} is not allowed: give whole numbers")
-    seeds = ",".join(str(x) for x in given)
-    words += [f"seed={seeds}", *(f"{key}={text(plain(value))}" for key, value in keys.items())]
+    words += [f"seed={seeds(seed)}", *(f"{key}={text(plain(value))}" for key, value in keys.items())]
     with undisturbed(), redirect_stdout(io.StringIO()) if quiet else nullcontext():
         done = conduct(parse(words), f"python -m rlkit.compare {shlex.join(words)}")
     if done.results is None:
         raise KeyboardInterrupt("the same call goes on from here")
     return Comparison(done.folder.absolute(), done.results, list(done.results["missing"]))
+
+
+def seeds(given: int | str | Iterable[int]) -> str:
+    """Seeds as a command line has them."""
+    found = list(given) if isinstance(given, Iterable) and not isinstance(given, str) else [given]
+    if strange := [x for x in found if isinstance(x, bool) or not isinstance(x, int | np.integer | str)]:
+        raise UserError(f"seed={strange[0]} is not allowed: give whole numbers")
+    return ",".join(map(str, found))
 
 
 def names(key: str, given: str | os.PathLike[str] | Sequence[str]) -> list[str]:

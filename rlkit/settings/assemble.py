@@ -1,7 +1,8 @@
 """Put one algorithm and one environment together, as a configuration asks for."""
 
+import inspect
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, cast
 
@@ -46,7 +47,12 @@ def assemble(given: config.Given) -> Parts:
     env_config = config.build(environment.Config, given.env, "env")
     algo_config = config.build(algorithm.Config, given.algo, "algo")
     from_python = {} if given.factory is None else {"factory": given.factory}
-    env = environment.make(env_config, run.seed, torch.device("cpu"), **from_python)
+    words = (env_config, run.seed, torch.device("cpu"))
+    check_make(environment.make, "envs", given.env["name"], *words, **from_python)
+    env = environment.make(*words, **from_python)
+    check_contract(
+        env, given.env["name"], ("rollout", "evaluate", "kind", "splits"), "rlkit.api.Env, or be a ControlEnv"
+    )
     env.device = device(run.device, env.kind)
     check_splits(env, run)
     check_tracker(run.logger)
@@ -55,13 +61,10 @@ def assemble(given: config.Given) -> Parts:
         run = replace(run, env_steps=STEPS if control else None, iterations=None if control else ITERATIONS)
     torch.set_num_threads(run.threads or threads(env.kind))
     network = config.build(network_class(env.kind), given.policy, "policy")
+    check_make(algorithm.make, "algorithms", given.algo["name"], algo_config, env, network)
     algo = algorithm.make(algo_config, env, network)
-    # A plug-in of the user's may be of any class: what the contract asks for is looked up here, once.
-    if missing := [name for name in ("saved", "rollout", "credit", "loss", "after_step") if not hasattr(algo, name)]:
-        raise UserError(
-            f"{given.algo['name']} makes a {type(algo).__name__} without {', '.join(missing)}: "
-            "let it inherit rlkit.api.Algorithm"
-        )
+    names = ("saved", "rollout", "credit", "loss", "after_step")
+    check_contract(algo, given.algo["name"], names, "rlkit.api.Algorithm")
     refuse_idle(given, algo_config, network, env, algo.policy)
     env.check(algo.policy)  # does every prompt fit?
     return Parts(run, algo, env, config.resolved(given, run, algo_config, env_config, network))
@@ -81,6 +84,22 @@ def refuse_idle(given: config.Given, algo: object, network: object, env: Env, po
         value = asdict(cast("DataclassInstance", network))[key]
         if value != schema.default(schema.settable(type(network))[key]) and (why := policy.idle(key)):
             raise UserError(f"policy.{key}={schema.show(value)} does nothing with {why}: leave it out")
+
+
+def check_make(make: Callable[..., object], kind: plugins.Kind, name: str, *words: object, **keys: object) -> None:
+    """Refuse a `make` that does not take what it is given; what it raises itself is raised as it is."""
+    try:
+        inspect.signature(make).bind(*words, **keys)
+    except TypeError as error:
+        raise UserError(
+            f"{name}: its make cannot be called as {plugins.MAKE[kind]} ({error}): let it take that"
+        ) from None
+
+
+def check_contract(made: object, name: str, names: Sequence[str], parent: str) -> None:
+    """A plug-in of the user's may make anything: what the contract asks for is looked up here, once."""
+    if missing := [each for each in names if not hasattr(made, each)]:
+        raise UserError(f"{name} makes a {type(made).__name__} without {', '.join(missing)}: let it inherit {parent}")
 
 
 def network_class(kind: str) -> type[PolicyFactory]:

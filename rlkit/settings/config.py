@@ -21,7 +21,7 @@ from rlkit.api import Count, Natural, UserError
 from rlkit.fields import Place, Seed
 from rlkit.recording.files import is_file, prepare_folder
 from rlkit.settings import places, plugins, schema, sections, trust
-from rlkit.settings.given import KINDS, SECTIONS, Factory, Given, Trust
+from rlkit.settings.given import KINDS, SECTIONS, Factory, Given, parse, put
 from rlkit.settings.plugins import nearest, short
 from rlkit.settings.schema import build
 from rlkit.settings.sections import Section, Sections
@@ -38,7 +38,7 @@ __all__ = [
     "prepare_folder",
     "read",
 ]
-__all__ += ["resolved"]
+__all__ += ["put", "resolved"]
 
 LENGTHS = ("iterations", "env_steps")
 EXCLUSIVE = (LENGTHS, ("evaluate_every", "evaluations"))  # one takes the place of the other
@@ -54,7 +54,6 @@ RESUMABLE = (
     "device",
     "threads",
 )
-USAGE = "write KEY=VALUE, as in: python -m rlkit.run algo=ppo env=cartpole seed=1 (--help lists all)"
 
 FILE, FOLDER = Place("file"), Place("folder", words=("tiny",))
 Threads = Annotated[int, Ge(0), Le(1024)]
@@ -103,7 +102,7 @@ def without_rivals(below: Section, above: Section) -> Section:
 
 def read(argv: Sequence[str]) -> Given:
     """Read a command line, with the pair's YAML below it, or with `resume=FOLDER` that run's configuration."""
-    return complete(_parse(argv))
+    return complete(parse(argv))
 
 
 def complete(line: Given) -> Given:
@@ -246,45 +245,6 @@ def check_empty(folder: Path) -> Path:
     if any(not path.name.startswith(".") for path in folder.iterdir()):
         raise UserError(f"out={folder} is not empty: choose another folder, or continue it with resume={folder}")
     return folder
-
-
-def _parse(argv: Sequence[str]) -> Given:
-    given = Given(argv=tuple(argv))
-    schema.once(argv)
-    for word in argv:
-        if word in ("--help", "-h"):
-            given.help = True
-            continue
-        key, equals, value = word.partition("=")
-        if not equals:
-            raise UserError(f"'{word}' is not understood: {USAGE}")
-        put(given, key, value, word)
-    for section in ("algo", "env"):
-        if given.section(section).get("name") == "":
-            raise UserError(f"{section}= is empty: give {section}=NAME (python -m rlkit.run --help lists them)")
-    return given
-
-
-def put(given: Given, key: str, value: object, word: str) -> None:
-    """Take in one key of a command line, or one from Python; `word` is how it was written."""
-    if not re.fullmatch(r"[A-Za-z_]\w*(\.\w+)*", key):
-        raise UserError(f"'{word}' is not understood: {USAGE}")
-    section, dot, rest = key.partition(".")
-    if key == "resume":
-        given.resume = Path(str(value))
-    elif key == "trust":
-        trusted = schema.validate(key, value, Trust)
-        given.trust = "changed" if trusted == "changed" else bool(trusted)
-    elif key in ("algo", "env"):
-        given.section(key)["name"] = value
-    elif key == "policy":
-        raise UserError(f"'{word}' is not understood: keys of the policy are written policy.KEY=VALUE")
-    elif not dot:
-        given.run[key] = value
-    elif section in SECTIONS:
-        given.section(section)[rest] = value
-    else:
-        raise UserError(f"no section '{section}' for {word}: {nearest(section, SECTIONS)}")
 
 
 def _from_yaml(path: Path) -> Given:

@@ -1,15 +1,20 @@
-"""What was asked for: keys by section, not yet validated, and whether code that they name may run."""
+"""What was asked for: the words of a command line, as keys by section; not yet validated."""
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from rlkit.settings import plugins
+from rlkit.errors import UserError
+from rlkit.settings import plugins, schema
+from rlkit.settings.plugins import nearest
 from rlkit.settings.sections import Section
 
 SECTIONS = ("run", "algo", "env", "policy")
 KINDS: dict[str, plugins.Kind] = {"algo": "algorithms", "env": "envs"}
+
+USAGE = "write KEY=VALUE, as in: python -m rlkit.run algo=ppo env=cartpole seed=1 (--help lists all)"
 
 Factory = Callable[..., object]  # makes one gymnasium.Env; ...: its keywords and what it makes are checked then
 Trust = Literal[False, True, "changed"]  # run code that a folder names; changed: also what is not as it was
@@ -34,3 +39,42 @@ class Given:
     def section(self, name: str) -> Section:
         """The keys of run, algo, env or policy."""
         return {"run": self.run, "algo": self.algo, "env": self.env, "policy": self.policy}[name]
+
+
+def parse(argv: Sequence[str]) -> Given:
+    given = Given(argv=tuple(argv))
+    schema.once(argv)
+    for word in argv:
+        if word in ("--help", "-h"):
+            given.help = True
+            continue
+        key, equals, value = word.partition("=")
+        if not equals:
+            raise UserError(f"'{word}' is not understood: {USAGE}")
+        put(given, key, value, word)
+    for section in ("algo", "env"):
+        if given.section(section).get("name") == "":
+            raise UserError(f"{section}= is empty: give {section}=NAME (python -m rlkit.run --help lists them)")
+    return given
+
+
+def put(given: Given, key: str, value: object, word: str) -> None:
+    """Take in one key of a command line, or one from Python; `word` is how it was written."""
+    if not re.fullmatch(r"[A-Za-z_]\w*(\.\w+)*", key):
+        raise UserError(f"'{word}' is not understood: {USAGE}")
+    section, dot, rest = key.partition(".")
+    if key == "resume":
+        given.resume = Path(str(value))
+    elif key == "trust":
+        trusted = schema.validate(key, value, Trust)
+        given.trust = "changed" if trusted == "changed" else bool(trusted)
+    elif key in ("algo", "env"):
+        given.section(key)["name"] = value
+    elif key == "policy":
+        raise UserError(f"'{word}' is not understood: keys of the policy are written policy.KEY=VALUE")
+    elif not dot:
+        given.run[key] = value
+    elif section in SECTIONS:
+        given.section(section)[rest] = value
+    else:
+        raise UserError(f"no section '{section}' for {word}: {nearest(section, SECTIONS)}")

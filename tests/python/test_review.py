@@ -37,6 +37,24 @@ def test_a_plug_in_without_the_contract_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
+MAKES = {
+    ("algo", "def make(config): return None"): r"its make cannot be called as make\(config, env, \.\.\.\) \(too many",
+    ("algo", "def make(config, env, network): return None"): "makes a NoneType without saved, .*: let it inherit",
+    ("env", "def make(config): return None"): r"its make cannot be called as make\(config, seed, device\) \(too many",
+    ("env", "def make(config, seed, device): return None"): "makes a NoneType without rollout, .*: let it inherit",
+}
+
+
+@pytest.mark.parametrize(("kind", "make"), MAKES)
+def test_a_make_of_another_form_is_refused(kind: str, make: str, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(MINE.replace("make = Mine", make))
+    mine = str(tmp_path / "mine.py")
+    words = (mine, "cartpole") if kind == "algo" else ("ppo", mine)
+    with pytest.raises(rlkit.UserError, match=MAKES[kind, make]) as error:
+        rlkit.train(*words, quiet=True, out=tmp_path / "run")
+    assert "\n" not in str(error.value) and not (tmp_path / "run").exists()
+
+
 def test_importing_the_api_leaves_the_global_random_state() -> None:
     code = "import random, rlkit\nbefore = random.getstate()\nrlkit.train\nassert random.getstate() == before"
     subprocess.run([sys.executable, "-c", code], check=True)

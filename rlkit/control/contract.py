@@ -1,0 +1,79 @@
+"""What an environment of one's own must keep to, looked up once on copies that nobody plays."""
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.spaces import Space
+from gymnasium.wrappers import OrderEnforcing, TimeLimit
+
+from rlkit.control.requirements import check_spaces
+from rlkit.errors import UserError
+
+One = gymnasium.Env[Any, Any]
+
+
+def check_copies(make: Callable[[], One], called: str) -> None:
+    """Make two copies, reset one of them and step it once.
+
+    Arguments:
+        make: makes one copy.
+        called: the key that says which environment this is.
+
+    Raises: UserError where both are the same object, where spaces are missing, and where `reset` or `step` return
+        something else than Gymnasium says; what the environment itself raises is raised as it is.
+    """
+    one, other = own(make()), own(make())
+    try:
+        if one.unwrapped is other.unwrapped:
+            raise UserError(
+                f"{called} gives the same environment each time: let it make a new one, so that none is shared"
+            )
+        check_one(one, called)
+    finally:
+        one.close()
+        other.close()
+
+
+def own(env: One) -> One:
+    """Without what `gymnasium.make` wraps around it, which takes the right form for granted."""
+    while isinstance(env, OrderEnforcing | TimeLimit):
+        env = env.env
+    return env
+
+
+def check_one(env: One, called: str) -> None:
+    for name in ("observation_space", "action_space"):
+        if not isinstance(getattr(env, name, None), Space):  # Gymnasium declares them and gives them no value
+            raise UserError(f"{called} has no {name}: set one, a gymnasium.spaces.Box or Discrete")
+    check_spaces(env.observation_space, env.action_space)
+    found = parts(env.reset(seed=0), 2, f"{called}: reset", "(observation, info)")
+    check_observation(env, found[0], f"{called}: reset")
+    actions = copy.deepcopy(env.action_space)  # drawing from its own would move it
+    actions.seed(0)
+    names = "(observation, reward, terminated, truncated, info)"
+    found = parts(env.step(actions.sample()), 5, f"{called}: step", names)
+    check_observation(env, found[0], f"{called}: step")
+    if np.shape(found[1]) != ():
+        raise UserError(f"{called}: step gave a reward of shape {np.shape(found[1])}: return one number")
+
+
+def parts(given: object, count: int, where: str, names: str) -> tuple[Any, ...]:
+    if not isinstance(given, tuple) or len(given) != count:
+        found = f"{len(given)} values" if isinstance(given, tuple) else f"a {type(given).__name__}"
+        raise UserError(f"{where} returns {found}: return the {count} of Gymnasium 1.0, {names}")
+    return given
+
+
+def check_observation(env: One, given: Any, where: str) -> None:
+    try:
+        shape = np.asarray(given).shape
+    except ValueError:  # lists of different lengths
+        shape = None
+    if shape != env.observation_space.shape:
+        raise UserError(
+            f"{where} gives an observation of shape {shape}, and observation_space has {env.observation_space.shape}: "
+            "make them the same"
+        )

@@ -1,0 +1,93 @@
+"""Environments that keep to another contract than Gymnasium's are told in one line, before a run begins."""
+
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.spaces import Box, Discrete
+
+import rlkit
+
+
+class Good(gymnasium.Env[Any, Any]):
+    observation_space, action_space = Box(-9, 9, (1,), np.float32), Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        return np.zeros(1, np.float32), 1.0, bool(self.np_random.random() < 0.3), False, {}
+
+
+class NoSpace(Good):
+    observation_space = None  # type: ignore[assignment]
+
+
+class OldReset(Good):
+    def reset(self, **keys: Any) -> Any:
+        return super().reset(**keys)[0]
+
+
+class OldStep(Good):
+    def step(self, action: Any) -> Any:
+        return np.zeros(1, np.float32), 1.0, True, {}
+
+
+class WideReset(Good):
+    def reset(self, **keys: Any) -> Any:
+        super().reset(**keys)
+        return np.zeros(3, np.float32), {}
+
+
+class Ragged(Good):
+    def step(self, action: Any) -> Any:
+        return [[1.0], [1.0, 2.0]], 1.0, True, False, {}
+
+
+class ListReward(Good):
+    def step(self, action: Any) -> Any:
+        return np.zeros(1, np.float32), np.ones(1), True, False, {}
+
+
+class Broken(Good):
+    def step(self, action: Any) -> Any:
+        raise ZeroDivisionError
+
+
+ONE = Good()
+BAD: dict[Any, str] = {
+    NoSpace: "NoSpace has no observation_space: set one",
+    OldReset: "OldReset: reset returns a ndarray: return the 2 of Gymnasium 1.0",
+    OldStep: "OldStep: step returns 4 values: return the 5 of Gymnasium 1.0",
+    WideReset: r"reset gives an observation of shape \(3,\), and observation_space has \(1,\): make them the same",
+    Ragged: r"step gives an observation of shape None, and observation_space has \(1,\)",
+    ListReward: r"step gave a reward of shape \(1,\): return one number",
+}
+
+
+def train(env: Any, out: Path) -> rlkit.Run:
+    return rlkit.train("ppo", env, out=out, quiet=True, iterations=1, evaluation_episodes=2, **{"env.step_limit": 5})
+
+
+@pytest.mark.parametrize("env", BAD, ids=lambda env: env.__name__)
+def test_another_contract_is_one_line(env: Any, tmp_path: Path) -> None:
+    with pytest.raises(rlkit.UserError, match=BAD[env]) as error:
+        train(env, tmp_path / "r")
+    assert "\n" not in str(error.value) and not (tmp_path / "r").exists()
+
+
+def test_an_environment_that_is_shared_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(rlkit.UserError, match="gives the same environment each time: let it make a new one"):
+        train(lambda: ONE, tmp_path / "r")
+
+
+def test_an_error_of_its_own_is_raised_as_it_is(tmp_path: Path) -> None:
+    with pytest.raises(ZeroDivisionError):
+        train(Broken, tmp_path / "r")
+
+
+def test_a_good_one_in_its_own_wrapper_is_not_touched(tmp_path: Path) -> None:
+    assert train(lambda: gymnasium.wrappers.TimeLimit(Good(), 3), tmp_path / "r").summary
