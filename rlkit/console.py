@@ -5,6 +5,7 @@ Nothing heavy is imported here: a command prints its first line before it import
 
 import io
 import os
+import re
 import signal
 import sys
 import threading
@@ -17,6 +18,8 @@ from rlkit.errors import Diverged, UserError
 from rlkit.terminal import say, show_traceback, warn
 
 STOPPED = "rlkit: stopped"
+OUT_OF_MEMORY = re.compile("can't allocate memory|out of memory", re.IGNORECASE)  # as torch's allocators tell it
+SMALLER = "give fewer env.rows, a shorter horizon, a smaller group or network"
 
 
 def guarded(command: Callable[[list[str]], int], argv: Sequence[str] | None = None) -> int:
@@ -38,6 +41,14 @@ def guarded(command: Callable[[list[str]], int], argv: Sequence[str] | None = No
     except (Diverged, FloatingPointError) as error:
         warn(f"rlkit: {error}")
         return 1
+    except (MemoryError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and not OUT_OF_MEMORY.search(str(error)):
+            show_traceback()
+            return 1
+        from rlkit.memory import free, gib
+
+        warn(f"rlkit: memory ran out, {gib(free())} are free now: {SMALLER}")
+        return 2
     except BrokenPipeError:  # whoever read our output has left
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1

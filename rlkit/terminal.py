@@ -4,7 +4,6 @@ A file of a stranger may hold characters that move the cursor, rename the window
 as �; files keep them exactly. tests/test_terminal.py sees to it that nothing is printed in another way.
 """
 
-import errno
 import io
 import os
 import re
@@ -98,10 +97,10 @@ class Out(io.TextIOBase):
             return
         try:
             use(self.stream)
-        except OSError as error:
-            if error.errno != errno.EIO:
-                raise
-            # The connection is lost. A run goes on without it, and what was buffered must not fail again at the end.
+        except BrokenPipeError:
+            raise
+        except OSError:
+            # A connection that is lost, a full disk behind >. A run goes on without, and its end fails no more.
             os.dup2(os.open(os.devnull, os.O_WRONLY), self.stream.fileno())
         except ValueError:  # it is closed
             self.stream = None

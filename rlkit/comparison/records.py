@@ -74,8 +74,7 @@ def read(folder: Path) -> Record:
     before, after = (_dict(_dict(summary.get("evaluation")).get(when)) for when in ("before", "after"))
     score, low, high = _score(after, folder)
     config, curves = _config(folder / "config.yaml"), _curves(folder / "metrics.jsonl")
-    run = config.get("run", {})
-    best = run.get("measure") == "best"
+    best = (run := config.get("run", {})).get("measure") == "best"
     try:
         return Record(
             algo=short(_text(summary, "algo")),

@@ -1,12 +1,10 @@
 """The functions of `import rlkit`."""
 
-import io
 import os
 import re
 import shlex
 import signal
 from collections.abc import Iterable, Sequence
-from contextlib import nullcontext, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -168,7 +166,7 @@ def run_comparison(
         algo: names, dotted names or .py paths.
         env: the same of environments; one of them may be a Gymnasium id, or MODULE:NAME of a class or function.
         seed: the seeds.
-        quiet: print nothing but warnings.
+        quiet: print nothing.
         keys: out and workers (runs at a time); the keys of all runs; and **{"NAME:KEY": VALUE} for the runs of one
             algorithm or environment.
 
@@ -184,7 +182,7 @@ def run_comparison(
 
     words = [f"algo={','.join(names('algo', algo))}", *environments(env)]
     words += [f"seed={seeds(seed)}", *(f"{key}={text(plain(value))}" for key, value in keys.items())]
-    with undisturbed(), redirect_stdout(io.StringIO()) if quiet else nullcontext():
+    with undisturbed(), muted(quiet):
         done = conduct(parse(words), f"python -m rlkit.compare {shlex.join(words)}")
     if done.results is None:
         raise KeyboardInterrupt("the same call goes on from here")

@@ -232,7 +232,9 @@ def _scalar(text: str) -> object:
             return kind(text)
         except ValueError:
             continue
-    return strict_yaml.load(text)
+    found = strict_yaml.load(text)
+    # Blanks and comments are a text, and not no value.
+    return text if found is None and text.strip().lower() not in ("null", "~") else found
 
 
 def _members(hint: Hint) -> list[object]:

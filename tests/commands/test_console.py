@@ -207,3 +207,39 @@ def test_an_error_is_one_line_whatever_it_holds(capsys: pytest.CaptureFixture[st
     assert script.main(["run", "algo=pp\no\x1b[2J\u202e", "env=cartpole"]) == 2
     error = capsys.readouterr().err
     assert error.startswith("rlkit: no algorithm 'pp o\ufffd[2J\ufffd'") and error.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 10 bytes"),
+        RuntimeError("CUDA out of memory. Tried to allocate 2 GiB"),
+    ],
+)
+def test_memory_that_runs_out_is_one_line(error: Exception, capsys: pytest.CaptureFixture[str]) -> None:
+    def command(words: list[str]) -> int:
+        raise error
+
+    assert guarded(command, []) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("rlkit: memory ran out, ") and said.count("\n") == 1
+
+
+def test_an_error_of_torch_is_still_shown_whole(capsys: pytest.CaptureFixture[str]) -> None:
+    def command(words: list[str]) -> int:
+        raise RuntimeError("shapes differ")
+
+    assert guarded(command, []) == 1
+    assert "Traceback" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no device that is always full")
+def test_output_that_goes_to_a_full_disk_stops_nothing(tmp_path: Path) -> None:
+    words = ["algo=q_learning", "env=gridworld", "iterations=2", "evaluation_episodes=2", "threads=1", "out=run"]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    with open("/dev/full", "w") as full:
+        command = [sys.executable, "-m", "rlkit.run", *words]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, cwd=tmp_path, env=environment)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (tmp_path / "run" / "summary.json").is_file()
