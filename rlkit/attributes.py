@@ -141,9 +141,11 @@ def put_back(owner: dict[str, Any], key: str, value: Any) -> None:
     """
     x = owner[key]
     if isinstance(x, Tensor | np.ndarray):
-        if type(value) is not (np.ndarray if isinstance(x, np.ndarray) else Tensor) or value.shape != x.shape:
-            raise ValueError(f"it is no {type(x).__name__} of shape {tuple(x.shape)}")
-        x.data.copy_(value) if isinstance(x, Tensor) else np.copyto(x, value)
+        check_alike(value, x.data if isinstance(x, Tensor) else x, shapes=True)  # of a parameter its values
+        if isinstance(x, Tensor):
+            x.data.copy_(value)
+        else:
+            np.copyto(x, value)
     elif isinstance(x, torch.Generator):
         x.set_state(value)
     elif isinstance(x, np.random.Generator):

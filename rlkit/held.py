@@ -85,10 +85,10 @@ def refuse(algo: Algorithm, found: dict[str, str]) -> None:
         return
     kind = type(algo)
     parent = next((base for base in kind.__mro__[1:] if "saved" in vars(base)), Algorithm)
-    names = [key for key in (*algo.saved, *found) if key not in parent.saved]
-    line = f"saved = (*{parent.__name__}.saved, {', '.join(map(repr, names))}{',' * (len(names) == 0)})"
+    names = [key for key in (*algo.saved, *found) if key not in vars(parent)["saved"]]
+    line = f"(*{parent.__name__}.saved, {', '.join(map(repr, names))})"
     told = ", ".join(f"{kind.__name__}.{key} {why}" for key, why in found.items())
-    raise UserError(f"{told} and would not be saved: write {line} in {kind.__name__}")
+    raise UserError(f"{told} and would not be saved: write saved = {line} in {kind.__name__}")
 
 
 def fingerprints(algo: Algorithm, env: Env) -> dict[str, str]:

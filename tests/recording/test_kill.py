@@ -1,21 +1,27 @@
-"""kill -9 at random moments, twenty times a family: what is left resumes to the run that was never killed.
+"""kill -9 and signals at random moments, and at random writes: what is left resumes to the run that was left alone.
 
 A parent imports everything once and forks a child for each attempt, so that a kill costs as much as what it interrupts.
 """
 
-import math
 import os
 import random
+import shutil
+import signal
 import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.resuming import REWARD, differences
 
-KILLS = 20
+TIMES, WRITES = 3, 3  # kills of each family at moments drawn evenly, and before or after a write drawn evenly
+SIGNALS = (signal.SIGTERM, signal.SIGINT)  # each once
+QUICK = 4  # kills of one family, all at writes, in every run of the tests
 RUN = ["threads=1", "checkpoint_every=1", "evaluations=4", "evaluate_every=0", "evaluation_episodes=2"]
 RUN += ["validation_episodes=2", "measure=latest"]
 GSM8K = ["env=gsm8k", REWARD, "env.train=64", "env.test=4", "env.validation=4", "env.rows=4", "env.max_tokens=24"]
@@ -50,92 +56,203 @@ FAMILIES = {
 }
 
 
-def wait(child: int, seconds: float) -> int | None:
-    """The exit code of a child, or None where it is still at work when the time is over."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        done, status = os.waitpid(child, os.WNOHANG)
-        if done:
-            return os.waitstatus_to_exitcode(status)
-        time.sleep(0.002)
-    return None
+def on_every_write(act: Callable[[bool], None]) -> None:
+    """Call `act` before (False) and after (True) whatever changes the disk, in this process from now on."""
+    from rlkit.language import folders
+    from rlkit.recording import checkpoint
+
+    def wrapped(real: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        act(False)
+        result = real(*args, **kwargs)
+        act(True)
+        return result
+
+    for name in ("write", "fsync", "replace", "unlink", "mkdir", "rmdir", "truncate"):
+        setattr(os, name, partial(wrapped, getattr(os, name)))
+    for owner, name in ((checkpoint, "save_file"), (folders, "save_file"), (shutil, "rmtree")):
+        setattr(owner, name, partial(wrapped, getattr(owner, name)))
 
 
-def start(words: list[str], log: Path) -> int:
-    """Fork a child that is one run; what it prints goes into `log`."""
-    from rlkit import run
+def start(main: Callable[[list[str]], int], words: list[str], log: Path, kill_at: int | None = None) -> int:
+    """Fork a child that is one run; what it prints goes into `log`. At the write `kill_at` it ends itself.
 
-    child = os.fork()
-    if child:
+    The number of writes, each counted before and after, goes into `log`.count.
+    """
+    if child := os.fork():
         return child
-    code = 1
+    code, writes = 1, 0
+
+    def count(_: bool) -> None:
+        nonlocal writes
+        writes += 1
+        if writes == kill_at:
+            os.kill(os.getpid(), signal.SIGKILL)
+
     try:
         with log.open("ab") as file:
             os.dup2(file.fileno(), 1)
             os.dup2(file.fileno(), 2)
-        code = run.main(words)
+        on_every_write(count)
+        code = main(words)
+        log.with_suffix(".count").write_text(str(writes))
     finally:
         os._exit(code)
 
 
-def phase(folder: Path) -> str:
-    """Where a kill fell, by what it left behind."""
-    if (folder / "checkpoints" / ".new").is_dir():
-        return "while writing a checkpoint"
-    if not (folder / "before.json").is_file():
-        return "before training"
-    if not (folder / "checkpoints" / "latest.safetensors").is_file():
-        return "before the first checkpoint"
-    return "at the end" if list(folder.glob("*model.new")) or (folder / "model").is_dir() else "while training"
+def ended(child: int, seconds: float) -> bool:
+    """Whether a child has ended by itself within so many seconds."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+            return True
+        time.sleep(0.002)
+    return False
 
 
-def again(words: list[str], folder: Path, log: Path) -> int:
-    """Start a run, or go on with it."""
-    return start([f"resume={folder}"] if (folder / "config.yaml").is_file() else [*words, f"out={folder}"], log)
+def code_of(child: int) -> int:
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-def saved(folder: Path) -> int:
-    """When the newest checkpoint was written; 0 before there is one."""
-    return max((path.stat().st_mtime_ns for path in (folder / "checkpoints").glob("*.safetensors")), default=0)
+def warm(words: list[str]) -> None:
+    """Import what a run imports, so that no child has to."""
+    import tensorboard.backend.event_processing.event_accumulator
+    import tensorboard.summary.writer.record_writer  # noqa: F401
+
+    from rlkit import session
+    from rlkit.settings import config
+
+    session.assemble(config.read(words))
 
 
-def torture(words: list[str], folder: Path, seed: str) -> Counter[str]:
-    """Kill a run KILLS times at random moments, and let it finish."""
-    draw, log, where = random.Random(seed), folder / "log.txt", Counter[str]()
-    whole, cut = folder / "whole", folder / "cut"
-    began = time.monotonic()
-    assert wait(again(words, whole, log), math.inf) == 0, log.read_text()
-    stay = 0.2 * (time.monotonic() - began)  # what a child lives on average: longer while it does not come forward
-    while sum(where.values()) < KILLS:
-        before, child = saved(cut), again(words, cut, log)
-        code = wait(child, draw.uniform(0, 2 * stay))
-        if code is None:
-            os.kill(child, 9)
-            os.waitpid(child, 0)
-            where[phase(cut)] += 1
-            stay *= 1.2 if saved(cut) == before else 0.9
+class Family:
+    """One kind of run: what it comes to when it is left alone, and stops at random moments that must change nothing."""
+
+    def __init__(self, words: list[str], folder: Path, seed: str) -> None:
+        from rlkit import run
+
+        self.words, self.folder, self.main = words, folder, run.main
+        self.draw, self.log, self.where = random.Random(seed), folder / "log.txt", Counter[str]()
+        warm(words)
+        began = time.monotonic()
+        assert code_of(start(self.main, [*words, f"out={folder / 'whole'}"], self.log)) == 0, self.log.read_text()
+        self.seconds = time.monotonic() - began
+        self.writes = int(self.log.with_suffix(".count").read_text())
+        self.fresh()
+
+    def fresh(self) -> None:
+        self.cut = self.folder / f"cut-{sum(self.where.values())}"
+
+    def again(self, kill_at: int | None = None) -> int:
+        """Start the run, or go on with it."""
+        started = (self.cut / "config.yaml").is_file()
+        words = [f"resume={self.cut}"] if started else [*self.words, f"out={self.cut}"]
+        return start(self.main, words, self.log, kill_at)
+
+    def stop(self, how: str | signal.Signals) -> bool:
+        """One attempt to stop the run; False where it had come to its end before, which is then compared."""
+        if how == "write":
+            code = code_of(self.again(self.draw.randint(1, self.writes)))
+            stopped = code == -signal.SIGKILL
         else:
-            assert code == 0, log.read_text()
-            assert not differences(whole, cut), differences(whole, cut)
-            cut = folder / f"cut-{sum(where.values())}"  # done before it was killed often enough: once more
-    assert wait(again(words, cut, log), math.inf) == 0, log.read_text()
-    assert not differences(whole, cut), differences(whole, cut)
-    return where
+            child = self.again()
+            stopped = not ended(child, self.draw.uniform(0, 0.5 * self.seconds))
+            if stopped:
+                os.kill(child, signal.SIGKILL if how == "time" else how)
+            code = code_of(child)
+        if stopped:
+            self.where[how if isinstance(how, str) else how.name] += 1
+        else:
+            assert code == 0, self.log.read_text()
+            self.compare()
+            shutil.rmtree(self.cut)
+        return stopped
+
+    def compare(self) -> None:
+        found = differences(self.folder / "whole", self.cut)
+        assert not found, found
+
+    def finish(self) -> None:
+        assert code_of(self.again()) == 0, self.log.read_text()
+        self.compare()
+
+    def torture(self, stops: list[str | signal.Signals], each: int) -> None:
+        """Stop the run in all these ways, in any order; after `each` of them it may finish, and a new one is begun."""
+        self.draw.shuffle(stops)
+        for number, how in enumerate(stops, 1):
+            while not self.stop(how):
+                pass
+            if number % each == 0 or number == len(stops):
+                self.finish()
+                self.fresh()
+
+
+def alone(*words: str) -> subprocess.CompletedProcess[str]:
+    """This file as a process of its own, with one thread, so that it may fork."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    command = [sys.executable, __file__, *words]
+    return subprocess.run(command, env=environment, capture_output=True, text=True)
+
+
+forked = pytest.mark.skipif(not hasattr(os, "fork"), reason="children are forked")
+
+
+@forked
+def test_kills_at_writes_lose_nothing(tmp_path: Path) -> None:
+    done = alone("quick", str(tmp_path))
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="children are forked")
+@forked
 @pytest.mark.parametrize("family", FAMILIES)
-def test_twenty_kills_lose_nothing(family: str, tmp_path: Path) -> None:
-    words = [sys.executable, __file__, family, str(tmp_path)]
-    alone = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    done = subprocess.run(words, env=alone, capture_output=True, text=True)
+def test_kills_and_signals_lose_nothing(family: str, tmp_path: Path) -> None:
+    done = alone(family, str(tmp_path))
     assert done.returncode == 0, done.stdout + done.stderr
     print(f"{family}: {done.stdout}")
+
+
+COMPARE = ["algo=q_learning,sarsa", "env=gridworld", "seed=0,1", "iterations=200", "checkpoint_every=20", "workers=2"]
+COMPARE += ["evaluation_episodes=2", "validation_episodes=2"]
+
+
+@pytest.mark.slow
+@forked
+def test_a_comparison_that_is_killed_comes_to_the_same_runs(tmp_path: Path) -> None:
+    done = alone("compare", str(tmp_path))
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def torture_compare(folder: Path) -> None:
+    from rlkit import compare
+
+    draw, log = random.Random("compare"), folder / "log.txt"
+    began = time.monotonic()
+    assert code_of(start(compare.main, [*COMPARE, f"out={folder / 'whole'}"], log)) == 0, log.read_text()
+    seconds = time.monotonic() - began
+    for how in (signal.SIGKILL, signal.SIGTERM, signal.SIGKILL, signal.SIGINT):
+        child = start(compare.main, [*COMPARE, f"out={folder / 'cut'}"], log)
+        if not ended(child, draw.uniform(0, 0.5 * seconds)):
+            os.kill(child, how)
+        code_of(child)
+    assert code_of(start(compare.main, [*COMPARE, f"out={folder / 'cut'}"], log)) == 0, log.read_text()
+    runs = [path.name for path in (folder / "whole" / "runs").iterdir() if path.is_dir()]
+    assert len(runs) == 4
+    for name in runs:
+        found = differences(folder / "whole" / "runs" / name, folder / "cut" / "runs" / name)
+        assert not found, (name, found)
 
 
 if __name__ == "__main__":
     import torch
 
     torch.set_num_threads(1)
-    print(dict(torture([*FAMILIES[sys.argv[1]], *RUN], Path(sys.argv[2]), sys.argv[1])))
+    what, place = sys.argv[1], Path(sys.argv[2])
+    if what == "compare":
+        torture_compare(place)
+    elif what == "quick":
+        short = [word for word in FAMILIES["q_learning"] if not word.startswith("iterations")]
+        Family([*short, "iterations=4", *RUN], place, what).torture(["write"] * QUICK, each=2)
+    else:
+        family = Family([*FAMILIES[what], *RUN], place, what)
+        family.torture(["time"] * TIMES + ["write"] * WRITES + list(SIGNALS), each=5)
+        print(dict(family.where), f"{family.writes // 2} writes")
