@@ -132,7 +132,7 @@ def default(f: Field[object]) -> object:
 
 
 def comments(cls: type) -> dict[str, str]:
-    """The trailing comment of each field in the source, a parent's where a child says nothing new."""
+    """The comment in the lines of each field in the source, a parent's where a child says nothing new."""
     found: dict[str, str] = {}
     for parent in reversed(cls.__mro__[:-1]):
         try:
@@ -142,8 +142,11 @@ def comments(cls: type) -> dict[str, str]:
         tokens = tokenize.generate_tokens(io.StringIO(source).readline)
         notes = {t.start[0]: t.string.lstrip("# ") for t in tokens if t.type == tokenize.COMMENT}
         for node in ast.walk(ast.parse(source)):
-            if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.end_lineno in notes:
-                found[node.target.id] = notes[node.end_lineno]
+            if not (isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)):
+                continue
+            lines = range(node.lineno, (node.end_lineno or node.lineno) + 1)
+            if said := [notes[line] for line in lines if line in notes]:  # beside it, or inside of its brackets
+                found[node.target.id] = " ".join(said)
     return found
 
 

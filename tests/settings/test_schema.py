@@ -5,7 +5,13 @@ import pytest
 import yaml
 
 from rlkit.api import Count, Fraction, Positive, UserError
+from rlkit.comparison.plan import Compare
+from rlkit.evaluation import Evaluate
 from rlkit.fields import Seed
+from rlkit.language.network import LanguageNetwork
+from rlkit.pages.choice import Play
+from rlkit.policies import Network
+from rlkit.scaffold import New
 from rlkit.settings import plugins, schema
 from rlkit.settings.config import Run
 from rlkit.settings.schema import build
@@ -167,6 +173,24 @@ def test_a_comment_in_the_source_is_the_meaning_of_a_key_and_is_inherited() -> N
     assert rows["algo.scale=none"] == "what the advantage is divided by (one of: std, none)"
     assert rows["algo.path=none"] == "(text or none)"
     assert rows["algo.hidden=64,64"].startswith("units of each layer")
+
+
+@dataclass(frozen=True)
+class Moved:
+    # not of a field
+    rate: float = (
+        0.5  # what a formatter
+        # has moved
+    )
+
+
+def test_a_comment_that_a_formatter_moved_is_still_that_of_its_field() -> None:
+    assert schema.comments(Moved) == {"rate": "what a formatter has moved"}
+
+
+@pytest.mark.parametrize("cls", [Run, Network, LanguageNetwork, Evaluate, Compare, Play, New], ids=lambda x: x.__name__)
+def test_every_key_of_the_commands_and_of_the_policies_has_a_meaning(cls: type) -> None:
+    assert [key for key in schema.settable(cls) if not schema.comments(cls).get(key)] == []
 
 
 @pytest.mark.parametrize("kind", ["algorithms", "envs"])
