@@ -22,7 +22,7 @@ from pydantic import ConfigDict, TypeAdapter
 
 from rlkit.errors import UserError
 from rlkit.fields import Boundless, Needs
-from rlkit.settings.plugins import nearest
+from rlkit.settings.synonyms import instead
 
 T = TypeVar("T")
 Hint = object  # what stands behind a field's colon: a class, a union, Literal[...], Annotated[...]
@@ -50,7 +50,7 @@ def convert(cls: type, values: Mapping[str, object], section: str) -> dict[str, 
         if key == "name" and section in ("algo", "env") and "name" not in known:
             continue  # says which plug-in this is
         if head not in known or (inner and get_origin(hints[head]) is not dict):
-            raise UserError(_unknown(section, key, list(known)))
+            raise UserError(f"no key '{_key(section, key)}': {instead(key, section, list(known))}")
         usual = default(known[head])
         if inner:
             held = ready.get(head, usual)
@@ -277,8 +277,3 @@ def _cited(value: object) -> str:
 
 def _key(section: str, key: str) -> str:
     return f"{section}.{key}" if section in ("algo", "env", "policy") else key
-
-
-def _unknown(section: str, key: str, known: list[str]) -> str:
-    also = "; keys of the plug-ins are written algo.KEY, env.KEY, policy.KEY" if section == "run" else ""
-    return f"no key '{_key(section, key)}': {nearest(key, known)}{also}"

@@ -15,6 +15,7 @@ from rlkit.scaffold import New
 from rlkit.settings import plugins, schema
 from rlkit.settings.config import Run
 from rlkit.settings.schema import build
+from rlkit.settings.synonyms import ELSEWHERE
 
 
 @dataclass(frozen=True)
@@ -134,6 +135,31 @@ def test_an_unknown_key_is_answered_with_the_nearest_one_and_the_list() -> None:
         UserError, match=r"^no key 'sed': did you mean seed\? .* written algo\.KEY, env\.KEY, policy\.KEY"
     ):
         build(Run, {"sed": "1"}, "run")
+
+
+def test_a_word_of_another_library_is_answered_with_our_key() -> None:
+    with pytest.raises(UserError, match=r"^no key 'algo\.learning_rate': here it is algo\.lr; there are: lr, gamma"):
+        built(learning_rate="1")
+    with pytest.raises(UserError, match=r"^no key 'algo\.hidden_sizes': here it is policy\.hidden; there are"):
+        built(hidden_sizes="1")
+    with pytest.raises(UserError, match=r"^no key 'total_timesteps': here it is env_steps; there are: seed"):
+        build(Run, {"total_timesteps": "1"}, "run")
+    for name, word, ours in (
+        ("ppo", "n_steps", "horizon"),
+        ("dqn", "n_steps", "n_step"),
+        ("ppo", "ent_coef", "entropy"),
+    ):
+        with pytest.raises(UserError, match=rf"here it is algo\.{ours}"):
+            build(plugins.load("algorithms", name).Config, {word: "1"}, "algo")
+    with pytest.raises(UserError, match=r"^no key 'algo\.batch_size': there are: "):
+        built(batch_size="1")
+
+
+def test_every_key_that_is_given_for_a_word_of_another_library_is_there() -> None:
+    classes = [plugins.load(kind, n).Config for kind in ("algorithms", "envs") for n in plugins.names(kind)]
+    there = {key for cls in [*classes, Run, Network] for key in schema.settable(cls)}
+    given = {ours.rpartition(".")[2] for words in ELSEWHERE.values() for ours in words.split()}
+    assert given <= there
 
 
 def test_a_dotted_key_goes_into_a_mapping() -> None:
