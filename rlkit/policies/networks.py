@@ -28,9 +28,7 @@ class Network:
     hidden: tuple[Count, ...] = (64, 64)  # widths of the hidden layers
     activation: Annotated[Literal["tanh", "relu"], Needs("hidden")] = "tanh"  # activation function between layers
     log_std: Annotated[float, Ge(-20), Le(20)] = 0.0  # initial log standard deviation of continuous actions
-    normalize: bool = (
-        False  # normalize observations to mean 0 and variance 1 by running statistics; not discrete states
-    )
+    normalize: bool = False  # bring observations to mean 0 and variance 1 by running statistics
 
     def actor(self, env: Env) -> "Actor":
         return Actor(env, self)

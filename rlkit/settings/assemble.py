@@ -2,6 +2,7 @@
 
 import inspect
 import os
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, cast
@@ -124,8 +125,13 @@ def check_splits(env: Env, run: config.Run) -> None:
 
 
 def threads(kind: str) -> int:
-    """One for small control networks, which only wait for each other; all that OpenMP may use for text."""
-    return 1 if kind == "control" else int(os.environ.get("OMP_NUM_THREADS", 0)) or os.cpu_count() or 1
+    """One for small control networks, which only wait for each other; all that OpenMP may use for text.
+
+    OMP_NUM_THREADS may be a list, one number for each level of nesting; what is no number says nothing, as for torch.
+    """
+    first = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
+    allowed = int(first) if re.fullmatch(r"[0-9]{1,4}", first) else 0
+    return 1 if kind == "control" else min(allowed, 1024) or os.cpu_count() or 1
 
 
 def device(name: str, kind: str) -> torch.device:

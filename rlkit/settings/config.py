@@ -73,9 +73,7 @@ class Run:
     evaluation_episodes: Count | None = None  # episodes or problems before and after; none: the environment's default
     validation_episodes: Count | None = None  # episodes or problems of each evaluation between
     measure: Literal["latest", "best"] = "latest"  # the parameters measured at the end: the last, or the best validated
-    checkpoint_every: Natural = (
-        0  # iterations between checkpoints; 0: at each evaluation, soon and then each minute, at the end
-    )
+    checkpoint_every: Natural = 0  # iterations between checkpoints; 0: at each evaluation, each minute, at the end
     keep: Natural = 1  # older checkpoints that are kept beside latest, as iteration-N
     logger: Literal["none", "wandb"] = "none"  # where the metrics go besides the run folder
     threads: Threads = 0  # torch threads; 0: one for control, OMP_NUM_THREADS or all cores for text

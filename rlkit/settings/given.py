@@ -49,6 +49,8 @@ def parse(argv: Sequence[str]) -> Given:
             given.help = True
             continue
         key, equals, value = word.partition("=")
+        if word.startswith("-"):
+            raise UserError(without_dashes(word, [*argv, ""][argv.index(word) + 1]))
         if not equals:
             raise UserError(f"'{word}' is not understood: {USAGE}")
         put(given, key, value, word)
@@ -56,6 +58,16 @@ def parse(argv: Sequence[str]) -> Given:
         if given.section(section).get("name") == "":
             raise UserError(f"{section}= is empty: give {section}=NAME (python -m rlkit.run --help lists them)")
     return given
+
+
+def without_dashes(word: str, following: str) -> str:
+    """The line for --KEY=VALUE, or for --KEY that a value follows."""
+    key, equals, value = word.lstrip("-").partition("=")
+    if not equals and following and "=" not in following and not following.startswith("-"):
+        word, value = f"{word} {following}", following
+    return (
+        f"'{word}' is not understood: write {key or 'KEY'}={value or 'VALUE'}, without dashes (--help lists all keys)"
+    )
 
 
 def put(given: Given, key: str, value: object, word: str) -> None:

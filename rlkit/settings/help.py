@@ -1,12 +1,15 @@
 """What `--help` prints: the plug-ins, or every key of those that were named."""
 
+import inspect
 from collections.abc import Iterable
+from types import ModuleType
 
 import torch
 from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from rlkit.api import Env
 from rlkit.errors import UserError
 from rlkit.screen import Screen
 from rlkit.settings import plugins, schema, sections
@@ -27,12 +30,22 @@ def show_help(given: Given) -> None:
     policy, missing = None, ""
     if "name" in given.env:
         module = plugins.load("envs", given.env["name"])
+        returned = inspect.signature(module.make, eval_str=True).return_annotation
         try:
-            env = module.make(schema.build(module.Config, given.env, "env"), 0, torch.device("cpu"))
-            policy = network_class(env.kind)
-        except UserError as error:  # such as a key that must be given
+            # Where `make` says what it makes, nothing has to be made: it may need keys, or what is not installed.
+            kind = (
+                returned.kind if inspect.isclass(returned) and hasattr(returned, "kind") else made(module, given).kind
+            )
+            policy = network_class(kind)
+        except UserError as error:
             missing = str(error)
     print_help(given, policy, missing)
+
+
+def made(module: ModuleType, given: Given) -> Env:
+    """The environment that was asked for."""
+    env: Env = module.make(schema.build(module.Config, given.env, "env"), 0, torch.device("cpu"))
+    return env
 
 
 def print_help(given: Given, policy: type | None = None, missing: str = "") -> None:

@@ -22,7 +22,7 @@ from pydantic import ConfigDict, TypeAdapter
 from rlkit.errors import UserError
 from rlkit.fields import Boundless, Needs, Place
 from rlkit.settings import places, strict_yaml
-from rlkit.settings.plugins import nearest
+from rlkit.settings.synonyms import instead
 
 T = TypeVar("T")
 Hint = object  # what stands behind a field's colon: a class, a union, Literal[...], Annotated[...]
@@ -50,7 +50,7 @@ def convert(cls: type, values: Mapping[str, object], section: str) -> dict[str, 
         if key == "name" and section in ("algo", "env") and "name" not in known:
             continue  # says which plug-in this is
         if head not in known or (inner and get_origin(hints[head]) is not dict):
-            raise UserError(_unknown(section, key, list(known)))
+            raise UserError(f"no key '{_key(section, key)}': {instead(key, section, list(known))}")
         usual = default(known[head])
         if inner:
             held = ready.get(head, usual)
@@ -132,7 +132,7 @@ def default(f: Field[object]) -> object:
 
 
 def comments(cls: type) -> dict[str, str]:
-    """The trailing comment of each field in the source, a parent's where a child says nothing new."""
+    """The comment in the lines of each field in the source, a parent's where a child says nothing new."""
     found: dict[str, str] = {}
     for parent in reversed(cls.__mro__[:-1]):
         try:
@@ -142,8 +142,11 @@ def comments(cls: type) -> dict[str, str]:
         tokens = tokenize.generate_tokens(io.StringIO(source).readline)
         notes = {t.start[0]: t.string.lstrip("# ") for t in tokens if t.type == tokenize.COMMENT}
         for node in ast.walk(ast.parse(source)):
-            if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.end_lineno in notes:
-                found[node.target.id] = notes[node.end_lineno]
+            if not (isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)):
+                continue
+            lines = range(node.lineno, (node.end_lineno or node.lineno) + 1)
+            if said := [notes[line] for line in lines if line in notes]:  # beside it, or inside of its brackets
+                found[node.target.id] = " ".join(said)
     return found
 
 
@@ -274,8 +277,3 @@ def _cited(value: object) -> str:
 
 def _key(section: str, key: str) -> str:
     return f"{section}.{key}" if section in ("algo", "env", "policy") else key
-
-
-def _unknown(section: str, key: str, known: list[str]) -> str:
-    also = "; keys of the plug-ins are written algo.KEY, env.KEY, policy.KEY" if section == "run" else ""
-    return f"no key '{_key(section, key)}': {nearest(key, known)}{also}"

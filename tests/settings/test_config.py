@@ -48,7 +48,10 @@ def test_the_short_form_names_the_plug_in_and_bare_keys_belong_to_the_run() -> N
     ("argv", "message"),
     [
         (["ppo"], "'ppo' is not understood: write KEY=VALUE"),
-        (["--seed=3"], "'--seed=3' is not understood: write KEY=VALUE"),
+        (["--seed=3"], "'--seed=3' is not understood: write seed=3, without dashes"),
+        (["algo=ppo", "--seed", "3"], "'--seed 3' is not understood: write seed=3, without dashes"),
+        (["--verbose", "algo=ppo"], "'--verbose' is not understood: write verbose=VALUE, without dashes"),
+        (["algo=ppo", "--"], "'--' is not understood: write KEY=VALUE, without dashes"),
         (["=3"], "'=3' is not understood"),
         (["env=x"], "which algorithm? Give algo=NAME"),
         (["algo=ppo"], "which environment? Give env=NAME"),

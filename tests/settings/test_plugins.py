@@ -40,8 +40,23 @@ def test_every_file_in_the_folder_is_a_plug_in_that_loads_and_says_what_it_is(ki
 def test_a_misspelt_name_is_answered_with_the_nearest_one() -> None:
     with pytest.raises(UserError, match=r"^no algorithm 'dqm': did you mean dqn\? There are: .*ppo.*q_learning"):
         plugins.load("algorithms", "dqm")
-    with pytest.raises(UserError, match=r"^no environment 'CartPole-v1': did you mean cartpole\?"):
-        plugins.load("envs", "CartPole-v1")
+    with pytest.raises(UserError, match=r"^no algorithm 'sac': there are: a2c, "):  # looks like a2c to a computer only
+        plugins.load("algorithms", "sac")
+
+
+@pytest.mark.parametrize(
+    ("name", "rule"),
+    [
+        ("CartPole-v1", "a Gymnasium id is given as env=gym env.id=CartPole-v1; did you mean cartpole? There are: "),
+        ("LunarLander-v3", "env=gym env.id=LunarLander-v3; did you mean lunarlander?"),
+        ("ALE/Pong-v5", "a Gymnasium id is given as env=gym env.id=ALE/Pong-v5; there are: "),
+        ("my_pkg:My-v0", "a Gymnasium id is given as env=gym env.id=my_pkg:My-v0; there are: "),
+    ],
+)
+def test_a_gymnasium_id_is_told_how_it_is_given(name: str, rule: str) -> None:
+    with pytest.raises(UserError) as caught:
+        plugins.load("envs", name)
+    assert f"no environment '{name}': " in str(caught.value) and rule in str(caught.value)
 
 
 @pytest.mark.parametrize("name", ["zzz", "a/b", "../dqn", "dqn/", "my algo", ".", "..", "dqn."])
@@ -135,7 +150,16 @@ def test_a_plug_in_folder_cannot_be_imported_under_a_second_name() -> None:
     assert "load one with rlkit.settings.plugins.load('algorithms', NAME)" in done.stderr
 
 
+def test_one_letter_more_less_changed_or_exchanged_is_near() -> None:
+    near = [("dqm", "dqn"), ("rnu", "run"), ("seeds", "seed"), ("eed", "seed"), ("seed", "seed"), ("sede", "seed")]
+    assert all(plugins.one_off(a, b) and plugins.one_off(b, a) for a, b in near)
+    far = [("sac", "a2c"), ("urn", "ru"), ("abcd", "badc"), ("", "ab"), ("lr", "rate"), ("dcba", "abcd")]
+    assert not any(plugins.one_off(a, b) or plugins.one_off(b, a) for a, b in far)
+
+
 def test_nearest_prefers_what_looks_alike_and_lists_all() -> None:
     assert plugins.nearest("gama", ["lr", "gamma"]) == "did you mean gamma? There are: lr, gamma"
+    assert plugins.nearest("tlr", ["verl", "trl"]).startswith("did you mean trl?")
+    assert plugins.nearest("sac", ["a2c", "dqn"]) == "there are: a2c, dqn"
     assert plugins.nearest("xyz", ["lr", "gamma"]) == "there are: lr, gamma"
     assert plugins.nearest("xyz", []) == "there are none"

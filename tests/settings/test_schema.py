@@ -5,10 +5,17 @@ import pytest
 import yaml
 
 from rlkit.api import Count, Fraction, Positive, UserError
+from rlkit.comparison.plan import Compare
+from rlkit.evaluation import Evaluate
 from rlkit.fields import Seed
+from rlkit.language.network import LanguageNetwork
+from rlkit.pages.choice import Play
+from rlkit.policies import Network
+from rlkit.scaffold import New
 from rlkit.settings import plugins, schema
 from rlkit.settings.config import Run
 from rlkit.settings.schema import build
+from rlkit.settings.synonyms import ELSEWHERE
 
 
 @dataclass(frozen=True)
@@ -133,6 +140,31 @@ def test_an_unknown_key_is_answered_with_the_nearest_one_and_the_list() -> None:
         build(Run, {"sed": "1"}, "run")
 
 
+def test_a_word_of_another_library_is_answered_with_our_key() -> None:
+    with pytest.raises(UserError, match=r"^no key 'algo\.learning_rate': here it is algo\.lr; there are: lr, gamma"):
+        built(learning_rate="1")
+    with pytest.raises(UserError, match=r"^no key 'algo\.hidden_sizes': here it is policy\.hidden; there are"):
+        built(hidden_sizes="1")
+    with pytest.raises(UserError, match=r"^no key 'total_timesteps': here it is env_steps; there are: seed"):
+        build(Run, {"total_timesteps": "1"}, "run")
+    for name, word, ours in (
+        ("ppo", "n_steps", "horizon"),
+        ("dqn", "n_steps", "n_step"),
+        ("ppo", "ent_coef", "entropy"),
+    ):
+        with pytest.raises(UserError, match=rf"here it is algo\.{ours}"):
+            build(plugins.load("algorithms", name).Config, {word: "1"}, "algo")
+    with pytest.raises(UserError, match=r"^no key 'algo\.batch_size': there are: "):
+        built(batch_size="1")
+
+
+def test_every_key_that_is_given_for_a_word_of_another_library_is_there() -> None:
+    classes = [plugins.load(kind, n).Config for kind in ("algorithms", "envs") for n in plugins.names(kind)]
+    there = {key for cls in [*classes, Run, Network] for key in schema.settable(cls)}
+    given = {ours.rpartition(".")[2] for words in ELSEWHERE.values() for ours in words.split()}
+    assert given <= there
+
+
 def test_a_dotted_key_goes_into_a_mapping() -> None:
     values = {"kwargs.size": "7", "kwargs": "{size: 3, name: a}", "kwargs.rate": "1e-2"}
     assert built(**values).kwargs == {"size": 7, "name": "a", "rate": 0.01}
@@ -170,6 +202,24 @@ def test_a_comment_in_the_source_is_the_meaning_of_a_key_and_is_inherited() -> N
     assert rows["algo.scale=none"] == "what the advantage is divided by (one of: std, none)"
     assert rows["algo.path=none"] == "(text or none)"
     assert rows["algo.hidden=64,64"].startswith("units of each layer")
+
+
+@dataclass(frozen=True)
+class Moved:
+    # not of a field
+    rate: float = (
+        0.5  # what a formatter
+        # has moved
+    )
+
+
+def test_a_comment_that_a_formatter_moved_is_still_that_of_its_field() -> None:
+    assert schema.comments(Moved) == {"rate": "what a formatter has moved"}
+
+
+@pytest.mark.parametrize("cls", [Run, Network, LanguageNetwork, Evaluate, Compare, Play, New], ids=lambda x: x.__name__)
+def test_every_key_of_the_commands_and_of_the_policies_has_a_meaning(cls: type) -> None:
+    assert [key for key in schema.settable(cls) if not schema.comments(cls).get(key)] == []
 
 
 @pytest.mark.parametrize("kind", ["algorithms", "envs"])

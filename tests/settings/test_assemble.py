@@ -1,0 +1,54 @@
+"""What surrounds a run when it is put together: threads, and what a help page knows of an environment."""
+
+import os
+from pathlib import Path
+from typing import get_type_hints
+
+import pytest
+
+from rlkit.errors import UserError
+from rlkit.settings import config, plugins
+from rlkit.settings.assemble import threads
+from rlkit.settings.help import show_help
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"), [("3", 3), ("4,2", 4), (" 2 ,1", 2), ("", 0), ("abc", 0), ("-1", 0), ("0", 0), ("9" * 99, 0)]
+)
+def test_openmp_threads_are_read_as_openmp_reads_them(
+    value: str, expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", value)
+    assert threads("text") == (expected or os.cpu_count())
+    assert threads("control") == 1
+
+
+@pytest.mark.parametrize("env", ["lunarlander", "gym", "gsm8k"])
+def test_help_shows_the_policys_keys_where_the_environment_cannot_be_made(
+    env: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    module = plugins.load("envs", env)
+
+    def make(config: object, seed: int, device: object) -> object:
+        raise UserError("Box2D is not installed")
+
+    make.__annotations__["return"] = get_type_hints(module.make)["return"]
+    monkeypatch.setattr(module, "make", make)
+    show_help(config.read(["algo=ppo", f"env={env}", "--help"]))
+    page = capsys.readouterr().out
+    assert ("policy.temperature=" in page) == (env == "gsm8k")
+    assert ("policy.hidden=64,64" in page) == (env != "gsm8k")
+
+
+def test_help_of_an_environment_of_ones_own_makes_it_to_know_the_policy(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, result in (("mine", "cartpole.make(config, 0, 'cpu')"), ("bare", "plugins.load('envs', '...')")):
+        (tmp_path / f"{name}.py").write_text(
+            "from rlkit.settings import plugins\ncartpole = plugins.load('envs', 'cartpole')\n"
+            f"Config = cartpole.Config\ndef make(config, seed, device):\n    return {result}\n"
+        )
+        show_help(config.read(["algo=ppo", f"env={tmp_path}/{name}.py", "--help"]))
+    mine, _, bare = " ".join(capsys.readouterr().out.split()).partition("bare.py")
+    assert "policy.hidden=64,64" in mine and "policy.hidden" not in bare
+    assert "its keys depend on the environment, and no environment '...'" in bare
