@@ -62,6 +62,12 @@ def check_saved(algo: Algorithm) -> None:
     refuse(algo, {key: f"looks like state ({type(x).__name__})" for key, x in others.items() if is_state(x)})
 
 
+def checked(algo: Algorithm, env: Env) -> dict[str, str]:
+    """`fingerprints` of an algorithm that a checkpoint can hold; see `check_saved`."""
+    check_saved(algo)
+    return fingerprints(algo, env)
+
+
 def check_unchanged(algo: Algorithm, env: Env, before: dict[str, str] | None) -> None:
     """Refuse state that came after the run began, and whatever is not saved and has changed since."""
     check_saved(algo)

@@ -9,7 +9,7 @@ from torch import Tensor
 from rlkit.api import Algorithm, Env, Metrics
 from rlkit.buffers import split
 from rlkit.errors import Diverged, Exhausted, RewardFailed
-from rlkit.held import check_parameters, check_saved, fingerprints
+from rlkit.held import check_parameters, checked
 from rlkit.meter import Clock, Meter, averages, finished
 from rlkit.policies import LearningRate
 from rlkit.progress import Progress, save
@@ -57,8 +57,7 @@ def learn(algo: Algorithm, meter: Meter) -> None:
 def train(algo: Algorithm, env: Env, run: Run, log: Log, progress: Progress) -> Progress:
     """Walk the four rooms until the budget is spent or the run is asked to stop."""
     meter, doctor, clock = progress.meter, progress.doctor, Clock(progress.env_steps)
-    check_saved(algo)
-    progress.held = fingerprints(algo, env)
+    progress.held = checked(algo, env)
     doctor.attach(algo.optimizer)
     while not progress.over(run):
         set_progress(algo, progress, run)
