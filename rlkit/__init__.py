@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING
 
 from rlkit import _moved as _moved  # the module names of 0.3.0
 
-__version__ = "0.4.0"
+__version__ = "0.5.0"
 
 # In a checkout the plug-in folders lie beside this one; a wheel carries them inside it.
 _root = Path(__file__).resolve().parent.parent
