@@ -4,7 +4,6 @@ import os
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,6 @@ from safetensors.torch import save_file
 from support.resuming import Killed, same
 from torch import nn
 
-from rlkit import progress
 from rlkit.api import UserError
 from rlkit.recording import checkpoint
 from rlkit.recording.files import tidy, write_atomically, write_folder
@@ -50,16 +48,6 @@ def test_what_is_saved_is_loaded_to_the_last_bit(tmp_path: Path) -> None:
     }
     checkpoint.save(tmp_path, state)
     assert same(checkpoint.load(tmp_path), state)
-
-
-def test_a_generator_of_the_algorithm_itself_goes_on_too(tmp_path: Path) -> None:
-    env = SimpleNamespace(state_dict=dict, load_state_dict=lambda state: None)
-    parts = {"saved": ("policy",), "policy": nn.Linear(1, 1)}
-    cut, resumed = (SimpleNamespace(**parts, draw=torch.Generator().manual_seed(1)) for _ in range(2))
-    torch.rand(3, generator=cut.draw)
-    progress.save(tmp_path, cut, env, progress.Progress())
-    progress.restore(tmp_path, resumed, env)
-    assert torch.equal(torch.rand(3, generator=resumed.draw), torch.rand(3, generator=cut.draw))
 
 
 def test_a_generator_goes_on_where_it_was(tmp_path: Path) -> None:
