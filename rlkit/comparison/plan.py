@@ -18,6 +18,7 @@ from rlkit.settings.plugins import nearest, short
 
 USAGE = "python -m rlkit.compare algo=ppo,grpo env=cartpole,gsm8k seed=0-4, or run folders (--help lists the keys)"
 WORD = re.compile(r"(?:(?P<name>[^=:]+):)?(?P<key>[A-Za-z_][\w.]*)=(?P<value>.*)", re.DOTALL)
+MOST_SEEDS = 10_000  # each is a run of its own, of each algorithm on each environment
 DEFAULTS = {"threads": "1", "evaluations": "10"}
 
 Keys = dict[str, str]
@@ -119,6 +120,8 @@ def numbers(given: Sequence[str]) -> list[int]:
             raise UserError(
                 f"seed={part} is not understood: give whole numbers and ranges, as in seed=0,1,2 or seed=0-4"
             )
+        if (count := len(seeds) + int(found[2] or found[1]) - int(found[1]) + 1) > MOST_SEEDS:
+            raise UserError(f"seed={','.join(given)[:100]} names {count:,} seeds or more: give at most {MOST_SEEDS:,}")
         seeds += range(int(found[1]), int(found[2] or found[1]) + 1)
     if not seeds:
         raise UserError("seed= is empty: give whole numbers and ranges, as in seed=0,1,2 or seed=0-4")
