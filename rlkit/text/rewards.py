@@ -35,7 +35,10 @@ def load_rewards(names: str, learned: Callable[[str], Reward] | None = None) -> 
 
     `learned` reads the reward model of a run folder; without it `model:` is refused.
     """
-    return [_load(name.strip(), learned) for name in names.split(",")]
+    listed = [name.strip() for name in names.split(",")]
+    if twice := next((name for name in listed if listed.count(name) > 1), None):
+        raise UserError(f"env.reward={names} names {twice} more than once: name each reward once")
+    return [_load(name, learned) for name in listed]
 
 
 def _load(name: str, learned: Callable[[str], Reward] | None) -> Reward:

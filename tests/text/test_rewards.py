@@ -72,3 +72,8 @@ def test_a_reward_that_cannot_take_the_columns_is_told_how_to():
         UserError, match=r"reward narrow cannot be called .* def narrow\(prompts, completions, \*\*columns\)"
     ):
         total([narrow], ["p"], ["c"], {"answer": ["a"]})
+
+
+def test_a_reward_that_is_named_twice_is_refused() -> None:
+    with pytest.raises(UserError, match=r"^env\.reward=correct, correct names correct more than once"):
+        load_rewards("correct, correct")
