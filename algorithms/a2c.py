@@ -43,6 +43,9 @@ class A2C(Algorithm):
         policies.refuse_stored(env, "a2c")
         self.config = config
         self.policy = network.actor_critic(env)
+        if self.policy.memoryless:
+            width = max(len(p) for p in self.policy.parameters() if p.dim())
+            policies.check_rollout(env, "algo.horizon", config.horizon, config.horizon, width=width)
         scale = policies.RewardScale(env.rows, config.gamma, env.device)
         self.reward_scale = scale if config.normalize_reward else None
         self.buffer = buffers.Rollout(env.seed, whole_rows=not self.policy.memoryless)

@@ -98,11 +98,12 @@ class DPO(Algorithm):
 
 
 def two_sides(group: int, env: Env) -> None:
-    """Refuse groups that hold no pair."""
+    """Refuse groups that hold no pair, or do not fit into memory."""
     if group < 2:
         raise UserError(f"algo.group={group}: a pair needs at least 2 attempts from each start")
     if group != 2 and not env.plays:
         raise UserError(f"algo.group={group}: stored pairs have two sides; give algo.group=2")
+    policies.check_rollout(env, "algo.group", group, None, group)
 
 
 def best_pairs(rollout: TensorDict) -> TensorDict:

@@ -15,7 +15,7 @@ from annotated_types import Gt, Le
 from tensordict import TensorDict
 from torch import Tensor
 
-from rlkit import buffers, losses, policies, returns
+from rlkit import buffers, losses, memory, policies, returns
 from rlkit.api import ActionValues, Algorithm, Env, Metrics, PolicyFactory
 from rlkit.fields import Count, Fraction, Limit, Natural, Needs, Positive
 
@@ -55,12 +55,18 @@ class DQN(Algorithm):
     def __init__(self, config: Config, env: Env, network: PolicyFactory) -> None:
         c = self.config = config
         self.updates = 0
+        policies.check_reach(env, "algo.n_step", c.n_step)
+        policies.check_rollout(env, "algo.steps", c.steps, c.steps)
+        step = policies.step_size(env) + 16 * c.prioritized  # and the tree of priorities
+        memory.check(c.capacity * step, f"algo.capacity={c.capacity}", "give a smaller one")
+        drawn = f"algo.batch_size={c.batch_size} with algo.updates={c.updates}"
+        memory.check(8 * c.batch_size * c.updates, drawn, "give less")
         self.policy = network.q_network(env, c.dueling)
         self.explorer = policies.Persistent(self.policy, env.rows, c.hold) if c.hold > 1 else None
         self.target = self.policy.frozen()
         self.window = buffers.Window(c.n_step - 1)
-        memory = (env.seed, c.capacity, c.batch_size, c.updates, c.warmup_steps)
-        self.buffer = buffers.Prioritized(*memory, c.alpha, c.beta) if c.prioritized else buffers.Replay(*memory)
+        sizes = (env.seed, c.capacity, c.batch_size, c.updates, c.warmup_steps)
+        self.buffer = buffers.Prioritized(*sizes, c.alpha, c.beta) if c.prioritized else buffers.Replay(*sizes)
         self.optimizer = policies.adam(self.policy, config)
 
     def rollout(self, env: Env) -> TensorDict:

@@ -52,6 +52,9 @@ class PPO(Algorithm):
             )
         self.config, self.kl_coef = config, float(config.kl_coef)
         self.policy = network.actor_critic(env)
+        if self.policy.memoryless:
+            width = max(len(p) for p in self.policy.parameters() if p.dim())
+            policies.check_rollout(env, "algo.horizon", config.horizon, config.horizon, width=width)
         self.reference = policies.frozen_copy(self.policy) if config.kl_coef else None
         scale = policies.RewardScale(env.rows, config.gamma, env.device)
         self.reward_scale = scale if config.normalize_reward else None

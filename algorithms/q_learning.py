@@ -34,6 +34,7 @@ class QLearning(Algorithm):
 
     def __init__(self, config: Config, env: Env, network: PolicyFactory) -> None:
         states, actions = policies.sizes(env, self.name)
+        policies.check_rollout(env, "algo.steps", config.steps, config.steps)
         self.config = config
         self.policy = policies.Table(states, actions, env.seed, config.initial).to(env.device)
         self.buffer = buffers.Rollout(env.seed, whole_rows=False)

@@ -71,6 +71,8 @@ class TD(Prediction):
             raise UserError(
                 f"td: algo.lam={config.lam:g} looks ahead within each rollout, of algo.steps=1; give algo.steps=16"
             )
+        policies.check_reach(env, "algo.n", config.n)
+        policies.check_rollout(env, "algo.steps", self.steps, self.steps)
         self.window = buffers.Window(config.n - 1)
         super().__init__(env, config.epsilon, config.gamma, config.initial, config.lr)
 

@@ -21,6 +21,7 @@ USAGE = "python -m rlkit.compare algo=ppo,grpo env=cartpole,gsm8k seed=0-4, or r
 WORD = re.compile(r"(?:(?P<name>[^=:]+):)?(?P<key>[A-Za-z_][\w.]*)=(?P<value>.*)", re.DOTALL)
 # What a comparison gives all runs, whatever the YAML of a pair says: one procedure of measuring, and one thread each.
 DEFAULTS = {"threads": "1", "evaluations": "10", "measure": "latest", "validation_episodes": "none"}
+MOST_SEEDS = 10_000  # each is a run of its own, of each algorithm on each environment
 
 Keys = dict[str, str]
 
@@ -128,6 +129,8 @@ def numbers(given: Sequence[str]) -> list[int]:
             raise UserError(
                 f"seed={part} is not understood: give whole numbers and ranges, as in seed=0,1,2 or seed=0-4"
             )
+        if (count := len(seeds) + int(found[2] or found[1]) - int(found[1]) + 1) > MOST_SEEDS:
+            raise UserError(f"seed={','.join(given)[:100]} names {count:,} seeds or more: give at most {MOST_SEEDS:,}")
         seeds += range(int(found[1]), int(found[2] or found[1]) + 1)
     if not seeds:
         raise UserError("seed= is empty: give whole numbers and ranges, as in seed=0,1,2 or seed=0-4")

@@ -5,7 +5,15 @@ from rlkit.policies.exploration import Persistent, epsilon
 from rlkit.policies.networks import Actor, ActorCritic, Network, QNetwork
 from rlkit.policies.normalize import Normalizer, RewardScale
 from rlkit.policies.optimizers import LearningRate, Optimization, adam, discount, rmsprop
-from rlkit.policies.requirements import known_model, longest, refuse_stored, sizes
+from rlkit.policies.requirements import (
+    check_reach,
+    check_rollout,
+    known_model,
+    longest,
+    refuse_stored,
+    sizes,
+    step_size,
+)
 from rlkit.policies.tables import PolicyTable, StepSize, Table, ValueTable, meetings
 
 __all__ = [
@@ -24,6 +32,8 @@ __all__ = [
     "Table",
     "ValueTable",
     "adam",
+    "check_reach",
+    "check_rollout",
     "discount",
     "epsilon",
     "frozen_copy",
@@ -34,4 +44,5 @@ __all__ = [
     "refuse_stored",
     "rmsprop",
     "sizes",
+    "step_size",
 ]

@@ -3,6 +3,7 @@
 `act` is called once per environment step and does as little as it can; `record` and `evaluate` see whole batches.
 """
 
+import itertools
 import math
 from dataclasses import dataclass
 from typing import Annotated, Literal
@@ -13,7 +14,7 @@ from gymnasium.spaces import Box, Discrete
 from tensordict import TensorDict
 from torch import Tensor, nn
 
-from rlkit import seeding
+from rlkit import memory, seeding
 from rlkit.api import Env, Judging
 from rlkit.errors import UserError
 from rlkit.fields import Count, Needs
@@ -88,6 +89,10 @@ def mlp(
         width, layers = math.prod(space.shape), nn.ModuleList([] if normalizer is None else [normalizer])
     else:
         raise UserError(f"observation space {space} is not supported; allowed are Box and Discrete")
+    sizes = (width, *network.hidden, outputs)
+    weights = sum(a * b + b for a, b in itertools.pairwise(sizes))
+    given = f"policy.hidden={','.join(map(str, network.hidden))} on {width} inputs"
+    memory.check(16 * weights, given, "give fewer or smaller layers")  # float32: itself, its gradient, Adam's moments
     for size in network.hidden:
         layers.extend([linear(width, size, 2**0.5, generator), activation()])
         width = size

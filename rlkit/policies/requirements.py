@@ -1,7 +1,10 @@
 """What an algorithm needs of an environment; one that does not have it is refused in one line."""
 
-from gymnasium.spaces import Discrete
+import math
 
+from gymnasium.spaces import Box, Discrete
+
+from rlkit import memory
 from rlkit.api import Env
 from rlkit.errors import UserError
 from rlkit.exact import Model
@@ -22,6 +25,31 @@ def longest(env: Env, instead: str) -> int:
     return env.longest
 
 
+def step_size(env: Env) -> int:
+    """The bytes that one step takes in a rollout at least: observation, successor, action, reward and three flags."""
+    space, action = env.observation_space, env.action_space
+    observation = 4 * math.prod(space.shape) if isinstance(space, Box) else 8
+    return 2 * observation + (4 * math.prod(action.shape) if isinstance(action, Box) else 8) + 7
+
+
+def check_rollout(env: Env, key: str, value: int | None, steps: int | None, repeats: int = 1, width: int = 0) -> None:
+    """Refuse a rollout of `steps` steps (none: whole episodes) that would not fit into memory.
+
+    Arguments:
+        key, value: what besides env.rows makes it long, as the user wrote it: algo.horizon, 128.
+        width: of the widest layer of a network that reads all steps at once.
+    """
+    length = steps or min(env.longest or 512, 512)  # whole episodes: a lower bound
+    needed = env.rows * repeats * length * (step_size(env) + 8 * width)
+    memory.check(needed, f"{key}={'none' if value is None else value} with env.rows={env.rows}", "give less")
+
+
+def check_reach(env: Env, key: str, steps: int) -> None:
+    """Refuse sums over more steps than an episode has."""
+    if env.longest is not None and steps > env.longest:
+        raise UserError(f"{key}={steps} exceeds the longest episode: give at most {env.longest}")
+
+
 def sizes(env: Env, algorithm: str) -> tuple[int, int]:
     """How many states and actions there are; an environment without a finite number of both is refused."""
     states, actions = env.observation_space, env.action_space
@@ -31,7 +59,10 @@ def sizes(env: Env, algorithm: str) -> tuple[int, int]:
         raise UserError(f"{algorithm} keeps a table and needs finitely many states, not {given}; use {instead}")
     if not isinstance(actions, Discrete):
         raise UserError(f"{algorithm} needs discrete actions and this environment has {actions}; use algo=ppo")
-    return int(states.n), int(actions.n)
+    states_, actions_ = int(states.n), int(actions.n)
+    table = f"a table of {states_:,} states and {actions_:,} actions"
+    memory.check(4 * states_ * actions_, table, "give a smaller problem, or a network: algo=dqn")
+    return states_, actions_
 
 
 def known_model(env: Env, what: str, instead: str) -> Model:

@@ -4,11 +4,12 @@ import inspect
 import os
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, is_dataclass, replace
 from typing import TYPE_CHECKING, cast
 
 import torch
 
+from rlkit import memory
 from rlkit.api import Algorithm, Env, PolicyFactory
 from rlkit.errors import UserError
 from rlkit.fields import CONTROL
@@ -47,6 +48,9 @@ def assemble(given: config.Given) -> Parts:
     run = config.build(config.Run, given.run, "run")
     env_config = config.build(environment.Config, given.env, "env")
     algo_config = config.build(algorithm.Config, given.algo, "algo")
+    rows = asdict(env_config).get("rows") if is_dataclass(env_config) and not isinstance(env_config, type) else None
+    if isinstance(rows, int):
+        memory.check(512 * rows, f"env.rows={rows}", "give fewer")  # no copy, and no prompt with its answer, takes less
     from_python = {} if given.factory is None else {"factory": given.factory}
     words = (env_config, run.seed, torch.device("cpu"))
     check_make(environment.make, "envs", given.env["name"], *words, **from_python)

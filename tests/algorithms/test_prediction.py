@@ -19,7 +19,7 @@ from rlkit.settings import plugins
 class Tape:
     """An environment that plays what is written: rollouts of (state, reward) per step, and how each row ends."""
 
-    kind, seed, device = "control", 0, torch.device("cpu")
+    kind, seed, device, rows, longest = "control", 0, torch.device("cpu"), 1, None
     observation_space, action_space = Discrete(6), Discrete(2)
 
     def __init__(self, *rollouts: list[list[tuple[int, float]]], after: int = 5, terminated: bool = True) -> None:

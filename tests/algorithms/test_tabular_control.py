@@ -16,7 +16,7 @@ from rlkit.api import UserError
 class Tape:
     """An environment that plays written steps: (s, a, r, s', terminated, done), one row."""
 
-    kind, seed, device = "control", 0, torch.device("cpu")
+    kind, seed, device, rows, longest = "control", 0, torch.device("cpu"), 1, None
     observation_space, action_space = Discrete(6), Discrete(2)
 
     def __init__(self, *rollouts: list[tuple[int, int, float, int, bool, bool]]) -> None:

@@ -105,6 +105,7 @@ BAD = {
     "two of one name": (["algo=ppo,./ppo.py", "env=cartpole"], "both would be called ppo"),
     "no seed": (["algo=ppo", "env=cartpole", "seed="], "seed= is empty"),
     "a range that runs backwards": (["algo=ppo", "env=cartpole", "seed=3-1"], "seed=3-1"),
+    "more seeds than anybody runs": (["algo=ppo", "env=cartpole", "seed=0-999999999"], "give at most 10,000"),
     "a name that is not compared": (["algo=ppo", "env=cartpole", "cartpol:env_steps=9"], "did you mean cartpole"),
     "a seed for some": (["algo=ppo", "env=cartpole", "cartpole:seed=9"], "whole comparison"),
     "a resume": (["algo=ppo", "env=cartpole", "resume=runs/x"], "same command"),
