@@ -5,6 +5,7 @@ import os
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, is_dataclass, replace
+from types import ModuleType
 from typing import TYPE_CHECKING, cast
 
 import torch
@@ -16,6 +17,7 @@ from rlkit.fields import CONTROL
 from rlkit.policies import PolicyModule
 from rlkit.recording.writers import check_tracker
 from rlkit.settings import config, idle, plugins, schema, trust
+from rlkit.settings.given import KINDS
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -40,39 +42,50 @@ Assemble = Callable[[config.Given], Parts]
 def assemble(given: config.Given) -> Parts:
     """Load the plug-ins, validate their configurations and build them; what cannot be is refused here."""
     trust.check(given)
-    algorithm = plugins.load("algorithms", given.algo["name"])
-    environment = plugins.load("envs", given.env["name"])
-    for section, module in (("algo", algorithm), ("env", environment)):
+    modules = {section: plugins.load(kind, given.section(section)["name"]) for section, kind in KINDS.items()}
+    for section, module in modules.items():
         for key in given.run.keys() & schema.settable(module.Config).keys() - schema.settable(config.Run).keys():
             raise UserError(f"no key '{key}' of the run: did you mean {section}.{key}?")
     run = config.build(config.Run, given.run, "run")
-    env_config = config.build(environment.Config, given.env, "env")
-    algo_config = config.build(algorithm.Config, given.algo, "algo")
-    rows = asdict(env_config).get("rows") if is_dataclass(env_config) and not isinstance(env_config, type) else None
-    if isinstance(rows, int):
-        memory.check(512 * rows, f"env.rows={rows}", "give fewer")  # no copy, and no prompt with its answer, takes less
-    from_python = {} if given.factory is None else {"factory": given.factory}
-    words = (env_config, run.seed, torch.device("cpu"))
-    check_make(environment.make, "envs", given.env["name"], *words, **from_python)
-    env = environment.make(*words, **from_python)
-    check_contract(
-        env, given.env["name"], ("rollout", "evaluate", "kind", "splits"), "rlkit.api.Env, or be a ControlEnv"
-    )
-    env.device = device(run.device, env.kind)
-    check_splits(env, run)
-    check_tracker(run.logger)
+    env_config = config.build(modules["env"].Config, given.env, "env")
+    algo_config = config.build(modules["algo"].Config, given.algo, "algo")
+    env = make_env(given, modules["env"], env_config, run)
     if run.iterations is None and run.env_steps is None:
         control = env.kind == "control"
         run = replace(run, env_steps=STEPS if control else None, iterations=None if control else ITERATIONS)
     torch.set_num_threads(run.threads or threads(env.kind))
     network = config.build(network_class(env.kind), given.policy, "policy")
-    check_make(algorithm.make, "algorithms", given.algo["name"], algo_config, env, network)
-    algo = algorithm.make(algo_config, env, network)
-    names = ("saved", "rollout", "credit", "loss", "after_step")
-    check_contract(algo, given.algo["name"], names, "rlkit.api.Algorithm")
+    algo = make_algorithm(given, modules["algo"], algo_config, env, network)
     refuse_idle(given, algo_config, network, env, algo.policy)
     env.check(algo.policy)  # does every prompt fit?
     return Parts(run, algo, env, config.resolved(given, run, algo_config, env_config, network))
+
+
+def make_env(given: config.Given, module: ModuleType, built: object, run: config.Run) -> Env:
+    """The environment, on the run's device."""
+    name = given.env["name"]
+    rows = asdict(built).get("rows") if is_dataclass(built) and not isinstance(built, type) else None
+    if isinstance(rows, int):
+        memory.check(512 * rows, f"env.rows={rows}", "give fewer")  # no copy, and no prompt with its answer, takes less
+    from_python = {} if given.factory is None else {"factory": given.factory}
+    check_make(module.make, "envs", name, built, run.seed, torch.device("cpu"), **from_python)
+    env: Env = module.make(built, run.seed, torch.device("cpu"), **from_python)
+    check_contract(env, name, ("rollout", "evaluate", "kind", "splits"), "rlkit.api.Env, or be a ControlEnv")
+    env.device = device(run.device, env.kind)
+    check_splits(env, run)
+    check_tracker(run.logger)
+    return env
+
+
+def make_algorithm(
+    given: config.Given, module: ModuleType, built: object, env: Env, network: PolicyFactory
+) -> Algorithm:
+    """The algorithm, with the policy that it makes of the network's keys."""
+    name = given.algo["name"]
+    check_make(module.make, "algorithms", name, built, env, network)
+    algo: Algorithm = module.make(built, env, network)
+    check_contract(algo, name, ("saved", "rollout", "credit", "loss", "after_step"), "rlkit.api.Algorithm")
+    return algo
 
 
 def refuse_idle(given: config.Given, algo: object, network: object, env: Env, policy: object) -> None:
