@@ -7,6 +7,7 @@ import yaml
 
 import rlkit
 from rlkit.api import UserError
+from rlkit.recording.files import read_text
 from rlkit.settings import strict_yaml
 
 Section = dict[str, Any]  # values as YAML or a command line has them: `schema.build` checks each against its field
@@ -24,12 +25,10 @@ IDLE = {  # keys without effect, which 0.3 had and wrote into config.yaml
 def read(path: Path) -> Sections:
     """The keys of each section; a file that holds anything else is refused with one line."""
     try:
-        values = strict_yaml.read(path) or {}
+        values = strict_yaml.load(read_text(path)) or {}
     except yaml.YAMLError as error:
         place = ":".join(map(str, (path, *strict_yaml.lines(error))))
         raise UserError(f"{place}: not valid YAML: {strict_yaml.reason(error)}") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: cannot be read: {error}") from None
     if not isinstance(values, dict) or any(not isinstance(v, dict) for v in values.values() if v is not None):
         raise UserError(f"{path}: not sections of keys: write run:, algo:, env: or policy: with KEY: VALUE lines below")
     return {str(section): {str(key): x for key, x in (keys or {}).items()} for section, keys in values.items()}

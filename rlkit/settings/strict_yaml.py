@@ -1,16 +1,13 @@
-"""YAML as people write a configuration: no aliases, no key twice, and bounds on size and depth.
+"""YAML as people write a configuration: no aliases, no key twice, and a bound on its depth.
 
 A file of a stranger's with a few aliases of aliases stands for terabytes; what rlkit writes has none.
 """
 
-import stat
 from collections.abc import Hashable
-from pathlib import Path
 from typing import Any
 
 import yaml
 
-LARGEST = 1 << 20  # bytes of a file
 DEEPEST = 20  # lists and mappings inside each other
 
 
@@ -56,16 +53,6 @@ def load(text: str, texts: bool = False) -> Any:  # Any: whatever YAML holds
         return yaml.load(text, TextLoader if texts else Loader)
     except (ValueError, OverflowError, RecursionError) as error:  # such as a number of 5,000 digits
         raise yaml.YAMLError(str(error)) from None
-
-
-def read(path: Path) -> Any:  # Any: whatever YAML holds
-    """What a file holds. Raises: OSError, UnicodeDecodeError or yaml.YAMLError."""
-    there = path.stat()
-    if not stat.S_ISREG(there.st_mode):
-        raise OSError("it is not a file")
-    if there.st_size > LARGEST:
-        raise OSError(f"it has {there.st_size:,} bytes, and a configuration has at most {LARGEST:,}")
-    return load(path.read_text(encoding="utf-8"))
 
 
 def reason(error: Exception) -> str:
