@@ -199,13 +199,14 @@ def _lines(path: Path) -> Iterator[bytes]:
 
 
 def _reference(given: object) -> Reference | None:
-    """None for a run that has none, and where low is not below high: nothing lies between them."""
+    """None for a run that has none, and where no number lies between low and high."""
     if given is None:
         return None
     values = _dict(given)
-    low, high = _number(values, "low"), _number(values, "high")
-    reference = Reference(low, high, str(values["low_is"]), str(values["high_is"]))
-    return reference if -HUGE <= reference.low < reference.high <= HUGE else None
+    low, high = values["low"], values["high"]
+    if not (is_number(low) and is_number(high) and low < high):
+        return None
+    return Reference(low, high, str(values["low_is"]), str(values["high_is"]))
 
 
 def _alarm(alarm: object) -> str:
@@ -240,4 +241,4 @@ def _number(values: Mapping[str, object], key: str) -> float:
 
 def is_number(value: object) -> TypeGuard[float]:
     """Whether a value of a JSON file is a measurement: finite, and of a size that can be squared."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and -HUGE < value < HUGE
+    return isinstance(value, int | float) and not isinstance(value, bool) and -HUGE <= value <= HUGE

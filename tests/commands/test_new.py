@@ -143,9 +143,9 @@ def test_a_plug_in_from_anywhere_runs_resumes_and_is_evaluated(
     names = ["./climber.py", "hill.py"] if form == "path" else [f"pkg_of_{form}.climber", f"pkg_of_{form}.hill"]
     assert run.main([f"algo={names[0]}", f"env={names[1]}", *SHORT, f"out={out}"]) == 0
     monkeypatch.chdir(other)
-    assert run.main([f"resume={out}", "iterations=3"]) == 0
+    assert run.main([f"resume={out}", "iterations=3", "trust=true"]) == 0
     assert json.loads((out / "summary.json").read_text())["iterations"] == 3
-    assert evaluate.main([str(out), "episodes=2"]) == 0
+    assert evaluate.main([str(out), "episodes=2", "trust=true"]) == 0
 
 
 @pytest.mark.parametrize("place", ["from dataclasses", "refuse_stored", "to_go = ", "clip, now = "])

@@ -115,7 +115,7 @@ def test_what_names_a_run_cannot_be_given_under_another_word() -> None:
     words = ["algo=q_learning", "env=gridworld", "seed=0"]
     [job] = planned(*words, "run.iterations=2")
     assert job.config["run"]["iterations"] == 2
-    for word in ("algo.name=sarsa", "env.name=taxi", "gridworld:algo.name=sarsa"):
+    for word in ("q_learning:env.name=taxi", "gridworld:algo.name=sarsa"):
         with pytest.raises(UserError, match=r"give algo=NAME,NAME and env=NAME,NAME"):
             planned(*words, word)
     with pytest.raises(UserError, match="seed= belongs to the whole comparison, not to q_learning"):

@@ -13,6 +13,7 @@ from torch.testing import assert_close
 
 from rlkit import exact, policies
 from rlkit.control import TabularEnv
+from rlkit.errors import UserError
 from rlkit.settings import plugins
 
 
@@ -99,3 +100,9 @@ def test_what_earns_for_ever_has_a_value_within_the_step_limit() -> None:
 def test_an_algorithm_without_a_discount_is_judged_without_one() -> None:
     assert policies.discount(plugins.load("algorithms", "grpo").Config()) == 1.0
     assert policies.discount(plugins.load("algorithms", "ppo").Config(gamma=0.9)) == 0.9
+
+
+def test_a_grid_that_does_not_fit_into_memory_is_refused_at_once() -> None:
+    gridworld = plugins.load("envs", "gridworld")
+    with pytest.raises(UserError, match=r"^env\.size=65536 needs [\d,]+.* GB, .* are free: give a smaller one$"):
+        gridworld.make(gridworld.Config(size=65536), 0, "cpu")
