@@ -6,14 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from types import ModuleType
-from typing import Any
+from typing import Annotated, Any
 
 import gymnasium
 import torch
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from rlkit.api import Code, Count, Natural, Reference, UserError
+from rlkit.api import Count, Natural, Place, Reference, UserError
 from rlkit.control import ControlEnv, Luck
 from rlkit.control.contract import check_copies
 from rlkit.control.vector import Vector
@@ -23,15 +23,16 @@ UNNAMED = "<"  # begins the entry of an environment that was given in Python and
 
 Factory = Callable[..., gymnasium.Env]  # ...: its keywords are its own, and so are those of a registered class:
 Keywords = dict[str, Any]
+Named = Annotated[str, Place("code")]  # MODULE:NAME; a module may be called model
 
 
 @dataclass(frozen=True)
 class Config:
     rows: Count = 8  # copies played side by side
-    id: Code = ""  # a Gymnasium id, such as Acrobot-v1, or my_pkg:My-v0 where importing my_pkg registers it
+    id: Named = ""  # a Gymnasium id, such as Acrobot-v1, or my_pkg:My-v0 where importing my_pkg registers it
     kwargs: Keywords = field(default_factory=dict)  # what the environment's constructor takes
     step_limit: Natural = 0  # steps after which an episode is truncated; 0: the environment's own limit
-    entry: Code = ""  # instead of id: MODULE:NAME of a class, or of a function that makes one environment
+    entry: Named = ""  # instead of id: MODULE:NAME of a class, or of a function that makes one environment
     luck: Luck = "shared"  # of the attempts from one start: shared, or each attempt's own after the reset
 
     def __post_init__(self) -> None:

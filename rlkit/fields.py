@@ -52,8 +52,9 @@ class Place:
     kind: Literal["file", "folder", "code"]
     words: tuple[str, ...] = ()  # texts that name none, such as tiny
     beside: tuple[str, ...] = ()  # files that are read with it where they lie beside it
+    models: bool = False  # code: model:FOLDER holds weights; without this it is a module called model
 
 
 File = Annotated[str, Place("file")]
 Folder = Annotated[str, Place("folder")]  # with a model: config.json, *.safetensors
-Code = Annotated[str, Place("code")]  # FILE.py:NAME, MODULE:NAME or model:FOLDER; commas between several
+Code = Annotated[str, Place("code", models=True)]  # FILE.py:NAME, MODULE:NAME or model:FOLDER; commas between several

@@ -47,7 +47,7 @@ def absolute(value: object, place: Place) -> object:
     if not isinstance(value, str) or value in place.words or value.startswith(PYTHON):
         return value
     if place.kind == "code":
-        return ",".join(_absolute_entry(entry.strip()) for entry in value.split(","))
+        return ",".join(_absolute_entry(entry.strip(), place) for entry in value.split(","))
     return _absolute(value, os.path.isdir if place.kind == "folder" else os.path.isfile)
 
 
@@ -63,18 +63,18 @@ def named(value: object, place: Place) -> Iterator[str]:
             continue
         for entry in found.split(","):
             head, _, tail = entry.rpartition(":")
-            yield from [tail] if head == "model" and os.path.isabs(tail) else []
-            yield from sources(head) if entry in outside(entry) else []
+            yield from [tail] if place.models and head == "model" and os.path.isabs(tail) else []
+            yield from sources(head) if entry in outside(entry, place) else []
 
 
-def outside(text: str) -> list[str]:
-    """The entries of a Code field that name code: FILE.py:NAME, MODULE:NAME.
+def outside(text: str, place: Place) -> list[str]:
+    """The entries of a field that name code: FILE.py:NAME, MODULE:NAME.
 
-    A word without a colon names none, and neither do model:FOLDER, which holds weights, and <...>, which was given in
-    Python.
+    A word without a colon names none, such as <...>, which was given in Python; neither does model:FOLDER where that
+    holds weights. Whatever else an entry looks like, a file or a module may have that name.
     """
-    entries = [entry.strip() for entry in text.split(",")] if not text.startswith(PYTHON) else []
-    return [entry for entry in entries if ":" in entry and not entry.startswith("model:")]
+    entries = [entry.strip() for entry in text.split(",")]
+    return [entry for entry in entries if ":" in entry and not (place.models and entry.startswith("model:"))]
 
 
 def sources(name: str) -> list[str]:
@@ -140,9 +140,9 @@ def _absolute(text: str, there: Callable[[str], bool]) -> str:
     return os.path.realpath(path) if "\0" not in path and there(path) else text
 
 
-def _absolute_entry(entry: str) -> str:
+def _absolute_entry(entry: str, place: Place) -> str:
     head, _, tail = entry.rpartition(":")
-    if head == "model":
+    if place.models and head == "model":
         return f"model:{_absolute(tail, os.path.isdir)}"
     return f"{_absolute(head, os.path.isfile)}:{tail}" if head.endswith(".py") else entry
 

@@ -14,7 +14,7 @@ def outside(given: Given) -> list[str]:
         if name in plugins.names(KINDS[section]):
             keys = places.marked(plugins.load(KINDS[section], name).Config)
             codes = [key for key, place in keys.items() if place.kind == "code" and not given_in_python(given, key)]
-            entries = {key: places.outside(str(given.section(section).get(key) or "")) for key in codes}
+            entries = {key: places.outside(str(given.section(section).get(key) or ""), keys[key]) for key in codes}
             found += [f"{section}.{key}={entry}" for key, named in entries.items() for entry in named]
     return found
 

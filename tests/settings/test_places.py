@@ -51,7 +51,7 @@ def test_paths_become_absolute_where_something_is_there(
     (tmp_path / "there").mkdir()
     here = str(tmp_path.resolve())
     expected = [x.format(here=here) for x in found] if isinstance(found, list) else found and str(found)
-    assert places.absolute(given, Place(kind)) == (
+    assert places.absolute(given, Place(kind, models=True)) == (
         expected.format(here=here) if isinstance(expected, str) else expected
     )
 

@@ -32,6 +32,8 @@ CANARY = "from pathlib import Path\nPath({!r}).touch()\n"
 PLUGIN = CANARY + "from rlkit.{kind}.{name} import Config, make\n"
 REWARD = CANARY + "def f(prompts, completions, **columns):\n    return [1.0] * len(completions)\n"
 
+LOOKALIKES = ["bracket", "called model", "model entry"]  # code that looks like what names none
+
 Line = Callable[[Path], list[str]]
 COMMANDS: dict[str, tuple[Callable[[list[str]], int], Line]] = {
     "resume": (run.main, lambda folder: [f"resume={folder}"]),
@@ -46,6 +48,8 @@ def strangers(place: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, tuple[s
     for kind, name in (("algorithms", "ppo"), ("envs", "cartpole")):
         (place / f"its_{name}.py").write_text(PLUGIN.format(canary, kind=kind, name=name))
     (place / "its_reward.py").write_text(REWARD.format(canary))
+    (place / "model.py").write_text(PLUGIN.format(canary, kind="envs", name="cartpole"))
+    up = "/.." * (len(Path.cwd().parts) + 1)  # a path that begins with what marks an environment given in Python
     monkeypatch.syspath_prepend(str(place))
     control: dict[str, object] = {"algo": {"name": "ppo"}, "env": {"name": "cartpole"}}
     text: dict[str, object] = {"algo": {"name": "grpo"}}
@@ -57,6 +61,9 @@ def strangers(place: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, tuple[s
         "entry": ("env.entry=its_cartpole:make", control | {"env": {"name": "gym", "entry": "its_cartpole:make"}}),
         "reward": ("env.reward=", text | {"env": {"name": "gsm8k", "reward": f"correct,{place}/its_reward.py:f"}}),
         "module reward": ("env.reward=its_reward:f", text | {"env": {"name": "gsm8k", "reward": "its_reward:f"}}),
+        "bracket": ("env.reward=<", text | {"env": {"name": "gsm8k", "reward": f"<{up}{place}/its_reward.py:f"}}),
+        "called model": ("env.id=model:X-v0", control | {"env": {"name": "gym", "id": "model:X-v0"}}),
+        "model entry": ("env.entry=model:make", control | {"env": {"name": "gym", "entry": "model:make"}}),
     }
 
 
@@ -68,7 +75,7 @@ def ours(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-@pytest.mark.parametrize("names", ["algo", "env", "module", "id", "entry", "reward", "module reward"])
+@pytest.mark.parametrize("names", ["algo", "env", "module", "id", "entry", "reward", "module reward", *LOOKALIKES])
 def test_nothing_of_a_strangers_runs(
     command: str,
     names: str,
