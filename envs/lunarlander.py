@@ -29,6 +29,7 @@ def make(config: Config, seed: int, device: str | torch.device) -> ControlEnv:
     """LunarLander: the reward is what a step gains in position, speed and attitude, -100 for a crash, +100 at rest."""
     kwargs = {"continuous": config.continuous}
     reference = REFERENCES[config.continuous] if config.step_limit == Config.step_limit else None
-    return gym.make(
-        gym.Config(config.rows, "LunarLander-v3", kwargs, config.step_limit, config.luck), seed, device, reference
+    made = gym.Config(
+        rows=config.rows, id="LunarLander-v3", kwargs=kwargs, step_limit=config.step_limit, luck=config.luck
     )
+    return gym.make(made, seed, device, reference)
