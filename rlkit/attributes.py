@@ -1,10 +1,14 @@
 """What an object holds beside its state_dict: whether it is state, whether it changed, how it is saved and put back."""
 
 import hashlib
+import logging
 import random
+from array import array
 from collections import deque
 from collections.abc import ItemsView, Iterator, KeysView, ValuesView
 from collections.abc import Set as AbstractSet
+from functools import partial
+from io import IOBase
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -16,6 +20,7 @@ VIEWS = (KeysView, ValuesView, ItemsView)
 COLLECTIONS = (dict, list, tuple, AbstractSet, deque, *VIEWS)
 RANDOM = (torch.Generator, np.random.Generator, np.random.RandomState, random.Random)
 STATE = (Tensor, nn.Module, np.ndarray, Iterator, *RANDOM)
+SHARED = (logging.Logger, logging.Handler)  # of the whole process: others change them, and no result depends on them
 PLAIN = (bool, int, float, complex, str, bytes, type(None))
 NUMBERS = {bool, int, float}
 LARGE = 1 << 20  # bytes of a tensor beyond which their sum stands for it
@@ -23,15 +28,20 @@ NODES = 10**6  # objects that are looked at; what lies beyond is taken as unchan
 TORCH = frozenset(vars(nn.Module()))  # what a module has of its own: parameters, children, hooks
 
 
-def is_state(x: object, depth: int = 20) -> bool:
-    """Whether a run would lose something without it, as far as its type tells.
+def is_state(x: object, known: AbstractSet[int] = frozenset(), depth: int = 20) -> bool:
+    """Whether a run would lose something without it, as far as its type tells; what is `known` by its id is saved.
 
     That is a tensor, an array, what has a state_dict, a random generator, an iterator, or a collection with one inside.
+    A class, an open file, and a module that holds nothing (nn.MSELoss) are none.
     """
+    if id(x) in known or isinstance(x, type):
+        return False
     if isinstance(x, COLLECTIONS):
         items = x.values() if isinstance(x, dict) else x
-        return depth > 0 and any(is_state(item, depth - 1) for item in items)
-    return isinstance(x, STATE) or hasattr(x, "state_dict")
+        return depth > 0 and any(is_state(item, known, depth - 1) for item in items)
+    if isinstance(x, nn.Module):
+        return bool(x.state_dict())
+    return (isinstance(x, STATE) and not isinstance(x, IOBase)) or hasattr(x, "state_dict")
 
 
 def digest(x: object, known: AbstractSet[int] = frozenset()) -> str:
@@ -58,6 +68,8 @@ def _content(x: object) -> bytes | str | None:
     """What a random generator, a tensor or an array holds; None for all else."""
     if isinstance(x, RANDOM):
         return digest(state_of(x))
+    if isinstance(x, bytearray | array):
+        return bytes(x)
     if isinstance(x, np.ndarray | np.generic):
         return (
             f"{x.dtype} {x.shape} {x.tolist()!r}"
@@ -75,10 +87,15 @@ def _content(x: object) -> bytes | str | None:
 
 def _inside(x: object) -> list[Any]:
     """What an object is made of, in an order that does not change by itself."""
-    if isinstance(x, type | ModuleType):
+    if isinstance(x, (type, ModuleType, *SHARED)):
         return []
     if isinstance(x, FunctionType):
-        return [_attributes(cell) for cell in x.__closure__ or ()]
+        if plain := vars(x).get("_torchdynamo_orig_callable"):  # by torch.compile, which keeps its caches in the rest
+            return [plain]
+        cells = [_attributes(cell) for cell in x.__closure__ or ()]
+        return [*cells, x.__defaults__, x.__kwdefaults__, vars(x)]
+    if isinstance(x, partial):
+        return [x.func, x.args, x.keywords, vars(x)]
     if isinstance(x, MethodType | BuiltinFunctionType):
         return [x.__self__]  # the object, or the module
     if isinstance(x, AbstractSet) and not isinstance(x, VIEWS):

@@ -12,6 +12,7 @@ from rlkit.attributes import PLAIN, TORCH, can_be_saved, digest, is_state
 from rlkit.errors import Diverged, UserError
 from rlkit.seeding import generators
 
+REPLACED = (*PLAIN, tuple, frozenset)  # what is not put back in place
 NOTHING = "nothing"  # in place of the fingerprint of what is saved, and was None when the run began
 
 
@@ -59,7 +60,19 @@ def check_saved(algo: Algorithm) -> None:
             )
     # Generators of the algorithm itself are always saved.
     others = {key: x for key, x in vars(algo).items() if key not in algo.saved and not isinstance(x, torch.Generator)}
-    refuse(algo, {key: f"looks like state ({type(x).__name__})" for key, x in others.items() if is_state(x)})
+    known = in_saved(algo)
+    refuse(algo, {key: f"looks like state ({type(x).__name__})" for key, x in others.items() if is_state(x, known)})
+
+
+def in_saved(algo: Algorithm) -> set[int]:
+    """The ids of what is saved, and of the modules, parameters and buffers in it: a second name for one loses nothing.
+
+    All of it is put back in place, so the second name sees what the first one sees; what cannot be is not among it.
+    """
+    saved = [owner(algo, key)[key.rpartition(".")[2]] for key in algo.saved]
+    modules = [module for x in saved if isinstance(x, nn.Module) for module in x.modules()]
+    tensors = [x for x in saved if isinstance(x, nn.Module) for x in x.state_dict(keep_vars=True).values()]
+    return {id(x) for x in (*saved, *modules, *tensors) if not isinstance(x, REPLACED)}
 
 
 def checked(algo: Algorithm, env: Env) -> dict[str, str]:
@@ -103,9 +116,8 @@ def fingerprints(algo: Algorithm, env: Env) -> dict[str, str]:
     What is saved, the environment, and generators of the algorithm and its policy have a state of their own.
     """
     saved = [owner(algo, key)[key.rpartition(".")[2]] for key in algo.saved]
-    apart = [algo, env, *saved, *generators(algo).values(), *generators(algo.policy).values()]
-    known = {id(x) for x in apart if not isinstance(x, PLAIN)}
-    known |= {id(module) for x in saved if isinstance(x, nn.Module) for module in x.modules()}
+    apart = (algo, env, *generators(algo).values(), *generators(algo.policy).values())
+    known = in_saved(algo) | {id(x) for x in apart}
     found = {key: digest(x, known) for key, x in unsaved(algo) if id(x) not in known}
     return found | {key: NOTHING for key, x in zip(algo.saved, saved, strict=True) if x is None}
 
@@ -126,14 +138,21 @@ def inside(part: object) -> Iterator[tuple[str, object]]:
     if isinstance(part, nn.Module):
         for path, module in part.named_modules():
             dot = f"{path}." if path else ""
-            yield from ((f"{dot}{key}", x) for key, x in vars(module).items() if key not in TORCH or key == "training")
+            yield from ((f"{dot}{key}", x) for key, x in vars(module).items() if key not in TORCH or own(key, x))
             yield from ((f"{dot}{key}", module._buffers[key]) for key in module._non_persistent_buffers_set)
-    elif is_part(part) and not isinstance(part, torch.optim.Optimizer):
+    elif is_part(part):
         held = part.state_dict()  # type: ignore[attr-defined]  # is_part
-        # Its own state_dict is trusted with objects; a number that it leaves out is one that was forgotten.
+        # Its own state_dict is trusted with objects; a number that it leaves out is one that was forgotten. What torch
+        # notes in an optimizer begins with an underscore.
+        torchs = isinstance(part, torch.optim.Optimizer)
         for key, x in attributes(part).items():
-            if key not in held and not is_state(x) and can_be_saved(x):
+            if key not in held and not (torchs and key.startswith("_")) and not is_state(x) and can_be_saved(x):
                 yield key, x
+
+
+def own(key: str, x: object) -> bool:
+    """Whether an attribute that all modules have says something of this one: its mode, and the hooks it was given."""
+    return key == "training" or ("hooks" in key and bool(x))
 
 
 def check_finite(algo: Algorithm, held: State) -> None:

@@ -53,6 +53,9 @@ ELSEWHERE = {
     ": set one, a gymnasium.spaces.Box or Discrete": "control/test_contract.py::test_another_contract_is_one_line",
     ": return the ": "control/test_contract.py::test_another_contract_is_one_line",
     ", and observation_space has ": "control/test_contract.py::test_another_contract_is_one_line",
+    ": give what is at least 0 and adds up to 1": "test_exact.py::test_outcomes_that_are_no_model_are_refused",
+    ": give each state the probability of a start in it": "test_exact.py::test_outcomes_that_are_no_model_are_refused",
+    " ends the episode after some steps and ": "test_exact.py::test_outcomes_that_are_no_model_are_refused",
     ": step gave a reward of shape ": "control/test_contract.py::test_another_contract_is_one_line",
     " gives the same environment each time: ": (
         "control/test_contract.py::test_an_environment_that_is_shared_is_refused"

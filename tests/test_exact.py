@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from rlkit import exact
+from rlkit.api import UserError
 from rlkit.control import from_outcomes
 from rlkit.settings import plugins
 
@@ -28,6 +29,38 @@ def waiting_room():
         2: {0: [(1.0, 2, 0.0, True)]},
     }
     return from_outcomes(outcomes, [1.0, 0.0, 0.0])
+
+
+END = {0: [(1.0, 1, 0.0, True)]}
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "start", "words"),
+    [
+        ({0: {0: [(0.9, 1, 1.0, True)]}, 1: END}, [1, 0], r"state 0, action 0 are \[0\.9\]"),
+        (
+            {0: {0: [(1.2, 1, 1.0, True), (-0.2, 0, 0.0, False)]}, 1: END},
+            [1, 0],
+            r"state 0, action 0 are \[1\.2, -0\.2\]",
+        ),
+        ({0: {0: [(1, 1, 1, True)], 1: [(1, 0, 0, False)]}, 1: END}, [1, 0], r"state 1, action 1 are \[\]"),
+        ({0: {0: [(1.0, 1, 1.0, True)]}, 1: END}, [0.5, 0], r"start=\[0\.5, 0\.0\]"),
+        ({0: {0: [(1.0, 1, 1.0, True)]}, 1: END}, [0.5, 0.5], r"start=\[0\.5, 0\.5\]"),
+        (
+            {0: {0: [(0.5, 1, 1, True), (0.5, 1, 0, False)]}, 1: END},
+            [1, 0],
+            r"state 1 ends the episode after some steps",
+        ),
+    ],
+)
+def test_outcomes_that_are_no_model_are_refused(outcomes, start, words):
+    with pytest.raises(UserError, match=words):
+        from_outcomes(outcomes, start)
+
+
+def test_what_a_table_says_of_states_that_nothing_leads_to_is_no_concern():
+    odd = {0: {0: [(1.0, 1, 1.0, True)]}, 1: END, 2: {0: [(1.0, 1, 5.0, False)]}}
+    assert from_outcomes(odd, [1, 0, 0]).terminal.tolist() == [False, True, False]
 
 
 def random_model(seed, states=4, actions=2):

@@ -21,6 +21,8 @@ from rlkit.exact import Model
 from rlkit.policies.tables import ValueTable
 from rlkit.scores import Reference
 
+CLOSE = 1e-6  # what rounding may add to a sum of probabilities
+
 Cell = tuple[int, int]
 Outcomes = Mapping[int, Mapping[int, Sequence[tuple[float, int, float, bool]]]]
 
@@ -36,7 +38,10 @@ class Grid:
 
 
 def from_outcomes(outcomes: Outcomes, start: Sequence[float], goal: Sequence[int] = ()) -> Model:
-    """A model from Gymnasium's form: `outcomes[s][a]` lists (probability, next state, reward, terminated)."""
+    """A model from Gymnasium's form: `outcomes[s][a]` lists (probability, next state, reward, terminated).
+
+    Raises: UserError where this is no model, such as probabilities that do not add up to 1.
+    """
     states, actions = len(outcomes), len(outcomes[0])
     transition = torch.zeros(states, actions, states, dtype=torch.float64)
     earned = torch.zeros_like(transition)
@@ -50,7 +55,35 @@ def from_outcomes(outcomes: Outcomes, start: Sequence[float], goal: Sequence[int
     reached[list(goal)] = True
     outcome_reward = torch.where(transition > 0, earned / transition, 0.0)
     first = torch.as_tensor(start, dtype=torch.float64)
-    return Model(transition, earned.sum(-1), terminal, first, outcome_reward, reached)
+    model = Model(transition, earned.sum(-1), terminal, first, outcome_reward, reached)
+    check_model(model, outcomes)
+    return model
+
+
+def check_model(model: Model, outcomes: Outcomes) -> None:
+    """Refuse what would be played in one way and computed in another."""
+    for s, row in outcomes.items():
+        for a in range(model.reward.shape[1]):
+            chances = [outcome[0] for outcome in row.get(a, ())]
+            if min(chances, default=0) < 0 or abs(sum(chances) - 1) > CLOSE:
+                raise UserError(
+                    f"the probabilities of state {s}, action {a} are {chances}: "
+                    "give what is at least 0 and adds up to 1"
+                )
+    start = model.start
+    if float(start.min()) < 0 or abs(float(start.sum()) - 1) > CLOSE or bool(start[model.terminal].any()):
+        raise UserError(
+            f"start={start.tolist()}: give each state the probability of a start in it, adding up to 1, "
+            "and 0 where the episode is over"
+        )
+    there = exact.reachable(model) & ~model.terminal  # of a state that nothing leads to a table may say anything
+    for s in there.nonzero().flatten().tolist():
+        for _, successor, _, terminated in (outcome for row in outcomes[s].values() for outcome in row if outcome[0]):
+            if model.terminal[successor] and not terminated:
+                raise UserError(
+                    f"state {successor} ends the episode after some steps and not after one from state {s}: "
+                    "make two states of it"
+                )
 
 
 class TabularVectorEnv(Vector):

@@ -217,8 +217,16 @@ def _quoted(word: str) -> str:
     """A word as a shell reads it, on one line: a line break would end the comment that it stands in."""
     if word.isprintable():
         return shlex.quote(word)
-    escaped = {"\\": "\\\\", "'": "\\'"}
-    return "$'" + "".join(escaped.get(c, c if c.isprintable() else ascii(c)[1:-1]) for c in word) + "'"
+    return "$'" + "".join(map(_escaped, word)) + "'"
+
+
+def _escaped(c: str) -> str:
+    """A character within $'...'; there, \\xHH is a byte, so only ASCII is written so."""
+    if c in "\\'":
+        return f"\\{c}"
+    if c.isprintable():
+        return c
+    return ascii(c)[1:-1] if c.isascii() else f"\\U{ord(c):08x}"
 
 
 def new_folder(run: Run, given: Given) -> Path:

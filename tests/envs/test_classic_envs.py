@@ -187,6 +187,14 @@ def test_a_continuous_lander_takes_two_throttles_and_a_discrete_one_four_actions
     assert (speed["on"] > speed["off"] + 0.2).all()  # upwards, from the same starts
 
 
+def test_each_key_of_a_lander_arrives_where_it_belongs(monkeypatch):
+    given = []
+    monkeypatch.setattr(PLUGINS["lunarlander"].gym, "make", lambda config, *rest: given.append(config))
+    make(PLUGINS["lunarlander"], rows=3, continuous=True, step_limit=50, luck="own")
+    found = {"rows": 3, "id": "LunarLander-v3", "kwargs": {"continuous": True}, "step_limit": 50, "luck": "own"}
+    assert {key: getattr(given[0], key) for key in found} == found and not given[0].entry
+
+
 def test_a_lander_without_box2d_is_answered_with_the_remedy(monkeypatch):
     def missing(*args, **kwargs):
         raise gymnasium.error.DependencyNotInstalled("Box2D is not installed")

@@ -2,6 +2,7 @@ import errno
 import math
 import os
 import tempfile
+import subprocess
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -156,6 +157,18 @@ def test_the_resolved_configuration_reads_back_to_the_same_dataclasses(tmp_path:
     assert resumed.resume == tmp_path
     assert build(Run, resumed.run, "run").env_steps == 99
     assert build(Run, resumed.run, "run").iterations is None
+
+
+@pytest.mark.parametrize(
+    "text", ["a\xa0b\xadc", "\x85\x7f\x1b[31m", "\u2028 \u202e \ufeff", "\U000e0001", "\x01f \\x41'\n"]
+)
+def test_a_shell_reads_the_command_that_repeats_a_run_as_it_was_given(text: str) -> None:
+    words = ["algo=ppo", "env=cartpole", f"env.source={text}"]
+    first = config.resolved(read(words), Run(), Config(), Config(), Network()).partition("\n")[0]
+    assert first.isprintable()
+    shown = ["bash", "-c", f"printf '%s\\0' {first.partition('rlkit.run ')[2]}"]
+    utf8 = {**os.environ, "LC_ALL": "C.UTF-8"}
+    assert subprocess.run(shown, capture_output=True, check=True, env=utf8).stdout.decode().split("\0")[:-1] == words
 
 
 def test_a_line_break_in_a_value_stays_within_the_command_that_repeats_a_run() -> None:
