@@ -145,7 +145,7 @@ class Run:
         """Say in one line that an environment given in Python is not the one whose parameters were saved."""
         try:
             yield
-        except RuntimeError as error:  # what torch raises where sizes differ, with a line for each
+        except (RuntimeError, UserError) as error:  # as torch says where sizes differ
             if self._factory is None or "size mismatch" not in str(error):
                 raise
             raise UserError(

@@ -56,7 +56,7 @@ def test_a_run_goes_on_once_its_reward_function_is_mended(tmp_path: Path) -> Non
     keys = [*GRPO, reward(tmp_path, "return [1 / (text != completions[0]) for text in completions]"), *SHORT]
     assert run.main([*keys, f"out={tmp_path / 'r'}"]) == 2
     reward(tmp_path, "return [float(len(text)) for text in completions]")
-    assert run.main([f"resume={tmp_path / 'r'}"]) == 0
+    assert run.main([f"resume={tmp_path / 'r'}", "trust=changed"]) == 0
     assert [line["iteration"] for line in lines(tmp_path / "r")] == [1, 2, 3]
     assert not any("doctor/reward_error" in line for line in lines(tmp_path / "r"))
 

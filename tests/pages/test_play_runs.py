@@ -11,8 +11,10 @@ from urllib.parse import urlsplit
 
 import pytest
 from support.served import serve
+from support.words import last
 
 from rlkit import run, session
+from rlkit.settings import config
 
 ROOT = Path(__file__).resolve().parents[2]
 TINY = ["iterations=2", "threads=1", "evaluation_episodes=2", "env.rows=2"]
@@ -24,7 +26,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs")
     for algo, env in (("ppo", "cartpole"), ("q_learning", "gridworld"), ("grpo", "gsm8k")):
         splits = ["env.test=4", "env.validation=4", "env.rows=8"] if env == "gsm8k" else []
-        words = [f"algo={algo}", f"env={env}", f"out={folder / algo}", *TINY, *splits]
+        words = last(f"algo={algo}", f"env={env}", f"out={folder / algo}", *TINY, *splits)
         assert run.main(words) == 0
     return folder
 
@@ -53,7 +55,7 @@ def test_a_run_that_says_nothing_for_long_goes_on_while_its_process_lives(tmp_pa
     os.utime(path, (0, 0))
     with serve(str(tmp_path)) as client:
         assert client.get("/api/run")["state"] == "stopped"
-        with session.locked(tmp_path):
+        with session.locked(tmp_path, config.Given()):
             assert client.get("/api/run")["state"] == "running"
 
 

@@ -198,13 +198,13 @@ def test_a_disk_that_cannot_lock_is_one_line(number: int, tmp_path: Path, monkey
 
     monkeypatch.setattr(fcntl, "flock", flock)
     words = r"cannot be locked: (no locks available|operation not supported); give"
-    with pytest.raises(UserError, match=words), session.locked(tmp_path):
+    with pytest.raises(UserError, match=words), session.locked(tmp_path, config.Given()):
         pytest.fail("it is not locked")
 
 
 def test_a_folder_in_place_of_the_lock_is_one_line(tmp_path: Path) -> None:
     (tmp_path / ".lock").mkdir()
-    with pytest.raises(UserError, match="cannot be locked: is a directory"), session.locked(tmp_path):
+    with pytest.raises(UserError, match="cannot be locked: is a directory"), session.locked(tmp_path, config.Given()):
         pytest.fail("it is not locked")
 
 
@@ -214,11 +214,11 @@ def test_two_starts_of_one_folder_are_one_run(
     """The second looks before the first begins, and gets the lock when the first has finished."""
     real, first = session.locked, []
 
-    def late(folder: Path) -> Any:
+    def late(folder: Path, given: config.Given) -> Any:
         if not first:
             first.append(True)
             assert run.main([*TABLE, f"out={tmp_path / 'r'}"]) == 0
-        return real(folder)
+        return real(folder, given)
 
     monkeypatch.setattr(session, "locked", late)
     assert run.main([*TABLE, "seed=1", f"out={tmp_path / 'r'}"]) == 2

@@ -41,7 +41,7 @@ def resumed(source: Path, folder: Path, change: Change, capsys: pytest.CaptureFi
     change(state)
     checkpoint.save(folder, state)
     capsys.readouterr()
-    code = run.main([f"resume={folder}", "iterations=6"])
+    code = run.main([f"resume={folder}", "iterations=6", "trust=true"])
     return code, capsys.readouterr().err
 
 
@@ -144,7 +144,7 @@ def test_a_checkpoint_of_another_run_is_refused(
             path.unlink()
         shutil.copy(finished[source] / "checkpoints" / "latest.safetensors", folder / "checkpoints")
         capsys.readouterr()
-        assert run.main([f"resume={folder}", "iterations=6"]) == 2
+        assert run.main([f"resume={folder}", "iterations=6", "trust=true"]) == 2
         told = capsys.readouterr().err
         assert told.count("\n") == 1 and "is of another run" in told
 

@@ -145,7 +145,7 @@ class Family:
     def again(self, kill_at: int | None = None) -> int:
         """Start the run, or go on with it."""
         started = (self.cut / "config.yaml").is_file()
-        words = [f"resume={self.cut}"] if started else [*self.words, f"out={self.cut}"]
+        words = [f"resume={self.cut}", "trust=true"] if started else [*self.words, f"out={self.cut}"]
         return start(self.main, words, self.log, kill_at)
 
     def stop(self, how: str | signal.Signals) -> bool:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from support.resuming import REWARD, Killed, differences
 from support.terminals import terminal
+from support.words import last
 
 from rlkit import loop, run
 from rlkit.language import folders as model_files
@@ -62,7 +63,7 @@ def test_a_full_disk_is_one_line_and_nothing_is_lost(
         told = capsys.readouterr().err
         assert told.count("\n") == 1 and "no space left on the disk" in told, told
         assert not (cut / "summary.json").exists()
-        words = [f"resume={cut}"] if (cut / "config.yaml").is_file() else [*TEXT, f"out={cut}"]
+        words = [f"resume={cut}", "trust=true"] if (cut / "config.yaml").is_file() else [*TEXT, f"out={cut}"]
         assert run.main(words) == 0
         assert not differences(tmp_path / "whole", cut)
 
@@ -190,13 +191,13 @@ def vowels(prompts, completions, **columns):
 
 def test_a_reward_function_that_failed_goes_on_as_if_it_had_not(tmp_path: Path) -> None:
     (tmp_path / "judge.py").write_text(FAILING)
-    words = [*[word for word in TEXT if word != "checkpoint_every=1"], f"env.reward={tmp_path / 'judge.py'}:vowels"]
+    words = last(*(word for word in TEXT if word != "checkpoint_every=1"), f"env.reward={tmp_path / 'judge.py'}:vowels")
     assert run.main([*words, f"out={tmp_path / 'whole'}"]) == 0
     (tmp_path / "broken").touch()
     for every in (1, 2):
         cut = tmp_path / str(every)
         assert run.main([*words, f"checkpoint_every={every}", f"out={cut}"]) in (1, 2)
         (tmp_path / "broken").unlink()
-        assert run.main([f"resume={cut}"]) == 0
+        assert run.main([f"resume={cut}", "trust=true"]) == 0
         assert not differences(tmp_path / "whole", cut)
         (tmp_path / "broken").touch()

@@ -1,8 +1,8 @@
 import errno
 import math
 import os
-import tempfile
 import subprocess
+import tempfile
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
