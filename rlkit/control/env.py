@@ -1,5 +1,6 @@
 """Control problems over Gymnasium vector environments: one rollout, evaluation and exact resume for all of them."""
 
+import hashlib
 import math
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 EPISODES = {"train": 20, "validation": 20, "test": 100}  # how many `evaluate` plays unless told
 NOT_THERE = "its episodes in progress cannot be repeated exactly, so what follows is not quite what was cut off"
+NOT_AGAIN = "a reset with the seed that it had begins elsewhere, so what follows is not quite what was cut off"
 LONGEST_EPISODE = 10_000  # steps after which an episode is called endless, where no step limit is known
 
 
@@ -64,6 +66,7 @@ class ControlEnv:
         self.drawn = drawn or (lambda: vector(1))  # makes one copy whose `render()` is a picture, where there is one
         self._copies: dict[tuple[str, int], Copies] = {}
         self._starts, self._started = 0, False  # rollouts of fresh episodes so far; whether the stream was reset
+        self._first = ""  # a fingerprint of the states in which the last of them began
         self._episodes = [0] * rows
         self._history: deque[Array] = deque()  # actions [T, rows], reaching back to the oldest reset in progress
         self._ages = np.zeros(rows, dtype=np.int64)  # actions of each row since its reset
@@ -169,6 +172,8 @@ class ControlEnv:
         state["seeds"] = list(self._stream.seeds)
         if self._started:
             state["observation"] = torch.from_numpy(self._stream.observation.copy())  # what they lead to, as a proof
+        if self._first:
+            state["first"] = self._first  # as a proof, too
         if self._history:
             actions = np.concatenate(self._history)
             state["actions"] = torch.from_numpy(actions[len(actions) - self._ages.max() :].copy())
@@ -194,6 +199,10 @@ class ControlEnv:
                 self._history.append(actions)
             if self._stream.observation.tobytes() != state["observation"].numpy().tobytes():
                 warn(f"{self.source}: {NOT_THERE}")
+        if "first" in state:
+            self._reset(self._make("fresh", self.rows), 1, self._starts - 1)
+            if self._first != state["first"]:
+                warn(f"{self.source}: {NOT_AGAIN}")
 
     def close(self) -> None:
         """Close every vector environment that was made."""
@@ -214,10 +223,14 @@ class ControlEnv:
 
     def _begin(self, copies: Copies, repeats: int) -> None:
         """Start fresh episodes, `repeats` from each reset seed."""
-        copies.reset([self._seed("start", i // repeats, self._starts) for i in range(copies.n)])
+        self._reset(copies, repeats, self._starts)
         requirements.check_groups(copies.observation, repeats, self.source or str(copies.vector))
         if self.luck == "own" and repeats > 1:
             copies.reseed([self._seed("luck", *divmod(i, repeats), self._starts) for i in range(copies.n)])
+
+    def _reset(self, copies: Copies, repeats: int, start: int) -> None:
+        copies.reset([self._seed("start", i // repeats, start) for i in range(copies.n)])
+        self._first = hashlib.blake2b(copies.observation[::repeats].tobytes(), digest_size=16).hexdigest()
 
     def _act(self, policy: Acts, observation: Array, greedy: bool) -> Array:
         action: Array = policy.act(torch.from_numpy(observation).to(self.device), greedy=greedy).cpu().numpy()

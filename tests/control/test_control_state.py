@@ -4,6 +4,7 @@ import io
 from functools import partial
 
 import gymnasium
+import numpy as np
 import pytest
 import torch
 from gymnasium.vector import AutoresetMode
@@ -105,3 +106,44 @@ def test_the_saved_actions_reach_back_only_to_the_oldest_episode_in_progress():
 def test_a_state_with_another_number_of_rows_is_refused():
     with pytest.raises(UserError, match="2 rows"):
         make(cartpole, rows=3).load_state_dict(make(cartpole, rows=2).state_dict())
+
+
+class Counts(gymnasium.Env):
+    """Begins where its resets so far have brought it, whatever the seed."""
+
+    observation_space = gymnasium.spaces.Box(-1e6, 1e6, (1,))
+    action_space = gymnasium.spaces.Discrete(2)
+    resets = 0
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.resets += 1
+        return np.array([self.resets], dtype=np.float32), {}
+
+    def step(self, action):
+        return np.array([0.0], dtype=np.float32), 1.0, True, False, {}
+
+
+@pytest.mark.parametrize("repeats", [1, 3])
+def test_whole_episodes_of_an_environment_that_its_seed_does_not_decide_come_back_with_a_line(repeats, capsys):
+    def played(rollouts):
+        env = gym.make(gym.Config(rows=2, entry="counts"), 0, "cpu", factory=Counts)
+        for _ in range(rollouts):
+            env.rollout(Draws(env), repeats=repeats)
+        return env
+
+    played(0).load_state_dict(played(3).state_dict())
+    assert capsys.readouterr().err.count("a reset with the seed that it had begins elsewhere") == 1
+
+
+@pytest.mark.parametrize("name", ["cartpole", "frozenlake", "gym-cartpole", "next-step"])
+@pytest.mark.parametrize("repeats", [1, 3])
+def test_whole_episodes_of_others_come_back_without_a_word(name, repeats, capsys):
+    env, again = ENVS[name](), ENVS[name]()
+    policies = Draws(env), Draws(again)
+    for _ in range(3):
+        env.rollout(policies[0], repeats=repeats), again.rollout(policies[1], repeats=repeats)
+    third = ENVS[name]()
+    third.load_state_dict(env.state_dict())
+    assert not capsys.readouterr().err
+    same(again.rollout(policies[1], repeats=repeats), third.rollout(policies[0], repeats=repeats))
