@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from rlkit.api import Algorithm, Env, State
-from rlkit.attributes import PLAIN, TORCH, can_be_saved, digest, is_state
+from rlkit.attributes import COLLECTIONS, PLAIN, STATE, TORCH, can_be_saved, digest, is_state
 from rlkit.errors import Diverged, UserError
 from rlkit.seeding import generators
 
@@ -124,13 +124,19 @@ def fingerprints(algo: Algorithm, env: Env) -> dict[str, str]:
 
 def unsaved(algo: Algorithm) -> Iterator[tuple[str, object]]:
     """Each attribute that no checkpoint holds, by its name, those of what is saved among them (`policy.scale`)."""
-    for key, x in vars(algo).items():
+    for key, x in {**shared(type(algo)), **vars(algo)}.items():
         if key not in (*algo.saved, "progress"):
             yield key, x
     for part in (key for key in algo.saved if "." not in key):
         for key, x in inside(vars(algo)[part]):
             if f"{part}.{key}" not in algo.saved:
                 yield f"{part}.{key}", x
+
+
+def shared(kind: type) -> dict[str, object]:
+    """What the instances of a class share and can change: `memory = []` in its body."""
+    found = {key: x for base in reversed(kind.__mro__) for key, x in vars(base).items() if not key.startswith("__")}
+    return {key: x for key, x in found.items() if isinstance(x, (*COLLECTIONS, *STATE))}
 
 
 def inside(part: object) -> Iterator[tuple[str, object]]:

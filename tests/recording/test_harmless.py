@@ -141,6 +141,16 @@ def test_what_a_hook_remembers_is_refused_when_the_run_is_saved(tmp_path: Path) 
         save(tmp_path, algo, env, progress)
 
 
+def test_what_a_class_gathers_is_refused_when_the_run_is_saved(tmp_path: Path) -> None:
+    algo, env = holding(nothing)
+    type(algo).seen = []
+    progress = Progress(held=fingerprints(algo, env))
+    save(tmp_path, algo, env, progress)
+    algo.seen.append(1)
+    with pytest.raises(UserError, match=r"^Mine\.seen has changed since the run began and would not be saved: "):
+        save(tmp_path, algo, env, progress)
+
+
 def test_a_number_of_an_optimizer_that_its_state_leaves_out_is_refused(tmp_path: Path) -> None:
     algo, env = holding(nothing)
     algo.optimizer.steps_of_mine = 0
