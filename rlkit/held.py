@@ -71,7 +71,11 @@ def in_saved(algo: Algorithm) -> set[int]:
     """
     saved = [owner(algo, key)[key.rpartition(".")[2]] for key in algo.saved]
     modules = [module for x in saved if isinstance(x, nn.Module) for module in x.modules()]
-    tensors = [x for x in saved if isinstance(x, nn.Module) for x in x.state_dict(keep_vars=True).values()]
+    tensors: list[Tensor] = [x for module in modules for x in module.parameters(recurse=False)]
+    for module in modules:
+        tensors += [
+            x for key, x in module.named_buffers(recurse=False) if key not in module._non_persistent_buffers_set
+        ]
     return {id(x) for x in (*saved, *modules, *tensors) if not isinstance(x, REPLACED)}
 
 
