@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from rlkit.api import Algorithm, Env, State
-from rlkit.attributes import PLAIN, TORCH, can_be_saved, digest, is_state
+from rlkit.attributes import COLLECTIONS, PLAIN, STATE, TORCH, can_be_saved, digest, is_state
 from rlkit.errors import Diverged, UserError
 from rlkit.seeding import generators
 
@@ -71,7 +71,11 @@ def in_saved(algo: Algorithm) -> set[int]:
     """
     saved = [owner(algo, key)[key.rpartition(".")[2]] for key in algo.saved]
     modules = [module for x in saved if isinstance(x, nn.Module) for module in x.modules()]
-    tensors = [x for x in saved if isinstance(x, nn.Module) for x in x.state_dict(keep_vars=True).values()]
+    tensors: list[Tensor] = [x for module in modules for x in module.parameters(recurse=False)]
+    for module in modules:
+        tensors += [
+            x for key, x in module.named_buffers(recurse=False) if key not in module._non_persistent_buffers_set
+        ]
     return {id(x) for x in (*saved, *modules, *tensors) if not isinstance(x, REPLACED)}
 
 
@@ -124,13 +128,19 @@ def fingerprints(algo: Algorithm, env: Env) -> dict[str, str]:
 
 def unsaved(algo: Algorithm) -> Iterator[tuple[str, object]]:
     """Each attribute that no checkpoint holds, by its name, those of what is saved among them (`policy.scale`)."""
-    for key, x in vars(algo).items():
+    for key, x in {**shared(type(algo)), **vars(algo)}.items():
         if key not in (*algo.saved, "progress"):
             yield key, x
     for part in (key for key in algo.saved if "." not in key):
         for key, x in inside(vars(algo)[part]):
             if f"{part}.{key}" not in algo.saved:
                 yield f"{part}.{key}", x
+
+
+def shared(kind: type) -> dict[str, object]:
+    """What the instances of a class share and can change: `memory = []` in its body."""
+    found = {key: x for base in reversed(kind.__mro__) for key, x in vars(base).items() if not key.startswith("__")}
+    return {key: x for key, x in found.items() if isinstance(x, (*COLLECTIONS, *STATE))}
 
 
 def inside(part: object) -> Iterator[tuple[str, object]]:

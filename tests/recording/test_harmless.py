@@ -77,6 +77,17 @@ def test_a_second_name_of_the_policy_sees_what_is_put_back(tmp_path: Path) -> No
     assert all(torch.equal(x, y) for x, y in zip(algo.mine, again.mine, strict=True))
 
 
+def test_a_module_may_have_a_state_dict_of_its_own_form() -> None:
+    class Brief(nn.Linear):
+        def state_dict(self) -> dict[str, Any]:  # type: ignore[override]  # as people write it
+            return {"weight": self.weight, "bias": self.bias}
+
+    algo, env = holding(lambda _: Brief(2, 2), saved=("mine",))
+    algo.other = [algo.mine.weight]
+    check_saved(algo)
+    assert fingerprints(algo, env)
+
+
 def test_a_second_name_of_a_tuple_is_refused_since_it_would_keep_what_was() -> None:
     algo, _ = holding(lambda _: (torch.zeros(2),), saved=("mine",))
     check_saved(algo)
@@ -138,6 +149,16 @@ def test_what_a_hook_remembers_is_refused_when_the_run_is_saved(tmp_path: Path) 
     save(tmp_path, algo, env, progress)
     algo.policy.actor(torch.zeros(1, 4))
     with pytest.raises(UserError, match=r"^Mine\.policy\.actor\.0\._forward_hooks has changed since the run began"):
+        save(tmp_path, algo, env, progress)
+
+
+def test_what_a_class_gathers_is_refused_when_the_run_is_saved(tmp_path: Path) -> None:
+    algo, env = holding(nothing)
+    type(algo).seen = []
+    progress = Progress(held=fingerprints(algo, env))
+    save(tmp_path, algo, env, progress)
+    algo.seen.append(1)
+    with pytest.raises(UserError, match=r"^Mine\.seen has changed since the run began and would not be saved: "):
         save(tmp_path, algo, env, progress)
 
 
