@@ -9,13 +9,14 @@ import re
 import signal
 import sys
 import threading
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
 
 import rlkit
 from rlkit.errors import Diverged, UserError
-from rlkit.terminal import say, show_traceback, warn
+from rlkit.terminal import harmless_warning, say, show_traceback, warn
 
 STOPPED = "rlkit: stopped"
 OUT_OF_MEMORY = re.compile("can't allocate memory|out of memory", re.IGNORECASE)  # as torch's allocators tell it
@@ -28,6 +29,7 @@ def guarded(command: Callable[[list[str]], int], argv: Sequence[str] | None = No
     A user's mistake is one line and exit code 2; anything else that goes wrong is exit code 1.
     """
     fill_closed()
+    warnings.formatwarning = harmless_warning
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a console that cannot show γ shows a question mark

@@ -14,7 +14,7 @@ from rlkit import statistics
 from rlkit.api import Acts, Count, Env, Natural, Policy, Scores, Split, UserError
 from rlkit.policies import discount
 from rlkit.recording import checkpoint as checkpoints
-from rlkit.recording.files import write_atomically
+from rlkit.recording.files import parse, read_text, replacing, write_atomically
 from rlkit.settings import config, plugins
 from rlkit.settings.assemble import assemble
 from rlkit.settings.config import Threads
@@ -23,6 +23,7 @@ from rlkit.settings.measured import own_checkpoint
 from rlkit.statistics.episodes import Measured, Paired, bootstrap, pass_at_k, summarize
 from rlkit.terminal import say
 
+LARGEST = 1 << 26  # bytes of an evaluation-*.json, which holds the return of each episode
 Report = dict[str, Any]  # evaluation-*.json: checkpoint, iteration, greedy, sampled, pass@K, exact, against
 
 
@@ -89,10 +90,7 @@ def opened(
         given.run["seed"] = seed
     parts = assemble(given)
     folder = Path(folder).expanduser()
-    saved = checkpoints.load(folder, checkpoint)
-    if "policy" in saved["parts"]:  # the rest is for going on, not for measuring
-        parts.algo.policy.load_state_dict(saved["parts"]["policy"])
-    iteration, gamma = int(saved["progress"]["iteration"]), discount(parts.algo.config)
+    iteration, gamma = checkpoints.load_policy(folder, parts.algo, checkpoint), discount(parts.algo.config)
     return Subject(folder, checkpoint, iteration, given, parts.env, parts.algo.policy, gamma)
 
 
@@ -257,10 +255,11 @@ def make_way(subject: Subject, split: Split) -> None:
     """Keep an evaluation of another checkpoint under that one's name: `measure` of a run may have changed since."""
     path = place(subject.folder, "evaluation", "json", split)
     try:
-        held = json.loads(path.read_text(encoding="utf-8"))
-        was = held.get("checkpoint", "latest")  # an older version measured the latest one and did not say so
-    except (OSError, ValueError, AttributeError):
+        held = parse(read_text(path, LARGEST))
+    except (UserError, ValueError):
         return  # nothing is there, or nothing that can be read
+    # An older version measured the latest one and did not say so.
+    was = held.get("checkpoint", "latest") if isinstance(held, dict) else None
     if was == subject.checkpoint or was not in ("latest", "best"):
         return
     for what, ending in (("evaluation", "json"), ("completions", "jsonl")):
@@ -277,5 +276,7 @@ def film(subject: Subject, asked: Evaluate) -> Path:
 
     path, env, policy = Path(asked.video or "").expanduser(), subject.env, subject.policy
     assert isinstance(env, ControlEnv) and isinstance(policy, Acts), "refused before"
-    write_gif(frames(env, policy, 0, asked.split), path)
+    drawn = frames(env, policy, 0, asked.split)
+    with replacing(path) as file:
+        write_gif(drawn, file)
     return path

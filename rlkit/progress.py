@@ -1,8 +1,6 @@
 """How far a run has come, and everything that it is made of: saved, and put back exactly."""
 
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,6 +14,7 @@ from rlkit.errors import UserError
 from rlkit.held import check_finite, check_unchanged, is_part, owner
 from rlkit.meter import Meter
 from rlkit.recording import checkpoint
+from rlkit.recording.checkpoint import fitting, natural
 from rlkit.seeding import generators
 from rlkit.settings.config import Run
 
@@ -120,19 +119,6 @@ def identity(algo: Algorithm, env: Env) -> dict[str, object]:
     return {"algorithm": type(algo).__name__, "environment": type(env).__name__, "seed": env.seed}
 
 
-@contextmanager
-def fitting(folder: Path, part: str) -> Iterator[None]:
-    """What a part of a checkpoint cannot be put back with is told in one line: the part is not one of this run."""
-    try:
-        yield
-    except (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
-        words = " ".join(f"{type(error).__name__}: {error}".split())[:200]
-        raise UserError(
-            f"{folder}: '{part}' of its checkpoint does not fit this run ({words}): the checkpoint was changed, or is "
-            "another run's; start a new run"
-        ) from error
-
-
 def check_content(folder: Path, algo: Algorithm, env: Env, state: State) -> None:
     """Refuse a checkpoint of another run, one that lacks what this needs, and one that holds what this would lose."""
     name = type(algo).__name__
@@ -173,10 +159,3 @@ def check_optimizer(optimizer: torch.optim.Optimizer) -> None:
 def drawing(algo: Algorithm) -> dict[str, torch.Generator]:
     """Every generator that an algorithm or its policy draws from, by name."""
     return generators(algo) | {f"policy.{key}": x for key, x in generators(algo.policy).items()}
-
-
-def natural(x: object) -> int:
-    """Raises: TypeError where this does not count anything."""
-    if type(x) is not int or x < 0:
-        raise TypeError(f"{x!r} counts nothing")
-    return x

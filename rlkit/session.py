@@ -18,7 +18,16 @@ from rlkit.held import check_saved, not_finite
 from rlkit.loop import train
 from rlkit.progress import Progress, restore
 from rlkit.recording import checkpoint, outcome
-from rlkit.recording.files import prepare_folder, read_text, refuse_link, tidy, why, write_atomically, write_folder
+from rlkit.recording.files import (
+    prepare_folder,
+    read_text,
+    refuse_link,
+    remove,
+    tidy,
+    why,
+    write_atomically,
+    write_folder,
+)
 from rlkit.recording.log import Listener, Log
 from rlkit.recording.writers import tracker
 from rlkit.settings import config, plugins, trust
@@ -68,7 +77,7 @@ def resume(parts: Parts, given: config.Given, folder: Path, watch: Watch) -> tup
         if not there and not watch.quiet:
             say("no checkpoint was written yet: the run starts again")
         if not progress.over(parts.run):
-            (folder / "summary.json").unlink(missing_ok=True)  # of a shorter run: this one is not finished
+            remove(folder / "summary.json")  # of a shorter run: this one is not finished
         return folder, execute(parts, given, folder, progress, before, watch)
 
 
@@ -132,8 +141,7 @@ def execute(
             log.command(f"stopped at iteration {progress.iteration}; continue with", again(folder, given))
             return progress
         if run.measure == "best" and progress.best > -math.inf:
-            best = checkpoint.load(folder, "best")["parts"]["policy"]
-            algo.policy.load_state_dict(best)
+            checkpoint.load_policy(folder, algo, "best")
         untouched = progress.interrupted and not progress.iteration
         measured = {"after": before["before"]} if untouched else outcome.measure(env, algo, episodes, log, "after")
         evaluation = {**before, **measured}

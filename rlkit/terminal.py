@@ -9,6 +9,7 @@ import os
 import re
 import sys
 import traceback
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -18,6 +19,8 @@ from typing import TextIO
 OBEYED = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufff9-\ufffb]"
 )
+COLOR = re.compile(r"\x1b\[[\d;]*m")  # which Gymnasium puts around its warnings
+_format_warning = warnings.formatwarning
 _muted: ContextVar[bool] = ContextVar("muted", default=False)
 
 
@@ -48,6 +51,13 @@ def tell(text: str) -> None:
 def show_traceback() -> None:
     """Print the traceback of the exception that is being handled."""
     tell(traceback.format_exc().rstrip("\n"))
+
+
+def harmless_warning(
+    message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
+) -> str:
+    """A warning of Python's as it is printed: a library may repeat in it what a file of a stranger's holds."""
+    return harmless(COLOR.sub("", _format_warning(message, category, filename, lineno, line)))
 
 
 @contextmanager

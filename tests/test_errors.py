@@ -62,6 +62,9 @@ ELSEWHERE = {
     ),
     ": its make cannot be called as ": "python/test_review.py::test_a_make_of_another_form_is_refused",
     ": quantised models are not supported": "language/test_damaged_folders.py::test_a_wrong_file_is_named",
+    "the model's tokenizer.json cannot read a text (": (
+        "language/test_damaged_folders.py::test_a_tokenizer_that_fails_is_one_line"
+    ),
     ", and the model's head is ": "language/test_damaged_folders.py::test_a_wrong_file_is_named",
     " holds numbers that are not finite: ": "language/test_damaged_folders.py::test_a_wrong_file_is_named",
     ", and config.json a vocabulary of ": (

@@ -5,6 +5,7 @@ import errno
 import io
 import os
 import pty
+import subprocess
 import sys
 import warnings
 from pathlib import Path
@@ -21,6 +22,7 @@ from rlkit.recording.log import Log
 from rlkit.screen import Screen
 from rlkit.terminal import Out, harmless, muted, say, tell, warn
 
+ROOT = Path(__file__).resolve().parents[1]
 TITLE = "\x1b]0;owned\x07\x1b[31mred\x1b[2J\x9b31m"  # a window's title, a colour, a clean screen, C1
 TURNED = "\u202eevil\u2066\u200f\u061c"  # what follows is shown from right to left
 HOSTILE = TITLE + TURNED + "\r\b\x00\u2028\ud800"
@@ -187,3 +189,12 @@ def test_muted_holds_for_everything_below_and_no_longer(capsys: pytest.CaptureFi
     with muted(False):
         say("d")
     assert capsys.readouterr() == ("d\n", "")
+
+
+def test_a_warning_of_a_library_obeys_nothing_either(tmp_path: Path) -> None:
+    """Gymnasium repeats what it was given, in a color of its own; pytest takes warnings away, so in a process."""
+    words = ["algo=reinforce", "env=gym", "env.id=CartPole-v1", f"out={tmp_path / 'run'}", "iterations=1"]
+    words += ["evaluation_episodes=1", "threads=1", f"env.kwargs.render_mode={TITLE}"]
+    told = subprocess.run([sys.executable, "-m", "rlkit.run", *words], capture_output=True, cwd=ROOT, check=False)
+    said = told.stderr.decode()
+    assert "owned" in said and is_harmless(said)

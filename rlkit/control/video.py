@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, BinaryIO, TypedDict
 
 import numpy as np
 import torch
@@ -129,7 +129,7 @@ def _prepare() -> None:
         os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
 
 
-def write_gif(frames: Sequence[Frame], path: str | Path) -> None:
+def write_gif(frames: Sequence[Frame], path: str | Path | BinaryIO) -> None:
     """Write frames as an animated GIF that repeats; each picture says its step, its action and the return so far."""
     from PIL import Image
 
@@ -143,6 +143,8 @@ def write_gif(frames: Sequence[Frame], path: str | Path) -> None:
     try:
         palette[0].save(path, format="GIF", save_all=True, append_images=palette[1:], duration=durations, loop=0)
     except OSError as error:
+        if not isinstance(path, str | Path):
+            raise  # whoever opened the file says its name
         raise UserError(f"cannot write {path}: {(error.strerror or str(error)).lower()}") from None
 
 

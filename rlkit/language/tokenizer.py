@@ -48,6 +48,12 @@ class Tokenizer:
             wrong = next((ascii(x) for x in texts if not isinstance(x, str) or "\\ud" in ascii(x)), "unknown")
             shown = wrong if len(wrong) <= 80 else f"{wrong[:77]}..."
             raise UserError(f"{shown} is not a text: give texts of whole Unicode characters") from None
+        except BaseException as error:
+            if not _failed(error):
+                raise
+            raise UserError(
+                f"the model's tokenizer.json cannot read a text ({_told(error)}): take another model"
+            ) from None
 
     def decode(self, rows: list[list[int]]) -> list[str]:
         """Special tokens are dropped."""
@@ -64,7 +70,8 @@ class Tokenizer:
         vocabulary: how many tokens the model knows; ids beyond them are refused.
         """
         core = _read(folder / "tokenizer.json")
-        last = max(core.get_vocab().values(), default=0)
+        start = cls(core, 0, 0).encode([""], special=True)[0]  # what stands before each text may be in no vocabulary
+        last = max([*core.get_vocab().values(), *start], default=0)
         if last >= vocabulary:
             raise UserError(
                 f"{folder / 'tokenizer.json'}: it has token {last}, and config.json a vocabulary of {vocabulary}, 0 to "
@@ -87,9 +94,21 @@ def _read(path: Path) -> tokenizers.Tokenizer:
     check_file(path, LARGEST)
     try:
         return tokenizers.Tokenizer.from_file(str(path))
-    except Exception as error:  # the library raises bare Exception, whatever is wrong with the file
-        what = " ".join(str(error).split())[:200]
-        raise UserError(f"{path}: not a tokenizer file ({what}); save it with the model in one folder") from None
+    except BaseException as error:
+        if not _failed(error):
+            raise
+        raise UserError(
+            f"{path}: not a tokenizer file ({_told(error)}); save it with the model in one folder"
+        ) from None
+
+
+def _failed(error: BaseException) -> bool:
+    """Whether the library failed: it raises bare Exception, and where its Rust code panics no Exception at all."""
+    return isinstance(error, Exception) or type(error).__name__ == "PanicException"
+
+
+def _told(error: BaseException) -> str:
+    return " ".join(str(error).split())[:200]
 
 
 def _id(core: tokenizers.Tokenizer, token: str | None) -> int | None:

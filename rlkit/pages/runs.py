@@ -1,5 +1,6 @@
 """A run's page: what its folder holds, read while it may still grow; nothing is written and no lock is kept."""
 
+import io
 import json
 import time
 from contextlib import suppress
@@ -9,10 +10,12 @@ from rlkit.api import UserError
 from rlkit.comparison.grid import is_locked
 from rlkit.pages.live import Live
 from rlkit.pages.server import Call, Json, Site, number
+from rlkit.recording.files import opened, read_text
 from rlkit.settings import config, plugins
 from rlkit.settings.assemble import Assemble
 from rlkit.settings.given import Trust
 
+MOST = 1 << 24  # bytes that are read of a file at a time; whoever wrote the folder decides how large it is
 QUIET = 60.0  # seconds without a new line after which one looks whether a process still writes to the folder
 
 
@@ -49,12 +52,12 @@ class RunPage:
             "algo": algo,
             "env": env,
             "about": [] if self.live is None else [_summary("algorithms", algo), _summary("envs", env)],
-            "seed": self.given.run.get("seed", 0),
-            "length": length,
+            "seed": _plain({"seed": self.given.run.get("seed", 0)}).get("seed"),
+            "length": _plain(length),
             "state": self.state(summary),
             "evaluation": _evaluation(summary.get("evaluation") or before),
             "alarms": _records(summary.get("alarms")),
-            "config": (self.folder / "config.yaml").read_text(encoding="utf-8", errors="replace"),
+            "config": read_text(self.folder / "config.yaml"),
             "parts": self.parts(),
             "reason": self.reason,
         }
@@ -87,22 +90,23 @@ class RunPage:
         return found
 
     def metrics(self, request: Json) -> Json:
-        """{"file"?, "offset"?}: the whole lines after that byte; all of them where the file is another one by now."""
+        """{"file"?, "offset"?}: the next whole lines after that byte; from the first where the file is another one."""
         path = self.folder / "metrics.jsonl"
         if not path.is_file():
             return {"file": "", "offset": 0, "lines": []}
-        with path.open("rb") as file:
+        with opened(path) as file:
             name = str(path.stat().st_ino)
             offset = int(number(request, "offset", 0, 2**53)) if request.get("file") == name else 0
             file.seek(offset)
-            whole = file.read().rpartition(b"\n")[0]
-        lines = [_numbers(record) for line in whole.split(b"\n") if (record := _record(line))]
-        return {"file": name, "offset": offset + len(whole) + bool(whole), "from": offset, "lines": lines}
+            found = file.read(MOST)
+        end = found.rfind(b"\n") + 1
+        lines = [_numbers(record) for line in io.BytesIO(found[:end]) if (record := _record(line))]
+        passed = end or (len(found) if len(found) == MOST else 0)  # so much without a line break is no line
+        return {"file": name, "offset": offset + passed, "from": offset, "lines": lines}
 
     def completions(self, request: Json) -> Json:
-        """{"iteration"?}: the completions kept of one iteration, without it of the last."""
-        path = self.folder / "completions.jsonl"
-        lines = path.read_bytes().split(b"\n") if path.is_file() else []
+        """{"iteration"?}: the completions kept of one iteration, without it of the last; of a large file its end."""
+        lines = io.BytesIO(_end(self.folder / "completions.jsonl"))
         records = [_plain(record) for line in lines if isinstance((record := _record(line)).get("iteration"), int)]
         iterations = sorted({record["iteration"] for record in records})
         wanted = request.get("iteration", "")
@@ -155,5 +159,20 @@ def _evaluation(given: object) -> Json:
     return {when: e for when, e in found.items() if all(_is_number(e.get(key)) for key in ("mean", "low", "high"))}
 
 
+def _end(path: Path) -> bytes:
+    """The last lines of a file."""
+    if not path.is_file():
+        return b""
+    with opened(path) as file:
+        before = max(0, file.seek(0, io.SEEK_END) - MOST)
+        file.seek(before)
+        found = file.read(MOST)
+    return found.partition(b"\n")[2] if before else found  # its first line is cut
+
+
 def _object(path: Path) -> Json:
-    return _record(path.read_bytes()) if path.is_file() else {}
+    """What a JSON file holds; {} where there is none, or one that is too large to be ours."""
+    try:
+        return _record(read_text(path, MOST).encode()) if path.is_file() else {}
+    except UserError:
+        return {}

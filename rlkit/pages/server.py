@@ -189,9 +189,7 @@ class Handler(BaseHTTPRequestHandler):
     def read(self) -> tuple[str, bytes]:
         if self.headers.get("Content-Length", "0") != "0" or "Transfer-Encoding" in self.headers:
             raise Refused(400, f"{self.command} has no body")
-        url = urlsplit(self.path)
-        query = dict(parse_qsl(url.query, max_num_fields=20))
-        name = url.path.removeprefix("/")
+        name, query = self.address()
         if not name or name.startswith("api/"):
             self.check_token(query.pop("token", ""))
         if name.startswith("api/"):
@@ -205,8 +203,8 @@ class Handler(BaseHTTPRequestHandler):
         origin = self.headers.get("Origin")
         if origin is not None and origin not in {f"http://{host}" for host in self.server.hosts}:
             raise Refused(403, f"requests from {origin[:80]} are refused")
-        url = urlsplit(self.path)
-        self.check_token(dict(parse_qsl(url.query, max_num_fields=20)).get("token", ""))
+        name, query = self.address()
+        self.check_token(query.get("token", ""))
         if self.headers.get_content_type() != "application/json":
             raise Refused(415, "send JSON, with Content-Type: application/json")
         length = self.headers.get("Content-Length", "")
@@ -214,7 +212,7 @@ class Handler(BaseHTTPRequestHandler):
             raise Refused(411, "say how long the request is, in Content-Length")
         if len(length) > len(str(LONGEST_BODY)) or int(length) > LONGEST_BODY:
             raise Refused(413, f"a request may have {LONGEST_BODY} bytes")
-        call = self.call(self.server.site.writes, url.path.removeprefix("/"))
+        call = self.call(self.server.site.writes, name)
         try:
             request = json.loads(self.rfile.read(int(length)))
         except (ValueError, RecursionError):
@@ -222,6 +220,14 @@ class Handler(BaseHTTPRequestHandler):
         if not isinstance(request, dict):
             raise UserError("the request is not a JSON object")
         return _json(call(request))
+
+    def address(self) -> tuple[str, dict[str, str]]:
+        """What is asked for, and its query."""
+        try:
+            url = urlsplit(self.path)
+            return url.path.removeprefix("/"), dict(parse_qsl(url.query, max_num_fields=20))
+        except ValueError:
+            raise Refused(400, "this address cannot be read") from None
 
     def check_token(self, given: str) -> None:
         """Refuse whoever does not know the address that the terminal shows; how long it takes tells nothing."""

@@ -9,8 +9,8 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +20,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from rlkit import memory
-from rlkit.api import State, UserError
+from rlkit.api import Algorithm, State, UserError
 from rlkit.recording.files import beside, keep_umask, opened, parse, refuse_link, remove, to_disk, why
 from rlkit.terminal import warn
 
@@ -90,6 +90,41 @@ def load(folder: str | Path, name: str = "latest", tidy: bool = False) -> State:
         raise UserError(f"{'; '.join(damaged.values())}: there is no good one to use instead; {remedy}")
     there = [p.stem for p in sorted(path.parent.glob("[!.]*.safetensors"))]
     raise UserError(f"{folder} has no checkpoint '{name}': there are {', '.join(there) or 'none'}")
+
+
+def load_policy(folder: str | Path, algo: Algorithm, name: str) -> int:
+    """Put back what the policy had learned, and nothing else: measuring needs no more. Returns the iteration.
+
+    Raises: UserError where the checkpoint is not one of this run.
+    """
+    state = load(folder, name)
+    if not all(isinstance(state.get(section), dict) for section in ("parts", "progress")):
+        raise UserError(f"{folder}: its checkpoint is not that of a run; start a new run")
+    if "policy" in algo.saved:
+        with fitting(folder, "policy"):
+            algo.policy.load_state_dict(state["parts"]["policy"])
+    with fitting(folder, "progress"):
+        return natural(state["progress"]["iteration"])
+
+
+@contextmanager
+def fitting(folder: str | Path, part: str) -> Iterator[None]:
+    """What a part of a checkpoint cannot be put back with is told in one line: the part is not one of this run."""
+    try:
+        yield
+    except (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        words = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+        raise UserError(
+            f"{folder}: '{part}' of its checkpoint does not fit this run ({words}): the checkpoint was changed, or is "
+            "another run's; start a new run"
+        ) from error
+
+
+def natural(x: object) -> int:
+    """Raises: TypeError where this does not count anything."""
+    if type(x) is not int or x < 0:
+        raise TypeError(f"{x!r} counts nothing")
+    return x
 
 
 def resumable(folder: str | Path) -> bool:

@@ -157,7 +157,8 @@ def write_folder(folder: str | Path, write: Callable[[Path], None]) -> None:
         write(new)
         for path in new.iterdir():
             keep_umask(path)
-        shutil.rmtree(folder, ignore_errors=True)
+        if folder.is_dir():  # rmtree would wait at a pipe
+            shutil.rmtree(folder, ignore_errors=True)
         os.replace(new, folder)
     except (OSError, SafetensorError) as error:
         remove(new)

@@ -7,6 +7,7 @@ import math
 import os
 import re
 import socket
+import stat
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
@@ -25,6 +26,7 @@ from rlkit.recording.files import (
     parse,
     read_text,
     reason,
+    remove,
     replacing,
     write_atomically,
 )
@@ -91,8 +93,8 @@ class Events(File):
                 for record in records(folder / "metrics.jsonl"):
                     file.write(self._scalars(reached(record), record))
             for path in before[:-1]:
-                path.unlink()
-            os.truncate(before[-1], 0)  # not removed: a TensorBoard that is open stays with a file that is gone
+                remove(path)
+            _empty(before[-1])
 
     def add(self, line: Mapping[str, object]) -> None:
         """One line of metrics.jsonl."""
@@ -109,6 +111,18 @@ class Events(File):
             for key, x in metrics.items()
         ]
         return _event(wall_time=self.began + at.seconds, step=at.env_steps, summary=Summary(value=values))
+
+
+def _empty(path: Path) -> None:
+    """Empty a file and let it be: a TensorBoard that is open stays with one that is gone.
+
+    What is no file, or has another name elsewhere too, is removed instead: nothing of that other one is lost.
+    """
+    there = path.lstat()
+    if stat.S_ISREG(there.st_mode) and there.st_nlink == 1:
+        os.truncate(path, 0)
+    else:
+        remove(path)
 
 
 def _first() -> bytes:
@@ -177,7 +191,8 @@ def _record(line: bytes) -> dict[str, object] | None:
 
 def cut(path: Path, iteration: int) -> Reached:
     """Drop the lines after `iteration`, and those that are no records; return the last that stays."""
-    last, whole = Reached(), True
+    # A file that has another name elsewhere, too, is written anew: what is added must not appear there.
+    last, whole = Reached(), not is_file(path) or path.stat().st_nlink == 1
     for _, record in lines(path):
         whole = whole and record is not None and reached(record).iteration <= iteration
         if record is not None and reached(record).iteration <= iteration:

@@ -160,6 +160,6 @@ def device(name: str, kind: str) -> torch.device:
         torch.empty(1, device=found)
         if found.type not in ("cpu", "cuda", "mps"):
             raise RuntimeError(f"nothing is computed on {found.type}")
-    except (RuntimeError, AssertionError):
+    except (RuntimeError, AssertionError, ImportError):  # the last: torch has no code for this kind
         raise UserError(f"device={name} cannot be used here: give auto, cpu, or cuda where there is a GPU") from None
     return found

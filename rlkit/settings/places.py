@@ -162,7 +162,8 @@ def _neighbors(path: Path) -> list[Path]:
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.level:
             folder = path.parents[node.level - 1] if node.level <= len(path.parents) else path.parent
-            folder = folder.joinpath(*(node.module or "").split("."))
-            found += [folder.with_suffix(".py")] if node.module else []
-            found += [folder / f"{alias.name}.py" for alias in node.names]
+            names = node.module.split(".") if node.module else []
+            inside = [folder.joinpath(*names[:end]) for end in range(1, len(names) + 1)]
+            inside += [folder.joinpath(*names, alias.name) for alias in node.names]
+            found += [file for each in inside for file in (each.with_name(f"{each.name}.py"), each / "__init__.py")]
     return [file for file in found if file.is_file()]

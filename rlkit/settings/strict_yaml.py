@@ -8,6 +8,7 @@ from typing import Any
 
 import yaml
 
+LONGEST = 1000  # digits of a number; 1:1:1:... of 1 MB takes minutes, and no message can show 0xfff... as a number
 DEEPEST = 20  # lists and mappings inside each other
 
 
@@ -30,11 +31,22 @@ class Loader(yaml.SafeLoader):
     def refused(self, what: str) -> yaml.YAMLError:
         return yaml.composer.ComposerError(problem=what, problem_mark=self.get_mark())
 
+    def construct_number(self, node: yaml.ScalarNode) -> float:
+        if len(node.value) > LONGEST:
+            problem = f"a number of more than {LONGEST:,} digits"
+            raise yaml.constructor.ConstructorError(problem=problem, problem_mark=node.start_mark)
+        whole = node.tag == "tag:yaml.org,2002:int"
+        return self.construct_yaml_int(node) if whole else self.construct_yaml_float(node)
+
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         found: dict[Hashable, Any] = super().construct_mapping(node, deep)
         if len(found) < len(node.value):
             raise yaml.constructor.ConstructorError(problem="a key is given twice", problem_mark=node.start_mark)
         return found
+
+
+for kind in ("int", "float"):
+    Loader.add_constructor(f"tag:yaml.org,2002:{kind}", Loader.construct_number)
 
 
 class TextLoader(Loader):

@@ -262,3 +262,25 @@ def test_a_colleague_s_folder_is_refused_before_anything_is_measured(copy, capsy
         assert "no permission" in refused(capsys, folder)
     finally:
         folder.chmod(0o755)
+
+
+def test_a_film_is_not_drawn_through_a_link(copy, capsys) -> None:
+    folder = copy("cart")
+    (folder / "mine").write_text("precious")
+    (folder / "play.gif").symlink_to(folder / "mine")
+    assert "play.gif is a link" in refused(capsys, folder, f"video={folder}/play.gif", "episodes=1")
+    assert (folder / "mine").read_text() == "precious"
+
+
+@pytest.mark.parametrize("kind", ["pipe", "deep", "large"])
+def test_an_evaluation_that_is_none_is_replaced(kind: str, copy) -> None:
+    folder = copy("table")
+    path = folder / "evaluation-test.json"
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "deep":
+        path.write_text("[" * 100_000)
+    else:
+        path.touch()
+        os.truncate(path, 1 << 40)  # of nothing: it takes no room on the disk
+    assert measure(folder, "episodes=2")["checkpoint"] == "latest"

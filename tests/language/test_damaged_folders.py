@@ -153,3 +153,39 @@ def test_an_id_that_is_a_long_text_is_no_folder(tmp_path: Path) -> None:
 
 def test_damages_are_the_same_each_time() -> None:
     assert [name for name, _ in damage.cases(0, 30)] == [name for name, _ in CASES] and len(CASES) > 300
+
+
+def template(**special: dict[str, object]) -> dict[str, object]:
+    a, b = ({"Sequence": {"id": name, "type_id": 0}} for name in "AB")
+    first = [{"SpecialToken": {"id": "X", "type_id": 0}}, a]
+    return {"type": "TemplateProcessing", "single": first, "pair": [a, b], "special_tokens": special}
+
+
+TOKENIZERS = {
+    "a beginning that is nothing": ("post_processor", template(), "cannot read a text .no entry found for key"),
+    "a beginning beyond the model": (
+        "post_processor",
+        template(X={"id": "X", "ids": [4_000_000_000], "tokens": ["X"]}),
+        "it has token 4000000000, and config.json a vocabulary of",
+    ),
+    "a normalizer that panics": (
+        "normalizer",
+        {"type": "Precompiled", "precompiled_charsmap": "AAAAAQ=="},
+        "not a tokenizer file",
+    ),
+    "no unknown token": (
+        "model",
+        {"type": "WordLevel", "vocab": {"<|endoftext|>": 0}, "unk_token": "[UNK]"},
+        r"cannot read a text .WordLevel error: Missing \[UNK\] token",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", TOKENIZERS)
+def test_a_tokenizer_that_fails_is_one_line(case: str, good: Path, tmp_path: Path) -> None:
+    key, value, says = TOKENIZERS[case]
+    folder = shutil.copytree(good, tmp_path / "model")
+    content = json.loads((folder / "tokenizer.json").read_text())
+    (folder / "tokenizer.json").write_text(json.dumps({**content, key: value}))
+    with pytest.raises(UserError, match=says):
+        LanguageModel.load(folder).generate(PROMPTS, max_tokens=2)

@@ -3,6 +3,7 @@
 import http.client
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -11,13 +12,13 @@ from urllib.parse import urlsplit
 
 import pytest
 from support.served import serve
-from support.words import last
 
 from rlkit import run, session
-from rlkit.settings import config
+from rlkit.pages import runs as pages_runs
+from rlkit.settings.given import Given
 
 ROOT = Path(__file__).resolve().parents[2]
-TINY = ["iterations=2", "threads=1", "evaluation_episodes=2", "env.rows=2"]
+TINY = ["iterations=2", "threads=1", "evaluation_episodes=2"]
 
 
 @pytest.fixture(scope="module")
@@ -25,8 +26,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tiny run of each kind."""
     folder = tmp_path_factory.mktemp("runs")
     for algo, env in (("ppo", "cartpole"), ("q_learning", "gridworld"), ("grpo", "gsm8k")):
-        splits = ["env.test=4", "env.validation=4", "env.rows=8"] if env == "gsm8k" else []
-        words = last(f"algo={algo}", f"env={env}", f"out={folder / algo}", *TINY, *splits)
+        splits = ["env.test=4", "env.validation=4", "env.rows=8"] if env == "gsm8k" else ["env.rows=2"]
+        words = [f"algo={algo}", f"env={env}", f"out={folder / algo}", *TINY, *splits]
         assert run.main(words) == 0
     return folder
 
@@ -55,7 +56,7 @@ def test_a_run_that_says_nothing_for_long_goes_on_while_its_process_lives(tmp_pa
     os.utime(path, (0, 0))
     with serve(str(tmp_path)) as client:
         assert client.get("/api/run")["state"] == "stopped"
-        with session.locked(tmp_path, config.Given()):
+        with session.locked(tmp_path, Given()):
             assert client.get("/api/run")["state"] == "running"
 
 
@@ -202,3 +203,43 @@ def test_odd_files_are_no_error_of_the_server(runs: Path, tmp_path: Path, capsys
         for odd in ("nan", "1e400", "-1", "9" * 5000, "[]"):
             assert client("GET", f"/api/completions?iteration={odd}")[0] == 400
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("name", ["metrics.jsonl", "completions.jsonl", "summary.json", "before.json"])
+def test_a_file_without_end_takes_no_memory(name: str, runs: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(runs / "grpo", folder)
+    (folder / "summary.json").unlink()
+    (folder / name).touch()
+    os.truncate(folder / name, 1 << 40)  # of nothing: it takes no room on the disk
+    with serve(str(folder)) as client:
+        assert client.get("/api/run")["algo"] == "grpo"
+        assert client.get("/api/completions")["records"] == [] or name != "completions.jsonl"
+        lines = client.get("/api/metrics?file=&offset=0")
+        assert len(lines["lines"]) <= 2 and lines["offset"] <= pages_runs.MOST
+
+
+def test_a_large_file_is_read_in_parts_and_no_line_is_lost(
+    runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pages_runs, "MOST", 100)
+    text = [json.dumps({"iteration": i, "a/b": 0.5}) for i in range(50)]
+    folder = tmp_path / "run"
+    shutil.copytree(runs / "grpo", folder)
+    (folder / "metrics.jsonl").write_text("\n".join([*text, "x" * 250, text[0], "torn"]))
+    with serve(str(folder)) as client:
+        found, last = [], {"file": "", "offset": 0}
+        for _ in range(100):
+            last = client.get(f"/api/metrics?file={last['file']}&offset={last['offset']}")
+            found += last["lines"]
+    assert found == [json.loads(line) for line in [*text, text[0]]]
+
+
+def test_what_a_configuration_holds_in_place_of_numbers_is_no_error_of_the_page(runs: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(runs / "q_learning", folder)
+    path = folder / "config.yaml"
+    path.write_text(path.read_text().replace("  seed: 0", "  seed: 2001-01-01"))
+    with serve(str(folder)) as client:
+        about = client.get("/api/run")
+    assert about["seed"] is None and "seed=2001-01-01 is not allowed" in about["reason"]

@@ -148,3 +148,13 @@ def test_a_connection_stays_open_for_more_requests(served: Client) -> None:
         connection.request("GET", "/api/echo?a=1", headers={"X-Token": served.server.token})
         assert connection.getresponse().read() == b'{"a": "1"}'
     connection.close()
+
+
+@pytest.mark.parametrize("path", ["http://[", "/?" + "&".join(f"a{i}=1" for i in range(30))])
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_an_address_that_cannot_be_read_is_refused_and_the_terminal_stays_quiet(
+    method: str, path: str, served: Client, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answer = raw(served, head(served, f"{method} {path}", X_Token="none"))
+    assert answer.startswith(b"HTTP/1.1 400") and b"this address cannot be read" in answer
+    assert capsys.readouterr().err == ""

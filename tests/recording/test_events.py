@@ -1,7 +1,9 @@
 """What TensorBoard shows is what metrics.jsonl holds, each point once, and no line of either can end a run badly."""
 
 import json
+import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -196,3 +198,29 @@ def test_no_number_of_a_line_is_too_large_for_tensorboard(tmp_path: Path) -> Non
     with pytest.raises(UserError, match="is no file: remove it"):
         (tmp_path / "metrics.jsonl").mkdir()
         cut(tmp_path / "metrics.jsonl", 1)
+
+
+def test_what_has_another_name_elsewhere_keeps_what_it_holds(tmp_path: Path) -> None:
+    theirs, folder = tmp_path / "theirs", tmp_path / "run"
+    assert run.main([*TABLE, "checkpoint_every=1", f"out={folder}"]) == 0
+    theirs.mkdir()
+    for path in [folder / "metrics.jsonl", *folder.glob("events.*")]:
+        os.link(path, theirs / path.name)
+    before = {path: path.read_bytes() for path in theirs.iterdir()}
+    assert run.main([f"resume={folder}", "iterations=8"]) == 0
+    assert {path: path.read_bytes() for path in theirs.iterdir()} == before
+    assert [point[:2] for point in points(folder)] == logged(folder)
+
+
+@pytest.mark.parametrize("kind", [os.mkdir, os.mkfifo])
+@pytest.mark.parametrize("name", ["events.out.tfevents.1.x", "events.out.tfevents.9999999999.x", "summary.json"])
+def test_a_folder_or_a_pipe_in_place_of_a_file_is_taken_away(
+    name: str, kind: Callable[[Path], None], tmp_path: Path
+) -> None:
+    folder = tmp_path / "run"
+    assert run.main([*TABLE, f"out={folder}"]) == 0
+    (folder / "summary.json").unlink()
+    kind(folder / name)
+    assert run.main([f"resume={folder}", "iterations=8"]) == 0
+    assert [point[:2] for point in points(folder)] == logged(folder)
+    assert (folder / "summary.json").is_file()

@@ -229,3 +229,10 @@ def test_two_starts_of_one_folder_are_one_run(
 def test_a_probe_leaves_nothing(tmp_path: Path) -> None:
     assert prepare_folder(tmp_path / "r") == tmp_path / "r" and not list((tmp_path / "r").iterdir())
     assert subprocess.run(["test", "-w", tmp_path / "r"]).returncode == 0
+
+
+def test_a_pipe_in_place_of_a_folder_is_one_line(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "model")
+    with pytest.raises(UserError, match="a file is in the way"):
+        files.write_folder(tmp_path / "model", lambda folder: (folder / "x").touch())
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]

@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import save_file
 from support.resuming import REWARD
 
-from rlkit import run
+from rlkit import evaluate, run
 from rlkit.api import UserError
 from rlkit.recording import checkpoint
 
@@ -160,3 +160,41 @@ def test_a_structure_that_fits_no_tensors_is_damage(structure: str, tmp_path: Pa
     save_file({}, tmp_path / "checkpoints" / "latest.safetensors", whole)
     with pytest.raises(UserError, match=r"latest\.safetensors is damaged \((its structure|it is not a checkpoint)"):
         checkpoint.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("what", "words"),
+    [
+        ("without parts", "its checkpoint is not that of a run"),
+        ("without the policy", "'policy' of its checkpoint does not fit this run (KeyError"),
+        ("of another shape", "'policy' of its checkpoint does not fit this run (RuntimeError: Error(s) in"),
+        ("counting backwards", "'progress' of its checkpoint does not fit this run"),
+    ],
+)
+def test_what_is_foreign_is_not_measured(
+    what: str, words: str, finished: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "r"
+    shutil.copytree(finished["table"], folder)
+    state = checkpoint.load(folder)
+    FOREIGN[what][0](state)
+    for name in ("latest", "best"):
+        checkpoint.save(folder, state, name)
+        capsys.readouterr()
+        assert evaluate.main([str(folder), "episodes=2", f"checkpoint={name}"]) == 2
+        told = capsys.readouterr().err
+        assert told.count("\n") == 1 and words in told
+
+
+def test_a_best_checkpoint_of_another_run_is_one_line(
+    finished: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "r"
+    shutil.copytree(finished["table"], folder)
+    shutil.copy(finished["dqn"] / "checkpoints" / "latest.safetensors", folder / "checkpoints" / "best.safetensors")
+    state = checkpoint.load(folder)
+    state["progress"]["best"] = 1e30
+    checkpoint.save(folder, state)
+    assert run.main([f"resume={folder}", "measure=best"]) == 2
+    told = capsys.readouterr().err
+    assert told.count("\n") == 1 and "'policy' of its checkpoint does not fit this run" in told

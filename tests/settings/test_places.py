@@ -75,6 +75,17 @@ def test_code_is_marked_with_the_neighbors_that_it_imports(tmp_path: Path) -> No
     assert sorted(Path(name).name for name in found) == ["deeper.py", "helper.py", "mine.py", "other.py"]
 
 
+def test_neighbors_that_are_packages_are_marked_too(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("from .helper import f\nfrom . import other\nfrom .deep.inner import g\n")
+    for name in ("helper", "other", "deep", "deep/inner"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text("from .part import f\n" if name == "helper" else "")
+    (tmp_path / "helper" / "part.py").write_text("f = 1\n")
+    found = [Path(name).relative_to(tmp_path) for name in places.named(f"{tmp_path}/mine.py:f", Place("code"))]
+    wanted = [f"{name}/__init__.py" for name in ("deep", "deep/inner", "helper", "other")]
+    assert sorted(map(str, found)) == sorted([*wanted, "helper/part.py", "mine.py"])
+
+
 def test_a_module_is_marked_and_not_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(tmp_path))
     package = tmp_path / "its_package"

@@ -18,7 +18,10 @@ BOMB = "a: &a [1, 2]\nb: &b [*a, *a]\nc: [*b, *b]\n"
         ("a: " * 50, "mapping values are not allowed here"),
         ("{a: 1, a: 2}", "a key is given twice"),
         ("!!python/object/apply:os.system ['true']", "could not determine a constructor"),
-        ("1" * 5000, "Exceeds the limit"),
+        ("1" * 5000, "a number of more than 1,000 digits"),
+        ("0x" + "f" * 100_000, "a number of more than 1,000 digits"),  # could be read, and never shown
+        ("1" + ":1" * 400_000, "a number of more than 1,000 digits"),  # in base 60: minutes
+        ("0" + ":0" * 400_000 + ".5", "a number of more than 1,000 digits"),
         ("{[1]: 2}", "found unhashable key"),
     ],
 )
