@@ -1,20 +1,18 @@
 """Control problems over Gymnasium vector environments: one rollout, evaluation and exact resume for all of them."""
 
 import hashlib
-import math
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import torch
-from gymnasium.spaces import Box
 from tensordict import TensorDict
 from torch import Tensor
 
 from rlkit.api import Acts, Plays, State
 from rlkit.control import requirements
-from rlkit.control.vector import Array, Copies, Luck, Vector
+from rlkit.control.vector import Array, Copies, Luck, Vector, empty_tape
 from rlkit.errors import UserError
 from rlkit.exact import Model
 from rlkit.scores import Reference, Sample, Scores, Split, Unit
@@ -172,8 +170,7 @@ class ControlEnv:
         state["seeds"] = list(self._stream.seeds)
         if self._started:
             state["observation"] = torch.from_numpy(self._stream.observation.copy())  # what they lead to, as a proof
-        if self._first:
-            state["first"] = self._first  # as a proof, too
+        state |= {"first": self._first} if self._first else {}  # as a proof, too
         if self._history:
             actions = np.concatenate(self._history)
             state["actions"] = torch.from_numpy(actions[len(actions) - self._ages.max() :].copy())
@@ -239,7 +236,7 @@ class ControlEnv:
     def _play(self, copies: Copies, policy: Acts, steps: int | None, fresh: bool) -> dict[str, Array]:
         """The hot path: arrays [T, n, ...], filled in place; what is not masked contributes nothing."""
         limit = steps or self.patience
-        tape = self._tape(steps or 512, copies)
+        tape = empty_tape(steps or 512, copies)
         alive, t = np.ones(copies.n, dtype=bool), 0
         with torch.inference_mode():
             while t < limit and alive.any():
@@ -262,16 +259,6 @@ class ControlEnv:
         if fresh:
             tape["done"][-1] |= alive
         return tape
-
-    def _tape(self, length: int, copies: Copies) -> dict[str, Array]:
-        observation = np.zeros((length, *copies.observation.shape), dtype=copies.observation.dtype)
-        space = self.action_space
-        continuous = isinstance(space, Box)
-        action_shape = (length, copies.n, *([math.prod(space.shape)] if isinstance(space, Box) else []))
-        tape = {"observation": observation, "next_observation": np.zeros_like(observation)}
-        tape["action"] = np.zeros(action_shape, dtype=np.float32 if continuous else np.int64)
-        tape["reward"] = np.zeros((length, copies.n), dtype=np.float32)
-        return tape | {key: np.zeros((length, copies.n), dtype=bool) for key in ("terminated", "done", "mask")}
 
     def _note(self, tape: dict[str, Array], fresh: bool) -> None:
         """Note the episodes that ended; of a stream also what is still in progress and how to come back to it."""

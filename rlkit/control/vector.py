@@ -1,5 +1,6 @@
 """Copies of one problem in a Gymnasium vector environment; its three autoreset modes look the same from outside."""
 
+import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
@@ -126,6 +127,18 @@ class Copies:
 
     def _execute(self, action: Array) -> Array:
         return executed(self.action_space, action)
+
+
+def empty_tape(length: int, copies: Copies) -> dict[str, Array]:
+    """Where `length` steps of every copy are written: arrays [T, n, ...] of zeros."""
+    observation = np.zeros((length, *copies.observation.shape), dtype=copies.observation.dtype)
+    space = copies.action_space
+    continuous = isinstance(space, Box)
+    action_shape = (length, copies.n, *([math.prod(space.shape)] if isinstance(space, Box) else []))
+    tape = {"observation": observation, "next_observation": np.zeros_like(observation)}
+    tape["action"] = np.zeros(action_shape, dtype=np.float32 if continuous else np.int64)
+    tape["reward"] = np.zeros((length, copies.n), dtype=np.float32)
+    return tape | {key: np.zeros((length, copies.n), dtype=bool) for key in ("terminated", "done", "mask")}
 
 
 def observed(space: "AnySpace", observation: Array) -> Array:
