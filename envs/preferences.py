@@ -7,14 +7,17 @@ from dataclasses import dataclass
 from typing import Annotated
 
 import torch
+from annotated_types import Ge, Le
 
-from rlkit.api import Count, Fraction, Natural, Place, UserError
+from rlkit.api import Count, Fraction, Place, UserError
+from rlkit.fields import Million
 from rlkit.seeding import derive
 from rlkit.text import PROMPT, Pair, PairEnv, TextEnv
 from rlkit.text.problems import MARKER, Problem, bare, embedded
 from rlkit.text.sources import hold_out, read_jsonl, text_field
 from rlkit.text.templates import Draw
 
+Size = Annotated[int, Ge(1), Le(10**6)]
 Source = Annotated[str, Place("file", words=("embedded",))]
 REFERENCE = ("ref_chosen_logps", "ref_rejected_logps")
 
@@ -24,9 +27,9 @@ class Config:
     source: Source = "embedded"  # embedded | PATH.jsonl with prompt, chosen, rejected (and ref_{chosen,rejected}_logps)
     rows: Count = 32  # pairs per rollout
     max_tokens: Count = 64  # embedded only: longest completion when problems are solved for evaluation
-    validation: Natural = 512  # held out to tune on (of a file: a tenth at most)
-    test: Natural = 1319  # held out to measure the claim on (of a file: a tenth at most)
-    train: Count = 7473  # embedded only: number of pairs
+    validation: Million = 512  # held out to tune on (of a file: a tenth at most)
+    test: Million = 1319  # held out to measure the claim on (of a file: a tenth at most)
+    train: Size = 7473  # embedded only: number of pairs
     rare: Fraction = 0.46  # embedded only: share of the rare problem kinds
     bare: Fraction = 0.5  # embedded only: share of pairs whose rejected side is the answer without its working
 

@@ -12,6 +12,7 @@ import torch
 
 from rlkit import statistics
 from rlkit.api import Acts, Count, Env, Natural, Policy, Scores, Split, UserError
+from rlkit.fields import Episodes
 from rlkit.policies import discount
 from rlkit.recording import checkpoint as checkpoints
 from rlkit.recording.files import parse, read_text, replacing, write_atomically
@@ -32,7 +33,7 @@ class Evaluate:
     """How to measure a run: the keys of the command and of `run.evaluate`."""
 
     checkpoint: str | None = None  # latest, best, or another from the folder; none: the one that the run measures
-    episodes: Count | None = None  # how many episodes or problems; none: the environment's default
+    episodes: Episodes | None = None  # how many episodes or problems; none: the environment's default
     split: Split = "test"  # the episodes or problems to measure on
     pass_at: tuple[Count, ...] = ()  # text: estimate pass@k for these k
     samples: Count | None = None  # text: answers drawn for each problem; none: the largest k of pass_at

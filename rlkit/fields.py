@@ -38,6 +38,8 @@ Decay = Annotated[float, Gt(0), Lt(1)]
 Limit = Annotated[float, Gt(0), Boundless()]  # inf: none
 Count = Annotated[int, Ge(1)]
 Natural = Annotated[int, Ge(0)]
+Million = Annotated[int, Ge(0), Le(10**6)]  # problems or pairs that are generated or held out
+Episodes = Annotated[int, Ge(1), Le(10**6)]  # of one evaluation
 Seed = Annotated[int, Ge(0), Boundless()]
 Schedule = Literal["constant", "linear"]
 

@@ -91,6 +91,7 @@ ELSEWHERE = {
     ", and there is no such attribute: ": "recording/test_saved.py::test_a_name_of_nothing_is_refused",
     " is not allowed: give whole numbers": "python/test_review.py::test_a_seed_is_a_whole_number",
     ": let it inherit ": "python/test_review.py::test_a_plug_in_without_the_contract_is_refused",
+    " layers: give at most ": "policies/test_fits.py::test_what_would_take_for_ever_is_refused",
     " are free: ": "test_memory.py::test_what_does_not_fit_is_refused_with_the_figures",
     ": write a tuple of names, ": "recording/test_saved.py::test_a_text_in_place_of_names_is_said_as_such",
     " now, which could not be put ": (

@@ -76,7 +76,7 @@ class Shape:
             vocab=read.whole("vocab_size"),
             width=width,
             inner=read.whole("intermediate_size"),
-            layers=read.whole("num_hidden_layers"),
+            layers=read.whole("num_hidden_layers", most=1000),
             heads=heads,
             kv_heads=kv_heads,
             head_dim=dim,

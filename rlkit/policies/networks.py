@@ -21,6 +21,8 @@ from rlkit.fields import Count, Needs
 from rlkit.policies.base import EpsilonGreedy, PolicyModule, pick
 from rlkit.policies.normalize import Normalizer, normalizer_for
 
+MOST_LAYERS = 100
+
 
 @dataclass(frozen=True)
 class Network:
@@ -90,6 +92,8 @@ def mlp(
     else:
         raise UserError(f"observation space {space} is not supported; allowed are Box and Discrete")
     sizes = (width, *network.hidden, outputs)
+    if len(network.hidden) > MOST_LAYERS:
+        raise UserError(f"policy.hidden has {len(network.hidden):,} layers: give at most {MOST_LAYERS}")
     weights = sum(a * b + b for a, b in itertools.pairwise(sizes))
     given = f"policy.hidden={','.join(map(str, network.hidden))} on {width} inputs"
     memory.check(16 * weights, given, "give fewer or smaller layers")  # float32: itself, its gradient, Adam's moments

@@ -18,7 +18,7 @@ from annotated_types import Ge, Le
 
 import rlkit
 from rlkit.api import Count, Natural, UserError
-from rlkit.fields import Place, Seed
+from rlkit.fields import Episodes, Place, Seed
 from rlkit.recording.files import is_file, prepare_folder
 from rlkit.settings import places, plugins, schema, sections, trust
 from rlkit.settings.given import KINDS, SECTIONS, Factory, Given, parse, put
@@ -70,8 +70,8 @@ class Run:
     env_steps: Count | None = None  # or environment steps (tokens for text); control without a length: 100,000
     evaluate_every: Natural = 0  # iterations between evaluations on the validation split; 0: only at the end
     evaluations: Natural = 0  # or this many of them, spread evenly over the run
-    evaluation_episodes: Count | None = None  # episodes or problems before and after; none: the environment's default
-    validation_episodes: Count | None = None  # episodes or problems of each evaluation between
+    evaluation_episodes: Episodes | None = None  # episodes or problems before and after; none: the environment's
+    validation_episodes: Episodes | None = None  # episodes or problems of each evaluation between
     measure: Literal["latest", "best"] = "latest"  # the parameters measured at the end: the last, or the best validated
     checkpoint_every: Natural = 0  # iterations between checkpoints; 0: at each evaluation, each minute, at the end
     keep: Natural = 1  # older checkpoints that are kept beside latest, as iteration-N

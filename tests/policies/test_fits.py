@@ -58,3 +58,20 @@ def test_a_table_of_too_many_states_is_refused(monkeypatch: pytest.MonkeyPatch) 
     env = SimpleNamespace(observation_space=Discrete(10**12), action_space=Discrete(4))
     with pytest.raises(UserError, match=r"^a table of 1,000,000,000,000 states and 4 actions needs 3e\+04 GB|^a table"):
         sizes(env, "q_learning")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (
+            ["env=cartpole", f"policy.hidden={','.join(['2'] * 101)}"],
+            r"^policy\.hidden has 101 layers: give at most 100$",
+        ),
+        (["env=gsm8k", "env.train=1000000000000"], r"^env\.train=1000000000000 is not allowed: give .* 1000000$"),
+        (["env=gsm8k", "env.test=1000000000"], r"^env\.test=1000000000 is not allowed: give .* 1000000$"),
+        (["env=cartpole", "evaluation_episodes=100000000000000"], r"^evaluation_episodes=1\d+ is not allowed: give .*"),
+    ],
+)
+def test_what_would_take_for_ever_is_refused(words: list[str], told: str) -> None:
+    with pytest.raises(UserError, match=told):
+        assemble(config.read(["algo=ppo", *words]))
