@@ -155,7 +155,7 @@ def test_n_step_credit_by_hand() -> None:
 
 @pytest.mark.parametrize(("steps", "n"), [(4, 1), (4, 3), (3, 4), (1, 5), (2, 9)])
 def test_across_rollouts_every_step_is_learned_once_with_its_n_step_transition(steps: int, n: int) -> None:
-    env = control(Walk, rows=3, limit=5)
+    env = control(Walk, rows=3, limit=max(5, n))
     algo = algorithm("dqn", env, policies.Network(), n_step=n, gamma=0.7, steps=steps, capacity=1000)
     algo.policy.epsilon, played, credited = 1.0, [], []
     for _ in range(60 // steps):
