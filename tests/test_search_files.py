@@ -14,7 +14,7 @@ from support.forked import Warm
 from support.hostile import Cases
 from support.searching import search
 
-SEED, QUICK, SLOW, SHARDS = 0, 40, 300, 2
+SEED, QUICK, SLOW, SHARDS = 0, 30, 300, 2
 CAMPAIGN = 4000
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="children are forked and watched as on Linux")

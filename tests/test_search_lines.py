@@ -12,7 +12,7 @@ from support.forked import Warm
 from support.lines import Lines
 from support.searching import search
 
-SEED, QUICK, SLOW, SHARDS = 0, 60, 2000, 4
+SEED, QUICK, SLOW, SHARDS = 0, 40, 2000, 4
 CAMPAIGN = 20_000  # lines of other seeds, in as many parts as there are seeds
 REAL = 100  # of the slow ones, as processes of their own
 

@@ -105,6 +105,7 @@ def test_a_constant_policy_on_ice_has_groups_of_one_length_with_shared_luck_only
     assert spread["shared"] == 0 and spread["own"] > 1
 
 
+@pytest.mark.slow
 def test_worker_processes_give_the_same_luck() -> None:
     envs = [drifting(Drift, "own", vector, rows=1) for vector in (SyncVectorEnv, AsyncVectorEnv)]
     results = [env.rollout(STAY, repeats=2) for env in envs]

@@ -62,7 +62,7 @@ VECTORS = {"sync": SyncVectorEnv, "async": AsyncVectorEnv, "pipes": partial(Asyn
 
 @pytest.mark.parametrize("limit", [3, 9])  # cut after 3 steps, or terminated after 5
 @pytest.mark.parametrize("mode", list(AutoresetMode))
-@pytest.mark.parametrize("vector", list(VECTORS))
+@pytest.mark.parametrize("vector", ["sync", *(pytest.param(x, marks=pytest.mark.slow) for x in VECTORS if x != "sync")])
 def test_the_successor_of_a_last_step_is_never_the_next_episodes_first_state(
     vector: str, mode: AutoresetMode, limit: int
 ) -> None:

@@ -77,7 +77,7 @@ REFUSED = {
     "layers are negative": ("config.json", ("num_hidden_layers",), "-1", "num_hidden_layers is -1, not a whole number"),
     "no width": ("config.json", ("hidden_size",), "null", "hidden_size is null, not a whole number from 1 to 16777216"),
     "no context": ("config.json", ("max_position_embeddings",), "null", "max_position_embeddings is null, not a whole"),
-    "a million layers": ("config.json", ("num_hidden_layers",), "1000000", "means 1000000 layers and there are "),
+    "a million layers": ("config.json", ("num_hidden_layers",), "1000000", "num_hidden_layers is 1000000, not a whole"),
     "ten million tokens": ("config.json", ("vocab_size",), "10000000", r"but config.json means \[10000000, 32\]"),
     "deep": ("config.json", ("use_cache",), damage.DEEP, "not a JSON object"),
     "heads that do not divide": ("config.json", ("num_key_value_heads",), "3", "num_key_value_heads is 3, not a whole"),

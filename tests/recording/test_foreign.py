@@ -60,7 +60,7 @@ def at(state: Any, path: tuple[Any, ...]) -> Any:
 OTHER: list[Any] = ["text", None, [], {}, 2.5, -1, torch.zeros(3, 7), torch.tensor(float("nan")), 10**30]
 
 
-@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize("name", ["table", *(pytest.param(x, marks=pytest.mark.slow) for x in RUNS if x != "table")])
 def test_no_part_that_is_missing_or_of_another_kind_ends_in_a_traceback(
     name: str, finished: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
