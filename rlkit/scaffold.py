@@ -2,6 +2,7 @@
 
 import importlib.util
 import keyword
+import os
 import sys
 from dataclasses import dataclass
 from importlib import resources
@@ -44,10 +45,10 @@ def check_name(name: str) -> None:
 def write(kind: str, name: str, folder: Path) -> Path:
     """Write NAME.py and test_NAME.py from the templates of a kind; returns the first."""
     paths = {part: folder / f"{stem}.py" for part, stem in ((kind, name), (f"test_{kind}", f"test_{name}"))}
-    for path in paths.values():
-        if path.exists():
-            raise UserError(f"{path} exists and is not overwritten: choose another name, or out=FOLDER")
     check_name(name)
+    for path in paths.values():
+        if os.path.exists(path):  # pathlib's raises where a name is too long
+            raise UserError(f"{path} exists and is not overwritten: choose another name, or out=FOLDER")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for part, path in paths.items():

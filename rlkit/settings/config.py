@@ -56,7 +56,7 @@ RESUMABLE = (
 )
 
 FILE, FOLDER = Place("file"), Place("folder", words=("tiny",))
-Threads = Annotated[int, Ge(0), Le(1024)]
+Threads = Annotated[int, Ge(0), Le(256)]
 
 
 @dataclass(frozen=True)

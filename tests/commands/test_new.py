@@ -159,3 +159,10 @@ def test_what_a_plug_in_raises_is_shown_with_its_traceback(
     assert run.main([f"algo={broken}", "env=cartpole", *SHORT, f"out={tmp_path / 'run'}"]) == 1
     told = capsys.readouterr().err
     assert "broken.py" in told and "1 / 0" in told and "ZeroDivisionError" in told
+
+
+@pytest.mark.parametrize("word", [f"out={'x' * 260}", f"out={'d/' * 2100}"])
+def test_a_folder_whose_name_is_too_long_is_one_line(word: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["algo", "my_algo", word]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("rlkit: cannot write to ") and said.count("\n") == 1
