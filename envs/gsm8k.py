@@ -10,12 +10,12 @@ import torch
 from annotated_types import Ge, Le
 
 from rlkit.api import Code, Count, Fraction, Place, UserError
-from rlkit.fields import Million
+from rlkit.fields import Problems
 from rlkit.text import PROMPT, Reward, TextEnv, load_rewards
 from rlkit.text.problems import MARKER, Problem, demonstrations, embedded
 from rlkit.text.sources import hold_out, hub_rows, is_hub_id, problems_from, read_jsonl
 
-Size = Annotated[int, Ge(1), Le(10**6)]
+Size = Annotated[int, Ge(1), Le(100_000)]
 Source = Annotated[str, Place("file", words=("embedded",), beside=("test.jsonl",))]
 
 
@@ -26,12 +26,12 @@ class Config:
     max_tokens: Count = 64  # longest completion; real GSM8K needs about 256
     prompt: str = PROMPT  # what the model is given; {question} stands for the question
     reward: Code = "correct"  # correct | model:RUN_FOLDER | ./mine.py:function | package.module:function; commas sum
-    validation: Million = 512  # problems to tune on; held out of the training rows of a file, 0 to train on every row
-    test: Million = 1319  # problems to claim on; a file without a test.jsonl beside it holds out a tenth at most
+    validation: Problems = 512  # problems to tune on; held out of the training rows of a file, 0 to train on every row
+    test: Problems = 1319  # problems to claim on; a file without a test.jsonl beside it holds out a tenth at most
     train: Size = 7473  # embedded only: size of the train split
     rare: Fraction = 0.46  # embedded only: share of the rare kinds in every split
-    demonstrations: Million = 20_000  # embedded only, for sft: worked answers of the head kinds
-    rare_demonstrations: Million = 10  # embedded only, for sft: worked answers of each rare kind
+    demonstrations: Problems = 20_000  # embedded only, for sft: worked answers of the head kinds
+    rare_demonstrations: Problems = 10  # embedded only, for sft: worked answers of each rare kind
     rare_repeat: Count = 30  # embedded only, for sft: how often each rare one is repeated in the set
     direct: Fraction = 0.0  # for sft: share of answers shown without their working, in the last part of the run
     direct_from: Fraction = 0.6  # for sft: the progress (0 to 1) at which that part begins

@@ -10,14 +10,14 @@ import torch
 from annotated_types import Ge, Le
 
 from rlkit.api import Count, Fraction, Place, UserError
-from rlkit.fields import Million
+from rlkit.fields import Problems
 from rlkit.seeding import derive
 from rlkit.text import PROMPT, Pair, PairEnv, TextEnv
 from rlkit.text.problems import MARKER, Problem, bare, embedded
 from rlkit.text.sources import hold_out, read_jsonl, text_field
 from rlkit.text.templates import Draw
 
-Size = Annotated[int, Ge(1), Le(10**6)]
+Size = Annotated[int, Ge(1), Le(100_000)]
 Source = Annotated[str, Place("file", words=("embedded",))]
 REFERENCE = ("ref_chosen_logps", "ref_rejected_logps")
 
@@ -27,8 +27,8 @@ class Config:
     source: Source = "embedded"  # embedded | PATH.jsonl with prompt, chosen, rejected (and ref_{chosen,rejected}_logps)
     rows: Count = 32  # pairs per rollout
     max_tokens: Count = 64  # embedded only: longest completion when problems are solved for evaluation
-    validation: Million = 512  # held out to tune on (of a file: a tenth at most)
-    test: Million = 1319  # held out to measure the claim on (of a file: a tenth at most)
+    validation: Problems = 512  # held out to tune on (of a file: a tenth at most)
+    test: Problems = 1319  # held out to measure the claim on (of a file: a tenth at most)
     train: Size = 7473  # embedded only: number of pairs
     rare: Fraction = 0.46  # embedded only: share of the rare problem kinds
     bare: Fraction = 0.5  # embedded only: share of pairs whose rejected side is the answer without its working

@@ -161,7 +161,7 @@ def pair(algo: str, env: str) -> Given:
     """What `configs/ALGO-ENV.yaml` says about a pair; nothing where there is no such file."""
     for folder in rlkit.__path__:
         path = Path(folder, "configs", f"{algo}-{env}.yaml")
-        if re.fullmatch(r"\w+-\w+", path.stem) and path.is_file():
+        if re.fullmatch(r"\w+-\w+", path.stem) and os.path.isfile(path):
             return _from_yaml(path)
     return Given()
 

@@ -10,6 +10,7 @@ import difflib
 import hashlib
 import importlib
 import importlib.util
+import os
 import pkgutil
 import re
 import sys
@@ -44,7 +45,7 @@ def load(kind: Kind, name: str) -> ModuleType:
         module = _from_dotted(kind, name)
     else:
         rule = f"{nearest(name, names(kind))}; your own: a dotted module name or a path ending in .py"
-        if name.isidentifier() and Path(f"{name}.py").is_file():
+        if name.isidentifier() and os.path.isfile(f"{name}.py"):
             rule = f"did you mean ./{name}.py? A short name is one of: {', '.join(names(kind))}"
         elif kind == "envs" and GYMNASIUM.fullmatch(name):
             rule = f"a Gymnasium id is given as env=gym env.id={name}; {nearest(name.rpartition('-')[0], names(kind))}"

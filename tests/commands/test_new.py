@@ -166,3 +166,11 @@ def test_a_folder_whose_name_is_too_long_is_one_line(word: str, capsys: pytest.C
     assert main(["algo", "my_algo", word]) == 2
     said = capsys.readouterr().err
     assert said.startswith("rlkit: cannot write to ") and said.count("\n") == 1
+
+
+def test_a_home_of_nobody_is_a_folder_of_that_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["algo", "my_algo", "out=~nobody_of_that_name"]) == 0
+    assert (tmp_path / "~nobody_of_that_name" / "my_algo.py").is_file()

@@ -257,3 +257,8 @@ def test_evaluate_reports_exact_values_and_of_a_reward_model_only_what_it_ranks(
 def test_a_run_folder_is_where_another_run_starts_from(tmp_path):
     assert start(tmp_path / "sft", "algo=sft", "env=gsm8k", "env.rows=4", *SHORT) == 0
     assert start(tmp_path / "next", *GRPO, f"policy.model={tmp_path / 'sft'}", "iterations=1") == 0
+
+
+def test_an_environment_whose_name_is_too_long_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run.main(["algo=dqn", f"env={'a' * 304}"]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
