@@ -83,19 +83,19 @@ ELSEWHERE = {
     " writes no text; ": "text/test_text.py::test_a_policy_that_writes_nothing_is_refused",
     " does not tell log π of stored texts": "text/test_pairs.py::test_a_policy_without_log_probabilities_is_refused",
     " and would not be saved: write saved = ": (
-        "recording/test_saved.py::test_state_that_would_be_lost_is_refused_by_name"
+        "recording/test_lost.py::test_state_that_would_be_lost_is_refused_by_name"
     ),
     ": only numbers, texts, tensors, ": (
-        "recording/test_saved.py::test_what_is_declared_and_cannot_be_saved_is_refused"
+        "recording/test_lost.py::test_what_is_declared_and_cannot_be_saved_is_refused"
     ),
-    ", and there is no such attribute: ": "recording/test_saved.py::test_a_name_of_nothing_is_refused",
+    ", and there is no such attribute: ": "recording/test_lost.py::test_a_name_of_nothing_is_refused",
     " is not allowed: give whole numbers": "python/test_review.py::test_a_seed_is_a_whole_number",
     ": let it inherit ": "python/test_review.py::test_a_plug_in_without_the_contract_is_refused",
     " layers: give at most ": "policies/test_fits.py::test_what_would_take_for_ever_is_refused",
     " are free: ": "test_memory.py::test_what_does_not_fit_is_refused_with_the_figures",
-    ": write a tuple of names, ": "recording/test_saved.py::test_a_text_in_place_of_names_is_said_as_such",
+    ": write a tuple of names, ": "recording/test_lost.py::test_a_text_in_place_of_names_is_said_as_such",
     " now, which could not be put ": (
-        "recording/test_saved.py::test_what_was_nothing_first_and_could_not_be_put_back_is_refused"
+        "recording/test_lost.py::test_what_was_nothing_first_and_could_not_be_put_back_is_refused"
     ),
     " of its checkpoint does not fit this run (": "recording/test_foreign.py::test_what_is_foreign_is_named",
     ": its checkpoint has a ": "recording/test_foreign.py::test_what_is_foreign_is_named",

@@ -1,0 +1,144 @@
+"""How a run in a program is followed and stopped, and what it leaves alone."""
+
+import importlib.util
+import os
+import random
+import signal
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from support.resuming import differences
+from support.trained import PPO, SHORT
+
+import rlkit
+from rlkit import signals
+from rlkit.recording import checkpoint
+
+
+def test_threads_signals_and_global_random_states_stay_as_they_were(tmp_path: Path) -> None:
+    class Reckless(importlib.import_module("gymnasium").Env):  # type: ignore[misc, name-defined]
+        observation_space = importlib.import_module("gymnasium").spaces.Box(-1, 1, (1,), np.float32)
+        action_space = importlib.import_module("gymnasium").spaces.Discrete(2)
+
+        def reset(self, **_: Any) -> Any:
+            random.seed(0)
+            np.random.seed(0)
+            torch.manual_seed(0)
+            return np.zeros(1, np.float32), {}
+
+        def step(self, action: int) -> Any:
+            return np.zeros(1, np.float32), random.random(), True, False, {}
+
+    def state() -> Any:
+        numbers = [getattr(signal, name) for name in ("SIGINT", *signals.LEAVE)]
+        drawn = np.random.get_state()
+        handlers = [signal.getsignal(number) for number in numbers]
+        return [torch.get_num_threads(), handlers, random.getstate(), drawn[1].tolist(), torch.get_rng_state().tolist()]
+
+    torch.set_num_threads(3)
+    try:
+        before = state()
+        found = rlkit.train("ppo", Reckless, quiet=True, out=tmp_path / "r", iterations=2, **SHORT)
+        assert state() == before
+        found.evaluate(episodes=2)
+        rlkit.load(tmp_path / "r", env=Reckless).policy.predict(np.zeros(1))
+        found.resume(iterations=3, quiet=True)
+        assert state() == before
+    finally:
+        torch.set_num_threads(1)
+
+
+def test_off_the_main_thread_it_is_the_same_run(trained: dict[str, rlkit.Run], tmp_path: Path) -> None:
+    found: list[rlkit.Run] = []
+    words = {"quiet": True, "out": tmp_path / "r", **PPO}
+    thread = threading.Thread(target=lambda: found.append(rlkit.train("ppo", "cartpole", **words)))
+    thread.start()
+    thread.join()
+    assert not differences(trained["ppo"].folder, found[0].folder)
+    assert found[0].evaluate(episodes=2)
+
+
+def test_a_listener_hears_of_each_iteration_and_may_stop_the_run(tmp_path: Path) -> None:
+    heard: list[dict[str, float]] = []
+
+    def listen(metrics: dict[str, float]) -> bool:
+        heard.append(metrics)
+        return metrics["iteration"] == 2
+
+    cut = rlkit.train("ppo", "cartpole", quiet=True, on_iteration=listen, out=tmp_path / "cut", **PPO)
+    assert heard == cut.metrics and [line["env_steps"] for line in heard] == [256, 512]
+    assert cut.summary is not None and not cut.summary["finished"] and "after" in cut.summary["evaluation"]
+    whole = rlkit.train("ppo", "cartpole", quiet=True, out=tmp_path / "whole", **PPO)
+    assert cut.resume(quiet=True) is cut and cut.summary["finished"]
+    assert not differences(whole.folder, cut.folder)
+    last = rlkit.train(
+        "ppo", "cartpole", quiet=True, on_iteration=lambda x: x["iteration"] == 4, out=tmp_path / "4", **PPO
+    )
+    assert not differences(whole.folder, last.folder), "in the last iteration there is nothing left to stop"
+
+
+def test_what_a_listener_raises_is_raised_and_the_run_can_go_on(tmp_path: Path) -> None:
+    def fail(metrics: dict[str, float]) -> None:
+        if metrics["iteration"] == 2:
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        rlkit.train("ppo", "cartpole", quiet=True, on_iteration=fail, out=tmp_path / "r", **PPO)
+    assert rlkit.load(tmp_path / "r").resume(quiet=True).summary
+
+
+def test_ctrl_c_keeps_the_run_and_twice_stops_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def interrupt(times: int) -> Any:
+        def at_two(metrics: dict[str, float]) -> None:
+            for _ in range(times if metrics["iteration"] == 2 else 0):
+                os.kill(os.getpid(), signal.SIGINT)
+
+        return at_two
+
+    once = rlkit.train("ppo", "cartpole", on_iteration=interrupt(1), out=tmp_path / "once", **PPO)
+    said = capsys.readouterr().out
+    assert f"\ninterrupted; continue with:\n  python -m rlkit.run resume={tmp_path / 'once'}\n" in said
+    assert once.summary is not None and once.summary["iterations"] == 2
+    with pytest.raises(KeyboardInterrupt, match="continue with"):
+        rlkit.train("ppo", "cartpole", quiet=True, on_iteration=interrupt(2), out=tmp_path / "twice", **PPO)
+    twice = rlkit.load(tmp_path / "twice").resume(quiet=True)
+    assert not differences(once.resume(quiet=True).folder, twice.folder)
+
+
+def test_quiet_prints_nothing_whatever_happens(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    def interrupt(metrics: dict[str, float]) -> None:
+        if metrics["iteration"] == 2:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    found = rlkit.train("ppo", "cartpole", quiet=True, on_iteration=interrupt, out=tmp_path / "r", **PPO)
+    for path in (tmp_path / "r" / "checkpoints").glob("*"):
+        path.unlink()
+    (tmp_path / "r" / "summary.json").unlink()
+    found.resume(quiet=True)
+    assert capfd.readouterr() == ("", "")
+    found.resume(iterations=5)
+    assert "env_steps" in capfd.readouterr().out
+
+
+@pytest.mark.parametrize("name", signals.LEAVE)
+def test_a_signal_to_leave_reaches_the_handler_of_whoever_called(name: str, tmp_path: Path) -> None:
+    heard: list[int] = []
+    number = signal.Signals[name]
+    before = signal.signal(number, lambda number, _: heard.append(number))
+    try:
+        found = rlkit.train(
+            "ppo",
+            "cartpole",
+            quiet=True,
+            on_iteration=lambda metrics: os.kill(os.getpid(), number) if metrics["iteration"] == 2 else None,
+            out=tmp_path / "r",
+            **PPO,
+        )
+    finally:
+        signal.signal(number, before)
+    assert heard == [number] and found.summary is None
+    assert checkpoint.load(found.folder)["progress"]["iteration"] == 2

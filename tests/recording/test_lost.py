@@ -1,0 +1,184 @@
+"""State that a checkpoint would lose is refused by name: before the run, or as soon as it changes."""
+
+from collections import Counter
+from operator import attrgetter
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from support.fakes import iterate
+from support.state import CHANGING, LOST, REPLACED, Helper, holding
+
+from rlkit import buffers, loop, run
+from rlkit.api import UserError
+from rlkit.held import check_saved, fingerprints
+from rlkit.progress import Progress, restore, save
+from rlkit.recording import checkpoint
+from rlkit.settings.config import Run
+
+
+@pytest.mark.parametrize("what", LOST)
+def test_state_that_would_be_lost_is_refused_by_name(what: str) -> None:
+    algo, env = holding("memory", LOST[what]())
+    algo.rollout = lambda env: pytest.fail("it began to play")
+    words = (
+        r"^Mine\.memory looks like state \(\w+\) and would not be saved: "
+        r"write saved = \(\*QLearning\.saved, 'memory'\) in Mine$"
+    )
+    with pytest.raises(UserError, match=words) as error:
+        loop.train(algo, env, Run(iterations=1), SimpleNamespace(), Progress())
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("value", [None, "text", (1, 2), [0.5], {"a": {"b": [None]}}, torch.float32, max, slice(3)])
+def test_what_holds_no_state_is_no_concern(value: Any, tmp_path: Path) -> None:
+    algo, env = holding("memory", value)
+    check_saved(algo)
+    save(tmp_path, algo, env, Progress(held=fingerprints(algo, env)))
+
+
+@pytest.mark.parametrize("value", [[torch.nn.Linear(2, 2)], {"one": torch.nn.Linear(2, 2)}, Helper(), max, [Helper()]])
+def test_what_is_declared_and_cannot_be_saved_is_refused(value: Any) -> None:
+    algo, _ = holding("memory", value, saved=("memory",))
+    with pytest.raises(
+        UserError, match=rf"^Mine\.saved names 'memory', a {type(value).__name__}: only numbers, texts, tensors"
+    ):
+        check_saved(algo)
+
+
+def test_a_name_of_nothing_is_refused() -> None:
+    algo, _ = holding("memory", None, saved=("memroy",))
+    with pytest.raises(UserError, match=r"^Mine\.saved names 'memroy', and there is no such attribute: remove it, or"):
+        check_saved(algo)
+
+
+def refused(folder: Path, algo: Any, env: Any, progress: Progress, name: str) -> None:
+    """What has changed is told by its name, and the checkpoint before stays."""
+    with pytest.raises(UserError, match=rf"^Mine\.{name} has changed since the run began and would not be saved"):
+        save(folder, algo, env, progress)
+    assert checkpoint.load(folder)["progress"]["iteration"] == 0
+
+
+@pytest.mark.parametrize("what", CHANGING)
+def test_whatever_changes_and_is_not_saved_is_refused_when_the_run_is_saved(what: str, tmp_path: Path) -> None:
+    make, change = CHANGING[what]
+    algo, env = holding("memory", make())
+    check_saved(algo)
+    progress = Progress(held=fingerprints(algo, env))
+    algo.progress = 0.7  # the loop sets it anew
+    save(tmp_path, algo, env, progress)
+    change(algo.memory)
+    refused(tmp_path, algo, env, progress, "memory")
+
+
+@pytest.mark.parametrize("what", REPLACED)
+def test_whatever_is_replaced_and_not_saved_is_refused_when_the_run_is_saved(what: str, tmp_path: Path) -> None:
+    algo, env = holding("memory", REPLACED[what][0])
+    progress = Progress(held=fingerprints(algo, env))
+    save(tmp_path, algo, env, progress)
+    algo.memory = REPLACED[what][1]
+    refused(tmp_path, algo, env, progress, "memory")
+
+
+@pytest.mark.parametrize("part", ["policy", "buffer", "window", "policy.q"])
+def test_plain_attributes_of_what_is_saved_are_looked_at_too(part: str, tmp_path: Path) -> None:
+    algo, env = holding("window", buffers.Window(1), saved=("window",))
+    held = attrgetter(part)(algo)
+    held.temp = 0
+    progress = Progress(held=fingerprints(algo, env))
+    save(tmp_path, algo, env, progress)
+    iterate(algo, env)  # what they do have in their state may change
+    save(tmp_path, algo, env, progress)
+    held.temp = 1
+    refused(tmp_path, algo, env, progress, rf"{part}\.temp")
+
+
+def test_a_buffer_that_no_state_dict_holds_is_refused(tmp_path: Path) -> None:
+    algo, env = holding("memory", None)
+    algo.policy.register_buffer("average", torch.zeros(3), persistent=False)
+    progress = Progress(held=fingerprints(algo, env))
+    save(tmp_path, algo, env, progress)
+    algo.policy.average += 1
+    refused(tmp_path, algo, env, progress, r"policy\.average")
+
+
+def test_all_that_is_missing_is_told_at_once_and_so_is_the_line_that_saves_it() -> None:
+    algo, _ = holding("critics", torch.nn.Linear(2, 2), saved=("count",))
+    algo.count, algo.log_alpha = 3, torch.zeros(())
+    with pytest.raises(
+        UserError, match=r"Mine\.critics looks .*, Mine\.log_alpha looks like state \(Tensor\)"
+    ) as error:
+        check_saved(algo)
+    line = str(error.value).partition("write ")[2].partition(" in Mine")[0]
+    assert line == "saved = (*QLearning.saved, 'count', 'critics', 'log_alpha')"
+
+
+def test_a_text_in_place_of_names_is_said_as_such() -> None:
+    algo, _ = holding("memory", None)
+    type(algo).saved = "policy"
+    with pytest.raises(
+        UserError, match=r"^Mine\.saved is 'policy': write a tuple of names, saved = \(\*Algorithm\.saved"
+    ):
+        check_saved(algo)
+
+
+def test_what_was_nothing_first_and_could_not_be_put_back_is_refused(tmp_path: Path) -> None:
+    algo, env = holding("memory", None, saved=("memory",))
+    progress = Progress(held=fingerprints(algo, env))
+    save(tmp_path, algo, env, progress)
+    for value, name in ((torch.nn.Linear(2, 2), "Linear"), (3, "int")):
+        algo.memory = value
+        with pytest.raises(UserError, match=rf"^Mine\.memory was None when the run began and is a {name} now"):
+            save(tmp_path, algo, env, progress)
+    progress.held = fingerprints(algo, env)
+    algo.memory = None
+    with pytest.raises(UserError, match=r"^Mine\.memory was something when the run began and is None now"):
+        save(tmp_path, algo, env, progress)
+
+
+def test_what_was_declared_only_after_a_checkpoint_had_not_changed_before_it(tmp_path: Path) -> None:
+    save(tmp_path, *holding("memory", Counter()), Progress())
+    algo, env = holding("memory", Counter(), saved=("memory",))
+    restore(tmp_path, algo, env)
+    assert algo.memory == Counter()
+
+
+@pytest.mark.parametrize("key", ["memory", "later"])
+@pytest.mark.parametrize("what", LOST)
+def test_state_that_came_only_later_is_refused_when_the_run_is_saved(what: str, key: str, tmp_path: Path) -> None:
+    algo, env = holding("memory", None)
+    progress = Progress(held=fingerprints(algo, env))
+    save(tmp_path, algo, env, progress)
+    vars(algo)[key] = LOST[what]()
+    with pytest.raises(UserError, match=rf"^Mine\.{key} looks like state \(\w+\) and would not be saved"):
+        save(tmp_path, algo, env, progress)
+
+
+MINE = """
+import torch
+from rlkit.algorithms import q_learning
+
+Config = q_learning.Config
+
+
+class Mine(q_learning.QLearning):
+    {saved}
+    def __init__(self, config, env, network):
+        super().__init__(config, env, network)
+        self.average = torch.nn.Linear(1, 1)
+
+
+make = Mine
+"""
+
+
+@pytest.mark.parametrize("saved", ["", "saved = (*q_learning.QLearning.saved, 'average')\n"])
+def test_a_plug_in_that_would_lose_its_state_ends_in_one_line(saved: str, tmp_path: Path, capsys: Any) -> None:
+    (tmp_path / "mine.py").write_text(MINE.format(saved=saved))
+    keys = [f"algo={tmp_path / 'mine.py'}", "env=frozenlake", "iterations=2", "evaluation_episodes=2", "threads=1"]
+    assert run.main([*keys, f"out={tmp_path / 'r'}"]) == (0 if saved else 2)
+    said = capsys.readouterr().err
+    assert ("Mine.average looks like state (Linear)" in said) == (not saved)
+    assert bool((tmp_path / "r" / "checkpoints").exists()) == bool(saved)
