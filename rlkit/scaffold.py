@@ -45,10 +45,10 @@ def check_name(name: str) -> None:
 def write(kind: str, name: str, folder: Path) -> Path:
     """Write NAME.py and test_NAME.py from the templates of a kind; returns the first."""
     paths = {part: folder / f"{stem}.py" for part, stem in ((kind, name), (f"test_{kind}", f"test_{name}"))}
-    check_name(name)
     for path in paths.values():
         if os.path.exists(path):  # pathlib's raises where a name is too long
             raise UserError(f"{path} exists and is not overwritten: choose another name, or out=FOLDER")
+    check_name(name)  # after it: a file that is there is a module of that name
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for part, path in paths.items():
