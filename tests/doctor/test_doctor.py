@@ -185,45 +185,13 @@ def test_a_discrete_observation_outside_its_space_is_seen() -> None:
         assert int(of_observations(rollout, env)["outside"]) == by
 
 
-BOXED = """
-from dataclasses import dataclass
-import gymnasium
-import numpy as np
-from gymnasium.spaces import Box
-from gymnasium.vector import AutoresetMode, SyncVectorEnv
-from rlkit.control import ControlEnv
-
-
-@dataclass(frozen=True)
-class Config: ...
-
-
-class World(gymnasium.Env):
-    observation_space, action_space = Box(-1, 1, (2,), np.float32), Box(*{bounds}, (1,), np.float32)
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.t = 0
-        return np.zeros(2, np.float32), {{}}
-
-    def step(self, action):
-        self.t += 1
-        reward = -abs(round(float(action[0]) / {bounds}[1]))
-        return np.full(2, self.t / 10, np.float32), reward, self.t == 10, False, {{}}
-
-
-def make(config, seed, device):
-    return ControlEnv(lambda n: SyncVectorEnv([World] * n, autoreset_mode=AutoresetMode.DISABLED), 4, seed, device)
-"""
-
-
 @pytest.mark.parametrize("bounds, told_of", [((5, 6), True), ((-1000, 1000), True), ((-1, 1), False), ((-2, 2), False)])
 def test_actions_far_from_their_space_are_named_and_not_the_reward(
     tmp_path: Path, bounds: tuple[int, int], told_of: bool
 ) -> None:
-    file = tmp_path / "boxed.py"
-    file.write_text(BOXED.format(bounds=bounds))
-    found = alarms(tmp_path / "r", "algo=ppo", f"env={file}", "iterations=5", "algo.minibatches=1", "algo.epochs=1")
+    actions, reward = f"Box(*{bounds}, (1,), np.float32)", f"-abs(round(float(action[0]) / {bounds[1]}))"
+    boxed = world(tmp_path, actions=actions, reward=reward)
+    found = alarms(tmp_path / "r", "algo=ppo", boxed, "iterations=5", "algo.minibatches=1", "algo.epochs=1")
     assert ("action_space" in found) == told_of
     if told_of:
         assert f"component 0 of the action space is [{bounds[0]:.3g}, {bounds[1]:.3g}]" in found["action_space"]

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from support.served import Client
+from support.served import Client, serving
 
 from rlkit.pages import server as pages
 from rlkit.pages.server import LONGEST_BODY, LONGEST_HEAD, Server, Site
@@ -18,14 +18,8 @@ HOSTILE = ["-1", "9" * 5000, "1e3", "ten", "", "٣", "0x10", "+5", "1, 1"]  # le
 @pytest.fixture
 def served(monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]:
     calls = {"echo": lambda request: request, "odd": lambda request: {"x": [float("nan"), -float("inf")]}}
-    with Server(Site("lab.html", calls, calls)) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield Client(server)
-        finally:
-            server.shutdown()
-            thread.join()
+    with serving(Site("lab.html", calls, calls)) as client:
+        yield client
 
 
 def raw(client: Client, text: bytes, rest: bytes = b"") -> bytes:

@@ -29,6 +29,13 @@ def holding(make: Callable[[Any], Any], saved: tuple[str, ...] = ()) -> tuple[An
     return algo, env
 
 
+def begun(make: Callable[[Any], Any]) -> tuple[Any, Any, Progress]:
+    """The same, where a run of it begins."""
+    algo, env = holding(make)
+    check_saved(algo)
+    return algo, env, Progress(held=fingerprints(algo, env))
+
+
 def nothing(_: Any) -> None:
     return None
 
@@ -60,9 +67,7 @@ HARMLESS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], object]]] = {  #
 @pytest.mark.parametrize("what", HARMLESS)
 def test_what_loses_nothing_is_not_refused(what: str, tmp_path: Path) -> None:
     make, use = HARMLESS[what]
-    algo, env = holding(make)
-    check_saved(algo)
-    progress = Progress(held=fingerprints(algo, env))
+    algo, env, progress = begun(make)
     iterate(algo, env)
     use(algo.mine)
     save(tmp_path, algo, env, progress)
@@ -127,9 +132,7 @@ HIDDEN: dict[str, tuple[Callable[[Any], Any], Callable[[Any], object]]] = {
 @pytest.mark.parametrize("what", HIDDEN)
 def test_state_in_an_odd_place_is_refused_when_the_run_is_saved(what: str, tmp_path: Path) -> None:
     make, use = HIDDEN[what]
-    algo, env = holding(make)
-    check_saved(algo)
-    progress = Progress(held=fingerprints(algo, env))
+    algo, env, progress = begun(make)
     save(tmp_path, algo, env, progress)
     use(algo.mine)
     with pytest.raises(UserError, match=r"^Mine\.mine has changed since the run began and would not be saved: "):

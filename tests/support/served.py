@@ -4,11 +4,11 @@ import http.client
 import json
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from rlkit.pages import choice
-from rlkit.pages.server import Server
+from rlkit.pages.server import Server, Site
 
 
 class Client:
@@ -40,10 +40,15 @@ class Client:
         return answer
 
 
-@contextmanager
-def serve(*words: str) -> Iterator[Client]:
+def serve(*words: str) -> AbstractContextManager[Client]:
     """The page that `python -m rlkit.play WORDS` opens."""
-    with Server(choice.site(words)) as server:
+    return serving(choice.site(words))
+
+
+@contextmanager
+def serving(site: Site) -> Iterator[Client]:
+    """Any page, in a thread."""
+    with Server(site) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         try:

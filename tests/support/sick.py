@@ -24,7 +24,7 @@ class Config:
 
 
 class World(gymnasium.Env):
-    observation_space, action_space = Box(-1, 1, (2,), np.float32), Discrete(2)
+    observation_space, action_space = Box(-1, 1, (2,), np.float32), {actions}
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
@@ -66,8 +66,8 @@ def lines(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
 
 
-def world(folder: Path, second: str = "0.0", reward: str = "float(action)") -> str:
+def world(folder: Path, second: str = "0.0", reward: str = "float(action)", actions: str = "Discrete(2)") -> str:
     """An environment plug-in of ten steps; `second` is the second number of its observation."""
     path = folder / "world.py"
-    path.write_text(WORLD.format(second=second, reward=reward))
+    path.write_text(WORLD.format(second=second, reward=reward, actions=actions))
     return f"env={path}"
