@@ -78,16 +78,21 @@ def outside(text: str, place: Place) -> list[str]:
 
 
 def sources(name: str) -> list[str]:
-    """A .py file, or a module by its dotted name, with the neighbors that it imports (`from .helper import x`)."""
-    path = located(name)
-    found = {name: path} if path is not None else {}
-    waiting = [path] if path is not None else []
+    """A .py file, or a module and its packages, with the neighbors that these import (`from .helper import x`)."""
+    found = {part: path for part in _way(name) if (path := located(part)) is not None}
+    waiting = [*found.values()]
     while waiting:
         for neighbor in _neighbors(waiting.pop()):
             if neighbor not in found.values():
                 found[str(neighbor)] = neighbor
                 waiting.append(neighbor)
-    return list(found) or [name]
+    return list(dict.fromkeys([name, *found]))
+
+
+def _way(name: str) -> list[str]:
+    """A path; or a dotted name and those of the packages around it, whose `__init__.py` run first."""
+    parts = [] if os.path.isabs(name) else name.split(".")
+    return [name, *(".".join(parts[:end]) for end in range(1, len(parts)))]
 
 
 def located(name: str) -> Path | None:

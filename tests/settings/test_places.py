@@ -92,11 +92,16 @@ def test_a_module_is_marked_and_not_imported(tmp_path: Path, monkeypatch: pytest
     package.mkdir()
     for name in ("__init__.py", "mod.py"):
         (package / name).write_text("raise SystemExit('it was imported')\n")
-    assert list(places.named("its_package.mod:f", Place("code"))) == ["its_package.mod"]
+    assert list(places.named("its_package.mod:f", Place("code"))) == ["its_package.mod", "its_package"]
+    assert list(places.named("its_package.gone:f", Place("code"))) == ["its_package.gone", "its_package"]
     before = places.mark("its_package.mod")
     assert len(before) == 16
     (package / "mod.py").write_text("f = 1\n")
     assert places.mark("its_package.mod") != before
+    (package / "__init__.py").write_text("from .beside import g\n")
+    (package / "beside.py").write_text("g = 1\n")
+    found = list(places.named("its_package.mod:f", Place("code")))
+    assert found == ["its_package.mod", "its_package", str(package / "beside.py")], "its package runs first"
     assert places.mark("its_package.nothing") == places.mark("nothing.at.all") == ""
 
 
