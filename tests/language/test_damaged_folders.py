@@ -220,7 +220,7 @@ TOKENIZERS = {
         {"type": "Split", "pattern": {"Regex": "a" * 20_000}, "behavior": "Isolated", "invert": False},
         "a text of 20,000 characters in its rules",
     ),
-    "many rules": ("normalizer", {"type": "Sequence", "normalizers": [{"type": "NFC"}] * 2000}, r"4,0\d\d items in its"),
+    "many rules": ("normalizer", {"type": "Sequence", "normalizers": [{"type": "NFC"}] * 2000}, r"4,0\d\d items in"),
     "a long token": (
         "model",
         {"type": "WordLevel", "vocab": {"<|endoftext|>": 0, "a" * 5000: 1}, "unk_token": "<|endoftext|>"},
