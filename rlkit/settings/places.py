@@ -129,8 +129,8 @@ def _digest(path: Path) -> str:
     size, found = path.stat().st_size, hashlib.sha256()
     with path.open("rb") as file:
         if size <= WHOLE:
-            while block := file.read(BLOCK):
-                found.update(block)
+            for start in range(0, size, BLOCK):  # what says that it is empty, such as a file of /proc, may never end
+                found.update(file.read(min(BLOCK, size - start)))
         else:
             found.update(str(size).encode())
             for i in range(BLOCKS):
@@ -160,7 +160,8 @@ def _beside(path: str, place: Place) -> list[str]:
 
 def _neighbors(path: Path) -> list[Path]:
     try:
-        tree = ast.parse(path.read_bytes())
+        with path.open("rb") as file:
+            tree = ast.parse(file.read(min(path.stat().st_size, WHOLE)))
     except (SyntaxError, ValueError, RecursionError, OSError):  # the import says so
         return []
     found = []
