@@ -1,7 +1,6 @@
 """Any Gymnasium environment: by its id, `env=gym env.id=Acrobot-v1`, or by its class, `env.entry=my_pkg.envs:MyEnv`."""
 
 import difflib
-import importlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -13,6 +12,7 @@ import torch
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
+from rlkit import outside
 from rlkit.api import Count, Natural, Place, Reference, UserError
 from rlkit.control import ControlEnv, Luck
 from rlkit.control.contract import check_copies
@@ -85,7 +85,7 @@ def imported(module: str, key: str) -> ModuleType:
     try:
         if not all(part.isidentifier() for part in module.split(".")):
             raise ModuleNotFoundError(name=module)  # such as a path
-        return importlib.import_module(module)
+        return outside.import_module(module)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module}.".startswith(f"{error.name}."):
             raise

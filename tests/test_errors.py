@@ -65,6 +65,10 @@ ELSEWHERE = {
     "the model's tokenizer.json cannot read a text (": (
         "language/test_damaged_folders.py::test_a_tokenizer_that_fails_is_one_line"
     ),
+    " is not UTF-8 text: rename it, or ": (
+        "recording/test_files.py::test_a_name_that_is_no_text_is_refused_before_anything_is_written"
+    ),
+    ", which no tokenizer needs: ": "language/test_damaged_folders.py::test_a_tokenizer_that_fails_is_one_line",
     ", and the model's head is ": "language/test_damaged_folders.py::test_a_wrong_file_is_named",
     " holds numbers that are not finite: ": "language/test_damaged_folders.py::test_a_wrong_file_is_named",
     ", and config.json a vocabulary of ": (

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict
 
 from rlkit.comparison.numbers import Band, Environment, Profiles, Results
+from rlkit.recording.files import replacing
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -55,7 +56,8 @@ def draw(results: Results, folder: Path) -> dict[str, str]:
             FigureCanvasAgg(figure)
             figure.draw_without_rendering()
             figure.set_layout_engine("none")  # everything is in its place; a second look would move nothing
-            figure.savefig(folder / f"{name}.png", dpi=DPI, facecolor="white")
+            with replacing(folder / f"{name}.png") as file:
+                figure.savefig(file, format="png", dpi=DPI, facecolor="white")
             text = io.StringIO()
             figure.savefig(text, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
             drawn[name] = text.getvalue()

@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -20,7 +20,7 @@ from filelock import FileLock, Timeout
 
 from rlkit.api import UserError
 from rlkit.comparison.records import bounded, is_number
-from rlkit.recording.files import prepare_folder, reason
+from rlkit.recording.files import opened, prepare_folder, why, write_atomically
 from rlkit.settings import config
 from rlkit.settings.sections import Sections
 
@@ -99,10 +99,29 @@ def is_locked(folder: Path) -> bool:
     if (folder / ".lock").is_symlink() or not os.path.isfile(folder / ".lock"):  # none of ours
         return False
     try:
-        with FileLock(folder / ".lock").acquire(timeout=0):
+        with held(folder / ".lock"):
             return False
     except Timeout:
         return True
+
+
+@contextmanager
+def held(path: Path) -> Iterator[None]:
+    """Hold a lock.
+
+    Raises: Timeout where another process does, UserError where nobody can: a link, a file system without locks.
+    """
+    lock = FileLock(path)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        raise
+    except (OSError, NotImplementedError) as error:
+        raise UserError(f"cannot lock {path}: {why(error)}; choose another out=") from None
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def check(job: Job) -> None:
@@ -147,8 +166,8 @@ def carry_out(job: Job, stop: Path) -> str | None:
             if stop.exists():
                 return "stopped"
             now = "elsewhere" if where == "elsewhere" else "running"
-            if now != told:  # written once: whoever reads a file that is being written sees an empty one
-                job.now.write_text(now)
+            if now != told:
+                write_atomically(job.now, now)
                 told = now
             if where == "elsewhere":
                 time.sleep(POLL)
@@ -206,9 +225,9 @@ def tail(path: Path, size: int = 1 << 14) -> list[str]:
     """The last lines of a file that may still grow."""
     if not path.is_file():
         return []
-    with open(path, "rb") as file:
+    with opened(path) as file:
         file.seek(max(0, path.stat().st_size - size))
-        return [line.strip() for line in file.read().decode("utf-8", "replace").splitlines() if line.strip()]
+        return [line.strip() for line in file.read(size).decode("utf-8", "replace").splitlines() if line.strip()]
 
 
 def progress(job: Job) -> tuple[float, dict[str, float]]:
@@ -232,17 +251,14 @@ def by_processes(jobs: Sequence[Job], workers: int, stop: Path) -> list["Future[
 @contextmanager
 def alone(out: Path) -> Iterator[None]:
     """Keep a second comparison out of a folder."""
-    lock = FileLock(prepare_folder(out) / ".lock")
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        raise UserError(f"another comparison is at work in {out}: wait until it ends, or choose another out=") from None
-    except OSError as error:  # a link, or a file system without locks
-        raise UserError(f"cannot lock {out / '.lock'}: {reason(error)}; choose another out=") from None
-    try:
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(held(prepare_folder(out) / ".lock"))
+        except Timeout:
+            raise UserError(
+                f"another comparison is at work in {out}: wait until it ends, or choose another out="
+            ) from None
         yield
-    finally:
-        lock.release()
 
 
 def cores() -> int:

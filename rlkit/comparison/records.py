@@ -10,6 +10,8 @@ from typing import TypeGuard
 import numpy as np
 
 from rlkit.api import Reference, UserError
+from rlkit.recording.files import opened
+from rlkit.recording.writers import pieces
 from rlkit.settings import sections
 from rlkit.settings.plugins import short
 from rlkit.statistics.runs import Array
@@ -20,7 +22,6 @@ PROBLEMS = ("id", "entry")  # keys of an environment that say which problem it p
 CHOOSING = {"evaluate_every", "evaluations", "validation_episodes"}  # change a score under measure=best only
 NOT_SETTINGS = {"seed", "out", "device", "threads", "checkpoint_every", "keep", "logger"}
 LARGEST = 2**24  # bytes of a summary.json or config.yaml
-LONGEST = 2**20  # bytes of a line of metrics.jsonl
 HUGE = 1e100  # what is larger is no measurement, and a square of it no number
 
 
@@ -68,7 +69,7 @@ def read(folder: Path) -> Record:
         raise UserError(f"{folder} is no run folder: it has no config.yaml; give folders that rlkit.run wrote")
     if not os.path.isfile(folder / "summary.json"):
         raise UserError(f"{folder} is not finished: it has no summary.json; continue it with resume={folder}")
-    summary = _json(folder / "summary.json")
+    summary = json_object(folder / "summary.json")
     if not summary.get("finished", True):
         raise UserError(f"{folder} was interrupted and is not finished; continue it with resume={folder}")
     before, after = (_dict(_dict(summary.get("evaluation")).get(when)) for when in ("before", "after"))
@@ -109,9 +110,10 @@ def bounded(path: Path) -> str:
 
     Raises: OSError or ValueError.
     """
-    if (size := path.stat().st_size) > LARGEST:
-        raise ValueError(f"it holds {size:,} bytes")
-    return path.read_text(encoding="utf-8")
+    with opened(path) as file:
+        if (size := path.stat().st_size) > LARGEST:
+            raise ValueError(f"it holds {size:,} bytes")
+        return file.read(size).decode("utf-8")
 
 
 def _score(after: Mapping[str, object], folder: Path) -> tuple[float, float, float]:
@@ -125,7 +127,8 @@ def _score(after: Mapping[str, object], folder: Path) -> tuple[float, float, flo
     return float(mean), low, high
 
 
-def _json(path: Path) -> dict[str, object]:
+def json_object(path: Path) -> dict[str, object]:
+    """The object that a file holds; one line says what is wrong with it."""
     try:
         values = json.loads(bounded(path))
     except (OSError, ValueError, RecursionError) as error:  # the last: lists in lists, thousands deep
@@ -181,21 +184,16 @@ def _curves(path: Path) -> dict[str, Curve]:
     return {name: _curve(rows) for name, rows in points.items() if rows}
 
 
+def _lines(path: Path) -> Iterator[bytes]:
+    try:
+        yield from pieces(path) if os.path.isfile(path) else ()
+    except OSError as error:
+        raise UserError(f"{path} is damaged: {error}; run it again") from None
+
+
 def _curve(rows: list[list[float]]) -> Curve:
     env_steps, seconds, value = np.array(rows, dtype=np.float64).T
     return Curve(np.maximum.accumulate(env_steps), np.maximum.accumulate(seconds), value)  # a clock may go back
-
-
-def _lines(path: Path) -> Iterator[bytes]:
-    """The lines of a file; a longer one than is ever written comes in pieces, which are none."""
-    if not os.path.isfile(path):
-        return
-    try:
-        with open(path, "rb") as file:
-            while line := file.readline(LONGEST):
-                yield line
-    except OSError as error:
-        raise UserError(f"{path} is damaged: {error}; run it again") from None
 
 
 def _reference(given: object) -> Reference | None:

@@ -12,7 +12,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from rlkit.comparison.grid import Job, progress, summary
+from rlkit.comparison.grid import Job, progress, summary, tail
+from rlkit.comparison.records import is_number
 from rlkit.screen import Screen
 from rlkit.terminal import say
 
@@ -71,8 +72,8 @@ class View:
         if future.done():
             reason = outcome(future)
             return "finished" if reason is None else "stopped" if reason == "stopped" else "failed"
-        with suppress(FileNotFoundError):
-            return job.now.read_text() or "running"
+        with suppress(OSError):  # it has ended in between
+            return next(iter(tail(job.now)), "waiting")
         return "waiting"
 
     def say(self, job: Job, future: "Future[str | None]", now: str) -> None:
@@ -121,10 +122,12 @@ class View:
 def score(job: Job) -> str:
     """What a finished run measured after training."""
     evaluation = summary(job).get("evaluation")
-    after = evaluation.get("after", {}) if isinstance(evaluation, dict) else {}
-    if not all(isinstance(after.get(key), int | float) for key in ("mean", "low", "high")):
+    after = evaluation.get("after") if isinstance(evaluation, dict) else None
+    told = after if isinstance(after, dict) else {}
+    mean, low, high = (x if is_number(x := told.get(key)) else None for key in ("mean", "low", "high"))
+    if mean is None or low is None or high is None:
         return "finished, without a score"
-    return "{metric} {mean:.3g}, 95 % {low:.3g} to {high:.3g}".format(**after)
+    return f"{str(told.get('metric', 'score'))[:40]} {mean:.3g}, 95 % {low:.3g} to {high:.3g}"
 
 
 def figure(newest: dict[str, float]) -> str:

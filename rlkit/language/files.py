@@ -8,19 +8,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rlkit import memory
 from rlkit.api import UserError
 
 Json = dict[str, Any]  # an object of a Hugging Face file: its authors say what it holds; `Fields` checks what is read
-LARGEST = 2**26  # bytes of a JSON file; those of published models have less than a tenth of it
+LARGEST = 2**22  # bytes of a JSON file; those of published models have less than a third of it
+VOCABULARY = 2**26  # of tokenizer.json; those of published models have less than 35 MB
+ROOM = 24  # bytes of memory for each of a file at the most: an empty list takes 3 there and 64 here
 DEEPEST = 50  # levels of nesting; what is deeper could be read and not be written again
 MOST = 2**24  # of any size in config.json: a product of two still fits into 64 bits
 
 
-def read_json(path: Path) -> Json:
-    """The object that a file holds; {} where there is no such file."""
+def read_json(path: Path, largest: int = LARGEST) -> Json:
+    """The object that a file of so many bytes at most holds; {} where there is no such file."""
     if not os.path.lexists(path):
         return {}
-    check_file(path, LARGEST)
+    check_file(path, largest)
+    memory.check(ROOM * path.stat().st_size, str(path), "restore it from where the model came from")
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         if not isinstance(content, dict):

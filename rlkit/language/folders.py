@@ -4,6 +4,7 @@ import json
 import math
 import os
 import re
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -196,8 +197,10 @@ def write(folder: Path, decoder: Decoder, tokenizer: Tokenizer, dtype: torch.dty
 
 
 def save(path: Path, tensors: dict[str, Tensor]) -> None:
+    path.touch()
+    permissions = stat.S_IMODE(path.stat().st_mode)  # as the umask says; the library chooses some of its own
     save_file({name: t.detach().cpu().contiguous() for name, t in tensors.items()}, path, metadata={"format": "pt"})
-    path.chmod(0o644)  # the library writes files that only their owner may read
+    path.chmod(permissions)
 
 
 def fresh_config(

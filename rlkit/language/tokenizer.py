@@ -8,7 +8,8 @@ import tokenizers
 from tokenizers import Regex, decoders, models, pre_tokenizers, trainers
 
 from rlkit.api import UserError
-from rlkit.language.files import LARGEST, Fields, Json, check_file, read_json
+from rlkit.language.files import VOCABULARY, Fields, Json, read_json
+from rlkit.language.rules import check_rules
 
 END = "<|endoftext|>"
 # Words and punctuation with the space before them; each digit by itself, so that numbers are spelt one way only.
@@ -91,7 +92,7 @@ class Tokenizer:
 
 
 def _read(path: Path) -> tokenizers.Tokenizer:
-    check_file(path, LARGEST)
+    check_rules(read_json(path, VOCABULARY), path)
     try:
         return tokenizers.Tokenizer.from_file(str(path))
     except BaseException as error:

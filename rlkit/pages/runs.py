@@ -72,7 +72,7 @@ class RunPage:
             return "finished"
         if time.time() - heard < QUIET:
             return "running"
-        with suppress(OSError):  # a folder in which nothing may be opened for writing
+        with suppress(UserError):  # a folder in which nothing may be opened for writing
             return "running" if is_locked(self.folder) else "stopped"
         return "stopped"
 

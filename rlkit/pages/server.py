@@ -18,6 +18,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -33,8 +34,10 @@ TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".s
 TOKEN = "X-Token"  # the header in which a page sends it
 LONGEST_BODY = 1 << 16  # bytes of a request
 LONGEST_HEAD = 1 << 15  # bytes of what stands before it
-IDLE = 30.0  # seconds in which a request must come, whole, and its answer be taken
-MOST = 64  # connections at a time; who comes later waits
+IDLE = 30.0  # seconds in which a request must begin, and its answer be taken
+WHOLE = 5.0  # seconds from its first byte in which a request must come
+MOST = 64  # connections at a time; who comes later takes the place of those that were QUIET
+QUIET = 1.0  # seconds in which no request with the token came
 HEADERS = {
     "Content-Security-Policy": "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
     "Cross-Origin-Resource-Policy": "same-origin",
@@ -74,6 +77,7 @@ class Server(ThreadingHTTPServer):
 
     def __init__(self, site: Site, port: int = 0) -> None:
         self.site, self.token, self.room = site, secrets.token_urlsafe(24), threading.BoundedSemaphore(MOST)
+        self.waiting: dict[socket.socket, float] = {}  # since when a connection has shown no token
         self.files = {path.name: path for path in FOLDER.iterdir() if path.suffix in TYPES}
         try:
             super().__init__(("127.0.0.1", port), Handler)
@@ -89,10 +93,9 @@ class Server(ThreadingHTTPServer):
             self.hosts |= {"127.0.0.1", "localhost"}
 
     def process_request(self, request: Request, client_address: Any) -> None:
-        """Answer in a thread of its own, as soon as there is room; who holds a place has to be quick."""
-        if not self.room.acquire(timeout=IDLE):
-            self.shutdown_request(request)
-            return
+        """Answer in a thread of its own; where there is no room, those that only hold a place have to go."""
+        while not self.room.acquire(timeout=QUIET / 10):
+            self.drop_quiet()
         try:
             super().process_request(request, client_address)
         except RuntimeError:  # no more threads can be started
@@ -105,6 +108,13 @@ class Server(ThreadingHTTPServer):
         finally:
             self.room.release()
 
+    def drop_quiet(self) -> None:
+        """End the connections that have been quiet; the thread of each sees that there is nobody."""
+        for connection, since in list(self.waiting.items()):
+            if time.monotonic() - since > QUIET:
+                with suppress(OSError):  # it has ended in between
+                    connection.shutdown(socket.SHUT_RDWR)
+
     def handle_error(self, request: Request, client_address: object) -> None:
         """A client that leaves, sleeps or says too much is no error."""
         if not isinstance(sys.exception(), ConnectionError | TimeoutError | http.client.HTTPException):
@@ -115,11 +125,11 @@ class Reader(io.RawIOBase):
     """What a client sends: so many bytes at most, and within the time, however slowly it drips."""
 
     def __init__(self, connection: socket.socket) -> None:
-        self.connection, self.left, self.until = connection, 0, 0.0
+        self.connection, self.left, self.until, self.begun = connection, 0, 0.0, False
 
     def begin(self) -> None:
         """Wait for the next request."""
-        self.left, self.until = LONGEST_HEAD + LONGEST_BODY, time.monotonic() + IDLE
+        self.left, self.until, self.begun = LONGEST_HEAD + LONGEST_BODY, time.monotonic() + IDLE, False
 
     def readable(self) -> bool:
         return True
@@ -133,6 +143,8 @@ class Reader(io.RawIOBase):
         self.connection.settimeout(seconds)
         got = self.connection.recv_into(buffer)
         self.left -= got
+        if not self.begun:
+            self.begun, self.until = True, time.monotonic() + WHOLE
         return got
 
 
@@ -147,7 +159,11 @@ class Handler(BaseHTTPRequestHandler):
 
     def handle_one_request(self) -> None:
         self.reader.begin()
-        super().handle_one_request()
+        self.server.waiting[self.connection] = time.monotonic()
+        try:
+            super().handle_one_request()
+        finally:
+            self.server.waiting.pop(self.connection, None)
 
     def do_GET(self) -> None:
         self.answer(self.read)
@@ -234,6 +250,7 @@ class Handler(BaseHTTPRequestHandler):
         told = self.headers.get(TOKEN, given)
         if not hmac.compare_digest(told.encode(errors="replace"), self.server.token.encode()):
             raise Refused(403, "open the whole address that the terminal shows, with its token")
+        self.server.waiting.pop(self.connection, None)
 
     def call(self, calls: Mapping[str, Call], name: str) -> Call:
         found = calls.get(name.removeprefix("api/"))

@@ -1,22 +1,25 @@
 """A run as a program holds it: its folder, what it measured, its policy, and how it goes on."""
 
-import json
 import os
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
+from typing import cast
 
 import torch
 
 from rlkit import evaluation, session
+from rlkit.comparison.records import json_object
 from rlkit.errors import UserError
 from rlkit.evaluation import Evaluate, Subject
 from rlkit.python.keys import check_listener, line
 from rlkit.python.policy import Policy
 from rlkit.python.surroundings import undisturbed
 from rlkit.recording import checkpoint as checkpoints
+from rlkit.recording.files import is_file
 from rlkit.recording.log import Listener
+from rlkit.recording.writers import records
 from rlkit.scores import Json
 from rlkit.settings import config, schema
 from rlkit.settings.assemble import threads
@@ -58,18 +61,13 @@ class Run:
     @property
     def metrics(self) -> list[Numbers]:
         """Each logged iteration, from metrics.jsonl; `pandas.DataFrame(run.metrics)` is a table of them."""
-        path, found = self.folder / "metrics.jsonl", []
-        for text in path.read_text(encoding="utf-8").splitlines() if path.is_file() else []:
-            with suppress(json.JSONDecodeError):  # the last line of a run that is still written to
-                found.append(json.loads(text))
-        return found
+        return [cast(Numbers, record) for record in records(self.folder / "metrics.jsonl")]
 
     @property
     def summary(self) -> Json | None:
         """What summary.json says at the end of a run: the scores before and after; None before that."""
         path = self.folder / "summary.json"
-        found: Json | None = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
-        return found
+        return json_object(path) if is_file(path) else None
 
     @property
     def policy(self) -> Policy:

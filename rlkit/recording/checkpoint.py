@@ -21,7 +21,7 @@ from torch import Tensor
 
 from rlkit import memory
 from rlkit.api import Algorithm, State, UserError
-from rlkit.recording.files import beside, keep_umask, opened, parse, refuse_link, remove, to_disk, why
+from rlkit.recording.files import beside, check_name, keep_umask, opened, parse, refuse_link, remove, to_disk, why
 from rlkit.terminal import warn
 
 
@@ -70,6 +70,7 @@ def load(folder: str | Path, name: str = "latest", tidy: bool = False) -> State:
     One line says when another stands in. tidy: set the damaged file aside as `NAME.damaged`; else nothing is written.
     """
     path = _path(folder, name)
+    check_name(path)
     damaged: dict[Path, str] = {}
     for candidate in [path, *(_older(path.parent) if name == "latest" else [])]:
         if not os.path.lexists(candidate):

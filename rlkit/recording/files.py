@@ -28,6 +28,7 @@ BINARY = getattr(os, "O_BINARY", 0)
 
 def prepare_folder(path: str | Path) -> Path:
     """Make a folder and see that it can be written to, before hours of work depend on it."""
+    check_name(path)
     try:
         folder = Path(path).expanduser()
         folder.mkdir(parents=True, exist_ok=True)
@@ -36,6 +37,14 @@ def prepare_folder(path: str | Path) -> Path:
     except (OSError, ValueError, RuntimeError) as error:  # a NUL in the name, no such user
         raise UserError(f"cannot write to the folder {path}: {why(error)}; mend that or give another") from None
     return folder
+
+
+def check_name(path: str | Path) -> None:
+    """Refuse a path with bytes that are no UTF-8: safetensors writes a file there and never opens it again."""
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        raise UserError(f"the name {path} is not UTF-8 text: rename it, or give another") from None
 
 
 def tidy(folder: Path) -> None:

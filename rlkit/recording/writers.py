@@ -33,7 +33,8 @@ from rlkit.recording.files import (
 
 UPLOAD = 60.0  # seconds that the end of a run waits for W&B; what is not sent by then stays in the folder
 
-LONGEST = 1 << 24  # bytes of a line; what is longer is no record
+LONGEST = 1 << 22  # bytes of a line; what is longer is no record
+PIECES = 64  # of that length are read on in search of its end
 
 
 class File:
@@ -172,13 +173,23 @@ def records(path: Path) -> Iterator[dict[str, object]]:
 
 def lines(path: Path) -> Iterator[tuple[bytes, dict[str, object] | None]]:
     """Each line, read one at a time, and the record that it holds, if it holds one."""
+    return ((line, _record(line)) for line in pieces(path))
+
+
+def pieces(path: Path) -> Iterator[bytes]:
+    """Each line, a long one in pieces; none where there is no file.
+
+    They end where a line does not: a file of zeros may take no room and be larger than every disk.
+    """
     if not is_file(path):
         if os.path.lexists(path):
             raise UserError(f"{path} is no file: remove it, and what it should hold is written anew")
         return
+    endless = 0
     with opened(path) as file:
-        while line := file.readline(LONGEST):
-            yield line, _record(line)
+        while (line := file.readline(LONGEST)) and endless < PIECES:
+            endless = 0 if line.endswith(b"\n") else endless + 1
+            yield line
 
 
 def _record(line: bytes) -> dict[str, object] | None:

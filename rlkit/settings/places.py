@@ -78,16 +78,21 @@ def outside(text: str, place: Place) -> list[str]:
 
 
 def sources(name: str) -> list[str]:
-    """A .py file, or a module by its dotted name, with the neighbors that it imports (`from .helper import x`)."""
-    path = located(name)
-    found = {name: path} if path is not None else {}
-    waiting = [path] if path is not None else []
+    """A .py file, or a module and its packages, with the neighbors that these import (`from .helper import x`)."""
+    found = {part: path for part in _way(name) if (path := located(part)) is not None}
+    waiting = [*found.values()]
     while waiting:
         for neighbor in _neighbors(waiting.pop()):
             if neighbor not in found.values():
                 found[str(neighbor)] = neighbor
                 waiting.append(neighbor)
-    return list(found) or [name]
+    return list(dict.fromkeys([name, *found]))
+
+
+def _way(name: str) -> list[str]:
+    """A path; or a dotted name and those of the packages around it, whose `__init__.py` run first."""
+    parts = [] if os.path.isabs(name) else name.split(".")
+    return [name, *(".".join(parts[:end]) for end in range(1, len(parts)))]
 
 
 def located(name: str) -> Path | None:
@@ -124,8 +129,8 @@ def _digest(path: Path) -> str:
     size, found = path.stat().st_size, hashlib.sha256()
     with path.open("rb") as file:
         if size <= WHOLE:
-            while block := file.read(BLOCK):
-                found.update(block)
+            for start in range(0, size, BLOCK):  # what says that it is empty, such as a file of /proc, may never end
+                found.update(file.read(min(BLOCK, size - start)))
         else:
             found.update(str(size).encode())
             for i in range(BLOCKS):
@@ -155,7 +160,8 @@ def _beside(path: str, place: Place) -> list[str]:
 
 def _neighbors(path: Path) -> list[Path]:
     try:
-        tree = ast.parse(path.read_bytes())
+        with path.open("rb") as file:
+            tree = ast.parse(file.read(min(path.stat().st_size, WHOLE)))
     except (SyntaxError, ValueError, RecursionError, OSError):  # the import says so
         return []
     found = []

@@ -20,6 +20,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Literal
 
+from rlkit import outside
 from rlkit.errors import UserError
 
 Kind = Literal["algorithms", "envs"]
@@ -101,7 +102,7 @@ def one_off(name: str, other: str) -> bool:
 
 def _from_dotted(kind: Kind, name: str) -> ModuleType:
     try:
-        return importlib.import_module(name)
+        return outside.import_module(name)
     except ModuleNotFoundError as error:
         # Only the name itself, or a package on the way to it, can be the user's mistake.
         if error.name is None or not f"{name}.".startswith(f"{error.name}."):
@@ -121,7 +122,7 @@ def _from_file(kind: Kind, path: Path) -> ModuleType:
     text = path.read_bytes()
     if name in sys.modules and _executed.get(name) == text:
         return sys.modules[name]
-    spec = importlib.util.spec_from_file_location(name, path)
+    spec = importlib.util.spec_from_file_location(name, path, loader=outside.Fresh(name, str(path)))
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # before it runs: dataclasses look their own module up
@@ -141,6 +142,7 @@ def _folder_as_package(folder: Path) -> str:
     name = f"rlkit_folder_{hashlib.blake2b(bytes(folder), digest_size=8).hexdigest()}"
     package = sys.modules.setdefault(name, ModuleType(name))
     package.__path__ = [str(folder)]
+    outside.compiled(name)
     return name
 
 

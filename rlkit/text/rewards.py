@@ -1,6 +1,5 @@
 """Reward functions with TRL's signature, f(prompts, completions, **columns) -> list[float | None]."""
 
-import importlib
 import importlib.util
 import inspect
 import math
@@ -14,6 +13,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 import torch
 
+from rlkit import outside
 from rlkit.api import RewardFailed, UserError
 from rlkit.text.grader import correct
 
@@ -65,14 +65,15 @@ def _module(place: str, name: str) -> ModuleType:
         try:
             if not all(part.isidentifier() for part in place.split(".")):
                 raise ModuleNotFoundError(f"No module named '{place}'")  # such as a path
-            return importlib.import_module(place)
+            return outside.import_module(place)
         except ModuleNotFoundError as error:
             raise UserError(f"env.reward={name!r}: {error}; give a .py file or a module that can be imported") from None
     path = Path(os.path.abspath(os.path.expanduser(place)))
     if not os.path.isfile(path):  # False for what can be no path, such as a very long text
         raise UserError(f"env.reward={name!r}: there is no file {path}; give the path of a .py file that exists")
     path = path.resolve()
-    spec = importlib.util.spec_from_file_location(f"rlkit_reward_{path.stem}", path)
+    name = f"rlkit_reward_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path, loader=outside.Fresh(name, str(path)))
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

@@ -24,7 +24,8 @@ def read_jsonl(path: str | Path) -> list[Row]:
     if os.path.isfile(path):
         memory.check(2 * path.stat().st_size, str(path), "give a smaller file")
     try:
-        lines = path.read_text(encoding="utf-8-sig").split("\n")
+        with open(path, "rb") as file:  # what says that it is empty, such as a file of /proc, may never end
+            lines = re.split("\r\n?|\n", file.read(path.stat().st_size).decode("utf-8-sig"))
     except FileNotFoundError:
         raise UserError(f"{path}: no such file; give the path of a .jsonl file") from None
     except (OSError, ValueError) as error:  # ValueError: not UTF-8, or no path

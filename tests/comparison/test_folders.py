@@ -1,5 +1,6 @@
 """Folders that a comparison reads: damaged, hostile or of a stranger; each is one line, none is followed outside."""
 
+import errno
 import json
 import os
 import sys
@@ -10,7 +11,7 @@ from filelock import FileLock
 
 from rlkit import compare
 from rlkit.api import UserError
-from rlkit.comparison import grid, records
+from rlkit.comparison import grid, records, view
 from rlkit.comparison.grid import Job
 
 AFTER = {"metric": "return", "mean": 7.0, "low": 6.0, "high": 8.0, "episodes": 100}
@@ -156,6 +157,37 @@ def test_a_lock_that_is_a_link_or_a_pipe_is_no_lock(tmp_path: Path) -> None:
     (tmp_path / "c" / ".lock").symlink_to(tmp_path / "private")
     with pytest.raises(UserError, match=r"cannot lock .*\.lock"), grid.alone(tmp_path / "c"):
         pass
+    assert (tmp_path / "private").read_text() == "mine"
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.EOPNOTSUPP])
+def test_a_disk_that_cannot_lock_is_one_line(number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fcntl = pytest.importorskip("fcntl")
+
+    def flock(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    (tmp_path / ".lock").touch()
+    monkeypatch.setattr(fcntl, "flock", flock)
+    words = r"cannot lock .*\.lock: (no locks available|operation not supported); choose another out="
+    with pytest.raises(UserError, match=words), grid.alone(tmp_path):
+        pytest.fail("it is not locked")
+    with pytest.raises(UserError, match=words):
+        grid.is_locked(tmp_path)
+
+
+@pytest.mark.parametrize("after", [{"mean": 1, "low": 1, "high": 1}, {**AFTER, "mean": 10**400}, {"mean": []}, [], 1])
+def test_a_score_of_a_strangers_is_shown_or_none(after: object, tmp_path: Path) -> None:
+    shown = view.score(job(folder(tmp_path / "a", evaluation={"after": after})))
+    assert shown in ("score 1, 95 % 1 to 1", "finished, without a score")
+
+
+def test_what_is_written_beside_a_run_follows_no_link(tmp_path: Path) -> None:
+    one = job(folder(tmp_path / "a", finished=False))
+    (tmp_path / "private").write_text("mine")
+    one.now.symlink_to(tmp_path / "private")
+    with pytest.raises(UserError, match="is a link, and nothing is written through one"):
+        grid.carry_out(one, tmp_path / ".stop")
     assert (tmp_path / "private").read_text() == "mine"
 
 

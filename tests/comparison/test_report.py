@@ -200,6 +200,15 @@ def test_the_page_is_one_file_that_fetches_nothing_and_escapes_what_it_is_told(t
         assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_a_figure_is_not_written_through_a_link(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    (tmp_path / "private").write_text("mine")
+    (tmp_path / "iqm.png").symlink_to(tmp_path / "private")
+    with pytest.raises(UserError, match=r"iqm\.png is a link, and nothing is written through one"):
+        report.write([run()], tmp_path)
+    assert (tmp_path / "private").read_text() == "mine"
+
+
 def test_a_comparison_of_a_single_run_is_written_and_one_of_none_refused(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     report.write([run()], tmp_path / "new" / "folder")

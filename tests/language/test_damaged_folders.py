@@ -1,15 +1,20 @@
 """Model folders with one thing wrong: they work, or are refused in one line; nothing hangs and no memory is taken."""
 
+import base64
 import json
+import os
 import shutil
 from pathlib import Path
 
 import pytest
+import torch
 from support import damaged_models as damage
 from support.small_model import PROMPTS, model
 
 from rlkit import memory
 from rlkit.errors import Diverged, UserError
+from rlkit.language import files
+from rlkit.language.folders import save
 from rlkit.language.model import LanguageModel
 
 CASES = damage.cases(seed=0, count=30)
@@ -140,8 +145,30 @@ def test_a_model_larger_than_the_memory_is_refused_before_it_is_read(
     good: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(memory, "free", lambda: 2**10)
+    monkeypatch.setattr(files, "ROOM", 0)  # they have room
     with pytest.raises(UserError, match=r"a model of [\d,]+ parameters needs .* are free: take a smaller one"):
         LanguageModel.load(good)
+
+
+def test_a_file_of_many_empty_lists_is_refused_before_it_is_read(good: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(good, tmp_path / "model")
+    for name, lists, says in (
+        ("config.json", 2**21, "larger than 4 MB"),
+        ("tokenizer.json", 2**20, "needs 0.1 GB, 0.1 GB are free: restore it"),
+    ):
+        (folder / name).write_text('{"a": [' + "[]," * lists + "[]]}")
+        with pytest.raises(UserError, match=f"{name}:? {says}"):
+            LanguageModel.load(folder)
+        shutil.copy(good / name, folder)
+
+
+def test_the_permissions_of_weights_are_those_of_the_umask(tmp_path: Path) -> None:
+    before = os.umask(0o077)
+    try:
+        save(tmp_path / "x.safetensors", {"a": torch.zeros(1)})
+    finally:
+        os.umask(before)
+    assert (tmp_path / "x.safetensors").stat().st_mode & 0o777 == 0o600
 
 
 def test_an_id_that_is_a_long_text_is_no_folder(tmp_path: Path) -> None:
@@ -172,6 +199,32 @@ TOKENIZERS = {
         "normalizer",
         {"type": "Precompiled", "precompiled_charsmap": "AAAAAQ=="},
         "not a tokenizer file",
+    ),
+    "a rule that multiplies": (
+        "normalizer",
+        {"type": "Replace", "pattern": {"String": "a"}, "content": "b" * 2000},
+        "tokenizer.json: rules that may make a text more than 1,000 times as long, which no tokenizer needs: restore",
+    ),
+    "rules that multiply together": (
+        "decoder",
+        {"type": "Sequence", "decoders": [{"type": "Replace", "pattern": {"Regex": "a*"}, "content": "aaa"}] * 5},
+        "rules that may make a text more than 1,000 times as long",
+    ),
+    "a table that multiplies": (
+        "normalizer",
+        {"type": "Precompiled", "precompiled_charsmap": base64.b64encode(bytes(4) + b"a\0" + b"b" * 2000).decode()},
+        "rules that may make a text more than 1,000 times as long",
+    ),
+    "a long rule": (
+        "pre_tokenizer",
+        {"type": "Split", "pattern": {"Regex": "a" * 20_000}, "behavior": "Isolated", "invert": False},
+        "a text of 20,000 characters in its rules",
+    ),
+    "many rules": ("normalizer", {"type": "Sequence", "normalizers": [{"type": "NFC"}] * 2000}, r"4,0\d\d items in"),
+    "a long token": (
+        "model",
+        {"type": "WordLevel", "vocab": {"<|endoftext|>": 0, "a" * 5000: 1}, "unk_token": "<|endoftext|>"},
+        "a token of 5,000 characters",
     ),
     "no unknown token": (
         "model",

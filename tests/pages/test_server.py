@@ -3,6 +3,7 @@
 import http.client
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -93,6 +94,7 @@ def test_a_client_that_leaves_or_sleeps_is_no_error(
         with socket.create_connection(("127.0.0.1", served.server.port)) as connection:
             connection.sendall(text)
     monkeypatch.setattr(pages, "IDLE", 0.2)
+    monkeypatch.setattr(pages, "WHOLE", 0.2)
     for text in (b"", b"GET / HT", post + b"{"):
         assert raw(served, text) == b"", "it is closed"
     assert served.get("/api/echo") == {} and capsys.readouterr().err == ""
@@ -109,18 +111,22 @@ def test_a_request_that_drips_is_cut_off_in_time(monkeypatch: pytest.MonkeyPatch
         for _ in range(3):
             ours.sendall(b"x")
             assert reader.read(1) == b"x"
-            now[0] += pages.IDLE / 3
+            now[0] += pages.WHOLE / 3
         with pytest.raises(TimeoutError):
             reader.read(1)
 
 
 def test_who_holds_connections_open_keeps_nobody_out_for_long(served: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pages, "IDLE", 0.5)
+    monkeypatch.setattr(pages, "QUIET", 0.1)
     held = [socket.create_connection(("127.0.0.1", served.server.port)) for _ in range(pages.MOST + 20)]
     try:
         started = [thread for thread in threading.enumerate() if "process_request_thread" in thread.name]
         assert len(started) <= pages.MOST
+        for connection in held:
+            connection.sendall(b"GET / HT")
+        began = time.monotonic()
         assert served.get("/api/echo") == {}
+        assert time.monotonic() - began < pages.WHOLE
     finally:
         for connection in held:
             connection.close()

@@ -1,10 +1,12 @@
 """What a run folder of a stranger may run: nothing from outside rlkit, unless it is trusted."""
 
+import os
 from pathlib import Path
 
 import pytest
 
 import rlkit
+from rlkit.recording import writers
 
 OUTSIDE = {
     "algo: {name: ./mine.py}\nenv: {name: cartpole}\n": r"algo=\./mine\.py",
@@ -37,3 +39,16 @@ def test_a_folder_that_is_opened_without_load_is_not_trusted_either(tmp_path: Pa
     (tmp_path / "config.yaml").write_text("algo: {name: my_pkg.sac}\nenv: {name: cartpole}\n")
     with pytest.raises(rlkit.UserError, match="my_pkg"):
         rlkit.Run(tmp_path).resume(quiet=True)
+
+
+@pytest.mark.timeout(20)
+def test_files_that_are_no_runs_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writers, "LONGEST", 1 << 16)
+    (tmp_path / "config.yaml").write_text("algo: {name: ppo}\nenv: {name: cartpole}\n")
+    for name in ("metrics.jsonl", "summary.json"):
+        (tmp_path / name).write_bytes(b'{"iteration": 1}\n')
+        os.truncate(tmp_path / name, 2**40)
+    found = rlkit.load(tmp_path)
+    assert found.metrics == [{"iteration": 1}]
+    with pytest.raises(rlkit.UserError, match=r"summary\.json is damaged: it holds 1,099,511,627,776 bytes"):
+        found.summary  # noqa: B018

@@ -125,6 +125,15 @@ def test_a_file_without_an_end_is_read_piece_by_piece(tmp_path: Path, monkeypatc
     assert cut(tmp_path / "metrics.jsonl", 5) == Reached(2)
 
 
+@pytest.mark.timeout(20)
+def test_a_file_of_zeros_larger_than_the_disk_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writers, "LONGEST", 1 << 16)
+    (tmp_path / "metrics.jsonl").write_bytes(b'{"iteration": 1}\n')
+    os.truncate(tmp_path / "metrics.jsonl", 2**40)
+    assert cut(tmp_path / "metrics.jsonl", 5) == Reached(1)
+    assert (tmp_path / "metrics.jsonl").stat().st_size == 17
+
+
 def test_what_needs_no_change_is_not_written_again(tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").write_bytes(b'{"iteration": 1}\n')
     before = (tmp_path / "metrics.jsonl").stat()

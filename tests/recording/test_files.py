@@ -2,15 +2,17 @@
 
 import errno
 import os
+import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.resuming import REWARD
 
-from rlkit import run, session
+from rlkit import compare, evaluate, run, session
 from rlkit.api import UserError
 from rlkit.recording import checkpoint, files
 from rlkit.recording.files import prepare_folder, tidy, write_atomically, write_folder
@@ -229,6 +231,21 @@ def test_two_starts_of_one_folder_are_one_run(
 def test_a_probe_leaves_nothing(tmp_path: Path) -> None:
     assert prepare_folder(tmp_path / "r") == tmp_path / "r" and not list((tmp_path / "r").iterdir())
     assert subprocess.run(["test", "-w", tmp_path / "r"]).returncode == 0
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have no such names")
+def test_a_name_that_is_no_text_is_refused_before_anything_is_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    odd = os.fsdecode(bytes(tmp_path) + b"/r\xff")
+    says = rf"the name {tmp_path}/r. is not UTF-8 text: rename it, or give another"
+    for main, words in ((run.main, [*TABLE, f"out={odd}"]), (compare.main, [*TABLE, f"out={odd}"])):
+        assert main(words) == 2 and re.search(says, one_line(capsys)) and not os.path.exists(odd)
+    assert run.main([*TABLE, f"out={tmp_path / 'r'}"]) == 0
+    os.rename(tmp_path / "r", odd)
+    for main, words in ((run.main, [f"resume={odd}", "iterations=9"]), (evaluate.main, [odd])):
+        capsys.readouterr()
+        assert main(words) == 2 and re.search(says, one_line(capsys))
 
 
 def test_a_pipe_in_place_of_a_folder_is_one_line(tmp_path: Path) -> None:

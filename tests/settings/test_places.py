@@ -1,12 +1,14 @@
 """What a configuration names outside the project: made absolute by its type, and marked so that a change shows."""
 
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
-from rlkit.api import Code, File, Folder, Place
+from rlkit.api import Code, File, Folder, Place, UserError
 from rlkit.settings import places
+from rlkit.text.sources import read_jsonl
 
 
 @dataclass(frozen=True)
@@ -92,11 +94,16 @@ def test_a_module_is_marked_and_not_imported(tmp_path: Path, monkeypatch: pytest
     package.mkdir()
     for name in ("__init__.py", "mod.py"):
         (package / name).write_text("raise SystemExit('it was imported')\n")
-    assert list(places.named("its_package.mod:f", Place("code"))) == ["its_package.mod"]
+    assert list(places.named("its_package.mod:f", Place("code"))) == ["its_package.mod", "its_package"]
+    assert list(places.named("its_package.gone:f", Place("code"))) == ["its_package.gone", "its_package"]
     before = places.mark("its_package.mod")
     assert len(before) == 16
     (package / "mod.py").write_text("f = 1\n")
     assert places.mark("its_package.mod") != before
+    (package / "__init__.py").write_text("from .beside import g\n")
+    (package / "beside.py").write_text("g = 1\n")
+    found = list(places.named("its_package.mod:f", Place("code")))
+    assert found == ["its_package.mod", "its_package", str(package / "beside.py")], "its package runs first"
     assert places.mark("its_package.nothing") == places.mark("nothing.at.all") == ""
 
 
@@ -133,6 +140,16 @@ def test_a_large_file_is_marked_by_evenly_spaced_blocks(tmp_path: Path, monkeypa
         marks.add(places.mark(str(file)))
     file.write_bytes(bytes(1001))
     assert len(marks | {places.mark(str(file))}) == 5
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.skipif(not os.path.isfile("/proc/self/pagemap"), reason="Linux has a file that never ends")
+def test_a_file_that_never_ends_is_read_as_long_as_it_says(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").symlink_to("/proc/self/pagemap")
+    assert places.mark("/proc/self/pagemap") == places.mark(str(tmp_path / "mine.py")) != ""
+    assert places.sources(str(tmp_path / "mine.py")) == [str(tmp_path / "mine.py")]
+    with pytest.raises(UserError, match="/proc/self/pagemap: the file is empty"):
+        read_jsonl("/proc/self/pagemap")
 
 
 def test_what_is_neither_file_nor_folder_has_no_mark(tmp_path: Path) -> None:

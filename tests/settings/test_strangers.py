@@ -1,6 +1,9 @@
 """What a run folder names outside rlkit runs only with trust, and only as it was when the run began."""
 
 import json
+import os
+import py_compile
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +17,7 @@ from rlkit.pages.runs import RunPage
 from rlkit.settings import config, plugins
 from rlkit.settings.assemble import assemble
 from rlkit.settings.schema import once
+from rlkit.text.rewards import load_rewards
 
 ROOT = Path(__file__).parents[2]
 SHORT = ["iterations=1", "evaluation_episodes=2", "threads=1"]
@@ -182,6 +186,39 @@ def test_an_edited_plug_in_is_run_again(tmp_path: Path) -> None:
     assert plugins.load("algorithms", str(file)) is first
     file.write_text(text.format(2))
     assert plugins.load("algorithms", str(file)).answer == 2
+
+
+@pytest.mark.parametrize("named", ["file", "neighbor", "module", "reward", "module reward", "entry"])
+def test_what_is_marked_is_what_runs(named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside each file lies a .pyc of something else, which seems to be made of it."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    package = f"pyc_{named.replace(' ', '_')}"
+    (tmp_path / package).mkdir()
+    texts = {
+        "__init__": "",
+        "mine": "from .helper import Config, make, f\n",
+        "helper": "from rlkit.algorithms.ppo import Config, make\ndef f(): return 1\n",
+        "alone": "def f(): return 1\n",
+    }
+    for name, text in texts.items():
+        file = tmp_path / package / f"{name}.py"
+        file.write_text("raise SystemExit('the .pyc ran')\n".ljust(200))
+        py_compile.compile(str(file))
+        time = file.stat().st_mtime
+        file.write_text(text.ljust(200))
+        os.utime(file, (time, time))
+    mine, alone = str(tmp_path / package / "mine.py"), str(tmp_path / package / "alone.py")
+    find: dict[str, Callable[[], object]] = {
+        "file": lambda: plugins.load("algorithms", mine),
+        "neighbor": lambda: plugins.load("algorithms", mine),
+        "module": lambda: plugins.load("algorithms", f"{package}.mine"),
+        "reward": lambda: load_rewards(f"{alone}:f"),
+        "module reward": lambda: load_rewards(f"{package}.mine:f"),
+        "entry": lambda: plugins.load("envs", "gym").named(f"{package}.mine:f"),
+    }
+    if named == "neighbor":  # only its .pyc is another
+        (tmp_path / package / "__pycache__" / f"mine.{sys.implementation.cache_tag}.pyc").unlink()
+    find[named]()
 
 
 BOMB = "run: &a {x: [1, 2]}\nalgo: {name: ppo, a: *a}\nenv: {name: cartpole}\n"
