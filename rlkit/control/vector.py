@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 from gymnasium.spaces import Box, Discrete
@@ -11,13 +11,14 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, Vecto
 from numpy.typing import NDArray
 
 from rlkit.errors import UserError
+from rlkit.fields import GROUPS, Needs
 
 if TYPE_CHECKING:
     from rlkit.api import AnySpace
 
 Array = NDArray[Any]  # numbers of any type: float64 states, float32 observations, whole or real actions
 Vector = VectorEnv[Array, Array, Array]
-Luck = Literal["shared", "own"]
+Luck = Annotated[Literal["shared", "own"], Needs(GROUPS)]
 
 
 @runtime_checkable
