@@ -12,14 +12,13 @@ from dataclasses import asdict, dataclass, is_dataclass, replace
 from pathlib import Path
 from typing import Annotated, Literal
 
-import yaml
 from annotated_types import Ge, Le
 
 import rlkit
 from rlkit.api import Count, Natural, UserError
 from rlkit.fields import Episodes, Place, Seed
 from rlkit.recording.files import is_file, prepare_folder
-from rlkit.settings import places, plugins, repeat, schema, sections, trust
+from rlkit.settings import places, plugins, repeat, schema, sections, strict_yaml, trust
 from rlkit.settings.given import KINDS, SECTIONS, Factory, Given, parse, put
 from rlkit.settings.plugins import nearest, short
 from rlkit.settings.schema import build
@@ -186,7 +185,7 @@ def resolved(given: Given, run: Run, algo: object, env: object, policy: object =
             keys = {k: places.absolute(x, marked[k]) if k in marked else x for k, x in asdict(config).items()}
             values.setdefault(section, {}).update(keys)
     values |= trust.marks({section: given.section(section)["name"] for section in KINDS}, configs)
-    text = yaml.safe_dump(schema.plain(values), sort_keys=False, allow_unicode=True)
+    text = strict_yaml.dump(schema.plain(values))
     return f"{repeat.line(given.argv)}\n{text}"
 
 
