@@ -142,7 +142,7 @@ def refused(*words: str) -> str:
         (["algo=sapo", "env=gsm8k", "algo.minibatches=1", "algo.tau_positive=2"], "algo.epochs or algo.minibatches"),
         (["algo=ppo", "env=cartpole", "algo.epochs=1", "algo.clip=0.1"], "algo.epochs or algo.minibatches above 1"),
         (["algo=ppo", "env=frozenlake", "env.luck=own"], "an algorithm that plays several attempts from each start"),
-        (["algo=reinforce_pp", "env=frozenlake", "env.luck=own"], "an algorithm that plays several attempts from each start"),
+        (["algo=reinforce_pp", "env=frozenlake", "env.luck=own"], "an algorithm that plays several attempts from"),
         (["algo=grpo", "env=gsm8k", "env.rare_repeat=3"], "an algorithm that learns from demonstrations, such as sft"),
         (["algo=sft", "env=gsm8k", "env.direct_from=0.5"], "does nothing with env.direct=0: it needs env.direct;"),
         (["algo=grpo", "env=gsm8k", "env.validation=0", "evaluate_every=0", "validation_episodes=9"], "no validation"),
