@@ -14,7 +14,7 @@ from torch import Tensor
 
 from rlkit import divergences, group_scores, losses, policies
 from rlkit.errors import UserError
-from rlkit.fields import Boundless, Count, Limit, Needs, NonNegative
+from rlkit.fields import AGAIN, Boundless, Count, Limit, Needs, NonNegative
 
 Ratio = Literal["token", "mean", "sum"]
 Over = Literal["sequence", "token", "constant"]
@@ -24,6 +24,8 @@ Divisor = Literal["std", "batch", "none"]
 Deviation = Literal["unbiased", "biased"]
 PENALIZED = Needs("kl_coef")
 SCALED = Needs("scale", "std", "batch")
+MOVED = Needs(AGAIN)
+Clipping = Annotated[Limit, MOVED]
 
 
 @dataclass(frozen=True)
@@ -102,9 +104,9 @@ class Scale(Groups):
 class Clip:
     """PPO's clipped surrogate."""
 
-    clip_low: Limit = 0.2  # lower clip: the ratio is clipped at 1 − clip_low
-    clip_high: Limit = 0.2  # upper clip: the ratio is clipped at 1 + clip_high
-    dual_clip: Annotated[float, Gt(1), Boundless()] | None = None  # upper bound c · |A| of the loss where A < 0
+    clip_low: Clipping = 0.2  # lower clip: the ratio is clipped at 1 − clip_low
+    clip_high: Clipping = 0.2  # upper clip: the ratio is clipped at 1 + clip_high
+    dual_clip: Annotated[Annotated[float, Gt(1), Boundless()] | None, MOVED] = None  # bound c · |A| of it where A < 0
 
     def surrogate(self, log_ratio: Tensor, log_prob: Tensor, batch: TensorDict) -> tuple[Tensor, Tensor]:
         advantage = batch["advantage"]

@@ -10,16 +10,15 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from rlkit import losses
-from rlkit.fields import Limit
 
-from ._groups import Over, Scale
+from ._groups import Clipping, Over, Scale
 from .grpo import GRPO
 
 
 @dataclass(frozen=True)
 class Config(Scale):
-    clip_low: Limit = 1.0  # lower bound of the weight, 1 − clip_low; 1 sets no lower bound, as in the paper
-    clip_high: Limit = 4.0  # upper bound of the weight, 1 + clip_high
+    clip_low: Clipping = 1.0  # lower bound of the weight, 1 − clip_low; 1 sets no lower bound, as in the paper
+    clip_high: Clipping = 4.0  # upper bound of the weight, 1 + clip_high
     over: Over = "token"
 
     def surrogate(self, log_ratio: Tensor, log_prob: Tensor, batch: TensorDict) -> tuple[Tensor, Tensor]:

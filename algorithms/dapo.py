@@ -17,15 +17,15 @@ from torch import Tensor
 from rlkit import buffers, group_scores, policies, returns
 from rlkit.api import Env, Metrics, PolicyFactory
 from rlkit.errors import Exhausted, UserError
-from rlkit.fields import Count, Limit, Natural, Needs, NonNegative
+from rlkit.fields import Count, Natural, Needs, NonNegative
 
-from ._groups import Clip, Over, Scale
+from ._groups import Clip, Clipping, Over, Scale
 from .grpo import GRPO
 
 
 @dataclass(frozen=True)
 class Config(Clip, Scale):
-    clip_high: Limit = 0.28
+    clip_high: Clipping = 0.28
     over: Over = "token"
     dynamic_sampling: bool = True  # play more starts until env.rows of them have attempts of different scores
     tries: Annotated[Count, Needs("dynamic_sampling", True)] = 10  # rollouts an iteration may take

@@ -11,16 +11,15 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from rlkit import losses
-from rlkit.fields import Limit
 
-from ._groups import Scale
+from ._groups import Clipping, Scale
 from .grpo import GRPO
 
 
 @dataclass(frozen=True)
 class Config(Scale):
-    clip_low: Limit = 0.4  # lower clip: a step's log-ratio is clipped at −clip_low
-    clip_high: Limit = 0.4  # upper clip: a step's log-ratio is clipped at clip_high
+    clip_low: Clipping = 0.4  # lower clip: a step's log-ratio is clipped at −clip_low
+    clip_high: Clipping = 0.4  # upper clip: a step's log-ratio is clipped at clip_high
 
     def surrogate(self, log_ratio: Tensor, log_prob: Tensor, batch: TensorDict) -> tuple[Tensor, Tensor]:
         advantage = batch["advantage"]

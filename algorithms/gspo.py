@@ -6,17 +6,15 @@ narrow clip, and a row is clipped as a whole or not at all.
 
 from dataclasses import dataclass
 
-from rlkit.fields import Limit
-
-from ._groups import Clip, Ratio, Scale
+from ._groups import Clip, Clipping, Ratio, Scale
 from .grpo import GRPO
 
 
 @dataclass(frozen=True)
 class Config(Clip, Scale):
     ratio: Ratio = "mean"
-    clip_low: Limit = 3e-4
-    clip_high: Limit = 4e-4
+    clip_low: Clipping = 3e-4
+    clip_high: Clipping = 4e-4
 
 
 make = GRPO

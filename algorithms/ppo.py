@@ -16,7 +16,9 @@ from torch import Tensor
 from rlkit import buffers, divergences, losses, policies, returns
 from rlkit.api import Algorithm, Env, Metrics, PolicyFactory, Stochastic
 from rlkit.errors import UserError
-from rlkit.fields import CONTROL, Count, Fraction, Limit, Needs, NonNegative, Positive, Schedule
+from rlkit.fields import AGAIN, CONTROL, Count, Fraction, Limit, Needs, NonNegative, Positive, Schedule
+
+MOVED = Needs(AGAIN)
 
 
 @dataclass(frozen=True)
@@ -26,10 +28,10 @@ class Config(policies.Optimization):
     minibatches: Count = 4  # parts of each pass, one optimiser step each
     gamma: Fraction = 0.99  # discount per step
     gae_lambda: Fraction = 0.95  # 0: one-step TD error, 1: Monte-Carlo advantage
-    clip: Limit = 0.2  # the ratio stays within 1 ± clip
-    clip_schedule: Schedule = "constant"  # constant, or linear to 0 at the end of the run
+    clip: Annotated[Limit, MOVED] = 0.2  # the ratio stays within 1 ± clip
+    clip_schedule: Annotated[Schedule, MOVED] = "constant"  # constant, or linear to 0 at the end of the run
     value_coef: NonNegative = 0.5  # weight of the value loss
-    value_clip: Limit | None = None  # the value may move this far from the old one; none: anywhere
+    value_clip: Annotated[Limit | None, MOVED] = None  # the value may move this far from the old one; none: anywhere
     entropy_coef: NonNegative = 0.0  # weight of the entropy bonus
     normalize_advantage: bool = True  # standardise over each rollout
     normalize_reward: bool = False  # divide rewards by the running standard deviation of the discounted return

@@ -5,6 +5,7 @@ pushing one token down lifts all the others.
 """
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from tensordict import TensorDict
@@ -13,14 +14,14 @@ from torch import Tensor
 from rlkit import losses
 from rlkit.fields import Positive
 
-from ._groups import Scale
+from ._groups import MOVED, Scale
 from .grpo import GRPO
 
 
 @dataclass(frozen=True)
 class Config(Scale):
-    tau_positive: Positive = 1.0  # how fast the gate closes where the advantage is positive
-    tau_negative: Positive = 1.05  # how fast the gate closes where the advantage is negative
+    tau_positive: Annotated[Positive, MOVED] = 1.0  # how fast the gate closes where the advantage is positive
+    tau_negative: Annotated[Positive, MOVED] = 1.05  # how fast the gate closes where the advantage is negative
 
     def surrogate(self, log_ratio: Tensor, log_prob: Tensor, batch: TensorDict) -> tuple[Tensor, Tensor]:
         """Nothing is clipped: the gate only closes."""

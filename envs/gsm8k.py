@@ -10,13 +10,14 @@ import torch
 from annotated_types import Ge, Le
 
 from rlkit.api import Code, Count, Fraction, Place, UserError
-from rlkit.fields import Problems
+from rlkit.fields import DEMONSTRATIONS, Needs, Problems
 from rlkit.text import PROMPT, Reward, TextEnv, load_rewards
 from rlkit.text.problems import MARKER, Problem, demonstrations, embedded
 from rlkit.text.sources import hold_out, hub_rows, is_hub_id, problems_from, read_jsonl
 
 Size = Annotated[int, Ge(1), Le(100_000)]
 Source = Annotated[str, Place("file", words=("embedded",), beside=("test.jsonl",))]
+EMBEDDED, SHOWN = Needs("source", "embedded"), Needs(DEMONSTRATIONS)
 
 
 @dataclass(frozen=True)
@@ -28,13 +29,13 @@ class Config:
     reward: Code = "correct"  # correct | model:RUN_FOLDER | ./mine.py:function | package.module:function; commas sum
     validation: Problems = 512  # problems to tune on; held out of the training rows of a file, 0 to train on every row
     test: Problems = 1319  # problems to claim on; a file without a test.jsonl beside it holds out a tenth at most
-    train: Size = 7473  # embedded only: size of the train split
-    rare: Fraction = 0.46  # embedded only: share of the rare kinds in every split
-    demonstrations: Problems = 20_000  # embedded only, for sft: worked answers of the head kinds
-    rare_demonstrations: Problems = 10  # embedded only, for sft: worked answers of each rare kind
-    rare_repeat: Count = 30  # embedded only, for sft: how often each rare one is repeated in the set
-    direct: Fraction = 0.0  # for sft: share of answers shown without their working, in the last part of the run
-    direct_from: Fraction = 0.6  # for sft: the progress (0 to 1) at which that part begins
+    train: Annotated[Size, EMBEDDED] = 7473  # size of the train split
+    rare: Annotated[Fraction, EMBEDDED] = 0.46  # share of the rare kinds in every split
+    demonstrations: Annotated[Problems, EMBEDDED, SHOWN] = 20_000  # worked answers of the head kinds
+    rare_demonstrations: Annotated[Problems, EMBEDDED, SHOWN] = 10  # worked answers of each rare kind
+    rare_repeat: Annotated[Count, EMBEDDED, SHOWN] = 30  # how often each rare one is repeated in the set
+    direct: Annotated[Fraction, SHOWN] = 0.0  # share of answers shown without their working, in the run's last part
+    direct_from: Annotated[Fraction, SHOWN, Needs("direct")] = 0.6  # the progress (0 to 1) at which that part begins
 
 
 def make(config: Config, seed: int, device: str | torch.device) -> TextEnv:

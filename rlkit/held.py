@@ -201,6 +201,12 @@ def not_finite(algo: Algorithm, parameters: Iterable[Tensor]) -> list[str]:
     return [names.get(p.data_ptr(), f"parameter {i}") for i, p in enumerate(given) if not bool(p.isfinite().all())]
 
 
+def unsound(algo: Algorithm) -> list[str]:
+    """What of a policy is not finite, by its names."""
+    held = [f"policy.{key}" for key, x in leaves(algo.policy.state_dict()) if not sound(x)]
+    return held or not_finite(algo, algo.policy.parameters())
+
+
 def check_parameters(algo: Algorithm) -> None:
     """Raises: Diverged where an optimizer step left parameters that are not finite."""
     if bad := not_finite(algo, (p for group in algo.optimizer.param_groups for p in group["params"])):

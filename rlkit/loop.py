@@ -10,7 +10,7 @@ from rlkit.api import Algorithm, Env, Metrics
 from rlkit.buffers import split
 from rlkit.errors import Diverged, Exhausted, RewardFailed
 from rlkit.held import check_parameters, checked
-from rlkit.meter import Clock, Meter, averages, finished
+from rlkit.meter import Clock, Meter, averages, detached, finished
 from rlkit.policies import LearningRate
 from rlkit.progress import Progress, save
 from rlkit.recording.log import Log
@@ -45,7 +45,7 @@ def learn(algo: Algorithm, meter: Meter) -> None:
             loss, metrics = algo.loss(part)
             torch.autograd.backward(loss)
             total += loss.detach()
-            learned.append((part, {name: x.detach() for name, x in metrics.items()}))
+            learned.append((part, detached(metrics)))
             meter.add(learned[-1][1], part["mask"])
         norm = torch.nn.utils.clip_grad_norm_(parameters, limit)
         algo.optimizer.step()

@@ -7,6 +7,7 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from rlkit.api import Metrics, State
+from rlkit.errors import UserError
 
 FIRST = 5.0  # seconds until the first checkpoint
 
@@ -49,6 +50,17 @@ class Meter:
             raise ValueError("what is summed is not what is counted")
         [float(x) for x in (*state["sums"].values(), *state["counts"].values(), *sum(state["episodes"], ()))]
         self.sums, self.counts, self.episodes = state["sums"], state["counts"], state["episodes"]
+
+
+def detached(metrics: Metrics) -> Metrics:
+    """The metrics of a loss, without gradient.
+
+    Raises: UserError that names one that is no tensor.
+    """
+    for name, x in metrics.items():
+        if not isinstance(x, Tensor):
+            raise UserError(f"the metric '{name}' of a loss is a {type(x).__name__}: give a tensor, or leave it out")
+    return {name: x.detach() for name, x in metrics.items()}
 
 
 def finished(rollout: TensorDict) -> list[tuple[float, int]]:

@@ -30,7 +30,7 @@ from rlkit.recording.files import (
 )
 from rlkit.recording.log import Listener, Log
 from rlkit.recording.writers import tracker
-from rlkit.settings import config, plugins, trust
+from rlkit.settings import config, plugins, repeat, trust
 from rlkit.settings.assemble import Parts, assemble
 from rlkit.signals import handled, leaving
 from rlkit.terminal import say, tell, warn
@@ -72,7 +72,7 @@ def resume(parts: Parts, given: config.Given, folder: Path, watch: Watch) -> tup
             warn(f"{folder / 'before.json'} is gone: the untouched policy is measured again")
             before, _ = outcome.scores(parts.env, parts.algo, parts.run.evaluation_episodes, "before")
         progress = restore(folder, parts.algo, parts.env, tidy=True) if there else Progress()
-        command = read_text(folder / "config.yaml").partition("\n")[0]
+        command = repeat.changed(read_text(folder / "config.yaml").partition("\n")[0], given.argv)
         write_atomically(folder / "config.yaml", "\n".join([command, parts.text.partition("\n")[2]]))
         if not there and not watch.quiet:
             say("no checkpoint was written yet: the run starts again")

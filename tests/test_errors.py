@@ -108,6 +108,13 @@ ELSEWHERE = {
     " is not finite before anything is trained: ": (
         "recording/test_finite.py::test_a_model_with_a_weight_that_is_no_number_is_refused"
     ),
+    ": its checkpoint holds what is not finite, ": (
+        "recording/test_foreign.py::test_a_table_that_is_not_finite_is_not_measured"
+    ),
+    " is a number of thousands of digits: ": (
+        "python/test_mistakes.py::test_a_number_that_python_cannot_write_is_one_line"
+    ),
+    ": give a tensor, or leave it out": "test_meter.py::test_a_metric_that_is_no_tensor_is_named",
     ": its checkpoint has no ": "recording/test_saved.py::test_a_checkpoint_without_what_an_algorithm_needs_is_refused",
 }
 

@@ -13,7 +13,7 @@ from annotated_types import Ge
 
 from rlkit.comparison import grid, measuring
 from rlkit.errors import UserError
-from rlkit.settings import config, schema
+from rlkit.settings import config, repeat, schema
 from rlkit.settings.assemble import assemble
 from rlkit.settings.plugins import nearest, short
 
@@ -161,4 +161,4 @@ def check(asked: Asked, algo: str, env: str, seed: int) -> tuple[Keys, str, str]
 
 
 def over(below: Keys, above: Keys) -> Keys:
-    return {**config.without_rivals(below, above), **above}
+    return {**repeat.without_rivals(below, above), **above}

@@ -10,13 +10,16 @@ from gymnasium.spaces import Space
 from gymnasium.wrappers import OrderEnforcing, TimeLimit
 
 from rlkit.control.requirements import check_spaces
+from rlkit.control.vector import Array
 from rlkit.errors import UserError
+from rlkit.terminal import warn
 
 One = gymnasium.Env[Any, Any]
+RESET = "(observation, info)"
 
 
 def check_copies(make: Callable[[], One], called: str) -> None:
-    """Make two copies, reset one of them and step it once.
+    """Make two copies, reset both with one seed, and step one of them.
 
     Arguments:
         make: makes one copy.
@@ -31,7 +34,13 @@ def check_copies(make: Callable[[], One], called: str) -> None:
             raise UserError(
                 f"{called} gives the same environment each time: let it make a new one, so that none is shared"
             )
-        check_one(one, called)
+        first = check_one(one, called)
+        again = parts(other.reset(seed=0), 2, f"{called}: reset", RESET)[0]
+        if not np.array_equal(first, np.asarray(again), equal_nan=True):
+            warn(
+                f"{called}: two copies that are reset with the same seed begin in different states, so this run cannot "
+                "be repeated: draw from self.np_random after super().reset(seed=seed)"
+            )
     finally:
         one.close()
         other.close()
@@ -44,13 +53,15 @@ def own(env: One) -> One:
     return env
 
 
-def check_one(env: One, called: str) -> None:
+def check_one(env: One, called: str) -> Array:
+    """Reset and step it once; returns what it saw first."""
     for name in ("observation_space", "action_space"):
         if not isinstance(getattr(env, name, None), Space):  # Gymnasium declares them and gives them no value
             raise UserError(f"{called} has no {name}: set one, a gymnasium.spaces.Box or Discrete")
     check_spaces(env.observation_space, env.action_space)
-    found = parts(env.reset(seed=0), 2, f"{called}: reset", "(observation, info)")
+    found = parts(env.reset(seed=0), 2, f"{called}: reset", RESET)
     check_observation(env, found[0], f"{called}: reset")
+    first = np.array(found[0])  # a copy: the step may write over it
     actions = copy.deepcopy(env.action_space)  # drawing from its own would move it
     actions.seed(0)
     names = "(observation, reward, terminated, truncated, info)"
@@ -58,6 +69,7 @@ def check_one(env: One, called: str) -> None:
     check_observation(env, found[0], f"{called}: step")
     if np.shape(found[1]) != ():
         raise UserError(f"{called}: step gave a reward of shape {np.shape(found[1])}: return one number")
+    return first
 
 
 def parts(given: object, count: int, where: str, names: str) -> tuple[Any, ...]:

@@ -1,6 +1,5 @@
 """Control problems over Gymnasium vector environments: one rollout, evaluation and exact resume for all of them."""
 
-import hashlib
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
@@ -11,7 +10,7 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from rlkit.api import Acts, Plays, State
-from rlkit.control import requirements
+from rlkit.control import proofs, requirements
 from rlkit.control.vector import Array, Copies, Luck, Vector, empty_tape
 from rlkit.errors import UserError
 from rlkit.exact import Model
@@ -23,8 +22,6 @@ if TYPE_CHECKING:
     from rlkit.api import AnySpace
 
 EPISODES = {"train": 20, "validation": 20, "test": 100}  # how many `evaluate` plays unless told
-NOT_THERE = "its episodes in progress cannot be repeated exactly, so what follows is not quite what was cut off"
-NOT_AGAIN = "a reset with the seed that it had begins elsewhere, so what follows is not quite what was cut off"
 LONGEST_EPISODE = 10_000  # steps after which an episode is called endless, where no step limit is known
 
 
@@ -169,7 +166,7 @@ class ControlEnv:
         state |= {"ages": self._ages.tolist(), "length": self._length.tolist(), "return": self._return.tolist()}
         state["seeds"] = list(self._stream.seeds)
         if self._started:
-            state["observation"] = torch.from_numpy(self._stream.observation.copy())  # what they lead to, as a proof
+            state |= proofs.proof(self._stream)  # what they lead to
         state |= {"first": self._first} if self._first else {}  # as a proof, too
         if self._history:
             actions = np.concatenate(self._history)
@@ -194,12 +191,11 @@ class ControlEnv:
             self._stream.replay(actions, state["seeds"], self._ages)
             if len(actions):
                 self._history.append(actions)
-            if self._stream.observation.tobytes() != state["observation"].numpy().tobytes():
-                warn(f"{self.source}: {NOT_THERE}")
+            proofs.compare(self._stream, state, self.source)
         if "first" in state:
             self._reset(self._make("fresh", self.rows), 1, self._starts - 1)
             if self._first != state["first"]:
-                warn(f"{self.source}: {NOT_AGAIN}")
+                warn(f"{self.source}: {proofs.NOT_AGAIN}")
 
     def close(self) -> None:
         """Close every vector environment that was made."""
@@ -227,7 +223,7 @@ class ControlEnv:
 
     def _reset(self, copies: Copies, repeats: int, start: int) -> None:
         copies.reset([self._seed("start", i // repeats, start) for i in range(copies.n)])
-        self._first = hashlib.blake2b(copies.observation[::repeats].tobytes(), digest_size=16).hexdigest()
+        self._first = proofs.fingerprint(copies.observation[::repeats])
 
     def _act(self, policy: Acts, observation: Array, greedy: bool) -> Array:
         action: Array = policy.act(torch.from_numpy(observation).to(self.device), greedy=greedy).cpu().numpy()
@@ -296,5 +292,5 @@ class ControlEnv:
                 alive &= ~done
                 if alive.any() and length.max() >= self.patience:
                     raise requirements.endless(self.source, self.patience, self.limiting)
-        requirements.check_finite({"reward": score[None]}, f"evaluation, {self.source}")
+        requirements.check_scores(score, seeds, self.source)
         return score, length

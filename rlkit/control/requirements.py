@@ -1,5 +1,7 @@
 """What control problems and who plays them must keep to, and a policy that is a table of actions."""
 
+import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import numpy as np
@@ -48,6 +50,16 @@ def check_finite(tape: dict[str, Array], source: str) -> None:
             raise FloatingPointError(
                 f"not finite: {where}{key} at step {step} of row {row} of the rollout ({source}); "
                 f"checkpoints written before are kept; {advice}"
+            )
+
+
+def check_scores(score: Array, seeds: Sequence[int], source: str) -> None:
+    """Stop where an episode of an evaluation has no score; score: [n], seeds: of the episodes' resets."""
+    for each, seed in zip(score.tolist(), seeds, strict=True):
+        if not math.isfinite(each):
+            raise FloatingPointError(
+                f"not finite: the return of an evaluation's episode, that of reset seed {seed} ({source}); "
+                "checkpoints written before are kept; correct the environment, or end the episode there"
             )
 
 

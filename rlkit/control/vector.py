@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 from gymnasium.spaces import Box, Discrete
@@ -11,13 +11,14 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, Vecto
 from numpy.typing import NDArray
 
 from rlkit.errors import UserError
+from rlkit.fields import GROUPS, Needs
 
 if TYPE_CHECKING:
     from rlkit.api import AnySpace
 
 Array = NDArray[Any]  # numbers of any type: float64 states, float32 observations, whole or real actions
 Vector = VectorEnv[Array, Array, Array]
-Luck = Literal["shared", "own"]
+Luck = Annotated[Literal["shared", "own"], Needs(GROUPS)]
 
 
 @runtime_checkable
@@ -50,6 +51,7 @@ class Copies:
         self.acting = np.ones(self.n, dtype=bool)  # False: the next step of this row only resets it
         self.seeds: list[int] = [0] * self.n
         self.observation: Array = np.empty(0)
+        self.first: Array = np.empty(0)  # what each copy saw after its newest reset
 
     def reset(self, seeds: Sequence[int]) -> None:
         """Start an episode in every copy."""
@@ -62,6 +64,7 @@ class Copies:
         seed = self.seeds if self.seed_each else self.seeds[0]
         observation, _ = self.vector.reset(seed=seed)  # type: ignore[arg-type]
         self.observation, self.acting = self._convert(observation), np.ones(self.n, dtype=bool)
+        self.first = self.observation.copy()
 
     def reseed(self, seeds: Sequence[int]) -> None:
         """Give each copy luck of its own, from `seeds[i]`, for the episode that was just reset."""
@@ -88,6 +91,7 @@ class Copies:
         """Start the next episode in the rows where `rows` is True."""
         observation, _ = self.vector.reset(seed=self.seeds, options={"reset_mask": rows})  # type: ignore[arg-type]
         self.observation = self._convert(observation)
+        self.first[rows] = self.observation[rows]
 
     def step(self, action: Array) -> tuple[Array, Array, Array, Array]:
         """Step every copy with the policy's action [n] or [n, d]: true successor, reward, terminated, done."""

@@ -7,6 +7,7 @@ from gymnasium.spaces import Box
 from tensordict import TensorDict
 from torch import Tensor, nn
 
+from rlkit import gaps
 from rlkit.api import Env
 from rlkit.returns import backward_scan
 
@@ -87,9 +88,9 @@ def normalizer_for(env: Env, wanted: bool) -> Normalizer | None:
 class RewardScale(nn.Module):
     """clip(r_t / √(var(R) + ε), ±10) with the running discounted return R_t = r_t + γ·(1 − done_{t−1})·R_{t−1}.
 
-    The return is carried from rollout to rollout; its variance is that of all acted steps so far, this rollout's
-    included. Rewards are scaled and not shifted, so what is optimal stays so; from the PPO of OpenAI Baselines
-    (Engstrom et al. 2020, arXiv:2005.12729).
+    t counts the acted steps (see gaps.py). The return is carried from rollout to rollout; its variance is that of all
+    acted steps so far, this rollout's included. Rewards are scaled and not shifted, so what is optimal stays so; from
+    the PPO of OpenAI Baselines (Engstrom et al. 2020, arXiv:2005.12729).
     """
 
     carry: Tensor
@@ -107,8 +108,11 @@ class RewardScale(nn.Module):
     def forward(self, rollout: TensorDict) -> Tensor:
         """Count the rollout's rewards [rows, T] and return them scaled. Called once a rollout."""
         reward, done, mask = rollout["reward"], rollout["done"], rollout["mask"]
-        decay = self.gamma * (~done).double()  # of the return at t on the way to t + 1
         start = reward.double() * mask
+        if gaps.gapped(mask, done):
+            acted = gaps.Acted(mask, done)
+            start = acted.back(acted.total(reward.double()))  # what a gap earns belongs to the acted step before it
+        decay = self.gamma ** mask.double() * ~done  # of the return at t on the way to t + 1; a gap discounts nothing
         start[:, 0] += self.carry
         before = torch.cat([torch.zeros_like(decay[:, :1]), decay[:, :-1]], -1)
         running = backward_scan(start.flip(-1), before.flip(-1)).flip(-1)

@@ -181,7 +181,7 @@ def run_comparison(
     from rlkit.comparison.plan import parse
 
     words = [f"algo={','.join(names('algo', algo))}", *environments(env)]
-    words += [f"seed={seeds(seed)}", *(f"{key}={text(plain(value))}" for key, value in keys.items())]
+    words += [f"seed={seeds(seed)}", *(f"{key}={text(key, plain(value))}" for key, value in keys.items())]
     with undisturbed(), muted(quiet):
         done = conduct(parse(words), f"python -m rlkit.compare {shlex.join(words)}")
     if done.results is None:
@@ -194,7 +194,7 @@ def seeds(given: int | str | Iterable[int]) -> str:
     found = list(given) if isinstance(given, Iterable) and not isinstance(given, str) else [given]
     if strange := [x for x in found if isinstance(x, bool) or not isinstance(x, int | np.integer | str)]:
         raise UserError(f"seed={strange[0]} is not allowed: give whole numbers")
-    return ",".join(map(str, found))
+    return ",".join(text("seed", plain(x)) for x in found)
 
 
 def names(key: str, given: str | os.PathLike[str] | Sequence[str]) -> list[str]:

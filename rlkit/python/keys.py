@@ -48,7 +48,7 @@ def line(keys: Mapping[str, object], factory: Factory | None = None) -> config.G
     words = []
     for key, value in keys.items():
         value = plain(value)
-        words.append(f"{key}={text(value)}")
+        words.append(f"{key}={text(key, value)}")
         config.put(given, key, value, words[-1])
     given.argv = tuple(words)
     return given
@@ -65,9 +65,12 @@ def plain(value: object) -> object:
     return os.fspath(value) if isinstance(value, os.PathLike) else value
 
 
-def text(value: object) -> str:
-    """A value as it is written on a command line."""
-    return json.dumps(value) if isinstance(value, dict) else schema.show(value)
+def text(key: str, value: object) -> str:
+    """The value of a key as it is written on a command line."""
+    try:
+        return json.dumps(value) if isinstance(value, dict) else schema.show(value)
+    except ValueError:  # Python writes no number of more than 4,300 digits
+        raise UserError(f"{key} is a number of thousands of digits: give a smaller one") from None
 
 
 def described(env: EnvLike) -> tuple[Section, Factory | None]:

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from rlkit import memory
 from rlkit.api import Algorithm, State, UserError
+from rlkit.held import unsound
 from rlkit.recording.files import beside, check_name, keep_umask, opened, parse, refuse_link, remove, to_disk, why
 from rlkit.terminal import warn
 
@@ -104,6 +105,8 @@ def load_policy(folder: str | Path, algo: Algorithm, name: str) -> int:
     if "policy" in algo.saved:
         with fitting(folder, "policy"):
             algo.policy.load_state_dict(state["parts"]["policy"])
+    if bad := unsound(algo):
+        raise UserError(f"{folder}: its checkpoint holds what is not finite, {', '.join(bad[:5])}; train it anew")
     with fitting(folder, "progress"):
         return natural(state["progress"]["iteration"])
 

@@ -13,7 +13,7 @@ import torch
 from rlkit import memory
 from rlkit.api import Algorithm, Env, PolicyFactory
 from rlkit.errors import UserError
-from rlkit.fields import CONTROL
+from rlkit.fields import AGAIN, CONTROL, DEMONSTRATIONS, GROUPS
 from rlkit.policies import PolicyModule
 from rlkit.recording.writers import check_tracker
 from rlkit.settings import config, idle, plugins, schema, trust
@@ -56,7 +56,7 @@ def assemble(given: config.Given) -> Parts:
     torch.set_num_threads(run.threads or threads(env.kind))
     network = config.build(network_class(env.kind), given.policy, "policy")
     algo = make_algorithm(given, modules["algo"], algo_config, env, network)
-    refuse_idle(given, algo_config, network, env, algo.policy)
+    refuse_idle(given, algo_config, env_config, network, env, algo.policy)
     env.check(algo.policy)  # does every prompt fit?
     return Parts(run, algo, env, config.resolved(given, run, algo_config, env_config, network))
 
@@ -72,7 +72,7 @@ def make_env(given: config.Given, module: ModuleType, built: object, run: config
     env: Env = module.make(built, run.seed, torch.device("cpu"), **from_python)
     check_contract(env, name, ("rollout", "evaluate", "kind", "splits"), "rlkit.api.Env, or be a ControlEnv")
     env.device = device(run.device, env.kind)
-    check_splits(env, run)
+    check_splits(env, run, idle.told(given.argv, "run"))
     check_tracker(run.logger)
     return env
 
@@ -88,20 +88,33 @@ def make_algorithm(
     return algo
 
 
-def refuse_idle(given: config.Given, algo: object, network: object, env: Env, policy: object) -> None:
+def refuse_idle(
+    given: config.Given, algo: object, env_config: object, network: object, env: Env, policy: object
+) -> None:
     """Refuse what a new run was asked for and would not do: keys that need others, and keys of no network."""
     if given.resume is not None:
         return
-    facts = {CONTROL: env.kind == "control"}
-    idle.refuse(algo, idle.told(given.argv, "algo"), "algo", facts)
-    keys = idle.told(given.argv, "policy")
-    idle.refuse(network, keys, "policy", facts)
+    holding = facts(given, algo, env)
+    for section, built in (("algo", algo), ("env", env_config), ("policy", network)):
+        idle.refuse(built, idle.told(given.argv, section), section, holding)
     if not isinstance(policy, PolicyModule):
         return
-    for key in keys:
+    for key in idle.told(given.argv, "policy"):
         value = asdict(cast("DataclassInstance", network))[key]
         if value != schema.default(schema.settable(type(network))[key]) and (why := policy.idle(key)):
             raise UserError(f"policy.{key}={schema.show(value)} does nothing with {why}: leave it out")
+
+
+def facts(given: config.Given, algo: object, env: Env) -> dict[str, bool]:
+    """Whether the phrases in the types of fields hold; what an algorithm of the user's own plays, nobody knows."""
+    name, values = given.algo["name"], asdict(cast("DataclassInstance", algo))
+    own = name not in plugins.names("algorithms")
+    return {
+        CONTROL: env.kind == "control",
+        GROUPS: own or values.get("group", 1) > 1,
+        DEMONSTRATIONS: own or name == "sft",
+        AGAIN: values.get("epochs", 1) > 1 or values.get("minibatches", 1) > 1,
+    }
 
 
 def check_make(make: Callable[..., object], kind: plugins.Kind, name: str, *words: object, **keys: object) -> None:
@@ -131,14 +144,16 @@ def network_class(kind: str) -> type[PolicyFactory]:
     return Network
 
 
-def check_splits(env: Env, run: config.Run) -> None:
-    """Text: what is to be measured on must be there before anything is trained."""
+def check_splits(env: Env, run: config.Run, told: Sequence[str]) -> None:
+    """Text: what is to be measured on must be there before anything is trained. told: the keys that were given."""
     splits = env.splits
     if not splits["test"]:
         raise UserError(f"{env.source}: no test problems are left to measure on; set env.test, or give a larger file")
     between = "evaluate_every" if run.evaluate_every else "evaluations" if run.evaluations else ""
     if between and not splits["validation"]:
         raise UserError(f"{between} needs validation problems and there are none: hold some out, or set {between}=0")
+    if run.validation_episodes and "validation_episodes" in told and not splits["validation"]:
+        raise UserError("validation_episodes does nothing: there are no validation problems; leave it out")
 
 
 def threads(kind: str) -> int:

@@ -6,21 +6,19 @@ what comes out is written into the run folder, enough to repeat the run.
 
 import os
 import re
-import shlex
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, is_dataclass, replace
 from pathlib import Path
 from typing import Annotated, Literal
 
-import yaml
 from annotated_types import Ge, Le
 
 import rlkit
 from rlkit.api import Count, Natural, UserError
 from rlkit.fields import Episodes, Place, Seed
 from rlkit.recording.files import is_file, prepare_folder
-from rlkit.settings import places, plugins, schema, sections, trust
+from rlkit.settings import places, plugins, repeat, schema, sections, strict_yaml, trust
 from rlkit.settings.given import KINDS, SECTIONS, Factory, Given, parse, put
 from rlkit.settings.plugins import nearest, short
 from rlkit.settings.schema import build
@@ -39,21 +37,6 @@ __all__ = [
     "read",
 ]
 __all__ += ["put", "resolved"]
-
-LENGTHS = ("iterations", "env_steps")
-EXCLUSIVE = (LENGTHS, ("evaluate_every", "evaluations"))  # one takes the place of the other
-RESUMABLE = (
-    *LENGTHS,
-    "evaluate_every",
-    "evaluations",
-    "validation_episodes",
-    "checkpoint_every",
-    "keep",
-    "measure",
-    "logger",
-    "device",
-    "threads",
-)
 
 FILE, FOLDER = Place("file"), Place("folder", words=("tiny",))
 Threads = Annotated[int, Ge(0), Le(256)]
@@ -87,15 +70,9 @@ class Run:
 
 def override(below: Given, above: Given) -> None:
     """Put the keys of `above` over those of `below`."""
-    below.run = without_rivals(below.run, above.run)
+    below.run = repeat.without_rivals(below.run, above.run)
     for name in SECTIONS:
         below.section(name).update(above.section(name))
-
-
-def without_rivals(below: Section, above: Section) -> Section:
-    """The keys that stay when others are put over them: of two that exclude each other, the one above counts."""
-    gone = {key for group in EXCLUSIVE if above.keys() & set(group) for key in group}
-    return {key: value for key, value in below.items() if key not in gone}
 
 
 def read(argv: Sequence[str]) -> Given:
@@ -133,7 +110,7 @@ def changes(line: Given, held: Given) -> Given:
     for section in SECTIONS:
         has, marked = held.section(section), _marked(section, held)
         for key, value in line.section(section).items():
-            if section == "run" and key in RESUMABLE:
+            if section == "run" and key in repeat.RESUMABLE:
                 continue
             name = key if section == "run" else section if key == "name" else f"{section}.{key}"
             head, _, inner = key.partition(".")
@@ -143,9 +120,9 @@ def changes(line: Given, held: Given) -> Given:
             if not schema.same(value, was, marked.get(key)):
                 raise UserError(
                     f"resume continues a run as it was: it has {name}={schema.show(was)}, not {schema.show(value)}; "
-                    f"what may change is {', '.join(RESUMABLE)}"
+                    f"what may change is {', '.join(repeat.RESUMABLE)}"
                 )
-    run = {key: value for key, value in line.run.items() if key in RESUMABLE}
+    run = {key: value for key, value in line.run.items() if key in repeat.RESUMABLE}
     return replace(line, run=run, algo={}, env={}, policy={})
 
 
@@ -208,25 +185,8 @@ def resolved(given: Given, run: Run, algo: object, env: object, policy: object =
             keys = {k: places.absolute(x, marked[k]) if k in marked else x for k, x in asdict(config).items()}
             values.setdefault(section, {}).update(keys)
     values |= trust.marks({section: given.section(section)["name"] for section in KINDS}, configs)
-    command = " ".join(_quoted(arg) for arg in given.argv if not arg.startswith("out="))
-    text = yaml.safe_dump(schema.plain(values), sort_keys=False, allow_unicode=True)
-    return f"# rlkit {rlkit.__version__}; to repeat: python -m rlkit.run {command}\n{text}"
-
-
-def _quoted(word: str) -> str:
-    """A word as a shell reads it, on one line: a line break would end the comment that it stands in."""
-    if word.isprintable():
-        return shlex.quote(word)
-    return "$'" + "".join(map(_escaped, word)) + "'"
-
-
-def _escaped(c: str) -> str:
-    """A character within $'...'; there, \\xHH is a byte, so only ASCII is written so."""
-    if c in "\\'":
-        return f"\\{c}"
-    if c.isprintable():
-        return c
-    return ascii(c)[1:-1] if c.isascii() else f"\\U{ord(c):08x}"
+    text = strict_yaml.dump(schema.plain(values))
+    return f"{repeat.line(given.argv)}\n{text}"
 
 
 def new_folder(run: Run, given: Given) -> Path:

@@ -15,8 +15,10 @@ if TYPE_CHECKING:
 
 
 def told(words: Iterable[str], section: str) -> list[str]:
-    """The keys of a section that stand on a command line: of `algo.lr=1 seed=2` and algo it is lr."""
+    """The keys of a section that stand on a command line: of `algo.lr=1 seed=2` and algo it is lr, and of run seed."""
     keys = [word.partition("=")[0].split(".") for word in words]
+    if section == "run":
+        return [key[0] for key in keys if len(key) == 1]
     return [key[1] for key in keys if len(key) > 1 and key[0] == section]
 
 

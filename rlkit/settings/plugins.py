@@ -6,7 +6,6 @@ neighbours (`from .helper import ...`). A plug-in module has two names: `Config`
 """
 
 import ast
-import difflib
 import hashlib
 import importlib
 import importlib.util
@@ -14,7 +13,6 @@ import os
 import pkgutil
 import re
 import sys
-from collections.abc import Iterable
 from dataclasses import is_dataclass
 from pathlib import Path
 from types import ModuleType
@@ -22,6 +20,8 @@ from typing import Literal
 
 from rlkit import outside
 from rlkit.errors import UserError
+from rlkit.settings.synonyms import STANDS_IN
+from rlkit.settings.synonyms import nearest as nearest  # as: others take it from here
 
 Kind = Literal["algorithms", "envs"]
 NOUN = {"algorithms": "algorithm", "envs": "environment"}
@@ -50,6 +50,8 @@ def load(kind: Kind, name: str) -> ModuleType:
             rule = f"did you mean ./{name}.py? A short name is one of: {', '.join(names(kind))}"
         elif kind == "envs" and GYMNASIUM.fullmatch(name):
             rule = f"a Gymnasium id is given as env=gym env.id={name}; {nearest(name.rpartition('-')[0], names(kind))}"
+        elif kind == "algorithms" and (ours := STANDS_IN.get(name.lower())):
+            rule = f"it is not here, and {ours}; there are: {', '.join(names(kind))}"
         elif "," in name:
             rule = "give one name; several are compared by python -m rlkit.compare"
         raise UserError(f"no {NOUN[kind]} '{name}': {rule}")
@@ -79,25 +81,6 @@ def summary(kind: Kind, name: str) -> str:
     else:
         text = load(kind, name).__doc__
     return (text or "").strip().partition("\n")[0]
-
-
-def nearest(name: str, options: Iterable[str]) -> str:
-    """Say what might have been meant and what there is: `did you mean dqn? There are: dqn, ppo`."""
-    options = list(options)
-    low = name.lower()
-    close = [x for x in options if one_off(low, x)] or difflib.get_close_matches(low, options, 1, 0.7)
-    close = close or [x for x in options if min(len(x), len(low)) > 2 and (x.startswith(low) or low.startswith(x))]
-    there = f"there are: {', '.join(options)}" if options else "there are none"
-    return f"did you mean {close[0]}? {there[0].upper()}{there[1:]}" if close else there
-
-
-def one_off(name: str, other: str) -> bool:
-    """Whether one letter more, less, changed, or exchanged with its neighbor makes the one name of the other."""
-    if abs(len(name) - len(other)) > 1:
-        return False
-    start = next((i for i, (a, b) in enumerate(zip(name, other, strict=False)) if a != b), min(len(name), len(other)))
-    a, b = name[start:], other[start:]
-    return a[1:] == b[1:] or a[1:] == b or a == b[1:] or (a[1::-1] == b[:2] and a[2:] == b[2:])
 
 
 def _from_dotted(kind: Kind, name: str) -> ModuleType:

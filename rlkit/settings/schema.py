@@ -191,7 +191,7 @@ def needed(need: Needs, section: str) -> str:
 
 
 def plain(value: object) -> object:
-    """Only what `yaml.safe_dump` knows."""
+    """Only what YAML knows."""
     if isinstance(value, dict):
         return {key: plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -210,7 +210,7 @@ def same(told: object, value: object, place: Place | None = None) -> bool:
 
 
 def _from_text(raw: object, hint: Hint) -> object:
-    """Read a text as the type wants it. PyYAML follows YAML 1.1, where 1e-3 is text and `no` is false."""
+    """Read a text as the type wants it."""
     members = _members(hint)
     parts = next((m for m in members if get_origin(m) is tuple), None)
     if isinstance(raw, str):

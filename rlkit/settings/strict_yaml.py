@@ -1,8 +1,11 @@
 """YAML as people write a configuration: no aliases, no key twice, and a bound on its depth.
 
+Words stand for what YAML 1.2's core schema says: true and null, and neither on, no nor 2026-01-01, which are texts.
+
 A file of a stranger's with a few aliases of aliases stands for terabytes; what rlkit writes has none.
 """
 
+import re
 from collections.abc import Hashable
 from typing import Any
 
@@ -10,6 +13,15 @@ import yaml
 
 LONGEST = 1000  # digits of a number; 1:1:1:... of 1 MB takes minutes, and no message can show 0xfff... as a number
 DEEPEST = 20  # lists and mappings inside each other
+CORE = {  # YAML 1.2.2, section 10.3.2; an int may be read as a float, so it comes first
+    "null": (re.compile(r"~|null|Null|NULL|"), "~nN"),
+    "bool": (re.compile(r"true|True|TRUE|false|False|FALSE"), "tTfF"),
+    "int": (re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+"), "-+0123456789"),
+    "float": (
+        re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)"),
+        "-+.0123456789",
+    ),
+}
 
 
 class Loader(yaml.SafeLoader):
@@ -35,8 +47,9 @@ class Loader(yaml.SafeLoader):
         if len(node.value) > LONGEST:
             problem = f"a number of more than {LONGEST:,} digits"
             raise yaml.constructor.ConstructorError(problem=problem, problem_mark=node.start_mark)
-        whole = node.tag == "tag:yaml.org,2002:int"
-        return self.construct_yaml_int(node) if whole else self.construct_yaml_float(node)
+        if node.tag != "tag:yaml.org,2002:int":
+            return self.construct_yaml_float(node)
+        return int(node.value, {"0o": 8, "0x": 16}.get(node.value[:2], 10))
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         found: dict[Hashable, Any] = super().construct_mapping(node, deep)
@@ -47,6 +60,17 @@ class Loader(yaml.SafeLoader):
 
 for kind in ("int", "float"):
     Loader.add_constructor(f"tag:yaml.org,2002:{kind}", Loader.construct_number)
+
+
+class Dumper(yaml.SafeDumper):
+    """Quotes texts that would be read as anything else, by YAML 1.1 or 1.2."""
+
+
+Loader.yaml_implicit_resolvers = {}
+for kind, (form, first) in CORE.items():
+    exact = re.compile(rf"(?:{form.pattern})\Z")
+    for resolver in (Loader, Dumper):
+        resolver.add_implicit_resolver(f"tag:yaml.org,2002:{kind}", exact, [*first, *([""] if kind == "null" else [])])
 
 
 class TextLoader(Loader):
@@ -65,6 +89,11 @@ def load(text: str, texts: bool = False) -> Any:  # Any: whatever YAML holds
         return yaml.load(text, TextLoader if texts else Loader)
     except (ValueError, OverflowError, RecursionError) as error:  # such as a number of 5,000 digits
         raise yaml.YAMLError(str(error)) from None
+
+
+def dump(value: object) -> str:
+    """The text of plain values, which `load` reads as it was, and so does any other reader."""
+    return yaml.dump(value, Dumper=Dumper, sort_keys=False, allow_unicode=True)
 
 
 def reason(error: Exception) -> str:

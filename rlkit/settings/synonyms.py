@@ -1,6 +1,7 @@
 """What is said of a key that there is not: ours for a word of other libraries, or the nearest in spelling."""
 
-from rlkit.settings.plugins import nearest
+import difflib
+from collections.abc import Iterable
 
 ELSEWHERE = {  # words of other libraries, and our keys for them, of which the first that there is counts
     "learning_rate": "algo.lr",
@@ -40,6 +41,18 @@ ELSEWHERE = {  # words of other libraries, and our keys for them, of which the f
     "output_dir": "out",
 }
 
+CONTINUOUS = "algo=ppo learns continuous actions, too"
+STANDS_IN = {  # algorithms that people look for, and what there is for the same purpose
+    **dict.fromkeys(("td3", "ddpg", "sac"), CONTINUOUS),
+    "trpo": "algo=ppo came of it",
+    **dict.fromkeys(("a3c", "impala"), "algo=a2c is actor-critic with all rows in step"),
+    "vpg": "algo=reinforce is the plain policy gradient",
+    **dict.fromkeys(("ddqn", "double_dqn"), "algo=dqn is double by default (algo.double)"),
+    "rainbow": "algo=dqn has most of it as fields: double, dueling, prioritized, n_step",
+    **dict.fromkeys(("ipo", "simpo"), "algo=dpo has it as algo.loss"),
+    **dict.fromkeys(("kto", "orpo"), "algo=dpo learns from pairs, too"),
+}
+
 
 def instead(key: str, section: str, known: list[str]) -> str:
     """What is said of a key that its section has not; `known` is what it has."""
@@ -49,3 +62,22 @@ def instead(key: str, section: str, known: list[str]) -> str:
             return f"here it is {ours}; there are: {', '.join(known)}"
     also = "; keys of the plug-ins are written algo.KEY, env.KEY, policy.KEY" if section == "run" else ""
     return f"{nearest(key, known)}{also}"
+
+
+def nearest(name: str, options: Iterable[str]) -> str:
+    """Say what might have been meant and what there is: `did you mean dqn? There are: dqn, ppo`."""
+    options = list(options)
+    low = name.lower()
+    close = [x for x in options if one_off(low, x)] or difflib.get_close_matches(low, options, 1, 0.7)
+    close = close or [x for x in options if min(len(x), len(low)) > 2 and (x.startswith(low) or low.startswith(x))]
+    there = f"there are: {', '.join(options)}" if options else "there are none"
+    return f"did you mean {close[0]}? {there[0].upper()}{there[1:]}" if close else there
+
+
+def one_off(name: str, other: str) -> bool:
+    """Whether one letter more, less, changed, or exchanged with its neighbor makes the one name of the other."""
+    if abs(len(name) - len(other)) > 1:
+        return False
+    start = next((i for i, (a, b) in enumerate(zip(name, other, strict=False)) if a != b), min(len(name), len(other)))
+    a, b = name[start:], other[start:]
+    return a[1:] == b[1:] or a[1:] == b or a == b[1:] or (a[1::-1] == b[:2] and a[2:] == b[2:])

@@ -10,7 +10,7 @@ import pytest
 from support.fakes import RaggedText, algorithm, cartpole, iterate, on_text, parameters, set_progress, tabular
 
 from rlkit.api import UserError
-from rlkit.fields import CONTROL
+from rlkit.fields import AGAIN, CONTROL
 from rlkit.policies import Network
 from rlkit.settings import config, idle, plugins, schema
 from rlkit.settings.assemble import assemble
@@ -90,7 +90,7 @@ def test_a_key_does_something_or_is_refused(name: str, key: str) -> None:
         for value in others(get_type_hints(cls, include_extras=True)[key], key, SMALL.get(name, {}).get(key, usual)):
             try:
                 built = cls(**{**SMALL.get(name, {}), **settings, key: value})
-                idle.refuse(built, [key], "algo", {CONTROL: name not in TEXT})
+                idle.refuse(built, [key], "algo", facts(built, control=name not in TEXT))
                 after = effect(name, **settings | {key: value})
             except UserError as error:
                 assert f"algo.{key}={schema.show(value)}" in str(error), error
@@ -105,12 +105,16 @@ def test_a_key_of_the_family_that_waits_for_another_is_refused(name: str) -> Non
     for key, hint in get_type_hints(cls, include_extras=True).items():
         usual = {k: schema.default(f) for k, f in schema.settable(cls).items()}
         for need in schema.needs(hint):
-            if not need.met(usual):
+            if not need.met(usual | {AGAIN: False}):
                 value = others(hint, key, usual[key] if isinstance(usual[key], str) else 3)[0]
                 with pytest.raises(
-                    UserError, match=rf"^algo\.{key}=.* does nothing with algo\.\w+=.*: it needs algo\."
+                    UserError, match=rf"^algo\.{key}=.* does nothing( with algo\.\w+=.*)?: it needs algo\."
                 ):
-                    idle.refuse(schema.build(cls, {key: value}, "algo"), [key], "algo", {})
+                    idle.refuse(schema.build(cls, {key: value}, "algo"), [key], "algo", {AGAIN: False})
+
+
+def facts(built: Any, control: bool) -> dict[str, bool]:
+    return {CONTROL: control, AGAIN: max(getattr(built, key, 1) for key in ("epochs", "minibatches")) > 1}
 
 
 def refused(*words: str) -> str:
@@ -134,6 +138,14 @@ def refused(*words: str) -> str:
         (["algo=ppo", "env=taxi", "policy.normalize=true"], "does nothing with discrete observations: leave it out"),
         (["algo=dqn", "env=taxi", "policy.normalize=true"], "does nothing with discrete observations: leave it out"),
         (["algo=ppo", "env=cartpole", "policy.activation=relu", "policy.hidden="], "it needs policy.hidden"),
+        (["algo=rloo", "env=cartpole", "algo.clip_low=0.1"], "it needs algo.epochs or algo.minibatches above 1; give"),
+        (["algo=sapo", "env=gsm8k", "algo.minibatches=1", "algo.tau_positive=2"], "algo.epochs or algo.minibatches"),
+        (["algo=ppo", "env=cartpole", "algo.epochs=1", "algo.clip=0.1"], "algo.epochs or algo.minibatches above 1"),
+        (["algo=ppo", "env=frozenlake", "env.luck=own"], "an algorithm that plays several attempts from each start"),
+        (["algo=reinforce_pp", "env=frozenlake", "env.luck=own"], "an algorithm that plays several attempts from"),
+        (["algo=grpo", "env=gsm8k", "env.rare_repeat=3"], "an algorithm that learns from demonstrations, such as sft"),
+        (["algo=sft", "env=gsm8k", "env.direct_from=0.5"], "does nothing with env.direct=0: it needs env.direct;"),
+        (["algo=grpo", "env=gsm8k", "env.validation=0", "evaluate_every=0", "validation_episodes=9"], "no validation"),
     ],
 )  # fmt: skip
 def test_what_was_asked_for_in_vain_is_told_what_it_needs(words: list[str], message: str) -> None:
@@ -149,6 +161,8 @@ def test_what_was_asked_for_in_vain_is_told_what_it_needs(words: list[str], mess
         ["algo=ppo", "env=pendulum", "policy.log_std=-1"],
         ["algo=ppo", "env=gsm8k", "algo.horizon=none", "env.rows=2"],  # which is what happens
         ["algo=a2c", "env=cartpole", "algo.gae_lambda=0.9", "algo.advantage=gae"],
+        ["algo=dr_grpo", "env=cartpole", "algo.clip_low=0.1", "algo.minibatches=2"],
+        ["algo=grpo", "env=frozenlake", "env.luck=own"],
     ],
 )
 def test_what_waits_in_a_yaml_or_is_the_default_is_accepted(words: list[str]) -> None:
@@ -159,8 +173,8 @@ def test_no_yaml_of_a_pair_sets_a_key_in_vain() -> None:
     for path in sorted((config.Path(__file__).parents[2] / "configs").glob("*.yaml")):
         algo, _, env = path.stem.partition("-")
         cls, given = plugins.load("algorithms", algo).Config, config.pair(algo, env).algo
-        facts = {CONTROL: env not in ("gsm8k", "preferences")}
-        idle.refuse(schema.build(cls, given, "algo"), given, "algo", facts)
+        built = schema.build(cls, given, "algo")
+        idle.refuse(built, given, "algo", facts(built, control=env not in ("gsm8k", "preferences")))
 
 
 def test_a_run_folder_with_keys_in_vain_is_continued(tmp_path: Any) -> None:

@@ -1,5 +1,6 @@
 """Environments that keep to another contract than Gymnasium's are told in one line, before a run begins."""
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +8,8 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium.spaces import Box, Discrete
+from rlkit.envs import gym
+from support.probes import Draws
 
 import rlkit
 
@@ -52,12 +55,23 @@ class ListReward(Good):
         return np.zeros(1, np.float32), np.ones(1), True, False, {}
 
 
+class Unseeded(Good):
+    def reset(self, **keys: Any) -> Any:
+        return np.array([next(STARTS)], np.float32), {}
+
+
+class NoReward(Good):
+    def step(self, action: Any) -> Any:
+        return np.zeros(1, np.float32), np.nan, True, False, {}
+
+
 class Broken(Good):
     def step(self, action: Any) -> Any:
         raise ZeroDivisionError
 
 
 ONE = Good()
+STARTS = itertools.count()
 BAD: dict[Any, str] = {
     NoSpace: "NoSpace has no observation_space: set one",
     OldReset: "OldReset: reset returns a ndarray: return the 2 of Gymnasium 1.0",
@@ -91,3 +105,18 @@ def test_an_error_of_its_own_is_raised_as_it_is(tmp_path: Path) -> None:
 
 def test_a_good_one_in_its_own_wrapper_is_not_touched(tmp_path: Path) -> None:
     assert train(lambda: gymnasium.wrappers.TimeLimit(Good(), 3), tmp_path / "r").summary
+
+
+def test_a_reset_that_ignores_its_seed_is_told_once_before_the_run_begins(capsys: pytest.CaptureFixture[str]) -> None:
+    for env in (Good, Unseeded):
+        gym.make(gym.Config(entry="mine"), 0, "cpu", factory=env)
+    told = capsys.readouterr().err
+    assert told.startswith("env.entry=mine: two copies that are reset with the same seed begin in different states")
+    assert told.count("\n") == 1
+
+
+def test_a_reward_that_is_no_number_is_said_to_be_of_an_evaluation_where_it_is() -> None:
+    env = gym.make(gym.Config(rows=2, entry="mine"), 0, "cpu", factory=NoReward)
+    told = rf"^not finite: the return of an evaluation's episode, that of reset seed {env.episode_seed('test', 0)} "
+    with pytest.raises(FloatingPointError, match=told):
+        env.evaluate(Draws(env), split="test")

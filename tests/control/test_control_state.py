@@ -147,3 +147,26 @@ def test_whole_episodes_of_others_come_back_without_a_word(name, repeats, capsys
     third.load_state_dict(env.state_dict())
     assert not capsys.readouterr().err
     same(again.rollout(policies[1], repeats=repeats), third.rollout(policies[0], repeats=repeats))
+
+
+class Hides(Counts):
+    """Forgets in its first step where it began."""
+
+    def step(self, action):
+        return np.array([0.0], dtype=np.float32), 1.0, self.np_random.random() < 0.2, False, {}
+
+
+def test_a_stream_that_no_longer_shows_where_its_episodes_began_comes_back_with_a_line(capsys):
+    def played(env, rollouts):
+        for _ in range(rollouts):
+            env.rollout(Draws(env), steps=5)
+        return env
+
+    def made():
+        return gym.make(gym.Config(rows=2, entry="hides"), 0, "cpu", factory=Hides)
+
+    env = played(made(), 3)
+    while (env.state_dict()["ages"] == np.zeros(2)).any():  # in the middle of an episode there is nothing to be seen
+        played(env, 1)
+    made().load_state_dict(env.state_dict())
+    assert capsys.readouterr().err.count("a reset with the seed that it had begins elsewhere") == 1

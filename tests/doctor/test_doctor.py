@@ -213,7 +213,10 @@ def test_a_run_that_ends_before_its_first_update_is_named(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize(
     "broken, words",
-    [({"second": "float('nan')"}, "component 1 of next_observation"), ({"reward": "float('inf')"}, "reward at step")],
+    [
+        ({"second": "float('nan')"}, "component 1 of next_observation"),
+        ({"reward": "float('inf')"}, "the return of an evaluation's"),
+    ],
 )
 def test_a_number_that_is_not_finite_ends_in_one_line(tmp_path: Path, capsys: Any, broken: Any, words: str) -> None:
     keys = ["algo=ppo", world(tmp_path, **broken), "iterations=2", "threads=1", "evaluation_episodes=2"]

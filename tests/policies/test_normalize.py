@@ -247,6 +247,20 @@ def test_a_first_rollout_by_hand() -> None:
     assert_close(scale(TensorDict(data, batch_size=[1]))[0, 0].item(), (1 / np.var([1, 1.5, 2, 2, 2, 2])) ** 0.5)
 
 
+def test_a_gap_discounts_nothing_and_what_it_earns_belongs_to_the_step_before_it() -> None:
+    def rollout(reward: list[float], mask: list[bool]) -> TensorDict:
+        data = {"reward": torch.tensor([reward]), "mask": torch.tensor([mask])}
+        return TensorDict(data | {"done": torch.zeros(1, len(mask), dtype=torch.bool)}, batch_size=[1])
+
+    plain, gapped = RewardScale(1, 0.9), RewardScale(1, 0.9)
+    for _ in range(2):  # the second time with what the first one carried
+        want = plain(rollout([1.0, 5.0, 3.0], [True, True, True]))
+        got = gapped(rollout([0.0, 1.0, 3.0, 2.0, 3.0, 0.0], [False, True, True, False, True, False]))
+    assert_close(gapped.carry, plain.carry)
+    assert_close(gapped.totals.variance(), plain.totals.variance())
+    assert_close(got[0, [1, 4]], want[0, [0, 2]])
+
+
 def test_scaled_rewards_are_clipped_and_the_scale_resumes() -> None:
     data = {"reward": torch.zeros(2, 500), "mask": torch.ones(2, 500, dtype=torch.bool)}
     data["done"] = torch.ones(2, 500, dtype=torch.bool)

@@ -223,3 +223,11 @@ def test_texts_do_not_depend_on_the_settings_of_torch(told: rlkit.Run) -> None:
     finally:
         torch.set_default_dtype(torch.float32)
     assert found == other.complete(["2?"], n=3)
+
+
+@pytest.mark.parametrize("value", [10**5000, [10**5000], {"a": 10**5000}], ids=["number", "list", "mapping"])
+def test_a_number_that_python_cannot_write_is_one_line(value: Any, tmp_path: Path) -> None:
+    says = "^env.kwargs is a number of thousands of digits: give a smaller one$"
+    refused(says, rlkit.train, "ppo", "CartPole-v1", out=tmp_path / "r", **{"env.kwargs": value})
+    words: tuple[Any, ...] = ("ppo", "cartpole", [10**5000])
+    refused("^seed is a number of thousands", rlkit.run_comparison, *words, out=tmp_path / "c")

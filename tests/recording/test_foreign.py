@@ -1,6 +1,7 @@
 """A checkpoint with a right checksum and another content: one line, and nothing is set that is not saved."""
 
 import copy
+import math
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -184,6 +185,20 @@ def test_what_is_foreign_is_not_measured(
         assert evaluate.main([str(folder), "episodes=2", f"checkpoint={name}"]) == 2
         told = capsys.readouterr().err
         assert told.count("\n") == 1 and words in told
+
+
+def test_a_table_that_is_not_finite_is_not_measured(
+    finished: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "r"
+    shutil.copytree(finished["table"], folder)
+    state = checkpoint.load(folder)
+    for value in (math.nan, -math.inf):
+        next(iter(state["parts"]["policy"].values())).view(-1)[0] = value
+        checkpoint.save(folder, state)
+        assert evaluate.main([str(folder), "episodes=2"]) == 2
+        told = capsys.readouterr().err
+        assert told.count("\n") == 1 and "its checkpoint holds what is not finite, policy." in told
 
 
 def test_a_best_checkpoint_of_another_run_is_one_line(

@@ -181,6 +181,8 @@ def test_a_longer_run_is_not_finished_until_it_is(tmp_path: Path, monkeypatch: p
     assert not (tmp_path / "summary.json").exists()  # it was that of the shorter run
     assert run.main([f"resume={tmp_path}"]) == 0
     assert '"iterations": 9' in (tmp_path / "summary.json").read_text()
+    first = (tmp_path / "config.yaml").read_text().partition("\n")[0]
+    assert "iterations=9" in first.split() and first.count("iterations=") == 1
 
 
 class Remembers(gymnasium.Env):

@@ -91,7 +91,7 @@ def test_a_preset_stands_between_the_pairs_yaml_and_the_command_line(configs: Pa
     (configs / "grpo-gsm8k.yaml").write_text("algo: {lr: 1e-2, clip_high: 0.28, over: sequence}\n")
     given = config.read(["algo=grpo", "env=gsm8k", "algo.preset=verl", "algo.std_eps=0.5"])
     assert given.algo["dual_clip"] == 3.0 and given.algo["over"] == "token" and given.algo["clip_high"] == 0.2
-    assert given.algo["lr"] == "1e-2" and given.algo["std_eps"] == "0.5" and "preset" not in given.algo
+    assert given.algo["lr"] == 0.01 and given.algo["std_eps"] == "0.5" and "preset" not in given.algo
 
 
 def test_an_unknown_preset_is_answered_with_those_that_there_are() -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from rlkit.api import UserError
-from rlkit.settings import plugins
+from rlkit.settings import plugins, synonyms
 
 ROOT = Path(__file__).resolve().parents[2]
 PLUGIN = '''"""A plug-in of somebody else."""
@@ -40,8 +40,16 @@ def test_every_file_in_the_folder_is_a_plug_in_that_loads_and_says_what_it_is(ki
 def test_a_misspelt_name_is_answered_with_the_nearest_one() -> None:
     with pytest.raises(UserError, match=r"^no algorithm 'dqm': did you mean dqn\? There are: .*ppo.*q_learning"):
         plugins.load("algorithms", "dqm")
-    with pytest.raises(UserError, match=r"^no algorithm 'sac': there are: a2c, "):  # looks like a2c to a computer only
-        plugins.load("algorithms", "sac")
+    with pytest.raises(UserError, match=r"^no algorithm 'sal': there are: a2c, "):  # looks like a2c to a computer only
+        plugins.load("algorithms", "sal")
+
+
+@pytest.mark.parametrize("name", synonyms.STANDS_IN)
+def test_an_algorithm_that_is_not_here_is_answered_with_one_that_is(name: str) -> None:
+    with pytest.raises(UserError, match=rf"^no algorithm '{name}': it is not here, and algo=(\w+) ") as caught:
+        plugins.load("algorithms", name)
+    known = plugins.names("algorithms")
+    assert str(caught.value).partition("algo=")[2].partition(" ")[0] in known and name not in known
 
 
 @pytest.mark.parametrize(
@@ -152,9 +160,9 @@ def test_a_plug_in_folder_cannot_be_imported_under_a_second_name() -> None:
 
 def test_one_letter_more_less_changed_or_exchanged_is_near() -> None:
     near = [("dqm", "dqn"), ("rnu", "run"), ("seeds", "seed"), ("eed", "seed"), ("seed", "seed"), ("sede", "seed")]
-    assert all(plugins.one_off(a, b) and plugins.one_off(b, a) for a, b in near)
+    assert all(synonyms.one_off(a, b) and synonyms.one_off(b, a) for a, b in near)
     far = [("sac", "a2c"), ("urn", "ru"), ("abcd", "badc"), ("", "ab"), ("lr", "rate"), ("dcba", "abcd")]
-    assert not any(plugins.one_off(a, b) or plugins.one_off(b, a) for a, b in far)
+    assert not any(synonyms.one_off(a, b) or synonyms.one_off(b, a) for a, b in far)
 
 
 def test_nearest_prefers_what_looks_alike_and_lists_all() -> None:

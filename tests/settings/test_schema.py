@@ -76,6 +76,7 @@ def built(**values: Any) -> Config:
         ("double", "on", True),
         ("double", "1", True),
         ("kwargs", "{a: 1, b: [x, 2]}", {"a": 1, "b": ["x", 2]}),
+        ("kwargs", "{a: on, b: 1e-3}", {"a": "on", "b": 1e-3}),
         ("words", "yes,12,1e-3", ("yes", "12", "1e-3")),
         ("words", "[yes, 12]", ("yes", "12")),
         ("seed", str(2**70), 2**70),
@@ -85,6 +86,10 @@ def test_a_text_is_read_as_the_field_wants_it(key: str, text: str, value: Any) -
     found = getattr(built(**{key: text}), key)
     assert found == value
     assert type(found) is type(value)
+
+
+def test_a_word_below_a_mapping_is_the_text_that_it_is() -> None:
+    assert built(**{"kwargs.a": "on", "kwargs.b": "no", "kwargs.c": "true"}).kwargs == {"a": "on", "b": "no", "c": True}
 
 
 def test_values_of_yaml_are_read_by_the_same_rules() -> None:

@@ -141,7 +141,8 @@ def test_a_changed_dataset_is_noticed(tmp_path: Path, capsys: pytest.CaptureFixt
     rows = [json.dumps({"question": f"{i} + 1?", "answer": f"#### {i + 1}"}) for i in range(40)]
     data, folder = tmp_path / "train.jsonl", tmp_path / "run"
     data.write_text("\n".join(rows))
-    assert run.main([*TEXT, f"env.source={data}", f"out={folder}"]) == 0
+    words = [word for word in TEXT if not word.startswith("env.train=")]
+    assert run.main([*words, f"env.source={data}", f"out={folder}"]) == 0
     again = [f"resume={folder}", "iterations=2"]
     data.write_text("\n".join(reversed(rows)))
     assert run.main(again) == 2

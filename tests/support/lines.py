@@ -19,7 +19,8 @@ from rlkit.pages.choice import Play
 from rlkit.policies import Network
 from rlkit.scaffold import New
 from rlkit.settings import plugins
-from rlkit.settings.config import EXCLUSIVE, Run
+from rlkit.settings.config import Run
+from rlkit.settings.repeat import EXCLUSIVE
 from support import values
 from support.forked import Stage
 from support.values import STRANGE

@@ -1,0 +1,66 @@
+"""The command that repeats a run: the first line of its config.yaml, and what a resume changes in it."""
+
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import TypeVar
+
+import rlkit
+
+LENGTHS = ("iterations", "env_steps")
+EXCLUSIVE = (LENGTHS, ("evaluate_every", "evaluations"))  # one takes the place of the other
+RESUMABLE = (
+    *LENGTHS,
+    "evaluate_every",
+    "evaluations",
+    "validation_episodes",
+    "checkpoint_every",
+    "keep",
+    "measure",
+    "logger",
+    "device",
+    "threads",
+)
+COMMAND = "; to repeat: python -m rlkit.run "
+WORD = re.compile(r"""(?:\$'(?:\\.|[^'\\])*'|'[^']*'|"[^"]*"|[^\s'"])+""")  # as `quoted` writes them
+
+V = TypeVar("V")
+
+
+def line(argv: Sequence[str]) -> str:
+    """The line that says what was given; the folder is left out, as it is taken."""
+    return f"# rlkit {rlkit.__version__}{COMMAND}{' '.join(quoted(word) for word in argv if key(word) != 'out')}"
+
+
+def changed(first: str, argv: Sequence[str]) -> str:
+    """The line of a run that `argv` continues: what that changes takes the place of what was given before."""
+    head, found, command = first.partition(COMMAND)
+    now = {key(word): quoted(word) for word in argv if key(word) in RESUMABLE}
+    was = {key(word): word for word in WORD.findall(command)}
+    return f"{head}{found}{' '.join((without_rivals(was, now) | now).values())}" if found and now else first
+
+
+def without_rivals(below: Mapping[str, V], above: Mapping[str, object]) -> dict[str, V]:
+    """The keys that stay when others are put over them: of two that exclude each other, the one above counts."""
+    gone = {key for group in EXCLUSIVE if above.keys() & set(group) for key in group}
+    return {key: value for key, value in below.items() if key not in gone}
+
+
+def key(word: str) -> str:
+    return word.partition("=")[0]
+
+
+def quoted(word: str) -> str:
+    """A word as a shell reads it, on one line: a line break would end the comment that it stands in."""
+    if word.isprintable():
+        return shlex.quote(word)
+    return "$'" + "".join(map(escaped, word)) + "'"
+
+
+def escaped(c: str) -> str:
+    """A character within $'...'; there, \\xHH is a byte, so only ASCII is written so."""
+    if c in "\\'":
+        return f"\\{c}"
+    if c.isprintable():
+        return c
+    return ascii(c)[1:-1] if c.isascii() else f"\\U{ord(c):08x}"

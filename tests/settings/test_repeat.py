@@ -1,0 +1,26 @@
+"""The command that repeats a run, after the run was continued with other keys."""
+
+import pytest
+
+from rlkit.settings import repeat
+
+GIVEN = ["algo=grpo", "env.prompt=it's $5\niterations=7: {question}", "iterations=7", "env.x=a iterations=7", "keep=2"]
+
+
+@pytest.mark.parametrize(
+    ("told", "put", "gone"),
+    [
+        ([], [], []),
+        (["resume=x", "trust=true"], [], []),
+        (["resume=x", "iterations=9"], ["iterations=9"], ["iterations=7"]),
+        (["resume=x", "env_steps=900", "keep=3"], ["env_steps=900", "keep=3"], ["iterations=7", "keep=2"]),
+        (["resume=x", "evaluations=4"], ["evaluations=4"], []),
+    ],
+)
+def test_what_a_resume_changes_takes_the_place_of_what_was_given(
+    told: list[str], put: list[str], gone: list[str]
+) -> None:
+    words = [word for word in GIVEN if word not in gone]
+    found = repeat.changed(repeat.line([*GIVEN, "out=there"]), told).partition(repeat.COMMAND)[2]
+    assert sorted(repeat.WORD.findall(found)) == sorted(map(repeat.quoted, words + put))
+    assert repeat.changed("# written by hand", told) == "# written by hand"

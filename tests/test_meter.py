@@ -1,0 +1,27 @@
+"""What a loss reports is averaged; what cannot be is named."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from rlkit.api import UserError
+from rlkit.meter import Meter, detached
+
+
+@pytest.mark.parametrize("value", ["high", None, 0.5, [1.0]], ids=str)
+def test_a_metric_that_is_no_tensor_is_named(value: Any) -> None:
+    kind = type(value).__name__
+    with pytest.raises(UserError, match=rf"^the metric 'mood' of a loss is a {kind}: give a tensor, or leave it out$"):
+        detached({"kl": torch.zeros(3), "mood": value})
+
+
+def test_a_metric_of_any_shape_is_averaged() -> None:
+    meter = Meter()
+    mask = torch.tensor([[True, False], [True, True]])
+    for _ in range(2):
+        meter.add(
+            {"one": torch.tensor(2.0), "row": torch.tensor([1.0, 3.0]), "odd": torch.eye(3), "none": torch.zeros(0)},
+            mask,
+        )
+    assert meter.read() == {"one": 2.0, "row": 2.0, "odd": pytest.approx(1 / 3), "none": 0.0}
