@@ -17,6 +17,7 @@ from torch import Tensor
 
 from rlkit import buffers, losses, memory, policies, returns
 from rlkit.api import ActionValues, Algorithm, Env, Metrics, PolicyFactory
+from rlkit.errors import UserError
 from rlkit.fields import Count, Fraction, Limit, Natural, Needs, Positive
 
 FALLS = Needs("epsilon", unlike="epsilon_end")
@@ -55,6 +56,12 @@ class DQN(Algorithm):
     def __init__(self, config: Config, env: Env, network: PolicyFactory) -> None:
         c = self.config = config
         self.updates = 0
+        waiting = -(-c.warmup_steps // (env.rows * c.steps)) - 1  # iterations without an update
+        if 0 < c.warmup <= waiting:
+            raise UserError(
+                f"algo.warmup={c.warmup} is over before anything is learned: algo.warmup_steps={c.warmup_steps} takes "
+                f"{waiting} iterations; give algo.warmup={waiting + 1} or more, or leave it out"
+            )
         policies.check_reach(env, "algo.n_step", c.n_step)
         policies.check_rollout(env, "algo.steps", c.steps, c.steps)
         step = policies.step_size(env) + 16 * c.prioritized  # and the tree of priorities
