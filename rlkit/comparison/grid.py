@@ -20,7 +20,7 @@ from filelock import FileLock, Timeout
 
 from rlkit.api import UserError
 from rlkit.comparison.records import bounded, is_number
-from rlkit.recording.files import opened, prepare_folder, why, write_atomically
+from rlkit.recording.files import opened, prepare_folder, there, why, write_atomically
 from rlkit.settings import config
 from rlkit.settings.sections import Sections
 
@@ -274,4 +274,5 @@ def is_comparison(folder: Path) -> bool:
 
 def runs_of(comparison: Path) -> list[Path]:
     """The run folders of a comparison, links to folders among them."""
-    return sorted(path for path in (comparison / "runs").iterdir() if path.is_dir())
+    with there(comparison / "runs"):
+        return sorted(path for path in (comparison / "runs").iterdir() if path.is_dir())

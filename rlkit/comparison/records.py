@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeGuard
@@ -10,7 +10,7 @@ from typing import TypeGuard
 import numpy as np
 
 from rlkit.api import Reference, UserError
-from rlkit.recording.files import opened
+from rlkit.recording.files import opened, read_text
 from rlkit.recording.writers import pieces
 from rlkit.settings import sections
 from rlkit.settings.plugins import short
@@ -148,7 +148,7 @@ def _config(path: Path) -> sections.Sections:
 
 def _command(path: Path) -> str:
     """The command that repeats the run, from the first line of its config.yaml."""
-    _, found, command = path.read_text(encoding="utf-8").partition("\n")[0].partition(REPEAT)
+    _, found, command = read_text(path, LARGEST).partition("\n")[0].partition(REPEAT)
     return command.strip() if found else ""
 
 
@@ -171,7 +171,7 @@ def _task(name: str, env: Mapping[str, object]) -> str:
 def _curves(path: Path) -> dict[str, Curve]:
     """The curves of metrics.jsonl; what is no line of it, torn by a power cut, say, is left out."""
     points: dict[str, list[list[float]]] = {name: [] for name in CURVES}
-    for line in _lines(path):
+    for line in pieces(path) if os.path.isfile(path) else ():
         try:
             record = _dict(json.loads(line))
         except (ValueError, RecursionError):
@@ -182,13 +182,6 @@ def _curves(path: Path) -> dict[str, Curve]:
                 if len(row) == 3:
                     points[name].append(row)
     return {name: _curve(rows) for name, rows in points.items() if rows}
-
-
-def _lines(path: Path) -> Iterator[bytes]:
-    try:
-        yield from pieces(path) if os.path.isfile(path) else ()
-    except OSError as error:
-        raise UserError(f"{path} is damaged: {error}; run it again") from None
 
 
 def _curve(rows: list[list[float]]) -> Curve:

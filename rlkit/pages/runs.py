@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -65,10 +66,8 @@ class RunPage:
     def state(self, summary: Json) -> str:
         """finished, running, or stopped: not finished, quiet for a while, and no process writes to its folder."""
         metrics, told = self.folder / "metrics.jsonl", self.folder / "summary.json"
-        heard = max(
-            (path.stat().st_mtime for path in (metrics, self.folder / "config.yaml") if path.is_file()), default=0
-        )
-        if summary.get("finished", bool(summary)) and told.stat().st_mtime >= heard:
+        heard = max(_changed(metrics), _changed(self.folder / "config.yaml"))
+        if summary.get("finished", bool(summary)) and _changed(told) >= heard:
             return "finished"
         if time.time() - heard < QUIET:
             return "running"
@@ -92,13 +91,14 @@ class RunPage:
     def metrics(self, request: Json) -> Json:
         """{"file"?, "offset"?}: the next whole lines after that byte; from the first where the file is another one."""
         path = self.folder / "metrics.jsonl"
-        if not path.is_file():
+        try:
+            with opened(path) as file:
+                name = str(os.fstat(file.fileno()).st_ino)
+                offset = int(number(request, "offset", 0, 2**53)) if request.get("file") == name else 0
+                file.seek(offset)
+                found = file.read(MOST)
+        except OSError:  # it is not there, or no longer
             return {"file": "", "offset": 0, "lines": []}
-        with opened(path) as file:
-            name = str(path.stat().st_ino)
-            offset = int(number(request, "offset", 0, 2**53)) if request.get("file") == name else 0
-            file.seek(offset)
-            found = file.read(MOST)
         end = found.rfind(b"\n") + 1
         lines = [_numbers(record) for line in io.BytesIO(found[:end]) if (record := _record(line))]
         passed = end or (len(found) if len(found) == MOST else 0)  # so much without a line break is no line
@@ -116,6 +116,13 @@ class RunPage:
             "iteration": chosen,
             "records": [record for record in records if record["iteration"] == chosen],
         }
+
+
+def _changed(path: Path) -> float:
+    """When a file was written to last; 0 where there is none."""
+    with suppress(OSError):
+        return path.stat().st_mtime
+    return 0.0
 
 
 def _summary(kind: plugins.Kind, name: str) -> str:

@@ -143,7 +143,10 @@ def _path(folder: str | Path, name: str) -> Path:
 
 def _older(folder: Path) -> list[Path]:
     """The files iteration-N, the newest first."""
-    found = {path: re.fullmatch(r"iteration-(\d+)", path.stem) for path in folder.glob("iteration-*.safetensors")}
+    try:
+        found = {path: re.fullmatch(r"iteration-(\d+)", path.stem) for path in folder.glob("iteration-*.safetensors")}
+    except OSError:  # the folder was removed in between, or may not be read
+        return []
     return sorted((path for path, name in found.items() if name), key=lambda path: -int(path.stem[10:]))
 
 

@@ -49,16 +49,28 @@ def check_name(path: str | Path) -> None:
 
 def tidy(folder: Path) -> None:
     """Refuse links among what a run writes, and remove what a killed one left; its links go, what they name stays."""
-    for path in sorted(folder.iterdir()):
+    with there(folder):
+        top = sorted(folder.iterdir())
+        inside = sorted((folder / "checkpoints").glob("*")) + sorted((folder / "checkpoints").glob(".*new"))
+    for path in top:
         if LEFT.fullmatch(path.name):
             remove(path)
         elif OURS.fullmatch(path.name):
             refuse_link(path)
-    for path in sorted((folder / "checkpoints").glob("*")) + sorted((folder / "checkpoints").glob(".*new")):
+    for path in inside:
         if path.name == ".new" or LEFT.fullmatch(path.name):
             remove(path)
         else:
             refuse_link(path)
+
+
+@contextmanager
+def there(path: Path) -> Iterator[None]:
+    """Say in one line what cannot be read: another process may remove a folder at any time."""
+    try:
+        yield
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {why(error)}") from None
 
 
 def refuse_link(path: Path) -> None:

@@ -28,6 +28,7 @@ from rlkit.recording.files import (
     reason,
     remove,
     replacing,
+    there,
     write_atomically,
 )
 
@@ -83,7 +84,8 @@ class Events(File):
     """
 
     def __init__(self, folder: Path, began: float) -> None:
-        before = sorted(folder.glob("events.out.tfevents.*"), key=_number)
+        with there(folder):
+            before = sorted(folder.glob("events.out.tfevents.*"), key=_number)
         # TensorBoard reads the files by name: a clock that was put back must not put the new one first.
         number = max([int(time.time()), *(_number(path) + 1 for path in before)])
         super().__init__(folder / f"events.out.tfevents.{number:010d}.{socket.gethostname()}.{os.getpid()}")
@@ -119,11 +121,12 @@ def _empty(path: Path) -> None:
 
     What is no file, or has another name elsewhere too, is removed instead: nothing of that other one is lost.
     """
-    there = path.lstat()
-    if stat.S_ISREG(there.st_mode) and there.st_nlink == 1:
-        os.truncate(path, 0)
-    else:
-        remove(path)
+    with there(path):
+        now = path.lstat()
+        if stat.S_ISREG(now.st_mode) and now.st_nlink == 1:
+            os.truncate(path, 0)
+        else:
+            remove(path)
 
 
 def _first() -> bytes:
@@ -186,7 +189,7 @@ def pieces(path: Path) -> Iterator[bytes]:
             raise UserError(f"{path} is no file: remove it, and what it should hold is written anew")
         return
     endless = 0
-    with opened(path) as file:
+    with there(path), opened(path) as file:
         while (line := file.readline(LONGEST)) and endless < PIECES:
             endless = 0 if line.endswith(b"\n") else endless + 1
             yield line

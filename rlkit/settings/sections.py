@@ -46,6 +46,6 @@ def presets(algorithm: str) -> Sections:
 
 def without_idle(path: Path, algo: Section) -> Section:
     """The keys of the algorithm in a run's config.yaml, less those that had no effect, where 0.3 wrote it."""
-    old = path.read_text(encoding="utf-8").startswith("# rlkit 0.3.")
+    old = read_text(path).startswith("# rlkit 0.3.")
     gone = IDLE.get(str(algo["name"]), ()) if old else ()
     return {key: x for key, x in algo.items() if key not in gone}

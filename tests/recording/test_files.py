@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -246,6 +247,34 @@ def test_a_name_that_is_no_text_is_refused_before_anything_is_written(
     for main, words in ((run.main, [f"resume={odd}", "iterations=9"]), (evaluate.main, [odd])):
         capsys.readouterr()
         assert main(words) == 2 and re.search(says, one_line(capsys))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("main, words", [(run.main, ["resume={}", "iterations=9"]), (evaluate.main, ["{}"]),
+                                         (compare.main, ["{}", "out={}-c"])])  # fmt: skip
+def test_a_folder_that_goes_while_it_is_read_is_one_line(
+    main: Callable[[list[str]], int], words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kept, folder, left = tmp_path / "kept", tmp_path / "r", [0]
+    assert run.main([*TABLE, f"out={kept}"]) == 0
+
+    def going(event: str, given: tuple[object, ...]) -> None:
+        if left[0] and event in ("open", "os.listdir", "os.scandir") and str(given[0]).startswith(f"{folder}"):
+            left[0] -= 1
+            if not left[0]:
+                shutil.rmtree(folder)
+
+    sys.addaudithook(going)  # never removed: it does nothing once `left` is 0
+    for number in range(1, 30):
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(kept, folder)
+        capsys.readouterr()
+        left[0] = number
+        code = main([word.format(folder) for word in words])
+        assert code == 0 or "Traceback" not in capsys.readouterr().err
+        if left[0]:
+            break
+    left[0] = 0
 
 
 def test_a_pipe_in_place_of_a_folder_is_one_line(tmp_path: Path) -> None:
