@@ -45,7 +45,7 @@ class Reinforce(Algorithm):
         c, reward, mask = self.config, rollout["reward"], rollout["mask"]
         advantage = to_go = returns.reward_to_go(reward, rollout["done"], c.gamma, mask)
         if c.returns == "total":
-            advantage = returns.total_return(reward, mask, c.gamma)
+            advantage = returns.total_return(reward, mask, c.gamma, rollout["done"])
         if c.baseline == "value":
             rollout["return"] = to_go  # V(s) is what is still to come, whatever multiplies log π
             advantage = advantage - rollout["value"]

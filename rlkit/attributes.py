@@ -5,7 +5,7 @@ import logging
 import random
 from array import array
 from collections import deque
-from collections.abc import ItemsView, Iterator, KeysView, ValuesView
+from collections.abc import ItemsView, Iterable, Iterator, KeysView, ValuesView
 from collections.abc import Set as AbstractSet
 from functools import partial
 from io import IOBase
@@ -13,6 +13,7 @@ from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
@@ -23,22 +24,35 @@ STATE = (Tensor, nn.Module, np.ndarray, Iterator, *RANDOM)
 SHARED = (logging.Logger, logging.Handler)  # of the whole process: others change them, and no result depends on them
 PLAIN = (bool, int, float, complex, str, bytes, type(None))
 NUMBERS = {bool, int, float}
-LARGE = 1 << 20  # bytes of a tensor beyond which their sum stands for it
-NODES = 10**6  # objects that are looked at; what lies beyond is taken as unchanged
+NUMBER = (bool, int, float, np.number, np.bool_)
+NODES = 10**6  # objects that are looked at; what lies beyond is taken as unchanged, and as no state
 TORCH = frozenset(vars(nn.Module()))  # what a module has of its own: parameters, children, hooks
 
 
-def is_state(x: object, known: AbstractSet[int] = frozenset(), depth: int = 20) -> bool:
+def is_state(x: object, known: AbstractSet[int] = frozenset()) -> bool:
     """Whether a run would lose something without it, as far as its type tells; what is `known` by its id is saved.
 
     That is a tensor, an array, what has a state_dict, a random generator, an iterator, or a collection with one inside.
     A class, an open file, and a module that holds nothing (nn.MSELoss) are none.
     """
-    if id(x) in known or isinstance(x, type):
+    seen: dict[int, object] = {}  # the collections themselves, too: the id of one that is gone is given to another
+    waiting = [x]
+    while waiting and len(seen) < NODES:
+        item = waiting.pop()
+        if id(item) in known or id(item) in seen:
+            continue
+        if isinstance(item, COLLECTIONS):
+            seen[id(item)] = item
+            waiting += item.values() if isinstance(item, dict) else item
+        elif _is_state(item):
+            return True
+    return False
+
+
+def _is_state(x: object) -> bool:
+    """Whether what is no collection is state."""
+    if isinstance(x, type):
         return False
-    if isinstance(x, COLLECTIONS):
-        items = x.values() if isinstance(x, dict) else x
-        return depth > 0 and any(is_state(item, known, depth - 1) for item in items)
     if isinstance(x, nn.Module):
         return bool(x.state_dict())
     return (isinstance(x, STATE) and not isinstance(x, IOBase)) or hasattr(x, "state_dict")
@@ -49,46 +63,55 @@ def digest(x: object, known: AbstractSet[int] = frozenset()) -> str:
 
     Collections and attributes are walked. Of what cannot be looked into (a file, a lock) only the type counts.
     """
-    found, seen, waiting = hashlib.blake2b(digest_size=16), set(known), [x]
+    found = hashlib.sha1(usedforsecurity=False)  # the fastest of the library's that no accident deceives
+    seen: dict[int, object] = {}  # as in is_state
+    waiting = [x]
     for _ in range(NODES):
         if not waiting:
             break
         item = waiting.pop()
         found.update(f"{type(item).__qualname__}:".encode())
-        if isinstance(item, PLAIN):
+        if isinstance(item, PLAIN) and not isinstance(item, bytes):
             found.update(f"{item!r};".encode())
-        elif id(item) not in seen:
-            seen.add(id(item))
-            content = _content(item)
-            waiting += _inside(item) if content is None else [content]
+        elif id(item) not in known and id(item) not in seen:
+            seen[id(item)] = item
+            if (content := _content(item)) is not None:
+                found.update(content)
+            waiting += _inside(item)
     return found.hexdigest()
 
 
-def _content(x: object) -> bytes | str | None:
-    """What a random generator, a tensor or an array holds; None for all else."""
-    if isinstance(x, RANDOM):
-        return digest(state_of(x))
-    if isinstance(x, bytearray | array):
-        return bytes(x)
-    if isinstance(x, np.ndarray | np.generic):
-        return (
-            f"{x.dtype} {x.shape} {x.tolist()!r}"
-            if x.dtype.hasobject
-            else f"{x.dtype} {x.shape}".encode() + x.tobytes()
-        )
-    if not isinstance(x, Tensor):
-        return None
-    shape = f"{x.dtype} {tuple(x.shape)}".encode()
-    if x.layout is not torch.strided or x.is_quantized or x.device.type == "meta":
-        return shape
-    whole = x.detach().contiguous().reshape(-1).view(torch.uint8)
-    return shape + (whole.cpu().numpy().tobytes() if len(whole) <= LARGE else str(int(whole.sum())).encode())
+def _content(x: object) -> memoryview | None:
+    """The bytes of a tensor or an array, without a copy where they lie in memory one after the other."""
+    if isinstance(x, bytes | bytearray | array):
+        return _bytes(np.frombuffer(x, np.uint8))
+    if isinstance(x, np.ndarray | np.generic) and not x.dtype.hasobject:
+        return _bytes(np.asarray(x))
+    if isinstance(x, Tensor) and _has_bytes(x):
+        # As bytes first: NumPy lacks bfloat16.
+        whole = x.detach().resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8)
+        return _bytes(whole.cpu().numpy())
+    return None
+
+
+def _bytes(x: npt.NDArray[Any]) -> memoryview:
+    return np.ascontiguousarray(x).reshape(-1).view(np.uint8).data if x.nbytes else memoryview(b"")
+
+
+def _has_bytes(x: Tensor) -> bool:
+    return x.layout is torch.strided and not x.is_quantized and x.device.type != "meta"
 
 
 def _inside(x: object) -> list[Any]:
     """What an object is made of, in an order that does not change by itself."""
     if isinstance(x, (type, ModuleType, *SHARED)):
         return []
+    if isinstance(x, RANDOM):
+        return [state_of(x)]
+    if isinstance(x, Tensor):
+        return [str(x.dtype), *x.shape]
+    if isinstance(x, np.ndarray | np.generic):
+        return [str(x.dtype), *x.shape, x.tolist() if x.dtype.hasobject else None, *_attributes(x)]
     if isinstance(x, FunctionType):
         if plain := vars(x).get("_torchdynamo_orig_callable"):  # by torch.compile, which keeps its caches in the rest
             return [plain]
@@ -98,13 +121,18 @@ def _inside(x: object) -> list[Any]:
         return [x.func, x.args, x.keywords, vars(x)]
     if isinstance(x, MethodType | BuiltinFunctionType):
         return [x.__self__]  # the object, or the module
-    if isinstance(x, AbstractSet) and not isinstance(x, VIEWS):
-        return sorted(map(digest, x))
+    if isinstance(x, set | frozenset):
+        return [len(x), *sorted(x, key=_rank), *_attributes(x)]
     if isinstance(x, dict):
         return [part for pair in x.items() for part in pair] + _attributes(x)
-    if isinstance(x, (list, tuple, deque, *VIEWS)):
+    if isinstance(x, (list, tuple, deque, AbstractSet)):
         return [len(x), *x, *_attributes(x)]
     return _attributes(x) or ([repr(x)] if isinstance(x, Iterator) else [])  # itertools.count tells its number
+
+
+def _rank(x: object) -> tuple[int, str]:
+    """A place among the members of a set that is the same in an equal set; -1 and -2 have one hash."""
+    return hash(x), repr(x) if isinstance(x, PLAIN) else ""
 
 
 def _attributes(x: object) -> list[Any]:
@@ -123,12 +151,15 @@ def can_be_saved(x: object) -> bool:
     return _is_data(dict(x) if isinstance(x, dict) else x)
 
 
-def _is_data(x: object, depth: int = 20) -> bool:
-    """Whether a checkpoint holds it as it is."""
-    if type(x) in (list, tuple):
-        return depth > 0 and all(_is_data(item, depth - 1) for item in x)  # type: ignore[attr-defined]  # of the type()
-    if type(x) is dict:
-        return depth > 0 and all(_is_data(item, depth - 1) for pair in x.items() for item in pair)
+def _is_data(x: object, looked: dict[int, bool] | None = None, depth: int = 20) -> bool:
+    """Whether a checkpoint holds it as it is; `looked`: the same of the collections that were looked at."""
+    looked = {} if looked is None else looked
+    if isinstance(x, list | tuple | dict) and type(x) in (list, tuple, dict):
+        if id(x) not in looked:
+            looked[id(x)] = False  # while its items are looked at: what contains itself has no end
+            items = (item for pair in x.items() for item in pair) if isinstance(x, dict) else x
+            looked[id(x)] = depth > 0 and all(_is_data(item, looked, depth - 1) for item in items)
+        return looked[id(x)]
     if isinstance(x, np.ndarray | np.generic):
         return x.dtype.kind in "biufc"
     return isinstance(x, Tensor) or type(x) in (bool, int, float, str, type(None))
@@ -151,18 +182,44 @@ def state_of(x: Any) -> Any:
     return dict(x) if isinstance(x, dict) else x
 
 
+def form(x: object) -> str:
+    """What of a value has to stay as it is, so that it can be put back: its type, and of arrays the shape.
+
+    A number may become a NumPy scalar or a tensor of one number, as averages do.
+    """
+    if is_number(x):
+        return "a number"
+    if isinstance(x, Tensor | np.ndarray):
+        kind = "a tensor" if isinstance(x, Tensor) else "an array"
+        return f"{kind} of {str(x.dtype).removeprefix('torch.')} and shape {tuple(x.shape)}"
+    return "None" if x is None else f"a {type(x).__name__}"
+
+
+def is_number(x: object) -> bool:
+    if isinstance(x, Tensor):
+        return not x.dim()
+    return isinstance(x, NUMBER) or (isinstance(x, np.ndarray) and not x.ndim)
+
+
+def check_numbers(found: Iterable[object]) -> None:
+    """Raises: TypeError where one of them is no number."""
+    for x in found:
+        if not is_number(x):
+            raise TypeError(f"{form(x)} stands in place of a number")
+
+
 def put_back(owner: dict[str, Any], key: str, value: Any) -> None:
     """Give an attribute the state that it had; in place where it can be: others may hold it, such as an optimizer.
 
     Raises: TypeError or ValueError where the state is none of this attribute.
     """
     x = owner[key]
-    if isinstance(x, Tensor | np.ndarray):
-        check_alike(value, x.data if isinstance(x, Tensor) else x, shapes=True)  # of a parameter its values
-        if isinstance(x, Tensor):
-            x.data.copy_(value)
-        else:
-            np.copyto(x, value)
+    if form(value) != (wanted := form(state_of(x))):
+        raise TypeError(f"{form(value)} stands in place of {wanted}")
+    if isinstance(x, Tensor) and isinstance(value, Tensor) and x.dtype == value.dtype:
+        x.data.copy_(value)  # of a parameter its values
+    elif isinstance(x, np.ndarray) and isinstance(value, np.ndarray) and x.dtype == value.dtype:
+        np.copyto(x, value)
     elif isinstance(x, torch.Generator):
         x.set_state(value)
     elif isinstance(x, np.random.Generator):
@@ -172,16 +229,12 @@ def put_back(owner: dict[str, Any], key: str, value: Any) -> None:
     elif isinstance(x, random.Random):
         x.setstate(value)
     elif isinstance(x, dict | list | set | deque):
-        if not isinstance(value, dict if isinstance(x, dict) else list):
-            raise TypeError(f"it is no {type(x).__name__}")
         x.clear()
         x.extend(value) if isinstance(x, list | deque) else x.update(value)
     elif isinstance(x, frozenset):
         owner[key] = frozenset(value)
-    elif type(value) is type(x) or {type(x), type(value)} <= NUMBERS:
-        owner[key] = value
-    else:
-        raise TypeError(f"it is no {type(x).__name__}")
+    else:  # plain values, and a number that has become one of another kind
+        owner[key] = value.to(x.device) if isinstance(x, Tensor) and isinstance(value, Tensor) else value
 
 
 def check_alike(found: object, wanted: object, shapes: bool) -> None:

@@ -4,16 +4,16 @@ import math
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from rlkit.api import Algorithm, Env, State
-from rlkit.attributes import COLLECTIONS, PLAIN, STATE, TORCH, can_be_saved, digest, is_state
+from rlkit.attributes import COLLECTIONS, PLAIN, STATE, TORCH, can_be_saved, digest, form, is_state
 from rlkit.errors import Diverged, UserError
 from rlkit.seeding import generators
 
 REPLACED = (*PLAIN, tuple, frozenset)  # what is not put back in place
-NOTHING = "nothing"  # in place of the fingerprint of what is saved, and was None when the run began
 
 
 def is_part(x: object) -> bool:
@@ -91,9 +91,8 @@ def check_unchanged(algo: Algorithm, env: Env, before: dict[str, str] | None) ->
     if before is None:
         return
     for key in algo.saved:
-        x = owner(algo, key)[key.rpartition(".")[2]]
-        if (x is None) != (before.get(key) == NOTHING):
-            was, now = ("something", "None") if x is None else ("None", f"a {type(x).__name__}")
+        now = form(owner(algo, key)[key.rpartition(".")[2]])
+        if now != (was := before.get(key, now)):
             raise UserError(
                 f"{type(algo).__name__}.{key} was {was} when the run began and is {now} now, which could not be put "
                 "back: let it be what it is from __init__ on"
@@ -115,15 +114,14 @@ def refuse(algo: Algorithm, found: dict[str, str]) -> None:
 
 
 def fingerprints(algo: Algorithm, env: Env) -> dict[str, str]:
-    """A fingerprint of each attribute that is not saved, of the algorithm and of what it saves; no two are compared.
+    """A fingerprint of each attribute that is not saved, of the algorithm and of what it saves; of what is, its form.
 
     What is saved, the environment, and generators of the algorithm and its policy have a state of their own.
     """
-    saved = [owner(algo, key)[key.rpartition(".")[2]] for key in algo.saved]
     apart = (algo, env, *generators(algo).values(), *generators(algo.policy).values())
     known = in_saved(algo) | {id(x) for x in apart}
     found = {key: digest(x, known) for key, x in unsaved(algo) if id(x) not in known}
-    return found | {key: NOTHING for key, x in zip(algo.saved, saved, strict=True) if x is None}
+    return found | {key: form(owner(algo, key)[key.rpartition(".")[2]]) for key in algo.saved}
 
 
 def unsaved(algo: Algorithm) -> Iterator[tuple[str, object]]:
@@ -166,19 +164,21 @@ def own(key: str, x: object) -> bool:
 
 
 def check_finite(algo: Algorithm, held: State) -> None:
-    """Stop before anything that is not finite is saved, and name it; -inf is a number in a mask, and inf in a count.
+    """Stop before NaN or a parameter that is not finite is saved, and name it; elsewhere inf counts, as in a mask.
 
     Raises: Diverged.
     """
-    bad = [key for key, x in leaves(held) if not sound(x)]
     check_parameters(algo)
-    if bad:
+    if bad := [key for key, x in leaves(held) if not sound(x)]:
         raise Diverged(f"not finite: {', '.join(bad[:5])}; checkpoints written before are kept; try a smaller algo.lr")
 
 
 def sound(x: object) -> bool:
+    """Whether no NaN is in a tensor, an array or a number."""
     if isinstance(x, Tensor):
-        return not x.is_floating_point() or bool((x < math.inf).all())
+        return not (x.is_floating_point() or x.is_complex()) or not bool(x.isnan().any())
+    if isinstance(x, np.ndarray | np.generic):
+        return x.dtype.kind not in "fc" or not bool(np.isnan(x).any())
     return not (isinstance(x, float) and math.isnan(x))
 
 
@@ -202,7 +202,7 @@ def not_finite(algo: Algorithm, parameters: Iterable[Tensor]) -> list[str]:
 
 
 def unsound(algo: Algorithm) -> list[str]:
-    """What of a policy is not finite, by its names."""
+    """What of a policy could not have been saved, by its names: NaN, and parameters that are not finite."""
     held = [f"policy.{key}" for key, x in leaves(algo.policy.state_dict()) if not sound(x)]
     return held or not_finite(algo, algo.policy.parameters())
 

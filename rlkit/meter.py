@@ -7,6 +7,7 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from rlkit.api import Metrics, State
+from rlkit.attributes import check_numbers
 from rlkit.errors import UserError
 
 FIRST = 5.0  # seconds until the first checkpoint
@@ -48,7 +49,8 @@ class Meter:
         """Raises: KeyError, TypeError or ValueError where this is not the state of a meter."""
         if state["sums"].keys() != state["counts"].keys():
             raise ValueError("what is summed is not what is counted")
-        [float(x) for x in (*state["sums"].values(), *state["counts"].values(), *sum(state["episodes"], ()))]
+        episodes = [x for score, length in state["episodes"] for x in (score, length)]
+        check_numbers([*state["sums"].values(), *state["counts"].values(), *episodes])
         self.sums, self.counts, self.episodes = state["sums"], state["counts"], state["episodes"]
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from rlkit.api import Algorithm, Env, State
-from rlkit.attributes import check_alike, put_back, state_of
+from rlkit.attributes import check_alike, check_numbers, put_back, state_of
 from rlkit.doctor.checks import Doctor
 from rlkit.errors import UserError
 from rlkit.held import check_finite, check_unchanged, is_part, owner
@@ -45,7 +45,7 @@ class Progress:
         doctor = state["doctor"]
         if not all(isinstance(alarm["name"], str) and isinstance(alarm["message"], str) for alarm in doctor["alarms"]):
             raise TypeError("an alarm is no text")
-        sum([*doctor["streaks"].values(), *doctor["past"].values(), *doctor["update"]])  # of numbers
+        check_numbers([*doctor["streaks"].values(), *doctor["past"].values(), *doctor["update"]])
         self.doctor.load_state_dict(doctor)
 
     def over(self, run: Run) -> bool:

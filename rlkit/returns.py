@@ -51,17 +51,18 @@ def reward_to_go(reward: Tensor, done: Tensor, gamma: float, mask: Tensor | None
     return backward_scan(reward, gamma * (~done).to(reward.dtype))
 
 
-def total_return(reward: Tensor, mask: Tensor, gamma: float) -> Tensor:
-    """G_0 = Σ_t γ^t·r_t, the same at every step: each row holds one episode. reward, mask: [..., T].
+def total_return(reward: Tensor, mask: Tensor, gamma: float, done: Tensor | None = None) -> Tensor:
+    """G_0 = Σ_t γ^t·r_t, the same at every step: each row holds one episode. reward, mask, done: [..., T].
 
-    The episode begins with the first acted step and ends with the last one; t counts acted steps only.
+    The episode begins with the first acted step and ends where it is `done`; without that, with the last acted step.
+    t counts acted steps only, and what a gap earns, the one before the end too, counts as the acted step before it.
     """
-    same_shape(reward=reward, mask=mask)
-    acted = mask.to(reward.dtype)
-    begun = acted.cumsum(-1)
-    ahead = acted.flip(-1).cumsum(-1).flip(-1)
-    within = ((begun > 0) & (ahead > 0)).to(reward.dtype)
-    return (gamma ** (begun - 1).clamp(min=0) * reward * within).sum(-1, keepdim=True).expand_as(reward)
+    if done is None:
+        done = mask & (mask.cumsum(-1) == mask.sum(-1, keepdim=True))
+    same_shape(reward=reward, mask=mask, done=done)
+    earned = gaps.Acted(mask, done).total(reward)
+    discount = gamma ** torch.arange(reward.shape[-1], dtype=reward.dtype, device=reward.device)
+    return (discount * earned).sum(-1, keepdim=True).expand_as(reward)
 
 
 def td_target(reward: Tensor, next_value: Tensor, terminated: Tensor, gamma: float | Tensor) -> Tensor:

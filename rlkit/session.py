@@ -71,6 +71,7 @@ def resume(parts: Parts, given: config.Given, folder: Path, watch: Watch) -> tup
         if there and not before:
             warn(f"{folder / 'before.json'} is gone: the untouched policy is measured again")
             before, _ = outcome.scores(parts.env, parts.algo, parts.run.evaluation_episodes, "before")
+            keep_before(folder, before)
         progress = restore(folder, parts.algo, parts.env, tidy=True) if there else Progress()
         command = repeat.changed(read_text(folder / "config.yaml").partition("\n")[0], given.argv)
         write_atomically(folder / "config.yaml", "\n".join([command, parts.text.partition("\n")[2]]))
@@ -132,7 +133,7 @@ def execute(
     with interruptible(progress), opened_log(parts, given, folder, progress, watch) as log:
         if not before:
             before = outcome.measure(env, algo, episodes, log, "before")
-            write_atomically(folder / "before.json", json.dumps(before))
+            keep_before(folder, before)
         if "ceiling" in before:
             log.beside = {"eval/ceiling": before["ceiling"]["mean"]}
         progress = train(algo, env, run, log, progress)
@@ -153,6 +154,11 @@ def execute(
         outcome.report(log, env, evaluation, what)
         farewell(log, progress, run, given)
     return progress
+
+
+def keep_before(folder: Path, before: outcome.Evaluation) -> None:
+    """The measurement of the untouched policy is not repeated when the run goes on."""
+    write_atomically(folder / "before.json", json.dumps(before))
 
 
 def opened_log(parts: Parts, given: config.Given, folder: Path, progress: Progress, watch: Watch) -> Log:

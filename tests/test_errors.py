@@ -99,7 +99,10 @@ ELSEWHERE = {
     " are free: ": "test_memory.py::test_what_does_not_fit_is_refused_with_the_figures",
     ": write a tuple of names, ": "recording/test_lost.py::test_a_text_in_place_of_names_is_said_as_such",
     " now, which could not be put ": (
-        "recording/test_lost.py::test_what_was_nothing_first_and_could_not_be_put_back_is_refused"
+        "recording/test_lost.py::test_what_becomes_something_else_and_could_not_be_put_back_is_refused"
+    ),
+    " in all, more than a checkpoint can name: ": (
+        "recording/test_checkpoint.py::test_more_tensors_than_a_file_can_name_are_one_line"
     ),
     " of its checkpoint does not fit this run (": "recording/test_foreign.py::test_what_is_foreign_is_named",
     ": its checkpoint has a ": "recording/test_foreign.py::test_what_is_foreign_is_named",

@@ -79,6 +79,21 @@ def test_an_episode_that_ends_in_a_gap_ends_with_the_step_before_it() -> None:
     assert total[mask].tolist() == [0.5, 1.0, 4.0, 4.0] and last[mask].tolist() == [1, 1, 5, 5]
 
 
+def test_what_is_earned_after_the_last_acted_step_counts_in_every_return() -> None:
+    reward, mask = table([0.0, 1.0, 5.0, 9.0]), torch.tensor([[True, True, False, False]])
+    ends = torch.tensor([[False, False, True, False]])  # 9 comes after the end
+    assert returns.reward_to_go(reward, ends, 0.5, mask).tolist() == [[3.0, 6.0, 0.0, 0.0]]
+    assert returns.total_return(reward, mask, 0.5, ends).tolist() == [[3.0] * 4]
+    assert returns.total_return(reward, mask, 0.5).tolist() == [[0.5] * 4]  # the end is not said
+
+
+def test_reinforce_with_a_total_return_learns_from_what_is_earned_at_the_end() -> None:
+    algo = on_text("reinforce", RaggedText(), returns="total", gamma=1.0, baseline="none")
+    mask, ends = torch.tensor([[True, True, False]]), torch.tensor([[False, False, True]])
+    rollout = TensorDict({"reward": torch.tensor([[0.0, 1.0, 5.0]]), "mask": mask, "done": ends}, batch_size=[1])
+    assert algo.credit(rollout)["advantage"].tolist() == [[6.0, 6.0, 0.0]]
+
+
 CREDIT: dict[str, Callable[..., tuple[Tensor, ...]]] = {
     "gae": lambda b, mask: returns.gae(**b, gamma=0.9, lam=0.8, mask=mask),
     "td": lambda b, mask: returns.gae(**b, gamma=0.9, lam=0.0, mask=mask),

@@ -35,7 +35,7 @@ MAY_IMPORT = {
     "statistics": set(),
     "meter": set(),
     "doctor": {"buffers", "meter"},
-    "recording": {"buffers", "policies", "statistics"},
+    "recording": {"buffers", "held", "policies", "statistics"},
     "settings": {"language", "policies", "recording"},
     "held": set(),
     "progress": {"doctor", "held", "meter", "recording", "settings"},

@@ -31,6 +31,17 @@ def test_the_limit_of_a_container_counts(tmp_path: Path, monkeypatch: pytest.Mon
     assert memory.free() > 2000
 
 
+def test_what_a_container_has_read_of_files_is_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "CGROUP", tmp_path)
+    (tmp_path / "memory.max").write_text("3000\n")
+    (tmp_path / "memory.current").write_text("2900\n")
+    (tmp_path / "memory.stat").write_text("anon 100\nfile 2750\ninactive_file 2000\nactive_file 700\n")
+    assert memory.free() == 2800
+    for text in ("anon 100\n", "inactive_file many\n", "?\n"):
+        (tmp_path / "memory.stat").write_text(text)
+        assert memory.free() == 100
+
+
 def test_the_limit_of_a_shell_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     resource = pytest.importorskip("resource")
     used = psutil.Process().memory_info().vms

@@ -7,6 +7,7 @@ import torch
 
 from rlkit.api import UserError
 from rlkit.meter import Meter, detached
+from rlkit.progress import Progress
 
 
 @pytest.mark.parametrize("value", ["high", None, 0.5, [1.0]], ids=str)
@@ -25,3 +26,21 @@ def test_a_metric_of_any_shape_is_averaged() -> None:
             mask,
         )
     assert meter.read() == {"one": 2.0, "row": 2.0, "odd": pytest.approx(1 / 3), "none": 0.0}
+
+
+@pytest.mark.parametrize(
+    "state", [{"sums": {"kl": "1"}}, {"episodes": [(1.0, "1")]}, {"episodes": [(torch.zeros(1), 1)]}]
+)
+def test_a_state_of_what_is_no_number_is_refused(state: Any) -> None:
+    good = {"sums": {"kl": torch.tensor(1.0)}, "counts": {"kl": 2}, "episodes": [(1.0, 3)]}
+    Meter().load_state_dict(good)
+    with pytest.raises(TypeError, match="stands in place of a number"):
+        Meter().load_state_dict(good | state)
+
+
+@pytest.mark.parametrize("key", ["streaks", "past"])
+def test_a_state_of_the_doctor_that_is_no_number_is_refused(key: str) -> None:
+    state = Progress().state_dict()
+    state["doctor"][key] = {"lowest": torch.zeros(2)}
+    with pytest.raises(TypeError, match="stands in place of a number"):
+        Progress().load_state_dict(state)

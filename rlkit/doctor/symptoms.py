@@ -1,5 +1,6 @@
 """Diagnostic statistics of one iteration: numbers, left on their device until all of them are read at once."""
 
+import numpy as np
 import torch
 from gymnasium.spaces import Box, Discrete
 from tensordict import TensorDict
@@ -72,12 +73,13 @@ def of_actions(rollout: TensorDict, env: Env) -> Found:
     """The component of a box of actions that fits the policy least: its bounds, and where the actions lie.
 
     saturated: the share at or beyond one bound; reach: their range in that of the space, infinite where that is.
+    A component whose bounds are one number leaves nothing to choose, and is not looked at.
     """
     space = env.action_space
-    if not isinstance(space, Box):
+    if not isinstance(space, Box) or not (free := np.flatnonzero(space.low < space.high)).size:
         return {}
-    x = rollout["action"].flatten(0, -2)
-    low, high = (torch.from_numpy(bound).reshape(-1).to(x) for bound in (space.low, space.high))
+    x = rollout["action"].flatten(0, -2)[:, free]
+    low, high = (torch.from_numpy(bound.reshape(-1)[free]).to(x) for bound in (space.low, space.high))
     lowest, highest = x.amin(0), x.amax(0)
     saturated = torch.maximum((x <= low).float().mean(0), (x >= high).float().mean(0))
     width = high - low
@@ -85,7 +87,9 @@ def of_actions(rollout: TensorDict, env: Env) -> Found:
     worst = torch.maximum(saturated, 1 - reach).argmax()
     told = {"low": low, "high": high, "lowest_action": lowest, "highest_action": highest}
     told |= {"saturated": saturated, "reach": reach}
-    return {"action_component": worst} | {name: each[worst] for name, each in told.items()}
+    return {"action_component": torch.from_numpy(free).to(x.device)[worst]} | {
+        name: each[worst] for name, each in told.items()
+    }
 
 
 def of_credit(credited: TensorDict) -> Found:

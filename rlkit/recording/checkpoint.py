@@ -1,15 +1,17 @@
 """Checkpoints: atomic, safe to load, exact to resume.
 
 A checkpoint is one safetensors file, `checkpoints/NAME.safetensors`: the tensors, and as metadata the structure around
-them (JSON) with a checksum over both. Nothing in it can execute. A new one is written beside the old, reaches the disk,
-and only then takes its name; the one before stays as `iteration-N.safetensors`, where older ones are kept.
+them (JSON; a long one is a tensor of its bytes) with a checksum over both. Nothing in it can execute. A new one is
+written beside the old, reaches the disk, and only then takes its name; the one before stays as
+`iteration-N.safetensors`, where older ones are kept.
 """
 
 import hashlib
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -25,6 +27,9 @@ from rlkit.held import unsound
 from rlkit.recording.files import beside, check_name, keep_umask, opened, parse, refuse_link, remove, to_disk, why
 from rlkit.terminal import warn
 
+HEADER = 10**8  # bytes that safetensors gives to the metadata and the names of the tensors
+STRUCTURE = "structure"  # the names of tensors of a state begin with a slash
+
 
 class Damaged(Exception):
     """A checkpoint file that is torn, changed or none of ours."""
@@ -38,12 +43,17 @@ def save(folder: str | Path, state: State, name: str = "latest", keep: int = 0, 
     """
     tensors: dict[str, Tensor] = {}
     structure = json.dumps(_encode(state, "", tensors))
+    check_header(tensors)
     tensors = _own_memory(tensors)
     path = _path(folder, name)
     for place in (path.parent, path):
         refuse_link(place)
     new = beside(path) / path.name  # in a folder of its own: the library follows links, and chooses permissions
-    metadata = {"iteration": str(iteration), "structure": structure}
+    metadata = {"iteration": str(iteration)}
+    if len(structure) <= HEADER // 100:
+        metadata[STRUCTURE] = structure
+    else:
+        tensors[STRUCTURE] = torch.frombuffer(bytearray(structure, "utf-8"), dtype=torch.uint8)
     try:
         new.parent.mkdir(parents=True)
         save_file(tensors, new, metadata | {"checksum": _checksum(metadata, tensors)})
@@ -63,6 +73,16 @@ def save(folder: str | Path, state: State, name: str = "latest", keep: int = 0, 
         kept = "the checkpoint before it is kept, to resume from"
         none = "there is none before it: make room, and resume starts the run again"
         raise UserError(f"cannot write {path}: {why(error)}; {kept if resumable(folder) else none}") from None
+
+
+def check_header(tensors: Mapping[str, Tensor]) -> None:
+    """Raises: UserError where there are too many tensors to be named in one file."""
+    if sum(len(json.dumps(name)) + 100 + 20 * x.dim() for name, x in tensors.items()) > 0.9 * HEADER:
+        name, count = Counter(name.split("/")[1:3][-1] for name in tensors).most_common(1)[0]
+        raise UserError(
+            f"{name} has {count:,} tensors, of {len(tensors):,} in all, more than a checkpoint can name: keep "
+            "fewer, or make one of many with torch.stack"
+        )
 
 
 def load(folder: str | Path, name: str = "latest", tidy: bool = False) -> State:
@@ -176,14 +196,15 @@ def _read(path: Path) -> State:
             # Cloned: the file's own memory is not aligned as torch aligns, and some kernels round by alignment.
             tensors = {key: file.get_tensor(key).clone() for key in file.keys()}
         checksum = metadata.pop("checksum", "")
-        if not {"structure", "iteration"} <= metadata.keys():
+        if "iteration" not in metadata or STRUCTURE not in metadata.keys() | tensors.keys():
             raise Damaged("it is not a checkpoint of rlkit")
         if checksum != _checksum(metadata, tensors):
             raise Damaged("its checksum does not fit")
     except (OSError, SafetensorError, ValueError, RuntimeError) as error:
         raise Damaged(why(error)) from None
     try:
-        state = _decode(parse(metadata["structure"]), tensors)
+        structure = metadata[STRUCTURE] if STRUCTURE in metadata else tensors.pop(STRUCTURE).numpy().tobytes().decode()
+        state = _decode(parse(structure), tensors)
     except (KeyError, TypeError, ValueError, RuntimeError):  # whoever changed it computed a checksum, too
         raise Damaged("its structure and its tensors do not fit") from None
     if not isinstance(state, dict):

@@ -6,16 +6,17 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
-from gymnasium.spaces import Discrete
+from gymnasium.spaces import Box, Discrete
 from support.parrot import Parrot
 from support.sick import alarms, lines, told, world
 from tensordict import TensorDict
 
 from rlkit import run
 from rlkit.doctor import CHECKS, Doctor, Numbers
-from rlkit.doctor.symptoms import of_credit, of_observations, of_ratios
+from rlkit.doctor.symptoms import of_actions, of_credit, of_observations, of_ratios
 from rlkit.meter import Meter
 from rlkit.policies import Actor, ActorCritic
 from rlkit.recording.log import Log
@@ -196,6 +197,14 @@ def test_actions_far_from_their_space_are_named_and_not_the_reward(
     if told_of:
         assert f"component 0 of the action space is [{bounds[0]:.3g}, {bounds[1]:.3g}]" in found["action_space"]
         assert "RescaleAction" in found["action_space"] and "constant_reward" not in found
+
+
+def test_a_component_with_nothing_to_choose_is_not_looked_at() -> None:
+    rollout = TensorDict({"action": torch.tensor([[[0.1, 0.0, -0.9], [-0.2, 0.3, 0.8]]])}, batch_size=[1, 2])
+    fixed = np.array([[0, -1, -1], [0, 1, 1]], np.float32)
+    found = of_actions(rollout, SimpleNamespace(action_space=Box(*fixed)))
+    assert int(found["action_component"]) == 1 and float(found["reach"]) == pytest.approx(0.15)
+    assert of_actions(rollout, SimpleNamespace(action_space=Box(0, 0, (3,)))) == {}
 
 
 def test_a_policy_that_learned_to_act_at_a_bound_is_left_alone() -> None:

@@ -248,6 +248,25 @@ def test_what_cannot_be_held_is_named_and_nothing_is_pickled(tmp_path: Path) -> 
         assert json.loads(opened.metadata()["structure"]) == {"x": {"$tensor": "/'x'"}, "n": 1}
 
 
+def test_a_long_structure_is_kept_beside_the_tensors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    state = {"returns": [0.1, "é"] * 100, "x": torch.ones(2)}
+    monkeypatch.setattr(checkpoint, "HEADER", 10**4)
+    checkpoint.save(tmp_path, state, iteration=3)
+    with safe_open(file(tmp_path), framework="pt") as opened:
+        assert set(opened.metadata()) == {"iteration", "checksum"}
+    assert same(checkpoint.load(tmp_path), state)
+
+
+def test_more_tensors_than_a_file_can_name_are_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    checkpoint.save(tmp_path, {"version": 1})
+    monkeypatch.setattr(checkpoint, "HEADER", 10**4)
+    state = {"parts": {"policy": {"w": torch.ones(2)}}, "numbers": {"memory": [torch.ones(())] * 99}}
+    words = r"^'memory' has 99 tensors, of 100 in all, more than a checkpoint can name: keep fewer, or make one of"
+    with pytest.raises(UserError, match=words):
+        checkpoint.save(tmp_path, state)
+    assert checkpoint.load(tmp_path)["version"] == 1
+
+
 def test_a_whole_file_or_none(tmp_path: Path) -> None:
     write_atomically(tmp_path / "a.json", "é")
     assert (tmp_path / "a.json").read_text(encoding="utf-8") == "é"

@@ -168,6 +168,7 @@ def test_a_damaged_measurement_is_one_line(text: str, tmp_path: Path, capsys: py
     (tmp_path / "before.json").unlink()
     assert run.main([f"resume={tmp_path}", "iterations=9"]) == 0
     assert "before.json is gone: the untouched policy is measured again" in capsys.readouterr().err
+    assert (tmp_path / "before.json").read_text() == before  # not a third time
     assert json.loads((tmp_path / "summary.json").read_text())["evaluation"]["before"] == json.loads(before)["before"]
 
 

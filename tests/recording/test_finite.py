@@ -6,6 +6,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -98,11 +99,31 @@ def test_every_part_is_looked_at(where: str, tmp_path: Path) -> None:
         check_finite(algo, held)
 
 
-def test_infinity_in_a_mask_or_a_count_is_no_harm() -> None:
+NAN: list[Any] = [
+    math.nan,
+    np.float32("nan"),
+    np.array([1, math.nan]),
+    torch.tensor([math.nan]),
+    torch.tensor(1j * math.nan),
+]
+
+
+@pytest.mark.parametrize("x", NAN, ids=lambda x: type(x).__name__)
+def test_what_is_no_number_is_refused_whatever_holds_it(x: Any) -> None:
     algo, _ = algorithm()
-    check_finite(
-        algo, {"policy": {"mask": torch.tensor([0.0, -math.inf])}, "change": math.inf, "ids": torch.ones(2).int()}
-    )
+    with pytest.raises(Diverged, match=r"^not finite: memory\.0;"):
+        check_finite(algo, {"memory": [x]})
+
+
+def test_infinity_is_no_harm_but_in_parameters() -> None:
+    algo, _ = algorithm()
+    mask, lowest = torch.tensor([0.0, -math.inf]), torch.tensor([math.inf])
+    held = {"policy": {"mask": mask}, "change": math.inf, "lowest": lowest, "array": np.array([math.inf, 1])}
+    check_finite(algo, held | {"ids": torch.ones(2).int(), "names": np.array(["a"])})
+    with torch.no_grad():
+        next(algo.policy.parameters()).view(-1)[0] = math.inf
+    with pytest.raises(Diverged, match=r"^not finite: policy\.q\.weight;"):
+        check_finite(algo, held)
 
 
 def test_an_algorithm_without_parameters_is_finite() -> None:

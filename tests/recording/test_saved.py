@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable
+from copy import deepcopy
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 import torch
 from support.fakes import RaggedText, algorithm, cartpole, iterate, on_text, tabular
 from support.resuming import same
-from support.state import CHANGING, REPLACED, Helper, add, holding
+from support.state import BECOME, CHANGING, REPLACED, Helper, add, holding
 
 from rlkit import policies
 from rlkit.api import UserError
@@ -132,6 +133,18 @@ def test_plain_values_that_are_declared_come_back(what: str, tmp_path: Path) -> 
     algo, env = holding("memory", then, saved=("memory",))
     save(tmp_path, algo, env, Progress())
     again, second = holding("memory", first, saved=("memory",))
+    restore(tmp_path, again, second)
+    assert same(again.memory, then)
+
+
+@pytest.mark.parametrize("what", BECOME)
+def test_a_number_may_become_a_number_of_another_kind(what: str, tmp_path: Path) -> None:
+    first, then = BECOME[what]
+    algo, env = holding("memory", deepcopy(first), saved=("memory",))
+    progress = Progress(held=fingerprints(algo, env))
+    algo.memory = then
+    save(tmp_path, algo, env, progress)
+    again, second = holding("memory", deepcopy(first), saved=("memory",))
     restore(tmp_path, again, second)
     assert same(again.memory, then)
 

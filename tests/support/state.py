@@ -77,6 +77,11 @@ def add(x: Any, key: Any, value: Any) -> None:
     x[key] = value
 
 
+def turn(x: Any) -> None:
+    """The same numbers from the last to the first, in place."""
+    x[:] = x[list(range(len(x) - 1, -1, -1))]
+
+
 CHANGING: dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {  # how it starts, and what happens to it
     "a list": (list, lambda x: x.append(1)),
     "a dictionary": (dict, lambda x: add(x, "a", 1)),
@@ -92,6 +97,20 @@ CHANGING: dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {  # how i
     "a helper with Python's generator": (lambda: Helper(random.Random(0)), lambda x: x.inside.random()),
     "a helper with a tensor": (lambda: Helper(torch.zeros(3)), lambda x: x.inside.add_(1)),
     "a helper with a large tensor": (lambda: Helper(torch.zeros(10**6)), lambda x: x.inside.data.add_(1)),
+    "a helper with a tensor in another order": (lambda: Helper(torch.arange(2.0**19)), lambda x: turn(x.inside)),
+    "a helper with an array in another order": (lambda: Helper(np.arange(2.0**19)), lambda x: turn(x.inside)),
+    "a helper with a strided tensor": (lambda: Helper(torch.zeros(9)[::2]), lambda x: x.inside.add_(1)),
+    "a helper with bfloat16": (lambda: Helper(torch.zeros(3).bfloat16()), lambda x: x.inside.add_(1)),
+    "a helper with a masked array": (
+        lambda: Helper(np.ma.array([1, 2])),
+        lambda x: x.inside.__setitem__(0, np.ma.masked),
+    ),
+    "a helper with an array of objects": (
+        lambda: Helper(np.array([Helper()])),
+        lambda x: setattr(x.inside[0], "inside", 1),
+    ),
+    "a helper with bytes": (lambda: Helper(bytearray(b"ab")), lambda x: x.inside.reverse()),
+    "a helper in a set": (lambda: Helper({Helper()}), lambda x: setattr(next(iter(x.inside)), "inside", 1)),
     "a helper with a module": (lambda: Helper(torch.nn.Linear(2, 2)), lambda x: x.inside.weight.data.add_(1)),
     "a helper in a helper in a list": (lambda: [Helper(Helper())], lambda x: setattr(x[0].inside, "inside", 2)),
     "a helper with a count": (lambda: Helper(itertools.count()), lambda x: next(x.inside)),
@@ -108,6 +127,34 @@ REPLACED: dict[str, tuple[Any, Any]] = {  # what it is, and what it is then
     "a frozenset": (frozenset([1]), frozenset([1, 2])),
     "a truth": (False, True),
     "a number": (0, 3),
+}
+
+
+BECOME: dict[str, tuple[Any, Any]] = {  # numbers of one kind that become numbers of another
+    "a tensor": (0.0, torch.tensor(0.3)),
+    "an integer tensor": (0, torch.tensor(3)),
+    "a number of NumPy": (0.0, np.float32(0.3)),
+    "a truth of NumPy": (False, np.bool_(True)),
+    "an array without axes": (0.0, np.array(0.3)),
+    "a number of NumPy, from an array": (np.array(0.0), np.float64(0.3)),
+    "a number, from a tensor": (torch.tensor(0.0), 0.3),
+    "a tensor, from a number of NumPy": (np.float64(0), torch.tensor(0.3)),
+    "a tensor of more digits": (torch.tensor(0.0), torch.tensor(0.3, dtype=torch.float64)),
+}
+
+
+OTHER: dict[str, tuple[Any, Any, str, str]] = {  # what could not be put back, and the words for both
+    "a shape": (torch.zeros(2), torch.zeros(3), r"a tensor of float32 and shape \(2,\)", r"a .* and shape \(3,\)"),
+    "a precision": (torch.zeros(2), torch.zeros(2).double(), "a tensor of float32 .*", "a tensor of float64 .*"),
+    "an array": (torch.zeros(2), np.zeros(2, np.float32), "a tensor of .*", "an array of float32 .*"),
+    "a tensor with axes": (0.0, torch.zeros(2), "a number", "a tensor .*"),
+    "a tuple": ([1], (1,), "a list", "a tuple"),
+    "a dictionary": (Counter(), {}, "a Counter", "a dict"),
+    "a text": (1, "a", "a number", "a str"),
+    "another generator": (np.random.default_rng(0), random.Random(0), "a Generator", "a Random"),
+    "something": (None, 3, "None", "a number"),
+    "a module": (None, torch.nn.Linear(2, 2), "None", "a Linear"),
+    "nothing": (3, None, "a number", "None"),
 }
 
 
