@@ -16,6 +16,7 @@ def test_ppo_balances_the_pole(tmp_path):
     assert after(tmp_path, "algo=ppo", "env=cartpole", "env_steps=40_000")["after"]["mean"] >= 450
 
 
+@pytest.mark.slow
 def test_q_learning_finds_the_optimal_policy_of_the_gridworld(tmp_path):
     exact = after(tmp_path, "algo=q_learning", "env=gridworld")["after"]["exact"]
     assert exact["agreement"] == 1.0 and exact["value"] == pytest.approx(exact["optimal"], rel=1e-9)

@@ -221,6 +221,7 @@ def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
         rlkit.load(found.folder, checkpoint="first")
 
 
+@pytest.mark.slow
 def test_a_comparison_gives_its_tables_as_data(tmp_path: Path) -> None:
     words: dict[str, Any] = {"out": tmp_path / "c", "workers": 2, "iterations": 2, "evaluation_episodes": 2}
     words |= {"evaluations": 0, "sarsa:algo.gamma": 0.8}
@@ -269,6 +270,7 @@ def every_function(folder: str) -> None:
         }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_every_function_can_be_called_again_here_and_in_a_spawned_process(tmp_path: Path) -> None:
     every_function(str(tmp_path / "here"))
     process = multiprocessing.get_context("spawn").Process(target=every_function, args=(str(tmp_path / "there"),))

@@ -1,6 +1,7 @@
 """A run that is killed and resumed is the run that was not: every algorithm, every environment, wherever it was."""
 
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -99,7 +100,17 @@ def name_of(keys: list[str]) -> str:
     return " ".join(word for word in keys if word.startswith(("algo=", "env=")))
 
 
-@pytest.mark.parametrize("keys", CELLS, ids=name_of)
+# One of each kind of buffer, policy and environment is quick.
+QUICK = ["value_iteration gridworld", "td gridworld", "q_learning frozenlake", "dqn cartpole", "reinforce cartpole"]
+QUICK += ["a2c pendulum", "ppo cartpole", "ppo gym", "grpo cartpole", "grpo gsm8k", "dpo preferences", "sft gsm8k"]
+
+
+def marked(keys: list[str]) -> Any:
+    quick = re.sub("algo=|env=", "", name_of(keys)) in QUICK
+    return pytest.param(keys, id=name_of(keys), marks=() if quick else pytest.mark.slow)
+
+
+@pytest.mark.parametrize("keys", map(marked, CELLS))
 def test_a_run_killed_again_and_again_is_the_run_that_was_not(
     keys: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
