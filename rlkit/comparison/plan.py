@@ -61,9 +61,6 @@ def parse(argv: Iterable[str]) -> Asked:
             folders.append(Path(word))
             continue
         name, key, value = found.group("name", "key", "value")
-        key = key.removeprefix("run.")
-        if key in ("algo.name", "env.name"):
-            raise UserError(f"'{word}' would run another plug-in than is named: give algo=NAME,NAME and env=NAME,NAME")
         if key == "resume":
             raise UserError("resume= is for one run: a comparison goes on by itself, with the same command")
         if "." not in key and key not in {**mine, **of_runs}:

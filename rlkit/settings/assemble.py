@@ -54,7 +54,7 @@ def assemble(given: config.Given) -> Parts:
         control = env.kind == "control"
         run = replace(run, env_steps=STEPS if control else None, iterations=None if control else ITERATIONS)
     torch.set_num_threads(run.threads or threads(env.kind))
-    network = config.build(network_class(env.kind), given.policy, "policy")
+    network = config.build(config.network_class(env.kind), given.policy, "policy")
     algo = make_algorithm(given, modules["algo"], algo_config, env, network)
     refuse_idle(given, algo_config, env_config, network, env, algo.policy)
     env.check(algo.policy)  # does every prompt fit?
@@ -131,17 +131,6 @@ def check_contract(made: object, name: str, names: Sequence[str], parent: str) -
     """A plug-in of the user's may make anything: what the contract asks for is looked up here, once."""
     if missing := [each for each in names if not hasattr(made, each)]:
         raise UserError(f"{name} makes a {type(made).__name__} without {', '.join(missing)}: let it inherit {parent}")
-
-
-def network_class(kind: str) -> type[PolicyFactory]:
-    """The dataclass behind the `policy.` keys; text code is loaded for text only."""
-    if kind == "text":
-        from rlkit.language.network import LanguageNetwork
-
-        return LanguageNetwork
-    from rlkit.policies import Network
-
-    return Network
 
 
 def check_splits(env: Env, run: config.Run, told: Sequence[str]) -> None:

@@ -12,6 +12,7 @@ from rlkit.settings.plugins import nearest
 from rlkit.settings.sections import Section
 
 SECTIONS = ("run", "algo", "env", "policy")
+SECOND = {"algo.name": "algo", "env.name": "env"}  # spellings that config.yaml has and a command line has not
 KINDS: dict[str, plugins.Kind] = {"algo": "algorithms", "env": "envs"}
 
 USAGE = "write KEY=VALUE, as in: python -m rlkit.run algo=ppo env=cartpole seed=1 (--help lists all)"
@@ -75,6 +76,8 @@ def put(given: Given, key: str, value: object, word: str) -> None:
     if not re.fullmatch(r"[A-Za-z_]\w*(\.\w+)*", key):
         raise UserError(f"'{word}' is not understood: {USAGE}")
     section, dot, rest = key.partition(".")
+    if key in SECOND or (dot and section == "run"):  # one spelling, so that no key is given twice under two
+        raise UserError(f"'{word}' is a second spelling: write {SECOND.get(key, rest)}{word[len(key) :]}")
     if key == "resume":
         given.resume = Path(str(value))
     elif key == "trust":
@@ -89,4 +92,4 @@ def put(given: Given, key: str, value: object, word: str) -> None:
     elif section in SECTIONS:
         given.section(section)[rest] = value
     else:
-        raise UserError(f"no section '{section}' for {word}: {nearest(section, SECTIONS)}")
+        raise UserError(f"no section '{section}' for {word}: {nearest(section, SECTIONS[1:])}")

@@ -13,8 +13,7 @@ from rlkit.api import Env
 from rlkit.errors import UserError
 from rlkit.screen import Screen
 from rlkit.settings import plugins, schema, sections
-from rlkit.settings.assemble import network_class
-from rlkit.settings.config import KINDS, Given, Run
+from rlkit.settings.config import KINDS, Given, Run, network_class
 
 HELP = """python -m rlkit.run algo=NAME env=NAME [KEY=VALUE ...]  train
 python -m rlkit.run resume=RUN_FOLDER                   continue a run exactly
