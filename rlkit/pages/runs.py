@@ -10,6 +10,7 @@ from rlkit.api import UserError
 from rlkit.comparison.grid import is_locked
 from rlkit.pages.live import Live
 from rlkit.pages.server import Call, Json, Site, number
+from rlkit.paths import home
 from rlkit.recording.files import opened, read_text
 from rlkit.settings import config, plugins
 from rlkit.settings.assemble import Assemble
@@ -23,7 +24,7 @@ class RunPage:
     """Reads a run folder, and lets its newest checkpoint play in memory."""
 
     def __init__(self, folder: str | Path, assemble: Assemble, trust: Trust = False) -> None:
-        self.folder = Path(folder).expanduser()
+        self.folder = home(folder)
         self.given = config.from_folder(self.folder)
         self.given.run["device"], self.given.trust = "auto", trust  # the run's own device may not be here
         self.live: Live | None = None

@@ -13,6 +13,7 @@ from rlkit import evaluation, session
 from rlkit.comparison.records import json_object
 from rlkit.errors import UserError
 from rlkit.evaluation import Evaluate, Subject
+from rlkit.paths import home
 from rlkit.python.keys import check_listener, line
 from rlkit.python.policy import Policy
 from rlkit.python.surroundings import undisturbed
@@ -40,7 +41,7 @@ class Run:
         factory: Factory | None = None,
         trusted: Trust = False,
     ) -> None:
-        self.folder = Path(folder).expanduser().absolute()
+        self.folder = home(folder).absolute()
         self.checkpoint = checkpoint  # whose parameters `policy` has; None: those that the run measures
         self._factory, self._trusted = factory, trusted
         self._opened: tuple[Evaluate, Subject] | None = None

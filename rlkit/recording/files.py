@@ -16,6 +16,7 @@ from typing import BinaryIO
 from safetensors import SafetensorError
 
 from rlkit.api import UserError
+from rlkit.paths import home
 
 SMALL = 1 << 20  # bytes that a file of settings or of one measurement has at most
 OURS = re.compile(r"\.lock|(config|before|summary|metrics|completions)\.\w+|events\..*|checkpoints|model|wandb.*")
@@ -30,11 +31,13 @@ def prepare_folder(path: str | Path) -> Path:
     """Make a folder and see that it can be written to, before hours of work depend on it."""
     check_name(path)
     try:
-        folder = Path(path).expanduser()
+        folder = home(path)
+        if str(folder).startswith("~"):
+            raise ValueError("there is no such user")
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder) as probe:
             probe.write(bytes(1 << 16))
-    except (OSError, ValueError, RuntimeError) as error:  # a NUL in the name, no such user
+    except (OSError, ValueError) as error:  # the latter: a NUL in the name
         raise UserError(f"cannot write to the folder {path}: {why(error)}; mend that or give another") from None
     return folder
 
@@ -63,7 +66,7 @@ def tidy(folder: Path) -> None:
 
 def refuse_link(path: Path) -> None:
     """Raises: UserError where the path is a link, to whatever."""
-    if path.is_symlink():
+    if os.path.islink(path):  # pathlib's raises where a name is too long
         raise UserError(f"{path} is a link, and nothing is written through one: put what it points to in its place")
 
 

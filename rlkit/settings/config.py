@@ -17,6 +17,7 @@ from annotated_types import Ge, Le
 import rlkit
 from rlkit.api import Count, Natural, PolicyFactory, UserError
 from rlkit.fields import Episodes, Place, Seed
+from rlkit.paths import home
 from rlkit.recording.files import is_file, prepare_folder
 from rlkit.settings import places, plugins, repeat, schema, sections, strict_yaml, trust
 from rlkit.settings.given import KINDS, SECTIONS, Factory, Given, parse, put
@@ -180,7 +181,7 @@ def preset(algo: Section) -> Section:
 
 def from_folder(folder: str | Path) -> Given:
     """Read back the configuration that a run folder holds; the folder may have been moved since."""
-    path = Path(os.path.expanduser(folder)) / "config.yaml"
+    path = home(folder) / "config.yaml"
     if not is_file(path):
         raise UserError(f"{folder} is no run folder: it has no config.yaml; give a folder that rlkit.run wrote")
     given = _from_yaml(path)

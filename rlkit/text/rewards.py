@@ -15,6 +15,7 @@ import torch
 
 from rlkit import outside
 from rlkit.api import RewardFailed, UserError
+from rlkit.paths import home
 from rlkit.text.grader import correct
 
 Reward = Callable[..., list[float | None]]  # ...: prompts, completions and whichever columns it names
@@ -68,7 +69,7 @@ def _module(place: str, name: str) -> ModuleType:
             return outside.import_module(place)
         except ModuleNotFoundError as error:
             raise UserError(f"env.reward={name!r}: {error}; give a .py file or a module that can be imported") from None
-    path = Path(os.path.abspath(os.path.expanduser(place)))
+    path = Path(os.path.abspath(home(place)))
     if not os.path.isfile(path):  # False for what can be no path, such as a very long text
         raise UserError(f"env.reward={name!r}: there is no file {path}; give the path of a .py file that exists")
     path = path.resolve()
