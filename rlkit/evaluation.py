@@ -264,6 +264,9 @@ def make_way(subject: Subject, split: Split) -> None:
     was = held.get("checkpoint", "latest") if isinstance(held, dict) else None
     if was == subject.checkpoint or was not in ("latest", "best"):
         return
+    own = place(subject.folder, "evaluation", "json", split, was)
+    if own.is_file() and own.stat().st_mtime >= path.stat().st_mtime:
+        return  # that checkpoint was measured again since
     for what, ending in (("evaluation", "json"), ("completions", "jsonl")):
         before, after = (place(subject.folder, what, ending, split, name) for name in ("", was))
         if before.is_file():
