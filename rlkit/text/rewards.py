@@ -138,9 +138,15 @@ def _number(name: str, value: object) -> float:
     """The value as a finite number; what a user's function returns may be anything. One element of an array is one."""
     if isinstance(value, np.ndarray | torch.Tensor) and math.prod(value.shape) == 1:
         value = value.item()
-    number = float(value) if isinstance(value, int | float | np.number | np.bool_) else math.nan
+    try:
+        number = float(value) if isinstance(value, int | float | np.integer | np.floating | np.bool_) else math.nan
+    except OverflowError:  # a whole number beyond all floats
+        number = math.inf
     if not math.isfinite(number):
-        shown = " ".join(repr(value).split())
+        try:
+            shown = " ".join(repr(value).split())
+        except ValueError:  # Python writes no number of more than 4,300 digits
+            shown = "a number of thousands of digits"
         raise RewardFailed(
             f"reward {name} gave {shown if len(shown) <= 80 else shown[:77] + '...'}; every reward must be a finite "
             "number or None"
