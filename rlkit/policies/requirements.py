@@ -47,7 +47,10 @@ def check_rollout(env: Env, key: str, value: int | None, steps: int | None, repe
 def check_reach(env: Env, key: str, steps: int) -> None:
     """Refuse sums over more steps than an episode has."""
     if env.longest is not None and steps > env.longest:
-        raise UserError(f"{key}={steps} exceeds the longest episode: give at most {env.longest}")
+        raise UserError(
+            f"{key}={steps} exceeds the longest episode, which env.step_limit ends after {env.longest} steps: give "
+            f"{key}={env.longest} or less, or longer episodes"
+        )
 
 
 def sizes(env: Env, algorithm: str) -> tuple[int, int]:

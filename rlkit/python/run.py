@@ -96,6 +96,8 @@ class Run:
         Example:
             run.evaluate(episodes=100)["greedy"]["mean"]
         """
+        if "trust" in keys:
+            raise UserError(f"trust={keys['trust']}: this run is open already; rlkit.load(FOLDER, trust=...) takes it")
         against = keys.get("against")
         theirs = against._trusted if isinstance(against, Run) else self._trusted
         keys |= {"against": str(against.folder) if isinstance(against, Run) else against, "trust": theirs}

@@ -45,7 +45,11 @@ def test_what_does_not_fit_is_named_as_it_was_given(words: str, what: str, monke
 def test_no_sum_reaches_beyond_the_longest_episode(words: str, monkeypatch: pytest.MonkeyPatch) -> None:
     key, _, value = words.split()[-1].partition("=")
     said = refused(monkeypatch, *words.split())
-    assert said == f"{key}={value} exceeds the longest episode: give at most {int(value) - 1}"
+    most = int(value) - 1
+    assert said == (
+        f"{key}={value} exceeds the longest episode, which env.step_limit ends after {most} steps: give "
+        f"{key}={most} or less, or longer episodes"
+    )
 
 
 def test_a_table_of_too_many_states_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

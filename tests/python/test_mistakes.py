@@ -180,6 +180,12 @@ def test_a_run_that_goes_on_is_told_nothing_of_another(walked: rlkit.Run) -> Non
     refused("on_iteration='x' is not understood", walked.resume, on_iteration="x", quiet=True)
 
 
+def test_trust_is_given_where_a_run_is_opened(walked: rlkit.Run) -> None:
+    refused(
+        r"trust=True: this run is open already; rlkit.load\(FOLDER, trust=...\) takes it", walked.evaluate, trust=True
+    )
+
+
 def test_samples_of_a_control_run_are_named(walked: rlkit.Run) -> None:
     refused("samples counts correct answers", walked.evaluate, samples=2)
     refused("pass_at counts correct answers", walked.evaluate, pass_at=(1,))

@@ -65,8 +65,10 @@ ENVIRONS += [{"COLUMNS": text} for text in ("1", "0", "-5", "x", "100000")] + [{
 ODD_FOLDERS = ["nowhere", "folder", "file.txt", "link", "dangling", "", ".", "..", "/", "/dev/null", "/proc/self",
                "x" * 300, "x/" * 2100, "\x1b[2J", "学习", "\udcff", "~nobody-here", "a\nb", "table/checkpoints",
                "table/config.yaml", "~nobody-here/x", "~nobody-here=3", "a=" * 200]  # fmt: skip
-ODD_FILES = ["~nobody-here/x.gif", "x" * 300 + "/x.gif", "x" * 300 + ".gif", "nowhere/x.gif", "link/x.gif", "/x.gif",
-             "folder", "\x1b[2J.gif"]  # fmt: skip
+ODD_FILES = ["~nobody-here/x.gif", "x" * 300 + "/x.gif", "x" * 300 + ".gif", "nowhere/x.gif", "folder",
+             "\x1b[2J.gif"]  # fmt: skip
+ODD_OUTS = ["~nobody-here/c", "x" * 300, "x/" * 2100, "file.txt", "file.txt/c", "dangling", "/dev/null", "/proc/self",
+            "\x1b[2J", "\udcff", "table"]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -164,7 +166,7 @@ class Lines:
     def _compare(self, draw: Random) -> Line:
         if draw.random() < 0.4:
             folders = [draw.choice([*RUNS] if draw.random() < 0.7 else ODD_FOLDERS) for _ in range(draw.randint(1, 4))]
-            out = draw.choice(ODD_FOLDERS) if draw.random() < 0.15 else "report"
+            out = draw.choice(ODD_OUTS) if draw.random() < 0.15 else "report"
             keys = self._changed(draw, {"out": out}, {"compare": ""}, [1], named=False)
             stage: Stage = "whole" if draw.random() < 0.3 else "built"
             return Line(("compare", *folders, *(keys if draw.random() < 0.3 else [])), stage, runs=tuple(RUNS))
@@ -176,7 +178,7 @@ class Lines:
         words = self._changed(draw, keys, sections, [50, 15, 15, 10, 10], named=False)
         words = [f"{draw.choice([algo, env, 'nobody', ''])}:{word}" if draw.random() < 0.2 else word for word in words]
         if draw.random() < 0.15:
-            words = [*(word for word in words if not word.startswith("out=")), f"out={draw.choice(ODD_FOLDERS)}"]
+            words = [*(word for word in words if not word.startswith("out=")), f"out={draw.choice(ODD_OUTS)}"]
         if draw.random() < 0.1:
             pairs[-1] = (draw.choice(ODD_NAMES), env)
         lists = {"algo": ",".join(pair[0] for pair in pairs), "env": ",".join(dict.fromkeys(pair[1] for pair in pairs))}
