@@ -5,6 +5,7 @@ import os
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, is_dataclass, replace
+from functools import cached_property, partial
 from types import ModuleType
 from typing import TYPE_CHECKING, cast
 
@@ -33,7 +34,12 @@ class Parts:
     run: config.Run
     algo: Algorithm
     env: Env
-    text: str  # the resolved configuration
+    resolved: Callable[[], str]
+
+    @cached_property
+    def text(self) -> str:
+        """The text of config.yaml, made where it is asked for: all files that it names are hashed for it."""
+        return self.resolved()
 
 
 Assemble = Callable[[config.Given], Parts]
@@ -58,7 +64,7 @@ def assemble(given: config.Given) -> Parts:
     algo = make_algorithm(given, modules["algo"], algo_config, env, network)
     refuse_idle(given, algo_config, env_config, network, env, algo.policy)
     env.check(algo.policy)  # does every prompt fit?
-    return Parts(run, algo, env, config.resolved(given, run, algo_config, env_config, network))
+    return Parts(run, algo, env, partial(config.resolved, given, run, algo_config, env_config, network))
 
 
 def make_env(given: config.Given, module: ModuleType, built: object, run: config.Run) -> Env:

@@ -32,6 +32,7 @@ class Given:
     folder: Path | None = None  # the run folder that these keys were read from
     marks: dict[str, str] = field(default_factory=dict)  # of files, folders and modules, as that run began
     trust: Trust = False  # run the code from outside rlkit that the folder names
+    trusted: bool = False  # `trust.check` has seen it, and hashed all that the marks name
     resume: Path | None = None  # the run folder to continue
     help: bool = False
     argv: tuple[str, ...] = ()
