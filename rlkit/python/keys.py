@@ -14,7 +14,7 @@ from gymnasium.vector import VectorEnv
 
 from rlkit.errors import UserError
 from rlkit.settings import config, schema
-from rlkit.settings.config import Factory as Factory  # functions.py and run.py take it from here
+from rlkit.settings.given import Factory
 from rlkit.settings.sections import Section
 
 GYM = "gym"  # the plug-in that makes any Gymnasium environment

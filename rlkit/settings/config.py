@@ -20,24 +20,14 @@ from rlkit.fields import Episodes, Place, Seed
 from rlkit.paths import home
 from rlkit.recording.files import is_file, prepare_folder
 from rlkit.settings import places, plugins, repeat, schema, sections, strict_yaml, trust
-from rlkit.settings.given import KINDS, SECTIONS, Factory, Given, parse, put
+from rlkit.settings.given import KINDS as KINDS  # `as`: others take it from here
+from rlkit.settings.given import SECTIONS as SECTIONS
+from rlkit.settings.given import Given as Given
+from rlkit.settings.given import parse
+from rlkit.settings.given import put as put
 from rlkit.settings.plugins import nearest, short
-from rlkit.settings.schema import build
+from rlkit.settings.schema import build as build
 from rlkit.settings.sections import Section, Sections
-
-__all__ = [
-    "KINDS",
-    "SECTIONS",
-    "Factory",
-    "Given",
-    "Run",
-    "build",
-    "from_folder",
-    "new_folder",
-    "prepare_folder",
-    "read",
-]
-__all__ += ["put", "resolved"]
 
 FILE = Place("file")
 Threads = Annotated[int, Ge(0), Le(256)]
