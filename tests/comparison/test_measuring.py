@@ -59,9 +59,15 @@ def test_folders_that_were_measured_otherwise_are_named() -> None:
     mixed = [replace(r, **best) if r.algo == "b" else r for r in alike]  # type: ignore[arg-type]
     [said] = [text for text in caveats(mixed, compute(mixed)) if "measured" in text]
     assert said == (
-        "On maze the algorithms were not measured alike: a by its last parameters; b by the best of 16 evaluations on "
+        "On maze the runs were not measured alike: a by its last parameters; b by the best of 16 evaluations on "
         "20 validation episodes. Choosing the best raises a score."
     )
+    seeds = [replace(r, **best) if r.seed else r for r in alike]  # type: ignore[arg-type]
+    assert any("a by its last parameters or the best of 16 ev" in text for text in caveats(seeds, compute(seeds)))
+    assert "not alike, as the warnings say" in compute(seeds)["measured"]
+    some = [replace(r, **best | {"candidates": 9 + r.seed}) for r in alike]  # type: ignore[arg-type]
+    assert any("a by the best of 9 to 13 evaluations" in text for text in caveats(some, compute(some)))
+    assert "not alike" in compute(some)["measured"], "no sentence without its warning, and no warning without it"
     fewer = [replace(r, **best | {"candidates": 9 if r.algo == "a" else 16}) for r in alike]  # type: ignore[arg-type]
     assert any("a by the best of 9 evaluations on" in text for text in caveats(fewer, compute(fewer)))
     tests = [replace(r, episodes=10 if r.algo == "a" else 100) for r in alike]
