@@ -24,6 +24,7 @@ def refused(monkeypatch: pytest.MonkeyPatch, *words: str) -> str:
         ("algo=a2c env=cartpole algo.horizon=1000000000", "algo.horizon=1000000000 with env.rows=8 needs "),
         ("algo=ppo env=cartpole env.rows=100000", "algo.horizon=32 with env.rows=100000 needs "),
         ("algo=ppo env=cartpole env.rows=10000000", "env.rows=10000000 needs "),
+        ("algo=reinforce env=cartpole env.rows=100000", "env.rows=100000 needs "),
         ("algo=ppo env=gym env.id=CartPole-v1 env.rows=10000000", "env.rows=10000000 needs "),
         ("algo=grpo env=cartpole algo.group=1000000000", "algo.group=1000000000 with env.rows=4 needs "),
         ("algo=dpo env=cartpole algo.group=1000000000", "algo.group=1000000000 with env.rows=8 needs "),
