@@ -10,7 +10,6 @@ from typing import cast
 import torch
 
 from rlkit import evaluation, session
-from rlkit.comparison.records import json_object
 from rlkit.errors import UserError
 from rlkit.evaluation import Evaluate, Subject
 from rlkit.paths import home
@@ -18,7 +17,7 @@ from rlkit.python.keys import check_listener, line
 from rlkit.python.policy import Policy
 from rlkit.python.surroundings import undisturbed
 from rlkit.recording import checkpoint as checkpoints
-from rlkit.recording.files import is_file
+from rlkit.recording.files import is_file, read_object
 from rlkit.recording.log import Listener
 from rlkit.recording.writers import records
 from rlkit.scores import Json
@@ -68,7 +67,7 @@ class Run:
     def summary(self) -> Json | None:
         """What summary.json says at the end of a run: the scores before and after; None before that."""
         path = self.folder / "summary.json"
-        return json_object(path) if is_file(path) else None
+        return read_object(path) if is_file(path) else None
 
     @property
     def policy(self) -> Policy:

@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, TypeGuard
 
 from safetensors import SafetensorError
 
@@ -19,6 +19,8 @@ from rlkit.api import UserError
 from rlkit.paths import home
 
 SMALL = 1 << 20  # bytes that a file of settings or of one measurement has at most
+LARGEST = 1 << 24  # and one of JSON, whatever it holds
+HUGE = 1e100  # what is larger is no measurement, and a square of it no number
 OURS = re.compile(r"\.lock|(config|before|summary|metrics|completions)\.\w+|events\..*|checkpoints|model|wandb.*")
 LEFT = re.compile(r"\.(?!evaluation|completions-).+\.new|\.probe-\d+")  # evaluations take no lock: theirs may be in use
 
@@ -125,6 +127,26 @@ def parse(text: str | bytes) -> object:
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
     return found
+
+
+def read_object(path: Path) -> dict[str, object]:
+    """The object that a JSON file of a run holds.
+
+    Raises: UserError that says what is wrong with it.
+    """
+    text = read_text(path, LARGEST)
+    try:
+        found = parse(text)
+    except ValueError as error:
+        raise UserError(f"{path} is damaged: {error}; run it again") from None
+    if not isinstance(found, dict):
+        raise UserError(f"{path} is damaged: it holds no object; run it again")
+    return found
+
+
+def is_number(value: object) -> TypeGuard[float]:
+    """Whether a value of a JSON file is a measurement: finite, and of a size that can be squared."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and -HUGE <= value <= HUGE
 
 
 @contextmanager
