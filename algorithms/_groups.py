@@ -23,6 +23,7 @@ Place = Literal["loss", "reward"]
 Divisor = Literal["std", "batch", "none"]
 Deviation = Literal["unbiased", "biased"]
 PENALIZED = Needs("kl_coef")
+FIXED = Needs("over", "constant")
 SCALED = Needs("scale", "std", "batch")
 MOVED = Needs(AGAIN)
 Clipping = Annotated[Limit, MOVED]
@@ -37,7 +38,7 @@ class Groups(policies.Optimization, ABC):
     minibatches: Count = 1  # parts of each pass, one optimizer step each
     ratio: Ratio = "token"  # importance ratio per token, or per completion: geometric mean (mean) or product (sum)
     over: Over = "sequence"  # how the loss is averaged: equal weight per completion, per token, or a fixed divisor
-    length: Annotated[Count | None, Needs("over", "constant")] = None  # divisor in steps; none: the longest attempt
+    length: Annotated[Count | None, FIXED] = None  # divisor in steps; none: the longest attempt, where that has a limit
     kl_coef: NonNegative = 0.0  # β: weight of the KL penalty to the starting policy
     kl: Annotated[Estimator, PENALIZED] = "k3"  # estimator of the KL divergence, see rlkit.divergences
     kl_in: Annotated[Place, PENALIZED] = "loss"  # where the KL penalty is added; kl=k1 works in the reward only

@@ -24,7 +24,7 @@ class Config(policies.Optimization):
     optimizer: Literal["rmsprop", "adam"] = "rmsprop"  # how gradients become steps
     beta2: Decay = 0.99  # second-moment decay of either optimiser
     adam_eps: Positive = 1e-5  # ε of either optimiser
-    horizon: Annotated[Count | None, Needs(CONTROL)] = 5  # steps per row and rollout; none: whole episodes
+    horizon: Annotated[Count | None, Needs(CONTROL)] = 5  # steps per row; none, and always on text: whole episodes
     advantage: Literal["mc", "td", "gae"] = "mc"  # Monte Carlo, one-step TD error, or in between with gae_lambda
     gamma: Fraction = 0.99  # discount per step
     gae_lambda: Annotated[Fraction, Needs("advantage", "gae")] = 0.95  # 0: td, 1: mc
@@ -43,9 +43,7 @@ class A2C(Algorithm):
         policies.refuse_stored(env, "a2c")
         self.config = config
         self.policy = network.actor_critic(env)
-        if self.policy.memoryless:
-            width = max(len(p) for p in self.policy.parameters() if p.dim())
-            policies.check_rollout(env, "algo.horizon", config.horizon, config.horizon, width=width)
+        policies.check_rollout(env, "algo.horizon", config.horizon, config.horizon, policy=self.policy)
         scale = policies.RewardScale(env.rows, config.gamma, env.device)
         self.reward_scale = scale if config.normalize_reward else None
         self.buffer = buffers.Rollout(env.seed, whole_rows=not self.policy.memoryless)

@@ -23,7 +23,7 @@ MOVED = Needs(AGAIN)
 
 @dataclass(frozen=True)
 class Config(policies.Optimization):
-    horizon: Annotated[Count | None, Needs(CONTROL)] = 128  # steps per row and rollout; none: whole episodes
+    horizon: Annotated[Count | None, Needs(CONTROL)] = 128  # steps per row; none, and always on text: whole episodes
     epochs: Count = 4  # passes over each rollout
     minibatches: Count = 4  # parts of each pass, one optimiser step each
     gamma: Fraction = 0.99  # discount per step
@@ -54,9 +54,7 @@ class PPO(Algorithm):
             )
         self.config, self.kl_coef = config, float(config.kl_coef)
         self.policy = network.actor_critic(env)
-        if self.policy.memoryless:
-            width = max(len(p) for p in self.policy.parameters() if p.dim())
-            policies.check_rollout(env, "algo.horizon", config.horizon, config.horizon, width=width)
+        policies.check_rollout(env, "algo.horizon", config.horizon, config.horizon, policy=self.policy)
         self.reference = policies.frozen_copy(self.policy) if config.kl_coef else None
         scale = policies.RewardScale(env.rows, config.gamma, env.device)
         self.reward_scale = scale if config.normalize_reward else None

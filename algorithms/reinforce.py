@@ -35,6 +35,7 @@ class Reinforce(Algorithm):
         policies.refuse_stored(env, "reinforce")
         self.config = config
         self.policy = network.actor_critic(env) if config.baseline == "value" else network.actor(env)
+        policies.check_rollout(env, "", None, None, policy=self.policy)
         self.buffer = buffers.Rollout(env.seed, whole_rows=not self.policy.memoryless)
         self.optimizer = policies.adam(self.policy, config)
 

@@ -3,7 +3,6 @@
 import os
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Annotated
 
 import torch
@@ -11,6 +10,7 @@ from annotated_types import Ge, Le
 
 from rlkit.api import Code, Count, Fraction, Place, UserError
 from rlkit.fields import DEMONSTRATIONS, Needs, Problems
+from rlkit.paths import home
 from rlkit.text import PROMPT, Reward, TextEnv, load_rewards
 from rlkit.text.problems import MARKER, Problem, demonstrations, embedded
 from rlkit.text.sources import hold_out, hub_rows, is_hub_id, problems_from, read_jsonl
@@ -71,7 +71,7 @@ def load(config: Config) -> tuple[dict[str, list[Problem]], str]:
     if config.source == "embedded":
         problems = embedded(0, config.train, config.validation, config.test, config.rare)
         return problems, f"embedded: generated word problems in GSM8K's format, not GSM8K ({_sizes(problems)})"
-    path = Path(os.path.expanduser(config.source))
+    path = home(config.source)
     if os.path.isfile(path) or config.source.endswith((".jsonl", ".json")):
         beside = path.with_name("test.jsonl")
         rows = {"train": problems_from(read_jsonl(path))}

@@ -112,7 +112,7 @@ def make_one(
     keywords = config.kwargs if render_mode is None else {**config.kwargs, "render_mode": render_mode}
     try:
         return gymnasium.make(spec, disable_env_checker=True, **limit, **keywords)
-    except (gymnasium.error.DependencyNotInstalled, ImportError) as error:
+    except (gymnasium.error.DependencyNotInstalled, ModuleNotFoundError) as error:
         extra = next((name for part, name in EXTRAS.items() if part in str(spec.entry_point)), None)
         remedy = f"pip install 'gymnasium[{extra}]'" if extra else _line(error)
         raise UserError(f"{config.called} needs a package that is not installed: {remedy}") from error

@@ -8,9 +8,24 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor
 
-from rlkit.errors import Exhausted, RewardFailed, UserError
-from rlkit.fields import Code, Count, File, Folder, Fraction, Natural, NonNegative, Place, Positive, Schedule
-from rlkit.scores import Reference, Sample, Scores, Split, Unit
+from rlkit.errors import Exhausted as Exhausted
+from rlkit.errors import RewardFailed as RewardFailed  # `as`: plug-ins import them from here, too, under mypy
+from rlkit.errors import UserError as UserError
+from rlkit.fields import Code as Code
+from rlkit.fields import Count as Count
+from rlkit.fields import File as File
+from rlkit.fields import Folder as Folder
+from rlkit.fields import Fraction as Fraction
+from rlkit.fields import Natural as Natural
+from rlkit.fields import NonNegative as NonNegative
+from rlkit.fields import Place as Place
+from rlkit.fields import Positive as Positive
+from rlkit.fields import Schedule as Schedule
+from rlkit.scores import Reference as Reference
+from rlkit.scores import Sample as Sample
+from rlkit.scores import Scores as Scores
+from rlkit.scores import Split as Split
+from rlkit.scores import Unit as Unit
 
 if TYPE_CHECKING:
     from gymnasium.spaces import Space
@@ -18,29 +33,6 @@ if TYPE_CHECKING:
     from rlkit.exact import Model
 
     AnySpace = Space[Any]  # of whatever elements
-
-__all__ = [
-    "Code",
-    "Count",
-    "Exhausted",
-    "File",
-    "Folder",
-    "Fraction",
-    "Natural",
-    "NonNegative",
-    "Place",
-    "Positive",
-    "Reference",
-]
-__all__ += [
-    "RewardFailed",
-    "Sample",
-    "Schedule",
-    "Scores",
-    "Split",
-    "Unit",
-    "UserError",
-]  # plug-ins import them from here, too
 
 Metrics = dict[str, Tensor]  # what `Algorithm.loss` reports, per element where it can
 State = dict[str, Any]  # a state_dict: nested plain values and tensors; only its owner knows the keys

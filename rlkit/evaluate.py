@@ -4,11 +4,13 @@ Greedy and sampled scores with 95 % intervals, pass@k and completions for text, 
 for control, and a paired test against another run or checkpoint. docs/evaluation.md says what each number means.
 """
 
+import os
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rlkit.console import guarded
+from rlkit.paths import home
 from rlkit.terminal import say
 
 if TYPE_CHECKING:
@@ -55,14 +57,12 @@ def evaluate(argv: list[str]) -> int:
 
 def read(argv: Sequence[str]) -> "Evaluate":
     """The keys that follow the run folder."""
-    from pathlib import Path
-
     from rlkit.errors import UserError
     from rlkit.evaluation import Evaluate
     from rlkit.settings import config, schema
 
     folder, *words = argv
-    if "=" in folder and not Path(folder).expanduser().exists():
+    if "=" in folder and not os.path.exists(home(folder)):
         raise UserError(f"which run? {USAGE}")
     strange = [word for word in words if "=" not in word]
     if strange:

@@ -13,6 +13,7 @@ import torch
 from rlkit import statistics
 from rlkit.api import Acts, Count, Env, Natural, Policy, Scores, Split, UserError
 from rlkit.fields import Episodes
+from rlkit.paths import home
 from rlkit.policies import discount
 from rlkit.recording import checkpoint as checkpoints
 from rlkit.recording.files import parse, read_text, replacing, write_atomically
@@ -90,7 +91,7 @@ def opened(
     if seed is not None:
         given.run["seed"] = seed
     parts = assemble(given)
-    folder = Path(folder).expanduser()
+    folder = home(folder)
     iteration, gamma = checkpoints.load_policy(folder, parts.algo, checkpoint), discount(parts.algo.config)
     return Subject(folder, checkpoint, iteration, given, parts.env, parts.algo.policy, gamma)
 
@@ -118,10 +119,10 @@ def refuse(subject: Subject, asked: Evaluate) -> None:
         return
     if text:
         raise UserError("video= shows a control problem and this run is text: its answers are in completions-*.jsonl")
-    path = Path(asked.video).expanduser()
+    path = home(asked.video)
     if path.suffix.lower() != ".gif":
         raise UserError(f"video={asked.video} is not written: give a name that ends in .gif")
-    if not path.parent.is_dir():
+    if not os.path.isdir(path.parent):
         raise UserError(f"video={asked.video}: there is no folder {path.parent}")
 
 
@@ -188,7 +189,7 @@ def rival(subject: Subject, asked: Evaluate) -> Subject:
 def place_of(against: str) -> tuple[str, str | None]:
     """The folder and the checkpoint that RUN_FOLDER[:CHECKPOINT] names; None: the one that the run measures."""
     head, colon, name = against.rpartition(":")
-    named = bool(colon) and (Path(head).expanduser() / "config.yaml").is_file()
+    named = bool(colon) and os.path.isfile(home(head) / "config.yaml")
     folder, checkpoint = (head, name) if named else (against, None)
     if not folder or checkpoint == "":
         raise UserError(f"against={against} is not understood: give RUN_FOLDER or RUN_FOLDER:CHECKPOINT")
@@ -263,6 +264,9 @@ def make_way(subject: Subject, split: Split) -> None:
     was = held.get("checkpoint", "latest") if isinstance(held, dict) else None
     if was == subject.checkpoint or was not in ("latest", "best"):
         return
+    own = place(subject.folder, "evaluation", "json", split, was)
+    if own.is_file() and own.stat().st_mtime >= path.stat().st_mtime:
+        return  # that checkpoint was measured again since
     for what, ending in (("evaluation", "json"), ("completions", "jsonl")):
         before, after = (place(subject.folder, what, ending, split, name) for name in ("", was))
         if before.is_file():
@@ -275,7 +279,7 @@ def film(subject: Subject, asked: Evaluate) -> Path:
     from rlkit.control.env import ControlEnv
     from rlkit.control.video import frames, write_gif
 
-    path, env, policy = Path(asked.video or "").expanduser(), subject.env, subject.policy
+    path, env, policy = home(asked.video or ""), subject.env, subject.policy
     assert isinstance(env, ControlEnv) and isinstance(policy, Acts), "refused before"
     drawn = frames(env, policy, 0, asked.split)
     with replacing(path) as file:

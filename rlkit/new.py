@@ -6,11 +6,11 @@ Writes NAME.py, under 60 lines that run at once, and its test, test_NAME.py,
 into FOLDER (default: here). Nothing is overwritten.
 """
 
-import os
 import sys
 from collections.abc import Sequence
 
 from rlkit.console import guarded
+from rlkit.paths import home
 from rlkit.terminal import say
 
 
@@ -35,7 +35,7 @@ def new(argv: list[str]) -> int:
     kind, name = words
     schema.once(argv)
     asked = config.build(scaffold.New, dict(word.split("=", 1) for word in argv if "=" in word), "new")
-    path = scaffold.write(kind, name, Path(os.path.expanduser(asked.out)))
+    path = scaffold.write(kind, name, home(asked.out))
     shown = path if path.is_absolute() or path.parent != Path(".") else f"./{path}"
     quoted, test = shlex.quote(str(shown)), shlex.quote(str(path.with_name(f"test_{name}.py")))
     say(f"wrote {shown} and its test\n\nrun it:")

@@ -35,6 +35,7 @@ class Finder(MetaPathFinder):
         return spec
 
 
+DEEPEST = 100  # packages inside each other; Python looks for them recursively, and ends in a RecursionError
 FINDER = Finder()
 sys.meta_path.insert(0, FINDER)
 
@@ -46,5 +47,7 @@ def compiled(package: str) -> None:
 
 def import_module(name: str) -> ModuleType:
     """A module from outside rlkit, by its dotted name."""
+    if name.count(".") > DEEPEST:
+        raise ModuleNotFoundError(f"No module named '{name}'", name=name)
     compiled(name.partition(".")[0])
     return importlib.import_module(name)

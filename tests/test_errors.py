@@ -41,6 +41,8 @@ ELSEWHERE = {
     ": a comparison has one such environment; ": "python/test_mistakes.py::test_what_cannot_be_compared",
     " would take the place of the argument ": "python/test_mistakes.py::test_what_cannot_be_trained",
     " is not understood: give a function of ": "python/test_mistakes.py::test_what_cannot_be_trained",
+    ": this run is open already; ": "python/test_mistakes.py::test_trust_is_given_where_a_run_is_opened",
+    ": return an array of numbers": "control/test_contract.py::test_another_contract_is_one_line",
     ": this run is the one that goes on; ": (
         "python/test_mistakes.py::test_a_run_that_goes_on_is_told_nothing_of_another"
     ),
@@ -56,7 +58,7 @@ ELSEWHERE = {
     ": give what is at least 0 and adds up to 1": "test_exact.py::test_outcomes_that_are_no_model_are_refused",
     ": give each state the probability of a start in it": "test_exact.py::test_outcomes_that_are_no_model_are_refused",
     " ends the episode after some steps and ": "test_exact.py::test_outcomes_that_are_no_model_are_refused",
-    ": step gave a reward of shape ": "control/test_contract.py::test_another_contract_is_one_line",
+    ": step gave a reward of ": "control/test_contract.py::test_another_contract_is_one_line",
     " gives the same environment each time: ": (
         "control/test_contract.py::test_an_environment_that_is_shared_is_refused"
     ),

@@ -146,6 +146,12 @@ def test_the_tests_have_the_same_folders() -> None:
     assert {path.name for path in (ROOT / "tests").glob("[!t]*.py")} == {"conftest.py"}, "helpers are in tests/support"
 
 
+@pytest.mark.parametrize("name", [name for name in SOURCES if name != "rlkit.paths"])
+def test_a_home_folder_is_looked_up_in_one_place(name: str) -> None:
+    """pathlib's own raises a RuntimeError for a user who is not here: `rlkit.paths.home` does not."""
+    assert not [called for called, _ in calls(name) if called.endswith("expanduser")]
+
+
 @pytest.mark.parametrize("name", [name for name in SOURCES if room(name) == "algorithms"])
 def test_an_algorithm_imports_its_parent_relatively(name: str) -> None:
     assert "from rlkit.algorithms" not in SOURCES[name].read_text(encoding="utf-8"), "write `from .parent import ...`"

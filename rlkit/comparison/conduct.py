@@ -11,6 +11,7 @@ from rlkit.comparison import grid
 from rlkit.comparison.numbers import Results
 from rlkit.comparison.plan import USAGE, Asked, Compare, plan
 from rlkit.errors import UserError
+from rlkit.paths import home
 from rlkit.recording.files import prepare_folder
 from rlkit.signals import handled, leaving
 from rlkit.terminal import say, warn
@@ -83,14 +84,12 @@ def compare_folders(asked: Asked, command: str) -> Conducted:
             f"'{asked.folders[0]}' stands for a folder, and folders are compared as they are: give only out=FOLDER "
             "beside them, or only keys (algo=, env=, ...)"
         )
-    given = [
-        path.expanduser() for path in asked.folders if not os.path.isfile(path)
-    ]  # runs/* also names the files there
+    given = [home(path) for path in asked.folders if not os.path.isfile(path)]  # runs/* also names the files there
     found = [run for folder in given for run in (own_runs(folder) if grid.is_comparison(folder) else [folder])]
     runs = {path.resolve(): path for path in found}
     name = f"folders-{hashlib.blake2b(repr(sorted(runs)).encode(), digest_size=4).hexdigest()}"
     alone = len(given) == 1 and grid.is_comparison(given[0])
-    out = Path(asked.compare.out or (given[0] if alone else Path("comparisons", name))).expanduser()
+    out = home(asked.compare.out or (given[0] if alone else Path("comparisons", name)))
     check_out(out)
     return Conducted(out, report(list(runs.values()), out, command), [])
 

@@ -19,8 +19,7 @@ from typing import Literal
 from filelock import FileLock, Timeout
 
 from rlkit.api import UserError
-from rlkit.comparison.records import bounded, is_number
-from rlkit.recording.files import opened, prepare_folder, there, why, write_atomically
+from rlkit.recording.files import is_number, opened, prepare_folder, read_object, there, why, write_atomically
 from rlkit.settings import config
 from rlkit.settings.sections import Sections
 
@@ -84,14 +83,10 @@ def state(job: Job) -> State:
 
 def summary(job: Job) -> dict[str, object]:
     """The run's summary.json; empty where there is none that can be read."""
-    path = job.folder / "summary.json"
-    if not os.path.isfile(path):
-        return {}
     try:
-        found = json.loads(bounded(path))
-    except (OSError, ValueError, RecursionError):  # damaged: the run is continued, and writes another one
+        return read_object(job.folder / "summary.json")
+    except UserError:  # none, or a damaged one: the run is continued, and writes another
         return {}
-    return found if isinstance(found, dict) else {}
 
 
 def is_locked(folder: Path) -> bool:

@@ -49,6 +49,11 @@ def chosen(records: Iterable[Record]) -> str:
     return " or ".join(found)
 
 
+def rule(r: Record) -> tuple[str, int, str]:
+    """By which parameters a run was measured, and how they were chosen."""
+    return (r.measure, r.candidates, r.validation_episodes) if r.measure == "best" else (r.measure, 0, "")
+
+
 def by_algorithm(records: Sequence[Record], env: str) -> dict[str, list[Record]]:
     runs: dict[str, list[Record]] = {}
     for r in records:
@@ -61,10 +66,9 @@ def unequal(records: Sequence[Record]) -> Iterator[str]:
     """What is not comparable about how algorithms were measured: a sentence each."""
     for env in dict.fromkeys(r.env for r in records):
         runs = by_algorithm(records, env)
-        rules = {algo: chosen(group) for algo, group in runs.items()}
-        if len(set(rules.values())) > 1:
-            said = "; ".join(f"{algo} by {rule}" for algo, rule in rules.items())
-            yield f"On {env} the algorithms were not measured alike: {said}. Choosing the best raises a score."
+        if len({rule(r) for group in runs.values() for r in group}) > 1:
+            said = "; ".join(f"{algo} by {chosen(group)}" for algo, group in runs.items())
+            yield f"On {env} the runs were not measured alike: {said}. Choosing the best raises a score."
         sizes = {algo: sorted({r.episodes for r in group}) for algo, group in runs.items()}
         if len({tuple(size) for size in sizes.values()}) > 1:
             unit = next((r.scored for r in records if r.env == env and r.scored), "episodes")
@@ -77,7 +81,7 @@ def sentence(records: Sequence[Record]) -> str:
     """The rule of a whole comparison, for its page."""
     rest = "and steps that were played to measure are not counted."
     rules = {env: chosen(r for r in records if r.env == env) for env in dict.fromkeys(r.env for r in records)}
-    if any("or its" in rule or " or the best" in rule for rule in rules.values()) or list(unequal(records)):
+    if list(unequal(records)):
         return f"Measured: not alike, as the warnings say. Every score is of the test split, {rest}"
     if {r.measure for r in records} == {"latest"}:
         return (
@@ -85,5 +89,5 @@ def sentence(records: Sequence[Record]) -> str:
             f"chose them, {rest}"
         )
     one = set(rules.values())
-    said = one.pop() if len(one) == 1 else "; ".join(f"on {env} {rule}" for env, rule in rules.items())
+    said = one.pop() if len(one) == 1 else "; ".join(f"on {env} {how}" for env, how in rules.items())
     return f"Measured: of each run {said} (measure=best), once, on the test split, which did not choose them, {rest}"

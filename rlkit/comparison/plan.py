@@ -13,6 +13,7 @@ from annotated_types import Ge
 
 from rlkit.comparison import grid, measuring
 from rlkit.errors import UserError
+from rlkit.paths import home
 from rlkit.settings import config, repeat, schema
 from rlkit.settings.assemble import assemble
 from rlkit.settings.plugins import nearest, short
@@ -61,9 +62,6 @@ def parse(argv: Iterable[str]) -> Asked:
             folders.append(Path(word))
             continue
         name, key, value = found.group("name", "key", "value")
-        key = key.removeprefix("run.")
-        if key in ("algo.name", "env.name"):
-            raise UserError(f"'{word}' would run another plug-in than is named: give algo=NAME,NAME and env=NAME,NAME")
         if key == "resume":
             raise UserError("resume= is for one run: a comparison goes on by itself, with the same command")
         if "." not in key and key not in {**mine, **of_runs}:
@@ -89,7 +87,7 @@ def plan(asked: Asked) -> tuple[list[grid.Job], Path]:
         if name not in {**algos, **envs} and name not in {*algos.values(), *envs.values()}:
             raise UserError(f"{name}:{key}={value}: no '{name}' is compared here: {nearest(name, [*algos, *envs])}")
     seeds = numbers(asked.compare.seed)
-    out = Path(asked.compare.out or default_out([*algos], [*envs])).expanduser()
+    out = home(asked.compare.out or default_out([*algos], [*envs]))
     checked = {(a, e): check(asked, algos[a], envs[e], seeds[0]) for e in envs for a in algos}
     for (algo, env), (_, _, what) in checked.items():
         first = checked[next(iter(algos)), env][2]

@@ -1,17 +1,15 @@
 """A run folder → what a comparison needs to know of it."""
 
-import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeGuard
 
 import numpy as np
 
 from rlkit.api import Reference, UserError
-from rlkit.recording.files import opened, read_text
-from rlkit.recording.writers import pieces
+from rlkit.recording.files import HUGE, LARGEST, is_number, read_object, read_text
+from rlkit.recording.writers import records
 from rlkit.settings import sections
 from rlkit.settings.plugins import short
 from rlkit.statistics.runs import Array
@@ -21,8 +19,6 @@ REPEAT = "to repeat: "  # what stands before the command in the first line of co
 PROBLEMS = ("id", "entry")  # keys of an environment that say which problem it plays
 CHOOSING = {"evaluate_every", "evaluations", "validation_episodes"}  # change a score under measure=best only
 NOT_SETTINGS = {"seed", "out", "device", "threads", "checkpoint_every", "keep", "logger"}
-LARGEST = 2**24  # bytes of a summary.json or config.yaml
-HUGE = 1e100  # what is larger is no measurement, and a square of it no number
 
 
 @dataclass(frozen=True)
@@ -69,12 +65,12 @@ def read(folder: Path) -> Record:
         raise UserError(f"{folder} is no run folder: it has no config.yaml; give folders that rlkit.run wrote")
     if not os.path.isfile(folder / "summary.json"):
         raise UserError(f"{folder} is not finished: it has no summary.json; continue it with resume={folder}")
-    summary = json_object(folder / "summary.json")
+    summary = read_object(folder / "summary.json")
     if not summary.get("finished", True):
         raise UserError(f"{folder} was interrupted and is not finished; continue it with resume={folder}")
     before, after = (_dict(_dict(summary.get("evaluation")).get(when)) for when in ("before", "after"))
     score, low, high = _score(after, folder)
-    config, curves = _config(folder / "config.yaml"), _curves(folder / "metrics.jsonl")
+    config, curves = sections.read(folder / "config.yaml"), _curves(folder / "metrics.jsonl")
     best = (run := config.get("run", {})).get("measure") == "best"
     try:
         return Record(
@@ -105,17 +101,6 @@ def read(folder: Path) -> Record:
         raise UserError(f"{folder / 'summary.json'} is damaged: {error!r}; run it again") from None
 
 
-def bounded(path: Path) -> str:
-    """The text of a file that is small where it is what its name says.
-
-    Raises: OSError or ValueError.
-    """
-    with opened(path) as file:
-        if (size := path.stat().st_size) > LARGEST:
-            raise ValueError(f"it holds {size:,} bytes")
-        return file.read(size).decode("utf-8")
-
-
 def _score(after: Mapping[str, object], folder: Path) -> tuple[float, float, float]:
     """The mean after training, and the ends of its interval."""
     mean = after.get("mean")
@@ -125,25 +110,6 @@ def _score(after: Mapping[str, object], folder: Path) -> tuple[float, float, flo
         raise UserError(f"{folder / 'summary.json'} holds no evaluation after training; run it again")
     low, high = (_number(after, key) if is_number(after.get(key)) else float(mean) for key in ("low", "high"))
     return float(mean), low, high
-
-
-def json_object(path: Path) -> dict[str, object]:
-    """The object that a file holds; one line says what is wrong with it."""
-    try:
-        values = json.loads(bounded(path))
-    except (OSError, ValueError, RecursionError) as error:  # the last: lists in lists, thousands deep
-        raise UserError(f"{path} is damaged: {error}; run it again") from None
-    if not isinstance(values, dict):
-        raise UserError(f"{path} is damaged: it holds no object; run it again")
-    return values
-
-
-def _config(path: Path) -> sections.Sections:
-    try:
-        bounded(path)
-        return sections.read(path)
-    except (OSError, ValueError, RecursionError) as error:
-        raise UserError(f"{path} is damaged: {error}; run it again") from None
 
 
 def _command(path: Path) -> str:
@@ -171,11 +137,7 @@ def _task(name: str, env: Mapping[str, object]) -> str:
 def _curves(path: Path) -> dict[str, Curve]:
     """The curves of metrics.jsonl; what is no line of it, torn by a power cut, say, is left out."""
     points: dict[str, list[list[float]]] = {name: [] for name in CURVES}
-    for line in pieces(path) if os.path.isfile(path) else ():
-        try:
-            record = _dict(json.loads(line))
-        except (ValueError, RecursionError):
-            continue
+    for record in records(path) if os.path.isfile(path) else ():
         for name, keys in CURVES.items():
             for value in (record[key] for key in keys if key in record):
                 row = [x for x in (record.get("env_steps"), record.get("seconds"), value) if is_number(x)]
@@ -228,8 +190,3 @@ def _number(values: Mapping[str, object], key: str) -> float:
     if not is_number(value):
         raise TypeError(f"{key} is {str(value)[:40]}")
     return value
-
-
-def is_number(value: object) -> TypeGuard[float]:
-    """Whether a value of a JSON file is a measurement: finite, and of a size that can be squared."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and -HUGE <= value <= HUGE

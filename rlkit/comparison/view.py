@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rlkit.comparison.grid import Job, progress, summary, tail
-from rlkit.comparison.records import is_number
+from rlkit.recording.files import is_number
 from rlkit.screen import Screen
 from rlkit.terminal import say
 

@@ -16,6 +16,7 @@ from rlkit.terminal import warn
 
 One = gymnasium.Env[Any, Any]
 RESET = "(observation, info)"
+NUMBERS = "biuf"  # kinds of NumPy's types: bool, int, unsigned, float
 
 
 def check_copies(make: Callable[[], One], called: str) -> None:
@@ -67,8 +68,10 @@ def check_one(env: One, called: str) -> Array:
     names = "(observation, reward, terminated, truncated, info)"
     found = parts(env.step(actions.sample()), 5, f"{called}: step", names)
     check_observation(env, found[0], f"{called}: step")
-    if np.shape(found[1]) != ():
-        raise UserError(f"{called}: step gave a reward of shape {np.shape(found[1])}: return one number")
+    reward = np.asarray(found[1])
+    if reward.shape != () or reward.dtype.kind not in NUMBERS:
+        given = f"shape {reward.shape}" if reward.shape else f"type {type(found[1]).__name__}"
+        raise UserError(f"{called}: step gave a reward of {given}: return one number")
     return first
 
 
@@ -81,9 +84,12 @@ def parts(given: object, count: int, where: str, names: str) -> tuple[Any, ...]:
 
 def check_observation(env: One, given: Any, where: str) -> None:
     try:
-        shape = np.asarray(given).shape
+        array = np.asarray(given)
+        shape, kind = array.shape, array.dtype.kind
     except ValueError:  # lists of different lengths
-        shape = None
+        shape, kind = None, "f"
+    if kind not in NUMBERS:
+        raise UserError(f"{where} gives an observation of type {array.dtype}: return an array of numbers")
     if shape != env.observation_space.shape:
         raise UserError(
             f"{where} gives an observation of shape {shape}, and observation_space has {env.observation_space.shape}: "

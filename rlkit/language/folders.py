@@ -21,6 +21,7 @@ from rlkit.language.decoder import Decoder
 from rlkit.language.files import Json, check_file, read_json
 from rlkit.language.shape import Shape
 from rlkit.language.tokenizer import Tokenizer
+from rlkit.paths import home
 
 ARCHITECTURES = {"llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM"}
 TINY = Path(__file__).parent / "tiny"
@@ -36,8 +37,8 @@ def locate(name: str) -> Path:
     """The folder behind `tiny`, a path or a hub id, checked to hold a checkpoint."""
     if name == "tiny":
         folder = TINY
-    elif os.path.isdir(os.path.expanduser(name)):  # False for what can be no path, such as a very long text
-        folder = Path(os.path.expanduser(name))
+    elif os.path.isdir(home(name)):  # False for what can be no path, such as a very long text
+        folder = home(name)
         if (folder / "model" / "config.json").is_file():  # a run folder
             folder = folder / "model"
     elif re.fullmatch(r"[\w.-]+/[\w.-]+", name) and not name.startswith((".", "~")):

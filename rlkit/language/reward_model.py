@@ -13,6 +13,7 @@ from rlkit.errors import UserError
 from rlkit.language import folders
 from rlkit.language.backbone import Backbone
 from rlkit.language.model import LanguageModel
+from rlkit.paths import home
 from rlkit.policies.base import frozen_copy
 
 
@@ -102,7 +103,7 @@ class LearnedReward:
 
 def learned_reward(place: str) -> LearnedReward:
     """`RUN_FOLDER` of algo=reward_model, or its model/."""
-    given, here = f"env.reward='model:{place}'", Path(os.path.expanduser(place))
+    given, here = f"env.reward='model:{place}'", home(place)
     train = "train one: python -m rlkit.run algo=reward_model env=preferences"
     if not place or not os.path.isdir(here):  # False for what can be no path, such as a very long text
         raise UserError(f"{given}: there is no such folder; give the run folder of algo=reward_model, or {train}")

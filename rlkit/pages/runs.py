@@ -1,7 +1,6 @@
 """A run's page: what its folder holds, read while it may still grow; nothing is written and no lock is kept."""
 
 import io
-import json
 import os
 import time
 from contextlib import suppress
@@ -11,7 +10,9 @@ from rlkit.api import UserError
 from rlkit.comparison.grid import is_locked
 from rlkit.pages.live import Live
 from rlkit.pages.server import Call, Json, Site, number
-from rlkit.recording.files import opened, read_text
+from rlkit.paths import home
+from rlkit.recording.files import is_number, opened, read_object, read_text
+from rlkit.recording.writers import record
 from rlkit.settings import config, plugins
 from rlkit.settings.assemble import Assemble
 from rlkit.settings.given import Trust
@@ -24,7 +25,7 @@ class RunPage:
     """Reads a run folder, and lets its newest checkpoint play in memory."""
 
     def __init__(self, folder: str | Path, assemble: Assemble, trust: Trust = False) -> None:
-        self.folder = Path(folder).expanduser()
+        self.folder = home(folder)
         self.given = config.from_folder(self.folder)
         self.given.run["device"], self.given.trust = "auto", trust  # the run's own device may not be here
         self.live: Live | None = None
@@ -100,21 +101,21 @@ class RunPage:
         except OSError:  # it is not there, or no longer
             return {"file": "", "offset": 0, "lines": []}
         end = found.rfind(b"\n") + 1
-        lines = [_numbers(record) for line in io.BytesIO(found[:end]) if (record := _record(line))]
+        lines = [_numbers(held) for line in io.BytesIO(found[:end]) if (held := record(line)) is not None]
         passed = end or (len(found) if len(found) == MOST else 0)  # so much without a line break is no line
         return {"file": name, "offset": offset + passed, "from": offset, "lines": lines}
 
     def completions(self, request: Json) -> Json:
         """{"iteration"?}: the completions kept of one iteration, without it of the last; of a large file its end."""
         lines = io.BytesIO(_end(self.folder / "completions.jsonl"))
-        records = [_plain(record) for line in lines if isinstance((record := _record(line)).get("iteration"), int)]
-        iterations = sorted({record["iteration"] for record in records})
+        records = [_plain(held) for line in lines if (held := record(line)) is not None]
+        iterations = sorted({each["iteration"] for each in records})
         wanted = request.get("iteration", "")
         chosen = int(number(request, "iteration", 0, 2**53)) if wanted else iterations[-1] if iterations else 0
         return {
             "iterations": iterations,
             "iteration": chosen,
-            "records": [record for record in records if record["iteration"] == chosen],
+            "records": [each for each in records if each["iteration"] == chosen],
         }
 
 
@@ -132,22 +133,10 @@ def _summary(kind: plugins.Kind, name: str) -> str:
         return ""
 
 
-def _record(line: bytes) -> Json:
-    """A line of JSON; {} for one that is torn, or that nobody could have written in earnest."""
-    try:
-        found = json.loads(line.decode("utf-8", "replace"))
-    except (ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
 def _numbers(record: Json) -> Json:
     """What can be drawn of a record."""
-    return {key: x for key, x in record.items() if x is None or _is_number(x)}
+    drawn = {key: x for key, x in record.items() if isinstance(x, int | float | None) and not isinstance(x, bool)}
+    return {key: x if is_number(x) else None for key, x in drawn.items()}
 
 
 def _plain(record: Json) -> Json:
@@ -163,7 +152,7 @@ def _evaluation(given: object) -> Json:
     """Each measurement that has a mean and an interval."""
     named = given.items() if isinstance(given, dict) else ()
     found = {when: _plain(each) for when, each in named if isinstance(each, dict)}
-    return {when: e for when, e in found.items() if all(_is_number(e.get(key)) for key in ("mean", "low", "high"))}
+    return {when: e for when, e in found.items() if all(is_number(e.get(key)) for key in ("mean", "low", "high"))}
 
 
 def _end(path: Path) -> bytes:
@@ -178,8 +167,8 @@ def _end(path: Path) -> bytes:
 
 
 def _object(path: Path) -> Json:
-    """What a JSON file holds; {} where there is none, or one that is too large to be ours."""
+    """What a JSON file holds; {} where there is none, or none of ours."""
     try:
-        return _record(read_text(path, MOST).encode()) if path.is_file() else {}
+        return read_object(path)
     except UserError:
         return {}

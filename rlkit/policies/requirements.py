@@ -5,7 +5,7 @@ import math
 from gymnasium.spaces import Box, Discrete
 
 from rlkit import memory
-from rlkit.api import Env
+from rlkit.api import Env, Policy
 from rlkit.errors import UserError
 from rlkit.exact import Model
 
@@ -32,22 +32,31 @@ def step_size(env: Env) -> int:
     return 2 * observation + (4 * math.prod(action.shape) if isinstance(action, Box) else 8) + 7
 
 
-def check_rollout(env: Env, key: str, value: int | None, steps: int | None, repeats: int = 1, width: int = 0) -> None:
+def check_rollout(
+    env: Env, key: str, value: int | None, steps: int | None, repeats: int = 1, policy: Policy | None = None
+) -> None:
     """Refuse a rollout of `steps` steps (none: whole episodes) that would not fit into memory.
 
     Arguments:
-        key, value: what besides env.rows makes it long, as the user wrote it: algo.horizon, 128.
-        width: of the widest layer of a network that reads all steps at once.
+        key, value: what besides env.rows makes it long, as the user wrote it: algo.horizon, 128; "": nothing does.
+        policy: whose network reads all steps at once, so that its widest layer counts; one of text reads a few rows.
     """
+    if policy is not None and not policy.memoryless:
+        return
+    width = 0 if policy is None else max((len(p) for p in policy.parameters() if p.dim()), default=0)
     length = steps or min(env.longest or 512, 512)  # whole episodes: a lower bound
     needed = env.rows * repeats * length * (step_size(env) + 8 * width)
-    memory.check(needed, f"{key}={'none' if value is None else value} with env.rows={env.rows}", "give less")
+    told = f"{key}={'none' if value is None else value} with " if key else ""
+    memory.check(needed, f"{told}env.rows={env.rows}", "give less")
 
 
 def check_reach(env: Env, key: str, steps: int) -> None:
     """Refuse sums over more steps than an episode has."""
     if env.longest is not None and steps > env.longest:
-        raise UserError(f"{key}={steps} exceeds the longest episode: give at most {env.longest}")
+        raise UserError(
+            f"{key}={steps} exceeds the longest episode, which env.step_limit ends after {env.longest} steps: give "
+            f"{key}={env.longest} or less, or longer episodes"
+        )
 
 
 def sizes(env: Env, algorithm: str) -> tuple[int, int]:

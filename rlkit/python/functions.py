@@ -95,10 +95,11 @@ def load(
     if env is not None:
         given.factory = factory_of(env, given)
     given.trust = trust
-    trusting.check(given)
     run = Run(Path(folder), checkpoint, given.factory, trust)
     if checkpoints.resumable(run.folder):
-        run.policy  # noqa: B018, what cannot be opened is said here
+        run.policy  # noqa: B018, what cannot be opened, or is not trusted, is said here
+    else:
+        trusting.check(given)
     return run
 
 

@@ -14,7 +14,7 @@ from gymnasium.vector import VectorEnv
 
 from rlkit.errors import UserError
 from rlkit.settings import config, schema
-from rlkit.settings.config import Factory as Factory  # functions.py and run.py take it from here
+from rlkit.settings.given import Factory
 from rlkit.settings.sections import Section
 
 GYM = "gym"  # the plug-in that makes any Gymnasium environment
@@ -29,9 +29,9 @@ def asked(algo: str | os.PathLike[str], env: EnvLike, keys: Mapping[str, object]
     """What a call of `train` asks for, as the command reads it: with the pair's YAML below it."""
     if not isinstance(algo, str | os.PathLike):
         raise UserError(f"algo={algo!r} is not understood: give the name of an algorithm, or a path ending in .py")
-    for key in keys.keys() & {"algo.name", "env.name"}:
-        raise UserError(f"{key}={keys[key]} would take the place of the argument {key.partition('.')[0]}: leave it out")
     section, factory = described(env)
+    for key in keys.keys() & {f"env.{key}" for key in section}:
+        raise UserError(f"{key}={keys[key]} would take the place of the argument env: leave it out")
     given = {"algo": algo, "env": section.pop("name"), **{f"env.{key}": x for key, x in section.items()}, **keys}
     return config.complete(line(given, factory))
 

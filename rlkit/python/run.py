@@ -10,14 +10,14 @@ from typing import cast
 import torch
 
 from rlkit import evaluation, session
-from rlkit.comparison.records import json_object
 from rlkit.errors import UserError
 from rlkit.evaluation import Evaluate, Subject
+from rlkit.paths import home
 from rlkit.python.keys import check_listener, line
 from rlkit.python.policy import Policy
 from rlkit.python.surroundings import undisturbed
 from rlkit.recording import checkpoint as checkpoints
-from rlkit.recording.files import is_file
+from rlkit.recording.files import is_file, read_object
 from rlkit.recording.log import Listener
 from rlkit.recording.writers import records
 from rlkit.scores import Json
@@ -40,7 +40,7 @@ class Run:
         factory: Factory | None = None,
         trusted: Trust = False,
     ) -> None:
-        self.folder = Path(folder).expanduser().absolute()
+        self.folder = home(folder).absolute()
         self.checkpoint = checkpoint  # whose parameters `policy` has; None: those that the run measures
         self._factory, self._trusted = factory, trusted
         self._opened: tuple[Evaluate, Subject] | None = None
@@ -67,7 +67,7 @@ class Run:
     def summary(self) -> Json | None:
         """What summary.json says at the end of a run: the scores before and after; None before that."""
         path = self.folder / "summary.json"
-        return json_object(path) if is_file(path) else None
+        return read_object(path) if is_file(path) else None
 
     @property
     def policy(self) -> Policy:
@@ -95,6 +95,8 @@ class Run:
         Example:
             run.evaluate(episodes=100)["greedy"]["mean"]
         """
+        if "trust" in keys:
+            raise UserError(f"trust={keys['trust']}: this run is open already; rlkit.load(FOLDER, trust=...) takes it")
         against = keys.get("against")
         theirs = against._trusted if isinstance(against, Run) else self._trusted
         keys |= {"against": str(against.folder) if isinstance(against, Run) else against, "trust": theirs}

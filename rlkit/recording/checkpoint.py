@@ -158,7 +158,7 @@ def resumable(folder: str | Path) -> bool:
 
 
 def _path(folder: str | Path, name: str) -> Path:
-    return Path(folder).expanduser() / "checkpoints" / f"{name}.safetensors"
+    return Path(folder) / "checkpoints" / f"{name}.safetensors"
 
 
 def _older(folder: Path) -> list[Path]:

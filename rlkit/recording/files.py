@@ -11,13 +11,16 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, TypeGuard
 
 from safetensors import SafetensorError
 
 from rlkit.api import UserError
+from rlkit.paths import home
 
 SMALL = 1 << 20  # bytes that a file of settings or of one measurement has at most
+LARGEST = 1 << 24  # and one of JSON, whatever it holds
+HUGE = 1e100  # what is larger is no measurement, and a square of it no number
 OURS = re.compile(r"\.lock|(config|before|summary|metrics|completions)\.\w+|events\..*|checkpoints|model|wandb.*")
 LEFT = re.compile(r"\.(?!evaluation|completions-).+\.new|\.probe-\d+")  # evaluations take no lock: theirs may be in use
 
@@ -30,11 +33,13 @@ def prepare_folder(path: str | Path) -> Path:
     """Make a folder and see that it can be written to, before hours of work depend on it."""
     check_name(path)
     try:
-        folder = Path(path).expanduser()
+        folder = home(path)
+        if str(folder).startswith("~"):
+            raise ValueError("there is no such user")
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder) as probe:
             probe.write(bytes(1 << 16))
-    except (OSError, ValueError, RuntimeError) as error:  # a NUL in the name, no such user
+    except (OSError, ValueError) as error:  # the latter: a NUL in the name
         raise UserError(f"cannot write to the folder {path}: {why(error)}; mend that or give another") from None
     return folder
 
@@ -75,7 +80,7 @@ def there(path: Path) -> Iterator[None]:
 
 def refuse_link(path: Path) -> None:
     """Raises: UserError where the path is a link, to whatever."""
-    if path.is_symlink():
+    if os.path.islink(path):  # pathlib's raises where a name is too long
         raise UserError(f"{path} is a link, and nothing is written through one: put what it points to in its place")
 
 
@@ -134,6 +139,26 @@ def parse(text: str | bytes) -> object:
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
     return found
+
+
+def read_object(path: Path) -> dict[str, object]:
+    """The object that a JSON file of a run holds.
+
+    Raises: UserError that says what is wrong with it.
+    """
+    text = read_text(path, LARGEST)
+    try:
+        found = parse(text)
+    except ValueError as error:
+        raise UserError(f"{path} is damaged: {error}; run it again") from None
+    if not isinstance(found, dict):
+        raise UserError(f"{path} is damaged: it holds no object; run it again")
+    return found
+
+
+def is_number(value: object) -> TypeGuard[float]:
+    """Whether a value of a JSON file is a measurement: finite, and of a size that can be squared."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and -HUGE <= value <= HUGE
 
 
 @contextmanager

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Protocol, TypeGuard
+from typing import Protocol
 
 import yaml
 
@@ -22,6 +22,7 @@ from rlkit.recording.files import (
     NO_LINK,
     NO_WAIT,
     is_file,
+    is_number,
     opened,
     parse,
     read_text,
@@ -93,8 +94,8 @@ class Events(File):
         if before:
             with replacing(self.path) as file:
                 file.write(_first())
-                for record in records(folder / "metrics.jsonl"):
-                    file.write(self._scalars(reached(record), record))
+                for line in records(folder / "metrics.jsonl"):
+                    file.write(self._scalars(reached(line), line))
             for path in before[:-1]:
                 remove(path)
             _empty(before[-1])
@@ -157,26 +158,22 @@ def _number(path: Path) -> int:
 KEYS = tuple(field.name for field in fields(Reached))
 
 
-def is_number(x: object) -> TypeGuard[float]:
-    return isinstance(x, int | float) and -1e308 < x < 1e308
-
-
-def reached(record: Mapping[str, object]) -> Reached:
+def reached(line: Mapping[str, object]) -> Reached:
     """The progress that a line tells; what cannot be one counts as 0."""
-    told = [x if is_number(x) and 0 <= x < 2**53 else 0.0 for x in (record.get(key) for key in KEYS)]
+    told = [x if is_number(x) and 0 <= x < 2**53 else 0.0 for x in (line.get(key) for key in KEYS)]
     return Reached(int(told[0]), int(told[1]), told[2])
 
 
 def records(path: Path) -> Iterator[dict[str, object]]:
     """The lines that are records: objects with an iteration. Others, and a last one that is torn, are left out."""
-    for _, record in lines(path):
-        if record is not None:
-            yield record
+    for _, found in lines(path):
+        if found is not None:
+            yield found
 
 
 def lines(path: Path) -> Iterator[tuple[bytes, dict[str, object] | None]]:
     """Each line, read one at a time, and the record that it holds, if it holds one."""
-    return ((line, _record(line)) for line in pieces(path))
+    return ((line, record(line)) for line in pieces(path))
 
 
 def pieces(path: Path) -> Iterator[bytes]:
@@ -195,7 +192,8 @@ def pieces(path: Path) -> Iterator[bytes]:
             yield line
 
 
-def _record(line: bytes) -> dict[str, object] | None:
+def record(line: bytes) -> dict[str, object] | None:
+    """What a whole line of metrics.jsonl or completions.jsonl holds; None for one that is torn, or none of ours."""
     try:
         found = parse(line) if line.endswith(b"\n") else None
     except ValueError:  # torn by a power cut, or never one of ours
@@ -207,14 +205,14 @@ def cut(path: Path, iteration: int) -> Reached:
     """Drop the lines after `iteration`, and those that are no records; return the last that stays."""
     # A file that has another name elsewhere, too, is written anew: what is added must not appear there.
     last, whole = Reached(), not is_file(path) or path.stat().st_nlink == 1
-    for _, record in lines(path):
-        whole = whole and record is not None and reached(record).iteration <= iteration
-        if record is not None and reached(record).iteration <= iteration:
-            last = reached(record)
+    for _, found in lines(path):
+        whole = whole and found is not None and reached(found).iteration <= iteration
+        if found is not None and reached(found).iteration <= iteration:
+            last = reached(found)
     if not whole:
         with replacing(path) as file:
-            for line, record in lines(path):
-                if record is not None and reached(record).iteration <= iteration:
+            for line, found in lines(path):
+                if found is not None and reached(found).iteration <= iteration:
                     file.write(line)
     return last
 

@@ -5,6 +5,7 @@ import os
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, is_dataclass, replace
+from functools import cached_property, partial
 from types import ModuleType
 from typing import TYPE_CHECKING, cast
 
@@ -33,7 +34,12 @@ class Parts:
     run: config.Run
     algo: Algorithm
     env: Env
-    text: str  # the resolved configuration
+    resolved: Callable[[], str]
+
+    @cached_property
+    def text(self) -> str:
+        """The text of config.yaml, made where it is asked for: all files that it names are hashed for it."""
+        return self.resolved()
 
 
 Assemble = Callable[[config.Given], Parts]
@@ -54,11 +60,11 @@ def assemble(given: config.Given) -> Parts:
         control = env.kind == "control"
         run = replace(run, env_steps=STEPS if control else None, iterations=None if control else ITERATIONS)
     torch.set_num_threads(run.threads or threads(env.kind))
-    network = config.build(network_class(env.kind), given.policy, "policy")
+    network = config.build(config.network_class(env.kind), given.policy, "policy")
     algo = make_algorithm(given, modules["algo"], algo_config, env, network)
     refuse_idle(given, algo_config, env_config, network, env, algo.policy)
     env.check(algo.policy)  # does every prompt fit?
-    return Parts(run, algo, env, config.resolved(given, run, algo_config, env_config, network))
+    return Parts(run, algo, env, partial(config.resolved, given, run, algo_config, env_config, network))
 
 
 def make_env(given: config.Given, module: ModuleType, built: object, run: config.Run) -> Env:
@@ -131,17 +137,6 @@ def check_contract(made: object, name: str, names: Sequence[str], parent: str) -
     """A plug-in of the user's may make anything: what the contract asks for is looked up here, once."""
     if missing := [each for each in names if not hasattr(made, each)]:
         raise UserError(f"{name} makes a {type(made).__name__} without {', '.join(missing)}: let it inherit {parent}")
-
-
-def network_class(kind: str) -> type[PolicyFactory]:
-    """The dataclass behind the `policy.` keys; text code is loaded for text only."""
-    if kind == "text":
-        from rlkit.language.network import LanguageNetwork
-
-        return LanguageNetwork
-    from rlkit.policies import Network
-
-    return Network
 
 
 def check_splits(env: Env, run: config.Run, told: Sequence[str]) -> None:

@@ -7,7 +7,7 @@ what comes out is written into the run folder, enough to repeat the run.
 import os
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, is_dataclass, replace
 from pathlib import Path
 from typing import Annotated, Literal
@@ -15,30 +15,21 @@ from typing import Annotated, Literal
 from annotated_types import Ge, Le
 
 import rlkit
-from rlkit.api import Count, Natural, UserError
+from rlkit.api import Count, Natural, PolicyFactory, UserError
 from rlkit.fields import Episodes, Place, Seed
+from rlkit.paths import home
 from rlkit.recording.files import is_file, prepare_folder
 from rlkit.settings import places, plugins, repeat, schema, sections, strict_yaml, trust
-from rlkit.settings.given import KINDS, SECTIONS, Factory, Given, parse, put
+from rlkit.settings.given import KINDS as KINDS  # `as`: others take it from here
+from rlkit.settings.given import SECTIONS as SECTIONS
+from rlkit.settings.given import Given as Given
+from rlkit.settings.given import parse
+from rlkit.settings.given import put as put
 from rlkit.settings.plugins import nearest, short
-from rlkit.settings.schema import build
+from rlkit.settings.schema import build as build
 from rlkit.settings.sections import Section, Sections
 
-__all__ = [
-    "KINDS",
-    "SECTIONS",
-    "Factory",
-    "Given",
-    "Run",
-    "build",
-    "from_folder",
-    "new_folder",
-    "prepare_folder",
-    "read",
-]
-__all__ += ["put", "resolved"]
-
-FILE, FOLDER = Place("file"), Place("folder", words=("tiny",))
+FILE = Place("file")
 Threads = Annotated[int, Ge(0), Le(256)]
 
 
@@ -108,7 +99,7 @@ def changes(line: Given, held: Given) -> Given:
     line.algo = preset({"name": held.algo["name"], **line.algo}) | line.algo
     line.algo.pop("preset", None)
     for section in SECTIONS:
-        has, marked = held.section(section), _marked(section, held)
+        has = held.section(section)
         for key, value in line.section(section).items():
             if section == "run" and key in repeat.RESUMABLE:
                 continue
@@ -116,8 +107,10 @@ def changes(line: Given, held: Given) -> Given:
             head, _, inner = key.partition(".")
             if head not in has:
                 raise UserError(f"no key '{name}' in the run {line.resume}: {nearest(key, has)}")
-            was = has[head].get(inner) if inner and isinstance(has[head], dict) else has[head]
-            if not schema.same(value, was, marked.get(key)):
+            told, was = meant(held, section, key, value), meant(held, section, head, has[head])
+            if inner and isinstance(told, dict) and isinstance(was, dict):
+                told, was = told[inner], was.get(inner)
+            if told != was:
                 raise UserError(
                     f"resume continues a run as it was: it has {name}={schema.show(was)}, not {schema.show(value)}; "
                     f"what may change is {', '.join(repeat.RESUMABLE)}"
@@ -126,12 +119,29 @@ def changes(line: Given, held: Given) -> Given:
     return replace(line, run=run, algo={}, env={}, policy={})
 
 
-def _marked(section: str, held: Given) -> Mapping[str, Place]:
-    """The keys of a section that name files, folders or code."""
+def meant(held: Given, section: str, key: str, value: object) -> object:
+    """What a value of a run's key stands for, as config.yaml has it; a text is read as the type of its field."""
+    if section in KINDS and key == "name":
+        return places.absolute(value, FILE)
+    cls: type = Run
     if section in KINDS:
-        name = str(held.section(section)["name"])
-        return {"name": FILE, **places.marked(plugins.load(KINDS[section], name).Config)}
-    return {"model": FOLDER} if section == "policy" else {}
+        cls = plugins.load(KINDS[section], str(held.section(section)["name"])).Config
+    elif section == "policy":
+        cls = network_class("text" if "model" in held.policy else "control")
+    head, marked = key.partition(".")[0], places.marked(cls)
+    found = schema.convert(cls, {key: value}, section)[head]
+    return schema.plain(places.absolute(found, marked[head]) if head in marked else found)
+
+
+def network_class(kind: str) -> type[PolicyFactory]:
+    """The dataclass behind the `policy.` keys; text code is loaded for text only."""
+    if kind == "text":
+        from rlkit.language.network import LanguageNetwork
+
+        return LanguageNetwork
+    from rlkit.policies import Network
+
+    return Network
 
 
 def pair(algo: str, env: str) -> Given:
@@ -161,7 +171,7 @@ def preset(algo: Section) -> Section:
 
 def from_folder(folder: str | Path) -> Given:
     """Read back the configuration that a run folder holds; the folder may have been moved since."""
-    path = Path(os.path.expanduser(folder)) / "config.yaml"
+    path = home(folder) / "config.yaml"
     if not is_file(path):
         raise UserError(f"{folder} is no run folder: it has no config.yaml; give a folder that rlkit.run wrote")
     given = _from_yaml(path)

@@ -12,6 +12,7 @@ from rlkit.settings.plugins import nearest
 from rlkit.settings.sections import Section
 
 SECTIONS = ("run", "algo", "env", "policy")
+SECOND = {"algo.name": "algo", "env.name": "env"}  # spellings that config.yaml has and a command line has not
 KINDS: dict[str, plugins.Kind] = {"algo": "algorithms", "env": "envs"}
 
 USAGE = "write KEY=VALUE, as in: python -m rlkit.run algo=ppo env=cartpole seed=1 (--help lists all)"
@@ -31,6 +32,7 @@ class Given:
     folder: Path | None = None  # the run folder that these keys were read from
     marks: dict[str, str] = field(default_factory=dict)  # of files, folders and modules, as that run began
     trust: Trust = False  # run the code from outside rlkit that the folder names
+    trusted: bool = False  # `trust.check` has seen it, and hashed all that the marks name
     resume: Path | None = None  # the run folder to continue
     help: bool = False
     argv: tuple[str, ...] = ()
@@ -75,6 +77,8 @@ def put(given: Given, key: str, value: object, word: str) -> None:
     if not re.fullmatch(r"[A-Za-z_]\w*(\.\w+)*", key):
         raise UserError(f"'{word}' is not understood: {USAGE}")
     section, dot, rest = key.partition(".")
+    if key in SECOND or (dot and section == "run"):  # one spelling, so that no key is given twice under two
+        raise UserError(f"'{word}' is a second spelling: write {SECOND.get(key, rest)}{word[len(key) :]}")
     if key == "resume":
         given.resume = Path(str(value))
     elif key == "trust":
@@ -89,4 +93,4 @@ def put(given: Given, key: str, value: object, word: str) -> None:
     elif section in SECTIONS:
         given.section(section)[rest] = value
     else:
-        raise UserError(f"no section '{section}' for {word}: {nearest(section, SECTIONS)}")
+        raise UserError(f"no section '{section}' for {word}: {nearest(section, SECTIONS[1:])}")

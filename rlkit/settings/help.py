@@ -1,7 +1,7 @@
 """What `--help` prints: the plug-ins, or every key of those that were named."""
 
 import inspect
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from types import ModuleType
 
 import torch
@@ -13,8 +13,7 @@ from rlkit.api import Env
 from rlkit.errors import UserError
 from rlkit.screen import Screen
 from rlkit.settings import plugins, schema, sections
-from rlkit.settings.assemble import network_class
-from rlkit.settings.config import KINDS, Given, Run
+from rlkit.settings.config import KINDS, Given, Run, network_class
 
 HELP = """python -m rlkit.run algo=NAME env=NAME [KEY=VALUE ...]  train
 python -m rlkit.run resume=RUN_FOLDER                   continue a run exactly
@@ -30,7 +29,7 @@ def show_help(given: Given) -> None:
     policy, missing = None, ""
     if "name" in given.env:
         module = plugins.load("envs", given.env["name"])
-        returned = inspect.signature(module.make, eval_str=True).return_annotation
+        returned = returned_by(module.make)
         try:
             # Where `make` says what it makes, nothing has to be made: it may need keys, or what is not installed.
             kind = (
@@ -40,6 +39,14 @@ def show_help(given: Given) -> None:
         except UserError as error:
             missing = str(error)
     print_help(given, policy, missing)
+
+
+def returned_by(make: Callable[..., object]) -> object:
+    """The type that a function says it returns; nothing where its annotations name what is not there at run time."""
+    try:
+        return inspect.signature(make, eval_str=True).return_annotation
+    except Exception:  # whatever evaluating the annotations of a user's function raises
+        return inspect.Signature.empty
 
 
 def made(module: ModuleType, given: Given) -> Env:

@@ -1,6 +1,7 @@
 """Keys that would do nothing: what a field needs of others is in its type, and one that is given in vain is refused.
 
-Only what was asked for counts. A pair's YAML, a preset or a config.yaml may hold values that wait for another key.
+Only what was asked for counts. A pair's YAML, a preset or a config.yaml may hold values that wait for another key. The
+default of the class asks for nothing either, whatever the YAML of the pair has in its place.
 """
 
 from collections.abc import Iterable, Mapping

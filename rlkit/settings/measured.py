@@ -1,6 +1,9 @@
 """Which checkpoint stands for a run: the one whose parameters the run itself measures."""
 
+import os
 from pathlib import Path
+
+from rlkit.paths import home
 
 
 def own_checkpoint(measure: object, folder: str | Path) -> str:
@@ -9,5 +12,5 @@ def own_checkpoint(measure: object, folder: str | Path) -> str:
     `measure` is the run's own key, from its config.yaml. A run with `measure=best` whose environment has no validation
     split never chooses, and measures its last parameters.
     """
-    there = (Path(folder).expanduser() / "checkpoints" / "best.safetensors").is_file()
+    there = os.path.isfile(home(folder) / "checkpoints" / "best.safetensors")
     return "best" if measure == "best" and there else "latest"

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Annotated, get_args, get_origin, get_type_hints
 
 from rlkit.fields import Place
+from rlkit.paths import home
 
 WHOLE = 1 << 28  # bytes of a file that is read whole; of a larger one BLOCKS are, evenly spaced
 BLOCK, BLOCKS = 1 << 20, 256
@@ -141,7 +142,7 @@ def _digest(path: Path) -> str:
 
 def _absolute(text: str, there: Callable[[str], bool]) -> str:
     """The absolute path where there is such a file or folder; else the text."""
-    path = os.path.expanduser(text)
+    path = str(home(text)) if text.startswith("~") else text
     return os.path.realpath(path) if "\0" not in path and there(path) else text
 
 

@@ -20,6 +20,7 @@ from typing import Literal
 
 from rlkit import outside
 from rlkit.errors import UserError
+from rlkit.paths import home
 from rlkit.settings.synonyms import STANDS_IN
 from rlkit.settings.synonyms import nearest as nearest  # as: others take it from here
 
@@ -39,7 +40,7 @@ def names(kind: Kind) -> list[str]:
 def load(kind: Kind, name: str) -> ModuleType:
     """Import the plug-in that a name stands for. An error inside the plug-in's own code is raised as it is."""
     if name.endswith(".py"):
-        module = _from_file(kind, Path(name).expanduser())
+        module = _from_file(kind, home(name))
     elif name in names(kind):
         module = importlib.import_module(f"rlkit.{kind}.{name}")
     elif "." in name and all(part.isidentifier() for part in name.split(".")):
@@ -65,7 +66,7 @@ def load(kind: Kind, name: str) -> ModuleType:
 
 def path_or_module(name: str) -> str:
     """What `load` takes a name for: the absolute path of a file, or the dotted name of a module."""
-    return str(Path(name).expanduser().resolve()) if name.endswith(".py") else name
+    return str(home(name).resolve()) if name.endswith(".py") else name
 
 
 def short(name: str) -> str:
@@ -98,7 +99,7 @@ def _from_dotted(kind: Kind, name: str) -> ModuleType:
 
 def _from_file(kind: Kind, path: Path) -> ModuleType:
     path = path.resolve()
-    if not path.is_file():
+    if not os.path.isfile(path):
         there = ", ".join(names(kind))
         raise UserError(f"no {NOUN[kind]} file {path}: give a path to an existing .py file, or a name: {there}")
     name = f"{_folder_as_package(path.parent)}.{path.stem.replace('.', '_')}"

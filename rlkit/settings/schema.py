@@ -10,7 +10,6 @@ import math
 import tokenize
 import types
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import MISSING, Field, fields
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -20,8 +19,8 @@ from annotated_types import Ge, Gt, Le, Lt
 from pydantic import ConfigDict, TypeAdapter
 
 from rlkit.errors import UserError
-from rlkit.fields import Boundless, Needs, Place
-from rlkit.settings import places, strict_yaml
+from rlkit.fields import Boundless, Needs
+from rlkit.settings import strict_yaml
 from rlkit.settings.synonyms import instead
 
 T = TypeVar("T")
@@ -168,10 +167,9 @@ def once(words: Iterable[str]) -> None:
     seen: dict[str, str] = {}
     for word in words:
         key, equals, _ = word.partition("=")
-        same_key = {"algo.name": "algo", "env.name": "env"}.get(key, key)
-        if equals and same_key in seen:
-            raise UserError(f"{same_key} is given twice, as {seen[same_key]} and as {word}: give one of them")
-        seen[same_key] = word
+        if equals and key in seen:
+            raise UserError(f"{key} is given twice, as {seen[key]} and as {word}: give one of them")
+        seen[key] = word
 
 
 def needs(hint: object) -> list[Needs]:
@@ -197,16 +195,6 @@ def plain(value: object) -> object:
     if isinstance(value, list | tuple):
         return [plain(item) for item in value]
     return str(value.resolve()) if isinstance(value, Path) else value
-
-
-def same(told: object, value: object, place: Place | None = None) -> bool:
-    """Whether a text from a command line stands for the value that a configuration holds."""
-    if place is not None and places.absolute(told, place) == value:
-        return True
-    if isinstance(told, str) and not isinstance(value, str):
-        with suppress(yaml.YAMLError):
-            told = _scalar(told)
-    return show(plain(told)) == show(value)
 
 
 def _from_text(raw: object, hint: Hint) -> object:

@@ -15,6 +15,7 @@ import torch
 
 from rlkit import outside
 from rlkit.api import RewardFailed, UserError
+from rlkit.paths import home
 from rlkit.text.grader import correct
 
 Reward = Callable[..., list[float | None]]  # ...: prompts, completions and whichever columns it names
@@ -68,7 +69,7 @@ def _module(place: str, name: str) -> ModuleType:
             return outside.import_module(place)
         except ModuleNotFoundError as error:
             raise UserError(f"env.reward={name!r}: {error}; give a .py file or a module that can be imported") from None
-    path = Path(os.path.abspath(os.path.expanduser(place)))
+    path = Path(os.path.abspath(home(place)))
     if not os.path.isfile(path):  # False for what can be no path, such as a very long text
         raise UserError(f"env.reward={name!r}: there is no file {path}; give the path of a .py file that exists")
     path = path.resolve()
@@ -137,9 +138,15 @@ def _number(name: str, value: object) -> float:
     """The value as a finite number; what a user's function returns may be anything. One element of an array is one."""
     if isinstance(value, np.ndarray | torch.Tensor) and math.prod(value.shape) == 1:
         value = value.item()
-    number = float(value) if isinstance(value, int | float | np.number | np.bool_) else math.nan
+    try:
+        number = float(value) if isinstance(value, int | float | np.integer | np.floating | np.bool_) else math.nan
+    except OverflowError:  # a whole number beyond all floats
+        number = math.inf
     if not math.isfinite(number):
-        shown = " ".join(repr(value).split())
+        try:
+            shown = " ".join(repr(value).split())
+        except ValueError:  # Python writes no number of more than 4,300 digits
+            shown = "a number of thousands of digits"
         raise RewardFailed(
             f"reward {name} gave {shown if len(shown) <= 80 else shown[:77] + '...'}; every reward must be a finite "
             "number or None"

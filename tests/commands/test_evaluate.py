@@ -152,6 +152,15 @@ def test_the_parameters_that_the_run_measured_are_measured_and_named(copy, tmp_p
     assert "checkpoint latest, of iteration 6; the run itself measures best" in capsys.readouterr().out
 
 
+def test_an_older_evaluation_of_a_checkpoint_does_not_take_the_place_of_a_newer_one(copy):
+    folder = copy("best")
+    measure(folder, "episodes=3")
+    assert run.main([f"resume={folder}", "measure=latest", "iterations=7"]) == 0
+    newer = measure(folder, "episodes=5", "checkpoint=best", name="evaluation-test-best.json")
+    assert measure(folder, "episodes=4")["checkpoint"] == "latest"
+    assert json.loads((folder / "evaluation-test-best.json").read_text()) == newer
+
+
 def test_against_means_what_the_other_run_measured(copy, capsys):
     folder, other = copy("cart"), copy("best")
     found = measure(folder, "episodes=4", "seed=1", f"against={other}")["against"]

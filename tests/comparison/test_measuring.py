@@ -59,9 +59,15 @@ def test_folders_that_were_measured_otherwise_are_named() -> None:
     mixed = [replace(r, **best) if r.algo == "b" else r for r in alike]  # type: ignore[arg-type]
     [said] = [text for text in caveats(mixed, compute(mixed)) if "measured" in text]
     assert said == (
-        "On maze the algorithms were not measured alike: a by its last parameters; b by the best of 16 evaluations on "
+        "On maze the runs were not measured alike: a by its last parameters; b by the best of 16 evaluations on "
         "20 validation episodes. Choosing the best raises a score."
     )
+    seeds = [replace(r, **best) if r.seed else r for r in alike]  # type: ignore[arg-type]
+    assert any("a by its last parameters or the best of 16 ev" in text for text in caveats(seeds, compute(seeds)))
+    assert "not alike, as the warnings say" in compute(seeds)["measured"]
+    some = [replace(r, **best | {"candidates": 9 + r.seed}) for r in alike]  # type: ignore[arg-type]
+    assert any("a by the best of 9 to 13 evaluations" in text for text in caveats(some, compute(some)))
+    assert "not alike" in compute(some)["measured"], "no sentence without its warning, and no warning without it"
     fewer = [replace(r, **best | {"candidates": 9 if r.algo == "a" else 16}) for r in alike]  # type: ignore[arg-type]
     assert any("a by the best of 9 evaluations on" in text for text in caveats(fewer, compute(fewer)))
     tests = [replace(r, episodes=10 if r.algo == "a" else 100) for r in alike]
@@ -113,14 +119,11 @@ def test_the_procedure_is_on_the_page_and_in_the_results(tmp_path: Path, capsys:
 
 def test_what_names_a_run_cannot_be_given_under_another_word() -> None:
     words = ["algo=q_learning", "env=gridworld", "seed=0"]
-    [job] = planned(*words, "run.iterations=2")
-    assert job.config["run"]["iterations"] == 2
-    for word in ("q_learning:env.name=taxi", "gridworld:algo.name=sarsa"):
-        with pytest.raises(UserError, match=r"give algo=NAME,NAME and env=NAME,NAME"):
+    for word in ("q_learning:env.name=taxi", "gridworld:algo.name=sarsa", "run.seed=1", "q_learning:run.seed=4"):
+        with pytest.raises(UserError, match=r"is a second spelling: write (algo=sarsa|env=taxi|seed=[14])$"):
             planned(*words, word)
     with pytest.raises(UserError, match="seed= belongs to the whole comparison, not to q_learning"):
-        planned(*words, "q_learning:run.seed=4")
-    assert [job.seed for job in planned("algo=q_learning", "env=gridworld", "run.seed=4")] == [4]
+        planned(*words, "q_learning:seed=4")
 
 
 def test_a_report_is_not_written_into_a_runs_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -39,7 +39,7 @@ def folder(at: Path, **changes) -> Path:
     summary = {"algo": "./my/ppo.py", "env": "maze", "seed": 3, "env_steps": 50, "seconds": 1.5, "finished": True}
     summary |= {"evaluation": {"before": after | {"mean": 1.0}, "after": after}, "alarms": []}
     (at / "summary.json").write_text(json.dumps(summary | changes))
-    line = {"env_steps": 10, "seconds": 1, "rollout/return": 2.0, "eval/return": 3.0}
+    line = {"iteration": 1, "env_steps": 10, "seconds": 1, "rollout/return": 2.0, "eval/return": 3.0}
     torn = json.dumps(line | {"env_steps": 20})[:-9]
     (at / "metrics.jsonl").write_text(f"{json.dumps(line)}\n{torn}\n{json.dumps(line | {'eval/return': None})}\n")
     return at
@@ -260,7 +260,7 @@ def test_other_numbers_that_are_too_large_are_none(tmp_path: Path) -> None:
         text.replace('"low": 6.0', '"low": -1e308').replace('"mean": 1.0', '"mean": 1e308')
     )
     with (one / "metrics.jsonl").open("a") as file:
-        file.write('{"env_steps": 30, "seconds": 2, "eval/return": 1e308}\n')
+        file.write('{"iteration": 3, "env_steps": 30, "seconds": 2, "eval/return": 1e308}\n')
     found = records.read(one)
     assert (found.low, found.before, found.reference) == (7.0, None, None)
     assert found.curves["evaluation"].value.tolist() == [3.0]

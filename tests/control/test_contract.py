@@ -55,6 +55,22 @@ class ListReward(Good):
         return np.zeros(1, np.float32), np.ones(1), True, False, {}
 
 
+class NoneReward(Good):
+    def step(self, action: Any) -> Any:
+        return np.zeros(1, np.float32), None, True, False, {}
+
+
+class Words(Good):
+    def reset(self, **keys: Any) -> Any:
+        super().reset(**keys)
+        return np.array(["a"]), {}
+
+
+class NoneObservation(Good):
+    def step(self, action: Any) -> Any:
+        return None, 1.0, True, False, {}
+
+
 class Unseeded(Good):
     def reset(self, **keys: Any) -> Any:
         return np.array([next(STARTS)], np.float32), {}
@@ -79,6 +95,9 @@ BAD: dict[Any, str] = {
     WideReset: r"reset gives an observation of shape \(3,\), and observation_space has \(1,\): make them the same",
     Ragged: r"step gives an observation of shape None, and observation_space has \(1,\)",
     ListReward: r"step gave a reward of shape \(1,\): return one number",
+    NoneReward: "step gave a reward of type NoneType: return one number",
+    Words: "reset gives an observation of type <U1: return an array of numbers",
+    NoneObservation: "step gives an observation of type object: return an array of numbers",
 }
 
 

@@ -65,6 +65,16 @@ def test_a_missing_package_is_named(monkeypatch):
         make(gym, id="LunarLander-v3")
 
 
+def test_an_import_that_is_wrong_is_no_missing_package():
+    def mistaken():
+        from math import no_such_name
+
+        return no_such_name
+
+    with pytest.raises(ImportError, match="cannot import name 'no_such_name'"):
+        gym.make_one(gym.Config(entry="mine"), mistaken)
+
+
 def test_gymnasiums_cartpole_and_ours_give_the_same_rollout():
     ours, theirs = make(cartpole, rows=4), make(gym, rows=4, id="CartPole-v1")
     for repeats, steps in ((1, 120), (3, None)):

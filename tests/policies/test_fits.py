@@ -24,6 +24,7 @@ def refused(monkeypatch: pytest.MonkeyPatch, *words: str) -> str:
         ("algo=a2c env=cartpole algo.horizon=1000000000", "algo.horizon=1000000000 with env.rows=8 needs "),
         ("algo=ppo env=cartpole env.rows=100000", "algo.horizon=32 with env.rows=100000 needs "),
         ("algo=ppo env=cartpole env.rows=10000000", "env.rows=10000000 needs "),
+        ("algo=reinforce env=cartpole env.rows=100000", "env.rows=100000 needs "),
         ("algo=ppo env=gym env.id=CartPole-v1 env.rows=10000000", "env.rows=10000000 needs "),
         ("algo=grpo env=cartpole algo.group=1000000000", "algo.group=1000000000 with env.rows=4 needs "),
         ("algo=dpo env=cartpole algo.group=1000000000", "algo.group=1000000000 with env.rows=8 needs "),
@@ -45,7 +46,11 @@ def test_what_does_not_fit_is_named_as_it_was_given(words: str, what: str, monke
 def test_no_sum_reaches_beyond_the_longest_episode(words: str, monkeypatch: pytest.MonkeyPatch) -> None:
     key, _, value = words.split()[-1].partition("=")
     said = refused(monkeypatch, *words.split())
-    assert said == f"{key}={value} exceeds the longest episode: give at most {int(value) - 1}"
+    most = int(value) - 1
+    assert said == (
+        f"{key}={value} exceeds the longest episode, which env.step_limit ends after {most} steps: give "
+        f"{key}={most} or less, or longer episodes"
+    )
 
 
 def test_a_table_of_too_many_states_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -161,7 +161,9 @@ def test_a_gymnasium_id_is_compared_and_nothing_is_printed(tmp_path: Path, capfd
     ("words", "keys", "says"),
     [
         (("ppo", "cartpole"), {"on_iteration": 3}, "on_iteration=3 is not understood: give a function"),
-        (("ppo", "cartpole"), {"algo.name": "dqn"}, "algo.name=dqn would take the place of the argument algo"),
+        (("ppo", "cartpole"), {"algo.name": "dqn"}, "'algo.name=dqn' is a second spelling: write algo=dqn"),
+        (("ppo", "cartpole"), {"run.seed": 2}, "'run.seed=2' is a second spelling: write seed=2"),
+        (("ppo", "CartPole-v1"), {"env.id": "x"}, "env.id=x would take the place of the argument env"),
         (("ppo", "cartpole"), {"env.name": "gym"}, "env.name=gym would take the place of the argument env"),
         (("ppo", "no_such_module:Walk"), {}, "env.entry=no_such_module:Walk: there is no module 'no_such_module' here"),
         (("ppo", f"{__name__}:Wolk"), {}, "env.entry=.*:Wolk: .* has no class or function Wolk"),
@@ -176,6 +178,12 @@ def test_what_cannot_be_trained(words: Any, keys: Any, says: str, tmp_path: Path
 def test_a_run_that_goes_on_is_told_nothing_of_another(walked: rlkit.Run) -> None:
     refused("resume=x: this run is the one that goes on", walked.resume, resume="x", quiet=True)
     refused("on_iteration='x' is not understood", walked.resume, on_iteration="x", quiet=True)
+
+
+def test_trust_is_given_where_a_run_is_opened(walked: rlkit.Run) -> None:
+    refused(
+        r"trust=True: this run is open already; rlkit.load\(FOLDER, trust=...\) takes it", walked.evaluate, trust=True
+    )
 
 
 def test_samples_of_a_control_run_are_named(walked: rlkit.Run) -> None:

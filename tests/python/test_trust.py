@@ -7,6 +7,7 @@ import pytest
 
 import rlkit
 from rlkit.recording import writers
+from rlkit.settings import places
 
 OUTSIDE = {
     "algo: {name: ./mine.py}\nenv: {name: cartpole}\n": r"algo=\./mine\.py",
@@ -41,6 +42,20 @@ def test_a_folder_that_is_opened_without_load_is_not_trusted_either(tmp_path: Pa
         rlkit.Run(tmp_path).resume(quiet=True)
 
 
+def test_what_a_run_names_is_hashed_once_where_it_is_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = tmp_path / "own.py"
+    own.write_text("from rlkit.algorithms.q_learning import Config, make\n")
+    keys = {"algo.steps": 4, "evaluation_episodes": 1}
+    run = rlkit.train(own, "gridworld", out=tmp_path / "r", quiet=True, iterations=1, **keys)
+    hashed: list[str] = []
+    mark = places.mark
+    monkeypatch.setattr(places, "mark", lambda name: hashed.append(name) or mark(name))
+    rlkit.load(run.folder, trust=True)
+    assert hashed == [str(own)]
+    run.resume(iterations=2, quiet=True)
+    assert hashed == [str(own)] * 3, "once for trust, and once for config.yaml"
+
+
 @pytest.mark.timeout(20)
 def test_files_that_are_no_runs_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writers, "LONGEST", 1 << 16)
@@ -50,5 +65,5 @@ def test_files_that_are_no_runs_end(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         os.truncate(tmp_path / name, 2**40)
     found = rlkit.load(tmp_path)
     assert found.metrics == [{"iteration": 1}]
-    with pytest.raises(rlkit.UserError, match=r"summary\.json is damaged: it holds 1,099,511,627,776 bytes"):
+    with pytest.raises(rlkit.UserError, match=r"summary\.json cannot be read: it has more than 16,777,216 bytes"):
         found.summary  # noqa: B018

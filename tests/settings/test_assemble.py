@@ -40,6 +40,17 @@ def test_help_shows_the_policys_keys_where_the_environment_cannot_be_made(
     assert ("policy.hidden=64,64" in page) == (env != "gsm8k")
 
 
+def test_help_of_annotations_that_only_a_type_checker_reads(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "typed.py").write_text(
+        "from __future__ import annotations\nfrom typing import TYPE_CHECKING\nfrom rlkit.settings import plugins\n"
+        "if TYPE_CHECKING:\n    from rlkit.control import ControlEnv\n"
+        "cartpole = plugins.load('envs', 'cartpole')\nConfig = cartpole.Config\n"
+        "def make(config, seed, device) -> ControlEnv:\n    return cartpole.make(config, 0, 'cpu')\n"
+    )
+    show_help(config.read(["algo=ppo", f"env={tmp_path}/typed.py", "--help"]))
+    assert "policy.hidden=64,64" in capsys.readouterr().out
+
+
 def test_help_of_an_environment_of_ones_own_makes_it_to_know_the_policy(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

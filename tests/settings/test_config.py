@@ -43,12 +43,13 @@ def test_the_short_form_names_the_plug_in_and_bare_keys_belong_to_the_run() -> N
     assert given.env == {"name": "nowhere", "x.y": "a=b"}
     assert given.policy == {"hidden": "8"}
     assert given.run == {"seed": "4"}
-    assert read(["algo.name=dqn", "env.name=x"]).algo == {"name": "dqn"}
 
 
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
+        (["algo=ppo", "run.seed=2"], "'run.seed=2' is a second spelling: write seed=2"),
+        (["algo=ppo", "algo.name=dqn"], "'algo.name=dqn' is a second spelling: write algo=dqn"),
         (["ppo"], "'ppo' is not understood: write KEY=VALUE"),
         (["--seed=3"], "'--seed=3' is not understood: write seed=3, without dashes"),
         (["algo=ppo", "--seed", "3"], "'--seed 3' is not understood: write seed=3, without dashes"),
@@ -187,12 +188,15 @@ def test_what_is_given_again_on_resume_must_be_what_the_run_has(
     }
     (tmp_path / "x.py").write_text(
         "from dataclasses import dataclass, field\nfrom rlkit.api import File\n\n"
-        "@dataclass(frozen=True)\nclass Config:\n    data: File = ''\n\n\ndef make():\n    ...\n"
+        "@dataclass(frozen=True)\nclass Config:\n    data: File = ''\n    prompt: str = ''\n"
+        "    kwargs: dict[str, object] = field(default_factory=dict)\n    path: str | None = None\n"
+        "    clip: float | None = 1.0\n\n\ndef make():\n    ...\n"
     )
     values |= {
         "env": {"name": str(tmp_path / "x.py"), "kwargs": {"a": 1}, "data": str(tmp_path / "x.py"), "prompt": "a, b"},
-        "policy": {"hidden": [64, 64], "path": None},
+        "policy": {"hidden": [64, 64]},
     }
+    values["env"] |= {"path": None, "clip": None}
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(schema.plain(values)))
     monkeypatch.chdir(tmp_path)
     equal = [
@@ -206,9 +210,11 @@ def test_what_is_given_again_on_resume_must_be_what_the_run_has(
         "algo.lr=0.001",
         "algo.preset=trl",
         "env.kwargs.a=1",
-        "policy.path=none",
+        "env.path=none",
+        "env.clip=None",
     ]
-    read([*equal, "policy.hidden=[64, 64]"])
+    for hidden in ("[64, 64]", "64, 64", " 64,64,"):
+        read([*equal, f"policy.hidden={hidden}"])
     read([*[word for word in equal if word != "env=x.py"], f"env={tmp_path}/x.py", "policy.hidden=64,64"])
     for other in (
         "seed=4",
@@ -216,7 +222,8 @@ def test_what_is_given_again_on_resume_must_be_what_the_run_has(
         "algo.lr=1e-4",
         "env.kwargs.a=2",
         "policy.hidden=64",
-        "policy.path=x",
+        "env.path=x",
+        "env.clip=2",
         "env.prompt=a,b",
     ):
         with pytest.raises(UserError, match=f"continues a run as it was: it has .*, not {other.partition('=')[2]}"):

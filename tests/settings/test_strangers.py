@@ -242,7 +242,7 @@ def test_a_configuration_that_is_none_is_one_line(
     assert capsys.readouterr().err.count("\n") == 1
 
 
-@pytest.mark.parametrize("words", [["a.b=1", "c=2", "a.b=1"], ["algo=ppo", "algo.name=dqn"]])
+@pytest.mark.parametrize("words", [["a.b=1", "c=2", "a.b=1"], ["algo=ppo", "algo=dqn"]])
 def test_a_key_given_twice_is_refused(words: list[str]) -> None:
     with pytest.raises(UserError, match=r"^(a\.b|algo) is given twice, as (a|algo).* and as .*: give one of them$"):
         once(words)

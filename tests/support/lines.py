@@ -55,7 +55,7 @@ ODD_WORDS = ["hello", "=", "a=", "=b", "--lr=3", "--seed", "3", "-h", "--version
 ODD_NAMES = ["", " ", ".", "..", "./nowhere.py", "nowhere.py", "file.txt", "folder", "../ppo", "_groups",
     "__init__", "PPO",
              "os.path", "no.such.module", "rlkit.run", "a" * 300, "a." * 2000 + "b", "\x1b[31m", "学习", "ppo,dqn",
-                 "-", "*",
+                 "-", "*", "~nobody-here/x.py", "./" + "x" * 300 + ".py",
              "ppo.py", "/dev/null.py", "x" * 5000 + ".py", "nul\udcffl", ".py", "None", "1", "ppo ", "a..b",
                  "os."]  # fmt: skip
 ENVIRONS = [{"OMP_NUM_THREADS": text} for text in ("4,2", "", "abc", "0", "-3", "99999999", "1.5")]
@@ -64,7 +64,11 @@ ENVIRONS += [{"COLUMNS": text} for text in ("1", "0", "-5", "x", "100000")] + [{
 
 ODD_FOLDERS = ["nowhere", "folder", "file.txt", "link", "dangling", "", ".", "..", "/", "/dev/null", "/proc/self",
                "x" * 300, "x/" * 2100, "\x1b[2J", "学习", "\udcff", "~nobody-here", "a\nb", "table/checkpoints",
-               "table/config.yaml"]  # fmt: skip
+               "table/config.yaml", "~nobody-here/x", "~nobody-here=3", "a=" * 200]  # fmt: skip
+ODD_FILES = ["~nobody-here/x.gif", "x" * 300 + "/x.gif", "x" * 300 + ".gif", "nowhere/x.gif", "folder",
+             "\x1b[2J.gif"]  # fmt: skip
+ODD_OUTS = ["~nobody-here/c", "x" * 300, "x/" * 2100, "file.txt", "file.txt/c", "dangling", "/dev/null", "/proc/self",
+            "\x1b[2J", "\udcff", "table"]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -153,14 +157,17 @@ class Lines:
     def _evaluate(self, draw: Random) -> Line:
         name = draw.choice([*RUNS])
         words = self._changed(draw, {"episodes": "1"}, {"evaluate": ""}, [1], named=False)
-        folder = draw.choice(ODD_FOLDERS) if draw.random() < 0.15 else name
         words = [word.replace("RUN", name) for word in words]
+        if (odd := draw.random()) < 0.15:
+            words = [*(word for word in words if not word.startswith("video=")), f"video={draw.choice(ODD_FILES)}"]
+        folder = draw.choice(ODD_FOLDERS) if odd > 0.7 else name
         return Line(("evaluate", folder, *words), long=is_long(words), runs=(name, "other"))
 
     def _compare(self, draw: Random) -> Line:
         if draw.random() < 0.4:
-            folders = [draw.choice([*RUNS] if draw.random() < 0.8 else ODD_FOLDERS) for _ in range(draw.randint(1, 4))]
-            keys = self._changed(draw, {"out": "report"}, {"compare": ""}, [1], named=False)
+            folders = [draw.choice([*RUNS] if draw.random() < 0.7 else ODD_FOLDERS) for _ in range(draw.randint(1, 4))]
+            out = draw.choice(ODD_OUTS) if draw.random() < 0.15 else "report"
+            keys = self._changed(draw, {"out": out}, {"compare": ""}, [1], named=False)
             stage: Stage = "whole" if draw.random() < 0.3 else "built"
             return Line(("compare", *folders, *(keys if draw.random() < 0.3 else [])), stage, runs=tuple(RUNS))
         pairs = [self._pair(draw) for _ in range(draw.randint(1, 2))]
@@ -170,6 +177,10 @@ class Lines:
         sections = {"compare": "", "algo": algo, "env": env, "run": "", "policy": kind}
         words = self._changed(draw, keys, sections, [50, 15, 15, 10, 10], named=False)
         words = [f"{draw.choice([algo, env, 'nobody', ''])}:{word}" if draw.random() < 0.2 else word for word in words]
+        if draw.random() < 0.15:
+            words = [*(word for word in words if not word.startswith("out=")), f"out={draw.choice(ODD_OUTS)}"]
+        if draw.random() < 0.1:
+            pairs[-1] = (draw.choice(ODD_NAMES), env)
         lists = {"algo": ",".join(pair[0] for pair in pairs), "env": ",".join(dict.fromkeys(pair[1] for pair in pairs))}
         named = {word.partition("=")[0] for word in words}
         given = [f"{key}={text}" for key, text in lists.items() if key not in named]
@@ -178,7 +189,9 @@ class Lines:
     def _play(self, draw: Random) -> Line:
         algo, env = self._pair(draw)
         own = self._changed(draw, {"open": "false"}, {"play": "", "env": env}, [2, 3], named=False)
-        name = draw.choice([*RUNS] if draw.random() < 0.7 else ODD_FOLDERS)
+        name = draw.choice([*RUNS] if draw.random() < 0.5 else ODD_FOLDERS)
+        if draw.random() < 0.1:
+            env = draw.choice(ODD_NAMES)
         if draw.random() < 0.5:
             return Line(("play", name, *own), runs=tuple(RUNS))
         return Line(("play", f"env={env}", f"algo={algo}", *own), long=is_long(own))

@@ -117,13 +117,17 @@ def test_one_number_is_a_number_in_whatever_form(given):
         (["1.0", 1.0], "gave '1.0'; every"),
         ([[1.0], 1.0], r"gave \[1.0\]; every"),
         ([1 + 1j, 1.0], "every reward must be"),
+        ([np.complex64(1j), 1.0], "every reward must be"),
+        ([10**400, 1.0], "gave 1000.*; every reward must be a finite number"),
+        (np.array([10**400, 1]), "gave 1000.*; every reward must be a finite number"),
+        ([-(10**5000), 1.0], "gave a number of thousands of digits; every"),
         ("ab", "gave a str for 2 completions"),
         (np.array(1.0), "gave a ndarray for 2 completions"),
         (np.zeros((2, 3)), "every reward must be"),
         (np.zeros(3), "gave 3 rewards for 2 completions"),
         ([np.zeros(5000), 1.0], "every reward must be"),
     ],
-    ids=str,
+    ids=lambda given: str(given)[:40] if isinstance(given, str) else type(given).__name__,
 )
 def test_what_is_not_one_number_is_refused(given, words):
     with pytest.raises(UserError, match=words) as error:
