@@ -57,9 +57,9 @@ def total_return(reward: Tensor, mask: Tensor, gamma: float, done: Tensor | None
     The episode begins with the first acted step and ends where it is `done`; without that, with the last acted step.
     t counts acted steps only, and what a gap earns, the one before the end too, counts as the acted step before it.
     """
+    same_shape(reward=reward, mask=mask, done=mask if done is None else done)
     if done is None:
         done = mask & (mask.cumsum(-1) == mask.sum(-1, keepdim=True))
-    same_shape(reward=reward, mask=mask, done=done)
     earned = gaps.Acted(mask, done).total(reward)
     discount = gamma ** torch.arange(reward.shape[-1], dtype=reward.dtype, device=reward.device)
     return (discount * earned).sum(-1, keepdim=True).expand_as(reward)

@@ -233,10 +233,10 @@ CONTROL = ("rlkit.control",)
     ("words", "unwanted"),
     [
         (["algo=ppo", "env=cartpole"], HEAVY + TEXT),
-        (["algo=grpo", "env=cartpole"], HEAVY + TEXT),
-        (["algo=q_learning", "env=gridworld"], HEAVY + TEXT),
+        pytest.param(["algo=grpo", "env=cartpole"], HEAVY + TEXT, marks=pytest.mark.slow),
+        pytest.param(["algo=q_learning", "env=gridworld"], HEAVY + TEXT, marks=pytest.mark.slow),
         (["algo=grpo", "env=gsm8k"], HEAVY + CONTROL),
-        (["algo=dpo", "env=preferences"], HEAVY + CONTROL),
+        pytest.param(["algo=dpo", "env=preferences"], HEAVY + CONTROL, marks=pytest.mark.slow),
     ],
     ids=" ".join,
 )

@@ -70,7 +70,10 @@ def test_the_other_control_problems_are_learned(tmp_path, algo, env, score):
     assert after(tmp_path, f"algo={algo}", f"env={env}")["after"]["mean"] >= score
 
 
-@pytest.mark.parametrize("algo", ["value_iteration", "policy_iteration", "sarsa", "expected_sarsa"])
+SAMPLED = [pytest.param(algo, marks=pytest.mark.slow) for algo in ("sarsa", "expected_sarsa")]
+
+
+@pytest.mark.parametrize("algo", ["value_iteration", "policy_iteration", *SAMPLED])
 def test_planning_and_tables_find_the_optimal_policy_of_the_gridworld(tmp_path, algo):
     exact = after(tmp_path, f"algo={algo}", "env=gridworld")["after"]["exact"]
     assert exact["agreement"] == 1.0

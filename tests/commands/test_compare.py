@@ -127,6 +127,7 @@ def test_a_mistake_is_one_line_before_anything_is_written(tmp_path, capsys, case
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_the_same_command_again_runs_only_what_is_missing(tmp_path, reported, capsys):
     words = [*TABLES, f"out={tmp_path}"]
     assert compare.main([*words, "seed=0"]) == 0

@@ -40,6 +40,7 @@ def test_each_kind_is_written_with_its_test_in_less_than_60_lines(project: Path)
         assert not any(f"my_{kind}" in text for kind in NAMES)
 
 
+@pytest.mark.slow
 def test_their_own_tests_pass(project: Path) -> None:
     done = python(project, "-m", "pytest", "-q", "-p", "no:cacheprovider", *sorted(map(str, project.glob("test_*.py"))))
     assert done.returncode == 0, done.stdout + done.stderr

@@ -81,7 +81,7 @@ def folder(at: Path, measure: str, **keys: object) -> Path:
     after = {"metric": "return", "mean": 7.0, "low": 6.0, "high": 8.0, "episodes": 100}
     summary = {"algo": "ppo", "env": "maze", "seed": 3, "env_steps": 50, "seconds": 1.5, "evaluation": {"after": after}}
     (at / "summary.json").write_text(json.dumps(summary))
-    lines = [{"env_steps": i, "seconds": i, "eval/return": i} for i in (1, 2)]
+    lines = [{"iteration": i, "env_steps": i, "seconds": i, "eval/return": i} for i in (1, 2)]
     (at / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     return at
 

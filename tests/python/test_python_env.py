@@ -160,6 +160,7 @@ def command(name: str, *words: str, cwd: Path) -> subprocess.CompletedProcess[st
     )
 
 
+@pytest.mark.slow
 def test_the_command_finds_it_in_the_folder_where_it_is_given(package: Path, tmp_path: Path) -> None:
     words = ["algo=ppo", "env=gym", "iterations=1", "evaluation_episodes=2", "validation_episodes=2"]
     done = command("run", *words, "env.id=hill_pkg:Hill-v0", f"out={tmp_path / 'r'}", cwd=package)
