@@ -18,6 +18,7 @@ def test_an_old_name_is_the_same_module(old: str, new: str) -> None:
     assert importlib.import_module(new).__name__ == new
 
 
+@pytest.mark.slow
 def test_code_of_0_3_0_still_imports_and_is_told_once() -> None:
     code = """if True:
         import warnings

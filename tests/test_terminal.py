@@ -191,6 +191,7 @@ def test_muted_holds_for_everything_below_and_no_longer(capsys: pytest.CaptureFi
     assert capsys.readouterr() == ("d\n", "")
 
 
+@pytest.mark.slow
 def test_a_warning_of_a_library_obeys_nothing_either(tmp_path: Path) -> None:
     """Gymnasium repeats what it was given, in a color of its own; pytest takes warnings away, so in a process."""
     words = ["algo=reinforce", "env=gym", "env.id=CartPole-v1", f"out={tmp_path / 'run'}", "iterations=1"]

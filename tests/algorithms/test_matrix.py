@@ -28,7 +28,7 @@ CELLS = [
     ["algo=grpo", "env=cartpole", "algo.kl_coef=0.1"],
     ["algo=dpo", "env=cartpole"],
     *[[f"algo={name}", "env=cartpole"] for name in FAMILY],
-    *[[f"algo={name}", "env=gsm8k", "env.rows=2"] for name in FAMILY],
+    *[pytest.param([f"algo={name}", "env=gsm8k", "env.rows=2"], marks=pytest.mark.slow) for name in FAMILY],
     ["algo=grpo", "env=pendulum", "env.rows=2"],
     ["algo=dapo", "env=frozenlake"],
     ["algo=a2c", "env=gsm8k", "env.rows=4"],

@@ -224,8 +224,8 @@ LINEAR = {"lr": 0.2, "schedule": "linear", "lr_end": 0.005}
 @pytest.mark.parametrize(
     ("name", "iterations", "config"),
     [
-        ("td", 900, LINEAR),
-        ("td", 900, LINEAR | {"n": 3}),
+        pytest.param("td", 900, LINEAR, marks=pytest.mark.slow),
+        pytest.param("td", 900, LINEAR | {"n": 3}, marks=pytest.mark.slow),
         ("td", 250, LINEAR | {"lam": 0.8, "steps": 8}),
         ("monte_carlo", 100, {"visits": "first"}),
         ("monte_carlo", 100, {"visits": "every"}),

@@ -75,6 +75,7 @@ def test_each_command_can_be_given_both_ways(name: str, capsys: pytest.CaptureFi
     assert capsys.readouterr().out == said and said.startswith(f"rlkit {rlkit.__version__}\n")
 
 
+@pytest.mark.slow
 def test_python_dash_m_runs_it_from_anywhere(tmp_path: Path) -> None:
     words = ["algo=q_learning", "env=gridworld", "iterations=1", "evaluation_episodes=2", "out=r"]
     done = python("-m", "rlkit", "run", *words, cwd=tmp_path)
@@ -234,6 +235,7 @@ def test_an_error_of_torch_is_still_shown_whole(capsys: pytest.CaptureFixture[st
     assert "Traceback" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no device that is always full")
 def test_output_that_goes_to_a_full_disk_stops_nothing(tmp_path: Path) -> None:
     words = ["algo=q_learning", "env=gridworld", "iterations=2", "evaluation_episodes=2", "threads=1", "out=run"]

@@ -101,6 +101,7 @@ def test_a_hub_id_without_the_extra_or_without_a_network_says_what_to_do(monkeyp
         folders.locate("org/name")
 
 
+@pytest.mark.slow
 def test_offline_a_hub_id_says_what_to_do():
     pytest.importorskip("huggingface_hub")
     code = """

@@ -255,6 +255,7 @@ def test_the_pipeline_is_three_commands(tmp_path: Any, monkeypatch: Any) -> None
     assert before["before"]["mean"] == 0.5 and "ceiling" not in before
 
 
+@pytest.mark.slow
 def test_a_reward_model_run_resumes_exactly(tmp_path: Any) -> None:
     assert run.main([*JUDGE, "iterations=4", f"out={tmp_path / 'whole'}"]) == 0
     assert run.main([*JUDGE, "iterations=2", f"out={tmp_path / 'cut'}"]) == 0

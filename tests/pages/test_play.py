@@ -185,6 +185,7 @@ def test_a_port_in_use_is_one_line(lab: Client, capsys: pytest.CaptureFixture[st
     assert "used by another program" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="sends the signal of Ctrl-C")
 def test_ctrl_c_ends_it_quietly() -> None:
     command = [sys.executable, "-m", "rlkit.play", "env=gridworld", "open=false"]

@@ -142,6 +142,7 @@ def test_without_what_draws_it_is_the_same_episode_with_its_critic(
     assert {len(seen) for seen in told["observation"]} == {4} and len(told["observation"]) == len(told["reward"])
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="sends a signal")
 def test_what_draws_does_not_swallow_sigterm(runs: Path) -> None:
     pytest.importorskip("pygame")

@@ -149,6 +149,7 @@ def test_what_cannot_be_compared(words: Any, keys: Any, says: str, tmp_path: Pat
     assert not (tmp_path / "c").exists()
 
 
+@pytest.mark.slow
 def test_a_gymnasium_id_is_compared_and_nothing_is_printed(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     keys = {"out": tmp_path / "c", "iterations": 1, "evaluation_episodes": 2, "evaluations": 0}
     found = rlkit.run_comparison("ppo", "CartPole-v1", 0, quiet=True, workers=1, **keys)

@@ -38,6 +38,7 @@ def commanded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algo", [algo for algo, *_ in RUNS])
 def test_it_is_the_run_of_the_command_bit_for_bit(algo: str, trained: dict[str, rlkit.Run], commanded: Path) -> None:
     ours, theirs = trained[algo].folder, commanded / algo

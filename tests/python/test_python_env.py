@@ -102,6 +102,7 @@ def test_every_way_to_give_an_environment_is_the_same_run(tmp_path: Path) -> Non
     assert all(parameters == found[0] for parameters in found)
 
 
+@pytest.mark.slow
 def test_what_has_a_name_loads_by_it_and_what_has_none_needs_the_environment(tmp_path: Path) -> None:
     named, unnamed = train(Ladder, tmp_path / "named"), train(Ladder(), tmp_path / "unnamed")
     with pytest.raises(rlkit.UserError, match=r"code from outside rlkit: env\.entry=.*Ladder; trust=true"):

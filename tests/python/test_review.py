@@ -55,6 +55,7 @@ def test_a_make_of_another_form_is_refused(kind: str, make: str, tmp_path: Path)
     assert "\n" not in str(error.value) and not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_importing_the_api_leaves_the_global_random_state() -> None:
     code = "import random, rlkit\nbefore = random.getstate()\nrlkit.train\nassert random.getstate() == before"
     subprocess.run([sys.executable, "-c", code], check=True)

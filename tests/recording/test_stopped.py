@@ -46,6 +46,7 @@ def full_from(step: int, patch: pytest.MonkeyPatch) -> Callable[[], int]:
     return lambda: tried
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_one_line_and_nothing_is_lost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -127,6 +128,7 @@ def test_a_lost_connection_leaves_a_checkpoint(tmp_path: Path) -> None:
     assert run.main([f"resume={tmp_path / 'r'}", f"iterations={done + 1}"]) == 0
 
 
+@pytest.mark.slow
 def test_one_process_writes_to_a_folder_and_its_death_frees_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

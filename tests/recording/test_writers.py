@@ -114,6 +114,7 @@ def test_without_the_package_or_a_login_one_line_says_what_to_do(
         check_tracker("wandb")
 
 
+@pytest.mark.slow
 def test_unless_asked_for_it_is_not_even_imported(tmp_path: Path) -> None:
     code = f"""if True:
         import sys

@@ -139,6 +139,7 @@ def test_a_file_that_imports_from_above_its_folder_is_told_its_dotted_name(elsew
     assert plugins.load("algorithms", "above_pkg.algos.sac").Config().lr == 0.25
 
 
+@pytest.mark.slow
 def test_a_folder_named_envs_where_one_works_does_not_shadow_ours(tmp_path: Path) -> None:
     for kind in ("envs", "algorithms"):
         (tmp_path / kind).mkdir()

@@ -53,6 +53,7 @@ def test_intervals_in_blocks_are_those_of_one_piece(block: int, monkeypatch: pyt
     assert runs.improvement(x, y) == improvement(x, y)
 
 
+@pytest.mark.slow
 def test_two_hundred_seeds_take_less_than_a_hundred_megabytes() -> None:
     x, y = [DRAW.normal(size=200)], [DRAW.normal(size=200)]
     curve = [DRAW.normal(size=(100, 200))]

@@ -49,7 +49,7 @@ def serve(*words: str) -> AbstractContextManager[Client]:
 def serving(site: Site) -> Iterator[Client]:
     """Any page, in a thread."""
     with Server(site) as server:
-        thread = threading.Thread(target=server.serve_forever)
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))  # seconds until it sees that it should end
         thread.start()
         try:
             yield Client(server)
