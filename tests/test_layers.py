@@ -232,7 +232,7 @@ CONTROL = ("rlkit.control",)
 @pytest.mark.parametrize(
     ("words", "unwanted"),
     [
-        (["algo=ppo", "env=cartpole"], HEAVY + TEXT),
+        pytest.param(["algo=ppo", "env=cartpole"], HEAVY + TEXT, marks=pytest.mark.slow),
         pytest.param(["algo=grpo", "env=cartpole"], HEAVY + TEXT, marks=pytest.mark.slow),
         pytest.param(["algo=q_learning", "env=gridworld"], HEAVY + TEXT, marks=pytest.mark.slow),
         (["algo=grpo", "env=gsm8k"], HEAVY + CONTROL),

@@ -100,6 +100,7 @@ def test_q_learning_learns_the_edge_whatever_it_does_meanwhile() -> None:
     assert_close(q[edge].amax(-1), limits()["q_learning"][edge].amax(-1), rtol=0, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "tolerance"), [("sarsa", 1.5), ("expected_sarsa", 0.5)])
 def test_sarsa_learns_what_its_own_exploring_costs(name: str, tolerance: float) -> None:
     q, _ = learned(name)

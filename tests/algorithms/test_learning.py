@@ -12,6 +12,7 @@ def after(tmp_path, *keys: str) -> dict:
     return json.loads((tmp_path / "run" / "summary.json").read_text())["evaluation"]
 
 
+@pytest.mark.slow
 def test_ppo_balances_the_pole(tmp_path):
     assert after(tmp_path, "algo=ppo", "env=cartpole", "env_steps=40_000")["after"]["mean"] >= 450
 

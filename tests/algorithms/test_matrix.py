@@ -31,17 +31,19 @@ CELLS = [
     *[pytest.param([f"algo={name}", "env=gsm8k", "env.rows=2"], marks=pytest.mark.slow) for name in FAMILY],
     ["algo=grpo", "env=pendulum", "env.rows=2"],
     ["algo=dapo", "env=frozenlake"],
-    ["algo=a2c", "env=gsm8k", "env.rows=4"],
-    ["algo=reward_model", "env=gsm8k", "env.rows=4"],
+    pytest.param(["algo=a2c", "env=gsm8k", "env.rows=4"], marks=pytest.mark.slow),
+    pytest.param(["algo=reward_model", "env=gsm8k", "env.rows=4"], marks=pytest.mark.slow),
     ["algo=reward_model", "env=preferences", "env.rows=4"],
-    ["algo=reinforce", "env=gsm8k", "env.rows=4"],
+    pytest.param(["algo=reinforce", "env=gsm8k", "env.rows=4"], marks=pytest.mark.slow),
     ["algo=ppo", "env=gsm8k", "env.rows=4"],
     ["algo=grpo", "env=gsm8k", "env.rows=2", "algo.kl_coef=0.1", "algo.epochs=2"],
-    ["algo=dpo", "env=gsm8k", "env.rows=1", "algo.group=2"],
+    pytest.param(["algo=dpo", "env=gsm8k", "env.rows=1", "algo.group=2"], marks=pytest.mark.slow),
     ["algo=sft", "env=gsm8k", "env.rows=4"],
     ["algo=dpo", "env=preferences", "env.rows=4"],
-    ["algo=dpo", "env=preferences", "env.rows=4", "algo.loss=simpo", "algo.beta=2"],
-    ["algo=sft", "env=preferences", "env.rows=4"],
+    pytest.param(
+        ["algo=dpo", "env=preferences", "env.rows=4", "algo.loss=simpo", "algo.beta=2"], marks=pytest.mark.slow
+    ),
+    pytest.param(["algo=sft", "env=preferences", "env.rows=4"], marks=pytest.mark.slow),
 ]
 
 

@@ -193,7 +193,7 @@ def test_ctrl_c_belongs_to_whoever_took_it_before(monkeypatch: pytest.MonkeyPatc
 
 
 @posix
-@pytest.mark.parametrize("closed", [">&-", "<&- >&- 2>&-"])
+@pytest.mark.parametrize("closed", [">&-", pytest.param("<&- >&- 2>&-", marks=pytest.mark.slow)])
 def test_a_closed_stream_is_no_error_and_nothing_is_printed_into_a_file(closed: str, tmp_path: Path) -> None:
     words = "algo=q_learning env=gridworld iterations=2 evaluation_episodes=2 out=r"
     shell = f'exec "{sys.executable}" -m rlkit.run {words} {closed}'

@@ -19,6 +19,7 @@ from rlkit import signals
 from rlkit.recording import checkpoint
 
 
+@pytest.mark.slow
 def test_threads_signals_and_global_random_states_stay_as_they_were(tmp_path: Path) -> None:
     class Reckless(importlib.import_module("gymnasium").Env):  # type: ignore[misc, name-defined]
         observation_space = importlib.import_module("gymnasium").spaces.Box(-1, 1, (1,), np.float32)

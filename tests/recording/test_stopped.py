@@ -114,6 +114,7 @@ def test_what_nohup_ignores_stays_ignored(tmp_path: Path, monkeypatch: pytest.Mo
     assert json.loads((tmp_path / "summary.json").read_text())["iterations"] == 3
 
 
+@pytest.mark.slow
 @posix
 def test_a_lost_connection_leaves_a_checkpoint(tmp_path: Path) -> None:
     words = ["-m", "rlkit.run", *TABLE, "iterations=10000000", "evaluate_every=200"]
