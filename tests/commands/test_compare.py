@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 from support.terminals import terminal
+from support.words import last
 
 from rlkit import compare
 from rlkit.comparison import grid, plan, report
@@ -267,7 +268,7 @@ def test_the_same_grid_runs_on_a_ray_cluster(tmp_path, reported):
     ray = pytest.importorskip("ray")
     ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
     try:
-        assert compare.main([*TABLES, "seed=0", "workers=ray", f"out={tmp_path / 'ray'}"]) == 0
+        assert compare.main(last(*TABLES, "seed=0", "workers=ray", f"out={tmp_path / 'ray'}")) == 0
     finally:
         ray.shutdown()
     assert len(reported[0][0]) == 2
