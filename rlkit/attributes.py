@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
+from tensordict import TensorDictBase
 from torch import Tensor, nn
 
 VIEWS = (KeysView, ValuesView, ItemsView)
@@ -110,6 +111,8 @@ def _inside(x: object) -> list[Any]:
         return [state_of(x)]
     if isinstance(x, Tensor):
         return [str(x.dtype), *x.shape]
+    if isinstance(x, TensorDictBase):  # its attributes are notes of its own about what was done with it
+        return [*x.batch_size, *(part for pair in x.items(include_nested=True, leaves_only=True) for part in pair)]
     if isinstance(x, np.ndarray | np.generic):
         return [str(x.dtype), *x.shape, x.tolist() if x.dtype.hasobject else None, *_attributes(x)]
     if isinstance(x, FunctionType):

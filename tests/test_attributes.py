@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from support.state import Helper
+from tensordict import TensorDict
 
 from rlkit.attributes import can_be_saved, check_numbers, digest, is_state
 
@@ -46,6 +47,18 @@ def test_a_fingerprint_of_much_needs_no_memory(x: Any) -> None:
     digest([x])
     assert tracemalloc.get_traced_memory()[1] < 2**20
     tracemalloc.stop()
+
+
+def test_what_a_tensordict_notes_of_its_use_is_no_change_and_what_it_holds_is() -> None:
+    x = TensorDict({"a": torch.zeros(2), "b": {"c": torch.ones(2)}}, [2])
+    before = digest([x])
+    with x.unflatten_keys("."):  # notes the operation, and how to undo it
+        pass
+    x.lock_()
+    list(x.keys(True))
+    assert digest([x]) == before
+    x["b", "c"].add_(1)
+    assert digest([x]) != before
 
 
 ODD = [

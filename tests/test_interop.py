@@ -198,6 +198,12 @@ def test_the_example_with_torchrls_loss_starts_as_our_ppo() -> None:
     assert_close(parameters(mine.policy), parameters(ours.policy), rtol=1e-3, atol=1e-4)
 
 
+def test_the_example_runs_and_loses_nothing(tmp_path: Path) -> None:
+    """A loss of TorchRL keeps notes of its own, which are no state."""
+    words = [f"algo={EXAMPLE}", "env=cartpole", "threads=1", "iterations=2", "evaluation_episodes=2"]
+    assert main([*words, f"out={tmp_path / 'run'}"]) == 0
+
+
 @pytest.mark.slow
 def test_the_example_learns_cartpole(tmp_path: Path) -> None:
     """100,000 steps, about half a minute on one idle core."""
