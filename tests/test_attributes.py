@@ -52,10 +52,8 @@ def test_a_fingerprint_of_much_needs_no_memory(x: Any) -> None:
 def test_what_a_tensordict_notes_of_its_use_is_no_change_and_what_it_holds_is() -> None:
     x = TensorDict({"a": torch.zeros(2), "b": {"c": torch.ones(2)}}, [2])
     before = digest([x])
-    with x.unflatten_keys("."):  # notes the operation, and how to undo it
-        pass
-    x.lock_()
-    list(x.keys(True))
+    with x.lock_(), x.unlock_():  # notes the operations, and how to undo them
+        assert vars(x)["_last_op_queue"]
     assert digest([x]) == before
     x["b", "c"].add_(1)
     assert digest([x]) != before
