@@ -33,8 +33,12 @@ def test_grpo_teaches_the_tiny_model_to_reason_first(tmp_path):
 FAMILY = ["dr_grpo", "dapo", "rloo", "reinforce_pp", "gspo", "cispo", "gmpo", "sapo", "bnpo"]
 
 
+LIFTED = ["reinforce", "a2c", "ppo", "dapo", "gspo"]  # the others of the family learn the cart-pole below
+MORE = [pytest.param(algo, marks=pytest.mark.campaign) for algo in FAMILY if algo not in LIFTED]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("algo", ["reinforce", "a2c", "ppo", *FAMILY])
+@pytest.mark.parametrize("algo", [*LIFTED, *MORE])
 def test_policy_gradients_lift_the_tiny_model(tmp_path, algo):
     short = [] if algo in ("dapo", "ppo", "a2c") else ["iterations=25"]
     found = after(tmp_path, f"algo={algo}", "env=gsm8k", "env.test=400", *short)
