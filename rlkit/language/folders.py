@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from rlkit import memory
 from rlkit.api import UserError
+from rlkit.language import gguf
 from rlkit.language.decoder import Decoder
 from rlkit.language.files import Json, check_file, read_json
 from rlkit.language.shape import Shape
@@ -34,9 +35,13 @@ Sizes = dict[str, list[int]]  # of tensors, by name
 
 
 def locate(name: str) -> Path:
-    """The folder behind `tiny`, a path or a hub id, checked to hold a checkpoint."""
+    """The folder behind `tiny`, `smollm2`, a folder, a GGUF file or a hub id, checked to hold a checkpoint."""
     if name == "tiny":
         folder = TINY
+    elif name in gguf.PACKAGED:
+        folder = gguf.folder_of(gguf.packaged(name))
+    elif name.endswith(".gguf") and os.path.isfile(home(name)):
+        folder = gguf.folder_of(home(name))
     elif os.path.isdir(home(name)):  # False for what can be no path, such as a very long text
         folder = home(name)
         if (folder / "model" / "config.json").is_file():  # a run folder
@@ -45,7 +50,7 @@ def locate(name: str) -> Path:
         folder = _download(name)
     else:
         given = name if len(name) <= 80 else f"{name[:77]}..."
-        rule = "give tiny, a checkpoint folder, or a hub id such as org/name"
+        rule = "give tiny, smollm2, a checkpoint folder, a .gguf file, or a hub id such as org/name"
         raise UserError(f"model {given!r}: no such folder; {rule}")
     weights = (folder / "model.safetensors").is_file() or (folder / INDEX).is_file()
     missing = [file for file in ("config.json", "tokenizer.json") if not (folder / file).is_file()]

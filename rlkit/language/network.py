@@ -9,18 +9,19 @@ from annotated_types import Ge, Le
 from rlkit.api import ActionValues, Env
 from rlkit.errors import UserError
 from rlkit.fields import Count, Place
+from rlkit.language.gguf import PACKAGED
 from rlkit.language.model import Dtype, LanguageModel
 from rlkit.language.reward_model import RewardModel
 from rlkit.seeding import generator
 
-Model = Annotated[str, Place("folder", words=("tiny",))]
+Model = Annotated[str, Place("folder", words=("tiny", *PACKAGED))]
 
 
 @dataclass(frozen=True)
 class LanguageNetwork:
     """The `policy.` keys on text environments."""
 
-    model: Model = "tiny"  # tiny, a checkpoint folder, or a hub id such as Qwen/Qwen2.5-0.5B
+    model: Model = "tiny"  # tiny, smollm2 (a package), a folder, a .gguf file, or a hub id such as Qwen/Qwen2.5-0.5B
     temperature: Annotated[float, Ge(1e-3), Le(1000)] = 1.0  # temperature of sampling, and of every log-probability
     trainable: Literal["all", "attention"] = "all"  # which weights learn; attention: the q, k, v and o projections
     dtype: Dtype = "auto"  # precision of computations, parameters stay float32; auto: bfloat16 on a GPU

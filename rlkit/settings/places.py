@@ -49,7 +49,9 @@ def absolute(value: object, place: Place) -> object:
         return value
     if place.kind == "code":
         return ",".join(_absolute_entry(entry.strip(), place) for entry in value.split(","))
-    return _absolute(value, os.path.isdir if place.kind == "folder" else os.path.isfile)
+    return _absolute(
+        value, os.path.exists if place.kind == "folder" else os.path.isfile
+    )  # a .gguf file is a model, too
 
 
 def named(value: object, place: Place) -> Iterator[str]:

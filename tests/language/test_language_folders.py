@@ -91,7 +91,9 @@ def test_a_folder_that_is_no_checkpoint_is_refused_with_what_it_lacks(tmp_path):
     (tmp_path / "tokenizer.json").write_text("{}")
     with pytest.raises(UserError, match=r"tokenizer\.json: not a tokenizer file"):
         LanguageModel.load(tmp_path)
-    with pytest.raises(UserError, match="no such folder; give tiny, a checkpoint folder, or a hub id"):
+    with pytest.raises(
+        UserError, match=r"no such folder; give tiny, smollm2, a checkpoint folder, a \.gguf file, or a hub id"
+    ):
         LanguageModel.load("./nowhere/at/all")
 
 

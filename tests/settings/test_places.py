@@ -34,7 +34,7 @@ def test_the_type_of_a_field_says_what_its_text_is() -> None:
         ("there", "file", "there"),  # a folder is no file
         ("there", "folder", "{here}/there"),
         ("owner/name", "folder", "owner/name"),
-        ("a.jsonl", "folder", "a.jsonl"),
+        ("a.jsonl", "folder", "{here}/a.jsonl"),  # a model may be one file
         ("mine.py:f, correct", "code", "{here}/mine.py:f,correct"),
         ("pkg.mod:f,model:there", "code", "pkg.mod:f,model:{here}/there"),
         ("gone.py:f", "code", "gone.py:f"),
@@ -124,6 +124,17 @@ def test_a_folder_is_marked_by_its_model_and_by_nothing_beside_it(tmp_path: Path
     assert places.mark(str(tmp_path)) == before != ""
     (tmp_path / "model" / "model.safetensors").write_bytes(b"2")
     assert places.mark(str(tmp_path)) != before
+
+
+def test_a_model_may_be_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("m.gguf").write_bytes(b"GGUF")
+    place = Place("folder", words=("tiny",))
+    assert places.absolute("m.gguf", place) == str(tmp_path / "m.gguf")
+    [name] = places.named("m.gguf", place)
+    before = places.mark(name)
+    Path("m.gguf").write_bytes(b"GGUf")
+    assert before and places.mark(name) not in ("", before)
 
 
 def test_a_large_file_is_marked_by_evenly_spaced_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
