@@ -123,7 +123,7 @@ def _read(path: Path) -> tuple[Fields, dict[str, Any]]:
     try:
         from gguf import GGUFReader
     except ImportError:
-        raise UserError(f"{path}: GGUF files need a package: pip install 'rlkit-torch[gguf]'") from None
+        raise UserError(f"{path}: GGUF files need a package: pip install gguf") from None
     try:
         reader = GGUFReader(path)
         fields = {name: field.contents() for name, field in reader.fields.items()}

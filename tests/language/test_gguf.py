@@ -200,7 +200,7 @@ def test_a_model_whose_package_is_missing_names_the_command(tmp_path: Path, monk
         LanguageModel.load("smollm2")
     path = write(tmp_path / "m.gguf", model())
     monkeypatch.setitem(sys.modules, "gguf", None)
-    with pytest.raises(UserError, match=r"m.gguf: GGUF files need a package: pip install 'rlkit-torch\[gguf\]'"):
+    with pytest.raises(UserError, match=r"m.gguf: GGUF files need a package: pip install gguf"):
         LanguageModel.load(str(path))
 
 
