@@ -254,10 +254,11 @@ def _encode(value: object, path: str, tensors: dict[str, Tensor]) -> object:
         items = [_encode(item, f"{path}/{i}", tensors) for i, item in enumerate(value)]
         return {"$tuple": items} if isinstance(value, tuple) else items
     if isinstance(value, dict):
-        pairs = [(key, _encode(item, f"{path}/{key!r}", tensors)) for key, item in value.items()]
         if all(type(key) is str and not key.startswith("$") for key in value):
-            return dict(pairs)
-        return {"$items": [[_encode(key, f"{path}/key", tensors), item] for key, item in pairs]}
+            return {key: _encode(item, f"{path}/{key!r}", tensors) for key, item in value.items()}
+        # A key may hold tensors, and two of them may look alike: the place tells pairs apart.
+        pairs = [(f"{path}/{i}", key, item) for i, (key, item) in enumerate(value.items())]
+        return {"$items": [[_encode(k, f"{at}/key", tensors), _encode(x, at, tensors)] for at, k, x in pairs]}
     raise TypeError(f"a checkpoint cannot hold {type(value).__name__} at {path or 'its root'}")
 
 

@@ -119,7 +119,7 @@ def facts(given: config.Given, algo: object, env: Env) -> dict[str, bool]:
         CONTROL: env.kind == "control",
         GROUPS: own or values.get("group", 1) > 1,
         DEMONSTRATIONS: own or name == "sft",
-        AGAIN: values.get("epochs", 1) > 1 or values.get("minibatches", 1) > 1,
+        AGAIN: own or values.get("epochs", 1) > 1 or values.get("minibatches", 1) > 1,
     }
 
 

@@ -66,6 +66,13 @@ class Dumper(yaml.SafeDumper):
     """Quotes texts that would be read as anything else, by YAML 1.1 or 1.2."""
 
 
+def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    """A line break of Unicode is escaped: elsewhere it is read as a blank."""
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style='"' if "\x85" in text else None)
+
+
+Dumper.add_representer(str, _text)
+
 Loader.yaml_implicit_resolvers = {}
 for kind, (form, first) in CORE.items():
     exact = re.compile(rf"(?:{form.pattern})\Z")

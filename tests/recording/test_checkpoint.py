@@ -248,6 +248,16 @@ def test_what_cannot_be_held_is_named_and_nothing_is_pickled(tmp_path: Path) -> 
         assert json.loads(opened.metadata()["structure"]) == {"x": {"$tensor": "/'x'"}, "n": 1}
 
 
+def test_keys_of_a_dictionary_are_each_kept(tmp_path: Path) -> None:
+    """Numbers of NumPy, tuples and tensors hold a tensor each in a file, as do their values."""
+    one = torch.tensor(1)
+    given = {np.int64(1): 1.0, np.int64(2): torch.ones(2), (np.int64(3), "a"): 3.0, (np.int64(4), "a"): 4.0, one: 5.0}
+    checkpoint.save(tmp_path, {"visits": given})
+    found = checkpoint.load(tmp_path)["visits"]
+    assert list(found)[:4] == list(given)[:4] and torch.equal(list(found)[4], one)
+    assert [float(torch.as_tensor(x).sum()) for x in found.values()] == [1, 2, 3, 4, 5]
+
+
 def test_a_long_structure_is_kept_beside_the_tensors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     state = {"returns": [0.1, "é"] * 100, "x": torch.ones(2)}
     monkeypatch.setattr(checkpoint, "HEADER", 10**4)

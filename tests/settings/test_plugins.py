@@ -108,13 +108,13 @@ def test_a_module_without_config_or_make_is_told_what_to_define(elsewhere: Path)
 
 
 def test_an_error_inside_a_plug_in_is_not_disguised_as_a_missing_one(elsewhere: Path) -> None:
-    (elsewhere / "broken_pkg").mkdir()
-    (elsewhere / "broken_pkg" / "__init__.py").touch()
-    (elsewhere / "broken_pkg" / "algo.py").write_text("import a_module_that_is_not_installed\n")
+    (elsewhere / "faulty_pkg").mkdir()
+    (elsewhere / "faulty_pkg" / "__init__.py").touch()
+    (elsewhere / "faulty_pkg" / "algo.py").write_text("import a_module_that_is_not_installed\n")
     with pytest.raises(ModuleNotFoundError, match="a_module_that_is_not_installed"):
-        plugins.load("algorithms", "broken_pkg.algo")
+        plugins.load("algorithms", "faulty_pkg.algo")
     with pytest.raises(ModuleNotFoundError, match="a_module_that_is_not_installed"):
-        plugins.load("algorithms", str(elsewhere / "broken_pkg" / "algo.py"))
+        plugins.load("algorithms", str(elsewhere / "faulty_pkg" / "algo.py"))
 
 
 def test_a_file_may_import_its_neighbours(tmp_path: Path) -> None:

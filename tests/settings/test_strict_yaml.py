@@ -50,6 +50,11 @@ def test_words_stand_for_what_the_core_schema_of_yaml_1_2_says() -> None:
     ]  # fmt: skip
 
 
+def test_every_line_break_of_unicode_is_read_as_it_was() -> None:
+    text = "".join(chr(i) for i in (0x0A, 0x0B, 0x0C, 0x0D, 0x85, 0x2028, 0x2029)).join("abcdefgh")
+    assert strict_yaml.load(strict_yaml.dump({"prompt": text, "one": "Q\x85A"})) == {"prompt": text, "one": "Q\x85A"}
+
+
 def test_what_is_written_is_read_as_it_was_by_readers_of_either_version() -> None:
     held = {
         "texts": [*TEXTS, *NUMBERS, "true", "null", "~", "", ".inf", "a: b"],
