@@ -91,6 +91,9 @@ def make_algorithm(
     check_make(module.make, "algorithms", name, built, env, network)
     algo: Algorithm = module.make(built, env, network)
     check_contract(algo, name, ("saved", "rollout", "credit", "loss", "after_step"), "rlkit.api.Algorithm")
+    if not hasattr(algo, "policy"):
+        kind = type(algo).__name__
+        raise UserError(f"{name}: {kind} has no policy; set one in its __init__: self.policy = network.actor(env)")
     return algo
 
 

@@ -6,6 +6,7 @@ from typing import get_type_hints
 
 import pytest
 
+from rlkit import run
 from rlkit.errors import UserError
 from rlkit.settings import config, plugins
 from rlkit.settings.assemble import threads
@@ -63,3 +64,18 @@ def test_help_of_an_environment_of_ones_own_makes_it_to_know_the_policy(
     mine, _, bare = "".join(capsys.readouterr().out.split()).partition("bare.py")  # a long path is broken anywhere
     assert "policy.hidden=64,64" in mine and "policy.hidden" not in bare
     assert "itskeysdependontheenvironment,andnoenvironment'...'" in bare
+
+
+def test_an_algorithm_without_a_policy_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(
+        "from dataclasses import dataclass\n\nfrom rlkit.api import Algorithm\n\n\n"
+        "@dataclass(frozen=True)\nclass Config:\n    lr: float = 1.0\n\n\n"
+        "class Mine(Algorithm):\n    saved = ()\n\n    def __init__(self, config, env, network):\n        pass\n\n"
+        "    def rollout(self, env): ...\n\n    def credit(self, rollout): ...\n\n    def loss(self, batch): ...\n\n\n"
+        "make = Mine\n"
+    )
+    assert run.main([f"algo={path}", "env=cartpole", f"out={tmp_path / 'r'}"]) == 2
+    said = capsys.readouterr().err
+    assert said.endswith(": Mine has no policy; set one in its __init__: self.policy = network.actor(env)\n"), said
+    assert not (tmp_path / "r").exists()
