@@ -20,11 +20,10 @@ from rlkit.api import UserError
 from rlkit.language import gguf
 from rlkit.language.decoder import Decoder
 from rlkit.language.files import Json, check_file, read_json
-from rlkit.language.shape import Shape
+from rlkit.language.shape import ARCHITECTURES, Shape
 from rlkit.language.tokenizer import Tokenizer
 from rlkit.paths import home
 
-ARCHITECTURES = {"llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM"}
 TINY = Path(__file__).parent / "tiny"
 VALUE = "value_head.safetensors"  # V of a critic
 REWARD = "reward_head.safetensors"  # r of a reward model

