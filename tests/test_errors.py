@@ -28,6 +28,9 @@ ERRORS = {"UserError", "Exhausted", "RewardFailed", "Diverged"}
 
 # Errors that no folder of files can bring about, and the test that brings each about.
 ELSEWHERE = {
+    " has changed since this program imported it": (
+        "settings/test_edited.py::test_a_dotted_module_that_was_edited_is_refused"
+    ),
     " has no policy; set one in its ": "settings/test_assemble.py::test_an_algorithm_without_a_policy_is_one_line",
     " follows no rule that is known: take another": (
         "language/test_gguf.py::test_the_rule_of_llama_3_is_found_from_its_outcome"
