@@ -1,6 +1,5 @@
 """Sampling of whole completions: one prefill per distinct prompt, a static cache, finished rows dropped."""
 
-import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -59,11 +58,10 @@ def generate(
     by_length = sorted(range(len(prompts)), key=lambda i: len(prompts[i]))
     size = max(1, rows // repeats)
     with torch.inference_mode():
-        engine = _computing(decoder)
         for chunk in (by_length[start : start + size] for start in range(0, len(by_length), size)):
             row = torch.tensor(chunk, device=device).repeat_interleave(repeats) * repeats
             row += torch.arange(repeats, device=device).repeat(len(chunk))
-            _Writing(engine, [prompts[i] for i in chunk], repeats, rule, row, tokens, log_prob, uniform).run()
+            _Writing(decoder, [prompts[i] for i in chunk], repeats, rule, row, tokens, log_prob, uniform).run()
     return _measure(tokens.T, log_prob.T, rule.stops)
 
 
@@ -74,16 +72,6 @@ def _measure(tokens: Tensor, log_prob: Tensor, stops: tuple[int, ...]) -> Comple
     length = stopped.int().argmax(-1).add(1).where(~truncated, tokens.shape[1])
     longest = int(length.max())
     return Completions(tokens[:, :longest], log_prob[:, :longest], length, truncated)
-
-
-def _computing(decoder: Decoder) -> Decoder:
-    """The decoder with its blocks in the precision they compute in, so that no step casts a weight again."""
-    if decoder.dtype == torch.float32:
-        return decoder
-    shared = [decoder.head, decoder.model.embed_tokens.weight]
-    engine = copy.deepcopy(decoder, {id(parameter): parameter for parameter in shared})
-    engine.model.layers.to(decoder.dtype)
-    return engine
 
 
 def choose(logits: Tensor, rule: Rule, uniform: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -97,13 +85,15 @@ def choose(logits: Tensor, rule: Rule, uniform: Tensor | None) -> tuple[Tensor, 
         total = (logits - top).exp_().sum(-1, keepdim=True)
     else:
         top = logits.amax(-1, keepdim=True)
-        mass = (logits - top).exp_().cumsum(-1)
+        # In float64: a GPU's sum of 150,000 float32 numbers may fall from one to the next (PyTorch issue 13867), and
+        # then a token whose probability is next to nothing, or one that is forbidden, could be the first above u.
+        mass = (logits - top).exp_().cumsum(-1, dtype=torch.float64)
         total = mass[:, -1:]
         # Rounding may lift u·total to the total, which no token exceeds; where the total is not a number, none does
         # either: the last one stands in, and its log-probability, which is not finite, is refused by who asked.
         drawn = torch.minimum(uniform[:, None] * total, total.nextafter(torch.zeros_like(total)))
         token = torch.searchsorted(mass, drawn, right=True).clamp_(max=logits.shape[-1] - 1)
-    log_prob = logits.gather(1, token) - top - total.log()
+    log_prob = logits.gather(1, token) - top - total.log().float()
     return token[:, 0], log_prob[:, 0]
 
 
