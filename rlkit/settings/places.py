@@ -18,7 +18,7 @@ from rlkit.paths import home
 WHOLE = 1 << 28  # bytes of a file that is read whole; of a larger one BLOCKS are, evenly spaced
 BLOCK, BLOCKS = 1 << 20, 256
 PYTHON = "<"  # begins the name of what was given in Python and has none
-MODEL = ("*.json", "*.safetensors")  # what counts in a folder with a model
+MODEL = ("*.json", "*.safetensors", "*.jinja")  # what counts in a folder with a model
 
 
 def marked(cls: type) -> dict[str, Place]:
