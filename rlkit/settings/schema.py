@@ -6,6 +6,7 @@ Kept apart from `config.py` because it knows nothing of runs: only fields, their
 import ast
 import inspect
 import io
+import json
 import math
 import re
 import tokenize
@@ -226,6 +227,15 @@ def _from_text(raw: object, hint: Hint) -> object:
         kinds = [args[0]] * len(raw) if args[-1] is Ellipsis else [*args, *[Any] * len(raw)]
         return [_from_text(item, kind) for item, kind in zip(raw, kinds, strict=False)]
     return raw
+
+
+def typed(value: object, hint: Hint) -> str:
+    """A value as somebody would type it on a command line, so that `_from_text` reads what it is."""
+    if not any(isinstance(mark, Escapes) for mark in metadata(hint)):
+        return show(value)
+    if isinstance(value, list | tuple):
+        return json.dumps(value, ensure_ascii=False)
+    return show(value).replace("\\", "\\\\")
 
 
 def unescaped(text: str) -> str:

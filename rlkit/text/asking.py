@@ -96,10 +96,10 @@ class Asking:
         """How a policy with a chat template is asked, in words."""
         if not isinstance(policy, Chats) or not policy.chats:
             return ""
-        given = [f"{len(self.shots)} examples"] if self.shots else []
+        given = [f"examples: {len(self.shots)}"] if self.shots else []
         given += ["a system message"] if self.system else []
         if self.chats(policy):
-            return f"chat turns by the model's template (env.chat=true){', ' if given else ''}{', '.join(given)}"
+            return ", ".join(["chat turns by the model's template (env.chat=true)", *given])
         return "plain text, although the model has a chat template (env.chat=false)"
 
 
