@@ -54,7 +54,7 @@ def convert(cls: type, values: Mapping[str, object], section: str) -> dict[str, 
         head, _, inner = key.partition(".")
         if key == "name" and section in ("algo", "env") and "name" not in known:
             continue  # says which plug-in this is
-        if head not in known or (inner and get_origin(hints[head]) is not dict):
+        if head not in known or (inner and not any(get_origin(m) is dict for m in _members(hints[head]))):
             raise UserError(f"no key '{_key(section, key)}': {instead(key, section, list(known))}")
         usual = default(known[head])
         if inner:

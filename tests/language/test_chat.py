@@ -173,6 +173,7 @@ def test_a_template_that_fails_is_one_line(template: str, told: str) -> None:
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.slow
 def test_a_template_that_never_ends_is_one_line() -> None:
     began = time.monotonic()
     loops = "{% for i in range(99999) %}{% for j in range(99999) %}{% set x = 1 %}{% endfor %}{% endfor %}"

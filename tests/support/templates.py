@@ -10,7 +10,8 @@ from rlkit.language.tokenizer import train_tokenizer
 
 CHATML = (
     "{% for message in messages %}{{'<|im_start|>' + message['role'] + '\n'}}"
-    "{{ message['content'] + '<|im_end|>' + '\n'}}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+    "{{ message['content'] + '<|im_end|>' + '\n'}}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
 )
 SMOLLM2 = (
     "{% for message in messages %}{% if loop.first and messages[0]['role'] != 'system' %}{{ '<|im_start|>system\n"
@@ -95,12 +96,8 @@ def qwen() -> Tokenizer:
 
 def ours(core: Tokenizer, template: str) -> Ours:
     end = core.token_to_id("<|im_end|>")
-    made = (
-        None
-        if template is None
-        else ChatTemplate(template, "a test", (("bos_token", "<s>"), ("eos_token", "<|im_end|>")))
-    )
-    return Ours(core, end, end, template=made)
+    names = (("bos_token", "<s>"), ("eos_token", "<|im_end|>"))
+    return Ours(core, end, end, template=ChatTemplate(template, "a test", names))
 
 
 def theirs(core: Tokenizer, template: str) -> PreTrainedTokenizerFast:
