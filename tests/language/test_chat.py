@@ -1,6 +1,8 @@
 """Chat templates against `transformers`' rendering, what data may spell, and what a template may do."""
 
 import json
+import subprocess
+import sys
 import time
 from functools import cache
 from pathlib import Path
@@ -15,7 +17,7 @@ from transformers import AutoTokenizer
 
 from rlkit.errors import UserError
 from rlkit.language import chat, gguf
-from rlkit.language.apart import FIRST, Alphabet, read_apart, spelled
+from rlkit.language.apart import FIRST, LAST, Alphabet, read_apart, spelled
 from rlkit.language.chat import read_template, render
 from rlkit.language.gguf_tokenizer import tokenizer_files
 from rlkit.language.model import LanguageModel
@@ -180,6 +182,27 @@ def test_a_template_that_never_ends_is_one_line() -> None:
     with pytest.raises(UserError, match=r"at most 1 seconds are allowed\): give another one"):
         render(loops, "W", [[]], {}, seconds=1)
     assert time.monotonic() - began < 30
+
+
+def test_a_process_that_cannot_be_had_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def slow(*_: object, **__: object) -> None:
+        raise subprocess.TimeoutExpired("python", 60)
+
+    monkeypatch.setattr(subprocess, "run", slow)
+    with pytest.raises(UserError, match=r"^W: it takes longer than 60 seconds: give another one with policy\.template"):
+        render("a", "W", [[]], {})
+    monkeypatch.undo()
+    monkeypatch.setattr(sys, "executable", "/no/such/python")
+    with pytest.raises(
+        UserError, match=r"^W: no process can be started for it \(No such file or directory\): end others"
+    ):
+        render("a", "W", [[]], {})
+
+
+def test_texts_that_leave_no_letter_are_one_line() -> None:
+    every = "".join(map(chr, range(FIRST + 3, LAST, 5)))
+    with pytest.raises(UserError, match=r"^the texts use all private letters of Unicode: drop such rows$"):
+        Alphabet.unlike([every], ["a"] * 20)
 
 
 def test_a_conversation_is_rendered_once(monkeypatch: pytest.MonkeyPatch) -> None:
