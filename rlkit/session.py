@@ -47,7 +47,7 @@ class Watch:
 def carry_out(given: config.Given, watch: Watch = Watch()) -> tuple[Path, Progress]:
     """Start the run that was asked for, or go on with the one that `resume` names: its folder, and how far it came."""
     parts = assemble(given)
-    check_saved(parts.algo)  # before there is a folder
+    check_saved(parts.algo, parts.env)  # before there is a folder
     if bad := not_finite(parts.algo, parts.algo.policy.parameters()):
         raise UserError(
             f"{bad[0]} is not finite before anything is trained: give another policy.model, or train it anew"

@@ -75,6 +75,10 @@ def assemble(given: config.Given) -> Parts:
     torch.set_num_threads(run.threads or threads(env.kind))
     network = config.build(config.network_class(env.kind), given.policy, "policy")
     algo = make_algorithm(given, modules["algo"], algo_config, env, network)
+    trust.check_ran(
+        {section: given.section(section)["name"] for section in KINDS},
+        {"algo": algo_config, "env": env_config, "policy": network},
+    )
     refuse_idle(given, algo_config, env_config, network, env, algo.policy)
     env.check(algo.policy)  # does every prompt fit?
     if isinstance(env, Settles):

@@ -10,6 +10,8 @@ from rlkit.api import UserError
 from rlkit.recording.files import read_text
 from rlkit.settings import strict_yaml
 
+OLD = tuple(f"# rlkit 0.{minor}." for minor in range(5))  # how a config.yaml begins that was written with YAML 1.1
+
 Section = dict[str, Any]  # values as YAML or a command line has them: `schema.build` checks each against its field
 Sections = dict[str, Section]
 
@@ -26,8 +28,9 @@ LATER = {"gsm8k": {"chat": False}}  # keys that came later, and how runs of thes
 
 def read(path: Path) -> Sections:
     """The keys of each section; a file that holds anything else is refused with one line."""
+    text = read_text(path)
     try:
-        values = strict_yaml.load(read_text(path)) or {}
+        values = strict_yaml.load(text, old=text.startswith(OLD)) or {}
     except yaml.YAMLError as error:
         place = ":".join(map(str, (path, *strict_yaml.lines(error))))
         raise UserError(f"{place}: not valid YAML: {strict_yaml.reason(error)}") from None
