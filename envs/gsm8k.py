@@ -29,7 +29,9 @@ class Config:
     max_tokens: Count = 64  # longest completion; real GSM8K needs about 256
     chat: Literal["auto"] | bool = "auto"  # ask in turns, by the model's chat template; auto: where it has one
     system: Annotated[Words, TURNS] = ""  # what the system message says; empty: whatever the template itself writes
-    prompt: Words | None = None  # what is asked; {question} is the question; none: that alone, in plain text with "\\n"
+    prompt: Words | None = (
+        None  # what is asked, {question} in it; none: the question alone, before a line break in plain text
+    )
     shots: Annotated[int, Ge(0), Le(1000)] = 0  # worked examples from the train split that come before each question
     stop: tuple[Words, ...] = ()  # texts that end an answer, which is graded without them; commas between several
     chat_options: Annotated[dict[str, Any], TURNS] = field(default_factory=dict)  # what else the template is told
