@@ -1,4 +1,4 @@
-"""Engines: weights in the precision that they compute in, and what is done where they are not the learner's function."""
+"""Engines: weights in the precision that they compute in, and what is done where they differ from the learner."""
 
 import copy
 import math
