@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -9,6 +10,9 @@ from torch import Tensor
 from rlkit.language.cache import Cache, Stored, close_gaps
 from rlkit.language.decoder import Decoder
 from rlkit.language.stopping import EVERY, Stopping
+
+if TYPE_CHECKING:
+    from torch.cuda import _POOL_HANDLE as Pool  # torch has no public name for it
 
 BLOCK = {"cpu": 32, "cuda": 256}  # columns by which the cache grows
 
@@ -160,7 +164,7 @@ class _Writing:
 
     def run(self) -> None:
         """Step until every row has stopped or the budget is spent."""
-        graphs = self.row.is_cuda
+        pool = torch.cuda.graph_pool_handle() if self.row.is_cuda else None  # None: no graphs
         step = self._step
         for time in range(self.tokens.shape[0] - 1):
             full = time > 0 and time % self.cache.block == 0
@@ -168,13 +172,13 @@ class _Writing:
                 self.cache.grow()
             if self.rule.stopping is not None and time % EVERY == 0:
                 self._look(self.rule.stopping, time)
-            changed = (not graphs or time % 8 == 0) and self._drop(0.5 if graphs else 0.9)
+            changed = self._drop() if pool is None else time % EVERY == 0 and self._halve()
             if not len(self.row):
                 return
-            if graphs and (full or changed):
+            if pool is not None and (full or changed):
                 step = self._step  # other shapes: one step as it is, then a new graph
-            elif graphs and step == self._step and time > 0:
-                step = _capture(self._step)
+            elif pool is not None and step == self._step and time > 0:
+                step = _capture(self._step, pool)
             step()
 
     def _look(self, stopping: Stopping, time: int) -> None:
@@ -183,21 +187,35 @@ class _Writing:
         rows = self.tokens[: time + 1, self.row[alive]].T.tolist()
         self.finished[alive] = torch.tensor(stopping.lately(rows), dtype=torch.bool, device=alive.device)
 
-    def _drop(self, fraction: float) -> bool:
-        """Forget finished rows once no more than `fraction` are alive."""
+    def _drop(self) -> bool:
+        """Forget finished rows once they are a tenth."""
         alive = ~self.finished
         count = int(alive.sum())
-        if count > fraction * len(alive) or count == len(alive):
+        return count <= 0.9 * len(alive) and self._keep(alive)
+
+    def _halve(self) -> bool:
+        """Forget finished rows down to a power of two, so that few shapes are recorded as graphs."""
+        alive = ~self.finished
+        count = int(alive.sum())
+        size = 1 << (count - 1).bit_length() if count else 0
+        if size >= len(alive):
             return False
+        alive[self.finished.nonzero()[: size - count, 0]] = True  # they write on, and nobody reads it
+        return self._keep(alive)
+
+    def _keep(self, alive: Tensor) -> bool:
         self.cache.drop(alive)
         state = [self.row, self.token, self.position, self.finished]
         self.row, self.token, self.position, self.finished = close_gaps(state, alive)
         return True
 
 
-def _capture(step: Callable[[], None]) -> Callable[[], None]:
-    """Record one step as a CUDA graph. Recording does not run it; the caches it writes in place are its state."""
+def _capture(step: Callable[[], None], pool: "Pool") -> Callable[[], None]:
+    """Record one step as a CUDA graph, in memory that the graphs before it used.
+
+    Recording does not run the step; the caches that it writes in place are its state.
+    """
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
+    with torch.cuda.graph(graph, pool=pool):
         step()
     return graph.replay
