@@ -151,6 +151,17 @@ class Writes(Plays, Protocol):
 
 
 @runtime_checkable
+class Adapted(Protocol):
+    """A language model that may have adapters beside its weights."""
+
+    lora: object | None  # which; none: it has none
+
+    def save_adapter(self, folder: Path) -> None:
+        """Write a folder in PEFT's format."""
+        ...
+
+
+@runtime_checkable
 class Judges(Writes, Protocol):
     """Scores whole texts: a reward model."""
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 from filelock import FileLock, Timeout
 
-from rlkit.api import Writes
+from rlkit.api import Adapted, Writes
 from rlkit.errors import RewardFailed, UserError
 from rlkit.held import check_saved, not_finite
 from rlkit.loop import train
@@ -148,6 +148,8 @@ def execute(
         evaluation = {**before, **measured}
         if isinstance(algo.policy, Writes):
             write_folder(folder / "model", algo.policy.save)
+        if isinstance(algo.policy, Adapted) and algo.policy.lora is not None:
+            write_folder(folder / "adapter", algo.policy.save_adapter)
         what = env.scored(algo.policy)
         told = outcome.summary(facts(run, given, progress), env, evaluation, what, log.seconds())
         log.summary(told)  # last: the run is finished

@@ -5,10 +5,10 @@ import math
 import os
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -31,6 +31,7 @@ INDEX = "model.safetensors.index.json"
 FLOATS = {"F64", "F32", "F16", "BF16"}  # what safetensors calls them
 
 Sizes = dict[str, list[int]]  # of tensors, by name
+Stored = Literal["auto", "float32", "bfloat16"]
 
 
 def locate(name: str) -> Path:
@@ -81,8 +82,10 @@ def read_shape(folder: Path) -> Shape:
     return Shape.read(read_json(folder / "config.json"), str(folder / "config.json"))
 
 
-def read_decoder(folder: Path, dtype: torch.dtype = torch.float32) -> Decoder:
-    """The decoder of a folder with its weights, each in the precision of a parameter.
+def read_decoder(folder: Path, dtype: torch.dtype = torch.float32, stored: Stored = "float32") -> Decoder:
+    """The decoder of a folder with its weights.
+
+    stored: the precision of parameters; auto: bfloat16 for those that are so in the file, which loses nothing.
 
     Raises: UserError for what does not fit together or into memory, found before any of it is taken.
     """
@@ -92,7 +95,10 @@ def read_decoder(folder: Path, dtype: torch.dtype = torch.float32) -> Decoder:
     waiting = dict(decoder.named_parameters())
     for file in files:
         for name, tensor in read_tensors(file, set(waiting)).items():
-            fill(waiting.pop(name), tensor, f"{file}: {name}")
+            parameter = waiting.pop(name)
+            if stored == "bfloat16" or (stored == "auto" and tensor.dtype == torch.bfloat16):
+                parameter.data = parameter.data.bfloat16()
+            fill(parameter, tensor, f"{file}: {name}")
     return decoder
 
 
@@ -191,7 +197,7 @@ def opened(path: Path) -> Iterator[Any]:  # Any: the library says nothing of its
 def write(folder: Path, decoder: Decoder, tokenizer: Tokenizer, dtype: torch.dtype) -> None:
     """A folder that `transformers` loads, too."""
     folder.mkdir(parents=True, exist_ok=True)
-    save(folder / "model.safetensors", {name: p.to(dtype) for name, p in decoder.named_parameters()})
+    save(folder / "model.safetensors", {name: w.to(dtype) for name, w in decoder.weights()})
     tokenizer.save(folder)
     ids = {"eos_token_id": list(tokenizer.stop_ids), "pad_token_id": tokenizer.pad_id}
     config = {**decoder.shape.source, "dtype": str(dtype).removeprefix("torch.")}
@@ -201,10 +207,11 @@ def write(folder: Path, decoder: Decoder, tokenizer: Tokenizer, dtype: torch.dty
         (folder / file).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
-def save(path: Path, tensors: dict[str, Tensor]) -> None:
+def save(path: Path, tensors: Mapping[str, Tensor], notes: dict[str, str] | None = None) -> None:
     path.touch()
     permissions = stat.S_IMODE(path.stat().st_mode)  # as the umask says; the library chooses some of its own
-    save_file({name: t.detach().cpu().contiguous() for name, t in tensors.items()}, path, metadata={"format": "pt"})
+    plain = {name: t.detach().cpu().contiguous() for name, t in tensors.items()}
+    save_file(plain, path, metadata={"format": "pt", **(notes or {})})
     path.chmod(permissions)
 
 

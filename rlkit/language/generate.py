@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from rlkit.language.cache import Cache, Stored, close_gaps
 from rlkit.language.decoder import Decoder
@@ -77,13 +77,26 @@ def _measure(tokens: Tensor, log_prob: Tensor, stops: tuple[int, ...]) -> Comple
 
 
 def _computing(decoder: Decoder) -> Decoder:
-    """The decoder with its blocks in the precision they compute in, so that no step casts a weight again."""
+    """The decoder with its weights as they are computed with, so that no step casts or adds up one again.
+
+    Adapters are merged in float32. In bfloat16 they stay beside their weights: those would round most of them away.
+    """
+    ready: dict[int, nn.Parameter] = {}
     if decoder.dtype == torch.float32:
+        ready = {id(linear.weight): _fixed(linear.merged()) for _, linear in decoder.adapted()}
+    for name, parameter in decoder.named_parameters():
+        dtype = decoder.dtype if name.startswith("model.layers.") else torch.float32
+        ready.setdefault(id(parameter), parameter if parameter.dtype == dtype else _fixed(parameter.to(dtype)))
+    if all(ready[id(parameter)] is parameter for parameter in decoder.parameters()):
         return decoder
-    shared = [decoder.head, decoder.model.embed_tokens.weight]
-    engine = copy.deepcopy(decoder, {id(parameter): parameter for parameter in shared})
-    engine.model.layers.to(decoder.dtype)
+    engine = copy.deepcopy(decoder, dict(ready))
+    for _, linear in list(engine.adapted()) if decoder.dtype == torch.float32 else []:
+        linear.adapter = None
     return engine
+
+
+def _fixed(weight: Tensor) -> nn.Parameter:
+    return nn.Parameter(weight, requires_grad=False)
 
 
 def choose(logits: Tensor, rule: Rule, uniform: Tensor | None) -> tuple[Tensor, Tensor]:
