@@ -1,5 +1,6 @@
 """The contracts between the parts: what the loop, the algorithms and the commands rely on. mypy checks every class."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, runtime_checkable
@@ -21,6 +22,7 @@ from rlkit.fields import NonNegative as NonNegative
 from rlkit.fields import Place as Place
 from rlkit.fields import Positive as Positive
 from rlkit.fields import Schedule as Schedule
+from rlkit.fields import Words as Words
 from rlkit.scores import Reference as Reference
 from rlkit.scores import Sample as Sample
 from rlkit.scores import Scores as Scores
@@ -129,8 +131,12 @@ class Writes(Plays, Protocol):
         greedy: bool = False,
         forbid_first: Sequence[str] = (),
         generator: torch.Generator | None = None,
+        stop: Sequence[str] = (),
     ) -> TensorDict:
-        """`repeats` completions of each prompt: observation action log_prob mask [P, G, T], truncated [P, G]."""
+        """`repeats` completions of each prompt: observation action log_prob mask [P, G, T], truncated [P, G].
+
+        stop: strings of which the first in a completion ends it, with the token that completes the string.
+        """
         ...
 
     def encode(self, prompts: Sequence[str], completions: Sequence[str]) -> TensorDict:
@@ -147,17 +153,6 @@ class Writes(Plays, Protocol):
 
     def save(self, folder: Path) -> None:
         """Write a Hugging Face-format folder."""
-        ...
-
-
-@runtime_checkable
-class Adapted(Protocol):
-    """A language model that may have adapters beside its weights."""
-
-    lora: object | None  # which; none: it has none
-
-    def save_adapter(self, folder: Path) -> None:
-        """Write a folder in PEFT's format."""
         ...
 
 
@@ -281,6 +276,7 @@ class Algorithm(Protocol):
     policy: Policy
     buffer: Buffer
     optimizer: torch.optim.Optimizer
+    clip_width: float = math.inf  # how far a ratio may leave 1 before the loss acts on it; the doctor looks at it
     progress: float = 0.0  # the fraction of the run that is done, set by the loop before each iteration
 
     def rollout(self, env: Env) -> TensorDict:

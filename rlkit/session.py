@@ -8,11 +8,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol, runtime_checkable
 
 import torch
 from filelock import FileLock, Timeout
 
-from rlkit.api import Adapted, Writes
+from rlkit.api import Writes
 from rlkit.errors import RewardFailed, UserError
 from rlkit.held import check_saved, not_finite
 from rlkit.loop import train
@@ -31,7 +32,7 @@ from rlkit.recording.files import (
 from rlkit.recording.log import Listener, Log
 from rlkit.recording.writers import tracker
 from rlkit.settings import config, plugins, repeat, trust
-from rlkit.settings.assemble import Parts, assemble
+from rlkit.settings.assemble import Parts, Settles, assemble
 from rlkit.signals import handled, leaving
 from rlkit.terminal import say, tell, warn
 
@@ -158,6 +159,17 @@ def execute(
     return progress
 
 
+@runtime_checkable
+class Adapted(Protocol):
+    """A language model that may have adapters beside its weights."""
+
+    lora: object | None  # which; none: it has none
+
+    def save_adapter(self, folder: Path) -> None:
+        """Write a folder in PEFT's format."""
+        ...
+
+
 def keep_before(folder: Path, before: outcome.Evaluation) -> None:
     """The measurement of the untouched policy is not repeated when the run goes on."""
     write_atomically(folder / "before.json", json.dumps(before))
@@ -215,10 +227,12 @@ def header(parts: Parts, given: config.Given, folder: Path, progress: Progress) 
     run, policy = parts.run, parts.algo.policy
     learned = sum(p.numel() for p in policy.parameters() if p.requires_grad)
     held = sum(p.numel() for p in policy.parameters())
+    asked = parts.env.manner(policy) if isinstance(parts.env, Settles) else ""
     return {
         "algorithm": f"{given.algo['name']}: {plugins.summary('algorithms', given.algo['name'])}",
         "environment": f"{given.env['name']}: {plugins.summary('envs', given.env['name'])}",
         "source": parts.env.source,
+        **({"prompts": asked} if asked else {}),
         "model": policy.name,
         "parameters": f"{held:,}" + (f", of which {learned:,} are trained" if learned != held else ""),
         "device": f"{parts.env.device}, threads: {torch.get_num_threads()}",

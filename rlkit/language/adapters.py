@@ -19,7 +19,7 @@ CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
 ALL = (*ATTENTION, "gate_proj", "up_proj", "down_proj")
 PREFIX = "base_model.model."  # what PEFT puts before the name of a layer
-BASE = "base"  # names the fingerprint of the base in the metadata of a file that rlkit wrote
+BASE, MARK = "base.json", "fingerprint"  # a file of rlkit, and what it says of the base
 # What a LoRA's configuration may say beyond its rank, alpha and targets without being another method.
 PLAIN = {"base_model_name_or_path", "r", "lora_alpha", "target_modules", "use_rslora", "task_type", "peft_type"}
 PLAIN |= {"peft_version", "auto_mapping", "revision", "inference_mode", "lora_dropout", "layers_pattern"}
@@ -91,7 +91,8 @@ def write(folder: Path, decoder: Decoder, lora: Lora, base: str, mark: str) -> N
         assert linear.adapter is not None
         tensors[f"{PREFIX}{name}.lora_A.weight"] = linear.adapter.down
         tensors[f"{PREFIX}{name}.lora_B.weight"] = linear.adapter.up
-    folders.save(folder / WEIGHTS, tensors, {BASE: mark})
+    folders.save(folder / WEIGHTS, tensors)
+    write_json(folder / BASE, {MARK: mark})
     config = {
         "peft_type": "LORA",
         "task_type": "CAUSAL_LM",
@@ -108,7 +109,11 @@ def write(folder: Path, decoder: Decoder, lora: Lora, base: str, mark: str) -> N
         "modules_to_save": None,
         "inference_mode": True,
     }
-    (folder / CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+    write_json(folder / CONFIG, config)
+
+
+def write_json(path: Path, content: Json) -> None:
+    path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
 def read(folder: Path, decoder: Decoder, names: tuple[str, ...], mark: Callable[[], str]) -> Lora:
@@ -177,8 +182,7 @@ def _targets(config: Json, fields: Fields) -> tuple[str, ...]:
 def check_base(folder: Path, names: tuple[str, ...], mark: Callable[[], str]) -> None:
     """Refuse an adapter of another base: by the fingerprint that rlkit wrote, or else by the base's name."""
     path = folder / CONFIG
-    with folders.opened(folder / WEIGHTS) as file:
-        was = (file.metadata() or {}).get(BASE)
+    was = read_json(folder / BASE).get(MARK)
     base = read_json(path).get("base_model_name_or_path")
     if was is not None and was != mark():
         raise UserError(f"{folder}: the adapter was trained on {base}, and policy.model={names[0]} has other weights")

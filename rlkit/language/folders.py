@@ -69,7 +69,7 @@ def _download(name: str) -> Path:
             f"model {name!r} is no local folder, and a hub id needs a package: pip install huggingface_hub"
         ) from None
     try:
-        return Path(huggingface_hub.snapshot_download(name, allow_patterns=["*.json", "*.safetensors"]))
+        return Path(huggingface_hub.snapshot_download(name, allow_patterns=["*.json", "*.safetensors", "*.jinja"]))
     except (OSError, HfHubHTTPError, HFValidationError, ConnectionError) as error:
         reason = str(error).strip().split("\n")[0]
         raise UserError(
@@ -199,7 +199,7 @@ def write(folder: Path, decoder: Decoder, tokenizer: Tokenizer, dtype: torch.dty
     folder.mkdir(parents=True, exist_ok=True)
     save(folder / "model.safetensors", {name: w.to(dtype) for name, w in decoder.weights()})
     tokenizer.save(folder)
-    ids = {"eos_token_id": list(tokenizer.stop_ids), "pad_token_id": tokenizer.pad_id}
+    ids = {**tokenizer.generation, "eos_token_id": list(tokenizer.stop_ids), "pad_token_id": tokenizer.pad_id}
     config = {**decoder.shape.source, "dtype": str(dtype).removeprefix("torch.")}
     config["architectures"] = [ARCHITECTURES[decoder.shape.kind]]
     config.pop("torch_dtype", None)  # the name of dtype in transformers 4
@@ -207,11 +207,11 @@ def write(folder: Path, decoder: Decoder, tokenizer: Tokenizer, dtype: torch.dty
         (folder / file).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
-def save(path: Path, tensors: Mapping[str, Tensor], notes: dict[str, str] | None = None) -> None:
+def save(path: Path, tensors: Mapping[str, Tensor]) -> None:
     path.touch()
     permissions = stat.S_IMODE(path.stat().st_mode)  # as the umask says; the library chooses some of its own
     plain = {name: t.detach().cpu().contiguous() for name, t in tensors.items()}
-    save_file(plain, path, metadata={"format": "pt", **(notes or {})})
+    save_file(plain, path, metadata={"format": "pt"})
     path.chmod(permissions)
 
 

@@ -1,14 +1,18 @@
 """Sampling of whole completions: one prefill per distinct prompt, a static cache, finished rows dropped."""
 
-import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from rlkit.language.cache import Cache, Stored, close_gaps
 from rlkit.language.decoder import Decoder
+from rlkit.language.stopping import EVERY, Stopping
+
+if TYPE_CHECKING:
+    from torch.cuda import _POOL_HANDLE as Pool  # torch has no public name for it
 
 BLOCK = {"cpu": 32, "cuda": 256}  # columns by which the cache grows
 
@@ -21,6 +25,7 @@ class Rule:
     greedy: bool
     stops: tuple[int, ...]
     forbidden: tuple[int, ...] = ()  # never the first token
+    stopping: Stopping | None = None  # strings that end a text
 
 
 @dataclass
@@ -29,8 +34,8 @@ class Completions:
 
     tokens: Tensor  # [R, T]; past `length` the content means nothing
     log_prob: Tensor  # [R, T] float32
-    length: Tensor  # [R], the stop token included
-    truncated: Tensor  # [R] bool: the budget ended before a stop token
+    length: Tensor  # [R], the stop token included, or the one that completes a stop string
+    truncated: Tensor  # [R] bool: the budget ended before either
 
 
 def generate(
@@ -59,44 +64,26 @@ def generate(
     by_length = sorted(range(len(prompts)), key=lambda i: len(prompts[i]))
     size = max(1, rows // repeats)
     with torch.inference_mode():
-        engine = _computing(decoder)
         for chunk in (by_length[start : start + size] for start in range(0, len(by_length), size)):
             row = torch.tensor(chunk, device=device).repeat_interleave(repeats) * repeats
             row += torch.arange(repeats, device=device).repeat(len(chunk))
-            _Writing(engine, [prompts[i] for i in chunk], repeats, rule, row, tokens, log_prob, uniform).run()
-    return _measure(tokens.T, log_prob.T, rule.stops)
+            _Writing(decoder, [prompts[i] for i in chunk], repeats, rule, row, tokens, log_prob, uniform).run()
+    return _measure(tokens.T, log_prob.T, rule)
 
 
-def _measure(tokens: Tensor, log_prob: Tensor, stops: tuple[int, ...]) -> Completions:
-    """A row ends at its first stop token; what a finished row wrote before it was dropped is cut off."""
-    stopped = torch.isin(tokens, torch.tensor(stops, device=tokens.device))
+def _measure(tokens: Tensor, log_prob: Tensor, rule: Rule) -> Completions:
+    """A row ends at its first stop; what a finished row wrote before it was dropped is cut off."""
+    stopped = torch.isin(tokens, torch.tensor(rule.stops, device=tokens.device))
     truncated = ~stopped.any(-1)
     length = stopped.int().argmax(-1).add(1).where(~truncated, tokens.shape[1])
+    if rule.stopping is not None:
+        rows = [row[:end] for row, end in zip(tokens.tolist(), length.tolist(), strict=True)]
+        ends = rule.stopping.lengths(rows)
+        cut = torch.tensor([end is not None for end in ends], device=tokens.device)
+        length = torch.tensor([end or 0 for end in ends], device=tokens.device).where(cut, length)
+        truncated &= ~cut
     longest = int(length.max())
     return Completions(tokens[:, :longest], log_prob[:, :longest], length, truncated)
-
-
-def _computing(decoder: Decoder) -> Decoder:
-    """The decoder with its weights as they are computed with, so that no step casts or adds up one again.
-
-    Adapters are merged in float32. In bfloat16 they stay beside their weights: those would round most of them away.
-    """
-    ready: dict[int, nn.Parameter] = {}
-    if decoder.dtype == torch.float32:
-        ready = {id(linear.weight): _fixed(linear.merged()) for _, linear in decoder.adapted()}
-    for name, parameter in decoder.named_parameters():
-        dtype = decoder.dtype if name.startswith("model.layers.") else torch.float32
-        ready.setdefault(id(parameter), parameter if parameter.dtype == dtype else _fixed(parameter.to(dtype)))
-    if all(ready[id(parameter)] is parameter for parameter in decoder.parameters()):
-        return decoder
-    engine = copy.deepcopy(decoder, dict(ready))
-    for _, linear in list(engine.adapted()) if decoder.dtype == torch.float32 else []:
-        linear.adapter = None
-    return engine
-
-
-def _fixed(weight: Tensor) -> nn.Parameter:
-    return nn.Parameter(weight, requires_grad=False)
 
 
 def choose(logits: Tensor, rule: Rule, uniform: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -110,13 +97,15 @@ def choose(logits: Tensor, rule: Rule, uniform: Tensor | None) -> tuple[Tensor, 
         total = (logits - top).exp_().sum(-1, keepdim=True)
     else:
         top = logits.amax(-1, keepdim=True)
-        mass = (logits - top).exp_().cumsum(-1)
+        # In float64: a GPU's sum of 150,000 float32 numbers may fall from one to the next (PyTorch issue 13867), and
+        # then a token whose probability is next to nothing, or one that is forbidden, could be the first above u.
+        mass = (logits - top).exp_().cumsum(-1, dtype=torch.float64)
         total = mass[:, -1:]
         # Rounding may lift u·total to the total, which no token exceeds; where the total is not a number, none does
         # either: the last one stands in, and its log-probability, which is not finite, is refused by who asked.
         drawn = torch.minimum(uniform[:, None] * total, total.nextafter(torch.zeros_like(total)))
         token = torch.searchsorted(mass, drawn, right=True).clamp_(max=logits.shape[-1] - 1)
-    log_prob = logits.gather(1, token) - top - total.log()
+    log_prob = logits.gather(1, token) - top - total.log().float()
     return token[:, 0], log_prob[:, 0]
 
 
@@ -175,36 +164,58 @@ class _Writing:
 
     def run(self) -> None:
         """Step until every row has stopped or the budget is spent."""
-        graphs = self.row.is_cuda
+        pool = torch.cuda.graph_pool_handle() if self.row.is_cuda else None  # None: no graphs
         step = self._step
         for time in range(self.tokens.shape[0] - 1):
             full = time > 0 and time % self.cache.block == 0
             if full:
                 self.cache.grow()
-            changed = (not graphs or time % 8 == 0) and self._drop(0.5 if graphs else 0.9)
+            if self.rule.stopping is not None and time % EVERY == 0:
+                self._look(self.rule.stopping, time)
+            changed = self._drop() if pool is None else time % EVERY == 0 and self._halve()
             if not len(self.row):
                 return
-            if graphs and (full or changed):
+            if pool is not None and (full or changed):
                 step = self._step  # other shapes: one step as it is, then a new graph
-            elif graphs and step == self._step and time > 0:
-                step = _capture(self._step)
+            elif pool is not None and step == self._step and time > 0:
+                step = _capture(self._step, pool)
             step()
 
-    def _drop(self, fraction: float) -> bool:
-        """Forget finished rows once no more than `fraction` are alive."""
+    def _look(self, stopping: Stopping, time: int) -> None:
+        """Finish the rows whose text holds a stop string."""
+        alive = (~self.finished).nonzero()[:, 0]
+        rows = self.tokens[: time + 1, self.row[alive]].T.tolist()
+        self.finished[alive] = torch.tensor(stopping.lately(rows), dtype=torch.bool, device=alive.device)
+
+    def _drop(self) -> bool:
+        """Forget finished rows once they are a tenth."""
         alive = ~self.finished
         count = int(alive.sum())
-        if count > fraction * len(alive) or count == len(alive):
+        return count <= 0.9 * len(alive) and self._keep(alive)
+
+    def _halve(self) -> bool:
+        """Forget finished rows down to a power of two, so that few shapes are recorded as graphs."""
+        alive = ~self.finished
+        count = int(alive.sum())
+        size = 1 << (count - 1).bit_length() if count else 0
+        if size >= len(alive):
             return False
+        alive[self.finished.nonzero()[: size - count, 0]] = True  # they write on, and nobody reads it
+        return self._keep(alive)
+
+    def _keep(self, alive: Tensor) -> bool:
         self.cache.drop(alive)
         state = [self.row, self.token, self.position, self.finished]
         self.row, self.token, self.position, self.finished = close_gaps(state, alive)
         return True
 
 
-def _capture(step: Callable[[], None]) -> Callable[[], None]:
-    """Record one step as a CUDA graph. Recording does not run it; the caches it writes in place are its state."""
+def _capture(step: Callable[[], None], pool: "Pool") -> Callable[[], None]:
+    """Record one step as a CUDA graph, in memory that the graphs before it used.
+
+    Recording does not run the step; the caches that it writes in place are its state.
+    """
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
+    with torch.cuda.graph(graph, pool=pool):
         step()
     return graph.replay

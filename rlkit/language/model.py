@@ -16,10 +16,12 @@ from rlkit.language import adapters, folders
 from rlkit.language.adapters import Lora
 from rlkit.language.backbone import Backbone, layout, scatter, within
 from rlkit.language.decoder import Decoder
-from rlkit.language.generate import Rule, generate
+from rlkit.language.engine import Engine, Native
+from rlkit.language.generate import Rule
 from rlkit.language.logprob import token_log_probs
 from rlkit.language.shape import Shape
 from rlkit.language.source import fingerprint
+from rlkit.language.stopping import Stopping
 from rlkit.language.tokenizer import Tokenizer
 from rlkit.policies.base import frozen_copy
 from rlkit.seeding import generator as named_generator
@@ -46,6 +48,7 @@ class LanguageModel(Backbone):
         self.temperature, self.rows = temperature, rows
         self.lora: Lora | None = None  # set by whoever adds adapters
         self.base = ""  # where the weights are that adapters are beside of
+        self.engine: Engine = Native()
         self.value_head = self.make_head() if value_head else None
         if trainable == "attention":
             for name, parameter in decoder.named_parameters():
@@ -71,12 +74,16 @@ class LanguageModel(Backbone):
         rows: int = 256,
         seed: int = 0,
         device: str | torch.device = "cpu",
+        template: str | None = None,
         stored: folders.Stored = "float32",
     ) -> "LanguageModel":
-        """From `tiny`, a Hugging Face-format folder, or a hub id; stored: see `folders.read_decoder`."""
+        """From `tiny`, a Hugging Face-format folder, or a hub id.
+
+        template: see `Tokenizer.load`; stored: see `folders.read_decoder`.
+        """
         folder = folders.locate(str(name))
         decoder = folders.read_decoder(folder, _dtype(dtype, torch.device(device)), stored)
-        tokenizer = Tokenizer.load(folder, decoder.shape.vocab)
+        tokenizer = Tokenizer.load(folder, decoder.shape.vocab, template)
         model = cls(decoder, tokenizer, temperature, value_head, trainable, rows, seed)
         if model.value_head is not None and (folder / cls.head_file).is_file():
             folders.read_head(model.value_head, folder / cls.head_file)
@@ -141,11 +148,13 @@ class LanguageModel(Backbone):
         greedy: bool = False,
         forbid_first: Sequence[str] = (),
         generator: torch.Generator | None = None,
+        stop: Sequence[str] = (),
     ) -> TensorDict:
         """`repeats` completions of each prompt, [P, G]: observation action log_prob mask [P, G, T], truncated [P, G].
 
         With x = prompt + completion (the stop token included), observation = x[:-1], action = x[1:], and mask is True
         where the action belongs to the completion. forbid_first: strings whose first token may not be the first one.
+        stop: strings that end a completion, with the token that completes one of them.
 
         Raises: UserError for a prompt that is empty or too long; Diverged where a log-probability is not finite.
         """
@@ -160,14 +169,20 @@ class LanguageModel(Backbone):
         # A token, its log-probability and its draw; keys and values come on top.
         memory.check(16 * len(ids) * repeats * max_tokens, many, "ask for fewer, or lower max_tokens")
         forbidden = tuple({row[0] for row in self.tokenizer.encode(list(forbid_first)) if row})
-        rule = Rule(self.temperature, greedy, self.tokenizer.stop_ids, forbidden)
-        done = generate(self.decoder, ids, repeats, max_tokens, rule, generator or self.generator, self.rows)
+        rule = Rule(self.temperature, greedy, self.tokenizer.stops(stop), forbidden, self.stopping(stop))
+        self.engine.sync(self.decoder)
+        done = self.engine.write(ids, repeats, max_tokens, rule, generator or self.generator, self.rows)
         out = layout(ids, repeats, done.tokens, done.length, self.tokenizer.pad_id)
         log_prob = torch.zeros(out["mask"].shape, device=done.log_prob.device)
         log_prob[out["mask"]] = self._finite(done.log_prob[within(done.tokens, done.length)])
         size = (len(ids), repeats)
         out.update(log_prob=log_prob, truncated=done.truncated)
         return TensorDict({key: value.view(*size, *value.shape[1:]) for key, value in out.items()}, batch_size=size)
+
+    def stopping(self, stop: Sequence[str]) -> Stopping | None:
+        """What finds stop strings in completions; those that are a token of their own are no text."""
+        texts = [text for text in stop if self.tokenizer.stop_token(text) is None]
+        return Stopping(texts, self.tokenizer.decode) if texts else None
 
     def _finite(self, log_prob: Tensor) -> Tensor:
         if not log_prob.isfinite().all():
@@ -195,22 +210,36 @@ class LanguageModel(Backbone):
 
     @torch.no_grad()
     def record(self, rollout: TensorDict) -> dict[str, Tensor]:
-        """value and next_value [..., T] with a value head, at acted steps: V there, and V at the row's next acted one.
+        """What the behavior policy knows of its steps, [..., T], 0 where the mask is False.
 
-        After the last acted step next_value is 0, and where the mask is False both are. What others wrote between two
-        turns takes no time of its own: the next decision's value already knows it.
+        value, next_value        with a value head: V at acted steps, and V at the row's next acted one, 0 after the
+                                 last. What others wrote between two turns takes no time of its own: the next decision's
+                                 value already knows it.
+        log_prob, sampler_log_prob   where the engine computes otherwise than this model (another precision, another
+                                 program): log_prob is this model's, and what the engine said keeps its own name.
         """
-        if self.value_head is None:
-            return {}
-        rows = flatten_groups(rollout.select("observation", "mask"))
-        value = in_parts(self._values, rows, self.micro_steps)["value"].view(rollout["mask"].shape)
         mask = rollout["mask"]
-        return {"value": value, "next_value": torch.where(mask, following(value, mask), 0.0)}
+        found: dict[str, Tensor] = {}
+        if self.value_head is None and self.engine.exact:
+            return found
+        rows = flatten_groups(rollout.select("observation", "action", "mask"))
+        known = {key: x.view(mask.shape) for key, x in in_parts(self._known, rows, self.micro_steps).items()}
+        if self.value_head is not None:
+            found |= {"value": known["value"], "next_value": torch.where(mask, following(known["value"], mask), 0.0)}
+        if not self.engine.exact:
+            found |= {"log_prob": known["log_prob"], "sampler_log_prob": rollout["log_prob"]}
+        return found
 
-    def _values(self, batch: TensorDict) -> dict[str, Tensor]:
-        assert self.value_head is not None
+    def _known(self, batch: TensorDict) -> dict[str, Tensor]:
+        """The value, where there is a head, and the log-probability, where the engine's is not this model's."""
         hidden, where = self.hidden(batch)
-        return {"value": scatter(self.value_head(hidden.float())[:, 0], where, batch["mask"].shape)}
+        found = {}
+        if self.value_head is not None:
+            found["value"] = self.value_head(hidden.float())[:, 0]
+        if not self.engine.exact:
+            targets = batch["action"].flatten()[where]
+            found["log_prob"] = token_log_probs(hidden, self.decoder.head, targets, self.temperature, entropy=False)[0]
+        return {key: scatter(x, where, batch["mask"].shape) for key, x in found.items()}
 
 
 def _dtype(name: Dtype, device: torch.device) -> torch.dtype:

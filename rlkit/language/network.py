@@ -20,6 +20,7 @@ from rlkit.paths import home
 from rlkit.seeding import generator
 
 Model = Annotated[str, Place("folder", words=("tiny", *PACKAGED))]
+Template = Annotated[str, Place("file")]
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,7 @@ class LanguageNetwork:
     rows: Count = 256  # completions that are written at the same time
     fresh: bool = False  # start from random weights, in the shape and with the tokenizer of `model`
     save_dtype: Literal["float32", "bfloat16"] = "float32"  # precision of the weights in the run folder's model/
+    template: Template | None = None  # chat template: FILE.jinja, or the name of one of the model's; none: its default
 
     def actor(self, env: Env) -> LanguageModel:
         return self.build(env.seed, env.device)
@@ -60,7 +62,16 @@ class LanguageNetwork:
         adapted = self.lora > 0 or self.adapter is not None
         stored = self.base_dtype if adapted else "float32"
         model = LanguageModel.load(
-            self.model, self.temperature, value_head, self.trainable, self.dtype, self.rows, seed, device, stored
+            self.model,
+            self.temperature,
+            value_head,
+            self.trainable,
+            self.dtype,
+            self.rows,
+            seed,
+            device,
+            self.template,
+            stored,
         )
         if self.fresh:
             model.decoder.initialise(generator(seed, "initialise"))

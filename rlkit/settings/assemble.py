@@ -7,14 +7,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, is_dataclass, replace
 from functools import cached_property, partial
 from types import ModuleType
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Protocol, cast, runtime_checkable
 
 import torch
 
 from rlkit import memory
-from rlkit.api import Algorithm, Env, PolicyFactory
+from rlkit.api import Algorithm, Env, Plays, PolicyFactory
 from rlkit.errors import UserError
-from rlkit.fields import AGAIN, CONTROL, DEMONSTRATIONS, GROUPS
+from rlkit.fields import AGAIN, CONTROL, DEMONSTRATIONS, GROUPS, INEXACT
 from rlkit.policies import PolicyModule
 from rlkit.recording.writers import check_tracker
 from rlkit.settings import config, idle, plugins, schema, trust
@@ -25,6 +25,19 @@ if TYPE_CHECKING:
 
 # The length of a run that says nothing about it.
 STEPS, ITERATIONS = 100_000, 60  # control counts steps, text counts iterations
+
+
+@runtime_checkable
+class Settles(Protocol):
+    """An environment with keys that mean something only beside a policy, such as env.chat=auto."""
+
+    def settled(self, policy: Plays) -> dict[str, object]:
+        """Those keys, with what they mean for this policy: what config.yaml says."""
+        ...
+
+    def manner(self, policy: Plays) -> str:
+        """How the policy is asked, for the first screen; empty where there is no choice."""
+        ...
 
 
 @dataclass
@@ -68,7 +81,15 @@ def assemble(given: config.Given) -> Parts:
     )
     refuse_idle(given, algo_config, env_config, network, env, algo.policy)
     env.check(algo.policy)  # does every prompt fit?
+    if isinstance(env, Settles):
+        env_config = settle(env_config, env.settled(algo.policy))
     return Parts(run, algo, env, partial(config.resolved, given, run, algo_config, env_config, network))
+
+
+def settle(built: object, settled: dict[str, object]) -> object:
+    """A configuration with the values that were found out; an environment's may lack some of the keys."""
+    here = cast("DataclassInstance", built)
+    return replace(here, **{key: x for key, x in settled.items() if key in schema.settable(type(here))})
 
 
 def make_env(given: config.Given, module: ModuleType, built: object, run: config.Run) -> Env:
@@ -94,7 +115,9 @@ def make_algorithm(
     name = given.algo["name"]
     check_make(module.make, "algorithms", name, built, env, network)
     algo: Algorithm = module.make(built, env, network)
-    check_contract(algo, name, ("saved", "rollout", "credit", "loss", "after_step"), "rlkit.api.Algorithm")
+    check_contract(
+        algo, name, ("saved", "rollout", "credit", "loss", "after_step", "clip_width"), "rlkit.api.Algorithm"
+    )
     if not hasattr(algo, "policy"):
         kind = type(algo).__name__
         raise UserError(f"{name}: {kind} has no policy; set one in its __init__: self.policy = network.actor(env)")
@@ -107,7 +130,7 @@ def refuse_idle(
     """Refuse what a new run was asked for and would not do: keys that need others, and keys of no network."""
     if given.resume is not None:
         return
-    holding = facts(given, algo, env)
+    holding = facts(given, algo, env, policy)
     for section, built in (("algo", algo), ("env", env_config), ("policy", network)):
         idle.refuse(built, idle.told(given.argv, section), section, holding)
     if not isinstance(policy, PolicyModule):
@@ -118,7 +141,7 @@ def refuse_idle(
             raise UserError(f"policy.{key}={schema.show(value)} does nothing with {why}: leave it out")
 
 
-def facts(given: config.Given, algo: object, env: Env) -> dict[str, bool]:
+def facts(given: config.Given, algo: object, env: Env, policy: object) -> dict[str, bool]:
     """Whether the phrases in the types of fields hold; what an algorithm of the user's own plays, nobody knows."""
     name, values = given.algo["name"], asdict(cast("DataclassInstance", algo))
     own = name not in plugins.names("algorithms")
@@ -126,6 +149,7 @@ def facts(given: config.Given, algo: object, env: Env) -> dict[str, bool]:
         CONTROL: env.kind == "control",
         GROUPS: own or values.get("group", 1) > 1,
         DEMONSTRATIONS: own or name == "sft",
+        INEXACT: isinstance(policy, PolicyModule) and policy.dtype != torch.float32,
         AGAIN: own or values.get("epochs", 1) > 1 or values.get("minibatches", 1) > 1,
     }
 

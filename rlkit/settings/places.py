@@ -20,7 +20,7 @@ WHOLE = 1 << 28  # bytes of a file that is read whole; of a larger one BLOCKS ar
 BLOCK, BLOCKS = 1 << 20, 256
 PYTHON = "<"  # begins the name of what was given in Python and has none
 SUFFIXES = [*EXTENSION_SUFFIXES, *SOURCE_SUFFIXES, *BYTECODE_SUFFIXES]  # of modules, in the order of Python's search
-MODEL = ("*.json", "*.safetensors")  # what counts in a folder with a model
+MODEL = ("*.json", "*.safetensors", "*.jinja")  # what counts in a folder with a model
 
 
 def marked(cls: type) -> dict[str, Place]:

@@ -23,6 +23,8 @@ IDLE = {  # keys without effect, which 0.3 had and wrote into config.yaml
     "sapo": ("clip_low", "clip_high", "dual_clip"),
 }
 
+LATER = {"gsm8k": {"chat": False}}  # keys that came later, and how runs of these environments were without them
+
 
 def read(path: Path) -> Sections:
     """The keys of each section; a file that holds anything else is refused with one line."""
@@ -52,3 +54,8 @@ def without_idle(path: Path, algo: Section) -> Section:
     old = read_text(path).startswith("# rlkit 0.3.")
     gone = IDLE.get(str(algo["name"]), ()) if old else ()
     return {key: x for key, x in algo.items() if key not in gone}
+
+
+def with_later(env: Section) -> Section:
+    """The keys of an environment in a run's config.yaml, with those that came after it was written."""
+    return {**LATER.get(str(env["name"]), {}), **env}

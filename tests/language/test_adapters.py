@@ -123,6 +123,7 @@ def test_what_is_written_is_what_the_merged_model_writes(tmp_path: Path) -> None
     assert_close(logits(merged, TOKENS), logits(policy, TOKENS), rtol=1e-4, atol=1e-4)
     written = [x.generate(PROMPTS, 2, 12, generator=generator(0, "w")) for x in (policy, merged)]
     assert torch.equal(written[0]["action"], written[1]["action"])
+    assert [p.requires_grad for p in policy.parameters()] == [p.requires_grad for p in adapted().parameters()]
     seen = policy.evaluate(written[0].flatten(0, 1))["log_prob"].view_as(written[0]["log_prob"])
     assert_close(written[0]["log_prob"], seen, rtol=1e-3, atol=1e-4)
 
@@ -287,8 +288,7 @@ def test_an_adapter_of_another_shape_is_refused(saved: Path) -> None:
 
 
 def test_an_adapter_without_a_fingerprint_is_known_by_the_name_of_its_base(saved: Path) -> None:
-    path = saved / "theirs" / "adapter_model.safetensors"
-    save_file(load_file(path), path)
+    (saved / "theirs" / "base.json").unlink()
     start(saved)
     edit(saved, lambda config: config | {"base_model_name_or_path": "meta/other-base"})
     with pytest.raises(UserError, match=r"trained on meta/other-base, and policy.model is .*/base: give that model"):
