@@ -20,7 +20,7 @@ from rlkit.api import UserError
 from rlkit.language import gguf
 from rlkit.language.decoder import Decoder
 from rlkit.language.files import Json, check_file, read_json
-from rlkit.language.shape import ARCHITECTURES, Shape
+from rlkit.language.shape import ARCHITECTURES, Shape, rotary_frequencies
 from rlkit.language.tokenizer import Tokenizer
 from rlkit.paths import home
 
@@ -91,14 +91,21 @@ def read_decoder(folder: Path, dtype: torch.dtype = torch.float32, stored: Store
     """
     shape, files = read_shape(folder), weight_files(folder)
     check_sizes(shape, folder, {file: sizes_in(file) for file in files})
-    decoder = Decoder(shape, dtype)
-    waiting = dict(decoder.named_parameters())
+    with torch.device("meta"):  # no memory yet: what a parameter takes is known once its tensor is
+        decoder = Decoder(shape, dtype)
+    decoder.frequencies = rotary_frequencies(shape)
+    waiting = {name for name, _ in decoder.named_parameters()}
     for file in files:
-        for name, tensor in read_tensors(file, set(waiting)).items():
-            parameter = waiting.pop(name)
-            if stored == "bfloat16" or (stored == "auto" and tensor.dtype == torch.bfloat16):
-                parameter.data = parameter.data.bfloat16()
-            fill(parameter, tensor, f"{file}: {name}")
+        for name in sorted(waiting & sizes_in(file).keys()):
+            with opened(file) as content:  # anew for each: what was read of a file counts as memory while it is open
+                tensor = content.get_tensor(name)
+                narrow = stored == "bfloat16" or (stored == "auto" and tensor.dtype == torch.bfloat16)
+                parameter = nn.Parameter(torch.empty(tensor.shape, dtype=torch.bfloat16 if narrow else torch.float32))
+                fill(parameter, tensor, f"{file}: {name}")
+                del tensor
+            module, _, last = name.rpartition(".")
+            setattr(decoder.get_submodule(module), last, parameter)
+            waiting.remove(name)
     return decoder
 
 
@@ -178,10 +185,9 @@ def shown(sizes: Sizes) -> str:
     return ", ".join(f"{name} {size}" for name, size in sorted(sizes.items())[:4]) or "nothing"
 
 
-def read_tensors(path: Path, names: set[str] | None = None) -> dict[str, Tensor]:
-    """The tensors of a safetensors file, or those of them that are named."""
+def read_tensors(path: Path) -> dict[str, Tensor]:
     with opened(path) as file:
-        return {name: file.get_tensor(name) for name in file.keys() if names is None or name in names}
+        return {name: file.get_tensor(name) for name in file.keys()}
 
 
 @contextmanager
