@@ -2,7 +2,7 @@
 
 Each way runs one iteration (write, credit, learn) of the same problems in a process of its own, which says by how much
 its peak (VmHWM) is above what the imports take. The keys are those of `rlkit.run` and are given to both; without any:
-GRPO with a reference on smollm2. Linux only.
+GRPO with a reference on smollm2. `ways=NAME+NAME` leaves the others out. Linux only.
 """
 
 import json
@@ -18,6 +18,7 @@ WAYS = {
     "full": ["policy.trainable=all"],
     "lora": ["policy.lora=16"],
     "lora, bfloat16 base": ["policy.lora=16", "policy.base_dtype=bfloat16"],
+    "lora, attention": ["policy.lora=16", "policy.lora_targets=attention"],
 }
 
 
@@ -57,15 +58,16 @@ def checkpointing() -> list[str]:
 
 
 def main(words: list[str]) -> None:
-    keys = [*(words or KEYS), *checkpointing()]
+    chosen = next((word[5:].split("+") for word in words if word.startswith("ways=")), list(WAYS))
+    keys = [*([word for word in words if not word.startswith("ways=")] or KEYS), *checkpointing()]
     print("both:", " ".join(keys))
     found = {}
-    for name, more in WAYS.items():
-        command = [sys.executable, __file__, "--work", *keys, *more]
+    for name in chosen:
+        command = [sys.executable, __file__, "--work", *keys, *WAYS[name]]
         done = subprocess.run(command, cwd=HERE, stdout=subprocess.PIPE, text=True, check=True)
         found[name] = said = json.loads(done.stdout.splitlines()[-1])
         rooms = "  ".join(f"{key} {value:,.0f}" for key, value in said.items())
-        print(f"{name}: {rooms}  ratio {said['peak'] / found['full']['peak']:.2f}", flush=True)
+        print(f"{name}: {rooms}  ratio {said['peak'] / found[chosen[0]]['peak']:.2f}", flush=True)
 
 
 if __name__ == "__main__":
