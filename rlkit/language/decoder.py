@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from rlkit.language.cache import Cache, Stored
+from rlkit.language.packing import Packing
 from rlkit.language.shape import Shape, rotary_frequencies
 
 
@@ -55,7 +56,9 @@ class Attention(nn.Module):
         self.q_norm = RMSNorm(shape.head_dim, shape.eps) if shape.qk_norm else nn.Identity()
         self.k_norm = RMSNorm(shape.head_dim, shape.eps) if shape.qk_norm else nn.Identity()
 
-    def forward(self, x: Tensor, cos: Tensor, sin: Tensor, cache: Cache | None, keep: Stored | None) -> Tensor:
+    def forward(
+        self, x: Tensor, cos: Tensor, sin: Tensor, cache: Cache | Packing | None, keep: Stored | None
+    ) -> Tensor:
         heads = (*x.shape[:2], -1, self.dim)
         query = rotate(self.q_norm(self.q_proj(x).view(heads)), cos, sin).transpose(1, 2)
         key = rotate(self.k_norm(self.k_proj(x).view(heads)), cos, sin).transpose(1, 2)
@@ -89,7 +92,9 @@ class Block(nn.Module):
         self.input_layernorm = RMSNorm(shape.width, shape.eps)
         self.post_attention_layernorm = RMSNorm(shape.width, shape.eps)
 
-    def forward(self, x: Tensor, cos: Tensor, sin: Tensor, cache: Cache | None, keep: Stored | None) -> Tensor:
+    def forward(
+        self, x: Tensor, cos: Tensor, sin: Tensor, cache: Cache | Packing | None, keep: Stored | None
+    ) -> Tensor:
         x = x + self.self_attn(self.input_layernorm(x), cos, sin, cache, keep)
         out: Tensor = x + self.mlp(self.post_attention_layernorm(x))
         return out
@@ -136,12 +141,17 @@ class Decoder(nn.Module):
         return self
 
     def forward(
-        self, tokens: Tensor, positions: Tensor | None = None, cache: Cache | None = None, keep: Stored | None = None
+        self,
+        tokens: Tensor,
+        positions: Tensor | None = None,
+        cache: Cache | Packing | None = None,
+        keep: Stored | None = None,
     ) -> Tensor:
         """Hidden states [B, T, d] of tokens [B, T], causal. Without padding mask: pad on the right.
 
         positions: [B, T] or [1, T], by default 0..T-1.
-        cache: T = 1, the next token of each row; it attends to what is stored.
+        cache: what attends in place of the causal mask: a Cache, where T = 1, the next token of each row; or a Packing,
+            where B = 1, all tokens of all rows in one line.
         keep: a list that receives each layer's (keys, values) [B, kv_heads, T, head_dim].
         """
         if positions is None:
