@@ -10,6 +10,7 @@ import math
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from rlkit.language.cache import Cache, Stored
 from rlkit.language.packing import Packing
@@ -118,6 +119,7 @@ class Decoder(nn.Module):
     def __init__(self, shape: Shape, dtype: torch.dtype = torch.float32):
         super().__init__()
         self.shape, self.dtype = shape, dtype
+        self.checkpointing = False  # in training, keep what goes into each block and compute the rest again
         self.model = Body(shape)
         self.lm_head = None if shape.tied else Linear(shape.width, shape.vocab, bias=False)
         self.register_buffer("frequencies", rotary_frequencies(shape), persistent=False)
@@ -161,7 +163,10 @@ class Decoder(nn.Module):
         cos, sin = torch.cat((cos, cos), -1), torch.cat((-sin, sin), -1)
         x = self.model.embed_tokens(tokens).to(self.dtype)
         for block in self.model.layers:
-            x = block(x, cos, sin, cache, keep)
+            if self.checkpointing and torch.is_grad_enabled():
+                x = checkpoint(block, x, cos, sin, cache, keep, use_reentrant=False, preserve_rng_state=False)
+            else:
+                x = block(x, cos, sin, cache, keep)
         hidden: Tensor = self.model.norm(x)
         return hidden
 

@@ -26,6 +26,8 @@ class LanguageNetwork:
     trainable: Literal["all", "attention"] = "all"  # which weights learn; attention: the q, k, v and o projections
     dtype: Dtype = "auto"  # precision of computations, parameters stay float32; auto: bfloat16 on a GPU
     rows: Count = 256  # completions that are written at the same time
+    micro_steps: Count = 4096  # tokens that are learned from at a time; a prompt counts once for its group
+    gradient_checkpointing: bool = False  # less memory in training, for about a third more time; the same gradient
     fresh: bool = False  # start from random weights, in the shape and with the tokenizer of `model`
     save_dtype: Literal["float32", "bfloat16"] = "float32"  # precision of the weights in the run folder's model/
 
@@ -49,6 +51,7 @@ class LanguageNetwork:
         )
         if self.fresh:
             model.decoder.initialise(generator(seed, "initialise"))
-        model.name = self.model
+        model.name, model.micro_steps = self.model, self.micro_steps
+        model.decoder.checkpointing = self.gradient_checkpointing
         model.save_dtype = torch.bfloat16 if self.save_dtype == "bfloat16" else torch.float32
         return model
