@@ -1,4 +1,4 @@
-"""The two tables of docs/parity.md: python benchmarks/parity.py [--write]
+"""The two tables of docs/parity.md: python benchmarks/parity_tables.py [--write]
 
 Without `--write` they are printed, with it the page is rewritten between its markers. Needs the test extra; the systems
 themselves are not needed, see tests/support/systems.py.

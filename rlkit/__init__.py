@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rlkit import _moved as _moved  # the module names of 0.3.0
+from rlkit import outside as outside  # notes from now on when a module is imported
 
 __version__ = "0.5.0"
 

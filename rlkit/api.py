@@ -21,6 +21,7 @@ from rlkit.fields import NonNegative as NonNegative
 from rlkit.fields import Place as Place
 from rlkit.fields import Positive as Positive
 from rlkit.fields import Schedule as Schedule
+from rlkit.fields import Words as Words
 from rlkit.scores import Reference as Reference
 from rlkit.scores import Sample as Sample
 from rlkit.scores import Scores as Scores
@@ -132,8 +133,12 @@ class Writes(Plays, Protocol):
         greedy: bool = False,
         forbid_first: Sequence[str] = (),
         generator: torch.Generator | None = None,
+        stop: Sequence[str] = (),
     ) -> TensorDict:
-        """`repeats` completions of each prompt: observation action log_prob mask [P, G, T], truncated [P, G]."""
+        """`repeats` completions of each prompt: observation action log_prob mask [P, G, T], truncated [P, G].
+
+        stop: strings of which the first in a completion ends it, with the token that completes the string.
+        """
         ...
 
     def encode(self, prompts: Sequence[str], completions: Sequence[str]) -> TensorDict:

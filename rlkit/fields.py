@@ -29,6 +29,10 @@ class Needs:
         return value in self.values if self.values else bool(value)
 
 
+class Escapes:
+    """In a field's type: typed on a command line, \\n in it is a line break, \\t a tab and \\\\ one backslash."""
+
+
 CONTROL = "a control environment"
 GROUPS = "an algorithm that plays several attempts from each start"
 DEMONSTRATIONS = "an algorithm that learns from demonstrations, such as sft"
@@ -44,6 +48,7 @@ Natural = Annotated[int, Ge(0)]
 Problems = Annotated[int, Ge(0), Le(100_000)]  # problems or pairs that are generated or held out
 Episodes = Annotated[int, Ge(1), Le(10**6)]  # of one evaluation
 Seed = Annotated[int, Ge(0), Boundless()]
+Words = Annotated[str, Escapes()]  # a text for a model
 Schedule = Literal["constant", "linear"]
 
 

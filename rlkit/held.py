@@ -45,7 +45,7 @@ def attributes(x: object) -> dict[str, Any]:
     return found | dict(x._modules) if isinstance(x, nn.Module) else found
 
 
-def check_saved(algo: Algorithm) -> None:
+def check_saved(algo: Algorithm, env: Env) -> None:
     """Refuse an algorithm with state that a checkpoint would lose, before it plays; all of it is named at once."""
     name = type(algo).__name__
     if not isinstance(algo.saved, tuple | list):
@@ -58,16 +58,16 @@ def check_saved(algo: Algorithm) -> None:
                 "and what has a state_dict can be saved; use a torch.nn.ModuleList, or give it a state_dict and a "
                 "load_state_dict"
             )
-    # Generators of the algorithm itself are always saved.
-    others = {key: x for key, x in vars(algo).items() if key not in algo.saved and not isinstance(x, torch.Generator)}
-    known = in_saved(algo)
+    others = {key: x for key, x in vars(algo).items() if key not in algo.saved}
+    known = in_saved(algo, env)
     refuse(algo, {key: f"looks like state ({type(x).__name__})" for key, x in others.items() if is_state(x, known)})
 
 
-def in_saved(algo: Algorithm) -> set[int]:
+def in_saved(algo: Algorithm, env: Env) -> set[int]:
     """The ids of what is saved, and of the modules, parameters and buffers in it: a second name for one loses nothing.
 
     All of it is put back in place, so the second name sees what the first one sees; what cannot be is not among it.
+    The environment, and generators of the algorithm and its policy, are always saved.
     """
     saved = [owner(algo, key)[key.rpartition(".")[2]] for key in algo.saved]
     modules = [module for x in saved if isinstance(x, nn.Module) for module in x.modules()]
@@ -76,18 +76,19 @@ def in_saved(algo: Algorithm) -> set[int]:
         tensors += [
             x for key, x in module.named_buffers(recurse=False) if key not in module._non_persistent_buffers_set
         ]
-    return {id(x) for x in (*saved, *modules, *tensors) if not isinstance(x, REPLACED)}
+    always = (algo, env, *generators(algo).values(), *generators(algo.policy).values())
+    return {id(x) for x in (*saved, *modules, *tensors, *always) if not isinstance(x, REPLACED)}
 
 
 def checked(algo: Algorithm, env: Env) -> dict[str, str]:
     """`fingerprints` of an algorithm that a checkpoint can hold; see `check_saved`."""
-    check_saved(algo)
+    check_saved(algo, env)
     return fingerprints(algo, env)
 
 
 def check_unchanged(algo: Algorithm, env: Env, before: dict[str, str] | None) -> None:
     """Refuse state that came after the run began, and whatever is not saved and has changed since."""
-    check_saved(algo)
+    check_saved(algo, env)
     if before is None:
         return
     for key in algo.saved:
@@ -114,12 +115,8 @@ def refuse(algo: Algorithm, found: dict[str, str]) -> None:
 
 
 def fingerprints(algo: Algorithm, env: Env) -> dict[str, str]:
-    """A fingerprint of each attribute that is not saved, of the algorithm and of what it saves; of what is, its form.
-
-    What is saved, the environment, and generators of the algorithm and its policy have a state of their own.
-    """
-    apart = (algo, env, *generators(algo).values(), *generators(algo.policy).values())
-    known = in_saved(algo) | {id(x) for x in apart}
+    """A fingerprint of each attribute that is not saved, of the algorithm and its parts; of what is saved, its form."""
+    known = in_saved(algo, env)
     found = {key: digest(x, known) for key, x in unsaved(algo) if id(x) not in known}
     return found | {key: form(owner(algo, key)[key.rpartition(".")[2]]) for key in algo.saved}
 

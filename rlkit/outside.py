@@ -1,11 +1,33 @@
-"""Code from outside rlkit runs as its files say: what Python has cached beside a file may be something else."""
+"""Code from outside rlkit runs as its files say: what Python has cached beside a file may be something else.
 
+What ran is noted, so that a file that was edited since is noticed: the neighbors of a plug-in that is a file run
+again. A module with a name of its own does not, for whoever imported it holds its classes.
+"""
+
+import hashlib
 import importlib
+import importlib.util
+import os
 import sys
-from collections.abc import Sequence
+import time
+import traceback
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from importlib.abc import MetaPathFinder
-from importlib.machinery import ModuleSpec, SourceFileLoader
+from importlib.machinery import BYTECODE_SUFFIXES, EXTENSION_SUFFIXES, ModuleSpec, SourceFileLoader
+from pathlib import Path
 from types import CodeType, ModuleType
+
+from rlkit.errors import UserError
+
+DEEPEST = 100  # packages inside each other; Python looks for them recursively, and ends in a RecursionError
+FOLDER = "rlkit_folder_"  # begins the name of a package that holds the files of a folder
+NO_TEXT = (*EXTENSION_SUFFIXES, *BYTECODE_SUFFIXES)
+TOO_HIGH = ("beyond top-level package", "no known parent package")  # ends what Python says of `from ..x import y`
+
+
+class NotPython(UserError, ImportError):
+    """A neighbor that is no .py file; whoever imports it may go on without, as after any ImportError."""
 
 
 class Fresh(SourceFileLoader):
@@ -13,7 +35,9 @@ class Fresh(SourceFileLoader):
 
     def get_code(self, fullname: str) -> CodeType:
         path = self.get_filename(fullname)
-        code: CodeType = self.source_to_code(self.get_data(path), path)
+        data = self.get_data(path)
+        FINDER.ran[fullname] = path, _digest(data)
+        code: CodeType = self.source_to_code(data, path)
         return code
 
 
@@ -22,32 +46,140 @@ class Finder(MetaPathFinder):
 
     def __init__(self) -> None:
         self.packages: set[str] = set()
+        self.ran: dict[str, tuple[str, str]] = {}  # module → its file, and the digest of what was compiled
+        self.began = dict.fromkeys(sys.modules, time.time_ns())  # module → when its import began, or a little later
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if fullname.partition(".")[0] not in self.packages:
+        if target is not None or fullname not in sys.modules:  # it is imported, or again; else it is only looked for
+            self.began[fullname] = time.time_ns()
+        top = fullname.partition(".")[0]
+        if top not in self.packages:
             return None
         found = (finder.find_spec(fullname, path, target) for finder in sys.meta_path if finder is not self)
         spec = next((spec for spec in found if spec is not None), None)
-        if spec is not None and spec.origin is not None and type(spec.loader) is SourceFileLoader:
+        if spec is None or spec.origin is None:
+            return spec
+        if top.startswith(FOLDER) and spec.origin.endswith(NO_TEXT):
+            raise NotPython(
+                f"{spec.origin} is no .py file, and a plug-in that is given as a file imports no other neighbors: "
+                "remove it, or give the plug-in's dotted name"
+            )
+        if type(spec.loader) is SourceFileLoader:
             spec.loader, spec.cached = Fresh(fullname, spec.origin), None
         return spec
 
 
-DEEPEST = 100  # packages inside each other; Python looks for them recursively, and ends in a RecursionError
 FINDER = Finder()
 sys.meta_path.insert(0, FINDER)
-
-
-def compiled(package: str) -> None:
-    """Have what is imported of a package from now on compiled each time."""
-    FINDER.packages.add(package)
 
 
 def import_module(name: str) -> ModuleType:
     """A module from outside rlkit, by its dotted name."""
     if name.count(".") > DEEPEST:
         raise ModuleNotFoundError(f"No module named '{name}'", name=name)
-    compiled(name.partition(".")[0])
-    return importlib.import_module(name)
+    FINDER.packages.add(name.partition(".")[0])
+    with _told(name):
+        return importlib.import_module(name)
+
+
+def load_file(path: Path, again: bool = False) -> ModuleType:
+    """A .py file from outside rlkit, which may import its neighbors: `from .helper import x`.
+
+    What ran before is taken as it is unless a file of the folder that ran has changed. again: run this one anyway.
+    """
+    package = _folder_as_package(path.parent)
+    name = f"{package}.{path.stem.replace('.', '_')}"
+    if name in sys.modules and not again:
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, path, loader=Fresh(name, str(path)))
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # before it runs: dataclasses look their own module up
+    try:
+        with _told(name):
+            spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+def changed(files: Collection[str]) -> str | None:
+    """The first of some files that is another by now than when it was imported; None: all are what ran."""
+    for name, module in list(sys.modules.items()):
+        if name.partition(".")[0] in FINDER.packages and isinstance(module, ModuleType):
+            file = vars(module).get("__file__")
+            if isinstance(file, str) and file in files and _stale(name, file):
+                return file
+    return None
+
+
+def _stale(name: str, file: str) -> bool:
+    """Whether a file was changed since the module was imported; of what Python itself compiled only the time tells."""
+    try:
+        if name in FINDER.ran:
+            path, digest = FINDER.ran[name]
+            return digest != _digest(Path(path).read_bytes())
+        return name in FINDER.began and os.stat(file).st_mtime_ns > FINDER.began[name]
+    except OSError:  # it is gone
+        return True
+
+
+def _folder_as_package(folder: Path) -> str:
+    """The name of a package that holds the files of a folder and nothing else, so that they can import each other.
+
+    Where one of them has changed all are dropped: what imported it holds what it was.
+    """
+    name = f"{FOLDER}{hashlib.blake2b(bytes(folder), digest_size=8).hexdigest()}"
+    inside = [module for module in sys.modules if module.startswith(f"{name}.")]
+    if any(_stale(module, FINDER.ran[module][0]) for module in inside if module in FINDER.ran):
+        for module in (name, *inside):
+            del sys.modules[module]
+    importlib.invalidate_caches()  # a neighbor may have been written a moment ago
+    package = sys.modules.setdefault(name, ModuleType(name))
+    package.__path__ = [str(folder)]
+    FINDER.packages.add(name)
+    return name
+
+
+@contextmanager
+def _told(name: str) -> Iterator[None]:
+    """Say in one line that a module, or what it imports of its own package, reaches above where that begins."""
+    try:
+        yield
+    except ImportError as error:
+        found = _importing(error, name.partition(".")[0]) if str(error).endswith(TOO_HIGH) else None
+        if found is None:
+            raise
+        raise UserError(_from_above(name, *found)) from None
+
+
+def _importing(error: ImportError, package: str) -> tuple[str, Path] | None:
+    """The module whose import failed, and its file; None where it is of another package."""
+    frames = [frame.f_globals for frame, _ in traceback.walk_tb(error.__traceback__)]
+    ours = [each for each in frames if not str(each.get("__name__")).startswith("importlib.")]
+    name, file = str(ours[-1].get("__name__")), ours[-1].get("__file__")
+    return (name, Path(file)) if name.partition(".")[0] == package and isinstance(file, str) else None
+
+
+def _from_above(name: str, importing: str, file: Path) -> str:
+    """What to give instead: the dotted name that begins one folder higher up, or where the packages around it end."""
+    path, own = file.parent if file.name == "__init__.py" else file, name.split(".")
+    depth, folders = importing.count(".") + 1, list(path.parents)
+    if name.startswith(FOLDER):
+        own[0] = folders[depth - 2].name
+    told = f"{file} imports from above its own folder"
+    if depth < len(folders):
+        top = folders[depth]
+        while (top / "__init__.py").is_file() and top != top.parent:
+            top = top.parent
+        dotted = [*folders[depth - 1].relative_to(top).parts, *own]
+        if all(part.isidentifier() for part in dotted):
+            return f"{told}: give its dotted name, {'.'.join(dotted)}, and start in {top}"
+    return f"{told}, and no dotted name reaches there: move what it imports into {file.parent}"
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()

@@ -31,7 +31,7 @@ from rlkit.recording.files import (
 from rlkit.recording.log import Listener, Log
 from rlkit.recording.writers import tracker
 from rlkit.settings import config, plugins, repeat, trust
-from rlkit.settings.assemble import Parts, assemble
+from rlkit.settings.assemble import Parts, Settles, assemble
 from rlkit.signals import handled, leaving
 from rlkit.terminal import say, tell, warn
 
@@ -47,7 +47,7 @@ class Watch:
 def carry_out(given: config.Given, watch: Watch = Watch()) -> tuple[Path, Progress]:
     """Start the run that was asked for, or go on with the one that `resume` names: its folder, and how far it came."""
     parts = assemble(given)
-    check_saved(parts.algo)  # before there is a folder
+    check_saved(parts.algo, parts.env)  # before there is a folder
     if bad := not_finite(parts.algo, parts.algo.policy.parameters()):
         raise UserError(
             f"{bad[0]} is not finite before anything is trained: give another policy.model, or train it anew"
@@ -213,10 +213,12 @@ def header(parts: Parts, given: config.Given, folder: Path, progress: Progress) 
     run, policy = parts.run, parts.algo.policy
     learned = sum(p.numel() for p in policy.parameters() if p.requires_grad)
     held = sum(p.numel() for p in policy.parameters())
+    asked = parts.env.manner(policy) if isinstance(parts.env, Settles) else ""
     return {
         "algorithm": f"{given.algo['name']}: {plugins.summary('algorithms', given.algo['name'])}",
         "environment": f"{given.env['name']}: {plugins.summary('envs', given.env['name'])}",
         "source": parts.env.source,
+        **({"prompts": asked} if asked else {}),
         "model": policy.name,
         "parameters": f"{held:,}" + (f", of which {learned:,} are trained" if learned != held else ""),
         "device": f"{parts.env.device}, threads: {torch.get_num_threads()}",

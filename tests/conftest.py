@@ -1,6 +1,7 @@
 """The tests are many small ones: one torch thread each, also in the processes that they start."""
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +11,11 @@ from support.forked import Warm
 
 torch.set_num_threads(1)
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# A job in a shell's background ignores these signals, and so would the processes that the tests start and signal.
+for name in ("SIGINT", "SIGHUP"):
+    if signal.getsignal(number := getattr(signal, name, signal.SIGINT)) is signal.SIG_IGN:
+        signal.signal(number, signal.default_int_handler if name == "SIGINT" else lambda *_: None)
 
 
 @pytest.fixture(scope="session")

@@ -28,6 +28,14 @@ ERRORS = {"UserError", "Exhausted", "RewardFailed", "Diverged"}
 
 # Errors that no folder of files can bring about, and the test that brings each about.
 ELSEWHERE = {
+    "the texts use all private letters of ": ("language/test_chat.py::test_texts_that_leave_no_letter_are_one_line"),
+    ": it takes longer than ": "language/test_chat.py::test_a_process_that_cannot_be_had_is_one_line",
+    ": no process can be started for it (": "language/test_chat.py::test_a_process_that_cannot_be_had_is_one_line",
+    ": a chat template of ": "language/test_chat.py::test_what_is_no_template_is_one_line",
+    " has no chat template; give env.chat=false": "text/test_asking.py::test_what_needs_turns_is_refused_without",
+    " has changed since this program imported it": (
+        "settings/test_edited.py::test_a_dotted_module_that_was_edited_is_refused"
+    ),
     " has no policy; set one in its ": "settings/test_assemble.py::test_an_algorithm_without_a_policy_is_one_line",
     " follows no rule that is known: take another": (
         "language/test_gguf.py::test_the_rule_of_llama_3_is_found_from_its_outcome"

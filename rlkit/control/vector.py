@@ -52,6 +52,7 @@ class Copies:
         self.seeds: list[int] = [0] * self.n
         self.observation: Array = np.empty(0)
         self.first: Array = np.empty(0)  # what each copy saw after its newest reset
+        self.earned: Array = np.zeros(self.n)  # by each copy since its newest reset
 
     def reset(self, seeds: Sequence[int]) -> None:
         """Start an episode in every copy."""
@@ -64,7 +65,7 @@ class Copies:
         seed = self.seeds if self.seed_each else self.seeds[0]
         observation, _ = self.vector.reset(seed=seed)  # type: ignore[arg-type]
         self.observation, self.acting = self._convert(observation), np.ones(self.n, dtype=bool)
-        self.first = self.observation.copy()
+        self.first, self.earned = self.observation.copy(), np.zeros(self.n)
 
     def reseed(self, seeds: Sequence[int]) -> None:
         """Give each copy luck of its own, from `seeds[i]`, for the episode that was just reset."""
@@ -91,12 +92,13 @@ class Copies:
         """Start the next episode in the rows where `rows` is True."""
         observation, _ = self.vector.reset(seed=self.seeds, options={"reset_mask": rows})  # type: ignore[arg-type]
         self.observation = self._convert(observation)
-        self.first[rows] = self.observation[rows]
+        self.first[rows], self.earned[rows] = self.observation[rows], 0.0
 
     def step(self, action: Array) -> tuple[Array, Array, Array, Array]:
         """Step every copy with the policy's action [n] or [n, d]: true successor, reward, terminated, done."""
         raw, reward, terminated, truncated, info = self.vector.step(self._execute(action))
         done = terminated | truncated
+        self.earned = np.where(done, 0.0, self.earned + reward * self.acting)  # before the rows that act change
         self.observation = successor = self._convert(raw)
         if self.mode is AutoresetMode.NEXT_STEP:
             self.acting = ~done

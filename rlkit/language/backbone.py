@@ -1,6 +1,6 @@
 """What a language model and a reward model share: a decoder with its tokenizer that reads texts."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -15,6 +15,7 @@ from rlkit.language.decoder import Decoder
 from rlkit.language.packing import pack
 from rlkit.language.tokenizer import Tokenizer
 from rlkit.policies.base import PolicyModule
+from rlkit.prompts import Prompt, Turn
 from rlkit.seeding import generator as named_generator
 
 
@@ -65,6 +66,15 @@ class Backbone(PolicyModule):
         mask = rollout["mask"].flatten(0, -2).cpu()
         tokens = rollout["action"].flatten(0, -2).cpu()[mask].split(mask.sum(-1).tolist())
         return self.tokenizer.decode([row.tolist() for row in tokens])
+
+    @property
+    def chats(self) -> bool:
+        """Whether the model has a chat template."""
+        return self.tokenizer.template is not None
+
+    def chat(self, conversations: Sequence[Sequence[Turn]], options: Mapping[str, object]) -> list[Prompt]:
+        """A prompt for each conversation, by the model's own template."""
+        return self.tokenizer.chat(conversations, options)
 
     def prompt_ids(self, prompts: Sequence[str]) -> list[list[int]]:
         ids = self.tokenizer.encode(list(prompts), special=True)

@@ -68,7 +68,7 @@ def _download(name: str) -> Path:
             f"model {name!r} is no local folder, and a hub id needs a package: pip install huggingface_hub"
         ) from None
     try:
-        return Path(huggingface_hub.snapshot_download(name, allow_patterns=["*.json", "*.safetensors"]))
+        return Path(huggingface_hub.snapshot_download(name, allow_patterns=["*.json", "*.safetensors", "*.jinja"]))
     except (OSError, HfHubHTTPError, HFValidationError, ConnectionError) as error:
         reason = str(error).strip().split("\n")[0]
         raise UserError(
@@ -193,7 +193,7 @@ def write(folder: Path, decoder: Decoder, tokenizer: Tokenizer, dtype: torch.dty
     folder.mkdir(parents=True, exist_ok=True)
     save(folder / "model.safetensors", {name: p.to(dtype) for name, p in decoder.named_parameters()})
     tokenizer.save(folder)
-    ids = {"eos_token_id": list(tokenizer.stop_ids), "pad_token_id": tokenizer.pad_id}
+    ids = {**tokenizer.generation, "eos_token_id": list(tokenizer.stop_ids), "pad_token_id": tokenizer.pad_id}
     config = {**decoder.shape.source, "dtype": str(dtype).removeprefix("torch.")}
     config["architectures"] = [ARCHITECTURES[decoder.shape.kind]]
     config.pop("torch_dtype", None)  # the name of dtype in transformers 4

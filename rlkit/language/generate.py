@@ -9,6 +9,7 @@ from torch import Tensor
 
 from rlkit.language.cache import Cache, Stored, close_gaps
 from rlkit.language.decoder import Decoder
+from rlkit.language.stopping import EVERY, Stopping
 
 BLOCK = {"cpu": 32, "cuda": 256}  # columns by which the cache grows
 
@@ -21,6 +22,7 @@ class Rule:
     greedy: bool
     stops: tuple[int, ...]
     forbidden: tuple[int, ...] = ()  # never the first token
+    stopping: Stopping | None = None  # strings that end a text
 
 
 @dataclass
@@ -29,8 +31,8 @@ class Completions:
 
     tokens: Tensor  # [R, T]; past `length` the content means nothing
     log_prob: Tensor  # [R, T] float32
-    length: Tensor  # [R], the stop token included
-    truncated: Tensor  # [R] bool: the budget ended before a stop token
+    length: Tensor  # [R], the stop token included, or the one that completes a stop string
+    truncated: Tensor  # [R] bool: the budget ended before either
 
 
 def generate(
@@ -64,14 +66,20 @@ def generate(
             row = torch.tensor(chunk, device=device).repeat_interleave(repeats) * repeats
             row += torch.arange(repeats, device=device).repeat(len(chunk))
             _Writing(engine, [prompts[i] for i in chunk], repeats, rule, row, tokens, log_prob, uniform).run()
-    return _measure(tokens.T, log_prob.T, rule.stops)
+    return _measure(tokens.T, log_prob.T, rule)
 
 
-def _measure(tokens: Tensor, log_prob: Tensor, stops: tuple[int, ...]) -> Completions:
-    """A row ends at its first stop token; what a finished row wrote before it was dropped is cut off."""
-    stopped = torch.isin(tokens, torch.tensor(stops, device=tokens.device))
+def _measure(tokens: Tensor, log_prob: Tensor, rule: Rule) -> Completions:
+    """A row ends at its first stop; what a finished row wrote before it was dropped is cut off."""
+    stopped = torch.isin(tokens, torch.tensor(rule.stops, device=tokens.device))
     truncated = ~stopped.any(-1)
     length = stopped.int().argmax(-1).add(1).where(~truncated, tokens.shape[1])
+    if rule.stopping is not None:
+        rows = [row[:end] for row, end in zip(tokens.tolist(), length.tolist(), strict=True)]
+        ends = rule.stopping.lengths(rows)
+        cut = torch.tensor([end is not None for end in ends], device=tokens.device)
+        length = torch.tensor([end or 0 for end in ends], device=tokens.device).where(cut, length)
+        truncated &= ~cut
     longest = int(length.max())
     return Completions(tokens[:, :longest], log_prob[:, :longest], length, truncated)
 
@@ -168,6 +176,8 @@ class _Writing:
             full = time > 0 and time % self.cache.block == 0
             if full:
                 self.cache.grow()
+            if self.rule.stopping is not None and time % EVERY == 0:
+                self._look(self.rule.stopping, time)
             changed = (not graphs or time % 8 == 0) and self._drop(0.5 if graphs else 0.9)
             if not len(self.row):
                 return
@@ -176,6 +186,12 @@ class _Writing:
             elif graphs and step == self._step and time > 0:
                 step = _capture(self._step)
             step()
+
+    def _look(self, stopping: Stopping, time: int) -> None:
+        """Finish the rows whose text holds a stop string."""
+        alive = (~self.finished).nonzero()[:, 0]
+        rows = self.tokens[: time + 1, self.row[alive]].T.tolist()
+        self.finished[alive] = torch.tensor(stopping.lately(rows), dtype=torch.bool, device=alive.device)
 
     def _drop(self, fraction: float) -> bool:
         """Forget finished rows once no more than `fraction` are alive."""

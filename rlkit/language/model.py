@@ -18,6 +18,7 @@ from rlkit.language.decoder import Decoder
 from rlkit.language.generate import Rule, generate
 from rlkit.language.logprob import token_log_probs
 from rlkit.language.shape import Shape
+from rlkit.language.stopping import Stopping
 from rlkit.language.tokenizer import Tokenizer
 from rlkit.seeding import generator as named_generator
 
@@ -60,11 +61,12 @@ class LanguageModel(Backbone):
         rows: int = 256,
         seed: int = 0,
         device: str | torch.device = "cpu",
+        template: str | None = None,
     ) -> "LanguageModel":
-        """From `tiny`, a Hugging Face-format folder, or a hub id."""
+        """From `tiny`, a Hugging Face-format folder, or a hub id. template: see `Tokenizer.load`."""
         folder = folders.locate(str(name))
         decoder = folders.read_decoder(folder, _dtype(dtype, torch.device(device)))
-        tokenizer = Tokenizer.load(folder, decoder.shape.vocab)
+        tokenizer = Tokenizer.load(folder, decoder.shape.vocab, template)
         model = cls(decoder, tokenizer, temperature, value_head, trainable, rows, seed)
         if model.value_head is not None and (folder / cls.head_file).is_file():
             folders.read_head(model.value_head, folder / cls.head_file)
@@ -110,11 +112,13 @@ class LanguageModel(Backbone):
         greedy: bool = False,
         forbid_first: Sequence[str] = (),
         generator: torch.Generator | None = None,
+        stop: Sequence[str] = (),
     ) -> TensorDict:
         """`repeats` completions of each prompt, [P, G]: observation action log_prob mask [P, G, T], truncated [P, G].
 
         With x = prompt + completion (the stop token included), observation = x[:-1], action = x[1:], and mask is True
         where the action belongs to the completion. forbid_first: strings whose first token may not be the first one.
+        stop: strings that end a completion, with the token that completes one of them.
 
         Raises: UserError for a prompt that is empty or too long; Diverged where a log-probability is not finite.
         """
@@ -129,7 +133,7 @@ class LanguageModel(Backbone):
         # A token, its log-probability and its draw; keys and values come on top.
         memory.check(16 * len(ids) * repeats * max_tokens, many, "ask for fewer, or lower max_tokens")
         forbidden = tuple({row[0] for row in self.tokenizer.encode(list(forbid_first)) if row})
-        rule = Rule(self.temperature, greedy, self.tokenizer.stop_ids, forbidden)
+        rule = Rule(self.temperature, greedy, self.tokenizer.stops(stop), forbidden, self.stopping(stop))
         done = generate(self.decoder, ids, repeats, max_tokens, rule, generator or self.generator, self.rows)
         out = layout(ids, repeats, done.tokens, done.length, self.tokenizer.pad_id)
         log_prob = torch.zeros(out["mask"].shape, device=done.log_prob.device)
@@ -137,6 +141,11 @@ class LanguageModel(Backbone):
         size = (len(ids), repeats)
         out.update(log_prob=log_prob, truncated=done.truncated)
         return TensorDict({key: value.view(*size, *value.shape[1:]) for key, value in out.items()}, batch_size=size)
+
+    def stopping(self, stop: Sequence[str]) -> Stopping | None:
+        """What finds stop strings in completions; those that are a token of their own are no text."""
+        texts = [text for text in stop if self.tokenizer.stop_token(text) is None]
+        return Stopping(texts, self.tokenizer.decode) if texts else None
 
     def _finite(self, log_prob: Tensor) -> Tensor:
         if not log_prob.isfinite().all():

@@ -15,6 +15,7 @@ from rlkit.language.reward_model import RewardModel
 from rlkit.seeding import generator
 
 Model = Annotated[str, Place("folder", words=("tiny", *PACKAGED))]
+Template = Annotated[str, Place("file")]
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,7 @@ class LanguageNetwork:
     gradient_checkpointing: bool = False  # less memory in training, for about a third more time; the same gradient
     fresh: bool = False  # start from random weights, in the shape and with the tokenizer of `model`
     save_dtype: Literal["float32", "bfloat16"] = "float32"  # precision of the weights in the run folder's model/
+    template: Template | None = None  # chat template: FILE.jinja, or the name of one of the model's; none: its default
 
     def actor(self, env: Env) -> LanguageModel:
         return self.build(env.seed, env.device)
@@ -47,7 +49,15 @@ class LanguageNetwork:
     def build(self, seed: int = 0, device: str | torch.device = "cpu", value_head: bool = False) -> LanguageModel:
         """The language model that these keys describe."""
         model = LanguageModel.load(
-            self.model, self.temperature, value_head, self.trainable, self.dtype, self.rows, seed, device
+            self.model,
+            self.temperature,
+            value_head,
+            self.trainable,
+            self.dtype,
+            self.rows,
+            seed,
+            device,
+            self.template,
         )
         if self.fresh:
             model.decoder.initialise(generator(seed, "initialise"))

@@ -16,6 +16,7 @@ from rlkit.language.backbone import Backbone
 from rlkit.language.model import LanguageModel
 from rlkit.paths import home
 from rlkit.policies.base import frozen_copy
+from rlkit.prompts import Prompt, cut
 
 
 class RewardModel(Backbone):
@@ -72,13 +73,15 @@ class RewardModel(Backbone):
         greedy: bool = False,
         forbid_first: Sequence[str] = (),
         generator: torch.Generator | None = None,
+        stop: Sequence[str] = (),
     ) -> TensorDict:
         """What the writer writes, encoded again: so training reads the same tokens of a text as `judge` does."""
         if self.writer is None:
             raise UserError("a reward model judges texts and writes none; use env=preferences, or env=gsm8k")
-        written = self.writer.generate(prompts, repeats, max_tokens, greedy, forbid_first, generator)
+        written = self.writer.generate(prompts, repeats, max_tokens, greedy, forbid_first, generator, stop)
         repeated = [prompt for prompt in prompts for _ in range(repeats)]
-        texts: TensorDict = self.encode(repeated, self.decode(written)).unflatten(0, (len(prompts), repeats))
+        completions = [cut(text, stop) for text in self.decode(written)]
+        texts: TensorDict = self.encode(repeated, completions).unflatten(0, (len(prompts), repeats))
         return texts
 
     def check(self, prompts: Sequence[str], after: int | Sequence[str]) -> None:
@@ -94,11 +97,16 @@ class LearnedReward:
         self.model = RewardModel.load(folder).requires_grad_(False)
 
     def __call__(self, prompts: list[str], completions: list[str], **columns: object) -> list[float | None]:
-        return [*self.model.judge(prompts, completions).tolist()]
+        return [*self.model.judge(self._as_its_own(prompts), completions).tolist()]
+
+    def _as_its_own(self, prompts: Sequence[str]) -> Sequence[str]:
+        """Conversations by this model's chat template, where it has one: that of the policy may be another."""
+        turns = [prompt.turns if isinstance(prompt, Prompt) else () for prompt in prompts]
+        return self.model.chat(turns, {}) if self.model.chats and all(turns) else prompts
 
     def prepare(self, prompts: Sequence[str], max_tokens: int, device: torch.device) -> None:
         """Move to where the policy is, and refuse prompts that are too long for this model."""
-        self.model.check(prompts, max_tokens)
+        self.model.check(self._as_its_own(prompts), max_tokens)
         self.model.to(device)
 
 

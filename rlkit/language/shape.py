@@ -9,7 +9,13 @@ from torch import Tensor
 from rlkit.api import UserError
 from rlkit.language.files import MOST, Fields, Json
 
-ARCHITECTURES = {"llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM"}
+ARCHITECTURES = {
+    "llama": "LlamaForCausalLM",
+    "qwen2": "Qwen2ForCausalLM",
+    "qwen3": "Qwen3ForCausalLM",
+    "mistral": "MistralForCausalLM",
+}
+OTHER_RULES = ("auto_map", "dual_chunk_attention_config")  # code of its own; attention in chunks
 CONTEXT = 2**31 - 1  # no memory depends on it
 
 
@@ -54,9 +60,14 @@ class Shape:
             or config.get("use_sliding_window")
             or config.get("hidden_act", "silu") != "silu"
             or config.get("quantization_config")
+            or (kind == "mistral" and config.get("sliding_window") is not None)  # of Qwen2, unless it is used, idle
         ):
             never = "sliding windows, activations but silu and quantised weights"
             raise UserError(f"{where}: {never} are not supported; use another model")
+        if strange := [key for key in OTHER_RULES if config.get(key)]:
+            raise UserError(
+                f"{where}: {strange[0]} says that the model computes by other rules than {kind}; use another model"
+            )
         return cls._build(kind, Fields(config, where))
 
     @classmethod

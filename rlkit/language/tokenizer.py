@@ -1,15 +1,18 @@
 """Byte-level BPE over the `tokenizers` library, in Hugging Face's file format."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import tokenizers
 from tokenizers import Regex, decoders, models, pre_tokenizers, trainers
 
 from rlkit.api import UserError
+from rlkit.language.apart import read_apart, special_tokens, spelled
+from rlkit.language.chat import FILE, ChatTemplate, read_template
 from rlkit.language.files import VOCABULARY, Fields, Json, read_json
 from rlkit.language.rules import check_rules
+from rlkit.prompts import Prompt, Turn
 
 END = "<|endoftext|>"
 # Words and punctuation with the space before them; each digit by itself, so that numbers are spelt one way only.
@@ -26,6 +29,8 @@ class Tokenizer:
         pad_id: int,
         stop_ids: Iterable[int] = (),
         settings: Json | None = None,
+        generation: Json | None = None,
+        template: ChatTemplate | None = None,
     ):
         core.no_padding()
         core.no_truncation()
@@ -37,14 +42,21 @@ class Tokenizer:
             "pad_token": core.id_to_token(pad_id),
             "clean_up_tokenization_spaces": False,
         }
+        self.generation = generation or {}  # generation_config.json
+        self.template = template
 
     def __len__(self) -> int:
         return self.core.get_vocab_size()
 
-    def encode(self, texts: list[str], special: bool = False) -> list[list[int]]:
-        """special: add what the tokenizer puts before a text (Llama's BOS), as for a prompt."""
+    def encode(self, texts: Sequence[str], special: bool = False) -> list[list[int]]:
+        """special: add what the tokenizer puts before a text (Llama's BOS), unless it or a chat template stands there.
+
+        A special token in a text is one; in the data of a `Prompt` it is ordinary text.
+        """
         try:
-            return [e.ids for e in self.core.encode_batch_fast(texts, add_special_tokens=special)]
+            return self._read(texts, special)
+        except UserError:
+            raise
         except (TypeError, UnicodeEncodeError):
             wrong = next((ascii(x) for x in texts if not isinstance(x, str) or "\\ud" in ascii(x)), "unknown")
             shown = wrong if len(wrong) <= 80 else f"{wrong[:77]}..."
@@ -56,6 +68,44 @@ class Tokenizer:
                 f"the model's tokenizer.json cannot read a text ({_told(error)}): take another model"
             ) from None
 
+    def _read(self, texts: Sequence[str], special: bool) -> list[list[int]]:
+        rows: list[list[int]] = [[] for _ in texts]
+        whole = [isinstance(x, Prompt) and bool(x.turns) for x in texts]  # its template wrote all that stands before it
+        for first in (special, False) if special else (False,):
+            mine = [i for i in range(len(texts)) if (special and not whole[i]) == first]
+            found = self.core.encode_batch_fast([texts[i] for i in mine], add_special_tokens=first)
+            for i, encoding in zip(mine, found, strict=True):
+                rows[i] = encoding.ids
+        for i, x in enumerate(texts):
+            if isinstance(x, Prompt) and spelled(self.core, x):
+                rows[i] = read_apart(self.core, x, special and not whole[i])
+        return [row if whole[i] or not special else self._once(row, texts[i]) for i, row in enumerate(rows)]
+
+    def _once(self, row: list[int], text: str) -> list[int]:
+        """A beginning (Llama's BOS) that is written in a text by hand is not put there again."""
+        if len(row) < 2 or row[0] != row[1] or not text.startswith(self.core.id_to_token(row[0]) or "\0"):
+            return row
+        return row[1:] if self.core.encode("").ids[:1] == row[:1] else row
+
+    def chat(self, conversations: Sequence[Sequence[Turn]], options: Mapping[str, object]) -> list[Prompt]:
+        """A prompt for each conversation, by the model's own template. Raises: UserError where it has none."""
+        if self.template is None:
+            raise UserError(
+                "the model has no chat template, so env.chat=true cannot be: give one with policy.template=FILE.jinja, "
+                "or env.chat=false"
+            )
+        return self.template.prompts(conversations, self.core, options)
+
+    def stop_token(self, text: str) -> int | None:
+        """The id of a special token that is written as a stop string: it ends a completion and is no text."""
+        number = self.core.token_to_id(text)
+        return number if text in special_tokens(self.core) else None
+
+    def stops(self, texts: Sequence[str]) -> tuple[int, ...]:
+        """The tokens that end a completion: the model's own, and those among the stop strings."""
+        more = (token for text in texts if (token := self.stop_token(text)) is not None)
+        return tuple(sorted({*self.stop_ids, *more}))
+
     def decode(self, rows: list[list[int]]) -> list[str]:
         """Special tokens are dropped."""
         return self.core.decode_batch(rows, skip_special_tokens=True)
@@ -63,12 +113,15 @@ class Tokenizer:
     def save(self, folder: Path) -> None:
         (folder / "tokenizer.json").write_text(self.core.to_str(pretty=True), encoding="utf-8")
         (folder / "tokenizer_config.json").write_text(json.dumps(self.settings, indent=2) + "\n", encoding="utf-8")
+        if self.template is not None and self.settings.get("chat_template") != self.template.text:
+            (folder / FILE).write_text(self.template.text, encoding="utf-8")
 
     @classmethod
-    def load(cls, folder: Path, vocabulary: int) -> "Tokenizer":
+    def load(cls, folder: Path, vocabulary: int, template: str | None = None) -> "Tokenizer":
         """From `tokenizer.json`; which tokens are special is in tokenizer_config, generation_config or config.
 
-        vocabulary: how many tokens the model knows; ids beyond them are refused.
+        vocabulary: how many tokens the model knows; ids beyond them are refused. template: the name of one of its chat
+        templates, or a file with another; None: its default one.
         """
         core = _read(folder / "tokenizer.json")
         start = cls(core, 0, 0).encode([""], special=True)[0]  # what stands before each text may be in no vocabulary
@@ -88,7 +141,9 @@ class Tokenizer:
             raise UserError(f"{folder}: no end-of-text token; name one as eos_token in tokenizer_config.json")
         end = stops[0] if end is None else end
         pad = _id(core, special.token("pad_token"))
-        return cls(core, end, end if pad is None else pad, stops, settings)
+        generation = read_json(folder / "generation_config.json")
+        chat = read_template(folder, settings, template)
+        return cls(core, end, end if pad is None else pad, stops, settings, generation, chat)
 
 
 def _read(path: Path) -> tokenizers.Tokenizer:

@@ -6,7 +6,7 @@ import os
 import re
 import sys
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, get_type_hints
 
 import gymnasium
 import numpy as np
@@ -45,13 +45,21 @@ def check_listener(listener: object) -> None:
 def line(keys: Mapping[str, object], factory: Factory | None = None) -> config.Given:
     """Keys and values as a command line would have them."""
     given = config.Given(factory=factory)
-    words = []
     for key, value in keys.items():
         value = plain(value)
-        words.append(f"{key}={text(key, value)}")
-        config.put(given, key, value, words[-1])
-    given.argv = tuple(words)
+        config.put(given, key, value, f"{key}={text(key, value)}")
+    given.argv = tuple(f"{key}={typed(given, key, x)}" for key, x in ((key, plain(x)) for key, x in keys.items()))
     return given
+
+
+def typed(given: config.Given, key: str, value: object) -> str:
+    """The value of a key as it repeats the run: in texts for a model, a backslash that is typed means something."""
+    section, _, name = key.partition(".")
+    spelled = isinstance(value, list) or (isinstance(value, str) and "\\" in value)
+    if not spelled or section not in ("algo", "env") or "name" not in given.section(section):
+        return text(key, value)
+    hints = get_type_hints(config.keys_of(given, section), include_extras=True)
+    return schema.typed(value, hints[name]) if name in hints else text(key, value)
 
 
 def plain(value: object) -> object:

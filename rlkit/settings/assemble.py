@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, is_dataclass, replace
 from functools import cached_property, partial
 from types import ModuleType
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Protocol, cast, runtime_checkable
 
 import torch
 
 from rlkit import memory
-from rlkit.api import Algorithm, Env, PolicyFactory
+from rlkit.api import Algorithm, Env, Plays, PolicyFactory
 from rlkit.errors import UserError
 from rlkit.fields import AGAIN, CONTROL, DEMONSTRATIONS, GROUPS
 from rlkit.policies import PolicyModule
@@ -25,6 +25,19 @@ if TYPE_CHECKING:
 
 # The length of a run that says nothing about it.
 STEPS, ITERATIONS = 100_000, 60  # control counts steps, text counts iterations
+
+
+@runtime_checkable
+class Settles(Protocol):
+    """An environment with keys that mean something only beside a policy, such as env.chat=auto."""
+
+    def settled(self, policy: Plays) -> dict[str, object]:
+        """Those keys, with what they mean for this policy: what config.yaml says."""
+        ...
+
+    def manner(self, policy: Plays) -> str:
+        """How the policy is asked, for the first screen; empty where there is no choice."""
+        ...
 
 
 @dataclass
@@ -62,9 +75,21 @@ def assemble(given: config.Given) -> Parts:
     torch.set_num_threads(run.threads or threads(env.kind))
     network = config.build(config.network_class(env.kind), given.policy, "policy")
     algo = make_algorithm(given, modules["algo"], algo_config, env, network)
+    trust.check_ran(
+        {section: given.section(section)["name"] for section in KINDS},
+        {"algo": algo_config, "env": env_config, "policy": network},
+    )
     refuse_idle(given, algo_config, env_config, network, env, algo.policy)
     env.check(algo.policy)  # does every prompt fit?
+    if isinstance(env, Settles):
+        env_config = settle(env_config, env.settled(algo.policy))
     return Parts(run, algo, env, partial(config.resolved, given, run, algo_config, env_config, network))
+
+
+def settle(built: object, settled: dict[str, object]) -> object:
+    """A configuration with the values that were found out; an environment's may lack some of the keys."""
+    here = cast("DataclassInstance", built)
+    return replace(here, **{key: x for key, x in settled.items() if key in schema.settable(type(here))})
 
 
 def make_env(given: config.Given, module: ModuleType, built: object, run: config.Run) -> Env:

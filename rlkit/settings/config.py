@@ -123,14 +123,18 @@ def meant(held: Given, section: str, key: str, value: object) -> object:
     """What a value of a run's key stands for, as config.yaml has it; a text is read as the type of its field."""
     if section in KINDS and key == "name":
         return places.absolute(value, FILE)
-    cls: type = Run
-    if section in KINDS:
-        cls = plugins.load(KINDS[section], str(held.section(section)["name"])).Config
-    elif section == "policy":
-        cls = network_class("text" if "model" in held.policy else "control")
+    cls = keys_of(held, section)
     head, marked = key.partition(".")[0], places.marked(cls)
     found = schema.convert(cls, {key: value}, section)[head]
     return schema.plain(places.absolute(found, marked[head]) if head in marked else found)
+
+
+def keys_of(held: Given, section: str) -> type:
+    """The dataclass behind the keys of a section."""
+    if section in KINDS:
+        found: type = plugins.load(KINDS[section], str(held.section(section)["name"])).Config
+        return found
+    return network_class("text" if "model" in held.policy else "control") if section == "policy" else Run
 
 
 def network_class(kind: str) -> type[PolicyFactory]:
@@ -178,7 +182,7 @@ def from_folder(folder: str | Path) -> Given:
     if not all(isinstance(given.section(section).get("name"), str) for section in KINDS):
         raise UserError(f"{path} names no algorithm and environment: it is not a run's config.yaml")
     given.run["out"], given.folder = str(path.parent), path.parent
-    given.algo = sections.without_idle(path, given.algo)
+    given.algo, given.env = sections.without_idle(path, given.algo), sections.with_later(given.env)
     return given
 
 

@@ -55,7 +55,7 @@ def parse(argv: Sequence[str]) -> Given:
             raise UserError(without_dashes(word, [*argv, ""][argv.index(word) + 1]))
         if not equals:
             raise UserError(f"'{word}' is not understood: {USAGE}")
-        put(given, key, value, word)
+        put(given, key, schema.Typed(value) if "." in key else value, word)
     for section in ("algo", "env"):
         if given.section(section).get("name") == "":
             raise UserError(f"{section}= is empty: give {section}=NAME (python -m rlkit.run --help lists them)")

@@ -9,6 +9,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import fields
+from importlib.machinery import BYTECODE_SUFFIXES, EXTENSION_SUFFIXES, SOURCE_SUFFIXES
 from pathlib import Path
 from typing import Annotated, get_args, get_origin, get_type_hints
 
@@ -18,7 +19,8 @@ from rlkit.paths import home
 WHOLE = 1 << 28  # bytes of a file that is read whole; of a larger one BLOCKS are, evenly spaced
 BLOCK, BLOCKS = 1 << 20, 256
 PYTHON = "<"  # begins the name of what was given in Python and has none
-MODEL = ("*.json", "*.safetensors")  # what counts in a folder with a model
+SUFFIXES = [*EXTENSION_SUFFIXES, *SOURCE_SUFFIXES, *BYTECODE_SUFFIXES]  # of modules, in the order of Python's search
+MODEL = ("*.json", "*.safetensors", "*.jinja")  # what counts in a folder with a model
 
 
 def marked(cls: type) -> dict[str, Place]:
@@ -162,6 +164,8 @@ def _beside(path: str, place: Place) -> list[str]:
 
 
 def _neighbors(path: Path) -> list[Path]:
+    if path.suffix not in SOURCE_SUFFIXES:
+        return []
     try:
         with path.open("rb") as file:
             tree = ast.parse(file.read(min(path.stat().st_size, WHOLE)))
@@ -174,5 +178,11 @@ def _neighbors(path: Path) -> list[Path]:
             names = node.module.split(".") if node.module else []
             inside = [folder.joinpath(*names[:end]) for end in range(1, len(names) + 1)]
             inside += [folder.joinpath(*names, alias.name) for alias in node.names]
-            found += [file for each in inside for file in (each.with_name(f"{each.name}.py"), each / "__init__.py")]
-    return [file for file in found if file.is_file()]
+            found += [first for each in inside if (first := _found_first(each)) is not None]
+    return found
+
+
+def _found_first(module: Path) -> Path | None:
+    """The file that Python takes for a module of a folder where several have its name: a package comes first."""
+    names = [f"{module}{end}{suffix}" for end in (f"{os.sep}__init__", "") for suffix in SUFFIXES]
+    return next((Path(name) for name in names if os.path.isfile(name)), None)

@@ -6,13 +6,11 @@ neighbours (`from .helper import ...`). A plug-in module has two names: `Config`
 """
 
 import ast
-import hashlib
 import importlib
 import importlib.util
 import os
 import pkgutil
 import re
-import sys
 from dataclasses import is_dataclass
 from pathlib import Path
 from types import ModuleType
@@ -26,7 +24,6 @@ from rlkit.settings.synonyms import nearest as nearest  # as: others take it fro
 
 Kind = Literal["algorithms", "envs"]
 NOUN = {"algorithms": "algorithm", "envs": "environment"}
-_executed: dict[str, bytes] = {}  # module → the text of its file when it was run: an edited one is run again
 GYMNASIUM = re.compile(r"([\w.-]+[:/])*[\w.-]+-v\d+")  # Acrobot-v1, ALE/Pong-v5, my_pkg:My-v0
 MAKE = {"algorithms": "make(config, env, ...)", "envs": "make(config, seed, device)"}
 
@@ -102,37 +99,4 @@ def _from_file(kind: Kind, path: Path) -> ModuleType:
     if not os.path.isfile(path):
         there = ", ".join(names(kind))
         raise UserError(f"no {NOUN[kind]} file {path}: give a path to an existing .py file, or a name: {there}")
-    name = f"{_folder_as_package(path.parent)}.{path.stem.replace('.', '_')}"
-    text = path.read_bytes()
-    if name in sys.modules and _executed.get(name) == text:
-        return sys.modules[name]
-    spec = importlib.util.spec_from_file_location(name, path, loader=outside.Fresh(name, str(path)))
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # before it runs: dataclasses look their own module up
-    try:
-        spec.loader.exec_module(module)
-        _executed[name] = text
-    except BaseException as error:
-        del sys.modules[name]
-        if isinstance(error, ImportError) and "beyond top-level package" in str(error):
-            raise UserError(_use_the_dotted_name(path)) from None
-        raise
-    return module
-
-
-def _folder_as_package(folder: Path) -> str:
-    """The name of a package that holds the files of a folder and nothing else, so that they can import each other."""
-    name = f"rlkit_folder_{hashlib.blake2b(bytes(folder), digest_size=8).hexdigest()}"
-    package = sys.modules.setdefault(name, ModuleType(name))
-    package.__path__ = [str(folder)]
-    outside.compiled(name)
-    return name
-
-
-def _use_the_dotted_name(path: Path) -> str:
-    top = path.parent.parent.parent
-    while (top / "__init__.py").is_file():
-        top = top.parent
-    dotted = ".".join(path.relative_to(top).with_suffix("").parts)
-    return f"{path} imports from above its own folder: give its dotted name, {dotted}, and start in {top}"
+    return outside.load_file(path)

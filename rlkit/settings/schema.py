@@ -6,7 +6,9 @@ Kept apart from `config.py` because it knows nothing of runs: only fields, their
 import ast
 import inspect
 import io
+import json
 import math
+import re
 import tokenize
 import types
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,12 +21,16 @@ from annotated_types import Ge, Gt, Le, Lt
 from pydantic import ConfigDict, TypeAdapter
 
 from rlkit.errors import UserError
-from rlkit.fields import Boundless, Needs
+from rlkit.fields import Boundless, Escapes, Needs
 from rlkit.settings import strict_yaml
 from rlkit.settings.synonyms import instead
 
 T = TypeVar("T")
 Hint = object  # what stands behind a field's colon: a class, a union, Literal[...], Annotated[...]
+
+
+class Typed(str):
+    """A text of a command line, where a shell has no easy way to write a line break."""
 
 
 def build(cls: type[T], values: Mapping[str, object], section: str) -> T:
@@ -48,7 +54,7 @@ def convert(cls: type, values: Mapping[str, object], section: str) -> dict[str, 
         head, _, inner = key.partition(".")
         if key == "name" and section in ("algo", "env") and "name" not in known:
             continue  # says which plug-in this is
-        if head not in known or (inner and get_origin(hints[head]) is not dict):
+        if head not in known or (inner and not any(get_origin(m) is dict for m in _members(hints[head]))):
             raise UserError(f"no key '{_key(section, key)}': {instead(key, section, list(known))}")
         usual = default(known[head])
         if inner:
@@ -201,20 +207,40 @@ def _from_text(raw: object, hint: Hint) -> object:
     """Read a text as the type wants it."""
     members = _members(hint)
     parts = next((m for m in members if get_origin(m) is tuple), None)
+    escapes = any(isinstance(mark, Escapes) for mark in metadata(hint))
     if isinstance(raw, str):
+        typed, raw = isinstance(raw, Typed), str(raw)
         if type(None) in members and raw.lower() in ("none", "null", "~"):
             return None
         if str in members or raw in _literals(hint):
-            return raw
+            return unescaped(raw) if typed and escapes else raw
         if parts is None:
             return _scalar(raw)
-        listed = [part.strip() for part in raw.split(",") if part.strip()]
-        raw = strict_yaml.load(raw, texts=True) if raw.startswith("[") else listed
+        if raw.startswith("["):
+            raw = strict_yaml.load(raw, texts=True)
+        elif escapes:  # texts for a model: a blank counts
+            raw = [unescaped(part) if typed else part for part in raw.split(",") if part]
+        else:
+            raw = [part.strip() for part in raw.split(",") if part.strip()]
     if parts is not None and isinstance(raw, list):
         args = get_args(parts)
         kinds = [args[0]] * len(raw) if args[-1] is Ellipsis else [*args, *[Any] * len(raw)]
         return [_from_text(item, kind) for item, kind in zip(raw, kinds, strict=False)]
     return raw
+
+
+def typed(value: object, hint: Hint) -> str:
+    """A value as somebody would type it on a command line, so that `_from_text` reads what it is."""
+    if not any(isinstance(mark, Escapes) for mark in metadata(hint)):
+        return show(value)
+    if isinstance(value, list | tuple):
+        return json.dumps(value, ensure_ascii=False)
+    return show(value).replace("\\", "\\\\")
+
+
+def unescaped(text: str) -> str:
+    """What somebody who types backslashes means."""
+    return re.sub(r"\\([nt\\])", lambda m: {"n": "\n", "t": "\t", "\\": "\\"}[m[1]], text)
 
 
 def _scalar(text: str) -> object:

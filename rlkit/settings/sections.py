@@ -10,6 +10,8 @@ from rlkit.api import UserError
 from rlkit.recording.files import read_text
 from rlkit.settings import strict_yaml
 
+OLD = tuple(f"# rlkit 0.{minor}." for minor in range(5))  # how a config.yaml begins that was written with YAML 1.1
+
 Section = dict[str, Any]  # values as YAML or a command line has them: `schema.build` checks each against its field
 Sections = dict[str, Section]
 
@@ -21,11 +23,14 @@ IDLE = {  # keys without effect, which 0.3 had and wrote into config.yaml
     "sapo": ("clip_low", "clip_high", "dual_clip"),
 }
 
+LATER = {"gsm8k": {"chat": False}}  # keys that came later, and how runs of these environments were without them
+
 
 def read(path: Path) -> Sections:
     """The keys of each section; a file that holds anything else is refused with one line."""
+    text = read_text(path)
     try:
-        values = strict_yaml.load(read_text(path)) or {}
+        values = strict_yaml.load(text, old=text.startswith(OLD)) or {}
     except yaml.YAMLError as error:
         place = ":".join(map(str, (path, *strict_yaml.lines(error))))
         raise UserError(f"{place}: not valid YAML: {strict_yaml.reason(error)}") from None
@@ -49,3 +54,8 @@ def without_idle(path: Path, algo: Section) -> Section:
     old = read_text(path).startswith("# rlkit 0.3.")
     gone = IDLE.get(str(algo["name"]), ()) if old else ()
     return {key: x for key, x in algo.items() if key not in gone}
+
+
+def with_later(env: Section) -> Section:
+    """The keys of an environment in a run's config.yaml, with those that came after it was written."""
+    return {**LATER.get(str(env["name"]), {}), **env}

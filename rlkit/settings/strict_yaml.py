@@ -49,6 +49,9 @@ class Loader(yaml.SafeLoader):
             raise yaml.constructor.ConstructorError(problem=problem, problem_mark=node.start_mark)
         if node.tag != "tag:yaml.org,2002:int":
             return self.construct_yaml_float(node)
+        return self.construct_whole(node)
+
+    def construct_whole(self, node: yaml.ScalarNode) -> int:
         return int(node.value, {"0o": 8, "0x": 16}.get(node.value[:2], 10))
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
@@ -87,13 +90,23 @@ class TextLoader(Loader):
 TextLoader.yaml_implicit_resolvers = {}
 
 
-def load(text: str, texts: bool = False) -> Any:  # Any: whatever YAML holds
-    """What a text stands for; `texts` leaves numbers as they are written.
+class OldLoader(Loader):
+    """Reads what was written before 0.5, by YAML 1.1: there 1e5 and 08 are texts, and were written without quotes."""
+
+    def construct_whole(self, node: yaml.ScalarNode) -> int:
+        return int(self.construct_yaml_int(node))
+
+
+OldLoader.yaml_implicit_resolvers = yaml.SafeLoader.yaml_implicit_resolvers
+
+
+def load(text: str, texts: bool = False, old: bool = False) -> Any:  # Any: whatever YAML holds
+    """What a text stands for; `texts` leaves numbers as they are written, `old` reads as rlkit 0.4 did.
 
     Raises: yaml.YAMLError for all that cannot be read, of which `reason` tells one line.
     """
     try:
-        return yaml.load(text, TextLoader if texts else Loader)
+        return yaml.load(text, TextLoader if texts else OldLoader if old else Loader)
     except (ValueError, OverflowError, RecursionError) as error:  # such as a number of 5,000 digits
         raise yaml.YAMLError(str(error)) from None
 

@@ -1,6 +1,7 @@
 """Code from outside rlkit that a run folder names: it runs only with trust, and only as it was when the run began."""
 
 from rlkit.errors import UserError
+from rlkit.outside import changed
 from rlkit.settings import places, plugins
 from rlkit.settings.given import KINDS, Given
 from rlkit.settings.sections import Section, Sections
@@ -33,16 +34,53 @@ def check(given: Given) -> None:
         return
     if not given.trust and (found := outside(given)):
         raise UserError(f"{given.folder} would run code from outside rlkit: {', '.join(found)}; trust=true allows it")
-    for name, was in given.marks.items() if given.trust != "changed" else ():
-        if (now := places.mark(name)) != was:
+    if given.trust != "changed":
+        _refuse_changed(given)
+    given.trusted = True
+
+
+def _refuse_changed(given: Given) -> None:
+    """Refuse a mark that is another now, and code without one, such as a package that takes a neighbor's name."""
+    found = [(name, was, places.mark(name)) for name, was in given.marks.items()]
+    found += [(name, "", "new") for name in _code(given) if given.marks and name not in given.marks]
+    for name, was, now in found:
+        if now != was:
             happened = "has changed" if now and was else "is new" if now else "is gone"
             remedy = "put it back, or accept the change with trust=changed"
             raise UserError(f"{name} {happened} since the run {given.folder} began: {remedy}")
-    given.trusted = True
+
+
+def _code(given: Given) -> list[str]:
+    """What `marks` would mark of the code that a configuration names; no code of it is imported."""
+    found: list[str] = []
+    for section, kind in KINDS.items():
+        keys, name = given.section(section), str(given.section(section)["name"])
+        if name not in plugins.names(kind):
+            found += places.sources(plugins.path_or_module(name))
+            continue
+        for key, place in places.marked(plugins.load(kind, name).Config).items():
+            if place.kind == "code" and not given_in_python(given, key):
+                found += places.named(keys.get(key), place)
+    return found
 
 
 def marks(names: Section, configs: dict[str, object]) -> Sections:
     """For config.yaml: the marks of all that a configuration names outside rlkit, none where there is nothing."""
+    found = _named(names, configs)
+    return {"marks": {name: places.mark(name) for name in dict.fromkeys(found)}} if found else {}
+
+
+def check_ran(names: Section, configs: dict[str, object]) -> None:
+    """Refuse code that this process imported before its file was changed: the marks would be of what did not run."""
+    files = {str(path) for name in _named(names, configs) if (path := places.located(name)) is not None}
+    if file := changed(files):
+        raise UserError(
+            f"{file} has changed since this program imported it: start the program again (in a notebook, the kernel)"
+        )
+
+
+def _named(names: Section, configs: dict[str, object]) -> list[str]:
+    """All that a configuration names outside rlkit."""
     found: list[str] = []
     for section, kind in KINDS.items():
         name = str(names[section])
@@ -51,4 +89,4 @@ def marks(names: Section, configs: dict[str, object]) -> Sections:
         if config is not None:
             for key, place in places.marked(type(config)).items():
                 found += places.named(vars(config)[key], place)
-    return {"marks": {name: places.mark(name) for name in dict.fromkeys(found)}} if found else {}
+    return found

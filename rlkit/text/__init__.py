@@ -1,6 +1,7 @@
 """Tasks in words: problems, sources, graders, rewards, stored pairs."""
 
-from rlkit.text.env import PROMPT, TextEnv
+from rlkit.text.asking import PROMPT, Asking, take_examples
+from rlkit.text.env import TextEnv
 from rlkit.text.grader import correct, extract, score
 from rlkit.text.pairs import Pair, PairEnv
 from rlkit.text.problems import Problem
@@ -8,6 +9,7 @@ from rlkit.text.rewards import Reward, load_rewards, total
 
 __all__ = [
     "PROMPT",
+    "Asking",
     "Pair",
     "PairEnv",
     "Problem",
@@ -17,5 +19,6 @@ __all__ = [
     "extract",
     "load_rewards",
     "score",
+    "take_examples",
     "total",
 ]

@@ -1,6 +1,5 @@
 """Text environments: problems whose prompts a language model completes and a reward function scores."""
 
-import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
@@ -13,8 +12,10 @@ from rlkit.api import Judges, Plays, State, Writes
 from rlkit.buffers import flatten_groups
 from rlkit.errors import UserError
 from rlkit.exact import Model
+from rlkit.prompts import data
 from rlkit.scores import Reference, Sample, Scores, Split, Unit
 from rlkit.seeding import generator
+from rlkit.text.asking import PROMPT, Asking
 from rlkit.text.grader import correct, score
 from rlkit.text.problems import Problem, bare, is_direct
 from rlkit.text.rewards import PlacedReward, Reward, total
@@ -24,7 +25,6 @@ from rlkit.text.templates import RARE
 if TYPE_CHECKING:
     from rlkit.api import AnySpace
 
-PROMPT = "{question}\n"
 COMPARED = 4  # attempts at a held-out problem, of which a reward model compares the best with the worst
 
 
@@ -74,7 +74,7 @@ class TextEnv:
         device: str | torch.device = "cpu",
         max_tokens: int = 64,
         rewards: Sequence[Reward] = (correct,),
-        prompt: str = PROMPT,
+        prompt: str | Asking = PROMPT,
         source: str = "",
         demonstrations: Callable[[], Sequence[Problem]] | None = None,
         direct: float = 0.0,
@@ -85,11 +85,8 @@ class TextEnv:
             raise UserError(
                 f"{source or 'the train split'}: no problem is left to train on; hold out fewer, or give more"
             )
-        if "{question}" not in prompt:
-            raise UserError(f"env.prompt={prompt!r} does not contain {{question}}; put it where the question belongs")
-        if re.search("[\ud800-\udfff]", prompt):  # how Python holds bytes that are no UTF-8
-            raise UserError(f"env.prompt={ascii(prompt)[:80]} is not Unicode text; write it in UTF-8")
-        self.problems, self.rewards, self.prompt_template = problems, list(rewards), prompt
+        self.problems, self.rewards = problems, list(rewards)
+        self.asking = prompt if isinstance(prompt, Asking) else Asking(prompt)
         self.rows, self.seed, self.device = rows, seed, torch.device(device)
         self.max_tokens, self.source = max_tokens, source
         self.longest: int | None = max_tokens  # steps of one attempt
@@ -104,12 +101,18 @@ class TextEnv:
         self._make_pool, self._demonstrated = demonstrations, 0
         self._shown: tuple[Sequence[Problem], Shuffle] | None = None  # made at the first call: only sft needs it
 
-    def prompt(self, problem: Problem) -> str:
-        return self.prompt_template.replace("{question}", problem.question)
+    def settled(self, policy: Plays) -> dict[str, object]:
+        """The keys that mean something only beside a policy, as they are for this one."""
+        return self.asking.settled(policy)
+
+    def manner(self, policy: Plays) -> str:
+        """How the policy is asked, for the first screen; empty where there is no choice."""
+        return self.asking.manner(policy)
 
     def check(self, policy: Plays) -> None:
         """Refuse prompts that leave no room in the context of the policy or of a learned reward; place the latter."""
-        prompts = [self.prompt(problem) for found in self.problems.values() for problem in found]
+        self.asking.check(policy)
+        prompts = self.asking.prompts([problem for found in self.problems.values() for problem in found], policy)
         writing(policy).check(prompts, self.max_tokens)
         for reward in self.rewards:
             if isinstance(reward, PlacedReward):
@@ -124,11 +127,12 @@ class TextEnv:
         writer, indices = writing(policy), self._prompts.take(self.rows)
         problems = [self.problems["train"][index] for index in indices]
         limit = self.max_tokens if steps is None else min(steps, self.max_tokens)
-        batch = writer.generate([self.prompt(problem) for problem in problems], repeats=repeats, max_tokens=limit)
-        completions = writer.decode(batch)
-        repeated = [problem for problem in problems for _ in range(repeats)]
+        prompts = self.asking.prompts(problems, policy)
+        batch = writer.generate(prompts, repeats=repeats, max_tokens=limit, stop=self.asking.stop)
+        completions = self.asking.before_stop(writer.decode(batch))
+        repeated = [i for i in range(len(problems)) for _ in range(repeats)]
         began = time.perf_counter()
-        rewards = self._reward(repeated, completions)
+        rewards = self._reward([problems[i] for i in repeated], [prompts[i] for i in repeated], completions)
         self.scoring += time.perf_counter() - began
         device = batch["mask"].device
         scores = torch.tensor(rewards, dtype=torch.float32, device=device).view(batch.batch_size)
@@ -138,7 +142,7 @@ class TextEnv:
             batch = batch.squeeze(1)
         return batch.update(policy.record(batch))
 
-    def _reward(self, problems: list[Problem], completions: list[str]) -> list[float]:
+    def _reward(self, problems: list[Problem], prompts: list[str], completions: list[str]) -> list[float]:
         extra = {key for problem in problems for key in problem.columns}
         columns: dict[str, list[object]] = {
             key: [problem.columns.get(key) for problem in problems] for key in sorted(extra)
@@ -146,12 +150,15 @@ class TextEnv:
         columns["question"] = [problem.question for problem in problems]
         columns["answer"] = [problem.answer for problem in problems]
         columns["kind"] = [problem.kind for problem in problems]
-        return total(self.rewards, [self.prompt(problem) for problem in problems], completions, columns)
+        return total(self.rewards, prompts, completions, columns)
 
-    def _samples(self, problems: Sequence[Problem], completions: list[str], scores: list[float]) -> list[Sample]:
+    def _samples(
+        self, policy: Plays, problems: Sequence[Problem], completions: list[str], scores: list[float]
+    ) -> list[Sample]:
+        rows = zip(self.asking.prompts(problems, policy), problems, completions, scores, strict=True)
         return [
-            Sample(prompt=self.prompt(problem), completion=text, answer=problem.answer, score=value, kind=problem.kind)
-            for problem, text, value in zip(problems, completions, scores, strict=True)
+            Sample(prompt=str(prompt), completion=text, answer=problem.answer, score=value, kind=problem.kind)
+            for prompt, problem, text, value in rows
         ]
 
     def samples(self, rollout: TensorDict, policy: Plays, limit: int) -> list[Sample]:
@@ -160,7 +167,8 @@ class TextEnv:
             return []
         rows = flatten_groups(rollout)[:limit]
         problems = [self.problems["train"][index] for index in rows["problem"].tolist()]
-        return self._samples(problems, writing(policy).decode(rows), rows["score"].tolist())
+        completions = self.asking.before_stop(writing(policy).decode(rows))
+        return self._samples(policy, problems, completions, rows["score"].tolist())
 
     def evaluate(
         self, policy: Plays, episodes: int | None = None, split: Split = "validation", greedy: bool = True
@@ -209,14 +217,15 @@ class TextEnv:
         forbid_first: Sequence[str] = (),
     ) -> Scores:
         batch = policy.generate(
-            [self.prompt(problem) for problem in problems],
+            self.asking.prompts(problems, policy),
             max_tokens=self.max_tokens,
             greedy=greedy,
             forbid_first=forbid_first,
             generator=generator(self.seed, "evaluate", split, self._sampled),
+            stop=self.asking.stop,
         )
         self._sampled += not greedy
-        completions = policy.decode(batch)
+        completions = self.asking.before_stop(policy.decode(batch))
         scores = [score(text, problem.answer) for text, problem in zip(completions, problems, strict=True)]
         kinds = [problem.kind for problem in problems]
         return Scores(
@@ -224,15 +233,15 @@ class TextEnv:
             length=batch["mask"].sum(-1).flatten().double().cpu(),
             kinds=kinds if any(kinds) else None,
             groups=["rare" if kind in RARE else "common" for kind in kinds] if RARE.keys() & set(kinds) else None,
-            samples=self._samples(problems, completions, scores),
+            samples=self._samples(policy, problems, completions, scores),
         )
 
     def _compare(self, policy: Judges, problems: Sequence[Problem], split: Split) -> Scores:
         """The same COMPARED attempts whenever it is asked, so that before and after can be compared."""
-        prompts = [self.prompt(problem) for problem in problems]
+        prompts, stop = self.asking.prompts(problems, policy), self.asking.stop
         draw = generator(self.seed, "compare", split)
-        batch = policy.generate(prompts, COMPARED, max_tokens=self.max_tokens, generator=draw)
-        texts = policy.decode(batch)
+        batch = policy.generate(prompts, COMPARED, max_tokens=self.max_tokens, generator=draw, stop=stop)
+        texts = self.asking.before_stop(policy.decode(batch))
         answers = [problem.answer for problem in problems for _ in range(COMPARED)]
         right = torch.tensor([score(text, answer) for text, answer in zip(texts, answers, strict=True)])
         best, worst, differ = returns.best_and_worst(right.view(-1, COMPARED))
@@ -261,11 +270,11 @@ class TextEnv:
         problems = [pool[index] for index in shuffle.take(rows)]
         share = self.direct if progress >= self.direct_from else 0.0
         completions = [
-            bare(problem) if is_direct(problem, self.seed, place, share) else problem.answer
+            data(bare(problem) if is_direct(problem, self.seed, place, share) else problem.answer)
             for place, problem in enumerate(problems, self._demonstrated)
         ]
         self._demonstrated += rows
-        return writing(policy).encode([self.prompt(problem) for problem in problems], completions)
+        return writing(policy).encode(self.asking.prompts(problems, policy), completions)
 
     def state_dict(self) -> State:
         return {"prompts": self._prompts.drawn, "demonstrations": self._demonstrated, "sampled": self._sampled}

@@ -11,6 +11,7 @@ import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from rlkit.seeding import derive
 from rlkit.text.templates import HEAD, RARE
@@ -67,7 +68,12 @@ def embedded(
 ) -> dict[str, list[Problem]]:
     """The three splits, GSM8K's sizes by default; `seed` is the data's own, so every run sees the same problems."""
     sizes = {"train": train, "validation": validation, "test": test}
-    return {split: sample(Draw(derive(seed, "problems", split)), size, split, rare) for split, size in sizes.items()}
+    return {split: list(_drawn(seed, size, split, rare)) for split, size in sizes.items()}
+
+
+@lru_cache(maxsize=3)  # the splits of one environment: the runs of a comparison draw them once
+def _drawn(seed: int, size: int, split: str, rare: float) -> tuple[Problem, ...]:
+    return tuple(sample(Draw(derive(seed, "problems", split)), size, split, rare))
 
 
 def demonstrations(seed: int = 0, head: int = 20_000, rare: int = 10, repeat: int = 30) -> list[Problem]:

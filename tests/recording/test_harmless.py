@@ -32,7 +32,7 @@ def holding(make: Callable[[Any], Any], saved: tuple[str, ...] = ()) -> tuple[An
 def begun(make: Callable[[Any], Any]) -> tuple[Any, Any, Progress]:
     """The same, where a run of it begins."""
     algo, env = holding(make)
-    check_saved(algo)
+    check_saved(algo, env)
     return algo, env, Progress(held=fingerprints(algo, env))
 
 
@@ -82,6 +82,31 @@ def test_a_second_name_of_the_policy_sees_what_is_put_back(tmp_path: Path) -> No
     assert all(torch.equal(x, y) for x, y in zip(algo.mine, again.mine, strict=True))
 
 
+HELD: dict[str, Callable[[Any, Any], Any]] = {  # of what the loop saves itself
+    "the environment": lambda algo, env: env,
+    "the environment, in a dictionary": lambda algo, env: {"train": env},
+    "a method of the environment": lambda algo, env: env.evaluate,
+    "a generator of the policy, in a list": lambda algo, env: [algo.policy.generator],
+    "the algorithm": lambda algo, env: [algo],
+}
+
+
+@pytest.mark.parametrize("what", HELD)
+def test_what_the_loop_saves_needs_no_name(what: str, tmp_path: Path) -> None:
+    algo, env = holding(nothing)
+    algo.mine = HELD[what](algo, env)
+    check_saved(algo, env)
+    progress = Progress(held=fingerprints(algo, env))
+    iterate(algo, env)
+    save(tmp_path, algo, env, progress)
+
+
+def test_another_environment_is_state() -> None:
+    algo, env = holding(lambda _: cartpole(2))
+    with pytest.raises(UserError, match=r"^Mine\.mine looks like state \(ControlEnv\)"):
+        check_saved(algo, env)
+
+
 def test_a_module_may_have_a_state_dict_of_its_own_form() -> None:
     class Brief(nn.Linear):
         def state_dict(self) -> dict[str, Any]:  # type: ignore[override]  # as people write it
@@ -89,16 +114,16 @@ def test_a_module_may_have_a_state_dict_of_its_own_form() -> None:
 
     algo, env = holding(lambda _: Brief(2, 2), saved=("mine",))
     algo.other = [algo.mine.weight]
-    check_saved(algo)
+    check_saved(algo, env)
     assert fingerprints(algo, env)
 
 
 def test_a_second_name_of_a_tuple_is_refused_since_it_would_keep_what_was() -> None:
-    algo, _ = holding(lambda _: (torch.zeros(2),), saved=("mine",))
-    check_saved(algo)
+    algo, env = holding(lambda _: (torch.zeros(2),), saved=("mine",))
+    check_saved(algo, env)
     algo.other = algo.mine
     with pytest.raises(UserError, match=r"^Mine\.other looks like state \(tuple\)"):
-        check_saved(algo)
+        check_saved(algo, env)
 
 
 def appending(_: Any) -> Callable[[], None]:

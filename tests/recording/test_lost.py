@@ -35,23 +35,23 @@ def test_state_that_would_be_lost_is_refused_by_name(what: str) -> None:
 @pytest.mark.parametrize("value", [None, "text", (1, 2), [0.5], {"a": {"b": [None]}}, torch.float32, max, slice(3)])
 def test_what_holds_no_state_is_no_concern(value: Any, tmp_path: Path) -> None:
     algo, env = holding("memory", value)
-    check_saved(algo)
+    check_saved(algo, env)
     save(tmp_path, algo, env, Progress(held=fingerprints(algo, env)))
 
 
 @pytest.mark.parametrize("value", [[torch.nn.Linear(2, 2)], {"one": torch.nn.Linear(2, 2)}, Helper(), max, [Helper()]])
 def test_what_is_declared_and_cannot_be_saved_is_refused(value: Any) -> None:
-    algo, _ = holding("memory", value, saved=("memory",))
+    algo, env = holding("memory", value, saved=("memory",))
     with pytest.raises(
         UserError, match=rf"^Mine\.saved names 'memory', a {type(value).__name__}: only numbers, texts, tensors"
     ):
-        check_saved(algo)
+        check_saved(algo, env)
 
 
 def test_a_name_of_nothing_is_refused() -> None:
-    algo, _ = holding("memory", None, saved=("memroy",))
+    algo, env = holding("memory", None, saved=("memroy",))
     with pytest.raises(UserError, match=r"^Mine\.saved names 'memroy', and there is no such attribute: remove it, or"):
-        check_saved(algo)
+        check_saved(algo, env)
 
 
 def refused(folder: Path, algo: Any, env: Any, progress: Progress, name: str) -> None:
@@ -65,7 +65,7 @@ def refused(folder: Path, algo: Any, env: Any, progress: Progress, name: str) ->
 def test_whatever_changes_and_is_not_saved_is_refused_when_the_run_is_saved(what: str, tmp_path: Path) -> None:
     make, change = CHANGING[what]
     algo, env = holding("memory", make())
-    check_saved(algo)
+    check_saved(algo, env)
     progress = Progress(held=fingerprints(algo, env))
     algo.progress = 0.7  # the loop sets it anew
     save(tmp_path, algo, env, progress)
@@ -105,23 +105,23 @@ def test_a_buffer_that_no_state_dict_holds_is_refused(tmp_path: Path) -> None:
 
 
 def test_all_that_is_missing_is_told_at_once_and_so_is_the_line_that_saves_it() -> None:
-    algo, _ = holding("critics", torch.nn.Linear(2, 2), saved=("count",))
+    algo, env = holding("critics", torch.nn.Linear(2, 2), saved=("count",))
     algo.count, algo.log_alpha = 3, torch.zeros(())
     with pytest.raises(
         UserError, match=r"Mine\.critics looks .*, Mine\.log_alpha looks like state \(Tensor\)"
     ) as error:
-        check_saved(algo)
+        check_saved(algo, env)
     line = str(error.value).partition("write ")[2].partition(" in Mine")[0]
     assert line == "saved = (*QLearning.saved, 'count', 'critics', 'log_alpha')"
 
 
 def test_a_text_in_place_of_names_is_said_as_such() -> None:
-    algo, _ = holding("memory", None)
+    algo, env = holding("memory", None)
     type(algo).saved = "policy"
     with pytest.raises(
         UserError, match=r"^Mine\.saved is 'policy': write a tuple of names, saved = \(\*Algorithm\.saved"
     ):
-        check_saved(algo)
+        check_saved(algo, env)
 
 
 @pytest.mark.parametrize("what", OTHER)

@@ -52,7 +52,7 @@ def made(name: str) -> tuple[Any, Any]:
 @pytest.mark.parametrize("name", plugins.names("algorithms"))
 def test_what_an_algorithm_of_the_project_holds_is_saved_and_put_back(name: str, tmp_path: Path) -> None:
     algo, env = made(name)
-    check_saved(algo)
+    check_saved(algo, env)
     progress = Progress(held=fingerprints(algo, env))
     for _ in range(5):
         iterate(algo, env)
@@ -73,7 +73,7 @@ def test_everything_is_really_held() -> None:
 
 def test_a_generator_of_its_own_needs_no_declaration(tmp_path: Path) -> None:
     algo, env = holding("luck", torch.Generator().manual_seed(3))
-    check_saved(algo)
+    check_saved(algo, env)
     save(tmp_path, algo, env, Progress())
     expected = torch.rand(5, generator=algo.luck)
     again, second = holding("luck", torch.Generator())
@@ -84,7 +84,7 @@ def test_a_generator_of_its_own_needs_no_declaration(tmp_path: Path) -> None:
 def test_what_is_declared_is_saved_whatever_it_is(tmp_path: Path) -> None:
     algo, env = holding("memory", torch.nn.Linear(2, 2), saved=("memory", "count"))
     algo.count = 7
-    check_saved(algo)
+    check_saved(algo, env)
     save(tmp_path, algo, env, Progress())
     again, second = holding("memory", torch.nn.Linear(2, 2), saved=("memory", "count"))
     again.count = 0
@@ -117,7 +117,7 @@ DECLARED: dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {
 def test_collections_and_generators_that_are_declared_come_back(what: str, tmp_path: Path) -> None:
     make, change = DECLARED[what]
     algo, env = holding("memory", make(), saved=("memory",))
-    check_saved(algo)
+    check_saved(algo, env)
     change(algo.memory)
     save(tmp_path, algo, env, Progress(held=fingerprints(algo, env)))
     again, second = holding("memory", make(), saved=("memory",))

@@ -1,11 +1,12 @@
 """YAML of a stranger's: no aliases, no depth, no code."""
 
 import re
+from pathlib import Path
 
 import pytest
 import yaml
 
-from rlkit.settings import strict_yaml
+from rlkit.settings import sections, strict_yaml
 
 BOMB = "a: &a [1, 2]\nb: &b [*a, *a]\nc: [*b, *b]\n"
 
@@ -61,3 +62,25 @@ def test_what_is_written_is_read_as_it_was_by_readers_of_either_version() -> Non
         "others": [1e-5, 1e300, 3, None, True],
     }
     assert strict_yaml.load(strict_yaml.dump(held)) == held == yaml.safe_load(strict_yaml.dump(held))
+
+
+OLD = {"texts": [*TEXTS, *NUMBERS, "1e5", "08", "1.5e3", "yes", "off"], "others": [1e-5, 17, 1000, True, None]}
+
+
+@pytest.mark.parametrize("version", ["0.2.0", "0.3.0", "0.4.0"])
+def test_what_was_written_before_0_5_is_read_as_it_was(version: str, tmp_path: Path) -> None:
+    old = {"run": {"seed": 1}, "env": {"name": "cartpole", **OLD}}
+    path = tmp_path / "config.yaml"
+    path.write_text(f"# rlkit {version}; to repeat: python -m rlkit.run env=cartpole\n{yaml.safe_dump(old)}")
+    assert sections.read(path) == old
+    path.write_text(
+        path.read_text().partition("\n")[0] + f"\n{strict_yaml.dump(old)}"
+    )  # a resume leaves the first line
+    assert sections.read(path) == old
+
+
+def test_what_was_written_before_0_5_may_be_written_by_hand() -> None:
+    assert strict_yaml.load("[1_000, 0b11, 017, 1:30, 0x1F, yes, 1e5]", old=True) == [1000, 3, 15, 90, 31, True, "1e5"]
+    for text in (BOMB, "1" * 5000, "1:" * 5000 + "1"):
+        with pytest.raises(yaml.YAMLError):
+            strict_yaml.load(text, old=True)

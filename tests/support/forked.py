@@ -102,6 +102,7 @@ def warm_up() -> None:
         "tensorboard.summary.writer.event_file_writer",
     ):
         importlib.import_module(name)
+    importlib.import_module("rlkit.text.problems").embedded()  # which are drawn once in a process
     gc.freeze()  # a collection in a child would copy all that is shared
 
 

@@ -48,6 +48,7 @@ class Case:
         needed = self.options.get("baseline") == "group"  # any size is the same comparison, but then 1 is refused
         shown = {key: value for key, value in self.options.items() if key != "group" or needed}
         said |= {f"algo.{key}": str(value).lower() for key, value in shown.items()}
+        said |= {"algo.minibatches": "2"} if "dual_clip" in self.options else {}  # with one update it does nothing
         return " ".join(f"{key}={value}" for key, value in said.items())
 
 

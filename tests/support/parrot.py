@@ -43,9 +43,14 @@ class Parrot(PolicyModule):
         batch["observation"], batch["action"] = ids[:, :-1], ids[:, 1:]
         return batch
 
-    def generate(self, prompts, repeats=1, max_tokens=64, greedy=False, forbid_first=(), generator=None):
+    def generate(self, prompts, repeats=1, max_tokens=64, greedy=False, forbid_first=(), generator=None, stop=()):
         self.calls.append(
-            {"max_tokens": max_tokens, "forbid_first": forbid_first, "first": torch.rand(1, generator=generator)}
+            {
+                "max_tokens": max_tokens,
+                "forbid_first": forbid_first,
+                "stop": stop,
+                "first": torch.rand(1, generator=generator),
+            }
         )
         replies = [self.reply(p, attempt) for p in prompts for attempt in range(repeats)]
         batch = self.encode([p for p in prompts for _ in range(repeats)], replies)

@@ -6,6 +6,7 @@ import random
 from pathlib import Path
 
 import pytest
+from support.parrot import Parrot
 from support.small_model import model
 
 from rlkit import memory
@@ -99,7 +100,7 @@ def test_a_prompt_is_taken_as_it_is(prompt: str) -> None:
     env = module.make(module.Config(prompt=prompt, train=4, test=1, validation=1), 0, "cpu")
     assert isinstance(env, TextEnv)
     problem = env.problems["train"][0]
-    assert env.prompt(problem) == prompt.replace("{question}", problem.question)
+    assert env.asking.prompts([problem], Parrot())[0] == prompt.replace("{question}", problem.question)
 
 
 def test_half_a_character_is_refused_wherever_it_comes_from() -> None:

@@ -92,7 +92,7 @@ def test_the_embedded_problems_hold_pairs_out_for_reward_models():
     assert len(ranked.score) == 60 and 0.5 < float(ranked.score.mean()) < 1
     prompts = {split: {pair.prompt for pair in found} for split, found in world.pairs.items()}
     assert not prompts["train"] & (prompts["validation"] | prompts["test"])
-    assert prompts["test"] == {world.problems.prompt(problem) for problem in world.problems.problems["test"]}
+    assert prompts["test"] == set(world.problems.asking.prompts(world.problems.problems["test"], Parrot()))
     longer = preferences.make(preferences.Config(train=99, validation=40, test=60), 0, "cpu")
     assert longer.pairs["test"] == world.pairs["test"]  # whatever the other splits hold
 

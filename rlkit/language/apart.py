@@ -1,0 +1,126 @@
+"""Template text and data are read apart: a special token in a question is ordinary text, one of the template is not.
+
+An ordinary text is read by the tokenizer as it is, so that its ids are those of everybody. Only where data spell a
+special token, a copy of the tokenizer reads it that knows special tokens by other names, letters that nobody uses:
+those of the template are written so, and what is spelled in the data means nothing to it.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import tokenizers
+from tokenizers import AddedToken
+
+from rlkit.api import UserError
+from rlkit.prompts import Prompt
+
+FIRST, LAST = 0xF0000, 0x10FFFD  # the private letters of Unicode's last two planes
+
+
+@dataclass(frozen=True)
+class Alphabet:
+    """A private letter for each of some tokens, the longest first."""
+
+    tokens: tuple[str, ...]
+    first: int = FIRST
+
+    @classmethod
+    def unlike(cls, texts: Iterable[str], tokens: Sequence[str]) -> "Alphabet":
+        """Letters that are in none of the texts."""
+        taken = sorted({ord(c) for text in texts if not text.isascii() for c in text if FIRST <= ord(c) <= LAST})
+        ordered, first = tuple(sorted(tokens, key=lambda token: (-len(token), token))), FIRST
+        for code in taken:
+            if code >= first + len(tokens):
+                break
+            first = code + 1
+        if first + len(tokens) > LAST:
+            raise UserError("the texts use all private letters of Unicode: drop such rows")
+        return cls(ordered, first)
+
+    @property
+    def pattern(self) -> "re.Pattern[str]":
+        """Fits any of the tokens; the longest counts where one begins with another."""
+        return re.compile("|".join(map(re.escape, self.tokens)) or "(?!)")
+
+    def letter(self, token: str) -> str:
+        return chr(self.first + self.tokens.index(token))
+
+    @property
+    def letters(self) -> "re.Pattern[str]":
+        return re.compile(f"[{chr(self.first)}-{chr(self.first + len(self.tokens) - 1)}]" if self.tokens else "(?!)")
+
+
+def control_tokens(core: tokenizers.Tokenizer, template: str = "") -> list[str]:
+    """The special tokens, and what else a template writes that a tokenizer knows as one piece, but for blanks."""
+    added = core.get_added_tokens_decoder().values()
+    return [x.content for x in added if x.special or (x.content in template and not x.content.isspace())]
+
+
+def marked(text: Prompt, alphabet: Alphabet) -> str:
+    """The text with a letter in place of each token that its data spell, or help to spell."""
+    if not text.data:
+        return str(text)
+    return alphabet.pattern.sub(lambda m: alphabet.letter(m[0]) if text.holds(*m.span()) else m[0], text)
+
+
+def unmarked(text: str, alphabet: Alphabet) -> Prompt:
+    """The text with its tokens in place of the letters, each of which is data."""
+    parts, spans, at, size = [], [], 0, 0
+    for m in alphabet.letters.finditer(text):
+        token = alphabet.tokens[ord(m[0]) - alphabet.first]
+        size += m.start() - at
+        parts += [text[at : m.start()], token]
+        spans.append((size, size + len(token)))
+        at, size = m.end(), size + len(token)
+    return Prompt("".join([*parts, text[at:]]), tuple(spans))
+
+
+def spelled(core: tokenizers.Tokenizer, prompt: Prompt) -> bool:
+    """Whether the data of a prompt spell a special token."""
+    alphabet = _alphabet(core)
+    return any(_is_data(m, prompt, core) for m in alphabet.pattern.finditer(prompt)) if prompt.data else False
+
+
+def _is_data(m: "re.Match[str]", prompt: Prompt, core: tokenizers.Tokenizer) -> bool:
+    """Whether a token that is spelled there is text: a special one in data, or what was marked for itself."""
+    return m.span() in prompt.data or (prompt.holds(*m.span()) and m[0] in special_tokens(core))
+
+
+@lru_cache(maxsize=8)
+def special_tokens(core: tokenizers.Tokenizer) -> frozenset[str]:
+    return frozenset(control_tokens(core))
+
+
+@lru_cache(maxsize=8)
+def _alphabet(core: tokenizers.Tokenizer) -> Alphabet:
+    return Alphabet.unlike([], [x.content for x in core.get_added_tokens_decoder().values()])
+
+
+def read_apart(core: tokenizers.Tokenizer, prompt: Prompt, special: bool) -> list[int]:
+    """The ids of a prompt whose data spell special tokens."""
+    alphabet = Alphabet.unlike([prompt], _alphabet(core).tokens)
+    text = alphabet.pattern.sub(lambda m: m[0] if _is_data(m, prompt, core) else alphabet.letter(m[0]), prompt)
+    copy, meant = _renamed(core, alphabet)
+    return [meant.get(i, i) for i in copy.encode(text, add_special_tokens=special).ids]
+
+
+@lru_cache(maxsize=8)
+def _renamed(core: tokenizers.Tokenizer, alphabet: Alphabet) -> tuple[tokenizers.Tokenizer, dict[int, int]]:
+    """A copy of a tokenizer that knows its added tokens by the letters of an alphabet, and which id each one means."""
+    content = json.loads(core.to_str())
+    for token in content["added_tokens"]:
+        token["special"] = True  # all of them are read as text now
+    copy = tokenizers.Tokenizer.from_str(json.dumps(content))
+    copy.encode_special_tokens = True
+    meant = {}
+    for number, token in core.get_added_tokens_decoder().items():
+        letter = alphabet.letter(token.content)
+        flags = {"single_word": token.single_word, "lstrip": token.lstrip, "rstrip": token.rstrip}
+        copy.add_tokens([AddedToken(letter, special=False, normalized=False, **flags)])
+        found = copy.token_to_id(letter)
+        assert found is not None
+        meant[found] = number
+    return copy, meant

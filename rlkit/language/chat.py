@@ -1,0 +1,145 @@
+"""Chat templates: where a model's own comes from, and conversations rendered by it, with what is data told apart."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import tokenizers
+
+from rlkit.api import UserError
+from rlkit.language.apart import Alphabet, control_tokens, marked, unmarked
+from rlkit.language.files import Fields, Json, check_file
+from rlkit.paths import home
+from rlkit.prompts import Prompt, Turn
+
+FILE = "chat_template.jinja"
+FOLDER = "additional_chat_templates"
+LONGEST = 2**17  # characters of a template; those of published models have less than 20,000
+TEXT = 2**26  # characters that are rendered at a time
+SECONDS, ROOM = 10, 2**30  # what a template may take for PART conversations, and bytes
+PART = 512
+KEPT = 100_000  # texts that are not rendered again
+CHILD = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from rlkit.language.sandbox import main; main()"
+SPECIAL = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
+REMEDY = "give another one with policy.template=FILE.jinja, or env.chat=false"
+
+_rendered: dict[tuple[str, str], str] = {}  # by what a template is given: a conversation is rendered once
+
+
+@dataclass(frozen=True)
+class ChatTemplate:
+    """The program that turns a conversation into a prompt; `names` are the special tokens that it may write."""
+
+    text: str
+    where: str
+    names: tuple[tuple[str, str], ...] = ()
+
+    def prompts(
+        self, conversations: Sequence[Sequence[Turn]], core: tokenizers.Tokenizer, options: Mapping[str, object]
+    ) -> list[Prompt]:
+        """A prompt for each conversation, up to where the assistant begins to answer.
+
+        Special tokens in the data of a turn are text in the prompt, too. options: what else the template is told.
+
+        Raises: UserError where the template fails, or takes too long or too much.
+        """
+        tokens = control_tokens(core, self.text)
+        contents = [turn.content for turns in conversations for turn in turns]
+        alphabet = Alphabet.unlike([self.text, *contents], tokens)
+        asked = [
+            json.dumps([{"role": turn.role, "content": marked(turn.content, alphabet)} for turn in turns])
+            for turns in conversations
+        ]
+        texts = self._texts(asked, {**dict(self.names), **options})
+        prompts = []
+        for text, turns in zip(texts, conversations, strict=True):
+            found = unmarked(text, alphabet)
+            prompts.append(Prompt(found, found.data, tuple(turns)))
+        return prompts
+
+    def _texts(self, asked: list[str], options: Mapping[str, object]) -> list[str]:
+        names = json.dumps([self.text, options])
+        new = [each for each in dict.fromkeys(asked) if (names, each) not in _rendered]
+        if len(_rendered) + len(new) > KEPT:
+            _rendered.clear()
+            new = list(dict.fromkeys(asked))
+        for start in range(0, len(new), PART):
+            part = new[start : start + PART]
+            texts = render(self.text, self.where, [json.loads(each) for each in part], options)
+            _rendered.update(zip([(names, each) for each in part], texts, strict=True))
+        return [_rendered[names, each] for each in asked]
+
+
+def render(
+    template: str, where: str, conversations: list[Json], options: Mapping[str, object], seconds: int = SECONDS
+) -> list[str]:
+    """The text of each conversation, made in a process of its own that is bounded in time and memory."""
+    names = {"add_generation_prompt": True, "tools": None, "documents": None, **options}
+    asked = {"template": template, "conversations": conversations, "names": names}
+    given = json.dumps({**asked, "seconds": seconds, "room": ROOM, "longest": TEXT})
+    command = [sys.executable, "-I", "-c", CHILD, json.dumps(sys.path)]
+    try:
+        done = subprocess.run(command, input=given, capture_output=True, text=True, timeout=6 * seconds, check=False)
+    except subprocess.TimeoutExpired:
+        raise UserError(f"{where}: it takes longer than {6 * seconds} seconds: {REMEDY}") from None
+    except OSError as error:
+        raise UserError(f"{where}: no process can be started for it ({error.strerror}): end others first") from None
+    try:
+        answer = json.loads(done.stdout)
+        told = answer.get("error")
+    except ValueError:  # it was stopped by a limit, or by what else ends a process
+        answer, told = {}, f"its process ended with code {done.returncode}, at most {seconds} seconds are allowed"
+    if told is not None:
+        raise UserError(f"{where}: the chat template fails ({' '.join(told.split())}): {REMEDY}")
+    texts: list[str] = answer["texts"]
+    return texts
+
+
+def read_template(folder: Path, settings: Json, wanted: str | None) -> ChatTemplate | None:
+    """The chat template of a model folder: the default one, or the one that is wanted by its name or as a file.
+
+    Raises: UserError where there is no such template.
+    """
+    config = Fields(settings, str(folder / "tokenizer_config.json"))
+    found = {name: (text, config.where) for name, text in _listed(config).items()}
+    files = {"default": folder / FILE} if (folder / FILE).exists() else {}
+    files |= {path.stem: path for path in sorted((folder / FOLDER).glob("*.jinja"))}
+    found |= {name: (_text(path), str(path)) for name, path in files.items()}
+    name = wanted or "default"
+    if wanted and os.path.isfile(home(wanted)):
+        found[name] = _text(home(wanted)), wanted
+    if name not in found:
+        if wanted is None:
+            return None
+        there = f"the model has {', '.join(found)}" if found else "the model has none"
+        raise UserError(f"policy.template={wanted!r}: no such chat template; {there}, or give a .jinja file")
+    text, where = found[name]
+    if len(text) > LONGEST:
+        raise UserError(f"{where}: a chat template of {len(text):,} characters; at most {LONGEST:,} are allowed")
+    names = ((key, token) for key in SPECIAL if (token := config.token(key)) is not None)
+    return ChatTemplate(text, where, tuple(names))
+
+
+def _listed(config: Fields) -> dict[str, str]:
+    """The templates of tokenizer_config.json by name: one text, or a list of named ones."""
+    given = config.content.get("chat_template")
+    listed = given if isinstance(given, list) else [] if given is None else [{"name": "default", "template": given}]
+    found = {}
+    for entry in listed:
+        name, text = (entry.get(key) for key in ("name", "template")) if isinstance(entry, dict) else (None, None)
+        if not isinstance(name, str) or not isinstance(text, str):
+            raise config.wrong("chat_template", "a text or a list of texts with names")
+        found[name] = text
+    return found
+
+
+def _text(path: Path) -> str:
+    check_file(path, 4 * LONGEST)
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: cannot be read as UTF-8 text ({error}): give another chat template") from None

@@ -1,0 +1,114 @@
+"""The process that renders chat templates: within bounds of time and memory.
+
+A template is a program of a stranger's. It may loop for ever, or make a gigabyte of one letter; nothing inside of a
+process can stop that, so it has one of its own. Nothing but jinja2 is imported here.
+"""
+
+import json
+import sys
+from contextlib import suppress
+from typing import Any
+
+import jinja2
+from jinja2.ext import Extension, loopcontrols
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2.utils import Namespace
+
+TODAY = {"%d": "26", "%b": "Jul", "%B": "July", "%Y": "2024", "%m": "07", "%y": "24", "%A": "Friday", "%a": "Fri"}
+TODAY |= {"%H": "12", "%M": "00", "%S": "00", "%-d": "26", "%e": "26", "%-m": "7"}
+
+
+class Generation(Extension):
+    """{% generation %} marks what an assistant says for who trains on that; what it holds is rendered."""
+
+    tags = {"generation"}  # noqa: RUF012  # as jinja2 declares it
+
+    def parse(self, parser: jinja2.parser.Parser) -> list[jinja2.nodes.Node]:
+        next(parser.stream)
+        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
+
+
+class Names(Namespace):
+    """Holds no name that begins with an underscore: those lead into Python."""
+
+    def __init__(*args: Any, **keys: Any) -> None:  # Any: as jinja2's own, so that a key may be called self
+        self, *rest = args
+        for name in dict(*rest, **keys):
+            Names.check(name)
+        Namespace.__init__(self, *rest, **keys)
+
+    def __setitem__(self, name: str, value: object) -> None:
+        Names.check(name)
+        super().__setitem__(name, value)
+
+    @staticmethod
+    def check(name: str) -> None:
+        if name.startswith("_"):
+            raise jinja2.exceptions.SecurityError(f"a namespace with the name {name!r}")
+
+
+def refuse(message: str) -> None:
+    """What a template calls where it cannot render a conversation."""
+    raise jinja2.exceptions.TemplateError(message)
+
+
+def as_json(x: object, ensure_ascii: bool = False, **form: Any) -> str:  # Any: what json.dumps takes
+    return json.dumps(x, ensure_ascii=ensure_ascii, **form)
+
+
+def day(form: str) -> str:
+    """A day that is always the same, so that a run can be repeated: the one that Llama's templates fall back to."""
+    for code, text in TODAY.items():
+        form = form.replace(code, text)
+    return form
+
+
+def environment() -> ImmutableSandboxedEnvironment:
+    """As `transformers` renders chat templates."""
+    found = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[Generation, loopcontrols])
+    found.filters["tojson"] = as_json
+    found.globals.update(raise_exception=refuse, strftime_now=day, namespace=Names)
+    return found
+
+
+def bound(seconds: int, room: int) -> None:
+    """Let this process take so many more seconds, so many bytes, and write no file."""
+    with suppress(ImportError):  # Windows has no such limits: there the time alone is bounded, from outside
+        import resource
+
+        spent = resource.getrusage(resource.RUSAGE_SELF)
+        time = int(spent.ru_utime + spent.ru_stime) + seconds
+        limits = {resource.RLIMIT_CPU: time, resource.RLIMIT_AS: room, resource.RLIMIT_CORE: 0}
+        for what, most in (limits | {resource.RLIMIT_FSIZE: 0}).items():
+            with suppress(ValueError, OSError):  # a system that has not this one
+                resource.setrlimit(what, (most, most))
+
+
+def rendered(asked: dict[str, Any]) -> list[str]:
+    """The text of each conversation. Any: what JSON holds."""
+    template = environment().from_string(asked["template"])
+    texts, left = [], asked["longest"]
+    for messages in asked["conversations"]:
+        parts = []
+        for part in template.generate(messages=messages, **asked["names"]):
+            left -= len(part)
+            if left < 0:
+                raise ValueError(f"it writes more than {asked['longest']:,} characters")
+            parts.append(part)
+        texts.append("".join(parts))
+    return texts
+
+
+def main() -> None:
+    """Read what is asked from stdin, and answer on stdout."""
+    asked = json.load(sys.stdin)
+    bound(asked["seconds"], asked["room"])
+    try:
+        answer: dict[str, object] = {"texts": rendered(asked)}
+    except MemoryError:
+        answer = {"error": "it takes too much memory"}
+    except jinja2.exceptions.TemplateSyntaxError as error:
+        answer = {"error": f"line {error.lineno}: {error.message}"}
+    except Exception as error:  # whatever a program of a stranger's raises
+        answer = {"error": str(error)[:300] or type(error).__name__}
+    json.dump(answer, sys.stdout)

@@ -1,0 +1,62 @@
+"""Prompts: texts that know which of their parts are data, and the turns of a conversation."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+QUESTION = "{question}"
+Role = Literal["system", "user", "assistant"]
+Spans = tuple[tuple[int, int], ...]
+
+
+class Prompt(str):
+    """A text of which some parts (start, end) are data: what looks like a special token there is ordinary text.
+
+    turns: the conversation that it was rendered from; empty for a plain text.
+    """
+
+    data: Spans
+    turns: "tuple[Turn, ...]"
+
+    def __new__(cls, text: str, data: Spans = (), turns: "tuple[Turn, ...]" = ()) -> "Prompt":
+        made = super().__new__(cls, text)
+        made.data, made.turns = data, turns
+        return made
+
+    def holds(self, start: int, end: int) -> bool:
+        """Whether a part of the text is data, or some of it."""
+        return any(first < end and start < last for first, last in self.data)
+
+
+@dataclass(frozen=True)
+class Turn:
+    """What one side of a conversation says."""
+
+    role: Role
+    content: Prompt
+
+
+def data(text: str) -> Prompt:
+    """A text that is data throughout."""
+    return Prompt(text, ((0, len(text)),) if text else ())
+
+
+def joined(parts: Iterable[str]) -> Prompt:
+    """One text of several, each with its data."""
+    text, spans = "", []
+    for part in parts:
+        if isinstance(part, Prompt):
+            spans += [(len(text) + start, len(text) + end) for start, end in part.data]
+        text += part
+    return Prompt(text, tuple(spans))
+
+
+def filled(template: str, question: str) -> Prompt:
+    """The template with the question, which is data, in each place of {question}."""
+    first, *rest = template.split(QUESTION)
+    return joined([first, *(part for following in rest for part in (data(question), following))])
+
+
+def cut(text: str, stops: Sequence[str]) -> str:
+    """The text before the first stop string in it."""
+    return text[: min((at for stop in stops if (at := text.find(stop)) >= 0), default=len(text))]

