@@ -10,39 +10,52 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+ROWS = 32  # of a table: rows of similar length are together, so little of it is padding
+
+
+@dataclass(frozen=True)
+class Table:
+    """S rows of which C tokens look at T; what stands past a row's end means nothing and is looked at by nobody."""
+
+    own: Tensor  # [S, C] which of the N tokens look
+    row: Tensor  # [S, T] at which of the N
+    looks: Tensor  # [S, C] False where `own` is padding
+    bias: Tensor | None  # [S, 1, C, T] 0 up to the token itself, -inf after it; None: C = T, and causal
+
+    def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        """Query [S·C, H, D], key and value [S·T, K, D] → [S·C, H, D]."""
+        out = F.scaled_dot_product_attention(
+            query.view(*self.own.shape, *query.shape[1:]).transpose(1, 2),
+            key.view(*self.row.shape, *key.shape[1:]).transpose(1, 2),
+            value.view(*self.row.shape, *value.shape[1:]).transpose(1, 2),
+            attn_mask=None if self.bias is None else self.bias.to(query.dtype),
+            is_causal=self.bias is None,
+            enable_gqa=query.shape[1] != key.shape[1],
+        )
+        return out.transpose(1, 2).flatten(0, 1)
+
 
 @dataclass(frozen=True)
 class Packing:
-    """N tokens of B rows: P beginnings of up to W tokens, then S rows with up to C tokens of their own."""
+    """N tokens of B rows of up to T tokens."""
 
     tokens: Tensor  # [1, N]
     positions: Tensor  # [1, N] in the row
-    place: Tensor  # [B, T] which of the N stands there; past a row's end it means nothing, as in all tables
-    beginnings: Tensor  # [P, W] which of the N
-    rows: Tensor  # [S, T] which of the N, of the rows that have tokens of their own
-    own: Tensor  # [S, C] which of the N
-    unpadded: Tensor  # [N] where each token stands in the tables `beginnings` and `own`, one after the other
-    bias: Tensor  # [S, 1, C, T] 0 where an own token looks at its row, -inf after itself
+    place: Tensor  # [B, T] which of the N stands there
+    tables: list[Table]
+    own: Tensor  # [ΣS·C] which of the N stand in `own` of the tables, one after the other
+    row: Tensor  # [ΣS·T] and in `row`
+    back: Tensor  # [N] where each token stands in `own`
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """Causal attention within rows; query [1, H, N, D], key and value [1, K, N, D] → [1, H, N, D]."""
-        grouped = query.shape[1] != key.shape[1]
         q, k, v = (x[0].transpose(0, 1) for x in (query, key, value))
-        at = self.beginnings
-        out = F.scaled_dot_product_attention(
-            _take(q, at), _take(k, at), _take(v, at), is_causal=True, enable_gqa=grouped
-        )
-        out = out.transpose(1, 2).flatten(0, 1)
-        if len(self.own):
-            mine = F.scaled_dot_product_attention(
-                _take(q, self.own),
-                _take(k, self.rows),
-                _take(v, self.rows),
-                attn_mask=self.bias.to(q.dtype),
-                enable_gqa=grouped,
-            )
-            out = torch.cat((out, mine.transpose(1, 2).flatten(0, 1)))
-        return _rows(out, self.unpadded).transpose(0, 1)[None]
+        # One take for all tables: the backward pass of each would write a gradient for all of the N.
+        queries = torch.split(_take(q, self.own), [table.own.numel() for table in self.tables])
+        seen = [table.row.numel() for table in self.tables]
+        keys, values = torch.split(_take(k, self.row), seen), torch.split(_take(v, self.row), seen)
+        out = torch.cat([t.attend(*qkv) for t, *qkv in zip(self.tables, queries, keys, values, strict=True)])
+        return _take(out, self.back).transpose(0, 1)[None]
 
 
 def pack(text: Tensor, start: Tensor, stop: Tensor, label: Tensor) -> Packing:
@@ -62,22 +75,47 @@ def pack(text: Tensor, start: Tensor, stop: Tensor, label: Tensor) -> Packing:
     inner = (begun.sum() + owned.cumsum(0) - owned)[:, None] - start[:, None]  # and of its column 0, were it its own
     place = column + torch.where(column < start[:, None], before, inner)
     place = place.where(column < stop[:, None], 0)
-    width, written = int(begun.max()), (owned > 0).nonzero()[:, 0]
-    own_width = int(owned.max())
-    table = place[first][:, :width]
-    reach = column[:own_width] + start[written, None]  # columns of the own tokens
-    own = place[written].gather(1, reach.clamp(max=text.shape[1] - 1))
-    bias = torch.zeros(len(written), 1, own_width, text.shape[1], device=text.device)
-    bias.masked_fill_(column > reach[:, None, :, None], -torch.inf)
-    there = torch.cat((at_begin[:, :width].flatten(), (column[:own_width] < owned[written, None]).flatten()))
-    return Packing(tokens[None], positions[None], place, table, place[written], own, there.nonzero()[:, 0], bias)
+    tables = _beginnings(place[first], begun) + _endings(place, start, stop)
+    looks = torch.cat([table.looks.flatten() for table in tables]).nonzero()[:, 0]
+    own, row = torch.cat([t.own.flatten() for t in tables]), torch.cat([t.row.flatten() for t in tables])
+    back = torch.empty_like(looks).scatter_(0, own[looks], looks)
+    return Packing(tokens[None], positions[None], place, tables, own, row, back)
 
 
-def _take(x: Tensor, table: Tensor) -> Tensor:
-    """Heads [N, H, D] in the places of a table [R, T]: [R, H, T, D]."""
-    return _rows(x, table).transpose(1, 2)
+def _beginnings(place: Tensor, length: Tensor) -> list[Table]:
+    """Rows [P, T] of which the first `length` [P] tokens look at themselves."""
+    tables = []
+    for chosen in _alike(length):
+        size = length[chosen, None]
+        own = place[chosen, : int(size.max())]
+        tables.append(Table(own, own, _column(own) < size, None))
+    return tables
 
 
-def _rows(x: Tensor, index: Tensor) -> Tensor:
+def _endings(place: Tensor, start: Tensor, stop: Tensor) -> list[Table]:
+    """Rows [B, T] of which the tokens from `start` [B] to `stop` [B] look at the whole row."""
+    tables = []
+    for chosen in _alike(stop - start):
+        row, size = place[chosen, : int(stop[chosen].max())], (stop - start)[chosen, None]
+        reach = start[chosen, None] + _column(row)[: int(size.max())]  # the columns of the own tokens
+        bias = torch.zeros(len(row), 1, reach.shape[1], row.shape[1], device=row.device)
+        bias.masked_fill_(_column(row) > reach[:, None, :, None], -torch.inf)
+        own = row.gather(1, reach.clamp(max=row.shape[1] - 1))
+        tables.append(Table(own, row, _column(own) < size, bias))
+    return tables
+
+
+def _column(table: Tensor) -> Tensor:
+    return torch.arange(table.shape[1], device=table.device)
+
+
+def _alike(length: Tensor) -> list[Tensor]:
+    """The indices of lengths that are not 0, those of similar length together."""
+    order = length.argsort(stable=True)
+    parts: tuple[Tensor, ...] = torch.split(order[length[order] > 0], ROWS)
+    return [part for part in parts if len(part)]
+
+
+def _take(x: Tensor, index: Tensor) -> Tensor:
     """x[index] of x [N, H, D]; as an embedding it is fast on a CPU and, on a GPU, its gradient repeats bitwise."""
     return F.embedding(index, x.flatten(1)).view(*index.shape, *x.shape[1:])

@@ -106,6 +106,15 @@ def test_rows_that_are_all_equal_are_read_once_up_to_their_first_token() -> None
     check("tied", texts("one row")[[0, 0, 0]])
 
 
+def test_many_rows_take_several_tables() -> None:
+    GROUPS["many"] = ([3, 6, 2] * 15, [[1, 5], [2], [7, 3]] * 15, 1)
+    batch = texts("many")
+    first, label = buffers.beginnings(batch["observation"], batch["mask"])
+    packing = pack(batch["observation"], first + 1, buffers.last_step(batch["mask"]), label)
+    assert len(packing.tables) == 4 and packing.tokens.numel() == 15 * (3 + 4 + 7 + 2 + 6 + 2)
+    check("grouped queries", batch)
+
+
 def test_a_packing_worked_by_hand() -> None:
     """Two rows share [7 8], one stands alone; the padding is 0 and the second row has one token of its own."""
     text = torch.tensor([[7, 8, 1, 2, 0], [5, 6, 4, 0, 0], [7, 8, 3, 0, 0]])
@@ -113,11 +122,11 @@ def test_a_packing_worked_by_hand() -> None:
     assert found.tokens.tolist() == [[5, 6, 4, 7, 8, 1, 2, 3]]
     assert found.positions.tolist() == [[0, 1, 2, 0, 1, 2, 3, 2]]
     assert found.place.tolist() == [[3, 4, 5, 6], [0, 1, 2, 0], [3, 4, 7, 0]]  # 0 where nothing stands
-    assert found.beginnings[0].tolist() == [0, 1, 2] and found.beginnings[1, :2].tolist() == [3, 4]
-    assert found.rows.tolist() == [[3, 4, 5, 6], [3, 4, 7, 0]]
-    assert found.own.tolist() == [[5, 6], [7, 0]] and found.unpadded.tolist() == [0, 1, 2, 3, 4, 6, 7, 8]
-    sees = [[0, 0, 0, -torch.inf], [0, 0, 0, 0]]
-    assert found.bias.tolist() == [[sees], [sees]]
+    begun, ended = found.tables
+    assert begun.own[begun.looks].tolist() == [3, 4, 0, 1, 2] and begun.bias is None  # the shorter one first
+    assert ended.row.tolist() == [[3, 4, 7, 0], [3, 4, 5, 6]] and ended.own[ended.looks].tolist() == [7, 5, 6]
+    assert ended.bias[1].tolist() == [[[0, 0, 0, -torch.inf], [0, 0, 0, 0]]]
+    assert torch.cat([begun.own.flatten(), ended.own.flatten()])[found.back].tolist() == list(range(8))
 
 
 def test_texts_that_differ_before_they_are_acted_on_share_nothing() -> None:
