@@ -28,7 +28,7 @@ class LanguageNetwork:
     dtype: Dtype = "auto"  # precision of computations, parameters stay float32; auto: bfloat16 on a GPU
     rows: Count = 256  # completions that are written at the same time
     micro_steps: Count = 4096  # tokens that are learned from at a time; a prompt counts once for its group
-    gradient_checkpointing: bool = False  # less memory in training, for about a third more time; the same gradient
+    gradient_checkpointing: bool = False  # less memory in training, for more time; the same gradient
     fresh: bool = False  # start from random weights, in the shape and with the tokenizer of `model`
     save_dtype: Literal["float32", "bfloat16"] = "float32"  # precision of the weights in the run folder's model/
     template: Template | None = None  # chat template: FILE.jinja, or the name of one of the model's; none: its default
