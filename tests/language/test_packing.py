@@ -116,15 +116,16 @@ def test_many_rows_take_several_tables() -> None:
 
 
 def test_a_packing_worked_by_hand() -> None:
-    """Two rows share [7 8], one stands alone; the padding is 0 and the second row has one token of its own."""
+    """Two rows share [7 8], one stands alone; the padding is 0."""
     text = torch.tensor([[7, 8, 1, 2, 0], [5, 6, 4, 0, 0], [7, 8, 3, 0, 0]])
     found = pack(text, torch.tensor([2, 1, 2]), torch.tensor([4, 3, 3]), torch.tensor([1, 0, 1]))
-    assert found.tokens.tolist() == [[5, 6, 4, 7, 8, 1, 2, 3]]
-    assert found.positions.tolist() == [[0, 1, 2, 0, 1, 2, 3, 2]]
-    assert found.place.tolist() == [[3, 4, 5, 6], [0, 1, 2, 0], [3, 4, 7, 0]]  # 0 where nothing stands
+    assert found.tokens.tolist() == [[5, 7, 8, 1, 2, 6, 4, 3]]
+    assert found.positions.tolist() == [[0, 0, 1, 2, 3, 1, 2, 2]]
+    assert found.place.tolist() == [[1, 2, 3, 4], [0, 5, 6, 0], [1, 2, 7, 0]]  # 0 where nothing stands
     begun, ended = found.tables
-    assert begun.own[begun.looks].tolist() == [3, 4, 0, 1, 2] and begun.bias is None  # the shorter one first
-    assert ended.row.tolist() == [[3, 4, 7, 0], [3, 4, 5, 6]] and ended.own[ended.looks].tolist() == [7, 5, 6]
+    assert begun.own[begun.looks].tolist() == [0, 1, 2] and begun.bias is None  # the shorter one first
+    assert ended.row.tolist() == [[1, 2, 7, 0], [1, 2, 3, 4], [0, 5, 6, 0]]
+    assert ended.own[ended.looks].tolist() == [7, 3, 4, 5, 6]
     assert ended.bias[1].tolist() == [[[0, 0, 0, -torch.inf], [0, 0, 0, 0]]]
     assert torch.cat([begun.own.flatten(), ended.own.flatten()])[found.back].tolist() == list(range(8))
 
