@@ -3,7 +3,6 @@
 import itertools
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -15,7 +14,7 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.testing import assert_close
 
-from rlkit import loop, progress, run
+from rlkit import loop, run
 from rlkit.language import generate as generation
 from rlkit.language.cache import Cache
 from rlkit.language.decoder import Decoder
@@ -24,7 +23,6 @@ from rlkit.language.generate import Completions, Rule, generate
 from rlkit.language.precision import product
 from rlkit.language.shape import Shape
 from rlkit.meter import Meter
-from rlkit.progress import Progress
 from rlkit.seeding import generator
 from rlkit.settings import config
 from rlkit.settings.assemble import assemble
@@ -251,27 +249,6 @@ def test_an_iteration_leaves_the_parameters_that_the_cpu_leaves(device: Device, 
     assert metrics[0] == pytest.approx(metrics[1], rel=1e-3, abs=1e-5)
     for ours, theirs in zip(*left, strict=True):
         assert_close(ours, theirs, rtol=1e-4, atol=2e-5)
-
-
-def test_a_checkpoint_brings_a_policy_back_to_the_last_bit(device: Device, tmp_path: Path) -> None:
-    words = f"algo=grpo algo.group=4 env=gsm8k env.rows=1 env.max_tokens=6 {REWARD} device={GPU}"
-    first, second = (assemble(config.read(words.split())) for _ in range(2))
-    loop.walk(first.algo, first.env, Meter())
-    progress.save(tmp_path, first.algo, first.env, Progress())
-    progress.restore(tmp_path, second.algo, second.env)
-    for made in (first, second):
-        loop.walk(made.algo, made.env, Meter())
-    states = [{**x.algo.policy.state_dict(), **x.algo.optimizer.state_dict()["state"]} for x in (first, second)]
-    one, other = (_on_cpu(state) for state in states)
-    assert len(one) > 20 and all(torch.equal(one[name], other[name]) for name in one) and device.graphs
-
-
-def _on_cpu(state: dict[Any, Any]) -> dict[str, Tensor]:
-    """The parameters, and what the optimizer remembers of each; both must be on the device."""
-    nested = {(key, name): x for key, kept in state.items() if isinstance(kept, dict) for name, x in kept.items()}
-    flat = {key: x for key, x in state.items() if isinstance(x, Tensor)} | nested
-    assert all(x.is_cuda for x in flat.values())
-    return {str(key): x.cpu() for key, x in flat.items()}
 
 
 @pytest.mark.slow

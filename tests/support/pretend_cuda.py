@@ -43,6 +43,7 @@ class Pretended(Tensor):
     memory: Memory
     device = property(lambda self: PLACE)  # type: ignore[assignment]
     is_cuda = property(lambda self: True)  # type: ignore[assignment]
+    is_meta = property(lambda self: False)  # type: ignore[assignment]
 
     @staticmethod
     def __new__(cls, inner: Tensor, memory: Memory) -> "Pretended":
