@@ -29,6 +29,7 @@ from rlkit.settings.assemble import assemble
 
 VOCAB, GPU = 40, "cuda:0"
 PROMPTS = [[5, 6, 7], [1], [9, 9, 3, 2, 8, 30, 11], [4, 0, 4, 0], [12, 13]]
+WAITS = 32  # of the CPU for the device in a micro-batch, at most: for how its rows lie, not for each layer or token
 RULE = Rule(0.8, False, (0, 3, 17))
 
 
@@ -243,7 +244,7 @@ def test_an_iteration_leaves_the_parameters_that_the_cpu_leaves(device: Device, 
             made.algo.buffer.extend(made.algo.credit(made.algo.rollout(made.env)))
         device.syncs.clear()
         loop.learn(made.algo, meter)
-        assert (device.syncs.total() <= 2 * 8) if place == GPU else not device.syncs  # two micro-batches in all
+        assert (device.syncs.total() <= 2 * WAITS) if place == GPU else not device.syncs  # two micro-batches in all
         left.append([x.detach().cpu() for x in made.algo.policy.parameters()])
         metrics.append(meter.read())
     assert metrics[0] == pytest.approx(metrics[1], rel=1e-3, abs=1e-5)
