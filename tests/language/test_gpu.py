@@ -178,8 +178,9 @@ def assert_equal(one: dict[str, Tensor], other: dict[str, Tensor]) -> None:
 def learned(parts: Parts) -> dict[str, Tensor]:
     """The parameters, and what the optimizer remembers of each; all of them are on the device."""
     algo = parts.algo
-    found: dict[str, Tensor] = dict(algo.policy.state_dict())
+    assert isinstance(algo.policy, LanguageModel)
+    found: dict[str, Tensor] = dict(algo.policy.named_parameters())
     for number, kept in algo.optimizer.state_dict()["state"].items():
         found |= {f"{number} {name}": x for name, x in kept.items()}
     assert all(x.is_cuda for x in found.values())
-    return {name: x.cpu() for name, x in found.items()}
+    return {name: x.detach().cpu() for name, x in found.items()}
