@@ -232,9 +232,13 @@ def test_products_of_bfloat16_have_float32_results(device: Device, shape: tuple[
 # Learning
 
 
-@pytest.mark.parametrize("algo", ["grpo algo.group=4 algo.minibatches=2 algo.kl_coef=0.1", "ppo algo.minibatches=2"])
+LEARNERS = ["grpo algo.group=4 algo.minibatches=2 algo.kl_coef=0.1", "ppo algo.minibatches=2"]
+LEARNERS += [f"{LEARNERS[0]} policy.lora=4"]
+
+
+@pytest.mark.parametrize("algo", LEARNERS)
 def test_an_iteration_leaves_the_parameters_that_the_cpu_leaves(device: Device, algo: str) -> None:
-    """With a reference, and with a value head; and the CPU waits for the device a few times for each micro-batch."""
+    """With a reference, a value head, adapters; and the CPU waits for the device a few times for each micro-batch."""
     words = f"algo={algo} env=gsm8k env.rows=2 env.max_tokens=10 policy.dtype=float32 {REWARD}"
     left, metrics = [], []
     for place in ("cpu", GPU):
