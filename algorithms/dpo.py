@@ -69,7 +69,8 @@ class DPO(Algorithm):
     def credit(self, rollout: TensorDict) -> TensorDict:
         pairs = best_pairs(rollout)  # [P, 2, T]
         if self.reference is not None:
-            ref = buffers.in_parts(self.reference.evaluate, pairs.flatten(0, 1), self.policy.micro_steps)["log_prob"]
+            sides, steps = pairs.flatten(0, 1), self.policy.micro_steps
+            ref = buffers.in_parts(self.reference.evaluate, sides, steps, entropy=False)["log_prob"]
             pairs["ref_log_prob"] = (ref.view(-1, 2, ref.shape[-1]) * pairs["mask"]).sum(-1)  # [P, 2], of whole sides
         elif not self.stored:
             pairs["ref_log_prob"] = pairs["score"].new_zeros(pairs.shape)
@@ -78,7 +79,7 @@ class DPO(Algorithm):
     def loss(self, batch: TensorDict) -> tuple[Tensor, Metrics]:
         keys, mask = ("observation", "action", "mask"), batch["mask"]
         rows = TensorDict({key: batch[key].flatten(0, 1) for key in keys}, batch_size=[2 * len(batch)])
-        now = self.policy.evaluate(rows)["log_prob"].view_as(mask)
+        now = self.policy.evaluate(rows, entropy=False)["log_prob"].view_as(mask)
         steps = mask.sum(-1).clamp(min=1) if self.mean else 1
         chosen, rejected = ((now * mask).sum(-1) / steps).unbind(-1)  # [P] each
         ref_chosen, ref_rejected = (batch["ref_log_prob"] / steps).unbind(-1)

@@ -52,8 +52,9 @@ class GRPO(Algorithm):
 
     def credit(self, rollout: TensorDict) -> TensorDict:
         if self.reference is not None:
-            rows = buffers.in_parts(self.reference.evaluate, buffers.flatten_groups(rollout), self.policy.micro_steps)
-            rollout["ref_log_prob"] = rows["log_prob"].view_as(rollout["mask"])
+            rows, steps = buffers.flatten_groups(rollout), self.policy.micro_steps
+            ref = buffers.in_parts(self.reference.evaluate, rows, steps, entropy=False)["log_prob"]
+            rollout["ref_log_prob"] = ref.view_as(rollout["mask"])
         return buffers.flatten_groups(rollout.set("advantage", self.worth(rollout) * rollout["mask"]))  # [B, T]
 
     def worth(self, rollout: TensorDict) -> Tensor:

@@ -84,7 +84,7 @@ class PPO(Algorithm):
     def kl_penalty(self, frozen: Stochastic, rollout: TensorDict) -> Tensor:
         """β·(log π_b − log π_ref) at each step; then β ← β·(1 + clip(KL/target − 1, ±0.2)·rows/horizon). [B, T]"""
         c, mask = self.config, rollout["mask"]
-        reference = buffers.in_parts(frozen.evaluate, rollout, self.policy.micro_steps)
+        reference = buffers.in_parts(frozen.evaluate, rollout, self.policy.micro_steps, entropy=False)
         rollout["ref_log_prob"] = reference["log_prob"]
         kl = divergences.kl_k1(rollout["log_prob"], reference["log_prob"]) * mask
         penalty: Tensor = self.kl_coef * kl

@@ -2,42 +2,30 @@
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Annotated
 
 import torch
 from annotated_types import Ge, Le
 
-from rlkit.api import Code, Count, Fraction, Place, UserError
-from rlkit.fields import DEMONSTRATIONS, Needs, Problems, Words
+from rlkit.api import Count, Fraction, Place, UserError
+from rlkit.fields import DEMONSTRATIONS, Needs, Problems
 from rlkit.paths import home
-from rlkit.text import Asking, Reward, TextEnv, load_rewards, take_examples
+from rlkit.text import TextEnv
 from rlkit.text.problems import MARKER, Problem, demonstrations, embedded
 from rlkit.text.sources import hold_out, hub_rows, is_hub_id, problems_from, read_jsonl
+
+from ._text import TextConfig, text_env
 
 Size = Annotated[int, Ge(1), Le(100_000)]
 Source = Annotated[str, Place("file", words=("embedded",), beside=("test.jsonl",))]
 EMBEDDED, SHOWN = Needs("source", "embedded"), Needs(DEMONSTRATIONS)
-TURNS = Needs("chat", "auto", True)
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(TextConfig):
     source: Source = "embedded"  # embedded | PATH.jsonl (test.jsonl beside it is the test split) | hub id owner/name
-    rows: Count = 32  # prompts per rollout
-    max_tokens: Count = 64  # longest completion; real GSM8K needs about 256
-    chat: Literal["auto"] | bool = "auto"  # ask in turns, by the model's chat template; auto: where it has one
-    system: Annotated[Words, TURNS] = ""  # what the system message says; empty: whatever the template itself writes
-    prompt: Words | None = (
-        None  # what is asked, {question} in it; none: the question alone, before a line break in plain text
-    )
-    shots: Annotated[int, Ge(0), Le(1000)] = 0  # worked examples from the train split that come before each question
-    stop: tuple[Words, ...] = ()  # texts that end an answer, which is graded without them; commas between several
-    chat_options: Annotated[dict[str, Any], TURNS] = field(default_factory=dict)  # what else the template is told
-    reward: Code = "correct"  # correct | model:RUN_FOLDER | ./mine.py:function | package.module:function; commas sum
-    validation: Problems = 512  # problems to tune on; held out of the training rows of a file, 0 to train on every row
-    test: Problems = 1319  # problems to claim on; a file without a test.jsonl beside it holds out a tenth at most
     train: Annotated[Size, EMBEDDED] = 7473  # size of the train split
     rare: Annotated[Fraction, EMBEDDED] = 0.46  # share of the rare kinds in every split
     demonstrations: Annotated[Problems, EMBEDDED, SHOWN] = 20_000  # worked answers of the head kinds
@@ -49,22 +37,17 @@ class Config:
 
 def make(config: Config, seed: int, device: str | torch.device) -> TextEnv:
     problems, source = load(config)
-    shots, problems["train"] = take_examples(problems["train"], config.shots, seed)
-    chat = None if config.chat == "auto" else config.chat
-    asking = Asking(config.prompt, chat, config.system, shots, config.stop, config.chat_options)
-    return TextEnv(
+    own = config.source == "embedded"
+    return text_env(
+        config,
         problems,
-        rows=config.rows,
-        seed=seed,
-        device=device,
-        max_tokens=config.max_tokens,
-        rewards=load_rewards(config.reward, learned),
-        prompt=asking,
-        source=source,
-        demonstrations=partial(shown, config, shots) if config.source == "embedded" else None,
+        source,
+        seed,
+        device,
+        demonstrations=partial(shown, config) if own else None,
         direct=config.direct,
         direct_from=config.direct_from,
-        ceiling=(MARKER,) if config.source == "embedded" else (),
+        ceiling=(MARKER,) if own else (),
     )
 
 
@@ -73,13 +56,6 @@ def shown(config: Config, held_out: Sequence[Problem]) -> list[Problem]:
     questions = {problem.question for problem in held_out}
     found = demonstrations(0, config.demonstrations, config.rare_demonstrations, config.rare_repeat)
     return [problem for problem in found if problem.question not in questions]
-
-
-def learned(folder: str) -> Reward:
-    """The reward model of a run folder; language code is loaded only where one is asked for."""
-    from rlkit.language.reward_model import learned_reward
-
-    return learned_reward(folder)
 
 
 def load(config: Config) -> tuple[dict[str, list[Problem]], str]:

@@ -63,7 +63,7 @@ class Policy(Plays, Protocol):
 
     name: str  # for the first screen of a run
     memoryless: bool  # True: elements may be flattened and shuffled; False: rows stay whole
-    micro_steps: int | None  # steps per micro-batch, padding included; None: a minibatch is never cut
+    micro_steps: int | None  # steps per micro-batch, what rows begin with alike once; None: no cut
     dtype: torch.dtype  # the precision that log-probabilities are computed in
     generator: torch.Generator  # everything that acting draws
 
@@ -80,8 +80,11 @@ class Policy(Plays, Protocol):
 class Stochastic(Policy, Protocol):
     """A policy that can say log π(a|s), with gradient."""
 
-    def evaluate(self, batch: TensorDict) -> dict[str, Tensor]:
-        """For each element: log_prob, entropy, and value with a critic; 0 where the mask is False. [B, T]"""
+    def evaluate(self, batch: TensorDict, entropy: bool = True) -> dict[str, Tensor]:
+        """For each element: log_prob, entropy, and value with a critic; 0 where the mask is False. [B, T]
+
+        entropy=False: nobody asks for the entropy, which may be left out.
+        """
         ...
 
 

@@ -4,6 +4,7 @@ from rlkit.buffers.prioritized import Prioritized, SumTree
 from rlkit.buffers.replay import Replay
 from rlkit.buffers.rollout import Rollout
 from rlkit.buffers.splitting import (
+    beginnings,
     concatenate,
     cut_short,
     flatten_groups,
@@ -21,6 +22,7 @@ __all__ = [
     "Rollout",
     "SumTree",
     "Window",
+    "beginnings",
     "concatenate",
     "cut_short",
     "flatten_groups",

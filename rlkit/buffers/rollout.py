@@ -66,7 +66,8 @@ class Rollout:
         batch = batch.set("weight", weight)
         if self.drop_flat:
             signal = (batch["advantage"] * batch["mask"]).flatten(1).abs().amax(1) > 0
-            batch = batch[signal] if bool(signal.any()) else batch[:1]
+            kept = signal.nonzero()[:, 0]  # numbers of rows: a GPU would be asked anew for each key of a mask
+            batch = batch[kept] if len(kept) else batch[:1]
         return batch
 
     def state_dict(self) -> State:

@@ -61,43 +61,81 @@ def last_step(mask: Tensor) -> Tensor:
     return (mask * index).flatten(1).amax(1)
 
 
+def beginnings(observation: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    """The first acted step of each row [B], and a label 0 .. P-1 that rows share whose observations are equal up to it.
+
+    observation: [B, T, ...], mask: [B, T]; where nobody acted, the first step counts.
+    """
+    first = mask.int().argmax(-1)
+    width = int(first.max()) + 1
+    column = torch.arange(width, device=mask.device)
+    read = observation[:, :width].flatten(2) if observation.dim() > 2 else observation[:, :width, None]
+    alike = torch.unique(read.masked_fill((column > first[:, None])[..., None], 0), dim=0, return_inverse=True)[1]
+    return first, torch.unique(alike * width + first, return_inverse=True)[1]
+
+
 def per_step(x: Tensor, mask: Tensor) -> Tensor:
     """What holds for whole rows, [B] or [B, 1], at each step, [B, T]."""
     return (x if x.dim() == mask.dim() else x.unsqueeze(-1)).expand_as(mask)
 
 
 def split(batch: TensorDict, steps: int | None) -> Iterator[TensorDict]:
-    """Cut a minibatch of whole rows into micro-batches of about `steps` steps, padding included.
+    """Cut a minibatch of whole rows into micro-batches of about `steps` steps.
 
-    Rows are sorted by length and the padding at the end is cut off, so little is computed for nothing. The weights were
-    fixed before, so the summed gradient is that of the whole minibatch. None, or a batch without time: no cut.
+    A step counts once for all rows of a micro-batch that share it: what rows begin with alike, up to their first acted
+    step (the prompt of a group). Such rows stay together where they can, and padding counts nothing: rows are sorted by
+    length and the padding at the end is cut off. The weights were fixed before, so the summed gradient is that of the
+    whole minibatch. None, or a batch without time: no cut.
     """
     if steps is None or batch["mask"].dim() < 2:
         yield batch
         return
     mask = batch["mask"]
     time = mask.dim() - 1
-    lengths, order = last_step(mask).sort()
-    sizes, start = lengths.tolist(), 0
-    per_row = mask[0].numel() // mask.shape[-1]
-    while start < len(sizes):
-        stop = start + 1
-        while stop < len(sizes) and (stop + 1 - start) * per_row * sizes[stop] <= steps:
-            stop += 1
-        rows, end = batch[order[start:stop]], max(1, sizes[stop - 1])
-        timed = {key for key, x in batch.items() if x.shape[: time + 1] == mask.shape}
+    lengths = last_step(mask).tolist()
+    timed = {key for key, x in batch.items() if x.shape[: time + 1] == mask.shape}
+    for chosen in _micro_batches(batch["observation"], mask, lengths, steps):
+        rows, end = batch[torch.tensor(chosen, device=mask.device)], max(1, *(lengths[row] for row in chosen))
         cut = {key: x.narrow(time, 0, end) if key in timed else x for key, x in rows.items()}
         yield TensorDict(cut, batch_size=rows.batch_size)
-        start = stop
+
+
+def _micro_batches(observation: Tensor, mask: Tensor, lengths: list[int], steps: int) -> Iterator[list[int]]:
+    """Which rows are read together; a row may be a pair, [B, 2, T]."""
+    flat = mask.flatten(0, -2)
+    first, label = beginnings(observation.flatten(0, mask.dim() - 2), flat)
+    shared = dict(zip(label.tolist(), (first + 1).tolist(), strict=True))  # the steps of each beginning
+    own = (last_step(flat) - first - 1).clamp(min=0).view(len(mask), -1).sum(1).tolist()
+    groups: dict[tuple[int, ...], list[int]] = {}
+    labels = label.view(len(mask), -1).tolist()
+    for row in sorted(range(len(mask)), key=lengths.__getitem__):
+        groups.setdefault(tuple(labels[row]), []).append(row)
+    part: list[int] = []
+    read: set[int] = set()
+    count = 0
+    for begins, group in sorted(groups.items(), key=lambda item: lengths[item[1][-1]]):
+        begin = sum(shared[x] for x in set(begins))
+        whole = begin + sum(own[row] for row in group) <= steps
+        for piece in [group] if whole else [[row] for row in group]:
+            written = sum(own[row] for row in piece)
+            more = written + sum(shared[x] for x in set(begins) - read)
+            if part and count + more > steps:
+                yield part
+                part, read, count, more = [], set(), 0, begin + written
+            part, read, count = part + piece, read.union(begins), count + more
+    yield part
 
 
 def in_parts(
-    function: Callable[[TensorDict], dict[str, Tensor]], batch: TensorDict, steps: int | None
+    function: Callable[..., dict[str, Tensor]], batch: TensorDict, steps: int | None, **keys: bool
 ) -> dict[str, Tensor]:
-    """A function of a batch [B, T], such as `policy.evaluate`, on a whole rollout in micro-batches of `steps` steps."""
+    """A function of a batch [B, T], such as `policy.evaluate`, on a whole rollout in micro-batches of `steps` steps.
+
+    `keys` are arguments of the function, such as entropy=False.
+    """
     batch = batch.copy().set("row", torch.arange(batch.batch_size[0], device=batch["mask"].device))
     whole: dict[str, Tensor] = {}
     for part in split(batch, steps):
-        for key, x in function(part).items():
+        for key, x in function(part, **keys).items():
             whole.setdefault(key, x.new_zeros(batch["mask"].shape))[part["row"], ..., : x.shape[-1]] = x
     return whole

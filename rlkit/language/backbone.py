@@ -4,12 +4,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
+import torch.nn.functional as F
 from tensordict import TensorDict
 from torch import Tensor, nn
 
+from rlkit.buffers import beginnings, last_step
 from rlkit.errors import UserError
 from rlkit.language import folders
 from rlkit.language.decoder import Decoder
+from rlkit.language.packing import pack
 from rlkit.language.source import Sourced
 from rlkit.language.tokenizer import Tokenizer
 from rlkit.policies.base import PolicyModule
@@ -21,7 +24,9 @@ class Backbone(Sourced, PolicyModule):
     """A decoder and its tokenizer; a subclass says what is read off the hidden states. Rows stay whole."""
 
     memoryless = False  # a token depends on its row
-    micro_steps: int | None = 4096  # tokens whose activations are alive at once in training, padding included
+    micro_steps: int | None = (
+        4096  # tokens whose activations are alive at once in training; a prompt counts once for its group
+    )
     save_dtype: torch.dtype = torch.float32
     head_file: str  # where the scalar head is kept
 
@@ -103,9 +108,18 @@ class Backbone(Sourced, PolicyModule):
 
     def hidden(self, batch: TensorDict) -> tuple[Tensor, Tensor]:
         """Hidden states [N, d] of the masked positions of [B, T], and their indices in the flattened batch."""
-        mask = batch["mask"]
-        states: Tensor = self.decoder(batch["observation"])
-        return states[mask], mask.flatten().nonzero()[:, 0]
+        mask, text = batch["mask"], batch["observation"]
+        return self.read(text, mask, last_step(mask), mask), mask.flatten().nonzero()[:, 0]
+
+    def read(self, text: Tensor, mask: Tensor, stop: Tensor, wanted: Tensor) -> Tensor:
+        """Hidden states [N, d] of the wanted [B, T] tokens of rows that end after `stop` [B] tokens.
+
+        What rows begin with alike, up to their first acted token, is read once; padding is not read.
+        """
+        begin, label = beginnings(text, mask)
+        packing = pack(text, begin + 1, stop.clamp(min=1), label)
+        states: Tensor = self.decoder(packing.tokens, packing.positions, packing)
+        return F.embedding(packing.place[wanted[:, : packing.place.shape[1]]], states[0])
 
 
 def scatter(values: Tensor, where: Tensor, shape: torch.Size) -> Tensor:

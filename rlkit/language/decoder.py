@@ -11,9 +11,11 @@ from collections.abc import Iterator
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from rlkit.language.cache import Cache, Stored
 from rlkit.language.linear import Linear
+from rlkit.language.packing import Packing
 from rlkit.language.precision import product
 from rlkit.language.shape import Shape, rotary_frequencies
 
@@ -50,7 +52,9 @@ class Attention(nn.Module):
         self.q_norm = RMSNorm(shape.head_dim, shape.eps) if shape.qk_norm else nn.Identity()
         self.k_norm = RMSNorm(shape.head_dim, shape.eps) if shape.qk_norm else nn.Identity()
 
-    def forward(self, x: Tensor, cos: Tensor, sin: Tensor, cache: Cache | None, keep: Stored | None) -> Tensor:
+    def forward(
+        self, x: Tensor, cos: Tensor, sin: Tensor, cache: Cache | Packing | None, keep: Stored | None
+    ) -> Tensor:
         heads = (*x.shape[:2], -1, self.dim)
         query = rotate(self.q_norm(self.q_proj(x).view(heads)), cos, sin).transpose(1, 2)
         key = rotate(self.k_norm(self.k_proj(x).view(heads)), cos, sin).transpose(1, 2)
@@ -84,7 +88,9 @@ class Block(nn.Module):
         self.input_layernorm = RMSNorm(shape.width, shape.eps)
         self.post_attention_layernorm = RMSNorm(shape.width, shape.eps)
 
-    def forward(self, x: Tensor, cos: Tensor, sin: Tensor, cache: Cache | None, keep: Stored | None) -> Tensor:
+    def forward(
+        self, x: Tensor, cos: Tensor, sin: Tensor, cache: Cache | Packing | None, keep: Stored | None
+    ) -> Tensor:
         x = x + self.self_attn(self.input_layernorm(x), cos, sin, cache, keep)
         out: Tensor = x + self.mlp(self.post_attention_layernorm(x))
         return out
@@ -108,6 +114,7 @@ class Decoder(nn.Module):
     def __init__(self, shape: Shape, dtype: torch.dtype = torch.float32):
         super().__init__()
         self.shape, self.dtype = shape, dtype
+        self.checkpointing = False  # in training, keep what goes into each block and compute the rest again
         self.model = Body(shape)
         self.lm_head = None if shape.tied else Linear(shape.width, shape.vocab, bias=False)
         self.register_buffer("frequencies", rotary_frequencies(shape), persistent=False)
@@ -144,12 +151,17 @@ class Decoder(nn.Module):
         return self
 
     def forward(
-        self, tokens: Tensor, positions: Tensor | None = None, cache: Cache | None = None, keep: Stored | None = None
+        self,
+        tokens: Tensor,
+        positions: Tensor | None = None,
+        cache: Cache | Packing | None = None,
+        keep: Stored | None = None,
     ) -> Tensor:
         """Hidden states [B, T, d] of tokens [B, T], causal. Without padding mask: pad on the right.
 
         positions: [B, T] or [1, T], by default 0..T-1.
-        cache: T = 1, the next token of each row; it attends to what is stored.
+        cache: what attends in place of the causal mask: a Cache, where T = 1, the next token of each row; or a Packing,
+            where B = 1, all tokens of all rows in one line.
         keep: a list that receives each layer's (keys, values) [B, kv_heads, T, head_dim].
         """
         if positions is None:
@@ -159,7 +171,10 @@ class Decoder(nn.Module):
         cos, sin = torch.cat((cos, cos), -1), torch.cat((-sin, sin), -1)
         x = self.model.embed_tokens(tokens).to(self.dtype)
         for block in self.model.layers:
-            x = block(x, cos, sin, cache, keep)
+            if self.checkpointing and torch.is_grad_enabled():
+                x = checkpoint(block, x, cos, sin, cache, keep, use_reentrant=False, preserve_rng_state=False)
+            else:
+                x = block(x, cos, sin, cache, keep)
         hidden: Tensor = self.model.norm(x)
         return hidden
 

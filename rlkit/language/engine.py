@@ -38,9 +38,9 @@ class Engine(Protocol):
 class Native(Derived):
     """The project's own generation, `rlkit.language.generate`.
 
-    In float32 it writes with the learner's own weights; adapters are merged into theirs for as long as it writes. In
-    another precision it keeps a copy of them in that precision, adapters merged, made once and refreshed in place, so
-    that no step casts a weight and a recorded graph stays valid.
+    In float32 it writes with the learner's own weights; those that are kept in bfloat16 are widened, adapters merged,
+    for as long as it writes. In another precision it keeps a copy of the weights in that precision, adapters merged,
+    made once and refreshed in place, so that no step casts a weight and a recorded graph stays valid.
     """
 
     exact = True
@@ -87,9 +87,9 @@ def _empty(decoder: Decoder) -> Decoder:
 
 
 def _whole(decoder: Decoder) -> Decoder:
-    """A decoder that writes the same with plain float32 weights; those that are such already are shared."""
+    """The decoder itself, or, where its weights are kept in bfloat16, one that writes the same with float32 weights."""
     kept = all(p.dtype == decoder.dtype for p in decoder.parameters())
-    if decoder.dtype != torch.float32 or (kept and not any(decoder.adapted())):
+    if decoder.dtype != torch.float32 or kept:
         return decoder
     with torch.device("meta"):
         twin = Decoder(decoder.shape, decoder.dtype)

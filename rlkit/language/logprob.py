@@ -9,7 +9,8 @@ from torch.autograd.function import once_differentiable
 
 Context = Any  # torch's: `forward` hangs on it whatever `backward` needs
 Apply = Callable[[Tensor, Tensor, Tensor, float, int, bool], tuple[Tensor, Tensor]]
-ELEMENTS = {"cpu": 1 << 19, "cuda": 1 << 26}  # logits alive at a time when no chunk is given
+ELEMENTS = {"cpu": 1 << 19, "cuda": 1 << 26}  # logits alive at a time when no chunk is given,
+ROWS = 128  # but at least those of so many rows: products with fewer are slow
 
 
 def token_log_probs(
@@ -26,7 +27,7 @@ def token_log_probs(
     their logits again: ∂/∂z = g_a (1_a - π) - g_H π (log π + H). Memory is chunk·V in place of several N·V.
     entropy=False spares the sum and returns zeros.
     """
-    chunk = chunk or max(1, ELEMENTS.get(hidden.device.type, 1 << 24) // weight.shape[0])
+    chunk = chunk or max(ROWS, ELEMENTS.get(hidden.device.type, 1 << 24) // weight.shape[0])
     apply: Apply = _TokenLogProbs.apply  # torch leaves it without annotations
     return apply(hidden, weight, targets, temperature, chunk, entropy)
 
@@ -40,29 +41,32 @@ class _TokenLogProbs(torch.autograd.Function):
         log_prob, spread, norm = (matrix.new_zeros(len(targets)) for _ in range(3))
         for rows in _chunks(len(targets), chunk):
             logits = _logits(hidden[rows], matrix, temperature)
-            norm[rows] = logits.logsumexp(-1)
-            log_prob[rows] = logits.gather(1, targets[rows, None])[:, 0] - norm[rows]
-            if entropy:
-                log_policy = logits.sub_(norm[rows, None])
-                spread[rows] = -torch.linalg.vecdot(log_policy.exp(), log_policy)
+            top = logits.amax(-1)
+            mass = logits.sub_(top[:, None]).exp()
+            total = mass.sum(-1)
+            norm[rows] = top + total.log()
+            log_prob[rows] = logits.gather(1, targets[rows, None])[:, 0] - total.log()
+            if entropy:  # H = log Σ e^z - Σ π z
+                spread[rows] = total.log() - torch.linalg.vecdot(mass, logits) / total
         ctx.save_for_backward(hidden, weight, targets, norm, spread)
-        ctx.temperature, ctx.chunk, ctx.entropy = temperature, chunk, entropy
+        ctx.temperature, ctx.chunk = temperature, chunk
+        ctx.set_materialize_grads(False)  # None: nobody asks for the gradient of that output
         if not entropy:
             ctx.mark_non_differentiable(spread)
         return log_prob, spread
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Context, grad_log_prob: Tensor, grad_entropy: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Context, grad_log_prob: Tensor | None, grad_entropy: Tensor | None) -> tuple[Tensor | None, ...]:
         hidden, weight, targets, norm, spread = ctx.saved_tensors
+        by_token = torch.zeros_like(norm) if grad_log_prob is None else grad_log_prob
         matrix = weight.to(_wide(hidden))
         grad_hidden = torch.empty_like(hidden) if ctx.needs_input_grad[0] else None
         grad_weight = torch.zeros_like(matrix) if ctx.needs_input_grad[1] else None
         for rows in _chunks(len(targets), ctx.chunk):
             log_policy = _logits(hidden[rows], matrix, ctx.temperature).sub_(norm[rows, None])
-            grad = _grad_logits(
-                log_policy, targets[rows], grad_log_prob[rows], grad_entropy[rows], spread[rows], ctx.entropy
-            )
+            by_entropy = None if grad_entropy is None else (grad_entropy[rows], spread[rows])
+            grad = _grad_logits(log_policy, targets[rows], by_token[rows], by_entropy)
             grad = grad.div_(ctx.temperature) if ctx.temperature != 1 else grad
             if grad_hidden is not None:
                 grad_hidden[rows] = (grad @ matrix).to(hidden.dtype)
@@ -72,16 +76,19 @@ class _TokenLogProbs(torch.autograd.Function):
 
 
 def _grad_logits(
-    log_policy: Tensor, targets: Tensor, grad_log_prob: Tensor, grad_entropy: Tensor, spread: Tensor, entropy: bool
+    log_policy: Tensor, targets: Tensor, by_token: Tensor, by_entropy: tuple[Tensor, Tensor] | None
 ) -> Tensor:
-    """g_a (1_a - π) - g_H π (log π + H), [chunk, V]; log_policy is overwritten."""
-    if entropy:
-        policy = log_policy.exp()
-        grad = log_policy.add_(spread[:, None]).mul_(grad_entropy[:, None]).add_(grad_log_prob[:, None])
-        grad = grad.mul_(policy).neg_()
+    """g_a (1_a - π) - g_H π (log π + H), [chunk, V], with g_a `by_token` and (g_H, H) `by_entropy`, if it is asked for.
+
+    log_policy is overwritten.
+    """
+    if by_entropy is None:
+        grad = log_policy.exp_().mul_(-by_token[:, None])
     else:
-        grad = log_policy.exp_().mul_(-grad_log_prob[:, None])
-    return grad.scatter_add_(1, targets[:, None], grad_log_prob[:, None])
+        policy, (weight, spread) = log_policy.exp(), by_entropy
+        grad = log_policy.add_(spread[:, None]).mul_(weight[:, None]).add_(by_token[:, None])
+        grad = grad.mul_(policy).neg_()
+    return grad.scatter_add_(1, targets[:, None], by_token[:, None])
 
 
 def _logits(hidden: Tensor, matrix: Tensor, temperature: float) -> Tensor:

@@ -39,6 +39,8 @@ class LanguageNetwork:
     base_dtype: Stored = "auto"  # of weights beside adapters, as they are kept; auto: bfloat16 where their file is
     dtype: Dtype = "auto"  # precision of computations, what is trained stays float32; auto: bfloat16 on a GPU
     rows: Count = 256  # completions that are written at the same time
+    micro_steps: Count = 4096  # tokens that are learned from at a time; a prompt counts once for its group
+    gradient_checkpointing: bool = False  # less memory in training, for more time; the same gradient
     fresh: bool = False  # start from random weights, in the shape and with the tokenizer of `model`
     save_dtype: Literal["float32", "bfloat16"] = "float32"  # precision of the weights in the run folder's model/
     template: Template | None = None  # chat template: FILE.jinja, or the name of one of the model's; none: its default
@@ -82,7 +84,8 @@ class LanguageNetwork:
         elif self.lora:
             model.lora = Lora(self.lora, self.lora_alpha or 2.0 * self.lora, adapters.targets(self.lora_targets))
             adapters.attach(model.decoder, model.lora, generator(seed, "adapters"))
-        model.name = self.model
+        model.name, model.micro_steps = self.model, self.micro_steps
+        model.decoder.checkpointing = self.gradient_checkpointing
         model.save_dtype = torch.bfloat16 if self.save_dtype == "bfloat16" else torch.float32
         return model
 

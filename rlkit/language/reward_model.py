@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
+import torch.nn.functional as F
 from tensordict import TensorDict
 from torch import Tensor
 
@@ -28,7 +29,7 @@ class RewardModel(Backbone):
     def __init__(self, backbone: Backbone, writer: LanguageModel | None = None) -> None:
         super().__init__(backbone.decoder, backbone.tokenizer)
         self.generator, self.name, self.save_dtype = backbone.generator, backbone.name, backbone.save_dtype
-        self.value_head = self.make_head()
+        self.micro_steps, self.value_head = backbone.micro_steps, self.make_head()
         self.writer = writer
 
     @classmethod
@@ -55,9 +56,9 @@ class RewardModel(Backbone):
     def score(self, batch: TensorDict) -> Tensor:
         """With gradient: r of each row [B] of observation, action and mask [B, T]."""
         text = torch.cat([batch["observation"][:, :1], batch["action"]], 1)  # the last action is read, too
-        row = torch.arange(len(text), device=text.device)
-        hidden: Tensor = self.decoder(text)
-        reward: Tensor = self.value_head(hidden[row, last_step(batch["mask"])].float())
+        last, column = last_step(batch["mask"]), torch.arange(text.shape[1], device=text.device)
+        hidden = self.read(text, F.pad(batch["mask"], (0, 1)), last + 1, column == last[:, None])
+        reward: Tensor = self.value_head(hidden.float())
         return reward[:, 0]
 
     @torch.no_grad()

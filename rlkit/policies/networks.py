@@ -185,9 +185,9 @@ class Actor(PolicyModule):
         log_p = out.log_softmax(-1)
         return pick(log_p, action), -(log_p.exp() * log_p).sum(-1)
 
-    def evaluate(self, batch: TensorDict) -> dict[str, Tensor]:
-        log_prob, entropy = self.log_prob_entropy(batch)
-        return {"log_prob": log_prob, "entropy": entropy}
+    def evaluate(self, batch: TensorDict, entropy: bool = True) -> dict[str, Tensor]:
+        log_prob, spread = self.log_prob_entropy(batch)
+        return {"log_prob": log_prob, "entropy": spread}
 
     def record(self, batch: TensorDict) -> dict[str, Tensor]:
         return super().record(batch) | {"log_prob": self.log_prob_entropy(batch)[0]}
@@ -204,8 +204,8 @@ class ActorCritic(Actor):
         value: Tensor = self.critic(observation)
         return value.squeeze(-1)
 
-    def evaluate(self, batch: TensorDict) -> dict[str, Tensor]:
-        return super().evaluate(batch) | {"value": self.value(batch["observation"])}
+    def evaluate(self, batch: TensorDict, entropy: bool = True) -> dict[str, Tensor]:
+        return super().evaluate(batch, entropy) | {"value": self.value(batch["observation"])}
 
     def record(self, batch: TensorDict) -> dict[str, Tensor]:
         """V(s_{t+1}) is V of the next column, except where the next column is not the true successor."""

@@ -172,4 +172,4 @@ def _likelihood(policy: Plays, batch: TensorDict) -> Tensor:
     """log π of both sides: [P, 2, T] → [P, 2]."""
     if not isinstance(policy, Stochastic):
         raise UserError(f"a {type(policy).__name__} does not tell log π of stored texts; use algo=dpo or algo=sft")
-    return policy.evaluate(batch.flatten())["log_prob"].sum(-1).view(-1, 2).double().cpu()
+    return policy.evaluate(batch.flatten(), entropy=False)["log_prob"].sum(-1).view(-1, 2).double().cpu()

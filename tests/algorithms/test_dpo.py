@@ -60,7 +60,7 @@ def test_groups_that_are_all_equal_change_nothing(loss: str) -> None:
 def test_the_gradient_of_dpo_pulls_every_chosen_and_pushes_every_rejected_token_alike() -> None:
     algo, batch = off_policy("dpo", {"group": 4, "beta": 0.5})
     leaf = algo.policy.evaluate(batch)["log_prob"].detach().requires_grad_()
-    algo.policy.evaluate = lambda rows: {"log_prob": leaf.flatten(0, 1)}
+    algo.policy.evaluate = lambda rows, entropy: {"log_prob": leaf.flatten(0, 1)}
     algo.loss(batch)[0].backward()
     margin = leaf.detach().sum(-1) - batch["ref_log_prob"]
     coefficient = 0.5 * torch.sigmoid(-0.5 * (margin[:, 0] - margin[:, 1])) / 5  # β·σ(−βΔ), mean over pairs

@@ -178,7 +178,7 @@ def test_no_yaml_of_a_pair_sets_a_key_in_vain() -> None:
         algo, _, env = path.stem.partition("-")
         cls, given = plugins.load("algorithms", algo).Config, config.pair(algo, env).algo
         built = schema.build(cls, given, "algo")
-        idle.refuse(built, given, "algo", facts(built, control=env not in ("gsm8k", "preferences")))
+        idle.refuse(built, given, "algo", facts(built, control=env not in ("arithmetic", "gsm8k", "preferences")))
 
 
 def test_a_run_folder_with_keys_in_vain_is_continued(tmp_path: Any) -> None:

@@ -32,7 +32,7 @@ def by_hand(log_prob: list[list[float]], mask: list[list[int]], score: float) ->
 def penalised(reference: list[list[float]], **config: Any) -> Any:
     """PPO on text whose reference says the given log-probabilities."""
     algo = on_text("ppo", RaggedText(rows=len(reference)), **ONCE | config)
-    algo.reference.evaluate = lambda batch: {"log_prob": torch.tensor(reference)}
+    algo.reference.evaluate = lambda batch, entropy: {"log_prob": torch.tensor(reference)}
     return algo
 
 

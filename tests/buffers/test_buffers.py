@@ -64,7 +64,7 @@ def test_split_holds_every_step_once_within_its_budget_and_cuts_only_padding(ste
     assert sorted(i for part in parts for i in ids(part)) == ids(batch)
     assert sum(len(part) for part in parts) == 9
     for part in parts:
-        assert len(part) == 1 or part["mask"].numel() <= steps
+        assert len(part) == 1 or int(buffers.last_step(part["mask"]).sum()) <= steps  # padding counts nothing
         assert part["observation"].shape == (*part["mask"].shape, 2)
         assert bool(part["mask"][:, -1].any()) or not part["mask"].any()  # nothing is computed for nothing
         assert torch.equal(part["id"][:, 0], 5 * part["score"].long())  # whole rows travel with their row keys
@@ -76,6 +76,27 @@ def test_split_cuts_pairs_along_their_last_dimension() -> None:
     parts = list(buffers.split(batch, 20))
     assert sorted(i for part in parts for i in ids(part)) == sorted(ids(batch))
     assert all(part["mask"].numel() <= 20 and part["score"].shape == (len(part), 2) for part in parts)
+
+
+def test_split_counts_once_what_rows_begin_with_alike_and_keeps_groups_together() -> None:
+    """Three groups of four rows: 5 steps that all share, the last one acted, then 1, 2, 3 and 4 of one's own."""
+    start = torch.arange(3).repeat_interleave(4)
+    text = torch.cat([start[:, None].expand(-1, 5), torch.arange(12 * 4).view(12, 4)], 1)
+    end = 5 + torch.arange(1, 5).repeat(3)
+    column = torch.arange(9)
+    mask = (column >= 4) & (column < end[:, None])
+    batch = TensorDict({"observation": text, "mask": mask, "start": start}, batch_size=[12])
+    shuffled = batch[torch.randperm(12, generator=torch.Generator().manual_seed(0))]
+
+    def groups(steps: int) -> list[list[int]]:
+        return [sorted(part["start"].tolist()) for part in buffers.split(shuffled, steps)]
+
+    assert groups(3 * 15) == [[0] * 4 + [1] * 4 + [2] * 4]  # 5 + 1 + 2 + 3 + 4 each
+    assert sorted(groups(15)) == sorted(groups(29)) == [[0] * 4, [1] * 4, [2] * 4]
+    assert sorted(map(len, groups(30))) == [4, 8]
+    small = groups(14)  # a group that does not fit is cut, and its parts read their beginning again
+    assert sorted(row for part in small for row in part) == start.tolist()
+    assert all(len(set(part)) == 1 for part in small) and len(small) == 6
 
 
 def test_split_without_a_budget_or_without_rows_is_no_cut() -> None:

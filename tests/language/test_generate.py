@@ -151,18 +151,6 @@ def test_bfloat16_blocks_generate_what_bfloat16_reads():
     assert next(model.parameters()).dtype == torch.float32
 
 
-@pytest.mark.gpu
-@pytest.mark.parametrize("repeats", [1, 6])
-def test_cuda_graphs_write_what_the_cpu_writes(repeats):
-    model, rule = decoder(spread=5.0), Rule(0.8, False, STOPS)
-    expected = generate(model, PROMPTS, repeats, 100, rule, generator(0, "draw"))
-    done = generate(model.to("cuda"), PROMPTS, repeats, 100, rule, generator(0, "draw"))
-    assert done.length.tolist() == expected.length.tolist()
-    within = torch.arange(expected.tokens.shape[1]) < expected.length[:, None]
-    assert torch.equal(done.tokens.cpu()[within], expected.tokens[within])
-    assert_close(done.log_prob.cpu()[within], expected.log_prob[within], rtol=1e-4, atol=1e-4)  # other matrix kernels
-
-
 def test_the_largest_draw_is_a_token_that_may_be_written():
     logits = torch.zeros(64, 1000)
     logits[:, 500:] = -torch.inf

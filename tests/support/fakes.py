@@ -76,7 +76,7 @@ class SequencePolicy(PolicyModule):
         self.critic = normal(width) if critic else None
         self.micro_steps = micro_steps
 
-    def evaluate(self, batch: TensorDict) -> dict[str, Tensor]:
+    def evaluate(self, batch: TensorDict, entropy: bool = True) -> dict[str, Tensor]:
         hidden = self.embedding[batch["observation"]].cumsum(-2).tanh()
         log_p = (hidden @ self.head).log_softmax(-1)
         out = {

@@ -64,7 +64,7 @@ class Parrot(PolicyModule):
     def record(self, batch):
         return {"value": batch["mask"] * 0.5}
 
-    def evaluate(self, batch):  # the longer a completion, the less likely
+    def evaluate(self, batch, entropy=True):  # the longer a completion, the less likely
         return {"log_prob": -1.0 * batch["mask"]}
 
 

