@@ -4,6 +4,7 @@
 formula differs replaces a part by its own keys and formula, so that a key exists only where it does something.
 """
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Annotated, Literal
@@ -14,7 +15,7 @@ from torch import Tensor
 
 from rlkit import divergences, group_scores, losses, policies
 from rlkit.errors import UserError
-from rlkit.fields import AGAIN, Boundless, Count, Limit, Needs, NonNegative
+from rlkit.fields import AGAIN, INEXACT, Boundless, Count, Limit, Needs, NonNegative
 
 Ratio = Literal["token", "mean", "sum"]
 Over = Literal["sequence", "token", "constant"]
@@ -44,6 +45,7 @@ class Groups(policies.Optimization, ABC):
     kl_in: Annotated[Place, PENALIZED] = "loss"  # where the KL penalty is added; kl=k1 works in the reward only
     kl_clip: Annotated[Limit | None, PENALIZED] = None  # a step's estimate is clipped to ± this, and is flat beyond
     entropy_coef: NonNegative = 0.0  # weight of the entropy bonus
+    sampler_cap: Annotated[Limit | None, Needs(INEXACT)] = 2.0  # bound of the weight π/μ of a token drawn by μ; none: 1
 
     def __post_init__(self) -> None:
         if self.kl_clip and self.kl == "unbiased":
@@ -68,6 +70,10 @@ class Groups(policies.Optimization, ABC):
             return divergences.kl_unbiased(log_prob, ref, log_ratio)
         kl = {"k1": divergences.kl_k1, "k2": divergences.kl_k2, "k3": divergences.kl_k3}[self.kl](log_prob, ref)
         return kl if self.kl_clip is None else kl.clamp(-self.kl_clip, self.kl_clip)
+
+    def clip_width(self) -> float:
+        """How far the ratio may leave 1 before the surrogate acts on it."""
+        return math.inf
 
     def advantage(self, score: Tensor) -> Tensor:
         """What each attempt was worth: its score less the mean of its group. [P, G] → [P, G]."""
@@ -108,6 +114,9 @@ class Clip:
     clip_low: Clipping = 0.2  # lower clip: the ratio is clipped at 1 − clip_low
     clip_high: Clipping = 0.2  # upper clip: the ratio is clipped at 1 + clip_high
     dual_clip: Annotated[Annotated[float, Gt(1), Boundless()] | None, MOVED] = None  # bound c · |A| of it where A < 0
+
+    def clip_width(self) -> float:
+        return min(self.clip_low, self.clip_high)
 
     def surrogate(self, log_ratio: Tensor, log_prob: Tensor, batch: TensorDict) -> tuple[Tensor, Tensor]:
         advantage = batch["advantage"]

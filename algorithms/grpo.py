@@ -35,8 +35,15 @@ class GRPO(Algorithm):
         linear = not config.entropy_coef and (config.in_reward or not config.kl_coef)  # in the advantage
         length = (config.length or policies.longest(env, "algo.length")) if config.over == "constant" else 1
         self.buffer = buffers.Rollout(
-            env.seed, config.epochs, config.minibatches, over=config.over, length=length, drop_flat=linear
+            env.seed,
+            config.epochs,
+            config.minibatches,
+            over=config.over,
+            length=length,
+            drop_flat=linear,
+            sampler_cap=config.sampler_cap,
         )
+        self.clip_width = config.clip_width()
         self.optimizer = policies.adam(self.policy, config)
 
     def rollout(self, env: Env) -> TensorDict:

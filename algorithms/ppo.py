@@ -16,7 +16,7 @@ from torch import Tensor
 from rlkit import buffers, divergences, losses, policies, returns
 from rlkit.api import Algorithm, Env, Metrics, PolicyFactory, Stochastic
 from rlkit.errors import UserError
-from rlkit.fields import AGAIN, CONTROL, Count, Fraction, Limit, Needs, NonNegative, Positive, Schedule
+from rlkit.fields import AGAIN, CONTROL, INEXACT, Count, Fraction, Limit, Needs, NonNegative, Positive, Schedule
 
 MOVED = Needs(AGAIN)
 
@@ -35,6 +35,7 @@ class Config(policies.Optimization):
     entropy_coef: NonNegative = 0.0  # weight of the entropy bonus
     normalize_advantage: bool = True  # standardise over each rollout
     normalize_reward: bool = False  # divide rewards by the running standard deviation of the discounted return
+    sampler_cap: Annotated[Limit | None, Needs(INEXACT)] = 2.0  # bound of the weight π/μ of a token drawn by μ; none: 1
     kl_coef: NonNegative = 0.0  # β: what a step pays in reward per nat away from the starting policy
     kl_target: Annotated[Positive | None, Needs("kl_coef")] = None  # adapt β until a row is this many nats away
     kl_horizon: Annotated[Count, Needs("kl_target")] = 10_000  # rows over which β adapts: smaller is faster
@@ -58,7 +59,11 @@ class PPO(Algorithm):
         self.reference = policies.frozen_copy(self.policy) if config.kl_coef else None
         scale = policies.RewardScale(env.rows, config.gamma, env.device)
         self.reward_scale = scale if config.normalize_reward else None
-        self.buffer = buffers.Rollout(env.seed, config.epochs, config.minibatches, not self.policy.memoryless)
+        whole = not self.policy.memoryless
+        self.buffer = buffers.Rollout(
+            env.seed, config.epochs, config.minibatches, whole, sampler_cap=config.sampler_cap
+        )
+        self.clip_width = config.clip
         self.optimizer = policies.adam(self.policy, config)
 
     def rollout(self, env: Env) -> TensorDict:

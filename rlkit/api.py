@@ -1,5 +1,6 @@
 """The contracts between the parts: what the loop, the algorithms and the commands rely on. mypy checks every class."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, runtime_checkable
@@ -278,6 +279,7 @@ class Algorithm(Protocol):
     policy: Policy
     buffer: Buffer
     optimizer: torch.optim.Optimizer
+    clip_width: float = math.inf  # how far a ratio may leave 1 before the loss acts on it; the doctor looks at it
     progress: float = 0.0  # the fraction of the run that is done, set by the loop before each iteration
 
     def rollout(self, env: Env) -> TensorDict:

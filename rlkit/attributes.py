@@ -22,12 +22,19 @@ VIEWS = (KeysView, ValuesView, ItemsView)
 COLLECTIONS = (dict, list, tuple, AbstractSet, deque, *VIEWS)
 RANDOM = (torch.Generator, np.random.Generator, np.random.RandomState, random.Random)
 STATE = (Tensor, nn.Module, np.ndarray, Iterator, *RANDOM)
-SHARED = (logging.Logger, logging.Handler)  # of the whole process: others change them, and no result depends on them
+
 PLAIN = (bool, int, float, complex, str, bytes, type(None))
 NUMBERS = {bool, int, float}
 NUMBER = (bool, int, float, np.number, np.bool_)
 NODES = 10**6  # objects that are looked at; what lies beyond is taken as unchanged, and as no state
 TORCH = frozenset(vars(nn.Module()))  # what a module has of its own: parameters, children, hooks
+
+
+class Derived:
+    """The base of what is made anew of saved state whenever it is needed, such as weights in another precision."""
+
+
+UNSEEN = (Derived, logging.Logger, logging.Handler)  # of loggers, others change them, and no result depends on them
 
 
 def is_state(x: object, known: AbstractSet[int] = frozenset()) -> bool:
@@ -52,7 +59,7 @@ def is_state(x: object, known: AbstractSet[int] = frozenset()) -> bool:
 
 def _is_state(x: object) -> bool:
     """Whether what is no collection is state."""
-    if isinstance(x, type):
+    if isinstance(x, type | Derived):
         return False
     if isinstance(x, nn.Module):
         return bool(x.state_dict())
@@ -105,7 +112,7 @@ def _has_bytes(x: Tensor) -> bool:
 
 def _inside(x: object) -> list[Any]:
     """What an object is made of, in an order that does not change by itself."""
-    if isinstance(x, (type, ModuleType, *SHARED)):
+    if isinstance(x, (type, ModuleType, *UNSEEN)):
         return []
     if isinstance(x, RANDOM):
         return [state_of(x)]

@@ -36,6 +36,7 @@ class Escapes:
 CONTROL = "a control environment"
 GROUPS = "an algorithm that plays several attempts from each start"
 DEMONSTRATIONS = "an algorithm that learns from demonstrations, such as sft"
+INEXACT = "policy.dtype=bfloat16"  # where texts are written by other probabilities than the learner's
 AGAIN = "algo.epochs or algo.minibatches above 1"  # the first update after a rollout finds every ratio at 1
 
 Positive = Annotated[float, Gt(0)]

@@ -44,6 +44,16 @@ def reduction(mask: Tensor, over: Over, length: int = 1) -> Tensor:
     return m / (acted.sum().clamp(min=1) * m.sum(-1, keepdim=True).clamp(min=1))
 
 
+def truncated_importance(log_prob: Tensor, sampler_log_prob: Tensor, cap: float) -> Tensor:
+    """min(π_b / μ, cap): what weighs steps that another function μ drew than the policy π_b that they are credited to.
+
+    Truncated importance sampling (Ionides 2008, doi:10.1198/106186008X320456; for engines that sample in another
+    precision: Yao et al. 2025, fengyao.notion.site/off-policy-rl). 1 where both agree; cap = ∞ is the exact weight.
+    """
+    same_shape(log_prob=log_prob, sampler_log_prob=sampler_log_prob)
+    return (log_prob - sampler_log_prob).exp().clamp(max=cap)
+
+
 def policy_gradient(log_prob: Tensor, advantage: Tensor) -> Tensor:
     """−A·log π(a|s), whose gradient is the score-function estimator (Williams 1992, doi:10.1007/BF00992696)."""
     same_shape(log_prob=log_prob, advantage=advantage)

@@ -8,7 +8,7 @@ from tensordict import TensorDict
 from rlkit import seeding
 from rlkit.api import State
 from rlkit.buffers.splitting import flatten_steps
-from rlkit.losses import Over, reduction
+from rlkit.losses import Over, reduction, truncated_importance
 
 
 class Rollout:
@@ -19,6 +19,8 @@ class Rollout:
     drop_flat    leave out rows whose advantage is 0 everywhere once the weights are fixed: they would add exactly
                  nothing to a loss that is linear in the advantage, and cost a forward and a backward pass. The
                  metrics of the loss are then those of the rows that are left.
+    sampler_cap  where an engine drew the actions by other probabilities (`sampler_log_prob`) than the policy's own, a
+                 step weighs min(π_b/μ, cap) times as much, see `losses.truncated_importance`; none: all the same
     """
 
     def __init__(
@@ -30,9 +32,10 @@ class Rollout:
         over: Over = "token",
         length: int = 1,
         drop_flat: bool = False,
+        sampler_cap: float | None = None,
     ) -> None:
         self.seed, self.epochs, self.minibatches, self.whole_rows = seed, epochs, minibatches, whole_rows
-        self.over, self.length, self.drop_flat = over, length, drop_flat
+        self.over, self.length, self.drop_flat, self.sampler_cap = over, length, drop_flat, sampler_cap
         self.count = 0
         self.data: TensorDict | None = None
 
@@ -57,7 +60,10 @@ class Rollout:
                 yield self.weigh(part)
 
     def weigh(self, batch: TensorDict) -> TensorDict:
-        batch = batch.set("weight", reduction(batch["mask"], self.over, self.length))
+        weight = reduction(batch["mask"], self.over, self.length)
+        if self.sampler_cap and "sampler_log_prob" in batch.keys():
+            weight = weight * truncated_importance(batch["log_prob"], batch["sampler_log_prob"], self.sampler_cap)
+        batch = batch.set("weight", weight)
         if self.drop_flat:
             signal = (batch["advantage"] * batch["mask"]).flatten(1).abs().amax(1) > 0
             batch = batch[signal] if bool(signal.any()) else batch[:1]

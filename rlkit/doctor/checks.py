@@ -75,6 +75,11 @@ CHECKS = {
         "temperature, precision, dropout, normalisation",
         1,
     ),
+    "sampler": Check(
+        lambda x: x["rollout/sampler_gap"] > 0.1,
+        "the engine's log-probabilities are {rollout/sampler_gap:.2g} nats a token off the learner's: compare their "
+        "weights, temperature and precision, or give policy.dtype=float32",
+    ),
     "eos_pad": Check(
         lambda x: x["odd_ends"] > 0,
         "{odd_ends:.0f} of {texts:.0f} texts do not end where their end token stands (id {end_token:.0f}): EOS and "
@@ -220,7 +225,8 @@ class Doctor:
             | symptoms.of_observations(rollout, env)
             | symptoms.of_actions(rollout, env)
             | symptoms.of_credit(credited)
-            | symptoms.of_ratios(meter.ratios, algo.policy)
+            | symptoms.of_ratios(meter.ratios, algo.policy, algo.clip_width)
+            | symptoms.of_sampler(rollout)
         )
         x |= {"progress": algo.progress, "longest": env.longest or math.nan}
         if self.update:

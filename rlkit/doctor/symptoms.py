@@ -1,5 +1,7 @@
 """Diagnostic statistics of one iteration: numbers, left on their device until all of them are read at once."""
 
+import math
+
 import numpy as np
 import torch
 from gymnasium.spaces import Box, Discrete
@@ -113,15 +115,26 @@ def of_credit(credited: TensorDict) -> Found:
     return found
 
 
-def of_ratios(ratios: list[tuple[Tensor, Tensor]], policy: Policy) -> Found:
-    """How far ρ is from 1 before the first update, and (Σρ)²/(N·Σρ²) before the last one (Kish 1965)."""
+def of_sampler(rollout: TensorDict) -> Found:
+    """The mean of |log π_b − log μ| over the tokens that another function μ drew, in nats."""
+    if "sampler_log_prob" not in rollout.keys():
+        return {}
+    gap = (rollout["log_prob"] - rollout["sampler_log_prob"]).abs()
+    return {"rollout/sampler_gap": gap[rollout["mask"]].mean()}
+
+
+def of_ratios(ratios: list[tuple[Tensor, Tensor]], policy: Policy, clip_width: float = math.inf) -> Found:
+    """How far ρ is from 1 before the first update, and (Σρ)²/(N·Σρ²) before the last one (Kish 1965).
+
+    A ratio may be off by what rounding does, and by a tenth of what the clip allows at the most.
+    """
     if not ratios:
         return {}
     first, last = (ratio[mask] if mask.dim() > 1 else ratio for ratio, mask in (ratios[0], ratios[-1]))
     if not len(first) or not len(last):
         return {}
     off, ess = (first - 1).abs().mean(), last.mean().square() / last.square().mean()
-    return {"first_ratio": off, "tolerance": tolerance(policy.dtype), "train/ess": ess}
+    return {"first_ratio": off, "tolerance": min(tolerance(policy.dtype), clip_width / 10), "train/ess": ess}
 
 
 def tolerance(dtype: torch.dtype) -> float:

@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor
 
+from rlkit.language.precision import product
+
 Stored = list[tuple[Tensor, Tensor]]  # (keys, values) [P, kv_heads, W, head_dim] of each layer
 
 
@@ -80,15 +82,6 @@ class Cache:
         self.prompt_keys, self.prompt_values = parts[: len(self.keys)], parts[len(self.keys) :]
         place[moved] = torch.arange(len(moved), device=owner.device)
         self.slot = place[owner] * self.repeats + self.slot % self.repeats
-
-
-def product(a: Tensor, b: Tensor) -> Tensor:
-    """a b, [.., m, n], in float32: scores that are rounded to bfloat16 would dominate the error."""
-    if a.dtype == torch.float32:
-        return a @ b
-    if not a.is_cuda:
-        return a.float() @ b.float()
-    return torch.unflatten(torch.bmm(a.flatten(0, 1), b.flatten(0, 1), out_dtype=torch.float32), 0, a.shape[:2])
 
 
 def close_gaps(parts: list[Tensor], alive: Tensor) -> list[Tensor]:

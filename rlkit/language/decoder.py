@@ -14,6 +14,7 @@ from torch.utils.checkpoint import checkpoint
 
 from rlkit.language.cache import Cache, Stored
 from rlkit.language.packing import Packing
+from rlkit.language.precision import product
 from rlkit.language.shape import Shape, rotary_frequencies
 
 
@@ -171,5 +172,6 @@ class Decoder(nn.Module):
         return hidden
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """[..., V] in float32: rounding logits to bfloat16 would move log-probabilities by more than a policy step."""
-        return F.linear(hidden.float(), self.head.float())
+        """[..., V] in float32, whatever the precision of the hidden states."""
+        rows = hidden.reshape(-1, hidden.shape[-1])
+        return product(rows, self.head.to(rows.dtype).T).view(*hidden.shape[:-1], -1)

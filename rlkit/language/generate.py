@@ -1,8 +1,8 @@
 """Sampling of whole completions: one prefill per distinct prompt, a static cache, finished rows dropped."""
 
-import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -10,6 +10,9 @@ from torch import Tensor
 from rlkit.language.cache import Cache, Stored, close_gaps
 from rlkit.language.decoder import Decoder
 from rlkit.language.stopping import EVERY, Stopping
+
+if TYPE_CHECKING:
+    from torch.cuda import _POOL_HANDLE as Pool  # torch has no public name for it
 
 BLOCK = {"cpu": 32, "cuda": 256}  # columns by which the cache grows
 
@@ -61,11 +64,10 @@ def generate(
     by_length = sorted(range(len(prompts)), key=lambda i: len(prompts[i]))
     size = max(1, rows // repeats)
     with torch.inference_mode():
-        engine = _computing(decoder)
         for chunk in (by_length[start : start + size] for start in range(0, len(by_length), size)):
             row = torch.tensor(chunk, device=device).repeat_interleave(repeats) * repeats
             row += torch.arange(repeats, device=device).repeat(len(chunk))
-            _Writing(engine, [prompts[i] for i in chunk], repeats, rule, row, tokens, log_prob, uniform).run()
+            _Writing(decoder, [prompts[i] for i in chunk], repeats, rule, row, tokens, log_prob, uniform).run()
     return _measure(tokens.T, log_prob.T, rule)
 
 
@@ -84,16 +86,6 @@ def _measure(tokens: Tensor, log_prob: Tensor, rule: Rule) -> Completions:
     return Completions(tokens[:, :longest], log_prob[:, :longest], length, truncated)
 
 
-def _computing(decoder: Decoder) -> Decoder:
-    """The decoder with its blocks in the precision they compute in, so that no step casts a weight again."""
-    if decoder.dtype == torch.float32:
-        return decoder
-    shared = [decoder.head, decoder.model.embed_tokens.weight]
-    engine = copy.deepcopy(decoder, {id(parameter): parameter for parameter in shared})
-    engine.model.layers.to(decoder.dtype)
-    return engine
-
-
 def choose(logits: Tensor, rule: Rule, uniform: Tensor | None) -> tuple[Tensor, Tensor]:
     """One token per row and its log softmax(logits / temperature); logits [R, V] float32, uniform [R] in [0, 1).
 
@@ -105,13 +97,15 @@ def choose(logits: Tensor, rule: Rule, uniform: Tensor | None) -> tuple[Tensor, 
         total = (logits - top).exp_().sum(-1, keepdim=True)
     else:
         top = logits.amax(-1, keepdim=True)
-        mass = (logits - top).exp_().cumsum(-1)
+        # In float64: a GPU's sum of 150,000 float32 numbers may fall from one to the next (PyTorch issue 13867), and
+        # then a token whose probability is next to nothing, or one that is forbidden, could be the first above u.
+        mass = (logits - top).exp_().cumsum(-1, dtype=torch.float64)
         total = mass[:, -1:]
         # Rounding may lift u·total to the total, which no token exceeds; where the total is not a number, none does
         # either: the last one stands in, and its log-probability, which is not finite, is refused by who asked.
         drawn = torch.minimum(uniform[:, None] * total, total.nextafter(torch.zeros_like(total)))
         token = torch.searchsorted(mass, drawn, right=True).clamp_(max=logits.shape[-1] - 1)
-    log_prob = logits.gather(1, token) - top - total.log()
+    log_prob = logits.gather(1, token) - top - total.log().float()
     return token[:, 0], log_prob[:, 0]
 
 
@@ -170,7 +164,7 @@ class _Writing:
 
     def run(self) -> None:
         """Step until every row has stopped or the budget is spent."""
-        graphs = self.row.is_cuda
+        pool = torch.cuda.graph_pool_handle() if self.row.is_cuda else None  # None: no graphs
         step = self._step
         for time in range(self.tokens.shape[0] - 1):
             full = time > 0 and time % self.cache.block == 0
@@ -178,13 +172,13 @@ class _Writing:
                 self.cache.grow()
             if self.rule.stopping is not None and time % EVERY == 0:
                 self._look(self.rule.stopping, time)
-            changed = (not graphs or time % 8 == 0) and self._drop(0.5 if graphs else 0.9)
+            changed = self._drop() if pool is None else time % EVERY == 0 and self._halve()
             if not len(self.row):
                 return
-            if graphs and (full or changed):
+            if pool is not None and (full or changed):
                 step = self._step  # other shapes: one step as it is, then a new graph
-            elif graphs and step == self._step and time > 0:
-                step = _capture(self._step)
+            elif pool is not None and step == self._step and time > 0:
+                step = _capture(self._step, pool)
             step()
 
     def _look(self, stopping: Stopping, time: int) -> None:
@@ -193,21 +187,35 @@ class _Writing:
         rows = self.tokens[: time + 1, self.row[alive]].T.tolist()
         self.finished[alive] = torch.tensor(stopping.lately(rows), dtype=torch.bool, device=alive.device)
 
-    def _drop(self, fraction: float) -> bool:
-        """Forget finished rows once no more than `fraction` are alive."""
+    def _drop(self) -> bool:
+        """Forget finished rows once they are a tenth."""
         alive = ~self.finished
         count = int(alive.sum())
-        if count > fraction * len(alive) or count == len(alive):
+        return count <= 0.9 * len(alive) and self._keep(alive)
+
+    def _halve(self) -> bool:
+        """Forget finished rows down to a power of two, so that few shapes are recorded as graphs."""
+        alive = ~self.finished
+        count = int(alive.sum())
+        size = 1 << (count - 1).bit_length() if count else 0
+        if size >= len(alive):
             return False
+        alive[self.finished.nonzero()[: size - count, 0]] = True  # they write on, and nobody reads it
+        return self._keep(alive)
+
+    def _keep(self, alive: Tensor) -> bool:
         self.cache.drop(alive)
         state = [self.row, self.token, self.position, self.finished]
         self.row, self.token, self.position, self.finished = close_gaps(state, alive)
         return True
 
 
-def _capture(step: Callable[[], None]) -> Callable[[], None]:
-    """Record one step as a CUDA graph. Recording does not run it; the caches it writes in place are its state."""
+def _capture(step: Callable[[], None], pool: "Pool") -> Callable[[], None]:
+    """Record one step as a CUDA graph, in memory that the graphs before it used.
+
+    Recording does not run the step; the caches that it writes in place are its state.
+    """
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
+    with torch.cuda.graph(graph, pool=pool):
         step()
     return graph.replay

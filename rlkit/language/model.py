@@ -15,7 +15,8 @@ from rlkit.gaps import following
 from rlkit.language import folders
 from rlkit.language.backbone import Backbone, layout, scatter, within
 from rlkit.language.decoder import Decoder
-from rlkit.language.generate import Rule, generate
+from rlkit.language.engine import Engine, Native
+from rlkit.language.generate import Rule
 from rlkit.language.logprob import token_log_probs
 from rlkit.language.shape import Shape
 from rlkit.language.stopping import Stopping
@@ -43,6 +44,7 @@ class LanguageModel(Backbone):
     ) -> None:
         super().__init__(decoder, tokenizer, seed)
         self.temperature, self.rows = temperature, rows
+        self.engine: Engine = Native()
         self.value_head = self.make_head() if value_head else None
         if trainable == "attention":
             for name, parameter in decoder.named_parameters():
@@ -134,7 +136,8 @@ class LanguageModel(Backbone):
         memory.check(16 * len(ids) * repeats * max_tokens, many, "ask for fewer, or lower max_tokens")
         forbidden = tuple({row[0] for row in self.tokenizer.encode(list(forbid_first)) if row})
         rule = Rule(self.temperature, greedy, self.tokenizer.stops(stop), forbidden, self.stopping(stop))
-        done = generate(self.decoder, ids, repeats, max_tokens, rule, generator or self.generator, self.rows)
+        self.engine.sync(self.decoder)
+        done = self.engine.write(ids, repeats, max_tokens, rule, generator or self.generator, self.rows)
         out = layout(ids, repeats, done.tokens, done.length, self.tokenizer.pad_id)
         log_prob = torch.zeros(out["mask"].shape, device=done.log_prob.device)
         log_prob[out["mask"]] = self._finite(done.log_prob[within(done.tokens, done.length)])
@@ -173,22 +176,36 @@ class LanguageModel(Backbone):
 
     @torch.no_grad()
     def record(self, rollout: TensorDict) -> dict[str, Tensor]:
-        """value and next_value [..., T] with a value head, at acted steps: V there, and V at the row's next acted one.
+        """What the behavior policy knows of its steps, [..., T], 0 where the mask is False.
 
-        After the last acted step next_value is 0, and where the mask is False both are. What others wrote between two
-        turns takes no time of its own: the next decision's value already knows it.
+        value, next_value        with a value head: V at acted steps, and V at the row's next acted one, 0 after the
+                                 last. What others wrote between two turns takes no time of its own: the next decision's
+                                 value already knows it.
+        log_prob, sampler_log_prob   where the engine computes otherwise than this model (another precision, another
+                                 program): log_prob is this model's, and what the engine said keeps its own name.
         """
-        if self.value_head is None:
-            return {}
-        rows = flatten_groups(rollout.select("observation", "mask"))
-        value = in_parts(self._values, rows, self.micro_steps)["value"].view(rollout["mask"].shape)
         mask = rollout["mask"]
-        return {"value": value, "next_value": torch.where(mask, following(value, mask), 0.0)}
+        found: dict[str, Tensor] = {}
+        if self.value_head is None and self.engine.exact:
+            return found
+        rows = flatten_groups(rollout.select("observation", "action", "mask"))
+        known = {key: x.view(mask.shape) for key, x in in_parts(self._known, rows, self.micro_steps).items()}
+        if self.value_head is not None:
+            found |= {"value": known["value"], "next_value": torch.where(mask, following(known["value"], mask), 0.0)}
+        if not self.engine.exact:
+            found |= {"log_prob": known["log_prob"], "sampler_log_prob": rollout["log_prob"]}
+        return found
 
-    def _values(self, batch: TensorDict) -> dict[str, Tensor]:
-        assert self.value_head is not None
+    def _known(self, batch: TensorDict) -> dict[str, Tensor]:
+        """The value, where there is a head, and the log-probability, where the engine's is not this model's."""
         hidden, where = self.hidden(batch)
-        return {"value": scatter(self.value_head(hidden.float())[:, 0], where, batch["mask"].shape)}
+        found = {}
+        if self.value_head is not None:
+            found["value"] = self.value_head(hidden.float())[:, 0]
+        if not self.engine.exact:
+            targets = batch["action"].flatten()[where]
+            found["log_prob"] = token_log_probs(hidden, self.decoder.head, targets, self.temperature, entropy=False)[0]
+        return {key: scatter(x, where, batch["mask"].shape) for key, x in found.items()}
 
 
 def _dtype(name: Dtype, device: torch.device) -> torch.dtype:

@@ -14,7 +14,7 @@ import torch
 from rlkit import memory
 from rlkit.api import Algorithm, Env, Plays, PolicyFactory
 from rlkit.errors import UserError
-from rlkit.fields import AGAIN, CONTROL, DEMONSTRATIONS, GROUPS
+from rlkit.fields import AGAIN, CONTROL, DEMONSTRATIONS, GROUPS, INEXACT
 from rlkit.policies import PolicyModule
 from rlkit.recording.writers import check_tracker
 from rlkit.settings import config, idle, plugins, schema, trust
@@ -115,7 +115,9 @@ def make_algorithm(
     name = given.algo["name"]
     check_make(module.make, "algorithms", name, built, env, network)
     algo: Algorithm = module.make(built, env, network)
-    check_contract(algo, name, ("saved", "rollout", "credit", "loss", "after_step"), "rlkit.api.Algorithm")
+    check_contract(
+        algo, name, ("saved", "rollout", "credit", "loss", "after_step", "clip_width"), "rlkit.api.Algorithm"
+    )
     if not hasattr(algo, "policy"):
         kind = type(algo).__name__
         raise UserError(f"{name}: {kind} has no policy; set one in its __init__: self.policy = network.actor(env)")
@@ -128,7 +130,7 @@ def refuse_idle(
     """Refuse what a new run was asked for and would not do: keys that need others, and keys of no network."""
     if given.resume is not None:
         return
-    holding = facts(given, algo, env)
+    holding = facts(given, algo, env, policy)
     for section, built in (("algo", algo), ("env", env_config), ("policy", network)):
         idle.refuse(built, idle.told(given.argv, section), section, holding)
     if not isinstance(policy, PolicyModule):
@@ -139,7 +141,7 @@ def refuse_idle(
             raise UserError(f"policy.{key}={schema.show(value)} does nothing with {why}: leave it out")
 
 
-def facts(given: config.Given, algo: object, env: Env) -> dict[str, bool]:
+def facts(given: config.Given, algo: object, env: Env, policy: object) -> dict[str, bool]:
     """Whether the phrases in the types of fields hold; what an algorithm of the user's own plays, nobody knows."""
     name, values = given.algo["name"], asdict(cast("DataclassInstance", algo))
     own = name not in plugins.names("algorithms")
@@ -147,6 +149,7 @@ def facts(given: config.Given, algo: object, env: Env) -> dict[str, bool]:
         CONTROL: env.kind == "control",
         GROUPS: own or values.get("group", 1) > 1,
         DEMONSTRATIONS: own or name == "sft",
+        INEXACT: isinstance(policy, PolicyModule) and policy.dtype != torch.float32,
         AGAIN: own or values.get("epochs", 1) > 1 or values.get("minibatches", 1) > 1,
     }
 

@@ -47,6 +47,7 @@ CHANGES: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "tau_positive": ((3.0,), {}),
     "tau_negative": ((3.0,), {}),
     "beta": ((True, False), {}),
+    "sampler_cap": ((1.5,), {}),
 }
 
 
@@ -60,6 +61,7 @@ class Flat(RaggedText):
         batch["score"][0] = 1.0
         batch["reward"] = batch["reward"] + 0.1 * batch["observation"] * batch["mask"]
         batch["truncated"] = batch["mask"].sum(-1) > 4
+        batch["sampler_log_prob"] = batch["log_prob"] - 0.6 * (batch["observation"] % 2)  # weights of 1 and 1.8
         return batch
 
 

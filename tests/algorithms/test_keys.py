@@ -10,7 +10,7 @@ import pytest
 from support.fakes import RaggedText, algorithm, cartpole, iterate, on_text, parameters, set_progress, tabular
 
 from rlkit.api import UserError
-from rlkit.fields import AGAIN, CONTROL
+from rlkit.fields import AGAIN, CONTROL, INEXACT
 from rlkit.policies import Network
 from rlkit.settings import config, idle, plugins, schema
 from rlkit.settings.assemble import assemble
@@ -105,16 +105,20 @@ def test_a_key_of_the_family_that_waits_for_another_is_refused(name: str) -> Non
     for key, hint in get_type_hints(cls, include_extras=True).items():
         usual = {k: schema.default(f) for k, f in schema.settable(cls).items()}
         for need in schema.needs(hint):
-            if not need.met(usual | {AGAIN: False}):
+            if not need.met(usual | {AGAIN: False, INEXACT: False}):
                 value = others(hint, key, usual[key] if isinstance(usual[key], str) else 3)[0]
                 with pytest.raises(
-                    UserError, match=rf"^algo\.{key}=.* does nothing( with algo\.\w+=.*)?: it needs algo\."
+                    UserError, match=rf"^algo\.{key}=.* does nothing( with algo\.\w+=.*)?: it needs (algo|policy)\."
                 ):
-                    idle.refuse(schema.build(cls, {key: value}, "algo"), [key], "algo", {AGAIN: False})
+                    idle.refuse(schema.build(cls, {key: value}, "algo"), [key], "algo", {AGAIN: False, INEXACT: False})
 
 
 def facts(built: Any, control: bool) -> dict[str, bool]:
-    return {CONTROL: control, AGAIN: max(getattr(built, key, 1) for key in ("epochs", "minibatches")) > 1}
+    return {
+        CONTROL: control,
+        INEXACT: False,
+        AGAIN: max(getattr(built, key, 1) for key in ("epochs", "minibatches")) > 1,
+    }
 
 
 def refused(*words: str) -> str:

@@ -11,7 +11,7 @@ import pytest
 import torch
 from gymnasium.spaces import Box, Discrete
 from support.parrot import Parrot
-from support.sick import alarms, lines, told, world
+from support.sick import alarms, lines, name, told, world
 from tensordict import TensorDict
 
 from rlkit import run
@@ -284,11 +284,3 @@ HEALTHY = [
 @pytest.mark.parametrize("keys", HEALTHY, ids=lambda keys: " ".join(keys[:2]))
 def test_a_pair_with_its_own_settings_names_nothing(tmp_path: Path, keys: list[str]) -> None:
     assert alarms(tmp_path / "r", *keys) == {}
-
-
-def name(doctor: Doctor, looks: list[dict[str, float]]) -> list[str]:
-    """The alarms that these numbers raise."""
-    said: list[str] = []
-    for iteration, x in enumerate(looks):
-        doctor.name(x, {}, iteration, lambda name, _: said.append(name))
-    return said

@@ -9,7 +9,7 @@ from torch.testing import assert_close
 from rlkit.errors import Diverged
 from rlkit.language.decoder import Decoder
 from rlkit.language.folders import fresh_config
-from rlkit.language.generate import Completions, Rule, choose, generate
+from rlkit.language.generate import Completions, Rule, _Writing, choose, generate
 from rlkit.language.shape import Shape
 from rlkit.seeding import generator
 
@@ -191,3 +191,22 @@ def test_weights_that_are_not_finite_stop_what_is_written():
         policy.decoder.model.norm.weight[0] = torch.nan
     with pytest.raises(Diverged, match="not finite: log_prob of what language model writes"):
         policy.generate(small_model.PROMPTS, 2, 5)
+
+
+def test_on_a_gpu_rows_are_dropped_down_to_powers_of_two(monkeypatch):
+    """Each shape is recorded as a graph, so there are few; what is written is the same."""
+    model, rule = decoder(spread=5.0), Rule(0.8, False, STOPS)
+    expected = generate(model, PROMPTS, 6, 100, rule, generator(0, "draw"))
+    sizes = []
+
+    def drop(writing):
+        changed = writing._halve()
+        sizes.extend([len(writing.row)] if changed else [])
+        return changed
+
+    monkeypatch.setattr(_Writing, "_drop", drop)
+    done = generate(model, PROMPTS, 6, 100, rule, generator(0, "draw"))
+    assert len(sizes) > 1 and all(size & (size - 1) == 0 for size in sizes)
+    assert done.length.tolist() == expected.length.tolist()
+    within = torch.arange(expected.tokens.shape[1]) < expected.length[:, None]
+    assert torch.equal(done.tokens[within], expected.tokens[within])

@@ -84,7 +84,8 @@ def test_only_what_limits_may_be_infinite() -> None:
             else:
                 assert getattr(built, key) == math.inf
                 may.add(key)
-    assert may == {"clip", "clip_low", "clip_high", "dual_clip", "kl_clip", "value_clip", "max_grad_norm"}
+    limits = {"clip", "clip_low", "clip_high", "dual_clip", "kl_clip", "value_clip", "max_grad_norm", "sampler_cap"}
+    assert may == limits
 
 
 def test_a_decay_is_below_1() -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from rlkit import run
+from rlkit.doctor import Doctor
 from support.words import last
 
 SHORT = ["threads=1", "evaluation_episodes=2", "validation_episodes=2", "env.test=4", "env.validation=4"]
@@ -71,3 +72,11 @@ def world(folder: Path, second: str = "0.0", reward: str = "float(action)", acti
     path = folder / "world.py"
     path.write_text(WORLD.format(second=second, reward=reward, actions=actions))
     return f"env={path}"
+
+
+def name(doctor: Doctor, looks: list[dict[str, float]]) -> list[str]:
+    """The alarms that these numbers raise."""
+    said: list[str] = []
+    for iteration, x in enumerate(looks):
+        doctor.name(x, {}, iteration, lambda name, _: said.append(name))
+    return said

@@ -1,0 +1,85 @@
+"""Engines write text. They take and give token ids, and are told when the weights that they write with have changed."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import torch
+
+from rlkit.attributes import Derived
+from rlkit.language.decoder import Decoder
+from rlkit.language.generate import Completions, Rule, generate
+
+
+class Engine(Protocol):
+    """Writes with the weights of the last `sync`."""
+
+    exact: bool  # what it says of a token's probability is what the learner computes, up to float32's rounding
+
+    def sync(self, decoder: Decoder) -> None:
+        """Take the weights of the decoder that learns."""
+        ...
+
+    def write(
+        self,
+        ids: Sequence[Sequence[int]],
+        repeats: int,
+        max_tokens: int,
+        rule: Rule,
+        generator: torch.Generator | None = None,
+        rows: int = 256,
+    ) -> Completions:
+        """`repeats` completions of each prompt, prompt-major, at most about `rows` at the same time.
+
+        What is drawn is a pure function of the arguments and of the generator's state.
+        """
+        ...
+
+
+class Native(Derived):
+    """The project's own generation, `rlkit.language.generate`.
+
+    In float32 it writes with the learner's own weights. In another precision it keeps a copy of them in that
+    precision, made once and refreshed in place, so that no step casts a weight and a recorded graph stays valid.
+    """
+
+    exact = True
+
+    def __init__(self) -> None:
+        self.decoder: Decoder | None = None
+
+    def sync(self, decoder: Decoder) -> None:
+        self.exact = decoder.dtype == torch.float32
+        if self.exact:
+            self.decoder = decoder
+            return
+        if self.decoder is None or self.decoder.head.device != decoder.head.device:
+            self.decoder = _empty(decoder)
+        newest = dict(decoder.named_parameters())
+        with torch.no_grad():
+            for name, mine in self.decoder.named_parameters():
+                mine.copy_(newest[name])
+
+    def write(
+        self,
+        ids: Sequence[Sequence[int]],
+        repeats: int,
+        max_tokens: int,
+        rule: Rule,
+        generator: torch.Generator | None = None,
+        rows: int = 256,
+    ) -> Completions:
+        assert self.decoder is not None, "sync before write"
+        return generate(self.decoder, ids, repeats, max_tokens, rule, generator, rows)
+
+    def __deepcopy__(self, memo: dict[int, object]) -> "Native":
+        """A copy of a policy gets an engine of its own, with weights of its own once it writes."""
+        return Native()
+
+
+def _empty(decoder: Decoder) -> Decoder:
+    """A decoder of the same shape whose weights are not yet set, all of them in the precision that it computes in."""
+    with torch.device("meta"):
+        twin = Decoder(decoder.shape, decoder.dtype)
+    twin = twin.to(decoder.dtype).to_empty(device=decoder.head.device).requires_grad_(False)
+    twin.frequencies = decoder.frequencies  # stays float32: far positions have large angles
+    return twin

@@ -1,0 +1,19 @@
+"""Products of matrices whose result is more precise than their operands."""
+
+import torch
+from torch import Tensor
+
+
+def product(a: Tensor, b: Tensor) -> Tensor:
+    """a b in float32, whatever the precision of both: [.., m, k] and [.., k, n] → [.., m, n]; float64 stays as it is.
+
+    Scores and logits that are rounded to bfloat16 would move log-probabilities by more than a step of a policy does. A
+    GPU multiplies bfloat16 and sums in float32 at no cost; torch has no such kernel for other devices.
+    """
+    if a.dtype in (torch.float32, torch.float64):
+        return a @ b.to(a.dtype)
+    if not a.is_cuda:
+        return a.float() @ b.float()
+    if a.dim() == 2:
+        return torch.mm(a, b, out_dtype=torch.float32)
+    return torch.unflatten(torch.bmm(a.flatten(0, -3), b.flatten(0, -3), out_dtype=torch.float32), 0, a.shape[:-2])
