@@ -58,7 +58,7 @@ class DPO(Algorithm):
         simpo = config.loss == "simpo"
         self.mean, source = simpo or config.side == "mean", "none" if simpo else config.reference
         self.policy = network.actor(env)
-        self.reference = policies.frozen_copy(self.policy) if source == "computed" else None
+        self.reference = policies.reference(self.policy) if source == "computed" else None
         self.stored = source == "stored"
         self.buffer = buffers.Rollout(env.seed, config.epochs, config.minibatches, over="row")
         self.optimizer = policies.adam(self.policy, config)

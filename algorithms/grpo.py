@@ -31,7 +31,7 @@ class GRPO(Algorithm):
         policies.refuse_stored(env, "the GRPO family")
         policies.check_rollout(env, "algo.group", config.group, None, config.group)
         self.config, self.policy = config, network.actor(env)
-        self.reference = policies.frozen_copy(self.policy) if config.kl_coef else None
+        self.reference = policies.reference(self.policy) if config.kl_coef else None
         linear = not config.entropy_coef and (config.in_reward or not config.kl_coef)  # in the advantage
         length = (config.length or policies.longest(env, "algo.length")) if config.over == "constant" else 1
         self.buffer = buffers.Rollout(

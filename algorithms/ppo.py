@@ -56,7 +56,7 @@ class PPO(Algorithm):
         self.config, self.kl_coef = config, float(config.kl_coef)
         self.policy = network.actor_critic(env)
         policies.check_rollout(env, "algo.horizon", config.horizon, config.horizon, policy=self.policy)
-        self.reference = policies.frozen_copy(self.policy) if config.kl_coef else None
+        self.reference = policies.reference(self.policy) if config.kl_coef else None
         scale = policies.RewardScale(env.rows, config.gamma, env.device)
         self.reward_scale = scale if config.normalize_reward else None
         whole = not self.policy.memoryless

@@ -12,7 +12,7 @@ from rlkit.errors import Diverged, Exhausted, RewardFailed
 from rlkit.held import check_parameters, checked
 from rlkit.meter import Clock, Meter, averages, detached, finished
 from rlkit.policies import LearningRate
-from rlkit.progress import Progress, save
+from rlkit.progress import Progress, save, save_best
 from rlkit.recording.log import Log
 from rlkit.settings.config import Run
 
@@ -85,15 +85,21 @@ def train(algo: Algorithm, env: Env, run: Run, log: Log, progress: Progress) -> 
             metrics = averages(meter) | clock.speed(progress.env_steps)
             metrics = doctor.name(seen, metrics, progress.iteration, log.alarm)
             if evaluating:
-                metrics |= validate(algo, env, run, log, progress)
+                metrics |= validate(algo, env, run, log, progress, clock)
                 clock.restart()
             if log.iteration(progress.iteration, progress.env_steps, metrics):
                 progress.interrupted = True
             log.completions(progress.iteration, rollout, credited, algo.policy, env)
         if checkpoint_is_due(run, progress, evaluating, clock):
-            save(log.folder, algo, env, progress, keep=run.keep)
-    save(log.folder, algo, env, progress, keep=run.keep)
+            keep(log, algo, env, run, progress, clock)
+    keep(log, algo, env, run, progress, clock)
     return progress
+
+
+def keep(log: Log, algo: Algorithm, env: Env, run: Run, progress: Progress, clock: Clock) -> None:
+    """Write a checkpoint, and measure what that takes."""
+    with clock.saving():
+        save(log.folder, algo, env, progress, keep=run.keep)
 
 
 def set_progress(algo: Algorithm, progress: Progress, run: Run) -> None:
@@ -119,7 +125,7 @@ def evaluation_is_due(env: Env, run: Run, progress: Progress, before: float) -> 
 def checkpoint_is_due(run: Run, progress: Progress, evaluated: bool, clock: Clock) -> bool:
     if run.checkpoint_every:
         return progress.iteration % run.checkpoint_every == 0
-    return clock.save_is_due() or evaluated
+    return clock.save_is_due(evaluated)
 
 
 def check_finite(meter: Meter, rollout: TensorDict) -> None:
@@ -133,11 +139,12 @@ def check_finite(meter: Meter, rollout: TensorDict) -> None:
     raise Diverged(f"not finite: {', '.join(bad)}; checkpoints written before are kept; try a smaller algo.lr")
 
 
-def validate(algo: Algorithm, env: Env, run: Run, log: Log, progress: Progress) -> dict[str, float]:
+def validate(algo: Algorithm, env: Env, run: Run, log: Log, progress: Progress, clock: Clock) -> dict[str, float]:
     """Measure on the validation split; the best parameters so far are kept as checkpoint `best`."""
     scores = env.evaluate(algo.policy, run.validation_episodes, "validation")
     score = float(scores.score.mean())
     if score > progress.best:
         progress.best = score
-        save(log.folder, algo, env, progress, "best")
+        with clock.saving():
+            save_best(log.folder, algo, env, progress)
     return {f"eval/{env.metric}": score, "eval/length": float(scores.length.double().mean())}

@@ -1,6 +1,8 @@
 """What the loop measures of itself: averages of what was learned and played, and its pace."""
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 from tensordict import TensorDict
@@ -11,6 +13,7 @@ from rlkit.attributes import check_numbers
 from rlkit.errors import UserError
 
 FIRST = 5.0  # seconds until the first checkpoint
+SHARE = 20  # times as long as saving took, nothing is saved: it takes 5 % of the time at most
 
 
 class Meter:
@@ -92,6 +95,7 @@ class Clock:
 
     def __init__(self, env_steps: int) -> None:
         self.steps, self.saved, self.pause = env_steps, time.monotonic(), FIRST
+        self.quiet = self.saved  # until then nothing is saved
         self.restart()
 
     def restart(self) -> None:
@@ -103,9 +107,22 @@ class Clock:
         self.restart()
         return {"time/env_steps_per_second": pace}
 
-    def save_is_due(self) -> bool:
-        """After five seconds, then after twice as long as before, at last each minute."""
-        if time.monotonic() - self.saved < self.pause:
+    def save_is_due(self, evaluated: bool) -> bool:
+        """After five seconds, then after twice as long as before, at last each minute; and after an evaluation.
+
+        Not before SHARE times as long has passed as the last ones took.
+        """
+        now = time.monotonic()
+        if now < self.quiet or not (evaluated or now - self.saved >= self.pause):
             return False
-        self.saved, self.pause = time.monotonic(), min(2 * self.pause, 60.0)
+        if now - self.saved >= self.pause:
+            self.pause = min(2 * self.pause, 60.0)
         return True
+
+    @contextmanager
+    def saving(self) -> Iterator[None]:
+        """Measure what saving takes."""
+        began = time.monotonic()
+        yield
+        self.saved = time.monotonic()
+        self.quiet = max(self.quiet, began) + SHARE * (self.saved - began)

@@ -1,6 +1,7 @@
 """How far a run has come, and everything that it is made of: saved, and put back exactly."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -64,19 +65,35 @@ def save(folder: Path, algo: Algorithm, env: Env, progress: Progress, name: str 
     Raises: UserError where state would be lost, Diverged where it is not finite; the checkpoint before stays.
     """
     check_unchanged(algo, env, progress.held)
-    held = {name: owner(algo, name)[name.rpartition(".")[2]] for name in algo.saved}
+    state = {"run": identity(algo, env), **_content(algo, algo.saved)}
+    state |= {"generators": {key: x.get_state() for key, x in drawing(algo).items()}, "env": env.state_dict()}
+    checkpoint.save(folder, state | {"progress": progress.state_dict()}, name, keep, progress.iteration)
+
+
+def save_best(folder: Path, algo: Algorithm, env: Env, progress: Progress) -> None:
+    """What is saved of the policy, as checkpoint `best`: it is measured and played, and nothing is resumed from it.
+
+    Raises: as `save`.
+    """
+    check_unchanged(algo, env, progress.held)
+    state = {"run": identity(algo, env), **_content(algo, of_policy(algo)), "progress": progress.state_dict()}
+    checkpoint.save(folder, state, "best", iteration=progress.iteration)
+
+
+def _content(algo: Algorithm, keys: Sequence[str]) -> State:
+    """The state of what `saved` names: of parts, and of what is no part.
+
+    Raises: Diverged where it is not finite.
+    """
+    held = {key: owner(algo, key)[key.rpartition(".")[2]] for key in keys}
     parts = {key: x.state_dict() for key, x in held.items() if is_part(x)}
     numbers = {key: state_of(x) for key, x in held.items() if key not in parts}
     check_finite(algo, {**parts, **numbers})
-    drawn = {key: x.get_state() for key, x in drawing(algo).items()}
-    state = {
-        "run": identity(algo, env),
-        "parts": parts,
-        "numbers": numbers,
-        "generators": drawn,
-        "env": env.state_dict(),
-    }
-    checkpoint.save(folder, state | {"progress": progress.state_dict()}, name, keep, progress.iteration)
+    return {"parts": parts, "numbers": numbers}
+
+
+def of_policy(algo: Algorithm) -> list[str]:
+    return [key for key in algo.saved if key.split(".")[0] == "policy"]
 
 
 def restore(folder: Path, algo: Algorithm, env: Env, name: str = "latest", tidy: bool = False) -> Progress:
@@ -87,8 +104,28 @@ def restore(folder: Path, algo: Algorithm, env: Env, name: str = "latest", tidy:
     Raises: UserError where the checkpoint is not one of this run.
     """
     state = checkpoint.load(folder, name, tidy)
-    check_content(folder, algo, env, state)
-    for key in algo.saved:
+    check_content(folder, algo, env, state, algo.saved, ("generators", "env"))
+    _put(folder, algo, state, algo.saved)
+    for key, drawn in drawing(algo).items():
+        with fitting(folder, key):
+            drawn.set_state(state["generators"][key])
+    with fitting(folder, "env"):
+        if is_ours(env):
+            check_alike(state["env"], env.state_dict(), shapes=False)
+        env.load_state_dict(state["env"])
+    return _progress(folder, state)
+
+
+def restore_policy(folder: Path, algo: Algorithm, env: Env, name: str) -> Progress:
+    """Put the policy of a checkpoint back, `best` too, for whoever plays it. Raises: as `restore`."""
+    state = checkpoint.load(folder, name)
+    check_content(folder, algo, env, state, of_policy(algo))
+    _put(folder, algo, state, of_policy(algo))
+    return _progress(folder, state)
+
+
+def _put(folder: Path, algo: Algorithm, state: State, keys: Sequence[str]) -> None:
+    for key in keys:
         there = owner(algo, key)
         last = key.rpartition(".")[2]
         with fitting(folder, key):
@@ -100,13 +137,9 @@ def restore(folder: Path, algo: Algorithm, env: Env, name: str = "latest", tidy:
                 put_back(there, last, state["numbers"][key])
             if isinstance(there[last], torch.optim.Optimizer):
                 check_optimizer(there[last])
-    for key, drawn in drawing(algo).items():
-        with fitting(folder, key):
-            drawn.set_state(state["generators"][key])
-    with fitting(folder, "env"):
-        if is_ours(env):
-            check_alike(state["env"], env.state_dict(), shapes=False)
-        env.load_state_dict(state["env"])
+
+
+def _progress(folder: Path, state: State) -> Progress:
     progress = Progress()
     with fitting(folder, "progress"):
         check_alike(state["progress"], progress.state_dict(), shapes=False)
@@ -119,17 +152,21 @@ def identity(algo: Algorithm, env: Env) -> dict[str, object]:
     return {"algorithm": type(algo).__name__, "environment": type(env).__name__, "seed": env.seed}
 
 
-def check_content(folder: Path, algo: Algorithm, env: Env, state: State) -> None:
-    """Refuse a checkpoint of another run, one that lacks what this needs, and one that holds what this would lose."""
+def check_content(
+    folder: Path, algo: Algorithm, env: Env, state: State, keys: Sequence[str], more: Sequence[str] = ()
+) -> None:
+    """Refuse a checkpoint of another run, one that lacks what this needs, and one that holds what this would lose.
+
+    keys: what is needed, of what `saved` names; more: sections that are needed, too.
+    """
     name = type(algo).__name__
-    sections = ("parts", "numbers", "generators", "env", "progress")
-    if not all(isinstance(state.get(section), dict) for section in sections):
+    if not all(isinstance(state.get(section), dict) for section in ("parts", "numbers", "progress", *more)):
         raise UserError(f"{folder}: its checkpoint is not that of a run; start a new run")
     mine = identity(algo, env)
     if state.get("run", mine) != mine:
         raise UserError(f"{folder}: its checkpoint is of another run ({state['run']}, not {mine}); put its own back")
     there = state["parts"].keys() | state["numbers"].keys()
-    for key in algo.saved:
+    for key in keys:
         # What is no part and is missing was not named in `saved` then: it had not changed, else it would be refused.
         if key not in there and is_part(owner(algo, key)[key.rpartition(".")[2]]):
             raise UserError(f"{folder}: its checkpoint has no '{key}', which {name} needs; start a new run")

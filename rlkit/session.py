@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol, runtime_checkable
 
 import torch
 from filelock import FileLock, Timeout
@@ -148,12 +149,25 @@ def execute(
         evaluation = {**before, **measured}
         if isinstance(algo.policy, Writes):
             write_folder(folder / "model", algo.policy.save)
+        if isinstance(algo.policy, Adapted) and algo.policy.lora is not None:
+            write_folder(folder / "adapter", algo.policy.save_adapter)
         what = env.scored(algo.policy)
         told = outcome.summary(facts(run, given, progress), env, evaluation, what, log.seconds())
         log.summary(told)  # last: the run is finished
         outcome.report(log, env, evaluation, what)
         farewell(log, progress, run, given)
     return progress
+
+
+@runtime_checkable
+class Adapted(Protocol):
+    """A language model that may have adapters beside its weights."""
+
+    lora: object | None  # which; none: it has none
+
+    def save_adapter(self, folder: Path) -> None:
+        """Write a folder in PEFT's format."""
+        ...
 
 
 def keep_before(folder: Path, before: outcome.Evaluation) -> None:

@@ -33,6 +33,16 @@ ELSEWHERE = {
     ": no process can be started for it (": "language/test_chat.py::test_a_process_that_cannot_be_had_is_one_line",
     ": a chat template of ": "language/test_chat.py::test_what_is_no_template_is_one_line",
     " has no chat template; give env.chat=false": "text/test_asking.py::test_what_needs_turns_is_refused_without",
+    ": give the model that the adapter was trained on": (
+        "language/test_adapters.py::test_an_adapter_of_another_shape_is_refused"
+    ),
+    ": the adapter was trained on ": "language/test_adapters.py::test_an_adapter_of_other_weights_is_refused",
+    ", and only plain LoRA adapters are read: ": (
+        "language/test_adapters.py::test_what_is_no_plain_adapter_of_the_model_is_refused_in_one_line"
+    ),
+    " has other weights than when the run began, ": (
+        "language/test_source.py::test_other_weights_than_those_of_the_checkpoint_are_refused_in_one_line"
+    ),
     " has changed since this program imported it": (
         "settings/test_edited.py::test_a_dotted_module_that_was_edited_is_refused"
     ),

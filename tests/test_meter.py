@@ -1,12 +1,14 @@
 """What a loss reports is averaged; what cannot be is named."""
 
+import itertools
 from typing import Any
 
 import pytest
 import torch
 
+from rlkit import meter as meter_module
 from rlkit.api import UserError
-from rlkit.meter import Meter, detached
+from rlkit.meter import Clock, Meter, detached
 from rlkit.progress import Progress
 
 
@@ -44,3 +46,41 @@ def test_a_state_of_the_doctor_that_is_no_number_is_refused(key: str) -> None:
     state["doctor"][key] = {"lowest": torch.zeros(2)}
     with pytest.raises(TypeError, match="stands in place of a number"):
         Progress().load_state_dict(state)
+
+
+class Time:
+    """Stands in for the module `time`."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+def test_saving_takes_a_twentieth_of_the_time_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A save of 3 seconds, asked for at each second, with an evaluation each time, is due once a minute."""
+    time = Time()
+    monkeypatch.setattr(meter_module, "time", time)
+    clock, spent, times = Clock(0), 0.0, []
+    while time.now < 1100:
+        time.now += 1
+        if clock.save_is_due(evaluated=True):
+            times.append(time.now)
+            with clock.saving():
+                time.now += 3
+                spent += 3
+    assert times[0] == 101 and {b - a for a, b in itertools.pairwise(times)} == {60}
+    assert spent / 1000 <= 0.05 + 3 / 1000
+
+
+def test_a_save_that_takes_no_time_is_due_after_twice_as_long_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    time = Time()
+    monkeypatch.setattr(meter_module, "time", time)
+    clock, times = Clock(0), []
+    while time.now < 300:
+        time.now += 1
+        if clock.save_is_due(evaluated=False):
+            with clock.saving():
+                times.append(time.now - 100)
+    assert times == [5, 15, 35, 75, 135, 195]

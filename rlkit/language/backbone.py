@@ -13,13 +13,14 @@ from rlkit.errors import UserError
 from rlkit.language import folders
 from rlkit.language.decoder import Decoder
 from rlkit.language.packing import pack
+from rlkit.language.source import Sourced
 from rlkit.language.tokenizer import Tokenizer
 from rlkit.policies.base import PolicyModule
 from rlkit.prompts import Prompt, Turn
 from rlkit.seeding import generator as named_generator
 
 
-class Backbone(PolicyModule):
+class Backbone(Sourced, PolicyModule):
     """A decoder and its tokenizer; a subclass says what is read off the hidden states. Rows stay whole."""
 
     memoryless = False  # a token depends on its row
@@ -34,6 +35,7 @@ class Backbone(PolicyModule):
         self.decoder, self.tokenizer = decoder, tokenizer
         self.dtype = decoder.dtype
         self.name = "language model"
+        self.stored_by_source()
 
     def make_head(self) -> nn.Linear:
         """A scalar head on the hidden states that starts at 0."""

@@ -6,6 +6,7 @@ SwiGLU (arXiv:2002.05202); Qwen2 adds q/k/v biases, Qwen3 normalises queries and
 """
 
 import math
+from collections.abc import Iterator
 
 import torch
 import torch.nn.functional as F
@@ -13,6 +14,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from rlkit.language.cache import Cache, Stored
+from rlkit.language.linear import Linear
 from rlkit.language.packing import Packing
 from rlkit.language.precision import product
 from rlkit.language.shape import Shape, rotary_frequencies
@@ -24,14 +26,6 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     sin has the sign of the rotation matrix in it: (-sin θ, sin θ).
     """
     return torch.addcmul(x * cos, x.roll(x.shape[-1] // 2, -1), sin)
-
-
-class Linear(nn.Linear):
-    """Parameters keep their own (float32) precision; the product is taken in that of the input."""
-
-    def forward(self, input: Tensor) -> Tensor:
-        bias = None if self.bias is None else self.bias.to(input.dtype)
-        return F.linear(input, self.weight.to(input.dtype), bias)
 
 
 class RMSNorm(nn.Module):
@@ -129,6 +123,19 @@ class Decoder(nn.Module):
     def head(self) -> Tensor:
         """[V, d]"""
         return self.model.embed_tokens.weight if self.lm_head is None else self.lm_head.weight
+
+    def adapted(self) -> Iterator[tuple[str, Linear]]:
+        """The products that have an adapter, by name."""
+        for name, module in self.named_modules():
+            if isinstance(module, Linear) and module.adapter is not None:
+                yield name, module
+
+    def weights(self) -> Iterator[tuple[str, Tensor]]:
+        """Hugging Face's names and what each weight is, with its adapter merged into it where it has one."""
+        adapted = {f"{name}.weight": linear for name, linear in self.adapted()}
+        for name, parameter in self.named_parameters():
+            if ".adapter." not in name:
+                yield name, adapted[name].merged() if name in adapted else parameter
 
     def initialise(self, generator: torch.Generator) -> "Decoder":
         """Normal(0, 0.02) matrices, those that write into the residual stream over √(2·layers) (GPT-2); gains are 1."""

@@ -38,8 +38,9 @@ class Engine(Protocol):
 class Native(Derived):
     """The project's own generation, `rlkit.language.generate`.
 
-    In float32 it writes with the learner's own weights. In another precision it keeps a copy of them in that
-    precision, made once and refreshed in place, so that no step casts a weight and a recorded graph stays valid.
+    In float32 it writes with the learner's own weights; adapters are merged into theirs for as long as it writes. In
+    another precision it keeps a copy of them in that precision, adapters merged, made once and refreshed in place, so
+    that no step casts a weight and a recorded graph stays valid.
     """
 
     exact = True
@@ -54,10 +55,10 @@ class Native(Derived):
             return
         if self.decoder is None or self.decoder.head.device != decoder.head.device:
             self.decoder = _empty(decoder)
-        newest = dict(decoder.named_parameters())
+        mine = dict(self.decoder.named_parameters())
         with torch.no_grad():
-            for name, mine in self.decoder.named_parameters():
-                mine.copy_(newest[name])
+            for name, newest in decoder.weights():
+                mine[name].copy_(newest)
 
     def write(
         self,
@@ -69,7 +70,7 @@ class Native(Derived):
         rows: int = 256,
     ) -> Completions:
         assert self.decoder is not None, "sync before write"
-        return generate(self.decoder, ids, repeats, max_tokens, rule, generator, rows)
+        return generate(_whole(self.decoder), ids, repeats, max_tokens, rule, generator, rows)
 
     def __deepcopy__(self, memo: dict[int, object]) -> "Native":
         """A copy of a policy gets an engine of its own, with weights of its own once it writes."""
@@ -83,3 +84,16 @@ def _empty(decoder: Decoder) -> Decoder:
     twin = twin.to(decoder.dtype).to_empty(device=decoder.head.device).requires_grad_(False)
     twin.frequencies = decoder.frequencies  # stays float32: far positions have large angles
     return twin
+
+
+def _whole(decoder: Decoder) -> Decoder:
+    """A decoder that writes the same with plain float32 weights; those that are such already are shared."""
+    kept = all(p.dtype == decoder.dtype for p in decoder.parameters())
+    if decoder.dtype != torch.float32 or (kept and not any(decoder.adapted())):
+        return decoder
+    with torch.device("meta"):
+        twin = Decoder(decoder.shape, decoder.dtype)
+    with torch.no_grad():
+        twin.load_state_dict({name: x.detach().float() for name, x in decoder.weights()}, assign=True)
+    twin.frequencies = decoder.frequencies
+    return twin.requires_grad_(False)

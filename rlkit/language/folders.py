@@ -5,10 +5,10 @@ import math
 import os
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -20,7 +20,7 @@ from rlkit.api import UserError
 from rlkit.language import gguf
 from rlkit.language.decoder import Decoder
 from rlkit.language.files import Json, check_file, read_json
-from rlkit.language.shape import ARCHITECTURES, Shape
+from rlkit.language.shape import ARCHITECTURES, Shape, rotary_frequencies
 from rlkit.language.tokenizer import Tokenizer
 from rlkit.paths import home
 
@@ -31,6 +31,7 @@ INDEX = "model.safetensors.index.json"
 FLOATS = {"F64", "F32", "F16", "BF16"}  # what safetensors calls them
 
 Sizes = dict[str, list[int]]  # of tensors, by name
+Stored = Literal["auto", "float32", "bfloat16"]
 
 
 def locate(name: str) -> Path:
@@ -81,18 +82,30 @@ def read_shape(folder: Path) -> Shape:
     return Shape.read(read_json(folder / "config.json"), str(folder / "config.json"))
 
 
-def read_decoder(folder: Path, dtype: torch.dtype = torch.float32) -> Decoder:
-    """The decoder of a folder with its weights, each in the precision of a parameter.
+def read_decoder(folder: Path, dtype: torch.dtype = torch.float32, stored: Stored = "float32") -> Decoder:
+    """The decoder of a folder with its weights.
+
+    stored: the precision of parameters; auto: bfloat16 for those that are so in the file, which loses nothing.
 
     Raises: UserError for what does not fit together or into memory, found before any of it is taken.
     """
     shape, files = read_shape(folder), weight_files(folder)
     check_sizes(shape, folder, {file: sizes_in(file) for file in files})
-    decoder = Decoder(shape, dtype)
-    waiting = dict(decoder.named_parameters())
+    with torch.device("meta"):  # no memory yet: what a parameter takes is known once its tensor is
+        decoder = Decoder(shape, dtype)
+    decoder.frequencies = rotary_frequencies(shape)
+    waiting = {name for name, _ in decoder.named_parameters()}
     for file in files:
-        for name, tensor in read_tensors(file, set(waiting)).items():
-            fill(waiting.pop(name), tensor, f"{file}: {name}")
+        for name in sorted(waiting & sizes_in(file).keys()):
+            with opened(file) as content:  # anew for each: what was read of a file counts as memory while it is open
+                tensor = content.get_tensor(name)
+                narrow = stored == "bfloat16" or (stored == "auto" and tensor.dtype == torch.bfloat16)
+                parameter = nn.Parameter(torch.empty(tensor.shape, dtype=torch.bfloat16 if narrow else torch.float32))
+                fill(parameter, tensor, f"{file}: {name}")
+                del tensor
+            module, _, last = name.rpartition(".")
+            setattr(decoder.get_submodule(module), last, parameter)
+            waiting.remove(name)
     return decoder
 
 
@@ -172,10 +185,9 @@ def shown(sizes: Sizes) -> str:
     return ", ".join(f"{name} {size}" for name, size in sorted(sizes.items())[:4]) or "nothing"
 
 
-def read_tensors(path: Path, names: set[str] | None = None) -> dict[str, Tensor]:
-    """The tensors of a safetensors file, or those of them that are named."""
+def read_tensors(path: Path) -> dict[str, Tensor]:
     with opened(path) as file:
-        return {name: file.get_tensor(name) for name in file.keys() if names is None or name in names}
+        return {name: file.get_tensor(name) for name in file.keys()}
 
 
 @contextmanager
@@ -191,7 +203,7 @@ def opened(path: Path) -> Iterator[Any]:  # Any: the library says nothing of its
 def write(folder: Path, decoder: Decoder, tokenizer: Tokenizer, dtype: torch.dtype) -> None:
     """A folder that `transformers` loads, too."""
     folder.mkdir(parents=True, exist_ok=True)
-    save(folder / "model.safetensors", {name: p.to(dtype) for name, p in decoder.named_parameters()})
+    save(folder / "model.safetensors", {name: w.to(dtype) for name, w in decoder.weights()})
     tokenizer.save(folder)
     ids = {**tokenizer.generation, "eos_token_id": list(tokenizer.stop_ids), "pad_token_id": tokenizer.pad_id}
     config = {**decoder.shape.source, "dtype": str(dtype).removeprefix("torch.")}
@@ -201,10 +213,11 @@ def write(folder: Path, decoder: Decoder, tokenizer: Tokenizer, dtype: torch.dty
         (folder / file).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
-def save(path: Path, tensors: dict[str, Tensor]) -> None:
+def save(path: Path, tensors: Mapping[str, Tensor]) -> None:
     path.touch()
     permissions = stat.S_IMODE(path.stat().st_mode)  # as the umask says; the library chooses some of its own
-    save_file({name: t.detach().cpu().contiguous() for name, t in tensors.items()}, path, metadata={"format": "pt"})
+    plain = {name: t.detach().cpu().contiguous() for name, t in tensors.items()}
+    save_file(plain, path, metadata={"format": "pt"})
     path.chmod(permissions)
 
 

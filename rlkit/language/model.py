@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Self
 
 import torch
 from tensordict import TensorDict
@@ -12,18 +12,20 @@ from rlkit import memory
 from rlkit.buffers import flatten_groups, in_parts
 from rlkit.errors import Diverged, UserError
 from rlkit.gaps import following
-from rlkit.language import folders
+from rlkit.language import adapters, folders
+from rlkit.language.adapters import Lora
 from rlkit.language.backbone import Backbone, layout, scatter, within
 from rlkit.language.decoder import Decoder
 from rlkit.language.engine import Engine, Native
 from rlkit.language.generate import Rule
 from rlkit.language.logprob import token_log_probs
 from rlkit.language.shape import Shape
+from rlkit.language.source import fingerprint
 from rlkit.language.stopping import Stopping
 from rlkit.language.tokenizer import Tokenizer
+from rlkit.policies.base import frozen_copy
 from rlkit.seeding import generator as named_generator
 
-ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
 Dtype = Literal["auto", "float32", "bfloat16"]
 
 
@@ -44,11 +46,20 @@ class LanguageModel(Backbone):
     ) -> None:
         super().__init__(decoder, tokenizer, seed)
         self.temperature, self.rows = temperature, rows
+        self.lora: Lora | None = None  # set by whoever adds adapters
+        self.base = ""  # where the weights are that adapters are beside of
         self.engine: Engine = Native()
         self.value_head = self.make_head() if value_head else None
         if trainable == "attention":
             for name, parameter in decoder.named_parameters():
-                parameter.requires_grad_(any(part in name for part in ATTENTION))
+                parameter.requires_grad_(any(part in name for part in adapters.ATTENTION))
+
+    def idle(self, key: str) -> str:
+        if key == "trainable" and self.lora is not None:
+            return "adapters, which learn in place of weights (policy.lora_targets says in which layers)"
+        if key == "base_dtype" and self.lora is None:
+            return "no adapters: weights that are trained are kept in float32"
+        return ""
 
     # Where models come from and go to
 
@@ -64,14 +75,19 @@ class LanguageModel(Backbone):
         seed: int = 0,
         device: str | torch.device = "cpu",
         template: str | None = None,
+        stored: folders.Stored = "float32",
     ) -> "LanguageModel":
-        """From `tiny`, a Hugging Face-format folder, or a hub id. template: see `Tokenizer.load`."""
+        """From `tiny`, a Hugging Face-format folder, or a hub id.
+
+        template: see `Tokenizer.load`; stored: see `folders.read_decoder`.
+        """
         folder = folders.locate(str(name))
-        decoder = folders.read_decoder(folder, _dtype(dtype, torch.device(device)))
+        decoder = folders.read_decoder(folder, _dtype(dtype, torch.device(device)), stored)
         tokenizer = Tokenizer.load(folder, decoder.shape.vocab, template)
         model = cls(decoder, tokenizer, temperature, value_head, trainable, rows, seed)
         if model.value_head is not None and (folder / cls.head_file).is_file():
             folders.read_head(model.value_head, folder / cls.head_file)
+        model.base = str(folder)
         return model.to(device)
 
     @classmethod
@@ -99,6 +115,24 @@ class LanguageModel(Backbone):
             named_generator(seed, "initialise")
         )
         return cls(decoder, tokenizer, temperature, value_head, rows=rows, seed=seed)
+
+    def save_adapter(self, folder: Path) -> None:
+        """The adapters in PEFT's format; the base is the model that they were trained on."""
+        assert self.lora is not None
+        adapters.write(folder, self.decoder, self.lora, self.base, self.base_mark())
+
+    def base_mark(self) -> str:
+        """By what the base of adapters is known again, whether it is kept in float32 or in bfloat16."""
+        frozen = [p for name, p in self.decoder.named_parameters() if ".adapter." not in name]
+        return fingerprint(frozen, torch.bfloat16)
+
+    def reference(self) -> Self:
+        """A copy of what is trained, on the same frozen weights; adapters that add nothing yet are left out."""
+        frozen = frozen_copy(self, *(p for p in self.parameters() if not p.requires_grad))
+        for _, linear in list(frozen.decoder.adapted()):
+            if linear.adapter is not None and not linear.adapter.up.any():
+                linear.adapter = None
+        return frozen
 
     def save(self, folder: str | Path, dtype: torch.dtype | None = None) -> None:
         """A Hugging Face-format folder; the value head goes into a file of its own."""

@@ -8,10 +8,15 @@ from annotated_types import Ge, Le
 
 from rlkit.api import ActionValues, Env
 from rlkit.errors import UserError
-from rlkit.fields import Count, Place
+from rlkit.fields import Count, Natural, Needs, Place, Positive
+from rlkit.language import adapters
+from rlkit.language.adapters import Lora
+from rlkit.language.folders import Stored
 from rlkit.language.gguf import PACKAGED
 from rlkit.language.model import Dtype, LanguageModel
 from rlkit.language.reward_model import RewardModel
+from rlkit.language.source import Source
+from rlkit.paths import home
 from rlkit.seeding import generator
 
 Model = Annotated[str, Place("folder", words=("tiny", *PACKAGED))]
@@ -25,7 +30,14 @@ class LanguageNetwork:
     model: Model = "tiny"  # tiny, smollm2 (a package), a folder, a .gguf file, or a hub id such as Qwen/Qwen2.5-0.5B
     temperature: Annotated[float, Ge(1e-3), Le(1000)] = 1.0  # temperature of sampling, and of every log-probability
     trainable: Literal["all", "attention"] = "all"  # which weights learn; attention: the q, k, v and o projections
-    dtype: Dtype = "auto"  # precision of computations, parameters stay float32; auto: bfloat16 on a GPU
+    lora: Natural = 0  # rank of adapters that learn in place of the weights, which stay frozen; 0: none
+    lora_alpha: Annotated[Positive | None, Needs("lora")] = None  # adapters count alpha / rank; none: twice the rank
+    lora_targets: Annotated[str, Needs("lora")] = "all"  # layers with adapters: all, attention, or names with commas
+    adapter: Annotated[str | None, Place("folder")] = (
+        None  # a folder of adapters of `model`, in PEFT's format: they learn on
+    )
+    base_dtype: Stored = "auto"  # of weights beside adapters, as they are kept; auto: bfloat16 where their file is
+    dtype: Dtype = "auto"  # precision of computations, what is trained stays float32; auto: bfloat16 on a GPU
     rows: Count = 256  # completions that are written at the same time
     micro_steps: Count = 4096  # tokens that are learned from at a time; a prompt counts once for its group
     gradient_checkpointing: bool = False  # less memory in training, for more time; the same gradient
@@ -48,6 +60,9 @@ class LanguageNetwork:
 
     def build(self, seed: int = 0, device: str | torch.device = "cpu", value_head: bool = False) -> LanguageModel:
         """The language model that these keys describe."""
+        self.check()
+        adapted = self.lora > 0 or self.adapter is not None
+        stored = self.base_dtype if adapted else "float32"
         model = LanguageModel.load(
             self.model,
             self.temperature,
@@ -58,10 +73,30 @@ class LanguageNetwork:
             seed,
             device,
             self.template,
+            stored,
         )
         if self.fresh:
             model.decoder.initialise(generator(seed, "initialise"))
+        else:
+            model.source = Source.of(self.model, model)
+        if self.adapter is not None:
+            model.lora = adapters.read(home(self.adapter), model.decoder, (self.model, model.base), model.base_mark)
+        elif self.lora:
+            model.lora = Lora(self.lora, self.lora_alpha or 2.0 * self.lora, adapters.targets(self.lora_targets))
+            adapters.attach(model.decoder, model.lora, generator(seed, "adapters"))
         model.name, model.micro_steps = self.model, self.micro_steps
         model.decoder.checkpointing = self.gradient_checkpointing
         model.save_dtype = torch.bfloat16 if self.save_dtype == "bfloat16" else torch.float32
         return model
+
+    def check(self) -> None:
+        """Refuse keys that contradict each other."""
+        if self.lora and self.adapter is not None:
+            raise UserError(
+                f"policy.lora={self.lora} with policy.adapter: the adapter has its own rank; leave lora out"
+            )
+        if self.fresh and (self.lora or self.adapter is not None):
+            key = "lora" if self.lora else "adapter"
+            raise UserError(
+                f"policy.fresh=true with policy.{key}: random weights would stay frozen; leave one of them out"
+            )

@@ -15,7 +15,6 @@ from rlkit.language import folders
 from rlkit.language.backbone import Backbone
 from rlkit.language.model import LanguageModel
 from rlkit.paths import home
-from rlkit.policies.base import frozen_copy
 from rlkit.prompts import Prompt, cut
 
 
@@ -36,9 +35,12 @@ class RewardModel(Backbone):
     @classmethod
     def on(cls, start: LanguageModel, writes: bool) -> "RewardModel":
         """A reward model on the backbone of `start`; with `writes`, a frozen copy of `start` writes the attempts."""
-        writer = LanguageModel(frozen_copy(start.decoder), start.tokenizer, start.temperature, rows=start.rows)
-        writer.generator = start.generator
-        return cls(start, writer if writes else None).to(start.decoder.head.device)
+        writer = start.reference() if writes else None
+        if writer is not None:
+            writer.generator = start.generator
+        model = cls(start, writer)
+        model.source = start.source
+        return model.to(start.decoder.head.device)
 
     @classmethod
     def load(cls, folder: str | Path) -> "RewardModel":

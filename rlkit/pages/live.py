@@ -24,7 +24,7 @@ from rlkit.meter import Meter
 from rlkit.pages import maps
 from rlkit.pages.server import Json, number
 from rlkit.policies import Table, discount
-from rlkit.progress import Progress, restore
+from rlkit.progress import Progress, restore, restore_policy
 from rlkit.settings.assemble import Parts
 from rlkit.settings.measured import own_checkpoint
 
@@ -164,7 +164,7 @@ class Live:
         with self.lock:
             algo, env = self.parts.algo, self.control()
             greedy, episode = bool(request.get("greedy", True)), int(number(request, "episode", 0, 10**6))
-            self.progress = restore(self.folder, algo, env, self.measured())
+            self.progress = restore_policy(self.folder, algo, env, self.measured())
             told: Json = {"iteration": self.progress.iteration, "pictures": True}
             try:
                 frames = video.frames(env, acting(algo.policy), episode, "test", greedy)
@@ -192,7 +192,8 @@ class Live:
             algo, env, policy = self.parts.algo, self.parts.env, self.parts.algo.policy
             if not isinstance(policy, Table) or not isinstance(env, TabularEnv) or env.grid is None:
                 raise UserError("this run has no map with a table on it")
-            self.progress, gamma = restore(self.folder, algo, env, self.measured()), discount(algo.config)
+            self.progress = restore_policy(self.folder, algo, env, self.measured())
+            gamma = discount(algo.config)
             return {
                 "iteration": self.progress.iteration,
                 "gamma": gamma,

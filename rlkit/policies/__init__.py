@@ -1,6 +1,6 @@
 """Acts on spaces: networks, tables, normalizers, exploration, optimizers; knows no kind of environment."""
 
-from rlkit.policies.base import PolicyModule, frozen_copy, pick
+from rlkit.policies.base import PolicyModule, frozen_copy, pick, reference
 from rlkit.policies.exploration import Persistent, epsilon
 from rlkit.policies.networks import Actor, ActorCritic, Network, QNetwork
 from rlkit.policies.normalize import Normalizer, RewardScale
@@ -41,6 +41,7 @@ __all__ = [
     "longest",
     "meetings",
     "pick",
+    "reference",
     "refuse_stored",
     "rmsprop",
     "sizes",

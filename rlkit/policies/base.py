@@ -1,7 +1,7 @@
 """What every policy has: the generator that it draws from, its statistics of observations, and defaults."""
 
 import copy
-from typing import TypeVar
+from typing import Self, TypeVar
 
 import torch
 from tensordict import TensorDict
@@ -42,6 +42,10 @@ class PolicyModule(nn.Module):
             self.normalizer.observe(batch["observation"], batch["mask"])
         return {}
 
+    def reference(self) -> Self:
+        """This policy as it is now, which no optimizer moves: of the model that a KL penalty compares with."""
+        return frozen_copy(self)
+
 
 class EpsilonGreedy(PolicyModule):
     """Q(s, ·) as `forward`, [..., observation] → [..., A]; acts at random with probability `epsilon`."""
@@ -65,18 +69,23 @@ class EpsilonGreedy(PolicyModule):
 
     def frozen(self) -> "EpsilonGreedy":
         """A copy for bootstrap targets that no optimizer moves; it normalizes observations as this policy does."""
-        return frozen_copy(self, sharing=self.normalizer)
+        return frozen_copy(self, self.normalizer)
 
 
-def frozen_copy(policy: P, sharing: nn.Module | None = None) -> P:
+def frozen_copy(policy: P, *sharing: nn.Module | nn.Parameter | None) -> P:
     """A copy that no optimizer moves: the reference of a KL penalty, or a target network.
 
-    `sharing` is a part that is not copied, such as the normalizer of observations.
+    `sharing` are parts that are not copied, such as the normalizer of observations.
     """
-    frozen = copy.deepcopy(policy, {id(sharing): sharing})
+    frozen = copy.deepcopy(policy, {id(part): part for part in sharing})
     for parameter in frozen.parameters():
         parameter.requires_grad_(False)
     return frozen
+
+
+def reference(policy: P) -> P:
+    """The policy as it is now, for a KL penalty; a policy of rlkit copies no more than what will move."""
+    return policy.reference() if isinstance(policy, PolicyModule) else frozen_copy(policy)
 
 
 def pick(values: Tensor, action: Tensor) -> Tensor:

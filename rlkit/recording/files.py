@@ -21,7 +21,9 @@ from rlkit.paths import home
 SMALL = 1 << 20  # bytes that a file of settings or of one measurement has at most
 LARGEST = 1 << 24  # and one of JSON, whatever it holds
 HUGE = 1e100  # what is larger is no measurement, and a square of it no number
-OURS = re.compile(r"\.lock|(config|before|summary|metrics|completions)\.\w+|events\..*|checkpoints|model|wandb.*")
+OURS = re.compile(
+    r"\.lock|(config|before|summary|metrics|completions)\.\w+|events\..*|checkpoints|model|adapter|wandb.*"
+)
 LEFT = re.compile(r"\.(?!evaluation|completions-).+\.new|\.probe-\d+")  # evaluations take no lock: theirs may be in use
 
 NO_LINK = getattr(os, "O_NOFOLLOW", 0)  # Windows has none of these

@@ -48,7 +48,12 @@ def differences(one: Path, other: Path) -> list[str]:
     found = [f"{name}: {where}" for name in ("latest", "best") for where in _checkpoints(one, other, name)]
     lines = [[_timeless(line) for line in _lines(folder / "metrics.jsonl")] for folder in (one, other)]
     found += [] if lines[0] == lines[1] and lines[0] else ["metrics.jsonl"]
-    files = {path.relative_to(folder) for folder in (one, other) for path in (folder / "model").glob("*")}
+    files = {
+        path.relative_to(folder)
+        for folder in (one, other)
+        for name in ("model", "adapter")
+        for path in (folder / name).glob("*")
+    }
     for name in [Path("completions.jsonl"), *sorted(files)]:
         texts = [(folder / name).read_bytes() if (folder / name).is_file() else b"" for folder in (one, other)]
         found += [] if texts[0] == texts[1] else [str(name)]

@@ -1,0 +1,195 @@
+"""Low-rank adapters (LoRA, arXiv:2106.09685) beside frozen weights: made, read and written in the format of PEFT."""
+
+import json
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from rlkit.api import UserError
+from rlkit.language import folders
+from rlkit.language.decoder import Decoder
+from rlkit.language.files import Fields, Json, read_json
+from rlkit.language.linear import Adapter, Linear
+
+CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
+ALL = (*ATTENTION, "gate_proj", "up_proj", "down_proj")
+PREFIX = "base_model.model."  # what PEFT puts before the name of a layer
+BASE, MARK = "base.json", "fingerprint"  # a file of rlkit, and what it says of the base
+# What a LoRA's configuration may say beyond its rank, alpha and targets without being another method.
+PLAIN = {"base_model_name_or_path", "r", "lora_alpha", "target_modules", "use_rslora", "task_type", "peft_type"}
+PLAIN |= {"peft_version", "auto_mapping", "revision", "inference_mode", "lora_dropout", "layers_pattern"}
+PLAIN |= {"megatron_core", "qalora_group_size", "exclude_modules", "eva_config", "ensure_weight_tying"}
+STARTS = (True, False, "gaussian", "eva", "orthogonal")  # init_lora_weights that leave the base as it is
+
+
+@dataclass(frozen=True)
+class Lora:
+    """Which adapters a decoder has."""
+
+    rank: int
+    alpha: float
+    targets: tuple[str, ...]
+
+    @property
+    def scale(self) -> float:
+        return self.alpha / self.rank
+
+
+def targets(words: str) -> tuple[str, ...]:
+    """The layers that `attention`, `all` or a list of names means, in the order of a block."""
+    names = {"attention": ATTENTION, "all": ALL}.get(words) or tuple(word.strip() for word in words.split(","))
+    if strange := [name for name in names if name not in ALL]:
+        raise UserError(
+            f"policy.lora_targets={words}: there is no '{strange[0]}'; give attention, all, or some of {', '.join(ALL)}"
+        )
+    return tuple(name for name in ALL if name in names)
+
+
+def attach(decoder: Decoder, lora: Lora, generator: torch.Generator) -> None:
+    """Freeze the decoder and add adapters that change nothing yet: down is Kaiming-uniform, as PEFT's, and up is 0."""
+
+    def start(name: str, linear: Linear) -> tuple[Tensor, Tensor]:
+        down = torch.empty(lora.rank, linear.in_features)
+        nn.init.kaiming_uniform_(down, math.sqrt(5), generator=generator)
+        return down, torch.zeros(linear.out_features, lora.rank)
+
+    _attach(decoder, lora, start)
+
+
+def _attach(decoder: Decoder, lora: Lora, make: Callable[[str, Linear], tuple[Tensor, Tensor]]) -> None:
+    decoder.requires_grad_(False)
+    for name, linear in places(decoder, lora):
+        linear.adapter = Adapter(*make(name, linear), lora.scale).to(linear.weight.device)
+
+
+def places(decoder: Decoder, lora: Lora) -> Iterator[tuple[str, Linear]]:
+    """The layers that get an adapter, by name."""
+    for name, module in list(decoder.named_modules()):
+        if isinstance(module, Linear) and name.rpartition(".")[2] in lora.targets:
+            yield name, module
+
+
+def sizes(decoder: Decoder, lora: Lora) -> folders.Sizes:
+    """What PEFT calls the tensors of these adapters, and their sizes."""
+    found = {}
+    for name, linear in places(decoder, lora):
+        found[f"{PREFIX}{name}.lora_A.weight"] = [lora.rank, linear.in_features]
+        found[f"{PREFIX}{name}.lora_B.weight"] = [linear.out_features, lora.rank]
+    return found
+
+
+def write(folder: Path, decoder: Decoder, lora: Lora, base: str, mark: str) -> None:
+    """A folder that `peft` loads on the base; mark: the base's fingerprint, by which `read` knows it again."""
+    folder.mkdir(parents=True, exist_ok=True)
+    tensors = {}
+    for name, linear in decoder.adapted():
+        assert linear.adapter is not None
+        tensors[f"{PREFIX}{name}.lora_A.weight"] = linear.adapter.down
+        tensors[f"{PREFIX}{name}.lora_B.weight"] = linear.adapter.up
+    folders.save(folder / WEIGHTS, tensors)
+    write_json(folder / BASE, {MARK: mark})
+    config = {
+        "peft_type": "LORA",
+        "task_type": "CAUSAL_LM",
+        "base_model_name_or_path": base,
+        "r": lora.rank,
+        "lora_alpha": int(lora.alpha) if lora.alpha == int(lora.alpha) else lora.alpha,
+        "target_modules": list(lora.targets),
+        "lora_dropout": 0.0,
+        "bias": "none",
+        "fan_in_fan_out": False,
+        "use_rslora": False,
+        "use_dora": False,
+        "init_lora_weights": True,
+        "modules_to_save": None,
+        "inference_mode": True,
+    }
+    write_json(folder / CONFIG, config)
+
+
+def write_json(path: Path, content: Json) -> None:
+    path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+
+
+def read(folder: Path, decoder: Decoder, names: tuple[str, ...], mark: Callable[[], str]) -> Lora:
+    """Freeze the decoder and add the adapters of a folder.
+
+    Arguments:
+        folder: in PEFT's format.
+        names: what the base is called.
+        mark: computes the base's fingerprint.
+
+    Raises: UserError for what is no plain LoRA, and for one of another base.
+    """
+    path = folder / WEIGHTS
+    if missing := [name for name in (CONFIG, WEIGHTS) if not (folder / name).is_file()]:
+        inside = f"; give {folder / 'adapter'}" if (folder / "adapter" / CONFIG).is_file() else ""
+        raise UserError(f"policy.adapter={folder}: it lacks {', '.join(missing)}, which PEFT writes{inside}")
+    lora = read_config(folder)
+    found, wanted = folders.sizes_in(path), sizes(decoder, lora)
+    if different := sorted(name for name in found.keys() | wanted.keys() if found.get(name) != wanted.get(name)):
+        name = different[0]
+        raise UserError(
+            f"{path}: {name} is {found.get(name, 'missing')}, and policy.model={names[0]} wants "
+            f"{wanted.get(name, 'none')}: give the model that the adapter was trained on"
+        )
+    check_base(folder, names, mark)
+    tensors = folders.read_tensors(path)
+
+    def stored(name: str, linear: Linear) -> tuple[Tensor, Tensor]:
+        down, up = (tensors[f"{PREFIX}{name}.lora_{side}.weight"].float() for side in "AB")
+        return torch.empty_like(down), torch.empty_like(up)
+
+    _attach(decoder, lora, stored)
+    for name, linear in decoder.adapted():
+        assert linear.adapter is not None
+        for side, parameter in (("A", linear.adapter.down), ("B", linear.adapter.up)):
+            key = f"{PREFIX}{name}.lora_{side}.weight"
+            folders.fill(parameter, tensors[key], f"{path}: {key}")
+    return lora
+
+
+def read_config(folder: Path) -> Lora:
+    """Rank, alpha and targets; whatever makes it more than a plain LoRA is refused by its key."""
+    config = read_json(folder / CONFIG)
+    fields = Fields(config, str(folder / CONFIG))
+    for key, value in config.items():
+        usual = value in STARTS if key == "init_lora_weights" else value in (None, False, "none", {}, [])
+        usual = value == "LORA" if key == "peft_type" else usual
+        if not usual and (key not in PLAIN or key == "peft_type"):
+            given = json.dumps(value)[:40]
+            raise UserError(f"{fields.where}: {key} is {given}, and only plain LoRA adapters are read: use another one")
+    rank = fields.whole("r")
+    alpha = fields.number("lora_alpha", 1e-9, 1e9)
+    if fields.flag("use_rslora"):  # its scale is alpha / √rank (arXiv:2312.03732)
+        alpha *= math.sqrt(rank)
+    return Lora(rank, alpha, _targets(config, fields))
+
+
+def _targets(config: Json, fields: Fields) -> tuple[str, ...]:
+    named = config.get("target_modules")
+    found = list(ALL) if named == "all-linear" else named
+    if not isinstance(found, list) or not found or not all(isinstance(x, str) and x in ALL for x in found):
+        raise fields.wrong("target_modules", f"a list of some of {', '.join(ALL)}")
+    return tuple(name for name in ALL if name in found)
+
+
+def check_base(folder: Path, names: tuple[str, ...], mark: Callable[[], str]) -> None:
+    """Refuse an adapter of another base: by the fingerprint that rlkit wrote, or else by the base's name."""
+    path = folder / CONFIG
+    was = read_json(folder / BASE).get(MARK)
+    base = read_json(path).get("base_model_name_or_path")
+    if was is not None and was != mark():
+        raise UserError(f"{folder}: the adapter was trained on {base}, and policy.model={names[0]} has other weights")
+    if was is not None or not base:
+        return
+    if not isinstance(base, str) or Path(base).name.lower() not in {Path(name).name.lower() for name in names}:
+        raise UserError(
+            f"{path}: the adapter was trained on {base}, and policy.model is {names[0]}: give that model, or write "
+            "where it is now into base_model_name_or_path"
+        )

@@ -1,0 +1,78 @@
+"""Frozen weights in a checkpoint: the model they came from is there at resume, so their fingerprints stand for them.
+
+A module with a `source` has two hooks of torch. On the way out they replace each frozen parameter that still is what
+the source holds; on the way in they compare fingerprints with the parameters that were built from the source.
+"""
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+
+from rlkit.errors import UserError
+
+KEY = "frozen"  # of the fingerprints in a state_dict
+
+
+@dataclass(frozen=True)
+class Source:
+    """A model that can be loaded again."""
+
+    name: str  # as policy.model gives it
+    marks: dict[str, str]  # fingerprints of its parameters as they are once loaded, by name
+
+    @classmethod
+    def of(cls, name: str, module: nn.Module) -> Self:
+        """The source of a module that was just loaded."""
+        return cls(name, {key: fingerprint([p]) for key, p in module.named_parameters()})
+
+
+class Sourced(nn.Module):
+    """What may come from a source."""
+
+    source: Source | None = None
+
+    def stored_by_source(self) -> None:
+        """Store frozen parameters by their fingerprints, from now on."""
+        self.register_state_dict_post_hook(_out)  # type: ignore[no-untyped-call]  # torch's
+        self.register_load_state_dict_pre_hook(_in)  # type: ignore[no-untyped-call]
+
+
+def fingerprint(tensors: Iterable[Tensor], dtype: torch.dtype | None = None) -> str:
+    """SHA-256 over sizes and bytes; with a dtype, of what is left of the tensors in that precision."""
+    found = hashlib.sha256()
+    for x in tensors:
+        x = x.detach().to(dtype or x.dtype).cpu().contiguous()
+        found.update(f"{x.dtype} {tuple(x.shape)}\n".encode())
+        found.update(x.reshape(-1).view(torch.uint8).numpy().data)
+    return found.hexdigest()
+
+
+def _out(module: Sourced, state: dict[str, Any], prefix: str, _: object) -> None:
+    if (source := module.source) is None:
+        return
+    frozen = {name: p for name, p in module.named_parameters() if not p.requires_grad and prefix + name in state}
+    # Taken each time: a parameter that no optimizer moves may be moved by others, as a running average is.
+    same = {name: fingerprint([p]) for name, p in frozen.items() if name in source.marks}
+    same = {name: mark for name, mark in same.items() if mark == source.marks[name]}
+    for name in same:
+        del state[prefix + name]
+    if same:
+        state[prefix + KEY] = same
+
+
+def _in(module: Sourced, state: dict[str, Any], prefix: str, *_: object) -> None:
+    was = state.pop(prefix + KEY, None)  # none in what rlkit 0.5 wrote, where all tensors stand
+    if was is None:
+        return
+    there = dict(module.named_parameters())
+    if any(name not in there or fingerprint([there[name]]) != mark for name, mark in was.items()):
+        name = "" if module.source is None else module.source.name
+        raise UserError(
+            f"policy.model={name} has other weights than when the run began, and the checkpoint holds only what was "
+            "trained: put them back"
+        )
+    state |= {prefix + name: there[name] for name in was}
