@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+WIDTH = 16  # a table's width is a multiple of it: else the kernel's arithmetic for a row depends on the others' length
 ROWS = 32  # of a table: rows of similar length are together, so little of it is padding
 
 
@@ -61,8 +62,8 @@ class Packing:
 def pack(text: Tensor, start: Tensor, stop: Tensor, label: Tensor) -> Packing:
     """Rows `text` [B, T] up to `stop` [B] tokens; rows of one `label` [B] share their first `start` [B] tokens.
 
-    Labels are 0 .. P-1, and 1 ≤ start ≤ stop. A row that shares with nobody has a beginning as well:
-    the tables' kernels round differently, so a token must stand in the same one whichever rows are read with it.
+    Labels are 0 .. P-1, and 1 ≤ start ≤ stop. A row that shares with no other is cut in two all the same: so it is read
+    by the same arithmetic whoever is with it, which bfloat16 would tell.
     """
     count, column = torch.bincount(label), torch.arange(int(stop.max()), device=text.device)
     text = text[:, : len(column)]
@@ -75,7 +76,8 @@ def pack(text: Tensor, start: Tensor, stop: Tensor, label: Tensor) -> Packing:
     inner = (begun.sum() + owned.cumsum(0) - owned)[:, None] - start[:, None]  # and of its column 0, were it its own
     place = column + torch.where(column < start[:, None], before, inner)
     place = place.where(column < stop[:, None], 0)
-    tables = _beginnings(place[first], begun) + _endings(place, start, stop)
+    wide = F.pad(place, (0, -len(column) % WIDTH))
+    tables = _beginnings(wide[first], begun) + _endings(wide, start, stop)
     looks = torch.cat([table.looks.flatten() for table in tables]).nonzero()[:, 0]
     own, row = torch.cat([t.own.flatten() for t in tables]), torch.cat([t.row.flatten() for t in tables])
     back = torch.empty_like(looks).scatter_(0, own[looks], looks)
@@ -87,7 +89,7 @@ def _beginnings(place: Tensor, length: Tensor) -> list[Table]:
     tables = []
     for chosen in _alike(length):
         size = length[chosen, None]
-        own = place[chosen, : int(size.max())]
+        own = place[chosen, : _width(size)]
         tables.append(Table(own, own, _column(own) < size, None))
     return tables
 
@@ -96,13 +98,17 @@ def _endings(place: Tensor, start: Tensor, stop: Tensor) -> list[Table]:
     """Rows [B, T] of which the tokens from `start` [B] to `stop` [B] look at the whole row."""
     tables = []
     for chosen in _alike(stop - start):
-        row, size = place[chosen, : int(stop[chosen].max())], (stop - start)[chosen, None]
+        row, size = place[chosen, : _width(stop[chosen])], (stop - start)[chosen, None]
         reach = start[chosen, None] + _column(row)[: int(size.max())]  # the columns of the own tokens
         bias = torch.zeros(len(row), 1, reach.shape[1], row.shape[1], device=row.device)
         bias.masked_fill_(_column(row) > reach[:, None, :, None], -torch.inf)
         own = row.gather(1, reach.clamp(max=row.shape[1] - 1))
         tables.append(Table(own, row, _column(own) < size, bias))
     return tables
+
+
+def _width(length: Tensor) -> int:
+    return -(-int(length.max()) // WIDTH) * WIDTH
 
 
 def _column(table: Tensor) -> Tensor:

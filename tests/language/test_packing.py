@@ -123,10 +123,10 @@ def test_a_packing_worked_by_hand() -> None:
     assert found.positions.tolist() == [[0, 0, 1, 2, 3, 1, 2, 2]]
     assert found.place.tolist() == [[1, 2, 3, 4], [0, 5, 6, 0], [1, 2, 7, 0]]  # 0 where nothing stands
     begun, ended = found.tables
-    assert begun.own[begun.looks].tolist() == [0, 1, 2] and begun.bias is None  # the shorter one first
-    assert ended.row.tolist() == [[1, 2, 7, 0], [1, 2, 3, 4], [0, 5, 6, 0]]
-    assert ended.own[ended.looks].tolist() == [7, 3, 4, 5, 6]
-    assert ended.bias[1].tolist() == [[[0, 0, 0, -torch.inf], [0, 0, 0, 0]]]
+    assert begun.own[begun.looks].tolist() == [0, 1, 2] and begun.bias is None
+    assert ended.own[ended.looks].tolist() == [7, 3, 4, 5, 6]  # the shortest first
+    assert ended.row.shape == (3, 16) and ended.row[:, :4].tolist() == [[1, 2, 7, 0], [1, 2, 3, 4], [0, 5, 6, 0]]
+    assert ended.bias[1, 0, :, :4].tolist() == [[0, 0, 0, -torch.inf], [0, 0, 0, 0]]
     assert torch.cat([begun.own.flatten(), ended.own.flatten()])[found.back].tolist() == list(range(8))
 
 
@@ -181,6 +181,18 @@ def test_a_reward_model_reads_the_last_token_of_each_text(case: str) -> None:
     found = judge.score(batch)
     assert_close(found, expected)
     assert_close(gradients(judge, {"r": found}), slopes)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_row_is_read_by_the_same_arithmetic_whoever_is_with_it(dtype: torch.dtype) -> None:
+    """In bfloat16 another order of sums would move log-probabilities by more than GSPO's clip width."""
+    GROUPS["long"] = ([24, 9, 17], [[5, 31, 12], [27, 2, 38], [11, 22, 7]], 0)
+    policy, batch = network("grouped queries"), texts("long")
+    policy.decoder.dtype = dtype
+    whole = policy.evaluate(batch)["log_prob"]
+    for rows in ([0, 1, 2, 3], [5, 7], [8, 6, 4], [4, 3, 0, 8, 1]):
+        found = policy.evaluate(batch[rows])["log_prob"]
+        assert_close(found, whole[rows], rtol=0, atol=1e-5)
 
 
 def test_bfloat16_rounds_as_the_plain_forward_does() -> None:
