@@ -11,8 +11,18 @@ from torch import Tensor
 
 from rlkit import divergences, gaps, group_scores, losses, preference_losses, returns, shapes
 
-SETS = {"gamma": 0.9, "lam": 0.9, "n": 2, "low": 0.2, "high": 0.2, "bound": 3.0, "positive": 1.0, "negative": 1.0}
-SETS |= {"beta": 0.1, "clip": 0.2}
+SETS = {
+    "cap": 2.0,
+    "gamma": 0.9,
+    "lam": 0.9,
+    "n": 2,
+    "low": 0.2,
+    "high": 0.2,
+    "bound": 3.0,
+    "positive": 1.0,
+    "negative": 1.0,
+}
+SETS |= {"cap": 2.0, "beta": 0.1, "clip": 0.2}
 ONE = {"reduction", "overlong"}  # one tensor of any shape
 
 
@@ -37,7 +47,7 @@ def cases() -> Iterator[tuple[Callable[..., object], str]]:
 
 
 def test_every_public_function_is_looked_at() -> None:
-    assert len(SEVERAL) == 30 and len(GROUPS) == 7
+    assert len(SEVERAL) == 31 and len(GROUPS) == 7
     assert all(x.__module__ == group_scores.__name__ for x in GROUPS)
 
 
