@@ -58,7 +58,9 @@ ELSEWHERE = {
     ),
     ": the architecture is ": "language/test_gguf.py::test_what_is_not_understood_is_refused_in_one_line",
     " is missing: copy it again": "language/test_gguf.py::test_what_is_not_understood_is_refused_in_one_line",
-    ": rope.scaling.type is ": "language/test_gguf.py::test_what_is_not_understood_is_refused_in_one_line",
+    " is supported: take another model": (
+        "language/test_damaged_gguf.py::test_what_computes_otherwise_is_refused_unless_it_means_nothing"
+    ),
     ": the tokenizer is ": "language/test_gguf.py::test_what_is_not_understood_is_refused_in_one_line",
     ": the pre-tokenizer is ": "language/test_gguf.py::test_what_is_not_understood_is_refused_in_one_line",
     ": its tokenizer is damaged (": "language/test_gguf.py::test_what_is_not_understood_is_refused_in_one_line",
@@ -66,7 +68,7 @@ ELSEWHERE = {
     ": not a readable GGUF file (": "language/test_gguf.py::test_a_torn_file_is_refused_in_one_line",
     " cannot be read (quantization ": "language/test_gguf.py::test_a_torn_file_is_refused_in_one_line",
     " has no tensor ": "language/test_gguf.py::test_a_tensor_of_another_kind_of_model_is_refused",
-    "): name another folder in XDG_CACHE_HOME": (
+    "): make room there, or name another folder in XDG_CACHE_HOME": (
         "language/test_gguf.py::test_a_cache_that_cannot_be_written_is_one_line"
     ),
     "could not be loaded from the hub": "test_errors.py::test_a_hub_dataset_that_cannot_be_had_is_refused",

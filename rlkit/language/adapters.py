@@ -14,6 +14,7 @@ from rlkit.language import folders
 from rlkit.language.decoder import Decoder
 from rlkit.language.files import Fields, Json, read_json
 from rlkit.language.linear import Adapter, Linear
+from rlkit.language.sizes import Sizes
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
@@ -74,7 +75,7 @@ def places(decoder: Decoder, lora: Lora) -> Iterator[tuple[str, Linear]]:
             yield name, module
 
 
-def sizes(decoder: Decoder, lora: Lora) -> folders.Sizes:
+def sizes(decoder: Decoder, lora: Lora) -> Sizes:
     """What PEFT calls the tensors of these adapters, and their sizes."""
     found = {}
     for name, linear in places(decoder, lora):

@@ -75,12 +75,18 @@ class Fields:
             raise self.wrong(key, f"a number from {low:g} to {high:g}")
         return float(value)
 
-    def flag(self, key: str) -> bool:
-        """true or false; false where it is missing or null."""
-        value = self.content.get(key)
+    def flag(self, key: str, default: bool = False) -> bool:
+        """true or false; false where it is null."""
+        value = self.content.get(key, default)
         if value not in (None, True, False) or (isinstance(value, int | float) and not isinstance(value, bool)):
             raise self.wrong(key, "true or false")
         return bool(value)
+
+    def text(self, key: str, default: str | None = None) -> str:
+        value = self._get(key, default)
+        if not isinstance(value, str):
+            raise self.wrong(key, "a text")
+        return value
 
     def mapping(self, key: str) -> Json:
         """{} where it is missing or null."""
@@ -112,7 +118,7 @@ class Fields:
         shown = "a list" if isinstance(value, list) else "a mapping" if isinstance(value, dict) else words
         return UserError(f"{self.where}: {key} is {shown}, not {allowed}: restore it from where the model came from")
 
-    def _get(self, key: str, default: float | None) -> Any:  # Any: whatever the file holds; the caller checks
+    def _get(self, key: str, default: float | str | None) -> Any:  # Any: whatever the file holds; the caller checks
         if default is None and key not in self.content:
             raise UserError(f"{self.where}: the key '{key}' is missing; give the folder of a complete checkpoint")
         return self.content.get(key, default)

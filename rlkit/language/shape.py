@@ -16,6 +16,7 @@ ARCHITECTURES = {
     "mistral": "MistralForCausalLM",
 }
 OTHER_RULES = ("auto_map", "dual_chunk_attention_config")  # code of its own; attention in chunks
+NEVER = "sliding windows, activations but silu and quantised weights"
 CONTEXT = 2**31 - 1  # no memory depends on it
 
 
@@ -62,8 +63,7 @@ class Shape:
             or config.get("quantization_config")
             or (kind == "mistral" and config.get("sliding_window") is not None)  # of Qwen2, unless it is used, idle
         ):
-            never = "sliding windows, activations but silu and quantised weights"
-            raise UserError(f"{where}: {never} are not supported; use another model")
+            raise UserError(f"{where}: {NEVER} are not supported; use another model")
         if strange := [key for key in OTHER_RULES if config.get(key)]:
             raise UserError(
                 f"{where}: {strange[0]} says that the model computes by other rules than {kind}; use another model"

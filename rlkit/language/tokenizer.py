@@ -62,10 +62,10 @@ class Tokenizer:
             shown = wrong if len(wrong) <= 80 else f"{wrong[:77]}..."
             raise UserError(f"{shown} is not a text: give texts of whole Unicode characters") from None
         except BaseException as error:
-            if not _failed(error):
+            if not failed(error):
                 raise
             raise UserError(
-                f"the model's tokenizer.json cannot read a text ({_told(error)}): take another model"
+                f"the model's tokenizer.json cannot read a text ({told(error)}): take another model"
             ) from None
 
     def _read(self, texts: Sequence[str], special: bool) -> list[list[int]]:
@@ -151,19 +151,17 @@ def _read(path: Path) -> tokenizers.Tokenizer:
     try:
         return tokenizers.Tokenizer.from_file(str(path))
     except BaseException as error:
-        if not _failed(error):
+        if not failed(error):
             raise
-        raise UserError(
-            f"{path}: not a tokenizer file ({_told(error)}); save it with the model in one folder"
-        ) from None
+        raise UserError(f"{path}: not a tokenizer file ({told(error)}); save it with the model in one folder") from None
 
 
-def _failed(error: BaseException) -> bool:
+def failed(error: BaseException) -> bool:
     """Whether the library failed: it raises bare Exception, and where its Rust code panics no Exception at all."""
     return isinstance(error, Exception) or type(error).__name__ == "PanicException"
 
 
-def _told(error: BaseException) -> str:
+def told(error: BaseException) -> str:
     return " ".join(str(error).split())[:200]
 
 

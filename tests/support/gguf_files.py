@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from rlkit.language.gguf import SIZES, TENSORS
+from rlkit.language.gguf import EPS, SIZES, TENSORS
 from rlkit.language.model import LanguageModel
 
 OTHER = {ours: theirs for theirs, ours in TENSORS.items()}
@@ -23,7 +23,7 @@ def write(path: Path, model: LanguageModel, quantization: str = "F32", **fields:
 
     shape = model.decoder.shape
     writer = gguf.GGUFWriter(path, fields.pop("general.architecture", shape.kind))
-    known = {f"{shape.kind}.{theirs}": shape.source[ours] for ours, theirs in SIZES.items()}
+    known = {f"{shape.kind}.{theirs}": shape.source[ours] for ours, theirs in (SIZES | {"rms_norm_eps": EPS}).items()}
     known |= {f"{shape.kind}.rope.freq_base": float(shape.source["rope_theta"]), **vocabulary(model)}
     known[f"{shape.kind}.attention.key_length"] = shape.head_dim
     for key, value in (known | fields).items():
