@@ -20,7 +20,7 @@ from importlib.machinery import BYTECODE_SUFFIXES, EXTENSION_SUFFIXES, ModuleSpe
 from pathlib import Path
 from types import CodeType, ModuleType
 
-from rlkit.errors import UserError
+from rlkit.errors import UserError, one_line
 
 DEEPEST = 100  # packages inside each other; Python looks for them recursively, and ends in a RecursionError
 FOLDER = "rlkit_folder_"  # begins the name of a package that holds the files of a folder
@@ -179,7 +179,7 @@ def _told(name: str) -> Iterator[None]:
     try:
         yield
     except ImportError as error:
-        found = _importing(error, name.partition(".")[0]) if str(error).endswith(TOO_HIGH) else None
+        found = _importing(error, name.partition(".")[0]) if one_line(error).endswith(TOO_HIGH) else None
         if found is None:
             raise
         raise UserError(_from_above(name, *found)) from None

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from rlkit import outside
-from rlkit.api import RewardFailed, UserError
+from rlkit.errors import RewardFailed, UserError, one_line
 from rlkit.paths import home
 from rlkit.text.grader import correct
 
@@ -117,7 +117,7 @@ def _listed(name: str, given: Any, count: int) -> list[object]:  # Any: whatever
 def _where(error: Exception) -> str:
     """What was raised, and in which line."""
     last = traceback.extract_tb(error.__traceback__)[-1]
-    words = " ".join(str(error).split()) or "nothing more"
+    words = one_line(error) or "nothing more"
     return f"{type(error).__name__}: {words} ({Path(last.filename).name}, line {last.lineno})"
 
 
@@ -140,10 +140,7 @@ def _number(name: str, value: object) -> float:
     except OverflowError:  # a whole number beyond all floats
         number = math.inf
     if not math.isfinite(number):
-        try:
-            shown = " ".join(repr(value).split())
-        except ValueError:  # Python writes no number of more than 4,300 digits
-            shown = "a number of thousands of digits"
+        shown = one_line(value, repr)
         raise RewardFailed(
             f"reward {name} gave {shown if len(shown) <= 80 else shown[:77] + '...'}; every reward must be a finite "
             "number or None"
