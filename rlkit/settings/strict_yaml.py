@@ -24,7 +24,7 @@ CORE = {  # YAML 1.2.2, section 10.3.2; an int may be read as a float, so it com
 }
 
 
-def refused(what: str, event: yaml.Event) -> yaml.YAMLError:
+def refused(what: str, event: Any) -> yaml.YAMLError:  # Any: PyYAML says less of events than they have
     return yaml.composer.ComposerError(problem=what, problem_mark=event.start_mark)
 
 
@@ -34,7 +34,7 @@ class Loader(yaml.SafeLoader):
     depth = 0
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        event = self.peek_event()
+        event = self.peek_event()  # type: ignore[no-untyped-call]  # PyYAML's has no types
         if isinstance(event, yaml.AliasEvent):
             raise refused("aliases (*name) are not read", event)
         if isinstance(event, yaml.ScalarEvent | yaml.CollectionStartEvent) and event.tag is not None:
