@@ -222,28 +222,27 @@ def test_what_is_marked_is_what_runs(named: str, tmp_path: Path, monkeypatch: py
     find[named]()
 
 
-def test_a_run_of_a_module_in_packages_without_init_goes_on_in_another_program(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("env", "told"),
+    [
+        ({"id": "GymV21Environment-v0"}, "env.id=GymV21Environment-v0 with env.kwargs={} cannot be made: ImportError"),
+        (
+            {"id": "Acrobot-v1", "kwargs": {"render_mode": "human"}},
+            "env.kwargs.render_mode=human is not allowed: a run",
+        ),
+    ],
+)
+def test_an_environment_that_cannot_be_made_and_a_window_are_one_line(
+    env: dict[str, object], told: str, ours: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.syspath_prepend(str(tmp_path))
-    file = tmp_path / "a_space" / "sub" / "mine.py"
-    file.parent.mkdir(parents=True)
-    file.write_text(CANARY.format(str(tmp_path / "canary")) + "from rlkit.algorithms.q_learning import Config, make\n")
-    folder = tmp_path / "run"
-    assert run.main(["algo=a_space.sub.mine", "env=gridworld", *SHORT, f"out={folder}"]) == 0
-
-    def forgotten(*words: str) -> str:
-        for name in [name for name in sys.modules if name.startswith("a_space")]:
-            del sys.modules[name]
-        (tmp_path / "canary").unlink(missing_ok=True)
-        capsys.readouterr()
-        assert run.main([f"resume={folder}", "iterations=2", *words]) == (0 if words else 2)
-        return capsys.readouterr().err
-
-    assert "would run code from outside rlkit: algo=a_space.sub.mine; trust=true" in forgotten()
-    assert not (tmp_path / "canary").exists()
-    forgotten("trust=true")
-    assert (tmp_path / "canary").exists()
+    (tmp_path / "ours").symlink_to(ours)
+    folder = tmp_path / "theirs"
+    folder.mkdir()
+    (folder / "config.yaml").write_text(yaml.safe_dump({"algo": {"name": "ppo"}, "env": {"name": "gym", **env}}))
+    for main, words in COMMANDS.values():
+        assert main(words(folder)) == 2
+        said = capsys.readouterr().err
+        assert said.count("\n") == 1 and said.startswith(f"rlkit: {told}")
 
 
 BOMB = "run: &a {x: [1, 2]}\nalgo: {name: ppo, a: *a}\nenv: {name: cartpole}\n"
