@@ -17,8 +17,10 @@ from rlkit.api import Count, Natural, Place, Reference, UserError
 from rlkit.control import ControlEnv, Luck
 from rlkit.control.contract import check_copies
 from rlkit.control.vector import Vector
+from rlkit.errors import one_line
 
 EXTRAS = {".box2d": "box2d", ".mujoco": "mujoco", ".classic_control": "classic-control"}  # of gymnasium
+DRAWN = "rgb_array"  # the way of drawing that opens no window
 UNNAMED = "<"  # begins the entry of an environment that was given in Python and has no name to import it by
 
 Factory = Callable[..., gymnasium.Env]  # ...: its keywords are its own, and so are those of a registered class:
@@ -38,6 +40,11 @@ class Config:
     def __post_init__(self) -> None:
         if self.id and self.entry:
             raise UserError(f"give env.id={self.id} or env.entry={self.entry}, not both")
+        if (mode := self.kwargs.get("render_mode", DRAWN)) != DRAWN:
+            raise UserError(
+                f"env.kwargs.render_mode={one_line(mode)} is not allowed: a run opens no window; leave it out, or give "
+                f"{DRAWN} where the environment needs it, and look with video=FILE.gif of rlkit.evaluate or rlkit.play"
+            )
 
     @property
     def called(self) -> str:
@@ -112,16 +119,18 @@ def make_one(
     keywords = config.kwargs if render_mode is None else {**config.kwargs, "render_mode": render_mode}
     try:
         return gymnasium.make(spec, disable_env_checker=True, **limit, **keywords)
+    except (UserError, MemoryError):
+        raise
     except (gymnasium.error.DependencyNotInstalled, ModuleNotFoundError) as error:
         extra = next((name for part, name in EXTRAS.items() if part in str(spec.entry_point)), None)
-        remedy = f"pip install 'gymnasium[{extra}]'" if extra else _line(error)
+        remedy = f"pip install 'gymnasium[{extra}]'" if extra else one_line(error)
         raise UserError(f"{config.called} needs a package that is not installed: {remedy}") from error
-    except (gymnasium.error.Error, TypeError) as error:
-        raise UserError(f"{config.called} with env.kwargs={config.kwargs} cannot be made: {_line(error)}") from error
-
-
-def _line(error: Exception) -> str:
-    return " ".join(str(error).split())
+    except Exception as error:  # whatever an environment raises
+        own = factory is not None or config.entry  # what code that was named as such raises is raised as it is
+        if own and not isinstance(error, gymnasium.error.Error | TypeError):
+            raise
+        words = f"{type(error).__name__}: {one_line(error)}"
+        raise UserError(f"{config.called} with env.kwargs={one_line(config.kwargs)} cannot be made: {words}") from error
 
 
 def make(
@@ -139,7 +148,7 @@ def make(
         return SyncVectorEnv([one] * n, autoreset_mode=AutoresetMode.DISABLED)
 
     source, together = f"Gymnasium {config.entry or config.id}", max(config.rows, 16)
-    drawn, limiting = partial(vector, 1, render_mode="rgb_array"), "give env.step_limit=N"
+    drawn, limiting = partial(vector, 1, render_mode=DRAWN), "give env.step_limit=N"
     return ControlEnv(
         vector, config.rows, seed, device, source, together, reference, drawn, luck=config.luck, limiting=limiting
     )

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from types import FrameType
 
 import rlkit
-from rlkit.errors import Diverged, UserError
+from rlkit.errors import Diverged, UserError, one_line
 from rlkit.terminal import harmless_warning, say, show_traceback, warn
 
 STOPPED = "rlkit: stopped"
@@ -44,7 +44,7 @@ def guarded(command: Callable[[list[str]], int], argv: Sequence[str] | None = No
         warn(f"rlkit: {error}")
         return 1
     except (MemoryError, RuntimeError) as error:
-        if isinstance(error, RuntimeError) and not OUT_OF_MEMORY.search(str(error)):
+        if isinstance(error, RuntimeError) and not OUT_OF_MEMORY.search(one_line(error)):
             show_traceback()
             return 1
         from rlkit.memory import free, gib

@@ -1,5 +1,19 @@
 """What goes wrong for a reason that one line can tell."""
 
+from collections.abc import Callable
+
+
+def one_line(value: object, show: Callable[[object], str] = str) -> str:
+    """What an exception of the user's says, or what an object of theirs is, in one line.
+
+    Their `__str__` and `__repr__` may raise themselves: then only the type is told.
+    """
+    try:
+        return " ".join(show(value).split())
+    except Exception:  # whatever code of the user's raises
+        what = f"a {type(value).__name__} that cannot be shown"
+        return "a number of thousands of digits" if isinstance(value, int) else what
+
 
 class UserError(Exception):
     """The user's mistake: one line that says what was given, what is allowed and what to do. Exit code 2."""

@@ -1,12 +1,14 @@
 """Code from outside rlkit runs as its files say: what Python has cached beside a file may be something else.
 
-What ran is noted, so that a file that was edited since is noticed: the neighbors of a plug-in that is a file run
-again. A module with a name of its own does not, for whoever imported it holds its classes.
+What ran is noted, so that a file that was edited since is noticed. A plug-in or a reward that is a file runs again for
+each run, and so do its neighbors: in a package of the run's own. A module with a name of its own does not, for whoever
+imported it holds its classes.
 """
 
 import hashlib
 import importlib
 import importlib.util
+import itertools
 import os
 import sys
 import time
@@ -14,11 +16,11 @@ import traceback
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.abc import MetaPathFinder
-from importlib.machinery import BYTECODE_SUFFIXES, EXTENSION_SUFFIXES, ModuleSpec, SourceFileLoader
+from importlib.machinery import BYTECODE_SUFFIXES, EXTENSION_SUFFIXES, ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path
 from types import CodeType, ModuleType
 
-from rlkit.errors import UserError
+from rlkit.errors import UserError, one_line
 
 DEEPEST = 100  # packages inside each other; Python looks for them recursively, and ends in a RecursionError
 FOLDER = "rlkit_folder_"  # begins the name of a package that holds the files of a folder
@@ -47,6 +49,9 @@ class Finder(MetaPathFinder):
     def __init__(self) -> None:
         self.packages: set[str] = set()
         self.ran: dict[str, tuple[str, str]] = {}  # module → its file, and the digest of what was compiled
+        self.folders: dict[Path, str] = {}  # folder → the package that holds what this run loaded of it
+        self.rewards: set[str] = set()  # modules that were loaded as rewards
+        self.count = itertools.count(1)
         self.began = dict.fromkeys(sys.modules, time.time_ns())  # module → when its import began, or a little later
 
     def find_spec(
@@ -84,14 +89,27 @@ def import_module(name: str) -> ModuleType:
         return importlib.import_module(name)
 
 
-def load_file(path: Path, again: bool = False) -> ModuleType:
+def begin() -> None:
+    """A new run begins: each file, and the neighbors that it imports, run again for it.
+
+    What ran before stays in `sys.modules`, for its classes may import, or be looked up, later on.
+    """
+    FINDER.folders.clear()
+
+
+def load_file(path: Path, reward: bool = False) -> ModuleType:
     """A .py file from outside rlkit, which may import its neighbors: `from .helper import x`.
 
-    What ran before is taken as it is unless a file of the folder that ran has changed. again: run this one anyway.
+    What ran since `begin` is taken as it is unless a file of the folder that ran has changed. reward: once only; who
+    makes an environment by hand begins no run, and yet its rewards begin with their own state as it was.
     """
-    package = _folder_as_package(path.parent)
-    name = f"{package}.{path.stem.replace('.', '_')}"
-    if name in sys.modules and not again:
+    name = _name(path)
+    if reward and name in FINDER.rewards:
+        del FINDER.folders[path.parent]
+        name = _name(path)
+    if reward:
+        FINDER.rewards.add(name)
+    if name in sys.modules:
         return sys.modules[name]
     spec = importlib.util.spec_from_file_location(name, path, loader=Fresh(name, str(path)))
     assert spec is not None and spec.loader is not None
@@ -106,10 +124,20 @@ def load_file(path: Path, again: bool = False) -> ModuleType:
     return module
 
 
+def _name(path: Path) -> str:
+    """The name by which the neighbors of a file import it; one that is no other file's where they cannot."""
+    package = _folder_as_package(path.parent)
+    name = f"{package}.{path.stem}"
+    found = None if "." in path.stem else PathFinder.find_spec(name, [str(path.parent)])
+    return name if found is not None and found.origin == str(path) else f"{package}.{path.name.replace('.', '/')}"
+
+
 def changed(files: Collection[str]) -> str | None:
     """The first of some files that is another by now than when it was imported; None: all are what ran."""
     for name, module in list(sys.modules.items()):
-        if name.partition(".")[0] in FINDER.packages and isinstance(module, ModuleType):
+        top = name.partition(".")[0]
+        ours = top in FINDER.folders.values() if top.startswith(FOLDER) else top in FINDER.packages
+        if ours and isinstance(module, ModuleType):
             file = vars(module).get("__file__")
             if isinstance(file, str) and file in files and _stale(name, file):
                 return file
@@ -130,15 +158,16 @@ def _stale(name: str, file: str) -> bool:
 def _folder_as_package(folder: Path) -> str:
     """The name of a package that holds the files of a folder and nothing else, so that they can import each other.
 
-    Where one of them has changed all are dropped: what imported it holds what it was.
+    It is another one for each run, and where one of the files has changed: what imported that holds what it was.
     """
-    name = f"{FOLDER}{hashlib.blake2b(bytes(folder), digest_size=8).hexdigest()}"
-    inside = [module for module in sys.modules if module.startswith(f"{name}.")]
-    if any(_stale(module, FINDER.ran[module][0]) for module in inside if module in FINDER.ran):
-        for module in (name, *inside):
-            del sys.modules[module]
     importlib.invalidate_caches()  # a neighbor may have been written a moment ago
-    package = sys.modules.setdefault(name, ModuleType(name))
+    name = FINDER.folders.get(folder)
+    if name is not None:
+        inside = [module for module in sys.modules if module.startswith(f"{name}.")]
+        if not any(_stale(module, FINDER.ran[module][0]) for module in inside if module in FINDER.ran):
+            return name
+    name = FINDER.folders[folder] = f"{FOLDER}{next(FINDER.count)}"
+    package = sys.modules[name] = ModuleType(name)
     package.__path__ = [str(folder)]
     FINDER.packages.add(name)
     return name
@@ -150,7 +179,7 @@ def _told(name: str) -> Iterator[None]:
     try:
         yield
     except ImportError as error:
-        found = _importing(error, name.partition(".")[0]) if str(error).endswith(TOO_HIGH) else None
+        found = _importing(error, name.partition(".")[0]) if one_line(error).endswith(TOO_HIGH) else None
         if found is None:
             raise
         raise UserError(_from_above(name, *found)) from None

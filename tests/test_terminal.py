@@ -194,8 +194,13 @@ def test_muted_holds_for_everything_below_and_no_longer(capsys: pytest.CaptureFi
 @pytest.mark.slow
 def test_a_warning_of_a_library_obeys_nothing_either(tmp_path: Path) -> None:
     """Gymnasium repeats what it was given, in a color of its own; pytest takes warnings away, so in a process."""
-    words = ["algo=reinforce", "env=gym", "env.id=CartPole-v1", f"out={tmp_path / 'run'}", "iterations=1"]
-    words += ["evaluation_episodes=1", "threads=1", r'env.kwargs.render_mode="\e]0;owned\a\u202e"']
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "import gymnasium\nfrom rlkit.envs.cartpole import Config, make\n"
+        "gymnasium.logger.warn('\\033]0;owned\\a\\u202e')\n"
+    )
+    words = ["algo=reinforce", f"env={file}", f"out={tmp_path / 'run'}", "iterations=1"]
+    words += ["evaluation_episodes=1", "threads=1"]
     told = subprocess.run([sys.executable, "-m", "rlkit.run", *words], capture_output=True, cwd=ROOT, check=False)
     said = told.stderr.decode()
     assert told.returncode == 0 and "owned" in said and is_harmless(said)

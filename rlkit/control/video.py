@@ -13,6 +13,7 @@ from rlkit.api import Acts, Split, UserError, Values
 from rlkit.control.env import ControlEnv
 from rlkit.control.requirements import endless
 from rlkit.control.vector import Array, Copies
+from rlkit.errors import one_line
 from rlkit.seeding import derive, generators
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def frames(
     except NotImplementedError:
         raise UserError("this environment cannot be drawn: its vector environment needs render()") from None
     except (DependencyNotInstalled, ImportError) as error:
-        missing = " ".join(str(error).split())
+        missing = one_line(error)
         remedy = "pip install 'gymnasium[classic-control,toy-text]'"
         raise UserError(f"pictures need what is not installed: {remedy} ({missing})") from None
     finally:

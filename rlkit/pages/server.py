@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
-from rlkit.api import UserError
+from rlkit.errors import UserError, one_line
 from rlkit.recording.writers import finite
 from rlkit.terminal import show_traceback
 
@@ -190,7 +190,7 @@ class Handler(BaseHTTPRequestHandler):
             status, (kind, body) = 400, _json({"error": str(error)})
         except Exception as error:
             show_traceback()
-            line = " ".join(f"{type(error).__name__}: {error}".split())
+            line = f"{type(error).__name__}: {one_line(error)}"
             status, (kind, body) = 500, _json({"error": f"{line} (the terminal has the details)"})
         self.connection.settimeout(IDLE)
         self.send_response(status)

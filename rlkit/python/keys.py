@@ -12,7 +12,7 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import VectorEnv
 
-from rlkit.errors import UserError
+from rlkit.errors import UserError, one_line
 from rlkit.settings import config, schema
 from rlkit.settings.given import Factory
 from rlkit.settings.sections import Section
@@ -138,7 +138,7 @@ def copies(env: AnyEnv) -> Factory:
     try:
         copied()
     except Exception as error:  # whatever copying an object of the user's raises
-        what = " ".join(str(error).split()) or type(error).__name__
+        what = one_line(error) or type(error).__name__
         raise UserError(
             f"env= is a {type(env.unwrapped).__name__} that cannot be copied ({what}): "
             "give its class, or a function that makes one"

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from rlkit.api import Acts, Env, Judges, Plays, Writes
 from rlkit.control.vector import Array, executed, observed
-from rlkit.errors import UserError
+from rlkit.errors import UserError, one_line
 from rlkit.python.surroundings import usual
 
 if TYPE_CHECKING:
@@ -98,8 +98,9 @@ def array(observation: ArrayLike) -> Array:
     try:
         return np.asarray(observation)
     except ValueError as error:
-        what = " ".join(str(error).split())
-        raise UserError(f"an observation is no array ({what}): give numbers in lists of the same length") from None
+        raise UserError(
+            f"an observation is no array ({one_line(error)}): give numbers in lists of the same length"
+        ) from None
 
 
 def batched(space: "AnySpace", observation: Array) -> tuple[Array, bool]:

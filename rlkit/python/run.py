@@ -10,7 +10,7 @@ from typing import cast
 import torch
 
 from rlkit import evaluation, session
-from rlkit.errors import UserError
+from rlkit.errors import UserError, one_line
 from rlkit.evaluation import Evaluate, Subject
 from rlkit.paths import home
 from rlkit.python.keys import check_listener, line
@@ -146,7 +146,7 @@ class Run:
         try:
             yield
         except (RuntimeError, UserError) as error:  # as torch says where sizes differ
-            if self._factory is None or "size mismatch" not in str(error):
+            if self._factory is None or "size mismatch" not in one_line(error):
                 raise
             raise UserError(
                 f"env= has other observations or actions than what the run in {self.folder} was made on: give that"

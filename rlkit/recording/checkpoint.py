@@ -23,6 +23,7 @@ from torch import Tensor
 
 from rlkit import memory
 from rlkit.api import Algorithm, State, UserError
+from rlkit.errors import one_line
 from rlkit.held import unsound
 from rlkit.recording.files import beside, check_name, keep_umask, opened, parse, refuse_link, remove, to_disk, why
 from rlkit.terminal import warn
@@ -137,7 +138,7 @@ def fitting(folder: str | Path, part: str) -> Iterator[None]:
     try:
         yield
     except (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
-        words = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+        words = f"{type(error).__name__}: {one_line(error)}"[:200]
         raise UserError(
             f"{folder}: '{part}' of its checkpoint does not fit this run ({words}): the checkpoint was changed, or is "
             "another run's; start a new run"

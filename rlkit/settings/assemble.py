@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol, cast, runtime_checkable
 
 import torch
 
-from rlkit import memory
+from rlkit import memory, outside
 from rlkit.api import Algorithm, Env, Plays, PolicyFactory
 from rlkit.errors import UserError
 from rlkit.fields import AGAIN, CONTROL, DEMONSTRATIONS, GROUPS, INEXACT
@@ -61,6 +61,7 @@ Assemble = Callable[[config.Given], Parts]
 def assemble(given: config.Given) -> Parts:
     """Load the plug-ins, validate their configurations and build them; what cannot be is refused here."""
     trust.check(given)
+    outside.begin()
     modules = {section: plugins.load(kind, given.section(section)["name"]) for section, kind in KINDS.items()}
     for section, module in modules.items():
         for key in given.run.keys() & schema.settable(module.Config).keys() - schema.settable(config.Run).keys():

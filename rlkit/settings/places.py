@@ -6,6 +6,7 @@ The type of a field says what its text is (`rlkit.fields.File`, `Folder`, `Code`
 import ast
 import hashlib
 import os
+import pkgutil
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import fields
@@ -107,12 +108,23 @@ def located(name: str) -> Path | None:
     search: list[str] | None = None
     origin, parts = None, name.split(".")
     for end in range(1, len(parts) + 1):
-        found = (finder.find_spec(".".join(parts[:end]), search) for finder in sys.meta_path)
-        spec = next((spec for spec in found if spec is not None), None)
-        if spec is None:
-            return None
-        origin, search = spec.origin, list(spec.submodule_search_locations or [])
+        name = ".".join(parts[:end])
+        try:
+            found = (finder.find_spec(name, search) for finder in sys.meta_path)
+            spec = next((spec for spec in found if spec is not None), None)
+            if spec is None:
+                return None
+            origin, search = spec.origin, list(spec.submodule_search_locations or [])
+        except KeyError:  # a package without an __init__.py asks for the imported one around it
+            origin, search = None, _portions(name, search or [])
     return Path(origin) if origin and os.path.isfile(origin) else None
+
+
+def _portions(name: str, search: list[str]) -> list[str]:
+    """The folders of a package without an `__init__.py`, as each entry of the path tells them."""
+    finders = [finder for entry in search if (finder := pkgutil.get_importer(entry)) is not None]
+    specs = [finder.find_spec(name, None) for finder in finders]
+    return [folder for spec in specs if spec is not None for folder in spec.submodule_search_locations or []]
 
 
 def mark(name: str) -> str:

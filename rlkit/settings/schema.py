@@ -20,7 +20,7 @@ import yaml
 from annotated_types import Ge, Gt, Le, Lt
 from pydantic import ConfigDict, TypeAdapter
 
-from rlkit.errors import UserError
+from rlkit.errors import UserError, one_line
 from rlkit.fields import Boundless, Escapes, Needs
 from rlkit.settings import strict_yaml
 from rlkit.settings.synonyms import instead
@@ -43,7 +43,7 @@ def build(cls: type[T], values: Mapping[str, object], section: str) -> T:
     try:
         return cls(**ready)
     except ValueError as error:  # a check across fields, in __post_init__
-        raise UserError(f"{section}: {error}") from None
+        raise UserError(f"{section}: {one_line(error)}") from None
 
 
 def convert(cls: type, values: Mapping[str, object], section: str) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""YAML as people write a configuration: no aliases, no key twice, and a bound on its depth.
+"""YAML as people write a configuration: no tags, no aliases, no key twice, and a bound on its depth.
 
 Words stand for what YAML 1.2's core schema says: true and null, and neither on, no nor 2026-01-01, which are texts.
 
@@ -24,24 +24,28 @@ CORE = {  # YAML 1.2.2, section 10.3.2; an int may be read as a float, so it com
 }
 
 
+def refused(what: str, event: Any) -> yaml.YAMLError:  # Any: PyYAML says less of events than they have
+    return yaml.composer.ComposerError(problem=what, problem_mark=event.start_mark)
+
+
 class Loader(yaml.SafeLoader):
     """PyYAML's safe loader, less what a configuration does not need."""
 
     depth = 0
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        if self.check_event(yaml.AliasEvent):
-            raise self.refused("aliases (*name) are not read")
+        event = self.peek_event()  # type: ignore[no-untyped-call]  # PyYAML's has no types
+        if isinstance(event, yaml.AliasEvent):
+            raise refused("aliases (*name) are not read", event)
+        if isinstance(event, yaml.ScalarEvent | yaml.CollectionStartEvent) and event.tag is not None:
+            raise refused("tags (!name) are not read: write the value alone", event)
         if self.depth >= DEEPEST:
-            raise self.refused(f"nested more than {DEEPEST} deep")
+            raise refused(f"nested more than {DEEPEST} deep", event)
         self.depth += 1
         try:
             return super().compose_node(parent, index)
         finally:
             self.depth -= 1
-
-    def refused(self, what: str) -> yaml.YAMLError:
-        return yaml.composer.ComposerError(problem=what, problem_mark=self.get_mark())
 
     def construct_number(self, node: yaml.ScalarNode) -> float:
         if len(node.value) > LONGEST:

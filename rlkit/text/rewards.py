@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from rlkit import outside
-from rlkit.api import RewardFailed, UserError
+from rlkit.errors import RewardFailed, UserError, one_line
 from rlkit.paths import home
 from rlkit.text.grader import correct
 
@@ -40,10 +40,11 @@ def load_rewards(names: str, learned: Callable[[str], Reward] | None = None) -> 
     given = [name.strip() for name in names.split(",")]
     if twice := [name for name in given if given.count(name) > 1]:
         raise UserError(f"env.reward={names}: {twice[0]} is there twice; give each once")
-    return [_load(name, learned) for name in given]
+    files: dict[Path, ModuleType] = {}  # two functions of a file share what it holds
+    return [_load(name, learned, files) for name in given]
 
 
-def _load(name: str, learned: Callable[[str], Reward] | None) -> Reward:
+def _load(name: str, learned: Callable[[str], Reward] | None, files: dict[Path, ModuleType]) -> Reward:
     if name in BUILT_IN:
         return BUILT_IN[name]
     if learned is not None and name.startswith("model:"):
@@ -52,7 +53,7 @@ def _load(name: str, learned: Callable[[str], Reward] | None) -> Reward:
     if not colon or not place or not function:
         allowed = f"{', '.join(BUILT_IN)}, model:RUN_FOLDER, PATH.py:FUNCTION or PACKAGE.MODULE:FUNCTION"
         raise UserError(f"env.reward={name!r} is not a reward function; allowed are {allowed}")
-    found: Reward | None = getattr(_module(place, name), function, None)
+    found: Reward | None = getattr(_module(place, name, files), function, None)
     if not callable(found):
         raise UserError(
             f"env.reward={name!r}: {place} has no function {function!r}; define it there or correct the name"
@@ -60,7 +61,7 @@ def _load(name: str, learned: Callable[[str], Reward] | None) -> Reward:
     return found
 
 
-def _module(place: str, name: str) -> ModuleType:
+def _module(place: str, name: str, files: dict[Path, ModuleType]) -> ModuleType:
     if not place.endswith(".py"):
         try:
             if not all(part.isidentifier() for part in place.split(".")):
@@ -71,7 +72,10 @@ def _module(place: str, name: str) -> ModuleType:
     path = Path(os.path.abspath(home(place)))
     if not os.path.isfile(path):  # False for what can be no path, such as a very long text
         raise UserError(f"env.reward={name!r}: there is no file {path}; give the path of a .py file that exists")
-    return outside.load_file(path.resolve(), again=True)  # a run begins with the reward's own state as it was
+    path = path.resolve()
+    if path not in files:
+        files[path] = outside.load_file(path, reward=True)
+    return files[path]
 
 
 def total(
@@ -113,7 +117,7 @@ def _listed(name: str, given: Any, count: int) -> list[object]:  # Any: whatever
 def _where(error: Exception) -> str:
     """What was raised, and in which line."""
     last = traceback.extract_tb(error.__traceback__)[-1]
-    words = " ".join(str(error).split()) or "nothing more"
+    words = one_line(error) or "nothing more"
     return f"{type(error).__name__}: {words} ({Path(last.filename).name}, line {last.lineno})"
 
 
@@ -136,10 +140,7 @@ def _number(name: str, value: object) -> float:
     except OverflowError:  # a whole number beyond all floats
         number = math.inf
     if not math.isfinite(number):
-        try:
-            shown = " ".join(repr(value).split())
-        except ValueError:  # Python writes no number of more than 4,300 digits
-            shown = "a number of thousands of digits"
+        shown = one_line(value, repr)
         raise RewardFailed(
             f"reward {name} gave {shown if len(shown) <= 80 else shown[:77] + '...'}; every reward must be a finite "
             "number or None"

@@ -1,6 +1,7 @@
 """Code that was edited while a program goes on: what a run's marks name is what ran, or the run is refused."""
 
 import importlib
+import json
 import os
 import sys
 from importlib.machinery import EXTENSION_SUFFIXES
@@ -66,6 +67,69 @@ def test_a_reward_file_has_neighbors_that_run_again_and_begins_anew(package: Pat
     assert load_rewards(f"{file}:f")[0]() == [1]
     (package / "helper.py").write_text("STEP = 2\n")
     assert load_rewards(f"{file}:f")[0]() == [2]
+
+
+def test_each_run_runs_a_file_and_its_neighbors_anew(package: Path, tmp_path: Path) -> None:
+    """A plug-in of one file, which a second one imports: both and the neighbor of both begin anew, and share it."""
+    (package / "helper.py").write_text("STEP = []\n")
+    (package / "mine.py").write_text(
+        PLUGIN + "STEP.append(1)\nruns = [len(STEP)]\ndef late(): from .helper import STEP; "
+    )
+    with (package / "mine.py").open("a") as file:
+        file.write("return STEP\n")
+    (package / "world.py").write_text("from .helper import STEP\nfrom rlkit.envs.gridworld import Config, make\n")
+    found = []
+    for out in "ab":
+        rlkit.train(package / "mine.py", str(package / "world.py"), out=tmp_path / out, **SHORT)
+        found.append(plugins.load("algorithms", str(package / "mine.py")))
+        assert plugins.load("envs", str(package / "world.py")).STEP is found[-1].STEP
+    assert [ran.STEP for ran in found] == [[1], [1]] and [ran.runs for ran in found] == [[1], [1]]
+    first, second = found
+    assert first.late() is first.STEP and second.late() is second.STEP, "what ran before goes on with its neighbors"
+    assert sys.modules[first.__name__] is first, "its classes are found by their module"
+
+
+REWARD = (
+    "from .helper import STEP\ndef f(completions, **columns): STEP.append(1); return [len(STEP)] * len(completions)\n"
+)
+
+
+def test_runs_with_a_reward_file_that_counts_in_a_neighbor_are_equal(package: Path, tmp_path: Path) -> None:
+    (package / "helper.py").write_text("STEP = []\n")
+    (package / "judge.py").write_text(REWARD + "def g(completions, **columns): return f(completions)\n")
+    keys = {
+        "iterations": 1,
+        "evaluation_episodes": 4,
+        "quiet": True,
+        "env.rows": 2,
+        "algo.group": 2,
+        "env.max_tokens": 4,
+    }
+    keys |= {"env.train": 20, "env.test": 4, "env.validation": 4}
+    for out in "ab":
+        rewards = ",".join(f"{package}/judge.py:{name}" for name in "fg")
+        rlkit.train("grpo", "gsm8k", out=tmp_path / out, **keys, **{"env.reward": rewards})
+        lines = (tmp_path / out / "metrics.jsonl").read_text().splitlines()
+        assert json.loads(lines[0])["rollout/return"] == 1 + 2, "both functions count in one neighbor, from nothing"
+
+
+@pytest.mark.parametrize("files", [("v1.1", "v1_1"), ("v1_1", "v1.1"), ("a.py", ""), ("", "a.py")])
+def test_files_whose_names_differ_in_one_character_are_two_modules(files: tuple[str, str], package: Path) -> None:
+    (package / "1").mkdir()
+    for number, name in enumerate(files):
+        (package / f"{name}.py").write_text(PLUGIN + f"NUMBER = {number}\n")
+    found = [plugins.load("algorithms", str(package / f"{name}.py")) for name in files]
+    assert [module.NUMBER for module in found] == [0, 1]
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_file_beside_a_package_of_its_name_is_what_was_named(first: int, package: Path) -> None:
+    (package / "helper").mkdir()
+    (package / "helper" / "__init__.py").write_text("STEP = 'package'\n")
+    (package / "helper.py").write_text("STEP = 'file'\nfrom rlkit.algorithms.q_learning import Config, make\n")
+    for name in (("mine", "helper"), ("helper", "mine"))[first]:
+        step = plugins.load("algorithms", str(package / f"{name}.py")).STEP
+        assert step == {"mine": "package", "helper": "file"}[name], "a neighbor is what Python takes for it"
 
 
 @pytest.mark.parametrize("edited", ["mine", "helper", "__init__"])
@@ -140,7 +204,11 @@ def test_what_takes_the_place_of_a_neighbor_is_refused(
     new.write_text("raise SystemExit('it ran')\n")
     with pytest.raises(rlkit.UserError, match=f"^{new} is new since the run .* began: put it back, or accept"):
         rlkit.load(tmp_path / "a", trust=True)
-    assert rlkit.load(tmp_path / "a", trust="changed").summary
+    if dotted:  # it stays what this program imported
+        assert rlkit.load(tmp_path / "a", trust="changed").summary
+        return
+    with pytest.raises((SystemExit, rlkit.UserError), match=r"^it ran$|helper\S* is no \.py file"):
+        rlkit.load(tmp_path / "a", trust="changed")
 
 
 def test_a_cached_neighbor_in_place_of_its_source_is_refused(package: Path, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """What a configuration names outside the project: made absolute by its type, and marked so that a change shows."""
 
 import os
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -105,6 +106,22 @@ def test_a_module_is_marked_and_not_imported(tmp_path: Path, monkeypatch: pytest
     found = list(places.named("its_package.mod:f", Place("code")))
     assert found == ["its_package.mod", "its_package", str(package / "beside.py")], "its package runs first"
     assert places.mark("its_package.nothing") == places.mark("nothing.at.all") == ""
+
+
+def test_a_module_in_packages_without_init_is_located_and_not_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for part in ("one", "two"):
+        (tmp_path / part / "its_space" / "sub" / part).mkdir(parents=True)
+        monkeypatch.syspath_prepend(str(tmp_path / part))
+    for part in ("one", "two"):
+        file = tmp_path / part / "its_space" / "sub" / part / "mine.py"
+        file.write_text("from .helper import x\n")
+        file.with_name("helper.py").write_text("raise SystemExit('it was imported')\n")
+        assert places.located(f"its_space.sub.{part}.mine") == file
+        assert places.sources(f"its_space.sub.{part}.mine")[1:] == [str(file.with_name("helper.py"))]
+        assert places.located(f"its_space.sub.{part}.gone") is None
+    assert not any(name.startswith("its_space") for name in sys.modules)
 
 
 def test_a_neighbor_that_is_read_with_a_file_is_marked_before_it_is_there(tmp_path: Path) -> None:

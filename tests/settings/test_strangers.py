@@ -222,10 +222,36 @@ def test_what_is_marked_is_what_runs(named: str, tmp_path: Path, monkeypatch: py
     find[named]()
 
 
+@pytest.mark.parametrize(
+    ("env", "told"),
+    [
+        ({"id": "GymV21Environment-v0"}, "env.id=GymV21Environment-v0 with env.kwargs={} cannot be made: ImportError"),
+        (
+            {"id": "Acrobot-v1", "kwargs": {"render_mode": "human"}},
+            "env.kwargs.render_mode=human is not allowed: a run",
+        ),
+    ],
+)
+def test_an_environment_that_cannot_be_made_and_a_window_are_one_line(
+    env: dict[str, object], told: str, ours: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "ours").symlink_to(ours)
+    folder = tmp_path / "theirs"
+    folder.mkdir()
+    (folder / "config.yaml").write_text(yaml.safe_dump({"algo": {"name": "ppo"}, "env": {"name": "gym", **env}}))
+    for main, words in COMMANDS.values():
+        assert main(words(folder)) == 2
+        said = capsys.readouterr().err
+        assert said.count("\n") == 1 and said.startswith(f"rlkit: {told}")
+
+
 BOMB = "run: &a {x: [1, 2]}\nalgo: {name: ppo, a: *a}\nenv: {name: cartpole}\n"
+TAGGED = "run: {seed: !!int ''}\nalgo: {name: ppo}\nenv: {name: cartpole}\n"
 
 
-@pytest.mark.parametrize("text", [BOMB, "[" * 10_000, "algo: {name: [ppo]}\nenv: {name: null}\n", "marks: {a: [1]}\n"])
+@pytest.mark.parametrize(
+    "text", [BOMB, "[" * 10_000, "algo: {name: [ppo]}\nenv: {name: null}\n", "marks: {a: [1]}\n", TAGGED]
+)
 def test_a_configuration_that_is_none_is_one_line(
     text: str, ours: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -6,8 +6,10 @@ from pathlib import Path
 import pytest
 import yaml
 
+from rlkit.api import UserError
 from rlkit.settings import sections, strict_yaml
 
+TAGS = r"tags \(!name\) are not read: write the value alone"
 BOMB = "a: &a [1, 2]\nb: &b [*a, *a]\nc: [*b, *b]\n"
 
 
@@ -18,7 +20,16 @@ BOMB = "a: &a [1, 2]\nb: &b [*a, *a]\nc: [*b, *b]\n"
         ("[" * 100_000, "nested more than 20 deep"),
         ("a: " * 50, "mapping values are not allowed here"),
         ("{a: 1, a: 2}", "a key is given twice"),
-        ("!!python/object/apply:os.system ['true']", "could not determine a constructor"),
+        ("!!python/object/apply:os.system ['true']", TAGS),
+        ("{a: !!bool maybe}", TAGS),
+        ("[!!int '']", TAGS),
+        ("!!timestamp x", TAGS),
+        ("!!binary aGVsbG8=", TAGS),
+        ("!!set {a, b}", TAGS),
+        ("!!omap [a: 1]", TAGS),
+        ("!!str 1", TAGS),
+        ("{!<tag:yaml.org,2002:int> a: 1}", TAGS),
+        ("! text", TAGS),
         ("1" * 5000, "a number of more than 1,000 digits"),
         ("0x" + "f" * 100_000, "a number of more than 1,000 digits"),  # could be read, and never shown
         ("0." + "1" * 5000, "a number of more than 1,000 digits"),
@@ -28,6 +39,9 @@ BOMB = "a: &a [1, 2]\nb: &b [*a, *a]\nc: [*b, *b]\n"
 def test_what_a_configuration_never_has_is_refused(text: str, told: str) -> None:
     with pytest.raises(yaml.YAMLError) as caught:
         strict_yaml.load(text)
+    for keys in ({"old": True}, {"texts": True}):
+        with pytest.raises(yaml.YAMLError):
+            strict_yaml.load(text if told == TAGS else BOMB, **keys)
     assert "\n" not in strict_yaml.reason(caught.value)
     assert re.search(told, strict_yaml.reason(caught.value))
 
@@ -37,6 +51,14 @@ def test_what_a_configuration_has_is_read() -> None:
         "a": {"lr": 0.1, "hidden": [8, 9], "out": None, "on": True}
     }
     assert strict_yaml.load("[1, no, 1e-3]", texts=True) == ["1", "no", "1e-3"]
+
+
+def test_a_tag_is_refused_with_its_place(tmp_path: Path) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text("run:\n  out: null\n  seed: !!bool\n    maybe\nenv: {}\n")
+    with pytest.raises(UserError) as caught:
+        sections.read(path)
+    assert str(caught.value) == f"{path}:3: not valid YAML: tags (!name) are not read: write the value alone"
 
 
 TEXTS = ["on", "No", "y", "2026-01-01", "1:30", "=", "<<", "1_000", "0b1"]  # of which YAML 1.1 makes something else

@@ -68,6 +68,28 @@ def test_a_reward_that_answers_wrongly_is_named(given, words):
         total([strange], ["p", "q"], ["a", "b"], {})
 
 
+class Unspeakable(Exception):
+    def __str__(self):
+        raise RuntimeError("no words")
+
+    __repr__ = __str__
+
+
+def test_what_a_reward_raises_or_gives_need_not_be_shown():
+    def raises(prompts, completions):
+        raise Unspeakable
+
+    for function, words in (
+        (
+            raises,
+            r"^reward raises raised Unspeakable: a Unspeakable that cannot be shown \(test_rewards.py, line \d+\)$",
+        ),
+        (lambda prompts, completions: [Unspeakable()], "gave a Unspeakable that cannot be shown; every reward must be"),
+    ):
+        with pytest.raises(UserError, match=words):
+            total([function], ["?"], ["!"], {})
+
+
 def test_a_reward_that_cannot_take_the_columns_is_told_how_to():
     def narrow(prompts, completions):
         return [1.0] * len(prompts)
