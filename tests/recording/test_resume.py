@@ -49,6 +49,7 @@ CELLS = [
     *[[f"algo={name}", "env=cartpole", "algo.group=4", "env.rows=2"] for name in GROUPS],
     *[[f"algo={name}", *GSM8K, "algo.group=4", "algo.kl_coef=0.1"] for name in ("grpo", "rloo")],
     ["algo=dapo", *GSM8K, "algo.group=4", "algo.lr=1e-4"],
+    ["algo=grpo", "env=arithmetic", "env.rows=2", "algo.group=4", "algo.kl_coef=0.1", "policy.lora=4", *SMALL[1:]],
     [*PPO, *GSM8K, "algo.kl_coef=0.1", "algo.kl_target=1", "algo.kl_horizon=50"],
     ["algo=sft", *GSM8K, "env.demonstrations=40", "env.rare_demonstrations=1", "env.direct=0.5"],
     ["algo=dpo", "env=preferences", "env.rows=2", "env.max_tokens=12", *SMALL],
