@@ -31,7 +31,7 @@ from rlkit.recording.files import (
 )
 from rlkit.recording.log import Listener, Log
 from rlkit.recording.writers import tracker
-from rlkit.settings import config, plugins, repeat, trust
+from rlkit.settings import config, plugins, repeat, sections, trust
 from rlkit.settings.assemble import Parts, Settles, assemble
 from rlkit.signals import handled, leaving
 from rlkit.terminal import say, tell, warn
@@ -74,6 +74,7 @@ def resume(parts: Parts, given: config.Given, folder: Path, watch: Watch) -> tup
             before, _ = outcome.scores(parts.env, parts.algo, parts.run.evaluation_episodes, "before")
             keep_before(folder, before)
         progress = restore(folder, parts.algo, parts.env, tidy=True) if there else Progress()
+        check_length(folder, given, parts.run, progress)
         command = repeat.changed(read_text(folder / "config.yaml").partition("\n")[0], given.argv)
         write_atomically(folder / "config.yaml", "\n".join([command, parts.text.partition("\n")[2]]))
         if not there and not watch.quiet:
@@ -81,6 +82,23 @@ def resume(parts: Parts, given: config.Given, folder: Path, watch: Watch) -> tup
         if not progress.over(parts.run):
             remove(folder / "summary.json")  # of a shorter run: this one is not finished
         return folder, execute(parts, given, folder, progress, before, watch)
+
+
+def check_length(folder: Path, given: config.Given, run: config.Run, progress: Progress) -> None:
+    """Refuse a length that the run has passed: its config.yaml would tell of a run that never was.
+
+    The run's own length may be given again: its last iteration may have gone some steps beyond it.
+    """
+    if not any(repeat.key(word) in repeat.LENGTHS for word in given.argv):
+        return
+    held = sections.read(folder / "config.yaml").get("run", {})
+    found = {"iterations": (run.iterations, progress.iteration), "env_steps": (run.env_steps, progress.env_steps)}
+    for key, (length, done) in found.items():
+        if length is not None and length < done and length != held.get(key):
+            raise UserError(
+                f"{key}={length} is less than the {done} that {folder} has done: give at least {done}, or start a new "
+                "run for a shorter one"
+            )
 
 
 @contextmanager
@@ -156,6 +174,7 @@ def execute(
         log.summary(told)  # last: the run is finished
         outcome.report(log, env, evaluation, what)
         farewell(log, progress, run, given)
+    progress.measured = True
     return progress
 
 
