@@ -42,7 +42,7 @@ def evaluate(argv: list[str]) -> int:
     say(evaluation.which(subject))
     other = evaluation.rival(subject, asked) if asked.against is not None else None
     if other:
-        say(f"against {other.folder}: {evaluation.which(other)}")
+        say(f"against {other.called}: {evaluation.which(other)}")
     if asked.video is not None:  # before hours of measuring: what draws may not be installed
         say(f"the first episode is in {evaluation.film(subject, asked)}")
     found, scores = evaluation.measured(subject, asked)

@@ -1,6 +1,8 @@
 """Paths as people write them."""
 
 import os
+from collections.abc import Iterator
+from contextlib import chdir, contextmanager
 from pathlib import Path
 
 
@@ -13,3 +15,21 @@ def home(path: str | os.PathLike[str]) -> Path:
         return Path(os.path.expanduser(path))
     except ValueError:  # a NUL, half a character: no user has such a name
         return Path(path)
+
+
+def start() -> Path:
+    """The directory that relative paths start from; code of the user's may change it later."""
+    try:
+        return Path.cwd()
+    except OSError:  # it was removed: relative paths lead nowhere
+        return Path()
+
+
+@contextmanager
+def back(here: Path) -> Iterator[None]:
+    """Stand in a directory meanwhile, where code of the user's has left it."""
+    if start() == here:
+        yield
+        return
+    with chdir(here):
+        yield

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 import torch
-from filelock import FileLock, Timeout
+from filelock import BaseFileLock, FileLock, Timeout
 
 from rlkit.api import Writes
 from rlkit.errors import RewardFailed, UserError
@@ -46,7 +46,11 @@ class Watch:
 
 
 def carry_out(given: config.Given, watch: Watch = Watch()) -> tuple[Path, Progress]:
-    """Start the run that was asked for, or go on with the one that `resume` names: its folder, and how far it came."""
+    """Start the run that was asked for, or go on with the one that `resume` names: its folder, and how far it came.
+
+    The folder is absolute from the start: a reward or an environment may change the directory. Messages show what was
+    written.
+    """
     parts = assemble(given)
     check_saved(parts.algo, parts.env)  # before there is a folder
     if bad := not_finite(parts.algo, parts.algo.policy.parameters()):
@@ -54,10 +58,10 @@ def carry_out(given: config.Given, watch: Watch = Watch()) -> tuple[Path, Progre
             f"{bad[0]} is not finite before anything is trained: give another policy.model, or train it anew"
         )
     if given.resume is not None:
-        return resume(parts, given, prepare_folder(given.resume), watch)
+        return resume(parts, given, prepare_folder(given.resume, given.here), watch)
     folder = config.new_folder(parts.run, given)
     with locked(folder, given):
-        config.check_empty(folder)  # another start of the same folder may have come first
+        config.check_empty(folder, given)  # another start of the same folder may have come first
         write_atomically(folder / "config.yaml", parts.text)
         return folder, execute(parts, given, folder, Progress(), {}, watch)
 
@@ -104,8 +108,32 @@ def check_length(folder: Path, given: config.Given, run: config.Run, progress: P
 @contextmanager
 def locked(folder: Path, given: config.Given) -> Iterator[None]:
     """Keep a second process out of a run folder; the system opens the lock again when the process ends, however."""
-    refuse_link(folder / ".lock")
-    lock = FileLock(folder / ".lock")
+    with called(folder, given):
+        refuse_link(folder / ".lock")
+        lock = FileLock(folder / ".lock")
+        acquire(lock, folder)
+        try:
+            tidy(folder)
+            yield
+        except KeyboardInterrupt:  # the second Ctrl-C
+            raise KeyboardInterrupt(f"continue with: {again(folder, given)}") from None
+        except RewardFailed as error:
+            raise UserError(f"{error}; mend it, then continue with: {again(folder, given, mended=True)}") from error
+        finally:
+            lock.release()
+
+
+@contextmanager
+def called(folder: Path, given: config.Given) -> Iterator[None]:
+    """Let the errors of a run name its folder as it was written."""
+    try:
+        yield
+    except UserError as error:
+        error.args = (str(error).replace(str(folder), str(given.called(folder))),)
+        raise
+
+
+def acquire(lock: BaseFileLock, folder: Path) -> None:
     try:
         lock.acquire(timeout=1)  # who only looks whether it is locked holds it for a moment
     except Timeout:
@@ -114,15 +142,6 @@ def locked(folder: Path, given: config.Given) -> Iterator[None]:
         raise UserError(
             f"{folder} cannot be locked: {why(error)}; give a folder on a disk whose files can be locked, such as /tmp"
         ) from None
-    try:
-        tidy(folder)
-        yield
-    except KeyboardInterrupt:  # the second Ctrl-C
-        raise KeyboardInterrupt(f"continue with: {again(folder, given)}") from None
-    except RewardFailed as error:
-        raise UserError(f"{error}; mend it, then continue with: {again(folder, given, mended=True)}") from error
-    finally:
-        lock.release()
 
 
 @contextmanager
@@ -228,13 +247,13 @@ def farewell(log: Log, progress: Progress, run: config.Run, given: config.Given)
     if cut_short(progress, run):
         log.command("interrupted; continue with", again(log.folder, given))
     else:
-        shown = f"python -m rlkit.play {shlex.quote(str(log.folder))}{needed(given)}"
+        shown = f"python -m rlkit.play {shlex.quote(str(given.called(log.folder)))}{needed(given)}"
         log.command("everything is in the run folder; look at it", shown)
 
 
 def again(folder: Path, given: config.Given, mended: bool = False) -> str:
     """The command that continues a run; `mended`: after its code was changed."""
-    return f"python -m rlkit.run resume={shlex.quote(str(folder))}{needed(given, mended)}"
+    return f"python -m rlkit.run resume={shlex.quote(str(given.called(folder)))}{needed(given, mended)}"
 
 
 def needed(given: config.Given, mended: bool = False) -> str:
@@ -257,5 +276,6 @@ def header(parts: Parts, given: config.Given, folder: Path, progress: Progress) 
         "device": f"{parts.env.device}, threads: {torch.get_num_threads()}",
         "length": f"{run.iterations} iterations" if run.iterations else f"{run.env_steps:,} steps",
         "seed": str(run.seed),
-        "run folder": str(folder) + (f", continued at iteration {progress.iteration}" if progress.iteration else ""),
+        "run folder": str(given.called(folder))
+        + (f", continued at iteration {progress.iteration}" if progress.iteration else ""),
     }
