@@ -102,7 +102,7 @@ class ControlEnv:
                 copies.reset([self._seed("reset", row, 0) for row in range(self.rows)])
                 self._started = True
         tape = self._play(copies, requirements.acting(policy), steps, fresh)
-        requirements.check_finite(tape, self.source)
+        requirements.check_tape(tape, copies.observation_space, self.source)
         self._note(tape, fresh)
         lead = (self.rows, repeats) if repeats > 1 else (self.rows,)
         length = len(tape["reward"])
@@ -226,7 +226,11 @@ class ControlEnv:
         self._first = proofs.fingerprint(copies.observation[::repeats])
 
     def _act(self, policy: Acts, observation: Array, greedy: bool) -> Array:
-        action: Array = policy.act(torch.from_numpy(observation).to(self.device), greedy=greedy).cpu().numpy()
+        try:
+            action: Array = policy.act(torch.from_numpy(observation).to(self.device), greedy=greedy).cpu().numpy()
+        except (RuntimeError, IndexError):
+            requirements.check_observed(self.observation_space, observation, self.source)  # whose fault is it?
+            raise
         return action
 
     def _play(self, copies: Copies, policy: Acts, steps: int | None, fresh: bool) -> dict[str, Array]:
