@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rlkit.console import guarded
-from rlkit.paths import home
+from rlkit.paths import as_written, home
 from rlkit.terminal import say
 
 if TYPE_CHECKING:
@@ -50,7 +50,9 @@ def evaluate(argv: list[str]) -> int:
     if other:
         found["against"], rivals = evaluation.compared(subject, other, scores, asked)
         show_both(subject, other, scores, rivals, found["against"])
-    if path := evaluation.write(subject, found, scores, asked):
+    with as_written(subject.folder, subject.called):
+        path = evaluation.write(subject, found, scores, asked)
+    if path:
         say(f"every greedy answer is in {path}")
     return 0
 

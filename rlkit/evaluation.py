@@ -13,7 +13,7 @@ import torch
 from rlkit import statistics
 from rlkit.api import Acts, Count, Env, Natural, Policy, Scores, Split, UserError
 from rlkit.fields import Episodes
-from rlkit.paths import home
+from rlkit.paths import as_written, home
 from rlkit.policies import discount
 from rlkit.recording import checkpoint as checkpoints
 from rlkit.recording.files import parse, read_text, replacing, write_atomically
@@ -94,7 +94,9 @@ def opened(
     called = home(folder)
     held = called.absolute()  # now: an environment may change the directory
     parts = assemble(given)
-    iteration, gamma = checkpoints.load_policy(held, parts.algo, checkpoint), discount(parts.algo.config)
+    with as_written(held, called):
+        iteration = checkpoints.load_policy(held, parts.algo, checkpoint)
+    gamma = discount(parts.algo.config)
     return Subject(held, called, checkpoint, iteration, given, parts.env, parts.algo.policy, gamma)
 
 
@@ -285,6 +287,6 @@ def film(subject: Subject, asked: Evaluate) -> Path:
     held = path.absolute()  # now: the environment may change the directory
     assert isinstance(env, ControlEnv) and isinstance(policy, Acts), "refused before"
     drawn = frames(env, policy, 0, asked.split)
-    with replacing(held) as file:
+    with as_written(held, path), replacing(held) as file:
         write_gif(drawn, file)
     return path

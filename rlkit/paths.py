@@ -5,6 +5,8 @@ from collections.abc import Iterator
 from contextlib import chdir, contextmanager
 from pathlib import Path
 
+from rlkit.errors import UserError
+
 
 def home(path: str | os.PathLike[str]) -> Path:
     """The path with the home folder in place of ~; one of a user who is not here stays as it is, as in a shell.
@@ -33,3 +35,13 @@ def back(here: Path) -> Iterator[None]:
         return
     with chdir(here):
         yield
+
+
+@contextmanager
+def as_written(held: Path, called: Path) -> Iterator[None]:
+    """Let mistakes name an absolute path as it was written."""
+    try:
+        yield
+    except UserError as error:
+        error.args = (str(error).replace(str(held), str(called)),)
+        raise

@@ -17,6 +17,7 @@ from rlkit.api import Writes
 from rlkit.errors import RewardFailed, UserError
 from rlkit.held import check_saved, not_finite
 from rlkit.loop import train
+from rlkit.paths import as_written
 from rlkit.progress import Progress, restore
 from rlkit.recording import checkpoint, outcome
 from rlkit.recording.files import (
@@ -108,7 +109,7 @@ def check_length(folder: Path, given: config.Given, run: config.Run, progress: P
 @contextmanager
 def locked(folder: Path, given: config.Given) -> Iterator[None]:
     """Keep a second process out of a run folder; the system opens the lock again when the process ends, however."""
-    with called(folder, given):
+    with as_written(folder, given.called(folder)):
         refuse_link(folder / ".lock")
         lock = FileLock(folder / ".lock")
         acquire(lock, folder)
@@ -121,16 +122,6 @@ def locked(folder: Path, given: config.Given) -> Iterator[None]:
             raise UserError(f"{error}; mend it, then continue with: {again(folder, given, mended=True)}") from error
         finally:
             lock.release()
-
-
-@contextmanager
-def called(folder: Path, given: config.Given) -> Iterator[None]:
-    """Let the errors of a run name its folder as it was written."""
-    try:
-        yield
-    except UserError as error:
-        error.args = (str(error).replace(str(folder), str(given.called(folder))),)
-        raise
 
 
 def acquire(lock: BaseFileLock, folder: Path) -> None:

@@ -39,6 +39,7 @@ def make(config, seed, device):
     copies = lambda n: SyncVectorEnv([Leaves] * n, autoreset_mode=AutoresetMode.DISABLED)
     return ControlEnv(copies, 2, seed, device, "leaves", evaluation_copies=1)
 """
+AT_ONCE = LEAVES.replace("    copies =", "    os.chdir(os.environ['AWAY'])\n    copies =")  # as it is made, too
 REWARD = """
 import os
 
@@ -110,13 +111,13 @@ def test_an_evaluation_and_its_picture_are_where_they_were_asked_for(
 
 def test_a_comparison_is_where_it_was_asked_for(places: tuple[Path, Path]) -> None:
     here, away = places
-    assert compare.main([*TABLE[:4], "env=./leaves.py", "iterations=1", "seed=0", "out=c", "workers=1"]) == 0
+    (here / "leaves.py").write_text(AT_ONCE)
+    assert compare.main([*TABLE[:4], f"env={here / 'leaves.py'}", "iterations=1", "seed=0", "out=c", "workers=1"]) == 0
     assert (here / "c" / "results.json").is_file() and not list(away.iterdir())
 
 
 def test_a_run_from_python_knows_its_folder(places: tuple[Path, Path]) -> None:
     keys = dict(word.split("=") for word in TABLE[1:])
-    source = LEAVES.replace("    copies =", "    os.chdir(os.environ['AWAY'])\n    copies =")  # as it is made, too
-    (places[0] / "leaves.py").write_text(source)
+    (places[0] / "leaves.py").write_text(AT_ONCE)
     done = rlkit.train("q_learning", str(places[0] / "leaves.py"), out="r", iterations=1, quiet=True, **keys)
     assert done.folder == places[0] / "r" and done.summary is not None
