@@ -12,6 +12,7 @@ from annotated_types import Ge, Le
 from rlkit.api import Count, Fraction, Place, UserError
 from rlkit.fields import DEMONSTRATIONS, Needs, Problems
 from rlkit.paths import home
+from rlkit.terminal import warn
 from rlkit.text import TextEnv
 from rlkit.text.problems import MARKER, Problem, demonstrations, embedded
 from rlkit.text.sources import hold_out, hub_rows, is_hub_id, problems_from, read_jsonl
@@ -77,6 +78,7 @@ def load(config: Config) -> tuple[dict[str, list[Problem]], str]:
         given = config.source if len(config.source) <= 80 else f"{config.source[:77]}..."
         raise UserError(f"env.source={given!r} is no source; allowed are embedded, PATH.jsonl, or a hub id owner/name")
     problems = _split(rows, config, name)
+    tell_shared(rows, problems, name)
     return problems, f"{name} ({_sizes(problems)})"
 
 
@@ -95,6 +97,18 @@ def _split(rows: dict[str, list[Problem]], config: Config, name: str) -> dict[st
         if split in rows:
             problems[split] = rows[split][:size]
     return problems
+
+
+def tell_shared(rows: dict[str, list[Problem]], problems: dict[str, list[Problem]], name: str) -> None:
+    """Say in one line that a split which was given asks what is trained on, too."""
+    trained = {problem.question for problem in rows["train"]}
+    for split in rows.keys() & {"validation", "test"}:
+        questions = {problem.question for problem in problems[split]}
+        if shared := len(questions & trained):
+            warn(
+                f"{name}: {shared:,} of {len(questions):,} {split} questions are in the train split, too, so {split} "
+                "measures what was trained on: take them out of one of the two"
+            )
 
 
 def _sizes(problems: dict[str, list[Problem]]) -> str:

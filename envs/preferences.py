@@ -1,6 +1,5 @@
 """Stored preference pairs (prompt, chosen, rejected): from a JSONL file, or made from the embedded problems."""
 
-import math
 import random
 import re
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from rlkit.text.templates import Draw
 Size = Annotated[int, Ge(1), Le(100_000)]
 Source = Annotated[str, Place("file", words=("embedded",))]
 REFERENCE = ("ref_chosen_logps", "ref_rejected_logps")
+LEAST = -1e9  # of a text's log-probability: no token is as unlikely as e^-1000, and no text has a million of them
 
 
 @dataclass(frozen=True)
@@ -63,11 +63,20 @@ def _pair_from(where: str, row: dict[str, object]) -> Pair:
     given = [row[key] for key in REFERENCE if row.get(key) is not None]
     if not given:
         return Pair(prompt, chosen, rejected)
-    numbers = [float(x) for x in given if isinstance(x, int | float) and not isinstance(x, bool) and -math.inf < x <= 0]
+    numbers = [float(x) for x in given if isinstance(x, int | float) and not isinstance(x, bool) and LEAST <= x <= 0]
     if len(numbers) < 2:
-        found = ", ".join(f"{key}={row.get(key)!r}" for key in REFERENCE)
-        raise UserError(f"{where}: {found}; give both as log-probabilities, numbers of at most 0, or neither")
+        found = ", ".join(f"{key}={shown(row.get(key))}" for key in REFERENCE)
+        raise UserError(f"{where}: {found}; give both as log-probabilities, numbers from {LEAST:g} to 0, or neither")
     return Pair(prompt, chosen, rejected, (numbers[0], numbers[1]))
+
+
+def shown(x: object) -> str:
+    """A value of a row in a message, which stays short."""
+    try:
+        text = repr(x)
+    except ValueError:  # Python writes no number of more than 4,300 digits
+        text = "a number of thousands of digits"
+    return text if len(text) <= 40 else f"{text[:37]}..."
 
 
 def _embedded(config: Config, seed: int, device: str | torch.device) -> PairEnv:

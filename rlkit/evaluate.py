@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rlkit.console import guarded
-from rlkit.paths import home
+from rlkit.paths import as_written, home
 from rlkit.terminal import say
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def evaluate(argv: list[str]) -> int:
     say(evaluation.which(subject))
     other = evaluation.rival(subject, asked) if asked.against is not None else None
     if other:
-        say(f"against {other.folder}: {evaluation.which(other)}")
+        say(f"against {other.called}: {evaluation.which(other)}")
     if asked.video is not None:  # before hours of measuring: what draws may not be installed
         say(f"the first episode is in {evaluation.film(subject, asked)}")
     found, scores = evaluation.measured(subject, asked)
@@ -50,7 +50,9 @@ def evaluate(argv: list[str]) -> int:
     if other:
         found["against"], rivals = evaluation.compared(subject, other, scores, asked)
         show_both(subject, other, scores, rivals, found["against"])
-    if path := evaluation.write(subject, found, scores, asked):
+    with as_written(subject.folder, subject.called):
+        path = evaluation.write(subject, found, scores, asked)
+    if path:
         say(f"every greedy answer is in {path}")
     return 0
 

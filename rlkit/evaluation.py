@@ -13,7 +13,7 @@ import torch
 from rlkit import statistics
 from rlkit.api import Acts, Count, Env, Natural, Policy, Scores, Split, UserError
 from rlkit.fields import Episodes
-from rlkit.paths import home
+from rlkit.paths import as_written, home
 from rlkit.policies import discount
 from rlkit.recording import checkpoint as checkpoints
 from rlkit.recording.files import parse, read_text, replacing, write_atomically
@@ -64,7 +64,8 @@ class Against(Paired):
 class Subject:
     """A run whose parameters are those of one of its checkpoints."""
 
-    folder: Path
+    folder: Path  # absolute
+    called: Path  # the same as it was written
     checkpoint: str
     iteration: int  # after which its parameters were saved
     given: config.Given
@@ -90,10 +91,13 @@ def opened(
     seed = asked.seed if seed is None else seed
     if seed is not None:
         given.run["seed"] = seed
+    called = home(folder)
+    held = called.absolute()  # now: an environment may change the directory
     parts = assemble(given)
-    folder = home(folder)
-    iteration, gamma = checkpoints.load_policy(folder, parts.algo, checkpoint), discount(parts.algo.config)
-    return Subject(folder, checkpoint, iteration, given, parts.env, parts.algo.policy, gamma)
+    with as_written(held, called):
+        iteration = checkpoints.load_policy(held, parts.algo, checkpoint)
+    gamma = discount(parts.algo.config)
+    return Subject(held, called, checkpoint, iteration, given, parts.env, parts.algo.policy, gamma)
 
 
 def which(subject: Subject) -> str:
@@ -213,7 +217,7 @@ def compared(subject: Subject, other: Subject, scores: Scores, asked: Evaluate) 
     found = statistics.compare(metric, scores.score.numpy(), rivals.score.numpy())
     says = statistics.verdict(found, ours, theirs)
     theirs_alone = summarize(metric, rivals, True)
-    folder, checkpoint = str(other.folder), other.checkpoint
+    folder, checkpoint = str(other.called), other.checkpoint
     return {"folder": folder, "checkpoint": checkpoint, "theirs": theirs_alone, **found, "says": says}, rivals
 
 
@@ -250,7 +254,7 @@ def write(subject: Subject, found: Report, scores: Scores, asked: Evaluate) -> P
     lines = [json.dumps(record, ensure_ascii=False) + "\n" for record in scores.samples]
     path = place(subject.folder, "completions", "jsonl", asked.split, name)
     write_atomically(path, "".join(lines))
-    return path
+    return subject.called / path.name
 
 
 def make_way(subject: Subject, split: Split) -> None:
@@ -271,7 +275,7 @@ def make_way(subject: Subject, split: Split) -> None:
         before, after = (place(subject.folder, what, ending, split, name) for name in ("", was))
         if before.is_file():
             os.replace(before, after)
-            say(f"{before} was of checkpoint {was}: it is {after.name} now")
+            say(f"{subject.called / before.name} was of checkpoint {was}: it is {after.name} now")
 
 
 def film(subject: Subject, asked: Evaluate) -> Path:
@@ -280,8 +284,9 @@ def film(subject: Subject, asked: Evaluate) -> Path:
     from rlkit.control.video import frames, write_gif
 
     path, env, policy = home(asked.video or ""), subject.env, subject.policy
+    held = path.absolute()  # now: the environment may change the directory
     assert isinstance(env, ControlEnv) and isinstance(policy, Acts), "refused before"
     drawn = frames(env, policy, 0, asked.split)
-    with replacing(path) as file:
+    with as_written(held, path), replacing(held) as file:
         write_gif(drawn, file)
     return path

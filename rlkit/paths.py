@@ -1,7 +1,11 @@
 """Paths as people write them."""
 
 import os
+from collections.abc import Iterator
+from contextlib import chdir, contextmanager
 from pathlib import Path
+
+from rlkit.errors import UserError
 
 
 def home(path: str | os.PathLike[str]) -> Path:
@@ -13,3 +17,31 @@ def home(path: str | os.PathLike[str]) -> Path:
         return Path(os.path.expanduser(path))
     except ValueError:  # a NUL, half a character: no user has such a name
         return Path(path)
+
+
+def start() -> Path:
+    """The directory that relative paths start from; code of the user's may change it later."""
+    try:
+        return Path.cwd()
+    except OSError:  # it was removed: relative paths lead nowhere
+        return Path()
+
+
+@contextmanager
+def back(here: Path) -> Iterator[None]:
+    """Stand in a directory meanwhile, where code of the user's has left it."""
+    if start() == here:
+        yield
+        return
+    with chdir(here):
+        yield
+
+
+@contextmanager
+def as_written(held: Path, called: Path) -> Iterator[None]:
+    """Let mistakes name an absolute path as it was written."""
+    try:
+        yield
+    except UserError as error:
+        error.args = (str(error).replace(str(held), str(called)),)
+        raise

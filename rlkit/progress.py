@@ -32,6 +32,7 @@ class Progress:
     doctor: Doctor = field(default_factory=Doctor)
     interrupted: bool = False  # by Ctrl-C, or by a listener: the parameters so far are measured
     terminated: int = 0  # the signal, such as SIGTERM, after which only a checkpoint is written
+    measured: bool = False  # what was learned is measured and written: a signal since then stopped nothing
     held: dict[str, str] | None = None  # fingerprints of what the algorithm holds and does not save, as the run began
 
     def state_dict(self) -> State:

@@ -16,7 +16,7 @@ def run(argv: list[str]) -> int:
         show_help(given)
         return 0
     _, progress = session.carry_out(given)
-    return 1 if progress.terminated else 0
+    return 1 if progress.terminated and not progress.measured else 0
 
 
 def main(argv: Sequence[str] | None = None) -> int:

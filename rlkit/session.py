@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 import torch
-from filelock import FileLock, Timeout
+from filelock import BaseFileLock, FileLock, Timeout
 
 from rlkit.api import Writes
 from rlkit.errors import RewardFailed, UserError
 from rlkit.held import check_saved, not_finite
 from rlkit.loop import train
+from rlkit.paths import as_written
 from rlkit.progress import Progress, restore
 from rlkit.recording import checkpoint, outcome
 from rlkit.recording.files import (
@@ -31,7 +32,7 @@ from rlkit.recording.files import (
 )
 from rlkit.recording.log import Listener, Log
 from rlkit.recording.writers import tracker
-from rlkit.settings import config, plugins, repeat, trust
+from rlkit.settings import config, plugins, repeat, sections, trust
 from rlkit.settings.assemble import Parts, Settles, assemble
 from rlkit.signals import handled, leaving
 from rlkit.terminal import say, tell, warn
@@ -46,7 +47,11 @@ class Watch:
 
 
 def carry_out(given: config.Given, watch: Watch = Watch()) -> tuple[Path, Progress]:
-    """Start the run that was asked for, or go on with the one that `resume` names: its folder, and how far it came."""
+    """Start the run that was asked for, or go on with the one that `resume` names: its folder, and how far it came.
+
+    The folder is absolute from the start: a reward or an environment may change the directory. Messages show what was
+    written.
+    """
     parts = assemble(given)
     check_saved(parts.algo, parts.env)  # before there is a folder
     if bad := not_finite(parts.algo, parts.algo.policy.parameters()):
@@ -54,10 +59,10 @@ def carry_out(given: config.Given, watch: Watch = Watch()) -> tuple[Path, Progre
             f"{bad[0]} is not finite before anything is trained: give another policy.model, or train it anew"
         )
     if given.resume is not None:
-        return resume(parts, given, prepare_folder(given.resume), watch)
+        return resume(parts, given, prepare_folder(given.resume, given.here), watch)
     folder = config.new_folder(parts.run, given)
     with locked(folder, given):
-        config.check_empty(folder)  # another start of the same folder may have come first
+        config.check_empty(folder, given)  # another start of the same folder may have come first
         write_atomically(folder / "config.yaml", parts.text)
         return folder, execute(parts, given, folder, Progress(), {}, watch)
 
@@ -74,6 +79,7 @@ def resume(parts: Parts, given: config.Given, folder: Path, watch: Watch) -> tup
             before, _ = outcome.scores(parts.env, parts.algo, parts.run.evaluation_episodes, "before")
             keep_before(folder, before)
         progress = restore(folder, parts.algo, parts.env, tidy=True) if there else Progress()
+        check_length(folder, given, parts.run, progress)
         command = repeat.changed(read_text(folder / "config.yaml").partition("\n")[0], given.argv)
         write_atomically(folder / "config.yaml", "\n".join([command, parts.text.partition("\n")[2]]))
         if not there and not watch.quiet:
@@ -83,11 +89,42 @@ def resume(parts: Parts, given: config.Given, folder: Path, watch: Watch) -> tup
         return folder, execute(parts, given, folder, progress, before, watch)
 
 
+def check_length(folder: Path, given: config.Given, run: config.Run, progress: Progress) -> None:
+    """Refuse a length that the run has passed: its config.yaml would tell of a run that never was.
+
+    The run's own length may be given again: its last iteration may have gone some steps beyond it.
+    """
+    if not any(repeat.key(word) in repeat.LENGTHS for word in given.argv):
+        return
+    held = sections.read(folder / "config.yaml").get("run", {})
+    found = {"iterations": (run.iterations, progress.iteration), "env_steps": (run.env_steps, progress.env_steps)}
+    for key, (length, done) in found.items():
+        if length is not None and length < done and length != held.get(key):
+            raise UserError(
+                f"{key}={length} is less than the {done} that {folder} has done: give at least {done}, or start a new "
+                "run for a shorter one"
+            )
+
+
 @contextmanager
 def locked(folder: Path, given: config.Given) -> Iterator[None]:
     """Keep a second process out of a run folder; the system opens the lock again when the process ends, however."""
-    refuse_link(folder / ".lock")
-    lock = FileLock(folder / ".lock")
+    with as_written(folder, given.called(folder)):
+        refuse_link(folder / ".lock")
+        lock = FileLock(folder / ".lock")
+        acquire(lock, folder)
+        try:
+            tidy(folder)
+            yield
+        except KeyboardInterrupt:  # the second Ctrl-C
+            raise KeyboardInterrupt(f"continue with: {again(folder, given)}") from None
+        except RewardFailed as error:
+            raise UserError(f"{error}; mend it, then continue with: {again(folder, given, mended=True)}") from error
+        finally:
+            lock.release()
+
+
+def acquire(lock: BaseFileLock, folder: Path) -> None:
     try:
         lock.acquire(timeout=1)  # who only looks whether it is locked holds it for a moment
     except Timeout:
@@ -96,15 +133,6 @@ def locked(folder: Path, given: config.Given) -> Iterator[None]:
         raise UserError(
             f"{folder} cannot be locked: {why(error)}; give a folder on a disk whose files can be locked, such as /tmp"
         ) from None
-    try:
-        tidy(folder)
-        yield
-    except KeyboardInterrupt:  # the second Ctrl-C
-        raise KeyboardInterrupt(f"continue with: {again(folder, given)}") from None
-    except RewardFailed as error:
-        raise UserError(f"{error}; mend it, then continue with: {again(folder, given, mended=True)}") from error
-    finally:
-        lock.release()
 
 
 @contextmanager
@@ -156,6 +184,7 @@ def execute(
         log.summary(told)  # last: the run is finished
         outcome.report(log, env, evaluation, what)
         farewell(log, progress, run, given)
+    progress.measured = True
     return progress
 
 
@@ -209,13 +238,13 @@ def farewell(log: Log, progress: Progress, run: config.Run, given: config.Given)
     if cut_short(progress, run):
         log.command("interrupted; continue with", again(log.folder, given))
     else:
-        shown = f"python -m rlkit.play {shlex.quote(str(log.folder))}{needed(given)}"
+        shown = f"python -m rlkit.play {shlex.quote(str(given.called(log.folder)))}{needed(given)}"
         log.command("everything is in the run folder; look at it", shown)
 
 
 def again(folder: Path, given: config.Given, mended: bool = False) -> str:
     """The command that continues a run; `mended`: after its code was changed."""
-    return f"python -m rlkit.run resume={shlex.quote(str(folder))}{needed(given, mended)}"
+    return f"python -m rlkit.run resume={shlex.quote(str(given.called(folder)))}{needed(given, mended)}"
 
 
 def needed(given: config.Given, mended: bool = False) -> str:
@@ -238,5 +267,6 @@ def header(parts: Parts, given: config.Given, folder: Path, progress: Progress) 
         "device": f"{parts.env.device}, threads: {torch.get_num_threads()}",
         "length": f"{run.iterations} iterations" if run.iterations else f"{run.env_steps:,} steps",
         "seed": str(run.seed),
-        "run folder": str(folder) + (f", continued at iteration {progress.iteration}" if progress.iteration else ""),
+        "run folder": str(given.called(folder))
+        + (f", continued at iteration {progress.iteration}" if progress.iteration else ""),
     }

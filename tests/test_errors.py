@@ -85,6 +85,9 @@ ELSEWHERE = {
     " would take the place of the argument ": "python/test_mistakes.py::test_what_cannot_be_trained",
     " is not understood: give a function of ": "python/test_mistakes.py::test_what_cannot_be_trained",
     ": this run is open already; ": "python/test_mistakes.py::test_trust_is_given_where_a_run_is_opened",
+    " is empty: give it a component at least": "control/test_contract.py::test_another_contract_is_one_line",
+    ": return True or False": "control/test_contract.py::test_another_contract_is_one_line",
+    ", which is not in ": "control/test_contract.py::test_a_number_outside_of_its_space_is_one_line",
     ": return an array of numbers": "control/test_contract.py::test_another_contract_is_one_line",
     ": this run is the one that goes on; ": (
         "python/test_mistakes.py::test_a_run_that_goes_on_is_told_nothing_of_another"

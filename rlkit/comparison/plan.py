@@ -87,8 +87,11 @@ def plan(asked: Asked) -> tuple[list[grid.Job], Path]:
         if name not in {**algos, **envs} and name not in {*algos.values(), *envs.values()}:
             raise UserError(f"{name}:{key}={value}: no '{name}' is compared here: {nearest(name, [*algos, *envs])}")
     seeds = numbers(asked.compare.seed)
-    out = home(asked.compare.out or default_out([*algos], [*envs]))
-    checked = {(a, e): check(asked, algos[a], envs[e], seeds[0]) for e in envs for a in algos}
+    out, here = home(asked.compare.out or default_out([*algos], [*envs])), Path.cwd()
+    try:
+        checked = {(a, e): check(asked, algos[a], envs[e], seeds[0]) for e in envs for a in algos}
+    finally:
+        os.chdir(here)  # an environment may have left it as it was made, and the runs are processes of their own
     for (algo, env), (_, _, what) in checked.items():
         first = checked[next(iter(algos)), env][2]
         if what != first:
@@ -103,7 +106,7 @@ def plan(asked: Asked) -> tuple[list[grid.Job], Path]:
             resolved = yaml.safe_load(text)
             resolved["run"]["seed"] = seed
             words += [f"{key}={value}" for key, value in keys.items()]
-            jobs.append(grid.Job(algo, env, seed, folder, tuple(words), resolved, Path.cwd()))
+            jobs.append(grid.Job(algo, env, seed, folder, tuple(words), resolved, here))
     return jobs, out
 
 

@@ -68,6 +68,9 @@ def check_one(env: One, called: str) -> Array:
     names = "(observation, reward, terminated, truncated, info)"
     found = parts(env.step(actions.sample()), 5, f"{called}: step", names)
     check_observation(env, found[0], f"{called}: step")
+    for name, flag in zip(("terminated", "truncated"), found[2:4], strict=True):
+        if not isinstance(flag, bool | np.bool_):  # any other text than "" would end each episode
+            raise UserError(f"{called}: step gave {name} of type {type(flag).__name__}: return True or False")
     reward = np.asarray(found[1])
     if reward.shape != () or reward.dtype.kind not in NUMBERS:
         given = f"shape {reward.shape}" if reward.shape else f"type {type(found[1]).__name__}"

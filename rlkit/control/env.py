@@ -11,7 +11,7 @@ from torch import Tensor
 
 from rlkit.api import Acts, Plays, State
 from rlkit.control import proofs, requirements
-from rlkit.control.vector import Array, Copies, Luck, Vector, empty_tape
+from rlkit.control.vector import Array, Copies, Luck, Vector, empty_tape, ended
 from rlkit.errors import UserError
 from rlkit.exact import Model
 from rlkit.scores import Reference, Sample, Scores, Split, Unit
@@ -61,6 +61,7 @@ class ControlEnv:
         self.drawn = drawn or (lambda: vector(1))  # makes one copy whose `render()` is a picture, where there is one
         self._copies: dict[tuple[str, int], Copies] = {}
         self._starts, self._started = 0, False  # rollouts of fresh episodes so far; whether the stream was reset
+        self._past = proofs.Past()
         self._first = ""  # a fingerprint of the states in which the last of them began
         self._episodes = [0] * rows
         self._history: deque[Array] = deque()  # actions [T, rows], reaching back to the oldest reset in progress
@@ -102,7 +103,7 @@ class ControlEnv:
                 copies.reset([self._seed("reset", row, 0) for row in range(self.rows)])
                 self._started = True
         tape = self._play(copies, requirements.acting(policy), steps, fresh)
-        requirements.check_finite(tape, self.source)
+        requirements.check_tape(tape, copies.observation_space, self.source)
         self._note(tape, fresh)
         lead = (self.rows, repeats) if repeats > 1 else (self.rows,)
         length = len(tape["reward"])
@@ -166,7 +167,7 @@ class ControlEnv:
         state |= {"ages": self._ages.tolist(), "length": self._length.tolist(), "return": self._return.tolist()}
         state["seeds"] = list(self._stream.seeds)
         if self._started:
-            state |= proofs.proof(self._stream)  # what they lead to
+            state |= proofs.proof(self._stream) | self._past.state_dict()  # what they lead to
         state |= {"first": self._first} if self._first else {}  # as a proof, too
         if self._history:
             actions = np.concatenate(self._history)
@@ -188,10 +189,11 @@ class ControlEnv:
         self._return, self._history = np.array(state["return"], dtype=np.float64), deque()
         if self._started:
             actions = state["actions"].numpy() if "actions" in state else np.empty((0, self.rows))
+            repeats = self._past.load_state_dict(state, lambda: self._make("past", self.rows))
             self._stream.replay(actions, state["seeds"], self._ages)
             if len(actions):
                 self._history.append(actions)
-            proofs.compare(self._stream, state, self.source)
+            proofs.compare(self._stream, state, self.source, repeats)
         if "first" in state:
             self._reset(self._make("fresh", self.rows), 1, self._starts - 1)
             if self._first != state["first"]:
@@ -214,6 +216,9 @@ class ControlEnv:
         self._episodes[row] += 1
         return self._seed("reset", row, self._episodes[row])
 
+    def _seed_before(self, row: int) -> int:
+        return self._seed("reset", row, self._episodes[row] - 1)
+
     def _begin(self, copies: Copies, repeats: int) -> None:
         """Start fresh episodes, `repeats` from each reset seed."""
         self._reset(copies, repeats, self._starts)
@@ -226,7 +231,11 @@ class ControlEnv:
         self._first = proofs.fingerprint(copies.observation[::repeats])
 
     def _act(self, policy: Acts, observation: Array, greedy: bool) -> Array:
-        action: Array = policy.act(torch.from_numpy(observation).to(self.device), greedy=greedy).cpu().numpy()
+        try:
+            action: Array = policy.act(torch.from_numpy(observation).to(self.device), greedy=greedy).cpu().numpy()
+        except (RuntimeError, IndexError):
+            requirements.check_observed(self.observation_space, observation, self.source)  # whose fault is it?
+            raise
         return action
 
     def _play(self, copies: Copies, policy: Acts, steps: int | None, fresh: bool) -> dict[str, Array]:
@@ -264,19 +273,14 @@ class ControlEnv:
             tape["episode_return"] = np.where(done, total, 0.0).astype(np.float32)
             tape["episode_length"] = np.where(done, tape["mask"].sum(0), 0)
             return
-        ended_return, ended_length = np.zeros(done.shape, dtype=np.float32), np.zeros(done.shape, dtype=np.int64)
-        tape["episode_return"], tape["episode_length"] = ended_return, ended_length
-        returns = self._return + tape["reward"].cumsum(0, dtype=np.float64)
-        lengths = self._length + tape["mask"].cumsum(0)
-        base_return, base_length = np.zeros(self.rows), np.zeros(self.rows, dtype=np.int64)
-        for t, row in zip(*np.nonzero(done), strict=True):
-            ended_return[t, row] = returns[t, row] - base_return[row]
-            ended_length[t, row] = lengths[t, row] - base_length[row]
-            base_return[row], base_length[row] = returns[t, row], lengths[t, row]
-        self._return, self._length = returns[-1] - base_return, lengths[-1] - base_length
+        returned, self._return = ended(done, self._return + tape["reward"].cumsum(0, dtype=np.float64))
+        tape["episode_return"] = returned.astype(np.float32)
+        tape["episode_length"], self._length = ended(done, self._length + tape["mask"].cumsum(0))
         # A vector env that resets itself can only be replayed from its very beginning.
         self._ages = self._ages + steps if self._stream.resets_alone else self._length
         self._history.append(tape["action"].copy())
+        if done.any():
+            self._past.note(done, tape["episode_length"], self._stream, self._history, self._seed_before)
         kept = sum(map(len, self._history))
         while self._history and kept - len(self._history[0]) >= self._ages.max():
             kept -= len(self._history.popleft())

@@ -40,6 +40,13 @@ def acting(policy: Plays) -> Acts:
     return policy
 
 
+def check_tape(tape: dict[str, Array], space: "AnySpace", source: str) -> None:
+    """Stop where a rollout holds what nothing can be learned from."""
+    check_finite(tape, source)
+    for key in ("observation", "next_observation"):
+        check_observed(space, tape[key], source)
+
+
 def check_finite(tape: dict[str, Array], source: str) -> None:
     """Stop at the first number that is none, and say where it came from; tape: [T, n, ...]."""
     for key, array in sorted(tape.items()):  # the action first: a policy that diverged is not the environment's fault
@@ -67,6 +74,19 @@ def check_spaces(observation: "AnySpace", action: "AnySpace") -> None:
     for name, space in (("observation", observation), ("action", action)):
         if not isinstance(space, (Box, Discrete)):
             raise UserError(f"{name} space {space} is not supported; allowed are Box and Discrete: use another env")
+        if isinstance(space, Box) and 0 in space.shape:
+            raise UserError(f"{name} space {space} is empty: give it a component at least, or use a Discrete(1)")
+
+
+def check_observed(space: "AnySpace | None", observation: Array, source: str) -> None:
+    """Refuse numbers that a Discrete space does not have; observation: counted from 0, as a policy sees it."""
+    if isinstance(space, Discrete):
+        outside = observation[(observation < 0) | (observation >= space.n)]
+        if outside.size:
+            raise UserError(
+                f"{source} gave the observation {int(outside[0] + space.start)}, which is not in {space}: "
+                "mend the environment, or its observation_space"
+            )
 
 
 def check_groups(first: Array, repeats: int, source: str) -> None:

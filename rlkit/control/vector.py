@@ -53,6 +53,7 @@ class Copies:
         self.observation: Array = np.empty(0)
         self.first: Array = np.empty(0)  # what each copy saw after its newest reset
         self.earned: Array = np.zeros(self.n)  # by each copy since its newest reset
+        self.ended: Array = np.zeros(self.n)  # what each earned in its last whole episode, where it is reset from here
 
     def reset(self, seeds: Sequence[int]) -> None:
         """Start an episode in every copy."""
@@ -98,7 +99,8 @@ class Copies:
         """Step every copy with the policy's action [n] or [n, d]: true successor, reward, terminated, done."""
         raw, reward, terminated, truncated, info = self.vector.step(self._execute(action))
         done = terminated | truncated
-        self.earned = np.where(done, 0.0, self.earned + reward * self.acting)  # before the rows that act change
+        total = self.earned + reward * self.acting  # before the rows that act change
+        self.earned = np.where(done, 0.0, total)
         self.observation = successor = self._convert(raw)
         if self.mode is AutoresetMode.NEXT_STEP:
             self.acting = ~done
@@ -109,6 +111,7 @@ class Copies:
                     successor[row] = self._convert(np.asarray(info["final_obs"][row])[None])[0]
             else:
                 reward, terminated = reward.copy(), terminated.copy()
+                self.ended = np.where(done, total, self.ended)
                 if self.next_seed is not None:
                     for row in np.flatnonzero(done):
                         self.seeds[row] = self.next_seed(int(row))
@@ -128,6 +131,15 @@ class Copies:
             self.restart(ages == 0)
         self.next_seed = next_seed
 
+    def play(self, actions: Array, seed: int, row: int) -> float:
+        """What the copy in `row` earns from this reset seed on with these actions [K, n], an episode's."""
+        self.next_seed, next_seed = None, self.next_seed
+        self.reset([seed] * self.n)
+        for action in actions:
+            self.step(action)
+        self.next_seed = next_seed
+        return float(self.ended[row])
+
     def _convert(self, observation: Array) -> Array:
         return observed(self.observation_space, observation)
 
@@ -145,6 +157,18 @@ def empty_tape(length: int, copies: Copies) -> dict[str, Array]:
     tape["action"] = np.zeros(action_shape, dtype=np.float32 if continuous else np.int64)
     tape["reward"] = np.zeros((length, copies.n), dtype=np.float32)
     return tape | {key: np.zeros((length, copies.n), dtype=bool) for key in ("terminated", "done", "mask")}
+
+
+def ended(done: Array, sums: Array) -> tuple[Array, Array]:
+    """Of sums that run on through the ends of episodes: each episode's own where it ended, and of what goes on [n].
+
+    done, sums: [T, n].
+    """
+    found, base = np.zeros_like(sums), np.zeros_like(sums[0])
+    for t, row in zip(*np.nonzero(done), strict=True):
+        found[t, row] = sums[t, row] - base[row]
+        base[row] = sums[t, row]
+    return found, sums[-1] - base
 
 
 def observed(space: "AnySpace", observation: Array) -> Array:

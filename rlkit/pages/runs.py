@@ -25,8 +25,9 @@ class RunPage:
     """Reads a run folder, and lets its newest checkpoint play in memory."""
 
     def __init__(self, folder: str | Path, assemble: Assemble, trust: Trust = False) -> None:
-        self.folder = home(folder)
-        self.given = config.from_folder(self.folder)
+        self.called = home(folder)
+        self.folder = self.called.absolute()  # an environment that plays may change the directory
+        self.given = config.from_folder(self.called)
         self.given.run["device"], self.given.trust = "auto", trust  # the run's own device may not be here
         self.live: Live | None = None
         self.reason = ""  # why nothing can be played
@@ -50,7 +51,7 @@ class RunPage:
         length = {key: self.given.run[key] for key in ("iterations", "env_steps") if self.given.run.get(key)}
         algo, env = self.given.algo["name"], self.given.env["name"]
         return {
-            "folder": str(self.folder),
+            "folder": str(self.called),
             "algo": algo,
             "env": env,
             "about": [] if self.live is None else [_summary("algorithms", algo), _summary("envs", env)],

@@ -31,13 +31,17 @@ NO_WAIT = getattr(os, "O_NONBLOCK", 0)
 BINARY = getattr(os, "O_BINARY", 0)
 
 
-def prepare_folder(path: str | Path) -> Path:
-    """Make a folder and see that it can be written to, before hours of work depend on it."""
+def prepare_folder(path: str | Path, start: Path = Path()) -> Path:
+    """Make a folder and see that it can be written to, before hours of work depend on it.
+
+    A relative path begins at `start`, and messages show it as it is; what is returned begins there, too.
+    """
     check_name(path)
     try:
         folder = home(path)
         if str(folder).startswith("~"):
             raise ValueError("there is no such user")
+        folder = start / folder
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder) as probe:
             probe.write(bytes(1 << 16))

@@ -17,7 +17,7 @@ from annotated_types import Ge, Le
 import rlkit
 from rlkit.api import Count, Natural, PolicyFactory, UserError
 from rlkit.fields import Episodes, Place, Seed
-from rlkit.paths import home
+from rlkit.paths import back, home
 from rlkit.recording.files import is_file, prepare_folder
 from rlkit.settings import places, plugins, repeat, schema, sections, strict_yaml, trust
 from rlkit.settings.given import KINDS as KINDS  # `as`: others take it from here
@@ -190,28 +190,32 @@ def resolved(given: Given, run: Run, algo: object, env: object, policy: object =
     """The text of config.yaml: every key of the built dataclasses, and the command that repeats the run."""
     values: Sections = {"run": asdict(run)}
     configs = {"algo": algo, "env": env, "policy": policy}
-    for section, config in configs.items():
-        name = given.section(section).get("name")
-        if name is not None:
-            values[section] = {"name": plugins.path_or_module(name)}
-        if is_dataclass(config) and not isinstance(config, type):
-            marked = places.marked(type(config))
-            keys = {k: places.absolute(x, marked[k]) if k in marked else x for k, x in asdict(config).items()}
-            values.setdefault(section, {}).update(keys)
-    values |= trust.marks({section: given.section(section)["name"] for section in KINDS}, configs)
+    with back(given.here):  # relative paths start there
+        for section, config in configs.items():
+            name = given.section(section).get("name")
+            if name is not None:
+                values[section] = {"name": plugins.path_or_module(name)}
+            if is_dataclass(config) and not isinstance(config, type):
+                marked = places.marked(type(config))
+                keys = {k: places.absolute(x, marked[k]) if k in marked else x for k, x in asdict(config).items()}
+                values.setdefault(section, {}).update(keys)
+        values |= trust.marks({section: given.section(section)["name"] for section in KINDS}, configs)
     text = strict_yaml.dump(schema.plain(values))
     return f"{repeat.line(given.argv)}\n{text}"
 
 
 def new_folder(run: Run, given: Given) -> Path:
-    """Make the folder of a new run: `out`, or runs/ALGO-ENV-sSEED-TIMESTAMP; never write into another run's folder."""
+    """Make the folder of a new run: `out`, or runs/ALGO-ENV-sSEED-TIMESTAMP; never write into another run's folder.
+
+    It is absolute, as a reward or an environment may change the directory.
+    """
     if run.out is not None:
-        return check_empty(prepare_folder(run.out))
+        return check_empty(prepare_folder(run.out, given.here), given)
     stem = f"{short(given.algo['name'])}-{short(given.env['name'])}-s{run.seed}-{time.strftime('%Y%m%d-%H%M%S')}"
-    prepare_folder("runs")
+    prepare_folder("runs", given.here)
     number = 1
     while True:
-        folder = Path("runs", stem if number == 1 else f"{stem}-{number}")
+        folder = given.here / "runs" / (stem if number == 1 else f"{stem}-{number}")
         try:
             folder.mkdir()
         except FileExistsError:  # another run of the same second
@@ -220,10 +224,11 @@ def new_folder(run: Run, given: Given) -> Path:
             return prepare_folder(folder)
 
 
-def check_empty(folder: Path) -> Path:
+def check_empty(folder: Path, given: Given) -> Path:
     """Refuse a folder that holds anything; a start that was killed at once leaves a lock behind, which is nothing."""
     if any(not path.name.startswith(".") for path in folder.iterdir()):
-        raise UserError(f"out={folder} is not empty: choose another folder, or continue it with resume={folder}")
+        called = given.called(folder)
+        raise UserError(f"out={called} is not empty: choose another folder, or continue it with resume={called}")
     return folder
 
 

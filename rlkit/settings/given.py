@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from rlkit.errors import UserError
+from rlkit.paths import home, start
 from rlkit.settings import plugins, schema
 from rlkit.settings.plugins import nearest
 from rlkit.settings.sections import Section
@@ -36,11 +37,18 @@ class Given:
     resume: Path | None = None  # the run folder to continue
     help: bool = False
     argv: tuple[str, ...] = ()
+    here: Path = field(default_factory=start)  # where relative paths start: before any code of the user's ran
     factory: Factory | None = None  # from Python: makes one copy of an environment that has no name
 
     def section(self, name: str) -> Section:
         """The keys of run, algo, env or policy."""
         return {"run": self.run, "algo": self.algo, "env": self.env, "policy": self.policy}[name]
+
+    def called(self, folder: Path) -> Path:
+        """The run's folder as it was written, to be shown."""
+        typed = home(str(self.run.get("out") or "runs"))
+        below = not typed.is_absolute() and folder.is_relative_to(self.here)
+        return folder.relative_to(self.here) if below else folder
 
 
 def parse(argv: Sequence[str]) -> Given:

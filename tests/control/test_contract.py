@@ -60,6 +60,24 @@ class NoneReward(Good):
         return np.zeros(1, np.float32), None, True, False, {}
 
 
+class TextEnd(Good):
+    def step(self, action: Any) -> Any:
+        return np.zeros(1, np.float32), 1.0, "no", False, {}
+
+
+class NumberCut(Good):
+    def step(self, action: Any) -> Any:
+        return np.zeros(1, np.float32), 1.0, np.False_, 0.0, {}
+
+
+class Nothing(Good):
+    observation_space = Box(-1, 1, (0,), np.float32)
+
+
+class NothingToDo(Good):
+    action_space = Box(-1, 1, (2, 0), np.float32)
+
+
 class Words(Good):
     def reset(self, **keys: Any) -> Any:
         super().reset(**keys)
@@ -96,6 +114,10 @@ BAD: dict[Any, str] = {
     Ragged: r"step gives an observation of shape None, and observation_space has \(1,\)",
     ListReward: r"step gave a reward of shape \(1,\): return one number",
     NoneReward: "step gave a reward of type NoneType: return one number",
+    TextEnd: "step gave terminated of type str: return True or False",
+    NumberCut: "step gave truncated of type float: return True or False",
+    Nothing: r"observation space Box\(.*\) is empty",
+    NothingToDo: r"action space Box\(.*\) is empty",
     Words: "reset gives an observation of type <U1: return an array of numbers",
     NoneObservation: "step gives an observation of type object: return an array of numbers",
 }
@@ -110,6 +132,32 @@ def test_another_contract_is_one_line(env: Any, tmp_path: Path) -> None:
     with pytest.raises(rlkit.UserError, match=BAD[env]) as error:
         train(env, tmp_path / "r")
     assert "\n" not in str(error.value) and not (tmp_path / "r").exists()
+
+
+class Strays(Good):
+    """Its fourth number is none of its space."""
+
+    observation_space = Discrete(5, start=2)  # type: ignore[assignment]
+
+    def reset(self, **keys: Any) -> Any:
+        self.t = 0
+        return 2, {}
+
+    def step(self, action: Any) -> Any:
+        self.t += 1
+        return 2 if self.t < 4 else STRAYED[0], 1.0, self.t > 5, False, {}
+
+
+STRAYED = [7]
+
+
+@pytest.mark.parametrize("algo", ["ppo", "reinforce", "q_learning"])
+@pytest.mark.parametrize("number", [7, 1])
+def test_a_number_outside_of_its_space_is_one_line(algo: str, number: int, tmp_path: Path) -> None:
+    STRAYED[0] = number
+    told = rf"gave the observation {number}, which is not in Discrete\(5, start=2\): "
+    with pytest.raises(rlkit.UserError, match=told):
+        rlkit.train(algo, Strays, out=tmp_path, quiet=True, iterations=1, evaluation_episodes=1, **{"env.rows": 1})
 
 
 def test_an_environment_that_is_shared_is_refused(tmp_path: Path) -> None:

@@ -173,6 +173,22 @@ def test_a_run_that_ended_early_stays_ended(tmp_path: Path, monkeypatch: pytest.
     assert not differences(tmp_path / "whole", tmp_path / "cut")
 
 
+def test_a_length_that_the_run_has_passed_is_refused_and_nothing_is_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["algo=ppo", "env=cartpole", "env_steps=20", "algo.horizon=3", "env.rows=5", "algo.minibatches=1"]
+    assert run.main([*words, "evaluation_episodes=2", "validation_episodes=2", f"out={tmp_path}"]) == 0  # 30 steps
+    before = (tmp_path / "config.yaml").read_bytes(), (tmp_path / "summary.json").read_bytes()
+    capsys.readouterr()
+    for word, done in (("env_steps=10", 30), ("env_steps=29", 30), ("iterations=1", 2)):
+        assert run.main([f"resume={tmp_path}", word]) == 2
+        assert f"{word} is less than the {done} that {tmp_path} has done: " in capsys.readouterr().err
+        assert before == ((tmp_path / "config.yaml").read_bytes(), (tmp_path / "summary.json").read_bytes())
+    assert [run.main([f"resume={tmp_path}", f"env_steps={steps}"]) for steps in (20, 30)] == [0, 0]
+    assert run.main([f"resume={tmp_path}", "iterations=2"]) == 0
+    assert "iterations=2" in (tmp_path / "config.yaml").read_text().partition("\n")[0]
+
+
 def test_a_torn_line_and_lines_of_the_future_are_written_again(tmp_path: Path) -> None:
     for name in ("whole", "cut"):
         assert run.main([*TABLE, "checkpoint_every=4", "keep=2", f"out={tmp_path / name}"]) == 0

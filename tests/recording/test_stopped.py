@@ -17,7 +17,7 @@ from support.words import last
 
 from rlkit import loop, run
 from rlkit.language import folders as model_files
-from rlkit.recording import checkpoint
+from rlkit.recording import checkpoint, outcome
 from rlkit.recording.log import Log
 from rlkit.signals import LEAVE
 
@@ -92,6 +92,19 @@ def test_a_signal_to_leave_leaves_a_checkpoint_and_says_how_to_go_on(
     assert [signal.getsignal(signal.Signals[name]) for name in LEAVE] == before
     assert run.main([f"resume={tmp_path / 'cut'}"]) == 0
     assert not differences(tmp_path / "whole", tmp_path / "cut")
+
+
+def test_a_signal_while_the_end_is_measured_stops_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = outcome.measure
+
+    def measure(*args: Any) -> outcome.Evaluation:
+        if args[-1] == "after":
+            os.kill(os.getpid(), signal.SIGTERM)
+        return real(*args)
+
+    monkeypatch.setattr(outcome, "measure", measure)
+    assert run.main([*TABLE, "iterations=2", f"out={tmp_path}"]) == 0
+    assert json.loads((tmp_path / "summary.json").read_text())["finished"] is True
 
 
 posix = pytest.mark.skipif(os.name != "posix", reason="Windows has neither the signal nor such terminals")

@@ -245,7 +245,7 @@ def test_a_new_run_never_writes_into_the_folder_of_another(tmp_path: Path, monke
     given = config.Given(algo={"name": "my_pkg.sac"}, env={"name": "./maze.py"})
     folders = {config.new_folder(Run(seed=7), given) for _ in range(3)}
     assert len(folders) == 3
-    assert all(folder.parts[0] == "runs" and folder.name.startswith("sac-maze-s7-") for folder in folders)
+    assert all(given.called(folder).parts[0] == "runs" and folder.name.startswith("sac-maze-s7-") for folder in folders)
     out = Run(out=str(tmp_path / "a" / "b"))
     assert config.new_folder(out, given) == config.new_folder(out, given)  # it is empty still
     (tmp_path / "a" / "b" / "metrics.jsonl").touch()

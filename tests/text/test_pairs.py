@@ -120,8 +120,13 @@ GOOD = {"prompt": "3?", "chosen": "yes", "rejected": "no"}
         ({"rejected": "\n"}, r"p.jsonl:3: 'rejected' is"),
         ({"rejected": "yes"}, r"p.jsonl:3: 'chosen' and 'rejected' are the same text"),
         ({"ref_chosen_logps": -1.0}, r"p.jsonl:3: ref_chosen_logps=-1.0, ref_rejected_logps=None; give both"),
-        ({"ref_chosen_logps": -1.0, "ref_rejected_logps": 0.5}, r"p.jsonl:3: .* of at most 0"),
-        ({"ref_chosen_logps": -1.0, "ref_rejected_logps": "x"}, r"p.jsonl:3: .* of at most 0"),
+        ({"ref_chosen_logps": -1.0, "ref_rejected_logps": 0.5}, r"p.jsonl:3: .* from -1e\+09 to 0"),
+        ({"ref_chosen_logps": -1.0, "ref_rejected_logps": "x"}, r"p.jsonl:3: .* from -1e\+09 to 0"),
+        (
+            {"ref_chosen_logps": -(10**400), "ref_rejected_logps": -1},
+            r"p.jsonl:3: ref_chosen_logps=-10{35}\.\.\., .* to 0",
+        ),
+        ({"ref_chosen_logps": -1, "ref_rejected_logps": -1e308}, r"p.jsonl:3: .* from -1e\+09 to 0"),
         ({"ref_chosen_logps": -1.0, "ref_rejected_logps": -2.0}, r"p.jsonl: 1 of 3 rows have ref_chosen_logps and"),
     ],
 )

@@ -120,3 +120,21 @@ def test_without_the_package_or_without_a_connection_the_error_says_what_to_do(m
     with pytest.raises(UserError, match=r"ConnectionError: no route.*env.source=PATH.jsonl") as error:
         gsm8k.load(gsm8k.Config(source="openai/gsm8k"))
     assert "\n" not in str(error.value)
+
+
+def test_questions_that_are_trained_on_and_measured_are_counted(tmp_path, capsys):
+    source = write(tmp_path / "train.jsonl", questions(15))
+    write(tmp_path / "test.jsonl", questions(8, start=12))
+    gsm8k.load(gsm8k.Config(source=source))
+    told = capsys.readouterr().err
+    assert told.count("\n") == 1 and ": 3 of 8 test questions are in the train split, too, so test measures " in told
+    write(tmp_path / "test.jsonl", questions(8, start=15))
+    gsm8k.load(gsm8k.Config(source=source))
+    assert not capsys.readouterr().err
+
+
+@pytest.mark.parametrize("taken", ["prompts", "completions"])
+def test_a_column_with_the_name_of_what_rewards_are_given_is_refused(tmp_path, taken):
+    source = write(tmp_path / "t.jsonl", [{**questions(1)[0], taken: "x"}])
+    with pytest.raises(UserError, match=f"t.jsonl:1: {taken}: what a reward function is given has that name; rename"):
+        gsm8k.load(gsm8k.Config(source=source))
