@@ -159,8 +159,9 @@ def test_one_process_writes_to_a_folder_and_its_death_frees_it(
             assert told.count("\n") == 1 and "is being written by another process" in told
         finally:
             first.kill()
-    assert run.main([f"resume={tmp_path}", "iterations=1"]) == 0
-    assert json.loads((tmp_path / "summary.json").read_text())["iterations"] >= 100
+    done = checkpoint.load(tmp_path)["progress"]["iteration"]
+    assert run.main([f"resume={tmp_path}", f"iterations={done}"]) == 0
+    assert json.loads((tmp_path / "summary.json").read_text())["iterations"] == done >= 100
 
 
 def test_a_start_that_was_killed_at_once_can_be_given_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
