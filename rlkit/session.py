@@ -80,6 +80,7 @@ def resume(parts: Parts, given: config.Given, folder: Path, watch: Watch) -> tup
             keep_before(folder, before)
         progress = restore(folder, parts.algo, parts.env, tidy=True) if there else Progress()
         check_length(folder, given, parts.run, progress)
+        drop_later_best(folder, progress)
         command = repeat.changed(read_text(folder / "config.yaml").partition("\n")[0], given.argv)
         write_atomically(folder / "config.yaml", "\n".join([command, parts.text.partition("\n")[2]]))
         if not there and not watch.quiet:
@@ -87,6 +88,13 @@ def resume(parts: Parts, given: config.Given, folder: Path, watch: Watch) -> tup
         if not progress.over(parts.run):
             remove(folder / "summary.json")  # of a shorter run: this one is not finished
         return folder, execute(parts, given, folder, progress, before, watch)
+
+
+def drop_later_best(folder: Path, progress: Progress) -> None:
+    """A run that was killed after it saved `best` goes on from before: it finds it again, or goes another way."""
+    if (later := checkpoint.drop_beyond(folder, "best", progress.iteration)) is not None:
+        progress.best = -math.inf
+        say(f"going on from iteration {progress.iteration}: checkpoint best, of iteration {later}, is looked for again")
 
 
 def check_length(folder: Path, given: config.Given, run: config.Run, progress: Progress) -> None:

@@ -33,5 +33,6 @@ class Stopping:
         return [self._length(row) if there else None for row, there in zip(rows, self.found(rows), strict=True)]
 
     def _length(self, row: list[int]) -> int:
-        # What is in a text stays in it when tokens follow, so the first length can be searched for by halves.
+        # What is in a text stays in it when tokens follow, so the first length can be searched for by halves. Half of a
+        # letter does not, which is shown as U+FFFD: that is no stop string.
         return bisect_left(range(len(row)), True, key=lambda length: self.found([row[:length]])[0])

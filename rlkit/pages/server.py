@@ -159,11 +159,12 @@ class Handler(BaseHTTPRequestHandler):
 
     def handle_one_request(self) -> None:
         self.reader.begin()
-        self.server.waiting[self.connection] = time.monotonic()
-        try:
-            super().handle_one_request()
-        finally:
-            self.server.waiting.pop(self.connection, None)
+        self.server.waiting.setdefault(self.connection, time.monotonic())
+        super().handle_one_request()
+
+    def finish(self) -> None:
+        self.server.waiting.pop(self.connection, None)
+        super().finish()
 
     def do_GET(self) -> None:
         self.answer(self.read)

@@ -132,6 +132,16 @@ def load_policy(folder: str | Path, algo: Algorithm, name: str) -> int:
         return natural(state["progress"]["iteration"])
 
 
+def drop_beyond(folder: str | Path, name: str, iteration: int) -> int | None:
+    """Remove a checkpoint of a later iteration than this, from which a run goes on. Returns what it was of, if any."""
+    path = _path(folder, name)
+    found = _iteration(path)
+    if found is None or found <= iteration:
+        return None
+    remove(path)
+    return found
+
+
 @contextmanager
 def fitting(folder: str | Path, part: str) -> Iterator[None]:
     """What a part of a checkpoint cannot be put back with is told in one line: the part is not one of this run."""

@@ -50,6 +50,8 @@ class Asking:
                 raise UserError(f"env.{key}={ascii(text)[:80]} is not Unicode text; write it in UTF-8") from None
         if "" in self.stop:
             raise UserError("env.stop has an empty text, which would end every answer at once: leave it out")
+        if any("\ufffd" in text for text in self.stop):
+            raise UserError("env.stop has a text with U+FFFD, which stands for half of a letter: leave it out")
 
     def template(self, chat: bool) -> str:
         """What is written around the question."""

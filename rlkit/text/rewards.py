@@ -87,7 +87,8 @@ def total(
         name = getattr(function, "__name__", str(function))
         _check_signature(function, name, columns)
         try:
-            given = function(prompts=prompts, completions=completions, **columns)
+            own = {key: list(column) for key, column in columns.items()}  # it may sort or change what it is given
+            given = function(prompts=list(prompts), completions=list(completions), **own)
         except UserError:
             raise
         except Exception as error:  # whatever a function of the user's raises

@@ -218,3 +218,18 @@ def test_a_reward_function_that_failed_goes_on_as_if_it_had_not(tmp_path: Path) 
         assert run.main([f"resume={cut}", "trust=true"]) == 0
         assert not differences(tmp_path / "whole", cut)
         (tmp_path / "broken").touch()
+
+
+def test_a_best_checkpoint_from_beyond_where_a_run_goes_on_is_looked_for_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As a kill between `best` and `latest` leaves it: what is measured is a policy of this run."""
+    words = ["algo=q_learning", "env=gridworld", "evaluate_every=1", "measure=best", "evaluation_episodes=2"]
+    assert run.main([*words, "iterations=2", f"out={tmp_path}"]) == 0
+    state = checkpoint.load(tmp_path, "best")
+    state["progress"]["iteration"] = 9
+    checkpoint.save(tmp_path, state, "best", iteration=9)
+    capsys.readouterr()
+    assert run.main([f"resume={tmp_path}", "iterations=3"]) == 0
+    assert "going on from iteration 2: checkpoint best, of iteration 9, is looked for again" in capsys.readouterr().out
+    assert checkpoint.load(tmp_path, "best")["progress"]["iteration"] == 3

@@ -8,7 +8,7 @@ import torch
 from support.parrot import Parrot, told
 
 from rlkit.api import UserError
-from rlkit.text import Problem, TextEnv, load_rewards, total
+from rlkit.text import Problem, TextEnv, correct, load_rewards, total
 
 
 def test_rewards_have_trls_signature_and_are_summed_with_none_left_out():
@@ -155,3 +155,14 @@ def test_what_is_not_one_number_is_refused(given, words):
     with pytest.raises(UserError, match=words) as error:
         total([lambda prompts, completions: given], ["p", "q"], ["a", "b"], {})
     assert "\n" not in str(error.value) and len(str(error.value)) < 250
+
+
+def test_what_one_reward_does_to_its_lists_reaches_no_other() -> None:
+    def spoils(prompts: list[str], completions: list[str], answer: list[str]) -> list[float]:
+        for given in (prompts, completions, answer):
+            given[:] = ["#### 1"] * len(given)
+        return [0.0] * len(completions)
+
+    prompts, completions, columns = ["?"], ["#### 2"], {"answer": ["#### 3"]}
+    assert total([spoils, correct], prompts, completions, columns) == [0.0]
+    assert (prompts, completions, columns) == (["?"], ["#### 2"], {"answer": ["#### 3"]})
