@@ -60,6 +60,8 @@ class Past:
     def load_state_dict(self, state: State, copies: Callable[[], Copies]) -> bool:
         """Play the episode again, on copies that played nothing before; whether it earns the same."""
         past = state.get("past", {"count": 0, "next": 1})  # 0.5 kept none
+        if any(type(past[key]) is not int for key in ("count", "next")):
+            raise TypeError("episodes are counted in whole numbers")
         self.count, self.next = past["count"], past["next"]
         self.kept = {key: x for key, x in past.items() if key not in ("count", "next")}
         if not self.kept:
