@@ -58,6 +58,8 @@ def carry_out(given: config.Given, watch: Watch = Watch()) -> tuple[Path, Progre
         raise UserError(
             f"{bad[0]} is not finite before anything is trained: give another policy.model, or train it anew"
         )
+    if parts.memory is not None:
+        parts.memory.check()
     if given.resume is not None:
         return resume(parts, given, prepare_folder(given.resume, given.here), watch)
     folder = config.new_folder(parts.run, given)
@@ -273,6 +275,7 @@ def header(parts: Parts, given: config.Given, folder: Path, progress: Progress) 
         "model": policy.name,
         "parameters": f"{held:,}" + (f", of which {learned:,} are trained" if learned != held else ""),
         "device": f"{parts.env.device}, threads: {torch.get_num_threads()}",
+        **({"memory": str(parts.memory)} if parts.memory is not None else {}),
         "length": f"{run.iterations} iterations" if run.iterations else f"{run.env_steps:,} steps",
         "seed": str(run.seed),
         "run folder": str(given.called(folder))

@@ -1,5 +1,6 @@
 """What a language model and a reward model share: a decoder with its tokenizer that reads texts."""
 
+import heapq
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -10,8 +11,10 @@ from torch import Tensor, nn
 
 from rlkit.buffers import beginnings, last_step
 from rlkit.errors import UserError
+from rlkit.forecast import Footprint, Work
 from rlkit.language import folders
 from rlkit.language.decoder import Decoder
+from rlkit.language.footprint import footprint
 from rlkit.language.packing import pack
 from rlkit.language.source import Sourced
 from rlkit.language.tokenizer import Tokenizer
@@ -27,6 +30,7 @@ class Backbone(Sourced, PolicyModule):
     micro_steps: int | None = (
         4096  # tokens whose activations are alive at once in training; a prompt counts once for its group
     )
+    rows: int = 256  # texts that are written at the same time
     save_dtype: torch.dtype = torch.float32
     head_file: str  # where the scalar head is kept
 
@@ -105,6 +109,15 @@ class Backbone(Sourced, PolicyModule):
                 f"a prompt of {size} tokens ('{start} ...') and {extra} more exceed the model's context of {context}: "
                 f"{advice}, or take a model with a longer context"
             )
+
+    def longest(self, texts: Sequence[str]) -> int:
+        """Tokens of the longest text, as a prompt: those of the most bytes are encoded."""
+        return max(map(len, self.prompt_ids(heapq.nlargest(16, texts, key=lambda text: len(text.encode())))))
+
+    def footprint(self, work: Work) -> Footprint:
+        """What learning and writing take at their peak."""
+        trained = sum(p.numel() for p in self.parameters() if p.requires_grad)
+        return footprint(self.decoder, trained, self.rows, self.micro_steps, work)
 
     def hidden(self, batch: TensorDict) -> tuple[Tensor, Tensor]:
         """Hidden states [N, d] of the masked positions of [B, T], and their indices in the flattened batch."""

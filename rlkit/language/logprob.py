@@ -27,9 +27,14 @@ def token_log_probs(
     their logits again: ∂/∂z = g_a (1_a - π) - g_H π (log π + H). Memory is chunk·V in place of several N·V.
     entropy=False spares the sum and returns zeros.
     """
-    chunk = chunk or max(ROWS, ELEMENTS.get(hidden.device.type, 1 << 24) // weight.shape[0])
+    chunk = chunk or chunk_rows(weight)
     apply: Apply = _TokenLogProbs.apply  # torch leaves it without annotations
     return apply(hidden, weight, targets, temperature, chunk, entropy)
+
+
+def chunk_rows(weight: Tensor) -> int:
+    """Rows whose logits are alive at a time; weight [V, d]."""
+    return max(ROWS, ELEMENTS.get(weight.device.type, 1 << 24) // weight.shape[0])
 
 
 class _TokenLogProbs(torch.autograd.Function):

@@ -15,6 +15,7 @@ from rlkit import memory, outside
 from rlkit.api import Algorithm, Env, Plays, PolicyFactory
 from rlkit.errors import UserError
 from rlkit.fields import AGAIN, CONTROL, DEMONSTRATIONS, GROUPS, INEXACT
+from rlkit.forecast import Forecast, forecast
 from rlkit.policies import PolicyModule
 from rlkit.recording.writers import check_tracker
 from rlkit.settings import config, idle, plugins, schema, trust
@@ -48,6 +49,12 @@ class Parts:
     algo: Algorithm
     env: Env
     resolved: Callable[[], str]
+    foretold: Callable[[], Forecast | None]
+
+    @cached_property
+    def memory(self) -> Forecast | None:
+        """What the run will take, as it is before the run begins; none: nobody can say."""
+        return self.foretold()
 
     @cached_property
     def text(self) -> str:
@@ -84,7 +91,10 @@ def assemble(given: config.Given) -> Parts:
     env.check(algo.policy)  # does every prompt fit?
     if isinstance(env, Settles):
         env_config = settle(env_config, env.settled(algo.policy))
-    return Parts(run, algo, env, partial(config.resolved, given, run, algo_config, env_config, network))
+    resolved = partial(config.resolved, given, run, algo_config, env_config, network)
+    keys = asdict(algo_config)
+    foretold = partial(forecast, algo, env, keys.get("group", 1), keys.get("minibatches", 1))
+    return Parts(run, algo, env, resolved, foretold)
 
 
 def settle(built: object, settled: dict[str, object]) -> object:

@@ -12,6 +12,7 @@ from rlkit.api import Judges, Plays, State, Writes
 from rlkit.buffers import flatten_groups
 from rlkit.errors import UserError
 from rlkit.exact import Model
+from rlkit.forecast import Foretells, Work
 from rlkit.prompts import data
 from rlkit.scores import Reference, Sample, Scores, Split, Unit
 from rlkit.seeding import generator
@@ -97,6 +98,7 @@ class TextEnv:
         }  # how many problems each has
         self._prompts = Shuffle(len(problems["train"]), seed, "prompts")
         self.scoring: float = 0.0  # seconds that the rewards took so far
+        self._prompt = 0  # tokens of the longest one
         self._sampled = 0  # evaluations by sampling; each draws anew
         self._make_pool, self._demonstrated = demonstrations, 0
         self._shown: tuple[Sequence[Problem], Shuffle] | None = None  # made at the first call: only sft needs it
@@ -114,9 +116,15 @@ class TextEnv:
         self.asking.check(policy)
         prompts = self.asking.prompts([problem for found in self.problems.values() for problem in found], policy)
         writing(policy).check(prompts, self.max_tokens)
+        if isinstance(policy, Foretells):
+            self._prompt = policy.longest(prompts)
         for reward in self.rewards:
             if isinstance(reward, PlacedReward):
                 reward.prepare(prompts, self.max_tokens, self.device)
+
+    def work(self, group: int, minibatches: int) -> Work:
+        """How much one iteration reads and writes; all of a larger split is solved in a measurement."""
+        return Work(self.rows, group, self._prompt, self.max_tokens, minibatches, max(self.splits.values()))
 
     def rollout(self, policy: Plays, steps: int | None = None, repeats: int = 1) -> TensorDict:
         """`repeats` completions of at most `steps` tokens for each of the next `rows` prompts, scored by the rewards.

@@ -12,6 +12,7 @@ from rlkit.api import Judges, Plays, State, Stochastic, Writes
 from rlkit.buffers import flatten_groups
 from rlkit.errors import UserError
 from rlkit.exact import Model
+from rlkit.forecast import Foretells, Work
 from rlkit.scores import Reference, Sample, Scores, Split, Unit
 from rlkit.text.env import TextEnv, ahead, finish, writing
 from rlkit.text.shuffle import Shuffle
@@ -61,14 +62,23 @@ class PairEnv:
         )
         self.rows, self.seed, self.device, self.source = rows, seed, torch.device(device), source
         self.stored_reference: bool = all(pair.ref is not None for pair in pairs["train"])
+        self._longest = 0, 0  # tokens of prompts, and of their sides
         self._drawn = Shuffle(len(pairs["train"]), seed, "pairs")
         self._shown = Shuffle(len(pairs["train"]), seed, "demonstrations")
 
     def check(self, policy: Plays) -> None:
         """Refuse pairs that do not fit into the policy's context, before anything is trained."""
-        writing(policy).check(*_sides([pair for pairs in self.pairs.values() for pair in pairs]))
+        prompts, completions = _sides([pair for pairs in self.pairs.values() for pair in pairs])
+        writing(policy).check(prompts, completions)
+        if isinstance(policy, Foretells):
+            self._longest = policy.longest(prompts), policy.longest([text for text in completions if text] or [" "]) + 1
         if self.problems is not None:
             self.problems.check(policy)
+
+    def work(self, group: int, minibatches: int) -> Work:
+        """How much one iteration reads: two sides of each pair."""
+        solved = 0 if self.problems is None else max(self.problems.splits.values())
+        return Work(self.rows, 2, *self._longest, minibatches, solved)
 
     def rollout(self, policy: Plays, steps: int | None = None, repeats: int = 1) -> TensorDict:
         """The next `rows` pairs as [rows, 2, T], chosen first; nothing is played, so the attempts are always whole.

@@ -1,0 +1,95 @@
+"""What the largest iteration of a language model will take of memory, foretold before anything is written."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import torch
+
+from rlkit import memory
+from rlkit.api import Algorithm, Env
+from rlkit.errors import UserError
+
+MARGIN = 0.8  # a forecast may be a fifth too high: less than this share of it is refused
+
+
+@dataclass(frozen=True)
+class Work:
+    """One iteration at its largest: every completion goes on to its limit, and every one is learned from."""
+
+    prompts: int
+    group: int  # texts that begin with the same prompt
+    prompt: int  # tokens of the longest prompt
+    written: int  # tokens of the longest text after it
+    minibatches: int = 1
+    evaluated: int = 0  # problems that are solved in a measurement, once each; 0: none
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """Bytes beside what is taken already, and what lowers them."""
+
+    size: int
+    remedy: str
+
+
+@runtime_checkable
+class Gives(Protocol):
+    """An environment that knows how much there is to read and to write."""
+
+    def work(self, group: int, minibatches: int) -> Work:
+        """Of one iteration, with so many attempts at each start; `check` was called before."""
+        ...
+
+
+@runtime_checkable
+class Foretells(Protocol):
+    """A policy that knows what that takes."""
+
+    def longest(self, texts: Sequence[str]) -> int:
+        """Tokens of the longest text."""
+        ...
+
+    def footprint(self, work: Work) -> Footprint:
+        """At the peak of the iteration."""
+        ...
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """Bytes of the device's memory."""
+
+    taken: int  # by this process, before anything is written
+    free: int
+    coming: Footprint
+
+    def __str__(self) -> str:
+        peak, most = memory.gib(self.taken + self.coming.size), memory.gib(self.taken + self.free)
+        return f"at most about {peak} at the peak, of {most}"
+
+    def check(self) -> None:
+        """Refuse what will not fit.
+
+        Raises: UserError where even 0.8 of what is coming is more than what is free.
+        """
+        if MARGIN * self.coming.size > self.free:
+            raise UserError(
+                f"an iteration needs about {memory.gib(self.coming.size)} beside the model, "
+                f"{memory.gib(self.free)} are free: {self.coming.remedy}"
+            )
+
+
+def forecast(algo: Algorithm, env: Env, group: int, minibatches: int) -> Forecast | None:
+    """None where the policy is small, or is one of the user's own: nobody can say."""
+    if not isinstance(env, Gives) or not isinstance(algo.policy, Foretells):
+        return None
+    coming = algo.policy.footprint(env.work(group, minibatches))
+    return Forecast(*taken_and_free(env.device), coming)
+
+
+def taken_and_free(device: torch.device) -> tuple[int, int]:
+    """Bytes of a GPU's memory where the model is on one, else of this machine's."""
+    if device.type == "cuda":
+        mine = torch.cuda.memory_allocated(device)
+        return mine, torch.cuda.mem_get_info(device)[0] + torch.cuda.memory_reserved(device) - mine
+    return memory.taken(), memory.free()

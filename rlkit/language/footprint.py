@@ -1,0 +1,116 @@
+"""How much memory a language model takes at the peak of an iteration, counted from its shape.
+
+Completions are written (keys and values, probabilities of the next token), then rows are learned from (what the backward
+pass reads again, gradients); the optimizer's moments stay from the first step on.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+from rlkit.forecast import Footprint, Work
+from rlkit.language.decoder import Decoder
+from rlkit.language.generate import BLOCK
+from rlkit.language.logprob import chunk_rows
+from rlkit.language.packing import pack
+
+MOMENTS, GRADIENT = 8, 4  # bytes of a trained parameter beside itself: two moments of Adam, and a gradient, in float32
+DRAWN = 20  # bytes of a token that could come next: logits, their exponentials, and their sum in float64
+PROBE = 32  # tokens that are read to see what a token leaves for the backward pass
+
+
+def footprint(decoder: Decoder, trained: int, rows: int, micro_steps: int | None, work: Work) -> Footprint:
+    """At the peak of `work`, with so many trained parameters and `rows` completions written at the same time.
+
+    An upper bound where completions end early, or where groups of equal scores are not learned from.
+    """
+    group = max(1, rows // work.group)
+    write = max(
+        writing(decoder, min(work.prompts, group), work.group, work),
+        writing(decoder, min(work.evaluated, rows), 1, work),
+    )
+    learn = learning(decoder, micro_steps, GRADIENT * trained, work)
+    size = twin(decoder) + MOMENTS * trained + max(write, learn)
+    return Footprint(size, "lower policy.rows" if write > learn else remedy(decoder, trained))
+
+
+def remedy(decoder: Decoder, trained: int) -> str:
+    """What makes learning smaller."""
+    ways = ["give a smaller policy.micro_steps"]
+    if not decoder.checkpointing:
+        ways.insert(0, "set policy.gradient_checkpointing=true")
+    if 2 * trained > sum(p.numel() for p in decoder.parameters()):
+        ways.append("train adapters with policy.lora=16")
+    return " or ".join(ways)
+
+
+def twin(decoder: Decoder) -> int:
+    """Weights that only the engine has: those of a lower precision, or, while it writes, of a higher one."""
+    parameters = list(decoder.parameters())
+    same = all(p.dtype == decoder.dtype for p in parameters)
+    return 0 if same else decoder.dtype.itemsize * sum(p.numel() for p in parameters)
+
+
+def writing(decoder: Decoder, prompts: int, group: int, work: Work) -> int:
+    """Keys and values of all rows, the probabilities of their next token, and one layer while prompts are read."""
+    shape, width = decoder.shape, decoder.dtype.itemsize
+    block = BLOCK.get(decoder.head.device.type, 32)
+    columns = -(-work.written // block) * block
+    stored = 2 * shape.layers * shape.kv_heads * shape.head_dim * width
+    read = 3 * shape.inner * width * prompts * work.prompt
+    return stored * prompts * (work.prompt + group * columns) + DRAWN * shape.vocab * prompts * group + read
+
+
+def learning(decoder: Decoder, micro_steps: int | None, gradient: int, work: Work) -> int:
+    """What is alive in the backward pass of the largest micro-batch, with a gradient of so many bytes."""
+    shape = decoder.shape
+    batch = max(1, work.prompts // work.minibatches) * (work.prompt + work.group * work.written)
+    tokens = max(min(batch, micro_steps or batch), work.prompt + work.written)
+    whole = kept_of_a_token(decoder)
+    kept = (
+        (shape.width * shape.layers * decoder.dtype.itemsize + whole / shape.layers) if decoder.checkpointing else whole
+    )
+    logits = 3 * 4 * shape.vocab * min(tokens, chunk_rows(decoder.head))
+    head = GRADIENT * decoder.head.numel() if decoder.head.requires_grad else 0  # as it is before it is added
+    alive = int(tokens * kept) + logits + head
+    # What is kept goes while the gradient of the first micro-batch comes; from the second one on it is there before.
+    together = max(alive, gradient + logits) if tokens >= batch else alive + gradient
+    return together + holes(decoder, tokens)
+
+
+def holes(decoder: Decoder, tokens: int) -> int:
+    """On a CPU, freed memory between blocks that live on: about two of the widest tensors in each layer."""
+    on_cpu = decoder.head.device.type == "cpu"
+    return 2 * decoder.dtype.itemsize * decoder.shape.layers * decoder.shape.inner * tokens if on_cpu else 0
+
+
+def kept_of_a_token(decoder: Decoder) -> float:
+    """Bytes that a token leaves for the backward pass when nothing is computed again, seen by reading a few."""
+    text = torch.zeros(1, PROBE, dtype=torch.long, device=decoder.head.device)
+    start = torch.ones(1, dtype=torch.long, device=text.device)
+    packing = pack(text, start, start * PROBE, torch.zeros_like(start))
+    was, decoder.checkpointing = decoder.checkpointing, False
+    try:
+        with torch.enable_grad(), saved_bytes(decoder) as found:
+            decoder(packing.tokens, packing.positions, packing)
+    finally:
+        decoder.checkpointing = was
+    return sum(found.values()) / PROBE
+
+
+@contextmanager
+def saved_bytes(module: nn.Module) -> Iterator[dict[int, int]]:
+    """The bytes of each storage that is kept for the backward pass, by its address; parameters do not count."""
+    own = {p.untyped_storage().data_ptr() for p in module.parameters()}
+    found: dict[int, int] = {}
+
+    def keep(x: Tensor) -> Tensor:
+        storage = x.untyped_storage()
+        if storage.data_ptr() not in own:
+            found[storage.data_ptr()] = storage.nbytes()
+        return x
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda x: x):
+        yield found
