@@ -1,13 +1,12 @@
 """What the largest iteration of a language model will take of memory, foretold before anything is written."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol, runtime_checkable
 
 import torch
 
 from rlkit import memory
-from rlkit.api import Algorithm, Env
 from rlkit.errors import UserError
 
 MARGIN = 0.8  # a forecast may be a fifth too high: less than this share of it is refused
@@ -50,8 +49,8 @@ class Foretells(Protocol):
         """Tokens of the longest text."""
         ...
 
-    def footprint(self, work: Work) -> Footprint:
-        """At the peak of the iteration."""
+    def footprint(self, work: Work) -> Footprint | None:
+        """At the peak of the iteration; none: this one does not."""
         ...
 
 
@@ -79,12 +78,18 @@ class Forecast:
             )
 
 
-def forecast(algo: Algorithm, env: Env, group: int, minibatches: int) -> Forecast | None:
-    """None where the policy is small, or is one of the user's own: nobody can say."""
-    if not isinstance(env, Gives) or not isinstance(algo.policy, Foretells):
+def forecast(
+    policy: object, env: object, device: torch.device, group: int, minibatches: int, problems: int
+) -> Forecast | None:
+    """What an iteration will take, or a measurement of so many problems.
+
+    None where the policy is no language model, or one that others compute.
+    """
+    if not isinstance(env, Gives) or not isinstance(policy, Foretells):
         return None
-    coming = algo.policy.footprint(env.work(group, minibatches))
-    return Forecast(*taken_and_free(env.device), coming)
+    work = env.work(group, minibatches)
+    coming = policy.footprint(replace(work, evaluated=min(work.evaluated, problems)))
+    return None if coming is None else Forecast(*taken_and_free(device), coming)
 
 
 def taken_and_free(device: torch.device) -> tuple[int, int]:

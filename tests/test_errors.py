@@ -47,6 +47,14 @@ ELSEWHERE = {
         "settings/test_edited.py::test_a_dotted_module_that_was_edited_is_refused"
     ),
     " has no policy; set one in its ": "settings/test_assemble.py::test_an_algorithm_without_a_policy_is_one_line",
+    ", and others need a package: ": (
+        "language/test_foreign_folders.py::test_without_transformers_the_line_names_what_to_install"
+    ),
+    ": transformers has no such thing for ": (
+        "language/test_foreign_folders.py::test_gradient_checkpointing_that_there_is_not_is_refused"
+    ),
+    " is for models that are native (": ("language/test_foreign.py::test_what_only_native_models_can_do_is_refused"),
+    ": no weight of this model is said to be of it; ": "language/test_foreign.py::test_attention_alone_learns",
     " follows no rule that is known: take another": (
         "language/test_gguf.py::test_the_rule_of_llama_3_is_found_from_its_outcome"
     ),

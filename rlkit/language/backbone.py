@@ -5,17 +5,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
-import torch.nn.functional as F
 from tensordict import TensorDict
 from torch import Tensor, nn
 
-from rlkit.buffers import beginnings, last_step
+from rlkit.buffers import last_step
 from rlkit.errors import UserError
 from rlkit.forecast import Footprint, Work
 from rlkit.language import folders
+from rlkit.language.causal import Causal
 from rlkit.language.decoder import Decoder
 from rlkit.language.footprint import footprint
-from rlkit.language.packing import pack
 from rlkit.language.source import Sourced
 from rlkit.language.tokenizer import Tokenizer
 from rlkit.policies.base import PolicyModule
@@ -24,7 +23,7 @@ from rlkit.seeding import generator as named_generator
 
 
 class Backbone(Sourced, PolicyModule):
-    """A decoder and its tokenizer; a subclass says what is read off the hidden states. Rows stay whole."""
+    """A network and its tokenizer; a subclass says what is read off the hidden states. Rows stay whole."""
 
     memoryless = False  # a token depends on its row
     micro_steps: int | None = (
@@ -34,7 +33,7 @@ class Backbone(Sourced, PolicyModule):
     save_dtype: torch.dtype = torch.float32
     head_file: str  # where the scalar head is kept
 
-    def __init__(self, decoder: Decoder, tokenizer: Tokenizer, seed: int = 0) -> None:
+    def __init__(self, decoder: Causal, tokenizer: Tokenizer, seed: int = 0) -> None:
         super().__init__(named_generator(seed, "generate"))
         self.decoder, self.tokenizer = decoder, tokenizer
         self.dtype = decoder.dtype
@@ -43,7 +42,7 @@ class Backbone(Sourced, PolicyModule):
 
     def make_head(self) -> nn.Linear:
         """A scalar head on the hidden states that starts at 0."""
-        head = nn.Linear(self.decoder.shape.width, 1)
+        head = nn.Linear(self.decoder.width, 1)
         nn.init.zeros_(head.weight)
         nn.init.zeros_(head.bias)
         return head
@@ -58,7 +57,7 @@ class Backbone(Sourced, PolicyModule):
         """The layout of `generate`, [B], for texts that are given; the end token is appended."""
         written = [[*ids, self.tokenizer.eos_id] for ids in self.tokenizer.encode(list(completions))]
         ids = self.prompt_ids(prompts)
-        longest, context = max(len(p) + len(c) for p, c in zip(ids, written, strict=True)), self.decoder.shape.context
+        longest, context = max(len(p) + len(c) for p, c in zip(ids, written, strict=True)), self.decoder.context
         if longest > context:
             raise UserError(f"a text has {longest} tokens, the model's context is {context}: drop or shorten such rows")
         length = torch.tensor([len(row) for row in written])
@@ -90,7 +89,7 @@ class Backbone(Sourced, PolicyModule):
 
     def check(self, prompts: Sequence[str], after: int | Sequence[str]) -> None:
         """Refuse prompts that are too long with `after` more tokens, or with their completions and an end token."""
-        context = self.decoder.shape.context
+        context = self.decoder.context
         rest = [after] * len(prompts) if isinstance(after, int) else [len(text.encode()) + 1 for text in after]
         # A token is a byte at least, so few texts have to be encoded; 8 for what the tokenizer puts before a prompt.
         long = [i for i, prompt in enumerate(prompts) if len(prompt.encode()) + 8 + rest[i] > context]
@@ -114,8 +113,10 @@ class Backbone(Sourced, PolicyModule):
         """Tokens of the longest text, as a prompt: those of the most bytes are encoded."""
         return max(map(len, self.prompt_ids(heapq.nlargest(16, texts, key=lambda text: len(text.encode())))))
 
-    def footprint(self, work: Work) -> Footprint:
-        """What learning and writing take at their peak."""
+    def footprint(self, work: Work) -> Footprint | None:
+        """What learning and writing take at their peak; none: the network is not our own."""
+        if not isinstance(self.decoder, Decoder):
+            return None
         trained = sum(p.numel() for p in self.parameters() if p.requires_grad)
         return footprint(self.decoder, trained, self.rows, self.micro_steps, work)
 
@@ -125,14 +126,8 @@ class Backbone(Sourced, PolicyModule):
         return self.read(text, mask, last_step(mask), mask), mask.flatten().nonzero()[:, 0]
 
     def read(self, text: Tensor, mask: Tensor, stop: Tensor, wanted: Tensor) -> Tensor:
-        """Hidden states [N, d] of the wanted [B, T] tokens of rows that end after `stop` [B] tokens.
-
-        What rows begin with alike, up to their first acted token, is read once; padding is not read.
-        """
-        begin, label = beginnings(text, mask)
-        packing = pack(text, begin + 1, stop.clamp(min=1), label)
-        states: Tensor = self.decoder(packing.tokens, packing.positions, packing)
-        return F.embedding(packing.place[wanted[:, : packing.place.shape[1]]], states[0])
+        """Hidden states [N, d] of the wanted [B, T] tokens of rows that end after `stop` [B] tokens."""
+        return self.decoder.read(text, mask, stop, wanted, self.micro_steps)
 
 
 def scatter(values: Tensor, where: Tensor, shape: torch.Size) -> Tensor:

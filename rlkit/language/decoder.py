@@ -13,11 +13,15 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from rlkit.buffers import beginnings
 from rlkit.language.cache import Cache, Stored
+from rlkit.language.causal import Causal
+from rlkit.language.files import Json
 from rlkit.language.linear import Linear
-from rlkit.language.packing import Packing
+from rlkit.language.logprob import token_log_probs
+from rlkit.language.packing import Packing, pack
 from rlkit.language.precision import product
-from rlkit.language.shape import Shape, rotary_frequencies
+from rlkit.language.shape import ARCHITECTURES, Shape, rotary_frequencies
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
@@ -106,7 +110,7 @@ class Body(nn.Module):
         self.norm = RMSNorm(shape.width, shape.eps)
 
 
-class Decoder(nn.Module):
+class Decoder(Causal):
     """Tokens to hidden states; the language-model head is `head`, applied by the caller, in pieces."""
 
     frequencies: Tensor
@@ -114,6 +118,7 @@ class Decoder(nn.Module):
     def __init__(self, shape: Shape, dtype: torch.dtype = torch.float32):
         super().__init__()
         self.shape, self.dtype = shape, dtype
+        self.vocab, self.width, self.context = shape.vocab, shape.width, shape.context
         self.checkpointing = False  # in training, keep what goes into each block and compute the rest again
         self.model = Body(shape)
         self.lm_head = None if shape.tied else Linear(shape.width, shape.vocab, bias=False)
@@ -124,8 +129,14 @@ class Decoder(nn.Module):
         """[V, d]"""
         return self.model.embed_tokens.weight if self.lm_head is None else self.lm_head.weight
 
+    @property
+    def config(self) -> Json:
+        return {**self.shape.source, "architectures": [ARCHITECTURES[self.shape.kind]]}
+
+    def recompute(self, on: bool) -> None:
+        self.checkpointing = on
+
     def adapted(self) -> Iterator[tuple[str, Linear]]:
-        """The products that have an adapter, by name."""
         for name, module in self.named_modules():
             if isinstance(module, Linear) and module.adapter is not None:
                 yield name, module
@@ -177,6 +188,16 @@ class Decoder(nn.Module):
                 x = block(x, cos, sin, cache, keep)
         hidden: Tensor = self.model.norm(x)
         return hidden
+
+    def read(self, text: Tensor, mask: Tensor, stop: Tensor, wanted: Tensor, steps: int | None = None) -> Tensor:
+        """What rows begin with alike, up to their first acted token, is read once; padding is not read."""
+        begin, label = beginnings(text, mask)
+        packing = pack(text, begin + 1, stop.clamp(min=1), label)
+        states: Tensor = self(packing.tokens, packing.positions, packing)
+        return F.embedding(packing.place[wanted[:, : packing.place.shape[1]]], states[0])
+
+    def log_probs(self, hidden: Tensor, targets: Tensor, temperature: float, entropy: bool) -> tuple[Tensor, Tensor]:
+        return token_log_probs(hidden, self.head, targets, temperature, entropy=entropy)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """[..., V] in float32, whatever the precision of the hidden states."""

@@ -6,6 +6,7 @@ from typing import Protocol
 import torch
 
 from rlkit.attributes import Derived
+from rlkit.language.causal import Causal
 from rlkit.language.decoder import Decoder
 from rlkit.language.generate import Completions, Rule, generate
 
@@ -15,8 +16,8 @@ class Engine(Protocol):
 
     exact: bool  # what it says of a token's probability is what the learner computes, up to float32's rounding
 
-    def sync(self, decoder: Decoder) -> None:
-        """Take the weights of the decoder that learns."""
+    def sync(self, decoder: Causal) -> None:
+        """Take the weights of the network that learns."""
         ...
 
     def write(
@@ -48,7 +49,9 @@ class Native(Derived):
     def __init__(self) -> None:
         self.decoder: Decoder | None = None
 
-    def sync(self, decoder: Decoder) -> None:
+    def sync(self, decoder: Causal) -> None:
+        if not isinstance(decoder, Decoder):
+            raise TypeError(f"this engine writes with a Decoder and was given a {type(decoder).__name__}")
         self.exact = decoder.dtype == torch.float32
         if self.exact:
             self.decoder = decoder

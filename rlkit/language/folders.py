@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from rlkit.api import UserError
 from rlkit.language import gguf
+from rlkit.language.causal import Causal
 from rlkit.language.decoder import Decoder
 from rlkit.language.files import Json, check_file, read_json
 from rlkit.language.shape import ARCHITECTURES, Shape, rotary_frequencies
@@ -175,14 +176,13 @@ def opened(path: Path) -> Iterator[Any]:  # Any: the library says nothing of its
         raise UserError(f"{path}: not a readable safetensors file ({error}); copy the checkpoint again") from None
 
 
-def write(folder: Path, decoder: Decoder, tokenizer: Tokenizer, dtype: torch.dtype) -> None:
+def write(folder: Path, decoder: Causal, tokenizer: Tokenizer, dtype: torch.dtype) -> None:
     """A folder that `transformers` loads, too."""
     folder.mkdir(parents=True, exist_ok=True)
     save(folder / "model.safetensors", {name: w.to(dtype) for name, w in decoder.weights()})
     tokenizer.save(folder)
     ids = {**tokenizer.generation, "eos_token_id": list(tokenizer.stop_ids), "pad_token_id": tokenizer.pad_id}
-    config = {**decoder.shape.source, "dtype": str(dtype).removeprefix("torch.")}
-    config["architectures"] = [ARCHITECTURES[decoder.shape.kind]]
+    config = {**decoder.config, "dtype": str(dtype).removeprefix("torch.")}
     config.pop("torch_dtype", None)  # the name of dtype in transformers 4
     for file, content in (("config.json", config), ("generation_config.json", ids)):
         (folder / file).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")

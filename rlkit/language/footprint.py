@@ -1,7 +1,7 @@
 """How much memory a language model takes at the peak of an iteration, counted from its shape.
 
-Completions are written (keys and values, probabilities of the next token), then rows are learned from (what the backward
-pass reads again, gradients); the optimizer's moments stay from the first step on.
+Completions are written: keys and values, probabilities of the next token. Then rows are learned from: what the backward
+pass reads again, gradients. The optimizer's moments stay from the first step on.
 """
 
 from collections.abc import Iterator
@@ -69,9 +69,9 @@ def learning(decoder: Decoder, micro_steps: int | None, gradient: int, work: Wor
     batch = max(1, work.prompts // work.minibatches) * (work.prompt + work.group * work.written)
     tokens = max(min(batch, micro_steps or batch), work.prompt + work.written)
     whole = kept_of_a_token(decoder)
-    kept = (
-        (shape.width * shape.layers * decoder.dtype.itemsize + whole / shape.layers) if decoder.checkpointing else whole
-    )
+    kept = whole
+    if decoder.checkpointing:  # what goes into each block, and one block as it is computed again
+        kept = shape.width * shape.layers * decoder.dtype.itemsize + whole / shape.layers
     logits = 3 * 4 * shape.vocab * min(tokens, chunk_rows(decoder.head))
     head = GRADIENT * decoder.head.numel() if decoder.head.requires_grad else 0  # as it is before it is added
     alive = int(tokens * kept) + logits + head

@@ -38,6 +38,11 @@ class Completions:
     truncated: Tensor  # [R] bool: the budget ended before either
 
 
+# Prompts from the shortest to the longest, attempts of each, and the rule; which column each row [R] has in the tokens
+# and log-probabilities [T, R'] that are to be written, and in the uniform numbers [T, R'].
+Chunk = tuple[list[Sequence[int]], int, Rule, Tensor, Tensor, Tensor, Tensor | None]
+
+
 def generate(
     decoder: Decoder,
     prompts: Sequence[Sequence[int]],
@@ -47,12 +52,30 @@ def generate(
     generator: torch.Generator | None = None,
     rows: int = 256,
 ) -> Completions:
-    """`repeats` completions of at most `max_tokens` tokens for each prompt; at most about `rows` are written at a time.
+    """`repeats` completions of at most `max_tokens` tokens for each prompt, at most about `rows` at a time."""
+
+    def run(*args: *Chunk) -> None:
+        with torch.inference_mode():
+            _Writing(decoder, *args).run()
+
+    return sample(run, decoder.head.device, prompts, repeats, max_tokens, rule, generator, rows)
+
+
+def sample(
+    run: Callable[[*Chunk], None],
+    device: torch.device,
+    prompts: Sequence[Sequence[int]],
+    repeats: int,
+    max_tokens: int,
+    rule: Rule,
+    generator: torch.Generator | None,
+    rows: int,
+) -> Completions:
+    """What `run` writes, chunk by chunk; prompts of similar length share one.
 
     Draws are one uniform per row and step, all taken from `generator` at the start: what a row draws depends neither on
     which rows share its batch nor on when they finish.
     """
-    device = decoder.head.device
     total = len(prompts) * repeats
     tokens = torch.zeros(max_tokens, total, dtype=torch.long, device=device)
     log_prob = torch.zeros(max_tokens, total, device=device)
@@ -63,11 +86,10 @@ def generate(
         uniform = torch.rand(max_tokens, total, generator=generator, device=generator.device).to(device)
     by_length = sorted(range(len(prompts)), key=lambda i: len(prompts[i]))
     size = max(1, rows // repeats)
-    with torch.inference_mode():
-        for chunk in (by_length[start : start + size] for start in range(0, len(by_length), size)):
-            row = torch.tensor(chunk, device=device).repeat_interleave(repeats) * repeats
-            row += torch.arange(repeats, device=device).repeat(len(chunk))
-            _Writing(decoder, [prompts[i] for i in chunk], repeats, rule, row, tokens, log_prob, uniform).run()
+    for chunk in (by_length[start : start + size] for start in range(0, len(by_length), size)):
+        row = torch.tensor(chunk, device=device).repeat_interleave(repeats) * repeats
+        row += torch.arange(repeats, device=device).repeat(len(chunk))
+        run([prompts[i] for i in chunk], repeats, rule, row, tokens, log_prob, uniform)
     return _measure(tokens.T, log_prob.T, rule)
 
 
@@ -123,7 +145,8 @@ class _Writing:
         log_prob: Tensor,
         uniform: Tensor | None,
     ):
-        self.decoder, self.rule, self.row, self.uniform = decoder, rule, row, uniform
+        self.decoder, self.rule, self.uniform = decoder, rule, uniform
+        self.row = row.clone()  # closed up in place, as its neighbors are, which were made in inference mode
         self.tokens, self.log_prob = tokens, log_prob  # [T, R]: shared by all chunks, a row writes its own column
         device = row.device
         self.time = torch.zeros(1, dtype=torch.long, device=device)

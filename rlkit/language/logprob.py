@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 Context = Any  # torch's: `forward` hangs on it whatever `backward` needs
-Apply = Callable[[Tensor, Tensor, Tensor, float, int, bool], tuple[Tensor, Tensor]]
+Apply = Callable[[Tensor, Tensor, Tensor | None, Tensor, float, float | None, int, bool], tuple[Tensor, Tensor]]
 ELEMENTS = {"cpu": 1 << 19, "cuda": 1 << 26}  # logits alive at a time when no chunk is given,
 ROWS = 128  # but at least those of so many rows: products with fewer are slow
 
@@ -20,16 +20,19 @@ def token_log_probs(
     temperature: float = 1.0,
     chunk: int | None = None,
     entropy: bool = True,
+    bias: Tensor | None = None,
+    cap: float | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """log π(a) = z_a - logsumexp(z) and H = -Σ π log π, with z = W h / temperature; both [N], at least float32.
+    """log π(a) = z_a - logsumexp(z) and H = -Σ π log π, with z = (W h + b) / temperature; both [N], at least float32.
 
-    hidden [N, d], weight W [V, d], targets a [N]. Rows are taken `chunk` at a time, and the backward pass computes
+    hidden [N, d], weight W [V, d], targets a [N], bias b [V]. With a cap c (Gemma 2, arXiv:2408.00118), logits l become
+    c tanh(l / c) before the temperature counts. Rows are taken `chunk` at a time, and the backward pass computes
     their logits again: ∂/∂z = g_a (1_a - π) - g_H π (log π + H). Memory is chunk·V in place of several N·V.
     entropy=False spares the sum and returns zeros.
     """
     chunk = chunk or chunk_rows(weight)
     apply: Apply = _TokenLogProbs.apply  # torch leaves it without annotations
-    return apply(hidden, weight, targets, temperature, chunk, entropy)
+    return apply(hidden, weight, bias, targets, temperature, cap, chunk, entropy)
 
 
 def chunk_rows(weight: Tensor) -> int:
@@ -40,12 +43,20 @@ def chunk_rows(weight: Tensor) -> int:
 class _TokenLogProbs(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Context, hidden: Tensor, weight: Tensor, targets: Tensor, temperature: float, chunk: int, entropy: bool
+        ctx: Context,
+        hidden: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        targets: Tensor,
+        temperature: float,
+        cap: float | None,
+        chunk: int,
+        entropy: bool,
     ) -> tuple[Tensor, Tensor]:
         matrix = weight.to(_wide(hidden))
         log_prob, spread, norm = (matrix.new_zeros(len(targets)) for _ in range(3))
         for rows in _chunks(len(targets), chunk):
-            logits = _logits(hidden[rows], matrix, temperature)
+            logits = _logits(hidden[rows], matrix, bias, cap, temperature)
             top = logits.amax(-1)
             mass = logits.sub_(top[:, None]).exp()
             total = mass.sum(-1)
@@ -53,8 +64,8 @@ class _TokenLogProbs(torch.autograd.Function):
             log_prob[rows] = logits.gather(1, targets[rows, None])[:, 0] - total.log()
             if entropy:  # H = log Σ e^z - Σ π z
                 spread[rows] = total.log() - torch.linalg.vecdot(mass, logits) / total
-        ctx.save_for_backward(hidden, weight, targets, norm, spread)
-        ctx.temperature, ctx.chunk = temperature, chunk
+        ctx.save_for_backward(hidden, weight, bias, targets, norm, spread)
+        ctx.temperature, ctx.cap, ctx.chunk = temperature, cap, chunk
         ctx.set_materialize_grads(False)  # None: nobody asks for the gradient of that output
         if not entropy:
             ctx.mark_non_differentiable(spread)
@@ -63,21 +74,28 @@ class _TokenLogProbs(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Context, grad_log_prob: Tensor | None, grad_entropy: Tensor | None) -> tuple[Tensor | None, ...]:
-        hidden, weight, targets, norm, spread = ctx.saved_tensors
+        hidden, weight, bias, targets, norm, spread = ctx.saved_tensors
         by_token = torch.zeros_like(norm) if grad_log_prob is None else grad_log_prob
         matrix = weight.to(_wide(hidden))
         grad_hidden = torch.empty_like(hidden) if ctx.needs_input_grad[0] else None
         grad_weight = torch.zeros_like(matrix) if ctx.needs_input_grad[1] else None
+        grad_bias = torch.zeros_like(matrix[:, 0]) if ctx.needs_input_grad[2] else None
         for rows in _chunks(len(targets), ctx.chunk):
-            log_policy = _logits(hidden[rows], matrix, ctx.temperature).sub_(norm[rows, None])
+            logits = _logits(hidden[rows], matrix, bias, ctx.cap, ctx.temperature)
+            slope = None if ctx.cap is None else 1 - (logits * (ctx.temperature / ctx.cap)) ** 2  # of c tanh(l / c)
+            log_policy = logits.sub_(norm[rows, None])
             by_entropy = None if grad_entropy is None else (grad_entropy[rows], spread[rows])
             grad = _grad_logits(log_policy, targets[rows], by_token[rows], by_entropy)
             grad = grad.div_(ctx.temperature) if ctx.temperature != 1 else grad
+            grad = grad if slope is None else grad.mul_(slope)
             if grad_hidden is not None:
                 grad_hidden[rows] = (grad @ matrix).to(hidden.dtype)
             if grad_weight is not None:
                 grad_weight.addmm_(grad.T, hidden[rows].to(grad.dtype))
-        return grad_hidden, None if grad_weight is None else grad_weight.to(weight.dtype), None, None, None, None
+            if grad_bias is not None:
+                grad_bias.add_(grad.sum(0))
+        grad_weight = None if grad_weight is None else grad_weight.to(weight.dtype)
+        return grad_hidden, grad_weight, grad_bias, None, None, None, None, None
 
 
 def _grad_logits(
@@ -96,8 +114,10 @@ def _grad_logits(
     return grad.scatter_add_(1, targets[:, None], by_token[:, None])
 
 
-def _logits(hidden: Tensor, matrix: Tensor, temperature: float) -> Tensor:
+def _logits(hidden: Tensor, matrix: Tensor, bias: Tensor | None, cap: float | None, temperature: float) -> Tensor:
     logits = hidden.to(matrix.dtype) @ matrix.T
+    logits = logits if bias is None else logits.add_(bias)
+    logits = logits if cap is None else logits.div_(cap).tanh_().mul_(cap)
     return logits.div_(temperature) if temperature != 1 else logits
 
 

@@ -15,11 +15,14 @@ from rlkit.gaps import following
 from rlkit.language import adapters, folders
 from rlkit.language.adapters import Lora
 from rlkit.language.backbone import Backbone, layout, scatter, within
+from rlkit.language.causal import Causal
 from rlkit.language.decoder import Decoder
 from rlkit.language.engine import Engine, Native
+from rlkit.language.foreign import Foreign
+from rlkit.language.foreign_folders import is_foreign, read_foreign
 from rlkit.language.generate import Rule
-from rlkit.language.logprob import token_log_probs
-from rlkit.language.shape import Shape
+from rlkit.language.lockstep import Lockstep
+from rlkit.language.shape import ARCHITECTURES, Shape
 from rlkit.language.source import fingerprint
 from rlkit.language.stopping import Stopping
 from rlkit.language.tokenizer import Tokenizer
@@ -36,7 +39,7 @@ class LanguageModel(Backbone):
 
     def __init__(
         self,
-        decoder: Decoder,
+        decoder: Causal,
         tokenizer: Tokenizer,
         temperature: float = 1.0,
         value_head: bool = False,
@@ -48,11 +51,23 @@ class LanguageModel(Backbone):
         self.temperature, self.rows = temperature, rows
         self.lora: Lora | None = None  # set by whoever adds adapters
         self.base = ""  # where the weights are that adapters are beside of
-        self.engine: Engine = Native()
+        self.engine: Engine = Lockstep() if isinstance(decoder, Foreign) else Native()
         self.value_head = self.make_head() if value_head else None
         if trainable == "attention":
             for name, parameter in decoder.named_parameters():
-                parameter.requires_grad_(any(part in name for part in adapters.ATTENTION))
+                parameter.requires_grad_(decoder.in_attention(name))
+            if not any(parameter.requires_grad for parameter in decoder.parameters()):
+                raise UserError("policy.trainable=attention: no weight of this model is said to be of it; give all")
+
+    def native(self, key: str) -> Decoder:
+        """The decoder, for what only rlkit's own can do; `key` says what that is."""
+        if not isinstance(self.decoder, Decoder):
+            kind = self.decoder.config.get("model_type")
+            raise UserError(
+                f"{key} is for models that are native ({', '.join(ARCHITECTURES)}), and {kind} is computed by "
+                "transformers: leave it out, or use another model"
+            )
+        return self.decoder
 
     def idle(self, key: str) -> str:
         if key == "trainable" and self.lora is not None:
@@ -82,8 +97,13 @@ class LanguageModel(Backbone):
         template: see `Tokenizer.load`; stored: see `folders.read_decoder`.
         """
         folder = folders.locate(str(name))
-        decoder = folders.read_decoder(folder, _dtype(dtype, torch.device(device)), stored)
-        tokenizer = Tokenizer.load(folder, decoder.shape.vocab, template)
+        precision = _dtype(dtype, torch.device(device))
+        decoder: Causal
+        if is_foreign(folder):
+            decoder = read_foreign(folder, precision)
+        else:
+            decoder = folders.read_decoder(folder, precision, stored)
+        tokenizer = Tokenizer.load(folder, decoder.vocab, template)
         model = cls(decoder, tokenizer, temperature, value_head, trainable, rows, seed)
         if model.value_head is not None and (folder / cls.head_file).is_file():
             folders.read_head(model.value_head, folder / cls.head_file)
@@ -119,7 +139,7 @@ class LanguageModel(Backbone):
     def save_adapter(self, folder: Path) -> None:
         """The adapters in PEFT's format; the base is the model that they were trained on."""
         assert self.lora is not None
-        adapters.write(folder, self.decoder, self.lora, self.base, self.base_mark())
+        adapters.write(folder, self.native("policy.lora"), self.lora, self.base, self.base_mark())
 
     def base_mark(self) -> str:
         """By what the base of adapters is known again, whether it is kept in float32 or in bfloat16."""
@@ -159,7 +179,7 @@ class LanguageModel(Backbone):
         Raises: UserError for a prompt that is empty or too long; Diverged where a log-probability is not finite.
         """
         ids = self.prompt_ids(prompts)
-        longest, context = max(map(len, ids)), self.decoder.shape.context
+        longest, context = max(map(len, ids)), self.decoder.context
         if longest + max_tokens > context:
             raise UserError(
                 f"a prompt of {longest} tokens and {max_tokens} more exceed the model's context of {context}: "
@@ -202,7 +222,7 @@ class LanguageModel(Backbone):
         """
         hidden, where = self.hidden(batch)
         targets = batch["action"].flatten()[where]
-        log_prob, entropies = token_log_probs(hidden, self.decoder.head, targets, self.temperature, entropy=entropy)
+        log_prob, entropies = self.decoder.log_probs(hidden, targets, self.temperature, entropy)
         out = {"log_prob": log_prob, "entropy": entropies} if entropy else {"log_prob": log_prob}
         if self.value_head is not None:
             out["value"] = self.value_head(hidden.float())[:, 0]
@@ -238,7 +258,7 @@ class LanguageModel(Backbone):
             found["value"] = self.value_head(hidden.float())[:, 0]
         if not self.engine.exact:
             targets = batch["action"].flatten()[where]
-            found["log_prob"] = token_log_probs(hidden, self.decoder.head, targets, self.temperature, entropy=False)[0]
+            found["log_prob"] = self.decoder.log_probs(hidden, targets, self.temperature, entropy=False)[0]
         return {key: scatter(x, where, batch["mask"].shape) for key, x in found.items()}
 
 

@@ -80,12 +80,13 @@ class LanguageNetwork:
         else:
             model.source = Source.of(self.model, model)
         if self.adapter is not None:
-            model.lora = adapters.read(home(self.adapter), model.decoder, (self.model, model.base), model.base_mark)
+            decoder = model.native("policy.adapter")
+            model.lora = adapters.read(home(self.adapter), decoder, (self.model, model.base), model.base_mark)
         elif self.lora:
             model.lora = Lora(self.lora, self.lora_alpha or 2.0 * self.lora, adapters.targets(self.lora_targets))
-            adapters.attach(model.decoder, model.lora, generator(seed, "adapters"))
+            adapters.attach(model.native("policy.lora"), model.lora, generator(seed, "adapters"))
         model.name, model.micro_steps = self.model, self.micro_steps
-        model.decoder.checkpointing = self.gradient_checkpointing
+        model.decoder.recompute(self.gradient_checkpointing)
         model.save_dtype = torch.bfloat16 if self.save_dtype == "bfloat16" else torch.float32
         return model
 

@@ -37,7 +37,8 @@ def _beyond(content: Json) -> str:
         return f"rules that may make a text more than {GROWTH:,.0f} times as long"
     words = model.get("vocab") if isinstance(model, dict) else None
     added = content.get("added_tokens")
-    tokens = [*_tokens(words), *_tokens([[x.get("content")] for x in added or [] if isinstance(x, dict)])]
+    added = added if isinstance(added, list) else []  # of another type: refused by the library
+    tokens = [*_tokens(words), *_tokens([[x.get("content")] for x in added if isinstance(x, dict)])]
     longest = max(map(len, tokens), default=0)
     return f"a token of {longest:,} characters" if longest > TOKEN else ""
 

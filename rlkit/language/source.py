@@ -27,7 +27,7 @@ class Source:
     @classmethod
     def of(cls, name: str, module: nn.Module) -> Self:
         """The source of a module that was just loaded."""
-        return cls(name, {key: fingerprint([p]) for key, p in module.named_parameters()})
+        return cls(name, {key: fingerprint([p]) for key, p in module.named_parameters(remove_duplicate=False)})
 
 
 class Sourced(nn.Module):
@@ -54,7 +54,11 @@ def fingerprint(tensors: Iterable[Tensor], dtype: torch.dtype | None = None) -> 
 def _out(module: Sourced, state: dict[str, Any], prefix: str, _: object) -> None:
     if (source := module.source) is None:
         return
-    frozen = {name: p for name, p in module.named_parameters() if not p.requires_grad and prefix + name in state}
+    frozen = {
+        name: p
+        for name, p in module.named_parameters(remove_duplicate=False)
+        if not p.requires_grad and prefix + name in state
+    }
     # Taken each time: a parameter that no optimizer moves may be moved by others, as a running average is.
     same = {name: fingerprint([p]) for name, p in frozen.items() if name in source.marks}
     same = {name: mark for name, mark in same.items() if mark == source.marks[name]}
@@ -68,7 +72,7 @@ def _in(module: Sourced, state: dict[str, Any], prefix: str, *_: object) -> None
     was = state.pop(prefix + KEY, None)  # none in what rlkit 0.5 wrote, where all tensors stand
     if was is None:
         return
-    there = dict(module.named_parameters())
+    there = dict(module.named_parameters(remove_duplicate=False))
     if any(name not in there or fingerprint([there[name]]) != mark for name, mark in was.items()):
         name = "" if module.source is None else module.source.name
         raise UserError(

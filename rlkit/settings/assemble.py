@@ -93,8 +93,15 @@ def assemble(given: config.Given) -> Parts:
         env_config = settle(env_config, env.settled(algo.policy))
     resolved = partial(config.resolved, given, run, algo_config, env_config, network)
     keys = asdict(algo_config)
-    foretold = partial(forecast, algo, env, keys.get("group", 1), keys.get("minibatches", 1))
+    sizes = keys.get("group", 1), keys.get("minibatches", 1), measured(env, run)
+    foretold = partial(forecast, algo.policy, env, env.device, *sizes)
     return Parts(run, algo, env, resolved, foretold)
+
+
+def measured(env: Env, run: config.Run) -> int:
+    """On how many problems the largest measurement is."""
+    asked = {"test": run.evaluation_episodes, "validation": run.validation_episodes}
+    return max(min(env.splits[split], number or env.splits[split]) for split, number in asked.items())
 
 
 def settle(built: object, settled: dict[str, object]) -> object:

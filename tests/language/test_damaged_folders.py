@@ -231,6 +231,7 @@ TOKENIZERS = {
         {"type": "WordLevel", "vocab": {"<|endoftext|>": 0}, "unk_token": "[UNK]"},
         r"cannot read a text .WordLevel error: Missing \[UNK\] token",
     ),
+    "added tokens that are no list": ("added_tokens", 5, "tokenizer.json"),
 }
 
 

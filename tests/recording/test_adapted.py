@@ -3,19 +3,17 @@
 import json
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import load_file
-from support.resuming import REWARD, Killed, differences
+from support.resuming import REWARD, cut, differences
 from torch.testing import assert_close
 
 import rlkit
-from rlkit import loop, run
+from rlkit import run
 from rlkit.language.folders import TINY
 from rlkit.language.network import LanguageNetwork
-from rlkit.progress import Progress
 from rlkit.recording import checkpoint
 
 SMALL = ["env.train=8", "env.test=2", "env.validation=2", "env.rows=2", "env.max_tokens=8", "threads=1"]
@@ -74,19 +72,6 @@ def test_a_runs_adapter_on_its_base_is_the_runs_model(tmp_path: Path) -> None:
         for name, p in read[0].named_parameters()
         if ".adapter." in name  # type: ignore[attr-defined]
     }
-
-
-def cut(words: list[str], folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run that is killed before its third checkpoint."""
-
-    def keep(log: Any, algo: Any, env: Any, run: Any, progress: Progress, *rest: Any, real: Any = loop.keep) -> None:
-        if progress.iteration == 3:
-            raise Killed
-        real(log, algo, env, run, progress, *rest)
-
-    with monkeypatch.context() as patched, pytest.raises(Killed):
-        patched.setattr(loop, "keep", keep)
-        run.main([*words, f"out={folder}"])
 
 
 LENGTH = ["iterations=4", "evaluate_every=2", "checkpoint_every=1"]

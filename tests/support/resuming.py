@@ -5,8 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 
+from rlkit import loop, run
+from rlkit.progress import Progress
 from rlkit.recording import checkpoint
 
 REWARD = f"env.reward={Path(__file__).resolve()}:vowels"  # short answers differ in it, so there is something to learn
@@ -18,6 +21,19 @@ def vowels(prompts: list[str], completions: list[str], **columns: Any) -> list[f
 
 class Killed(BaseException):
     """What `kill -9` is to a test in one process: nothing in rlkit catches it."""
+
+
+def cut(words: list[str], folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that is killed before its third checkpoint."""
+
+    def keep(log: Any, algo: Any, env: Any, run: Any, progress: Progress, *rest: Any, real: Any = loop.keep) -> None:
+        if progress.iteration == 3:
+            raise Killed
+        real(log, algo, env, run, progress, *rest)
+
+    with monkeypatch.context() as patched, pytest.raises(Killed):
+        patched.setattr(loop, "keep", keep)
+        run.main([*words, f"out={folder}"])
 
 
 def same(a: Any, b: Any) -> bool:

@@ -1,0 +1,176 @@
+"""Other architectures, computed by `transformers`: causal networks behind the contract of the native decoder.
+
+Dropout is off in training, too: a policy whose weights did not change gives a text the probability that it had.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from rlkit.errors import UserError
+from rlkit.language.causal import Causal
+from rlkit.language.files import Json
+from rlkit.language.logprob import token_log_probs
+
+if TYPE_CHECKING:
+    from transformers import DynamicCache, PreTrainedModel
+    from transformers.modeling_layers import GradientCheckpointingLayer
+
+CONTEXT = 2048  # tokens, where config.json says nothing
+PROBE = 9  # tokens that are read to see whether a model computes as this file does
+
+
+def again(function: Callable[..., Tensor], *args: Tensor) -> Tensor:
+    """Its value, computed once more for the gradient."""
+    out: Tensor = checkpoint(function, *args, use_reentrant=False, preserve_rng_state=False)
+    return out
+
+
+class Foreign(Causal):
+    """A causal language model of `transformers`. Rows are padded on the right, where no token before looks."""
+
+    def __init__(self, whole: "PreTrainedModel", source: Json, dtype: torch.dtype = torch.float32):
+        super().__init__()
+        self.whole, self.source, self.dtype = whole.eval(), source, dtype
+        self.vocab, self.width = self.head.shape
+        said = whole.config.to_dict()
+        names = whole.config.attribute_map
+        self.context = int(said.get(names.get("max_position_embeddings", "max_position_embeddings")) or CONTEXT)
+        self.cap: float | None = said.get("final_logit_softcapping")  # Gemma's
+        # Cohere's and Granite's
+        self.scale: float = (said.get("logit_scale") or 1.0) / (said.get("logits_scaling") or 1.0)
+        self.recomputes = False
+
+    def train(self, mode: bool = True) -> "Foreign":
+        """Changes nothing: see the head of this file."""
+        return self
+
+    @property
+    def _head(self) -> nn.Linear:
+        head: nn.Linear = self.whole.get_output_embeddings()
+        return head
+
+    @property
+    def head(self) -> Tensor:
+        return self._head.weight
+
+    @property
+    def config(self) -> Json:
+        return {**self.source, "architectures": [type(self.whole).__name__]}
+
+    def weights(self) -> Iterator[tuple[str, Tensor]]:
+        seen: set[int] = set()  # a tied weight has two names
+        for name, x in self.whole.state_dict(keep_vars=True).items():
+            if id(x) not in seen:
+                seen.add(id(x))
+                yield name, x
+
+    def initialise(self, generator: torch.Generator) -> "Foreign":
+        """As `transformers` does for this architecture."""
+        from transformers import AutoModelForCausalLM
+
+        seed = int(torch.randint(2**62, (1,), generator=generator))
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(seed)
+            fresh = AutoModelForCausalLM.from_config(self.whole.config)
+        self.whole.load_state_dict(fresh.state_dict())
+        return self
+
+    def recompute(self, on: bool) -> None:
+        self.recomputes = on
+        blocks = self._blocks()
+        if on and not blocks:
+            kind = self.whole.config.model_type
+            raise UserError(
+                f"policy.gradient_checkpointing=true: transformers has no such thing for {kind}; leave it out"
+            )
+        for block in blocks:  # without dropout, they are in training mode by name only
+            block.training, block._gradient_checkpointing_func = on, again
+            block.gradient_checkpointing = False  # see `hidden`
+
+    def _blocks(self) -> "list[GradientCheckpointingLayer]":
+        from transformers.modeling_layers import GradientCheckpointingLayer
+
+        return [module for module in self.whole.modules() if isinstance(module, GradientCheckpointingLayer)]
+
+    def hidden(self, tokens: Tensor, cache: "DynamicCache | None" = None) -> Tensor:
+        """Hidden states [B, T, d] of tokens [B, T] that follow those in the cache, if there is one."""
+        blocks = self._blocks() if self.recomputes and torch.is_grad_enabled() else []  # who writes needs the cache
+        for block in blocks:
+            block.gradient_checkpointing = True
+        with torch.autocast(tokens.device.type, torch.bfloat16, enabled=self.dtype != torch.float32):
+            out = self.whole.base_model(input_ids=tokens, past_key_values=cache, use_cache=cache is not None)
+        for block in blocks:
+            block.gradient_checkpointing = False
+        states: Tensor = out.last_hidden_state
+        return states
+
+    def read(self, text: Tensor, mask: Tensor, stop: Tensor, wanted: Tensor, steps: int | None = None) -> Tensor:
+        """Rows of similar length are read together, at most `steps` tokens with their padding.
+
+        The activations of one such part are alive at once: all but one are read again for their gradient.
+        """
+        stop = stop.clamp(min=1)
+        parts = _parts(stop, steps)
+        number = (wanted.flatten().cumsum(0) - 1).view(wanted.shape)
+        states, order = [], []
+        for rows in parts:
+            end = int(stop[rows].max())
+            chosen = wanted[rows, :end]
+            order.append(number[rows, :end][chosen])
+            # The gradient goes through the last part first, so what that one keeps is gone when others are read again.
+            if rows is not parts[-1] and torch.is_grad_enabled():
+                states.append(again(self._wanted, text[rows, :end], chosen))
+            else:
+                states.append(self._wanted(text[rows, :end], chosen))
+        return F.embedding(torch.cat(order).argsort(), torch.cat(states))
+
+    def _wanted(self, tokens: Tensor, chosen: Tensor) -> Tensor:
+        return self.hidden(tokens)[chosen]
+
+    def log_probs(self, hidden: Tensor, targets: Tensor, temperature: float, entropy: bool) -> tuple[Tensor, Tensor]:
+        temperature, bias = temperature / self.scale, self._head.bias
+        return token_log_probs(hidden, self.head, targets, temperature, entropy=entropy, bias=bias, cap=self.cap)
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """[..., V] in float32."""
+        bias = None if self._head.bias is None else self._head.bias.float()
+        logits = F.linear(hidden.float(), self.head.float(), bias)
+        return self.scale * (logits if self.cap is None else self.cap * (logits / self.cap).tanh())
+
+    def start(self) -> "DynamicCache":
+        """A cache of keys and values in which nothing stands yet."""
+        from transformers import DynamicCache
+
+        return DynamicCache(config=self.whole.config)
+
+    def step(self, tokens: Tensor, cache: "DynamicCache") -> Tensor:
+        """Logits [B, V] of what follows the tokens [B, T], which stand in the cache from then on."""
+        return self.logits(self.hidden(tokens, cache)[:, -1])
+
+    @torch.no_grad()
+    def computes_alike(self) -> bool:
+        """Whether hidden states, head and cache make the logits that the whole model makes."""
+        tokens = torch.arange(PROBE)[None] * 7 % self.vocab
+        theirs = self.whole(input_ids=tokens, use_cache=False).logits[0].float()
+        cache = self.start()
+        stepped = [self.step(part, cache)[0] for part in torch.split(tokens, [PROBE - 2, 1, 1], 1)]
+        ours = torch.cat((self.logits(self.hidden(tokens))[0], torch.stack(stepped)))
+        wanted = torch.cat((theirs, theirs[-3:]))
+        return bool(((ours - wanted).abs() <= 1e-3 * (1 + wanted.abs().max())).all())
+
+
+def _parts(stop: Tensor, steps: int | None) -> list[Tensor]:
+    """The rows that are read together, those of similar length; stop: the length of each."""
+    order, lengths = stop.argsort(stable=True), stop.sort().values.tolist()
+    sizes = [0]
+    for length in lengths:
+        if sizes[-1] and steps is not None and (sizes[-1] + 1) * length > steps:
+            sizes.append(0)
+        sizes[-1] += 1
+    parts: tuple[Tensor, ...] = torch.split(order, sizes)
+    return list(parts)

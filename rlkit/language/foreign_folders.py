@@ -1,0 +1,172 @@
+"""Folders of architectures that are not native: checked before `transformers` builds anything of what they say."""
+
+import math
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from rlkit import memory
+from rlkit.errors import UserError
+from rlkit.language import folders
+from rlkit.language.files import MOST, Json, read_json
+from rlkit.language.foreign import Foreign
+from rlkit.language.shape import ARCHITECTURES
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig, PreTrainedModel
+
+# What config.json may say beside the architecture, and is not read: how, and with whose code, it is computed.
+IDLE = {"attn_implementation", "experts_implementation", "transformers_weights", "fusion_config", "distributed_config"}
+IDLE |= {"architectures", "dtype", "torch_dtype", "transformers_version", "model_type"}
+REPEATED = re.compile("(layers?|experts?|blocks?|depth)$")  # keys of how often something is built
+BY_LENGTH = ("dynamic", "longrope", "su")  # kinds of positions that depend on how long the longest row is
+
+
+def is_foreign(folder: Path) -> bool:
+    """Whether its config.json names an architecture that is not native."""
+    kind = read_json(folder / "config.json").get("model_type")
+    return isinstance(kind, str) and kind not in ARCHITECTURES
+
+
+def read_foreign(folder: Path, dtype: torch.dtype = torch.float32) -> Foreign:
+    """The model of a folder with its weights in float32, which computes in `dtype`.
+
+    Raises: UserError for what is not supported, does not fit together or into memory.
+    """
+    path, files = folder / "config.json", folders.weight_files(folder)
+    source, sizes = read_json(path), [folders.sizes_in(file) for file in files]
+    check_installed(source, path)
+    check_config(source, path, sum(map(len, sizes)))
+    with _asked(path):
+        from transformers import AutoModelForCausalLM
+
+        config = _config(source)
+        if config.get_text_config() is not config:  # it reads pictures or sounds, too
+            raise _unknown(source, path)
+        with torch.device("meta"):  # sizes and no memory
+            sketch = AutoModelForCausalLM.from_config(config)
+        head = sketch.get_output_embeddings()
+        if sketch._is_stateful or not isinstance(head, nn.Linear):
+            raise _unknown(source, path)
+        count = sum(x.numel() for x in (*sketch.parameters(), *sketch.buffers()))
+        count = max(count, sum(math.prod(size) for part in sizes for size in part.values()))
+        memory.check(4 * count, f"{folder}: a model of {count:,} numbers", "take a smaller one")
+        model = Foreign(
+            _filled(type(sketch), config, folder, dict(x for file in files for x in _tensors(file))), source
+        )
+        if not model.computes_alike():
+            raise _unknown(source, path)
+    model.dtype = dtype
+    return model
+
+
+def check_installed(source: Json, path: Path) -> None:
+    """Refuse an architecture that `transformers` does not know, and all of them where it is not installed."""
+    start = f"{path}: model_type is {source['model_type'][:40]!r}; native are {', '.join(ARCHITECTURES)}"
+    try:
+        from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES as known
+    except ImportError:
+        raise UserError(f"{start}, and others need a package: pip install 'transformers>=5'") from None
+    if source["model_type"] not in known:
+        raise UserError(f"{start}, and transformers knows no causal language model of this type: use another model")
+
+
+def check_config(source: Json, path: Path, tensors: int) -> None:
+    """Refuse code of its own, quantised weights, and sizes that would take time or memory to build."""
+    if strange := [key for key in ("auto_map", "quantization_config") if source.get(key)]:
+        raise UserError(f"{path}: {strange[0]} means code of its own or quantised weights; use another model")
+    for key, value in _inside(source):
+        most = tensors if REPEATED.search(key) else MOST
+        if isinstance(value, int) and abs(value) > most:
+            given = f"{key} is {str(value)[:20]}, and {most} is the most"
+            raise UserError(f"{path}: {given} with {tensors} weights: restore it from where the model came from")
+        if value in BY_LENGTH:
+            raise UserError(
+                f"{path}: {key} is {value!r}: the probability of a token would depend on the rows that are read with "
+                "it; use another model"
+            )
+
+
+def _inside(content: object, key: str = "") -> Iterator[tuple[str, object]]:
+    """The values that a JSON object holds, with the key nearest to each."""
+    if isinstance(content, dict | list):
+        for name, x in content.items() if isinstance(content, dict) else ((key, x) for x in content):
+            yield from _inside(x, name)
+    elif not isinstance(content, bool):
+        yield key, content
+
+
+def _config(source: Json) -> "PreTrainedConfig":
+    """The configuration without what is idle, and without dropout."""
+    from transformers import AutoConfig
+
+    plain = {key: x for key, x in source.items() if key not in IDLE and not key.startswith("_")}
+    config = AutoConfig.for_model(source["model_type"], **plain)
+    config.update({key: 0.0 for key, x in config.to_dict().items() if "drop" in key and isinstance(x, float)})
+    config.dtype = torch.float32
+    return config
+
+
+def _tensors(file: Path) -> Iterator[tuple[str, Tensor]]:
+    """The tensors of a file in float32."""
+    for name, size in sorted(folders.sizes_in(file).items()):
+        parameter = nn.Parameter(torch.empty(size))
+        if parameter.numel():  # anew for each: what was read of a file counts as memory while it is open
+            with folders.opened(file) as content:
+                folders.fill(parameter, content.get_tensor(name), f"{file}: {name}")
+        yield name, parameter.data
+
+
+def _filled(
+    kind: "type[PreTrainedModel]", config: "PreTrainedConfig", folder: Path, tensors: dict[str, Tensor]
+) -> "PreTrainedModel":
+    """The model with these weights; `transformers` knows which names they had in its earlier versions."""
+    whole, info = kind.from_pretrained(
+        None, config=config, state_dict=tensors, ignore_mismatched_sizes=True, output_loading_info=True
+    )
+    if other := sorted(info["mismatched_keys"]):
+        name, found, wanted = other[0]
+        raise UserError(
+            f"{folder}: {name} is {list(found)}, but config.json means {list(wanted)}; "
+            "config and weights are of different models"
+        )
+    if missing := sorted(info["missing_keys"]):
+        raise UserError(f"{folder}: {len(missing)} weights are missing, such as {missing[0]}: copy it again")
+    return whole
+
+
+@contextmanager
+def _asked(path: Path) -> Iterator[None]:
+    """Ask `transformers` without its notes and bars, and without the global generator; what it raises is one line."""
+    from transformers.utils import logging
+
+    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity(logging.CRITICAL)
+    logging.disable_progress_bar()
+    try:
+        with torch.random.fork_rng(devices=[]):
+            yield
+    except UserError:
+        raise
+    except Exception as error:  # whatever its many architectures raise on what a file says
+        told = " ".join(str(error).split())[:200]
+        raise UserError(
+            f"{path}: transformers cannot build this model ({type(error).__name__}: {told}); "
+            "restore it from where the model came from, or use another model"
+        ) from None
+    finally:
+        logging.set_verbosity(level)
+        if bars:
+            logging.enable_progress_bar()
+
+
+def _unknown(source: Json, path: Path) -> UserError:
+    return UserError(
+        f"{path}: model_type is {source['model_type'][:40]!r}, which computes logits, or keeps what it has read, by a "
+        "rule that rlkit does not know: use another model"
+    )

@@ -1,0 +1,125 @@
+"""An engine that writes with a model of `transformers`: all rows of a chunk read one token at a time, the same column.
+
+So nothing is padded, and whatever a model makes of positions is right. What all prompts of a chunk have room for is
+read at once; a row whose prompt is longer reads on, token by token, while others write already.
+"""
+
+from collections.abc import Sequence
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from rlkit.attributes import Derived
+from rlkit.language.causal import Causal
+from rlkit.language.foreign import Foreign
+from rlkit.language.generate import Completions, Rule, choose, sample
+from rlkit.language.stopping import EVERY
+
+
+class Lockstep(Derived):
+    """Writes with the learner's own weights."""
+
+    exact = True
+
+    def __init__(self) -> None:
+        self.decoder: Foreign | None = None
+
+    def sync(self, decoder: Causal) -> None:
+        if not isinstance(decoder, Foreign):
+            raise TypeError(f"this engine writes with models of transformers and was given a {type(decoder).__name__}")
+        self.decoder, self.exact = decoder, decoder.dtype == torch.float32
+
+    def write(
+        self,
+        ids: Sequence[Sequence[int]],
+        repeats: int,
+        max_tokens: int,
+        rule: Rule,
+        generator: torch.Generator | None = None,
+        rows: int = 256,
+    ) -> Completions:
+        assert self.decoder is not None, "sync before write"
+        run = partial(_write, self.decoder)
+        return sample(run, self.decoder.head.device, ids, repeats, max_tokens, rule, generator, rows)
+
+    def __deepcopy__(self, memo: dict[int, object]) -> "Lockstep":
+        """A copy of a policy gets an engine of its own."""
+        return Lockstep()
+
+
+@torch.no_grad()
+def _write(
+    decoder: Foreign,
+    prompts: list[Sequence[int]],
+    repeats: int,
+    rule: Rule,
+    row: Tensor,
+    tokens: Tensor,
+    log_prob: Tensor,
+    uniform: Tensor | None,
+) -> None:
+    """Write the columns `row` [R] of tokens and log_prob [T, R']; the shortest prompt is the first."""
+    # A prompt much longer than the shortest would read most of itself token by token.
+    near = sum(len(prompt) <= len(prompts[0]) + len(tokens) for prompt in prompts)
+    if near < len(prompts):
+        rest, row = row[near * repeats :], row[: near * repeats]
+        _write(decoder, prompts[near:], repeats, rule, rest, tokens, log_prob, uniform)
+        prompts = prompts[:near]
+    writing = _Writing(decoder, prompts, repeats, rule, row)
+    while writing.choose(tokens, log_prob, uniform):
+        writing.step()
+
+
+class _Writing:
+    """The rows [R] of one chunk that are still being written."""
+
+    def __init__(self, decoder: Foreign, prompts: list[Sequence[int]], repeats: int, rule: Rule, row: Tensor):
+        self.decoder, self.rule, self.row = decoder, rule, row
+        width, self.column = len(prompts[-1]), len(prompts[0])  # column: of the token that is chosen next
+        padded = torch.tensor([[*p, *[0] * (width - len(p))] for p in prompts], device=row.device)
+        self.text = padded.repeat_interleave(repeats, 0)  # [R, W]
+        self.start = torch.tensor([len(p) for p in prompts], device=row.device).repeat_interleave(repeats)
+        self.token, self.finished = torch.zeros_like(row), torch.zeros_like(row, dtype=torch.bool)
+        self.cache = decoder.start()
+        self.logits = decoder.step(padded[:, : self.column], self.cache).repeat_interleave(repeats, 0)
+        self.cache.batch_repeat_interleave(repeats)
+        self.stops = torch.tensor(rule.stops, device=row.device)
+        self.forbidden = torch.zeros_like(self.logits[0], dtype=torch.bool)
+        self.forbidden[list(rule.forbidden)] = True
+
+    def choose(self, tokens: Tensor, log_prob: Tensor, uniform: Tensor | None) -> bool:
+        """One token for each row, and what is left to do: False where every row has ended."""
+        time = self.column - self.start  # of each row's own text; negative in its prompt
+        logits = self.logits.masked_fill((time == 0)[:, None] & self.forbidden, -torch.inf)
+        draw = None if uniform is None else uniform[time.clamp(0, len(tokens) - 1), self.row]
+        token, said = choose(logits, self.rule, draw)
+        at = ((time >= 0) & ~self.finished).nonzero()[:, 0]
+        tokens[time[at], self.row[at]], log_prob[time[at], self.row[at]] = token[at], said[at]
+        self.token = torch.where(time < 0, self.text[:, min(self.column, self.text.shape[1] - 1)], token)
+        self.finished[at] = torch.isin(token[at], self.stops) | (time[at] == len(tokens) - 1)
+        if self.rule.stopping is not None and self.column % EVERY == 0:
+            self._look(tokens, time)
+        self.column += 1
+        return self._drop()
+
+    def step(self) -> None:
+        self.logits = self.decoder.step(self.token[:, None], self.cache)
+
+    def _look(self, tokens: Tensor, time: Tensor) -> None:
+        """Finish the rows whose text holds a stop string."""
+        at = ((time >= 0) & ~self.finished).nonzero()[:, 0]
+        assert self.rule.stopping is not None
+        written = tokens[:, self.row[at]].T.tolist()
+        rows = [text[: end + 1] for text, end in zip(written, time[at].tolist(), strict=True)]
+        self.finished[at] = torch.tensor(self.rule.stopping.lately(rows), dtype=torch.bool, device=at.device)
+
+    def _drop(self) -> bool:
+        """Forget finished rows once they are a tenth; False where no row is left."""
+        alive = (~self.finished).nonzero()[:, 0]
+        if not len(alive) or len(alive) > 0.9 * len(self.finished):
+            return len(alive) > 0
+        self.row, self.token, self.text = self.row[alive], self.token[alive], self.text[alive]
+        self.start, self.finished = self.start[alive], self.finished[alive]
+        self.cache.batch_select_indices(alive)
+        return True

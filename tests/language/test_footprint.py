@@ -1,0 +1,120 @@
+"""The peak of memory is foretold: what is counted from the shape is what torch allocates."""
+
+import gc
+
+import pytest
+import torch
+from support.small_model import PROMPTS, TOKENIZER
+from torch.profiler import ProfilerActivity, profile
+
+from rlkit import forecast, memory
+from rlkit.errors import UserError
+from rlkit.forecast import Footprint, Forecast, Work
+from rlkit.language import adapters
+from rlkit.language.adapters import Lora
+from rlkit.language.footprint import DRAWN, footprint, holes, kept_of_a_token, learning, writing
+from rlkit.language.model import LanguageModel
+from rlkit.seeding import generator
+
+MB = 2**20
+
+
+def wide(**options) -> LanguageModel:
+    """Wide enough that what is counted is more than what nobody counts."""
+    return LanguageModel.fresh(TOKENIZER, width=192, layers=6, heads=3, inner=512, context=512, **options)
+
+
+def allocated(model: LanguageModel, rows: int, width: int) -> int:
+    """Bytes that are alive at once in a forward and a backward pass of rows that share nothing."""
+    text = torch.randint(3, 250, (rows, width + 1), generator=generator(0, "rows"))
+    mask = torch.ones(rows, width, dtype=torch.bool)
+    mask[:, 0] = False  # the prompt is the first token
+    batch = {"observation": text[:, :-1], "action": text[:, 1:], "mask": mask}
+    from tensordict import TensorDict
+
+    data = TensorDict(batch, batch_size=[rows])
+    gc.collect()
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen:
+        model.evaluate(data, entropy=False)["log_prob"].sum().backward()
+    alive = peak = 0
+    events = [e for e in seen.profiler.kineto_results.events() if e.name() == "[memory]"]
+    for event in sorted(events, key=lambda e: e.start_ns()):
+        alive += event.nbytes()
+        peak = max(peak, alive)
+    return peak
+
+
+@pytest.mark.parametrize("way", ["all", "attention", "lora", "all again", "lora again"])
+def test_learning_takes_what_is_foretold(way: str) -> None:
+    kind, _, again = way.partition(" ")
+    model = wide(tied=False) if kind != "attention" else wide()
+    if kind == "lora":
+        model.lora = Lora(4, 8.0, adapters.targets("all"))
+        adapters.attach(model.decoder, model.lora, generator(0, "adapters"))
+    if kind == "attention":
+        for name, parameter in model.decoder.named_parameters():
+            parameter.requires_grad_(model.decoder.in_attention(name))
+    model.decoder.checkpointing = bool(again)
+    model.micro_steps = None
+    trained = sum(p.numel() for p in model.parameters() if p.requires_grad)
+    work = Work(prompts=12, group=1, prompt=1, written=99)
+    tokens = 12 * 100
+    foretold = learning(model.decoder, None, 4 * trained, work) - holes(model.decoder, tokens)
+    assert foretold == pytest.approx(allocated(model, 12, 100), rel=0.2)
+
+
+def test_what_a_token_leaves_grows_with_the_layers() -> None:
+    few, many = (LanguageModel.fresh(TOKENIZER, layers=layers).decoder for layers in (2, 4))
+    one, two = kept_of_a_token(few), kept_of_a_token(many)
+    assert 1.8 < two / one < 2.0  # what stands before the first and after the last block is there once
+    assert not few.checkpointing and all(p.grad is None for p in few.parameters())
+
+
+def test_writing_by_hand() -> None:
+    decoder = LanguageModel.fresh(TOKENIZER, width=32, layers=2, heads=2, kv_heads=1, inner=48).decoder
+    work = Work(prompts=3, group=4, prompt=10, written=40)
+    stored = 2 * 2 * 1 * 16 * 4  # keys and values, two layers, one head of 16, four bytes
+    columns = 64  # two blocks of 32
+    expected = stored * 3 * (10 + 4 * columns) + DRAWN * len(TOKENIZER) * 12 + 3 * 48 * 4 * 3 * 10
+    assert writing(decoder, 3, 4, work) == expected
+
+
+def test_fewer_tokens_at_a_time_take_less() -> None:
+    model, work = wide(), Work(prompts=8, group=8, prompt=20, written=50)
+    sizes = [footprint(model.decoder, 1000, 256, steps, work).size for steps in (None, 1000, 100)]
+    assert sizes[0] > 2 * sizes[1] > 4 * sizes[2]
+    assert footprint(model.decoder, 1000, 256, 10**9, work).size == sizes[0]
+
+
+def test_what_lowers_it_is_what_takes_it() -> None:
+    decoder = wide().decoder
+    everything = sum(p.numel() for p in decoder.parameters())
+    learns, writes = Work(8, 8, 20, 50), Work(1, 1, 1, 1, evaluated=10_000)
+    said = footprint(decoder, everything, 256, 4096, learns).remedy
+    assert said.startswith("set policy.gradient_checkpointing=true or give a smaller policy.micro_steps")
+    assert "policy.lora=16" in said
+    assert "lora" not in footprint(decoder, 1000, 256, 4096, learns).remedy
+    assert footprint(decoder, 1000, 10_000, 4096, writes).remedy == "lower policy.rows"
+
+
+def test_a_text_is_as_long_as_its_tokens() -> None:
+    model = wide()
+    assert model.longest([*PROMPTS, "a b"] * 20) == max(map(len, model.prompt_ids(PROMPTS)))
+
+
+def test_what_will_not_fit_is_refused_before_anything_is_written() -> None:
+    Forecast(taken=memory.GIB, free=8 * memory.GIB, coming=Footprint(10 * memory.GIB, "give less")).check()
+    with pytest.raises(UserError, match=r"^an iteration needs about 11\.0 GB beside the model, 8\.0 GB are free: give"):
+        Forecast(taken=memory.GIB, free=8 * memory.GIB, coming=Footprint(11 * memory.GIB, "give less")).check()
+
+
+def test_the_line_says_the_peak_and_what_there_is() -> None:
+    line = str(Forecast(taken=memory.GIB, free=7 * memory.GIB, coming=Footprint(memory.GIB // 2, "")))
+    assert line == "at most about 1.5 GB at the peak, of 8.0 GB"
+
+
+def test_a_gpu_is_asked_for_its_own_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 5)
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 7)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (100, 200))
+    assert forecast.taken_and_free(torch.device("cuda")) == (5, 102)
