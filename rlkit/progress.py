@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from pathlib import Path
 
 import torch
@@ -54,10 +55,11 @@ class Progress:
         """Whether the loop stops here: the budget is spent, nothing is left, or a stop was asked for."""
         return self.fraction(run) >= 1 or self.ended or self.interrupted or bool(self.terminated)
 
-    def fraction(self, run: Run) -> float:
-        done = [self.iteration / run.iterations] if run.iterations else []
-        done += [self.env_steps / run.env_steps] if run.env_steps else []
-        return min(1.0, max(done))
+    def fraction(self, run: Run) -> Fraction:
+        """How much of the run is done, exactly: a float near k/N may fall on either side of it."""
+        done = [Fraction(self.iteration, run.iterations)] if run.iterations else []
+        done += [Fraction(self.env_steps, run.env_steps)] if run.env_steps else []
+        return min(Fraction(1), max(done))
 
 
 def save(folder: Path, algo: Algorithm, env: Env, progress: Progress, name: str = "latest", keep: int = 0) -> None:
