@@ -141,6 +141,9 @@ ELSEWHERE = {
         "recording/test_lost.py::test_what_is_declared_and_cannot_be_saved_is_refused"
     ),
     ", and there is no such attribute: ": "recording/test_lost.py::test_a_name_of_nothing_is_refused",
+    ".saved lacks 'policy', which is all ": (
+        "recording/test_saved.py::test_without_the_policy_there_is_nothing_to_measure"
+    ),
     " is not allowed: give whole numbers": "python/test_review.py::test_a_seed_is_a_whole_number",
     ": let it inherit ": "python/test_review.py::test_a_plug_in_without_the_contract_is_refused",
     " layers: give at most ": "policies/test_fits.py::test_what_would_take_for_ever_is_refused",
