@@ -15,7 +15,7 @@ from rlkit.api import Acts, Count, Env, Natural, Policy, Scores, Split, UserErro
 from rlkit.fields import Episodes
 from rlkit.paths import as_written, home
 from rlkit.policies import discount
-from rlkit.recording import checkpoint as checkpoints
+from rlkit.progress import restore_policy
 from rlkit.recording.files import parse, read_text, replacing, write_atomically
 from rlkit.settings import config, plugins
 from rlkit.settings.assemble import assemble
@@ -79,6 +79,9 @@ def opened(
 ) -> Subject:
     """A run as one of its checkpoints left it, on the device and with the starts that are asked for now.
 
+    It is put together with its own seed, on which prompts and problems may depend; `seed` and `asked.seed` are of what
+    is drawn for the evaluation alone.
+
     `given` is what `config.from_folder` read from the folder. Without a checkpoint it is the one that the run measures.
     """
     if checkpoint is None:
@@ -88,14 +91,14 @@ def opened(
             f"checkpoint={checkpoint} names none: give latest, best or iteration-N, as in {folder}/checkpoints"
         )
     given.run |= {"device": asked.device, "threads": asked.threads}
-    seed = asked.seed if seed is None else seed
-    if seed is not None:
-        given.run["seed"] = seed
     called = home(folder)
     held = called.absolute()  # now: an environment may change the directory
     parts = assemble(given)
     with as_written(held, called):
-        iteration = checkpoints.load_policy(held, parts.algo, checkpoint)
+        iteration = restore_policy(held, parts.algo, parts.env, checkpoint).iteration
+    seed = asked.seed if seed is None else seed
+    if seed is not None:
+        parts.env.seed = seed
     gamma = discount(parts.algo.config)
     return Subject(held, called, checkpoint, iteration, given, parts.env, parts.algo.policy, gamma)
 

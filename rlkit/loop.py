@@ -61,8 +61,7 @@ def train(algo: Algorithm, env: Env, run: Run, log: Log, progress: Progress) -> 
     progress.held = checked(algo, env)
     doctor.attach(algo.optimizer)
     while not progress.over(run):
-        before = progress.fraction(run)
-        set_progress(algo, progress, run)
+        before = set_progress(algo, progress, run)
         doctor.begin(env)
         try:
             rollout, credited = walk(algo, env, meter)
@@ -104,12 +103,14 @@ def keep(log: Log, algo: Algorithm, env: Env, run: Run, progress: Progress, cloc
         save(log.folder, algo, env, progress, keep=run.keep)
 
 
-def set_progress(algo: Algorithm, progress: Progress, run: Run) -> None:
+def set_progress(algo: Algorithm, progress: Progress, run: Run) -> Fraction:
     """Say how far the run is, and set lr · warm-up · schedule where the configuration has a learning rate."""
-    algo.progress = float(progress.fraction(run))
+    done = progress.fraction(run)
+    algo.progress = float(done)
     if isinstance(algo.config, LearningRate):
         for group in algo.optimizer.param_groups:
             group["lr"] = algo.config.learning_rate(algo.progress, progress.iteration)
+    return done
 
 
 def evaluation_is_due(env: Env, run: Run, progress: Progress, before: Fraction) -> bool:
