@@ -9,6 +9,7 @@ from typing import cast
 
 import torch
 
+from rlkit import against as pairing
 from rlkit import evaluation, session
 from rlkit.errors import UserError, one_line
 from rlkit.evaluation import Evaluate, Subject
@@ -105,12 +106,12 @@ class Run:
             subject = self._subject(asked)
             torch.set_num_threads(asked.threads or threads(subject.env.kind))
             evaluation.refuse(subject, asked)
-            other = evaluation.rival(subject, asked) if asked.against is not None else None
+            other = pairing.rival(subject, asked) if asked.against is not None else None
             if asked.video is not None:
                 evaluation.film(subject, asked)
             found, scores = evaluation.measured(subject, asked)
             if other is not None:
-                found["against"], _ = evaluation.compared(subject, other, scores, asked)
+                found["against"], _ = pairing.compared(subject, other, scores, asked)
         return found
 
     def resume(self, *, on_iteration: Listener | None = None, quiet: bool = False, **keys: object) -> "Run":
