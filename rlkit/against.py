@@ -7,7 +7,7 @@ from rlkit import statistics
 from rlkit.api import Env, Scores, UserError
 from rlkit.evaluation import Evaluate, Subject, opened
 from rlkit.paths import home
-from rlkit.settings import config, plugins
+from rlkit.settings import config, plugins, trust
 from rlkit.settings.assemble import make_env
 from rlkit.statistics.episodes import Measured, Paired, summarize
 
@@ -25,10 +25,8 @@ def rival(subject: Subject, asked: Evaluate) -> Subject:
     """The run or checkpoint to compare with; what cannot be paired with ours is refused."""
     text = asked.against or ""
     folder, checkpoint = place_of(text)
-    given = config.from_folder(folder)
+    given = given_of(subject, folder)
     given.trust = asked.trust
-    if given.env.get("entry") == subject.given.env.get("entry"):
-        given.factory = subject.given.factory
     other = opened(given, folder, checkpoint, asked, subject.env.seed)
     ours, theirs = (world(s.given) for s in (subject, other))
     for key in [*ours, *theirs]:
@@ -43,6 +41,24 @@ def rival(subject: Subject, asked: Evaluate) -> Subject:
     if subject.env.kind == "control":
         other.env = twin(subject)
     return other
+
+
+def given_of(subject: Subject, folder: str) -> config.Given:
+    """What the other folder asks for; an environment that a program gave for ours is the same for theirs."""
+    given = config.from_folder(folder)
+    if given.env.get("entry") == subject.given.env.get("entry"):
+        given.factory = subject.given.factory
+    return given
+
+
+def refuse_code(subject: Subject, asked: Evaluate) -> None:
+    """Refuse another folder that names code from outside, for a program: a path says nothing of trust, a run does."""
+    folder, _ = place_of(asked.against or "")
+    if found := trust.outside(given_of(subject, folder)):
+        raise UserError(
+            f"{folder} would run code from outside rlkit: {', '.join(found)}; "
+            f"against=rlkit.load({folder!r}, trust=True) allows it"
+        )
 
 
 def twin(subject: Subject) -> Env:
