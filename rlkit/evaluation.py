@@ -125,7 +125,18 @@ def refuse(subject: Subject, asked: Evaluate) -> None:
 
 
 def measured(subject: Subject, asked: Evaluate) -> tuple[Report, Scores]:
-    """Everything that goes into evaluation-*.json about the run itself, and the greedy scores."""
+    """Everything that goes into evaluation-*.json about the run itself, and the greedy scores.
+
+    The same each time: how much was drawn so far is put back.
+    """
+    env, drawn = subject.env, subject.env.state_dict()
+    try:
+        return _measured(subject, asked)
+    finally:
+        env.load_state_dict(drawn)
+
+
+def _measured(subject: Subject, asked: Evaluate) -> tuple[Report, Scores]:
     env, policy = subject.env, subject.policy
     found: Report = {"checkpoint": subject.checkpoint, "iteration": subject.iteration}
     greedy = env.evaluate(policy, asked.episodes, asked.split)
