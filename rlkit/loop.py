@@ -61,7 +61,8 @@ def train(algo: Algorithm, env: Env, run: Run, log: Log, progress: Progress) -> 
     progress.held = checked(algo, env)
     doctor.attach(algo.optimizer)
     while not progress.over(run):
-        before = set_progress(algo, progress, run)
+        before = progress.fraction(run)
+        set_progress(algo, progress, run)
         doctor.begin(env)
         try:
             rollout, credited = walk(algo, env, meter)
@@ -78,8 +79,7 @@ def train(algo: Algorithm, env: Env, run: Run, log: Log, progress: Progress) -> 
         progress.env_steps += int(rollout["mask"].sum())
         meter.episodes += finished(rollout)
         evaluating = evaluation_is_due(env, run, progress, before)
-        due = int(progress.fraction(run) * LOGGED) > int(before * LOGGED)
-        if evaluating or due or progress.iteration <= EARLY:
+        if evaluating or passes(progress.fraction(run), before, LOGGED) or progress.iteration <= EARLY:
             check_parameters(algo)  # nothing else sees what the last step left
             seen = doctor.measure(algo, env, rollout, credited, meter)
             seen["finished"] = float(progress.fraction(run) >= 1)
@@ -103,14 +103,12 @@ def keep(log: Log, algo: Algorithm, env: Env, run: Run, progress: Progress, cloc
         save(log.folder, algo, env, progress, keep=run.keep)
 
 
-def set_progress(algo: Algorithm, progress: Progress, run: Run) -> Fraction:
+def set_progress(algo: Algorithm, progress: Progress, run: Run) -> None:
     """Say how far the run is, and set lr · warm-up · schedule where the configuration has a learning rate."""
-    done = progress.fraction(run)
-    algo.progress = float(done)
+    algo.progress = float(progress.fraction(run))
     if isinstance(algo.config, LearningRate):
         for group in algo.optimizer.param_groups:
             group["lr"] = algo.config.learning_rate(algo.progress, progress.iteration)
-    return done
 
 
 def evaluation_is_due(env: Env, run: Run, progress: Progress, before: Fraction) -> bool:
@@ -120,9 +118,14 @@ def evaluation_is_due(env: Env, run: Run, progress: Progress, before: Fraction) 
     """
     if run.evaluate_every and progress.iteration % run.evaluate_every == 0:
         return True
-    if int(progress.fraction(run) * run.evaluations) > int(before * run.evaluations):
+    if passes(progress.fraction(run), before, run.evaluations):
         return True
     return progress.fraction(run) >= 1 and env.splits["validation"] > 0
+
+
+def passes(now: Fraction, before: Fraction, marks: int) -> bool:
+    """Whether one of so many marks, spread evenly over the run, lies between then and now."""
+    return int(now * marks) > int(before * marks)
 
 
 def checkpoint_is_due(run: Run, progress: Progress, evaluated: bool, clock: Clock) -> bool:
