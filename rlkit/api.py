@@ -191,7 +191,7 @@ class Env(Protocol):
     kind: Literal["control", "text"]  # which `policy.` keys fit
     metric: Literal["return", "accuracy"]  # what `evaluate` measures
     rows: int
-    seed: int
+    seed: int  # of all that is drawn; `rlkit.evaluate seed=` sets it after `make`, for what `evaluate` draws
     device: torch.device
     source: str  # one line for the run's first screen: what this is
     plays: bool  # False: attempts are stored, not the policy's own

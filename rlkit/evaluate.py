@@ -14,8 +14,9 @@ from rlkit.paths import as_written, home
 from rlkit.terminal import say
 
 if TYPE_CHECKING:
+    from rlkit.against import Against
     from rlkit.api import Scores
-    from rlkit.evaluation import Against, Evaluate, Report, Subject
+    from rlkit.evaluation import Evaluate, Report, Subject
 
 HELP = """python -m rlkit.evaluate RUN_FOLDER [KEY=VALUE ...]     measure a run
 python -m rlkit.evaluate RUN_FOLDER against=RUN_FOLDER  compare it with another
@@ -25,7 +26,7 @@ USAGE = "write: python -m rlkit.evaluate RUN_FOLDER [KEY=VALUE ...] (--help list
 
 
 def evaluate(argv: list[str]) -> int:
-    from rlkit import evaluation
+    from rlkit import against, evaluation
     from rlkit.recording.files import prepare_folder
     from rlkit.settings import config, schema
     from rlkit.settings.help import print_pages
@@ -40,7 +41,7 @@ def evaluate(argv: list[str]) -> int:
     subject = evaluation.opened(given, argv[0], asked.checkpoint, asked)
     evaluation.refuse(subject, asked)
     say(evaluation.which(subject))
-    other = evaluation.rival(subject, asked) if asked.against is not None else None
+    other = against.rival(subject, asked) if asked.against is not None else None
     if other:
         say(f"against {other.called}: {evaluation.which(other)}")
     if asked.video is not None:  # before hours of measuring: what draws may not be installed
@@ -48,7 +49,7 @@ def evaluate(argv: list[str]) -> int:
     found, scores = evaluation.measured(subject, asked)
     show(subject, found, scores, asked)
     if other:
-        found["against"], rivals = evaluation.compared(subject, other, scores, asked)
+        found["against"], rivals = against.compared(subject, other, scores, asked)
         show_both(subject, other, scores, rivals, found["against"])
     with as_written(subject.folder, subject.called):
         path = evaluation.write(subject, found, scores, asked)
@@ -98,7 +99,7 @@ def show(subject: "Subject", found: "Report", scores: "Scores", asked: "Evaluate
 
 def show_both(subject: "Subject", other: "Subject", scores: "Scores", rivals: "Scores", against: "Against") -> None:
     """Print two runs side by side, and what the test says."""
-    from rlkit.evaluation import labels
+    from rlkit.against import labels
     from rlkit.recording.log import table
     from rlkit.statistics.episodes import summarize
 

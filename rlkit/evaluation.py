@@ -3,7 +3,7 @@
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +15,14 @@ from rlkit.api import Acts, Count, Env, Natural, Policy, Scores, Split, UserErro
 from rlkit.fields import Episodes
 from rlkit.paths import as_written, home
 from rlkit.policies import discount
-from rlkit.recording import checkpoint as checkpoints
+from rlkit.progress import restore_policy
 from rlkit.recording.files import parse, read_text, replacing, write_atomically
-from rlkit.settings import config, plugins
+from rlkit.settings import config
 from rlkit.settings.assemble import assemble
 from rlkit.settings.config import Threads
 from rlkit.settings.given import Trust
 from rlkit.settings.measured import own_checkpoint
-from rlkit.statistics.episodes import Measured, Paired, bootstrap, pass_at_k, summarize
+from rlkit.statistics.episodes import bootstrap, pass_at_k, summarize
 from rlkit.terminal import say
 
 LARGEST = 1 << 26  # bytes of an evaluation-*.json, which holds the return of each episode
@@ -51,15 +51,6 @@ class Evaluate:
             raise UserError(f"pass@{max(self.pass_at)} needs as many answers: raise samples={self.samples}")
 
 
-class Against(Paired):
-    """What evaluation-*.json says of a comparison with another run or checkpoint."""
-
-    folder: str
-    checkpoint: str
-    theirs: Measured
-    says: str
-
-
 @dataclass
 class Subject:
     """A run whose parameters are those of one of its checkpoints."""
@@ -79,6 +70,9 @@ def opened(
 ) -> Subject:
     """A run as one of its checkpoints left it, on the device and with the starts that are asked for now.
 
+    It is put together with its own seed, on which prompts and problems may depend; `seed` and `asked.seed` are of what
+    is drawn for the evaluation alone.
+
     `given` is what `config.from_folder` read from the folder. Without a checkpoint it is the one that the run measures.
     """
     if checkpoint is None:
@@ -88,14 +82,14 @@ def opened(
             f"checkpoint={checkpoint} names none: give latest, best or iteration-N, as in {folder}/checkpoints"
         )
     given.run |= {"device": asked.device, "threads": asked.threads}
-    seed = asked.seed if seed is None else seed
-    if seed is not None:
-        given.run["seed"] = seed
     called = home(folder)
     held = called.absolute()  # now: an environment may change the directory
     parts = assemble(given)
     with as_written(held, called):
-        iteration = checkpoints.load_policy(held, parts.algo, checkpoint)
+        iteration = restore_policy(held, parts.algo, parts.env, checkpoint).iteration
+    seed = asked.seed if seed is None else seed
+    if seed is not None:
+        parts.env.seed = seed
     gamma = discount(parts.algo.config)
     return Subject(held, called, checkpoint, iteration, given, parts.env, parts.algo.policy, gamma)
 
@@ -131,7 +125,18 @@ def refuse(subject: Subject, asked: Evaluate) -> None:
 
 
 def measured(subject: Subject, asked: Evaluate) -> tuple[Report, Scores]:
-    """Everything that goes into evaluation-*.json about the run itself, and the greedy scores."""
+    """Everything that goes into evaluation-*.json about the run itself, and the greedy scores.
+
+    The same each time: how much was drawn so far is put back.
+    """
+    env, drawn = subject.env, subject.env.state_dict()
+    try:
+        return _measured(subject, asked)
+    finally:
+        env.load_state_dict(drawn)
+
+
+def _measured(subject: Subject, asked: Evaluate) -> tuple[Report, Scores]:
     env, policy = subject.env, subject.policy
     found: Report = {"checkpoint": subject.checkpoint, "iteration": subject.iteration}
     greedy = env.evaluate(policy, asked.episodes, asked.split)
@@ -165,72 +170,6 @@ def pass_at(
         low, high = bootstrap(each)
         rows[f"pass@{k}"] = {"mean": float(each.mean()), "low": low, "high": high}
     return rows
-
-
-def rival(subject: Subject, asked: Evaluate) -> Subject:
-    """The run or checkpoint to compare with; what cannot be paired with ours is refused."""
-    text = asked.against or ""
-    folder, checkpoint = place_of(text)
-    given = config.from_folder(folder)
-    given.trust = asked.trust
-    if given.env.get("entry") == subject.given.env.get("entry"):
-        given.factory = subject.given.factory
-    other = opened(given, folder, checkpoint, asked, subject.env.seed)
-    ours, theirs = (world(s.given) for s in (subject, other))
-    for key in [*ours, *theirs]:
-        if ours.get(key) != theirs.get(key):
-            values = f"{ours.get(key)} here, {theirs.get(key)} there"
-            raise UserError(f"against={text} was trained on something else: {key} is {values}")
-    kinds = subject.env.scored(subject.policy), other.env.scored(other.policy)
-    if kinds[0] != kinds[1]:
-        raise UserError(f"against={text} is scored by {kinds[1]} and this run by {kinds[0]}: they cannot be paired")
-    writers = subject.given.policy.get("model"), other.given.policy.get("model")
-    if kinds[0] == "pairs" and other.env.plays and writers[0] != writers[1]:
-        raise UserError(f"against={text} ranks what {writers[1]} writes and this run what {writers[0]} writes")
-    return other
-
-
-def place_of(against: str) -> tuple[str, str | None]:
-    """The folder and the checkpoint that RUN_FOLDER[:CHECKPOINT] names; None: the one that the run measures."""
-    head, colon, name = against.rpartition(":")
-    named = bool(colon) and os.path.isfile(home(head) / "config.yaml")
-    folder, checkpoint = (head, name) if named else (against, None)
-    if not folder or checkpoint == "":
-        raise UserError(f"against={against} is not understood: give RUN_FOLDER or RUN_FOLDER:CHECKPOINT")
-    return folder, checkpoint
-
-
-def world(given: config.Given) -> dict[str, object]:
-    """What two runs must share to be measured on the same episodes: the environment, and its keys that change them."""
-    name = given.env["name"]
-    built = config.build(plugins.load("envs", name).Config, given.env, "env")
-    keys = {f"env.{key}": value for key, value in asdict(built).items() if key not in ("rows", "luck")}
-    return {"env": name, **keys}
-
-
-def compared(subject: Subject, other: Subject, scores: Scores, asked: Evaluate) -> tuple[Against, Scores]:
-    """The greedy scores of both, pair by pair, with a test: for evaluation-*.json, and the other's scores."""
-    metric, what, (ours, theirs) = subject.env.metric, other.env.scored(other.policy), labels(subject, other)
-    rivals = other.env.evaluate(other.policy, asked.episodes, asked.split)
-    if len(rivals.score) != len(scores.score):
-        raise UserError(f"{theirs} was measured on other {what}: they cannot be paired")
-    found = statistics.compare(metric, scores.score.numpy(), rivals.score.numpy())
-    says = statistics.verdict(found, ours, theirs)
-    theirs_alone = summarize(metric, rivals, True)
-    folder, checkpoint = str(other.called), other.checkpoint
-    return {"folder": folder, "checkpoint": checkpoint, "theirs": theirs_alone, **found, "says": says}, rivals
-
-
-def labels(subject: Subject, other: Subject) -> tuple[str, str]:
-    """The shortest names that tell two subjects apart: folder, checkpoint, both, or the whole paths."""
-    folders, checkpoints = [s.folder.resolve() for s in (subject, other)], [s.checkpoint for s in (subject, other)]
-    if folders[0] == folders[1]:
-        return (checkpoints[0], checkpoints[1]) if checkpoints[0] != checkpoints[1] else ("this", "itself")
-    names = [folder.name for folder in folders]
-    if names[0] == names[1]:
-        names = [str(folder) for folder in folders]
-    ours, theirs = (n if c == "latest" else f"{n}:{c}" for n, c in zip(names, checkpoints, strict=True))
-    return ours, theirs
 
 
 def place(folder: Path, what: str, ending: str, split: Split, checkpoint: str = "") -> Path:

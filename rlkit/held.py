@@ -30,19 +30,22 @@ def owner(algo: Algorithm, name: str) -> dict[str, Any]:
     here: object = algo
     for key in path:
         here = attributes(here).get(key)
-    if isinstance(here, nn.Module) and last in here._buffers:
-        return here._buffers
-    if last not in attributes(here):
-        kind = type(algo).__name__
-        raise UserError(f"{kind}.saved names '{name}', and there is no such attribute: remove it, or set it")
-    found: dict[str, Any] = vars(here)
-    return found
+    for found in places(here):
+        if last in found:
+            return found
+    kind = type(algo).__name__
+    raise UserError(f"{kind}.saved names '{name}', and there is no such attribute: remove it, or set it")
 
 
 def attributes(x: object) -> dict[str, Any]:
-    """By name, the children of a module among them."""
-    found = dict(vars(x)) if hasattr(x, "__dict__") else {}
-    return found | dict(x._modules) if isinstance(x, nn.Module) else found
+    """By name; of a module its children, parameters and buffers, too."""
+    return {key: held for found in places(x) for key, held in found.items()}
+
+
+def places(x: object) -> list[dict[str, Any]]:
+    """The dictionaries that an object has its attributes in: a module keeps what is torch's in some of their own."""
+    own = [vars(x)] if hasattr(x, "__dict__") else []
+    return [*own, x._modules, x._parameters, x._buffers] if isinstance(x, nn.Module) else own
 
 
 def check_saved(algo: Algorithm, env: Env) -> None:
@@ -50,6 +53,11 @@ def check_saved(algo: Algorithm, env: Env) -> None:
     name = type(algo).__name__
     if not isinstance(algo.saved, tuple | list):
         raise UserError(f"{name}.saved is {algo.saved!r}: write a tuple of names, saved = (*Algorithm.saved, 'NAME')")
+    if "policy" not in algo.saved:
+        raise UserError(
+            f"{name}.saved lacks 'policy', which is all that is measured and played of a run: add it, as in "
+            "saved = (*Algorithm.saved, 'NAME')"
+        )
     for key in algo.saved:
         x = owner(algo, key)[key.rpartition(".")[2]]
         if not can_be_saved(x):

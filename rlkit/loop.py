@@ -1,6 +1,7 @@
 """The loop: act, credit, remember, learn. It knows no algorithm, and owns the optimizer step."""
 
 import math
+from fractions import Fraction
 
 import torch
 from tensordict import TensorDict
@@ -60,6 +61,7 @@ def train(algo: Algorithm, env: Env, run: Run, log: Log, progress: Progress) -> 
     progress.held = checked(algo, env)
     doctor.attach(algo.optimizer)
     while not progress.over(run):
+        before = progress.fraction(run)
         set_progress(algo, progress, run)
         doctor.begin(env)
         try:
@@ -76,9 +78,8 @@ def train(algo: Algorithm, env: Env, run: Run, log: Log, progress: Progress) -> 
         progress.iteration += 1
         progress.env_steps += int(rollout["mask"].sum())
         meter.episodes += finished(rollout)
-        evaluating = evaluation_is_due(env, run, progress, algo.progress)
-        due = int(progress.fraction(run) * LOGGED) > int(algo.progress * LOGGED)
-        if evaluating or due or progress.iteration <= EARLY:
+        evaluating = evaluation_is_due(env, run, progress, before)
+        if evaluating or passes(progress.fraction(run), before, LOGGED) or progress.iteration <= EARLY:
             check_parameters(algo)  # nothing else sees what the last step left
             seen = doctor.measure(algo, env, rollout, credited, meter)
             seen["finished"] = float(progress.fraction(run) >= 1)
@@ -104,22 +105,27 @@ def keep(log: Log, algo: Algorithm, env: Env, run: Run, progress: Progress, cloc
 
 def set_progress(algo: Algorithm, progress: Progress, run: Run) -> None:
     """Say how far the run is, and set lr · warm-up · schedule where the configuration has a learning rate."""
-    algo.progress = progress.fraction(run)
+    algo.progress = float(progress.fraction(run))
     if isinstance(algo.config, LearningRate):
         for group in algo.optimizer.param_groups:
             group["lr"] = algo.config.learning_rate(algo.progress, progress.iteration)
 
 
-def evaluation_is_due(env: Env, run: Run, progress: Progress, before: float) -> bool:
+def evaluation_is_due(env: Env, run: Run, progress: Progress, before: Fraction) -> bool:
     """Every `evaluate_every` iterations or `evaluations` times a run, and at the end where there is a validation split.
 
     `before` is the fraction of the run that was done before this iteration.
     """
     if run.evaluate_every and progress.iteration % run.evaluate_every == 0:
         return True
-    if int(progress.fraction(run) * run.evaluations) > int(before * run.evaluations):
+    if passes(progress.fraction(run), before, run.evaluations):
         return True
     return progress.fraction(run) >= 1 and env.splits["validation"] > 0
+
+
+def passes(now: Fraction, before: Fraction, marks: int) -> bool:
+    """Whether one of so many marks, spread evenly over the run, lies between then and now."""
+    return int(now * marks) > int(before * marks)
 
 
 def checkpoint_is_due(run: Run, progress: Progress, evaluated: bool, clock: Clock) -> bool:

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from pathlib import Path
 
 import torch
@@ -12,8 +13,9 @@ from rlkit.api import Algorithm, Env, State
 from rlkit.attributes import check_alike, check_numbers, put_back, state_of
 from rlkit.doctor.checks import Doctor
 from rlkit.errors import UserError
-from rlkit.held import check_finite, check_unchanged, is_part, owner
+from rlkit.held import check_finite, check_unchanged, is_part, owner, unsound
 from rlkit.meter import Meter
+from rlkit.policies.base import EpsilonGreedy
 from rlkit.recording import checkpoint
 from rlkit.recording.checkpoint import fitting, natural
 from rlkit.seeding import generators
@@ -54,10 +56,11 @@ class Progress:
         """Whether the loop stops here: the budget is spent, nothing is left, or a stop was asked for."""
         return self.fraction(run) >= 1 or self.ended or self.interrupted or bool(self.terminated)
 
-    def fraction(self, run: Run) -> float:
-        done = [self.iteration / run.iterations] if run.iterations else []
-        done += [self.env_steps / run.env_steps] if run.env_steps else []
-        return min(1.0, max(done))
+    def fraction(self, run: Run) -> Fraction:
+        """How much of the run is done, exactly: a float near k/N may fall on either side of it."""
+        done = [Fraction(self.iteration, run.iterations)] if run.iterations else []
+        done += [Fraction(self.env_steps, run.env_steps)] if run.env_steps else []
+        return min(Fraction(1), max(done))
 
 
 def save(folder: Path, algo: Algorithm, env: Env, progress: Progress, name: str = "latest", keep: int = 0) -> None:
@@ -118,10 +121,19 @@ def restore(folder: Path, algo: Algorithm, env: Env, name: str = "latest", tidy:
 
 
 def restore_policy(folder: Path, algo: Algorithm, env: Env, name: str) -> Progress:
-    """Put the policy of a checkpoint back, `best` too, for whoever plays it. Raises: as `restore`."""
+    """Put back what is saved of the policy, to measure or play it: of any checkpoint, `best` too.
+
+    How it explored is not what it learned: ε is 0.
+
+    Raises: as `restore`; UserError where it is not finite.
+    """
     state = checkpoint.load(folder, name)
     check_content(folder, algo, env, state, of_policy(algo))
     _put(folder, algo, state, of_policy(algo))
+    if isinstance(algo.policy, EpsilonGreedy):
+        algo.policy.epsilon = 0.0
+    if bad := unsound(algo):
+        raise UserError(f"{folder}: its checkpoint holds what is not finite, {', '.join(bad[:5])}; train it anew")
     return _progress(folder, state)
 
 

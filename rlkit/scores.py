@@ -1,5 +1,6 @@
 """What measuring gives: one score per episode or problem, and what scores are compared with."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypedDict
 
@@ -39,3 +40,4 @@ class Scores:
     kinds: list[str] | None = None  # the problem kind of each, for text
     groups: list[str] | None = None  # the group of each kind: common or rare
     samples: list[Sample] = field(default_factory=list)
+    items: Sequence[tuple[str, ...]] | None = None  # what each is of, for text: a problem, or two attempts at one

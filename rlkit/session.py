@@ -18,7 +18,7 @@ from rlkit.errors import RewardFailed, UserError
 from rlkit.held import check_saved, not_finite
 from rlkit.loop import train
 from rlkit.paths import as_written
-from rlkit.progress import Progress, restore
+from rlkit.progress import Progress, restore, restore_policy
 from rlkit.recording import checkpoint, outcome
 from rlkit.recording.files import (
     prepare_folder,
@@ -181,7 +181,7 @@ def execute(
             log.command(f"stopped at iteration {progress.iteration}; continue with", again(folder, given))
             return progress
         if run.measure == "best" and progress.best > -math.inf:
-            checkpoint.load_policy(folder, algo, "best")
+            restore_policy(folder, algo, env, "best")
         untouched = progress.interrupted and not progress.iteration
         measured = {"after": before["before"]} if untouched else outcome.measure(env, algo, episodes, log, "after")
         evaluation = {**before, **measured}

@@ -13,7 +13,7 @@ import pytest
 import torch
 from support.errors_page import DURING, PAGE, Entry, Shell, entries, shared
 
-from rlkit import evaluation
+from rlkit import against, evaluation
 from rlkit.api import Scores, UserError
 from rlkit.control import env as control_env
 from rlkit.settings import config, plugins
@@ -149,6 +149,9 @@ ELSEWHERE = {
         "recording/test_lost.py::test_what_is_declared_and_cannot_be_saved_is_refused"
     ),
     ", and there is no such attribute: ": "recording/test_lost.py::test_a_name_of_nothing_is_refused",
+    ".saved lacks 'policy', which is all ": (
+        "recording/test_saved.py::test_without_the_policy_there_is_nothing_to_measure"
+    ),
     " is not allowed: give whole numbers": "python/test_review.py::test_a_seed_is_a_whole_number",
     ": let it inherit ": "python/test_review.py::test_a_plug_in_without_the_contract_is_refused",
     " layers: give at most ": "policies/test_fits.py::test_what_would_take_for_ever_is_refused",
@@ -295,13 +298,13 @@ def test_a_ray_cluster_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyP
 def test_reward_models_that_rank_different_texts_are_not_paired(monkeypatch: pytest.MonkeyPatch) -> None:
     def ranked(model: str) -> SimpleNamespace:
         given = Given(env={"name": "gsm8k"}, policy={"model": model})
-        env = SimpleNamespace(seed=0, plays=True, scored=lambda policy: "pairs")
+        env = SimpleNamespace(kind="text", seed=0, plays=True, scored=lambda policy: "pairs")
         return SimpleNamespace(given=given, env=env, policy=None)
 
-    monkeypatch.setattr(evaluation, "opened", lambda *_: ranked("big"))
+    monkeypatch.setattr(against, "opened", lambda *_: ranked("big"))
     monkeypatch.setattr(config, "from_folder", lambda _: ranked("big").given)
-    with pytest.raises(UserError, match="ranks what big writes and this run what tiny writes"):
-        evaluation.rival(ranked("tiny"), evaluation.Evaluate(against="runs/x"))
+    with pytest.raises(UserError, match=r"ranks what policy\.model=big writes and this run what policy\.model=tiny w"):
+        against.rival(ranked("tiny"), evaluation.Evaluate(against="runs/x"))
 
 
 def test_scores_of_different_length_are_not_paired() -> None:
@@ -311,6 +314,4 @@ def test_scores_of_different_length_are_not_paired() -> None:
         return SimpleNamespace(folder=Path(folder), checkpoint="latest", env=env, policy=None)
 
     with pytest.raises(UserError, match="b was measured on other episodes: they cannot be paired"):
-        evaluation.compared(
-            subject("a", 2), subject("b", 3), Scores(torch.ones(2), torch.ones(2)), evaluation.Evaluate()
-        )
+        against.compared(subject("a", 2), subject("b", 3), Scores(torch.ones(2), torch.ones(2)), evaluation.Evaluate())

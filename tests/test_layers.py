@@ -25,7 +25,7 @@ TREES = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in SOU
 # A room is a folder of rlkit/, or one of FILES beside the folders. It may import the ground, the contracts, and what
 # its row says. The ground is every other file beside the folders, and imports nothing but the ground.
 CONTRACTS = "api"
-FILES = {"held", "meter", "progress", "loop", "session", "evaluation", "interop", "scaffold"}
+FILES = {"held", "meter", "progress", "loop", "session", "evaluation", "against", "interop", "scaffold"}
 MAY_IMPORT = {
     "buffers": set(),
     "policies": {"buffers"},
@@ -38,15 +38,16 @@ MAY_IMPORT = {
     "recording": {"buffers", "held", "policies", "statistics"},
     "settings": {"language", "policies", "recording"},
     "held": set(),
-    "progress": {"doctor", "held", "meter", "recording", "settings"},
+    "progress": {"doctor", "held", "meter", "policies", "recording", "settings"},
     "loop": {"buffers", "held", "meter", "policies", "progress", "recording", "settings"},
-    "evaluation": {"control", "policies", "recording", "settings", "statistics"},
+    "evaluation": {"control", "policies", "progress", "recording", "settings", "statistics"},
+    "against": {"evaluation", "settings", "statistics"},
     "session": {"evaluation", "held", "loop", "progress", "recording", "settings"},
     "interop": {"buffers", "policies"},
     "scaffold": {"recording", "settings"},
     "comparison": {"evaluation", "recording", "settings", "statistics"},
     "pages": {"buffers", "comparison", "control", "loop", "meter", "policies", "progress", "recording", "settings"},
-    "python": {"comparison", "control", "evaluation", "recording", "session", "settings"},
+    "python": {"against", "comparison", "control", "evaluation", "recording", "session", "settings"},
     "algorithms": {"buffers", "policies"},
     "envs": {"control", "text", "language"},
 }

@@ -9,6 +9,7 @@ from typing import cast
 
 import torch
 
+from rlkit import against as pairing
 from rlkit import evaluation, session
 from rlkit.errors import UserError, one_line
 from rlkit.evaluation import Evaluate, Subject
@@ -84,8 +85,8 @@ class Run:
         Arguments:
             episodes: how many episodes or problems; None: the environment's default.
             split: test, validation or train.
-            keys: the other keys of the command: checkpoint, pass_at, samples, against (a run or its folder), video,
-                device, threads, seed.
+            keys: the other keys of the command: checkpoint, pass_at, samples, against (a run, or a folder that needs no
+                trust), video, device, threads, seed.
 
         Returns: what the command writes to evaluation-SPLIT.json: "checkpoint" and "iteration", whose parameters were
             measured; "greedy" and "sampled" with mean, low and high of a 95 % interval; and what was asked for.
@@ -97,20 +98,20 @@ class Run:
         """
         if "trust" in keys:
             raise UserError(f"trust={keys['trust']}: this run is open already; rlkit.load(FOLDER, trust=...) takes it")
-        against = keys.get("against")
-        theirs = against._trusted if isinstance(against, Run) else self._trusted
-        keys |= {"against": str(against.folder) if isinstance(against, Run) else against, "trust": theirs}
-        asked = self._asked(episodes=episodes, split=split, **keys)
+        keys["against"], trusted = self._other(keys.get("against"))
+        asked = self._asked(episodes=episodes, split=split, trust=trusted, **keys)
         with undisturbed():
             subject = self._subject(asked)
             torch.set_num_threads(asked.threads or threads(subject.env.kind))
             evaluation.refuse(subject, asked)
-            other = evaluation.rival(subject, asked) if asked.against is not None else None
+            if asked.against is not None and not asked.trust:
+                pairing.refuse_code(subject, asked)
+            other = pairing.rival(subject, asked) if asked.against is not None else None
             if asked.video is not None:
                 evaluation.film(subject, asked)
             found, scores = evaluation.measured(subject, asked)
             if other is not None:
-                found["against"], _ = evaluation.compared(subject, other, scores, asked)
+                found["against"], _ = pairing.compared(subject, other, scores, asked)
         return found
 
     def resume(self, *, on_iteration: Listener | None = None, quiet: bool = False, **keys: object) -> "Run":
@@ -151,6 +152,16 @@ class Run:
             raise UserError(
                 f"env= has other observations or actions than what the run in {self.folder} was made on: give that"
             ) from error
+
+    def _other(self, against: object) -> tuple[object, Trust]:
+        """What `against` names, as RUN_FOLDER:CHECKPOINT, and its trust: a run brings its own, a path has none."""
+        if isinstance(against, Run):
+            checkpoint = f":{against.checkpoint}" if against.checkpoint else ""
+            return f"{against.folder}{checkpoint}", against._trusted
+        named = os.fspath(against) if isinstance(against, os.PathLike) else against
+        if isinstance(named, str) and home(pairing.place_of(named)[0]).resolve() == self.folder.resolve():
+            return named, self._trusted  # another checkpoint of this run
+        return named, False
 
     def _given(self) -> config.Given:
         given = config.from_folder(self.folder)

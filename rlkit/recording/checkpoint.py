@@ -22,9 +22,8 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from rlkit import memory
-from rlkit.api import Algorithm, State, UserError
+from rlkit.api import State, UserError
 from rlkit.errors import one_line
-from rlkit.held import unsound
 from rlkit.recording.files import beside, check_name, keep_umask, opened, parse, refuse_link, remove, to_disk, why
 from rlkit.terminal import warn
 
@@ -113,23 +112,6 @@ def load(folder: str | Path, name: str = "latest", tidy: bool = False) -> State:
         raise UserError(f"{'; '.join(damaged.values())}: there is no good one to use instead; {remedy}")
     there = [p.stem for p in sorted(path.parent.glob("[!.]*.safetensors"))]
     raise UserError(f"{folder} has no checkpoint '{name}': there are {', '.join(there) or 'none'}")
-
-
-def load_policy(folder: str | Path, algo: Algorithm, name: str) -> int:
-    """Put back what the policy had learned, and nothing else: measuring needs no more. Returns the iteration.
-
-    Raises: UserError where the checkpoint is not one of this run.
-    """
-    state = load(folder, name)
-    if not all(isinstance(state.get(section), dict) for section in ("parts", "progress")):
-        raise UserError(f"{folder}: its checkpoint is not that of a run; start a new run")
-    if "policy" in algo.saved:
-        with fitting(folder, "policy"):
-            algo.policy.load_state_dict(state["parts"]["policy"])
-    if bad := unsound(algo):
-        raise UserError(f"{folder}: its checkpoint holds what is not finite, {', '.join(bad[:5])}; train it anew")
-    with fitting(folder, "progress"):
-        return natural(state["progress"]["iteration"])
 
 
 def drop_beyond(folder: str | Path, name: str, iteration: int) -> int | None:

@@ -242,6 +242,7 @@ class TextEnv:
             kinds=kinds if any(kinds) else None,
             groups=["rare" if kind in RARE else "common" for kind in kinds] if RARE.keys() & set(kinds) else None,
             samples=self._samples(policy, problems, completions, scores),
+            items=[(problem.question, problem.answer) for problem in problems],
         )
 
     def _compare(self, policy: Judges, problems: Sequence[Problem], split: Split) -> Scores:
@@ -262,7 +263,8 @@ class TextEnv:
         high, low = (policy.judge([prompts[i] for i in chosen], side) for side in sides)
         length = batch["mask"].sum(-1)[chosen, best[chosen]]
         kinds = [problems[i].kind for i in chosen]
-        return Scores(ahead(high - low), length.double().cpu(), kinds if any(kinds) else None)
+        items = [(problems[i].question, *attempts) for i, *attempts in zip(chosen, *sides, strict=True)]
+        return Scores(ahead(high - low), length.double().cpu(), kinds if any(kinds) else None, items=items)
 
     def demonstrations(self, policy: Plays, progress: float = 0.0, rows: int | None = None) -> TensorDict:
         """The next `rows` worked answers [rows, T]; from `direct_from` on, a share `direct` is the bare result."""

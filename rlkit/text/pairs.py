@@ -60,11 +60,22 @@ class PairEnv:
         self.splits: Mapping[str, int] = (
             problems.splits if problems else {split: len(rows) for split, rows in pairs.items()}
         )
-        self.rows, self.seed, self.device, self.source = rows, seed, torch.device(device), source
+        self.rows, self._seed, self.device, self.source = rows, seed, torch.device(device), source
         self.stored_reference: bool = all(pair.ref is not None for pair in pairs["train"])
         self._longest = 0, 0  # tokens of prompts, and of their sides
         self._drawn = Shuffle(len(pairs["train"]), seed, "pairs")
         self._shown = Shuffle(len(pairs["train"]), seed, "demonstrations")
+
+    @property
+    def seed(self) -> int:
+        """Of what is drawn; the problems that are solved have the same."""
+        return self._seed
+
+    @seed.setter
+    def seed(self, seed: int) -> None:
+        self._seed = seed
+        if self.problems is not None:
+            self.problems.seed = seed
 
     def check(self, policy: Plays) -> None:
         """Refuse pairs that do not fit into the policy's context, before anything is trained."""
@@ -127,7 +138,8 @@ class PairEnv:
             value = _judged(writer, part) if isinstance(writer, Judges) else _likelihood(policy, batch)
             margins.append(value[:, 0] - value[:, 1])
             lengths.append(batch["mask"][:, 0].sum(-1).double().cpu())
-        return Scores(score=ahead(torch.cat(margins)), length=torch.cat(lengths))
+        items = [(pair.prompt, pair.chosen, pair.rejected) for pair in pairs]
+        return Scores(score=ahead(torch.cat(margins)), length=torch.cat(lengths), items=items)
 
     def ceiling(self, policy: Plays, episodes: int | None = None) -> Scores | None:
         return self.problems.ceiling(policy, episodes) if self.problems else None

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 import rlkit
+from rlkit import evaluate
 
 
 @pytest.fixture(scope="module")
@@ -30,3 +31,16 @@ def test_evaluating_writes_only_the_video(found: rlkit.Run, tmp_path: Path) -> N
     found.evaluate(episodes=1, video=tmp_path / "one.gif")
     assert sorted(path.name for path in found.folder.iterdir()) == before
     assert (tmp_path / "one.gif").is_file()
+
+
+def test_a_run_is_measured_alike_each_time_and_as_by_the_command(tmp_path: Path) -> None:
+    keys = {"env.test": 40, "env.validation": 4, "env.rows": 2, "evaluation_episodes": 2, "threads": 1}
+    run = rlkit.train("grpo", "gsm8k", quiet=True, out=tmp_path / "text", iterations=1, **keys)
+    asked = {"pass_at": (1, 2), "samples": 3, "threads": 1}
+    first, second = run.evaluate(**asked), run.evaluate(**asked)
+    assert first == second
+    assert 0 < first["sampled"]["mean"] < 1, "what is drawn decides"
+    assert evaluate.main([str(run.folder), "pass_at=1,2", "samples=3", "threads=1"]) == 0
+    assert json.loads((run.folder / "evaluation-test.json").read_text()) == first
+    assert run.evaluate(**asked, seed=1)["pass@1"] != first["pass@1"]
+    assert run.evaluate(**asked) == first

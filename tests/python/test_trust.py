@@ -67,3 +67,41 @@ def test_files_that_are_no_runs_end(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert found.metrics == [{"iteration": 1}]
     with pytest.raises(rlkit.UserError, match=r"summary\.json cannot be read: it has more than 16,777,216 bytes"):
         found.summary  # noqa: B018
+
+
+OWN = """
+from pathlib import Path
+
+from rlkit.algorithms.q_learning import Config, make
+
+Path(__file__).with_name("ran").touch()
+"""
+
+
+def test_a_path_to_compare_with_has_no_trust_and_a_run_brings_its_own(tmp_path: Path) -> None:
+    keys = {"algo.steps": 4, "evaluation_episodes": 1, "iterations": 1, "quiet": True}
+    for name in ("mine", "theirs"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "own.py").write_text(OWN)
+    run = rlkit.train(tmp_path / "mine" / "own.py", "gridworld", out=tmp_path / "run", **keys)
+    theirs = rlkit.train(tmp_path / "theirs" / "own.py", "gridworld", out=tmp_path / "other", **keys).folder
+    ran = tmp_path / "theirs" / "ran"
+    for ours in (run, rlkit.load(run.folder, trust=True), rlkit.load(run.folder, trust="changed")):
+        for named in (str(theirs), theirs, f"{theirs}:latest", rlkit.Run(theirs)):
+            ran.unlink(missing_ok=True)
+            with pytest.raises(
+                rlkit.UserError, match=r"other would run code from outside rlkit: algo=.*; against=rlkit"
+            ):
+                ours.evaluate(episodes=2, against=named)
+            assert not ran.exists()
+        assert ours.evaluate(episodes=2, against=rlkit.load(theirs, trust=True))["against"]["p"] == 1
+        assert ran.exists()
+        assert ours.evaluate(episodes=2, against=f"{run.folder}:latest")["against"]["p"] == 1, "its own folder is open"
+
+
+def test_a_run_to_compare_with_is_compared_with_its_checkpoint(tmp_path: Path) -> None:
+    keys = {"evaluation_episodes": 1, "evaluate_every": 1, "validation_episodes": 2, "iterations": 2, "quiet": True}
+    run = rlkit.train("q_learning", "gridworld", out=tmp_path / "run", **keys)
+    for name in ("best", "latest"):
+        found = run.evaluate(episodes=2, against=rlkit.load(run.folder, checkpoint=name))["against"]
+        assert found["checkpoint"] == name

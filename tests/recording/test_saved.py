@@ -167,6 +167,40 @@ def test_a_name_with_dots_saves_what_a_part_holds(tmp_path: Path) -> None:
     assert torch.equal(again.helper.inside.get_state(), algo.helper.inside.get_state())
 
 
+@pytest.mark.parametrize("name", ["actor", "actor.1", "actor.1.weight", "normalizer", "spread", "seen"])
+def test_a_network_a_parameter_and_a_buffer_of_the_policy_may_be_named(name: str, tmp_path: Path) -> None:
+    def made(start: float) -> tuple[Any, Any]:
+        module, env = plugins.load("algorithms", "ppo"), cartpole(2)
+        kind = type("Mine", (module.make,), {"saved": (*module.make.saved, f"policy.{name}")})
+        algo = kind(module.Config(horizon=8), env, policies.Network(normalize=True))
+        algo.policy.spread = torch.nn.Parameter(torch.full((2,), start))
+        algo.policy.register_buffer("seen", torch.full((2,), start), persistent=False)
+        return algo, env
+
+    (algo, env), (again, second) = made(1.0), made(0.0)
+    check_saved(algo, env)
+    iterate(algo, env)
+    algo.policy.refresh()
+    with torch.no_grad():
+        algo.policy.actor[1].weight.add_(1)
+    save(tmp_path, algo, env, Progress())
+    named = attrgetter(name)(again.policy)
+    restore(tmp_path, again, second)
+    assert attrgetter(name)(again.policy) is named, "others hold it, such as the optimizer"
+    found, wanted = (
+        x.state_dict() if isinstance(x, torch.nn.Module) else x for x in (named, attrgetter(name)(algo.policy))
+    )
+    assert same(found, wanted)
+
+
+@pytest.mark.parametrize("saved", [(), ("policy.actor", "optimizer", "buffer"), ("optimizer", "buffer")])
+def test_without_the_policy_there_is_nothing_to_measure(saved: tuple[str, ...]) -> None:
+    module, env = plugins.load("algorithms", "ppo"), cartpole(2)
+    algo = type("Mine", (module.make,), {"saved": saved})(module.Config(horizon=8), env, policies.Network())
+    with pytest.raises(UserError, match=r"^Mine\.saved lacks 'policy', which is all .*: add it, as in saved = \(\*Alg"):
+        check_saved(algo, env)
+
+
 def test_a_checkpoint_without_what_an_algorithm_needs_is_refused(tmp_path: Path) -> None:
     save(tmp_path, *holding("memory", None), Progress())
     algo, env = holding("memory", torch.nn.Linear(2, 2), saved=("memory",))

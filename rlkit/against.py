@@ -1,0 +1,132 @@
+"""The paired test against another run or checkpoint: who may be paired, and what the pairs say."""
+
+import os
+from dataclasses import asdict
+
+from rlkit import statistics
+from rlkit.api import Env, Scores, UserError
+from rlkit.evaluation import Evaluate, Subject, opened
+from rlkit.paths import home
+from rlkit.settings import config, plugins, trust
+from rlkit.settings.assemble import make_env
+from rlkit.statistics.episodes import Measured, Paired, summarize
+
+
+class Against(Paired):
+    """What evaluation-*.json says of a comparison with another run or checkpoint."""
+
+    folder: str
+    checkpoint: str
+    theirs: Measured
+    says: str
+
+
+def rival(subject: Subject, asked: Evaluate) -> Subject:
+    """The run or checkpoint to compare with; what cannot be paired with ours is refused."""
+    text = asked.against or ""
+    folder, checkpoint = place_of(text)
+    given = given_of(subject, folder)
+    given.trust = asked.trust
+    other = opened(given, folder, checkpoint, asked, subject.env.seed)
+    ours, theirs = (world(s.given) for s in (subject, other))
+    for key in [*ours, *theirs]:
+        if ours.get(key) != theirs.get(key):
+            values = f"{ours.get(key)} here, {theirs.get(key)} there"
+            raise UserError(f"against={text} was trained on something else: {key} is {values}")
+    kinds = subject.env.scored(subject.policy), other.env.scored(other.policy)
+    if kinds[0] != kinds[1]:
+        raise UserError(f"against={text} is scored by {kinds[1]} and this run by {kinds[0]}: they cannot be paired")
+    if kinds[0] == "pairs" and other.env.plays:
+        check_writers(text, subject, other)
+    if subject.env.kind == "control":
+        other.env = twin(subject)
+    return other
+
+
+def given_of(subject: Subject, folder: str) -> config.Given:
+    """What the other folder asks for; an environment that a program gave for ours is the same for theirs."""
+    given = config.from_folder(folder)
+    if given.env.get("entry") == subject.given.env.get("entry"):
+        given.factory = subject.given.factory
+    return given
+
+
+def refuse_code(subject: Subject, asked: Evaluate) -> None:
+    """Refuse another folder that names code from outside, for a program: a path says nothing of trust, a run does."""
+    folder, _ = place_of(asked.against or "")
+    if found := trust.outside(given_of(subject, folder)):
+        raise UserError(
+            f"{folder} would run code from outside rlkit: {', '.join(found)}; "
+            f"against=rlkit.load({folder!r}, trust=True) allows it"
+        )
+
+
+def twin(subject: Subject) -> Env:
+    """The first run's environment once more: where a world depends on the run's seed, both play in the same one."""
+    given = subject.given
+    module = plugins.load("envs", given.env["name"])
+    built, run = config.build(module.Config, given.env, "env"), config.build(config.Run, given.run, "run")
+    env = make_env(given, module, built, run)
+    env.seed = subject.env.seed
+    return env
+
+
+def check_writers(text: str, subject: Subject, other: Subject) -> None:
+    """Refuse reward models whose attempts are not written by the same: the frozen copy of what each began as."""
+    ours, theirs = (writer(s) for s in (subject, other))
+    for key in ours:
+        if ours[key] != theirs[key]:
+            raise UserError(
+                f"against={text} ranks what {key}={theirs[key]} writes and this run what {key}={ours[key]} writes"
+            )
+
+
+def writer(subject: Subject) -> dict[str, object]:
+    """What decides how the untouched model of a run writes; random weights depend on the run's seed."""
+    built = vars(config.build(config.network_class("text"), subject.given.policy, "policy"))
+    keys = ("model", "temperature", "fresh", "adapter", "base_dtype", "dtype", "template")
+    seed = {"seed": subject.given.run.get("seed", 0)} if built["fresh"] else {}
+    return {f"policy.{key}": built[key] for key in keys} | seed
+
+
+def place_of(against: str) -> tuple[str, str | None]:
+    """The folder and the checkpoint that RUN_FOLDER[:CHECKPOINT] names; None: the one that the run measures."""
+    head, colon, name = against.rpartition(":")
+    named = bool(colon) and os.path.isfile(home(head) / "config.yaml")
+    folder, checkpoint = (head, name) if named else (against, None)
+    if not folder or checkpoint == "":
+        raise UserError(f"against={against} is not understood: give RUN_FOLDER or RUN_FOLDER:CHECKPOINT")
+    return folder, checkpoint
+
+
+def world(given: config.Given) -> dict[str, object]:
+    """What two runs must share to be measured on the same episodes: the environment, and its keys that change them."""
+    name = given.env["name"]
+    built = config.build(plugins.load("envs", name).Config, given.env, "env")
+    keys = {f"env.{key}": value for key, value in asdict(built).items() if key not in ("rows", "luck")}
+    return {"env": name, **keys}
+
+
+def compared(subject: Subject, other: Subject, scores: Scores, asked: Evaluate) -> tuple[Against, Scores]:
+    """The greedy scores of both, pair by pair, with a test: for evaluation-*.json, and the other's scores."""
+    metric, what, (ours, theirs) = subject.env.metric, other.env.scored(other.policy), labels(subject, other)
+    rivals = other.env.evaluate(other.policy, asked.episodes, asked.split)
+    if len(rivals.score) != len(scores.score) or rivals.items != scores.items:
+        raise UserError(f"{theirs} was measured on other {what}: they cannot be paired")
+    found = statistics.compare(metric, scores.score.numpy(), rivals.score.numpy())
+    says = statistics.verdict(found, ours, theirs)
+    theirs_alone = summarize(metric, rivals, True)
+    folder, checkpoint = str(other.called), other.checkpoint
+    return {"folder": folder, "checkpoint": checkpoint, "theirs": theirs_alone, **found, "says": says}, rivals
+
+
+def labels(subject: Subject, other: Subject) -> tuple[str, str]:
+    """The shortest names that tell two subjects apart: folder, checkpoint, both, or the whole paths."""
+    folders, checkpoints = [s.folder.resolve() for s in (subject, other)], [s.checkpoint for s in (subject, other)]
+    if folders[0] == folders[1]:
+        return (checkpoints[0], checkpoints[1]) if checkpoints[0] != checkpoints[1] else ("this", "itself")
+    names = [folder.name for folder in folders]
+    if names[0] == names[1]:
+        names = [str(folder) for folder in folders]
+    ours, theirs = (n if c == "latest" else f"{n}:{c}" for n, c in zip(names, checkpoints, strict=True))
+    return ours, theirs

@@ -1,0 +1,81 @@
+"""Whoever measures or plays a run puts back all that its checkpoint holds of the policy, also under names with dots."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rlkit
+from rlkit import evaluate
+from rlkit.pages.live import Live
+from rlkit.settings import config
+from rlkit.settings.assemble import assemble
+
+# A policy whose score is told by one number: with skill 1 it pushes against the fall, with 0 always to the left, and
+# then CartPole falls within 11 steps. Only the second of four iterations has skill 1.
+SKILLED = """
+from rlkit.algorithms.reinforce import Config, Reinforce
+
+
+class Mine(Reinforce):
+    saved = (*Reinforce.saved, "policy.skill")
+
+    def __init__(self, config, env, network):
+        super().__init__(config, env, network)
+        self.policy.skill = 0
+        kind = type(self.policy)
+        self.policy.__class__ = type("Skilled", (kind,), {"act": act})
+
+    def rollout(self, env):
+        self.policy.skill = int(self.progress == 0.25)
+        return super().rollout(env)
+
+
+def act(self, observation, greedy=False):
+    return (observation[:, 2] + observation[:, 3] > 0).long() * self.skill
+
+
+make = Mine
+"""
+KEYS: dict[str, Any] = {"iterations": 4, "evaluate_every": 1, "evaluation_episodes": 5, "validation_episodes": 5}
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> rlkit.Run:
+    root = tmp_path_factory.mktemp("skilled")
+    (root / "mine.py").write_text(SKILLED)
+    return rlkit.train(root / "mine.py", "cartpole", out=root / "run", quiet=True, measure="best", **KEYS)
+
+
+def test_best_is_measured_with_all_that_it_holds_of_the_policy(found: rlkit.Run) -> None:
+    told = json.loads((found.folder / "summary.json").read_text())["evaluation"]
+    assert told["before"]["mean"] < 12
+    assert told["after"]["mean"] > 100, "the skill of the last iteration, not of the best one"
+
+
+def test_every_way_to_measure_a_run_restores_the_same_policy(found: rlkit.Run) -> None:
+    told = json.loads((found.folder / "summary.json").read_text())["evaluation"]["after"]["mean"]
+    opened = rlkit.load(found.folder, trust=True)
+    assert opened.evaluate(episodes=5)["greedy"]["mean"] == told
+    assert opened.policy.predict([0, 0, 0.1, 0]) == 1
+    assert rlkit.load(found.folder, trust=True, checkpoint="latest").policy.predict([0, 0, 0.1, 0]) == 0
+    assert evaluate.main([str(found.folder), "episodes=5", "trust=true"]) == 0
+    assert json.loads((found.folder / "evaluation-test.json").read_text())["greedy"]["mean"] == told
+    given = config.from_folder(found.folder)
+    given.trust = True
+    live = Live(found.folder, assemble(given))
+    live.replay({"greedy": True, "episode": 0})
+    assert live.parts.algo.policy.skill == 1
+
+
+@pytest.mark.parametrize("algo", ["q_learning", "dqn"])
+def test_how_a_run_explored_is_not_put_back(algo: str, tmp_path: Path) -> None:
+    env = {"q_learning": "gridworld", "dqn": "cartpole"}[algo]
+    run = rlkit.train(algo, env, out=tmp_path / "r", quiet=True, iterations=3, evaluation_episodes=2)
+    assert run.policy.module.epsilon == 0
+    scores = run.evaluate(episodes=20)
+    assert scores["greedy"]["returns"] == scores["sampled"]["returns"]
+    live = Live(run.folder, assemble(config.from_folder(run.folder)))
+    live.replay({"greedy": False, "episode": 0})
+    assert live.parts.algo.policy.epsilon == 0
