@@ -7,6 +7,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from rlkit.language.precision import add_product, operand, product
+
 Context = Any  # torch's: `forward` hangs on it whatever `backward` needs
 Apply = Callable[[Tensor, Tensor, Tensor | None, Tensor, float, float | None, int, bool], tuple[Tensor, Tensor]]
 ELEMENTS = {"cpu": 1 << 19, "cuda": 1 << 26}  # logits alive at a time when no chunk is given,
@@ -29,6 +31,9 @@ def token_log_probs(
     c tanh(l / c) before the temperature counts. Rows are taken `chunk` at a time, and the backward pass computes
     their logits again: ∂/∂z = g_a (1_a - π) - g_H π (log π + H). Memory is chunk·V in place of several N·V.
     entropy=False spares the sum and returns zeros.
+
+    Operands are in the precision of the hidden states and results in float32, in the backward pass, too: so the logits
+    of bfloat16 are those that an engine computes (see `precision.product`).
     """
     chunk = chunk or chunk_rows(weight)
     apply: Apply = _TokenLogProbs.apply  # torch leaves it without annotations
@@ -53,10 +58,10 @@ class _TokenLogProbs(torch.autograd.Function):
         chunk: int,
         entropy: bool,
     ) -> tuple[Tensor, Tensor]:
-        matrix = weight.to(_wide(hidden))
-        log_prob, spread, norm = (matrix.new_zeros(len(targets)) for _ in range(3))
+        states, matrix = operand(hidden, hidden.dtype), operand(weight, hidden.dtype)
+        log_prob, spread, norm = (hidden.new_zeros(len(targets), dtype=_wide(hidden)) for _ in range(3))
         for rows in _chunks(len(targets), chunk):
-            logits = _logits(hidden[rows], matrix, bias, cap, temperature)
+            logits = _logits(states[rows], matrix, bias, cap, temperature)
             top = logits.amax(-1)
             mass = logits.sub_(top[:, None]).exp()
             total = mass.sum(-1)
@@ -76,24 +81,25 @@ class _TokenLogProbs(torch.autograd.Function):
     def backward(ctx: Context, grad_log_prob: Tensor | None, grad_entropy: Tensor | None) -> tuple[Tensor | None, ...]:
         hidden, weight, bias, targets, norm, spread = ctx.saved_tensors
         by_token = torch.zeros_like(norm) if grad_log_prob is None else grad_log_prob
-        matrix = weight.to(_wide(hidden))
+        states, matrix = operand(hidden, hidden.dtype), operand(weight, hidden.dtype)
         grad_hidden = torch.empty_like(hidden) if ctx.needs_input_grad[0] else None
-        grad_weight = torch.zeros_like(matrix) if ctx.needs_input_grad[1] else None
-        grad_bias = torch.zeros_like(matrix[:, 0]) if ctx.needs_input_grad[2] else None
+        grad_weight = torch.zeros_like(weight, dtype=_wide(hidden)) if ctx.needs_input_grad[1] else None
+        grad_bias = torch.zeros_like(bias, dtype=_wide(hidden)) if ctx.needs_input_grad[2] else None
         for rows in _chunks(len(targets), ctx.chunk):
-            logits = _logits(hidden[rows], matrix, bias, ctx.cap, ctx.temperature)
+            logits = _logits(states[rows], matrix, bias, ctx.cap, ctx.temperature)
             slope = None if ctx.cap is None else 1 - (logits * (ctx.temperature / ctx.cap)) ** 2  # of c tanh(l / c)
             log_policy = logits.sub_(norm[rows, None])
             by_entropy = None if grad_entropy is None else (grad_entropy[rows], spread[rows])
             grad = _grad_logits(log_policy, targets[rows], by_token[rows], by_entropy)
             grad = grad.div_(ctx.temperature) if ctx.temperature != 1 else grad
             grad = grad if slope is None else grad.mul_(slope)
-            if grad_hidden is not None:
-                grad_hidden[rows] = (grad @ matrix).to(hidden.dtype)
-            if grad_weight is not None:
-                grad_weight.addmm_(grad.T, hidden[rows].to(grad.dtype))
             if grad_bias is not None:
                 grad_bias.add_(grad.sum(0))
+            grad = operand(grad, hidden.dtype)
+            if grad_hidden is not None:
+                grad_hidden[rows] = product(grad, matrix).to(hidden.dtype)
+            if grad_weight is not None:
+                add_product(grad_weight, grad.T, states[rows])
         grad_weight = None if grad_weight is None else grad_weight.to(weight.dtype)
         return grad_hidden, grad_weight, grad_bias, None, None, None, None, None
 
@@ -115,7 +121,7 @@ def _grad_logits(
 
 
 def _logits(hidden: Tensor, matrix: Tensor, bias: Tensor | None, cap: float | None, temperature: float) -> Tensor:
-    logits = hidden.to(matrix.dtype) @ matrix.T
+    logits = product(hidden, matrix.T)
     logits = logits if bias is None else logits.add_(bias)
     logits = logits if cap is None else logits.div_(cap).tanh_().mul_(cap)
     return logits.div_(temperature) if temperature != 1 else logits

@@ -17,3 +17,17 @@ def product(a: Tensor, b: Tensor) -> Tensor:
     if a.dim() == 2:
         return torch.mm(a, b, out_dtype=torch.float32)
     return torch.unflatten(torch.bmm(a.flatten(0, -3), b.flatten(0, -3), out_dtype=torch.float32), 0, a.shape[:-2])
+
+
+def operand(x: Tensor, dtype: torch.dtype) -> Tensor:
+    """x rounded to `dtype`, for several products: widened now where `product` would widen it each time."""
+    x = x.to(dtype)
+    return x if x.is_cuda or dtype in (torch.float32, torch.float64) else x.float()
+
+
+def add_product(sum: Tensor, a: Tensor, b: Tensor) -> None:
+    """sum += a b, without a second tensor of its size where torch can."""
+    if a.dtype == sum.dtype:
+        sum.addmm_(a, b)
+    else:
+        sum += product(a, b)

@@ -164,6 +164,28 @@ def test_chunked_log_probs_equal_the_plain_ones_in_value_and_gradient(dtype, chu
     assert not nothing.any()
 
 
+@pytest.mark.parametrize("chunk", [4, 100])
+def test_bfloat16_is_multiplied_with_float32_results_in_value_and_gradient(chunk):
+    """The products are those of operands that were rounded to bfloat16, and nothing else is rounded."""
+    draw = generator(2, "rounded")
+    hidden = torch.randn(11, 64, generator=draw).bfloat16().requires_grad_()
+    weight = (torch.randn(300, 64, generator=draw) / 8).requires_grad_()  # what is trained stays float32
+    target, by_token = torch.randint(0, 300, (11,), generator=draw), torch.randn(11, generator=draw)
+    wide = [x.detach().bfloat16().double().requires_grad_() for x in (hidden, weight)]
+    log_policy = (wide[0] @ wide[1].T / 0.6).log_softmax(-1)
+    plain = log_policy.gather(1, target[:, None])[:, 0]
+    found = token_log_probs(hidden, weight, target, 0.6, chunk, entropy=False)[0]
+    assert found.dtype == torch.float32
+    assert_close(found, plain.float())
+    grads = torch.autograd.grad((found * by_token).sum(), (hidden, weight))
+    assert [x.dtype for x in grads] == [torch.bfloat16, torch.float32]
+    # ∂/∂z is rounded, too, where it is multiplied: that is the only other difference.
+    rounded = torch.autograd.grad((plain * by_token).sum(), [log_policy])[0]
+    rounded = ((rounded - log_policy.exp() * rounded.sum(-1, keepdim=True)) / 0.6).float().bfloat16().double()
+    assert_close(grads[0], (rounded @ wide[1]).bfloat16())
+    assert_close(grads[1], (rounded.T @ wide[0]).float(), rtol=1e-5, atol=1e-5)
+
+
 def test_chunked_log_probs_pass_gradcheck():
     draw = generator(1, "gradcheck")
     hidden = torch.randn(5, 4, generator=draw, dtype=torch.float64).requires_grad_()
