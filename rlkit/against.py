@@ -21,10 +21,12 @@ class Against(Paired):
     says: str
 
 
-def rival(subject: Subject, asked: Evaluate) -> Subject:
+Place = tuple[str, str | None]  # a run folder and its checkpoint; None: the one that the run measures
+
+
+def rival(subject: Subject, asked: Evaluate, place: Place) -> Subject:
     """The run or checkpoint to compare with; what cannot be paired with ours is refused."""
-    text = asked.against or ""
-    folder, checkpoint = place_of(text)
+    text, (folder, checkpoint) = asked.against or "", place
     given = given_of(subject, folder)
     given.trust = asked.trust
     other = opened(given, folder, checkpoint, asked, subject.env.seed)
@@ -51,9 +53,8 @@ def given_of(subject: Subject, folder: str) -> config.Given:
     return given
 
 
-def refuse_code(subject: Subject, asked: Evaluate) -> None:
+def refuse_code(subject: Subject, folder: str) -> None:
     """Refuse another folder that names code from outside, for a program: a path says nothing of trust, a run does."""
-    folder, _ = place_of(asked.against or "")
     if found := trust.outside(given_of(subject, folder)):
         raise UserError(
             f"{folder} would run code from outside rlkit: {', '.join(found)}; "
@@ -89,10 +90,11 @@ def writer(subject: Subject) -> dict[str, object]:
     return {f"policy.{key}": built[key] for key in keys} | seed
 
 
-def place_of(against: str) -> tuple[str, str | None]:
-    """The folder and the checkpoint that RUN_FOLDER[:CHECKPOINT] names; None: the one that the run measures."""
+def place_of(against: str) -> Place:
+    """What RUN_FOLDER[:CHECKPOINT] names; a run folder with a colon in its name is that folder."""
     head, colon, name = against.rpartition(":")
-    named = bool(colon) and os.path.isfile(home(head) / "config.yaml")
+    whole, named = (os.path.isfile(home(folder) / "config.yaml") for folder in (against, head))
+    named = bool(colon) and named and not whole
     folder, checkpoint = (head, name) if named else (against, None)
     if not folder or checkpoint == "":
         raise UserError(f"against={against} is not understood: give RUN_FOLDER or RUN_FOLDER:CHECKPOINT")

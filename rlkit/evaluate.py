@@ -41,7 +41,7 @@ def evaluate(argv: list[str]) -> int:
     subject = evaluation.opened(given, argv[0], asked.checkpoint, asked)
     evaluation.refuse(subject, asked)
     say(evaluation.which(subject))
-    other = against.rival(subject, asked) if asked.against is not None else None
+    other = None if asked.against is None else against.rival(subject, asked, against.place_of(asked.against))
     if other:
         say(f"against {other.called}: {evaluation.which(other)}")
     if asked.video is not None:  # before hours of measuring: what draws may not be installed

@@ -1,6 +1,6 @@
 """What the largest iteration of a language model will take of memory, foretold before anything is written."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol, runtime_checkable
 
@@ -8,20 +8,19 @@ import torch
 
 from rlkit import memory
 from rlkit.errors import UserError
+from rlkit.scores import Split
 
 MARGIN = 0.8  # a forecast may be a fifth too high: less than this share of it is refused
 
 
 @dataclass(frozen=True)
 class Work:
-    """One iteration at its largest: every completion goes on to its limit, and every one is learned from."""
+    """Texts that are written or learned from together, at their longest."""
 
     prompts: int
     group: int  # texts that begin with the same prompt
     prompt: int  # tokens of the longest prompt
     written: int  # tokens of the longest text after it
-    minibatches: int = 1
-    evaluated: int = 0  # problems that are solved in a measurement, once each; 0: none
 
 
 @dataclass(frozen=True)
@@ -36,8 +35,12 @@ class Footprint:
 class Gives(Protocol):
     """An environment that knows how much there is to read and to write."""
 
-    def work(self, group: int, minibatches: int) -> Work:
-        """Of one iteration, with so many attempts at each start; `check` was called before."""
+    def learned(self, group: int) -> Work:
+        """What one iteration learns from, with so many attempts at each start; `check` was called before."""
+        ...
+
+    def written(self, group: int, measured: Mapping[Split, int]) -> list[Work]:
+        """What is written in an iteration, and in measurements of so many problems of these splits."""
         ...
 
 
@@ -49,7 +52,7 @@ class Foretells(Protocol):
         """Tokens of the longest text."""
         ...
 
-    def footprint(self, work: Work) -> Footprint | None:
+    def footprint(self, learned: Work, written: Sequence[Work]) -> Footprint | None:
         """At the peak of the iteration; none: this one does not."""
         ...
 
@@ -79,17 +82,24 @@ class Forecast:
 
 
 def forecast(
-    policy: object, env: object, device: torch.device, group: int, minibatches: int, problems: int
+    policy: object, env: object, device: torch.device, keys: Mapping[str, object], measured: Mapping[Split, int]
 ) -> Forecast | None:
-    """What an iteration will take, or a measurement of so many problems.
+    """What an iteration will take with these keys of an algorithm, or a measurement of so many problems.
 
     None where the policy is no language model, or one that others compute.
     """
     if not isinstance(env, Gives) or not isinstance(policy, Foretells):
         return None
-    work = env.work(group, minibatches)
-    coming = policy.footprint(replace(work, evaluated=min(work.evaluated, problems)))
+    group, minibatches = (count(keys.get(key)) for key in ("group", "minibatches"))
+    learned = env.learned(group)
+    learned = replace(learned, prompts=max(1, learned.prompts // minibatches))
+    coming = policy.footprint(learned, env.written(group, measured))
     return None if coming is None else Forecast(*taken_and_free(device), coming)
+
+
+def count(value: object) -> int:
+    """An algorithm of the user's own may have a key of this name that is no count."""
+    return value if isinstance(value, int) and value >= 1 else 1
 
 
 def taken_and_free(device: torch.device) -> tuple[int, int]:

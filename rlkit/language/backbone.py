@@ -113,12 +113,12 @@ class Backbone(Sourced, PolicyModule):
         """Tokens of the longest text, as a prompt: those of the most bytes are encoded."""
         return max(map(len, self.prompt_ids(heapq.nlargest(16, texts, key=lambda text: len(text.encode())))))
 
-    def footprint(self, work: Work) -> Footprint | None:
+    def footprint(self, learned: Work, written: Sequence[Work]) -> Footprint | None:
         """What learning and writing take at their peak; none: the network is not our own."""
         if not isinstance(self.decoder, Decoder):
             return None
         trained = sum(p.numel() for p in self.parameters() if p.requires_grad)
-        return footprint(self.decoder, trained, self.rows, self.micro_steps, work)
+        return footprint(self.decoder, trained, self.rows, self.micro_steps, learned, written)
 
     def hidden(self, batch: TensorDict) -> tuple[Tensor, Tensor]:
         """Hidden states [N, d] of the masked positions of [B, T], and their indices in the flattened batch."""

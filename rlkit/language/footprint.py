@@ -4,7 +4,7 @@ Completions are written: keys and values, probabilities of the next token. Then 
 pass reads again, gradients. The optimizer's moments stay from the first step on.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
@@ -21,17 +21,15 @@ DRAWN = 20  # bytes of a token that could come next: logits, their exponentials,
 PROBE = 32  # tokens that are read to see what a token leaves for the backward pass
 
 
-def footprint(decoder: Decoder, trained: int, rows: int, micro_steps: int | None, work: Work) -> Footprint:
-    """At the peak of `work`, with so many trained parameters and `rows` completions written at the same time.
+def footprint(
+    decoder: Decoder, trained: int, rows: int, micro_steps: int | None, learned: Work, written: Sequence[Work]
+) -> Footprint:
+    """At the peak, with so many trained parameters; `rows` texts are written, `micro_steps` tokens learned at a time.
 
     An upper bound where completions end early, or where groups of equal scores are not learned from.
     """
-    group = max(1, rows // work.group)
-    write = max(
-        writing(decoder, min(work.prompts, group), work.group, work),
-        writing(decoder, min(work.evaluated, rows), 1, work),
-    )
-    learn = learning(decoder, micro_steps, GRADIENT * trained, work)
+    write = max((writing(decoder, rows, work) for work in written), default=0)
+    learn = learning(decoder, micro_steps, GRADIENT * trained, learned)
     size = twin(decoder) + MOMENTS * trained + max(write, learn)
     return Footprint(size, "lower policy.rows" if write > learn else remedy(decoder, trained))
 
@@ -53,9 +51,10 @@ def twin(decoder: Decoder) -> int:
     return 0 if same else decoder.dtype.itemsize * sum(p.numel() for p in parameters)
 
 
-def writing(decoder: Decoder, prompts: int, group: int, work: Work) -> int:
-    """Keys and values of all rows, the probabilities of their next token, and one layer while prompts are read."""
+def writing(decoder: Decoder, rows: int, work: Work) -> int:
+    """Keys and values of about `rows` texts, the probabilities of their next token, and one layer of their prompts."""
     shape, width = decoder.shape, decoder.dtype.itemsize
+    prompts, group = min(work.prompts, max(1, rows // work.group)), work.group
     block = BLOCK.get(decoder.head.device.type, 32)
     columns = -(-work.written // block) * block
     stored = 2 * shape.layers * shape.kv_heads * shape.head_dim * width
@@ -66,7 +65,7 @@ def writing(decoder: Decoder, prompts: int, group: int, work: Work) -> int:
 def learning(decoder: Decoder, micro_steps: int | None, gradient: int, work: Work) -> int:
     """What is alive in the backward pass of the largest micro-batch, with a gradient of so many bytes."""
     shape = decoder.shape
-    batch = max(1, work.prompts // work.minibatches) * (work.prompt + work.group * work.written)
+    batch = work.prompts * (work.prompt + work.group * work.written)
     tokens = max(min(batch, micro_steps or batch), work.prompt + work.written)
     whole = kept_of_a_token(decoder)
     kept = whole

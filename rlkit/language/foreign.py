@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from transformers.modeling_layers import GradientCheckpointingLayer
 
 CONTEXT = 2048  # tokens, where config.json says nothing
+LENGTHS = ("max_position_embeddings", "max_seq_len", "max_sequence_length", "n_positions", "n_ctx", "seq_length")
 PROBE = 9  # tokens that are read to see whether a model computes as this file does
 
 
@@ -39,7 +40,8 @@ class Foreign(Causal):
         self.vocab, self.width = self.head.shape
         said = whole.config.to_dict()
         names = whole.config.attribute_map
-        self.context = int(said.get(names.get("max_position_embeddings", "max_position_embeddings")) or CONTEXT)
+        lengths = [said.get(names.get(name, name)) for name in LENGTHS]
+        self.context = min((length for length in lengths if isinstance(length, int) and length > 0), default=CONTEXT)
         self.cap: float | None = said.get("final_logit_softcapping")  # Gemma's
         # Cohere's and Granite's
         self.scale: float = (said.get("logit_scale") or 1.0) / (said.get("logits_scaling") or 1.0)

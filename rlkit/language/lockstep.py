@@ -60,15 +60,15 @@ def _write(
     uniform: Tensor | None,
 ) -> None:
     """Write the columns `row` [R] of tokens and log_prob [T, R']; the shortest prompt is the first."""
-    # A prompt much longer than the shortest would read most of itself token by token.
-    near = sum(len(prompt) <= len(prompts[0]) + len(tokens) for prompt in prompts)
-    if near < len(prompts):
-        rest, row = row[near * repeats :], row[: near * repeats]
-        _write(decoder, prompts[near:], repeats, rule, rest, tokens, log_prob, uniform)
-        prompts = prompts[:near]
-    writing = _Writing(decoder, prompts, repeats, rule, row)
-    while writing.choose(tokens, log_prob, uniform):
-        writing.step()
+    first = 0
+    while first < len(prompts):
+        # A prompt much longer than the shortest would read most of itself token by token.
+        near = [prompt for prompt in prompts[first:] if len(prompt) <= len(prompts[first]) + len(tokens)]
+        end = first + len(near)
+        writing = _Writing(decoder, near, repeats, rule, row[first * repeats : end * repeats])
+        while writing.choose(tokens, log_prob, uniform):
+            writing.step()
+        first = end
 
 
 class _Writing:

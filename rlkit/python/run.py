@@ -98,15 +98,15 @@ class Run:
         """
         if "trust" in keys:
             raise UserError(f"trust={keys['trust']}: this run is open already; rlkit.load(FOLDER, trust=...) takes it")
-        keys["against"], trusted = self._other(keys.get("against"))
+        keys["against"], place, trusted = self._other(keys.get("against"))
         asked = self._asked(episodes=episodes, split=split, trust=trusted, **keys)
         with undisturbed():
             subject = self._subject(asked)
             torch.set_num_threads(asked.threads or threads(subject.env.kind))
             evaluation.refuse(subject, asked)
-            if asked.against is not None and not asked.trust:
-                pairing.refuse_code(subject, asked)
-            other = pairing.rival(subject, asked) if asked.against is not None else None
+            if place is not None and not asked.trust:
+                pairing.refuse_code(subject, place[0])
+            other = None if place is None else pairing.rival(subject, asked, place)
             if asked.video is not None:
                 evaluation.film(subject, asked)
             found, scores = evaluation.measured(subject, asked)
@@ -153,15 +153,16 @@ class Run:
                 f"env= has other observations or actions than what the run in {self.folder} was made on: give that"
             ) from error
 
-    def _other(self, against: object) -> tuple[object, Trust]:
-        """What `against` names, as RUN_FOLDER:CHECKPOINT, and its trust: a run brings its own, a path has none."""
+    def _other(self, against: object) -> tuple[object, pairing.Place | None, Trust]:
+        """What `against` says, where that is, and its trust: a run brings its own, a path has none."""
         if isinstance(against, Run):
-            checkpoint = f":{against.checkpoint}" if against.checkpoint else ""
-            return f"{against.folder}{checkpoint}", against._trusted
+            return str(against.folder), (str(against.folder), against.checkpoint), against._trusted
         named = os.fspath(against) if isinstance(against, os.PathLike) else against
-        if isinstance(named, str) and home(pairing.place_of(named)[0]).resolve() == self.folder.resolve():
-            return named, self._trusted  # another checkpoint of this run
-        return named, False
+        if not isinstance(named, str):
+            return named, None, False
+        place = pairing.place_of(named)
+        same = home(place[0]).resolve() == self.folder.resolve()  # another checkpoint of this run
+        return named, place, self._trusted if same else False
 
     def _given(self) -> config.Given:
         given = config.from_folder(self.folder)

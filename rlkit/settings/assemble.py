@@ -18,6 +18,7 @@ from rlkit.fields import AGAIN, CONTROL, DEMONSTRATIONS, GROUPS, INEXACT
 from rlkit.forecast import Forecast, forecast
 from rlkit.policies import PolicyModule
 from rlkit.recording.writers import check_tracker
+from rlkit.scores import Split
 from rlkit.settings import config, idle, plugins, schema, trust
 from rlkit.settings.given import KINDS
 
@@ -92,16 +93,14 @@ def assemble(given: config.Given) -> Parts:
     if isinstance(env, Settles):
         env_config = settle(env_config, env.settled(algo.policy))
     resolved = partial(config.resolved, given, run, algo_config, env_config, network)
-    keys = asdict(algo_config)
-    sizes = keys.get("group", 1), keys.get("minibatches", 1), measured(env, run)
-    foretold = partial(forecast, algo.policy, env, env.device, *sizes)
+    foretold = partial(forecast, algo.policy, env, env.device, asdict(algo_config), measured(env, run))
     return Parts(run, algo, env, resolved, foretold)
 
 
-def measured(env: Env, run: config.Run) -> int:
-    """On how many problems the largest measurement is."""
-    asked = {"test": run.evaluation_episodes, "validation": run.validation_episodes}
-    return max(min(env.splits[split], number or env.splits[split]) for split, number in asked.items())
+def measured(env: Env, run: config.Run) -> dict[Split, int]:
+    """On how many problems of each split a measurement of the run is."""
+    asked: dict[Split, int | None] = {"test": run.evaluation_episodes, "validation": run.validation_episodes}
+    return {split: min(env.splits[split], number or env.splits[split]) for split, number in asked.items()}
 
 
 def settle(built: object, settled: dict[str, object]) -> object:

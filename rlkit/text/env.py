@@ -98,7 +98,7 @@ class TextEnv:
         }  # how many problems each has
         self._prompts = Shuffle(len(problems["train"]), seed, "prompts")
         self.scoring: float = 0.0  # seconds that the rewards took so far
-        self._prompt = 0  # tokens of the longest one
+        self._longest: dict[str, int] = {}  # tokens of the longest prompt of each split, once they are checked
         self._sampled = 0  # evaluations by sampling; each draws anew
         self._make_pool, self._demonstrated = demonstrations, 0
         self._shown: tuple[Sequence[Problem], Shuffle] | None = None  # made at the first call: only sft needs it
@@ -114,17 +114,23 @@ class TextEnv:
     def check(self, policy: Plays) -> None:
         """Refuse prompts that leave no room in the context of the policy or of a learned reward; place the latter."""
         self.asking.check(policy)
-        prompts = self.asking.prompts([problem for found in self.problems.values() for problem in found], policy)
+        asked = {split: self.asking.prompts(problems, policy) for split, problems in self.problems.items()}
+        prompts = [prompt for split in asked.values() for prompt in split]
         writing(policy).check(prompts, self.max_tokens)
         if isinstance(policy, Foretells):
-            self._prompt = policy.longest(prompts)
+            self._longest = {split: policy.longest(found) for split, found in asked.items() if found}
         for reward in self.rewards:
             if isinstance(reward, PlacedReward):
                 reward.prepare(prompts, self.max_tokens, self.device)
 
-    def work(self, group: int, minibatches: int) -> Work:
-        """How much one iteration reads and writes; all of a larger split is solved in a measurement."""
-        return Work(self.rows, group, self._prompt, self.max_tokens, minibatches, max(self.splits.values()))
+    def learned(self, group: int) -> Work:
+        """What one iteration learns from; a demonstration counts as the longest completion."""
+        return Work(self.rows, group, self._longest["train"], self.max_tokens)
+
+    def written(self, group: int, measured: Mapping[Split, int]) -> list[Work]:
+        """What is written in an iteration, and in measurements of so many problems."""
+        limit = self.max_tokens
+        return [self.learned(group), *(Work(n, 1, self._longest[key], limit) for key, n in measured.items() if n)]
 
     def rollout(self, policy: Plays, steps: int | None = None, repeats: int = 1) -> TensorDict:
         """`repeats` completions of at most `steps` tokens for each of the next `rows` prompts, scored by the rewards.
@@ -156,8 +162,7 @@ class TextEnv:
             key: [problem.columns.get(key) for problem in problems] for key in sorted(extra)
         }
         columns["question"] = [problem.question for problem in problems]
-        columns["answer"] = [problem.answer for problem in problems]
-        columns["kind"] = [problem.kind for problem in problems]
+        columns |= {"answer": [problem.answer for problem in problems], "kind": [problem.kind for problem in problems]}
         return total(self.rewards, prompts, completions, columns)
 
     def _samples(
@@ -175,8 +180,8 @@ class TextEnv:
             return []
         rows = flatten_groups(rollout)[:limit]
         problems = [self.problems["train"][index] for index in rows["problem"].tolist()]
-        completions = self.asking.before_stop(writing(policy).decode(rows))
-        return self._samples(policy, problems, completions, rows["score"].tolist())
+        written = self.asking.before_stop(writing(policy).decode(rows))
+        return self._samples(policy, problems, written, rows["score"].tolist())
 
     def evaluate(
         self, policy: Plays, episodes: int | None = None, split: Split = "validation", greedy: bool = True

@@ -86,10 +86,13 @@ class PairEnv:
         if self.problems is not None:
             self.problems.check(policy)
 
-    def work(self, group: int, minibatches: int) -> Work:
-        """How much one iteration reads: two sides of each pair."""
-        solved = 0 if self.problems is None else max(self.problems.splits.values())
-        return Work(self.rows, 2, *self._longest, minibatches, solved)
+    def learned(self, group: int) -> Work:
+        """What one iteration learns from: both sides of its pairs."""
+        return Work(self.rows, 2, *self._longest)
+
+    def written(self, group: int, measured: Mapping[Split, int]) -> list[Work]:
+        """What is written in measurements, where there are problems to solve."""
+        return [] if self.problems is None else self.problems.written(1, measured)[1:]
 
     def rollout(self, policy: Plays, steps: int | None = None, repeats: int = 1) -> TensorDict:
         """The next `rows` pairs as [rows, 2, T], chosen first; nothing is played, so the attempts are always whole.

@@ -5,6 +5,7 @@ import gc
 import pytest
 import torch
 from support.small_model import PROMPTS, TOKENIZER
+from tensordict import TensorDict
 from torch.profiler import ProfilerActivity, profile
 
 from rlkit import forecast, memory
@@ -15,6 +16,8 @@ from rlkit.language.adapters import Lora
 from rlkit.language.footprint import DRAWN, footprint, holes, kept_of_a_token, learning, writing
 from rlkit.language.model import LanguageModel
 from rlkit.seeding import generator
+from rlkit.text import Pair, PairEnv, TextEnv
+from rlkit.text.problems import Problem
 
 MB = 2**20
 
@@ -30,8 +33,6 @@ def allocated(model: LanguageModel, rows: int, width: int) -> int:
     mask = torch.ones(rows, width, dtype=torch.bool)
     mask[:, 0] = False  # the prompt is the first token
     batch = {"observation": text[:, :-1], "action": text[:, 1:], "mask": mask}
-    from tensordict import TensorDict
-
     data = TensorDict(batch, batch_size=[rows])
     gc.collect()
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen:
@@ -76,25 +77,26 @@ def test_writing_by_hand() -> None:
     stored = 2 * 2 * 1 * 16 * 4  # keys and values, two layers, one head of 16, four bytes
     columns = 64  # two blocks of 32
     expected = stored * 3 * (10 + 4 * columns) + DRAWN * len(TOKENIZER) * 12 + 3 * 48 * 4 * 3 * 10
-    assert writing(decoder, 3, 4, work) == expected
+    assert writing(decoder, 256, work) == expected
+    assert writing(decoder, 4, work) < expected / 2  # the texts of one prompt at a time
 
 
 def test_fewer_tokens_at_a_time_take_less() -> None:
     model, work = wide(), Work(prompts=8, group=8, prompt=20, written=50)
-    sizes = [footprint(model.decoder, 1000, 256, steps, work).size for steps in (None, 1000, 100)]
+    sizes = [footprint(model.decoder, 1000, 256, steps, work, [work]).size for steps in (None, 1000, 100)]
     assert sizes[0] > 2 * sizes[1] > 4 * sizes[2]
-    assert footprint(model.decoder, 1000, 256, 10**9, work).size == sizes[0]
+    assert footprint(model.decoder, 1000, 256, 10**9, work, [work]).size == sizes[0]
 
 
 def test_what_lowers_it_is_what_takes_it() -> None:
     decoder = wide().decoder
     everything = sum(p.numel() for p in decoder.parameters())
-    learns, writes = Work(8, 8, 20, 50), Work(1, 1, 1, 1, evaluated=10_000)
-    said = footprint(decoder, everything, 256, 4096, learns).remedy
+    learns, little, writes = Work(8, 8, 20, 50), Work(1, 1, 1, 1), [Work(10_000, 1, 1, 1)]
+    said = footprint(decoder, everything, 256, 4096, learns, []).remedy
     assert said.startswith("set policy.gradient_checkpointing=true or give a smaller policy.micro_steps")
     assert "policy.lora=16" in said
-    assert "lora" not in footprint(decoder, 1000, 256, 4096, learns).remedy
-    assert footprint(decoder, 1000, 10_000, 4096, writes).remedy == "lower policy.rows"
+    assert "lora" not in footprint(decoder, 1000, 256, 4096, learns, []).remedy
+    assert footprint(decoder, 1000, 10_000, 4096, little, writes).remedy == "lower policy.rows"
 
 
 def test_a_text_is_as_long_as_its_tokens() -> None:
@@ -118,3 +120,37 @@ def test_a_gpu_is_asked_for_its_own_memory(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 7)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (100, 200))
     assert forecast.taken_and_free(torch.device("cuda")) == (5, 102)
+
+
+def problems(lengths: dict[str, int]) -> TextEnv:
+    made = {split: [Problem("apples " * size, "#### 5")] * 300 for split, size in lengths.items()}
+    return TextEnv(made, rows=2, seed=0, max_tokens=7)
+
+
+def test_a_long_problem_to_train_on_is_not_read_in_a_measurement() -> None:
+    env, model = problems({"train": 40, "validation": 3, "test": 2}), wide()
+    env.check(model)
+    rest = len(model.prompt_ids([env.asking.prompts([env.problems["test"][0]], model)[0]])[0])
+    assert env.learned(4).prompt > 40 > rest
+    assert env.written(4, {"test": 300, "validation": 0}) == [env.learned(4), Work(300, 1, rest, 7)]
+
+
+def test_problems_that_are_solved_beside_stored_pairs_count() -> None:
+    env, model = problems({"train": 1, "validation": 3, "test": 2}), wide()
+    pairs = PairEnv({"train": [Pair("a", "b c", "d")]}, 3, 0, problems=env)
+    pairs.check(model)
+    prompt, chosen = model.tokenizer.encode(["a", "b c"])
+    assert pairs.learned(9) == Work(3, 2, len(prompt), len(chosen) + 1)  # and the end token
+    assert [work.prompts for work in pairs.written(9, {"test": 300, "validation": 20})] == [300, 20]
+
+
+@pytest.mark.parametrize("keys", [{"group": "none"}, {"group": 0}, {"minibatches": None}, {"minibatches": 0}, {}])
+def test_keys_of_ones_own_that_are_no_counts_say_nothing(keys: dict[str, object]) -> None:
+    env, model = problems({"train": 2, "test": 2}), wide()
+    env.check(model)
+    cpu = torch.device("cpu")
+    plain = forecast.forecast(model, env, cpu, {"group": 1, "minibatches": 1}, {"test": 300})
+    found = forecast.forecast(model, env, cpu, keys, {"test": 300})
+    assert plain is not None and found is not None and found.coming == plain.coming
+    more = forecast.forecast(model, env, cpu, {"group": 900}, {"test": 300})
+    assert more is not None and more.coming.size > found.coming.size

@@ -59,6 +59,29 @@ def logits(model: LanguageModel, tokens: Tensor) -> Tensor:
     return model.decoder.logits(model.decoder.hidden(tokens))
 
 
+def test_the_context_is_what_the_architecture_calls_it(tmp_path: Path) -> None:
+    """MPT's bias of positions has `max_seq_len` places, and a text beyond them ends in one line."""
+    sizes = {"vocab_size": len(TOKENIZER), "d_model": 32, "n_heads": 4, "n_layers": 2, "max_seq_len": 24}
+    config = transformers.AutoConfig.for_model("mpt", **sizes, eos_token_id=TOKENIZER.eos_id)
+    transformers.AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path)
+    TOKENIZER.save(tmp_path)
+    policy = LanguageModel.load(tmp_path)
+    assert policy.decoder.context == 24
+    with pytest.raises(UserError, match="exceed the model's context of 24"):
+        policy.generate(["Bob"], max_tokens=24)
+    assert policy.generate(["Bob"], max_tokens=20)["mask"].sum() <= 20
+
+
+def test_many_prompts_of_very_different_lengths_are_written(tmp_path: Path) -> None:
+    """Each is far longer than the one before it; a recursion would end after some hundreds."""
+    write(tmp_path, "gpt2", n_positions=2400)
+    policy = LanguageModel.load(tmp_path, rows=4000)
+    ids = [[3] * size for size in range(1, 2200, 2)]
+    policy.engine.sync(policy.decoder)
+    done = policy.engine.write(ids, 1, 1, Rule(1.0, True, (TOKENIZER.eos_id,)), rows=4000)
+    assert done.tokens.shape == (1100, 1)
+
+
 def test_log_probabilities_and_gradients_are_those_of_transformers(folder: Path) -> None:
     peer, policy = theirs(folder), LanguageModel.load(folder, temperature=1.3)
     batch = policy.encode(LONG, ANSWERS)

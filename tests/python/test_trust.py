@@ -105,3 +105,24 @@ def test_a_run_to_compare_with_is_compared_with_its_checkpoint(tmp_path: Path) -
     for name in ("best", "latest"):
         found = run.evaluate(episodes=2, against=rlkit.load(run.folder, checkpoint=name))["against"]
         assert found["checkpoint"] == name
+
+
+def test_a_folder_with_a_colon_in_its_name_is_that_folder(tmp_path: Path) -> None:
+    """`cc` beside `cc:latest`, which could be read as a checkpoint of it."""
+    keys = {"env_steps": 64, "quiet": True, "evaluation_episodes": 2}
+    ours = rlkit.train("ppo", "cartpole", out=tmp_path / "ours", **keys)
+    rlkit.train("ppo", "cartpole", seed=7, out=tmp_path / "cc", **keys)
+    named = rlkit.train("ppo", "cartpole", seed=8, out=tmp_path / "cc:latest", **keys)
+    for given in (named, str(tmp_path / "cc:latest"), rlkit.load(tmp_path / "cc:latest", checkpoint="latest")):
+        found = ours.evaluate(episodes=2, against=given)["against"]
+        assert found["folder"] == str(tmp_path / "cc:latest")
+    assert ours.evaluate(episodes=2, against=f"{tmp_path / 'cc'}")["against"]["folder"] == str(tmp_path / "cc")
+
+
+def test_a_run_with_a_checkpoint_is_never_read_as_another_folder(tmp_path: Path) -> None:
+    keys = {"env_steps": 64, "quiet": True, "evaluation_episodes": 2}
+    ours = rlkit.train("ppo", "cartpole", out=tmp_path / "ours", **keys)
+    rlkit.train("ppo", "cartpole", seed=7, out=tmp_path / "cc", **keys)
+    rlkit.train("ppo", "cartpole", seed=8, out=tmp_path / "cc:latest", **keys)
+    given = rlkit.load(tmp_path / "cc", checkpoint="latest")
+    assert ours.evaluate(episodes=2, against=given)["against"]["folder"] == str(tmp_path / "cc")
