@@ -163,15 +163,15 @@ ELSEWHERE = {
     " in all, more than a checkpoint can name: ": (
         "recording/test_checkpoint.py::test_more_tensors_than_a_file_can_name_are_one_line"
     ),
-    " of its checkpoint does not fit this run (": "recording/test_foreign.py::test_what_is_foreign_is_named",
-    ": its checkpoint has a ": "recording/test_foreign.py::test_what_is_foreign_is_named",
-    ": its checkpoint is not that of a run; ": "recording/test_foreign.py::test_what_is_foreign_is_named",
-    ": its checkpoint is of another run (": "recording/test_foreign.py::test_a_checkpoint_of_another_run_is_refused",
+    " of its checkpoint does not fit this run (": "recording/test_other_runs.py::test_what_is_foreign_is_named",
+    ": its checkpoint has a ": "recording/test_other_runs.py::test_what_is_foreign_is_named",
+    ": its checkpoint is not that of a run; ": "recording/test_other_runs.py::test_what_is_foreign_is_named",
+    ": its checkpoint is of another run (": "recording/test_other_runs.py::test_a_checkpoint_of_another_run_is_refused",
     " is not finite before anything is trained: ": (
         "recording/test_finite.py::test_a_model_with_a_weight_that_is_no_number_is_refused"
     ),
     ": its checkpoint holds what is not finite, ": (
-        "recording/test_foreign.py::test_a_table_that_is_not_finite_is_not_measured"
+        "recording/test_other_runs.py::test_a_table_that_is_not_finite_is_not_measured"
     ),
     " is a number of thousands of digits: ": (
         "python/test_mistakes.py::test_a_number_that_python_cannot_write_is_one_line"

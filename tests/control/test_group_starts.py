@@ -11,7 +11,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers import TimeLimit
 from support.probes import Chooses, Draws, control, make, same
 
-from rlkit import evaluation
+from rlkit import against
 from rlkit.api import UserError
 from rlkit.control import ControlEnv
 from rlkit.control.numpy_env import Batched
@@ -117,8 +117,8 @@ def test_runs_that_differ_in_their_luck_are_measured_on_the_same_episodes() -> N
     shared, own = (
         Given(env={"name": "frozenlake", "luck": luck, "rows": n}) for luck, n in (("shared", 2), ("own", 3))
     )
-    assert evaluation.world(shared) == evaluation.world(own)
-    assert evaluation.world(shared) != evaluation.world(Given(env={"name": "frozenlake", "map": "8x8"}))
+    assert against.world(shared) == against.world(own)
+    assert against.world(shared) != against.world(Given(env={"name": "frozenlake", "map": "8x8"}))
 
 
 def test_luck_of_its_own_ends_with_the_group() -> None:
