@@ -32,7 +32,7 @@ class New:
 
 def check_name(name: str) -> None:
     """Refuse a name that Python or rlkit could take for something else."""
-    if not name.isidentifier() or keyword.iskeyword(name) or name.startswith(("_", "test_")):
+    if not name.isidentifier() or keyword.iskeyword(name) or name.startswith(("_", "test_")) or name == "conftest":
         raise UserError(f"'{name}' cannot be the name of a module: use letters, digits and _, as in my_algo")
     for kind, noun in plugins.NOUN.items():
         if name in plugins.names(kind):  # type: ignore[arg-type]

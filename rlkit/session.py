@@ -31,7 +31,7 @@ from rlkit.recording.files import (
     write_folder,
 )
 from rlkit.recording.log import Listener, Log
-from rlkit.recording.writers import tracker
+from rlkit.recording.writers import check_tracker, tracker
 from rlkit.settings import config, plugins, repeat, sections, trust
 from rlkit.settings.assemble import Parts, Settles, assemble
 from rlkit.signals import handled, leaving
@@ -53,6 +53,7 @@ def carry_out(given: config.Given, watch: Watch = Watch()) -> tuple[Path, Progre
     written.
     """
     parts = assemble(given)
+    check_tracker(parts.run.logger)
     check_saved(parts.algo, parts.env)  # before there is a folder
     if bad := not_finite(parts.algo, parts.algo.policy.parameters()):
         raise UserError(
@@ -83,6 +84,7 @@ def resume(parts: Parts, given: config.Given, folder: Path, watch: Watch) -> tup
         progress = restore(folder, parts.algo, parts.env, tidy=True) if there else Progress()
         check_length(folder, given, parts.run, progress)
         drop_later_best(folder, progress)
+        forget_other_best(folder, parts.run, progress)
         command = repeat.changed(read_text(folder / "config.yaml").partition("\n")[0], given.argv)
         write_atomically(folder / "config.yaml", "\n".join([command, parts.text.partition("\n")[2]]))
         if not there and not watch.quiet:
@@ -97,6 +99,16 @@ def drop_later_best(folder: Path, progress: Progress) -> None:
     if (later := checkpoint.drop_beyond(folder, "best", progress.iteration)) is not None:
         progress.best = -math.inf
         say(f"going on from iteration {progress.iteration}: checkpoint best, of iteration {later}, is looked for again")
+
+
+def forget_other_best(folder: Path, run: config.Run, progress: Progress) -> None:
+    """Scores on another number of problems or episodes are no measure for those to come: look for the best anew."""
+    was = sections.read(folder / "config.yaml").get("run", {}).get("validation_episodes")
+    if was != run.validation_episodes and progress.best > -math.inf:
+        progress.best = -math.inf
+        say(
+            f"validation_episodes={run.validation_episodes} was {was}: checkpoint best is looked for again from here on"
+        )
 
 
 def check_length(folder: Path, given: config.Given, run: config.Run, progress: Progress) -> None:

@@ -12,7 +12,7 @@ from rlkit.comparison.numbers import Results
 from rlkit.comparison.plan import USAGE, Asked, Compare, plan
 from rlkit.errors import UserError
 from rlkit.paths import home
-from rlkit.recording.files import prepare_folder
+from rlkit.recording.files import prepare_folder, refuse_link
 from rlkit.signals import handled, leaving
 from rlkit.terminal import say, warn
 
@@ -33,6 +33,7 @@ def conduct(asked: Asked, command: str) -> Conducted:
     jobs, out = plan(asked)
     check_out(out)
     with grid.alone(out):
+        refuse_link(out / "runs")
         prepare_folder(out / "runs")
         for job in jobs:
             grid.check(job)

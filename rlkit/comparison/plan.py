@@ -14,6 +14,7 @@ from annotated_types import Ge
 from rlkit.comparison import grid, measuring
 from rlkit.errors import UserError
 from rlkit.paths import home
+from rlkit.recording.writers import check_tracker
 from rlkit.settings import config, repeat, schema
 from rlkit.settings.assemble import assemble
 from rlkit.settings.plugins import nearest, short
@@ -153,6 +154,7 @@ def check(asked: Asked, algo: str, env: str, seed: int) -> tuple[Keys, str, str]
     words = {"algo": algo, "env": env, "seed": str(seed), "device": "cpu", **keys}
     try:
         parts = assemble(config.read([f"{key}={value}" for key, value in words.items()]))
+        check_tracker(parts.run.logger)
         return keys, parts.text, f"{parts.env.metric} of {parts.env.scored(parts.algo.policy)}"
     except UserError as error:
         some = "" if asked.scoped else "; NAME:KEY=VALUE gives a key to the runs of one algorithm or environment alone"

@@ -31,7 +31,9 @@ def footprint(
     write = max((writing(decoder, rows, work) for work in written), default=0)
     learn = learning(decoder, micro_steps, GRADIENT * trained, learned)
     size = twin(decoder) + MOMENTS * trained + max(write, learn)
-    return Footprint(size, "lower policy.rows" if write > learn else remedy(decoder, trained))
+    fewer = rows > max((work.group for work in written), default=0)  # a group is written whole
+    less = "lower policy.rows" if fewer else "lower env.max_tokens, or algo.group"
+    return Footprint(size, less if write > learn else remedy(decoder, trained))
 
 
 def remedy(decoder: Decoder, trained: int) -> str:

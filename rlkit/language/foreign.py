@@ -15,6 +15,7 @@ from rlkit.errors import UserError
 from rlkit.language.causal import Causal
 from rlkit.language.files import Json
 from rlkit.language.logprob import token_log_probs
+from rlkit.language.precision import product
 
 if TYPE_CHECKING:
     from transformers import DynamicCache, PreTrainedModel
@@ -140,8 +141,9 @@ class Foreign(Causal):
 
     def logits(self, hidden: Tensor) -> Tensor:
         """[..., V] in float32."""
-        bias = None if self._head.bias is None else self._head.bias.float()
-        logits = F.linear(hidden.float(), self.head.float(), bias)
+        rows = hidden.reshape(-1, hidden.shape[-1])
+        logits = product(rows, self.head.to(rows.dtype).T).view(*hidden.shape[:-1], -1)  # as `log_probs` multiplies
+        logits = logits if self._head.bias is None else logits + self._head.bias
         return self.scale * (logits if self.cap is None else self.cap * (logits / self.cap).tanh())
 
     def start(self) -> "DynamicCache":

@@ -17,7 +17,6 @@ from rlkit.errors import UserError
 from rlkit.fields import AGAIN, CONTROL, DEMONSTRATIONS, GROUPS, INEXACT
 from rlkit.forecast import Forecast, forecast
 from rlkit.policies import PolicyModule
-from rlkit.recording.writers import check_tracker
 from rlkit.scores import Split
 from rlkit.settings import config, idle, plugins, schema, trust
 from rlkit.settings.given import KINDS
@@ -121,7 +120,6 @@ def make_env(given: config.Given, module: ModuleType, built: object, run: config
     check_contract(env, name, ("rollout", "evaluate", "kind", "splits"), "rlkit.api.Env, or be a ControlEnv")
     env.device = device(run.device, env.kind)
     check_splits(env, run, idle.told(given.argv, "run"))
-    check_tracker(run.logger)
     return env
 
 

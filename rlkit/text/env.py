@@ -125,12 +125,12 @@ class TextEnv:
 
     def learned(self, group: int) -> Work:
         """What one iteration learns from; a demonstration counts as the longest completion."""
-        return Work(self.rows, group, self._longest["train"], self.max_tokens)
+        return Work(self.rows, group, self._longest.get("train", 0), self.max_tokens)
 
     def written(self, group: int, measured: Mapping[Split, int]) -> list[Work]:
         """What is written in an iteration, and in measurements of so many problems."""
-        limit = self.max_tokens
-        return [self.learned(group), *(Work(n, 1, self._longest[key], limit) for key, n in measured.items() if n)]
+        solved = [Work(n, 1, self._longest.get(key, 0), self.max_tokens) for key, n in measured.items() if n]
+        return [self.learned(group), *solved]
 
     def rollout(self, policy: Plays, steps: int | None = None, repeats: int = 1) -> TensorDict:
         """`repeats` completions of at most `steps` tokens for each of the next `rows` prompts, scored by the rewards.

@@ -93,6 +93,7 @@ def test_nothing_is_overwritten(kind: str, there: str, tmp_path: Path, capsys: p
         (["algo", "mine", "ouut=."], "no key 'ouut': did you mean out?"),
         (["algo", "1st"], "'1st' cannot be the name of a module: use letters, digits and _"),
         (["algo", "my-algo"], "cannot be the name of a module"),
+        (["algo", "conftest"], "cannot be the name of a module"),  # pytest would import it for the whole folder
         (["algo", "a.b"], "cannot be the name of a module"),
         (["algo", "../up"], "cannot be the name of a module"),
         (["algo", "class"], "cannot be the name of a module"),

@@ -196,3 +196,13 @@ def test_a_word_longer_than_a_file_name_is_read_as_a_word(capsys: pytest.Capture
     assert "no algorithm 'algorithm_0'" in capsys.readouterr().err
     assert compare.main(["x" * 5000]) == 2
     assert capsys.readouterr().err.count("\n") == 2
+
+
+def test_no_run_is_written_through_a_link(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "runs").symlink_to(tmp_path / "elsewhere")
+    words = ["algo=q_learning", "env=gridworld", "seed=0", "iterations=1", f"out={tmp_path / 'out'}"]
+    assert compare.main(words) == 2
+    assert "is a link, and nothing is written through one" in capsys.readouterr().err
+    assert not list((tmp_path / "elsewhere").iterdir())

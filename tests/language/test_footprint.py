@@ -97,6 +97,8 @@ def test_what_lowers_it_is_what_takes_it() -> None:
     assert "policy.lora=16" in said
     assert "lora" not in footprint(decoder, 1000, 256, 4096, learns, []).remedy
     assert footprint(decoder, 1000, 10_000, 4096, little, writes).remedy == "lower policy.rows"
+    whole = footprint(decoder, 1000, 8, 4096, little, [Work(1, 9000, 1, 9)]).remedy
+    assert whole == "lower env.max_tokens, or algo.group", "a group is written whole"
 
 
 def test_a_text_is_as_long_as_its_tokens() -> None:
@@ -154,3 +156,8 @@ def test_keys_of_ones_own_that_are_no_counts_say_nothing(keys: dict[str, object]
     assert plain is not None and found is not None and found.coming == plain.coming
     more = forecast.forecast(model, env, cpu, {"group": 900}, {"test": 300})
     assert more is not None and more.coming.size > found.coming.size
+
+
+def test_an_environment_that_checks_nothing_runs_all_the_same() -> None:
+    env = problems({"train": 2, "test": 2})  # and `check` was never called
+    assert forecast.forecast(wide(), env, torch.device("cpu"), {}, {"test": 300}) is not None

@@ -72,6 +72,18 @@ def test_the_context_is_what_the_architecture_calls_it(tmp_path: Path) -> None:
     assert policy.generate(["Bob"], max_tokens=20)["mask"].sum() <= 20
 
 
+def test_in_bfloat16_the_engine_and_the_learner_multiply_the_head_alike(tmp_path: Path) -> None:
+    """OPT-350m projects its states at the end, so they come out in bfloat16 themselves."""
+    write(tmp_path, "opt", word_embed_proj_dim=16, do_layer_norm_before=False)
+    decoder = read_foreign(tmp_path, torch.bfloat16)
+    ids = torch.tensor([[5, 6, 7, 8, 9]])
+    with torch.no_grad():
+        hidden = decoder.hidden(ids)[0]
+        said = decoder.logits(hidden).log_softmax(-1).gather(1, ids.T)[:, 0]
+        assert hidden.dtype == torch.bfloat16
+        assert_close(decoder.log_probs(hidden, ids[0], 1.0, False)[0], said)
+
+
 def test_many_prompts_of_very_different_lengths_are_written(tmp_path: Path) -> None:
     """Each is far longer than the one before it; a recursion would end after some hundreds."""
     write(tmp_path, "gpt2", n_positions=2400)

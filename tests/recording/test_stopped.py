@@ -233,3 +233,21 @@ def test_a_best_checkpoint_from_beyond_where_a_run_goes_on_is_looked_for_again(
     assert run.main([f"resume={tmp_path}", "iterations=3"]) == 0
     assert "going on from iteration 2: checkpoint best, of iteration 9, is looked for again" in capsys.readouterr().out
     assert checkpoint.load(tmp_path, "best")["progress"]["iteration"] == 3
+
+
+def test_another_number_of_validation_episodes_begins_the_search_for_the_best_anew(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A lucky score on one episode is no measure for means of many."""
+    words = ["algo=q_learning", "env=gridworld", "evaluate_every=1", "measure=best", "evaluation_episodes=2"]
+    assert run.main([*words, "iterations=2", "validation_episodes=1", f"out={tmp_path}"]) == 0
+    for name in ("latest", "best"):
+        state = checkpoint.load(tmp_path, name)
+        state["progress"]["best"] = 1e6
+        checkpoint.save(tmp_path, state, name, iteration=state["progress"]["iteration"])
+    assert run.main([f"resume={tmp_path}", "iterations=3"]) == 0
+    assert checkpoint.load(tmp_path, "latest")["progress"]["best"] == 1e6, "the same number: the best stays"
+    capsys.readouterr()
+    assert run.main([f"resume={tmp_path}", "iterations=4", "validation_episodes=3"]) == 0
+    assert "validation_episodes=3 was 1: checkpoint best is looked for again from here on" in capsys.readouterr().out
+    assert checkpoint.load(tmp_path, "best")["progress"]["iteration"] == 4

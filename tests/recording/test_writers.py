@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from rlkit import compare, evaluate, run
 from rlkit.api import UserError
 from rlkit.recording.log import Log
 from rlkit.recording.writers import check_tracker, tracker
@@ -150,3 +151,22 @@ def test_offline_it_writes_into_the_run_folder_and_keeps_its_id(tmp_path: Path) 
     files = list((tmp_path / "run" / "wandb").glob("offline-run-*/*.wandb"))
     assert {path.name for path in files} == {f"run-{name}.wandb"}
     assert any(b"train/loss" in path.read_bytes() for path in files)
+
+
+def test_a_run_that_was_sent_somewhere_is_measured_where_that_cannot_be_had(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["algo=q_learning", "env=gridworld", "iterations=1", "evaluation_episodes=2"]
+    assert run.main([*words, f"out={tmp_path / 'run'}"]) == 0
+    config = tmp_path / "run" / "config.yaml"
+    config.write_text(config.read_text().replace("logger: none", "logger: wandb"))
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    assert evaluate.main([str(tmp_path / "run"), "episodes=2"]) == 0
+    capsys.readouterr()
+    assert run.main([f"resume={tmp_path / 'run'}", "iterations=2"]) == 2
+    assert "pip install wandb, or logger=none" in capsys.readouterr().err
+    assert run.main([*words, "logger=wandb", f"out={tmp_path / 'new'}"]) == 2
+    assert not (tmp_path / "new").exists()
+    there = ["algo=q_learning", "env=gridworld", "logger=wandb", f"out={tmp_path / 'both'}"]
+    assert compare.main(there) == 2
+    assert not (tmp_path / "both" / "runs").exists()
