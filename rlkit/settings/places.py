@@ -48,7 +48,7 @@ def absolute(value: object, place: Place) -> object:
     """
     if isinstance(value, list | tuple):
         return [absolute(item, place) for item in value]
-    if not isinstance(value, str) or value in place.words or value.startswith(PYTHON):
+    if not isinstance(value, str) or place.word(value) or value.startswith(PYTHON):
         return value
     if place.kind == "code":
         return ",".join(_absolute_entry(entry.strip(), place) for entry in value.split(","))
