@@ -24,6 +24,7 @@ TEXT = 2**26  # characters that are rendered at a time
 SECONDS, ROOM = 10, 2**30  # what a template may take for PART conversations, and bytes
 PART = 512
 KEPT = 100_000  # texts that are not rendered again
+SAME = {"PYTHONHASHSEED": "0"}  # a set that a template makes has the same order in each run
 CHILD = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from rlkit.language.sandbox import main; main()"
 SPECIAL = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 REMEDY = "give another one with policy.template=FILE.jinja, or env.chat=false"
@@ -82,9 +83,12 @@ def render(
     names = {"add_generation_prompt": True, "tools": None, "documents": None, **options}
     asked = {"template": template, "conversations": conversations, "names": names}
     given = json.dumps({**asked, "seconds": seconds, "room": ROOM, "longest": TEXT})
-    command = [sys.executable, "-I", "-c", CHILD, json.dumps(sys.path)]
+    command = [sys.executable, "-P", "-s", "-c", CHILD, json.dumps(sys.path)]
+    system = {key: x for key, x in os.environ.items() if not key.startswith("PYTHON")} | SAME
     try:
-        done = subprocess.run(command, input=given, capture_output=True, text=True, timeout=6 * seconds, check=False)
+        done = subprocess.run(
+            command, input=given, capture_output=True, text=True, timeout=6 * seconds, check=False, env=system
+        )
     except subprocess.TimeoutExpired:
         raise UserError(f"{where}: it takes longer than {6 * seconds} seconds: {REMEDY}") from None
     except OSError as error:
