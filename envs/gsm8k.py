@@ -15,7 +15,7 @@ from rlkit.paths import home
 from rlkit.terminal import warn
 from rlkit.text import TextEnv
 from rlkit.text.problems import MARKER, Problem, demonstrations, embedded
-from rlkit.text.sources import hold_out, hub_rows, is_hub_id, problems_from, read_jsonl
+from rlkit.text.sources import check_no_folder, hold_out, hub_rows, is_hub_id, problems_from, read_jsonl
 
 from ._text import TextConfig, text_env
 
@@ -75,6 +75,7 @@ def load(config: Config) -> tuple[dict[str, list[Problem]], str]:
         rows = {split: problems_from(found) for split, found in hub_rows(config.source).items()}
         name = f"hub dataset {config.source}"
     else:
+        check_no_folder(config.source)
         given = config.source if len(config.source) <= 80 else f"{config.source[:77]}..."
         raise UserError(f"env.source={given!r} is no source; allowed are embedded, PATH.jsonl, or a hub id owner/name")
     problems = _split(rows, config, name)

@@ -1,5 +1,6 @@
 """Types of configuration fields; a value outside the range is refused with one line."""
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Literal
@@ -64,6 +65,11 @@ class Place:
     words: tuple[str, ...] = ()  # texts that name none, such as tiny
     beside: tuple[str, ...] = ()  # files that are read with it where they lie beside it
     models: bool = False  # code: model:FOLDER holds weights; without this it is a module called model
+    ending: str = ""  # where given, a text without it and without a folder is a word, whatever file has that name
+
+    def word(self, text: str) -> bool:
+        """Whether a text has a meaning of its own and names nothing outside."""
+        return text in self.words or bool(self.ending and not text.endswith(self.ending) and not os.path.dirname(text))
 
 
 File = Annotated[str, Place("file")]

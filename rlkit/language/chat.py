@@ -10,7 +10,7 @@ from pathlib import Path
 
 import tokenizers
 
-from rlkit.api import UserError
+from rlkit.api import Place, UserError
 from rlkit.language.apart import Alphabet, control_tokens, marked, unmarked
 from rlkit.language.files import Fields, Json, check_file
 from rlkit.paths import home
@@ -18,11 +18,13 @@ from rlkit.prompts import Prompt, Turn
 
 FILE = "chat_template.jinja"
 FOLDER = "additional_chat_templates"
+PLACE = Place("file", ending=".jinja")  # of policy.template: what is no such file is a name of the model's
 LONGEST = 2**17  # characters of a template; those of published models have less than 20,000
 TEXT = 2**26  # characters that are rendered at a time
 SECONDS, ROOM = 10, 2**30  # what a template may take for PART conversations, and bytes
 PART = 512
 KEPT = 100_000  # texts that are not rendered again
+SAME = {"PYTHONHASHSEED": "0"}  # a set that a template makes has the same order in each run
 CHILD = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from rlkit.language.sandbox import main; main()"
 SPECIAL = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 REMEDY = "give another one with policy.template=FILE.jinja, or env.chat=false"
@@ -81,9 +83,12 @@ def render(
     names = {"add_generation_prompt": True, "tools": None, "documents": None, **options}
     asked = {"template": template, "conversations": conversations, "names": names}
     given = json.dumps({**asked, "seconds": seconds, "room": ROOM, "longest": TEXT})
-    command = [sys.executable, "-I", "-c", CHILD, json.dumps(sys.path)]
+    command = [sys.executable, "-P", "-s", "-c", CHILD, json.dumps(sys.path)]
+    system = {key: x for key, x in os.environ.items() if not key.startswith("PYTHON")} | SAME
     try:
-        done = subprocess.run(command, input=given, capture_output=True, text=True, timeout=6 * seconds, check=False)
+        done = subprocess.run(
+            command, input=given, capture_output=True, text=True, timeout=6 * seconds, check=False, env=system
+        )
     except subprocess.TimeoutExpired:
         raise UserError(f"{where}: it takes longer than {6 * seconds} seconds: {REMEDY}") from None
     except OSError as error:
@@ -102,6 +107,8 @@ def render(
 def read_template(folder: Path, settings: Json, wanted: str | None) -> ChatTemplate | None:
     """The chat template of a model folder: the default one, or the one that is wanted by its name or as a file.
 
+    Only what ends in .jinja or has a folder in it is a file, so a name means the same wherever a run goes on.
+
     Raises: UserError where there is no such template.
     """
     config = Fields(settings, str(folder / "tokenizer_config.json"))
@@ -110,8 +117,9 @@ def read_template(folder: Path, settings: Json, wanted: str | None) -> ChatTempl
     files |= {path.stem: path for path in sorted((folder / FOLDER).glob("*.jinja"))}
     found |= {name: (_text(path), str(path)) for name, path in files.items()}
     name = wanted or "default"
-    if wanted and os.path.isfile(home(wanted)):
-        found[name] = _text(home(wanted)), wanted
+    if wanted and not PLACE.word(wanted):
+        found.pop(wanted, None)
+        found |= {wanted: (_text(home(wanted)), wanted)} if os.path.isfile(home(wanted)) else {}
     if name not in found:
         if wanted is None:
             return None

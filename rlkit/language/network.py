@@ -11,6 +11,7 @@ from rlkit.errors import UserError
 from rlkit.fields import Count, Natural, Needs, Place, Positive
 from rlkit.language import adapters
 from rlkit.language.adapters import Lora
+from rlkit.language.chat import PLACE
 from rlkit.language.folders import Stored
 from rlkit.language.gguf import PACKAGED
 from rlkit.language.model import Dtype, LanguageModel
@@ -20,7 +21,7 @@ from rlkit.paths import home
 from rlkit.seeding import generator
 
 Model = Annotated[str, Place("folder", words=("tiny", *PACKAGED))]
-Template = Annotated[str, Place("file")]
+Template = Annotated[str, PLACE]
 
 
 @dataclass(frozen=True)

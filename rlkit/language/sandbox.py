@@ -5,6 +5,7 @@ process can stop that, so it has one of its own. Nothing but jinja2 is imported 
 """
 
 import json
+import re
 import sys
 from contextlib import suppress
 from typing import Any
@@ -16,6 +17,8 @@ from jinja2.utils import Namespace
 
 TODAY = {"%d": "26", "%b": "Jul", "%B": "July", "%Y": "2024", "%m": "07", "%y": "24", "%A": "Friday", "%a": "Fri"}
 TODAY |= {"%H": "12", "%M": "00", "%S": "00", "%-d": "26", "%e": "26", "%-m": "7"}
+ADDRESS = re.compile(r"0x[0-9a-f]{6}", re.IGNORECASE)  # its first digits: what follows may be the template's
+PRINTED = re.compile(rf" at ({ADDRESS.pattern})", re.IGNORECASE)
 
 
 class Generation(Extension):
@@ -64,9 +67,10 @@ def day(form: str) -> str:
 
 
 def environment() -> ImmutableSandboxedEnvironment:
-    """As `transformers` renders chat templates."""
+    """As `transformers` renders chat templates, without what draws at random: a run can be repeated."""
     found = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[Generation, loopcontrols])
     found.filters["tojson"] = as_json
+    del found.filters["random"], found.globals["lipsum"]
     found.globals.update(raise_exception=refuse, strftime_now=day, namespace=Names)
     return found
 
@@ -84,10 +88,21 @@ def bound(seconds: int, room: int) -> None:
                 resource.setrlimit(what, (most, most))
 
 
+def check_addresses(text: str, given: set[str]) -> None:
+    """Refuse a text with the address of an object, as Python prints what has no text of its own: it is never the same.
+
+    given: the addresses that a question or the template spells, such as one about a program.
+    """
+    for m in PRINTED.finditer(text):
+        if m[1].lower() not in given:
+            what = text[max(0, m.start() - 60) : m.start()].rpartition("<")[2]
+            raise ValueError(f"it writes the address of a {what}, which is another each time")
+
+
 def rendered(asked: dict[str, Any]) -> list[str]:
     """The text of each conversation. Any: what JSON holds."""
     template = environment().from_string(asked["template"])
-    texts, left = [], asked["longest"]
+    texts, left, given = [], asked["longest"], {x.lower() for x in ADDRESS.findall(json.dumps(asked))}
     for messages in asked["conversations"]:
         parts = []
         for part in template.generate(messages=messages, **asked["names"]):
@@ -96,6 +111,7 @@ def rendered(asked: dict[str, Any]) -> list[str]:
                 raise ValueError(f"it writes more than {asked['longest']:,} characters")
             parts.append(part)
         texts.append("".join(parts))
+        check_addresses(texts[-1], given)
     return texts
 
 

@@ -21,7 +21,7 @@ WHOLE = 1 << 28  # bytes of a file that is read whole; of a larger one BLOCKS ar
 BLOCK, BLOCKS = 1 << 20, 256
 PYTHON = "<"  # begins the name of what was given in Python and has none
 SUFFIXES = [*EXTENSION_SUFFIXES, *SOURCE_SUFFIXES, *BYTECODE_SUFFIXES]  # of modules, in the order of Python's search
-MODEL = ("*.json", "*.safetensors", "*.jinja")  # what counts in a folder with a model
+MODEL = ("*.json", "*.safetensors", "*.jinja", "additional_chat_templates/*.jinja")  # what counts in a model's folder
 
 
 def marked(cls: type) -> dict[str, Place]:
@@ -48,7 +48,7 @@ def absolute(value: object, place: Place) -> object:
     """
     if isinstance(value, list | tuple):
         return [absolute(item, place) for item in value]
-    if not isinstance(value, str) or value in place.words or value.startswith(PYTHON):
+    if not isinstance(value, str) or place.word(value) or value.startswith(PYTHON):
         return value
     if place.kind == "code":
         return ",".join(_absolute_entry(entry.strip(), place) for entry in value.split(","))
@@ -137,7 +137,8 @@ def mark(name: str) -> str:
             return ""
         folder = Path(name, "model") if Path(name, "model", "config.json").is_file() else Path(name)
         files = sorted({path for pattern in MODEL for path in folder.glob(pattern) if path.is_file()})
-        return hashlib.sha256("".join(f"{path.name} {_digest(path)}\n" for path in files).encode()).hexdigest()[:16]
+        lines = (f"{path.relative_to(folder).as_posix()} {_digest(path)}\n" for path in files)
+        return hashlib.sha256("".join(lines).encode()).hexdigest()[:16]
     except OSError:  # whoever opens it says why it cannot be read
         return ""
 

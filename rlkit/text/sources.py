@@ -9,6 +9,7 @@ from pathlib import Path
 
 from rlkit import memory
 from rlkit.api import UserError
+from rlkit.paths import home
 from rlkit.text.grader import extract
 from rlkit.text.problems import Problem
 
@@ -78,7 +79,11 @@ def problems_from(rows: list[Row]) -> list[Problem]:
 
 
 def hub_rows(name: str) -> dict[str, list[Row]]:
-    """The splits of a hub dataset `owner/name` (its configuration `main`, or else its first); needs `datasets`."""
+    """The splits of a hub dataset `owner/name` (its configuration `main`, or else its first); needs `datasets`.
+
+    Raises: UserError where a folder has that name, too: `datasets` would read that, without a mark of what it was.
+    """
+    check_no_folder(name)
     try:
         import datasets
     except ImportError:
@@ -96,6 +101,13 @@ def hub_rows(name: str) -> dict[str, list[Row]]:
         split: [(f"{name}/{split}:{number}", dict(row)) for number, row in enumerate(rows, 1)]
         for split, rows in loaded.items()
     }
+
+
+def check_no_folder(source: str) -> None:
+    """Refuse a source that is a folder here: only a file is marked, so that a change of it is noticed."""
+    if source and os.path.isdir(home(source)):
+        file = os.path.join(source, "train.jsonl")
+        raise UserError(f"env.source={source} is a folder here: give its file of problems, as in env.source={file}")
 
 
 def is_hub_id(source: str) -> bool:

@@ -1,5 +1,6 @@
 """What a configuration names outside the project: made absolute by its type, and marked so that a change shows."""
 
+import hashlib
 import os
 import sys
 from dataclasses import dataclass, field
@@ -141,6 +142,26 @@ def test_a_folder_is_marked_by_its_model_and_by_nothing_beside_it(tmp_path: Path
     assert places.mark(str(tmp_path)) == before != ""
     (tmp_path / "model" / "model.safetensors").write_bytes(b"2")
     assert places.mark(str(tmp_path)) != before
+
+
+def test_a_folder_is_marked_by_the_chat_templates_that_policy_template_can_name(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    digest = hashlib.sha256(b"{}").hexdigest()
+    plain = places.mark(str(tmp_path))
+    assert plain == hashlib.sha256(f"config.json {digest}\n".encode()).hexdigest()[:16], "as earlier runs wrote it"
+    (tmp_path / "additional_chat_templates").mkdir()
+    assert places.mark(str(tmp_path)) == plain
+    file = tmp_path / "additional_chat_templates" / "rag.jinja"
+    file.write_text("R")
+    first = places.mark(str(tmp_path))
+    file.write_text("S")
+    second = places.mark(str(tmp_path))
+    file.rename(file.with_name("other.jinja"))
+    assert len({plain, first, second, places.mark(str(tmp_path))}) == 4
+    file.with_name("other.jinja").rename(tmp_path / "rag.jinja")
+    assert places.mark(str(tmp_path)) not in (first, second), "the folder is part of a name"
+    [reward] = places.named(f"model:{tmp_path}", Place("code", models=True))
+    assert places.mark(reward) == places.mark(str(tmp_path))
 
 
 def test_a_model_may_be_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

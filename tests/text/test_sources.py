@@ -1,6 +1,7 @@
 """Problems from files and from the hub: every row, held-out splits, and bad input named by line."""
 
 import json
+import re
 import sys
 
 import pytest
@@ -78,7 +79,8 @@ def test_a_bad_file_is_named_with_its_line(tmp_path, text, words):
 
 
 @pytest.mark.parametrize(
-    "source, words", [("none.jsonl", "no such file"), ("embeded", "is no source"), (".", "is no source")]
+    "source, words",
+    [("none.jsonl", "no such file"), ("embeded", "is no source"), (".", "is a folder"), ("", "is no source")],
 )
 def test_a_source_that_is_none_is_one_line(source, words):
     with pytest.raises(UserError, match=words):
@@ -105,6 +107,24 @@ class Hub:
 def test_a_hub_dataset_is_read_like_a_file(monkeypatch):
     monkeypatch.setitem(sys.modules, "datasets", Hub())
     assert sizes(gsm8k.Config(source="openai/gsm8k")) == [27, 3, 5]
+
+
+@pytest.mark.parametrize("source", ["data/mine", "mine", "./data/mine", "~/mine"])
+def test_a_folder_is_never_read_as_a_hub_dataset(tmp_path, monkeypatch, source):
+    class Asked(Hub):
+        def get_dataset_config_names(self, name):
+            raise AssertionError("the library was asked")
+
+    monkeypatch.setitem(sys.modules, "datasets", Asked())
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for folder in ("data/mine", "mine"):
+        (tmp_path / folder).mkdir(parents=True)
+        write(tmp_path / folder / "train.jsonl", questions(30))
+    said = f"env.source={source} is a folder here: give its file of problems, as in env.source={source}/train.jsonl"
+    with pytest.raises(UserError, match=f"^{re.escape(said)}$"):
+        gsm8k.load(gsm8k.Config(source=source))
+    assert sizes(gsm8k.Config(source=f"{source}/train.jsonl")) == [24, 3, 3]
 
 
 def test_without_the_package_or_without_a_connection_the_error_says_what_to_do(monkeypatch):

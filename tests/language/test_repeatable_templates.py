@@ -1,0 +1,67 @@
+"""A chat template is the same program wherever a run goes on, and it writes the same text each time."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from rlkit.errors import UserError
+from rlkit.language.chat import read_template, render
+from rlkit.language.network import LanguageNetwork
+from rlkit.settings import places
+
+
+def test_a_name_is_the_models_whatever_lies_in_the_current_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = places.marked(LanguageNetwork)["template"]
+    monkeypatch.chdir(tmp_path)
+    names = [{"name": name, "template": "MODEL'S"} for name in ("mine", "mine.jinja")]
+    for name in ("mine", "mine.jinja"):
+        Path(name).write_text("FILE")
+    texts = {"mine": "MODEL'S", "./mine": "FILE", "mine.jinja": "FILE", str(tmp_path / "mine"): "FILE"}
+    for wanted, text in texts.items():
+        found = read_template(tmp_path / "model", {"chat_template": names}, wanted)
+        assert found is not None and found.text == text, wanted
+        path = str(tmp_path / wanted) if text == "FILE" else wanted
+        assert places.absolute(wanted, place) == path
+        assert list(places.named(wanted, place)) == ([path] if text == "FILE" else [])
+    with pytest.raises(
+        UserError, match=r"policy\.template='mine': no such chat template; the model has none, or give a"
+    ):
+        read_template(tmp_path / "model", {}, "mine")
+    Path("mine.jinja").unlink()
+    with pytest.raises(
+        UserError, match=r"policy\.template='mine\.jinja': no such chat template; the model has mine, or"
+    ):
+        read_template(tmp_path / "model", {"chat_template": names}, "mine.jinja")
+
+
+@pytest.mark.parametrize(
+    ("template", "told"),
+    [
+        ("{{ [1, 2]|random }}", "line 1: No filter named 'random'."),
+        ("{{ lipsum() }}", "'lipsum' is undefined"),
+        ("{{ [1]|map('upper') }}", "it writes the address of a generator object sync_do_map, which is another each"),
+        ("{{ cycler('a') }}", "it writes the address of a jinja2.utils.Cycler object, which is another each time"),
+        ("a{{ [['b'|upper|list|reverse]]|string|upper ~ 'c' }}", "it writes the address of a LIST_REVERSEITERATOR"),
+        ("{{ '{} {}'.format(messages[0].get, 1) }}", "it writes the address of a built-in method get of dict object, "),
+    ],
+)
+def test_a_template_that_cannot_be_repeated_is_one_line(template: str, told: str) -> None:
+    with pytest.raises(UserError, match=rf"^W: the chat template fails \({re.escape(told)}.*\): give another") as error:
+        render(template, "W", [[{"role": "user", "content": "a"}]], {})
+    assert "0x" not in str(error.value).lower(), "the line is the same each time, too"
+
+
+@pytest.mark.parametrize("text", ["<f at 0x7F33FA0AAC40>", "crash at\n0x7f33fa0aac4", " at 0x12", " at 0x"])
+def test_a_question_and_a_template_may_spell_addresses(text: str) -> None:
+    turn = {"role": "user", "content": text}
+    template = "<g at 0x55d0c0ffee00>{{ messages[0].content|replace('\n', ' ') }}assistant{{ x }}"
+    expected = f"<g at 0x55d0c0ffee00>{text}assistant<h at 0x1234567>".replace("\n", " ")
+    assert render(template, "W", [[turn]], {"x": "<h at 0x1234567>"}) == [expected]
+
+
+def test_the_order_of_a_set_is_always_the_same() -> None:
+    template = "{{ (dict(a=1, b=2, c=3, d=4, e=5, f=6).keys() - [])|join }}"
+    assert len({render(template, "W", [[]], {})[0] for _ in range(4)}) == 1
