@@ -23,6 +23,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 from torch.utils._pytree import tree_leaves, tree_map
 
 PLACE = torch.device("cuda", 0)
+FREE = 80 * 2**30  # bytes of its memory, all of them free
 ANSWERS = {"_local_scalar_dense", "nonzero", "equal", "masked_select", "bincount", "_unique2", "unique_consecutive"}
 COPIES = {"copy_", "_to_copy"}
 INDEXED = {"index", "index_put", "index_put_", "_index_put_impl_"}
@@ -168,6 +169,7 @@ def pretended() -> Iterator[Device]:
     """There is a cuda:0 now."""
     device = Device()
     calls = {"CUDAGraph": lambda: Graph(device), "graph": device.capture, "graph_pool_handle": object}
+    calls |= {"memory_allocated": lambda _: 0, "memory_reserved": lambda _: 0, "mem_get_info": lambda _: (FREE, FREE)}
     lifted = torch._C._only_lift_cpu_tensors()
     with device, patch.multiple(torch.cuda, **calls):
         torch._C._set_only_lift_cpu_tensors(True)  # torch.tensor makes its data on the CPU and moves them
