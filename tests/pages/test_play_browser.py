@@ -184,7 +184,7 @@ def test_a_replay_advances_and_is_scrubbed(browser: Any, runs: Path) -> None:
         sync_api.expect(page.locator("#at")).to_contain_text("2 / ")
         assert page.locator("#earned path.series").count() >= 2
         if page.locator("#picture").is_visible():
-            assert page.locator("#picture").evaluate("image => image.complete && image.naturalWidth") > 0
+            page.wait_for_function("() => document.querySelector('#picture').naturalWidth > 0")
         page.get_by_role("button", name="Sampled").click()
         sync_api.expect(page.locator("#at")).to_contain_text("0 / ")
 
