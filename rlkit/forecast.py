@@ -32,7 +32,7 @@ class Footprint:
 
 
 @runtime_checkable
-class Gives(Protocol):
+class Workload(Protocol):
     """An environment that knows how much there is to read and to write."""
 
     def learned(self, group: int) -> Work:
@@ -88,7 +88,7 @@ def forecast(
 
     None where the policy is no language model, or one that others compute.
     """
-    if not isinstance(env, Gives) or not isinstance(policy, Foretells):
+    if not isinstance(env, Workload) or not isinstance(policy, Foretells):
         return None
     group, minibatches = (count(keys.get(key)) for key in ("group", "minibatches"))
     learned = env.learned(group)

@@ -148,9 +148,14 @@ def check_finite(meter: Meter, rollout: TensorDict) -> None:
 def validate(algo: Algorithm, env: Env, run: Run, log: Log, progress: Progress, clock: Clock) -> dict[str, float]:
     """Measure on the validation split; the best parameters so far are kept as checkpoint `best`."""
     scores = env.evaluate(algo.policy, run.validation_episodes, "validation")
-    score = float(scores.score.mean())
+    score, number = float(scores.score.mean()), len(scores.score)
+    if progress.best_of not in (0, number):
+        log.note(
+            f"validated on {number} in place of {progress.best_of}: checkpoint best is looked for again from here on"
+        )
+        progress.best = -math.inf
     if score > progress.best:
-        progress.best = score
+        progress.best, progress.best_of = score, number
         with clock.saving():
             save_best(log.folder, algo, env, progress)
     return {f"eval/{env.metric}": score, "eval/length": float(scores.length.double().mean())}

@@ -29,6 +29,7 @@ class Progress:
     iteration: int = 0
     env_steps: int = 0
     best: float = -math.inf  # the best validation score so far
+    best_of: int = 0  # the number of episodes or problems that it is the mean of; 0: not known
     ended: bool = False  # nothing was left to learn from
     meter: Meter = field(default_factory=Meter)
     doctor: Doctor = field(default_factory=Doctor)
@@ -39,12 +40,14 @@ class Progress:
 
     def state_dict(self) -> State:
         numbers = {"iteration": self.iteration, "env_steps": self.env_steps, "best": self.best, "ended": self.ended}
+        numbers["best_of"] = self.best_of
         return numbers | {"meter": self.meter.state_dict(), "doctor": self.doctor.state_dict()}
 
     def load_state_dict(self, state: State) -> None:
         """Raises: KeyError, TypeError or ValueError where this is not the state of a run's progress."""
         self.iteration, self.env_steps = (natural(state[key]) for key in ("iteration", "env_steps"))
         self.best, self.ended = float(state["best"]), bool(state["ended"])
+        self.best_of = natural(state.get("best_of", 0))  # which rlkit 0.5 did not write
         self.meter.load_state_dict(state["meter"])
         doctor = state["doctor"]
         if not all(isinstance(alarm["name"], str) and isinstance(alarm["message"], str) for alarm in doctor["alarms"]):

@@ -84,7 +84,6 @@ def resume(parts: Parts, given: config.Given, folder: Path, watch: Watch) -> tup
         progress = restore(folder, parts.algo, parts.env, tidy=True) if there else Progress()
         check_length(folder, given, parts.run, progress)
         drop_later_best(folder, progress)
-        forget_other_best(folder, parts.run, progress)
         command = repeat.changed(read_text(folder / "config.yaml").partition("\n")[0], given.argv)
         write_atomically(folder / "config.yaml", "\n".join([command, parts.text.partition("\n")[2]]))
         if not there and not watch.quiet:
@@ -99,16 +98,6 @@ def drop_later_best(folder: Path, progress: Progress) -> None:
     if (later := checkpoint.drop_beyond(folder, "best", progress.iteration)) is not None:
         progress.best = -math.inf
         say(f"going on from iteration {progress.iteration}: checkpoint best, of iteration {later}, is looked for again")
-
-
-def forget_other_best(folder: Path, run: config.Run, progress: Progress) -> None:
-    """Scores on another number of problems or episodes are no measure for those to come: look for the best anew."""
-    was = sections.read(folder / "config.yaml").get("run", {}).get("validation_episodes")
-    if was != run.validation_episodes and progress.best > -math.inf:
-        progress.best = -math.inf
-        say(
-            f"validation_episodes={run.validation_episodes} was {was}: checkpoint best is looked for again from here on"
-        )
 
 
 def check_length(folder: Path, given: config.Given, run: config.Run, progress: Progress) -> None:

@@ -180,8 +180,8 @@ class TextEnv:
             return []
         rows = flatten_groups(rollout)[:limit]
         problems = [self.problems["train"][index] for index in rows["problem"].tolist()]
-        written = self.asking.before_stop(writing(policy).decode(rows))
-        return self._samples(policy, problems, written, rows["score"].tolist())
+        completions = self.asking.before_stop(writing(policy).decode(rows))
+        return self._samples(policy, problems, completions, rows["score"].tolist())
 
     def evaluate(
         self, policy: Plays, episodes: int | None = None, split: Split = "validation", greedy: bool = True

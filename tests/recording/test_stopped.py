@@ -249,5 +249,5 @@ def test_another_number_of_validation_episodes_begins_the_search_for_the_best_an
     assert checkpoint.load(tmp_path, "latest")["progress"]["best"] == 1e6, "the same number: the best stays"
     capsys.readouterr()
     assert run.main([f"resume={tmp_path}", "iterations=4", "validation_episodes=3"]) == 0
-    assert "validation_episodes=3 was 1: checkpoint best is looked for again from here on" in capsys.readouterr().out
+    assert "validated on 3 in place of 1: checkpoint best is looked for again from here on" in capsys.readouterr().out
     assert checkpoint.load(tmp_path, "best")["progress"]["iteration"] == 4
