@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 from gpu_measuring import Found, Peak, Size, Stopwatch
@@ -46,33 +47,40 @@ def measured(one: Found) -> Found:
 
 def trl(size: Size, parts: Parts, folder: Path) -> Found | None:
     """The same model, prompts, rewards, groups and steps with TRL; measured as ours is. None where it is missing."""
+    used = Peak(size)
     try:
-        from datasets import Dataset
-        from trl import GRPOConfig, GRPOTrainer
+        made = trainer(parts, folder, settings(size, parts, folder))
     except ImportError:
         return None
-    policy, env, algo = parts.algo.policy, parts.env, parts.algo.config
-    assert isinstance(policy, LanguageModel) and isinstance(env, TextEnv) and isinstance(algo, Groups)
+    env, algo = parts.env, parts.algo.config
+    assert isinstance(algo, Groups)
+    taken = Stopwatch(size)
+    taken.timed("training", made.train)()
+    key = "completions/mean_length"
+    tokens = sum(line[key] for line in made.state.log_history if key in line) * env.rows * algo.group
+    found: Found = {"tokens_per_second": tokens / taken.spent["training"], "tokens": tokens, "gb": used.gb()}
+    made.save_model(str(folder / "base"))
+    after = LanguageModel.load(folder / "base", device=size.device)
+    scores = env.evaluate(after, parts.run.evaluation_episodes, "test")
+    return found | {"after": measured(summarize(env.metric, scores, True))}
+
+
+def trainer(parts: Parts, folder: Path, asked: Found, **more: Any) -> Any:
+    """TRL's trainer on the prompts, rewards and weights of a run. Any: TRL is not there for the types.
+
+    Raises: ImportError where TRL is missing.
+    """
+    from datasets import Dataset
+    from trl import GRPOConfig, GRPOTrainer
+
+    policy, env = parts.algo.policy, parts.env
+    assert isinstance(policy, LanguageModel) and isinstance(env, TextEnv)
     policy.save(folder / "base")
     problems = [env.problems["train"][i % env.splits["train"]] for i in range(env.rows * (parts.run.iterations or 1))]
     prompts = env.asking.prompts(problems, policy)
     rows = [{"prompt": str(prompt), "answer": one.answer} for prompt, one in zip(prompts, problems, strict=True)]
-    used = Peak(size)
-    trainer = GRPOTrainer(
-        str(folder / "base"),
-        reward_funcs=correct,
-        train_dataset=Dataset.from_list(rows),
-        args=GRPOConfig(**settings(size, parts, folder)),
-    )
-    taken = Stopwatch(size)
-    taken.timed("training", trainer.train)()
-    key = "completions/mean_length"
-    tokens = sum(line[key] for line in trainer.state.log_history if key in line) * env.rows * algo.group
-    found: Found = {"tokens_per_second": tokens / taken.spent["training"], "tokens": tokens, "gb": used.gb()}
-    trainer.save_model(str(folder / "base"))
-    after = LanguageModel.load(folder / "base", device=size.device)
-    scores = env.evaluate(after, parts.run.evaluation_episodes, "test")
-    return found | {"after": measured(summarize(env.metric, scores, True))}
+    data, args = Dataset.from_list(rows), GRPOConfig(**asked)
+    return GRPOTrainer(str(folder / "base"), reward_funcs=correct, train_dataset=data, args=args, **more)
 
 
 def settings(size: Size, parts: Parts, folder: Path) -> Found:

@@ -42,51 +42,40 @@ def ours(keys: list[str], steps: int) -> tuple[list[float], float]:
 
 def theirs(keys: list[str], steps: int, together: int) -> tuple[list[float], float]:
     """The same of TRL's trainer."""
-    from datasets import Dataset
-    from gpu_gsm8k import settings
+    from gpu_gsm8k import settings, trainer
     from gpu_measuring import SMOKE
     from rlkit.algorithms._groups import Groups
     from transformers import TrainerCallback
-    from trl import GRPOConfig, GRPOTrainer
 
-    from rlkit.language.model import LanguageModel
     from rlkit.settings import config
     from rlkit.settings.assemble import assemble
-    from rlkit.text import TextEnv
-    from rlkit.text.grader import correct
 
     parts = assemble(config.read([*keys, f"iterations={steps + 1}"]))
-    policy, env, algo = parts.algo.policy, parts.env, parts.algo.config
-    assert isinstance(policy, LanguageModel) and isinstance(env, TextEnv) and isinstance(algo, Groups)
-    problems = [env.problems["train"][i % env.splits["train"]] for i in range(env.rows * (steps + 1))]
-    prompts = env.asking.prompts(problems, policy)
-    rows = [{"prompt": str(prompt), "answer": one.answer} for prompt, one in zip(prompts, problems, strict=True)]
-    times: list[float] = []
+    env, algo = parts.env, parts.algo.config
+    assert isinstance(algo, Groups)
+    size, times = together or env.rows * algo.group, []
 
     class Watch(TrainerCallback):
         def on_step_end(self, *_: object, **__: object) -> None:
             times.append(time.process_time())
 
     with tempfile.TemporaryDirectory() as folder:
-        policy.save(Path(folder) / "base")
-        size = together or env.rows * algo.group
         asked = settings(SMOKE, parts, Path(folder)) | {
             "per_device_train_batch_size": size,
             "gradient_accumulation_steps": env.rows * algo.group // size,
         }
-        args, data = GRPOConfig(**asked), Dataset.from_list(rows)
-        trainer = GRPOTrainer(
-            f"{folder}/base", reward_funcs=correct, train_dataset=data, args=args, callbacks=[Watch()]
-        )
-        trainer.train()
+        made = trainer(parts, Path(folder), asked, callbacks=[Watch()])
+        made.train()
     key = "completions/mean_length"
-    lengths = [line[key] for line in trainer.state.log_history if key in line][1:]
+    lengths = [line[key] for line in made.state.log_history if key in line][1:]
     return [b - a for a, b in pairwise(times)], sum(lengths) * env.rows * algo.group
 
 
 def main(words: list[str]) -> None:
     own = dict(word.split("=", 1) for word in words if word.startswith(("steps=", "together=")))
-    keys = [*KEYS, *(word for word in words if word.partition("=")[0] not in own)]
+    given = [word for word in words if word.partition("=")[0] not in own]
+    named = {word.partition("=")[0] for word in given}
+    keys = [*(word for word in KEYS if word.partition("=")[0] not in named), *given]
     found = {}
     for who in ("rlkit", "TRL"):
         command = [sys.executable, __file__, "--work", who, own.get("steps", "8"), own.get("together", "0"), *keys]
