@@ -5,7 +5,8 @@ from rlkit.text.env import TextEnv
 from rlkit.text.grader import correct, extract, score
 from rlkit.text.pairs import Pair, PairEnv
 from rlkit.text.problems import Problem
-from rlkit.text.rewards import Reward, load_rewards, total
+from rlkit.text.rewards import Reward, load_rewards
+from rlkit.text.scoring import total
 
 __all__ = [
     "PROMPT",

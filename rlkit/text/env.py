@@ -18,8 +18,10 @@ from rlkit.scores import Reference, Sample, Scores, Split, Unit
 from rlkit.seeding import generator
 from rlkit.text.asking import PROMPT, Asking
 from rlkit.text.grader import correct, score
+from rlkit.text.placing import place
 from rlkit.text.problems import Problem, bare, is_direct
-from rlkit.text.rewards import PlacedReward, Reward, total
+from rlkit.text.rewards import Reward
+from rlkit.text.scoring import Rewards, Scored, columns_of
 from rlkit.text.shuffle import Shuffle
 from rlkit.text.templates import RARE
 
@@ -27,21 +29,6 @@ if TYPE_CHECKING:
     from rlkit.api import AnySpace
 
 COMPARED = 4  # attempts at a held-out problem, of which a reward model compares the best with the worst
-
-
-def _final(mask: torch.Tensor) -> torch.Tensor:
-    """True at the last acting step of each row. [..., T] -> [..., T]"""
-    return mask & (mask.flip(-1).cumsum(-1).flip(-1) == 1)
-
-
-def finish(batch: TensorDict, scores: torch.Tensor) -> TensorDict:
-    """The score becomes the reward of the last token, which terminates: a token limit is part of the task."""
-    final = _final(batch["mask"])
-    batch["score"] = scores
-    batch["reward"] = final * scores.unsqueeze(-1)
-    batch["terminated"] = final
-    batch["done"] = final.clone()
-    return batch
 
 
 def ahead(margin: torch.Tensor) -> torch.Tensor:
@@ -75,6 +62,7 @@ class TextEnv:
         device: str | torch.device = "cpu",
         max_tokens: int = 64,
         rewards: Sequence[Reward] = (correct,),
+        weights: Sequence[float] = (),
         prompt: str | Asking = PROMPT,
         source: str = "",
         demonstrations: Callable[[], Sequence[Problem]] | None = None,
@@ -86,7 +74,7 @@ class TextEnv:
             raise UserError(
                 f"{source or 'the train split'}: no problem is left to train on; hold out fewer, or give more"
             )
-        self.problems, self.rewards = problems, list(rewards)
+        self.problems, self.rewards = problems, Rewards(rewards, weights)
         self.asking = prompt if isinstance(prompt, Asking) else Asking(prompt)
         self.rows, self.seed, self.device = rows, seed, torch.device(device)
         self.max_tokens, self.source = max_tokens, source
@@ -119,9 +107,7 @@ class TextEnv:
         writing(policy).check(prompts, self.max_tokens)
         if isinstance(policy, Foretells):
             self._longest = {split: policy.longest(found) for split, found in asked.items() if found}
-        for reward in self.rewards:
-            if isinstance(reward, PlacedReward):
-                reward.prepare(prompts, self.max_tokens, self.device)
+        self.rewards.prepare(prompts, self.max_tokens, self.device)
 
     def learned(self, group: int) -> Work:
         """What one iteration learns from; a demonstration counts as the longest completion."""
@@ -145,25 +131,19 @@ class TextEnv:
         batch = writer.generate(prompts, repeats=repeats, max_tokens=limit, stop=self.asking.stop)
         completions = self.asking.before_stop(writer.decode(batch))
         repeated = [i for i in range(len(problems)) for _ in range(repeats)]
-        began = time.perf_counter()
-        rewards = self._reward([problems[i] for i in repeated], [prompts[i] for i in repeated], completions)
-        self.scoring += time.perf_counter() - began
-        device = batch["mask"].device
-        scores = torch.tensor(rewards, dtype=torch.float32, device=device).view(batch.batch_size)
-        batch = finish(batch, scores)
+        found = self.score([problems[i] for i in repeated], [prompts[i] for i in repeated], completions)
+        batch, device = place(batch, found, writer.tokenizer.decode), batch["mask"].device
         batch["problem"] = torch.tensor(indices, device=device).unsqueeze(1).expand(batch.batch_size)
         if repeats == 1:
             batch = batch.squeeze(1)
         return batch.update(policy.record(batch))
 
-    def _reward(self, problems: list[Problem], prompts: list[str], completions: list[str]) -> list[float]:
-        extra = {key for problem in problems for key in problem.columns}
-        columns: dict[str, list[object]] = {
-            key: [problem.columns.get(key) for problem in problems] for key in sorted(extra)
-        }
-        columns["question"] = [problem.question for problem in problems]
-        columns |= {"answer": [problem.answer for problem in problems], "kind": [problem.kind for problem in problems]}
-        return total(self.rewards, prompts, completions, columns)
+    def score(self, problems: Sequence[Problem], prompts: Sequence[str], completions: Sequence[str]) -> Scored:
+        """What the reward functions give to one completion of each problem; the time that they take is counted."""
+        began = time.perf_counter()
+        found = self.rewards(prompts, completions, columns_of(problems))
+        self.scoring += time.perf_counter() - began
+        return found
 
     def _samples(
         self, policy: Plays, problems: Sequence[Problem], completions: list[str], scores: list[float]

@@ -31,6 +31,10 @@ class Problem:
     kind: str = ""
     columns: Mapping[str, object] = field(default_factory=dict, compare=False)
 
+    def given(self) -> Mapping[str, object]:
+        """What reward functions are given of it, by name."""
+        return {**self.columns, "question": self.question, "answer": self.answer, "kind": self.kind}
+
 
 def make(kind: str, draw: Draw) -> Problem:
     """One problem of a kind."""

@@ -1,0 +1,70 @@
+"""Puts scores and rewards into a batch: on which token of a row each reward lands, and where a row ends."""
+
+import math
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+
+import torch
+from tensordict import TensorDict
+from torch import Tensor
+
+from rlkit.text.scoring import Scored
+
+LOGGED = "reward/"  # how the keys of a batch begin that hold what one function gave, [...]; NaN: no opinion
+Decode = Callable[[list[list[int]]], list[str]]  # a tokenizer's: ids to texts
+
+
+def finish(batch: TensorDict, scores: Tensor, reward: Tensor | None = None) -> TensorDict:
+    """The last acted step of each row terminates it: a token limit is part of the task.
+
+    scores: [...]. reward: [..., T]; None: the score, on the last acted step.
+    """
+    final = _final(batch["mask"])
+    batch["score"] = scores
+    batch["reward"] = final * scores.unsqueeze(-1) if reward is None else reward
+    batch["terminated"] = final
+    batch["done"] = final.clone()
+    return batch
+
+
+def place(batch: TensorDict, found: Scored, decode: Decode) -> TensorDict:
+    """A batch [..., T] of N rows with their scores and rewards; decode: the tokenizer's, from ids to texts."""
+    mask = batch["mask"]
+
+    def rows(values: Sequence[float | None]) -> Tensor:
+        numbers = [math.nan if x is None else x for x in values]
+        return torch.tensor(numbers, dtype=torch.float32, device=mask.device).view(batch.batch_size)
+
+    for name, values in found.named.items():
+        batch[f"{LOGGED}{name}"] = rows(values)
+    whole = [sum((value for end, value in each if end is None), 0.0) for each in found.placed]
+    reward = _final(mask) * rows(whole).unsqueeze(-1)
+    flat, acted, ids = (x.view(-1, mask.shape[-1]) for x in (reward, mask, batch["action"]))
+    for row, each in enumerate(found.placed):
+        earned = [(end, value) for end, value in each if end is not None]
+        if earned:
+            steps = acted[row].nonzero()[:, 0]
+            at = steps[tokens_at(ids[row, steps].tolist(), [end for end, _ in earned], decode)]
+            flat[row].index_add_(0, at, flat.new_tensor([value for _, value in earned]))
+    return finish(batch, rows(found.score), reward)
+
+
+def tokens_at(ids: list[int], ends: Sequence[int], decode: Decode) -> list[int]:
+    """The index of the token that completes the text up to each end.
+
+    Decoding is asked for first parts of the row, never for a token alone: a character may be spelled by several.
+    """
+    text = decode([ids])[0]
+
+    def index(end: int) -> int:
+        def complete(last: int) -> bool:
+            return decode([ids[: last + 1]])[0][:end] == text[:end]
+
+        return bisect_left(range(len(ids) - 1), True, key=complete)
+
+    return [index(end) for end in ends]
+
+
+def _final(mask: Tensor) -> Tensor:
+    """True at the last acting step of each row. [..., T] -> [..., T]"""
+    return mask & (mask.flip(-1).cumsum(-1).flip(-1) == 1)

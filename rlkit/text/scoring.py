@@ -1,0 +1,182 @@
+"""Scores completions: what each reward function gives, and the weighted sum of it."""
+
+import inspect
+import math
+import traceback
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeGuard
+
+import numpy as np
+import torch
+
+from rlkit.errors import RewardFailed, UserError, one_line
+from rlkit.text.problems import Problem
+from rlkit.text.rewards import PlacedReward, Reward
+
+LARGEST = torch.finfo(torch.float32).max  # rewards are float32
+Columns = Mapping[str, Sequence[object]]
+Placed = list[tuple[int | None, float]]  # rewards, each with the end of its part of a text; None: of the whole text
+
+
+@dataclass(frozen=True)
+class Scored:
+    """What reward functions gave to N completions."""
+
+    score: list[float]  # [N], the weighted sum of all rewards
+    placed: list[Placed]  # [N], the weighted rewards and where each lands; they sum to the score
+    named: dict[str, list[float | None]]  # by function [N], without its weight; None: it had no opinion
+
+
+class Rewards:
+    """Reward functions and their weights.
+
+    The score of a completion is Σ w_i · r_i over the functions that have an opinion on it. A function gives each
+    completion one number, None (no opinion), or a list with one number for each step of the working (`steps_of`).
+    """
+
+    def __init__(self, functions: Sequence[Reward], weights: Sequence[float] = ()) -> None:
+        self.functions, self.weights = list(functions), list(weights or [1.0] * len(functions))
+        self.names = _names(self.functions)
+
+    def prepare(self, prompts: Sequence[str], max_tokens: int, device: torch.device) -> None:
+        """Move what computes to the device, and refuse prompts that are too long for it."""
+        for function in self.functions:
+            if isinstance(function, PlacedReward):
+                function.prepare(prompts, max_tokens, device)
+
+    def __call__(self, prompts: Sequence[str], completions: Sequence[str], columns: Columns) -> Scored:
+        """Score N completions; columns: what the functions are given beside, [N] each.
+
+        Raises: RewardFailed where a function fails, or gives what is no reward, or where none has an opinion.
+        """
+        placed: list[Placed | None] = [None] * len(completions)
+        named: dict[str, list[float | None]] = {}
+        for function, weight, name in zip(self.functions, self.weights, self.names, strict=True):
+            opinions = _opinions(function, name, prompts, completions, columns)
+            named[name] = [_sum(opinion) for opinion in opinions]
+            for row, opinion in enumerate(opinions):
+                if opinion is not None:
+                    placed[row] = (placed[row] or []) + [(end, weight * value) for end, value in opinion]
+        if None in placed:
+            raise RewardFailed(
+                "a completion got no reward: every reward function answered None; let one of them return a number"
+            )
+        found = [each for each in placed if each is not None]
+        return Scored([_sum(each) or 0.0 for each in found], found, named)
+
+
+def total(functions: Sequence[Reward], prompts: list[str], completions: list[str], columns: Columns) -> list[float]:
+    """The sum of the rewards of each completion."""
+    return Rewards(functions)(prompts, completions, columns).score
+
+
+def columns_of(problems: Sequence[Problem]) -> dict[str, list[object]]:
+    """What reward functions are given of some problems, by name; None where a problem has no such column."""
+    given = [problem.given() for problem in problems]
+    return {key: [each.get(key) for each in given] for key in sorted({key for each in given for key in each})}
+
+
+def steps_of(text: str) -> list[int]:
+    """Where each step of a working ends: a step is a line that is not empty, its end that of its last character."""
+    ends, start = [], 0
+    for line in text.split("\n"):
+        if line.strip():
+            ends.append(start + len(line.rstrip()))
+        start += len(line) + 1
+    return ends
+
+
+def _names(functions: Sequence[Reward]) -> list[str]:
+    """What each is called; of those that are called the same the later ones get a number."""
+    names = [str(getattr(function, "__name__", function)) for function in functions]  # an object may have none
+    return [f"{name}_{i}" if (i := names[: at + 1].count(name)) > 1 else name for at, name in enumerate(names)]
+
+
+def _sum(opinion: Placed | None) -> float | None:
+    return None if opinion is None else sum((value for _, value in opinion), 0.0)
+
+
+def _opinions(
+    function: Reward, name: str, prompts: Sequence[str], completions: Sequence[str], columns: Columns
+) -> list[Placed | None]:
+    """What one function gives to each completion."""
+    _check_signature(function, name, columns)
+    try:
+        own = {key: list(column) for key, column in columns.items()}  # it may sort or change what it is given
+        given = function(prompts=list(prompts), completions=list(completions), **own)
+    except UserError:
+        raise
+    except Exception as error:  # whatever a function of the user's raises
+        raise RewardFailed(f"reward {name} raised {_where(error)}") from error
+    listed = _listed(name, given, len(completions))
+    return [_opinion(name, value, text) for value, text in zip(listed, completions, strict=True)]
+
+
+def _opinion(name: str, value: object, text: str) -> Placed | None:
+    """What a function gave to one completion: nothing, a number, or a number for each of its steps."""
+    if value is None:
+        return None
+    if not _several(value):
+        return [(None, _number(name, value))]
+    ends, numbers = steps_of(text), list(value)
+    if len(numbers) != len(ends):
+        raise RewardFailed(
+            f"reward {name} gave a list of {len(numbers)} for a completion of {len(ends)} steps (lines that are not "
+            "empty); every reward must be a finite number or None, or a list with a number for each step"
+        )
+    return [(end, _number(name, number)) for end, number in zip(ends, numbers, strict=True)]
+
+
+def _several(value: object) -> TypeGuard[Iterable[object]]:
+    """Whether a value is a list of numbers; an array of one element is a number."""
+    if isinstance(value, np.ndarray | torch.Tensor):
+        return value.ndim > 0 and math.prod(value.shape) != 1
+    return isinstance(value, list | tuple)
+
+
+def _listed(name: str, given: Any, count: int) -> list[object]:  # Any: whatever a function of the user's returned
+    """One value for each completion; an array or a tensor will do."""
+    listed = isinstance(given, Sequence) and not isinstance(given, str)
+    if not listed and not (isinstance(given, np.ndarray | torch.Tensor) and given.ndim):
+        found = f"a {type(given).__name__}"
+    elif len(given) != count:
+        found = f"{len(given)} rewards"
+    else:
+        return list(given)
+    raise RewardFailed(f"reward {name} gave {found} for {count} completions; return a list with one for each")
+
+
+def _where(error: Exception) -> str:
+    """What was raised, and in which line."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    words = one_line(error) or "nothing more"
+    return f"{type(error).__name__}: {words} ({Path(last.filename).name}, line {last.lineno})"
+
+
+def _check_signature(function: Reward, name: str, columns: Mapping[str, Sequence[object]]) -> None:
+    try:
+        inspect.signature(function).bind(prompts=[], completions=[], **columns)
+    except TypeError as error:
+        raise RewardFailed(
+            f"reward {name} cannot be called with prompts, completions and {', '.join(columns)} ({error}); "
+            f"write def {name}(prompts, completions, **columns)"
+        ) from None
+
+
+def _number(name: str, value: object) -> float:
+    """The value as a finite number; what a user's function returns may be anything. One element of an array is one."""
+    if isinstance(value, np.ndarray | torch.Tensor) and math.prod(value.shape) == 1:
+        value = value.item()
+    try:
+        number = float(value) if isinstance(value, int | float | np.integer | np.floating | np.bool_) else math.nan
+    except OverflowError:  # a whole number beyond all floats
+        number = math.inf
+    if not abs(number) <= LARGEST:  # nan, too
+        shown = one_line(value, repr)
+        raise RewardFailed(
+            f"reward {name} gave {shown if len(shown) <= 80 else shown[:77] + '...'}; every reward must be a finite "
+            "number or None"
+        )
+    return number
