@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 import torch
 from annotated_types import Ge, Le
 
-from rlkit.api import Code, Count
+from rlkit.api import Code, Count, UserError
 from rlkit.fields import Needs, Problems, Words
 from rlkit.text import Asking, Problem, Reward, TextEnv, load_rewards, take_examples
 
@@ -24,7 +24,10 @@ class TextConfig:
     shots: Annotated[int, Ge(0), Le(1000)] = 0  # worked examples from the train split that come before each question
     stop: tuple[Words, ...] = ()  # texts that end an answer, which is graded without them; commas between several
     chat_options: Annotated[dict[str, Any], TURNS] = field(default_factory=dict)  # what else the template is told
-    reward: Code = "correct"  # correct | model:RUN_FOLDER | ./mine.py:function | package.module:function; commas sum
+    reward: Code = (
+        "correct"  # correct | model:RUN_FOLDER | ./mine.py:function | package.module:function; commas sum
+    )
+    reward_weights: tuple[float, ...] = ()  # what each reward is multiplied by, as in [1,0.2]; empty: 1 each
     validation: Problems = 512  # problems to tune on; held out of the training rows of a file, 0 to train on every row
     test: Problems = 1319  # problems to claim on; a file without a test.jsonl beside it holds out a tenth at most
 
@@ -47,6 +50,7 @@ def text_env(
         direct, direct_from, ceiling: see `TextEnv`.
     """
     shots, problems["train"] = take_examples(problems["train"], config.shots, seed)
+    rewards = load_rewards(config.reward, learned)
     chat = None if config.chat == "auto" else config.chat
     return TextEnv(
         problems,
@@ -54,7 +58,8 @@ def text_env(
         seed=seed,
         device=device,
         max_tokens=config.max_tokens,
-        rewards=load_rewards(config.reward, learned),
+        rewards=rewards,
+        weights=weights_of(config, len(rewards)),
         prompt=Asking(config.prompt, chat, config.system, shots, config.stop, config.chat_options),
         source=source,
         demonstrations=None if demonstrations is None else lambda: demonstrations(shots),
@@ -62,6 +67,16 @@ def text_env(
         direct_from=direct_from,
         ceiling=ceiling,
     )
+
+
+def weights_of(config: TextConfig, count: int) -> tuple[float, ...]:
+    """The weight of each of `count` rewards."""
+    if len(config.reward_weights) not in (0, count):
+        raise UserError(
+            f"env.reward_weights has {len(config.reward_weights)} numbers and env.reward={config.reward} {count} "
+            f"rewards: give one number for each, as in env.reward_weights=[{','.join(['1'] * count)}]"
+        )
+    return config.reward_weights
 
 
 def learned(folder: str) -> Reward:

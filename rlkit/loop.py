@@ -11,7 +11,7 @@ from rlkit.api import Algorithm, Env, Metrics
 from rlkit.buffers import split
 from rlkit.errors import Diverged, Exhausted, RewardFailed
 from rlkit.held import check_parameters, checked
-from rlkit.meter import Clock, Meter, averages, detached, finished
+from rlkit.meter import Clock, Meter, averages, detached
 from rlkit.policies import LearningRate
 from rlkit.progress import Progress, save, save_best
 from rlkit.recording.log import Log
@@ -77,7 +77,7 @@ def train(algo: Algorithm, env: Env, run: Run, log: Log, progress: Progress) -> 
             raise
         progress.iteration += 1
         progress.env_steps += int(rollout["mask"].sum())
-        meter.episodes += finished(rollout)
+        meter.play(rollout)
         evaluating = evaluation_is_due(env, run, progress, before)
         if evaluating or passes(progress.fraction(run), before, LOGGED) or progress.iteration <= EARLY:
             check_parameters(algo)  # nothing else sees what the last step left

@@ -11,6 +11,7 @@ from torch import Tensor
 from rlkit.api import Metrics, State
 from rlkit.attributes import check_numbers
 from rlkit.errors import UserError
+from rlkit.scores import RATED, REWARD
 
 FIRST = 5.0  # seconds until the first checkpoint
 SHARE = 20  # times as long as saving took, nothing is saved: it takes 5 % of the time at most
@@ -38,6 +39,14 @@ class Meter:
                 x, count = x * mask, mask.sum()
             self.sums[name] = x.sum(dtype=torch.float32) + self.sums.get(name, 0.0)
             self.counts[name] = self.counts.get(name, 0) + count
+
+    def play(self, rollout: TensorDict) -> None:
+        """Count the episodes that ended in a rollout, and what each reward function gave where it had an opinion."""
+        self.episodes += finished(rollout)
+        for key in [key for key in rollout.keys() if key.startswith(REWARD)]:
+            given = rollout[key][rollout[f"{RATED}{key.removeprefix(REWARD)}"]]
+            if given.numel():
+                self.add({key: given})
 
     def read(self) -> dict[str, float]:
         """The averages since the last reading."""
@@ -82,7 +91,7 @@ def finished(rollout: TensorDict) -> list[tuple[float, int]]:
 
 def averages(meter: Meter) -> dict[str, float]:
     """What was learned and played since the last reading, by the names in metrics.jsonl."""
-    metrics = {f"train/{name}": x for name, x in meter.read().items()}
+    metrics = {name if name.startswith(REWARD) else f"train/{name}": x for name, x in meter.read().items()}
     episodes, meter.episodes = meter.episodes, []
     if episodes:
         metrics["rollout/return"] = sum(score for score, _ in episodes) / len(episodes)

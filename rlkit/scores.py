@@ -8,6 +8,7 @@ from torch import Tensor
 
 Split = Literal["train", "validation", "test"]
 Unit = Literal["episodes", "problems", "pairs"]  # what a score is of
+REWARD, RATED = "reward/", "rated/"  # batch keys: what a reward function gave to each row, and where it gave something
 Json = dict[str, Any]  # what a JSON file of a run folder holds: a file may be of another version, or by hand
 
 

@@ -1,6 +1,5 @@
 """Puts scores and rewards into a batch: on which token of a row each reward lands, and where a row ends."""
 
-import math
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 
@@ -8,9 +7,9 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor
 
+from rlkit.scores import RATED, REWARD
 from rlkit.text.scoring import Scored
 
-LOGGED = "reward/"  # how the keys of a batch begin that hold what one function gave, [...]; NaN: no opinion
 Decode = Callable[[list[list[int]]], list[str]]  # a tokenizer's: ids to texts
 
 
@@ -31,12 +30,12 @@ def place(batch: TensorDict, found: Scored, decode: Decode) -> TensorDict:
     """A batch [..., T] of N rows with their scores and rewards; decode: the tokenizer's, from ids to texts."""
     mask = batch["mask"]
 
-    def rows(values: Sequence[float | None]) -> Tensor:
-        numbers = [math.nan if x is None else x for x in values]
-        return torch.tensor(numbers, dtype=torch.float32, device=mask.device).view(batch.batch_size)
+    def rows(values: Sequence[float]) -> Tensor:
+        return torch.tensor(values, dtype=torch.float32, device=mask.device).view(batch.batch_size)
 
     for name, values in found.named.items():
-        batch[f"{LOGGED}{name}"] = rows(values)
+        batch[f"{REWARD}{name}"] = rows([value or 0.0 for value in values])
+        batch[f"{RATED}{name}"] = rows([float(value is not None) for value in values]).bool()
     whole = [sum((value for end, value in each if end is None), 0.0) for each in found.placed]
     reward = _final(mask) * rows(whole).unsqueeze(-1)
     flat, acted, ids = (x.view(-1, mask.shape[-1]) for x in (reward, mask, batch["action"]))

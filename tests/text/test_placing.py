@@ -53,8 +53,8 @@ def test_several_rewards_are_weighted_and_each_is_kept_by_name_without_its_weigh
         acted = row["reward"][row["mask"]].tolist()
         assert acted == ([0.5, 0.0, 1.0, -10.0] if first else [0.0, 0.0, 0.0, -10.0])
         assert float(row["score"]) == (-8.5 if first else -10.0) == float(row["reward"].sum())
-        assert float(row["reward/short"]) == 10.0
-        assert float(row["reward/steps"]) == 3.0 if first else bool(row["reward/steps"].isnan())
+        assert float(row["reward/short"]) == 10.0 and bool(row["rated/short"])
+        assert (float(row["reward/steps"]), bool(row["rated/steps"])) == ((3.0, True) if first else (0.0, False))
 
 
 def test_functions_of_one_name_are_told_apart():
