@@ -24,9 +24,7 @@ class TextConfig:
     shots: Annotated[int, Ge(0), Le(1000)] = 0  # worked examples from the train split that come before each question
     stop: tuple[Words, ...] = ()  # texts that end an answer, which is graded without them; commas between several
     chat_options: Annotated[dict[str, Any], TURNS] = field(default_factory=dict)  # what else the template is told
-    reward: Code = (
-        "correct"  # correct | model:RUN_FOLDER | ./mine.py:function | package.module:function; commas sum
-    )
+    reward: Code = "correct"  # correct | model:RUN_FOLDER | ./mine.py:function | package.module:function; commas sum
     reward_weights: tuple[float, ...] = ()  # what each reward is multiplied by, as in [1,0.2]; empty: 1 each
     validation: Problems = 512  # problems to tune on; held out of the training rows of a file, 0 to train on every row
     test: Problems = 1319  # problems to claim on; a file without a test.jsonl beside it holds out a tenth at most

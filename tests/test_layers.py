@@ -51,7 +51,17 @@ MAY_IMPORT = {
     "algorithms": {"buffers", "policies"},
     "envs": {"control", "text", "language"},
 }
-OPTIONAL = {"datasets", "huggingface_hub", "matplotlib", "playwright", "ray", "scipy", "torchrl", "transformers"}
+OPTIONAL = {
+    "datasets",
+    "huggingface_hub",
+    "math_verify",
+    "matplotlib",
+    "playwright",
+    "ray",
+    "scipy",
+    "torchrl",
+    "transformers",
+}
 OPTIONAL |= {"stable_baselines3", "trl", "vllm", "wandb"}  # no module needs them to be imported
 
 

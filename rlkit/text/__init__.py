@@ -2,9 +2,10 @@
 
 from rlkit.text.asking import PROMPT, Asking, take_examples
 from rlkit.text.env import TextEnv
-from rlkit.text.grader import correct, extract, score
+from rlkit.text.grader import correct, score
 from rlkit.text.pairs import Pair, PairEnv
 from rlkit.text.problems import Problem
+from rlkit.text.reading import extract
 from rlkit.text.rewards import Reward, load_rewards
 from rlkit.text.scoring import total
 

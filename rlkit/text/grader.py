@@ -1,57 +1,87 @@
-"""Reads the number that a worked answer ends in and says whether it is the right one. Exact, without tolerance."""
+r"""The built-in rewards of mathematics: 1 where a text gives the right answer, 0 for any other answer and for none.
+
+    strict     the number after the last `####`, on its line or the next that is not empty
+    flexible   the number in the last \boxed{}, else after the last `####`, else the last number of the text
+    boxed      what the last \boxed{} holds: a number, or else the same expression, letter by letter
+    math       the same answer as flexible takes, compared as mathematics by the package math-verify
+    correct    another name of flexible: the default
+
+A right answer is a worked one, which ends in `#### N` or a box, or a bare one: a number, or an expression for boxed and
+math. Numbers are compared exactly.
+"""
 
 import re
-from fractions import Fraction
+from collections.abc import Callable, Sequence
 
-from rlkit.text.problems import MARKER
+from rlkit.text.reading import boxed as in_box
+from rlkit.text.reading import boxed_number, digits, expression, extract, gold, marked
+from rlkit.text.symbolic import Verifier
 
-_DIGITS = r"(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]+)(?:\.[0-9]+)?|\.[0-9]+"
-_NUMBER = re.compile(
-    # A minus is a sign where it can be neither subtraction nor hyphen: "-5", "is - 5", not "9-5", "9 - 5", "top-5".
-    r"(?P<sign>(?<![\w.)\]%])(?<![0-9)\]%]\s)[-−–]\s{0,2})?"
-    r"\\?[$€£]?\s{0,2}(?P<sign_after>(?<=[$€£])[-−–])?"
-    r"(?:(?P<whole>[0-9]{1,9})\s(?=[0-9]{1,9}/[0-9]))?"
-    rf"(?P<number>{_DIGITS})"
-    r"(?P<exponent>[eE][+-]?[0-9]{1,2}(?![\w.]))?(?:\s?/\s?(?P<denominator>[0-9]+(?:\.[0-9]+)?))?"
-)
-_LONGEST = 100  # digits; what is longer is no answer, and reading it would be slow
-
-
-def _value(match: re.Match[str]) -> Fraction | None:
-    if match.end() - match.start() > _LONGEST:
-        return None
-    value = Fraction(match["number"].replace(",", "") + (match["exponent"] or ""))
-    if match["denominator"]:
-        below = Fraction(match["denominator"])
-        if below == 0:
-            return None
-        value /= below
-    value += Fraction(match["whole"] or 0)
-    return -value if match["sign"] or match["sign_after"] else value
-
-
-def extract(text: str, strict: bool = False) -> Fraction | None:
-    """The answer that a text gives: the first number on the line of its last `####`; what stands before is not read.
-
-    Without a marker it is the last number of the text, or None when `strict`. Read as numbers: 1,234 (commas in groups
-    of three only), $5, 5 €, -5, −5, - 5, 2.50, .5, 1/2, 1 1/2, 1e3; units, % and a closing period are ignored.
-    """
-    _, marker, end = text.rpartition(MARKER)
-    if marker:
-        match = _NUMBER.search(end.split("\n", 1)[0])
-        return _value(match) if match else None
-    if strict:
-        return None
-    numbers = list(_NUMBER.finditer(text))
-    return _value(numbers[-1]) if numbers else None
+Graded = list[float | None]
+VERIFIER = Verifier()
 
 
 def score(completion: str, answer: str, strict: bool = False) -> float:
-    """1.0 when the completion's number equals that of the worked answer (18 and 18.0 are equal), else 0.0."""
+    """1.0 when the completion's number equals that of the right answer (18 and 18.0 are equal), else 0.0."""
     given = extract(completion, strict)
-    return float(given is not None and given == extract(answer))
+    return float(given is not None and given == gold(answer))
 
 
-def correct(prompts: list[str], completions: list[str], answer: list[str], **columns: object) -> list[float | None]:
-    """The default reward function: 1 for the right number, 0 for any other and for none."""
-    return [score(given, wanted) for given, wanted in zip(completions, answer, strict=True)]
+def correct(prompts: Sequence[str], completions: Sequence[str], answer: Sequence[object], **columns: object) -> Graded:
+    """The default reward: 1 for the right number, wherever the text gives it."""
+    return [score(given, str(right)) for given, right in zip(completions, answer, strict=True)]
+
+
+def flexible(prompts: Sequence[str], completions: Sequence[str], answer: Sequence[object], **columns: object) -> Graded:
+    """The same as `correct`, by the name that it has beside `strict`."""
+    return correct(prompts, completions, answer)
+
+
+def strict(prompts: Sequence[str], completions: Sequence[str], answer: Sequence[object], **columns: object) -> Graded:
+    """1 for the right number after the last `####`."""
+    return [score(given, str(right), strict=True) for given, right in zip(completions, answer, strict=True)]
+
+
+def boxed(prompts: Sequence[str], completions: Sequence[str], answer: Sequence[object], **columns: object) -> Graded:
+    r"""1 for the right number, or where the answer is none the same expression, in the last \boxed{}."""
+    return [float(_in_box(given, str(right))) for given, right in zip(completions, answer, strict=True)]
+
+
+def math(prompts: Sequence[str], completions: Sequence[str], answer: Sequence[object], **columns: object) -> Graded:
+    """1 for what math-verify finds equal to the right answer."""
+    pairs = [(expression(digits(str(right))), candidate(text)) for text, right in zip(completions, answer, strict=True)]
+    return [float(same) for same in VERIFIER(pairs)]
+
+
+BUILT_IN: dict[str, Callable[..., Graded]] = {each.__name__: each for each in (correct, strict, flexible, boxed, math)}
+
+
+def candidate(text: str) -> str | None:
+    """The one expression of a completion that is compared; None where it gives none."""
+    text = digits(text)
+    if "\\boxed" in text:
+        return in_box(text)
+    line = marked(text)
+    if line is not None:
+        return line.strip() or None
+    number = extract(text)
+    return None if number is None else str(number)
+
+
+def gradable(name: str, answer: str) -> bool:
+    """Whether a right answer can be compared by one of the built-in rewards."""
+    return bool(expression(answer)) if name in ("boxed", "math") else gold(answer) is not None
+
+
+def _in_box(completion: str, answer: str) -> bool:
+    content, right = in_box(completion), gold(answer)
+    if content is None:
+        return False
+    return boxed_number(completion) == right if right is not None else _bare(content) == _bare(expression(answer))
+
+
+def _bare(latex: str) -> str:
+    """An expression without what changes its looks only."""
+    latex = re.sub(r"\\(?:text|textbf|textit|textrm|mathrm|mbox)\s?\{([^{}]*)\}", r"\1", digits(latex))
+    latex = re.sub(r"\\(?:left|right|displaystyle)(?![a-zA-Z])|\\[!,;:]|[\s$]", "", latex)
+    return re.sub(r"\\[dt]frac(?![a-zA-Z])", r"\\frac", latex).removesuffix(".")

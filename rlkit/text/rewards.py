@@ -11,7 +11,8 @@ import torch
 from rlkit import outside
 from rlkit.errors import UserError
 from rlkit.paths import home
-from rlkit.text.grader import correct
+from rlkit.text.grader import BUILT_IN
+from rlkit.text.symbolic import check_installed
 
 # Called with prompts, completions and whichever columns it names; one number, None, or a list of numbers for each.
 Reward = Callable[..., Sequence[float | Sequence[float] | None]]
@@ -24,9 +25,6 @@ class PlacedReward(Protocol):
     def prepare(self, prompts: Sequence[str], max_tokens: int, device: torch.device) -> None:
         """Move to the device, and refuse prompts that are too long."""
         ...
-
-
-BUILT_IN: dict[str, Reward] = {"correct": correct}
 
 
 def load_rewards(names: str, learned: Callable[[str], Reward] | None = None) -> list[Reward]:
@@ -42,6 +40,8 @@ def load_rewards(names: str, learned: Callable[[str], Reward] | None = None) -> 
 
 
 def _load(name: str, learned: Callable[[str], Reward] | None, files: dict[Path, ModuleType]) -> Reward:
+    if name == "math":
+        check_installed()
     if name in BUILT_IN:
         return BUILT_IN[name]
     if learned is not None and name.startswith("model:"):

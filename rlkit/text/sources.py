@@ -10,8 +10,8 @@ from pathlib import Path
 from rlkit import memory
 from rlkit.api import UserError
 from rlkit.paths import home
-from rlkit.text.grader import extract
 from rlkit.text.problems import Problem
+from rlkit.text.reading import extract
 
 HALF = re.compile(r"\\u[dD][89a-fA-F]")  # how JSON writes half of a character beyond the first 65,536
 Row = tuple[str, dict[str, object]]  # where it stands ("train.jsonl:17"), and what it holds

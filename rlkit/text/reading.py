@@ -1,0 +1,138 @@
+r"""Reads the number, or the expression, that a text gives as its answer. Exact, without tolerance.
+
+A text gives one answer, whatever it holds: in the last \boxed{}, after the last `####`, or as its last number. So
+several guesses are worth no more than one of them.
+"""
+
+import re
+import unicodedata
+from fractions import Fraction
+
+from rlkit.text.problems import MARKER
+
+_DIGITS = r"(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]+)(?:\.[0-9]+)?|\.[0-9]+"
+_NUMBER = re.compile(
+    # A minus is a sign where it can be neither subtraction nor hyphen: "-5", "is - 5", not "9-5", "9 - 5", "top-5".
+    r"(?P<sign>(?<![\w.)\]%])(?<![0-9)\]%]\s)[-−–]\s{0,2})?"
+    r"\\?[$€£]?\s{0,2}(?P<sign_after>(?<=[$€£])[-−–])?"
+    r"(?:(?P<whole>[0-9]{1,9})\s(?=[0-9]{1,9}/[0-9]))?"
+    rf"(?P<number>{_DIGITS})"
+    r"(?P<exponent>[eE][+-]?[0-9]{1,2}(?![\w.]))?(?:\s?/\s?(?P<denominator>[0-9]+(?:\.[0-9]+)?))?"
+)
+_LONGEST = 100  # digits; what is longer is no answer, and reading it would be slow
+_BOX = "\\boxed"
+# Beside a number: it is part of something else, such as 2x, √2 or a range.
+_BESIDE = re.compile(r"[\\^_{}!+*/<>|~±√∞÷×−–-]|\d|(?<![^\W\d_])[^\W\d_](?=#)|#[^\W\d_](?![^\W\d_])")
+_FRACTION = re.compile(
+    r"\\[dtc]?frac\s{0,2}(?:\{\s{0,2}([-+]?[0-9.,]{1,30})\s{0,2}\}|([0-9]))"
+    r"\s{0,2}(?:\{\s{0,2}([0-9.,]{1,30})\s{0,2}\}|([0-9]))"
+)
+_WORDS = re.compile(r"\\(?:text|textbf|textit|textrm|mathrm|mathbf|mbox|emph)\s?\{([^{}]*)\}(?:\^\{?[23]\}?)?")
+_SPACING = re.compile(r"\\(?:left|right|displaystyle|quad|qquad)(?![a-zA-Z])|\\[!,;:\s()\[\]]|~")
+_DEGREES = re.compile(r"\^?\{?\\(?:circ|degree)\}?(?![a-zA-Z])")
+_SEPARATORS = {0x066B: ".", 0x066C: ","}  # of Arabic numbers
+
+
+def extract(text: str, strict: bool = False) -> Fraction | None:
+    r"""The number that a text gives: in its last \boxed{}, else after its last `####`, else its last one.
+
+    strict: after the last `####` alone. After a marker it is the first number on its line, or where there is none, on
+    the next line that is not empty. A box holds one number, with a unit and a name of it at most. Where the last box or
+    marker gives no number, nothing else counts.
+
+    Read as numbers: 1,234 (commas in groups of three only), $5, 5 €, -5, −5, - 5, 2.50, .5, 1/2, 1 1/2, \frac{1}{2},
+    1e3, and digits of other scripts; units, % and a closing period are ignored.
+    """
+    text = digits(text)
+    if not strict and _BOX in text:
+        return boxed_number(text)
+    line = marked(text)
+    if line is not None:
+        match = _NUMBER.search(plain(line))
+        return _value(match) if match else None
+    if strict:
+        return None
+    numbers = list(_NUMBER.finditer(plain(text)))
+    return _value(numbers[-1]) if numbers else None
+
+
+def boxed_number(text: str) -> Fraction | None:
+    r"""The number in the last \boxed{}; None where that holds anything else."""
+    content = boxed(digits(text))
+    return None if content is None else only_number(content)
+
+
+def only_number(text: str) -> Fraction | None:
+    """The number of a text that holds one, with a unit and a name of it at most: `18`, `x = 18`, `$18`, `18 kg`."""
+    text = plain(digits(text))
+    found = list(_NUMBER.finditer(text))
+    if len(found) != 1 or _BESIDE.search(f"{text[: found[0].start()]}#{text[found[0].end() :]}"):
+        return None
+    return _value(found[0])
+
+
+def gold(answer: str) -> Fraction | None:
+    """The number of a worked answer, with its marker or box, or of an answer that is a number and no more."""
+    return extract(answer) if MARKER in answer or _BOX in answer else only_number(answer)
+
+
+def boxed(text: str) -> str | None:
+    r"""What the last \boxed{} holds, its braces balanced; None where there is none, or where it never closes."""
+    start = text.rfind(_BOX)
+    opened = re.compile(r"\s{0,2}\{").match(text, start + len(_BOX)) if start >= 0 else None
+    if opened is None:
+        return None
+    depth, at = 1, opened.end()
+    while at < len(text) and depth:
+        depth += {"{": 1, "}": -1}.get(text[at], 0)
+        at += 2 if text[at] == "\\" else 1  # \{ and \} are braces to be read, and close nothing
+    return None if depth else text[opened.end() : at - 1]
+
+
+def marked(text: str) -> str | None:
+    """What stands on the line of the last `####`, or where there is no number, on the next line that is not empty."""
+    _, marker, end = text.rpartition(MARKER)
+    if not marker:
+        return None
+    own, *rest = end.split("\n")
+    following = next((line for line in rest if line.strip()), "")
+    return own if _NUMBER.search(own) or not following else following
+
+
+def expression(text: str) -> str:
+    """What a worked answer gives, as it is written: in its last box, else after its marker, else all of it."""
+    found = boxed(text)
+    found = marked(text) if found is None else found
+    return (text if found is None else found).strip()
+
+
+def plain(text: str) -> str:
+    r"""A text without the LaTeX around its numbers: \frac{1}{2} is 1/2, \text{kg} is kg."""
+    if "\\" not in text and "{" not in text:
+        return text
+    text = re.sub(r"(?<=[0-9])(?:\{,\}|\\,)(?=[0-9])", ",", text)
+    text = _WORDS.sub(r" \1 ", text)
+    text = _SPACING.sub("", _DEGREES.sub("", text))
+    text = re.sub(r"\\(?=[$%&])", "", _FRACTION.sub(r" \1\2/\3\4 ", text.replace(_BOX, "")))
+    return text if re.search(r"[\\^_]", text) else re.sub("[{}]", " ", text)
+
+
+def digits(text: str) -> str:
+    """A text with the digits of all scripts as 0 to 9."""
+    if text.isascii():
+        return text
+    table = {ord(x): str(unicodedata.decimal(x)) for x in set(text) if x.isdecimal() and not x.isascii()}
+    return text.translate(table | _SEPARATORS) if table else text
+
+
+def _value(match: re.Match[str]) -> Fraction | None:
+    if match.end() - match.start() > _LONGEST:
+        return None
+    value = Fraction(match["number"].replace(",", "") + (match["exponent"] or ""))
+    if match["denominator"]:
+        below = Fraction(match["denominator"])
+        if below == 0:
+            return None
+        value /= below
+    value += Fraction(match["whole"] or 0)
+    return -value if match["sign"] or match["sign_after"] else value
