@@ -1,6 +1,6 @@
 """What measuring gives: one score per episode or problem, and what scores are compared with."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypedDict
 
@@ -42,3 +42,4 @@ class Scores:
     groups: list[str] | None = None  # the group of each kind: common or rare
     samples: list[Sample] = field(default_factory=list)
     items: Sequence[tuple[str, ...]] | None = None  # what each is of, for text: a problem, or two attempts at one
+    metrics: Mapping[str, Sequence[float | None]] = field(default_factory=dict)  # beside the score, by name [episodes]

@@ -7,33 +7,25 @@ from typing import TYPE_CHECKING, Literal
 import torch
 from tensordict import TensorDict
 
-from rlkit import returns
 from rlkit.api import Judges, Plays, State, Writes
 from rlkit.buffers import flatten_groups
 from rlkit.errors import UserError
 from rlkit.exact import Model
 from rlkit.forecast import Foretells, Work
-from rlkit.prompts import data
 from rlkit.scores import Reference, Sample, Scores, Split, Unit
 from rlkit.seeding import generator
 from rlkit.text.asking import PROMPT, Asking
-from rlkit.text.grader import correct, score
+from rlkit.text.demonstrating import Demonstrations
+from rlkit.text.grader import correct
+from rlkit.text.measuring import COMPARED, Measuring
 from rlkit.text.placing import place
-from rlkit.text.problems import Problem, bare, is_direct
+from rlkit.text.problems import Problem
 from rlkit.text.rewards import Reward
 from rlkit.text.scoring import Rewards, Scored, columns_of
 from rlkit.text.shuffle import Shuffle
-from rlkit.text.templates import RARE
 
 if TYPE_CHECKING:
     from rlkit.api import AnySpace
-
-COMPARED = 4  # attempts at a held-out problem, of which a reward model compares the best with the worst
-
-
-def ahead(margin: torch.Tensor) -> torch.Tensor:
-    """1 where the margin is positive, one half where it is 0, float64 on the CPU."""
-    return (margin.sign().double().cpu() + 1) / 2
 
 
 def writing(policy: Plays) -> Writes:
@@ -47,7 +39,7 @@ class TextEnv:
     """Problems as episodes of one completion: the prompt is the start, tokens are actions, the score ends it."""
 
     kind: Literal["control", "text"] = "text"
-    metric: Literal["return", "accuracy"] = "accuracy"
+    metric: Literal["return", "accuracy"]
     plays: bool = True
     stored_reference: bool = False
     reference: Reference | None = None  # the untouched model and its ceiling, once they are measured
@@ -69,6 +61,7 @@ class TextEnv:
         direct: float = 0.0,
         direct_from: float = 0.6,
         ceiling: Sequence[str] = (),
+        measuring: Measuring | None = None,
     ) -> None:
         if not problems["train"]:
             raise UserError(
@@ -79,7 +72,8 @@ class TextEnv:
         self.rows, self.seed, self.device = rows, seed, torch.device(device)
         self.max_tokens, self.source = max_tokens, source
         self.longest: int | None = max_tokens  # steps of one attempt
-        self.direct, self.direct_from = direct, direct_from
+        self.measuring = measuring or Measuring()
+        self.metric = self.measuring.metric
         self._forbidden = tuple(ceiling)  # what no answer may begin with when a model is made to reason
         self.splits: Mapping[str, int] = {
             split: len(rows) for split, rows in problems.items()
@@ -88,8 +82,8 @@ class TextEnv:
         self.scoring: float = 0.0  # seconds that the rewards took so far
         self._longest: dict[str, int] = {}  # tokens of the longest prompt of each split, once they are checked
         self._sampled = 0  # evaluations by sampling; each draws anew
-        self._make_pool, self._demonstrated = demonstrations, 0
-        self._shown: tuple[Sequence[Problem], Shuffle] | None = None  # made at the first call: only sft needs it
+        pool = demonstrations or (lambda: self.problems["train"])
+        self._demonstrations = Demonstrations(pool, seed, direct, direct_from)
 
     def settled(self, policy: Plays) -> dict[str, object]:
         """The keys that mean something only beside a policy, as they are for this one."""
@@ -107,7 +101,8 @@ class TextEnv:
         writing(policy).check(prompts, self.max_tokens)
         if isinstance(policy, Foretells):
             self._longest = {split: policy.longest(found) for split, found in asked.items() if found}
-        self.rewards.prepare(prompts, self.max_tokens, self.device)
+        for functions in (self.rewards, self.measuring):
+            functions.prepare(prompts, self.max_tokens, self.device)
 
     def learned(self, group: int) -> Work:
         """What one iteration learns from; a demonstration counts as the longest completion."""
@@ -145,15 +140,6 @@ class TextEnv:
         self.scoring += time.perf_counter() - began
         return found
 
-    def _samples(
-        self, policy: Plays, problems: Sequence[Problem], completions: list[str], scores: list[float]
-    ) -> list[Sample]:
-        rows = zip(self.asking.prompts(problems, policy), problems, completions, scores, strict=True)
-        return [
-            Sample(prompt=str(prompt), completion=text, answer=problem.answer, score=value, kind=problem.kind)
-            for prompt, problem, text, value in rows
-        ]
-
     def samples(self, rollout: TensorDict, policy: Plays, limit: int) -> list[Sample]:
         """The first rows of a rollout in words; demonstrations, which belong to no problem, give none."""
         if "problem" not in rollout.keys():
@@ -161,14 +147,15 @@ class TextEnv:
         rows = flatten_groups(rollout)[:limit]
         problems = [self.problems["train"][index] for index in rows["problem"].tolist()]
         completions = self.asking.before_stop(writing(policy).decode(rows))
-        return self._samples(policy, problems, completions, rows["score"].tolist())
+        prompts = self.asking.prompts(problems, policy)
+        return self.measuring.samples(problems, prompts, completions, rows["score"].tolist())
 
     def evaluate(
         self, policy: Plays, episodes: int | None = None, split: Split = "validation", greedy: bool = True
     ) -> Scores:
-        """Whether the final number is right, for the first `episodes` problems of a split (None: all).
+        """What `measuring` gives to the first `episodes` problems of a split (None: all).
 
-        Of a reward model: whether it scores a right attempt above a wrong one, for those problems that have both.
+        Of a reward model: whether it scores a better attempt above a worse one, for those problems that have both.
         """
         if isinstance(policy, Judges):
             return self._compare(policy, self._held(split, episodes), split)
@@ -209,8 +196,9 @@ class TextEnv:
         greedy: bool,
         forbid_first: Sequence[str] = (),
     ) -> Scores:
+        prompts = self.asking.prompts(problems, policy)
         batch = policy.generate(
-            self.asking.prompts(problems, policy),
+            prompts,
             max_tokens=self.max_tokens,
             greedy=greedy,
             forbid_first=forbid_first,
@@ -219,16 +207,7 @@ class TextEnv:
         )
         self._sampled += not greedy
         completions = self.asking.before_stop(policy.decode(batch))
-        scores = [score(text, problem.answer) for text, problem in zip(completions, problems, strict=True)]
-        kinds = [problem.kind for problem in problems]
-        return Scores(
-            score=torch.tensor(scores, dtype=torch.float64),
-            length=batch["mask"].sum(-1).flatten().double().cpu(),
-            kinds=kinds if any(kinds) else None,
-            groups=["rare" if kind in RARE else "common" for kind in kinds] if RARE.keys() & set(kinds) else None,
-            samples=self._samples(policy, problems, completions, scores),
-            items=[(problem.question, problem.answer) for problem in problems],
-        )
+        return self.measuring.scores(problems, prompts, completions, batch["mask"].sum(-1).flatten())
 
     def _compare(self, policy: Judges, problems: Sequence[Problem], split: Split) -> Scores:
         """The same COMPARED attempts whenever it is asked, so that before and after can be compared."""
@@ -236,44 +215,22 @@ class TextEnv:
         draw = generator(self.seed, "compare", split)
         batch = policy.generate(prompts, COMPARED, max_tokens=self.max_tokens, generator=draw, stop=stop)
         texts = self.asking.before_stop(policy.decode(batch))
-        answers = [problem.answer for problem in problems for _ in range(COMPARED)]
-        right = torch.tensor([score(text, answer) for text, answer in zip(texts, answers, strict=True)])
-        best, worst, differ = returns.best_and_worst(right.view(-1, COMPARED))
-        chosen = differ.nonzero()[:, 0].tolist()
-        if not chosen:
+        found = self.measuring.ranked(policy, problems, prompts, texts, batch["mask"].sum(-1))
+        if found is None:
             raise UserError(
                 f"{self.source}: no {split} problem has a right and a wrong attempt to compare; hold out more"
             )
-        sides = [[texts[i * COMPARED + int(which[i])] for i in chosen] for which in (best, worst)]
-        high, low = (policy.judge([prompts[i] for i in chosen], side) for side in sides)
-        length = batch["mask"].sum(-1)[chosen, best[chosen]]
-        kinds = [problems[i].kind for i in chosen]
-        items = [(problems[i].question, *attempts) for i, *attempts in zip(chosen, *sides, strict=True)]
-        return Scores(ahead(high - low), length.double().cpu(), kinds if any(kinds) else None, items=items)
+        return found
 
     def demonstrations(self, policy: Plays, progress: float = 0.0, rows: int | None = None) -> TensorDict:
         """The next `rows` worked answers [rows, T]; from `direct_from` on, a share `direct` is the bare result."""
-        rows = rows or self.rows
-        if self._shown is None:
-            pool = self._make_pool() if self._make_pool else self.problems["train"]
-            if not pool:
-                raise UserError("there is nothing to demonstrate: raise env.demonstrations or env.rare_demonstrations")
-            lengths = [len(problem.question) + len(problem.answer) for problem in pool]
-            self._shown = pool, Shuffle(len(pool), self.seed, "demonstrations", lengths)
-        pool, shuffle = self._shown
-        shuffle.drawn = self._demonstrated
-        problems = [pool[index] for index in shuffle.take(rows)]
-        share = self.direct if progress >= self.direct_from else 0.0
-        completions = [
-            data(bare(problem) if is_direct(problem, self.seed, place, share) else problem.answer)
-            for place, problem in enumerate(problems, self._demonstrated)
-        ]
-        self._demonstrated += rows
-        return writing(policy).encode(self.asking.prompts(problems, policy), completions)
+        problems, answers = self._demonstrations.take(rows or self.rows, progress)
+        return writing(policy).encode(self.asking.prompts(problems, policy), answers)
 
     def state_dict(self) -> State:
-        return {"prompts": self._prompts.drawn, "demonstrations": self._demonstrated, "sampled": self._sampled}
+        shown = self._demonstrations.drawn
+        return {"prompts": self._prompts.drawn, "demonstrations": shown, "sampled": self._sampled}
 
     def load_state_dict(self, state: State) -> None:
-        self._prompts.drawn, self._demonstrated = state["prompts"], state["demonstrations"]
+        self._prompts.drawn, self._demonstrations.drawn = state["prompts"], state["demonstrations"]
         self._sampled = state["sampled"]

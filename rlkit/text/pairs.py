@@ -14,7 +14,8 @@ from rlkit.errors import UserError
 from rlkit.exact import Model
 from rlkit.forecast import Foretells, Work
 from rlkit.scores import Reference, Sample, Scores, Split, Unit
-from rlkit.text.env import TextEnv, ahead, writing
+from rlkit.text.env import TextEnv, writing
+from rlkit.text.measuring import ahead
 from rlkit.text.placing import finish
 from rlkit.text.shuffle import Shuffle
 

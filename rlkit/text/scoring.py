@@ -40,6 +40,14 @@ class Rewards:
         self.functions, self.weights = list(functions), list(weights or [1.0] * len(functions))
         self.names = _names(self.functions)
 
+    def opinions(
+        self, prompts: Sequence[str], completions: Sequence[str], columns: Columns
+    ) -> dict[str, list[float | None]]:
+        """What each function gives to N completions, by its name."""
+        both = zip(self.functions, self.names, strict=True)
+        given = {name: _opinions(function, name, prompts, completions, columns) for function, name in both}
+        return {name: [_sum(opinion) for opinion in opinions] for name, opinions in given.items()}
+
     def prepare(self, prompts: Sequence[str], max_tokens: int, device: torch.device) -> None:
         """Move what computes to the device, and refuse prompts that are too long for it."""
         for function in self.functions:

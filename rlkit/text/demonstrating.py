@@ -1,0 +1,44 @@
+"""Worked answers to learn from, in an order that is a pure function of the seed."""
+
+from collections.abc import Callable, Sequence
+
+from rlkit.errors import UserError
+from rlkit.prompts import Prompt, data
+from rlkit.text.problems import Problem, bare, is_direct
+from rlkit.text.shuffle import Shuffle
+
+
+class Demonstrations:
+    """Problems with their answers, each once per epoch; those that are taken together are of similar length."""
+
+    def __init__(
+        self, make: Callable[[], Sequence[Problem]], seed: int, direct: float = 0.0, direct_from: float = 0.0
+    ) -> None:
+        self.make, self.seed = make, seed
+        self.direct, self.direct_from = direct, direct_from
+        self.drawn = 0
+        self._shown: tuple[Sequence[Problem], Shuffle] | None = None  # made at the first call: only sft needs it
+
+    def take(self, rows: int, progress: float) -> tuple[list[Problem], list[Prompt]]:
+        """The next `rows` problems and answers; from `direct_from` on, a share `direct` is the bare result."""
+        pool, shuffle = self._pool()
+        shuffle.drawn = self.drawn
+        problems = [pool[index] for index in shuffle.take(rows)]
+        share = self.direct if progress >= self.direct_from else 0.0
+        answers = [
+            data(bare(problem) if is_direct(problem, self.seed, place, share) else problem.answer)
+            for place, problem in enumerate(problems, self.drawn)
+        ]
+        self.drawn += rows
+        return problems, answers
+
+    def _pool(self) -> tuple[Sequence[Problem], Shuffle]:
+        if self._shown is None:
+            pool = self.make()
+            if not pool:
+                raise UserError("there is nothing to demonstrate: raise env.demonstrations or env.rare_demonstrations")
+            if not all(problem.answer for problem in pool):
+                raise UserError("a row without an 'answer' demonstrates nothing: give every row one, or use algo=grpo")
+            lengths = [len(problem.question) + len(problem.answer) for problem in pool]
+            self._shown = pool, Shuffle(len(pool), self.seed, "demonstrations", lengths)
+        return self._shown
