@@ -10,6 +10,9 @@ from annotated_types import Ge, Le
 from rlkit.api import Code, Count, UserError
 from rlkit.fields import Needs, Problems, Words
 from rlkit.text import Asking, Problem, Reward, TextEnv, load_rewards, take_examples
+from rlkit.text.grader import flexible, strict
+from rlkit.text.measuring import Measuring
+from rlkit.text.scoring import Rewards
 
 TURNS = Needs("chat", "auto", True)
 
@@ -26,6 +29,7 @@ class TextConfig:
     chat_options: Annotated[dict[str, Any], TURNS] = field(default_factory=dict)  # what else the template is told
     reward: Code = "correct"  # correct | model:RUN_FOLDER | ./mine.py:function | package.module:function; commas sum
     reward_weights: tuple[float, ...] = ()  # what each reward is multiplied by, as in [1,0.2]; empty: 1 each
+    metrics: Code = ""  # what evaluation reports beside its score: functions as for reward; commas between several
     validation: Problems = 512  # problems to tune on; held out of the training rows of a file, 0 to train on every row
     test: Problems = 1319  # problems to claim on; a file without a test.jsonl beside it holds out a tenth at most
 
@@ -40,15 +44,18 @@ def text_env(
     direct: float = 0.0,
     direct_from: float = 0.0,
     ceiling: tuple[str, ...] = (),
+    metric: Literal["return", "accuracy"] | None = None,
 ) -> TextEnv:
     """The environment of these problems; worked examples that stand in every prompt are not trained on.
 
     Arguments:
         demonstrations: makes the worked answers to learn from, given those examples; none: the train split.
         direct, direct_from, ceiling: see `TextEnv`.
+        metric: what the rewards themselves measure; none: accuracy, by the number that each answer ends in.
     """
     shots, problems["train"] = take_examples(problems["train"], config.shots, seed)
     rewards = load_rewards(config.reward, learned)
+    weights = weights_of(config, len(rewards))
     chat = None if config.chat == "auto" else config.chat
     return TextEnv(
         problems,
@@ -57,14 +64,24 @@ def text_env(
         device=device,
         max_tokens=config.max_tokens,
         rewards=rewards,
-        weights=weights_of(config, len(rewards)),
+        weights=weights,
         prompt=Asking(config.prompt, chat, config.system, shots, config.stop, config.chat_options),
         source=source,
         demonstrations=None if demonstrations is None else lambda: demonstrations(shots),
         direct=direct,
         direct_from=direct_from,
         ceiling=ceiling,
+        measuring=measuring(config, Rewards(rewards, weights), metric),
     )
+
+
+def measuring(config: TextConfig, rewards: Rewards, metric: Literal["return", "accuracy"] | None) -> Measuring:
+    """What evaluation measures: accuracy by number, strict and flexible, or what the rewards give; and env.metrics."""
+    own = load_rewards(config.metrics, learned, "env.metrics") if config.metrics else []
+    if metric is not None:
+        return Measuring(rewards, Rewards(own), metric)
+    graders = [each for each in (strict, flexible) if each not in own]
+    return Measuring(beside=Rewards([*graders, *own]))
 
 
 def weights_of(config: TextConfig, count: int) -> tuple[float, ...]:

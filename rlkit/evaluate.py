@@ -84,6 +84,10 @@ def show(subject: "Subject", found: "Report", scores: "Scores", asked: "Evaluate
     scored = {name: e for name, e in found.items() if isinstance(e, dict) and "low" in e}
     rows = [interval(name, e["mean"], e["low"], e["high"]) for name, e in scored.items()]
     table(f"{env.metric} on {asked.split}, {greedy['episodes']} {what}", ["", "mean", "95 %"], rows)
+    whole = [(name, found[name]) for name in ("greedy", "sampled") if found.get(name, {}).get("metrics")]
+    rows = [interval(f"{x}, {name}", **e) for name, each in whole for x, e in each["metrics"].items()]
+    if rows:
+        table("beside it", ["", "mean", "95 %"], rows)
     if "distribution" in greedy:
         names = [name for name in ("greedy", "sampled") if name in found]
         shapes = {name: found[name]["distribution"] for name in names}

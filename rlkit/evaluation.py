@@ -113,6 +113,9 @@ def refuse(subject: Subject, asked: Evaluate) -> None:
     if (asked.pass_at or asked.samples) and subject.env.scored(subject.policy) != "problems":
         given = "pass_at" if asked.pass_at else "samples"
         raise UserError(f"{given} counts correct answers and this run writes none: leave it out")
+    if (asked.pass_at or asked.samples) and subject.env.metric != "accuracy":
+        given = "pass_at" if asked.pass_at else "samples"
+        raise UserError(f"{given} counts correct answers and the score of this run is a return: leave it out")
     if asked.video is None:
         return
     if text:

@@ -158,4 +158,6 @@ def validate(algo: Algorithm, env: Env, run: Run, log: Log, progress: Progress, 
         progress.best, progress.best_of = score, number
         with clock.saving():
             save_best(log.folder, algo, env, progress)
-    return {f"eval/{env.metric}": score, "eval/length": float(scores.length.double().mean())}
+    beside = {name: [x for x in values if x is not None] for name, values in scores.metrics.items()}
+    means = {f"metric/{name}": sum(values) / len(values) for name, values in beside.items() if values}
+    return {f"eval/{env.metric}": score, "eval/length": float(scores.length.double().mean()), **means}

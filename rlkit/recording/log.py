@@ -139,7 +139,9 @@ class Log:
         for record in records:
             right = record.get("score", 0) >= 1
             mark = Text("right" if right else "wrong", style="green" if right else "red")
-            if "answer" in record and not right:
+            if not record.get("answer", "?").strip():  # nothing says what is right
+                mark = Text(f"score {record['score']:.4g}", style="dim")
+            elif "answer" in record and not right:
                 mark.append(
                     f", the answer is {_short(str(record['answer']).splitlines()[-1].removeprefix('#### '), 40)}",
                     style="dim",

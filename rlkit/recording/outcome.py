@@ -13,7 +13,7 @@ from rlkit.api import Algorithm, Env, Reference, Sample, Scores, UserError
 from rlkit.policies import discount
 from rlkit.recording.files import is_file, parse, read_text
 from rlkit.recording.log import Log
-from rlkit.statistics.episodes import Measured, summarize
+from rlkit.statistics.episodes import Interval, Measured, summarize
 
 Evaluation = dict[str, Measured]  # before and after training, and the ceiling
 
@@ -23,7 +23,8 @@ def measure(env: Env, algo: Algorithm, episodes: int | None, log: Log, when: str
     log.note(f"measuring {when} training, on the test split ...")
     found, samples = scores(env, algo, episodes, when)
     if samples:
-        different = {str(sample.get("answer")).rpartition("\n")[2]: sample for sample in samples[:100]}
+        told = [str(sample.get("answer") or sample["prompt"]) for sample in samples[:100]]
+        different = {text.rpartition("\n")[2]: sample for text, sample in zip(told, samples, strict=False)}
         log.show_samples(f"{when}: greedy answers", list(different.values())[:3])
     if "ceiling" in found:
         log.note(f"ceiling {found['ceiling']['mean']:.3f}: the untouched model when it may not answer at once")
@@ -65,7 +66,11 @@ def _is_measured(x: object) -> bool:
     tables = [x.get(name, {}) for name in ("kinds", "groups", "exact")]
     if not all(isinstance(table, dict) for table in tables):
         return False
+    beside = x.get("metrics", {})
+    if not isinstance(beside, dict) or not all(isinstance(each, dict) for each in beside.values()):
+        return False
     numbers = [x.get(key) for key in ("mean", "low", "high", "length", "episodes")]
+    numbers += [each.get(key) for each in beside.values() for key in ("mean", "low", "high")]
     numbers += [value for table in tables for value in table.values()]
     return all(isinstance(value, int | float) for value in numbers)
 
@@ -86,9 +91,23 @@ def report(log: Log, env: Env, evaluation: Evaluation, unit: str) -> None:
         names = [name for name in ("before", "ceiling", "after") if name in evaluation]
         both = {name: evaluation[name].get("groups", {}) | evaluation[name].get("kinds", {}) for name in names}
         lines = [[kind, *(f"{both[name].get(kind, math.nan):.2f}" for name in names)] for kind in kinds]
-        log.table("accuracy per problem kind", ["kind", *names], lines)
+        log.table(f"{env.metric} per problem kind", ["kind", *names], lines)
+    report_metrics(log, evaluation, shape)
     for name, x in evaluation["after"].get("exact", {}).items():
         log.note(f"exact {name}: {x:.4f}")
+
+
+def report_metrics(log: Log, evaluation: Evaluation, shape: str) -> None:
+    """A table of what was measured beside the score, with 95 % intervals."""
+    given = {when: evaluation[when].get("metrics", {}) for when in ("before", "ceiling", "after") if when in evaluation}
+    names = list(dict.fromkeys(name for metrics in given.values() for name in metrics))
+
+    def cell(e: Interval | None) -> str:
+        return "" if e is None else " ".join(shape.format(x) for x in (e["mean"], e["low"], e["high"]))
+
+    if names:
+        rows = [[name, *(cell(metrics.get(name)) for metrics in given.values())] for name in names]
+        log.table("beside it: mean, and 95 % from and to", ["", *given], rows)
 
 
 def summary(
