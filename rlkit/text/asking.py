@@ -72,18 +72,29 @@ class Asking:
     def prompts(self, problems: Sequence[Problem], policy: Plays) -> list[Prompt]:
         """The prompt of each problem, for this policy."""
         if not self.chats(policy):
+            if any(problem.turns for problem in (*problems, *self.shots)):
+                raise UserError(
+                    "a prompt of chat messages needs a model with a chat template, and env.chat=auto or true: give "
+                    "such a model with policy.model, or prompts that are texts"
+                )
             template = self.template(chat=False)
             before = [joined([filled(template, x.question), data(x.answer), BETWEEN]) for x in self.shots]
             return [joined([*before, filled(template, problem.question)]) for problem in problems]
         if not isinstance(policy, Chats):
             raise UserError(f"a {type(policy).__name__} has no chat template; give env.chat=false")
-        first = [Turn("system", Prompt(self.system))] if self.system else []
-        for example in self.shots:
-            first += [self._turn(example), Turn("assistant", data(example.answer))]
-        return policy.chat([[*first, self._turn(problem)] for problem in problems], self.options)
+        shown = [turn for x in self.shots for turn in (*self._turns(x), Turn("assistant", data(x.answer)))]
+        return policy.chat([self._conversation(problem, shown) for problem in problems], self.options)
 
-    def _turn(self, problem: Problem) -> Turn:
-        return Turn("user", filled(self.template(chat=True), problem.question))
+    def _conversation(self, problem: Problem, shown: Sequence[Turn]) -> list[Turn]:
+        """A system message, examples, and what is asked; a conversation's own system message comes in place of ours."""
+        own, ours = problem.turns[: _begins(problem)], [Turn("system", Prompt(self.system))] if self.system else []
+        return [*(own or ours), *shown, *self._turns(problem)]
+
+    def _turns(self, problem: Problem) -> list[Turn]:
+        """What is asked, without the system message before it."""
+        if not problem.turns:
+            return [Turn("user", filled(self.template(chat=True), problem.question))]
+        return [*problem.turns[_begins(problem) :]]
 
     def before_stop(self, completions: Sequence[str]) -> list[str]:
         """What counts of each completion: what stands before the first stop string."""
@@ -103,6 +114,11 @@ class Asking:
         if self.chats(policy):
             return ", ".join(["chat turns by the model's template (env.chat=true)", *given])
         return "plain text, although the model has a chat template (env.chat=false)"
+
+
+def _begins(problem: Problem) -> int:
+    """Where a conversation begins: behind its own system message."""
+    return int(bool(problem.turns) and problem.turns[0].role == "system")
 
 
 def take_examples(problems: Sequence[Problem], count: int, seed: int) -> tuple[tuple[Problem, ...], list[Problem]]:

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 
+from rlkit.prompts import Turn
 from rlkit.seeding import derive
 from rlkit.text.templates import HEAD, RARE
 from rlkit.text.templates import Draw as Draw  # environments take it from here
@@ -30,6 +31,7 @@ class Problem:
     answer: str
     kind: str = ""
     columns: Mapping[str, object] = field(default_factory=dict, compare=False)
+    turns: tuple[Turn, ...] = ()  # the conversation that the question is the text of; empty where it is none
 
     def given(self) -> Mapping[str, object]:
         """What reward functions are given of it, by name."""

@@ -1,0 +1,100 @@
+"""Rows of a task of one's own: a prompt, as a text or as messages of a conversation, and whatever else they hold."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import get_args
+
+from rlkit.errors import UserError
+from rlkit.prompts import Role, Turn, data
+from rlkit.text.grader import gradable
+from rlkit.text.problems import Problem
+from rlkit.text.sources import Row
+
+ROLES: tuple[Role, ...] = get_args(Role)
+RESERVED = ("prompts", "completions")  # what a reward function is given beside the columns
+
+
+@dataclass(frozen=True, slots=True)
+class Task(Problem):
+    """A row: reward functions are given its columns as they are, and nothing else."""
+
+    def given(self) -> Mapping[str, object]:
+        return self.columns
+
+
+def tasks_from(rows: list[Row]) -> list[Problem]:
+    """Rows with `prompt`: a text, or messages as TRL has them. An `answer` that is a text or a number is the right one.
+
+    Raises: UserError that names the first row that is none.
+    """
+    return [_task(where, row) for where, row in rows]
+
+
+def check_answers(problems: Sequence[Problem], graders: Sequence[str], source: str) -> None:
+    """Refuse rows whose answer the built-in rewards cannot compare with."""
+    for name in graders:
+        for problem in problems:
+            if not problem.answer:
+                raise UserError(
+                    f"{source}: {name} compares with a right answer, and the row {_shown(problem.question)} has no "
+                    "'answer'; give every row one, or a reward function of your own: env.reward=./mine.py:function"
+                )
+            if not gradable(name, problem.answer):
+                raise UserError(
+                    f"{source}: the answer {_shown(problem.answer)} is not one number, which {name} needs; write it as "
+                    "'#### N' or as a number, or give env.reward=boxed or ./mine.py:function"
+                )
+
+
+def _task(where: str, row: dict[str, object]) -> Task:
+    if taken := sorted({*RESERVED} & row.keys()):
+        raise UserError(f"{where}: {' and '.join(taken)}: what a reward function is given has that name; rename it")
+    prompt = row.get("prompt")
+    turns = _turns(where, prompt) if isinstance(prompt, list) else ()
+    if not isinstance(prompt, list) and not (isinstance(prompt, str) and prompt.strip()):
+        found = "is missing" if "prompt" not in row else f"is {_shown(prompt)}"
+        raise UserError(
+            f"{where}: 'prompt' {found}; every row needs a text there, or a list of messages "
+            f"{{'role': ..., 'content': ...}} (this one has: {_shown(', '.join(row))})"
+        )
+    text = prompt if isinstance(prompt, str) else "\n".join(f"{turn.role}: {turn.content}" for turn in turns)
+    columns = {key: value for key, value in row.items() if key != "prompt"}
+    answer, kind = row.get("answer"), row.get("kind")
+    told = isinstance(answer, str | int | float) and not isinstance(answer, bool)
+    return Task(text, str(answer).strip() if told else "", kind if isinstance(kind, str) else "", columns, turns)
+
+
+def _turns(where: str, messages: list[object]) -> tuple[Turn, ...]:
+    turns = tuple(_turn(f"{where}: message {number} of 'prompt'", each) for number, each in enumerate(messages, 1))
+    if not turns:
+        raise UserError(f"{where}: 'prompt' is an empty list; give it messages, the last of them of the user")
+    if turns[-1].role != "user":
+        raise UserError(
+            f"{where}: the last message of 'prompt' is of the {turns[-1].role}; a prompt ends with what the user says"
+        )
+    return turns
+
+
+def _turn(what: str, message: object) -> Turn:
+    if not isinstance(message, dict):
+        raise UserError(f"{what} is {_shown(message)}; give an object with 'role' and 'content'")
+    role, content = message.get("role"), message.get("content")
+    found: Role | None = next((each for each in ROLES if each == role), None)
+    if found is None:
+        raise UserError(f"{what} has the role {_shown(role)}; allowed are {', '.join(ROLES)}")
+    if not isinstance(content, str) or not content.strip():
+        raise UserError(f"{what} has the content {_shown(content)}; every message needs a text there")
+    more = [key for key, value in message.items() if key not in ("role", "content") and value is not None]
+    if more:
+        raise UserError(f"{what} has {_shown(', '.join(more))}, too; only its role and content are read: leave it out")
+    return Turn(found, data(content))
+
+
+def _shown(x: object) -> str:
+    """A value in a message, which stays short and in one line."""
+    try:
+        text = json.dumps(x, default=str)
+    except ValueError:  # Python writes no number of more than 4,300 digits
+        text = "a number of thousands of digits"
+    return text if len(text) <= 60 else f"{text[:57]}..."

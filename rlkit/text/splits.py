@@ -1,0 +1,72 @@
+"""The three splits of a source: a JSONL file with a test file beside it, or a hub dataset; what is held out of it."""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+
+from rlkit.api import UserError
+from rlkit.paths import home
+from rlkit.terminal import warn
+from rlkit.text.problems import Problem
+from rlkit.text.sources import Row, check_no_folder, hold_out, hub_rows, is_hub_id, read_jsonl
+
+Read = Callable[[list[Row]], list[Problem]]  # rows to problems, checked
+
+
+def load(source: str, read: Read, sizes: Mapping[str, int], allowed: str) -> tuple[dict[str, list[Problem]], str]:
+    """The three splits, and one line that says what they are.
+
+    Arguments:
+        source: a path, or a hub id.
+        sizes: of test and of validation, at most; what has no rows of its own is held out of the training rows.
+        allowed: what is told where the source is neither.
+    """
+    path = home(source)
+    if os.path.isfile(path) or source.endswith((".jsonl", ".json")):
+        beside = path.with_name("test.jsonl")
+        rows = {"train": read(read_jsonl(path))}
+        if beside.is_file() and beside.resolve() != path.resolve():
+            rows["test"] = read(read_jsonl(beside))
+        name = f"{path}" + (f" and {beside.name}" if "test" in rows else "")
+    elif is_hub_id(source):
+        rows = {split: read(found) for split, found in hub_rows(source).items()}
+        name = f"hub dataset {source}"
+    else:
+        check_no_folder(source)
+        given = source if len(source) <= 80 else f"{source[:77]}..."
+        raise UserError(f"env.source={given!r} is no source; allowed are {allowed}")
+    problems = _split(rows, sizes, name)
+    _tell_shared(rows, problems, name)
+    return problems, f"{name} ({counted(problems)})"
+
+
+def counted(problems: Mapping[str, Sequence[Problem]]) -> str:
+    """How many there are of each split."""
+    return ", ".join(f"{len(rows):,} {split}" for split, rows in problems.items())
+
+
+def _split(rows: dict[str, list[Problem]], asked: Mapping[str, int], name: str) -> dict[str, list[Problem]]:
+    """Held out by a hash of the question, so that a split does not depend on the order of the rows."""
+    if "train" not in rows:
+        raise UserError(f"{name} has no split 'train' (it has: {', '.join(rows)}); use one that has, or a JSONL file")
+    train = rows["train"]
+    most = max(1, len(train) // 10)
+    wanted = {split: min(size, most) for split, size in asked.items() if split not in rows}
+    problems: dict[str, list[Problem]] = {"train": [], "validation": [], "test": []}
+    for split, problem in zip(hold_out([problem.question for problem in train], wanted), train, strict=True):
+        problems[split].append(problem)
+    for split, size in asked.items():
+        if split in rows:
+            problems[split] = rows[split][:size]
+    return problems
+
+
+def _tell_shared(rows: dict[str, list[Problem]], problems: dict[str, list[Problem]], name: str) -> None:
+    """Say in one line that a split which was given asks what is trained on, too."""
+    trained = {problem.question for problem in rows["train"]}
+    for split in rows.keys() & {"validation", "test"}:
+        questions = {problem.question for problem in problems[split]}
+        if shared := len(questions & trained):
+            warn(
+                f"{name}: {shared:,} of {len(questions):,} {split} questions are in the train split, too, so {split} "
+                "measures what was trained on: take them out of one of the two"
+            )
