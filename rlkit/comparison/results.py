@@ -78,7 +78,7 @@ def environment(found: dict[str, list[Record]]) -> Environment:
     kind = next((kind for kind in ("evaluation", "training") if all(drawable(r, kind) for r in records)), None)
     return {
         "metric": records[0].metric,
-        "unit": "tokens" if records[0].metric == "accuracy" else "steps",
+        "unit": "tokens" if records[0].metric == "accuracy" or records[0].scored == "problems" else "steps",
         "reference": reference,
         "algos": {algo: cell(runs, reference) for algo, runs in found.items()},
         "curve": kind,

@@ -7,7 +7,7 @@ from rlkit.text.pairs import Pair, PairEnv
 from rlkit.text.problems import Problem
 from rlkit.text.reading import extract
 from rlkit.text.rewards import Reward, load_rewards
-from rlkit.text.scoring import total
+from rlkit.text.scoring import steps, total
 
 __all__ = [
     "PROMPT",
@@ -21,6 +21,7 @@ __all__ = [
     "extract",
     "load_rewards",
     "score",
+    "steps",
     "take_examples",
     "total",
 ]

@@ -33,7 +33,7 @@ class Rewards:
     """Reward functions and their weights.
 
     The score of a completion is Σ w_i · r_i over the functions that have an opinion on it. A function gives each
-    completion one number, None (no opinion), or a list with one number for each step of the working (`steps_of`).
+    completion one number, None (no opinion), or a list with one number for each step of the working (`steps`).
     """
 
     def __init__(self, functions: Sequence[Reward], weights: Sequence[float] = ()) -> None:
@@ -86,8 +86,13 @@ def columns_of(problems: Sequence[Problem]) -> dict[str, list[object]]:
     return {key: [each.get(key) for each in given] for key in sorted({key for each in given for key in each})}
 
 
-def steps_of(text: str) -> list[int]:
-    """Where each step of a working ends: a step is a line that is not empty, its end that of its last character."""
+def steps(text: str) -> list[str]:
+    r"""The steps of a working: its lines that are not empty. Lines end with \n alone, unlike those of `splitlines`."""
+    return [line for line in text.split("\n") if line.strip()]
+
+
+def ends_of_steps(text: str) -> list[int]:
+    """Where each of the `steps` ends: behind its last character that is no blank."""
     ends, start = [], 0
     for line in text.split("\n"):
         if line.strip():
@@ -128,7 +133,7 @@ def _opinion(name: str, value: object, text: str) -> Placed | None:
         return None
     if not _several(value):
         return [(None, _number(name, value))]
-    ends, numbers = steps_of(text), list(value)
+    ends, numbers = ends_of_steps(text), list(value)
     if len(numbers) != len(ends):
         raise RewardFailed(
             f"reward {name} gave a list of {len(numbers)} for a completion of {len(ends)} steps (lines that are not "

@@ -43,7 +43,7 @@ SMALL = {  # what keeps a line cheap, where the plug-in has such a key
              "batch_size": "4", "warmup_steps": "4", "updates": "1", "tries": "1", "tolerance": "0.1"},
 }  # fmt: skip
 EVALUATED = ("env.test=2", "env.validation=2", "evaluation_episodes=1", "validation_episodes=1", "threads=1")
-TEXT = ("arithmetic", "gsm8k", "preferences")
+TEXT = ("arithmetic", "gsm8k", "preferences", "text")
 WHOLE_TEXT = 0.1  # share of the lines on text that play
 ODD_WORDS = ["hello", "=", "a=", "=b", "--lr=3", "--seed", "3", "-h", "--version", "algo", "run.seed=1",
     "algo.name=ppo",

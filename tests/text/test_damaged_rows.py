@@ -14,10 +14,11 @@ from rlkit.api import UserError
 from rlkit.settings import plugins
 from rlkit.text import TextEnv
 
-MODULES = {"gsm8k": plugins.load("envs", "gsm8k"), "preferences": plugins.load("envs", "preferences")}
+MODULES = {name: plugins.load("envs", name) for name in ("gsm8k", "preferences", "text")}
 ROWS = {
     "gsm8k": [{"question": f"{n} + 1?", "answer": f"So {n + 1}.\n#### {n + 1}", "level": n} for n in range(30)],
     "preferences": [{"prompt": f"{n}?", "chosen": f"{n}", "rejected": f"{n + 1}", "more": None} for n in range(30)],
+    "text": [{"prompt": f"{n} + 1?", "answer": f"{n + 1}", "more": [n]} for n in range(30)],
 }
 VALUES = (
     "null", "true", "-1", "1e999", "NaN", '""', '" "', '"\\ud800"', '"\\udfff\\ud800"', '"\\ud83d\\ude00"', '"\\u0000"',

@@ -8,9 +8,9 @@ from support.parrot import Parrot
 from support.texts import texts
 
 from rlkit.language.tokenizer import train_tokenizer
-from rlkit.text import Problem, TextEnv, load_rewards
+from rlkit.text import Problem, TextEnv, load_rewards, steps
 from rlkit.text.placing import tokens_at
-from rlkit.text.scoring import Rewards, steps_of
+from rlkit.text.scoring import Rewards, ends_of_steps
 
 WORKING = "48/2 = 24\n\n 48+24 = 72 \n#### 72\n"
 COUNTS = "def counts(prompts, completions, **columns):\n    return [[1.0, 0.5, 2.0] for _ in completions]\n"
@@ -22,9 +22,13 @@ def world(*rewards, weights=()):
 
 
 def test_a_step_is_a_line_that_is_not_empty_and_ends_with_its_last_character():
-    ends = steps_of(WORKING)
+    ends = ends_of_steps(WORKING)
     assert [WORKING[:end].rpartition("\n")[2] for end in ends] == ["48/2 = 24", " 48+24 = 72", "#### 72"]
-    assert steps_of("") == steps_of(" \n\n") == []
+    assert ends_of_steps("") == ends_of_steps(" \n\n") == []
+    for text in (WORKING, "", "a\rb\u2028c\n\x0c\nd ", " \n\n"):
+        assert [text[:end].rpartition("\n")[2] for end in ends_of_steps(text)] == [
+            line.rstrip() for line in steps(text)
+        ]
 
 
 def test_the_reward_of_each_step_is_on_the_last_token_of_its_line(tmp_path: Path):
@@ -35,26 +39,26 @@ def test_the_reward_of_each_step_is_on_the_last_token_of_its_line(tmp_path: Path
     for row in batch.flatten():
         acted = row["mask"].nonzero()[:, 0]  # a parrot's token is a character
         where = row["reward"][acted].nonzero()[:, 0].tolist()
-        assert [WORKING[i] for i in where] == ["4", "2", "2"] and [i + 1 for i in where] == steps_of(WORKING)
+        assert [WORKING[i] for i in where] == ["4", "2", "2"] and [i + 1 for i in where] == ends_of_steps(WORKING)
         assert row["reward"][acted][where].tolist() == [1.0, 0.5, 2.0]
         assert row["terminated"].nonzero().tolist() == [[int(acted[-1])]], "the end token, which earns nothing here"
 
 
 def test_several_rewards_are_weighted_and_each_is_kept_by_name_without_its_weight():
-    def steps(prompts, completions, **columns):
+    def per_line(prompts, completions, **columns):
         return [[1.0, 2.0] if prompt[0] == "a" else None for prompt in prompts]
 
     def short(prompts, completions, **columns):
         return [10.0] * len(completions)
 
-    batch = world(steps, short, weights=[0.5, -1]).rollout(Parrot(lambda prompt, attempt: "x\ny"))
+    batch = world(per_line, short, weights=[0.5, -1]).rollout(Parrot(lambda prompt, attempt: "x\ny"))
     for row in batch:
         first = chr(int(row["observation"][0])) == "a"
         acted = row["reward"][row["mask"]].tolist()
         assert acted == ([0.5, 0.0, 1.0, -10.0] if first else [0.0, 0.0, 0.0, -10.0])
         assert float(row["score"]) == (-8.5 if first else -10.0) == float(row["reward"].sum())
         assert float(row["reward/short"]) == 10.0 and bool(row["rated/short"])
-        assert (float(row["reward/steps"]), bool(row["rated/steps"])) == ((3.0, True) if first else (0.0, False))
+        assert (float(row["reward/per_line"]), bool(row["rated/per_line"])) == ((3.0, True) if first else (0.0, False))
 
 
 def test_functions_of_one_name_are_told_apart():
@@ -89,10 +93,10 @@ def test_what_a_reward_of_a_step_earns_reaches_only_the_steps_before_it():
     """The reward to go, by hand: with γ = 1 each token is credited with what comes from there on."""
     from rlkit import returns
 
-    def steps(prompts, completions, **columns):
+    def per_line(prompts, completions, **columns):
         return [[1.0, 2.0] for _ in completions]
 
-    batch = world(steps).rollout(Parrot(lambda prompt, attempt: "x\ny"))
+    batch = world(per_line).rollout(Parrot(lambda prompt, attempt: "x\ny"))
     to_go = returns.reward_to_go(batch["reward"], batch["done"], 1.0)
     assert to_go[batch["mask"]].view(2, 4).tolist() == [[3.0, 2.0, 2.0, 0.0]] * 2
     torch.testing.assert_close(batch["score"], to_go[batch["mask"]].view(2, 4)[:, 0])

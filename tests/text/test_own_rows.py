@@ -1,0 +1,244 @@
+"""env=text: rows of one's own, their prompts, splits and columns, and what is measured of them."""
+
+import json
+from pathlib import Path
+
+import pytest
+from support.parrot import Parrot
+from support.small_model import model
+
+from rlkit.api import UserError
+from rlkit.prompts import Prompt, data
+from rlkit.settings import plugins
+from rlkit.statistics.episodes import summarize
+from rlkit.text import Asking, TextEnv
+from rlkit.text.rows import tasks_from
+
+text = plugins.load("envs", "text")
+SCORES = """
+seen = []
+
+
+def says(prompts, completions, word, **columns):
+    seen.append((prompts, completions, word, columns))
+    return [float(each in text) for each, text in zip(word, completions, strict=True)]
+
+
+def length(prompts, completions, **columns):
+    return [len(text) if text else None for text in completions]
+
+
+def nan(prompts, completions, **columns):
+    return [float("nan") for _ in completions]
+
+
+def short(prompts, completions, **columns):
+    return [[1.0] for _ in completions]
+"""
+
+
+def made(folder: Path, given: list[dict[str, object]], reward: str = "", **settings: object) -> TextEnv:
+    (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in given))
+    (folder / "mine.py").write_text(SCORES)
+    names = ",".join(name if name.isidentifier() and name in ("strict", "flexible", "boxed", "correct") else
+                     f"{folder / 'mine.py'}:{name}" for name in reward.split(",") if name)  # fmt: skip
+    config = text.Config(source=str(folder / "rows.jsonl"), reward=names, **settings)
+    return text.make(config, 0, "cpu")
+
+
+def rows(count: int = 30, **more: object) -> list[dict[str, object]]:
+    return [{"prompt": f"say {n}", "word": str(n), "level": {"hard": n % 2 == 0}, **more} for n in range(count)]
+
+
+def test_a_reward_gets_every_column_as_it_is_and_no_other(tmp_path):
+    env = made(tmp_path, rows(), "says", rows=3)
+    batch = env.rollout(Parrot(lambda prompt, attempt: prompt.removeprefix("say ")), repeats=2)
+    assert batch["score"].tolist() == [[1.0, 1.0]] * 3
+    [function] = env.rewards.functions
+    [(prompts, completions, word, columns)] = function.__globals__["seen"]
+    assert [f"say {each}" for each in word] == prompts and completions == word
+    assert columns == {"level": [{"hard": int(each) % 2 == 0} for each in word]}
+    assert not set(columns) & {"question", "answer", "kind"}, "what the rows do not have"
+
+
+def test_a_prompt_is_given_as_it_is_or_in_a_template(tmp_path):
+    env = made(tmp_path, rows(), "says", rows=1)
+    assert env.asking.prompts(env.problems["test"], Parrot())[0] == env.problems["test"][0].question
+    env = made(tmp_path, rows(), "says", rows=1, prompt="Now {question}!")
+    assert env.asking.prompts(env.problems["test"], Parrot())[0] == f"Now {env.problems['test'][0].question}!"
+
+
+def test_what_is_a_special_token_elsewhere_is_text_in_a_row(tmp_path):
+    policy = model()
+    end = policy.tokenizer.core.id_to_token(policy.tokenizer.eos_id)
+    env = made(tmp_path, [{"prompt": f"{n} {end}", "word": "x"} for n in range(9)], "says", rows=2)
+    prompts = env.asking.prompts(env.problems["train"], policy)
+    assert all(isinstance(prompt, Prompt) and prompt.data == ((0, len(prompt)),) for prompt in prompts)
+    assert policy.tokenizer.eos_id not in policy.tokenizer.encode(prompts[:1])[0]
+
+
+def test_evaluation_uses_the_rewards_with_their_weights_and_reports_each_and_the_metrics(tmp_path):
+    weights = (1.0, 0.5)
+    env = made(tmp_path, rows(), "says,length", reward_weights=weights, metrics=f"{tmp_path / 'mine.py'}:length")
+    assert env.metric == "return" and env.scored(Parrot()) == "problems"
+    parrot = Parrot(lambda prompt, attempt: prompt.removeprefix("say ") if prompt[-1] in "02468" else "")
+    scores = env.evaluate(parrot)
+    words = [problem.columns["word"] for problem in env.problems["validation"]]
+    even = [int(word) % 2 == 0 for word in words]
+    assert scores.score.tolist() == [1 + 0.5 * len(w) if e else 0.0 for w, e in zip(words, even, strict=True)]
+    assert scores.metrics["length"] == [len(w) if e else None for w, e in zip(words, even, strict=True)]
+    assert scores.metrics["says"] == [float(e) for e in even]
+    summary = summarize(env.metric, scores, True)
+    lengths = [len(w) for w, e in zip(words, even, strict=True) if e]
+    if lengths:
+        assert summary["metrics"]["length"]["mean"] == pytest.approx(sum(lengths) / len(lengths))
+    assert summary["metrics"]["says"]["mean"] == sum(even) / len(even)
+    assert [sample["answer"] for sample in scores.samples] == [""] * len(words), "no answer is right or wrong here"
+
+
+@pytest.mark.parametrize(("reward", "metric"), [("strict", "accuracy"), ("", "accuracy"), ("strict,boxed", "return")])
+def test_one_built_in_reward_is_an_accuracy(tmp_path, reward, metric):
+    env = made(tmp_path, [{"prompt": f"{n}?", "answer": n} for n in range(30)], reward)
+    assert env.metric == metric
+    right = Parrot(lambda prompt, attempt: f"#### {prompt[:-1]} = \\boxed{{{prompt[:-1]}}}")
+    assert set(env.evaluate(right).score.tolist()) == ({1.0} if metric == "accuracy" else {2.0})
+    assert made(
+        tmp_path, [{"prompt": f"{n}?", "answer": n} for n in range(30)], "strict", reward_weights=(2.0,)
+    ).metric == ("return")
+
+
+def test_a_weight_makes_an_accuracy_a_return(tmp_path):
+    assert (
+        made(tmp_path, [{"prompt": f"{n}?", "answer": n} for n in range(30)], reward_weights=(2.0,)).metric == "return"
+    )
+
+
+def test_gsm8k_reports_strict_and_flexible_accuracy_whatever_is_rewarded(tmp_path):
+    (tmp_path / "mine.py").write_text(SCORES)
+    gsm8k = plugins.load("envs", "gsm8k")
+    config = gsm8k.Config(train=8, test=6, validation=6, reward=f"{tmp_path / 'mine.py'}:length")
+    env = gsm8k.make(config, 0, "cpu")
+    answers = {f"{each.question}\n": each.answer.rpartition("#### ")[2] for each in env.problems["test"]}
+    first = next(iter(answers))
+    scores = env.evaluate(
+        Parrot(lambda prompt, attempt: f"it is {answers[prompt]}" if prompt == first else f"#### {answers[prompt]}"),
+        split="test",
+    )
+    assert env.metric == "accuracy" and scores.score.tolist() == [1.0] * 6
+    assert scores.metrics == {"strict": [0.0] + [1.0] * 5, "flexible": [1.0] * 6}
+    summary = summarize("accuracy", scores, True)
+    assert (
+        summary["metrics"]["strict"]["mean"] == pytest.approx(5 / 6) and summary["metrics"]["flexible"]["mean"] == 1.0
+    )
+    assert summary["metrics"]["flexible"]["low"] == summary["low"], "Wilson's interval, as that of the accuracy"
+
+
+def test_a_file_beside_it_is_the_test_split_and_a_hash_holds_out_the_rest(tmp_path):
+    (tmp_path / "test.jsonl").write_text("".join(json.dumps({"prompt": f"t{n}", "word": "x"}) + "\n" for n in range(5)))
+    env = made(tmp_path, rows(), "says", validation=2)
+    assert env.splits == {"train": 28, "validation": 2, "test": 5}
+    again = made(tmp_path, rows()[::-1], "says", validation=2)
+    assert {p.question for p in again.problems["validation"]} == {p.question for p in env.problems["validation"]}
+
+
+CHAT = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "say 1"}]
+
+
+class Chatty(Parrot):
+    """Writes a conversation as lines."""
+
+    chats = True
+
+    def chat(self, conversations, options):
+        return [Prompt("".join(f"{turn.role}: {turn.content}\n" for turn in turns), (), tuple(turns))
+                for turns in conversations]  # fmt: skip
+
+
+def test_a_conversation_is_asked_in_turns_with_its_own_system_message_or_ours():
+    problems = tasks_from(
+        [
+            ("a", {"prompt": CHAT}),
+            ("b", {"prompt": [*CHAT[1:], {"role": "assistant", "content": "1"}, CHAT[1]]}),
+            ("c", {"prompt": "say 2"}),
+        ]
+    )
+    asked = Asking(prompt="{question}!", chat=None, system="Ours.").prompts(problems, Chatty())
+    assert asked == [
+        "system: Be brief.\nuser: say 1\n",
+        "system: Ours.\nuser: say 1\nassistant: 1\nuser: say 1\n",
+        "system: Ours.\nuser: say 2!\n",
+    ]
+    assert all(turn.content == data(turn.content) for prompt in asked[:1] for turn in prompt.turns)
+    assert problems[0].question == "system: Be brief.\nuser: say 1"
+    shown = Asking(chat=None, shots=tuple(tasks_from([("s", {"prompt": CHAT, "answer": 5})])))
+    assert shown.prompts(problems[:1], Chatty()) == ["system: Be brief.\nuser: say 1\nassistant: 5\nuser: say 1\n"]
+
+
+@pytest.mark.parametrize("chat", [None, False])
+def test_a_conversation_needs_a_model_with_a_chat_template(chat):
+    with pytest.raises(UserError, match="a prompt of chat messages needs a model with a chat template"):
+        Asking(chat=chat).prompts(tasks_from([("a", {"prompt": CHAT})]), Parrot())
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        ({"question": "a"}, r"rows\.jsonl:1: 'prompt' is missing; every row needs a text there, or a list of messages"),
+        ({"prompt": " "}, r"'prompt' is \" \"; every row"),
+        ({"prompt": 3}, "'prompt' is 3; every row"),
+        ({"prompt": None}, "'prompt' is null; every row"),
+        ({"prompt": "a", "completions": []}, "completions: what a reward function is given has that name; rename it"),
+        ({"prompt": []}, "'prompt' is an empty list; give it messages"),
+        ({"prompt": ["a"]}, "message 1 of 'prompt' is \"a\"; give an object with 'role' and 'content'"),
+        ({"prompt": [{"role": "tool", "content": "a"}]}, "message 1 of 'prompt' has the role \"tool\"; allowed are"),
+        ({"prompt": [{"content": "a"}]}, "message 1 of 'prompt' has the role null; allowed are system, user, assist"),
+        ({"prompt": [*CHAT, {"role": "user", "content": ""}]}, "message 3 of 'prompt' has the content \"\"; every"),
+        ({"prompt": [{"role": "user", "content": [{"type": "image"}]}]}, "message 1 of 'prompt' has the content"),
+        ({"prompt": [{"role": "user", "content": "a", "tool_calls": [1]}]}, "has \"tool_calls\", too; only its role"),
+        ({"prompt": CHAT[:1]}, "the last message of 'prompt' is of the system; a prompt ends with what the user says"),
+    ],
+)  # fmt: skip
+def test_a_row_that_is_none_is_one_line(tmp_path, row, words):
+    with pytest.raises(UserError, match=words) as error:
+        made(tmp_path, [row, *rows()], "says")
+    assert "\n" not in str(error.value) and len(str(error.value)) < 400
+
+
+def test_what_no_row_makes_sense_of_is_one_line(tmp_path):
+    for settings, given, words in (
+        ({}, rows(), r"env\.reward is missing, and no row of .*rows\.jsonl has an 'answer' to compare with; give"),
+        ({"reward": "strict"}, rows(), r"strict compares with a right answer, and the row \"say \d+\" has no 'answer'"),
+        ({}, rows(answer="2x + 1"), "the answer \"2x \\+ 1\" is not one number, which flexible needs"),
+        ({"reward": "says", "shots": 2}, rows(), r"env\.shots=2 shows rows with their answers: give every row"),
+        ({"reward": "says", "prompt": "{question}!"}, [{"prompt": CHAT, "word": "x"}] * 5, r"env\.prompt does noth"),
+        ({"reward": "says,length", "reward_weights": (1.0,)}, rows(), r"env\.reward_weights has 1 numbers and .* 2"),
+    ):  # fmt: skip
+        with pytest.raises(UserError, match=words) as error:
+            made(tmp_path, given, **settings)
+        assert "\n" not in str(error.value)
+    with pytest.raises(UserError, match=r"env=text needs env\.source; allowed are PATH\.jsonl, or a hub id"):
+        text.make(text.Config(), 0, "cpu")
+    assert made(tmp_path, rows(answer="2x + 1"), "boxed").metric == "accuracy", "an expression is compared in a box"
+
+
+@pytest.mark.parametrize(("reward", "words"), [("nan", "reward nan gave nan"), ("short", "gave a list of 1 for")])
+def test_a_reward_that_is_none_is_one_line(tmp_path, reward, words):
+    env = made(tmp_path, rows(), reward, rows=2)
+    for ask in (env.rollout, env.evaluate):
+        with pytest.raises(UserError, match=words):
+            ask(Parrot(lambda prompt, attempt: "a\nb"))
+
+
+def test_rows_without_an_answer_demonstrate_nothing(tmp_path):
+    with pytest.raises(UserError, match="a row without an 'answer' demonstrates nothing: give every row one"):
+        made(tmp_path, rows(), "says").demonstrations(Parrot())
+    shown = made(tmp_path, rows(answer="5"), "says", rows=2).demonstrations(Parrot())
+    assert Parrot().decode(shown) == ["5", "5"]
+
+
+def test_a_reward_model_ranks_attempts_by_the_rewards(tmp_path):
+    from support.parrot import Judge
+
+    env = made(tmp_path, rows(), "length")
+    judge = Judge(lambda prompt, completion: float(len(completion)), lambda prompt, attempt: "x" * (attempt + 1))
+    assert env.evaluate(judge).score.tolist() == [1.0] * env.splits["validation"]
