@@ -28,6 +28,14 @@ ERRORS = {"UserError", "Exhausted", "RewardFailed", "Diverged"}
 
 # Errors that no folder of files can bring about, and the test that brings each about.
 ELSEWHERE = {
+    " counts correct answers and the score of this run is a return": (
+        "text/test_own_rows.py::test_a_share_of_right_answers_needs_right_answers"
+    ),
+    "env.reward=math: no process can be started (": "text/test_graders.py::test_a_process_that_fails_is_one_line",
+    "env.reward=math: math-verify does not start; ": "text/test_graders.py::test_a_process_that_fails_is_one_line",
+    "env.reward=math needs the package math-verify: ": (
+        "text/test_graders.py::test_without_math_verify_one_line_names_the_command"
+    ),
     "the texts use all private letters of ": ("language/test_chat.py::test_texts_that_leave_no_letter_are_one_line"),
     ": it takes longer than ": "language/test_chat.py::test_a_process_that_cannot_be_had_is_one_line",
     ": no process can be started for it (": "language/test_chat.py::test_a_process_that_cannot_be_had_is_one_line",

@@ -228,6 +228,21 @@ def test_what_a_comparison_does_ends_with_it(verifier, monkeypatch):
     ]
 
 
+def test_a_process_that_fails_is_one_line(verifier, tmp_path, monkeypatch):
+    (tmp_path / "math_verify.py").write_text("import no_such_module")
+    with pytest.raises(
+        UserError, match=r"env\.reward=math: math-verify does not start; install it again: pip install -c"
+    ):
+        verifier([("1/2", "0.5")])
+
+    def refused(*words, **how):
+        raise OSError(11, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(symbolic.subprocess, "Popen", refused)
+    with pytest.raises(UserError, match=r"no process can be started \(Resource temporarily unavailable\): end others"):
+        verifier([("1/2", "0.5")])
+
+
 def test_mathematics_is_compared_by_math_verify_where_it_is_installed():
     pytest.importorskip("math_verify")
     for text, answer, want in (

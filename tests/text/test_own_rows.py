@@ -2,12 +2,15 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from support.parrot import Parrot
 from support.small_model import model
 
 from rlkit.api import UserError
+from rlkit.evaluation import Evaluate, refuse
 from rlkit.prompts import Prompt, data
 from rlkit.settings import plugins
 from rlkit.statistics.episodes import summarize
@@ -242,3 +245,13 @@ def test_a_reward_model_ranks_attempts_by_the_rewards(tmp_path):
     env = made(tmp_path, rows(), "length")
     judge = Judge(lambda prompt, completion: float(len(completion)), lambda prompt, attempt: "x" * (attempt + 1))
     assert env.evaluate(judge).score.tolist() == [1.0] * env.splits["validation"]
+
+
+def test_a_share_of_right_answers_needs_right_answers(tmp_path):
+    env = made(tmp_path, rows(), "says")
+    subject: Any = SimpleNamespace(env=env, policy=Parrot())
+    for asked in (Evaluate(pass_at=(1,)), Evaluate(samples=2)):
+        with pytest.raises(
+            UserError, match="counts correct answers and the score of this run is a return: leave it out"
+        ):
+            refuse(subject, asked)
