@@ -83,7 +83,7 @@ def total(functions: Sequence[Reward], prompts: list[str], completions: list[str
 def columns_of(problems: Sequence[Problem]) -> dict[str, list[object]]:
     """What reward functions are given of some problems, by name; None where a problem has no such column."""
     given = [problem.given() for problem in problems]
-    return {key: [each.get(key) for each in given] for key in sorted({key for each in given for key in each})}
+    return {key: [each.get(key) for each in given] for key in dict.fromkeys(key for each in given for key in each)}
 
 
 def steps(text: str) -> list[str]:

@@ -230,9 +230,7 @@ def test_what_a_comparison_does_ends_with_it(verifier, monkeypatch):
 
 def test_a_process_that_fails_is_one_line(verifier, tmp_path, monkeypatch):
     (tmp_path / "math_verify.py").write_text("import no_such_module")
-    with pytest.raises(
-        UserError, match=r"env\.reward=math: math-verify does not start; install it again: pip install -c"
-    ):
+    with pytest.raises(UserError, match="math-verify does not start; install it again: pip install -c"):
         verifier([("1/2", "0.5")])
 
     def refused(*words, **how):
