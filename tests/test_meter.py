@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 import torch
+from tensordict import TensorDict
 
 from rlkit import meter as meter_module
 from rlkit.api import UserError
-from rlkit.meter import Clock, Meter, detached
+from rlkit.meter import Clock, Meter, averages, detached
 from rlkit.progress import Progress
 
 
@@ -84,3 +85,14 @@ def test_a_save_that_takes_no_time_is_due_after_twice_as_long_as_before(monkeypa
             with clock.saving():
                 times.append(time.now - 100)
     assert times == [5, 15, 35, 75, 135, 195]
+
+
+def test_what_a_reward_gave_is_averaged_where_it_had_an_opinion() -> None:
+    meter = Meter()
+    for given, rated in (([1.0, 0.0], [True, False]), ([0.5, 2.0], [True, True]), ([0.0, 0.0], [False, False])):
+        rollout = TensorDict({"reward/mine": torch.tensor(given), "rated/mine": torch.tensor(rated)}, batch_size=[2])
+        meter.play(rollout)
+    assert averages(meter) == {"reward/mine": pytest.approx(3.5 / 3)}
+    nothing = {"reward/mine": torch.zeros(2), "rated/mine": torch.zeros(2, dtype=torch.bool)}
+    meter.play(TensorDict(nothing, batch_size=[2]))
+    assert averages(meter) == {}, "nobody said anything"

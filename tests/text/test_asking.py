@@ -100,7 +100,7 @@ def test_the_environments_examples_are_in_no_demonstration() -> None:
     made = gsm8k.make(gsm8k.Config(train=50, test=2, validation=2, shots=3, demonstrations=300), 0, "cpu")
     questions = {problem.question for problem in made.asking.shots}
     assert len(questions) == 3 and made.splits["train"] == 50 - 3
-    assert not questions & {problem.question for problem in [*made.problems["train"], *made._make_pool()]}
+    assert not questions & {problem.question for problem in [*made.problems["train"], *made._demonstrations.make()]}
     plain = gsm8k.make(gsm8k.Config(train=50, test=2, validation=2, demonstrations=300), 0, "cpu")
     assert plain.splits["train"] == 50 and plain.asking.prompts(plain.problems["test"][:1], Parrot())[0].endswith("\n")
     with pytest.raises(UserError, match="no problem is left to train on"):
