@@ -61,13 +61,7 @@ class Record:
 
 def read(folder: Path) -> Record:
     """Read a finished run; raises UserError where the folder holds none."""
-    if not os.path.isfile(folder / "config.yaml"):
-        raise UserError(f"{folder} is no run folder: it has no config.yaml; give folders that rlkit.run wrote")
-    if not os.path.isfile(folder / "summary.json"):
-        raise UserError(f"{folder} is not finished: it has no summary.json; continue it with resume={folder}")
-    summary = read_object(folder / "summary.json")
-    if not summary.get("finished", True):
-        raise UserError(f"{folder} was interrupted and is not finished; continue it with resume={folder}")
+    summary = _finished(folder)
     before, after = (_dict(_dict(summary.get("evaluation")).get(when)) for when in ("before", "after"))
     score, low, high = _score(after, folder)
     config, curves = sections.read(folder / "config.yaml"), _curves(folder / "metrics.jsonl")
@@ -100,6 +94,18 @@ def read(folder: Path) -> Record:
         )
     except (KeyError, TypeError, ValueError) as error:
         raise UserError(f"{folder / 'summary.json'} is damaged: {error!r}; run it again") from None
+
+
+def _finished(folder: Path) -> dict[str, object]:
+    """The summary of a finished run; raises UserError where there is none."""
+    if not os.path.isfile(folder / "config.yaml"):
+        raise UserError(f"{folder} is no run folder: it has no config.yaml; give folders that rlkit.run wrote")
+    if not os.path.isfile(folder / "summary.json"):
+        raise UserError(f"{folder} is not finished: it has no summary.json; continue it with resume={folder}")
+    summary = read_object(folder / "summary.json")
+    if not summary.get("finished", True):
+        raise UserError(f"{folder} was interrupted and is not finished; continue it with resume={folder}")
+    return summary
 
 
 def _score(after: Mapping[str, object], folder: Path) -> tuple[float, float, float]:
