@@ -12,7 +12,7 @@ from torch import Tensor
 
 from rlkit.attributes import Derived
 from rlkit.language.causal import Causal
-from rlkit.language.foreign import Foreign
+from rlkit.language.foreign import Foreign, rearrange
 from rlkit.language.generate import Completions, Rule, choose, sample
 from rlkit.language.stopping import EVERY
 
@@ -83,7 +83,7 @@ class _Writing:
         self.token, self.finished = torch.zeros_like(row), torch.zeros_like(row, dtype=torch.bool)
         self.cache = decoder.start()
         self.logits = decoder.step(padded[:, : self.column], self.cache).repeat_interleave(repeats, 0)
-        self.cache.batch_repeat_interleave(repeats)
+        rearrange(self.cache, torch.arange(len(padded), device=row.device).repeat_interleave(repeats))
         self.stops = torch.tensor(rule.stops, device=row.device)
         self.forbidden = torch.zeros_like(self.logits[0], dtype=torch.bool)
         self.forbidden[list(rule.forbidden)] = True
@@ -121,5 +121,5 @@ class _Writing:
             return len(alive) > 0
         self.row, self.token, self.text = self.row[alive], self.token[alive], self.text[alive]
         self.start, self.finished = self.start[alive], self.finished[alive]
-        self.cache.batch_select_indices(alive)
+        rearrange(self.cache, alive)
         return True
