@@ -15,6 +15,7 @@ from rlkit.language.causal import Causal
 from rlkit.language.foreign import Foreign
 from rlkit.language.generate import Completions, Rule, choose, sample
 from rlkit.language.stopping import EVERY
+from rlkit.language.turns import Spans, Talk, Turns, in_chunks, spans
 
 
 class Lockstep(Derived):
@@ -42,6 +43,19 @@ class Lockstep(Derived):
         assert self.decoder is not None, "sync before write"
         run = partial(_write, self.decoder)
         return sample(run, self.decoder.head.device, ids, repeats, max_tokens, rule, generator, rows)
+
+    def converse(
+        self,
+        ids: Sequence[Sequence[int]],
+        repeats: int,
+        rule: Rule,
+        talk: Talk,
+        generator: torch.Generator | None = None,
+        rows: int = 256,
+    ) -> Spans:
+        assert self.decoder is not None, "sync before converse"
+        run = partial(_converse, self.decoder)
+        return in_chunks(run, self.decoder.head.device, ids, repeats, rule, talk, generator, rows)
 
     def __deepcopy__(self, memo: dict[int, object]) -> "Lockstep":
         """A copy of a policy gets an engine of its own."""
@@ -123,3 +137,76 @@ class _Writing:
         self.start, self.finished = self.start[alive], self.finished[alive]
         self.cache.batch_select_indices(alive)
         return True
+
+
+@torch.no_grad()
+def _converse(
+    decoder: Foreign,
+    prompts: list[Sequence[int]],
+    repeats: int,
+    rule: Rule,
+    number: Tensor,
+    uniform: Tensor | None,
+    talk: Talk,
+) -> Spans:
+    talking = _Talking(decoder, prompts, repeats, rule, number, uniform, talk)
+    while talking.answered():
+        talking.step()
+    table = {"tokens": talking.said, "acted": talking.acted, "ends": talking.ends, "log_prob": talking.log_prob}
+    return spans(table, talking.turns)
+
+
+class _Talking(_Writing):
+    """The rows [R] of one chunk that are not over; a row's answer is read on as if its prompt were longer."""
+
+    def __init__(
+        self,
+        decoder: Foreign,
+        prompts: list[Sequence[int]],
+        repeats: int,
+        rule: Rule,
+        number: Tensor,
+        uniform: Tensor | None,
+        talk: Talk,
+    ):
+        count = len(number)
+        super().__init__(decoder, prompts, repeats, rule, torch.arange(count, device=number.device))
+        self.number, self.uniform = number, uniform
+        self.turns = Turns(number.tolist(), self.start.tolist(), rule, talk)
+        # [R, T] of all rows, from the end of each prompt on
+        self.said = self.text.new_zeros(count, max(1, talk.context - len(prompts[0])))
+        self.given = torch.full_like(self.said, -1)
+        self.acted, self.log_prob = torch.zeros_like(self.said, dtype=torch.bool), torch.zeros(self.said.shape)
+        self.ends, self.log_prob = torch.zeros_like(self.acted), self.log_prob.to(number.device)
+
+    def answered(self) -> bool:
+        """One token for each row, answers for those whose turn it ends; False where every row is over."""
+        time = self.column - self.start  # of each row's own text; negative in its prompt
+        logits = self.logits.masked_fill((time == 0)[:, None] & self.forbidden, -torch.inf)
+        place = time.clamp(0, self.said.shape[1] - 1)
+        given = self.given[self.row, place].where(time >= 0, self.text[:, min(self.column, self.text.shape[1] - 1)])
+        count = self.acted[self.row].sum(-1)
+        draw = None
+        if self.uniform is not None:
+            draw = self.uniform[count.clamp(max=len(self.uniform) - 1), self.number[self.row]]
+        token, said = choose(logits, self.rule, draw)
+        own = (given < 0) & ~self.finished
+        self.token = torch.where(given < 0, token, given)
+        after = (time >= 0) & ~self.finished
+        self.said[self.row[after], place[after]] = self.token[after]
+        self.acted[self.row[own], place[own]] = True
+        self.log_prob[self.row[own], place[own]] = said[own]
+        self._answer(torch.stack((self.row, self.token, place + 1))[:, own].T.tolist())
+        self.column += 1
+        return self._drop()
+
+    def _answer(self, written: list[list[int]]) -> None:
+        found = self.turns.look([(row, token, length) for row, token, length in written])
+        length = {row: size for row, _, size in written}
+        for row, answer in found.items():
+            at = length[row]
+            self.ends[row, at - 1] = True
+            if answer is None:
+                self.finished |= self.row == row
+            elif answer:
+                self.given[row, at : at + len(answer)] = torch.tensor(answer, device=self.given.device)

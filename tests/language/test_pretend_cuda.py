@@ -158,13 +158,13 @@ def test_graphs_write_the_tokens_that_the_cpu_writes(device: Device, monkeypatch
     """Rows are dropped to powers of two, the cache grows, and every shape is one graph of one pool."""
     expected = write(decoder())
     monkeypatch.setitem(generation.BLOCK, "cuda", 8)
-    real, shapes = generation._Writing._step, []
+    real, shapes = generation.Writing._step, []
 
-    def step(writing: generation._Writing) -> None:
+    def step(writing: generation.Writing) -> None:
         shapes.append((len(writing.row), writing.cache.keys[0].shape[2]))
         real(writing)
 
-    monkeypatch.setattr(generation._Writing, "_step", step)
+    monkeypatch.setattr(generation.Writing, "_step", step)
     done = write(decoder().to(GPU))
     assert_same_texts(done, expected)
     rows, columns = ([*dict.fromkeys(x)] for x in zip(*shapes, strict=True))
