@@ -7,9 +7,9 @@ from typing import Annotated, Any, Literal
 import torch
 from annotated_types import Ge, Le
 
-from rlkit.api import Code, Count
+from rlkit.api import Code, Count, Place, Positive
 from rlkit.fields import Needs, Problems, Words
-from rlkit.text import Asking, Problem, Reward, TextEnv, load_rewards, take_examples
+from rlkit.text import Asking, Problem, Reward, TextEnv, load_rewards, load_tool, take_examples
 
 TURNS = Needs("chat", "auto", True)
 
@@ -25,6 +25,10 @@ class TextConfig:
     stop: tuple[Words, ...] = ()  # texts that end an answer, which is graded without them; commas between several
     chat_options: Annotated[dict[str, Any], TURNS] = field(default_factory=dict)  # what else the template is told
     reward: Code = "correct"  # correct | model:RUN_FOLDER | ./mine.py:function | package.module:function; commas sum
+    tool: Annotated[str, Place("code")] = (
+        ""  # called by <<...= : calculator | ./mine.py:function | package.module:function
+    )
+    tool_seconds: Annotated[Positive, Needs("tool")] = 2.0  # how long a call of a function of your own may take
     validation: Problems = 512  # problems to tune on; held out of the training rows of a file, 0 to train on every row
     test: Problems = 1319  # problems to claim on; a file without a test.jsonl beside it holds out a tenth at most
 
@@ -61,6 +65,7 @@ def text_env(
         direct=direct,
         direct_from=direct_from,
         ceiling=ceiling,
+        tool=load_tool(config.tool, config.tool_seconds) if config.tool else None,
     )
 
 

@@ -158,4 +158,5 @@ def validate(algo: Algorithm, env: Env, run: Run, log: Log, progress: Progress, 
         progress.best, progress.best_of = score, number
         with clock.saving():
             save_best(log.folder, algo, env, progress)
-    return {f"eval/{env.metric}": score, "eval/length": float(scores.length.double().mean())}
+    found = {f"eval/{env.metric}": score, "eval/length": float(scores.length.double().mean())}
+    return found | {f"eval/{name}": float(x.mean()) for name, x in scores.notes.items()}

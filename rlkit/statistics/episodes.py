@@ -30,6 +30,7 @@ class Measured(TypedDict):
     length: float
     kinds: NotRequired[dict[str, float]]  # of text: the accuracy of each problem kind
     groups: NotRequired[dict[str, float]]  # and of each group of kinds
+    notes: NotRequired[dict[str, float]]  # the means of other numbers, such as tool_calls
     exact: NotRequired[dict[str, float]]  # where the model is known: what the policy is worth
     distribution: NotRequired[dict[str, float]]
     at_step_limit: NotRequired[float]  # the share of episodes that were cut
@@ -92,6 +93,8 @@ def summarize(metric: str, scores: Scores, greedy: bool) -> Measured:
     if scores.groups:
         groups = np.array(scores.groups)
         summary["groups"] = {group: float(x[groups == group].mean()) for group in sorted(set(scores.groups))}
+    if scores.notes:
+        summary["notes"] = {name: float(number.mean()) for name, number in scores.notes.items()}
     return summary
 
 

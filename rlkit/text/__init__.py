@@ -6,6 +6,7 @@ from rlkit.text.grader import correct, extract, score
 from rlkit.text.pairs import Pair, PairEnv
 from rlkit.text.problems import Problem
 from rlkit.text.rewards import Reward, load_rewards, total
+from rlkit.text.tools import load_tool
 
 __all__ = [
     "PROMPT",
@@ -18,6 +19,7 @@ __all__ = [
     "correct",
     "extract",
     "load_rewards",
+    "load_tool",
     "score",
     "take_examples",
     "total",
