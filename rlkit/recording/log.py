@@ -139,7 +139,9 @@ class Log:
         for record in records:
             right = record.get("score", 0) >= 1
             mark = Text("right" if right else "wrong", style="green" if right else "red")
-            if "answer" in record and not right:
+            if not record.get("answer"):
+                mark = Text(f"score {record.get('score', 0):g}")  # nothing says what would be right
+            elif not right:
                 mark.append(
                     f", the answer is {_short(str(record['answer']).splitlines()[-1].removeprefix('#### '), 40)}",
                     style="dim",

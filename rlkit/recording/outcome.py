@@ -23,7 +23,7 @@ def measure(env: Env, algo: Algorithm, episodes: int | None, log: Log, when: str
     log.note(f"measuring {when} training, on the test split ...")
     found, samples = scores(env, algo, episodes, when)
     if samples:
-        different = {str(sample.get("answer")).rpartition("\n")[2]: sample for sample in samples[:100]}
+        different = {(x["answer"] or x["completion"]).rpartition("\n")[2]: x for x in samples[:100]}
         log.show_samples(f"{when}: greedy answers", list(different.values())[:3])
     if "ceiling" in found:
         log.note(f"ceiling {found['ceiling']['mean']:.3f}: the untouched model when it may not answer at once")

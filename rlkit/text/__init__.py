@@ -2,6 +2,7 @@
 
 from rlkit.text.asking import PROMPT, Asking, take_examples
 from rlkit.text.env import TextEnv
+from rlkit.text.game_env import GameEnv
 from rlkit.text.grader import correct, extract, score
 from rlkit.text.pairs import Pair, PairEnv
 from rlkit.text.problems import Problem
@@ -11,6 +12,7 @@ from rlkit.text.tools import load_tool
 __all__ = [
     "PROMPT",
     "Asking",
+    "GameEnv",
     "Pair",
     "PairEnv",
     "Problem",
