@@ -1,4 +1,7 @@
-"""Guess a number from 1 to N in K turns; after each one the game says higher or lower."""
+"""Guess a number from 1 to N in K turns; after each one the game says whether it is higher or lower.
+
+The wording is that of the embedded problems, which the tiny model can read: how many books does Ada have?
+"""
 
 import random
 import re
@@ -20,7 +23,7 @@ class Config:
     guesses: Annotated[int, Ge(1), Le(100)] = 3  # K
     rows: Count = 32  # games per rollout
     max_tokens: Count = 24  # tokens that the policy writes in one game
-    turn_tokens: Count = 6  # tokens of one guess
+    turn_tokens: Count = 4  # tokens of one guess
     prompt: Words = "{question}\n####"  # around what the game says, which is {question}; tiny answers #### by a number
     validation: Natural = 64  # games to tune on: other seeds than those that are trained on
     test: Natural = 200  # games to claim on
@@ -34,7 +37,7 @@ class Guess:
 
     def reset(self, seed: int) -> str:
         self.number, self.left = random.Random(seed).randint(1, self.numbers), self.guesses
-        return f"Guess a number from 1 to {self.numbers}."
+        return f"Ada has 1 to {self.numbers} books. How many books does Ada have?"
 
     def step(self, text: str) -> tuple[str, float, bool]:
         found = re.search(r"[0-9]{1,9}", text)
@@ -42,7 +45,7 @@ class Guess:
         self.left -= 1
         if guess == self.number:
             return "right", 1.0, True
-        said = "Say a number." if guess is None else "higher" if guess < self.number else "lower"
+        said = "Say a number." if guess is None else "Ada has more." if guess < self.number else "Ada has fewer."
         return said, 0.0, self.left == 0
 
 

@@ -169,15 +169,16 @@ class _Talking(_Writing):
         uniform: Tensor | None,
         talk: Talk,
     ):
-        count = len(number)
-        super().__init__(decoder, prompts, repeats, rule, torch.arange(count, device=number.device))
+        rows = len(number)
+        super().__init__(decoder, prompts, repeats, rule, torch.arange(rows, device=number.device))
         self.number, self.uniform = number, uniform
         self.turns = Turns(number.tolist(), self.start.tolist(), rule, talk)
+        self.count = torch.zeros_like(number)  # tokens that each row wrote
         # [R, T] of all rows, from the end of each prompt on
-        self.said = self.text.new_zeros(count, max(1, talk.context - len(prompts[0])))
-        self.given = torch.full_like(self.said, -1)
-        self.acted, self.log_prob = torch.zeros_like(self.said, dtype=torch.bool), torch.zeros(self.said.shape)
-        self.ends, self.log_prob = torch.zeros_like(self.acted), self.log_prob.to(number.device)
+        self.said = self.text.new_zeros(rows, max(1, talk.context - len(prompts[0])))
+        self.given = torch.full_like(self.said, -1)  # what is read; -1: the row writes
+        self.acted, self.ends = (torch.zeros_like(self.said, dtype=torch.bool) for _ in range(2))
+        self.log_prob = torch.zeros_like(self.said, dtype=torch.float32)
 
     def answered(self) -> bool:
         """One token for each row, answers for those whose turn it ends; False where every row is over."""
@@ -185,17 +186,16 @@ class _Talking(_Writing):
         logits = self.logits.masked_fill((time == 0)[:, None] & self.forbidden, -torch.inf)
         place = time.clamp(0, self.said.shape[1] - 1)
         given = self.given[self.row, place].where(time >= 0, self.text[:, min(self.column, self.text.shape[1] - 1)])
-        count = self.acted[self.row].sum(-1)
         draw = None
         if self.uniform is not None:
-            draw = self.uniform[count.clamp(max=len(self.uniform) - 1), self.number[self.row]]
+            draw = self.uniform[self.count[self.row].clamp(max=len(self.uniform) - 1), self.number[self.row]]
         token, said = choose(logits, self.rule, draw)
-        own = (given < 0) & ~self.finished
         self.token = torch.where(given < 0, token, given)
-        after = (time >= 0) & ~self.finished
+        after, own = (time >= 0) & ~self.finished, (given < 0) & ~self.finished
         self.said[self.row[after], place[after]] = self.token[after]
         self.acted[self.row[own], place[own]] = True
         self.log_prob[self.row[own], place[own]] = said[own]
+        self.count[self.row[own]] += 1
         self._answer(torch.stack((self.row, self.token, place + 1))[:, own].T.tolist())
         self.column += 1
         return self._drop()
