@@ -31,7 +31,9 @@ class Worker:
     Raises: UserError where there is no such function.
     """
 
-    def __init__(self, key: str, name: str, seconds: float) -> None:
+    def __init__(self, key: str, name: str, seconds: float, words: str = "") -> None:
+        """words: what else the key allows, for messages."""
+        self.words = words
         self.key, self.name, self.seconds = key, name, seconds
         self.process: subprocess.Popen[str] | None = None
         self.answers: queue.Queue[str] = queue.Queue()
@@ -57,17 +59,8 @@ class Worker:
         self.process = None
 
     def _start(self) -> None:
-        command = [
-            sys.executable,
-            "-P",
-            "-s",
-            "-c",
-            CHILD,
-            json.dumps(sys.path),
-            self.key,
-            self.name,
-            str(self.seconds),
-        ]
+        given = [self.key, self.name, str(self.seconds), self.words]
+        command = [sys.executable, "-P", "-s", "-c", CHILD, json.dumps(sys.path), *given]
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
         try:
             process = subprocess.Popen(command, text=True, start_new_session=True, **pipes)
@@ -113,8 +106,8 @@ def _end(process: "subprocess.Popen[str]") -> None:
     process.wait()
 
 
-def main(key: str, name: str, seconds: str) -> None:
-    """The process: a line with a text comes in, a line with a text or an error goes out. It begins with an empty one."""
+def main(key: str, name: str, seconds: str, words: str) -> None:
+    """The process: a line with a text comes in, one with a text or an error goes out; first an empty text."""
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # what the function prints is not its result
 
@@ -123,7 +116,7 @@ def main(key: str, name: str, seconds: str) -> None:
         out.flush()
 
     try:
-        function = named(key, name)
+        function = named(key, name, words)
     except UserError as error:
         tell(text=str(error))
         return

@@ -1,6 +1,5 @@
 """The language model as a policy: prompts to completions, and log-probabilities of what it wrote."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, Self
 

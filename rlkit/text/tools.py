@@ -24,7 +24,7 @@ def load_tool(name: str, seconds: float) -> "Calls":
     """`calculator`, ./mine.py:function, or package.module:function; these run in a process of their own."""
     if name == "calculator":
         return Calls(name, calculate)
-    return Calls(name, Worker("env.tool", name, seconds))
+    return Calls(name, Worker("env.tool", name, seconds, "calculator, "))
 
 
 class Calls:
@@ -94,5 +94,5 @@ class Calling:
 def asked_for(text: str) -> str | None:
     """What is asked for by a text that ends in `<<...=`; None where it ends otherwise."""
     before, call, after = text.partition(CALL)
-    head, opened, asked = before.rpartition(OPEN)
+    _, opened, asked = before.rpartition(OPEN)
     return asked if call and opened and not after and CLOSE not in asked else None

@@ -137,7 +137,9 @@ def test_an_end_token_ends_a_turn_and_is_not_put_there_twice() -> None:
     end = TOKENIZER.decode([[TOKENIZER.eos_id]], special=True)[0]
     replies = [f"{end} Bob", data(f"{end} Bob")]  # a template's own end token, and the same letters as data
     for text, twice in zip(replies, [False, True], strict=True):
-        batch = policy.converse(PROMPTS, answering(lambda row, turn, text=text: text), 8, 60, generator=generator(0, "x"))
+        batch = policy.converse(
+            PROMPTS, answering(lambda row, turn, text=text: text), 8, 60, generator=generator(0, "x")
+        )
         after = 0
         for ids, acted, ends in rows_of(batch):
             for at in [at for at, last in enumerate(ends[:-1]) if last and ids[at] == TOKENIZER.eos_id]:

@@ -12,10 +12,10 @@ from rlkit.language.model import LanguageModel
 from rlkit.seeding import generator
 
 pytest.importorskip("transformers")
-from support.foreign_folders import write  # noqa: E402  # it imports transformers
-from test_conversations import answering, rows_of, some, talk  # noqa: E402
+from support.foreign_folders import write  # it imports transformers
+from test_conversations import answering, rows_of, some, talk
 
-from rlkit.language.foreign_folders import read_foreign  # noqa: E402
+from rlkit.language.foreign_folders import read_foreign
 
 
 @pytest.mark.parametrize("greedy", [True, False])
