@@ -111,8 +111,8 @@ def _made(name: str, make: Make) -> Game:
     game = make()
     if missing := [each for each in ("reset", "step") if not hasattr(game, each)]:
         raise UserError(
-            f"game {name} makes a {type(game).__name__} without {' and '.join(missing)}: give it reset(seed) -> text and "
-            "step(text) -> (text, reward, done)"
+            f"game {name} makes a {type(game).__name__} without {' and '.join(missing)}: "
+            "give it reset(seed) -> text and step(text) -> (text, reward, done)"
         )
     return game  # type: ignore[return-value]  # whatever has these two is one
 

@@ -133,6 +133,15 @@ def test_a_module_that_cannot_be_imported_is_one_line(tmp_path: Path) -> None:
         load_tool(f"{tmp_path / 'bad.py'}:f", 1.0)
 
 
+def test_a_process_that_cannot_be_had_is_one_line(mine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(*_: object, **__: object) -> None:
+        raise OSError(11, "Resource temporarily unavailable")
+
+    monkeypatch.setattr("subprocess.Popen", none)
+    with pytest.raises(UserError, match=r"^env.tool: no process can be started \(Resource temporarily unavailable\)"):
+        load_tool(f"{mine}:loud", 1.0)
+
+
 def adds(count: int) -> list[Problem]:
     return [Problem(f"{n} + 2 =", f"#### {n + 2}") for n in range(count)]
 
