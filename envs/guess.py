@@ -51,7 +51,7 @@ class Guess:
 
 def optimum(numbers: int, guesses: int) -> float:
     """min(N, 2^K − 1) / N: what binary search wins. K answers of two kinds tell at most 2^K − 1 numbers apart."""
-    return min(numbers, 2**guesses - 1) / numbers
+    return min(numbers, (1 << guesses) - 1) / numbers
 
 
 def make(config: Config, seed: int, device: str | torch.device) -> GameEnv:

@@ -1,7 +1,7 @@
 """The contracts between the parts: what the loop, the algorithms and the commands rely on. mypy checks every class."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, runtime_checkable
 
@@ -38,8 +38,6 @@ if TYPE_CHECKING:
 
 Metrics = dict[str, Tensor]  # what `Algorithm.loss` reports, per element where it can
 State = dict[str, Any]  # a state_dict: nested plain values and tensors; only its owner knows the keys
-# Of some rows, by their numbers, what each wrote in the turn that just ended → what it reads next; None: it is over.
-Reply = Callable[[Sequence[int], Sequence[str]], Sequence[str | None]]
 
 
 @runtime_checkable
@@ -158,36 +156,6 @@ class Writes(Plays, Protocol):
 
     def save(self, folder: Path) -> None:
         """Write a Hugging Face-format folder."""
-        ...
-
-
-@runtime_checkable
-class Converses(Writes, Protocol):
-    """Writes in turns, between which it reads."""
-
-    def converse(
-        self,
-        prompts: Sequence[str],
-        reply: Reply,
-        repeats: int = 1,
-        max_tokens: int = 64,
-        turn_tokens: int | None = None,
-        greedy: bool = False,
-        forbid_first: Sequence[str] = (),
-        generator: torch.Generator | None = None,
-        stop: Sequence[str] = (),
-    ) -> TensorDict:
-        """`repeats` conversations after each prompt: what `generate` gives, and turn_end [P, G, T].
-
-        max_tokens: that a row writes in all; turn_tokens: in one turn. mask is False where a reply stands.
-        """
-        ...
-
-    def transcript(self, rollout: TensorDict, special: bool = False) -> list[str]:
-        """All that stands in each row from the first token that was written to the last one, replies included.
-
-        special: with special tokens.
-        """
         ...
 
 

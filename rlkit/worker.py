@@ -61,9 +61,9 @@ class Worker:
     def _start(self) -> None:
         given = [self.key, self.name, str(self.seconds), self.words]
         command = [sys.executable, "-P", "-s", "-c", CHILD, json.dumps(sys.path), *given]
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+        pipe, nowhere = subprocess.PIPE, subprocess.DEVNULL
         try:
-            process = subprocess.Popen(command, text=True, start_new_session=True, **pipes)
+            process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=nowhere, encoding="utf-8")
         except OSError as error:
             raise UserError(f"{self.key}: no process can be started ({error.strerror}): end others first") from None
         assert process.stdout is not None

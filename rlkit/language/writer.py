@@ -8,13 +8,13 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from rlkit import memory
-from rlkit.api import Reply
 from rlkit.errors import Diverged, UserError
 from rlkit.language.backbone import Backbone, layout, within
 from rlkit.language.engine import Engine
 from rlkit.language.generate import Rule
 from rlkit.language.stopping import Stopping
 from rlkit.language.turns import Talk
+from rlkit.prompts import Reply
 
 
 class Writer(Backbone):

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from tensordict import TensorDict
@@ -22,8 +22,7 @@ from rlkit.text.problems import Problem, bare, is_direct
 from rlkit.text.rewards import PlacedReward, Reward, total
 from rlkit.text.shuffle import Shuffle
 from rlkit.text.templates import RARE
-from rlkit.text.tools import Calls
-from rlkit.text.turns import conversing, notes
+from rlkit.text.turns import OneTurn, notes
 
 if TYPE_CHECKING:
     from rlkit.api import AnySpace
@@ -83,7 +82,7 @@ class TextEnv:
         direct: float = 0.0,
         direct_from: float = 0.6,
         ceiling: Sequence[str] = (),
-        tool: Calls | None = None,
+        tool: OneTurn | None = None,
     ) -> None:
         if not problems["train"]:
             raise UserError(
@@ -95,7 +94,7 @@ class TextEnv:
         self.max_tokens, self.source = max_tokens, source
         self.longest: int | None = max_tokens  # steps of one attempt
         self.direct, self.direct_from = direct, direct_from
-        self.tool = tool  # what the policy may call while it writes
+        self.turns = tool or OneTurn()  # what the policy may call while it writes
         self._forbidden = tuple(ceiling)  # what no answer may begin with when a model is made to reason
         self.splits: Mapping[str, int] = {
             split: len(rows) for split, rows in problems.items()
@@ -118,8 +117,7 @@ class TextEnv:
     def check(self, policy: Plays) -> None:
         """Refuse prompts that leave no room in the context of the policy or of a learned reward; place the latter."""
         self.asking.check(policy)
-        if self.tool is not None:
-            self.tool.check(conversing(policy), self.asking.stop)
+        self.turns.check(policy, self.asking.stop)
         asked = {split: self.asking.prompts(problems, policy) for split, problems in self.problems.items()}
         prompts = [prompt for split in asked.values() for prompt in split]
         writing(policy).check(prompts, self.max_tokens)
@@ -148,7 +146,7 @@ class TextEnv:
         problems = [self.problems["train"][index] for index in indices]
         limit = self.max_tokens if steps is None else min(steps, self.max_tokens)
         prompts = self.asking.prompts(problems, policy)
-        batch, completions = self._written(writer, prompts, repeats=repeats, max_tokens=limit)
+        batch, completions = self.turns.write(writer, prompts, self.asking.stop, repeats, max_tokens=limit)
         repeated = [i for i in range(len(problems)) for _ in range(repeats)]
         began = time.perf_counter()
         rewards = self._reward([problems[i] for i in repeated], [prompts[i] for i in repeated], completions)
@@ -185,8 +183,7 @@ class TextEnv:
             return []
         rows = flatten_groups(rollout)[:limit]
         problems = [self.problems["train"][index] for index in rows["problem"].tolist()]
-        texts = writing(policy).decode(rows) if self.tool is None else conversing(policy).transcript(rows)
-        completions = self.asking.before_stop(texts)
+        completions = self.turns.read(writing(policy), rows, self.asking.stop)
         return self._samples(policy, problems, completions, rows["score"].tolist())
 
     def evaluate(
@@ -235,14 +232,10 @@ class TextEnv:
         greedy: bool,
         forbid_first: Sequence[str] = (),
     ) -> Scores:
-        batch, completions = self._written(
-            policy,
-            self.asking.prompts(problems, policy),
-            max_tokens=self.max_tokens,
-            greedy=greedy,
-            forbid_first=forbid_first,
-            generator=generator(self.seed, "evaluate", split, self._sampled),
-        )
+        draw = generator(self.seed, "evaluate", split, self._sampled)
+        how = {"max_tokens": self.max_tokens, "greedy": greedy, "forbid_first": forbid_first, "generator": draw}
+        prompts, stop = self.asking.prompts(problems, policy), self.asking.stop
+        batch, completions = self.turns.write(policy, prompts, stop, **how)
         self._sampled += not greedy
         scores = [score(text, problem.answer) for text, problem in zip(completions, problems, strict=True)]
         kinds = [problem.kind for problem in problems]
@@ -255,13 +248,6 @@ class TextEnv:
             items=[(problem.question, problem.answer) for problem in problems],
             notes=notes(batch),
         )
-
-    def _written(self, policy: Writes, prompts: Sequence[str], **how: Any) -> tuple[TensorDict, list[str]]:
-        """Completions as a batch and as texts, with what a tool wrote; how: arguments of `Writes.generate`."""
-        if self.tool is not None:
-            return self.tool.write(policy, prompts, self.asking.stop, **how)
-        batch = policy.generate(prompts, stop=self.asking.stop, **how)
-        return batch, self.asking.before_stop(policy.decode(batch))
 
     def _compare(self, policy: Judges, problems: Sequence[Problem], split: Split) -> Scores:
         """The same COMPARED attempts whenever it is asked, so that before and after can be compared."""

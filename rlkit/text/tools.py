@@ -5,12 +5,12 @@ from typing import Any
 
 from tensordict import TensorDict
 
-from rlkit.api import Converses, Writes
+from rlkit.api import Plays, Writes
 from rlkit.errors import UserError
 from rlkit.prompts import cut, data
 from rlkit.terminal import warn
 from rlkit.text.calculator import NoResult, calculate
-from rlkit.text.turns import conversing, note
+from rlkit.text.turns import OneTurn, conversing, note
 from rlkit.worker import Failed, Worker
 
 OPEN, CALL, CLOSE = "<<", "=", ">>"
@@ -27,15 +27,16 @@ def load_tool(name: str, seconds: float) -> "Calls":
     return Calls(name, Worker("env.tool", name, seconds, "calculator, "))
 
 
-class Calls:
+class Calls(OneTurn):
     """Answers calls of a tool; what fails reads `?>>` in the row, and each kind of failure is told once."""
 
     def __init__(self, name: str, tool: Tool) -> None:
         self.name, self.tool = name, tool
         self.told: set[str] = set()
 
-    def check(self, policy: Converses, stop: Sequence[str]) -> None:
-        """Refuse stop strings that would be torn by a call."""
+    def check(self, policy: Plays, stop: Sequence[str]) -> None:
+        """Refuse a policy that takes no turns, and stop strings that would be torn by a call."""
+        conversing(policy)
         for text in stop:
             if CALL in text[:-1]:
                 raise UserError(
@@ -53,7 +54,11 @@ class Calls:
         batch = conversing(policy).converse(prompts, calling, repeats, stop=(*stop, CALL), **how)
         del batch["turn_end"]
         note(batch, tool_calls=calling.made, tool_errors=calling.failed)
-        return batch, [cut(text, stop) for text in conversing(policy).transcript(batch)]
+        return batch, self.read(policy, batch, stop)
+
+    def read(self, policy: Writes, batch: TensorDict, stop: Sequence[str]) -> list[str]:
+        """The texts of a batch, with what the tool wrote."""
+        return [cut(text, stop) for text in conversing(policy).transcript(batch)]
 
     def result(self, asked: str) -> tuple[str, bool]:
         """What the tool writes, and whether it failed."""

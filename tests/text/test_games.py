@@ -222,7 +222,7 @@ def test_in_chat_a_reply_stands_in_the_templates_own_marks(name: str, between: s
 def test_a_template_that_forgets_is_refused() -> None:
     policy = Talker()
     policy.chat = lambda conversations, options: [Prompt(turns[-1].content) for turns in conversations]
-    with pytest.raises(UserError, match="the chat template leaves out what was said before: give env.chat=false"):
+    with pytest.raises(UserError, match=r"the chat template leaves out what was said before: give env\.chat=false"):
         Asking(chat=None).replies(policy)
 
 

@@ -207,7 +207,7 @@ def test_tiny_calls_the_calculator_and_its_tokens_are_those_of_the_tool() -> Non
             end = acted.index(True, at)
             turn = policy.tokenizer.decode([ids[:at]])[0]
             asked = asked_for("<<" + turn.rpartition("<<")[2])
-            result, _ = env.tool.result(asked)
+            result, _ = env.turns.result(asked)
             assert ids[at:end] == policy.tokenizer.encode([result])[0]
             calls, at = calls + 1, end
     assert calls > 0
