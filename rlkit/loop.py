@@ -158,5 +158,6 @@ def validate(algo: Algorithm, env: Env, run: Run, log: Log, progress: Progress, 
         progress.best, progress.best_of = score, number
         with clock.saving():
             save_best(log.folder, algo, env, progress)
-    found = {f"eval/{env.metric}": score, "eval/length": float(scores.length.double().mean())}
-    return found | {f"eval/{name}": float(x.mean()) for name, x in scores.notes.items()}
+    beside = {name: [x for x in values if x is not None] for name, values in scores.metrics.items()}
+    means = {f"metric/{name}": sum(values) / len(values) for name, values in beside.items() if values}
+    return {f"eval/{env.metric}": score, "eval/length": float(scores.length.double().mean()), **means}

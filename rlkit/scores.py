@@ -40,5 +40,5 @@ class Scores:
     kinds: list[str] | None = None  # the problem kind of each, for text
     groups: list[str] | None = None  # the group of each kind: common or rare
     samples: list[Sample] = field(default_factory=list)
-    notes: Mapping[str, Tensor] = field(default_factory=dict)  # other numbers of each by name, such as tool_calls
     items: Sequence[tuple[str, ...]] | None = None  # what each is of, for text: a problem, or two attempts at one
+    metrics: Mapping[str, Sequence[float | None]] = field(default_factory=dict)  # beside the score, by name [episodes]

@@ -18,6 +18,14 @@ RESAMPLES = 9_999  # sign flips that are drawn where there are too many to try a
 AT_ONCE = 10**7  # numbers that are drawn at a time: 80 MB
 
 
+class Interval(TypedDict):
+    """A mean and its 95 % interval."""
+
+    mean: float
+    low: float
+    high: float
+
+
 class Measured(TypedDict):
     """Greedy or sampled scores of one evaluation, in summary.json and evaluation-*.json."""
 
@@ -30,7 +38,7 @@ class Measured(TypedDict):
     length: float
     kinds: NotRequired[dict[str, float]]  # of text: the accuracy of each problem kind
     groups: NotRequired[dict[str, float]]  # and of each group of kinds
-    notes: NotRequired[dict[str, float]]  # the means of other numbers, such as tool_calls
+    metrics: NotRequired[dict[str, Interval]]  # of text: what was measured beside the score, by name
     exact: NotRequired[dict[str, float]]  # where the model is known: what the policy is worth
     distribution: NotRequired[dict[str, float]]
     at_step_limit: NotRequired[float]  # the share of episodes that were cut
@@ -73,7 +81,7 @@ def bootstrap(scores: Array, repetitions: int = 2000) -> tuple[float, float]:
 
 
 def summarize(metric: str, scores: Scores, greedy: bool) -> Measured:
-    """Mean score and length with a 95 % interval; for text also the accuracy of each problem kind."""
+    """Mean score and length with a 95 % interval; for text also each problem kind, and the metrics beside the score."""
     x = scores.score.double().numpy()
     check(x, "scores")
     low, high = wilson(x.sum(), len(x)) if metric == "accuracy" else bootstrap(x)
@@ -93,9 +101,17 @@ def summarize(metric: str, scores: Scores, greedy: bool) -> Measured:
     if scores.groups:
         groups = np.array(scores.groups)
         summary["groups"] = {group: float(x[groups == group].mean()) for group in sorted(set(scores.groups))}
-    if scores.notes:
-        summary["notes"] = {name: float(number.mean()) for name, number in scores.notes.items()}
+    if scores.metrics:
+        given = {name: [value for value in values if value is not None] for name, values in scores.metrics.items()}
+        summary["metrics"] = {name: interval(np.array(values)) for name, values in given.items() if values}
     return summary
+
+
+def interval(x: Array) -> Interval:
+    """The mean and its 95 % interval: Wilson's where every number is 0 or 1, else by bootstrap."""
+    check(x, "scores")
+    low, high = wilson(x.sum(), len(x)) if set(x.tolist()) <= {0.0, 1.0} else bootstrap(x)
+    return {"mean": float(x.mean()), "low": low, "high": high}
 
 
 def pass_at_k(n: int, correct: int, k: int) -> float:

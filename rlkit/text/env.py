@@ -246,7 +246,7 @@ class TextEnv:
             groups=["rare" if kind in RARE else "common" for kind in kinds] if RARE.keys() & set(kinds) else None,
             samples=self._samples(policy, problems, completions, scores),
             items=[(problem.question, problem.answer) for problem in problems],
-            notes=notes(batch),
+            metrics=notes(batch),
         )
 
     def _compare(self, policy: Judges, problems: Sequence[Problem], split: Split) -> Scores:

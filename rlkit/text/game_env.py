@@ -169,7 +169,7 @@ class GameEnv:
             length=batch["mask"].sum(-1).flatten().double().cpu(),
             samples=self._samples(policy, batch, prompts, score.tolist()),
             items=[(split, str(seed)) for seed in seeds],
-            notes=notes(batch),
+            metrics=notes(batch),
         )
 
     def samples(self, rollout: TensorDict, policy: Plays, limit: int) -> list[Sample]:

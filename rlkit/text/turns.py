@@ -5,7 +5,6 @@ from typing import Any, Protocol, runtime_checkable
 
 import torch
 from tensordict import TensorDict
-from torch import Tensor
 
 from rlkit.api import Plays, Writes
 from rlkit.errors import UserError
@@ -79,6 +78,6 @@ def note(batch: TensorDict, **counts: Sequence[float]) -> None:
         batch[f"{NOTE}{name}"] = numbers.view(batch.batch_size)
 
 
-def notes(batch: TensorDict) -> dict[str, Tensor]:
+def notes(batch: TensorDict) -> dict[str, list[float]]:
     """What was counted, by name, [rows]."""
-    return {key.removeprefix(NOTE): x.flatten().double().cpu() for key, x in batch.items() if key.startswith(NOTE)}
+    return {key.removeprefix(NOTE): x.flatten().tolist() for key, x in batch.items() if key.startswith(NOTE)}

@@ -103,7 +103,7 @@ def test_evaluation_plays_the_same_games_for_every_run_and_others_for_each_split
     found = {split: one.evaluate(chatter, 30, split) for split in ("validation", "test")}
     assert found["test"].items == two.evaluate(chatter, 30, "test").items != found["validation"].items
     assert not set(found["test"].items) & set(found["validation"].items)
-    assert found["test"].score.tolist() == found["test"].notes["turns"].tolist()
+    assert found["test"].score.tolist() == found["test"].metrics["turns"]
     sample = found["test"].samples[0]
     assert sample["prompt"].strip().isdigit() and "\n" in sample["completion"]
     assert one.metric == "return" and one.scored(chatter) == "episodes"
@@ -271,7 +271,7 @@ def test_guess_measures_the_share_of_games_won() -> None:
     scores = world.evaluate(Chatter(search(7)), split="test")
     assert scores.score.tolist() == [1.0] * 50 and world.metric == "accuracy"
     lost = world.evaluate(Chatter(lambda *_: "none"), split="test")
-    assert not lost.score.any() and lost.notes["turns"].tolist() == [3.0] * 50
+    assert not lost.score.any() and lost.metrics["turns"] == [3.0] * 50
     assert world.reference.high == 1.0 and "binary search wins 1.000" in world.source
     numbers = [guess.Guess(7, 3) for _ in range(700)]
     counts = [0] * 8

@@ -171,7 +171,7 @@ def test_the_grader_reads_what_the_tool_wrote_and_the_policy_learns_only_its_own
     record = told_by(env, batch, chatter)[0]
     assert record["completion"].startswith("<<") and ">>" in record["completion"]
     scores = env.evaluate(chatter, split="test")
-    assert scores.score.tolist() == [1.0] * 3 and scores.notes["tool_calls"].tolist() == [1.0] * 3
+    assert scores.score.tolist() == [1.0] * 3 and scores.metrics["tool_calls"] == [1.0] * 3
 
 
 def told_by(env: TextEnv, batch, policy) -> list:
