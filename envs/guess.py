@@ -32,7 +32,7 @@ class Config:
 class Guess:
     """The first number of a turn is the guess; a turn without one is lost."""
 
-    def __init__(self, numbers: int, guesses: int) -> None:
+    def __init__(self, numbers: int = 7, guesses: int = 3) -> None:
         self.numbers, self.guesses = numbers, guesses
 
     def reset(self, seed: int) -> str:

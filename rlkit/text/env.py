@@ -233,9 +233,10 @@ class TextEnv:
         forbid_first: Sequence[str] = (),
     ) -> Scores:
         draw = generator(self.seed, "evaluate", split, self._sampled)
-        how = {"max_tokens": self.max_tokens, "greedy": greedy, "forbid_first": forbid_first, "generator": draw}
         prompts, stop = self.asking.prompts(problems, policy), self.asking.stop
-        batch, completions = self.turns.write(policy, prompts, stop, **how)
+        batch, completions = self.turns.write(
+            policy, prompts, stop, max_tokens=self.max_tokens, greedy=greedy, forbid_first=forbid_first, generator=draw
+        )
         self._sampled += not greedy
         scores = [score(text, problem.answer) for text, problem in zip(completions, problems, strict=True)]
         kinds = [problem.kind for problem in problems]
