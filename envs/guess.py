@@ -23,7 +23,7 @@ class Config:
     guesses: Annotated[int, Ge(1), Le(100)] = 3  # K
     rows: Count = 32  # games per rollout
     max_tokens: Count = 24  # tokens that the policy writes in one game
-    turn_tokens: Count = 4  # tokens of one guess
+    turn_tokens: Count = 2  # tokens of one guess; tiny writes a digit as one
     prompt: Words = "{question}\n####"  # around what the game says, which is {question}; tiny answers #### by a number
     validation: Natural = 64  # games to tune on: other seeds than those that are trained on
     test: Natural = 200  # games to claim on

@@ -21,6 +21,7 @@ Batch keys, one TensorDict [B, T] (or [P, G, T] until credit is given) that only
     discount          γ to the number of steps summed in reward     index     the step's place in the replay
     episode_return, episode_length   of the episode that ended here, valid where done (control)
     problem           which problem the row belongs to, [B] (text)
+    rollout/NAME      what is counted in the row, such as turns and tool_calls, [B] (text)
 """
 
 import importlib
