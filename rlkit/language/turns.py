@@ -195,13 +195,16 @@ class Talking(Writing):
         state = torch.stack((self.row, self.token, self.acted[time, self.row], self.finished)).tolist()
         now = list(zip(*state, strict=True))
         found = self.turns.look([(row, token, time + 1) for row, token, own, over in now if own and not over])
-        self.ends[time, list(found)] = True
-        self.finished[[place for place, (row, *_) in enumerate(now) if found.get(row, []) is None]] = True
+        self._set(self.ends[time], list(found))
+        self._set(self.finished, [place for place, (row, *_) in enumerate(now) if found.get(row, []) is None])
         reading = {row: answer for row, answer in found.items() if answer}
         grown = self._reserve(time + 2 + max(map(len, reading.values()), default=0))
         for row, answer in reading.items():
             self.given[time + 1 : time + 1 + len(answer), row] = torch.tensor(answer, device=self.given.device)
         return grown
+
+    def _set(self, flags: Tensor, places: list[int]) -> None:
+        flags.index_fill_(0, torch.tensor(places, dtype=torch.long, device=flags.device), True)
 
     def _reserve(self, columns: int) -> bool:
         """Room for so many columns; whether there was none."""

@@ -9,9 +9,9 @@ from tensordict import TensorDict
 from torch import Tensor
 from torch.testing import assert_close
 
-from rlkit.api import Reply, UserError
+from rlkit.api import UserError
 from rlkit.language.model import LanguageModel
-from rlkit.prompts import data
+from rlkit.prompts import Reply, data
 from rlkit.seeding import generator
 
 STOP = ["a", "e", "1", "s"]  # such frequent ones that a row has many turns
