@@ -7,9 +7,9 @@ from typing import Annotated, Any, Literal
 import torch
 from annotated_types import Ge, Le
 
-from rlkit.api import Code, Count, UserError
+from rlkit.api import Code, Count, Place, Positive, UserError
 from rlkit.fields import Needs, Problems, Words
-from rlkit.text import Asking, Problem, Reward, TextEnv, load_rewards, take_examples
+from rlkit.text import Asking, Problem, Reward, TextEnv, load_rewards, load_tool, take_examples
 from rlkit.text.grader import flexible, strict
 from rlkit.text.measuring import Measuring
 from rlkit.text.scoring import Rewards
@@ -30,6 +30,10 @@ class TextConfig:
     reward: Code = "correct"  # correct | model:RUN_FOLDER | ./mine.py:function | package.module:function; commas sum
     reward_weights: tuple[float, ...] = ()  # what each reward is multiplied by, as in [1,0.2]; empty: 1 each
     metrics: Code = ""  # what evaluation reports beside its score: functions as for reward; commas between several
+    tool: Annotated[str, Place("code")] = (
+        ""  # called by <<...= : calculator | ./mine.py:function | package.module:function
+    )
+    tool_seconds: Annotated[Positive, Needs("tool")] = 2.0  # how long a call of a function of your own may take
     validation: Problems = 512  # problems to tune on; held out of the training rows of a file, 0 to train on every row
     test: Problems = 1319  # problems to claim on; a file without a test.jsonl beside it holds out a tenth at most
 
@@ -72,6 +76,7 @@ def text_env(
         direct_from=direct_from,
         ceiling=ceiling,
         measuring=measuring(config, Rewards(rewards, weights), metric),
+        tool=load_tool(config.tool, config.tool_seconds) if config.tool else None,
     )
 
 

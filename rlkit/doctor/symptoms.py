@@ -39,12 +39,19 @@ def of_texts(rollout: TensorDict, policy: Policy) -> Found:
         cut = rollout["truncated"].flatten()
         found["rollout/truncated"] = cut.float().mean()
     odd = (ended == cut) | (stops > ended.int())
+    if "rollout/turns" in rollout.keys():  # each turn may end in an end token, and the last one as the other side likes
+        odd = torch.zeros_like(odd)
     acted = mask.any(-1)
     return found | {
         "odd_ends": (odd & acted).sum(),
         "ended_prompts": torch.isin(first, ids).sum(),
         "empty": (ended & (mask.sum(-1) == 1)).sum(),
     }
+
+
+def of_notes(rollout: TensorDict) -> Found:
+    """The means of what was counted in each row: rollout/NAME [...]."""
+    return {key: x.float().mean() for key, x in rollout.items() if key.startswith("rollout/")}
 
 
 def of_groups(rollout: TensorDict) -> Found:
