@@ -132,11 +132,15 @@ def test_a_cache_that_mixes_up_its_rows_is_refused(good: Path, monkeypatch: pyte
 def test_the_labels_of_a_classifier_take_no_time_and_no_memory(good: Path, tmp_path: Path) -> None:
     """transformers would make two dictionaries with an entry for each, here of 2 GB."""
     folder = shutil.copytree(good, tmp_path / "model")
-    many: dict[str, Any] = {"num_labels": 2**24, "id2label": {str(i): "x" for i in range(3)}, "label2id": {"x": 0}}
-    config(folder, {**many, "inner": many})
-    decoder = LanguageModel.load(folder).decoder
-    assert isinstance(decoder, Foreign) and decoder.whole.config.num_labels == 2
-    assert decoder.config["num_labels"] == 2**24, "what is saved says what the file said"
+    for labels in ({"num_labels": 2**24}, {"num_labels": 3, "id2label": {"0": "x"}, "label2id": {"x": 0}}):
+        config(folder, labels)
+        decoder = LanguageModel.load(folder).decoder
+        assert isinstance(decoder, Foreign) and decoder.whole.config.num_labels == 2
+        assert labels.items() <= decoder.config.items(), "what is saved says what the file said"
+    many = {"num_labels": 2**24, "model_type": "gemma3_text"}
+    config(folder, {"model_type": "gemma3", "text_config": many, "vision_config": many})
+    with pytest.raises(UserError, match="model_type is 'gemma3', which computes logits"):
+        LanguageModel.load(folder)
 
 
 def test_more_positions_than_usual_need_a_weight_that_has_them(good: Path, tmp_path: Path) -> None:
