@@ -4,11 +4,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from support.chatter import Chatter
 from support.parrot import Parrot
 from support.texts import texts
 
 from rlkit.language.tokenizer import train_tokenizer
-from rlkit.text import Problem, TextEnv, load_rewards, steps
+from rlkit.text import Problem, TextEnv, load_rewards, load_tool, steps
 from rlkit.text.placing import tokens_at
 from rlkit.text.scoring import Rewards, ends_of_steps
 
@@ -42,6 +43,23 @@ def test_the_reward_of_each_step_is_on_the_last_token_of_its_line(tmp_path: Path
         assert [WORKING[i] for i in where] == ["4", "2", "2"] and [i + 1 for i in where] == ends_of_steps(WORKING)
         assert row["reward"][acted][where].tolist() == [1.0, 0.5, 2.0]
         assert row["terminated"].nonzero().tolist() == [[int(acted[-1])]], "the end token, which earns nothing here"
+
+
+def test_a_line_that_a_tool_ends_earns_at_the_step_that_was_acted_before():
+    def per_line(prompts, completions, **columns):
+        assert completions == ["<<1+2=3>>\n#### 3"] * 2
+        return [[1.0, 2.0]] * 2
+
+    problems = [Problem("a", "#### 3"), Problem("b", "#### 3")]
+    tool = load_tool("calculator", 1.0)
+    env = TextEnv({"train": problems, "validation": [], "test": []}, 2, 0, rewards=[per_line], tool=tool)
+    batch = env.rollout(Chatter(lambda prompt, attempt, heard: "\n#### 3" if heard else "<<1+2="))
+    for row in batch:
+        acted, text = row["mask"].nonzero()[:, 0], row["action"].tolist()
+        first, second = row["reward"].nonzero()[:, 0].tolist()
+        assert row["reward"][[first, second]].tolist() == [1.0, 2.0] and float(row["score"]) == 3.0
+        assert bool(row["mask"][first]) and not row["mask"][first + 1], "the last step before the tool's"
+        assert chr(text[second]) == "3" and second == int(acted[-1]) - 1, "then comes the end token"
 
 
 def test_several_rewards_are_weighted_and_each_is_kept_by_name_without_its_weight():
