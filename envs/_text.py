@@ -1,6 +1,6 @@
 """What tasks with questions and graded answers share: the `env.` keys, and the environment that they make."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
@@ -12,8 +12,10 @@ from rlkit.fields import Needs, Problems, Words
 from rlkit.text import Asking, Problem, Reward, TextEnv, load_rewards, take_examples
 from rlkit.text.grader import flexible, strict
 from rlkit.text.measuring import Measuring
+from rlkit.text.mixture import Curriculum, Mixture
 from rlkit.text.scoring import Rewards
 
+OWN = "own"  # the word for an environment's own rewards
 TURNS = Needs("chat", "auto", True)
 
 
@@ -30,6 +32,7 @@ class TextConfig:
     reward: Code = "correct"  # correct | model:RUN_FOLDER | ./mine.py:function | package.module:function; commas sum
     reward_weights: tuple[float, ...] = ()  # what each reward is multiplied by, as in [1,0.2]; empty: 1 each
     metrics: Code = ""  # what evaluation reports beside its score: functions as for reward; commas between several
+    curriculum: Curriculum = "none"  # success: kinds of problems that nearly always or never succeed are drawn less
     validation: Problems = 512  # problems to tune on; held out of the training rows of a file, 0 to train on every row
     test: Problems = 1319  # problems to claim on; a file without a test.jsonl beside it holds out a tenth at most
 
@@ -45,6 +48,9 @@ def text_env(
     direct_from: float = 0.0,
     ceiling: tuple[str, ...] = (),
     metric: Literal["return", "accuracy"] | None = None,
+    scorers: Sequence[Reward] = (),
+    beside: Sequence[Reward] = (),
+    weights: Mapping[str, float] | None = None,
 ) -> TextEnv:
     """The environment of these problems; worked examples that stand in every prompt are not trained on.
 
@@ -52,10 +58,15 @@ def text_env(
         demonstrations: makes the worked answers to learn from, given those examples; none: the train split.
         direct, direct_from, ceiling: see `TextEnv`.
         metric: what the rewards themselves measure; none: accuracy, by the number that each answer ends in.
+        scorers: the environment's own rewards, which measure, too; env.reward=own means them.
+        beside: what else is measured.
+        weights: how often each kind of problem is drawn; none: each problem once before any comes again.
     """
     shots, problems["train"] = take_examples(problems["train"], config.shots, seed)
-    rewards = load_rewards(config.reward, learned)
-    weights = weights_of(config, len(rewards))
+    rewards, factors = rewards_of(config, scorers)
+    measured = Rewards(scorers or rewards, () if scorers else factors)
+    mixed = weights or config.curriculum != "none"
+    kinds = [problem.kind for problem in problems["train"]]
     chat = None if config.chat == "auto" else config.chat
     return TextEnv(
         problems,
@@ -64,20 +75,37 @@ def text_env(
         device=device,
         max_tokens=config.max_tokens,
         rewards=rewards,
-        weights=weights,
+        weights=factors,
         prompt=Asking(config.prompt, chat, config.system, shots, config.stop, config.chat_options),
         source=source,
         demonstrations=None if demonstrations is None else lambda: demonstrations(shots),
         direct=direct,
         direct_from=direct_from,
         ceiling=ceiling,
-        measuring=measuring(config, Rewards(rewards, weights), metric),
+        measuring=measuring(config, measured, "return" if scorers else metric, beside),
+        mixture=Mixture(kinds, seed, weights or {}, config.curriculum) if mixed else None,
     )
 
 
-def measuring(config: TextConfig, rewards: Rewards, metric: Literal["return", "accuracy"] | None) -> Measuring:
+def rewards_of(config: TextConfig, scorers: Sequence[Reward]) -> tuple[list[Reward], tuple[float, ...]]:
+    """The reward functions and their weights; `own` stands for all of `scorers`."""
+    names = [name.strip() for name in config.reward.split(",")]
+    weights = weights_of(config, len(names)) or (1.0,) * len(names)
+    others = ",".join(name for name in names if not (scorers and name == OWN))
+    loaded = iter(load_rewards(others, learned) if others else [])
+    each = [list(scorers) if scorers and name == OWN else [next(loaded)] for name in names]
+    given = [(function, weight) for found, weight in zip(each, weights, strict=True) for function in found]
+    return [function for function, _ in given], tuple(weight for _, weight in given)
+
+
+def measuring(
+    config: TextConfig,
+    rewards: Rewards,
+    metric: Literal["return", "accuracy"] | None,
+    beside: Sequence[Reward] = (),
+) -> Measuring:
     """What evaluation measures: accuracy by number, strict and flexible, or what the rewards give; and env.metrics."""
-    own = load_rewards(config.metrics, learned, "env.metrics") if config.metrics else []
+    own = [*beside, *(load_rewards(config.metrics, learned, "env.metrics") if config.metrics else [])]
     if metric is not None:
         return Measuring(rewards, Rewards(own), metric)
     graders = [each for each in (strict, flexible) if each not in own]

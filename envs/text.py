@@ -1,8 +1,8 @@
 """A task of one's own: a file with prompts, and a reward function."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Annotated
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Literal
 
 import torch
 
@@ -23,6 +23,7 @@ ALLOWED = "PATH.jsonl, or a hub id owner/name"
 class Config(TextConfig):
     source: Source = ""  # PATH.jsonl of rows with `prompt` (test.jsonl beside it is the test split) | hub id owner/name
     reward: Code = ""  # as with gsm8k, commas sum; empty: flexible, which compares with the `answer` of a row
+    kind_weights: dict[str, float] = field(default_factory=dict)  # how often the rows of each `kind` are drawn
     prompt: Words = QUESTION  # what stands around a prompt that is a text, with {question} in its place
 
 
@@ -39,7 +40,8 @@ def make(config: Config, seed: int, device: str | torch.device) -> TextEnv:
     # A score is 0 or 1 where one built-in reward gives it, and whatever the rewards say elsewhere.
     accuracy = names == graders[:1] and config.reward_weights in ((), (1.0,))
     chosen = replace(config, reward=",".join(names))
-    return text_env(chosen, problems, source, seed, device, metric="accuracy" if accuracy else "return")
+    metric: Literal["return", "accuracy"] = "accuracy" if accuracy else "return"
+    return text_env(chosen, problems, source, seed, device, metric=metric, weights=config.kind_weights)
 
 
 def check(config: Config, rows: Sequence[Problem]) -> None:

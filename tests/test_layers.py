@@ -58,10 +58,12 @@ OPTIONAL = {
     "matplotlib",
     "playwright",
     "ray",
+    "reasoning_gym",
     "scipy",
     "torchrl",
     "transformers",
 }
+PROGRAMS = {"rlkit.text.symbolic_process", "rlkit.text.reasoning_process", "rlkit.text.process_child"}
 OPTIONAL |= {"stable_baselines3", "trl", "vllm", "wandb"}  # no module needs them to be imported
 
 
@@ -194,7 +196,11 @@ def test_the_framework_names_no_plug_in(name: str) -> None:
             assert not (len(node.args) > 1 and isinstance(node.args[1], ast.Constant)), f"line {node.lineno}"
 
 
-@pytest.mark.parametrize("name", SOURCES)
+def test_what_runs_in_a_process_of_its_own_is_imported_by_nobody() -> None:
+    assert not {full for name in SOURCES for full in imports(name)} & PROGRAMS
+
+
+@pytest.mark.parametrize("name", [name for name in SOURCES if name not in PROGRAMS])
 def test_no_module_needs_an_optional_package_to_be_imported(name: str) -> None:
     assert not {full.partition(".")[0] for full in imports(name, top_level=True)} & OPTIONAL
 

@@ -47,6 +47,11 @@ def of_texts(rollout: TensorDict, policy: Policy) -> Found:
     }
 
 
+def of_notes(rollout: TensorDict) -> Found:
+    """The means of what was counted in each row: rollout/NAME [...]."""
+    return {key: x.float().mean() for key, x in rollout.items() if key.startswith("rollout/")}
+
+
 def of_groups(rollout: TensorDict) -> Found:
     """The share of starts whose attempts all score the same, where there are several of each: score [P, G]."""
     score = rollout.get("score", None)

@@ -18,6 +18,7 @@ from rlkit.text.asking import PROMPT, Asking
 from rlkit.text.demonstrating import Demonstrations
 from rlkit.text.grader import correct
 from rlkit.text.measuring import COMPARED, Measuring
+from rlkit.text.mixture import Mixture
 from rlkit.text.placing import place
 from rlkit.text.problems import Problem
 from rlkit.text.rewards import Reward
@@ -62,6 +63,7 @@ class TextEnv:
         direct_from: float = 0.6,
         ceiling: Sequence[str] = (),
         measuring: Measuring | None = None,
+        mixture: Mixture | None = None,
     ) -> None:
         if not problems["train"]:
             raise UserError(
@@ -78,6 +80,7 @@ class TextEnv:
         self.splits: Mapping[str, int] = {
             split: len(rows) for split, rows in problems.items()
         }  # how many problems each has
+        self.mixture = mixture  # draws problems in place of the shuffle below, which has them all in one epoch
         self._prompts = Shuffle(len(problems["train"]), seed, "prompts")
         self.scoring: float = 0.0  # seconds that the rewards took so far
         self._longest: dict[str, int] = {}  # tokens of the longest prompt of each split, once they are checked
@@ -119,7 +122,7 @@ class TextEnv:
         Returns [rows, T], or [rows, repeats, T]; reward, terminated and done are on each completion's last token.
         `problem` [..] is the index of each row's problem in the train split.
         """
-        writer, indices = writing(policy), self._prompts.take(self.rows)
+        writer, indices = writing(policy), (self.mixture or self._prompts).take(self.rows)
         problems = [self.problems["train"][index] for index in indices]
         limit = self.max_tokens if steps is None else min(steps, self.max_tokens)
         prompts = self.asking.prompts(problems, policy)
@@ -128,6 +131,9 @@ class TextEnv:
         repeated = [i for i in range(len(problems)) for _ in range(repeats)]
         found = self.score([problems[i] for i in repeated], [prompts[i] for i in repeated], completions)
         batch, device = place(batch, found, writer.tokenizer.decode), batch["mask"].device
+        if self.mixture is not None:
+            for name, values in self.mixture.learn([problems[i].kind for i in repeated], found).items():
+                batch[f"rollout/{name}"] = torch.tensor(values, device=device).view(batch.batch_size)
         batch["problem"] = torch.tensor(indices, device=device).unsqueeze(1).expand(batch.batch_size)
         if repeats == 1:
             batch = batch.squeeze(1)
@@ -229,8 +235,11 @@ class TextEnv:
 
     def state_dict(self) -> State:
         shown = self._demonstrations.drawn
-        return {"prompts": self._prompts.drawn, "demonstrations": shown, "sampled": self._sampled}
+        mixed = {} if self.mixture is None else {"mixture": self.mixture.state_dict()}
+        return {"prompts": self._prompts.drawn, "demonstrations": shown, "sampled": self._sampled, **mixed}
 
     def load_state_dict(self, state: State) -> None:
         self._prompts.drawn, self._demonstrations.drawn = state["prompts"], state["demonstrations"]
         self._sampled = state["sampled"]
+        if self.mixture is not None:
+            self.mixture.load_state_dict(state["mixture"])

@@ -17,7 +17,24 @@ from reasoning_gym.factory import DATASETS, create_dataset
 
 OWN = ("seed", "size")  # options that splits set
 # Words that an expression may hold beside single letters: whatever else sympy knows may be any Python.
-WORDS = {"exp", "log", "ln", "sqrt", "pi", "Abs", "abs", "sin", "cos", "tan", "cot", "sec", "csc", "sinh", "cosh", "tanh"}
+WORDS = {
+    "exp",
+    "log",
+    "ln",
+    "sqrt",
+    "pi",
+    "Abs",
+    "abs",
+    "sin",
+    "cos",
+    "tan",
+    "cot",
+    "sec",
+    "csc",
+    "sinh",
+    "cosh",
+    "tanh",
+}
 WORDS |= {f"a{word}" for word in WORDS}
 EVALUATING = ("bitwise_arithmetic", "basic_arithmetic", "generators_00_49", "generators_50_99")  # their own problems
 
