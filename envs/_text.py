@@ -7,9 +7,9 @@ from typing import Annotated, Any, Literal
 import torch
 from annotated_types import Ge, Le
 
-from rlkit.api import Code, Count, UserError
+from rlkit.api import Code, Count, Place, Positive, UserError
 from rlkit.fields import Needs, Problems, Words
-from rlkit.text import Asking, Problem, Reward, TextEnv, load_rewards, take_examples
+from rlkit.text import Asking, Problem, Reward, TextEnv, load_rewards, load_tool, take_examples
 from rlkit.text.grader import flexible, strict
 from rlkit.text.measuring import Measuring
 from rlkit.text.mixture import Curriculum, Mixture
@@ -33,6 +33,10 @@ class TextConfig:
     reward_weights: tuple[float, ...] = ()  # what each reward is multiplied by, as in [1,0.2]; empty: 1 each
     metrics: Code = ""  # what evaluation reports beside its score: functions as for reward; commas between several
     curriculum: Curriculum = "none"  # success: kinds of problems that nearly always or never succeed are drawn less
+    tool: Annotated[str, Place("code")] = (
+        ""  # called by <<...= : calculator | ./mine.py:function | package.module:function
+    )
+    tool_seconds: Annotated[Positive, Needs("tool")] = 2.0  # how long a call of a function of your own may take
     validation: Problems = 512  # problems to tune on; held out of the training rows of a file, 0 to train on every row
     test: Problems = 1319  # problems to claim on; a file without a test.jsonl beside it holds out a tenth at most
 
@@ -84,6 +88,7 @@ def text_env(
         ceiling=ceiling,
         measuring=measuring(config, measured, "return" if scorers else metric, beside),
         mixture=Mixture(kinds, seed, weights or {}, config.curriculum) if mixed else None,
+        tool=load_tool(config.tool, config.tool_seconds) if config.tool else None,
     )
 
 

@@ -21,9 +21,9 @@ Batch keys, one TensorDict [B, T] (or [P, G, T] until credit is given) that only
     discount          γ to the number of steps summed in reward     index     the step's place in the replay
     episode_return, episode_length   of the episode that ended here, valid where done (control)
     problem           which problem the row belongs to, [B] (text)
-    rollout/NAME      what is counted in the row, such as KIND/drawn and KIND/success of a mixture, [B] (text)
     reward/NAME       what one reward function gave to the row, without its weight, [B]; 0 where rated/NAME is False,
                       which is where the function had no opinion (text)
+    rollout/NAME      what is counted in the row, such as turns, tool_calls and KIND/drawn of a mixture, [B] (text)
 """
 
 import importlib

@@ -153,7 +153,9 @@ def validate(algo: Algorithm, env: Env, run: Run, log: Log, progress: Progress, 
         log.note(
             f"validated on {number} in place of {progress.best_of}: checkpoint best is looked for again from here on"
         )
-        progress.best = -math.inf
+        progress.best, progress.best_among = -math.inf, 0
+    if progress.best_among is not None:
+        progress.best_among += 1
     if score > progress.best:
         progress.best, progress.best_of = score, number
         with clock.saving():

@@ -30,6 +30,7 @@ class Progress:
     env_steps: int = 0
     best: float = -math.inf  # the best validation score so far
     best_of: int = 0  # the number of episodes or problems that it is the mean of; 0: not known
+    best_among: int | None = 0  # the number of evaluations since the search for it began; None: not known
     ended: bool = False  # nothing was left to learn from
     meter: Meter = field(default_factory=Meter)
     doctor: Doctor = field(default_factory=Doctor)
@@ -41,13 +42,18 @@ class Progress:
     def state_dict(self) -> State:
         numbers = {"iteration": self.iteration, "env_steps": self.env_steps, "best": self.best, "ended": self.ended}
         numbers["best_of"] = self.best_of
+        if self.best_among is not None:
+            numbers["best_among"] = self.best_among
         return numbers | {"meter": self.meter.state_dict(), "doctor": self.doctor.state_dict()}
 
     def load_state_dict(self, state: State) -> None:
         """Raises: KeyError, TypeError or ValueError where this is not the state of a run's progress."""
         self.iteration, self.env_steps = (natural(state[key]) for key in ("iteration", "env_steps"))
         self.best, self.ended = float(state["best"]), bool(state["ended"])
-        self.best_of = natural(state.get("best_of", 0))  # which rlkit 0.5 did not write
+        # rlkit 0.5 wrote neither of these
+        self.best_of = natural(state.get("best_of", 0))
+        known = "best_among" in state or self.best == -math.inf
+        self.best_among = natural(state.get("best_among", 0)) if known else None
         self.meter.load_state_dict(state["meter"])
         doctor = state["doctor"]
         if not all(isinstance(alarm["name"], str) and isinstance(alarm["message"], str) for alarm in doctor["alarms"]):

@@ -1,12 +1,14 @@
 """Prompts: texts that know which of their parts are data, and the turns of a conversation."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 QUESTION = "{question}"
 Role = Literal["system", "user", "assistant"]
 Spans = tuple[tuple[int, int], ...]
+# Of some rows, by their numbers, what each wrote in the turn that just ended → what it reads next; None: it is over.
+Reply = Callable[[Sequence[int], Sequence[str]], Sequence[str | None]]
 
 
 class Prompt(str):

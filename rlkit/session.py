@@ -6,7 +6,7 @@ import shlex
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
@@ -83,6 +83,7 @@ def resume(parts: Parts, given: config.Given, folder: Path, watch: Watch) -> tup
             keep_before(folder, before)
         progress = restore(folder, parts.algo, parts.env, tidy=True) if there else Progress()
         check_length(folder, given, parts.run, progress)
+        check_validation(folder, given, parts.run, progress)
         drop_later_best(folder, progress)
         command = repeat.changed(read_text(folder / "config.yaml").partition("\n")[0], given.argv)
         write_atomically(folder / "config.yaml", "\n".join([command, parts.text.partition("\n")[2]]))
@@ -114,6 +115,19 @@ def check_length(folder: Path, given: config.Given, run: config.Run, progress: P
             raise UserError(
                 f"{key}={length} is less than the {done} that {folder} has done: give at least {done}, or start a new "
                 "run for a shorter one"
+            )
+
+
+def check_validation(folder: Path, given: config.Given, run: config.Run, progress: Progress) -> None:
+    """Refuse to change how a run is validated that has nothing left to do: its config.yaml would tell of another."""
+    if not progress.over(run):
+        return
+    held, now = sections.read(folder / "config.yaml").get("run", {}), asdict(run)
+    for key in map(repeat.key, given.argv):
+        if key in repeat.VALIDATION and now[key] != held.get(key):
+            raise UserError(
+                f"{key}={'none' if now[key] is None else now[key]} does nothing: {folder} is at its end; leave it out, "
+                "or give a longer length beside it"
             )
 
 
@@ -226,6 +240,7 @@ def opened_log(parts: Parts, given: config.Given, folder: Path, progress: Progre
 
 def facts(run: config.Run, given: config.Given, progress: Progress) -> dict[str, object]:
     """What a summary says of the run itself."""
+    best = {"best": {"of": progress.best_among, "episodes": progress.best_of}} if progress.best_among else {}
     return {
         "algo": given.algo["name"],
         "env": given.env["name"],
@@ -234,6 +249,7 @@ def facts(run: config.Run, given: config.Given, progress: Progress) -> dict[str,
         "iterations": progress.iteration,
         "finished": not cut_short(progress, run),
         "alarms": progress.doctor.alarms,
+        **best,
     }
 
 

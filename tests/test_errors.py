@@ -38,6 +38,10 @@ ELSEWHERE = {
     ),
     "the texts use all private letters of ": ("language/test_chat.py::test_texts_that_leave_no_letter_are_one_line"),
     ": it takes longer than ": "language/test_chat.py::test_a_process_that_cannot_be_had_is_one_line",
+    ": no process can be started (": "text/test_tools.py::test_a_process_that_cannot_be_had_is_one_line",
+    "the chat template leaves out what was said before": (
+        "text/test_games.py::test_a_template_that_forgets_is_refused"
+    ),
     ": no process can be started for it (": "language/test_chat.py::test_a_process_that_cannot_be_had_is_one_line",
     ": a chat template of ": "language/test_chat.py::test_what_is_no_template_is_one_line",
     " has no chat template; give env.chat=false": "text/test_asking.py::test_what_needs_turns_is_refused_without",

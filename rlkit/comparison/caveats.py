@@ -6,6 +6,7 @@ from rlkit.comparison import measuring
 from rlkit.comparison.numbers import Results
 from rlkit.comparison.records import Record
 
+WIDE = 40  # characters of a value that are shown, or more where it takes more to tell it from another
 FEW = 5  # runs below which the interval of an algorithm is known to be too narrow
 SIMILAR = 1.15  # lengths whose ratio is below this count as the same
 NOT_THE_TASK = {"env.rows", "env.luck", "env.name"}  # what is played side by side, and how, belongs to the algorithm
@@ -112,7 +113,18 @@ def differing(group: Sequence[Mapping[str, str]]) -> Iterator[tuple[str, str]]:
     for key in dict.fromkeys(key for settings in group for key in settings):
         values = dict.fromkeys(settings[key] for settings in group if key in settings)
         if len(values) > 1:
-            yield key, listed([value[:40] for value in values])
+            yield key, listed(apart(list(values)))
+
+
+def apart(values: Sequence[str]) -> list[str]:
+    """Different texts, long ones cut so that they still differ: … stands for what all share, and for the rest."""
+    columns = enumerate(zip(*values, strict=False))
+    shared = next((i for i, column in columns if len(set(column)) > 1), min(map(len, values)))
+    start = shared - WIDE // 4 if shared >= WIDE else 0
+    end = start + WIDE
+    while len({value[:end] for value in values}) < len(values):
+        end += WIDE
+    return [f"{'…' if start else ''}{value[start:end]}{'…' if value[end:] else ''}" for value in values]
 
 
 def unequal_versions(records: Sequence[Record]) -> Iterator[str]:

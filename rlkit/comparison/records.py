@@ -10,14 +10,14 @@ import numpy as np
 from rlkit.api import Reference, UserError
 from rlkit.recording.files import HUGE, LARGEST, is_number, read_object, read_text
 from rlkit.recording.writers import records
-from rlkit.settings import sections
+from rlkit.settings import repeat, sections
 from rlkit.settings.plugins import short
 from rlkit.statistics.runs import Array
 
 CURVES = {"evaluation": ("eval/return", "eval/accuracy"), "training": ("rollout/return",)}
 REPEAT = "to repeat: "  # what stands before the command in the first line of config.yaml
 PROBLEMS = ("id", "entry")  # keys of an environment that say which problem it plays
-CHOOSING = {"evaluate_every", "evaluations", "validation_episodes"}  # change a score under measure=best only
+CHOOSING = set(repeat.VALIDATION)  # change a score under measure=best only
 NOT_SETTINGS = {"seed", "out", "device", "threads", "checkpoint_every", "keep", "logger"}
 
 
@@ -55,23 +55,18 @@ class Record:
     command: str = ""  # what repeats it
     measure: str = "latest"  # whose score it is: of the last parameters, or of the best validated
     candidates: int = 0  # among how many evaluations the best was chosen
-    validation_episodes: str = ""  # on how many episodes or problems each; as in config.yaml
+    validation_episodes: str = ""  # on how many episodes or problems each; none: the environment's number
     scored: str = ""  # what the score is of: episodes, problems, or the pairs that a reward model ranks
 
 
 def read(folder: Path) -> Record:
     """Read a finished run; raises UserError where the folder holds none."""
-    if not os.path.isfile(folder / "config.yaml"):
-        raise UserError(f"{folder} is no run folder: it has no config.yaml; give folders that rlkit.run wrote")
-    if not os.path.isfile(folder / "summary.json"):
-        raise UserError(f"{folder} is not finished: it has no summary.json; continue it with resume={folder}")
-    summary = read_object(folder / "summary.json")
-    if not summary.get("finished", True):
-        raise UserError(f"{folder} was interrupted and is not finished; continue it with resume={folder}")
+    summary = _finished(folder)
     before, after = (_dict(_dict(summary.get("evaluation")).get(when)) for when in ("before", "after"))
     score, low, high = _score(after, folder)
     config, curves = sections.read(folder / "config.yaml"), _curves(folder / "metrics.jsonl")
-    best = (run := config.get("run", {})).get("measure") == "best"
+    best = config.get("run", {}).get("measure") == "best"
+    candidates, validated_on = _search(summary, config, curves)
     try:
         return Record(
             algo=short(_text(summary, "algo")),
@@ -93,12 +88,24 @@ def read(folder: Path) -> Record:
             versions={str(key): str(value) for key, value in _dict(summary.get("versions")).items()},
             command=_command(folder / "config.yaml"),
             measure="best" if best else "latest",
-            candidates=len(curves["evaluation"].value) if best and "evaluation" in curves else 0,
-            validation_episodes=str(run.get("validation_episodes", "")),
+            candidates=candidates if best else 0,
+            validation_episodes=validated_on,
             scored=str(summary.get("scored", "")),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise UserError(f"{folder / 'summary.json'} is damaged: {error!r}; run it again") from None
+
+
+def _finished(folder: Path) -> dict[str, object]:
+    """The summary of a finished run; raises UserError where there is none."""
+    if not os.path.isfile(folder / "config.yaml"):
+        raise UserError(f"{folder} is no run folder: it has no config.yaml; give folders that rlkit.run wrote")
+    if not os.path.isfile(folder / "summary.json"):
+        raise UserError(f"{folder} is not finished: it has no summary.json; continue it with resume={folder}")
+    summary = read_object(folder / "summary.json")
+    if not summary.get("finished", True):
+        raise UserError(f"{folder} was interrupted and is not finished; continue it with resume={folder}")
+    return summary
 
 
 def _score(after: Mapping[str, object], folder: Path) -> tuple[float, float, float]:
@@ -110,6 +117,19 @@ def _score(after: Mapping[str, object], folder: Path) -> tuple[float, float, flo
         raise UserError(f"{folder / 'summary.json'} holds no evaluation after training; run it again")
     low, high = (_number(after, key) if is_number(after.get(key)) else float(mean) for key in ("low", "high"))
     return float(mean), low, high
+
+
+def _search(summary: Mapping[str, object], config: sections.Sections, curves: Mapping[str, Curve]) -> tuple[int, str]:
+    """Among how many evaluations the best was looked for, and on how many episodes each.
+
+    As the summary has it, since a resume may begin the search anew. rlkit 0.5 wrote nothing of it: then all evaluations
+    count, and the number is that of config.yaml.
+    """
+    found = _dict(summary.get("best"))
+    if is_number(found.get("of")) and is_number(found.get("episodes")):
+        return int(_number(found, "of")), str(int(_number(found, "episodes")))
+    count = len(curves["evaluation"].value) if "evaluation" in curves else 0
+    return count, str(config.get("run", {}).get("validation_episodes", ""))
 
 
 def _command(path: Path) -> str:

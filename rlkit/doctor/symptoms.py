@@ -39,6 +39,8 @@ def of_texts(rollout: TensorDict, policy: Policy) -> Found:
         cut = rollout["truncated"].flatten()
         found["rollout/truncated"] = cut.float().mean()
     odd = (ended == cut) | (stops > ended.int())
+    if "rollout/turns" in rollout.keys():  # each turn may end in an end token, and the last one as the other side likes
+        odd = torch.zeros_like(odd)
     acted = mask.any(-1)
     return found | {
         "odd_ends": (odd & acted).sum(),

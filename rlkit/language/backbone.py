@@ -72,6 +72,18 @@ class Backbone(Sourced, PolicyModule):
         tokens = rollout["action"].flatten(0, -2).cpu()[mask].split(mask.sum(-1).tolist())
         return self.tokenizer.decode([row.tolist() for row in tokens])
 
+    def transcript(self, rollout: TensorDict, special: bool = False) -> list[str]:
+        """All that stands in each row from the first token that was written to the last one, replies included.
+
+        special: with special tokens, but for the end token at the end.
+        """
+        mask, actions = rollout["mask"].flatten(0, -2), rollout["action"].flatten(0, -2)
+        first, last = mask.int().argmax(-1).tolist(), last_step(mask).tolist()
+        rows = [row[start:end] for row, start, end in zip(actions.tolist(), first, last, strict=True)]
+        if special:
+            rows = [row[:-1] if row and row[-1] in self.tokenizer.stop_ids else row for row in rows]
+        return self.tokenizer.decode(rows, special)
+
     @property
     def chats(self) -> bool:
         """Whether the model has a chat template."""

@@ -9,6 +9,7 @@ from rlkit.attributes import Derived
 from rlkit.language.causal import Causal
 from rlkit.language.decoder import Decoder
 from rlkit.language.generate import Completions, Rule, generate
+from rlkit.language.turns import Spans, Talk, converse
 
 
 class Engine(Protocol):
@@ -33,6 +34,18 @@ class Engine(Protocol):
 
         What is drawn is a pure function of the arguments and of the generator's state.
         """
+        ...
+
+    def converse(
+        self,
+        ids: Sequence[Sequence[int]],
+        repeats: int,
+        rule: Rule,
+        talk: Talk,
+        generator: torch.Generator | None = None,
+        rows: int = 256,
+    ) -> Spans:
+        """`repeats` conversations after each prompt, see `rlkit.language.turns.converse`."""
         ...
 
 
@@ -74,6 +87,18 @@ class Native(Derived):
     ) -> Completions:
         assert self.decoder is not None, "sync before write"
         return generate(_whole(self.decoder), ids, repeats, max_tokens, rule, generator, rows)
+
+    def converse(
+        self,
+        ids: Sequence[Sequence[int]],
+        repeats: int,
+        rule: Rule,
+        talk: Talk,
+        generator: torch.Generator | None = None,
+        rows: int = 256,
+    ) -> Spans:
+        assert self.decoder is not None, "sync before converse"
+        return converse(_whole(self.decoder), ids, repeats, rule, talk, generator, rows)
 
     def __deepcopy__(self, memo: dict[int, object]) -> "Native":
         """A copy of a policy gets an engine of its own, with weights of its own once it writes."""

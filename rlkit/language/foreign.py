@@ -32,6 +32,14 @@ def again(function: Callable[..., Tensor], *args: Tensor) -> Tensor:
     return out
 
 
+def rearrange(cache: "DynamicCache", rows: Tensor) -> None:
+    """Let these rows of a cache take the place of all; one may stand there several times.
+
+    Every kind of layer can do this, and not every kind can repeat its rows (LFM2's convolutions cannot).
+    """
+    cache.reorder_cache(rows)
+
+
 class Foreign(Causal):
     """A causal language model of `transformers`. Rows are padded on the right, where no token before looks."""
 
@@ -161,10 +169,14 @@ class Foreign(Causal):
         """Whether hidden states, head and cache make the logits that the whole model makes."""
         tokens = torch.arange(PROBE)[None] * 7 % self.vocab
         theirs = self.whole(input_ids=tokens, use_cache=False).logits[0].float()
-        cache = self.start()
-        stepped = [self.step(part, cache)[0] for part in torch.split(tokens, [PROBE - 2, 1, 1], 1)]
+        cache, parts = self.start(), torch.split(tokens, [PROBE - 4, 1, 1, 1, 1], 1)
+        stepped = [self.step(part, cache)[0] for part in parts[:3]]
+        rearrange(cache, torch.tensor([0, 0]))  # as an engine does: rows beside each other, of which some go on
+        stepped.append(self.step(torch.cat((tokens[:, :1], parts[3])), cache)[1])
+        rearrange(cache, torch.tensor([1]))
+        stepped.append(self.step(parts[4], cache)[0])
         ours = torch.cat((self.logits(self.hidden(tokens))[0], torch.stack(stepped)))
-        wanted = torch.cat((theirs, theirs[-3:]))
+        wanted = torch.cat((theirs, theirs[-5:]))
         return bool(((ours - wanted).abs() <= 1e-3 * (1 + wanted.abs().max())).all())
 
 

@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +14,7 @@ from rlkit import memory
 from rlkit.errors import UserError
 from rlkit.language import folders
 from rlkit.language.files import MOST, Json, read_json
-from rlkit.language.foreign import Foreign
+from rlkit.language.foreign import LENGTHS, Foreign
 from rlkit.language.shape import ARCHITECTURES
 
 if TYPE_CHECKING:
@@ -23,7 +23,11 @@ if TYPE_CHECKING:
 # What config.json may say beside the architecture, and is not read: how, and with whose code, it is computed.
 IDLE = {"attn_implementation", "experts_implementation", "transformers_weights", "fusion_config", "distributed_config"}
 IDLE |= {"architectures", "dtype", "torch_dtype", "transformers_version", "model_type"}
+IDLE |= {"num_labels", "id2label", "label2id"}  # of a classifier: a number alone becomes dictionaries of that size
 REPEATED = re.compile("(layers?|experts?|blocks?|depth)$")  # keys of how often something is built
+EXPERTS = re.compile("experts?$")  # all of a layer may be in one tensor, a row each
+LONGEST = 2**20  # positions, where no weight has a row for each: some architectures make tables of them
+TABLES = ("marian", "pegasus", "roformer", "xlm")  # they make theirs number by number, in lists
 BY_LENGTH = ("dynamic", "longrope", "su")  # kinds of positions that depend on how long the longest row is
 
 
@@ -41,7 +45,7 @@ def read_foreign(folder: Path, dtype: torch.dtype = torch.float32) -> Foreign:
     path, files = folder / "config.json", folders.weight_files(folder)
     source, sizes = read_json(path), [folders.sizes_in(file) for file in files]
     check_installed(source, path)
-    check_config(source, path, sum(map(len, sizes)))
+    check_config(source, path, [size for part in sizes for size in part.values()])
     with _asked(path):
         from transformers import AutoModelForCausalLM
 
@@ -76,20 +80,38 @@ def check_installed(source: Json, path: Path) -> None:
         raise UserError(f"{start}, and transformers knows no causal language model of this type: use another model")
 
 
-def check_config(source: Json, path: Path, tensors: int) -> None:
-    """Refuse code of its own, quantised weights, and sizes that would take time or memory to build."""
+def check_config(source: Json, path: Path, sizes: Sequence[Sequence[int]]) -> None:
+    """Refuse code of its own, quantised weights, and sizes that would take time or memory to build.
+
+    sizes: of the weights that there are.
+    """
     if strange := [key for key in ("auto_map", "quantization_config") if source.get(key)]:
         raise UserError(f"{path}: {strange[0]} means code of its own or quantised weights; use another model")
+    if source["model_type"] in TABLES:
+        raise UserError(
+            f"{path}: model_type is {source['model_type']!r}, whose table of positions takes transformers too long to "
+            "make: use another model"
+        )
     for key, value in _inside(source):
-        most = tensors if REPEATED.search(key) else MOST
+        most = _most(key, sizes)
         if isinstance(value, int) and abs(value) > most:
             given = f"{key} is {str(value)[:20]}, and {most} is the most"
-            raise UserError(f"{path}: {given} with {tensors} weights: restore it from where the model came from")
+            raise UserError(f"{path}: {given} with {len(sizes)} weights: restore it from where the model came from")
         if value in BY_LENGTH:
             raise UserError(
                 f"{path}: {key} is {value!r}: the probability of a token would depend on the rows that are read with "
                 "it; use another model"
             )
+
+
+def _most(key: str, sizes: Sequence[Sequence[int]]) -> int:
+    """The largest number that this key of config.json may have, with weights of these sizes."""
+    if not REPEATED.search(key) and key not in LENGTHS:
+        return MOST
+    rows = max((size[0] for size in sizes if size), default=0)
+    if key in LENGTHS:
+        return max(LONGEST, rows)
+    return max(len(sizes), rows) if EXPERTS.search(key) else len(sizes)
 
 
 def _inside(content: object, key: str = "") -> Iterator[tuple[str, object]]:
@@ -105,11 +127,16 @@ def _config(source: Json) -> "PreTrainedConfig":
     """The configuration without what is idle, and without dropout."""
     from transformers import AutoConfig
 
-    plain = {key: x for key, x in source.items() if key not in IDLE and not key.startswith("_")}
-    config = AutoConfig.for_model(source["model_type"], **plain)
+    config = AutoConfig.for_model(source["model_type"], **_plain(source))
     config.update({key: 0.0 for key, x in config.to_dict().items() if "drop" in key and isinstance(x, float)})
     config.dtype = torch.float32
     return config
+
+
+def _plain(content: Json) -> Json:
+    """Without what is idle, in inner configurations, too."""
+    inner = {key: _plain(x) if isinstance(x, dict) else x for key, x in content.items()}
+    return {key: x for key, x in inner.items() if key not in IDLE and not key.startswith("_")}
 
 
 def _tensors(file: Path) -> Iterator[tuple[str, Tensor]]:

@@ -1,6 +1,6 @@
 """Sampling of whole completions: one prefill per distinct prompt, a static cache, finished rows dropped."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -56,7 +56,7 @@ def generate(
 
     def run(*args: *Chunk) -> None:
         with torch.inference_mode():
-            _Writing(decoder, *args).run()
+            Writing(decoder, *args).run()
 
     return sample(run, decoder.head.device, prompts, repeats, max_tokens, rule, generator, rows)
 
@@ -79,18 +79,31 @@ def sample(
     total = len(prompts) * repeats
     tokens = torch.zeros(max_tokens, total, dtype=torch.long, device=device)
     log_prob = torch.zeros(max_tokens, total, device=device)
-    uniform = None
-    if not rule.greedy:
-        if generator is None:
-            raise ValueError("sampling needs a generator")
-        uniform = torch.rand(max_tokens, total, generator=generator, device=generator.device).to(device)
+    uniform = draws(max_tokens, total, rule, generator, device)
+    for chunk, row in chunks(prompts, repeats, rows, device):
+        run(chunk, repeats, rule, row, tokens, log_prob, uniform)
+    return _measure(tokens.T, log_prob.T, rule)
+
+
+def draws(steps: int, rows: int, rule: Rule, generator: torch.Generator | None, device: torch.device) -> Tensor | None:
+    """One uniform number per step and row, [T, R]; none where the rule is greedy."""
+    if rule.greedy:
+        return None
+    if generator is None:
+        raise ValueError("sampling needs a generator")
+    return torch.rand(steps, rows, generator=generator, device=generator.device).to(device)
+
+
+def chunks(
+    prompts: Sequence[Sequence[int]], repeats: int, rows: int, device: torch.device
+) -> Iterator[tuple[list[Sequence[int]], Tensor]]:
+    """Prompts of similar length, and the numbers of their rows, at most about `rows` of them."""
     by_length = sorted(range(len(prompts)), key=lambda i: len(prompts[i]))
     size = max(1, rows // repeats)
     for chunk in (by_length[start : start + size] for start in range(0, len(by_length), size)):
         row = torch.tensor(chunk, device=device).repeat_interleave(repeats) * repeats
         row += torch.arange(repeats, device=device).repeat(len(chunk))
-        run([prompts[i] for i in chunk], repeats, rule, row, tokens, log_prob, uniform)
-    return _measure(tokens.T, log_prob.T, rule)
+        yield [prompts[i] for i in chunk], row
 
 
 def _measure(tokens: Tensor, log_prob: Tensor, rule: Rule) -> Completions:
@@ -131,7 +144,7 @@ def choose(logits: Tensor, rule: Rule, uniform: Tensor | None) -> tuple[Tensor, 
     return token[:, 0], log_prob[:, 0]
 
 
-class _Writing:
+class Writing:
     """The rows of one chunk that are still being written. Every step works in place, so that it can be a CUDA graph."""
 
     def __init__(
@@ -189,13 +202,12 @@ class _Writing:
         """Step until every row has stopped or the budget is spent."""
         pool = torch.cuda.graph_pool_handle() if self.row.is_cuda else None  # None: no graphs
         step = self._step
-        for time in range(self.tokens.shape[0] - 1):
+        for time in self._times():
             full = time > 0 and time % self.cache.block == 0
             if full:
                 self.cache.grow()
-            if self.rule.stopping is not None and time % EVERY == 0:
-                self._look(self.rule.stopping, time)
-            changed = self._drop() if pool is None else time % EVERY == 0 and self._halve()
+            changed = self._look(time)
+            changed |= self._drop() if pool is None else time % EVERY == 0 and self._halve()
             if not len(self.row):
                 return
             if pool is not None and (full or changed):
@@ -204,11 +216,18 @@ class _Writing:
                 step = _capture(self._step, pool)
             step()
 
-    def _look(self, stopping: Stopping, time: int) -> None:
-        """Finish the rows whose text holds a stop string."""
-        alive = (~self.finished).nonzero()[:, 0]
-        rows = self.tokens[: time + 1, self.row[alive]].T.tolist()
-        self.finished[alive] = torch.tensor(stopping.lately(rows), dtype=torch.bool, device=alive.device)
+    def _times(self) -> Iterable[int]:
+        """The numbers of the steps."""
+        return range(self.tokens.shape[0] - 1)
+
+    def _look(self, time: int) -> bool:
+        """Now and then, finish the rows whose text holds a stop string; whether a step has other memory now."""
+        stopping = self.rule.stopping
+        if stopping is not None and time % EVERY == 0:
+            alive = (~self.finished).nonzero()[:, 0]
+            rows = self.tokens[: time + 1, self.row[alive]].T.tolist()
+            self.finished[alive] = torch.tensor(stopping.lately(rows), dtype=torch.bool, device=alive.device)
+        return False
 
     def _drop(self) -> bool:
         """Forget finished rows once they are a tenth."""

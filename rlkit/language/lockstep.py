@@ -12,9 +12,10 @@ from torch import Tensor
 
 from rlkit.attributes import Derived
 from rlkit.language.causal import Causal
-from rlkit.language.foreign import Foreign
+from rlkit.language.foreign import Foreign, rearrange
 from rlkit.language.generate import Completions, Rule, choose, sample
 from rlkit.language.stopping import EVERY
+from rlkit.language.turns import Spans, Talk, Turns, in_chunks, spans
 
 
 class Lockstep(Derived):
@@ -42,6 +43,19 @@ class Lockstep(Derived):
         assert self.decoder is not None, "sync before write"
         run = partial(_write, self.decoder)
         return sample(run, self.decoder.head.device, ids, repeats, max_tokens, rule, generator, rows)
+
+    def converse(
+        self,
+        ids: Sequence[Sequence[int]],
+        repeats: int,
+        rule: Rule,
+        talk: Talk,
+        generator: torch.Generator | None = None,
+        rows: int = 256,
+    ) -> Spans:
+        assert self.decoder is not None, "sync before converse"
+        run = partial(_converse, self.decoder)
+        return in_chunks(run, self.decoder.head.device, ids, repeats, rule, talk, generator, rows)
 
     def __deepcopy__(self, memo: dict[int, object]) -> "Lockstep":
         """A copy of a policy gets an engine of its own."""
@@ -83,7 +97,7 @@ class _Writing:
         self.token, self.finished = torch.zeros_like(row), torch.zeros_like(row, dtype=torch.bool)
         self.cache = decoder.start()
         self.logits = decoder.step(padded[:, : self.column], self.cache).repeat_interleave(repeats, 0)
-        self.cache.batch_repeat_interleave(repeats)
+        rearrange(self.cache, torch.arange(len(padded), device=row.device).repeat_interleave(repeats))
         self.stops = torch.tensor(rule.stops, device=row.device)
         self.forbidden = torch.zeros_like(self.logits[0], dtype=torch.bool)
         self.forbidden[list(rule.forbidden)] = True
@@ -121,5 +135,78 @@ class _Writing:
             return len(alive) > 0
         self.row, self.token, self.text = self.row[alive], self.token[alive], self.text[alive]
         self.start, self.finished = self.start[alive], self.finished[alive]
-        self.cache.batch_select_indices(alive)
+        rearrange(self.cache, alive)
         return True
+
+
+@torch.no_grad()
+def _converse(
+    decoder: Foreign,
+    prompts: list[Sequence[int]],
+    repeats: int,
+    rule: Rule,
+    number: Tensor,
+    uniform: Tensor | None,
+    talk: Talk,
+) -> Spans:
+    talking = _Talking(decoder, prompts, repeats, rule, number, uniform, talk)
+    while talking.answered():
+        talking.step()
+    table = {"tokens": talking.said, "acted": talking.acted, "ends": talking.ends, "log_prob": talking.log_prob}
+    return spans(table, talking.turns)
+
+
+class _Talking(_Writing):
+    """The rows [R] of one chunk that are not over; a row's answer is read on as if its prompt were longer."""
+
+    def __init__(
+        self,
+        decoder: Foreign,
+        prompts: list[Sequence[int]],
+        repeats: int,
+        rule: Rule,
+        number: Tensor,
+        uniform: Tensor | None,
+        talk: Talk,
+    ):
+        rows = len(number)
+        super().__init__(decoder, prompts, repeats, rule, torch.arange(rows, device=number.device))
+        self.number, self.uniform = number, uniform
+        self.turns = Turns(number.tolist(), self.start.tolist(), rule, talk)
+        self.count = torch.zeros_like(number)  # tokens that each row wrote
+        # [R, T] of all rows, from the end of each prompt on
+        self.said = self.text.new_zeros(rows, max(1, talk.context - len(prompts[0])))
+        self.given = torch.full_like(self.said, -1)  # what is read; -1: the row writes
+        self.acted, self.ends = (torch.zeros_like(self.said, dtype=torch.bool) for _ in range(2))
+        self.log_prob = torch.zeros_like(self.said, dtype=torch.float32)
+
+    def answered(self) -> bool:
+        """One token for each row, answers for those whose turn it ends; False where every row is over."""
+        time = self.column - self.start  # of each row's own text; negative in its prompt
+        logits = self.logits.masked_fill((time == 0)[:, None] & self.forbidden, -torch.inf)
+        place = time.clamp(0, self.said.shape[1] - 1)
+        given = self.given[self.row, place].where(time >= 0, self.text[:, min(self.column, self.text.shape[1] - 1)])
+        draw = None
+        if self.uniform is not None:
+            draw = self.uniform[self.count[self.row].clamp(max=len(self.uniform) - 1), self.number[self.row]]
+        token, said = choose(logits, self.rule, draw)
+        self.token = torch.where(given < 0, token, given)
+        after, own = (time >= 0) & ~self.finished, (given < 0) & ~self.finished
+        self.said[self.row[after], place[after]] = self.token[after]
+        self.acted[self.row[own], place[own]] = True
+        self.log_prob[self.row[own], place[own]] = said[own]
+        self.count[self.row[own]] += 1
+        self._answer(torch.stack((self.row, self.token, place + 1))[:, own].T.tolist())
+        self.column += 1
+        return self._drop()
+
+    def _answer(self, written: list[list[int]]) -> None:
+        found = self.turns.look([(row, token, length) for row, token, length in written])
+        length = {row: size for row, _, size in written}
+        for row, answer in found.items():
+            at = length[row]
+            self.ends[row, at - 1] = True
+            if answer is None:
+                self.finished |= self.row == row
+            elif answer:
+                self.given[row, at : at + len(answer)] = torch.tensor(answer, device=self.given.device)

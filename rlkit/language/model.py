@@ -1,6 +1,5 @@
 """The language model as a policy: prompts to completions, and log-probabilities of what it wrote."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, Self
 
@@ -8,31 +7,29 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor
 
-from rlkit import memory
 from rlkit.buffers import flatten_groups, in_parts
-from rlkit.errors import Diverged, UserError
+from rlkit.errors import UserError
 from rlkit.gaps import following
 from rlkit.language import adapters, folders
 from rlkit.language.adapters import Lora
-from rlkit.language.backbone import Backbone, layout, scatter, within
+from rlkit.language.backbone import scatter
 from rlkit.language.causal import Causal
 from rlkit.language.decoder import Decoder
-from rlkit.language.engine import Engine, Native
+from rlkit.language.engine import Native
 from rlkit.language.foreign import Foreign
 from rlkit.language.foreign_folders import is_foreign, read_foreign
-from rlkit.language.generate import Rule
 from rlkit.language.lockstep import Lockstep
 from rlkit.language.shape import ARCHITECTURES, Shape
 from rlkit.language.source import fingerprint
-from rlkit.language.stopping import Stopping
 from rlkit.language.tokenizer import Tokenizer
+from rlkit.language.writer import Writer
 from rlkit.policies.base import frozen_copy
 from rlkit.seeding import generator as named_generator
 
 Dtype = Literal["auto", "float32", "bfloat16"]
 
 
-class LanguageModel(Backbone):
+class LanguageModel(Writer):
     """π(token | tokens before it) = softmax(logits / temperature), with an optional value head on the hidden states."""
 
     head_file = folders.VALUE
@@ -51,7 +48,7 @@ class LanguageModel(Backbone):
         self.temperature, self.rows = temperature, rows
         self.lora: Lora | None = None  # set by whoever adds adapters
         self.base = ""  # where the weights are that adapters are beside of
-        self.engine: Engine = Lockstep() if isinstance(decoder, Foreign) else Native()
+        self.engine = Lockstep() if isinstance(decoder, Foreign) else Native()
         self.value_head = self.make_head() if value_head else None
         if trainable == "attention":
             for name, parameter in decoder.named_parameters():
@@ -157,60 +154,6 @@ class LanguageModel(Backbone):
     def save(self, folder: str | Path, dtype: torch.dtype | None = None) -> None:
         """A Hugging Face-format folder; the value head goes into a file of its own."""
         self.write(Path(folder), self.value_head, dtype)
-
-    # Act
-
-    def generate(
-        self,
-        prompts: Sequence[str],
-        repeats: int = 1,
-        max_tokens: int = 64,
-        greedy: bool = False,
-        forbid_first: Sequence[str] = (),
-        generator: torch.Generator | None = None,
-        stop: Sequence[str] = (),
-    ) -> TensorDict:
-        """`repeats` completions of each prompt, [P, G]: observation action log_prob mask [P, G, T], truncated [P, G].
-
-        With x = prompt + completion (the stop token included), observation = x[:-1], action = x[1:], and mask is True
-        where the action belongs to the completion. forbid_first: strings whose first token may not be the first one.
-        stop: strings that end a completion, with the token that completes one of them.
-
-        Raises: UserError for a prompt that is empty or too long; Diverged where a log-probability is not finite.
-        """
-        ids = self.prompt_ids(prompts)
-        longest, context = max(map(len, ids)), self.decoder.context
-        if longest + max_tokens > context:
-            raise UserError(
-                f"a prompt of {longest} tokens and {max_tokens} more exceed the model's context of {context}: "
-                "lower max_tokens or shorten the prompt"
-            )
-        many = f"{len(ids) * repeats:,} completions of {max_tokens} tokens"
-        # A token, its log-probability and its draw; keys and values come on top.
-        memory.check(16 * len(ids) * repeats * max_tokens, many, "ask for fewer, or lower max_tokens")
-        forbidden = tuple({row[0] for row in self.tokenizer.encode(list(forbid_first)) if row})
-        rule = Rule(self.temperature, greedy, self.tokenizer.stops(stop), forbidden, self.stopping(stop))
-        self.engine.sync(self.decoder)
-        done = self.engine.write(ids, repeats, max_tokens, rule, generator or self.generator, self.rows)
-        out = layout(ids, repeats, done.tokens, done.length, self.tokenizer.pad_id)
-        log_prob = torch.zeros(out["mask"].shape, device=done.log_prob.device)
-        log_prob[out["mask"]] = self._finite(done.log_prob[within(done.tokens, done.length)])
-        size = (len(ids), repeats)
-        out.update(log_prob=log_prob, truncated=done.truncated)
-        return TensorDict({key: value.view(*size, *value.shape[1:]) for key, value in out.items()}, batch_size=size)
-
-    def stopping(self, stop: Sequence[str]) -> Stopping | None:
-        """What finds stop strings in completions; those that are a token of their own are no text."""
-        texts = [text for text in stop if self.tokenizer.stop_token(text) is None]
-        return Stopping(texts, self.tokenizer.decode) if texts else None
-
-    def _finite(self, log_prob: Tensor) -> Tensor:
-        if not log_prob.isfinite().all():
-            raise Diverged(
-                f"not finite: log_prob of what {self.name} writes; checkpoints written before are kept; try a smaller "
-                f"algo.lr, or a policy.temperature nearer to 1 than {self.temperature:g}"
-            )
-        return log_prob
 
     # Learn
 

@@ -16,11 +16,20 @@ class Stopping:
 
     def __init__(self, texts: Sequence[str], decode: Callable[[Rows], list[str]]) -> None:
         self.texts, self.decode = tuple(texts), decode
+        self._may_end: dict[int, bool] = {}
         self.window = EVERY + max(len(text.encode()) for text in texts)  # a token is a byte at least
 
     def found(self, rows: Rows) -> list[bool]:
         """Whether a stop string is in the text of each row."""
         return [any(stop in text for stop in self.texts) for text in self.decode(rows)]
+
+    def may_end(self, token: int) -> bool:
+        """Whether a stop string can end in this token: it has a last letter of one, or some of a letter."""
+        if token not in self._may_end:
+            text = self.decode([[token]])[0]
+            whole = text.strip() and "\ufffd" not in text
+            self._may_end[token] = not whole or any(stop[-1] in text for stop in self.texts)
+        return self._may_end[token]
 
     def lately(self, rows: Rows) -> list[bool]:
         """The same, where it was not there EVERY tokens ago: the ends of the rows are looked at first."""

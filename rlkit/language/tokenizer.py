@@ -106,9 +106,9 @@ class Tokenizer:
         more = (token for text in texts if (token := self.stop_token(text)) is not None)
         return tuple(sorted({*self.stop_ids, *more}))
 
-    def decode(self, rows: list[list[int]]) -> list[str]:
-        """Special tokens are dropped."""
-        return self.core.decode_batch(rows, skip_special_tokens=True)
+    def decode(self, rows: list[list[int]], special: bool = False) -> list[str]:
+        """The texts of rows of ids; special: with special tokens, which are dropped otherwise."""
+        return self.core.decode_batch(rows, skip_special_tokens=not special)
 
     def save(self, folder: Path) -> None:
         (folder / "tokenizer.json").write_text(self.core.to_str(pretty=True), encoding="utf-8")

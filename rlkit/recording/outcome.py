@@ -23,7 +23,7 @@ def measure(env: Env, algo: Algorithm, episodes: int | None, log: Log, when: str
     log.note(f"measuring {when} training, on the test split ...")
     found, samples = scores(env, algo, episodes, when)
     if samples:
-        told = [str(sample.get("answer") or sample["prompt"]) for sample in samples[:100]]
+        told = [sample["answer"] or sample["completion"] for sample in samples[:100]]
         different = {text.rpartition("\n")[2]: sample for text, sample in zip(told, samples, strict=False)}
         log.show_samples(f"{when}: greedy answers", list(different.values())[:3])
     if "ceiling" in found:

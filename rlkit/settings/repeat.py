@@ -9,11 +9,10 @@ import rlkit
 
 LENGTHS = ("iterations", "env_steps")
 EXCLUSIVE = (LENGTHS, ("evaluate_every", "evaluations"))  # one takes the place of the other
+VALIDATION = ("evaluate_every", "evaluations", "validation_episodes")
 RESUMABLE = (
     *LENGTHS,
-    "evaluate_every",
-    "evaluations",
-    "validation_episodes",
+    *VALIDATION,
     "checkpoint_every",
     "keep",
     "measure",

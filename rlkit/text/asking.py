@@ -1,7 +1,8 @@
 """How a problem is put to a model: as plain text, or as turns of a conversation through its own chat template."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Protocol, runtime_checkable
 
 from rlkit.api import Plays, UserError, Writes
@@ -12,6 +13,7 @@ from rlkit.text.templates import Draw
 
 PROMPT = "{question}\n"
 BETWEEN = "\n\n"  # plain text: after each example
+ANSWERED, SAID = "what the assistant answered", "what the other side said"  # stand for texts in a template
 
 
 @runtime_checkable
@@ -95,6 +97,25 @@ class Asking:
         if not problem.turns:
             return [Turn("user", filled(self.template(chat=True), problem.question))]
         return [*problem.turns[_begins(problem) :]]
+
+    def replies(self, policy: Plays) -> Callable[[str], Prompt]:
+        """What stands between two turns of this policy where the other side says a text.
+
+        In turns it is what the chat template writes from the end of the assistant's turn to where the next one begins;
+        in plain text what stands around a question. What is said is data.
+        """
+        if not self.chats(policy):
+            return partial(filled, self.template(chat=False))
+        if not isinstance(policy, Chats):
+            raise UserError(f"a {type(policy).__name__} has no chat template; give env.chat=false")
+        said = Turn("user", filled(self.template(chat=True), SAID))
+        (whole,) = policy.chat([[said, Turn("assistant", data(ANSWERED)), said]], self.options)
+        between, found, after = whole.rpartition(ANSWERED)[2].partition(SAID)
+        if ANSWERED not in whole or not found:
+            raise UserError(
+                "the chat template leaves out what was said before: give env.chat=false, or another template"
+            )
+        return lambda text: joined([between, data(text), after])
 
     def before_stop(self, completions: Sequence[str]) -> list[str]:
         """What counts of each completion: what stands before the first stop string."""

@@ -24,6 +24,7 @@ from rlkit.text.problems import Problem
 from rlkit.text.rewards import Reward
 from rlkit.text.scoring import Rewards, Scored, columns_of
 from rlkit.text.shuffle import Shuffle
+from rlkit.text.turns import OneTurn, note, notes
 
 if TYPE_CHECKING:
     from rlkit.api import AnySpace
@@ -64,6 +65,7 @@ class TextEnv:
         ceiling: Sequence[str] = (),
         measuring: Measuring | None = None,
         mixture: Mixture | None = None,
+        tool: OneTurn | None = None,
     ) -> None:
         if not problems["train"]:
             raise UserError(
@@ -76,6 +78,7 @@ class TextEnv:
         self.longest: int | None = max_tokens  # steps of one attempt
         self.measuring = measuring or Measuring()
         self.metric = self.measuring.metric
+        self.turns = tool or OneTurn()  # what the policy may call while it writes
         self._forbidden = tuple(ceiling)  # what no answer may begin with when a model is made to reason
         self.splits: Mapping[str, int] = {
             split: len(rows) for split, rows in problems.items()
@@ -99,6 +102,7 @@ class TextEnv:
     def check(self, policy: Plays) -> None:
         """Refuse prompts that leave no room in the context of the policy or of a learned reward; place the latter."""
         self.asking.check(policy)
+        self.turns.check(policy, self.asking.stop)
         asked = {split: self.asking.prompts(problems, policy) for split, problems in self.problems.items()}
         prompts = [prompt for split in asked.values() for prompt in split]
         writing(policy).check(prompts, self.max_tokens)
@@ -126,14 +130,12 @@ class TextEnv:
         problems = [self.problems["train"][index] for index in indices]
         limit = self.max_tokens if steps is None else min(steps, self.max_tokens)
         prompts = self.asking.prompts(problems, policy)
-        batch = writer.generate(prompts, repeats=repeats, max_tokens=limit, stop=self.asking.stop)
-        completions = self.asking.before_stop(writer.decode(batch))
+        batch, completions = self.turns.write(writer, prompts, self.asking.stop, repeats, max_tokens=limit)
         repeated = [i for i in range(len(problems)) for _ in range(repeats)]
         found = self.score([problems[i] for i in repeated], [prompts[i] for i in repeated], completions)
         batch, device = place(batch, found, writer.tokenizer.decode), batch["mask"].device
         if self.mixture is not None:
-            for name, values in self.mixture.learn([problems[i].kind for i in repeated], found).items():
-                batch[f"rollout/{name}"] = torch.tensor(values, device=device).view(batch.batch_size)
+            note(batch, **self.mixture.learn([problems[i].kind for i in repeated], found))
         batch["problem"] = torch.tensor(indices, device=device).unsqueeze(1).expand(batch.batch_size)
         if repeats == 1:
             batch = batch.squeeze(1)
@@ -152,7 +154,7 @@ class TextEnv:
             return []
         rows = flatten_groups(rollout)[:limit]
         problems = [self.problems["train"][index] for index in rows["problem"].tolist()]
-        completions = self.asking.before_stop(writing(policy).decode(rows))
+        completions = self.turns.read(writing(policy), rows, self.asking.stop)
         prompts = self.asking.prompts(problems, policy)
         return self.measuring.samples(problems, prompts, completions, rows["score"].tolist())
 
@@ -202,18 +204,14 @@ class TextEnv:
         greedy: bool,
         forbid_first: Sequence[str] = (),
     ) -> Scores:
-        prompts = self.asking.prompts(problems, policy)
-        batch = policy.generate(
-            prompts,
-            max_tokens=self.max_tokens,
-            greedy=greedy,
-            forbid_first=forbid_first,
-            generator=generator(self.seed, "evaluate", split, self._sampled),
-            stop=self.asking.stop,
+        draw = generator(self.seed, "evaluate", split, self._sampled)
+        prompts, stop = self.asking.prompts(problems, policy), self.asking.stop
+        batch, completions = self.turns.write(
+            policy, prompts, stop, max_tokens=self.max_tokens, greedy=greedy, forbid_first=forbid_first, generator=draw
         )
         self._sampled += not greedy
-        completions = self.asking.before_stop(policy.decode(batch))
-        return self.measuring.scores(problems, prompts, completions, batch["mask"].sum(-1).flatten())
+        lengths = batch["mask"].sum(-1).flatten()
+        return self.measuring.scores(problems, prompts, completions, lengths, notes(batch))
 
     def _compare(self, policy: Judges, problems: Sequence[Problem], split: Split) -> Scores:
         """The same COMPARED attempts whenever it is asked, so that before and after can be compared."""

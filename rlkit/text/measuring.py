@@ -1,6 +1,6 @@
 """What is measured of completions of held-out problems: a score each, and metrics beside it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -35,9 +35,14 @@ class Measuring:
             functions.prepare(prompts, max_tokens, device)
 
     def scores(
-        self, problems: Sequence[Problem], prompts: Sequence[str], completions: Sequence[str], length: Tensor
+        self,
+        problems: Sequence[Problem],
+        prompts: Sequence[str],
+        completions: Sequence[str],
+        length: Tensor,
+        counted: Mapping[str, Sequence[float]],
     ) -> Scores:
-        """One completion of each problem; length: [N] tokens."""
+        """One completion of each problem; length: [N] tokens; counted: what else is reported of each, by name."""
         columns = columns_of(problems)
         found = self.graded(prompts, completions, columns)
         named = found.named if len(self.graded.names) > 1 else {}
@@ -49,7 +54,7 @@ class Measuring:
             groups=["rare" if kind in RARE else "common" for kind in kinds] if RARE.keys() & set(kinds) else None,
             samples=self.samples(problems, prompts, completions, found.score),
             items=[(problem.question, problem.answer) for problem in problems],
-            metrics={**named, **self.beside.opinions(prompts, completions, columns)},
+            metrics={**counted, **named, **self.beside.opinions(prompts, completions, columns)},
         )
 
     def samples(

@@ -43,8 +43,10 @@ def place(batch: TensorDict, found: Scored, decode: Decode) -> TensorDict:
         earned = [(end, value) for end, value in each if end is not None]
         if earned:
             steps = acted[row].nonzero()[:, 0]
-            at = steps[tokens_at(ids[row, steps].tolist(), [end for end, _ in earned], decode)]
-            flat[row].index_add_(0, at, flat.new_tensor([value for _, value in earned]))
+            first, last = int(steps[0]), int(steps[-1])  # between them a tool may have written, too
+            at = tokens_at(ids[row, first : last + 1].tolist(), [end for end, _ in earned], decode)
+            before = torch.searchsorted(steps, steps.new_tensor(at) + first, right=True) - 1
+            flat[row].index_add_(0, steps[before], flat.new_tensor([value for _, value in earned]))
     return finish(batch, rows(found.score), reward)
 
 

@@ -52,6 +52,21 @@ def test_dpo_lifts_the_tiny_model(tmp_path, env, gain):
     assert found["after"]["mean"] >= found["before"]["mean"] + gain
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("algo", ["ppo", "a2c", "reinforce", "grpo", "rloo", "dpo"])
+def test_the_tiny_model_learns_a_game_of_several_turns(tmp_path, algo):
+    found = after(tmp_path, f"algo={algo}", "env=guess", "evaluate_every=0", "threads=1")
+    assert found["after"]["mean"] >= found["before"]["mean"] + 0.3
+
+
+@pytest.mark.slow
+def test_the_tiny_model_calls_the_calculator(tmp_path):
+    short = ("iterations=8", "evaluate_every=0", "env.test=200", "threads=1")
+    found = after(tmp_path, "algo=grpo", "env=gsm8k", "env.tool=calculator", *short)
+    assert found["after"]["mean"] >= found["before"]["mean"] + 0.4
+    assert found["after"]["metrics"]["tool_calls"]["mean"] >= 1
+
+
 CARTPOLE = {"dpo": 200} | dict.fromkeys(("ppo", "a2c", "dqn", "reinforce", "grpo", *FAMILY), 475)
 
 

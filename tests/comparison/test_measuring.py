@@ -9,7 +9,7 @@ import pytest
 from rlkit import compare
 from rlkit.api import Reference, UserError
 from rlkit.comparison import plan, records, report
-from rlkit.comparison.caveats import caveats
+from rlkit.comparison.caveats import apart, caveats
 from rlkit.comparison.grid import Job
 from rlkit.comparison.records import Record
 from rlkit.comparison.results import compute
@@ -45,6 +45,17 @@ def test_the_best_parameters_are_measured_of_all_or_of_none() -> None:
     with pytest.raises(UserError, match="measure=best with evaluate_every=50 would choose among more parameters of o"):
         planned("algo=ppo,dqn", "env=cartpole", "seed=0", "measure=best", "evaluate_every=50")
     planned("algo=ppo,dqn", "env=cartpole", "seed=0", "dqn:evaluate_every=50")  # moves no score
+
+
+def test_long_values_are_shown_where_they_differ() -> None:
+    same = "You are a careful assistant who answers word problems. "
+    long, short = same + "Think, then answer with a number alone.", same + "Answer."
+    assert apart([long, short]) == ["…problems. Think, then answer with a numb…", "…problems. Answer."]
+    assert apart(["none", long, short]) == ["none", f"{long[:80]}…", short], "two of them alike for 55 characters"
+    assert apart([same, short]) == ["…problems. ", "…problems. Answer."]
+    records = [replace(run("a", seed), settings={"env.system": x}) for seed, x in enumerate((long, short))]
+    assert any("env.system is …problems. Think" in text for text in caveats(records, compute(records)))
+    assert apart(["0.1", "0.2"]) == ["0.1", "0.2"]
 
 
 def run(algo: str, seed: int = 0, score: float = 0.5, **more: object) -> Record:

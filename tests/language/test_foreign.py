@@ -34,6 +34,7 @@ PROJECTIONS = {
     "phi": ("model.layers.*.self_attn", "q_proj k_proj v_proj dense"),
     "phi3": ("model.layers.*.self_attn", "qkv_proj o_proj"),
     "opt": ("model.decoder.layers.*.self_attn", "q_proj k_proj v_proj out_proj"),
+    "lfm2": ("model.layers.*.self_attn", "q_proj k_proj v_proj out_proj"),
 }
 
 

@@ -61,8 +61,10 @@ def tensors(folder: Path, change: Callable[[dict[str, torch.Tensor]], object]) -
         ({"quantization_config": {"quant_method": "gptq"}}, "quantization_config means code of its own or quantised"),
         ({"n_layer": 10**9}, "n_layer is 1000000000, and 28 is the most with 28 weights"),
         ({"n_embd": 10**9}, "n_embd is 1000000000, and 16777216 is the most with 28 weights"),
-        ({"inner": {"num_experts": 29}}, "num_experts is 29, and 28 is the most"),
-        ({"n_positions": -(10**30)}, "n_positions is -1000000000000000000, and 16777216 is the most"),
+        ({"inner": {"num_layers": 29}}, "num_layers is 29, and 28 is the most"),
+        ({"n_positions": -(10**30)}, "n_positions is -1000000000000000000, and 1048576 is the most"),
+        ({"n_ctx": 2**20 + 1}, "n_ctx is 1048577, and 1048576 is the most"),
+        ({"model_type": "pegasus"}, "model_type is 'pegasus', whose table of positions takes transformers too long"),
         ({"n_positions": 10**6}, r"a model of 32,\d{3},\d{3} numbers needs 0.1 GB"),
         (
             {"n_embd": 64},
@@ -116,6 +118,52 @@ def test_what_reads_by_another_rule_is_refused(kind: str, tmp_path: Path) -> Non
     (tmp_path / "config.json").write_text(json.dumps({"model_type": kind, **sizes[kind]}))
     with pytest.raises(UserError, match=f"model_type is '{kind}', which computes logits, or keeps what it has read"):
         LanguageModel.load(tmp_path)
+
+
+def test_a_cache_that_mixes_up_its_rows_is_refused(good: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who writes repeats the rows of a cache, and drops those that have ended."""
+    layer = transformers.cache_utils.DynamicLayer
+    right = layer.reorder_cache
+    monkeypatch.setattr(layer, "reorder_cache", lambda self, rows: right(self, rows * 0))
+    with pytest.raises(UserError, match="keeps what it has read, by a rule that rlkit does not know"):
+        LanguageModel.load(good)
+
+
+def test_the_labels_of_a_classifier_take_no_time_and_no_memory(good: Path, tmp_path: Path) -> None:
+    """transformers would make two dictionaries with an entry for each, here of 2 GB."""
+    folder = shutil.copytree(good, tmp_path / "model")
+    for labels in ({"num_labels": 2**24}, {"num_labels": 3, "id2label": {"0": "x"}, "label2id": {"x": 0}}):
+        config(folder, labels)
+        decoder = LanguageModel.load(folder).decoder
+        assert isinstance(decoder, Foreign) and decoder.whole.config.num_labels == 2
+        assert labels.items() <= decoder.config.items(), "what is saved says what the file said"
+    many = {"num_labels": 2**24, "model_type": "gemma3_text"}
+    config(folder, {"model_type": "gemma3", "text_config": many, "vision_config": many})
+    with pytest.raises(UserError, match="model_type is 'gemma3', which computes logits"):
+        LanguageModel.load(folder)
+
+
+def test_more_positions_than_usual_need_a_weight_that_has_them(good: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(good, tmp_path / "model")
+    config(folder, {"seq_length": 2**20 + 1})
+    with pytest.raises(UserError, match="seq_length is 1048577, and 1048576 is the most"):
+        LanguageModel.load(folder)
+    tensors(folder, lambda x: x.update(more=torch.zeros(2**20 + 1, 1)))
+    assert LanguageModel.load(folder).decoder.context == 128
+
+
+def test_many_experts_in_few_tensors_are_taken(tmp_path: Path) -> None:
+    """A run saves all experts of a layer as one tensor."""
+    sizes = {"num_experts": 64, "moe_intermediate_size": 8, "shared_expert_intermediate_size": 8}
+    write(tmp_path / "plain", "qwen2_moe", **sizes)
+    first = LanguageModel.load(tmp_path / "plain")
+    first.save(tmp_path / "model")
+    assert len(load_file(tmp_path / "model" / "model.safetensors")) < 64
+    again = LanguageModel.load(tmp_path / "model").state_dict()
+    assert all(torch.equal(again[name], x) for name, x in first.state_dict().items())
+    config(tmp_path / "model", {"num_experts": 10**6})
+    with pytest.raises(UserError, match=r"num_experts is 1000000, and \d+ is the most"):
+        LanguageModel.load(tmp_path / "model")
 
 
 def test_names_that_earlier_versions_gave_are_understood(good: Path, tmp_path: Path) -> None:

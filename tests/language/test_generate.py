@@ -9,7 +9,7 @@ from torch.testing import assert_close
 from rlkit.errors import Diverged
 from rlkit.language.decoder import Decoder
 from rlkit.language.folders import fresh_config
-from rlkit.language.generate import Completions, Rule, _Writing, choose, generate
+from rlkit.language.generate import Completions, Rule, Writing, choose, generate
 from rlkit.language.shape import Shape
 from rlkit.seeding import generator
 
@@ -192,7 +192,7 @@ def test_on_a_gpu_rows_are_dropped_down_to_powers_of_two(monkeypatch):
         sizes.extend([len(writing.row)] if changed else [])
         return changed
 
-    monkeypatch.setattr(_Writing, "_drop", drop)
+    monkeypatch.setattr(Writing, "_drop", drop)
     done = generate(model, PROMPTS, 6, 100, rule, generator(0, "draw"))
     assert len(sizes) > 1 and all(size & (size - 1) == 0 for size in sizes)
     assert done.length.tolist() == expected.length.tolist()

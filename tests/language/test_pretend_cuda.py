@@ -22,6 +22,7 @@ from rlkit.language.folders import fresh_config
 from rlkit.language.generate import Completions, Rule, generate
 from rlkit.language.precision import product
 from rlkit.language.shape import Shape
+from rlkit.language.turns import Talk, converse
 from rlkit.meter import Meter
 from rlkit.seeding import generator
 from rlkit.settings import config
@@ -158,13 +159,13 @@ def test_graphs_write_the_tokens_that_the_cpu_writes(device: Device, monkeypatch
     """Rows are dropped to powers of two, the cache grows, and every shape is one graph of one pool."""
     expected = write(decoder())
     monkeypatch.setitem(generation.BLOCK, "cuda", 8)
-    real, shapes = generation._Writing._step, []
+    real, shapes = generation.Writing._step, []
 
-    def step(writing: generation._Writing) -> None:
+    def step(writing: generation.Writing) -> None:
         shapes.append((len(writing.row), writing.cache.keys[0].shape[2]))
         real(writing)
 
-    monkeypatch.setattr(generation._Writing, "_step", step)
+    monkeypatch.setattr(generation.Writing, "_step", step)
     done = write(decoder().to(GPU))
     assert_same_texts(done, expected)
     rows, columns = ([*dict.fromkeys(x)] for x in zip(*shapes, strict=True))
@@ -175,6 +176,28 @@ def test_graphs_write_the_tokens_that_the_cpu_writes(device: Device, monkeypatch
     assert eager + device.replays == 39 and device.replays > 2 * eager
     looks = 1 + 39 // generation.EVERY
     assert device.syncs.total() <= looks + 5 * len(rows) * len(columns) + 1
+
+
+def test_graphs_take_the_turns_that_the_cpu_takes(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Answers are put into memory that the graphs read, and longer ones into new memory with a graph of its own."""
+
+    def talk(model: Decoder) -> dict[str, Tensor]:
+        def respond(rows: list[int], turns: list[list[int]]) -> list[list[int] | None]:
+            said = [row + sum(turn) for row, turn in zip(rows, turns, strict=True)]
+            return [None if n % 5 == 0 else [] if n % 5 == 1 else [n % VOCAB, 7, 8, 9] * (n % 4) for n in said]
+
+        return converse(model, PROMPTS, 6, RULE, Talk(respond, 30, 12, 128), generator(0, "draw"))
+
+    expected = talk(decoder())
+    monkeypatch.setitem(generation.BLOCK, "cuda", 8)
+    done = talk(decoder().to(GPU))
+    assert done["length"].tolist() == expected["length"].tolist()
+    assert done["truncated"].tolist() == expected["truncated"].tolist()
+    within = torch.arange(expected["tokens"].shape[1]) < expected["length"][:, None]
+    for key in ("tokens", "acted", "ends"):
+        assert torch.equal(done[key].cpu()[within], expected[key][within]), key
+    assert_close(done["log_prob"].cpu()[within], expected["log_prob"][within], rtol=1e-4, atol=1e-4)
+    assert device.replays > 10 and not expected["acted"][within].all()
 
 
 def test_a_cache_that_replaces_what_a_graph_reads_would_be_caught(

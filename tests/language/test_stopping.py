@@ -65,13 +65,13 @@ def test_how_often_is_looked_decides_nothing(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_rows_are_dropped_as_soon_as_they_are_seen_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
     steps: list[int] = []
-    step = engine._Writing._step
+    step = engine.Writing._step
 
-    def counted(writing: engine._Writing) -> None:
+    def counted(writing: engine.Writing) -> None:
         steps.append(len(writing.row))
         step(writing)
 
-    monkeypatch.setattr(engine._Writing, "_step", counted)
+    monkeypatch.setattr(engine.Writing, "_step", counted)
     model().generate(PROMPTS, 2, 100, stop=["e", "a", "o", "i", "p", " ", "s", "1", "\n", "r"])
     assert len(steps) < 40 and steps[-1] < steps[0]
 

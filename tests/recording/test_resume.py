@@ -23,6 +23,7 @@ from rlkit.settings import plugins
 RUN = ["iterations=6", "checkpoint_every=2", "evaluate_every=3", "evaluation_episodes=2", "validation_episodes=2"]
 SMALL = ["env.train=64", "env.test=4", "env.validation=4", "threads=1"]
 GSM8K = ["env=gsm8k", "env.rows=2", "env.max_tokens=16", REWARD, *SMALL]
+GAME = ["env.rows=2", "env.test=4", "env.validation=4", "threads=1"]
 DQN = ["algo.warmup_steps=40", "algo.capacity=150", "algo.updates=3", "algo.batch_size=16", "algo.steps=5"]
 EXPLORE = ["algo.epsilon_end=0.5", "algo.hold=9"]  # to be in the middle of a held action
 PPO = ["algo=ppo", "algo.epochs=2", "algo.minibatches=2"]
@@ -52,6 +53,9 @@ CELLS = [
     ["algo=grpo", "env=arithmetic", "env.rows=2", "algo.group=4", "algo.kl_coef=0.1", "policy.lora=4", *SMALL[1:]],
     [*PPO, *GSM8K, "algo.kl_coef=0.1", "algo.kl_target=1", "algo.kl_horizon=50"],
     ["algo=sft", *GSM8K, "env.demonstrations=40", "env.rare_demonstrations=1", "env.direct=0.5"],
+    ["algo=grpo", "env=guess", "algo.group=4", "algo.lr=1e-3", *GAME],
+    [*PPO, "env=game", "env.game=rlkit.envs.guess:Guess", "env.max_tokens=12", "env.turn_tokens=4", *GAME],
+    ["algo=grpo", *GSM8K, "algo.group=4", "env.tool=calculator", "env.chat=false"],
     ["algo=dpo", "env=preferences", "env.rows=2", "env.max_tokens=12", *SMALL],
     ["algo=reward_model", "env=preferences", "env.rows=2", *SMALL],
     ["algo=reward_model", *last(*GSM8K, "env.max_tokens=40", "env.rows=4", "env.validation=8", "env.test=8")],
@@ -103,7 +107,7 @@ def name_of(keys: list[str]) -> str:
 
 # One of each kind of buffer, policy and environment is quick.
 QUICK = ["value_iteration gridworld", "td gridworld", "q_learning frozenlake", "dqn cartpole", "reinforce cartpole"]
-QUICK += ["a2c pendulum", "ppo cartpole", "ppo gym", "grpo cartpole", "grpo gsm8k"]
+QUICK += ["a2c pendulum", "ppo cartpole", "ppo gym", "grpo cartpole", "grpo gsm8k", "grpo guess"]
 
 
 def marked(keys: list[str]) -> Any:

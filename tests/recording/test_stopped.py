@@ -16,6 +16,7 @@ from support.terminals import terminal
 from support.words import last
 
 from rlkit import loop, run
+from rlkit.comparison import measuring, records
 from rlkit.language import folders as model_files
 from rlkit.recording import checkpoint, outcome
 from rlkit.recording.log import Log
@@ -233,6 +234,47 @@ def test_a_best_checkpoint_from_beyond_where_a_run_goes_on_is_looked_for_again(
     assert run.main([f"resume={tmp_path}", "iterations=3"]) == 0
     assert "going on from iteration 2: checkpoint best, of iteration 9, is looked for again" in capsys.readouterr().out
     assert checkpoint.load(tmp_path, "best")["progress"]["iteration"] == 3
+
+
+BEST = ["algo=q_learning", "env=gridworld", "evaluate_every=1", "measure=best", "evaluation_episodes=2"]
+
+
+def test_a_comparison_tells_among_how_many_evaluations_the_best_was_looked_for(tmp_path: Path) -> None:
+    """Of five evaluations, three were on other episodes, and their best was forgotten."""
+    assert run.main([*BEST, "iterations=3", "validation_episodes=4", f"out={tmp_path}"]) == 0
+    assert json.loads((tmp_path / "summary.json").read_text())["best"] == {"of": 3, "episodes": 4}
+    assert run.main([f"resume={tmp_path}", "iterations=5", "validation_episodes=9"]) == 0
+    assert json.loads((tmp_path / "summary.json").read_text())["best"] == {"of": 2, "episodes": 9}
+    record = records.read(tmp_path)
+    assert "the best of 2 evaluations on 9 validation episodes" in measuring.sentence([record])
+    assert run.main([f"resume={tmp_path}", "iterations=6"]) == 0
+    assert records.read(tmp_path).candidates == 3, "the search went on"
+
+
+def test_a_checkpoint_that_does_not_tell_how_often_it_was_evaluated_goes_on(tmp_path: Path) -> None:
+    """As rlkit 0.5 wrote them."""
+    assert run.main([*BEST, "iterations=3", "validation_episodes=4", f"out={tmp_path}"]) == 0
+    state = checkpoint.load(tmp_path, "latest")
+    for key in ("best_of", "best_among"):
+        del state["progress"][key]
+    checkpoint.save(tmp_path, state, "latest", iteration=3)
+    assert run.main([f"resume={tmp_path}", "iterations=5"]) == 0
+    assert "best" not in json.loads((tmp_path / "summary.json").read_text())
+    assert (records.read(tmp_path).candidates, records.read(tmp_path).validation_episodes) == (5, "4")
+
+
+@pytest.mark.parametrize("word", ["validation_episodes=9", "evaluations=7"])
+def test_a_finished_run_is_not_said_to_be_validated_otherwise(
+    word: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run.main([*BEST, "iterations=2", "validation_episodes=4", f"out={tmp_path}"]) == 0
+    before = (tmp_path / "config.yaml").read_text()
+    capsys.readouterr()
+    assert run.main([f"resume={tmp_path}", word]) == 2
+    said = f"rlkit: {word} does nothing: {tmp_path} is at its end; leave it out, or give a longer length beside it"
+    assert capsys.readouterr().err == f"{said}\n"
+    assert (tmp_path / "config.yaml").read_text() == before and (tmp_path / "summary.json").is_file()
+    assert run.main([f"resume={tmp_path}", "validation_episodes=4"]) == 0, "its own number may be given again"
 
 
 def test_another_number_of_validation_episodes_begins_the_search_for_the_best_anew(

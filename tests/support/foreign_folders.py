@@ -23,6 +23,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "opt": {**SIZES, "ffn_dim": 48, "word_embed_proj_dim": 32, "dropout": 0.5},
     "mixtral": {**GEMMA, "num_local_experts": 4},
     "granite": {**SIZES, "logits_scaling": 3.0},
+    "lfm2": {**SIZES, "layer_types": ["conv", "full_attention"], "block_auto_adjust_ff_dim": False},
 }
 
 
@@ -30,7 +31,7 @@ def peer(kind: str, **changes: Any) -> PreTrainedModel:
     """Random, with distributions far from uniform; biases and gains are random, too."""
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        config = AutoConfig.for_model(kind, **{**KINDS[kind], "eos_token_id": TOKENIZER.eos_id, **changes})
+        config = AutoConfig.for_model(kind, **{**KINDS.get(kind, SIZES), "eos_token_id": TOKENIZER.eos_id, **changes})
         model = AutoModelForCausalLM.from_config(config).eval()
         with torch.no_grad():
             for parameter in model.parameters():

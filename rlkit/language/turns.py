@@ -1,0 +1,226 @@
+"""Texts in turns: a row that ends a turn is answered, reads the answer, and writes on.
+
+The cache stays. An answer is read token by token, in the steps in which the other rows write, so nothing is read twice
+and no row waits for another. What was written is never encoded again: a row is its ids, and which of them it wrote.
+"""
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from rlkit.language.decoder import Decoder
+from rlkit.language.generate import BLOCK, Rule, Writing, choose, chunks, draws
+
+# Of some rows, by their numbers, what each wrote in the turn that just ended → what it reads next; None: it is over.
+Respond = Callable[[list[int], list[list[int]]], Sequence[list[int] | None]]
+Spans = dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Talk:
+    """Who answers, and how far rows may go."""
+
+    respond: Respond
+    tokens: int  # that a row writes in all
+    turn: int  # that it writes in one turn
+    context: int  # tokens of the longest row, the prompt included
+
+
+# What carries a chunk on to its end: prompts from the shortest to the longest, attempts of each, the rule, the number
+# of each row, uniform numbers [T, R'] by what a row wrote and its number, and who answers.
+Chunk = tuple[list[Sequence[int]], int, Rule, Tensor, Tensor | None, Talk]
+
+
+def converse(
+    decoder: Decoder,
+    prompts: Sequence[Sequence[int]],
+    repeats: int,
+    rule: Rule,
+    talk: Talk,
+    generator: torch.Generator | None = None,
+    rows: int = 256,
+) -> Spans:
+    """`repeats` conversations after each prompt, prompt-major, at most about `rows` at a time.
+
+    A turn ends with an end token, with the token that completes a stop string, or at a limit of tokens.
+    Draws are one uniform per row and token that it writes, all taken from `generator` at the start: they depend neither
+    on which rows share its batch nor on what others read or write.
+
+    Returns what stands after the prompts: tokens [R, T]; acted [R, T], False where an answer stands; ends [R, T], True
+    at the last token of a turn; log_prob [R, T], 0 in answers; length [R], up to the last token that the row wrote,
+    past which nothing means anything; truncated [R], where the tokens or the context were spent before it was over.
+    """
+
+    def run(*args: *Chunk) -> Spans:
+        with torch.inference_mode():
+            talking = Talking(decoder, *args)
+            talking.run()
+            return talking.spans()
+
+    return in_chunks(run, decoder.head.device, prompts, repeats, rule, talk, generator, rows)
+
+
+def in_chunks(
+    run: Callable[[*Chunk], Spans],
+    device: torch.device,
+    prompts: Sequence[Sequence[int]],
+    repeats: int,
+    rule: Rule,
+    talk: Talk,
+    generator: torch.Generator | None,
+    rows: int,
+) -> Spans:
+    """What `run` gives, chunk by chunk; see `converse`."""
+    total = len(prompts) * repeats
+    uniform = draws(talk.tokens, total, rule, generator, device)
+    parts = [
+        (row, run(chunk, repeats, rule, row, uniform, talk)) for chunk, row in chunks(prompts, repeats, rows, device)
+    ]
+    return joined(parts, total)
+
+
+def joined(parts: Sequence[tuple[Tensor, Spans]], total: int) -> Spans:
+    """The rows of all chunks, each in the place of its number."""
+    width, out = max(part["tokens"].shape[1] for _, part in parts), {}
+    for name, like in parts[0][1].items():
+        out[name] = like.new_zeros(total, *([width] if like.dim() == 2 else []))
+        for row, part in parts:
+            x = part[name]
+            out[name][row] = F.pad(x, (0, width - x.shape[1])) if x.dim() == 2 else x
+    return out
+
+
+class Turns:
+    """What the rows of one chunk wrote in their turns so far, and how each came to its end."""
+
+    def __init__(self, number: list[int], start: list[int], rule: Rule, talk: Talk) -> None:
+        self.number, self.start, self.rule, self.talk = number, start, rule, talk
+        self.turn: list[list[int]] = [[] for _ in start]  # the tokens of the turn that is being written
+        self.spent = [0] * len(start)  # how many there are in the turns before
+        self.length, self.cut = [0] * len(start), [False] * len(start)
+
+    def look(self, written: Sequence[tuple[int, int, int]]) -> dict[int, list[int] | None]:
+        """Answer the rows whose turn has just ended: row → what it reads next, None where it is over.
+
+        written: of each row that wrote, its number in the chunk, the token, and how many stand after the prompt now.
+        """
+        for row, token, _ in written:
+            self.turn[row].append(token)
+        ended = sorted((row, length) for row, length in self._ended(written))
+        rows = [row for row, _ in ended]
+        answers = (
+            self.talk.respond([self.number[row] for row in rows], [self.turn[row] for row in rows]) if rows else []
+        )
+        found: dict[int, list[int] | None] = {}
+        for (row, length), answer in zip(ended, answers, strict=True):
+            self.spent[row] += len(self.turn[row])
+            self.turn[row] = []
+            room = self.talk.context - self.start[row] - length
+            found[row] = answer
+            if answer is None or self.spent[row] >= self.talk.tokens or len(answer) >= room:
+                found[row], self.length[row], self.cut[row] = None, length, answer is not None
+        return found
+
+    def _ended(self, written: Sequence[tuple[int, int, int]]) -> Iterator[tuple[int, int]]:
+        """Of the rows whose turn ended with the token written last, the number and how many tokens stand there."""
+        talk, stopping, open_ = self.talk, self.rule.stopping, []
+        for row, token, length in written:
+            size = len(self.turn[row])
+            spent = size >= talk.turn or self.spent[row] + size >= talk.tokens
+            if spent or token in self.rule.stops or self.start[row] + length >= talk.context:
+                yield row, length
+            elif stopping is not None and stopping.may_end(token):
+                open_.append((row, length))
+        if stopping is not None and open_:
+            found = stopping.found([self.turn[row] for row, _ in open_])
+            yield from (each for each, there in zip(open_, found, strict=True) if there)
+
+
+class Talking(Writing):
+    """The rows of one chunk that are not over. Answers stand in `given` before the steps come that read them."""
+
+    def __init__(
+        self,
+        decoder: Decoder,
+        prompts: list[Sequence[int]],
+        repeats: int,
+        rule: Rule,
+        number: Tensor,
+        uniform: Tensor | None,
+        talk: Talk,
+    ):
+        device, rows = number.device, len(number)
+        columns = BLOCK.get(device.type, 32) + 1
+        self.number = number  # of each row among those of all chunks
+        self.turns = Turns(number.tolist(), [len(p) for p in prompts for _ in range(repeats)], rule, talk)
+        self.given = torch.full((columns, rows), -1, device=device)  # [T, R] what is read; -1: the row writes
+        self.acted = torch.zeros(columns, rows, dtype=torch.bool, device=device)
+        self.ends = torch.zeros_like(self.acted)
+        self.count = torch.zeros(rows, dtype=torch.long, device=device)  # tokens that each row wrote
+        tokens = torch.zeros(columns, rows, dtype=torch.long, device=device)
+        log_prob = torch.zeros(columns, rows, device=device)
+        row = torch.arange(rows, device=device)
+        super().__init__(decoder, prompts, repeats, rule, row, tokens, log_prob, uniform)
+
+    def spans(self) -> Spans:
+        """What all rows came to."""
+        table = {"tokens": self.tokens, "acted": self.acted, "ends": self.ends, "log_prob": self.log_prob}
+        return spans({name: x.T for name, x in table.items()}, self.turns)
+
+    def _write(self, logits: Tensor) -> None:
+        given = self.given[self.time, self.row]
+        own, count = given < 0, self.count[self.row]
+        uniform = None
+        if self.uniform is not None:  # who is over and not yet dropped writes on, and nobody reads it
+            uniform = self.uniform[count.clamp(max=len(self.uniform) - 1), self.number[self.row]]
+        token, log_prob = choose(logits, self.rule, uniform)
+        token = torch.where(own, token, given)
+        self.tokens[self.time, self.row] = token
+        self.log_prob[self.time, self.row] = torch.where(own, log_prob, 0.0)
+        self.acted[self.time, self.row] = own
+        self.count[self.row] = count + own
+        self.token.copy_(token)
+        self.position += 1
+        self.time += 1
+
+    def _times(self) -> Iterable[int]:
+        return itertools.count()
+
+    def _look(self, time: int) -> bool:
+        """Answer the rows whose turn ended with the token written last, and make room for what they read."""
+        state = torch.stack((self.row, self.token, self.acted[time, self.row], self.finished)).tolist()
+        now = list(zip(*state, strict=True))
+        found = self.turns.look([(row, token, time + 1) for row, token, own, over in now if own and not over])
+        self._set(self.ends[time], list(found))
+        self._set(self.finished, [place for place, (row, *_) in enumerate(now) if found.get(row, []) is None])
+        reading = {row: answer for row, answer in found.items() if answer}
+        grown = self._reserve(time + 2 + max(map(len, reading.values()), default=0))
+        for row, answer in reading.items():
+            self.given[time + 1 : time + 1 + len(answer), row] = torch.tensor(answer, device=self.given.device)
+        return grown
+
+    def _set(self, flags: Tensor, places: list[int]) -> None:
+        flags.index_fill_(0, torch.tensor(places, dtype=torch.long, device=flags.device), True)
+
+    def _reserve(self, columns: int) -> bool:
+        """Room for so many columns; whether there was none."""
+        missing = columns - len(self.given)
+        if missing <= 0:
+            return False
+        more = max(missing, len(self.given))
+        self.given = F.pad(self.given, (0, 0, 0, more), value=-1)
+        self.tokens, self.log_prob, self.acted, self.ends = (
+            F.pad(x, (0, 0, 0, more)) for x in (self.tokens, self.log_prob, self.acted, self.ends)
+        )
+        return True
+
+
+def spans(table: dict[str, Tensor], turns: Turns) -> Spans:
+    """What the rows came to: [R, T] of each name, up to the longest row, with the length of each and who was cut."""
+    device = table["tokens"].device
+    ends = {"length": torch.tensor(turns.length, device=device), "truncated": torch.tensor(turns.cut, device=device)}
+    return {name: x[:, : max(turns.length)] for name, x in table.items()} | ends

@@ -1,0 +1,133 @@
+"""A backbone that writes: completions of prompts, and conversations in which it is answered."""
+
+from collections.abc import Sequence
+from functools import partial
+
+import torch
+from tensordict import TensorDict
+from torch import Tensor
+
+from rlkit import memory
+from rlkit.errors import Diverged, UserError
+from rlkit.language.backbone import Backbone, layout, within
+from rlkit.language.engine import Engine
+from rlkit.language.generate import Rule
+from rlkit.language.stopping import Stopping
+from rlkit.language.turns import Talk
+from rlkit.prompts import Reply
+
+
+class Writer(Backbone):
+    """Writes with an engine; a subclass says with which, and at what temperature."""
+
+    engine: Engine
+    temperature: float
+
+    def generate(
+        self,
+        prompts: Sequence[str],
+        repeats: int = 1,
+        max_tokens: int = 64,
+        greedy: bool = False,
+        forbid_first: Sequence[str] = (),
+        generator: torch.Generator | None = None,
+        stop: Sequence[str] = (),
+    ) -> TensorDict:
+        """`repeats` completions of each prompt, [P, G]: observation action log_prob mask [P, G, T], truncated [P, G].
+
+        With x = prompt + completion (the stop token included), observation = x[:-1], action = x[1:], and mask is True
+        where the action belongs to the completion. forbid_first: strings whose first token may not be the first one.
+        stop: strings that end a completion, with the token that completes one of them.
+
+        Raises: UserError for a prompt that is empty or too long; Diverged where a log-probability is not finite.
+        """
+        ids, rule = self._asked(prompts, repeats, max_tokens, greedy, forbid_first, stop)
+        self.engine.sync(self.decoder)
+        done = self.engine.write(ids, repeats, max_tokens, rule, generator or self.generator, self.rows)
+        out = layout(ids, repeats, done.tokens, done.length, self.tokenizer.pad_id)
+        log_prob = torch.zeros(out["mask"].shape, device=done.log_prob.device)
+        log_prob[out["mask"]] = self._finite(done.log_prob[within(done.tokens, done.length)])
+        size = (len(ids), repeats)
+        out.update(log_prob=log_prob, truncated=done.truncated)
+        return TensorDict({key: value.view(*size, *value.shape[1:]) for key, value in out.items()}, batch_size=size)
+
+    def converse(
+        self,
+        prompts: Sequence[str],
+        reply: Reply,
+        repeats: int = 1,
+        max_tokens: int = 64,
+        turn_tokens: int | None = None,
+        greedy: bool = False,
+        forbid_first: Sequence[str] = (),
+        generator: torch.Generator | None = None,
+        stop: Sequence[str] = (),
+    ) -> TensorDict:
+        """`repeats` conversations after each prompt: what `generate` gives, and turn_end [P, G, T].
+
+        The row writes a turn, up to an end token, a stop string or `turn_tokens` tokens, and `reply` says what stands
+        after it. So it goes on until `reply` says None, or `max_tokens` tokens are written in all, or the context has
+        no more room (both: truncated). mask is False where a reply stands, whose tokens are those of its text, encoded
+        once; a prompt is never encoded again. turn_end is True at the last token of each turn.
+
+        Raises: see `generate`.
+        """
+        ids, rule = self._asked(prompts, repeats, max_tokens, greedy, forbid_first, stop)
+        self.engine.sync(self.decoder)
+        talk = Talk(partial(self._respond, reply), max_tokens, turn_tokens or max_tokens, self.decoder.context)
+        done = self.engine.converse(ids, repeats, rule, talk, generator or self.generator, self.rows)
+        out = layout(ids, repeats, done["tokens"], done["length"], self.tokenizer.pad_id)
+        there, inside = out["mask"], within(done["tokens"], done["length"])
+        for key, name in (("mask", "acted"), ("turn_end", "ends"), ("log_prob", "log_prob")):
+            out[key] = torch.zeros(there.shape, dtype=done[name].dtype, device=there.device)
+            out[key][there] = done[name][inside]
+        self._finite(out["log_prob"])
+        size = (len(ids), repeats)
+        out["truncated"] = done["truncated"]
+        return TensorDict({key: value.view(*size, *value.shape[1:]) for key, value in out.items()}, batch_size=size)
+
+    def _respond(self, reply: Reply, rows: list[int], turns: list[list[int]]) -> list[list[int] | None]:
+        """The tokens of the replies. An end token that the row wrote itself is not put there again."""
+        replies = reply(rows, self.tokenizer.decode(turns))
+        ids = iter(self.tokenizer.encode([text for text in replies if text is not None]))
+        found = [None if text is None else next(ids) for text in replies]
+        for i, (turn, after) in enumerate(zip(turns, found, strict=True)):
+            if after and after[0] == turn[-1] and after[0] in self.tokenizer.stop_ids:
+                found[i] = after[1:]
+        return found
+
+    def _asked(
+        self,
+        prompts: Sequence[str],
+        repeats: int,
+        max_tokens: int,
+        greedy: bool,
+        forbid_first: Sequence[str],
+        stop: Sequence[str],
+    ) -> tuple[list[list[int]], Rule]:
+        """The ids of the prompts, and how tokens are chosen after them."""
+        ids = self.prompt_ids(prompts)
+        longest, context = max(map(len, ids)), self.decoder.context
+        if longest + max_tokens > context:
+            raise UserError(
+                f"a prompt of {longest} tokens and {max_tokens} more exceed the model's context of {context}: "
+                "lower max_tokens or shorten the prompt"
+            )
+        many = f"{len(ids) * repeats:,} completions of {max_tokens} tokens"
+        # A token, its log-probability and its draw; keys and values come on top.
+        memory.check(16 * len(ids) * repeats * max_tokens, many, "ask for fewer, or lower max_tokens")
+        forbidden = tuple({row[0] for row in self.tokenizer.encode(list(forbid_first)) if row})
+        return ids, Rule(self.temperature, greedy, self.tokenizer.stops(stop), forbidden, self.stopping(stop))
+
+    def stopping(self, stop: Sequence[str]) -> Stopping | None:
+        """What finds stop strings in completions; those that are a token of their own are no text."""
+        texts = [text for text in stop if self.tokenizer.stop_token(text) is None]
+        return Stopping(texts, self.tokenizer.decode) if texts else None
+
+    def _finite(self, log_prob: Tensor) -> Tensor:
+        if not log_prob.isfinite().all():
+            raise Diverged(
+                f"not finite: log_prob of what {self.name} writes; checkpoints written before are kept; try a smaller "
+                f"algo.lr, or a policy.temperature nearer to 1 than {self.temperature:g}"
+            )
+        return log_prob

@@ -1,0 +1,223 @@
+"""Games in words as an environment: an episode is a dialog of a game and the policy, a start is a game's seed."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Literal
+
+import torch
+from tensordict import TensorDict
+
+from rlkit.api import Plays, State
+from rlkit.buffers import flatten_groups
+from rlkit.errors import UserError
+from rlkit.exact import Model
+from rlkit.forecast import Foretells, Work
+from rlkit.prompts import Prompt
+from rlkit.scores import Reference, Sample, Scores, Split, Unit
+from rlkit.seeding import derive, generator
+from rlkit.text.asking import Asking
+from rlkit.text.games import Make, Playing
+from rlkit.text.placing import finish
+from rlkit.text.problems import Problem
+from rlkit.text.turns import conversing, note, notes
+
+if TYPE_CHECKING:
+    from rlkit.api import AnySpace
+
+LINE = ("\n",)  # what ends a turn in plain text, where nothing else is given
+TRIED = 16  # games of each split whose beginning is read before anything is trained
+SEEDS = 2**31  # what every generator takes
+
+
+class GameEnv:
+    """Dialogs: a turn earns its reward at the last token that the policy wrote in it, and the score is their sum."""
+
+    kind: Literal["control", "text"] = "text"
+    plays: bool = True
+    stored_reference: bool = False
+    observation_space: "AnySpace | None" = None
+    action_space: "AnySpace | None" = None
+
+    def __init__(
+        self,
+        make: Make,
+        name: str,
+        rows: int,
+        seed: int,
+        device: str | torch.device = "cpu",
+        max_tokens: int = 256,
+        turn_tokens: int | None = None,
+        asking: Asking | None = None,
+        stop: Sequence[str] | None = None,
+        splits: Mapping[str, int] | None = None,
+        metric: Literal["return", "accuracy"] = "return",
+        source: str = "",
+        reference: Reference | None = None,
+    ) -> None:
+        """make: a new game for each episode; stop: None is a line break in plain text, and nothing in chat turns.
+
+        metric: accuracy is the share of games whose score is 1 or more.
+        """
+        self.make, self.name, self.rows, self.seed, self.device = make, name, rows, seed, torch.device(device)
+        self.max_tokens, self.turn_tokens = max_tokens, turn_tokens
+        self.longest: int | None = max_tokens
+        self.asking, self.stop = asking or Asking(), stop
+        self.splits: Mapping[str, int] = {"train": SEEDS, **(splits or {"validation": 64, "test": 200})}
+        self.metric, self.source, self.reference = metric, source or f"game {name}", reference
+        self.scoring: float = 0.0  # seconds that the games took
+        self._played, self._sampled = 0, 0  # starts of rollouts, and evaluations by sampling
+        self._longest = 0  # tokens of the longest beginning that was read
+
+    def settled(self, policy: Plays) -> dict[str, object]:
+        """The keys that mean something only beside a policy, as they are for this one."""
+        return self.asking.settled(policy) | {"stop": tuple(self._stops(policy))}
+
+    def manner(self, policy: Plays) -> str:
+        """How the policy is asked, for the first screen; empty where there is no choice."""
+        return self.asking.manner(policy)
+
+    def check(self, policy: Plays) -> None:
+        """Refuse a policy that takes no turns, and games that leave no room in its context."""
+        writer = conversing(policy)
+        self.asking.check(policy)
+        seeds = [
+            seed for split in ("validation", "test") for seed in self._seeds(split, min(TRIED, self.splits[split]))
+        ]
+        prompts = self._prompts(policy, Playing(self.name, self.make, seeds).first)
+        writer.check([*prompts, self.asking.replies(policy)("")], self.max_tokens)
+        if isinstance(policy, Foretells):
+            self._longest = policy.longest(prompts)
+
+    def learned(self, group: int) -> Work:
+        """What one iteration learns from, where games say about as much as the policy."""
+        return Work(self.rows, group, self._longest, 2 * self.max_tokens)
+
+    def written(self, group: int, measured: Mapping[Split, int]) -> list[Work]:
+        """What is written in an iteration, and in measurements of so many games."""
+        played = [Work(count, 1, self._longest, 2 * self.max_tokens) for count in measured.values() if count]
+        return [self.learned(group), *played]
+
+    def rollout(self, policy: Plays, steps: int | None = None, repeats: int = 1) -> TensorDict:
+        """`repeats` episodes of at most `steps` tokens of the policy's own from each of the next `rows` seeds.
+
+        Returns [rows, T], or [rows, repeats, T]. rollout/turns [..] is the number of turns; `problem` [..] that of the
+        start among all of the run.
+        """
+        first, self._played = self._played, self._played + self.rows
+        seeds = [self._train(index) for index in range(first, self._played) for _ in range(repeats)]
+        limit = self.max_tokens if steps is None else min(steps, self.max_tokens)
+        batch, _ = self._play(policy, seeds, repeats, limit)
+        index = torch.arange(first, self._played, device=batch["mask"].device)
+        batch["problem"] = index.unsqueeze(1).expand(batch.batch_size)
+        if repeats == 1:
+            batch = batch.squeeze(1)
+        return batch.update(policy.record(batch))
+
+    def _play(
+        self,
+        policy: Plays,
+        seeds: Sequence[int],
+        repeats: int,
+        limit: int,
+        greedy: bool = False,
+        draw: torch.Generator | None = None,
+    ) -> tuple[TensorDict, list[Prompt]]:
+        """Whole episodes, `repeats` after each other from one seed, with their rewards; and how each start began."""
+        writer, playing, stop = conversing(policy), Playing(self.name, self.make, seeds), self._stops(policy)
+        for start in range(0, len(seeds), repeats):
+            if len(set(playing.first[start : start + repeats])) > 1:
+                raise UserError(
+                    f"game {self.name}: reset({seeds[start]}) said two different texts: take all luck from the seed, "
+                    "which the attempts of a group share"
+                )
+        prompts = self._prompts(policy, playing.first[::repeats])
+        batch = writer.converse(
+            prompts,
+            playing.replies(self.asking.replies(policy), stop),
+            repeats,
+            limit,
+            min(self.turn_tokens or limit, limit),
+            greedy,
+            generator=draw,
+            stop=stop,
+        )
+        self.scoring += playing.seconds
+        ends = batch.pop("turn_end")
+        earned = [reward for row in playing.rewards for reward in row]
+        scores = [sum(row) for row in playing.rewards]
+        batch = finish(batch, torch.tensor(scores, device=ends.device).view(batch.batch_size))
+        reward = torch.zeros(ends.shape, device=ends.device)
+        reward[ends] = torch.tensor(earned, device=ends.device)
+        batch["reward"] = reward
+        note(batch, turns=[len(row) for row in playing.rewards])
+        return batch, prompts
+
+    def evaluate(
+        self, policy: Plays, episodes: int | None = None, split: Split = "validation", greedy: bool = True
+    ) -> Scores:
+        """The score of the first `episodes` games of a split, the same ones for every run; see `metric`."""
+        count = min(episodes or self.splits[split], self.splits[split])
+        if not count:
+            raise UserError(f"{self.source}: no {split} games; hold some out with env.{split}=N")
+        draw = generator(self.seed, "evaluate", split, self._sampled)
+        seeds = self._seeds(split, count)
+        batch, prompts = self._play(policy, seeds, 1, self.max_tokens, greedy, draw)
+        self._sampled += not greedy
+        score = batch["score"].flatten().double().cpu()
+        score = (score >= 1).double() if self.metric == "accuracy" else score
+        return Scores(
+            score=score,
+            length=batch["mask"].sum(-1).flatten().double().cpu(),
+            samples=self._samples(policy, batch, prompts, score.tolist()),
+            items=[(split, str(seed)) for seed in seeds],
+            metrics=notes(batch),
+        )
+
+    def samples(self, rollout: TensorDict, policy: Plays, limit: int) -> list[Sample]:
+        """The first dialogs of a rollout."""
+        rows = flatten_groups(rollout)[:limit]
+        seeds = [self._train(index) for index in rows["problem"].tolist()]
+        prompts = self._prompts(policy, Playing(self.name, self.make, seeds).first)
+        return self._samples(policy, rows, prompts, rows["score"].tolist())
+
+    def _samples(
+        self, policy: Plays, batch: TensorDict, prompts: Sequence[Prompt], scores: Sequence[float]
+    ) -> list[Sample]:
+        dialogs = zip(prompts, conversing(policy).transcript(batch, special=True), scores, strict=True)
+        return [Sample(prompt=str(p), completion=text, answer="", score=score, kind="") for p, text, score in dialogs]
+
+    def ceiling(self, policy: Plays, episodes: int | None = None) -> Scores | None:
+        return None
+
+    def exact(self, policy: Plays, gamma: float) -> dict[str, float]:
+        return {}
+
+    def model(self) -> Model | None:
+        return None
+
+    def scored(self, policy: Plays) -> Unit:
+        """A game that is won or lost is a problem; pass@k counts those."""
+        return "problems" if self.metric == "accuracy" else "episodes"
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def state_dict(self) -> State:
+        return {"played": self._played, "sampled": self._sampled}
+
+    def load_state_dict(self, state: State) -> None:
+        self._played, self._sampled = state["played"], state["sampled"]
+
+    def _stops(self, policy: Plays) -> Sequence[str]:
+        if self.stop is not None:
+            return self.stop
+        return () if self.asking.chats(policy) else LINE
+
+    def _prompts(self, policy: Plays, first: Sequence[str]) -> list[Prompt]:
+        return self.asking.prompts([Problem(text, "") for text in first], policy)
+
+    def _train(self, index: int) -> int:
+        return derive(self.seed, "game", index) % SEEDS
+
+    def _seeds(self, split: str, count: int) -> list[int]:
+        """The same for every run, so that runs can be compared."""
+        return [derive(0, "game", split, index) % SEEDS for index in range(count)]

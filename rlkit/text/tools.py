@@ -1,0 +1,103 @@
+"""Tools that a model calls while it writes, in GSM8K's own notation: it writes `<<48/2=`, the tool writes `24>>`."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tensordict import TensorDict
+
+from rlkit.api import Plays, Writes
+from rlkit.errors import UserError
+from rlkit.prompts import cut, data
+from rlkit.terminal import warn
+from rlkit.text.calculator import NoResult, calculate
+from rlkit.text.turns import OneTurn, conversing, note
+from rlkit.worker import Failed, Worker
+
+OPEN, CALL, CLOSE = "<<", "=", ">>"
+NOTHING = "?"  # in place of a result: what was asked for could not be had
+RESULT = 200  # characters of a result that stand in a row
+
+Tool = Callable[[str], str]  # what stands between << and = → its result
+
+
+def load_tool(name: str, seconds: float) -> "Calls":
+    """`calculator`, ./mine.py:function, or package.module:function; these run in a process of their own."""
+    if name == "calculator":
+        return Calls(name, calculate)
+    return Calls(name, Worker("env.tool", name, seconds, "calculator, "))
+
+
+class Calls(OneTurn):
+    """Answers calls of a tool; what fails reads `?>>` in the row, and each kind of failure is told once."""
+
+    def __init__(self, name: str, tool: Tool) -> None:
+        self.name, self.tool = name, tool
+        self.told: set[str] = set()
+
+    def check(self, policy: Plays, stop: Sequence[str]) -> None:
+        """Refuse a policy that takes no turns, and stop strings that would be torn by a call."""
+        conversing(policy)
+        for text in stop:
+            if CALL in text[:-1]:
+                raise UserError(
+                    f"env.stop={text!r} with env.tool: a turn ends at '{CALL}', so write one that ends there"
+                )
+
+    def write(
+        self, policy: Writes, prompts: Sequence[str], stop: Sequence[str], repeats: int = 1, **how: Any
+    ) -> tuple[TensorDict, list[str]]:
+        """`repeats` completions of each prompt, as `Writes.generate` gives them and as texts up to a stop string.
+
+        What the tool wrote has mask False. rollout/tool_calls and rollout/tool_errors [P, G] count for each row.
+        """
+        calling = Calling(self, stop, len(prompts) * repeats)
+        batch = conversing(policy).converse(prompts, calling, repeats, stop=(*stop, CALL), **how)
+        del batch["turn_end"]
+        note(batch, tool_calls=calling.made, tool_errors=calling.failed)
+        return batch, self.read(policy, batch, stop)
+
+    def read(self, policy: Writes, batch: TensorDict, stop: Sequence[str]) -> list[str]:
+        """The texts of a batch, with what the tool wrote."""
+        return [cut(text, stop) for text in conversing(policy).transcript(batch)]
+
+    def result(self, asked: str) -> tuple[str, bool]:
+        """What the tool writes, and whether it failed."""
+        try:
+            return self.tool(asked)[:RESULT] + CLOSE, False
+        except NoResult:  # the model's mistake, not the tool's
+            return NOTHING + CLOSE, True
+        except Failed as error:
+            if str(error) not in self.told and len(self.told) < 10:
+                self.told.add(str(error))
+                warn(f"env.tool={self.name}: {error}; the model reads {NOTHING}{CLOSE}")
+            return NOTHING + CLOSE, True
+
+
+class Calling:
+    """Answers the rows of one rollout, and counts."""
+
+    def __init__(self, calls: Calls, stop: Sequence[str], rows: int) -> None:
+        self.calls, self.stop = calls, stop
+        self.made, self.failed = [0] * rows, [0] * rows
+
+    def __call__(self, rows: Sequence[int], texts: Sequence[str]) -> list[str | None]:
+        """The rows that wrote `=`: the result inside of an open `<<`, nothing outside; the others are over."""
+        return [self._answer(row, text) for row, text in zip(rows, texts, strict=True)]
+
+    def _answer(self, row: int, text: str) -> str | None:
+        if CALL not in text or cut(text, self.stop) != text:
+            return None
+        asked = asked_for(text)
+        if asked is None:
+            return ""
+        written, failed = self.calls.result(asked)
+        self.made[row] += 1
+        self.failed[row] += failed
+        return data(written)
+
+
+def asked_for(text: str) -> str | None:
+    """What is asked for by a text that ends in `<<...=`; None where it ends otherwise."""
+    before, call, after = text.partition(CALL)
+    _, opened, asked = before.rpartition(OPEN)
+    return asked if call and opened and not after and CLOSE not in asked else None

@@ -1,0 +1,145 @@
+"""A function of the user's, text in and text out, in a process of its own: bounded in time, and in what comes back.
+
+A thread that hangs cannot be ended, a process can. It is started at the first call, and again after it was ended.
+"""
+
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import weakref
+from typing import IO
+
+from rlkit.errors import UserError, one_line
+from rlkit.named import named
+
+LONGEST = 1000  # characters of a result; the rest is cut off where it is made
+STARTING = 60.0  # seconds that its module may take to be imported
+CHILD = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from rlkit.worker import main; main(*sys.argv[2:])"
+
+
+class Failed(Exception):
+    """A call that gave no text: it raised, hung, or gave something else."""
+
+
+class Worker:
+    """Calls the function that a key names.
+
+    Raises: UserError where there is no such function.
+    """
+
+    def __init__(self, key: str, name: str, seconds: float, words: str = "") -> None:
+        """words: what else the key allows, for messages."""
+        self.words = words
+        self.key, self.name, self.seconds = key, name, seconds
+        self.process: subprocess.Popen[str] | None = None
+        self.answers: queue.Queue[str] = queue.Queue()
+        self._start()  # what cannot be imported is said before anything is trained
+
+    def __call__(self, text: str) -> str:
+        """Its result, at most LONGEST characters. Raises: Failed."""
+        if self.process is None:
+            self._start()
+        assert self.process is not None and self.process.stdin is not None
+        try:
+            self.process.stdin.write(json.dumps(text) + "\n")
+            self.process.stdin.flush()
+        except OSError:  # it ended after the call before
+            self.end()
+            raise Failed("its process ended") from None
+        return self._answer(self.seconds)
+
+    def end(self) -> None:
+        """End the process; the next call starts another."""
+        if self.process is not None:
+            _end(self.process)
+        self.process = None
+
+    def _start(self) -> None:
+        given = [self.key, self.name, str(self.seconds), self.words]
+        command = [sys.executable, "-P", "-s", "-c", CHILD, json.dumps(sys.path), *given]
+        pipe, nowhere = subprocess.PIPE, subprocess.DEVNULL
+        try:
+            process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=nowhere, encoding="utf-8")
+        except OSError as error:
+            raise UserError(f"{self.key}: no process can be started ({error.strerror}): end others first") from None
+        assert process.stdout is not None
+        self.process, self.answers = process, queue.Queue()
+        weakref.finalize(self, _end, process)
+        threading.Thread(target=_listen, args=(process.stdout, self.answers), daemon=True).start()
+        try:
+            refused = self._answer(STARTING)
+        except Failed as error:
+            self.end()
+            raise UserError(f"{self.key}={self.name!r} cannot be imported: {error}; mend it") from None
+        if refused:
+            self.end()
+            raise UserError(refused)
+
+    def _answer(self, seconds: float) -> str:
+        try:
+            line = self.answers.get(timeout=seconds)
+        except queue.Empty:
+            self.end()
+            raise Failed(f"nothing came within {seconds:g} seconds") from None
+        if not line:
+            self.end()
+            raise Failed("its process ended")
+        answer = json.loads(line)
+        if "error" in answer:
+            raise Failed(answer["error"])
+        text: str = answer["text"]
+        return text
+
+
+def _listen(pipe: IO[str], answers: "queue.Queue[str]") -> None:
+    for line in pipe:
+        answers.put(line)
+    answers.put("")  # the end
+
+
+def _end(process: "subprocess.Popen[str]") -> None:
+    process.kill()
+    process.wait()
+
+
+def main(key: str, name: str, seconds: str, words: str) -> None:
+    """The process: a line with a text comes in, one with a text or an error goes out; first an empty text."""
+    out = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)  # what the function prints is not its result
+
+    def tell(**answer: str) -> None:
+        out.write(json.dumps(answer) + "\n")
+        out.flush()
+
+    try:
+        function = named(key, name, words)
+    except UserError as error:
+        tell(text=str(error))
+        return
+    except BaseException as error:  # whatever its module raises
+        tell(error=f"{type(error).__name__}: {one_line(error)}"[:LONGEST])
+        return
+    tell(text="")
+    for line in sys.stdin:
+        _alarm(2 * float(seconds) + 1)
+        try:
+            given = function(json.loads(line))
+        except Exception as error:  # whatever a function of the user's raises
+            tell(error=f"it raised {type(error).__name__}: {one_line(error)}"[:LONGEST])
+            continue
+        finally:
+            _alarm(0)
+        if not isinstance(given, str):
+            tell(error=f"it gave a {type(given).__name__} in place of a text")
+        else:
+            tell(text=given[:LONGEST].encode("utf-8", "replace").decode())
+
+
+def _alarm(seconds: float) -> None:
+    """End this process then, where the system can: nobody else would after the parent was killed. 0: never."""
+    if hasattr(signal, "setitimer"):
+        signal.setitimer(signal.ITIMER_REAL, seconds)

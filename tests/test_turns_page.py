@@ -1,0 +1,120 @@
+"""docs/turns.md does what it says: its files are written, its commands and its Python are run, in their order."""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from rlkit import outside
+from rlkit.text.games import Playing
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = (ROOT / "docs" / "turns.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"^```(\w+) ?(\S*)\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
+INLINE = re.findall(r"^    (python -m .*)$", PAGE, re.MULTILINE)
+COMMANDS = [text for kind, _, text in BLOCKS if kind == "console"] + INLINE
+SMALL = ["evaluation_episodes=4", "validation_episodes=2", "iterations=1", "env.rows=2"]
+FILES = {name: text for _, name, text in BLOCKS if name}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for name, text in FILES.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    return tmp_path
+
+
+def run(folder: Path, *words: str) -> str:
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "COLUMNS": "80", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run([sys.executable, *words], cwd=folder, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, f"{words}\n{done.stdout}{done.stderr}"
+    return done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", COMMANDS)
+def test_each_command_runs(folder: Path, command: str) -> None:
+    words = [word for word in shlex.split(command)[1:] if not word.startswith(("iterations", "env.rows"))]
+    run(folder, *words, *SMALL)
+
+
+@pytest.mark.parametrize("text", [text for kind, name, text in BLOCKS if kind == "python" and not name])
+def test_the_python_runs(folder: Path, text: str) -> None:
+    run(folder, "-c", text)
+
+
+def test_the_tool_and_the_game_of_the_page(folder: Path) -> None:
+    units, pick = (outside.load_file(folder / name) for name in ("units.py", "pick.py"))
+    assert units.meters("3 km") == "3000"
+    game = Playing("pick", pick.Pick, [3])
+    first, second = map(int, re.findall(r"\d", game.first[0]))
+    reply = game.replies(lambda text: text, ["\n"])
+    assert re.fullmatch(r"\d or \d\?", reply([0], [f"{max(first, second)}\nso"])[0])
+    assert game.rewards == [[1.0]]
+
+
+class Arena:
+    """What textarena.make returns, as far as the page uses it."""
+
+    def reset(self, num_players: int, seed: int) -> None:
+        assert num_players == 1
+        self.left = 2
+
+    def get_observation(self) -> tuple[int, str]:
+        return 0, f"{self.left} left"
+
+    def step(self, action: str) -> tuple[bool, dict]:
+        self.left -= 1
+        return self.left == 0, {}
+
+    def close(self) -> tuple[dict[int, float], dict]:
+        return {0: 1.0}, {}
+
+
+class Client:
+    """A client of OpenEnv."""
+
+    def reset(self, seed: int) -> Any:
+        self.left = 2
+        return SimpleNamespace(observation=SimpleNamespace(prompt="2 left"), reward=None, done=False)
+
+    def step(self, action: Any) -> Any:
+        self.left -= 1
+        told = SimpleNamespace(prompt=f"{self.left} left")
+        return SimpleNamespace(observation=told, reward=float(self.left == 0), done=self.left == 0)
+
+
+class MultiTurn:
+    """A MultiTurnEnv of verifiers with two turns."""
+
+    async def setup_state(self, state: dict) -> dict:
+        return state | {"left": 2}
+
+    async def is_completed(self, state: dict) -> bool:
+        return state["turn"] == 2
+
+    async def env_response(self, messages: list, state: dict) -> str:
+        return f"{state['left'] - state['turn']} left"
+
+
+@pytest.mark.parametrize("name", ["textarena", "openenv", "verifiers"])
+def test_games_of_other_libraries(folder: Path, name: str) -> None:
+    page = outside.load_file(folder / "others.py")
+    made = {
+        "textarena": lambda: page.FromTextArena(env=Arena()),
+        "openenv": lambda: page.FromOpenEnv(Client(), lambda text: text, lambda observation: observation.prompt),
+        "verifiers": lambda: page.FromVerifiers(
+            MultiTurn(), [{"prompt": [{"role": "user", "content": "2 left"}]}], lambda messages, state: 1.0
+        ),
+    }[name]
+    playing = Playing(name, made, [0])
+    assert playing.first == ["2 left"]
+    reply = playing.replies(lambda text: text, [])
+    assert [reply([0], ["go"]), reply([0], ["go"])] == [["1 left"], [None]]
+    assert playing.rewards == [[0.0, 1.0]]
