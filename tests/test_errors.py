@@ -31,7 +31,6 @@ ELSEWHERE = {
     " counts correct answers and the score of this run is a return": (
         "text/test_own_rows.py::test_a_share_of_right_answers_needs_right_answers"
     ),
-    ": no process can be started (": "text/test_graders.py::test_a_process_that_fails_is_one_line",
     " does not start; install it again: ": "text/test_graders.py::test_a_process_that_fails_is_one_line",
     "env.reward=math needs the package math-verify: ": (
         "text/test_graders.py::test_without_math_verify_one_line_names_the_command"

@@ -40,12 +40,13 @@ class Process:
 
     def __post_init__(self) -> None:
         self._child: subprocess.Popen[str] | None = None
+        self._owner = os.getpid()  # a forked process has the pipes of this one, and needs its own
         self._answers: queue.SimpleQueue[str] = queue.SimpleQueue()
 
     @property
     def running(self) -> bool:
         """Whether it is there."""
-        return self._child is not None and self._child.poll() is None
+        return self._child is not None and self._owner == os.getpid() and self._child.poll() is None
 
     def ask(self, question: object, seconds: float) -> object:
         """The answer, for which there are so many seconds of a processor.
@@ -77,7 +78,7 @@ class Process:
         except OSError as error:
             raise UserError(f"{self.asked}: no process can be started ({error.strerror}): end others first") from None
         assert self._child.stdout is not None, "it is a pipe"
-        self._answers = queue.SimpleQueue()
+        self._answers, self._owner = queue.SimpleQueue(), os.getpid()
         threading.Thread(target=_listen, args=(self._child.stdout, self._answers), daemon=True).start()
         atexit.register(self.close)
         with suppress(queue.Empty):
@@ -90,7 +91,7 @@ class Process:
         """End the process; the next question starts another."""
         atexit.unregister(self.close)
         child, self._child = self._child, None
-        if child is not None:
+        if child is not None and self._owner == os.getpid():
             child.kill()
             child.wait()
 
