@@ -23,6 +23,7 @@ CHILD = Path(__file__).with_name("reasoning_process.py")
 # Problem i of a task is drawn by seed + i, so these are far apart. The seed of a run has no part in them.
 SEEDS = {"train": 0, "validation": 10_000_000, "test": 20_000_000}
 MAKING, SCORING = 120.0, 3.0  # seconds of a processor for one problem, and for one score
+ROUNDING = 1e-9  # a scorer that sums parts of a score ends at 1.0000000000000002
 TELL = 10.0  # seconds by the clock until it is said that problems take long to make
 OPEN, CLOSE = "<answer>", "</answer>"
 Options = Mapping[str, object]
@@ -153,9 +154,9 @@ def _score(task: str, question: list[object]) -> float:
             _told.add(task)
             warn(f"{task}: its scorer gave nothing for an answer ({one_line(error)}): such answers score 0")
         return 0.0
-    if not isinstance(value, float) or not 0 <= value <= 1:
+    if not isinstance(value, float) or not -ROUNDING <= value <= 1 + ROUNDING:
         raise RewardFailed(f"reward {task} gave {one_line(value)}; the scorer of a task must give a number from 0 to 1")
-    return value
+    return min(max(value, 0.0), 1.0)
 
 
 def answer_of(text: str) -> str:

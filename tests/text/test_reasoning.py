@@ -84,17 +84,17 @@ def test_another_process_makes_the_same_problems_in_another_order() -> None:
 
 @needs
 def test_the_scorer_of_a_task_scores_it_and_the_share_of_solved_is_beside() -> None:
-    env = made("chain_sum", "spell_backward", validation=4)
+    env = made("chain_sum", "gcd", validation=4)
     answers = {row.question: row for rows in env.problems.values() for row in rows}
 
     def reply(prompt: str, attempt: int) -> str:
         row = answers[prompt.strip()]
-        return f"<answer>{row.answer}{' or more' if row.kind == 'spell_backward' else ''}</answer>"
+        return f"<answer>{row.answer}{' or more' if row.kind == 'gcd' else ''}</answer>"
 
     found = env.evaluate(Parrot(reply), split="validation")
-    assert found.kinds == ["chain_sum", "spell_backward"] * 4, "the first N are of all tasks"
+    assert found.kinds == ["chain_sum", "gcd"] * 4, "the first N are of all tasks"
     by = dict(zip(found.kinds, found.score.tolist(), strict=True))
-    assert by["chain_sum"] == 1 and 0 <= by["spell_backward"] < 1
+    assert by["chain_sum"] == 1 and 0 < by["gcd"] < 1
     assert found.metrics["chain_sum"] == [1.0, None] * 4 and found.metrics["solved"] == [1.0, 0.0] * 4
     assert env.metric == "return"
 
@@ -132,6 +132,13 @@ def test_a_text_is_never_run_as_python_and_ends_in_time(tmp_path: Path, capsys: 
     assert reasoning.score("prime_factorization", {}, place, "a × b") == 0, "its scorer raises"
     told = capsys.readouterr().err
     assert told.count("prime_factorization: its scorer gave nothing for an answer (ValueError: ") == 1
+
+
+@pytest.mark.parametrize(("value", "score"), [(1 + 2e-16, 1.0), (1.0, 1.0), (-1e-17, 0.0), (0.25, 0.25)])
+def test_a_score_is_a_number_from_0_to_1(value: float, score: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reasoning, "_scores", {})
+    monkeypatch.setattr(reasoning, "_ask", lambda question, seconds: value)
+    assert reasoning.score("chain_sum", {}, [0, 1, 0], "7") == score
 
 
 @pytest.mark.parametrize("value", [1.5, -0.1, float("nan"), "None", None])
@@ -173,7 +180,7 @@ def short(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     words = (
         "algo=grpo env=reasoning env.rows=2 algo.group=2 algo.minibatches=1 env.train=6 env.validation=2 env.test=2 "
     )
-    words += "env.max_tokens=8 policy.model=tiny iterations=4 checkpoint_every=1 evaluations=1 threads=1"
+    words += "env.max_tokens=8 policy.model=tiny checkpoint_every=1 evaluations=1 threads=1"
     yield words.split()
 
 
@@ -181,7 +188,13 @@ def short(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
 def test_a_mixture_of_three_tasks_that_is_killed_is_the_run_that_was_not(
     short: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    words = [*short, "env.task=[chain_sum,gcd,spell_backward]", "env.task_weights=[2,1,1]", "env.curriculum=success"]
+    words = [
+        *short,
+        "iterations=4",
+        "env.task=[chain_sum,gcd,spell_backward]",
+        "env.task_weights=[2,1,1]",
+        "env.curriculum=success",
+    ]
     assert run.main([*words, f"out={tmp_path / 'whole'}"]) == 0
     cut(words, tmp_path / "cut", monkeypatch)
     assert run.main([f"resume={tmp_path / 'cut'}"]) == 0
