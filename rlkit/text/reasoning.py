@@ -54,7 +54,9 @@ def check_options(task: str, options: Options) -> None:
     try:
         _ask(["entry", task, options, 0, 1, 0], MAKING)
     except Failed as error:
-        raise UserError(f"env.task_options: {task} does not take {dict(options)} ({one_line(error)})") from None
+        raise UserError(
+            f"env.task_options: {task} does not take {one_line(dict(options))} ({one_line(error)}); give other values"
+        ) from None
 
 
 def problems(task: str, options: Options, sizes: Mapping[str, int]) -> dict[str, list[Problem]]:

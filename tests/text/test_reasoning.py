@@ -1,13 +1,12 @@
 """env=reasoning: tasks by name, their splits, their scorers, and what they make of texts that are no answers."""
 
-import importlib.util
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from support.parrot import Parrot
 from support.resuming import cut, differences
+from support.texts import reasoning_installed
 
 from rlkit import loop, run
 from rlkit.api import RewardFailed, UserError
@@ -16,9 +15,8 @@ from rlkit.text import TextEnv, reasoning
 from rlkit.text.process import Failed, Process
 
 env_reasoning = plugins.load("envs", "reasoning")
-THERE = importlib.util.find_spec("reasoning_gym") is not None
 SMALL = {"train": 6, "validation": 2, "test": 2, "rows": 2}
-needs = pytest.mark.skipif(not THERE and "RLKIT_CI" not in os.environ, reason="reasoning-gym is not installed")
+needs = pytest.mark.skipif(not reasoning_installed(), reason="reasoning-gym is not installed")
 
 
 def made(*task: str, seed: int = 0, **settings: object) -> TextEnv:
