@@ -41,6 +41,23 @@ class TextConfig:
     test: Problems = 1319  # problems to claim on; a file without a test.jsonl beside it holds out a tenth at most
 
 
+@dataclass(frozen=True)
+class Grading:
+    """What an environment says of how its completions are graded.
+
+    metric: what the rewards themselves measure; None: accuracy is, by the number that each answer ends in.
+    scorers: the environment's own rewards, which env.reward=own means. They measure, whatever else is rewarded.
+    beside: what else is measured.
+    """
+
+    metric: Literal["return", "accuracy"] | None = None
+    scorers: tuple[Reward, ...] = ()
+    beside: tuple[Reward, ...] = ()
+
+
+NUMBERS = Grading()
+
+
 def text_env(
     config: TextConfig,
     problems: dict[str, list[Problem]],
@@ -51,9 +68,7 @@ def text_env(
     direct: float = 0.0,
     direct_from: float = 0.0,
     ceiling: tuple[str, ...] = (),
-    metric: Literal["return", "accuracy"] | None = None,
-    scorers: Sequence[Reward] = (),
-    beside: Sequence[Reward] = (),
+    grading: Grading = NUMBERS,
     weights: Mapping[str, float] | None = None,
 ) -> TextEnv:
     """The environment of these problems; worked examples that stand in every prompt are not trained on.
@@ -61,16 +76,10 @@ def text_env(
     Arguments:
         demonstrations: makes the worked answers to learn from, given those examples; none: the train split.
         direct, direct_from, ceiling: see `TextEnv`.
-        metric: what the rewards themselves measure; none: accuracy, by the number that each answer ends in.
-        scorers: the environment's own rewards, which measure, too; env.reward=own means them.
-        beside: what else is measured.
         weights: how often each kind of problem is drawn; none: each problem once before any comes again.
     """
     shots, problems["train"] = take_examples(problems["train"], config.shots, seed)
-    rewards, factors = rewards_of(config, scorers)
-    measured = Rewards(scorers or rewards, () if scorers else factors)
-    mixed = weights or config.curriculum != "none"
-    kinds = [problem.kind for problem in problems["train"]]
+    rewards, factors = rewards_of(config, grading.scorers)
     chat = None if config.chat == "auto" else config.chat
     return TextEnv(
         problems,
@@ -86,10 +95,17 @@ def text_env(
         direct=direct,
         direct_from=direct_from,
         ceiling=ceiling,
-        measuring=measuring(config, measured, "return" if scorers else metric, beside),
-        mixture=Mixture(kinds, seed, weights or {}, config.curriculum) if mixed else None,
+        measuring=measuring(config, grading, rewards, factors),
+        mixture=mixture(config, problems["train"], seed, weights or {}),
         tool=load_tool(config.tool, config.tool_seconds) if config.tool else None,
     )
+
+
+def mixture(config: TextConfig, problems: Sequence[Problem], seed: int, weights: Mapping[str, float]) -> Mixture | None:
+    """How the kinds of problems are mixed, where weights or a curriculum say so."""
+    if not weights and config.curriculum == "none":
+        return None
+    return Mixture([problem.kind for problem in problems], seed, weights, config.curriculum)
 
 
 def rewards_of(config: TextConfig, scorers: Sequence[Reward]) -> tuple[list[Reward], tuple[float, ...]]:
@@ -103,16 +119,13 @@ def rewards_of(config: TextConfig, scorers: Sequence[Reward]) -> tuple[list[Rewa
     return [function for function, _ in given], tuple(weight for _, weight in given)
 
 
-def measuring(
-    config: TextConfig,
-    rewards: Rewards,
-    metric: Literal["return", "accuracy"] | None,
-    beside: Sequence[Reward] = (),
-) -> Measuring:
+def measuring(config: TextConfig, grading: Grading, rewards: Sequence[Reward], weights: Sequence[float]) -> Measuring:
     """What evaluation measures: accuracy by number, strict and flexible, or what the rewards give; and env.metrics."""
-    own = [*beside, *(load_rewards(config.metrics, learned, "env.metrics") if config.metrics else [])]
-    if metric is not None:
-        return Measuring(rewards, Rewards(own), metric)
+    own = [*grading.beside, *(load_rewards(config.metrics, learned, "env.metrics") if config.metrics else [])]
+    if grading.scorers:
+        return Measuring(Rewards(grading.scorers), Rewards(own), "return")
+    if grading.metric is not None:
+        return Measuring(Rewards(rewards, weights), Rewards(own), grading.metric)
     graders = [each for each in (strict, flexible) if each not in own]
     return Measuring(beside=Rewards([*graders, *own]))
 

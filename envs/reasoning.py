@@ -12,7 +12,7 @@ from rlkit.api import Code, Count, UserError
 from rlkit.fields import Problems
 from rlkit.text import TextEnv, reasoning, splits
 
-from ._text import OWN, TextConfig, text_env
+from ._text import OWN, Grading, TextConfig, text_env
 
 Size = Annotated[int, Ge(1), Le(100_000)]
 
@@ -36,6 +36,7 @@ def make(config: Config, seed: int, device: str | torch.device) -> TextEnv:
     sizes = {"train": config.train, "validation": config.validation, "test": config.test}
     found = [reasoning.problems(task, chosen, sizes) for task, chosen in options.items()]
     problems = {split: reasoning.interleaved([each[split] for each in found]) for split in sizes}
+    scorers = tuple(reasoning.scorer(task, chosen) for task, chosen in options.items())
     weights = dict(zip(config.task, config.task_weights or [1.0] * len(config.task), strict=True))
     return text_env(
         config,
@@ -43,8 +44,7 @@ def make(config: Config, seed: int, device: str | torch.device) -> TextEnv:
         f"reasoning-gym: {', '.join(options)} ({splits.counted(problems)})",
         seed,
         device,
-        scorers=[reasoning.scorer(task, chosen) for task, chosen in options.items()],
-        beside=[reasoning.solver(options)],
+        grading=Grading(scorers=scorers, beside=(reasoning.solver(options),)),
         weights=weights if len(weights) > 1 else {},
     )
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Literal
+from typing import Annotated
 
 import torch
 
@@ -13,7 +13,7 @@ from rlkit.text import Problem, TextEnv, splits
 from rlkit.text.grader import BUILT_IN
 from rlkit.text.rows import check_answers, tasks_from
 
-from ._text import TextConfig, text_env
+from ._text import Grading, TextConfig, text_env
 
 Source = Annotated[str, Place("file", beside=("test.jsonl",))]
 ALLOWED = "PATH.jsonl, or a hub id owner/name"
@@ -40,8 +40,8 @@ def make(config: Config, seed: int, device: str | torch.device) -> TextEnv:
     # A score is 0 or 1 where one built-in reward gives it, and whatever the rewards say elsewhere.
     accuracy = names == graders[:1] and config.reward_weights in ((), (1.0,))
     chosen = replace(config, reward=",".join(names))
-    metric: Literal["return", "accuracy"] = "accuracy" if accuracy else "return"
-    return text_env(chosen, problems, source, seed, device, metric=metric, weights=config.kind_weights)
+    grading = Grading("accuracy" if accuracy else "return")
+    return text_env(chosen, problems, source, seed, device, grading=grading, weights=config.kind_weights)
 
 
 def check(config: Config, rows: Sequence[Problem]) -> None:

@@ -80,9 +80,7 @@ class TextEnv:
         self.metric = self.measuring.metric
         self.turns = tool or OneTurn()  # what the policy may call while it writes
         self._forbidden = tuple(ceiling)  # what no answer may begin with when a model is made to reason
-        self.splits: Mapping[str, int] = {
-            split: len(rows) for split, rows in problems.items()
-        }  # how many problems each has
+        self.splits: Mapping[str, int] = {split: len(found) for split, found in problems.items()}
         self.mixture = mixture  # draws problems in place of the shuffle below, which has them all in one epoch
         self._prompts = Shuffle(len(problems["train"]), seed, "prompts")
         self.scoring: float = 0.0  # seconds that the rewards took so far

@@ -57,7 +57,7 @@ CELLS = [
     ["algo=grpo", "env=guess", "algo.group=4", "algo.lr=1e-3", *GAME],
     [*PPO, "env=game", "env.game=rlkit.envs.guess:Guess", "env.max_tokens=12", "env.turn_tokens=4", *GAME],
     ["algo=grpo", *GSM8K, "algo.group=4", "env.tool=calculator", "env.chat=false"],
-    ["algo=grpo", *GSM8K, "algo.group=4", "env.curriculum=success", "env.kind_weights={chain: 2, fraction: 1}"],
+    ["algo=grpo", *GSM8K, "algo.group=4", "env.curriculum=success", "env.kind_weights={chain: 2, rate: 1}"],
     ["algo=grpo", "env=reasoning", *MIXED, *SMALL],
     ["algo=dpo", "env=preferences", "env.rows=2", "env.max_tokens=12", *SMALL],
     ["algo=reward_model", "env=preferences", "env.rows=2", *SMALL],
