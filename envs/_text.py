@@ -80,7 +80,6 @@ def text_env(
     """
     shots, problems["train"] = take_examples(problems["train"], config.shots, seed)
     rewards, factors = rewards_of(config, grading.scorers)
-    chat = None if config.chat == "auto" else config.chat
     return TextEnv(
         problems,
         rows=config.rows,
@@ -89,7 +88,7 @@ def text_env(
         max_tokens=config.max_tokens,
         rewards=rewards,
         weights=factors,
-        prompt=Asking(config.prompt, chat, config.system, shots, config.stop, config.chat_options),
+        prompt=asking(config, shots),
         source=source,
         demonstrations=None if demonstrations is None else lambda: demonstrations(shots),
         direct=direct,
@@ -99,6 +98,12 @@ def text_env(
         mixture=mixture(config, problems["train"], seed, weights or {}),
         tool=load_tool(config.tool, config.tool_seconds) if config.tool else None,
     )
+
+
+def asking(config: TextConfig, shots: tuple[Problem, ...]) -> Asking:
+    """What stands around a question."""
+    chat = None if config.chat == "auto" else config.chat
+    return Asking(config.prompt, chat, config.system, shots, config.stop, config.chat_options)
 
 
 def mixture(config: TextConfig, problems: Sequence[Problem], seed: int, weights: Mapping[str, float]) -> Mixture | None:
