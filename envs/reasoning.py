@@ -36,6 +36,11 @@ def make(config: Config, seed: int, device: str | torch.device) -> TextEnv:
     sizes = {"train": config.train, "validation": config.validation, "test": config.test}
     found = [reasoning.problems(task, chosen, sizes) for task, chosen in options.items()]
     problems = {split: reasoning.interleaved([each[split] for each in found]) for split in sizes}
+    for row in problems["train"]:
+        if config.shots and not row.answer:
+            raise UserError(
+                f"env.shots={config.shots} shows answers, and {row.kind} has several right ones: leave it out"
+            )
     scorers = tuple(reasoning.scorer(task, chosen) for task, chosen in options.items())
     weights = dict(zip(config.task, config.task_weights or [1.0] * len(config.task), strict=True))
     return text_env(
