@@ -1,6 +1,6 @@
 """What tasks with questions and graded answers share: the `env.` keys, and the environment that they make."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
@@ -12,8 +12,10 @@ from rlkit.fields import Needs, Problems, Words
 from rlkit.text import Asking, Problem, Reward, TextEnv, load_rewards, load_tool, take_examples
 from rlkit.text.grader import flexible, strict
 from rlkit.text.measuring import Measuring
+from rlkit.text.mixture import Curriculum, Mixture
 from rlkit.text.scoring import Rewards
 
+OWN = "own"  # the word for an environment's own rewards
 TURNS = Needs("chat", "auto", True)
 
 
@@ -30,12 +32,30 @@ class TextConfig:
     reward: Code = "correct"  # correct | model:RUN_FOLDER | ./mine.py:function | package.module:function; commas sum
     reward_weights: tuple[float, ...] = ()  # what each reward is multiplied by, as in [1,0.2]; empty: 1 each
     metrics: Code = ""  # what evaluation reports beside its score: functions as for reward; commas between several
+    curriculum: Curriculum = "none"  # success: kinds of problems that nearly always or never succeed are drawn less
     tool: Annotated[str, Place("code")] = (
         ""  # called by <<...= : calculator | ./mine.py:function | package.module:function
     )
     tool_seconds: Annotated[Positive, Needs("tool")] = 2.0  # how long a call of a function of your own may take
     validation: Problems = 512  # problems to tune on; held out of the training rows of a file, 0 to train on every row
     test: Problems = 1319  # problems to claim on; a file without a test.jsonl beside it holds out a tenth at most
+
+
+@dataclass(frozen=True)
+class Grading:
+    """What an environment says of how its completions are graded.
+
+    metric: what the rewards themselves measure; None: accuracy is, by the number that each answer ends in.
+    scorers: the environment's own rewards, which env.reward=own means. They measure, whatever else is rewarded.
+    beside: what else is measured.
+    """
+
+    metric: Literal["return", "accuracy"] | None = None
+    scorers: tuple[Reward, ...] = ()
+    beside: tuple[Reward, ...] = ()
+
+
+NUMBERS = Grading()
 
 
 def text_env(
@@ -48,19 +68,18 @@ def text_env(
     direct: float = 0.0,
     direct_from: float = 0.0,
     ceiling: tuple[str, ...] = (),
-    metric: Literal["return", "accuracy"] | None = None,
+    grading: Grading = NUMBERS,
+    weights: Mapping[str, float] | None = None,
 ) -> TextEnv:
     """The environment of these problems; worked examples that stand in every prompt are not trained on.
 
     Arguments:
         demonstrations: makes the worked answers to learn from, given those examples; none: the train split.
         direct, direct_from, ceiling: see `TextEnv`.
-        metric: what the rewards themselves measure; none: accuracy, by the number that each answer ends in.
+        weights: how often each kind of problem is drawn; none: each problem once before any comes again.
     """
     shots, problems["train"] = take_examples(problems["train"], config.shots, seed)
-    rewards = load_rewards(config.reward, learned)
-    weights = weights_of(config, len(rewards))
-    chat = None if config.chat == "auto" else config.chat
+    rewards, factors = rewards_of(config, grading.scorers)
     return TextEnv(
         problems,
         rows=config.rows,
@@ -68,23 +87,50 @@ def text_env(
         device=device,
         max_tokens=config.max_tokens,
         rewards=rewards,
-        weights=weights,
-        prompt=Asking(config.prompt, chat, config.system, shots, config.stop, config.chat_options),
+        weights=factors,
+        prompt=asking(config, shots),
         source=source,
         demonstrations=None if demonstrations is None else lambda: demonstrations(shots),
         direct=direct,
         direct_from=direct_from,
         ceiling=ceiling,
-        measuring=measuring(config, Rewards(rewards, weights), metric),
+        measuring=measuring(config, grading, rewards, factors),
+        mixture=mixture(config, problems["train"], seed, weights or {}),
         tool=load_tool(config.tool, config.tool_seconds) if config.tool else None,
     )
 
 
-def measuring(config: TextConfig, rewards: Rewards, metric: Literal["return", "accuracy"] | None) -> Measuring:
+def asking(config: TextConfig, shots: tuple[Problem, ...]) -> Asking:
+    """What stands around a question."""
+    chat = None if config.chat == "auto" else config.chat
+    return Asking(config.prompt, chat, config.system, shots, config.stop, config.chat_options)
+
+
+def mixture(config: TextConfig, problems: Sequence[Problem], seed: int, weights: Mapping[str, float]) -> Mixture | None:
+    """How the kinds of problems are mixed, where weights or a curriculum say so."""
+    if not weights and config.curriculum == "none":
+        return None
+    return Mixture([problem.kind for problem in problems], seed, weights, config.curriculum)
+
+
+def rewards_of(config: TextConfig, scorers: Sequence[Reward]) -> tuple[list[Reward], tuple[float, ...]]:
+    """The reward functions and their weights; `own` stands for all of `scorers`."""
+    names = [name.strip() for name in config.reward.split(",")]
+    weights = weights_of(config, len(names)) or (1.0,) * len(names)
+    others = ",".join(name for name in names if not (scorers and name == OWN))
+    loaded = iter(load_rewards(others, learned) if others else [])
+    each = [list(scorers) if scorers and name == OWN else [next(loaded)] for name in names]
+    given = [(function, weight) for found, weight in zip(each, weights, strict=True) for function in found]
+    return [function for function, _ in given], tuple(weight for _, weight in given)
+
+
+def measuring(config: TextConfig, grading: Grading, rewards: Sequence[Reward], weights: Sequence[float]) -> Measuring:
     """What evaluation measures: accuracy by number, strict and flexible, or what the rewards give; and env.metrics."""
-    own = load_rewards(config.metrics, learned, "env.metrics") if config.metrics else []
-    if metric is not None:
-        return Measuring(rewards, Rewards(own), metric)
+    own = [*grading.beside, *(load_rewards(config.metrics, learned, "env.metrics") if config.metrics else [])]
+    if grading.scorers:
+        return Measuring(Rewards(grading.scorers), Rewards(own), "return")
+    if grading.metric is not None:
+        return Measuring(Rewards(rewards, weights), Rewards(own), grading.metric)
     graders = [each for each in (strict, flexible) if each not in own]
     return Measuring(beside=Rewards([*graders, *own]))
 

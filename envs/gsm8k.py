@@ -1,7 +1,7 @@
 """Grade-school word problems: embedded ones (the default), a JSONL file in GSM8K's format, or a hub dataset."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Annotated
 
@@ -29,6 +29,7 @@ class Config(TextConfig):
     demonstrations: Annotated[Problems, EMBEDDED, SHOWN] = 20_000  # worked answers of the head kinds
     rare_demonstrations: Annotated[Problems, EMBEDDED, SHOWN] = 10  # worked answers of each rare kind
     rare_repeat: Annotated[Count, EMBEDDED, SHOWN] = 30  # how often each rare one is repeated in the set
+    kind_weights: dict[str, float] = field(default_factory=dict)  # how often the rows of each `kind` are drawn
     direct: Annotated[Fraction, SHOWN] = 0.0  # share of answers shown without their working, in the run's last part
     direct_from: Annotated[Fraction, SHOWN, Needs("direct")] = 0.6  # the progress (0 to 1) at which that part begins
 
@@ -46,6 +47,7 @@ def make(config: Config, seed: int, device: str | torch.device) -> TextEnv:
         direct=config.direct,
         direct_from=config.direct_from,
         ceiling=(MARKER,) if own else (),
+        weights=config.kind_weights,
     )
 
 

@@ -1,7 +1,7 @@
 """A task of one's own: a file with prompts, and a reward function."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Annotated
 
 import torch
@@ -13,7 +13,7 @@ from rlkit.text import Problem, TextEnv, splits
 from rlkit.text.grader import BUILT_IN
 from rlkit.text.rows import check_answers, tasks_from
 
-from ._text import TextConfig, text_env
+from ._text import Grading, TextConfig, text_env
 
 Source = Annotated[str, Place("file", beside=("test.jsonl",))]
 ALLOWED = "PATH.jsonl, or a hub id owner/name"
@@ -23,6 +23,7 @@ ALLOWED = "PATH.jsonl, or a hub id owner/name"
 class Config(TextConfig):
     source: Source = ""  # PATH.jsonl of rows with `prompt` (test.jsonl beside it is the test split) | hub id owner/name
     reward: Code = ""  # as with gsm8k, commas sum; empty: flexible, which compares with the `answer` of a row
+    kind_weights: dict[str, float] = field(default_factory=dict)  # how often the rows of each `kind` are drawn
     prompt: Words = QUESTION  # what stands around a prompt that is a text, with {question} in its place
 
 
@@ -39,7 +40,8 @@ def make(config: Config, seed: int, device: str | torch.device) -> TextEnv:
     # A score is 0 or 1 where one built-in reward gives it, and whatever the rewards say elsewhere.
     accuracy = names == graders[:1] and config.reward_weights in ((), (1.0,))
     chosen = replace(config, reward=",".join(names))
-    return text_env(chosen, problems, source, seed, device, metric="accuracy" if accuracy else "return")
+    grading = Grading("accuracy" if accuracy else "return")
+    return text_env(chosen, problems, source, seed, device, grading=grading, weights=config.kind_weights)
 
 
 def check(config: Config, rows: Sequence[Problem]) -> None:

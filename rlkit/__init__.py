@@ -23,7 +23,7 @@ Batch keys, one TensorDict [B, T] (or [P, G, T] until credit is given) that only
     problem           which problem the row belongs to, [B] (text)
     reward/NAME       what one reward function gave to the row, without its weight, [B]; 0 where rated/NAME is False,
                       which is where the function had no opinion (text)
-    rollout/NAME      what is counted in the row, such as turns and tool_calls, [B] (text)
+    rollout/NAME      what is counted in the row, such as turns, tool_calls and KIND/drawn of a mixture, [B] (text)
 """
 
 import importlib

@@ -14,7 +14,7 @@ from rlkit.settings import assemble, config, plugins
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = ["README.md", *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md"))]
 PAGES.remove("docs/errors.md")
-TEXT = ("arithmetic", "game", "gsm8k", "guess", "preferences", "text")
+TEXT = ("arithmetic", "game", "gsm8k", "guess", "preferences", "reasoning", "text")
 # Files of the reader's, and words in place of others, such as NAME.
 OPEN = re.compile(r"(algo|env)=(\./|my_|[^ ]*,)|[^ ]*[A-Z]{4}|[^ ]*\.\.\.")
 

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from support.errors_page import DURING, PAGE, Entry, Shell, entries, shared
+from support.texts import reasoning_installed
 
 from rlkit import against, evaluation
 from rlkit.api import Scores, UserError
@@ -28,11 +29,14 @@ ERRORS = {"UserError", "Exhausted", "RewardFailed", "Diverged"}
 
 # Errors that no folder of files can bring about, and the test that brings each about.
 ELSEWHERE = {
+    " cannot be made (": "text/test_reasoning.py::test_a_problem_that_cannot_be_made_is_one_line",
+    "; the scorer of a task must give a number from 0 to 1": (
+        "text/test_reasoning.py::test_a_score_that_is_none_is_one_line"
+    ),
     " counts correct answers and the score of this run is a return": (
         "text/test_own_rows.py::test_a_share_of_right_answers_needs_right_answers"
     ),
-    "env.reward=math: no process can be started (": "text/test_graders.py::test_a_process_that_fails_is_one_line",
-    "env.reward=math: math-verify does not start; ": "text/test_graders.py::test_a_process_that_fails_is_one_line",
+    " does not start; install it again: ": "text/test_graders.py::test_a_process_that_fails_is_one_line",
     "env.reward=math needs the package math-verify: ": (
         "text/test_graders.py::test_without_math_verify_one_line_names_the_command"
     ),
@@ -208,6 +212,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_what_the_page_shows_is_what_comes(
     entry: Entry, runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    if "env=reasoning" in entry.commands[-1] and not reasoning_installed():
+        pytest.skip("reasoning-gym is not installed")
     monkeypatch.setattr(control_env, "LONGEST_EPISODE", 1000)  # 10,000 would take a while
     if "runs/" in " ".join(entry.commands):
         shutil.copytree(runs, tmp_path / "runs")

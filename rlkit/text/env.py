@@ -18,12 +18,13 @@ from rlkit.text.asking import PROMPT, Asking
 from rlkit.text.demonstrating import Demonstrations
 from rlkit.text.grader import correct
 from rlkit.text.measuring import COMPARED, Measuring
+from rlkit.text.mixture import Mixture
 from rlkit.text.placing import place
 from rlkit.text.problems import Problem
 from rlkit.text.rewards import Reward
 from rlkit.text.scoring import Rewards, Scored, columns_of
 from rlkit.text.shuffle import Shuffle
-from rlkit.text.turns import OneTurn, notes
+from rlkit.text.turns import OneTurn, note, notes
 
 if TYPE_CHECKING:
     from rlkit.api import AnySpace
@@ -63,6 +64,7 @@ class TextEnv:
         direct_from: float = 0.6,
         ceiling: Sequence[str] = (),
         measuring: Measuring | None = None,
+        mixture: Mixture | None = None,
         tool: OneTurn | None = None,
     ) -> None:
         if not problems["train"]:
@@ -78,9 +80,8 @@ class TextEnv:
         self.metric = self.measuring.metric
         self.turns = tool or OneTurn()  # what the policy may call while it writes
         self._forbidden = tuple(ceiling)  # what no answer may begin with when a model is made to reason
-        self.splits: Mapping[str, int] = {
-            split: len(rows) for split, rows in problems.items()
-        }  # how many problems each has
+        self.splits: Mapping[str, int] = {split: len(found) for split, found in problems.items()}
+        self.mixture = mixture  # draws problems in place of the shuffle below, which has them all in one epoch
         self._prompts = Shuffle(len(problems["train"]), seed, "prompts")
         self.scoring: float = 0.0  # seconds that the rewards took so far
         self._longest: dict[str, int] = {}  # tokens of the longest prompt of each split, once they are checked
@@ -123,7 +124,7 @@ class TextEnv:
         Returns [rows, T], or [rows, repeats, T]; reward, terminated and done are on each completion's last token.
         `problem` [..] is the index of each row's problem in the train split.
         """
-        writer, indices = writing(policy), self._prompts.take(self.rows)
+        writer, indices = writing(policy), (self.mixture or self._prompts).take(self.rows)
         problems = [self.problems["train"][index] for index in indices]
         limit = self.max_tokens if steps is None else min(steps, self.max_tokens)
         prompts = self.asking.prompts(problems, policy)
@@ -131,6 +132,8 @@ class TextEnv:
         repeated = [i for i in range(len(problems)) for _ in range(repeats)]
         found = self.score([problems[i] for i in repeated], [prompts[i] for i in repeated], completions)
         batch, device = place(batch, found, writer.tokenizer.decode), batch["mask"].device
+        if self.mixture is not None:
+            note(batch, **self.mixture.learn([problems[i].kind for i in repeated], found))
         batch["problem"] = torch.tensor(indices, device=device).unsqueeze(1).expand(batch.batch_size)
         if repeats == 1:
             batch = batch.squeeze(1)
@@ -228,8 +231,11 @@ class TextEnv:
 
     def state_dict(self) -> State:
         shown = self._demonstrations.drawn
-        return {"prompts": self._prompts.drawn, "demonstrations": shown, "sampled": self._sampled}
+        mixed = {} if self.mixture is None else {"mixture": self.mixture.state_dict()}
+        return {"prompts": self._prompts.drawn, "demonstrations": shown, "sampled": self._sampled, **mixed}
 
     def load_state_dict(self, state: State) -> None:
         self._prompts.drawn, self._demonstrations.drawn = state["prompts"], state["demonstrations"]
         self._sampled = state["sampled"]
+        if self.mixture is not None:
+            self.mixture.load_state_dict(state["mixture"])

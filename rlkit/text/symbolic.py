@@ -3,22 +3,15 @@
 A text of a policy may be 9^{9^{9^9}}: what would take longer or more than is allowed is no right answer.
 """
 
-import atexit
 import importlib.util
-import json
-import queue
-import subprocess
-import sys
-import threading
 from collections.abc import Iterable
-from contextlib import suppress
 from pathlib import Path
-from typing import IO
 
 from rlkit.errors import UserError
+from rlkit.text.process import Failed, Process
 
 LONGEST = 1000  # characters of an answer; what is longer is none
-PATIENCE, START = 10.0, 120.0  # seconds by the clock for one comparison, and until the process has begun
+SECONDS = 3.0  # of a processor for one comparison
 INSTALL = "pip install -c constraints.txt -e '.[math]'"
 CHILD = Path(__file__).with_name("symbolic_process.py")
 
@@ -27,8 +20,7 @@ class Verifier:
     """Whether pairs of a right answer and a given one are equal; its process starts when it is first asked."""
 
     def __init__(self) -> None:
-        self._child: subprocess.Popen[str] | None = None
-        self._answers: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._process = Process(CHILD, "env.reward=math", "math-verify", INSTALL)
         self._known: dict[tuple[str, str], bool] = {}
 
     def __call__(self, pairs: Iterable[tuple[str, str | None]]) -> list[bool]:
@@ -44,58 +36,20 @@ class Verifier:
         if key not in self._known:
             if len(self._known) > 100_000:
                 self._known.clear()
+            if not self._process.running:
+                check_installed()
             self._known[key] = self._ask(key)
         return self._known[key]
 
     def _ask(self, pair: tuple[str, str]) -> bool:
-        child = self._started()
         try:
-            assert child.stdin is not None, "it is a pipe"
-            child.stdin.write(json.dumps(pair) + "\n")
-            child.stdin.flush()
-            return self._answers.get(timeout=PATIENCE) == "true"
-        except (queue.Empty, OSError):
-            self.close()
+            return self._process.ask(pair, SECONDS) is True
+        except Failed:
             return False
-
-    def _started(self) -> subprocess.Popen[str]:
-        if self._child is not None and self._child.poll() is None:
-            return self._child
-        check_installed()
-        command = [sys.executable, "-P", str(CHILD), json.dumps(sys.path)]
-        try:
-            self._child = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-            )
-        except OSError as error:
-            raise UserError(
-                f"env.reward=math: no process can be started ({error.strerror}): end others first"
-            ) from None
-        assert self._child.stdout is not None, "it is a pipe"
-        self._answers = queue.SimpleQueue()
-        threading.Thread(target=_listen, args=(self._child.stdout, self._answers), daemon=True).start()
-        atexit.register(self.close)
-        with suppress(queue.Empty):
-            if self._answers.get(timeout=START) == "ready":
-                return self._child
-        self.close()
-        raise UserError(f"env.reward=math: math-verify does not start; install it again: {INSTALL}")
 
     def close(self) -> None:
         """End the process; the next question starts another."""
-        atexit.unregister(self.close)
-        child, self._child = self._child, None
-        if child is not None:
-            child.kill()
-            child.wait()
-
-
-def _listen(pipe: IO[str], answers: "queue.SimpleQueue[str]") -> None:
-    """Hand on what a process says, until it ends; then that it has ended, so that nobody waits for it."""
-    with suppress(ValueError):  # the pipe was closed
-        for line in pipe:
-            answers.put(line.strip())
-    answers.put("ended")
+        self._process.close()
 
 
 def check_installed() -> None:

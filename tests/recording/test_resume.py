@@ -24,6 +24,8 @@ RUN = ["iterations=6", "checkpoint_every=2", "evaluate_every=3", "evaluation_epi
 SMALL = ["env.train=64", "env.test=4", "env.validation=4", "threads=1"]
 GSM8K = ["env=gsm8k", "env.rows=2", "env.max_tokens=16", REWARD, *SMALL]
 GAME = ["env.rows=2", "env.test=4", "env.validation=4", "threads=1"]
+KINDS = Path(__file__).resolve().parents[1] / "data" / "kinds.jsonl"
+MIXED = ["env.task=[gcd,lcm]", "env.curriculum=success", "env.rows=2", "env.max_tokens=12", "algo.group=4"]
 DQN = ["algo.warmup_steps=40", "algo.capacity=150", "algo.updates=3", "algo.batch_size=16", "algo.steps=5"]
 EXPLORE = ["algo.epsilon_end=0.5", "algo.hold=9"]  # to be in the middle of a held action
 PPO = ["algo=ppo", "algo.epochs=2", "algo.minibatches=2"]
@@ -56,6 +58,9 @@ CELLS = [
     ["algo=grpo", "env=guess", "algo.group=4", "algo.lr=1e-3", *GAME],
     [*PPO, "env=game", "env.game=rlkit.envs.guess:Guess", "env.max_tokens=12", "env.turn_tokens=4", *GAME],
     ["algo=grpo", *GSM8K, "algo.group=4", "env.tool=calculator", "env.chat=false"],
+    ["algo=grpo", *GSM8K, "algo.group=4", "env.curriculum=success", "env.kind_weights={chain: 2, rate: 1}"],
+    ["algo=grpo", "env=reasoning", *MIXED, *SMALL],
+    ["algo=rloo", "env=text", f"env.source={KINDS}", "env.kind_weights={easy: 2, hard: 1}", *MIXED[1:], *SMALL[1:]],
     ["algo=dpo", "env=preferences", "env.rows=2", "env.max_tokens=12", *SMALL],
     ["algo=reward_model", "env=preferences", "env.rows=2", *SMALL],
     ["algo=reward_model", *last(*GSM8K, "env.max_tokens=40", "env.rows=4", "env.validation=8", "env.test=8")],

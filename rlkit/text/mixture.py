@@ -1,0 +1,105 @@
+"""Draws problems of several tasks: first the task, by its chance, then the next problem of that task.
+
+The chance of a task is its weight w. A curriculum by success multiplies it by how much can be learned there,
+
+    chance_k ∝ w_k · (4 p_k (1 − p_k) + FLOOR),     p_k ← p_k + RATE · (s − p_k),
+
+where s is the mean score of the attempts at the task in a rollout, cut to [0, 1], and p_k begins at ½. p (1 − p) is the
+variance of a score that is 0 or 1, and bounds that of any score in [0, 1]: where it is 0, attempts do not differ, and
+algorithms that compare them learn nothing. Source: the learnability of Rutherford et al., arXiv:2408.15099, and Foster
+et al., arXiv:2502.12272; FLOOR keeps every task measured.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+import numpy as np
+
+from rlkit.api import State
+from rlkit.errors import UserError
+from rlkit.seeding import numpy_generator
+from rlkit.text.scoring import Scored
+from rlkit.text.shuffle import Shuffle
+
+Curriculum = Literal["none", "success"]
+FLOOR, RATE, UNKNOWN = 0.1, 0.1, 0.5
+
+
+class Mixture:
+    """Which problems come next, by index: a pure function of the seed, of counters, and of the scores seen.
+
+    Arguments:
+        kinds: the task of each problem, [N].
+        weights: of each task; empty: as many as it has problems.
+
+    Raises: UserError where there is nothing to mix, or a weight belongs to no task.
+    """
+
+    def __init__(
+        self, kinds: Sequence[str], seed: int, weights: Mapping[str, float], curriculum: Curriculum = "none"
+    ) -> None:
+        own: dict[str, list[int]] = {}
+        for index, kind in enumerate(kinds):
+            own.setdefault(kind, []).append(index)
+        self.rows = {kind: own[kind] for kind in sorted(own)}
+        check(self.rows, weights)
+        self.seed, self.curriculum = seed, curriculum
+        self.weights = {kind: weights.get(kind, 0.0) if weights else len(rows) for kind, rows in self.rows.items()}
+        self.success = dict.fromkeys(self.rows, UNKNOWN)
+        self.drawn = 0
+        self._next = {kind: Shuffle(len(rows), seed, f"prompts/{kind}") for kind, rows in self.rows.items()}
+
+    def chances(self) -> dict[str, float]:
+        """The chance of each task; they sum to 1."""
+        found = dict(self.weights)
+        if self.curriculum == "success":
+            found = {kind: w * (4 * (p := self.success[kind]) * (1 - p) + FLOOR) for kind, w in found.items()}
+        total = sum(found.values())
+        return {kind: value / total for kind, value in found.items()}
+
+    def take(self, count: int) -> list[int]:
+        """The next `count` problems; which task is drawn at a place of the stream depends on that place alone."""
+        chances = self.chances()
+        bounds, kinds = np.cumsum(list(chances.values())), list(chances)
+        chosen = []
+        for place in range(self.drawn, self.drawn + count):
+            at = bounds.searchsorted(numpy_generator(self.seed, "task", place).random() * bounds[-1], side="right")
+            kind = kinds[int(at)]
+            chosen.append(self.rows[kind][self._next[kind].take(1)[0]])
+        self.drawn += count
+        return chosen
+
+    def learn(self, kinds: Sequence[str], found: Scored) -> dict[str, list[float]]:
+        """Take in what attempts at some tasks scored, and say what was drawn and how well it went, by metric [rows].
+
+        The score of an attempt is what the reward that is named as its task gave, where there is one.
+        """
+        scores: dict[str, list[float]] = {}
+        for row, kind in enumerate(kinds):
+            value = found.named[kind][row] if kind in found.named else found.score[row]
+            scores.setdefault(kind, []).append(min(max(value or 0.0, 0.0), 1.0))
+        for kind, values in scores.items():
+            self.success[kind] += RATE * (sum(values) / len(values) - self.success[kind])
+        drawn = {f"{kind}/drawn": [float(each == kind) for each in kinds] for kind in self.rows}
+        return drawn | {f"{kind}/success": [rate] * len(kinds) for kind, rate in self.success.items()}
+
+    def state_dict(self) -> State:
+        following = {kind: shuffle.drawn for kind, shuffle in self._next.items()}
+        return {"drawn": self.drawn, "next": following, "success": dict(self.success)}
+
+    def load_state_dict(self, state: State) -> None:
+        self.drawn = state["drawn"]
+        for kind, shuffle in self._next.items():
+            shuffle.drawn, self.success[kind] = state["next"][kind], float(state["success"][kind])
+
+
+def check(rows: Mapping[str, Sequence[int]], weights: Mapping[str, float]) -> None:
+    """Refuse what cannot be mixed, or would change nothing."""
+    if "" in rows:
+        raise UserError("a mixture needs the 'kind' of every row, and one of them has none: give each a text there")
+    if len(rows) < 2:
+        raise UserError(f"a mixture needs several kinds of problems, and here is one: {next(iter(rows), 'none')}")
+    if strange := [kind for kind in weights if kind not in rows]:
+        raise UserError(f"a weight is given for {strange[0]!r}, of which no problem is; there are: {', '.join(rows)}")
+    if any(value < 0 for value in weights.values()) or (weights and not sum(weights.values())):
+        raise UserError("the weights of a mixture are numbers of at least 0, one of them above it")

@@ -1,0 +1,64 @@
+"""What `rlkit.text.process` runs: bounds this process, then answers questions by a file's `answer(question)`.
+
+It is run as a file and imports nothing of the project, which would take seconds.
+"""
+
+import json
+import runpy
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+
+ROOM = 2**32  # bytes
+Reply = dict[str, object]
+
+
+def serve(file: str) -> None:
+    """Read questions from stdin, a line each with its seconds, and write what was answered or why nothing was."""
+    ignore_interrupts()
+    out, sys.stdout = sys.stdout, sys.stderr  # what a package prints is no answer
+    answer = runpy.run_path(file)["answer"]
+    bound()
+    print("ready", file=out, flush=True)
+    for line in sys.stdin:
+        print(json.dumps(limited(answer, *json.loads(line))), file=out, flush=True)
+
+
+def limited(answer: Callable[[object], object], seconds: float, question: object) -> Reply:
+    """What is answered within so many seconds of a processor, or the reason why nothing is."""
+    try:
+        import signal
+
+        def stop(*_: object) -> None:
+            raise TimeoutError(f"it took more than {seconds:g} seconds")
+
+        if hasattr(signal, "setitimer"):  # elsewhere the clock of whoever asks is the limit
+            signal.signal(signal.SIGPROF, stop)
+            signal.setitimer(signal.ITIMER_PROF, seconds, seconds)  # again: a parser may swallow one
+        try:
+            return {"gave": answer(question)}
+        finally:
+            if hasattr(signal, "setitimer"):
+                signal.setitimer(signal.ITIMER_PROF, 0)
+    except Exception as error:  # whatever a package makes of a text
+        return {"failed": f"{type(error).__name__}: {error}"[:300]}
+
+
+def ignore_interrupts() -> None:
+    """Ctrl-C reaches the whole group of processes, and a run goes on to the end of its iteration."""
+    import signal
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def bound() -> None:
+    with suppress(ImportError, ValueError, OSError):  # Windows has no such limits
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_AS, (ROOM, ROOM))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+if __name__ == "__main__":
+    sys.path[:] = json.loads(sys.argv[1])
+    serve(sys.argv[2])

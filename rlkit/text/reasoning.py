@@ -1,0 +1,176 @@
+"""The tasks of the package reasoning-gym: problems by a seed, and each task's own scorer as a reward.
+
+The answer that is scored is what stands in the last <answer></answer> of a text, else in its last \\boxed{}, else
+after its last `####`, else all of it; without the space around it.
+"""
+
+import time
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+from rlkit.errors import RewardFailed, UserError, one_line
+from rlkit.terminal import warn
+from rlkit.text.problems import MARKER, Problem
+from rlkit.text.process import Failed, Process
+from rlkit.text.reading import boxed
+from rlkit.text.rewards import Reward
+
+INSTALL = "pip install -c constraints.txt -e '.[reasoning]'"
+CHILD = Path(__file__).with_name("reasoning_process.py")
+# Problem i of a task is drawn by seed + i, so these are far apart. The seed of a run has no part in them.
+SEEDS = {"train": 0, "validation": 10_000_000, "test": 20_000_000}
+MAKING, SCORING = 120.0, 3.0  # seconds of a processor for one problem, and for one score
+ROUNDING = 1e-9  # a scorer that sums parts of a score ends at 1.0000000000000002
+TELL = 10.0  # seconds by the clock until it is said that problems take long to make
+OPEN, CLOSE = "<answer>", "</answer>"
+Options = Mapping[str, object]
+
+# A set of words has one order in every process.
+PROCESS = Process(CHILD, "env=reasoning", "reasoning-gym", INSTALL, {"PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1"})
+_scores: dict[tuple[str, str], float] = {}
+_told: set[str] = set()
+
+
+def tasks() -> list[str]:
+    """The names of all tasks.
+
+    Raises: UserError that names the command where the package is not installed.
+    """
+    if find_spec("reasoning_gym") is None:
+        raise UserError(f"env=reasoning needs the package reasoning-gym: {INSTALL}")
+    return list(_ask(["names"], MAKING))
+
+
+def check_options(task: str, options: Options) -> None:
+    """Refuse options that a task does not have, or whose values it does not take."""
+    usual = _ask(["options", task], MAKING)
+    for name in options:
+        if name not in usual:
+            there = ", ".join(f"{key}={value}" for key, value in usual.items()) or "none"
+            raise UserError(f"env.task_options: {task} has no option {one_line(name)!r}; its options are: {there}")
+    try:
+        _ask(["entry", task, options, 0, 1, 0], MAKING)
+    except Failed as error:
+        raise UserError(
+            f"env.task_options: {task} does not take {one_line(dict(options))} ({one_line(error)}); give other values"
+        ) from None
+
+
+def problems(task: str, options: Options, sizes: Mapping[str, int]) -> dict[str, list[Problem]]:
+    """The splits of a task; what is held out asks nothing that is trained on, and each question once.
+
+    sizes: of train, validation and test, in this order. Held-out splits are smaller where a task has few questions.
+    """
+    began, seen, told = time.monotonic(), set[str](), False
+    found: dict[str, list[Problem]] = {}
+    for split, count in sizes.items():
+        held_out, size = split != "train", count if split == "train" else 2 * count
+        rows: list[Problem] = []
+        for index in range(size):
+            if len(rows) == count:
+                break
+            if not told and time.monotonic() - began > TELL:
+                told = True
+                made = sum(map(len, found.values())) + len(rows)
+                warn(
+                    f"{task}: made {made:,} of {sum(sizes.values()):,} problems; it is slow, and env.train=N asks less"
+                )
+            row = _problem(task, options, SEEDS[split], size, index)
+            if not (held_out and row.question in seen):
+                rows.append(row)
+            if held_out:
+                seen.add(row.question)
+        seen |= {row.question for row in rows}
+        found[split] = rows
+    return found
+
+
+def _problem(task: str, options: Options, seed: int, size: int, index: int) -> Problem:
+    try:
+        question, answer = _ask(["entry", task, options, seed, size, index], MAKING)
+    except Failed as error:
+        raise UserError(f"{task}: problem {index} cannot be made ({one_line(error)}); give other options") from None
+    return Problem(question, answer, task, {"entry": [seed, size, index]})
+
+
+def interleaved(splits: Sequence[Sequence[Problem]]) -> list[Problem]:
+    """One problem of each in turn, so that the first N are of all."""
+    return [row for rows in zip_longest(*splits) for row in rows if row is not None]
+
+
+def scorer(task: str, options: Options) -> Reward:
+    """The task's own scorer as a reward, called like the task: it has no opinion on problems of other tasks."""
+
+    def reward(
+        prompts: Sequence[str],
+        completions: Sequence[str],
+        kind: Sequence[str],
+        entry: Sequence[list[int]],
+        **columns: Any,
+    ) -> list[float | None]:
+        rows = zip(completions, kind, entry, strict=True)
+        return [score(task, options, place, text) if each == task else None for text, each, place in rows]
+
+    reward.__name__ = task
+    return reward
+
+
+def solver(options: Mapping[str, Options]) -> Reward:
+    """The metric `solved`: 1 where a task's own scorer gives 1, else 0; options: of each task."""
+
+    def solved(
+        prompts: Sequence[str],
+        completions: Sequence[str],
+        kind: Sequence[str],
+        entry: Sequence[list[int]],
+        **columns: Any,
+    ) -> list[float]:
+        rows = zip(completions, kind, entry, strict=True)
+        return [float(score(task, options[task], place, text) == 1) for text, task, place in rows]
+
+    return solved
+
+
+def score(task: str, options: Options, place: Sequence[int], text: str) -> float:
+    """What a task's own scorer gives to a text; 0 where it raises, takes too long, or needs too much memory.
+
+    Raises: RewardFailed where it gives anything but a number from 0 to 1.
+    """
+    question = ["score", task, options, *place, answer_of(text)]
+    key = repr(question[:-1]), answer_of(text)
+    if key not in _scores:
+        if len(_scores) > 100_000:
+            _scores.clear()
+        _scores[key] = _score(task, question)
+    return _scores[key]
+
+
+def _score(task: str, question: list[object]) -> float:
+    try:
+        value = _ask(question, SCORING)
+    except Failed as error:
+        if task not in _told:
+            _told.add(task)
+            warn(f"{task}: its scorer gave nothing for an answer ({one_line(error)}): such answers score 0")
+        return 0.0
+    if not isinstance(value, float) or not -ROUNDING <= value <= 1 + ROUNDING:
+        raise RewardFailed(f"reward {task} gave {one_line(value)}; the scorer of a task must give a number from 0 to 1")
+    return min(max(value, 0.0), 1.0)
+
+
+def answer_of(text: str) -> str:
+    """The answer that a text gives."""
+    end = text.rfind(CLOSE)
+    start = text.rfind(OPEN, 0, max(end, 0))
+    if start >= 0:
+        return text[start + len(OPEN) : end].strip()
+    if (inside := boxed(text)) is not None:
+        return inside.strip()
+    return text.rpartition(MARKER)[2].strip()
+
+
+def _ask(question: list[Any], seconds: float) -> Any:  # Any: JSON
+    return PROCESS.ask(question, seconds)
