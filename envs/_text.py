@@ -7,10 +7,11 @@ from typing import Annotated, Any, Literal
 import torch
 from annotated_types import Ge, Le
 
-from rlkit.api import Code, Count, UserError
-from rlkit.fields import Needs, Problems, Words
+from rlkit.api import Code, Count, Place, UserError
+from rlkit.fields import PAIRS, Needs, Problems, Words
 from rlkit.text import Asking, Problem, Reward, TextEnv, load_rewards, take_examples
 from rlkit.text.grader import flexible, strict
+from rlkit.text.judging import load_judge
 from rlkit.text.measuring import Measuring
 from rlkit.text.scoring import Rewards
 
@@ -30,6 +31,9 @@ class TextConfig:
     reward: Code = "correct"  # correct | model:RUN_FOLDER | ./mine.py:function | package.module:function; commas sum
     reward_weights: tuple[float, ...] = ()  # what each reward is multiplied by, as in [1,0.2]; empty: 1 each
     metrics: Code = ""  # what evaluation reports beside its score: functions as for reward; commas between several
+    judge: Annotated[str, Place("code"), Needs(PAIRS)] = (
+        ""  # ./mine.py:function | module:function that compares answers
+    )
     validation: Problems = 512  # problems to tune on; held out of the training rows of a file, 0 to train on every row
     test: Problems = 1319  # problems to claim on; a file without a test.jsonl beside it holds out a tenth at most
 
@@ -78,10 +82,11 @@ def text_env(
 def measuring(config: TextConfig, rewards: Rewards, metric: Literal["return", "accuracy"] | None) -> Measuring:
     """What evaluation measures: accuracy by number, strict and flexible, or what the rewards give; and env.metrics."""
     own = load_rewards(config.metrics, learned, "env.metrics") if config.metrics else []
+    judge = load_judge(config.judge) if config.judge else None
     if metric is not None:
-        return Measuring(rewards, Rewards(own), metric)
+        return Measuring(rewards, Rewards(own), metric, judge)
     graders = [each for each in (strict, flexible) if each not in own]
-    return Measuring(beside=Rewards([*graders, *own]))
+    return Measuring(beside=Rewards([*graders, *own]), judge=judge)
 
 
 def weights_of(config: TextConfig, count: int) -> tuple[float, ...]:

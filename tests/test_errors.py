@@ -28,6 +28,9 @@ ERRORS = {"UserError", "Exhausted", "RewardFailed", "Diverged"}
 
 # Errors that no folder of files can bring about, and the test that brings each about.
 ELSEWHERE = {
+    "env.judge compares attempts two by two, and there are ": (
+        "text/test_judging.py::test_an_odd_number_of_attempts_is_refused"
+    ),
     " counts correct answers and the score of this run is a return": (
         "text/test_own_rows.py::test_a_share_of_right_answers_needs_right_answers"
     ),

@@ -222,6 +222,7 @@ class Doctor:
         x = symptoms.read(
             symptoms.of_texts(rollout, algo.policy)
             | symptoms.of_groups(rollout)
+            | symptoms.of_notes(rollout)
             | symptoms.of_observations(rollout, env)
             | symptoms.of_actions(rollout, env)
             | symptoms.of_credit(credited)

@@ -128,6 +128,7 @@ class TextEnv:
         repeated = [i for i in range(len(problems)) for _ in range(repeats)]
         found = self.score([problems[i] for i in repeated], [prompts[i] for i in repeated], completions)
         batch, device = place(batch, found, writer.tokenizer.decode), batch["mask"].device
+        self.judge(batch, [prompts[i] for i in repeated], completions)
         batch["problem"] = torch.tensor(indices, device=device).unsqueeze(1).expand(batch.batch_size)
         if repeats == 1:
             batch = batch.squeeze(1)
@@ -139,6 +140,13 @@ class TextEnv:
         found = self.rewards(prompts, completions, columns_of(problems))
         self.scoring += time.perf_counter() - began
         return found
+
+    def judge(self, batch: TensorDict, prompts: Sequence[str], completions: Sequence[str]) -> None:
+        """Let the judge compare the attempts, where there is one; the time that it takes is counted."""
+        if self.measuring.judge is not None:
+            began = time.perf_counter()
+            self.measuring.judge.compare(batch, prompts, completions)
+            self.scoring += time.perf_counter() - began
 
     def samples(self, rollout: TensorDict, policy: Plays, limit: int) -> list[Sample]:
         """The first rows of a rollout in words; demonstrations, which belong to no problem, give none."""

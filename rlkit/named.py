@@ -1,0 +1,38 @@
+"""What a key names in code outside rlkit: ./mine.py:NAME, or package.module:NAME."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+from rlkit import outside
+from rlkit.errors import UserError
+from rlkit.paths import home
+
+
+def named(key: str, name: str, words: str = "") -> Callable[..., object]:
+    """The function or class that a key names; words: what else the key allows, for the message.
+
+    Raises: UserError where there is no such thing.
+    """
+    place, colon, last = name.rpartition(":")
+    if not colon or not place or not last:
+        raise UserError(f"{key}={name!r} names no code; allowed are {words}PATH.py:NAME or PACKAGE.MODULE:NAME")
+    found: object = vars(_module(place, key, name)).get(last)
+    if not callable(found):
+        raise UserError(f"{key}={name!r}: {place} has no function or class {last!r}; define it there")
+    return found
+
+
+def _module(place: str, key: str, name: str) -> ModuleType:
+    if place.endswith(".py"):
+        path = Path(os.path.abspath(home(place)))
+        if not os.path.isfile(path):  # False for what can be no path, such as a very long text
+            raise UserError(f"{key}={name!r}: there is no file {path}; give the path of a .py file that exists")
+        return outside.load_file(path.resolve())
+    try:
+        if not all(part.isidentifier() for part in place.split(".")):
+            raise ModuleNotFoundError(f"No module named '{place}'")  # such as a path
+        return outside.import_module(place)
+    except ModuleNotFoundError as error:
+        raise UserError(f"{key}={name!r}: {error}; give a .py file or a module that can be imported") from None
