@@ -93,6 +93,12 @@ class TextEnv:
         """How the policy is asked, for the first screen; empty where there is no choice."""
         return self.asking.manner(policy)
 
+    @property
+    def penalties(self) -> list[str]:
+        """The names of rewards that have a negative weight: they should fall."""
+        both = zip(self.rewards.names, self.rewards.weights, strict=True)
+        return [name for name, weight in both if weight < 0]
+
     def check(self, policy: Plays) -> None:
         """Refuse prompts that leave no room in the context of the policy or of a learned reward; place the latter."""
         self.asking.check(policy)
