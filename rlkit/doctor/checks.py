@@ -7,7 +7,7 @@ number that is not there (the critic's, where there is none) is not a number, an
 import math
 import time
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TypedDict
 
 import torch
@@ -265,7 +265,8 @@ class Doctor:
     ) -> dict[str, float]:
         """Name what has been wrong for long enough and was not named before; `metrics` with what is worth logging."""
         x = self.compared(Numbers({**seen, **metrics}))
-        gold = self.exploited(x)
+        gold, apart = rivals.look(self.points, x, self.penalties)
+        x.update(apart)
         found = {key: value for key, value in seen.items() if "/" in key and math.isfinite(value)}
         named = {alarm["name"] for alarm in self.alarms}
         for name, check in CHECKS.items():
@@ -276,20 +277,6 @@ class Doctor:
                 found[f"doctor/{name}"] = 1.0
                 tell(name, message)
         return metrics | found
-
-    def exploited(self, x: Numbers) -> str:
-        """Remember what is measured beside the return; the name of what falls while that rises, and how far, into x."""
-        if not math.isfinite(x["rollout/return"]):
-            return ""
-        found = ""
-        for gold in rivals.golds(x, self.penalties):
-            points = self.points.setdefault(gold, [])
-            points.append([x["rollout/return"], x[gold]])
-            apart = None if found else rivals.diverged(points)
-            if apart is not None:
-                found = gold
-                x.update({"diverged": 1.0, **asdict(apart)})
-        return found
 
     def compared(self, x: Numbers) -> Numbers:
         """Add what only shows beside the past: scores, groups, entropy."""

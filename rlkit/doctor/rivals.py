@@ -7,8 +7,9 @@ than the highest by a share DROP of it. All of that must hold at LOOKS points in
 arXiv:2210.10760, where gold scores rise and then fall while proxy scores rise on.
 """
 
+import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -39,6 +40,22 @@ class Divergence:
     proxy_now: float
     gold_then: float
     gold_now: float
+
+
+def look(
+    points: dict[str, list[list[float]]], x: Mapping[str, float], penalties: Collection[str]
+) -> tuple[str, dict[str, float]]:
+    """Add what a look measured beside the return to the points of each gold measure.
+
+    Returns the name of the first that falls while the return rises, and the numbers of that; empty where none does.
+    """
+    found: dict[str, Divergence] = {}
+    if math.isfinite(x.get("rollout/return", math.nan)):
+        for gold in golds(x, penalties):
+            points.setdefault(gold, []).append([x["rollout/return"], x[gold]])
+            if not found and (apart := diverged(points[gold])) is not None:
+                found[gold] = apart
+    return next(((gold, {"diverged": 1.0, **asdict(apart)}) for gold, apart in found.items()), ("", {}))
 
 
 def golds(x: Mapping[str, float], penalties: Collection[str]) -> list[str]:

@@ -1,8 +1,9 @@
 """A judge says which of two completions is better; it is asked in both orders, and counts where it says the same.
 
-Its convention is TRL's (`BasePairwiseJudge.judge`): given N prompts and N pairs of completions it returns N numbers, 0
-where the first of a pair is better, 1 where the second is, -1 where it has no preference. A judge that prefers the same
-place in both orders has judged the place, not the text (Zheng et al. 2023, arXiv:2306.05685, section 3.4).
+Its convention is that of TRL 0.25 (`BasePairwiseJudge.judge`): given N prompts and N pairs of completions it returns N
+numbers, 0 where the first of a pair is better, 1 where the second is, -1 where it has no preference. A judge that
+prefers the same place in both orders has judged the place, not the text (Zheng et al. 2023, arXiv:2306.05685, section
+3.4).
 """
 
 import inspect
