@@ -1,7 +1,8 @@
 """Direct preference optimisation (Rafailov et al. 2023, arXiv:2305.18290): a pair gives the credit.
 
-Pairs come stored (env=preferences) or from the policy's own attempts: the best and the worst of each scored group, as
-in online DPO (Guo et al. 2024, arXiv:2402.04792). A group of equal scores has no pair and is left out. On control a
+Pairs come stored (env=preferences) or from the policy's own attempts, as in online DPO (Guo et al. 2024,
+arXiv:2402.04792): the best and the worst of each scored group, or each two of which a judge (env.judge) prefers one. A
+group of equal scores has no pair and is left out. On control a
 row's log-probability is that of its actions; with deterministic dynamics it is the trajectory's (arXiv:2404.12358).
 """
 
@@ -108,8 +109,13 @@ def two_sides(group: int, env: Env) -> None:
 
 
 def best_pairs(rollout: TensorDict) -> TensorDict:
-    """The best and the worst attempt from each start, [P, G, T] → [P, 2, T]; masked out where they score the same."""
-    best, worst, differ = returns.best_and_worst(rollout["score"])
+    """The best and the worst attempt from each start, [P, G, T] → [P, 2, T]; masked out where they score the same.
+
+    Where a judge compared each two attempts, those are the pairs, [P·G/2, 2, T]; masked out where it did not say.
+    """
+    judged = "preference" in rollout.keys()
+    rollout = rollout.reshape(-1, 2) if judged else rollout
+    best, worst, differ = returns.best_and_worst(rollout["preference" if judged else "score"])
     start = torch.arange(len(best), device=best.device).unsqueeze(-1)
     pairs: TensorDict = rollout[start, torch.stack([best, worst], -1)]
     valid = differ & pairs["mask"].any(-1).all(-1)  # and where nobody acted on one side

@@ -1,7 +1,8 @@
 """A reward model from preferences (Bradley & Terry 1952; InstructGPT, arXiv:2203.02155): a scalar head on the model.
 
 P(w preferred to l) = σ(r_w − r_l). Pairs come stored (env=preferences) or from attempts of the frozen starting model
-(env=gsm8k): the best and the worst of each graded group. The run folder is then a reward: env.reward=model:RUN_FOLDER.
+(env=gsm8k): the best and the worst of each graded group, or each two of which a judge (env.judge) prefers one. The run
+folder is then a reward: env.reward=model:RUN_FOLDER.
 """
 
 from dataclasses import dataclass

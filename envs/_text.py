@@ -8,9 +8,10 @@ import torch
 from annotated_types import Ge, Le
 
 from rlkit.api import Code, Count, Place, Positive, UserError
-from rlkit.fields import Needs, Problems, Words
+from rlkit.fields import PAIRS, Needs, Problems, Words
 from rlkit.text import Asking, Problem, Reward, TextEnv, load_rewards, load_tool, take_examples
 from rlkit.text.grader import flexible, strict
+from rlkit.text.judging import load_judge
 from rlkit.text.measuring import Measuring
 from rlkit.text.mixture import Curriculum, Mixture
 from rlkit.text.scoring import Rewards
@@ -37,6 +38,9 @@ class TextConfig:
         ""  # called by <<...= : calculator | ./mine.py:function | package.module:function
     )
     tool_seconds: Annotated[Positive, Needs("tool")] = 2.0  # how long a call of a function of your own may take
+    judge: Annotated[str, Place("code"), Needs(PAIRS)] = (
+        ""  # ./mine.py:function | module:function that compares answers
+    )
     validation: Problems = 512  # problems to tune on; held out of the training rows of a file, 0 to train on every row
     test: Problems = 1319  # problems to claim on; a file without a test.jsonl beside it holds out a tenth at most
 
@@ -127,12 +131,13 @@ def rewards_of(config: TextConfig, scorers: Sequence[Reward]) -> tuple[list[Rewa
 def measuring(config: TextConfig, grading: Grading, rewards: Sequence[Reward], weights: Sequence[float]) -> Measuring:
     """What evaluation measures: accuracy by number, strict and flexible, or what the rewards give; and env.metrics."""
     own = [*grading.beside, *(load_rewards(config.metrics, learned, "env.metrics") if config.metrics else [])]
+    judge = load_judge(config.judge) if config.judge else None
     if grading.scorers:
-        return Measuring(Rewards(grading.scorers), Rewards(own), "return")
+        return Measuring(Rewards(grading.scorers), Rewards(own), "return", judge)
     if grading.metric is not None:
-        return Measuring(Rewards(rewards, weights), Rewards(own), grading.metric)
+        return Measuring(Rewards(rewards, weights), Rewards(own), grading.metric, judge)
     graders = [each for each in (strict, flexible) if each not in own]
-    return Measuring(beside=Rewards([*graders, *own]))
+    return Measuring(beside=Rewards([*graders, *own]), judge=judge)
 
 
 def weights_of(config: TextConfig, count: int) -> tuple[float, ...]:

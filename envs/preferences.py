@@ -12,19 +12,20 @@ from rlkit.api import Count, Fraction, Place, UserError
 from rlkit.fields import Problems
 from rlkit.seeding import derive
 from rlkit.text import PROMPT, Pair, PairEnv, TextEnv
+from rlkit.text.preferring import REFERENCE, pairs_from
 from rlkit.text.problems import MARKER, Problem, bare, embedded
-from rlkit.text.sources import hold_out, read_jsonl, text_field
+from rlkit.text.sources import hold_out, read_jsonl
 from rlkit.text.templates import Draw
 
 Size = Annotated[int, Ge(1), Le(100_000)]
 Source = Annotated[str, Place("file", words=("embedded",))]
-REFERENCE = ("ref_chosen_logps", "ref_rejected_logps")
-LEAST = -1e9  # of a text's log-probability: no token is as unlikely as e^-1000, and no text has a million of them
 
 
 @dataclass(frozen=True)
 class Config:
-    source: Source = "embedded"  # embedded | PATH.jsonl with prompt, chosen, rejected (and ref_{chosen,rejected}_logps)
+    source: Source = (
+        "embedded"  # embedded | PATH.jsonl with chosen, rejected and often prompt (and ref_{chosen,rejected}_logps)
+    )
     rows: Count = 32  # pairs per rollout
     max_tokens: Count = 64  # embedded only: longest completion when problems are solved for evaluation
     validation: Problems = 512  # held out to tune on (of a file: a tenth at most)
@@ -39,7 +40,7 @@ def make(config: Config, seed: int, device: str | torch.device) -> PairEnv:
         return _embedded(config, seed, device)
     if not config.source.endswith((".jsonl", ".json")):
         raise UserError(f"env.source={config.source!r} is not a source of pairs; allowed are embedded or PATH.jsonl")
-    pairs = [_pair_from(where, row) for where, row in read_jsonl(config.source)]
+    pairs = pairs_from(read_jsonl(config.source))
     most = len(pairs) // 10
     sizes = {"test": min(config.test, most), "validation": min(config.validation, most)}
     splits: dict[str, list[Pair]] = {"train": [], "validation": [], "test": []}
@@ -53,30 +54,6 @@ def make(config: Config, seed: int, device: str | torch.device) -> PairEnv:
     counts = ", ".join(f"{len(rows):,} {split}" for split, rows in splits.items())
     source = f"{config.source} ({counts} pairs; accuracy: how often the chosen side is likelier, or scores higher)"
     return PairEnv(splits, config.rows, seed, device, source)
-
-
-def _pair_from(where: str, row: dict[str, object]) -> Pair:
-    """A row's pair; log π_ref of its sides under the names that TRL gives them."""
-    prompt, chosen, rejected = (text_field(where, row, key) for key in ("prompt", "chosen", "rejected"))
-    if chosen == rejected:
-        raise UserError(f"{where}: 'chosen' and 'rejected' are the same text, so nothing is preferred; drop such rows")
-    given = [row[key] for key in REFERENCE if row.get(key) is not None]
-    if not given:
-        return Pair(prompt, chosen, rejected)
-    numbers = [float(x) for x in given if isinstance(x, int | float) and not isinstance(x, bool) and LEAST <= x <= 0]
-    if len(numbers) < 2:
-        found = ", ".join(f"{key}={shown(row.get(key))}" for key in REFERENCE)
-        raise UserError(f"{where}: {found}; give both as log-probabilities, numbers from {LEAST:g} to 0, or neither")
-    return Pair(prompt, chosen, rejected, (numbers[0], numbers[1]))
-
-
-def shown(x: object) -> str:
-    """A value of a row in a message, which stays short."""
-    try:
-        text = repr(x)
-    except ValueError:  # Python writes no number of more than 4,300 digits
-        text = "a number of thousands of digits"
-    return text if len(text) <= 40 else f"{text[:37]}..."
 
 
 def _embedded(config: Config, seed: int, device: str | torch.device) -> PairEnv:

@@ -23,6 +23,7 @@ Batch keys, one TensorDict [B, T] (or [P, G, T] until credit is given) that only
     problem           which problem the row belongs to, [B] (text)
     reward/NAME       what one reward function gave to the row, without its weight, [B]; 0 where rated/NAME is False,
                       which is where the function had no opinion (text)
+    preference        1 of the better of two attempts that a judge compared, 0 of the worse, 0.5 where it did not say
     rollout/NAME      what is counted in the row, such as turns, tool_calls and KIND/drawn of a mixture, [B] (text)
 """
 

@@ -84,10 +84,10 @@ def train(algo: Algorithm, env: Env, run: Run, log: Log, progress: Progress) -> 
             seen = doctor.measure(algo, env, rollout, credited, meter)
             seen["finished"] = float(progress.fraction(run) >= 1)
             metrics = averages(meter) | clock.speed(progress.env_steps)
-            metrics = doctor.name(seen, metrics, progress.iteration, log.alarm)
             if evaluating:
                 metrics |= validate(algo, env, run, log, progress, clock)
                 clock.restart()
+            metrics = doctor.name(seen, metrics, progress.iteration, log.alarm)
             if log.iteration(progress.iteration, progress.env_steps, metrics):
                 progress.interrupted = True
             log.completions(progress.iteration, rollout, credited, algo.policy, env)

@@ -29,6 +29,12 @@ class Prompt(str):
         """Whether a part of the text is data, or some of it."""
         return any(first < end and start < last for first, last in self.data)
 
+    def part(self, start: int, end: int | None = None) -> "Prompt":
+        """The text from start to end, with what of it is data, and the conversation that it is a part of."""
+        end = len(self) if end is None else end
+        spans = ((max(first, start) - start, min(last, end) - start) for first, last in self.data)
+        return Prompt(str(self)[start:end], tuple(span for span in spans if span[0] < span[1]), self.turns)
+
 
 @dataclass(frozen=True)
 class Turn:

@@ -12,7 +12,8 @@ from rlkit.errors import UserError
 from rlkit.recording.files import reason
 from rlkit.settings import plugins
 
-COMMANDS = {  # what one does with each kind; FILE and NAME stand for what was written
+TASK = "env=text env.source=ROWS env.reward=FILE:NAME policy.model=tiny"
+COMMANDS = {  # what one does with each kind; FILE, ROWS and NAME stand for what was written
     "algo": (
         "python -m rlkit.run algo=FILE env=cartpole env_steps=40_000",
         "python -m rlkit.run algo=FILE env=gsm8k iterations=12 env.rows=128 algo.lr=3e-4 algo.minibatches=1",
@@ -20,6 +21,10 @@ COMMANDS = {  # what one does with each kind; FILE and NAME stand for what was w
     ),
     "env": ("python -m rlkit.run env=FILE algo=ppo algo.lr=3e-3 env_steps=16_000",),
     "reward": ("python -m rlkit.run env=gsm8k env.reward=correct,FILE:NAME algo=grpo",),
+    "task": (
+        f"python -m rlkit.run algo=grpo {TASK} iterations=10",
+        f"python -m rlkit.compare algo=grpo,ppo,dpo {TASK} iterations=10 seed=0,1,2",
+    ),
 }
 
 
@@ -27,7 +32,7 @@ COMMANDS = {  # what one does with each kind; FILE and NAME stand for what was w
 class New:
     """The keys of the command line."""
 
-    out: str = "."  # the folder that the two files are written to; made where there is none
+    out: str = "."  # the folder that the files are written to; made where there is none
 
 
 def check_name(name: str) -> None:
@@ -43,8 +48,10 @@ def check_name(name: str) -> None:
 
 
 def write(kind: str, name: str, folder: Path) -> Path:
-    """Write NAME.py and test_NAME.py from the templates of a kind; returns the first."""
-    paths = {part: folder / f"{stem}.py" for part, stem in ((kind, name), (f"test_{kind}", f"test_{name}"))}
+    """Write NAME.py and test_NAME.py from the templates of a kind, for a task NAME.jsonl, too; returns the first."""
+    paths = {f"{kind}.py": folder / f"{name}.py", f"test_{kind}.py": folder / f"test_{name}.py"}
+    if kind == "task":
+        paths["task.jsonl"] = folder / f"{name}.jsonl"
     for path in paths.values():
         if os.path.exists(path):  # pathlib's raises where a name is too long
             raise UserError(f"{path} exists and is not overwritten: choose another name, or out=FOLDER")
@@ -52,9 +59,9 @@ def write(kind: str, name: str, folder: Path) -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for part, path in paths.items():
-            text = (resources.files("rlkit") / "templates" / f"{part}.py.txt").read_text(encoding="utf-8")
+            text = (resources.files("rlkit") / "templates" / f"{part}.txt").read_text(encoding="utf-8")
             with open(path, "x", encoding="utf-8") as file:
                 file.write(text.replace(f"my_{kind}", name))
     except OSError as error:
         raise UserError(f"cannot write to {folder}: {reason(error)}; give another folder with out=FOLDER") from None
-    return paths[kind]
+    return paths[f"{kind}.py"]

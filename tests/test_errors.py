@@ -33,6 +33,9 @@ ELSEWHERE = {
     "; the scorer of a task must give a number from 0 to 1": (
         "text/test_reasoning.py::test_a_score_that_is_none_is_one_line"
     ),
+    "env.judge compares attempts two by two, and there are ": (
+        "text/test_judging.py::test_an_odd_number_of_attempts_is_refused"
+    ),
     " counts correct answers and the score of this run is a return": (
         "text/test_own_rows.py::test_a_share_of_right_answers_needs_right_answers"
     ),

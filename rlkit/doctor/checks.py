@@ -6,7 +6,7 @@ number that is not there (the critic's, where there is none) is not a number, an
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import TypedDict
 
@@ -15,7 +15,7 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from rlkit.api import Algorithm, Env, State
-from rlkit.doctor import symptoms
+from rlkit.doctor import rivals, symptoms
 from rlkit.meter import Meter
 
 SAMPLE = 1024  # elements of each parameter on which an update is measured
@@ -63,6 +63,12 @@ CHECKS = {
         lambda x: x["rollout/truncated"] == 1,
         "every completion is cut at {longest:.0f} tokens: raise env.max_tokens, or see that the model writes its end "
         "token (id {end_token:.0f})",
+    ),
+    "budget": Check(
+        lambda x: 0.5 <= x["rollout/truncated"] < 1,
+        "{rollout/truncated:.0%} of the completions are cut at {longest:.0f} tokens, so the budget decides what they "
+        "score: raise env.max_tokens, or ask for shorter answers",
+        10,
     ),
     "equal_groups": Check(
         lambda x: x["rollout/equal_groups"] == 1 and (not x["differed"] or fallen(x)),
@@ -166,6 +172,12 @@ CHECKS = {
         "one step changes the weights by {train/update_ratio:.2g} of their size, which rounding swallows: "
         "raise algo.lr",
     ),
+    "reward_hacking": Check(
+        lambda x: x["diverged"] == 1,
+        "the return rose from {proxy_then:.3g} to {proxy_now:.3g} while GOLD fell from {gold_then:.3g} to "
+        "{gold_now:.3g}: the reward is exploited; correct it, raise algo.kl_coef, or stop earlier",
+        1,
+    ),
     "reward_slow": Check(
         lambda x: x["time/reward_share"] > 0.5 and x["scoring"] > 1,
         "scoring takes {scoring:.1f} s, {time/reward_share:.0%} of an iteration: let the reward function work on the "
@@ -182,14 +194,18 @@ class Doctor:
         self.streaks = dict.fromkeys(CHECKS, 0)  # for how many looks in a row each check was wrong
         self.past: dict[str, float] = {}  # what later looks are compared with
         self.update: list[float] = []  # ‖Δw‖ and ‖w‖ of the first optimiser step since the last look
+        self.points: dict[str, list[list[float]]] = {}  # of each gold measure: the return and what it was, at each look
+        self.penalties: Collection[str] = ()  # rewards that should fall
         self.began, self.scoring = 0.0, 0.0
 
     def state_dict(self) -> State:
-        return {"alarms": self.alarms, "streaks": self.streaks, "past": self.past, "update": self.update}
+        looks = {"past": self.past, "update": self.update, "points": self.points}
+        return {"alarms": self.alarms, "streaks": self.streaks, **looks}
 
     def load_state_dict(self, state: State) -> None:
         self.alarms, self.streaks = state["alarms"], dict.fromkeys(CHECKS, 0) | state["streaks"]
         self.past, self.update = state["past"], state["update"]
+        self.points = state.get("points", {})  # which rlkit 0.5 did not write
 
     def attach(self, optimizer: torch.optim.Optimizer) -> None:
         """Measure the first step after each look. Plain SGD is left alone: on a table its step is α·δ by design."""
@@ -229,6 +245,7 @@ class Doctor:
             | symptoms.of_ratios(meter.ratios, algo.policy, algo.clip_width)
             | symptoms.of_sampler(rollout)
         )
+        self.penalties = env.penalties if isinstance(env, rivals.Weighs) else ()
         x |= {"progress": algo.progress, "longest": env.longest or math.nan}
         if self.update:
             x["train/update_ratio"] = self.update[0] / max(self.update[1], 1e-30)
@@ -248,12 +265,14 @@ class Doctor:
     ) -> dict[str, float]:
         """Name what has been wrong for long enough and was not named before; `metrics` with what is worth logging."""
         x = self.compared(Numbers({**seen, **metrics}))
+        gold, apart = rivals.look(self.points, x, self.penalties)
+        x.update(apart)
         found = {key: value for key, value in seen.items() if "/" in key and math.isfinite(value)}
         named = {alarm["name"] for alarm in self.alarms}
         for name, check in CHECKS.items():
             self.streaks[name] = self.streaks[name] + 1 if check.wrong(x) else 0
             if self.streaks[name] >= check.looks and name not in named:
-                message = check.says.format_map(x)
+                message = check.says.format_map(x).replace("GOLD", gold[:40])
                 self.alarms.append(Alarm(name=name, iteration=iteration, message=message))
                 found[f"doctor/{name}"] = 1.0
                 tell(name, message)

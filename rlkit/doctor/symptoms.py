@@ -55,8 +55,11 @@ def of_notes(rollout: TensorDict) -> Found:
 
 
 def of_groups(rollout: TensorDict) -> Found:
-    """The share of starts whose attempts all score the same, where there are several of each: score [P, G]."""
-    score = rollout.get("score", None)
+    """The share of starts whose attempts all score the same, where there are several of each: score [P, G].
+
+    Where a judge compared them, its preference is looked at instead.
+    """
+    score = rollout.get("preference", rollout.get("score", None))
     if score is None or score.dim() < 2 or score.shape[1] < 2:
         return {}
     return {"rollout/equal_groups": (score.amax(1) == score.amin(1)).float().mean(), "groups": float(len(score))}

@@ -54,8 +54,11 @@ class Backbone(Sourced, PolicyModule):
             folders.save(folder / self.head_file, head.state_dict())
 
     def encode(self, prompts: Sequence[str], completions: Sequence[str]) -> TensorDict:
-        """The layout of `generate`, [B], for texts that are given; the end token is appended."""
-        written = [[*ids, self.tokenizer.eos_id] for ids in self.tokenizer.encode(list(completions))]
+        """The layout of `generate`, [B], for texts that are given; the end token is appended.
+
+        A completion that a chat template wrote ends behind the first end token in it, where generation would stop.
+        """
+        written = self.completion_ids(completions)
         ids = self.prompt_ids(prompts)
         longest, context = max(len(p) + len(c) for p, c in zip(ids, written, strict=True)), self.decoder.context
         if longest > context:
@@ -99,6 +102,16 @@ class Backbone(Sourced, PolicyModule):
             raise UserError("a prompt is empty: every prompt needs at least one token")
         return ids
 
+    def completion_ids(self, completions: Sequence[str]) -> list[list[int]]:
+        """The tokens of each completion, the last of which ends it."""
+        rows = self.tokenizer.encode(list(completions))
+        return [self._ended(ids, text) for ids, text in zip(rows, completions, strict=True)]
+
+    def _ended(self, ids: list[int], text: str) -> list[int]:
+        rendered = isinstance(text, Prompt) and bool(text.turns)
+        end = next((i for i, token in enumerate(ids, 1) if token in self.tokenizer.stop_ids), 0) if rendered else 0
+        return ids[:end] if end else [*ids, self.tokenizer.eos_id]
+
     def check(self, prompts: Sequence[str], after: int | Sequence[str]) -> None:
         """Refuse prompts that are too long with `after` more tokens, or with their completions and an end token."""
         context = self.decoder.context
@@ -111,7 +124,7 @@ class Backbone(Sourced, PolicyModule):
         if isinstance(after, int):
             more, advice = [after] * len(long), "lower env.max_tokens, drop or shorten the prompt"
         else:
-            more = [len(ids) + 1 for ids in self.tokenizer.encode([after[i] for i in long])]
+            more = [len(ids) for ids in self.completion_ids([after[i] for i in long])]
             advice = "drop or shorten it"
         size, extra, at = max(zip(sizes, more, long, strict=True), key=lambda row: row[0] + row[1])
         if size + extra > context:

@@ -97,6 +97,12 @@ class TextEnv:
         """How the policy is asked, for the first screen; empty where there is no choice."""
         return self.asking.manner(policy)
 
+    @property
+    def penalties(self) -> list[str]:
+        """The names of rewards that have a negative weight: they should fall."""
+        both = zip(self.rewards.names, self.rewards.weights, strict=True)
+        return [name for name, weight in both if weight < 0]
+
     def check(self, policy: Plays) -> None:
         """Refuse prompts that leave no room in the context of the policy or of a learned reward; place the latter."""
         self.asking.check(policy)
@@ -134,6 +140,7 @@ class TextEnv:
         batch, device = place(batch, found, writer.tokenizer.decode), batch["mask"].device
         if self.mixture is not None:
             note(batch, **self.mixture.learn([problems[i].kind for i in repeated], found))
+        self.judge(batch, [prompts[i] for i in repeated], completions)
         batch["problem"] = torch.tensor(indices, device=device).unsqueeze(1).expand(batch.batch_size)
         if repeats == 1:
             batch = batch.squeeze(1)
@@ -145,6 +152,13 @@ class TextEnv:
         found = self.rewards(prompts, completions, columns_of(problems))
         self.scoring += time.perf_counter() - began
         return found
+
+    def judge(self, batch: TensorDict, prompts: Sequence[str], completions: Sequence[str]) -> None:
+        """Let the judge compare the attempts, where there is one; the time that it takes is counted."""
+        if self.measuring.judge is not None:
+            began = time.perf_counter()
+            self.measuring.judge.compare(batch, prompts, completions)
+            self.scoring += time.perf_counter() - began
 
     def samples(self, rollout: TensorDict, policy: Plays, limit: int) -> list[Sample]:
         """The first rows of a rollout in words; demonstrations, which belong to no problem, give none."""

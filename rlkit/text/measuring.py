@@ -11,6 +11,7 @@ from rlkit import returns
 from rlkit.api import Judges
 from rlkit.scores import Sample, Scores
 from rlkit.text.grader import correct
+from rlkit.text.judging import Judge
 from rlkit.text.problems import Problem
 from rlkit.text.scoring import Rewards, columns_of
 from rlkit.text.templates import RARE
@@ -28,6 +29,7 @@ class Measuring:
     graded: Rewards = field(default_factory=lambda: Rewards([correct]))  # what they give is the score
     beside: Rewards = field(default_factory=lambda: Rewards([]))  # each is reported by its name
     metric: Literal["return", "accuracy"] = "accuracy"
+    judge: Judge | None = None  # where it is given, it says which of two attempts is better, whatever they score
 
     def prepare(self, prompts: Sequence[str], max_tokens: int, device: torch.device) -> None:
         """Move what computes to the device, and refuse prompts that are too long for it."""
@@ -74,25 +76,41 @@ class Measuring:
         ]
 
     def ranked(
-        self, judge: Judges, problems: Sequence[Problem], prompts: Sequence[str], texts: Sequence[str], length: Tensor
+        self, model: Judges, problems: Sequence[Problem], prompts: Sequence[str], texts: Sequence[str], length: Tensor
     ) -> Scores | None:
-        """Whether a reward model scores the best of a problem's COMPARED attempts above the worst.
+        """Whether a reward model scores the better one of two of a problem's COMPARED attempts above the worse one.
 
+        They are the best and the worst by their scores, or those that the judge prefers one of.
         texts: the attempts, problem by problem; length: [N, COMPARED]. None where no problem has two that differ.
         """
         repeated = [i for i in range(len(problems)) for _ in range(COMPARED)]
-        columns = columns_of([problems[i] for i in repeated])
-        found = self.graded([prompts[i] for i in repeated], texts, columns).score
-        best, worst, differ = returns.best_and_worst(torch.tensor(found).view(-1, COMPARED))
-        chosen = differ.nonzero()[:, 0].tolist()
-        if not chosen:
+        asked = [prompts[i] for i in repeated]
+        pairs = self._by_score(problems, repeated, asked, texts) if self.judge is None else self._by_judge(asked, texts)
+        if not pairs:
             return None
-        sides = [[texts[i * COMPARED + int(which[i])] for i in chosen] for which in (best, worst)]
-        high, low = (judge.judge([prompts[i] for i in chosen], side) for side in sides)
-        kinds = [problems[i].kind for i in chosen]
-        items = [(problems[i].question, *attempts) for i, *attempts in zip(chosen, *sides, strict=True)]
-        length = length[chosen, best[chosen]].double().cpu()
+        sides = [[texts[pair[side]] for pair in pairs] for side in (0, 1)]
+        high, low = (model.judge([asked[best] for best, _ in pairs], side) for side in sides)
+        rows = [problems[repeated[best]] for best, _ in pairs]
+        kinds = [problem.kind for problem in rows]
+        items = [(problem.question, *attempts) for problem, *attempts in zip(rows, *sides, strict=True)]
+        length = length.flatten()[[best for best, _ in pairs]].double().cpu()
         return Scores(ahead(high - low), length, kinds if any(kinds) else None, items=items)
+
+    def _by_score(
+        self, problems: Sequence[Problem], repeated: Sequence[int], prompts: Sequence[str], texts: Sequence[str]
+    ) -> list[tuple[int, int]]:
+        """The best and the worst of each problem's attempts, where they differ, by their places among the texts."""
+        found = self.graded(prompts, texts, columns_of([problems[i] for i in repeated])).score
+        best, worst, differ = returns.best_and_worst(torch.tensor(found).view(-1, COMPARED))
+        places = zip(best.tolist(), worst.tolist(), strict=True)
+        both = [(i * COMPARED + high, i * COMPARED + low) for i, (high, low) in enumerate(places)]
+        return [pair for pair, unequal in zip(both, differ.tolist(), strict=True) if unequal]
+
+    def _by_judge(self, prompts: Sequence[str], texts: Sequence[str]) -> list[tuple[int, int]]:
+        """Each two attempts of which the judge prefers one, the better one first."""
+        assert self.judge is not None
+        first = self.judge(prompts[::2], list(zip(texts[::2], texts[1::2], strict=True))).first
+        return [(2 * i + (x < 0.5), 2 * i + (x > 0.5)) for i, x in enumerate(first) if x != 0.5]
 
 
 def ahead(margin: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import TYPE_CHECKING, Literal
 
 import torch
@@ -13,7 +14,9 @@ from rlkit.buffers import flatten_groups
 from rlkit.errors import UserError
 from rlkit.exact import Model
 from rlkit.forecast import Foretells, Work
+from rlkit.prompts import Prompt, Turn, data
 from rlkit.scores import Reference, Sample, Scores, Split, Unit
+from rlkit.text.asking import Chats
 from rlkit.text.env import TextEnv, writing
 from rlkit.text.measuring import ahead
 from rlkit.text.placing import finish
@@ -33,6 +36,7 @@ class Pair:
     chosen: str
     rejected: str
     ref: tuple[float, float] | None = None  # of the chosen and of the rejected side, the end token included
+    turns: tuple[Turn, ...] = ()  # the conversation that the prompt is the text of; empty where it is none
 
 
 class PairEnv:
@@ -81,7 +85,7 @@ class PairEnv:
 
     def check(self, policy: Plays) -> None:
         """Refuse pairs that do not fit into the policy's context, before anything is trained."""
-        prompts, completions = _sides([pair for pairs in self.pairs.values() for pair in pairs])
+        prompts, completions = sides(writing(policy), [pair for pairs in self.pairs.values() for pair in pairs])
         writing(policy).check(prompts, completions)
         if isinstance(policy, Foretells):
             self._longest = policy.longest(prompts), policy.longest([text for text in completions if text] or [" "]) + 1
@@ -165,7 +169,8 @@ class PairEnv:
     def demonstrations(self, policy: Plays, progress: float = 0.0, rows: int | None = None) -> TensorDict:
         """The chosen sides of the next `rows` pairs, for supervised training [rows, T]."""
         pairs = [self.pairs["train"][index] for index in self._shown.take(rows or self.rows)]
-        return writing(policy).encode([pair.prompt for pair in pairs], [pair.chosen for pair in pairs])
+        prompts, completions = sides(writing(policy), pairs)
+        return writing(policy).encode(prompts[::2], completions[::2])
 
     def state_dict(self) -> State:
         solved = {"problems": self.problems.state_dict()} if self.problems else {}
@@ -177,21 +182,46 @@ class PairEnv:
             self.problems.load_state_dict(state["problems"])
 
 
-def _sides(pairs: Sequence[Pair]) -> tuple[list[str], list[str]]:
-    """Prompts and completions, the chosen before the rejected side of each pair."""
-    prompts = [pair.prompt for pair in pairs for _ in range(2)]
-    return prompts, [side for pair in pairs for side in (pair.chosen, pair.rejected)]
+def sides(policy: Writes, pairs: Sequence[Pair]) -> tuple[list[Prompt], list[Prompt]]:
+    """Prompts and completions as this policy reads them, the chosen before the rejected side of each pair.
+
+    Texts are plain. A conversation is rendered by the model's chat template, with each side and without, as TRL does it
+    (`apply_chat_template`): what all three begin with is the prompt. What looks like a special token in a row is text.
+    """
+    chats = [pair for pair in pairs if pair.turns]
+    rendered = iter(_rendered(policy, chats) if chats else [])
+    found = [next(rendered) if x.turns else (data(x.prompt), data(x.chosen), data(x.rejected)) for x in pairs]
+    prompts = [prompt for prompt, *_ in found for _ in range(2)]
+    return prompts, [side for _, *both in found for side in both]
+
+
+def _rendered(policy: Writes, pairs: Sequence[Pair]) -> list[tuple[Prompt, Prompt, Prompt]]:
+    """The prompt and both sides of conversations."""
+    if not isinstance(policy, Chats) or not policy.chats:
+        raise UserError(
+            "pairs of chat messages need a model with a chat template: give such a model with policy.model, a template "
+            "with policy.template=FILE.jinja, or pairs of texts"
+        )
+    asked = policy.chat([pair.turns for pair in pairs], {})
+    said = [(*x.turns, Turn("assistant", data(side))) for x in pairs for side in (x.chosen, x.rejected)]
+    whole = policy.chat(said, {"add_generation_prompt": False})
+    found = []
+    for prompt, chosen, rejected in zip(asked, whole[::2], whole[1::2], strict=True):
+        letters = zip(prompt, chosen, rejected, strict=False)
+        end = sum(1 for _ in takewhile(lambda three: len({*three}) == 1, letters))
+        found.append((prompt.part(0, end), chosen.part(end), rejected.part(end)))
+    return found
 
 
 def _encode(policy: Writes, pairs: Sequence[Pair]) -> TensorDict:
     """Both sides of each pair, chosen first: [len(pairs), 2, T]."""
-    sides: TensorDict = policy.encode(*_sides(pairs)).view(len(pairs), 2)
-    return sides
+    rows: TensorDict = policy.encode(*sides(policy, pairs)).view(len(pairs), 2)
+    return rows
 
 
 def _judged(policy: Judges, pairs: Sequence[Pair]) -> Tensor:
     """r of both sides [len(pairs), 2]."""
-    return policy.judge(*_sides(pairs)).view(-1, 2).double().cpu()
+    return policy.judge(*sides(policy, pairs)).view(-1, 2).double().cpu()
 
 
 @torch.no_grad()

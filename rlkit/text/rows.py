@@ -51,7 +51,7 @@ def _task(where: str, row: dict[str, object]) -> Task:
     if taken := sorted({*RESERVED} & row.keys()):
         raise UserError(f"{where}: {' and '.join(taken)}: what a reward function is given has that name; rename it")
     prompt = row.get("prompt")
-    turns = _turns(where, prompt) if isinstance(prompt, list) else ()
+    turns = prompt_turns(where, prompt) if isinstance(prompt, list) else ()
     if not isinstance(prompt, list) and not (isinstance(prompt, str) and prompt.strip()):
         found = "is missing" if "prompt" not in row else f"is {_shown(prompt)}"
         raise UserError(
@@ -65,8 +65,15 @@ def _task(where: str, row: dict[str, object]) -> Task:
     return Task(text, str(answer).strip() if told else "", kind if isinstance(kind, str) else "", columns, turns)
 
 
-def _turns(where: str, messages: list[object]) -> tuple[Turn, ...]:
-    turns = tuple(_turn(f"{where}: message {number} of 'prompt'", each) for number, each in enumerate(messages, 1))
+def conversation(where: str, key: str, messages: object) -> tuple[Turn, ...]:
+    """The turns of a row's field that is a list of messages."""
+    listed = messages if isinstance(messages, list) else []
+    return tuple(_turn(f"{where}: message {number} of {key!r}", each) for number, each in enumerate(listed, 1))
+
+
+def prompt_turns(where: str, messages: list[object]) -> tuple[Turn, ...]:
+    """The turns of a row's prompt, which end with what the user says."""
+    turns = conversation(where, "prompt", messages)
     if not turns:
         raise UserError(f"{where}: 'prompt' is an empty list; give it messages, the last of them of the user")
     if turns[-1].role != "user":

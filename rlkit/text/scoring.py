@@ -122,7 +122,7 @@ def _opinions(
     except UserError:
         raise
     except Exception as error:  # whatever a function of the user's raises
-        raise RewardFailed(f"reward {name} raised {_where(error)}") from error
+        raise RewardFailed(f"reward {name} raised {raised_by(error)}") from error
     listed = _listed(name, given, len(completions))
     return [_opinion(name, value, text) for value, text in zip(listed, completions, strict=True)]
 
@@ -161,7 +161,7 @@ def _listed(name: str, given: Any, count: int) -> list[object]:  # Any: whatever
     raise RewardFailed(f"reward {name} gave {found} for {count} completions; return a list with one for each")
 
 
-def _where(error: Exception) -> str:
+def raised_by(error: Exception) -> str:
     """What was raised, and in which line."""
     last = traceback.extract_tb(error.__traceback__)[-1]
     words = one_line(error) or "nothing more"

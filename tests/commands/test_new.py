@@ -13,7 +13,7 @@ from rlkit.new import main
 from rlkit.scaffold import COMMANDS
 
 ROOT = Path(__file__).resolve().parents[2]
-NAMES = {"algo": "climber", "env": "hill", "reward": "shape"}
+NAMES = {"algo": "climber", "env": "hill", "reward": "shape", "task": "puzzle"}
 
 
 def python(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
@@ -34,6 +34,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_each_kind_is_written_with_its_test_in_less_than_60_lines(project: Path) -> None:
     names = {f"{stem}.py" for name in NAMES.values() for stem in (name, f"test_{name}")}
     assert {path.name for path in project.glob("*.py")} == names
+    assert len((project / "puzzle.jsonl").read_text(encoding="utf-8").splitlines()) == 3
     for path in project.glob("*.py"):
         text = path.read_text(encoding="utf-8")
         assert len(text.splitlines()) < 60
@@ -44,7 +45,7 @@ def test_each_kind_is_written_with_its_test_in_less_than_60_lines(project: Path)
 def test_their_own_tests_pass(project: Path) -> None:
     done = python(project, "-m", "pytest", "-q", "-p", "no:cacheprovider", *sorted(map(str, project.glob("test_*.py"))))
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "7 passed" in done.stdout
+    assert "10 passed" in done.stdout
 
 
 @pytest.mark.parametrize("command", [["check", "--select=E,F,UP,B,SIM,RUF"], ["format", "--check"]])
@@ -73,10 +74,16 @@ def test_what_to_do_next_is_printed_with_the_paths_as_they_were_given(
     assert main(["reward", "shape", "out=my rewards"]) == 0
     out = capsys.readouterr().out
     assert "env.reward=correct,'my rewards/shape.py':shape" in out and "pytest 'my rewards/test_shape.py'" in out
+    assert main(["task", "puzzle", "out=my tasks"]) == 0
+    out = capsys.readouterr().out
+    assert "wrote my tasks/puzzle.py, its rows and its test" in out
+    assert "env.source='my tasks/puzzle.jsonl' env.reward='my tasks/puzzle.py':puzzle" in out
 
 
-@pytest.mark.parametrize("kind", COMMANDS)
-@pytest.mark.parametrize("there", ["mine.py", "test_mine.py"])
+WRITTEN = [*((kind, there) for kind in COMMANDS for there in ("mine.py", "test_mine.py")), ("task", "mine.jsonl")]
+
+
+@pytest.mark.parametrize(("kind", "there"), WRITTEN)
 def test_nothing_is_overwritten(kind: str, there: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / there).write_text("precious")
     assert main([kind, "mine", f"out={tmp_path}"]) == 2
@@ -87,9 +94,9 @@ def test_nothing_is_overwritten(kind: str, there: str, tmp_path: Path, capsys: p
 @pytest.mark.parametrize(
     "words, told",
     [
-        (["algos", "mine"], "no kind 'algos': did you mean algo? There are: algo, env, reward"),
-        (["algo"], "write: python -m rlkit.new algo|env|reward NAME"),
-        (["algo", "mine", "yours"], "write: python -m rlkit.new algo|env|reward NAME"),
+        (["algos", "mine"], "no kind 'algos': did you mean algo? There are: algo, env, reward, task"),
+        (["algo"], "write: python -m rlkit.new algo|env|reward|task NAME"),
+        (["algo", "mine", "yours"], "write: python -m rlkit.new algo|env|reward|task NAME"),
         (["algo", "mine", "ouut=."], "no key 'ouut': did you mean out?"),
         (["algo", "1st"], "'1st' cannot be the name of a module: use letters, digits and _"),
         (["algo", "my-algo"], "cannot be the name of a module"),
@@ -120,7 +127,7 @@ def test_a_mistake_is_one_line(
 def test_help_says_what_to_write(capsys: pytest.CaptureFixture[str]) -> None:
     for words in ([], ["--help"]):
         assert main(words) == 0
-        assert "python -m rlkit.new algo|env|reward NAME [out=FOLDER]" in capsys.readouterr().out
+        assert "python -m rlkit.new algo|env|reward|task NAME [out=FOLDER]" in capsys.readouterr().out
 
 
 # Plug-ins from anywhere, end to end

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 from support.parrot import Parrot
-from support.sick import SHORT, alarms, lines
+from support.sick import SHORT, alarms, lines, name
 from tensordict import TensorDict
 
 from rlkit import run
@@ -35,6 +35,15 @@ def test_a_healthy_run_names_nothing(tmp_path: Path) -> None:
 def test_completions_that_are_all_cut_are_named(tmp_path: Path) -> None:
     found = alarms(tmp_path / "r", *GRPO, "env.max_tokens=2")
     assert "cut at 2 tokens: raise env.max_tokens" in found["truncated"]
+
+
+def test_answers_that_the_budget_cuts_are_named_where_it_lasts() -> None:
+    cut = {"rollout/truncated": 0.5, "longest": 64.0}
+    assert name(Doctor(), [cut] * 9) == [] and name(Doctor(), [cut] * 10) == ["budget"]
+    assert name(Doctor(), [cut | {"rollout/truncated": 0.49}] * 20) == []
+    assert name(Doctor(), [cut | {"rollout/truncated": 1.0}] * 20) == ["truncated"], (
+        "all of them have a line of their own"
+    )
 
 
 def test_a_reward_that_never_varies_is_named(tmp_path: Path) -> None:

@@ -1,0 +1,127 @@
+"""Rows of preferences in TRL's formats: texts or chat messages, with the prompt beside the sides or within both.
+
+    {"prompt": "2 + 3?", "chosen": " 5", "rejected": " 6"}
+    {"chosen": "2 + 3? 5", "rejected": "2 + 3? 6"}
+    {"prompt": [user], "chosen": [assistant], "rejected": [assistant]}
+    {"chosen": [user, assistant], "rejected": [user, assistant]}
+
+Without a prompt, what both sides begin with is the prompt, as in TRL's `extract_prompt`. A `prompt` that is a text is
+not read where the sides are whole conversations, which repeat it (TRL's `maybe_extract_prompt`).
+"""
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+from rlkit.errors import UserError
+from rlkit.prompts import Turn
+from rlkit.text.pairs import Pair
+from rlkit.text.rows import conversation, prompt_turns
+from rlkit.text.sources import Row, text_field
+
+REFERENCE = ("ref_chosen_logps", "ref_rejected_logps")
+TOLD = ("tools", "chat_template_kwargs")  # what TRL tells the chat template of a row
+LEAST = -1e9  # of a text's log-probability: no token is as unlikely as e^-1000, and no text has a million of them
+T = TypeVar("T")
+
+
+def pairs_from(rows: Sequence[Row]) -> list[Pair]:
+    """The pair of each row.
+
+    Raises: UserError that names the first row that is none.
+    """
+    return [_pair(where, row) for where, row in rows]
+
+
+def shared(chosen: Sequence[T], rejected: Sequence[T]) -> int:
+    """How much two sides that differ have in common at their beginning; each keeps one item at least."""
+    shorter = min(len(chosen), len(rejected))
+    return next((i for i in range(shorter) if chosen[i] != rejected[i]), shorter - 1)
+
+
+def shown(x: object) -> str:
+    """A value of a row in a message, which stays short."""
+    try:
+        text = repr(x)
+    except ValueError:  # Python writes no number of more than 4,300 digits
+        text = "a number of thousands of digits"
+    return text if len(text) <= 40 else f"{text[:37]}..."
+
+
+def _pair(where: str, row: dict[str, object]) -> Pair:
+    sides = [row.get(key) for key in ("chosen", "rejected")]
+    kinds = {isinstance(side, list) for side in sides if side is not None}
+    if len(kinds) == 2:
+        raise UserError(
+            f"{where}: of 'chosen' and 'rejected' one is a text and one a list of messages; write both as the same"
+        )
+    chats = True in kinds
+    if chats and None in sides:
+        missing = "chosen" if sides[0] is None else "rejected"
+        raise UserError(f"{where}: {missing!r} is missing; every row needs a list of messages there")
+    if not chats and isinstance(row.get("prompt"), list):
+        raise UserError(
+            f"{where}: 'prompt' is a list of messages and the sides are texts; write each side as a list with one "
+            "message of the assistant"
+        )
+    turns, prompt, chosen, rejected = _chat(where, row) if chats else _texts(where, row)
+    return Pair(prompt, chosen, rejected, _reference(where, row), turns)
+
+
+def _texts(where: str, row: dict[str, object]) -> tuple[tuple[Turn, ...], str, str, str]:
+    chosen, rejected = text_field(where, row, "chosen"), text_field(where, row, "rejected")
+    _check_differ(where, chosen, rejected)
+    if "prompt" in row:
+        return (), text_field(where, row, "prompt"), chosen, rejected
+    end = shared(chosen, rejected)
+    if end and chosen[end] != rejected[end] and chosen[end - 1] == " ":
+        end -= 1  # the blank belongs to the sides
+    _check_prompt(where, bool(chosen[:end].strip()))
+    return (), chosen[:end], chosen[end:], rejected[end:]
+
+
+def _chat(where: str, row: dict[str, object]) -> tuple[tuple[Turn, ...], str, str, str]:
+    if given := [key for key in TOLD if row.get(key)]:
+        raise UserError(f"{where}: {given[0]!r} is not told to the chat template here; leave it out")
+    chosen, rejected = (conversation(where, key, row[key]) for key in ("chosen", "rejected"))
+    _check_differ(where, chosen, rejected)
+    prompt = row.get("prompt")
+    if isinstance(prompt, list):
+        turns = prompt_turns(where, prompt)
+    else:
+        end = shared(chosen, rejected)
+        _check_prompt(where, end > 0)
+        turns, chosen, rejected = chosen[:end], chosen[end:], rejected[end:]
+    for key, side in (("chosen", chosen), ("rejected", rejected)):
+        if turns[-1].role != "user" or len(side) != 1 or side[0].role != "assistant":
+            roles = ", ".join(turn.role for turn in (turns[-1], *side))
+            raise UserError(
+                f"{where}: from the end of the prompt on, {key!r} is {roles}; a prompt ends with the user, and a "
+                "side is one message of the assistant: drop such rows"
+            )
+    text = "\n".join(f"{turn.role}: {turn.content}" for turn in turns)
+    return turns, text, chosen[0].content, rejected[0].content
+
+
+def _check_differ(where: str, chosen: object, rejected: object) -> None:
+    if chosen == rejected:
+        raise UserError(f"{where}: 'chosen' and 'rejected' are the same text, so nothing is preferred; drop such rows")
+
+
+def _check_prompt(where: str, there: bool) -> None:
+    if not there:
+        raise UserError(
+            f"{where}: 'prompt' is missing, and 'chosen' and 'rejected' begin differently; give a 'prompt', or sides "
+            "that begin with it"
+        )
+
+
+def _reference(where: str, row: dict[str, object]) -> tuple[float, float] | None:
+    """log π_ref of the sides under the names that TRL gives them."""
+    given = [row[key] for key in REFERENCE if row.get(key) is not None]
+    if not given:
+        return None
+    numbers = [float(x) for x in given if isinstance(x, int | float) and not isinstance(x, bool) and LEAST <= x <= 0]
+    if len(numbers) < 2:
+        found = ", ".join(f"{key}={shown(row.get(key))}" for key in REFERENCE)
+        raise UserError(f"{where}: {found}; give both as log-probabilities, numbers from {LEAST:g} to 0, or neither")
+    return numbers[0], numbers[1]
