@@ -31,9 +31,7 @@ class TextConfig:
     reward: Code = "correct"  # correct | model:RUN_FOLDER | ./mine.py:function | package.module:function; commas sum
     reward_weights: tuple[float, ...] = ()  # what each reward is multiplied by, as in [1,0.2]; empty: 1 each
     metrics: Code = ""  # what evaluation reports beside its score: functions as for reward; commas between several
-    judge: Annotated[str, Place("code"), Needs(PAIRS)] = (
-        ""  # ./mine.py:function | module:function that compares answers
-    )
+    judge: Annotated[str, Place("code"), Needs(PAIRS)] = ""  # ./mine.py:function | module:function: compares answers
     validation: Problems = 512  # problems to tune on; held out of the training rows of a file, 0 to train on every row
     test: Problems = 1319  # problems to claim on; a file without a test.jsonl beside it holds out a tenth at most
 
