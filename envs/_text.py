@@ -34,13 +34,9 @@ class TextConfig:
     reward_weights: tuple[float, ...] = ()  # what each reward is multiplied by, as in [1,0.2]; empty: 1 each
     metrics: Code = ""  # what evaluation reports beside its score: functions as for reward; commas between several
     curriculum: Curriculum = "none"  # success: kinds of problems that nearly always or never succeed are drawn less
-    tool: Annotated[str, Place("code")] = (
-        ""  # called by <<...= : calculator | ./mine.py:function | package.module:function
-    )
+    tool: Annotated[str, Place("code")] = ""  # called by <<...= : calculator | ./mine.py:function | module:function
     tool_seconds: Annotated[Positive, Needs("tool")] = 2.0  # how long a call of a function of your own may take
-    judge: Annotated[str, Place("code"), Needs(PAIRS)] = (
-        ""  # ./mine.py:function | module:function that compares answers
-    )
+    judge: Annotated[str, Place("code"), Needs(PAIRS)] = ""  # ./mine.py:function | module:function: compares answers
     validation: Problems = 512  # problems to tune on; held out of the training rows of a file, 0 to train on every row
     test: Problems = 1319  # problems to claim on; a file without a test.jsonl beside it holds out a tenth at most
 

@@ -58,7 +58,7 @@ class Progress:
         doctor = state["doctor"]
         if not all(isinstance(alarm["name"], str) and isinstance(alarm["message"], str) for alarm in doctor["alarms"]):
             raise TypeError("an alarm is no text")
-        points = [x for each in doctor.get("points", {}).values() for point in each for x in point]
+        points = [x for each in doctor.get("points", {}).values() for proxy, gold in each for x in (proxy, gold)]
         check_numbers([*doctor["streaks"].values(), *doctor["past"].values(), *doctor["update"], *points])
         self.doctor.load_state_dict(doctor)
 

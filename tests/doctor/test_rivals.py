@@ -89,7 +89,7 @@ def test_the_points_are_part_of_the_checkpoint() -> None:
     assert " while metric/right fell from " in said["whole"][0][1]
     with pytest.raises(TypeError, match="stands in place of a number"):
         Progress().load_state_dict(
-            whole.state_dict() | {"doctor": whole.doctor.state_dict() | {"points": {"a": [["x"]]}}}
+            whole.state_dict() | {"doctor": whole.doctor.state_dict() | {"points": {"a": [["x", 1.0]]}}}
         )
     assert Doctor().points == {}
 
