@@ -8,6 +8,7 @@ import runpy
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from itertools import chain
 
 ROOM = 2**32  # bytes
 Reply = dict[str, object]
@@ -19,9 +20,10 @@ def serve(file: str) -> None:
     out, sys.stdout = sys.stdout, sys.stderr  # what a package prints is no answer
     answer = runpy.run_path(file)["answer"]
     bound()
-    print("ready", file=out, flush=True)
-    for line in sys.stdin:
-        print(json.dumps(limited(answer, *json.loads(line))), file=out, flush=True)
+    lines = (json.dumps(limited(answer, *json.loads(line))) for line in sys.stdin)
+    for line in chain(["ready"], lines):
+        out.write(f"{line}\n")
+        out.flush()
 
 
 def limited(answer: Callable[[object], object], seconds: float, question: object) -> Reply:
