@@ -92,7 +92,13 @@ def warm_up() -> None:
     from rlkit.settings import plugins
 
     for module in pkgutil.walk_packages(list(rlkit.__path__)[:1], "rlkit."):  # beside it, in a checkout, lie others
-        importlib.import_module(module.name)
+        try:
+            importlib.import_module(module.name)
+        except (
+            ModuleNotFoundError
+        ) as error:  # of a package that is optional: programs that run in processes of their own
+            if str(error.name).startswith("rlkit"):
+                raise
     for kind in plugins.NOUN:
         for plugin in plugins.names(kind):  # type: ignore[arg-type]
             importlib.import_module(f"rlkit.{kind}.{plugin}")
