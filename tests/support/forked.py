@@ -96,7 +96,7 @@ def warm_up() -> None:
             importlib.import_module(module.name)
         except (
             ModuleNotFoundError
-        ) as error:  # of a package that is optional: programs that run in processes of their own
+        ) as error:  # an optional package, of a program that has a process
             if str(error.name).startswith("rlkit"):
                 raise
     for kind in plugins.NOUN:
