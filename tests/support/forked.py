@@ -94,9 +94,7 @@ def warm_up() -> None:
     for module in pkgutil.walk_packages(list(rlkit.__path__)[:1], "rlkit."):  # beside it, in a checkout, lie others
         try:
             importlib.import_module(module.name)
-        except (
-            ModuleNotFoundError
-        ) as error:  # an optional package, of a program that has a process
+        except ModuleNotFoundError as error:  # an optional package, of a program that has a process
             if str(error.name).startswith("rlkit"):
                 raise
     for kind in plugins.NOUN:
