@@ -37,11 +37,11 @@ def test_a_reward_function_comes_from_a_file_or_a_module(tmp_path):
 @pytest.mark.parametrize(
     "name, words",
     [
-        ("corect", "is not a reward function"),
+        ("corect", "env.reward='corect' names no code; allowed are correct, strict, .* model:RUN_FOLDER, PATH.py:NAME"),
         ("./nowhere.py:f", "there is no file"),
-        ("rlkit.text.grader:nothing", "has no function 'nothing'"),
+        ("rlkit.text.grader:nothing", "has no function or class 'nothing'"),
         ("no.such.module:f", "No module named"),
-        ("", "is not a reward function"),
+        ("", "env.reward='' names no code"),
     ],
 )
 def test_a_reward_that_cannot_be_found_is_one_line(name, words):
