@@ -9,15 +9,14 @@ prefers the same place in both orders has judged the place, not the text (Zheng 
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
 from tensordict import TensorDict
 
-from rlkit.errors import RewardFailed, UserError, one_line
+from rlkit.errors import RewardFailed, UserError
 from rlkit.named import named
-from rlkit.text.scoring import raised_by
+from rlkit.text.given import called, listed, shown
 
 FIRST, SECOND, NEITHER = 0, 1, -1
 PAIRS, BOTH = "rollout/judge_pairs", "rollout/judge_both"  # batch keys: whether there is a pair, or a place was judged
@@ -80,23 +79,8 @@ class Judge:
                 f"judge {self.name} cannot be called with prompts and completions ({error}); write def "
                 f"{self.name}(prompts, completions)"
             ) from None
-        try:
-            given = self.function(prompts, pairs)
-        except UserError:
-            raise
-        except Exception as error:  # whatever a function of the user's raises
-            raise RewardFailed(f"judge {self.name} raised {raised_by(error)}") from error
-        return [self._verdict(value) for value in self._listed(given, len(pairs))]
-
-    def _listed(self, given: Any, count: int) -> list[object]:  # Any: whatever a function of the user's returned
-        listed = isinstance(given, Sequence) and not isinstance(given, str)
-        if not listed and not (isinstance(given, np.ndarray | torch.Tensor) and given.ndim):
-            found = f"a {type(given).__name__}"
-        elif len(given) != count:
-            found = f"{len(given)} verdicts"
-        else:
-            return list(given)
-        raise RewardFailed(f"judge {self.name} gave {found} for {count} pairs; return a list with one for each")
+        given = called(f"judge {self.name}", self.function, prompts, pairs)
+        return [self._verdict(value) for value in listed(f"judge {self.name}", given, "verdicts", len(pairs), "pairs")]
 
     def _verdict(self, value: object) -> int:
         """A probability or a truth value is none: nobody knows of which of the two it is."""
@@ -104,10 +88,9 @@ class Judge:
             value = value.item()
         if isinstance(value, int | np.integer) and not isinstance(value, bool) and value in (FIRST, SECOND, NEITHER):
             return int(value)
-        shown = one_line(value, repr)
         raise RewardFailed(
-            f"judge {self.name} gave {shown if len(shown) <= 80 else shown[:77] + '...'}; every verdict must be 0 (the "
-            "first is better), 1 (the second is) or -1 (neither)"
+            f"judge {self.name} gave {shown(value)}; every verdict must be 0 (the first is better), 1 (the second is) "
+            "or -1 (neither)"
         )
 
 

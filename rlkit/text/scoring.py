@@ -2,16 +2,15 @@
 
 import inspect
 import math
-import traceback
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, TypeGuard
+from typing import TypeGuard
 
 import numpy as np
 import torch
 
-from rlkit.errors import RewardFailed, UserError, one_line
+from rlkit.errors import RewardFailed
+from rlkit.text.given import called, listed, shown
 from rlkit.text.problems import Problem
 from rlkit.text.rewards import PlacedReward, Reward
 
@@ -116,15 +115,10 @@ def _opinions(
 ) -> list[Placed | None]:
     """What one function gives to each completion."""
     _check_signature(function, name, columns)
-    try:
-        own = {key: list(column) for key, column in columns.items()}  # it may sort or change what it is given
-        given = function(prompts=list(prompts), completions=list(completions), **own)
-    except UserError:
-        raise
-    except Exception as error:  # whatever a function of the user's raises
-        raise RewardFailed(f"reward {name} raised {raised_by(error)}") from error
-    listed = _listed(name, given, len(completions))
-    return [_opinion(name, value, text) for value, text in zip(listed, completions, strict=True)]
+    own = {key: list(column) for key, column in columns.items()}  # it may sort or change what it is given
+    given = called(f"reward {name}", function, prompts=list(prompts), completions=list(completions), **own)
+    values = listed(f"reward {name}", given, "rewards", len(completions), "completions")
+    return [_opinion(name, value, text) for value, text in zip(values, completions, strict=True)]
 
 
 def _opinion(name: str, value: object, text: str) -> Placed | None:
@@ -149,25 +143,6 @@ def _several(value: object) -> TypeGuard[Iterable[object]]:
     return isinstance(value, list | tuple)
 
 
-def _listed(name: str, given: Any, count: int) -> list[object]:  # Any: whatever a function of the user's returned
-    """One value for each completion; an array or a tensor will do."""
-    listed = isinstance(given, Sequence) and not isinstance(given, str)
-    if not listed and not (isinstance(given, np.ndarray | torch.Tensor) and given.ndim):
-        found = f"a {type(given).__name__}"
-    elif len(given) != count:
-        found = f"{len(given)} rewards"
-    else:
-        return list(given)
-    raise RewardFailed(f"reward {name} gave {found} for {count} completions; return a list with one for each")
-
-
-def raised_by(error: Exception) -> str:
-    """What was raised, and in which line."""
-    last = traceback.extract_tb(error.__traceback__)[-1]
-    words = one_line(error) or "nothing more"
-    return f"{type(error).__name__}: {words} ({Path(last.filename).name}, line {last.lineno})"
-
-
 def _check_signature(function: Reward, name: str, columns: Mapping[str, Sequence[object]]) -> None:
     try:
         inspect.signature(function).bind(prompts=[], completions=[], **columns)
@@ -187,9 +162,5 @@ def _number(name: str, value: object) -> float:
     except OverflowError:  # a whole number beyond all floats
         number = math.inf
     if not abs(number) <= LARGEST:  # nan, too
-        shown = one_line(value, repr)
-        raise RewardFailed(
-            f"reward {name} gave {shown if len(shown) <= 80 else shown[:77] + '...'}; every reward must be a finite "
-            "number or None"
-        )
+        raise RewardFailed(f"reward {name} gave {shown(value)}; every reward must be a finite number or None")
     return number

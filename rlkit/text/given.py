@@ -1,0 +1,43 @@
+"""What a function of the user's gave: its failures in one line each, whatever it was asked for."""
+
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from rlkit.errors import RewardFailed, UserError, one_line
+
+SHOWN = 80  # characters of a value that a message shows
+
+
+def called(what: str, function: Callable[..., object], *given: object, **columns: object) -> object:
+    """What the function returns. Raises: RewardFailed with what it raised, and in which line."""
+    try:
+        return function(*given, **columns)
+    except UserError:
+        raise
+    except Exception as error:  # whatever a function of the user's raises
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        words = f"{type(error).__name__}: {one_line(error) or 'nothing more'}"
+        raise RewardFailed(f"{what} raised {words} ({Path(last.filename).name}, line {last.lineno})") from error
+
+
+def listed(what: str, given: Any, values: str, count: int, asked: str) -> list[object]:  # Any: whatever it returned
+    """One value for each thing that was asked for; an array or a tensor will do. Raises: RewardFailed."""
+    is_list = isinstance(given, Sequence) and not isinstance(given, str)
+    if not is_list and not (isinstance(given, np.ndarray | torch.Tensor) and given.ndim):
+        found = f"a {type(given).__name__}"
+    elif len(given) != count:
+        found = f"{len(given)} {values}"
+    else:
+        return list(given)
+    raise RewardFailed(f"{what} gave {found} for {count} {asked}; return a list with one for each")
+
+
+def shown(value: object) -> str:
+    """A value as a message shows it."""
+    text = one_line(value, repr)
+    return text if len(text) <= SHOWN else text[: SHOWN - 3] + "..."
