@@ -9,6 +9,7 @@ import os
 import queue
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
@@ -70,22 +71,27 @@ class Process:
     def _started(self) -> "subprocess.Popen[str]":
         if self._child is not None and self.running:
             return self._child
-        pipe, nowhere = subprocess.PIPE, subprocess.DEVNULL
-        command = [sys.executable, "-P", str(CHILD), json.dumps(sys.path), str(self.file)]
-        own = {**os.environ, **self.variables}
         try:
-            self._child = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=nowhere, text=True, env=own)
+            with tempfile.TemporaryDirectory(prefix="rlkit-", ignore_cleanup_errors=True) as folder:
+                # Its home while it starts: a package may write a cache there, as matplotlib does.
+                child = self._start({**os.environ, "HOME": folder, "MPLCONFIGDIR": folder, **self.variables})
+                with suppress(queue.Empty):
+                    if self._answers.get(timeout=START) == "ready":
+                        return child
         except OSError as error:
             raise UserError(f"{self.asked}: no process can be started ({error.strerror}): end others first") from None
-        assert self._child.stdout is not None, "it is a pipe"
-        self._answers, self._owner = queue.SimpleQueue(), os.getpid()
-        threading.Thread(target=_listen, args=(self._child.stdout, self._answers), daemon=True).start()
-        atexit.register(self.close)
-        with suppress(queue.Empty):
-            if self._answers.get(timeout=START) == "ready":
-                return self._child
         self.close()
         raise UserError(f"{self.asked}: {self.package} does not start; install it again: {self.install}")
+
+    def _start(self, variables: Mapping[str, str]) -> "subprocess.Popen[str]":
+        pipe, nowhere = subprocess.PIPE, subprocess.DEVNULL
+        command = [sys.executable, "-P", str(CHILD), json.dumps(sys.path), str(self.file)]
+        child = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=nowhere, text=True, env=variables)
+        assert child.stdout is not None, "it is a pipe"
+        self._child, self._answers, self._owner = child, queue.SimpleQueue(), os.getpid()
+        threading.Thread(target=_listen, args=(child.stdout, self._answers), daemon=True).start()
+        atexit.register(self.close)
+        return child
 
     def close(self) -> None:
         """End the process; the next question starts another."""
