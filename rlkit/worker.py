@@ -5,14 +5,10 @@ A thread that hangs cannot be ended, a process can. It is started at the first c
 
 import json
 import os
-import queue
 import signal
-import subprocess
 import sys
-import threading
-import weakref
-from typing import IO
 
+from rlkit.child import Child, NoLine
 from rlkit.errors import UserError, one_line
 from rlkit.named import named
 
@@ -33,77 +29,45 @@ class Worker:
 
     def __init__(self, key: str, name: str, seconds: float, words: str = "") -> None:
         """words: what else the key allows, for messages."""
-        self.words = words
-        self.key, self.name, self.seconds = key, name, seconds
-        self.process: subprocess.Popen[str] | None = None
-        self.answers: queue.Queue[str] = queue.Queue()
-        self._start()  # what cannot be imported is said before anything is trained
+        self.key, self.name, self.seconds, self.words = key, name, seconds, words
+        self.child = self._started()  # what cannot be imported is said before anything is trained
 
     def __call__(self, text: str) -> str:
         """Its result, at most LONGEST characters. Raises: Failed."""
-        if self.process is None:
-            self._start()
-        assert self.process is not None and self.process.stdin is not None
+        if not self.child.running:
+            self.child = self._started()
         try:
-            self.process.stdin.write(json.dumps(text) + "\n")
-            self.process.stdin.flush()
-        except OSError:  # it ended after the call before
-            self.end()
-            raise Failed("its process ended") from None
-        return self._answer(self.seconds)
+            return _text(self.child.ask(json.dumps(text), self.seconds))
+        except NoLine as error:
+            raise Failed(str(error)) from None
 
     def end(self) -> None:
         """End the process; the next call starts another."""
-        if self.process is not None:
-            _end(self.process)
-        self.process = None
+        self.child.end()
 
-    def _start(self) -> None:
+    def _started(self) -> Child:
         given = [self.key, self.name, str(self.seconds), self.words]
-        command = [sys.executable, "-P", "-s", "-c", CHILD, json.dumps(sys.path), *given]
-        pipe, nowhere = subprocess.PIPE, subprocess.DEVNULL
         try:
-            process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=nowhere, encoding="utf-8")
+            child = Child([sys.executable, "-P", "-s", "-c", CHILD, json.dumps(sys.path), *given])
         except OSError as error:
             raise UserError(f"{self.key}: no process can be started ({error.strerror}): end others first") from None
-        assert process.stdout is not None
-        self.process, self.answers = process, queue.Queue()
-        weakref.finalize(self, _end, process)
-        threading.Thread(target=_listen, args=(process.stdout, self.answers), daemon=True).start()
         try:
-            refused = self._answer(STARTING)
-        except Failed as error:
-            self.end()
+            refused = _text(child.line(STARTING))
+        except (Failed, NoLine) as error:
+            child.end()
             raise UserError(f"{self.key}={self.name!r} cannot be imported: {error}; mend it") from None
         if refused:
-            self.end()
+            child.end()
             raise UserError(refused)
-
-    def _answer(self, seconds: float) -> str:
-        try:
-            line = self.answers.get(timeout=seconds)
-        except queue.Empty:
-            self.end()
-            raise Failed(f"nothing came within {seconds:g} seconds") from None
-        if not line:
-            self.end()
-            raise Failed("its process ended")
-        answer = json.loads(line)
-        if "error" in answer:
-            raise Failed(answer["error"])
-        text: str = answer["text"]
-        return text
+        return child
 
 
-def _listen(pipe: IO[str], answers: "queue.Queue[str]") -> None:
-    for line in pipe:
-        answers.put(line)
-    answers.put("")  # the end
-
-
-def _end(process: "subprocess.Popen[str]") -> None:
-    process.kill()
-    process.wait()
+def _text(line: str) -> str:
+    answer = json.loads(line)
+    if "error" in answer:
+        raise Failed(answer["error"])
+    text: str = answer["text"]
+    return text
 
 
 def main(key: str, name: str, seconds: str, words: str) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from rlkit import child
 from rlkit.errors import UserError
 from rlkit.text import load_rewards, process, symbolic
 from rlkit.text.grader import BUILT_IN, candidate
@@ -236,7 +237,7 @@ def test_a_process_that_fails_is_one_line(verifier, tmp_path, monkeypatch):
     def refused(*words, **how):
         raise OSError(11, "Resource temporarily unavailable")
 
-    monkeypatch.setattr(process.subprocess, "Popen", refused)
+    monkeypatch.setattr(child.subprocess, "Popen", refused)
     with pytest.raises(UserError, match=r"no process can be started \(Resource temporarily unavailable\): end others"):
         verifier([("1/2", "0.5")])
 
