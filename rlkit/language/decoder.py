@@ -20,7 +20,7 @@ from rlkit.language.files import Json
 from rlkit.language.linear import Linear
 from rlkit.language.logprob import token_log_probs
 from rlkit.language.packing import Packing, pack
-from rlkit.language.precision import product
+from rlkit.language.precision import operand, product
 from rlkit.language.shape import ARCHITECTURES, Shape, rotary_frequencies
 
 
@@ -199,7 +199,11 @@ class Decoder(Causal):
     def log_probs(self, hidden: Tensor, targets: Tensor, temperature: float, entropy: bool) -> tuple[Tensor, Tensor]:
         return token_log_probs(hidden, self.head, targets, temperature, entropy=entropy)
 
-    def logits(self, hidden: Tensor) -> Tensor:
-        """[..., V] in float32, whatever the precision of the hidden states."""
+    def logits(self, hidden: Tensor, head: Tensor | None = None) -> Tensor:
+        """[..., V] in float32, whatever the precision of the hidden states.
+
+        head: `precision.operand` of the head, by whoever multiplies with it many times.
+        """
         rows = hidden.reshape(-1, hidden.shape[-1])
-        return product(rows, self.head.to(rows.dtype).T).view(*hidden.shape[:-1], -1)
+        matrix = operand(self.head, rows.dtype) if head is None else head
+        return product(rows, matrix.T).view(*hidden.shape[:-1], -1)

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from rlkit.language.cache import Cache, Stored, close_gaps
 from rlkit.language.decoder import Decoder
+from rlkit.language.precision import operand
 from rlkit.language.stopping import EVERY, Stopping
 
 if TYPE_CHECKING:
@@ -159,6 +160,7 @@ class Writing:
         uniform: Tensor | None,
     ):
         self.decoder, self.rule, self.uniform = decoder, rule, uniform
+        self.head = operand(decoder.head, decoder.dtype)
         self.row = row.clone()  # closed up in place, as its neighbors are, which were made in inference mode
         self.tokens, self.log_prob = tokens, log_prob  # [T, R]: shared by all chunks, a row writes its own column
         device = row.device
@@ -181,7 +183,7 @@ class Writing:
         hidden = self.decoder(padded, keep=stored)
         block = min(BLOCK.get(length.device.type, 32), max(1, len(self.tokens) - 1))
         self.cache = Cache(stored, length, repeats, block)
-        return self.decoder.logits(hidden[torch.arange(len(prompts), device=length.device), length - 1])
+        return self.decoder.logits(hidden[torch.arange(len(prompts), device=length.device), length - 1], self.head)
 
     def _write(self, logits: Tensor) -> None:
         uniform = None if self.uniform is None else self.uniform[self.time, self.row]
@@ -196,7 +198,7 @@ class Writing:
     def _step(self) -> None:
         self.cache.advance()
         hidden = self.decoder(self.token[:, None], self.position[:, None], self.cache)
-        self._write(self.decoder.logits(hidden[:, 0]))
+        self._write(self.decoder.logits(hidden[:, 0], self.head))
 
     def run(self) -> None:
         """Step until every row has stopped or the budget is spent."""
