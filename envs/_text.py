@@ -8,7 +8,7 @@ import torch
 from annotated_types import Ge, Le
 
 from rlkit.api import Code, Count, Place, Positive, UserError
-from rlkit.fields import PAIRS, Needs, Problems, Words
+from rlkit.fields import ATTEMPTS, PAIRS, Needs, Problems, Words
 from rlkit.text import Asking, Problem, Reward, TextEnv, load_rewards, load_tool, take_examples
 from rlkit.text.grader import flexible, strict
 from rlkit.text.judging import load_judge
@@ -18,6 +18,8 @@ from rlkit.text.scoring import Rewards
 
 OWN = "own"  # the word for an environment's own rewards
 TURNS = Needs("chat", "auto", True)
+DRAWN = Needs(ATTEMPTS)  # demonstrations are shown in an order of their own
+KindWeights = Annotated[dict[str, float], DRAWN]
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,7 @@ class TextConfig:
     reward: Code = "correct"  # correct | model:RUN_FOLDER | ./mine.py:function | package.module:function; commas sum
     reward_weights: tuple[float, ...] = ()  # what each reward is multiplied by, as in [1,0.2]; empty: 1 each
     metrics: Code = ""  # what evaluation reports beside its score: functions as for reward; commas between several
-    curriculum: Curriculum = "none"  # success: kinds of problems that nearly always or never succeed are drawn less
+    curriculum: Annotated[Curriculum, DRAWN] = "none"  # success: kinds that nearly always or never succeed come less
     tool: Annotated[str, Place("code")] = ""  # called by <<...= : calculator | ./mine.py:function | module:function
     tool_seconds: Annotated[Positive, Needs("tool")] = 2.0  # how long a call of a function of your own may take
     judge: Annotated[str, Place("code"), Needs(PAIRS)] = ""  # ./mine.py:function | module:function: compares answers
