@@ -49,7 +49,7 @@ def make(config: Config, seed: int, device: str | torch.device) -> TextEnv:
         f"reasoning-gym: {', '.join(options)} ({splits.counted(problems)})",
         seed,
         device,
-        grading=Grading(scorers=scorers, beside=(reasoning.solver(options),)),
+        grading=Grading(scorers=scorers, beside=(reasoning.solver(options),), packages=("reasoning-gym",)),
         weights=weights if len(weights) > 1 else {},
     )
 
