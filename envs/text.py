@@ -47,8 +47,9 @@ def make(config: Config, seed: int, device: str | torch.device) -> TextEnv:
 def check(config: Config, rows: Sequence[Problem]) -> None:
     """Refuse keys that these rows leave nothing to do, and rows that nothing scores."""
     if not config.reward and not any(problem.answer for problem in rows):
+        judged = "env.judge makes the pairs, and a reward measures the run; " if config.judge else ""
         raise UserError(
-            f"env.reward is missing, and no row of {config.source} has an 'answer' to compare with; give "
+            f"env.reward is missing, and no row of {config.source} has an 'answer' to compare with; {judged}give "
             "env.reward=./mine.py:function"
         )
     if config.prompt != QUESTION and all(problem.turns for problem in rows):
