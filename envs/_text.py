@@ -8,9 +8,9 @@ import torch
 from annotated_types import Ge, Le
 
 from rlkit.api import Code, Count, Place, Positive, UserError
-from rlkit.fields import PAIRS, Needs, Problems, Words
+from rlkit.fields import ATTEMPTS, PAIRS, Needs, Problems, Words
 from rlkit.text import Asking, Problem, Reward, TextEnv, load_rewards, load_tool, take_examples
-from rlkit.text.grader import flexible, strict
+from rlkit.text.grader import BUILT_IN, flexible, strict
 from rlkit.text.judging import load_judge
 from rlkit.text.measuring import Measuring
 from rlkit.text.mixture import Curriculum, Mixture
@@ -18,6 +18,8 @@ from rlkit.text.scoring import Rewards
 
 OWN = "own"  # the word for an environment's own rewards
 TURNS = Needs("chat", "auto", True)
+DRAWN = Needs(ATTEMPTS)  # demonstrations are shown in an order of their own
+KindWeights = Annotated[dict[str, float], DRAWN]
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,7 @@ class TextConfig:
     reward: Code = "correct"  # correct | model:RUN_FOLDER | ./mine.py:function | package.module:function; commas sum
     reward_weights: tuple[float, ...] = ()  # what each reward is multiplied by, as in [1,0.2]; empty: 1 each
     metrics: Code = ""  # what evaluation reports beside its score: functions as for reward; commas between several
-    curriculum: Curriculum = "none"  # success: kinds of problems that nearly always or never succeed are drawn less
+    curriculum: Annotated[Curriculum, DRAWN] = "none"  # success: kinds that nearly always or never succeed come less
     tool: Annotated[str, Place("code")] = ""  # called by <<...= : calculator | ./mine.py:function | module:function
     tool_seconds: Annotated[Positive, Needs("tool")] = 2.0  # how long a call of a function of your own may take
     judge: Annotated[str, Place("code"), Needs(PAIRS)] = ""  # ./mine.py:function | module:function: compares answers
@@ -48,11 +50,13 @@ class Grading:
     metric: what the rewards themselves measure; None: accuracy is, by the number that each answer ends in.
     scorers: the environment's own rewards, which env.reward=own means. They measure, whatever else is rewarded.
     beside: what else is measured.
+    packages: of others, which make or score the problems.
     """
 
     metric: Literal["return", "accuracy"] | None = None
     scorers: tuple[Reward, ...] = ()
     beside: tuple[Reward, ...] = ()
+    packages: tuple[str, ...] = ()
 
 
 NUMBERS = Grading()
@@ -128,12 +132,13 @@ def measuring(config: TextConfig, grading: Grading, rewards: Sequence[Reward], w
     """What evaluation measures: accuracy by number, strict and flexible, or what the rewards give; and env.metrics."""
     own = [*grading.beside, *(load_rewards(config.metrics, learned, "env.metrics") if config.metrics else [])]
     judge = load_judge(config.judge) if config.judge else None
+    packages = (*grading.packages, *(("math-verify",) if BUILT_IN["math"] in (*rewards, *own) else ()))
     if grading.scorers:
-        return Measuring(Rewards(grading.scorers), Rewards(own), "return", judge)
+        return Measuring(Rewards(grading.scorers), Rewards(own), "return", judge, packages)
     if grading.metric is not None:
-        return Measuring(Rewards(rewards, weights), Rewards(own), grading.metric, judge)
+        return Measuring(Rewards(rewards, weights), Rewards(own), grading.metric, judge, packages)
     graders = [each for each in (strict, flexible) if each not in own]
-    return Measuring(beside=Rewards([*graders, *own]), judge=judge)
+    return Measuring(beside=Rewards([*graders, *own]), judge=judge, packages=packages)
 
 
 def weights_of(config: TextConfig, count: int) -> tuple[float, ...]:

@@ -14,7 +14,7 @@ from rlkit.text import TextEnv, splits
 from rlkit.text.problems import MARKER, Problem, demonstrations, embedded
 from rlkit.text.sources import problems_from
 
-from ._text import TextConfig, text_env
+from ._text import KindWeights, TextConfig, text_env
 
 Size = Annotated[int, Ge(1), Le(100_000)]
 Source = Annotated[str, Place("file", words=("embedded",), beside=("test.jsonl",))]
@@ -29,7 +29,7 @@ class Config(TextConfig):
     demonstrations: Annotated[Problems, EMBEDDED, SHOWN] = 20_000  # worked answers of the head kinds
     rare_demonstrations: Annotated[Problems, EMBEDDED, SHOWN] = 10  # worked answers of each rare kind
     rare_repeat: Annotated[Count, EMBEDDED, SHOWN] = 30  # how often each rare one is repeated in the set
-    kind_weights: dict[str, float] = field(default_factory=dict)  # how often the rows of each `kind` are drawn
+    kind_weights: KindWeights = field(default_factory=dict)  # how often the rows of each `kind` are drawn
     direct: Annotated[Fraction, SHOWN] = 0.0  # share of answers shown without their working, in the run's last part
     direct_from: Annotated[Fraction, SHOWN, Needs("direct")] = 0.6  # the progress (0 to 1) at which that part begins
 

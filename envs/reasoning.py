@@ -12,7 +12,7 @@ from rlkit.api import Code, Count, UserError
 from rlkit.fields import Problems
 from rlkit.text import TextEnv, reasoning, splits
 
-from ._text import OWN, Grading, TextConfig, text_env
+from ._text import DRAWN, OWN, Grading, TextConfig, text_env
 
 Size = Annotated[int, Ge(1), Le(100_000)]
 
@@ -20,7 +20,7 @@ Size = Annotated[int, Ge(1), Le(100_000)]
 @dataclass(frozen=True)
 class Config(TextConfig):
     task: tuple[str, ...] = ()  # a task of reasoning-gym by name; commas between several
-    task_weights: tuple[float, ...] = ()  # how often each task is drawn beside the others, as in [2,1]; empty: alike
+    task_weights: Annotated[tuple[float, ...], DRAWN] = ()  # how often each task is drawn, as in [2,1]; empty: alike
     task_options: dict[str, Any] = field(
         default_factory=dict
     )  # options of the task; of several {task: {option: value}}
@@ -49,7 +49,7 @@ def make(config: Config, seed: int, device: str | torch.device) -> TextEnv:
         f"reasoning-gym: {', '.join(options)} ({splits.counted(problems)})",
         seed,
         device,
-        grading=Grading(scorers=scorers, beside=(reasoning.solver(options),)),
+        grading=Grading(scorers=scorers, beside=(reasoning.solver(options),), packages=("reasoning-gym",)),
         weights=weights if len(weights) > 1 else {},
     )
 
@@ -69,6 +69,8 @@ def options_of(config: Config) -> dict[str, Mapping[str, object]]:
             f"env.task_weights has {len(config.task_weights)} numbers and env.task {len(config.task)} tasks: give one "
             "number for each"
         )
+    if len(config.task) == 1 and config.task_weights:
+        raise UserError("env.task_weights does nothing with one task: leave it out, or give several tasks")
     chosen = by_task(config)
     for task in config.task:
         reasoning.check_options(task, chosen[task])

@@ -13,7 +13,7 @@ from rlkit.text import Problem, TextEnv, splits
 from rlkit.text.grader import BUILT_IN
 from rlkit.text.rows import check_answers, tasks_from
 
-from ._text import Grading, TextConfig, text_env
+from ._text import Grading, KindWeights, TextConfig, text_env
 
 Source = Annotated[str, Place("file", beside=("test.jsonl",))]
 ALLOWED = "PATH.jsonl, or a hub id owner/name"
@@ -23,7 +23,7 @@ ALLOWED = "PATH.jsonl, or a hub id owner/name"
 class Config(TextConfig):
     source: Source = ""  # PATH.jsonl of rows with `prompt` (test.jsonl beside it is the test split) | hub id owner/name
     reward: Code = ""  # as with gsm8k, commas sum; empty: flexible, which compares with the `answer` of a row
-    kind_weights: dict[str, float] = field(default_factory=dict)  # how often the rows of each `kind` are drawn
+    kind_weights: KindWeights = field(default_factory=dict)  # how often the rows of each `kind` are drawn
     prompt: Words = QUESTION  # what stands around a prompt that is a text, with {question} in its place
 
 
@@ -47,8 +47,9 @@ def make(config: Config, seed: int, device: str | torch.device) -> TextEnv:
 def check(config: Config, rows: Sequence[Problem]) -> None:
     """Refuse keys that these rows leave nothing to do, and rows that nothing scores."""
     if not config.reward and not any(problem.answer for problem in rows):
+        judged = "env.judge makes the pairs, and a reward measures the run; " if config.judge else ""
         raise UserError(
-            f"env.reward is missing, and no row of {config.source} has an 'answer' to compare with; give "
+            f"env.reward is missing, and no row of {config.source} has an 'answer' to compare with; {judged}give "
             "env.reward=./mine.py:function"
         )
     if config.prompt != QUESTION and all(problem.turns for problem in rows):

@@ -6,8 +6,6 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -57,64 +55,3 @@ def test_the_tool_and_the_game_of_the_page(folder: Path) -> None:
     reply = game.replies(lambda text: text, ["\n"])
     assert re.fullmatch(r"\d or \d\?", reply([0], [f"{max(first, second)}\nso"])[0])
     assert game.rewards == [[1.0]]
-
-
-class Arena:
-    """What textarena.make returns, as far as the page uses it."""
-
-    def reset(self, num_players: int, seed: int) -> None:
-        assert num_players == 1
-        self.left = 2
-
-    def get_observation(self) -> tuple[int, str]:
-        return 0, f"{self.left} left"
-
-    def step(self, action: str) -> tuple[bool, dict]:
-        self.left -= 1
-        return self.left == 0, {}
-
-    def close(self) -> tuple[dict[int, float], dict]:
-        return {0: 1.0}, {}
-
-
-class Client:
-    """A client of OpenEnv."""
-
-    def reset(self, seed: int) -> Any:
-        self.left = 2
-        return SimpleNamespace(observation=SimpleNamespace(prompt="2 left"), reward=None, done=False)
-
-    def step(self, action: Any) -> Any:
-        self.left -= 1
-        told = SimpleNamespace(prompt=f"{self.left} left")
-        return SimpleNamespace(observation=told, reward=float(self.left == 0), done=self.left == 0)
-
-
-class MultiTurn:
-    """A MultiTurnEnv of verifiers with two turns."""
-
-    async def setup_state(self, state: dict) -> dict:
-        return state | {"left": 2}
-
-    async def is_completed(self, state: dict) -> bool:
-        return state["turn"] == 2
-
-    async def env_response(self, messages: list, state: dict) -> str:
-        return f"{state['left'] - state['turn']} left"
-
-
-@pytest.mark.parametrize("name", ["textarena", "openenv", "verifiers"])
-def test_games_of_other_libraries(folder: Path, name: str) -> None:
-    page = outside.load_file(folder / "others.py")
-    made = {
-        "textarena": lambda: page.FromTextArena(env=Arena()),
-        "openenv": lambda: page.FromOpenEnv(Client(), lambda text: text, lambda observation: observation.prompt),
-        "verifiers": lambda: page.FromVerifiers(
-            MultiTurn(), [{"prompt": [{"role": "user", "content": "2 left"}]}], lambda messages, state: 1.0
-        ),
-    }[name]
-    playing = Playing(name, made, [0])
-    assert playing.first == ["2 left"]
-    reply = playing.replies(lambda text: text, [])
-    assert [reply([0], ["go"]), reply([0], ["go"])] == [["1 left"], [None]]
-    assert playing.rewards == [[0.0, 1.0]]

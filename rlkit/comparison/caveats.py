@@ -128,7 +128,7 @@ def apart(values: Sequence[str]) -> list[str]:
 
 
 def unequal_versions(records: Sequence[Record]) -> Iterator[str]:
-    for package in ("rlkit", "torch"):
+    for package in dict.fromkeys(name for r in records for name in r.versions if name != "python"):
         found = sorted({r.versions[package] for r in records if package in r.versions})
         if len(found) > 1:
             yield f"The runs were made with several versions of {package}: {listed(found)}."

@@ -148,14 +148,17 @@ class Live:
         return tokenizer.decode([rows["observation"][row, : start + 1].tolist()])[0]
 
     def attempt(self, row: int) -> Json:
+        """From the first token that was written to the last one; what stands between turns was read."""
         rows, tokenizer = self.played(), self.tokenizer()
-        mask = rows["mask"][row]
-        ids = rows["action"][row][mask].tolist()
+        written = rows["mask"][row]
+        steps = written.nonzero().flatten().tolist()
+        span = slice(steps[0], steps[-1] + 1) if steps else slice(0)
+        ids, own = rows["action"][row][span].tolist(), written[span].tolist()
         texts = tokenizer.decode([[token] for token in ids])
-        ends = [token in tokenizer.stop_ids for token in ids]
-        known = {key: x[row][mask].tolist() for key, x in self.now.items()}
+        ends = [mine and token in tokenizer.stop_ids for token, mine in zip(ids, own, strict=True)]
+        known = {key: x[row][span].tolist() for key, x in self.now.items()}
         score = float(rows["score"][row]) if "score" in rows.keys() else None
-        return {"score": score, "text": texts, "end": ends, **known}
+        return {"score": score, "text": texts, "end": ends, "read": [not mine for mine in own], **known}
 
     # Control: one episode
 

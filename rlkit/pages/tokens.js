@@ -58,15 +58,19 @@ function draw() {
   find("told").textContent = sentence(told);
   const last = state.at + groups.length;
   find("which").textContent = last > state.at + 1 ? `prompts ${state.at + 1} to ${last} of ${told.groups}` : `prompt ${last} of ${told.groups}`;
-  const values = groups.flatMap((group) => group.attempts.flatMap((attempt) => attempt[state.colour].map(place)));
+  const values = groups.flatMap((group) => group.attempts.flatMap((attempt) => own(attempt, state.colour).map(place)));
   const size = state.colour === "ratio" ? Math.log(2) : Math.max(1e-9, ...values.map(Math.abs));
   scale(size);
+  find("read").hidden = !groups.some((group) => group.attempts.some((attempt) => attempt.read.includes(true)));
   find("attempts").classList.toggle("single", told.size === 1);
   find("attempts").replaceChildren(...groups.map((group) => {
     const cards = group.attempts.map((attempt, i) => card(attempt, i, size));
     return make("div", {}, make("div", { class: "prompt" }, group.prompt.trim()), make("div", { class: "cards" }, ...cards));
   }));
 }
+
+// What is known of the tokens that the model wrote itself.
+const own = (attempt, name) => attempt[name].filter((_, t) => !attempt.read[t]);
 
 // Where a value lies between orange and blue: a ratio by its logarithm.
 const place = (x) => (state.colour === "ratio" ? Math.log(x) : state.colour === "clipped" ? (x ? -1 : 0) : x);
@@ -95,10 +99,12 @@ function scale(size) {
 function card(attempt, i, size) {
   const marks = [];
   if (attempt.score !== null) marks.push(make("span", { class: attempt.score > 0 ? "good" : "bad" }, `score ${number(attempt.score)}`));
-  if (attempt.advantage) marks.push(make("span", {}, `advantage ${fixed(mean(attempt.advantage))}`));
+  if (attempt.advantage) marks.push(make("span", {}, `advantage ${fixed(mean(own(attempt, "advantage")))}`));
   const tokens = attempt.text.map((text, t) => {
     const node = make("span", { class: "token" }, attempt.end[t] ? "end" : text);
     node.classList.toggle("end", attempt.end[t]);
+    node.classList.toggle("read", attempt.read[t]);
+    if (attempt.read[t]) return node;
     node.classList.toggle("clipped", Boolean(attempt.clipped?.[t]) && state.colour !== "log_prob");
     paint(node, place(attempt[state.colour][t]) / size);
     node.addEventListener("pointerenter", () => tip(node, attempt, t));

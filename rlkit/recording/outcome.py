@@ -4,7 +4,9 @@ import math
 import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Protocol, runtime_checkable
 
 import torch
 
@@ -16,6 +18,13 @@ from rlkit.recording.log import Log
 from rlkit.statistics.episodes import Interval, Measured, summarize
 
 Evaluation = dict[str, Measured]  # before and after training, and the ceiling
+
+
+@runtime_checkable
+class Borrows(Protocol):
+    """An environment whose problems or scores are those of other packages."""
+
+    packages: Sequence[str]
 
 
 def measure(env: Env, algo: Algorithm, episodes: int | None, log: Log, when: str) -> Evaluation:
@@ -114,16 +123,26 @@ def summary(
     facts: Mapping[str, object], env: Env, evaluation: Evaluation, scored: str, seconds: float
 ) -> dict[str, object]:
     """What summary.json says: `facts` of the run, what was measured, and what a score is of (`scored`)."""
+    own = {"rlkit": rlkit.__version__, "torch": torch.__version__, "python": platform.python_version()}
+    borrowed = {name: _version(name) for name in env.packages} if isinstance(env, Borrows) else {}
     return {
         **facts,
         "source": env.source,
         "seconds": round(seconds, 3),
         "device": str(env.device),
-        "versions": {"rlkit": rlkit.__version__, "torch": torch.__version__, "python": platform.python_version()},
+        "versions": own | borrowed,
         "evaluation": evaluation,
         "scored": scored,
         "reference": reference(env, evaluation),
     }
+
+
+def _version(package: str) -> str:
+    """Of a package that works; whoever put it there may have left out what says its version."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "unknown"
 
 
 def reference(env: Env, evaluation: Evaluation) -> dict[str, object] | None:

@@ -14,7 +14,7 @@ import torch
 from rlkit import memory, outside
 from rlkit.api import Algorithm, Env, Plays, PolicyFactory
 from rlkit.errors import UserError
-from rlkit.fields import AGAIN, CONTROL, DEMONSTRATIONS, GROUPS, INEXACT, PAIRS
+from rlkit.fields import AGAIN, ATTEMPTS, CONTROL, DEMONSTRATIONS, GROUPS, INEXACT, PAIRS
 from rlkit.forecast import Forecast, forecast
 from rlkit.policies import PolicyModule
 from rlkit.scores import Split
@@ -165,6 +165,7 @@ def facts(given: config.Given, algo: object, env: Env, policy: object) -> dict[s
         GROUPS: own or values.get("group", 1) > 1,
         PAIRS: own or (name in ("dpo", "reward_model") and values["group"] % 2 == 0),
         DEMONSTRATIONS: own or name == "sft",
+        ATTEMPTS: own or name != "sft",
         INEXACT: isinstance(policy, PolicyModule) and policy.dtype != torch.float32,
         AGAIN: own or values.get("epochs", 1) > 1 or values.get("minibatches", 1) > 1,
     }

@@ -98,6 +98,11 @@ class TextEnv:
         return self.asking.manner(policy)
 
     @property
+    def packages(self) -> Sequence[str]:
+        """Packages of others that make or score the problems."""
+        return self.measuring.packages
+
+    @property
     def penalties(self) -> list[str]:
         """The names of rewards that have a negative weight: they should fall."""
         both = zip(self.rewards.names, self.rewards.weights, strict=True)

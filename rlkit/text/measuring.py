@@ -24,12 +24,14 @@ class Measuring:
     """The functions that measure; their signature is that of rewards.
 
     metric: accuracy where a score is 0 or 1, else return.
+    packages: of others, which make or score the problems.
     """
 
     graded: Rewards = field(default_factory=lambda: Rewards([correct]))  # what they give is the score
     beside: Rewards = field(default_factory=lambda: Rewards([]))  # each is reported by its name
     metric: Literal["return", "accuracy"] = "accuracy"
     judge: Judge | None = None  # where it is given, it says which of two attempts is better, whatever they score
+    packages: tuple[str, ...] = ()
 
     def prepare(self, prompts: Sequence[str], max_tokens: int, device: torch.device) -> None:
         """Move what computes to the device, and refuse prompts that are too long for it."""

@@ -58,6 +58,7 @@ def test_a_run_folder_holds_what_the_contract_says(tmp_path):
     summary = json.loads((folder / "summary.json").read_text())
     assert {"algo", "env", "seed", "source", "env_steps", "iterations", "seconds"} <= summary.keys()
     assert {"device", "versions", "evaluation", "alarms"} <= summary.keys()
+    assert summary["versions"].keys() == {"rlkit", "torch", "python"}, "and of packages that the run used: of none"
     for when in ("before", "after"):
         e = summary["evaluation"][when]
         assert e["metric"] == "accuracy" and e["greedy"] is True and e["episodes"] == 4

@@ -149,16 +149,20 @@ def test_one_seed_has_no_interval_and_few_seeds_a_warning() -> None:
 
 def test_runs_that_are_no_repetitions_of_each_other_are_named() -> None:
     given = [run(seed=s, settings={"algo.lr": lr}, env_steps=n) for s, lr, n in [(0, "0.1", 100), (0, "0.2", 100)]]
-    given += [run("dqn", seed=1, env_steps=300, versions={"torch": "2"}), run("dqn", versions={"torch": "3"})]
+    one = {"torch": "2", "python": "3.11", "reasoning-gym": "0.1"}
+    other = {"torch": "3", "python": "3.12", "reasoning-gym": "0.2"}
+    given += [run("dqn", seed=1, env_steps=300, versions=one), run("dqn", versions=other)]
     said = " ".join(caveats(given, compute(given)))
     for words_ in (
         "algo.lr is 0.1 and 0.2",
         "several runs of seed 0",
         "dqn 200",
         "versions of torch",
+        "versions of reasoning-gym",
         "seeds: ppo 0, 0",
     ):
         assert words_ in said
+    assert "python" not in said
 
 
 def test_an_alarm_of_several_seeds_is_told_once() -> None:

@@ -150,6 +150,7 @@ def test_tokens_are_coloured_by_what_is_chosen(browser: Any, runs: Path) -> None
         page.get_by_role("tab", name="Tokens").click()
         sync_api.expect(page.locator("#told")).to_contain_text("Learned 1 ×")
         sync_api.expect(page.locator(".card")).to_have_count(8)
+        sync_api.expect(page.locator("#read")).to_be_hidden()
         colours = {}
         for name in ("Ratio", "Clipped", "Log-probability"):
             page.locator("#colours button", has_text=name).click()
@@ -168,6 +169,19 @@ def test_tokens_are_coloured_by_what_is_chosen(browser: Any, runs: Path) -> None
         sync_api.expect(page.locator("#which")).to_contain_text("prompt 2 of 4")
         page.get_by_role("tab", name="Completions").click()
         sync_api.expect(page.locator("#stored .card").first).to_be_visible()
+
+
+def test_what_a_game_says_is_marked(browser: Any, tmp_path: Path) -> None:
+    small = ["iterations=2", "threads=1", "evaluation_episodes=2", "env.rows=4", "env.test=4", "env.validation=4"]
+    assert run.main(["algo=grpo", "env=guess", "algo.group=8", f"out={tmp_path / 'guess'}", *small]) == 0
+    with opened(browser, str(tmp_path / "guess")) as page:
+        page.get_by_role("tab", name="Tokens").click()
+        sync_api.expect(page.locator("#read")).to_be_visible()
+        said = page.locator(".token.read").first
+        assert said.evaluate("node => getComputedStyle(node).fontStyle") == "italic"
+        assert not said.evaluate("node => node.style.backgroundColor")
+        page.locator("#colours button", has_text="Ratio").click()
+        sync_api.expect(page.locator("#low")).to_have_text("½ or less")
 
 
 def test_a_replay_advances_and_is_scrubbed(browser: Any, runs: Path) -> None:

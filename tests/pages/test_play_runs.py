@@ -1,6 +1,7 @@
 """A run's page: what its folder says, and what its newest checkpoint does in memory."""
 
 import http.client
+import itertools
 import json
 import os
 import shutil
@@ -112,6 +113,27 @@ def test_ratios_are_1_until_something_is_learned_and_the_folder_stays_as_it_is(r
         assert kept["iteration"] in kept["iterations"]
         assert kept["records"]
     assert contents(runs / "grpo") == before
+
+
+def test_what_an_environment_wrote_is_told_from_what_the_model_wrote(tmp_path: Path) -> None:
+    words = ["algo=grpo", "env=guess", "env.rows=4", "algo.group=4", "env.test=4", "env.validation=4"]
+    assert run.main([*words, *TINY, f"out={tmp_path / 'guess'}"]) == 0
+    with serve(str(tmp_path / "guess")) as client:
+        groups = client.post("play")["groups"]
+        played = [a for i in range(groups) for a in client.post("group", group=i)["attempts"]]
+    for attempt in played:
+        assert {len(attempt[key]) for key in ("text", "end", "ratio", "log_prob")} == {len(attempt["read"])}
+        assert attempt["read"][0] is False and attempt["read"][-1] is False, "from its first token to its last"
+        assert all(x == 0 for x, read in zip(attempt["log_prob"], attempt["read"], strict=True) if read)
+        theirs = "".join(text for text, read in zip(attempt["text"], attempt["read"], strict=True) if read)
+        assert sum(map(theirs.count, ("more", "fewer", "Say"))) == attempt_turns(attempt) - 1
+    assert any(True in attempt["read"] for attempt in played)
+
+
+def attempt_turns(attempt: dict[str, list[bool]]) -> int:
+    """How often the model begins to write."""
+    read = [True, *attempt["read"]]
+    return sum(before and not now for before, now in itertools.pairwise(read))
 
 
 def test_an_episode_is_replayed_and_the_folder_stays_as_it_is(runs: Path) -> None:

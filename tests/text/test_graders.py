@@ -9,7 +9,8 @@ import pytest
 
 from rlkit import child
 from rlkit.errors import UserError
-from rlkit.text import load_rewards, process, symbolic
+from rlkit.settings import plugins
+from rlkit.text import load_rewards, process, rewards, symbolic
 from rlkit.text.grader import BUILT_IN, candidate
 from rlkit.text.reading import boxed, boxed_number, expression, extract, gold
 from rlkit.text.symbolic import Verifier, balanced
@@ -256,6 +257,18 @@ def test_mathematics_is_compared_by_math_verify_where_it_is_installed():
         ("none", "18", 0.0),
     ):
         assert grade("math", text, answer) == want, text
+
+
+def test_a_run_says_the_version_of_math_verify_where_it_scores(monkeypatch):
+    monkeypatch.setattr(rewards, "check_installed", lambda: None)
+    gsm8k = plugins.load("envs", "gsm8k")
+    small = {"train": 8, "validation": 2, "test": 2}
+    for keys, packages in (
+        ({}, ()),
+        ({"reward": "strict,math"}, ("math-verify",)),
+        ({"metrics": "math"}, ("math-verify",)),
+    ):
+        assert gsm8k.make(gsm8k.Config(**small, **keys), 0, "cpu").packages == packages
 
 
 def test_one_expression_of_a_text_is_compared():

@@ -1,6 +1,8 @@
 """env=reasoning: tasks by name, their splits, their scorers, and what they make of texts that are no answers."""
 
+import json
 from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -197,6 +199,8 @@ def test_a_mixture_of_three_tasks_that_is_killed_is_the_run_that_was_not(
     cut(words, tmp_path / "cut", monkeypatch)
     assert run.main([f"resume={tmp_path / 'cut'}"]) == 0
     assert not differences(tmp_path / "whole", tmp_path / "cut")
+    versions = json.loads((tmp_path / "whole" / "summary.json").read_text())["versions"]
+    assert versions["reasoning-gym"] == version("reasoning-gym") and "math-verify" not in versions
 
 
 @needs
