@@ -1,6 +1,7 @@
 """The built-in rewards: what each takes as an answer, and that several guesses never pay."""
 
 import json
+import time
 from fractions import Fraction
 from itertools import permutations
 from pathlib import Path
@@ -11,6 +12,7 @@ from rlkit import child
 from rlkit.errors import UserError
 from rlkit.text import load_rewards, process, symbolic
 from rlkit.text.grader import BUILT_IN, candidate
+from rlkit.text.process import Failed, Process
 from rlkit.text.reading import boxed, boxed_number, expression, extract, gold
 from rlkit.text.symbolic import Verifier, balanced
 
@@ -261,3 +263,18 @@ def test_mathematics_is_compared_by_math_verify_where_it_is_installed():
 def test_one_expression_of_a_text_is_compared():
     assert candidate(r"\boxed{1} \boxed{2x}") == "2x" and candidate("#### 2x + 1") == "2x + 1"
     assert candidate("it is 18 or 19") == "19" and candidate("none") is None and candidate("####") is None
+
+
+def test_what_no_handler_can_stop_is_ended_by_the_system(tmp_path):
+    """A signal is handled between two steps of the interpreter, and one call may take minutes."""
+    (tmp_path / "counts.py").write_text(
+        "from itertools import repeat\n\n\ndef answer(n):\n    return sum(repeat(1, n))\n"
+    )
+    found = Process(tmp_path / "counts.py", "env.test", "counts", "pip")
+    assert found.ask(3, 1.0) == 3
+    began = time.monotonic()
+    with pytest.raises(Failed, match="its process ended"):
+        found.ask(10**12, 1.0)
+    assert time.monotonic() - began < 1.0 + process.LATER, "nobody waited for the clock"
+    assert found.ask(3, 1.0) == 3
+    found.close()
