@@ -37,7 +37,9 @@ class TextConfig:
     metrics: Code = ""  # what evaluation reports beside its score: functions as for reward; commas between several
     curriculum: Annotated[Curriculum, DRAWN] = "none"  # success: kinds that nearly always or never succeed come less
     tool: Annotated[str, Place("code")] = ""  # called by <<...= : calculator | ./mine.py:function | module:function
-    tool_seconds: Annotated[Positive, Needs("tool")] = 2.0  # how long a call of a function of your own may take
+    tool_seconds: Annotated[Positive, Le(3600), Needs("tool")] = (
+        2.0  # longest time for a call of a function of your own
+    )
     judge: Annotated[str, Place("code"), Needs(PAIRS)] = ""  # ./mine.py:function | module:function: compares answers
     validation: Problems = 512  # problems to tune on; held out of the training rows of a file, 0 to train on every row
     test: Problems = 1319  # problems to claim on; a file without a test.jsonl beside it holds out a tenth at most
@@ -120,6 +122,8 @@ def mixture(config: TextConfig, problems: Sequence[Problem], seed: int, weights:
 def rewards_of(config: TextConfig, scorers: Sequence[Reward]) -> tuple[list[Reward], tuple[float, ...]]:
     """The reward functions and their weights; `own` stands for all of `scorers`."""
     names = [name.strip() for name in config.reward.split(",")]
+    if scorers and names.count(OWN) > 1:
+        raise UserError(f"env.reward={config.reward}: {OWN} is there twice; give each once")
     weights = weights_of(config, len(names)) or (1.0,) * len(names)
     others = ",".join(name for name in names if not (scorers and name == OWN))
     loaded = iter(load_rewards(others, learned) if others else [])

@@ -2,10 +2,12 @@
 
 import os
 import queue
+import signal
 import subprocess
 import threading
 import weakref
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import IO
 
 ENDED = ""  # no line of a process is empty: it ends with a line break
@@ -18,6 +20,9 @@ class NoLine(Exception):
 class Child:
     """A process that is there until it is ended, or this object or program is gone.
 
+    It leads a session of its own. So a signal to the group of this process, such as Ctrl-C, does not reach it: a run
+    goes on to the end of its iteration. What it started itself ends with it.
+
     Raises: OSError where it cannot be started.
     """
 
@@ -25,7 +30,7 @@ class Child:
         """variables: of its environment, in place of this process's own."""
         pipe, nowhere = subprocess.PIPE, subprocess.DEVNULL
         self._process = subprocess.Popen(
-            command, stdin=pipe, stdout=pipe, stderr=nowhere, encoding="utf-8", env=variables
+            command, stdin=pipe, stdout=pipe, stderr=nowhere, encoding="utf-8", env=variables, start_new_session=True
         )
         assert self._process.stdin is not None and self._process.stdout is not None, "they are pipes"
         self._questions, self._lines = self._process.stdin, queue.SimpleQueue[str]()
@@ -75,6 +80,10 @@ def _listen(pipe: IO[str], lines: "queue.SimpleQueue[str]") -> None:
 
 
 def _end(process: "subprocess.Popen[str]", owner: int) -> None:
-    if owner == os.getpid():
-        process.kill()
-        process.wait()
+    if owner != os.getpid():
+        return
+    if process.returncode is None and hasattr(os, "killpg"):  # its number is not yet another's
+        with suppress(OSError):
+            os.killpg(process.pid, signal.SIGKILL)
+    process.kill()
+    process.wait()

@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import sys
+from collections.abc import Callable
 
 from rlkit.child import Child, NoLine
 from rlkit.errors import UserError, one_line
@@ -79,6 +80,8 @@ def main(key: str, name: str, seconds: str, words: str) -> None:
         out.write(json.dumps(answer) + "\n")
         out.flush()
 
+    own = os.getpid()
+    _alarm(2 * STARTING)
     try:
         function = named(key, name, words)
     except UserError as error:
@@ -87,20 +90,25 @@ def main(key: str, name: str, seconds: str, words: str) -> None:
     except BaseException as error:  # whatever its module raises
         tell(error=f"{type(error).__name__}: {one_line(error)}"[:LONGEST])
         return
+    _alarm(0)
     tell(text="")
     for line in sys.stdin:
         _alarm(2 * float(seconds) + 1)
-        try:
-            given = function(json.loads(line))
-        except Exception as error:  # whatever a function of the user's raises
-            tell(error=f"it raised {type(error).__name__}: {one_line(error)}"[:LONGEST])
-            continue
-        finally:
-            _alarm(0)
-        if not isinstance(given, str):
-            tell(error=f"it gave a {type(given).__name__} in place of a text")
-        else:
-            tell(text=given[:LONGEST].encode("utf-8", "replace").decode())
+        answer = _answer(function, json.loads(line))
+        if os.getpid() != own:  # the function forked, and this is not the process that was asked
+            os._exit(0)
+        _alarm(0)
+        tell(**answer)
+
+
+def _answer(function: Callable[[str], object], text: str) -> dict[str, str]:
+    try:
+        given = function(text)
+    except Exception as error:  # whatever a function of the user's raises
+        return {"error": f"it raised {type(error).__name__}: {one_line(error)}"[:LONGEST]}
+    if not isinstance(given, str):
+        return {"error": f"it gave a {type(given).__name__} in place of a text"}
+    return {"text": given[:LONGEST].encode("utf-8", "replace").decode()}
 
 
 def _alarm(seconds: float) -> None:

@@ -13,13 +13,13 @@ from rlkit.errors import RewardFailed, UserError, one_line
 SHOWN = 80  # characters of a value that a message shows
 
 
-def called(what: str, function: Callable[..., object], *given: object, **columns: object) -> object:
+def called(what: str, function: Callable[..., object], /, *given: object, **columns: object) -> object:
     """What the function returns. Raises: RewardFailed with what it raised, and in which line."""
     try:
         return function(*given, **columns)
     except UserError:
         raise
-    except Exception as error:  # whatever a function of the user's raises
+    except (Exception, SystemExit) as error:  # whatever a function of the user's raises
         last = traceback.extract_tb(error.__traceback__)[-1]
         words = f"{type(error).__name__}: {one_line(error) or 'nothing more'}"
         raise RewardFailed(f"{what} raised {words} ({Path(last.filename).name}, line {last.lineno})") from error
@@ -30,10 +30,11 @@ def listed(what: str, given: Any, values: str, count: int, asked: str) -> list[o
     is_list = isinstance(given, Sequence) and not isinstance(given, str)
     if not is_list and not (isinstance(given, np.ndarray | torch.Tensor) and given.ndim):
         found = f"a {type(given).__name__}"
-    elif len(given) != count:
-        found = f"{len(given)} {values}"
     else:
-        return list(given)
+        every: Any = called(what, list, given)  # it may be a class of the user's
+        if len(every) == count:
+            return list(every)
+        found = f"{len(every)} {values}"
     raise RewardFailed(f"{what} gave {found} for {count} {asked}; return a list with one for each")
 
 

@@ -13,7 +13,7 @@ from rlkit.scores import Sample, Scores
 from rlkit.text.grader import correct
 from rlkit.text.judging import Judge
 from rlkit.text.problems import Problem
-from rlkit.text.scoring import Rewards, columns_of
+from rlkit.text.scoring import Rewards, columns_of, numbered
 from rlkit.text.templates import RARE
 
 COMPARED = 4  # attempts at a held-out problem, of which a reward model compares the best with the worst
@@ -50,6 +50,9 @@ class Measuring:
         columns = columns_of(problems)
         found = self.graded(prompts, completions, columns)
         named = found.named if len(self.graded.names) > 1 else {}
+        beside = self.beside.opinions(prompts, completions, columns)
+        names = numbered([*counted, *named, *beside])
+        reported = [*counted.values(), *named.values(), *beside.values()]
         kinds = [problem.kind for problem in problems]
         return Scores(
             score=torch.tensor(found.score, dtype=torch.float64),
@@ -58,7 +61,7 @@ class Measuring:
             groups=["rare" if kind in RARE else "common" for kind in kinds] if RARE.keys() & set(kinds) else None,
             samples=self.samples(problems, prompts, completions, found.score),
             items=[(problem.question, problem.answer) for problem in problems],
-            metrics={**counted, **named, **self.beside.opinions(prompts, completions, columns)},
+            metrics=dict(zip(names, reported, strict=True)),
         )
 
     def samples(

@@ -70,14 +70,10 @@ class Mixture:
         return chosen
 
     def learn(self, kinds: Sequence[str], found: Scored) -> dict[str, list[float]]:
-        """Take in what attempts at some tasks scored, and say what was drawn and how well it went, by metric [rows].
-
-        The score of an attempt is what the reward that is named as its task gave, where there is one.
-        """
+        """Take in what attempts at some tasks scored, and say what was drawn and how well it went, by metric [rows]."""
         scores: dict[str, list[float]] = {}
         for row, kind in enumerate(kinds):
-            value = found.named[kind][row] if kind in found.named else found.score[row]
-            scores.setdefault(kind, []).append(min(max(value or 0.0, 0.0), 1.0))
+            scores.setdefault(kind, []).append(min(max(found.score[row], 0.0), 1.0))
         for kind, values in scores.items():
             self.success[kind] += RATE * (sum(values) / len(values) - self.success[kind])
         drawn = {f"{kind}/drawn": [float(each == kind) for each in kinds] for kind in self.rows}
@@ -89,8 +85,8 @@ class Mixture:
 
     def load_state_dict(self, state: State) -> None:
         self.drawn = state["drawn"]
-        for kind, shuffle in self._next.items():
-            shuffle.drawn, self.success[kind] = state["next"][kind], float(state["success"][kind])
+        for kind in self.rows.keys() & state["next"].keys():  # a file that was changed may have others
+            self._next[kind].drawn, self.success[kind] = state["next"][kind], float(state["success"][kind])
 
 
 def check(rows: Mapping[str, Sequence[int]], weights: Mapping[str, float]) -> None:

@@ -3,7 +3,9 @@
 import inspect
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
+from itertools import chain, count
 from typing import TypeGuard
 
 import numpy as np
@@ -14,7 +16,8 @@ from rlkit.text.given import called, listed, shown
 from rlkit.text.problems import Problem
 from rlkit.text.rewards import PlacedReward, Reward
 
-LARGEST = torch.finfo(torch.float32).max  # rewards are float32
+LARGEST = 1e18  # of a reward: squares of float32 rewards have to be float32 numbers, for their deviation
+ALLOWED = "a number from -1e18 to 1e18"
 Columns = Mapping[str, Sequence[object]]
 Placed = list[tuple[int | None, float]]  # rewards, each with the end of its part of a text; None: of the whole text
 
@@ -37,7 +40,8 @@ class Rewards:
 
     def __init__(self, functions: Sequence[Reward], weights: Sequence[float] = ()) -> None:
         self.functions, self.weights = list(functions), list(weights or [1.0] * len(functions))
-        self.names = _names(self.functions)
+        names = [str(getattr(function, "__name__", function)) for function in self.functions]  # an object has none
+        self.names = numbered(names)
 
     def opinions(
         self, prompts: Sequence[str], completions: Sequence[str], columns: Columns
@@ -71,6 +75,10 @@ class Rewards:
                 "a completion got no reward: every reward function answered None; let one of them return a number"
             )
         found = [each for each in placed if each is not None]
+        if any(abs(_sum(each) or 0.0) > LARGEST for each in found):
+            raise RewardFailed(
+                f"the weighted rewards of a completion sum to more than {LARGEST:g}: give smaller weights"
+            )
         return Scored([_sum(each) or 0.0 for each in found], found, named)
 
 
@@ -100,10 +108,13 @@ def ends_of_steps(text: str) -> list[int]:
     return ends
 
 
-def _names(functions: Sequence[Reward]) -> list[str]:
-    """What each is called; of those that are called the same the later ones get a number."""
-    names = [str(getattr(function, "__name__", function)) for function in functions]  # an object may have none
-    return [f"{name}_{i}" if (i := names[: at + 1].count(name)) > 1 else name for at, name in enumerate(names)]
+def numbered(names: Iterable[str]) -> list[str]:
+    """The names; of those that are the same, the later ones with a number."""
+    found: list[str] = []
+    for name in names:
+        others = (f"{name}_{i}" for i in count(2))
+        found.append(next(other for other in chain([name], others) if other not in found))
+    return found
 
 
 def _sum(opinion: Placed | None) -> float | None:
@@ -115,10 +126,14 @@ def _opinions(
 ) -> list[Placed | None]:
     """What one function gives to each completion."""
     _check_signature(function, name, columns)
-    own = {key: list(column) for key, column in columns.items()}  # it may sort or change what it is given
+    own = {key: [_own(x) for x in column] for key, column in columns.items()}  # it may change what it is given
     given = called(f"reward {name}", function, prompts=list(prompts), completions=list(completions), **own)
     values = listed(f"reward {name}", given, "rewards", len(completions), "completions")
     return [_opinion(name, value, text) for value, text in zip(values, completions, strict=True)]
+
+
+def _own(value: object) -> object:
+    return deepcopy(value) if isinstance(value, list | dict) else value  # JSON holds nothing else that can change
 
 
 def _opinion(name: str, value: object, text: str) -> Placed | None:
@@ -131,7 +146,7 @@ def _opinion(name: str, value: object, text: str) -> Placed | None:
     if len(numbers) != len(ends):
         raise RewardFailed(
             f"reward {name} gave a list of {len(numbers)} for a completion of {len(ends)} steps (lines that are not "
-            "empty); every reward must be a finite number or None, or a list with a number for each step"
+            f"empty); every reward must be {ALLOWED} or None, or a list with a number for each step"
         )
     return [(end, _number(name, number)) for end, number in zip(ends, numbers, strict=True)]
 
@@ -159,8 +174,8 @@ def _number(name: str, value: object) -> float:
         value = value.item()
     try:
         number = float(value) if isinstance(value, int | float | np.integer | np.floating | np.bool_) else math.nan
-    except OverflowError:  # a whole number beyond all floats
-        number = math.inf
+    except Exception:  # a whole number beyond all floats, or a class of the user's
+        number = math.nan
     if not abs(number) <= LARGEST:  # nan, too
-        raise RewardFailed(f"reward {name} gave {shown(value)}; every reward must be a finite number or None")
+        raise RewardFailed(f"reward {name} gave {shown(value)}; every reward must be {ALLOWED} or None")
     return number

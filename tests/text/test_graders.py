@@ -1,6 +1,7 @@
 """The built-in rewards: what each takes as an answer, and that several guesses never pay."""
 
 import json
+import time
 from fractions import Fraction
 from itertools import permutations
 from pathlib import Path
@@ -12,6 +13,7 @@ from rlkit.errors import UserError
 from rlkit.settings import plugins
 from rlkit.text import load_rewards, process, rewards, symbolic
 from rlkit.text.grader import BUILT_IN, candidate
+from rlkit.text.process import Failed, Process
 from rlkit.text.reading import boxed, boxed_number, expression, extract, gold
 from rlkit.text.symbolic import Verifier, balanced
 
@@ -274,3 +276,18 @@ def test_a_run_says_the_version_of_math_verify_where_it_scores(monkeypatch):
 def test_one_expression_of_a_text_is_compared():
     assert candidate(r"\boxed{1} \boxed{2x}") == "2x" and candidate("#### 2x + 1") == "2x + 1"
     assert candidate("it is 18 or 19") == "19" and candidate("none") is None and candidate("####") is None
+
+
+def test_what_no_handler_can_stop_is_ended_by_the_system(tmp_path):
+    """A signal is handled between two steps of the interpreter, and one call may take minutes."""
+    (tmp_path / "counts.py").write_text(
+        "from itertools import repeat\n\n\ndef answer(n):\n    return sum(repeat(1, n))\n"
+    )
+    found = Process(tmp_path / "counts.py", "env.test", "counts", "pip")
+    assert found.ask(3, 1.0) == 3
+    began = time.monotonic()
+    with pytest.raises(Failed, match="its process ended"):
+        found.ask(10**12, 1.0)
+    assert time.monotonic() - began < 1.0 + process.LATER, "nobody waited for the clock"
+    assert found.ask(3, 1.0) == 3
+    found.close()

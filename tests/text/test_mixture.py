@@ -83,10 +83,18 @@ def test_without_a_curriculum_success_is_measured_and_changes_nothing() -> None:
     assert found.success["a"] == pytest.approx(0.55) and found.chances() == {"a": 2 / 3, "b": 1 / 3}
 
 
-def test_the_reward_that_is_named_as_the_task_is_its_success() -> None:
+def test_the_score_counts_whatever_rewards_are_called() -> None:
     found = Mixture(KINDS, 0, WEIGHTS)
-    found.learn(["a", "b"], scored([9.0, 9.0], a=[0.0, None], b=[None, 0.5]))
-    assert found.success == pytest.approx({"a": 0.45, "b": 0.5})
+    found.learn(["a", "b"], scored([1.0, 0.0], a=[0.0, None], b=[None, 0.5]))
+    assert found.success == pytest.approx({"a": 0.55, "b": 0.45})
+
+
+def test_a_task_that_is_new_begins_where_the_others_began() -> None:
+    one, other = Mixture(["a", "b"], 5, {}, "success"), Mixture(["a", "b", "c"], 5, {}, "success")
+    one.take(4)
+    one.learn(["a"], scored([1.0]))
+    other.load_state_dict(one.state_dict())
+    assert other.success == {**one.success, "c": 0.5} and other.drawn == one.drawn
 
 
 def test_a_copy_goes_on_where_the_first_one_was() -> None:

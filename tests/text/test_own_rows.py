@@ -253,3 +253,12 @@ def test_a_share_of_right_answers_needs_right_answers(tmp_path):
     for asked in (Evaluate(pass_at=(1,)), Evaluate(samples=2)):
         with pytest.raises(UserError, match="counts correct answers and the score of this run is a return"):
             refuse(subject, asked)
+
+
+def test_a_metric_with_the_name_of_a_reward_is_reported_beside_it(tmp_path):
+    (tmp_path / "own.py").write_text("def strict(prompts, completions, **columns):\n    return [5.0] * len(prompts)\n")
+    mine = f"{tmp_path / 'own.py'}:strict"
+    env = made(tmp_path, [{"prompt": f"{n}?", "answer": "1"} for n in range(30)], "strict,flexible", metrics=mine)
+    found = env.evaluate(Parrot(lambda prompt, attempt: "#### 1")).metrics
+    assert found.keys() == {"strict", "flexible", "strict_2"}
+    assert set(found["strict"]) == {1.0} and set(found["strict_2"]) == {5.0}

@@ -9,6 +9,7 @@ from support.parrot import Parrot, told
 
 from rlkit.api import UserError
 from rlkit.text import Problem, TextEnv, correct, load_rewards, total
+from rlkit.text.scoring import Rewards
 
 
 def test_rewards_have_trls_signature_and_are_summed_with_none_left_out():
@@ -141,14 +142,14 @@ def test_one_number_is_a_number_in_whatever_form(given):
         ([[], 1.0], "gave a list of 0 for a completion of 1 steps"),
         ([np.array([np.nan]), 1.0], "gave nan; every"),
         (["1.0", 1.0], "gave '1.0'; every"),
-        ([[np.nan], 1.0], "gave nan; every reward must be a finite number or None"),
+        ([[np.nan], 1.0], "gave nan; every reward must be a number from -1e18 to 1e18 or None"),
         ([[None], 1.0], "gave None; every"),
         ([[[1.0]], 1.0], r"gave \[1.0\]; every"),
-        ([1e39, 1.0], r"gave 1e\+39; every reward must be a finite number"),
+        ([1e39, 1.0], r"gave 1e\+39; every reward must be a number from -1e18"),
         ([1 + 1j, 1.0], "every reward must be"),
         ([np.complex64(1j), 1.0], "every reward must be"),
-        ([10**400, 1.0], "gave 1000.*; every reward must be a finite number"),
-        (np.array([10**400, 1]), "gave 1000.*; every reward must be a finite number"),
+        ([10**400, 1.0], "gave 1000.*; every reward must be a number from -1e18"),
+        (np.array([10**400, 1]), "gave 1000.*; every reward must be a number from -1e18"),
         ([-(10**5000), 1.0], "gave a number of thousands of digits; every"),
         ("ab", "gave a str for 2 completions"),
         (np.array(1.0), "gave a ndarray for 2 completions"),
@@ -173,3 +174,55 @@ def test_what_one_reward_does_to_its_lists_reaches_no_other() -> None:
     prompts, completions, columns = ["?"], ["#### 2"], {"answer": ["#### 3"]}
     assert total([spoils, correct], prompts, completions, columns) == [0.0]
     assert (prompts, completions, columns) == (["?"], ["#### 2"], {"answer": ["#### 3"]})
+
+
+def test_what_is_inside_of_a_row_is_not_changed_either() -> None:
+    def pops(prompts, completions, options):
+        return [float(len(each) - len([each.pop()])) for each in options]
+
+    columns = {"options": [[1, [2], {"three": 3}]]}
+    assert total([pops, pops], ["?"], ["!"], columns) == [4.0], "3 - 1, twice"
+    assert columns == {"options": [[1, [2], {"three": 3}]]}
+
+
+def test_a_column_may_have_any_name() -> None:
+    def named(prompts, completions, what, function, given):
+        return [float(what[0] + function[0] + given[0])]
+
+    assert total([named], ["?"], ["!"], {"what": [1], "function": [2], "given": [3]}) == [6.0]
+
+
+class Stubborn(list):
+    def __iter__(self):
+        raise RuntimeError("no list")
+
+
+class Odd(int):
+    def __float__(self):
+        raise RuntimeError("no number")
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [(Stubborn([1.0]), "raised RuntimeError: no list"), ([Odd(1)], "gave 1; every reward must be a number from -1e18")],
+)
+def test_what_a_class_of_ones_own_raises_is_one_line(given, words):
+    with pytest.raises(UserError, match=words):
+        total([lambda prompts, completions: given], ["?"], ["!"], {})
+
+
+def test_a_reward_that_exits_is_one_line():
+    with pytest.raises(UserError, match=r"reward exits raised SystemExit: 0 \(test_rewards.py, line \d+\)"):
+        total([exits], ["?"], ["!"], {})
+
+
+def exits(prompts, completions):
+    raise SystemExit(0)
+
+
+def test_weights_do_not_lift_rewards_beyond_what_can_be_squared():
+    def large(prompts, completions):
+        return [9e17]
+
+    with pytest.raises(UserError, match=r"sum to more than 1e\+18: give smaller weights"):
+        Rewards([large], [2.0])(["?"], ["!"], {})

@@ -1,5 +1,9 @@
 """Tools: calls in GSM8K's notation, functions of one's own in a process that is bounded, and what is counted."""
 
+import os
+import select
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -14,6 +18,7 @@ from rlkit.language.model import LanguageModel
 from rlkit.seeding import generator
 from rlkit.text import Asking, Problem, TextEnv, load_tool
 from rlkit.text.tools import Calling, asked_for
+from rlkit.worker import Worker
 
 MINE = """
 import os, sys, time
@@ -42,6 +47,15 @@ def number(text):
 
 def dies(text):
     os._exit(3)
+
+def forks(text):
+    os.fork()
+    return text
+
+def starts(text):
+    import subprocess
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)"], stdin=subprocess.DEVNULL)
+    return str(child.pid)
 
 def half(text):
     return "\\ud800"
@@ -101,6 +115,33 @@ def test_whatever_a_tool_does_the_row_goes_on(
     assert time.monotonic() - began < 10
     said = capsys.readouterr().err
     assert said.count("\n") == bool(told) and told in said
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_tool_that_forks_answers_each_question_once(mine: Path) -> None:
+    calls = load_tool(f"{mine}:forks", 10)
+    assert [calls.result(str(n))[0] for n in range(8)] == [f"{n}>>" for n in range(8)]
+
+
+@pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="waits as on Linux")
+def test_what_a_tool_started_ends_with_it(mine: Path) -> None:
+    worker = Worker("env.tool", f"{mine}:starts", 20)
+    watched = os.pidfd_open(int(worker("")))
+    worker.end()
+    assert select.select([watched], [], [], 20)[0], "it has ended"
+    os.close(watched)
+
+
+@pytest.mark.skipif(not hasattr(os, "killpg"), reason="needs process groups")
+def test_a_signal_to_the_group_of_a_run_does_not_reach_its_tool(mine: Path) -> None:
+    program = (
+        "import os, signal, sys; from rlkit.text import load_tool; calls = load_tool(sys.argv[1], 20.0);"
+        "signal.signal(signal.SIGINT, signal.SIG_IGN); print(calls.result('a')[0]);"
+        "os.killpg(0, signal.SIGINT); print(calls.result('b')[0])"
+    )
+    command = [sys.executable, "-c", program, f"{mine}:loud"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, start_new_session=True)
+    assert (done.stdout, done.stderr) == ("A>>\nB>>\n", "")
 
 
 def test_after_a_hang_the_tool_is_started_again(mine: Path) -> None:
