@@ -38,7 +38,10 @@ def of_texts(rollout: TensorDict, policy: Policy) -> Found:
     if "truncated" in rollout.keys():
         cut = rollout["truncated"].flatten()
         found["rollout/truncated"] = cut.float().mean()
-    odd = (ended == cut) | (stops > ended.int())
+    stopped = torch.zeros_like(ended)  # by one of env.stop, which is no token
+    if "rollout/stopped" in rollout.keys():
+        stopped = rollout["rollout/stopped"].flatten() > 0
+    odd = (ended == cut) & ~stopped | (stops > ended.int())
     if "rollout/turns" in rollout.keys():  # each turn may end in an end token, and the last one as the other side likes
         odd = torch.zeros_like(odd)
     acted = mask.any(-1)

@@ -52,9 +52,17 @@ class OneTurn:
     def write(
         self, policy: Writes, prompts: Sequence[str], stop: Sequence[str], repeats: int = 1, **how: Any
     ) -> tuple[TensorDict, list[str]]:
-        """Completions as a batch and as texts up to a stop string; how: arguments of `Writes.generate`."""
+        """Completions as a batch and as texts up to a stop string; how: arguments of `Writes.generate`.
+
+        Whether a stop string ended one is counted as rollout/stopped, where there are any.
+        """
         batch = policy.generate(prompts, repeats, stop=stop, **how)
-        return batch, self.read(policy, batch, stop)
+        if not stop:
+            return batch, self.read(policy, batch, stop)
+        whole = policy.decode(batch)
+        texts = [cut(text, stop) for text in whole]
+        note(batch, stopped=[text != all_of_it for text, all_of_it in zip(texts, whole, strict=True)])
+        return batch, texts
 
     def read(self, policy: Writes, batch: TensorDict, stop: Sequence[str]) -> list[str]:
         """The texts of a batch up to a stop string."""

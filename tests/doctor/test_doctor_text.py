@@ -1,5 +1,6 @@
 """Each way in which a text run may be sick is produced, and named once with its remedy."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -129,6 +130,13 @@ def test_a_text_ends_where_its_end_token_stands(action: list[int], mask: list[in
     policy = Parrot()
     policy.tokenizer.eos_id, policy.tokenizer.stop_ids = 2, (2, 3)
     assert read(of_texts(rollout, policy))["odd_ends"] == odd
+
+
+def test_a_text_that_a_stop_string_ends_is_none_without_an_end(tmp_path: Path) -> None:
+    said = alarms(tmp_path / "r", *GRPO, "env.stop=[1,2,3,4,5]")
+    assert "eos_pad" not in said
+    [first, *_] = [json.loads(line) for line in (tmp_path / "r" / "metrics.jsonl").read_text().splitlines()]
+    assert first["rollout/stopped"] > 0.5
 
 
 def test_completions_that_are_all_empty_are_named() -> None:
