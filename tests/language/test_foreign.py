@@ -85,6 +85,7 @@ def test_in_bfloat16_the_engine_and_the_learner_multiply_the_head_alike(tmp_path
         assert_close(decoder.log_probs(hidden, ids[0], 1.0, False)[0], said)
 
 
+@pytest.mark.slow
 def test_many_prompts_of_very_different_lengths_are_written(tmp_path: Path) -> None:
     """Each is far longer than the one before it; a recursion would end after some hundreds."""
     write(tmp_path, "gpt2", n_positions=2400)
