@@ -94,6 +94,8 @@ def test_the_first_screen_says_what_the_optimum_is(here: Path, capsys: pytest.Ca
     assert reference["high"] == 0.875 and reference["high_is"] == "binary search"
 
 
-def test_tool_seconds_needs_a_tool(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run.main(["algo=grpo", "env=gsm8k", "env.tool_seconds=1"]) == 2
-    assert "env.tool_seconds=1 does nothing with env.tool=: it needs env.tool" in capsys.readouterr().err
+@pytest.mark.parametrize("tool", ["", "calculator"])
+def test_tool_seconds_needs_a_tool_of_ones_own(tool: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run.main(["algo=grpo", "env=gsm8k", f"env.tool={tool}", "env.tool_seconds=1"]) == 2
+    said = f"env.tool_seconds=1 does nothing with env.tool={tool}: it needs env.tool other than calculator; give that"
+    assert said in capsys.readouterr().err
