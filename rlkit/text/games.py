@@ -13,10 +13,9 @@ from typing import Protocol
 from rlkit.errors import RewardFailed, UserError
 from rlkit.prompts import Prompt, cut
 from rlkit.text.given import called, shown
+from rlkit.text.scoring import ALLOWED, LARGEST
 
 MOST = 2**16  # characters of an observation that are read: no context holds more
-LARGEST = 1e18  # of a reward: squares of float32 rewards have to be float32 numbers, for their deviation
-ALLOWED = "a number from -1e18 to 1e18"
 
 
 class Game(Protocol):
@@ -86,7 +85,7 @@ class Playing:
     def _truth(self, end: object) -> bool:
         try:
             return bool(end)
-        except Exception:  # whatever a class of the user's raises
+        except (Exception, SystemExit):  # whatever a class of the user's raises
             raise RewardFailed(
                 f"game {self.name}: step gave {shown(end)} for whether the episode is over; give True or False"
             ) from None
@@ -95,13 +94,15 @@ class Playing:
         """Note what a turn earned."""
         try:
             number = math.nan if isinstance(reward, str) else float(reward)  # type: ignore[arg-type]  # the user's
-        except Exception:  # whatever a class of the user's raises
+        except (Exception, SystemExit):  # whatever a class of the user's raises
             number = math.nan
         if not abs(number) <= LARGEST:  # nan, too
             raise RewardFailed(f"game {self.name} gave a reward of {shown(reward)}; every reward must be {ALLOWED}")
         self.rewards[row].append(number)
         if math.fsum(map(abs, self.rewards[row])) > LARGEST:  # so that any of them sum to less
-            raise RewardFailed(f"game {self.name}: the rewards of an episode sum to more than 1e18; give smaller ones")
+            raise RewardFailed(
+                f"game {self.name}: the rewards of an episode sum to more than {LARGEST:g}; give smaller ones"
+            )
 
 
 def _made(name: str, make: Make) -> Game:

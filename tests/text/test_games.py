@@ -1,6 +1,7 @@
 """Games in words: what they are asked, where their rewards land, and what a wrong one is told."""
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from rlkit.language.model import LanguageModel
 from rlkit.prompts import Prompt
 from rlkit.settings import plugins
 from rlkit.text import Asking, GameEnv
-from rlkit.text.games import LARGEST
+from rlkit.text.scoring import LARGEST
 
 guess = plugins.load("envs", "guess")
 
@@ -142,7 +143,7 @@ class Odd:
         return "an odd one"
 
 
-def failing(exception: Exception) -> Any:
+def failing(exception: BaseException) -> Any:
     def step(text: str) -> Any:
         raise exception
 
@@ -169,6 +170,7 @@ def failing(exception: Exception) -> Any:
         (lambda text: ("on", 0.0, False, torch.tensor([True, False]), {}), "step gave tensor([ True, False]) for"),
         (lambda text: ("on", 0.0, Odd()), "step gave an odd one for whether the episode is over; give True or False"),
         (failing(KeyError("so\nnot")), "raised KeyError: 'so\\nnot' (test_games.py, line"),
+        (failing(SystemExit(0)), "raised SystemExit: 0 (test_games.py, line"),
         (failing(MemoryError()), "raised MemoryError: nothing more (test_games.py, line"),
     ],
 )
@@ -215,7 +217,20 @@ class Shy:
     def step(self, text: str) -> None: ...
 
 
-@pytest.mark.parametrize("make, words", [(Broken, "ValueError: no board"), (Shy, "RuntimeError: not yet")])
+def leaving(seed: int = 0) -> None:
+    """A game that ends the program."""
+    sys.exit(0)
+
+
+@pytest.mark.parametrize(
+    "make, words",
+    [
+        (Broken, "ValueError: no board"),
+        (Shy, "RuntimeError: not yet"),
+        (leaving, "SystemExit: 0"),
+        (lambda: Steps(print, leaving), "SystemExit: 0"),
+    ],
+)
 def test_a_game_that_raises_before_it_begins_is_one_line(make: Any, words: str) -> None:
     with pytest.raises(RewardFailed, match=rf"^game count raised {words} \(test_games.py, line \d+\)$"):
         env(make).rollout(Chatter(right))
