@@ -7,6 +7,7 @@ import pytest
 import yaml
 
 from rlkit import evaluate, run
+from rlkit.comparison import records
 
 GAME = """
 import random
@@ -59,6 +60,7 @@ def test_a_run_leaves_dialogs_and_counts_and_asks_for_trust(
     texts = [json.loads(line) for line in (here / "r" / "completions.jsonl").read_text().splitlines()]
     summary = json.loads((here / "r" / "summary.json").read_text())
     assert count in summary["evaluation"]["after"]["metrics"] and summary["alarms"] == []
+    assert summary["kind"] == "text" and records.read(here / "r").kind == "text"
     if kind == "game":
         assert lines[0]["rollout/turns"] == 3 and summary["evaluation"]["after"]["metric"] == "return"
         assert all(text["completion"].count("How many books") == 2 for text in texts)
