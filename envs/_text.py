@@ -19,6 +19,7 @@ from rlkit.text.scoring import Rewards
 OWN = "own"  # the word for an environment's own rewards
 TURNS = Needs("chat", "auto", True)
 DRAWN = Needs(ATTEMPTS)  # demonstrations are shown in an order of their own
+ToolSeconds = Annotated[Positive, Le(3600), Needs("tool", but="calculator")]
 KindWeights = Annotated[dict[str, float], DRAWN]
 
 
@@ -37,9 +38,7 @@ class TextConfig:
     metrics: Code = ""  # what evaluation reports beside its score: functions as for reward; commas between several
     curriculum: Annotated[Curriculum, DRAWN] = "none"  # success: kinds that nearly always or never succeed come less
     tool: Annotated[str, Place("code")] = ""  # called by <<...= : calculator | ./mine.py:function | module:function
-    tool_seconds: Annotated[Positive, Le(3600), Needs("tool")] = (
-        2.0  # longest time for a call of a function of your own
-    )
+    tool_seconds: ToolSeconds = 2.0  # how long a call of a function of your own may take
     judge: Annotated[str, Place("code"), Needs(PAIRS)] = ""  # ./mine.py:function | module:function: compares answers
     validation: Problems = 512  # problems to tune on; held out of the training rows of a file, 0 to train on every row
     test: Problems = 1319  # problems to claim on; a file without a test.jsonl beside it holds out a tenth at most

@@ -1,11 +1,14 @@
 """A game in words of your own, for any object with reset(seed) and step(text): env.game=./mine.py:Game."""
 
+import inspect
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 import torch
 
 from rlkit.api import Count, Place, UserError
+from rlkit.errors import one_line
 from rlkit.fields import Natural, Words
 from rlkit.named import named
 from rlkit.text import Asking, GameEnv
@@ -32,10 +35,11 @@ class Config:
 def make(config: Config, seed: int, device: str | torch.device) -> GameEnv:
     if not config.game:
         raise UserError("env=game needs a game: give env.game=./mine.py:Game, with reset(seed) and step(text)")
-    made = named("env.game", config.game)
+    made, name = named("env.game", config.game), config.game.rpartition("/")[2]
+    check(made, name, config.kwargs)
     return GameEnv(
         lambda: made(**config.kwargs),
-        config.game.rpartition("/")[2],
+        name,
         config.rows,
         seed,
         device,
@@ -51,3 +55,15 @@ def make(config: Config, seed: int, device: str | torch.device) -> GameEnv:
         config.stop,
         {"validation": config.validation, "test": config.test},
     )
+
+
+def check(made: Callable[..., object], name: str, kwargs: dict[str, Any]) -> None:
+    """Refuse arguments that a game does not take."""
+    try:
+        inspect.signature(made).bind(**kwargs)
+    except TypeError as error:
+        raise UserError(
+            f"game {name} cannot be made with env.kwargs={one_line(kwargs)} ({one_line(error)}); give what it takes"
+        ) from None
+    except ValueError:  # it is compiled, and says so when it is called
+        return

@@ -15,19 +15,19 @@ class Boundless:
 class Needs:
     """In a field's type: it does something only where another key of its section has one of these values.
 
-    Without values: where that is neither none, false, 0 nor empty; `unlike`: where it differs from that key. A phrase
-    in place of a key is a fact that whoever checks knows, such as `CONTROL`. See `rlkit.settings.idle`.
+    Without values: where that is neither none, false, 0 nor empty, nor `but`; `unlike`: where it differs from that key.
+    A phrase in place of a key is a fact that whoever checks knows, such as `CONTROL`. See `rlkit.settings.idle`.
     """
 
-    def __init__(self, key: str, *values: object, unlike: str = "") -> None:
-        self.key, self.values, self.unlike = key, values, unlike
+    def __init__(self, key: str, *values: object, unlike: str = "", but: str = "") -> None:
+        self.key, self.values, self.unlike, self.but = key, values, unlike, but
 
     def met(self, facts: Mapping[str, object]) -> bool:
         """Whether the keys (and phrases) have what is needed."""
         value = facts[self.key]
         if self.unlike:
             return value != facts[self.unlike]
-        return value in self.values if self.values else bool(value)
+        return value in self.values if self.values else bool(value) and value != self.but
 
 
 class Escapes:

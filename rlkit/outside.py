@@ -39,7 +39,11 @@ class Fresh(SourceFileLoader):
         path = self.get_filename(fullname)
         data = self.get_data(path)
         FINDER.ran[fullname] = path, _digest(data)
-        code: CodeType = self.source_to_code(data, path)
+        try:
+            code: CodeType = self.source_to_code(data, path)
+        except SyntaxError as error:
+            error.filename = error.filename or path  # it is not said of a file with null bytes
+            raise
         return code
 
 
@@ -85,7 +89,7 @@ def import_module(name: str) -> ModuleType:
     if name.count(".") > DEEPEST:
         raise ModuleNotFoundError(f"No module named '{name}'", name=name)
     FINDER.packages.add(name.partition(".")[0])
-    with _told(name):
+    with _told(name, name):
         return importlib.import_module(name)
 
 
@@ -116,7 +120,7 @@ def load_file(path: Path, reward: bool = False) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # before it runs: dataclasses look their own module up
     try:
-        with _told(name):
+        with _told(name, str(path)):
             spec.loader.exec_module(module)
     except BaseException:
         del sys.modules[name]
@@ -174,15 +178,31 @@ def _folder_as_package(folder: Path) -> str:
 
 
 @contextmanager
-def _told(name: str) -> Iterator[None]:
-    """Say in one line that a module, or what it imports of its own package, reaches above where that begins."""
+def _told(name: str, given: str) -> Iterator[None]:
+    """Say in one line what is wrong with a module, or with what it imports, where that is no error that it raises.
+
+    It reaches above where its own package begins, it is no Python, or it ends the program. given: how it was named.
+    """
     try:
         yield
+    except SyntaxError as error:
+        if error.filename is None or not os.path.isfile(error.filename):  # it compiled a text itself
+            raise
+        raise UserError(_not_imported(error.filename, error, error.filename, error.lineno)) from None
+    except SystemExit as error:
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        raise UserError(_not_imported(given, error, last.filename, last.lineno)) from None
     except ImportError as error:
         found = _importing(error, name.partition(".")[0]) if one_line(error).endswith(TOO_HIGH) else None
         if found is None:
             raise
         raise UserError(_from_above(name, *found)) from None
+
+
+def _not_imported(given: str, error: BaseException, file: str, line: int | None) -> str:
+    words = error.msg if isinstance(error, SyntaxError) else one_line(error)
+    where = f"{Path(file).name}, line {line}" if line else Path(file).name
+    return f"{given} cannot be imported: {type(error).__name__}: {words or 'nothing more'} ({where}); mend it"
 
 
 def _importing(error: ImportError, package: str) -> tuple[str, Path] | None:

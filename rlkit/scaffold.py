@@ -1,9 +1,14 @@
 """Write the start of a plug-in of one's own from the templates."""
 
+import ast
+import builtins
 import importlib.util
 import keyword
 import os
 import sys
+import unicodedata
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -26,6 +31,7 @@ COMMANDS = {  # what one does with each kind; FILE, ROWS and NAME stand for what
         f"python -m rlkit.compare algo=grpo,ppo,dpo {TASK} iterations=10 seed=0,1,2",
     ),
 }
+FUNCTIONS = ("reward", "task")  # kinds whose file has a function of its name
 
 
 @dataclass(frozen=True)
@@ -35,12 +41,16 @@ class New:
     out: str = "."  # the folder that the files are written to; made where there is none
 
 
-def check_name(name: str) -> None:
-    """Refuse a name that Python or rlkit could take for something else."""
+def check_name(kind: str, name: str) -> None:
+    """Refuse a name that Python, rlkit or the template of a kind could take for something else."""
     if not name.isidentifier() or keyword.iskeyword(name) or name.startswith(("_", "test_")) or name == "conftest":
         raise UserError(f"'{name}' cannot be the name of a module: use letters, digits and _, as in my_algo")
-    for kind, noun in plugins.NOUN.items():
-        if name in plugins.names(kind):  # type: ignore[arg-type]
+    if (read := unicodedata.normalize("NFKC", name)) != name:
+        raise UserError(f"'{name}' cannot be the name of a module: Python reads it as {read}; give that")
+    if kind in FUNCTIONS and (hasattr(builtins, name) or name in _names(_template(f"{kind}.py"))):
+        raise UserError(f"'{name}' is a name that {name}.py uses itself, or Python: choose another, such as my_{name}")
+    for plugin, noun in plugins.NOUN.items():
+        if name in plugins.names(plugin):  # type: ignore[arg-type]
             raise UserError(f"'{name}' is an {noun} of rlkit: choose another name, such as my_{name}")
     spec = None if name in sys.builtin_module_names else importlib.util.find_spec(name)
     if name in sys.stdlib_module_names or (spec is not None and spec.origin is not None):
@@ -53,15 +63,40 @@ def write(kind: str, name: str, folder: Path) -> Path:
     if kind == "task":
         paths["task.jsonl"] = folder / f"{name}.jsonl"
     for path in paths.values():
-        if os.path.exists(path):  # pathlib's raises where a name is too long
+        if os.path.lexists(path):  # pathlib's raises where a name is too long; a link to nothing is there, too
             raise UserError(f"{path} exists and is not overwritten: choose another name, or out=FOLDER")
-    check_name(name)  # after it: a file that is there is a module of that name
+    check_name(kind, name)  # after it: a file that is there is a module of that name
+    texts = {path: _template(part).replace(f"my_{kind}", name) for part, path in paths.items()}
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for part, path in paths.items():
-            text = (resources.files("rlkit") / "templates" / f"{part}.txt").read_text(encoding="utf-8")
-            with open(path, "x", encoding="utf-8") as file:
-                file.write(text.replace(f"my_{kind}", name))
+        _write_all(texts)
     except OSError as error:
         raise UserError(f"cannot write to {folder}: {reason(error)}; give another folder with out=FOLDER") from None
     return paths[f"{kind}.py"]
+
+
+def _write_all(texts: Mapping[Path, str]) -> None:
+    """Write new files; none of them is left where one cannot be written."""
+    begun: list[Path] = []
+    try:
+        for path, text in texts.items():
+            with open(path, "x", encoding="utf-8") as file:
+                begun.append(path)
+                file.write(text)
+    except OSError:
+        for path in begun:
+            with suppress(OSError):
+                path.unlink()
+        raise
+
+
+def _template(part: str) -> str:
+    return (resources.files("rlkit") / "templates" / f"{part}.txt").read_text(encoding="utf-8")
+
+
+def _names(text: str) -> set[str]:
+    """Every name in a program."""
+    nodes = list(ast.walk(ast.parse(text)))
+    found = {node.id for node in nodes if isinstance(node, ast.Name)}
+    found |= {node.arg for node in nodes if isinstance(node, ast.arg)}
+    return found | {node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.alias)}

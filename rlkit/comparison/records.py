@@ -57,6 +57,7 @@ class Record:
     candidates: int = 0  # among how many evaluations the best was chosen
     validation_episodes: str = ""  # on how many episodes or problems each; none: the environment's number
     scored: str = ""  # what the score is of: episodes, problems, or the pairs that a reward model ranks
+    kind: str = ""  # of the environment: control or text; rlkit 0.5 wrote nothing of it
 
 
 def read(folder: Path) -> Record:
@@ -91,6 +92,7 @@ def read(folder: Path) -> Record:
             candidates=candidates if best else 0,
             validation_episodes=validated_on,
             scored=str(summary.get("scored", "")),
+            kind=str(summary.get("kind", "")),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise UserError(f"{folder / 'summary.json'} is damaged: {error!r}; run it again") from None

@@ -78,12 +78,17 @@ def environment(found: dict[str, list[Record]]) -> Environment:
     kind = next((kind for kind in ("evaluation", "training") if all(drawable(r, kind) for r in records)), None)
     return {
         "metric": records[0].metric,
-        "unit": "tokens" if records[0].metric == "accuracy" or records[0].scored == "problems" else "steps",
+        "unit": "tokens" if any(is_text(r) for r in records) else "steps",
         "reference": reference,
         "algos": {algo: cell(runs, reference) for algo, runs in found.items()},
         "curve": kind,
         "curves": {algo: curves(runs, kind) for algo, runs in found.items()} if kind else {},
     }
+
+
+def is_text(r: Record) -> bool:
+    """Whether a run learned from tokens."""
+    return r.kind == "text" if r.kind else r.metric == "accuracy" or r.scored == "problems"
 
 
 def drawable(r: Record, kind: str) -> bool:

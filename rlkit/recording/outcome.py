@@ -133,6 +133,7 @@ def summary(
         "versions": own | borrowed,
         "evaluation": evaluation,
         "scored": scored,
+        "kind": env.kind,
         "reference": reference(env, evaluation),
     }
 

@@ -191,6 +191,8 @@ def needed(need: Needs, section: str) -> str:
         return f"{section}.{need.key} other than {section}.{need.unlike}"
     if need.values:
         return f"{section}.{need.key}={' or '.join(show(value) for value in need.values)}"
+    if need.but:
+        return f"{section}.{need.key} other than {need.but}"
     return f"{section}.{need.key}"
 
 

@@ -7,13 +7,13 @@ step(text) -> (text, reward, done)      what is said next; (text, reward, termin
 import inspect
 import math
 import time
-import traceback
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Protocol
 
-from rlkit.errors import RewardFailed, UserError, one_line
+from rlkit.errors import RewardFailed, UserError
 from rlkit.prompts import Prompt, cut
+from rlkit.text.given import called, shown
+from rlkit.text.scoring import ALLOWED, LARGEST
 
 MOST = 2**16  # characters of an observation that are read: no context holds more
 
@@ -64,52 +64,53 @@ class Playing:
                 "(text, reward, terminated, truncated, info)"
             )
         said, reward, *ends = given[:4]
-        self.rewards[row].append(self._number(reward))
-        if any(bool(end) for end in ends):
+        self._earn(row, reward)
+        if any(self._truth(end) for end in ends):
             return None
         return self._text(said, "step")
 
     def _call(self, ask: Callable[[], object]) -> object:
         began = time.perf_counter()
         try:
-            return ask()
-        except UserError:
-            raise
-        except Exception as error:  # whatever a game of the user's raises
-            last = traceback.extract_tb(error.__traceback__)[-1]
-            where = f"{Path(last.filename).name}, line {last.lineno}"
-            raise RewardFailed(
-                f"game {self.name} raised {type(error).__name__}: {one_line(error)} ({where})"
-            ) from error
+            return called(f"game {self.name}", ask)
         finally:
             self.seconds += time.perf_counter() - began
 
     def _text(self, said: object, method: str) -> str:
         if not isinstance(said, str):
             raise RewardFailed(f"game {self.name}: {method} gave {shown(said)} in place of a text; return a str")
-        return said[:MOST].encode("utf-8", "replace").decode()
+        plain = str.__getitem__(said, slice(MOST))  # a class of the user's may do something else
+        return plain.encode("utf-8", "replace").decode()
 
-    def _number(self, reward: object) -> float:
+    def _truth(self, end: object) -> bool:
         try:
-            number = float(reward)  # type: ignore[arg-type]  # it is the user's, and may be anything
-        except (TypeError, ValueError, OverflowError):
-            number = math.nan
-        if not math.isfinite(number) or isinstance(reward, str):
+            return bool(end)
+        except (Exception, SystemExit):  # whatever a class of the user's raises
             raise RewardFailed(
-                f"game {self.name} gave a reward of {shown(reward)}; every reward must be a finite number"
+                f"game {self.name}: step gave {shown(end)} for whether the episode is over; give True or False"
+            ) from None
+
+    def _earn(self, row: int, reward: object) -> None:
+        """Note what a turn earned."""
+        try:
+            number = math.nan if isinstance(reward, str) else float(reward)  # type: ignore[arg-type]  # the user's
+        except (Exception, SystemExit):  # whatever a class of the user's raises
+            number = math.nan
+        if not abs(number) <= LARGEST:  # nan, too
+            raise RewardFailed(f"game {self.name} gave a reward of {shown(reward)}; every reward must be {ALLOWED}")
+        self.rewards[row].append(number)
+        if math.fsum(map(abs, self.rewards[row])) > LARGEST:  # so that any of them sum to less
+            raise RewardFailed(
+                f"game {self.name}: the rewards of an episode sum to more than {LARGEST:g}; give smaller ones"
             )
-        return number
-
-
-def shown(value: object) -> str:
-    text = one_line(value, repr)
-    return text if len(text) <= 80 else f"{text[:77]}..."
 
 
 def _made(name: str, make: Make) -> Game:
     """A game for one episode. Raises: UserError where it has no reset or step."""
-    game = make()
-    if missing := [each for each in ("reset", "step") if not hasattr(game, each)]:
+    game = called(f"game {name}", make)
+    methods = called(f"game {name}", lambda: {each: getattr(game, each, None) for each in ("reset", "step")})
+    assert isinstance(methods, dict)
+    if missing := [each for each, method in methods.items() if not callable(method)]:
         raise UserError(
             f"game {name} makes a {type(game).__name__} without {' and '.join(missing)}: "
             "give it reset(seed) -> text and step(text) -> (text, reward, done)"

@@ -47,7 +47,9 @@ def tasks() -> list[str]:
 def check_options(task: str, options: Options) -> None:
     """Refuse options that a task does not have, or whose values it does not take."""
     usual = _ask(["options", task], MAKING)
-    if files := [name for name in options if name.endswith("_file")]:  # a stranger's config could have any file read
+    if files := [
+        name for name in map(str, options) if name.endswith("_file")
+    ]:  # a stranger's config could have any file read
         raise UserError(f"env.task_options: {files[0]} names a file, which no option may: leave it out")
     for name in options:
         if name not in usual:

@@ -7,6 +7,7 @@ import pytest
 import yaml
 
 from rlkit import evaluate, run
+from rlkit.comparison import records
 
 GAME = """
 import random
@@ -59,6 +60,7 @@ def test_a_run_leaves_dialogs_and_counts_and_asks_for_trust(
     texts = [json.loads(line) for line in (here / "r" / "completions.jsonl").read_text().splitlines()]
     summary = json.loads((here / "r" / "summary.json").read_text())
     assert count in summary["evaluation"]["after"]["metrics"] and summary["alarms"] == []
+    assert summary["kind"] == "text" and records.read(here / "r").kind == "text"
     if kind == "game":
         assert lines[0]["rollout/turns"] == 3 and summary["evaluation"]["after"]["metric"] == "return"
         assert all(text["completion"].count("How many books") == 2 for text in texts)
@@ -94,6 +96,8 @@ def test_the_first_screen_says_what_the_optimum_is(here: Path, capsys: pytest.Ca
     assert reference["high"] == 0.875 and reference["high_is"] == "binary search"
 
 
-def test_tool_seconds_needs_a_tool(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run.main(["algo=grpo", "env=gsm8k", "env.tool_seconds=1"]) == 2
-    assert "env.tool_seconds=1 does nothing with env.tool=: it needs env.tool" in capsys.readouterr().err
+@pytest.mark.parametrize("tool", ["", "calculator"])
+def test_tool_seconds_needs_a_tool_of_ones_own(tool: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run.main(["algo=grpo", "env=gsm8k", f"env.tool={tool}", "env.tool_seconds=1"]) == 2
+    said = f"env.tool_seconds=1 does nothing with env.tool={tool}: it needs env.tool other than calculator; give that"
+    assert said in capsys.readouterr().err

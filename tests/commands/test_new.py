@@ -80,6 +80,10 @@ def test_what_to_do_next_is_printed_with_the_paths_as_they_were_given(
     assert "env.source='my tasks/puzzle.jsonl' env.reward='my tasks/puzzle.py':puzzle" in out
 
 
+TAKEN = {
+    "task": ["result", "calculates", "float", "bool", "zip", "len", "text", "working", "answer", "Any"],
+    "reward": ["form", "float", "marker", "print"],
+}
 WRITTEN = [*((kind, there) for kind in COMMANDS for there in ("mine.py", "test_mine.py")), ("task", "mine.jsonl")]
 
 
@@ -91,9 +95,32 @@ def test_nothing_is_overwritten(kind: str, there: str, tmp_path: Path, capsys: p
     assert [path.name for path in tmp_path.iterdir()] == [there] and (tmp_path / there).read_text() == "precious"
 
 
+@pytest.mark.parametrize(("kind", "there"), WRITTEN)
+def test_a_link_to_nothing_is_there_too(
+    kind: str, there: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / there).symlink_to("nowhere")
+    assert main([kind, "mine", f"out={tmp_path}"]) == 2
+    assert f"{there} exists and is not overwritten" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == [there]
+
+
+@pytest.mark.parametrize(("kind", "length"), [("algo", 250), ("task", 250), ("task", 249)])
+def test_all_files_are_written_or_none(
+    kind: str, length: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([kind, "m" * length, f"out={tmp_path}"]) == 2  # with .py it fits into a folder, with test_ it does not
+    said = capsys.readouterr().err
+    assert said.startswith("rlkit: cannot write to ") and said.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize(
     "words, told",
     [
+        *((["task", name], f"'{name}' is a name that {name}.py uses itself, or Python") for name in TAKEN["task"]),
+        *((["reward", name], f"'{name}' is a name that {name}.py uses itself") for name in TAKEN["reward"]),
+        (["task", "ﬁne"], "'ﬁne' cannot be the name of a module: Python reads it as fine; give that"),
         (["algos", "mine"], "no kind 'algos': did you mean algo? There are: algo, env, reward, task"),
         (["algo"], "write: python -m rlkit.new algo|env|reward|task NAME"),
         (["algo", "mine", "yours"], "write: python -m rlkit.new algo|env|reward|task NAME"),

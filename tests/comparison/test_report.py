@@ -147,6 +147,20 @@ def test_one_seed_has_no_interval_and_few_seeds_a_warning() -> None:
     assert caveats(given, compute(given)) == []
 
 
+@pytest.mark.parametrize(
+    ("facts", "unit"),
+    [
+        ({"kind": "text", "scored": "episodes"}, "tokens"),  # a game in words
+        ({"kind": "text", "metric": "accuracy", "scored": "problems"}, "tokens"),
+        ({"kind": "control", "metric": "accuracy"}, "steps"),
+        ({}, "steps"),  # rlkit 0.5 said nothing of the kind
+        ({"scored": "problems"}, "tokens"),
+    ],
+)
+def test_every_kind_of_text_is_counted_in_tokens(facts: dict[str, str], unit: str) -> None:
+    assert compute([run(**facts)])["envs"]["maze"]["unit"] == unit
+
+
 def test_runs_that_are_no_repetitions_of_each_other_are_named() -> None:
     given = [run(seed=s, settings={"algo.lr": lr}, env_steps=n) for s, lr, n in [(0, "0.1", 100), (0, "0.2", 100)]]
     one = {"torch": "2", "python": "3.11", "reasoning-gym": "0.1"}

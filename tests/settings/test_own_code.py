@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from rlkit import run
+from rlkit.named import named
 
 
 def test_a_run_of_a_module_in_packages_without_init_goes_on_in_another_program(
@@ -51,3 +52,71 @@ def test_what_code_of_ones_own_raises_may_be_an_exception_without_words(
     )
     assert run.main([f"algo={tmp_path}/its.py", "env=cartpole"]) == 2
     assert capsys.readouterr().err == "rlkit: algo: a Bad that cannot be shown\n"
+
+
+NAMED = {  # where code of one's own is named, with a module and a name in place of {}
+    "game": "algo=grpo env=game env.game={}:f",
+    "reward": "algo=grpo env=gsm8k env.reward={}:f",
+    "metric": "algo=grpo env=gsm8k env.metrics={}:f",
+    "judge": "algo=dpo env=gsm8k env.judge={}:f",
+    "tool": "algo=grpo env=gsm8k env.tool={}:f",
+    "algorithm": "algo={} env=gsm8k",
+    "environment": "algo=grpo env={}",
+}
+NO_MODULE = {
+    "def f(:\n": "SyntaxError: invalid syntax ({}, line 1)",
+    "def f():\n  x = 1\n   y = 2\n": "IndentationError: unexpected indent ({}, line 3)",
+    "x = 1\0\n": "SyntaxError: source code string cannot contain null bytes ({})",
+    "import sys\n\nsys.exit(0)\n": "SystemExit: 0 ({}, line 3)",
+    "raise SystemExit\n": "SystemExit: nothing more ({}, line 1)",
+}
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return tmp_path
+
+
+@pytest.mark.parametrize("text", NO_MODULE)
+@pytest.mark.parametrize("kind", NAMED)
+def test_a_file_that_is_no_python_or_ends_the_program_is_one_line(
+    kind: str, text: str, place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (place / "broken.py").write_text(text)
+    assert run.main([*NAMED[kind].format("./broken.py").split(), "out=run"]) == 2
+    said = capsys.readouterr().err
+    assert said == f"rlkit: {place / 'broken.py'} cannot be imported: {NO_MODULE[text].format('broken.py')}; mend it\n"
+    assert not (place / "run").exists()
+
+
+@pytest.mark.parametrize("text", [text for text in NO_MODULE if "\0" not in text])
+@pytest.mark.parametrize("given", ["./whole.py", "whole"])
+def test_a_neighbor_that_is_no_python_or_ends_the_program_is_one_line(
+    given: str, text: str, place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (place / "whole.py").write_text(f"from {'.' * given.startswith('.')}neighbor import f\n")
+    (place / "neighbor.py").write_text(text)
+    assert run.main(NAMED["game"].format(given).split()) == 2
+    said = capsys.readouterr().err
+    assert NO_MODULE[text].format("neighbor.py") + "; mend it\n" in said and said.count("\n") == 1
+    sys.modules.pop("neighbor", None)
+
+
+def test_a_module_may_go_on_without_a_neighbor_that_is_no_python(place: Path) -> None:
+    (place / "careful.py").write_text(
+        "try:\n    from .torn import f\nexcept SyntaxError:\n    def f():\n        return 3\n"
+    )
+    (place / "torn.py").write_text("def f(:\n")
+    assert named("env.game", "./careful.py:f")() == 3
+
+
+def test_what_a_file_raises_or_compiles_itself_is_an_error_of_its_own(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for text in ("1 / 0\n", "compile('def f(:', '<rules>', 'exec')\n"):
+        (place / "own.py").write_text(text)
+        assert run.main(NAMED["game"].format("./own.py").split()) == 1
+        said = capsys.readouterr().err
+        assert "Traceback" in said and text.strip() in said

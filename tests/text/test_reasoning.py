@@ -64,6 +64,13 @@ def test_the_problems_of_a_task_do_not_depend_on_the_seed_of_a_run_and_no_split_
 
 
 @needs
+@pytest.mark.parametrize("key", [1, None, 2.5])
+def test_an_option_that_is_no_text_is_one_line(key: object) -> None:
+    with pytest.raises(UserError, match=rf"^env\.task_options: gcd has no option '{key}'; its options are: min_num"):
+        made("chain_sum", "gcd", task_options={"gcd": {key: 2}})
+
+
+@needs
 def test_a_task_of_few_questions_holds_out_none_that_is_trained_on() -> None:
     options = {"min_trials": 3, "max_trials": 4}
     found = reasoning.problems("coin_flip", options, {"train": 20, "validation": 4, "test": 4})
