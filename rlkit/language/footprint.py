@@ -69,13 +69,13 @@ def learning(decoder: Decoder, micro_steps: int | None, gradient: int, work: Wor
     shape = decoder.shape
     batch = work.prompts * (work.prompt + work.group * work.written)
     tokens = max(min(batch, micro_steps or batch), work.prompt + work.written)
-    whole = kept_of_a_token(decoder)
-    kept = whole
+    kept, fixed = kept_by(decoder)
     if decoder.checkpointing:  # what goes into each block, and one block as it is computed again
-        kept = shape.width * shape.layers * decoder.dtype.itemsize + whole / shape.layers
+        kept = shape.width * shape.layers * decoder.dtype.itemsize + kept / shape.layers
+        fixed /= shape.layers
     logits = 3 * 4 * shape.vocab * min(tokens, chunk_rows(decoder.head))
     head = GRADIENT * decoder.head.numel() if decoder.head.requires_grad else 0  # as it is before it is added
-    alive = int(tokens * kept) + logits + head
+    alive = int(tokens * kept + fixed) + logits + head
     # What is kept goes while the gradient of the first micro-batch comes; from the second one on it is there before.
     together = max(alive, gradient + logits) if tokens >= batch else alive + gradient
     return together + holes(decoder, tokens)
@@ -87,18 +87,28 @@ def holes(decoder: Decoder, tokens: int) -> int:
     return 2 * decoder.dtype.itemsize * decoder.shape.layers * decoder.shape.inner * tokens if on_cpu else 0
 
 
-def kept_of_a_token(decoder: Decoder) -> float:
-    """Bytes that a token leaves for the backward pass when nothing is computed again, seen by reading a few."""
-    text = torch.zeros(1, PROBE, dtype=torch.long, device=decoder.head.device)
+def kept_by(decoder: Decoder) -> tuple[float, float]:
+    """Bytes that each token leaves for the backward pass when nothing is computed again, and those that all share.
+
+    Shared are weights that are cast to the precision of the products. Seen by reading a few tokens, and twice as many.
+    """
+    few, more = kept_of(decoder, PROBE), kept_of(decoder, 2 * PROBE)
+    each = (more - few) / PROBE
+    return each, few - PROBE * each
+
+
+def kept_of(decoder: Decoder, tokens: int) -> int:
+    """Bytes that a text of so many tokens leaves for the backward pass."""
+    text = torch.zeros(1, tokens, dtype=torch.long, device=decoder.head.device)
     start = torch.ones(1, dtype=torch.long, device=text.device)
-    packing = pack(text, start, start * PROBE, torch.zeros_like(start))
+    packing = pack(text, start, start * tokens, torch.zeros_like(start))
     was, decoder.checkpointing = decoder.checkpointing, False
     try:
         with torch.enable_grad(), saved_bytes(decoder) as found:
             decoder(packing.tokens, packing.positions, packing)
     finally:
         decoder.checkpointing = was
-    return sum(found.values()) / PROBE
+    return sum(found.values())
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from rlkit.errors import UserError
 from rlkit.forecast import Footprint, Forecast, Work
 from rlkit.language import adapters
 from rlkit.language.adapters import Lora
-from rlkit.language.footprint import DRAWN, footprint, holes, kept_of_a_token, learning, writing
+from rlkit.language.footprint import DRAWN, footprint, holes, kept_by, learning, writing
 from rlkit.language.model import LanguageModel
 from rlkit.seeding import generator
 from rlkit.text import Pair, PairEnv, TextEnv
@@ -66,9 +66,18 @@ def test_learning_takes_what_is_foretold(way: str) -> None:
 
 def test_what_a_token_leaves_grows_with_the_layers() -> None:
     few, many = (LanguageModel.fresh(TOKENIZER, layers=layers).decoder for layers in (2, 4))
-    one, two = kept_of_a_token(few), kept_of_a_token(many)
+    (one, _), (two, _) = kept_by(few), kept_by(many)
     assert 1.8 < two / one < 2.0  # what stands before the first and after the last block is there once
     assert not few.checkpointing and all(p.grad is None for p in few.parameters())
+
+
+def test_weights_that_are_cast_are_kept_once_and_not_by_each_token() -> None:
+    exact, cast = wide(tied=False), wide(tied=False)
+    cast.decoder.dtype = torch.bfloat16
+    (_, none), (_, shared) = kept_by(exact.decoder), kept_by(cast.decoder)
+    layers = sum(p.numel() for p in cast.decoder.model.layers.parameters() if p.dim() == 2)
+    assert shared - none == pytest.approx(2 * layers, rel=0.1)
+    assert kept_by(cast.decoder)[0] < kept_by(exact.decoder)[0], "half the bytes"
 
 
 def test_writing_by_hand() -> None:
