@@ -24,6 +24,7 @@ from support.sandbox import furnish, snapshot, touched, verdict
 
 DEADLINE = 60.0  # seconds until it counts as hanging: far more than any of them takes, also on a busy machine
 PATIENCE = 2.0  # seconds that a line may work which asks for more than one can wait for
+FONTS = ("outside/home/.cache", "outside/home/.config")  # of matplotlib, which draws the figures
 WRITES = ("run", "compare", "new", "evaluate")  # the commands that may leave something
 
 
@@ -78,7 +79,8 @@ def carried_out(
         found += [f"{path} was changed" for path in changed if path in before and path != "box"]
         if asked.words[0] not in WRITES and (made := [path for path in changed if path not in before]):
             found.append(f"{made[0]} was made")
-        found += [f"{path} was made" for path in changed if path not in before and not path.startswith("box/")]
+        allowed = ("box/", *(FONTS if real and asked.words[0] == "compare" else ()))
+        found += [f"{path} was made" for path in changed if path not in before and not path.startswith(allowed)]
     return end, found
 
 
