@@ -105,6 +105,12 @@ def test_a_link_to_nothing_is_there_too(
     assert [path.name for path in tmp_path.iterdir()] == [there]
 
 
+@pytest.mark.parametrize("kind", NAMES)
+def test_the_name_that_the_docs_use_is_free(kind: str, tmp_path: Path) -> None:
+    assert main([kind, f"my_{kind}", f"out={tmp_path}"]) == 0
+    assert f"my_{kind}" in (tmp_path / f"my_{kind}.py").read_text()
+
+
 @pytest.mark.parametrize(("kind", "length"), [("algo", 250), ("task", 250), ("task", 249)])
 def test_all_files_are_written_or_none(
     kind: str, length: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
