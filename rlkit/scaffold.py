@@ -47,8 +47,7 @@ def check_name(kind: str, name: str) -> None:
         raise UserError(f"'{name}' cannot be the name of a module: use letters, digits and _, as in my_algo")
     if (read := unicodedata.normalize("NFKC", name)) != name:
         raise UserError(f"'{name}' cannot be the name of a module: Python reads it as {read}; give that")
-    own = _names(_template(f"{kind}.py")) - {f"my_{kind}"} if kind in FUNCTIONS else set()  # that one is replaced
-    if kind in FUNCTIONS and (hasattr(builtins, name) or name in own):
+    if kind in FUNCTIONS and (hasattr(builtins, name) or name in _names(_template(f"{kind}.py")) - {f"my_{kind}"}):
         raise UserError(f"'{name}' is a name that {name}.py uses itself, or Python: choose another, such as my_{name}")
     for plugin, noun in plugins.NOUN.items():
         if name in plugins.names(plugin):  # type: ignore[arg-type]

@@ -31,9 +31,10 @@ def listed(what: str, given: Any, values: str, count: int, asked: str) -> list[o
     if not is_list and not (isinstance(given, np.ndarray | torch.Tensor) and given.ndim):
         found = f"a {type(given).__name__}"
     else:
-        every: Any = called(what, list, given)  # it may be a class of the user's
+        every = called(what, list, given)  # it may be a class of the user's
+        assert isinstance(every, list)
         if len(every) == count:
-            return list(every)
+            return every
         found = f"{len(every)} {values}"
     raise RewardFailed(f"{what} gave {found} for {count} {asked}; return a list with one for each")
 

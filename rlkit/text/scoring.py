@@ -75,11 +75,12 @@ class Rewards:
                 "a completion got no reward: every reward function answered None; let one of them return a number"
             )
         found = [each for each in placed if each is not None]
-        if any(abs(_sum(each) or 0.0) > LARGEST for each in found):
+        score = [_sum(each) or 0.0 for each in found]
+        if any(abs(each) > LARGEST for each in score):
             raise RewardFailed(
                 f"the weighted rewards of a completion sum to more than {LARGEST:g}: give smaller weights"
             )
-        return Scored([_sum(each) or 0.0 for each in found], found, named)
+        return Scored(score, found, named)
 
 
 def total(functions: Sequence[Reward], prompts: list[str], completions: list[str], columns: Columns) -> list[float]:

@@ -57,11 +57,10 @@ class OneTurn:
         Whether a stop string ended one is counted as rollout/stopped, where there are any.
         """
         batch = policy.generate(prompts, repeats, stop=stop, **how)
-        if not stop:
-            return batch, self.read(policy, batch, stop)
         whole = policy.decode(batch)
         texts = [cut(text, stop) for text in whole]
-        note(batch, stopped=[text != all_of_it for text, all_of_it in zip(texts, whole, strict=True)])
+        if stop:
+            note(batch, stopped=[text != all_of_it for text, all_of_it in zip(texts, whole, strict=True)])
         return batch, texts
 
     def read(self, policy: Writes, batch: TensorDict, stop: Sequence[str]) -> list[str]:
