@@ -5,6 +5,7 @@ PYTHONPATH=.:tests python -m support.searching lines 0 1234         one of them,
 PYTHONPATH=.:tests python -m support.searching files 0 100 200      damaged and hostile files, likewise
 """
 
+import re
 import shlex
 import sys
 import time
@@ -24,7 +25,7 @@ from support.sandbox import furnish, snapshot, touched, verdict
 
 DEADLINE = 60.0  # seconds until it counts as hanging: far more than any of them takes, also on a busy machine
 PATIENCE = 2.0  # seconds that a line may work which asks for more than one can wait for
-FONTS = ("outside/home/.cache", "outside/home/.config")  # of matplotlib, which draws the figures
+FONTS = re.compile(r"outside/home/\.(cache|config)(/matplotlib(/fontlist[^/]*)?)?")  # what matplotlib keeps
 WRITES = ("run", "compare", "new", "evaluate")  # the commands that may leave something
 
 
@@ -79,8 +80,9 @@ def carried_out(
         found += [f"{path} was changed" for path in changed if path in before and path != "box"]
         if asked.words[0] not in WRITES and (made := [path for path in changed if path not in before]):
             found.append(f"{made[0]} was made")
-        allowed = ("box/", *(FONTS if real and asked.words[0] == "compare" else ()))
-        found += [f"{path} was made" for path in changed if path not in before and not path.startswith(allowed)]
+        made = [path for path in changed if path not in before and not path.startswith("box/")]
+        drawn = real and asked.words[0] == "compare"  # docs/security.md says that the list of fonts is kept
+        found += [f"{path} was made" for path in made if not (drawn and FONTS.fullmatch(path))]
     return end, found
 
 
