@@ -1,9 +1,9 @@
-"""Tokens a second in turns beside one turn of the same length: python benchmarks/turns.py [rows=N] [rounds=N] [key=value]
+"""Tokens a second in turns beside one turn of the same length: python benchmarks/turns.py [rows=N] [key=value ...]
 
-The keys are those of `rlkit.run`; without any: tiny with fresh weights, which seldom ends a text by itself. The rows of
-a conversation write turns of some tokens and read an answer after each; the single turn writes as many tokens as such
-a row has in all. Both take turns, round by round; the ratio is the median of the rounds' ratios. Tokens are those of
-the rows after the prompt, read ones included; how many of them were written is said beside it.
+The keys are those of `rlkit.run`, and rounds=N; without any: tiny with fresh weights, which seldom ends a text by
+itself. The rows of a conversation write turns of some tokens and read an answer after each; the single turn writes as
+many tokens as such a row has in all. Both take turns, round by round; the ratio is the median of the rounds' ratios.
+Tokens are those of the rows after the prompt, read ones included; how many were written is said beside it.
 """
 
 import statistics
