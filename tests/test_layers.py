@@ -1,13 +1,11 @@
-"""Who may import whom, and what nobody may do: read from the folders and the sources, so little has to run."""
+"""Who may import whom, and what nobody may do: read from the folders and the sources, so nothing has to run."""
 
 import ast
-import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
-
-import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 PATHS = [path for folder in ("rlkit", "algorithms", "envs") for path in sorted((ROOT / folder).rglob("*.py"))]
@@ -68,8 +66,13 @@ PROGRAMS = {"rlkit.text.symbolic_process", "rlkit.text.reasoning_process", "rlki
 OPTIONAL |= {"stable_baselines3", "trl", "vllm", "wandb"}  # no module needs them to be imported
 
 
-def imports(name: str, top_level: bool = False) -> Iterator[str]:
+@cache
+def imports(name: str, top_level: bool = False) -> list[str]:
     """Absolute names of all that a module imports: `rlkit.x` where it says `from rlkit import x` or `from .x`."""
+    return list(imported(name, top_level))
+
+
+def imported(name: str, top_level: bool) -> Iterator[str]:
     tree = TREES[name]
     package = name.split(".") if SOURCES[name].name == "__init__.py" else name.split(".")[:-1]
     for node in tree.body if top_level else ast.walk(tree):
@@ -107,14 +110,34 @@ def is_command(tree: ast.Module) -> bool:
 COMMANDS = {name.split(".")[1] for name in SOURCES if name.count(".") == 1 and is_command(TREES[name])} | {"__main__"}
 
 
-def calls(name: str) -> Iterator[tuple[str, ast.Call]]:
+@cache
+def calls(name: str) -> list[tuple[str, ast.Call]]:
     """Every call with the dotted name of what is called."""
-    for node in ast.walk(TREES[name]):
-        if isinstance(node, ast.Call):
-            yield ast.unparse(node.func), node
+    return [(ast.unparse(node.func), node) for node in ast.walk(TREES[name]) if isinstance(node, ast.Call)]
 
 
-@pytest.mark.parametrize("name", [name for name in SOURCES if name != "rlkit"])
+def of_each(names: Iterable[str]) -> Callable[[Callable[[str], None]], Callable[[], None]]:
+    """One test of many modules, which tells every one that fails: a test each takes longer to hand out than to run."""
+    every = tuple(names)
+    assert every
+
+    def decorate(check: Callable[[str], None]) -> Callable[[], None]:
+        def test() -> None:
+            wrong = []
+            for name in every:
+                try:
+                    check(name)
+                except AssertionError as error:
+                    wrong.append(f"{name}: {error}")
+            assert not wrong, "\n".join(wrong)
+
+        test.__doc__ = check.__doc__
+        return test
+
+    return decorate
+
+
+@of_each(name for name in SOURCES if name != "rlkit")
 def test_a_module_imports_the_rooms_that_its_own_may(name: str) -> None:
     mine = room(name)
     if mine == "commands":
@@ -148,7 +171,7 @@ def test_nobody_imports_a_command() -> None:
             assert not {other for other in modules(name) if room(other) == "commands"}, name
 
 
-@pytest.mark.parametrize("name", [name for name in SOURCES if SOURCES[name].name == "__init__.py" and name != "rlkit"])
+@of_each(name for name in SOURCES if SOURCES[name].name == "__init__.py" and name != "rlkit")
 def test_a_folder_says_in_one_sentence_what_it_is_for(name: str) -> None:
     text = ast.get_docstring(TREES[name]) or ""
     assert text.endswith(".") and "\n" not in text and ". " not in text and len(text) > 20
@@ -160,18 +183,18 @@ def test_the_tests_have_the_same_folders() -> None:
     assert {path.name for path in (ROOT / "tests").glob("[!t]*.py")} == {"conftest.py"}, "helpers are in tests/support"
 
 
-@pytest.mark.parametrize("name", [name for name in SOURCES if name != "rlkit.paths"])
+@of_each(name for name in SOURCES if name != "rlkit.paths")
 def test_a_home_folder_is_looked_up_in_one_place(name: str) -> None:
     """pathlib's own raises a RuntimeError for a user who is not here: `rlkit.paths.home` does not."""
     assert not [called for called, _ in calls(name) if called.endswith("expanduser")]
 
 
-@pytest.mark.parametrize("name", [name for name in SOURCES if room(name) == "algorithms"])
+@of_each(name for name in SOURCES if room(name) == "algorithms")
 def test_an_algorithm_imports_its_parent_relatively(name: str) -> None:
     assert "from rlkit.algorithms" not in SOURCES[name].read_text(encoding="utf-8"), "write `from .parent import ...`"
 
 
-@pytest.mark.parametrize("name", [name for name in SOURCES if room(name) == "envs"])
+@of_each(name for name in SOURCES if room(name) == "envs")
 def test_an_environment_knows_control_or_text_only(name: str) -> None:
     rooms = {room(other) for other in modules(name)}
     assert not {"control", "text"} <= rooms
@@ -182,14 +205,14 @@ def test_an_environment_knows_control_or_text_only(name: str) -> None:
 PURE = ("returns", "losses", "divergences", "group_scores", "preference_losses", "shapes")
 
 
-@pytest.mark.parametrize("name", [f"rlkit.{name}" for name in PURE])
+@of_each(f"rlkit.{name}" for name in PURE)
 def test_the_mathematics_needs_torch_and_its_own_parts_only(name: str) -> None:
     outside = {full.partition(".")[0] for full in imports(name)} - set(sys.stdlib_module_names)
     assert outside <= {"torch", "rlkit"}
     assert {room(other) for other in modules(name)} <= {"ground"}
 
 
-@pytest.mark.parametrize("name", [name for name in SOURCES if room(name) not in ("algorithms", "envs")])
+@of_each(name for name in SOURCES if room(name) not in ("algorithms", "envs"))
 def test_the_framework_names_no_plug_in(name: str) -> None:
     assert not {other for other in modules(name) if room(other) in ("algorithms", "envs")}
     for called, node in calls(name):
@@ -201,12 +224,12 @@ def test_what_runs_in_a_process_of_its_own_is_imported_by_nobody() -> None:
     assert not {full for name in SOURCES for full in imports(name)} & PROGRAMS
 
 
-@pytest.mark.parametrize("name", [name for name in SOURCES if name not in PROGRAMS])
+@of_each(name for name in SOURCES if name not in PROGRAMS)
 def test_no_module_needs_an_optional_package_to_be_imported(name: str) -> None:
     assert not {full.partition(".")[0] for full in imports(name, top_level=True)} & OPTIONAL
 
 
-@pytest.mark.parametrize("name", SOURCES)
+@of_each(SOURCES)
 def test_nothing_read_from_disk_can_execute(name: str) -> None:
     assert not {full.partition(".")[0] for full in imports(name)} & {"pickle", "dill", "shelve", "marshal", "joblib"}
     for called, node in calls(name):
@@ -219,9 +242,7 @@ def test_nothing_read_from_disk_can_execute(name: str) -> None:
         assert given.get("trust_remote_code", "False") == "False", where
 
 
-@pytest.mark.parametrize(
-    "name", [name for name in SOURCES if name not in PROGRAMS]
-)  # those have generators of their own
+@of_each(name for name in SOURCES if name not in PROGRAMS)  # those have generators of their own
 def test_no_draw_comes_from_a_global_generator(name: str) -> None:
     drawing = {"rand", "randn", "randint", "randperm", "multinomial", "bernoulli", "normal", "rand_like", "randn_like"}
     for called, node in calls(name):
@@ -236,58 +257,9 @@ def test_no_draw_comes_from_a_global_generator(name: str) -> None:
             assert function in {"Random", "getstate", "setstate"}, where
 
 
-@pytest.mark.parametrize("name", SOURCES)
+@of_each(SOURCES)
 def test_files_and_functions_stay_short(name: str) -> None:
     assert len(SOURCES[name].read_text(encoding="utf-8").splitlines()) <= 300
     for node in ast.walk(TREES[name]):
         if isinstance(node, ast.FunctionDef):
             assert (node.end_lineno or 0) - node.lineno < 40, node.name
-
-
-HEAVY = ("torchrl", "transformers", "datasets", "ray", "scipy", "matplotlib", "wandb")
-TEXT = ("rlkit.text", "rlkit.language", "tokenizers")
-CONTROL = ("rlkit.control",)
-
-
-@pytest.mark.parametrize(
-    ("words", "unwanted"),
-    [
-        pytest.param(["algo=ppo", "env=cartpole"], HEAVY + TEXT, marks=pytest.mark.slow),
-        pytest.param(["algo=grpo", "env=cartpole"], HEAVY + TEXT, marks=pytest.mark.slow),
-        pytest.param(["algo=q_learning", "env=gridworld"], HEAVY + TEXT, marks=pytest.mark.slow),
-        (["algo=grpo", "env=gsm8k"], HEAVY + CONTROL),
-        pytest.param(["algo=dpo", "env=preferences"], HEAVY + CONTROL, marks=pytest.mark.slow),
-    ],
-    ids=" ".join,
-)
-def test_a_run_loads_what_it_uses_and_no_more(words: list[str], unwanted: tuple[str, ...]) -> None:
-    code = f"""if True:
-        import sys
-        from rlkit import session
-        from rlkit.settings import config
-        from rlkit.settings.assemble import assemble
-        assemble(config.read({words}))"""
-    refuse(code, unwanted)
-
-
-@pytest.mark.parametrize(
-    ("module", "unwanted"),
-    [
-        ("rlkit", ("torch", "numpy", "gymnasium", "tensordict", "rich", "yaml")),
-        ("rlkit.control", TEXT),
-        ("rlkit.text", ("rlkit.language", "rlkit.control", "tokenizers")),
-        ("rlkit.language", ("torch",)),
-        ("rlkit.settings.plugins", ("torch", "pydantic")),
-    ],
-)
-def test_a_room_loads_no_more_than_it_needs(module: str, unwanted: tuple[str, ...]) -> None:
-    refuse(f"import sys, {module}", unwanted)
-
-
-def refuse(code: str, unwanted: tuple[str, ...]) -> None:
-    """Run some code in a process of its own, and see that certain modules were not loaded by it."""
-    names = {(name, f"{name}.") for name in unwanted}
-    look = f"found = [m for m in sys.modules if any(m == a or m.startswith(b) for a, b in {names})]"
-    code = f"{code}\n{look}\nsys.exit(f'loaded: {{found}}' if found else 0)"
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr

@@ -30,6 +30,7 @@ def test_every_block_is_read() -> None:
     assert len(BLOCKS) == PAGE.count("\n```") // 2 and len(COMMANDS) == 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", [text for kind, name, text in BLOCKS if kind == "python"])
 def test_the_python_runs(text: str, tmp_path: Path) -> None:
     run(tmp_path, "-c", text)

@@ -42,6 +42,7 @@ def test_each_command_runs(folder: Path, command: str) -> None:
     run(folder, *words, *SMALL)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", [text for kind, name, text in BLOCKS if kind == "python" and not name])
 def test_the_python_runs(folder: Path, text: str) -> None:
     run(folder, "-c", text)

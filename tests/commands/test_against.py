@@ -105,6 +105,7 @@ def test_seed_is_of_what_is_drawn_by_preferences_too(tmp_path: Path) -> None:
     assert drawn[0] == drawn[1] != drawn[2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("algo", "what"), [("sft", "problems"), ("reward_model", "pairs")])
 def test_problems_that_depend_on_the_seed_are_not_paired(
     algo: str, what: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

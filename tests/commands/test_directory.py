@@ -109,6 +109,7 @@ def test_an_evaluation_and_its_picture_are_where_they_were_asked_for(
     assert (here / "r" / "evaluation-test.json").is_file() and (here / "x.gif").is_file() and not list(away.iterdir())
 
 
+@pytest.mark.slow
 def test_a_comparison_is_where_it_was_asked_for(places: tuple[Path, Path]) -> None:
     here, away = places
     (here / "leaves.py").write_text(AT_ONCE)

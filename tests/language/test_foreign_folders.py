@@ -214,7 +214,7 @@ def test_gradient_checkpointing_that_there_is_not_is_refused(good: Path, monkeyp
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("part", range(3))
+@pytest.mark.parametrize("part", [0, *(pytest.param(part, marks=pytest.mark.slow) for part in (1, 2))])
 def test_a_damaged_folder_works_or_is_one_line(part: int, good: Path, tmp_path: Path) -> None:
     said = {}
     for i, (name, change) in enumerate(damage.cases(seed=1, count=5)[part::3]):

@@ -33,6 +33,7 @@ def test_evaluating_writes_only_the_video(found: rlkit.Run, tmp_path: Path) -> N
     assert (tmp_path / "one.gif").is_file()
 
 
+@pytest.mark.slow
 def test_a_run_is_measured_alike_each_time_and_as_by_the_command(tmp_path: Path) -> None:
     keys = {"env.test": 40, "env.validation": 4, "env.rows": 2, "evaluation_episodes": 2, "threads": 1}
     run = rlkit.train("grpo", "gsm8k", quiet=True, out=tmp_path / "text", iterations=1, **keys)

@@ -35,7 +35,7 @@ def gpt2(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize("name", ["grpo", *(pytest.param(name, marks=pytest.mark.slow) for name in list(RUNS)[1:])])
 def test_a_run_that_was_stopped_goes_on_exactly(
     name: str, gpt2: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

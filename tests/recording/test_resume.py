@@ -116,7 +116,8 @@ QUICK += ["a2c pendulum", "ppo cartpole", "ppo gym", "grpo cartpole", "grpo gsm8
 
 
 def marked(keys: list[str]) -> Any:
-    quick = re.sub("algo=|env=", "", name_of(keys)) in QUICK
+    first = keys == next(cell for cell in CELLS if name_of(cell) == name_of(keys))
+    quick = first and re.sub("algo=|env=", "", name_of(keys)) in QUICK
     return pytest.param(keys, id=name_of(keys), marks=() if quick else pytest.mark.slow)
 
 

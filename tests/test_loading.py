@@ -1,0 +1,56 @@
+"""What is loaded where: a process that needs one room does not wait for another's imports."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+HEAVY = ("torchrl", "transformers", "datasets", "ray", "scipy", "matplotlib", "wandb")
+TEXT = ("rlkit.text", "rlkit.language", "tokenizers")
+CONTROL = ("rlkit.control",)
+
+
+@pytest.mark.parametrize(
+    ("words", "unwanted"),
+    [
+        pytest.param(["algo=ppo", "env=cartpole"], HEAVY + TEXT, marks=pytest.mark.slow),
+        pytest.param(["algo=grpo", "env=cartpole"], HEAVY + TEXT, marks=pytest.mark.slow),
+        pytest.param(["algo=q_learning", "env=gridworld"], HEAVY + TEXT, marks=pytest.mark.slow),
+        (["algo=grpo", "env=gsm8k"], HEAVY + CONTROL),
+        pytest.param(["algo=dpo", "env=preferences"], HEAVY + CONTROL, marks=pytest.mark.slow),
+    ],
+    ids=" ".join,
+)
+def test_a_run_loads_what_it_uses_and_no_more(words: list[str], unwanted: tuple[str, ...]) -> None:
+    code = f"""if True:
+        import sys
+        from rlkit import session
+        from rlkit.settings import config
+        from rlkit.settings.assemble import assemble
+        assemble(config.read({words}))"""
+    refuse(code, unwanted)
+
+
+@pytest.mark.parametrize(
+    ("module", "unwanted"),
+    [
+        ("rlkit", ("torch", "numpy", "gymnasium", "tensordict", "rich", "yaml")),
+        ("rlkit.control", TEXT),
+        ("rlkit.text", ("rlkit.language", "rlkit.control", "tokenizers")),
+        ("rlkit.language", ("torch",)),
+        ("rlkit.settings.plugins", ("torch", "pydantic")),
+    ],
+)
+def test_a_room_loads_no_more_than_it_needs(module: str, unwanted: tuple[str, ...]) -> None:
+    refuse(f"import sys, {module}", unwanted)
+
+
+def refuse(code: str, unwanted: tuple[str, ...]) -> None:
+    """Run some code in a process of its own, and see that certain modules were not loaded by it."""
+    names = {(name, f"{name}.") for name in unwanted}
+    look = f"found = [m for m in sys.modules if any(m == a or m.startswith(b) for a, b in {names})]"
+    code = f"{code}\n{look}\nsys.exit(f'loaded: {{found}}' if found else 0)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
