@@ -3,7 +3,9 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
 from tensordict import TensorDict
+from torch import Tensor
 
 from rlkit.api import Plays, Writes
 from rlkit.errors import UserError
@@ -54,11 +56,13 @@ class Calls(OneTurn):
         batch = conversing(policy).converse(prompts, calling, repeats, stop=(*stop, CALL), **how)
         del batch["turn_end"]
         note(batch, tool_calls=calling.made, tool_errors=calling.failed)
-        return batch, self.read(policy, batch, stop)
+        return batch, self.noted(policy, batch, stop)
 
-    def read(self, policy: Writes, batch: TensorDict, stop: Sequence[str]) -> list[str]:
-        """The texts of a batch, with what the tool wrote."""
-        return [cut(text, stop) for text in conversing(policy).transcript(batch)]
+    def ends(self, policy: Writes, batch: TensorDict, stop: Sequence[str]) -> list[tuple[str, int]]:
+        """Each text with what the tool wrote, and where a stop string ends it that the policy wrote."""
+        last = TensorDict({"action": batch["action"], "mask": last_turn(batch["mask"])}, batch.batch_size)
+        both = zip(conversing(policy).transcript(batch), policy.decode(last), strict=True)
+        return [(text, len(text) - len(turn) + len(cut(turn, stop))) for text, turn in both]
 
     def result(self, asked: str) -> tuple[str, bool]:
         """What the tool writes, and whether it failed."""
@@ -94,6 +98,14 @@ class Calling:
         self.made[row] += 1
         self.failed[row] += failed
         return data(written)
+
+
+def last_turn(mask: Tensor) -> Tensor:
+    """Of what each row wrote, what stands behind the last answer that it read. mask: [..., T], as the result."""
+    steps = torch.arange(1, mask.shape[-1] + 1, device=mask.device)
+    last = (mask * steps).amax(-1, keepdim=True)
+    answered = (~mask * steps * (steps < last)).amax(-1, keepdim=True)
+    return mask & (steps > answered)
 
 
 def asked_for(text: str) -> str | None:

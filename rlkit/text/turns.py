@@ -57,15 +57,22 @@ class OneTurn:
         Whether a stop string ended one is counted as rollout/stopped, where there are any.
         """
         batch = policy.generate(prompts, repeats, stop=stop, **how)
-        whole = policy.decode(batch)
-        texts = [cut(text, stop) for text in whole]
-        if stop:
-            note(batch, stopped=[text != all_of_it for text, all_of_it in zip(texts, whole, strict=True)])
-        return batch, texts
+        return batch, self.noted(policy, batch, stop)
 
     def read(self, policy: Writes, batch: TensorDict, stop: Sequence[str]) -> list[str]:
         """The texts of a batch up to a stop string."""
-        return [cut(text, stop) for text in policy.decode(batch)]
+        return [text[:end] for text, end in self.ends(policy, batch, stop)]
+
+    def noted(self, policy: Writes, batch: TensorDict, stop: Sequence[str]) -> list[str]:
+        """What `read` gives; rollout/stopped counts where it cut."""
+        found = self.ends(policy, batch, stop)
+        if stop:
+            note(batch, stopped=[end < len(text) for text, end in found])
+        return [text[:end] for text, end in found]
+
+    def ends(self, policy: Writes, batch: TensorDict, stop: Sequence[str]) -> list[tuple[str, int]]:
+        """Each text, and where a stop string ends it."""
+        return [(text, len(cut(text, stop))) for text in policy.decode(batch)]
 
 
 def conversing(policy: Plays) -> Converses:

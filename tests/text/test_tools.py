@@ -215,6 +215,15 @@ def test_the_grader_reads_what_the_tool_wrote_and_the_policy_learns_only_its_own
     assert scores.score.tolist() == [1.0] * 3 and scores.metrics["tool_calls"] == [1.0] * 3
 
 
+def test_a_stop_string_ends_what_the_policy_wrote_and_not_what_the_tool_did() -> None:
+    turns = {"a": ["<<1/2=", "5. apples."], "b": ["x = ", "<<1/2=", "5"], "c": ["<<1/2=", " <<1/4=", ".#"]}
+    chatter = Chatter(lambda prompt, attempt, heard: turns[prompt][len(heard)])
+    batch, texts = load_tool("calculator", 1.0).write(chatter, list(turns), ["."])
+    assert texts == ["<<1/2=0.5>>5", "x = <<1/2=0.5>>5", "<<1/2=0.5>> <<1/4=0.25>>"]
+    assert batch["rollout/stopped"].flatten().tolist() == [1.0, 0.0, 1.0]
+    assert load_tool("calculator", 1.0).read(chatter, batch, ["."]) == texts
+
+
 def told_by(env: TextEnv, batch, policy) -> list:
     return env.samples(batch, policy, batch["score"].numel())
 
