@@ -93,7 +93,7 @@ class Playing:
     def _earn(self, row: int, reward: object) -> None:
         """Note what a turn earned."""
         try:
-            number = math.nan if isinstance(reward, str) else float(reward)  # type: ignore[arg-type]  # the user's
+            number = math.nan if isinstance(reward, str | bytes | bytearray) else float(reward)  # type: ignore[arg-type]  # the user's
         except (Exception, SystemExit):  # whatever a class of the user's raises
             number = math.nan
         if not abs(number) <= LARGEST:  # nan, too

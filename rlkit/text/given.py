@@ -1,5 +1,6 @@
 """What a function of the user's gave: its failures in one line each, whatever it was asked for."""
 
+import inspect
 import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -16,18 +17,22 @@ SHOWN = 80  # characters of a value that a message shows
 def called(what: str, function: Callable[..., object], /, *given: object, **columns: object) -> object:
     """What the function returns. Raises: RewardFailed with what it raised, and in which line."""
     try:
-        return function(*given, **columns)
-    except UserError:
+        found = function(*given, **columns)
+    except (UserError, KeyboardInterrupt):
         raise
-    except (Exception, SystemExit) as error:  # whatever a function of the user's raises
+    except BaseException as error:  # whatever a function of the user's raises: SystemExit, CancelledError
         last = traceback.extract_tb(error.__traceback__)[-1]
         words = f"{type(error).__name__}: {one_line(error) or 'nothing more'}"
         raise RewardFailed(f"{what} raised {words} ({Path(last.filename).name}, line {last.lineno})") from error
+    if inspect.iscoroutine(found):
+        found.close()
+        raise RewardFailed(f"{what} is asynchronous: write def in place of async def")
+    return found
 
 
 def listed(what: str, given: Any, values: str, count: int, asked: str) -> list[object]:  # Any: whatever it returned
     """One value for each thing that was asked for; an array or a tensor will do. Raises: RewardFailed."""
-    is_list = isinstance(given, Sequence) and not isinstance(given, str)
+    is_list = isinstance(given, Sequence) and not isinstance(given, str | bytes | bytearray | memoryview)
     if not is_list and not (isinstance(given, np.ndarray | torch.Tensor) and given.ndim):
         found = f"a {type(given).__name__}"
     else:

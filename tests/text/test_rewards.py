@@ -1,5 +1,7 @@
 """Reward functions: TRL's signature, the user's own, and what a wrong one is told."""
 
+import asyncio
+import gc
 import warnings
 
 import numpy as np
@@ -152,6 +154,9 @@ def test_one_number_is_a_number_in_whatever_form(given):
         (np.array([10**400, 1]), "gave 1000.*; every reward must be a number from -1e18"),
         ([-(10**5000), 1.0], "gave a number of thousands of digits; every"),
         ("ab", "gave a str for 2 completions"),
+        (b"11", "gave a bytes for 2 completions"),
+        (bytearray(b"11"), "gave a bytearray for 2 completions"),
+        (memoryview(b"11"), "gave a memoryview for 2 completions"),
         (np.array(1.0), "gave a ndarray for 2 completions"),
         (np.zeros((2, 3)), "gave a list of 3 for a completion of 1 steps"),
         (np.zeros(3), "gave 3 rewards for 2 completions"),
@@ -218,6 +223,24 @@ def test_a_reward_that_exits_is_one_line():
 
 def exits(prompts, completions):
     raise SystemExit(0)
+
+
+def cancelled(prompts, completions):
+    raise asyncio.CancelledError
+
+
+async def late(prompts, completions):
+    return [1.0]
+
+
+def test_a_reward_that_is_cancelled_or_asynchronous_is_one_line():
+    with pytest.raises(UserError, match=r"reward cancelled raised CancelledError: nothing more \(test_rewards"):
+        total([cancelled], ["?"], ["!"], {})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(UserError, match="reward late is asynchronous: write def in place of async def"):
+            total([late], ["?"], ["!"], {})
+        gc.collect()
 
 
 def test_weights_do_not_lift_rewards_beyond_what_can_be_squared():
