@@ -11,13 +11,14 @@ from torch import Tensor, nn
 
 from rlkit.api import Algorithm, Env, State
 from rlkit.attributes import check_alike, check_numbers, put_back, state_of
+from rlkit.counters import natural
 from rlkit.doctor.checks import Doctor
 from rlkit.errors import UserError
 from rlkit.held import check_finite, check_unchanged, is_part, owner, unsound
 from rlkit.meter import Meter
 from rlkit.policies.base import EpsilonGreedy
 from rlkit.recording import checkpoint
-from rlkit.recording.checkpoint import fitting, natural
+from rlkit.recording.checkpoint import fitting
 from rlkit.seeding import generators
 from rlkit.settings.config import Run
 

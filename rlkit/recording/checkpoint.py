@@ -137,13 +137,6 @@ def fitting(folder: str | Path, part: str) -> Iterator[None]:
         ) from error
 
 
-def natural(x: object) -> int:
-    """Raises: TypeError where this does not count anything."""
-    if type(x) is not int or x < 0:
-        raise TypeError(f"{x!r} counts nothing")
-    return x
-
-
 def resumable(folder: str | Path) -> bool:
     """Whether there is a checkpoint to go on from, good or not; `best` is not one: the run was further."""
     path = _path(folder, "latest")

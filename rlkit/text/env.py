@@ -9,6 +9,7 @@ from tensordict import TensorDict
 
 from rlkit.api import Judges, Plays, State, Writes
 from rlkit.buffers import flatten_groups
+from rlkit.counters import natural
 from rlkit.errors import UserError
 from rlkit.exact import Model
 from rlkit.forecast import Foretells, Work
@@ -254,7 +255,7 @@ class TextEnv:
         return {"prompts": self._prompts.drawn, "demonstrations": shown, "sampled": self._sampled, **mixed}
 
     def load_state_dict(self, state: State) -> None:
-        self._prompts.drawn, self._demonstrations.drawn = state["prompts"], state["demonstrations"]
-        self._sampled = state["sampled"]
+        self._prompts.drawn, self._demonstrations.drawn = natural(state["prompts"]), natural(state["demonstrations"])
+        self._sampled = natural(state["sampled"])
         if self.mixture is not None:
             self.mixture.load_state_dict(state["mixture"])

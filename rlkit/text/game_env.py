@@ -8,6 +8,7 @@ from tensordict import TensorDict
 
 from rlkit.api import Plays, State
 from rlkit.buffers import flatten_groups
+from rlkit.counters import natural
 from rlkit.errors import UserError
 from rlkit.exact import Model
 from rlkit.forecast import Foretells, Work
@@ -205,7 +206,7 @@ class GameEnv:
         return {"played": self._played, "sampled": self._sampled}
 
     def load_state_dict(self, state: State) -> None:
-        self._played, self._sampled = state["played"], state["sampled"]
+        self._played, self._sampled = natural(state["played"]), natural(state["sampled"])
 
     def _stops(self, policy: Plays) -> Sequence[str]:
         if self.stop is not None:

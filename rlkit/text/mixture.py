@@ -11,11 +11,13 @@ et al., arXiv:2502.12272; FLOOR keeps every task measured.
 """
 
 from collections.abc import Mapping, Sequence
+from math import isfinite
 from typing import Literal
 
 import numpy as np
 
 from rlkit.api import State
+from rlkit.counters import natural
 from rlkit.errors import UserError
 from rlkit.seeding import numpy_generator
 from rlkit.text.scoring import Scored
@@ -84,9 +86,15 @@ class Mixture:
         return {"drawn": self.drawn, "next": following, "success": dict(self.success)}
 
     def load_state_dict(self, state: State) -> None:
-        self.drawn = state["drawn"]
+        self.drawn = natural(state["drawn"])
         for kind in self.rows.keys() & state["next"].keys():  # a file that was changed may have others
-            self._next[kind].drawn, self.success[kind] = state["next"][kind], float(state["success"][kind])
+            self._next[kind].drawn, self.success[kind] = natural(state["next"][kind]), _share(state["success"][kind])
+
+
+def _share(x: object) -> float:
+    if not isinstance(x, float) or not 0 <= x <= 1:
+        raise TypeError(f"{x!r} is no share")
+    return x
 
 
 def check(rows: Mapping[str, Sequence[int]], weights: Mapping[str, float]) -> None:
@@ -97,5 +105,6 @@ def check(rows: Mapping[str, Sequence[int]], weights: Mapping[str, float]) -> No
         raise UserError(f"a mixture needs several kinds of problems, and here is one: {next(iter(rows), 'none')}")
     if strange := [kind for kind in weights if kind not in rows]:
         raise UserError(f"a weight is given for {strange[0]!r}, of which no problem is; there are: {', '.join(rows)}")
-    if any(value < 0 for value in weights.values()) or (weights and not sum(weights.values())):
-        raise UserError("the weights of a mixture are numbers of at least 0, one of them above it")
+    total = sum(weights.values()) if weights else 1.0
+    if not all(value >= 0 for value in weights.values()) or not (total * FLOOR > 0 and isfinite(2 * total)):
+        raise UserError("the weights of a mixture are finite numbers of at least 0, one of them above it")

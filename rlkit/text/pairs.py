@@ -11,6 +11,7 @@ from torch import Tensor
 
 from rlkit.api import Judges, Plays, State, Stochastic, Writes
 from rlkit.buffers import flatten_groups
+from rlkit.counters import natural
 from rlkit.errors import UserError
 from rlkit.exact import Model
 from rlkit.forecast import Foretells, Work
@@ -177,7 +178,7 @@ class PairEnv:
         return {"pairs": self._drawn.drawn, "demonstrations": self._shown.drawn, **solved}
 
     def load_state_dict(self, state: State) -> None:
-        self._drawn.drawn, self._shown.drawn = state["pairs"], state["demonstrations"]
+        self._drawn.drawn, self._shown.drawn = natural(state["pairs"]), natural(state["demonstrations"])
         if self.problems is not None:
             self.problems.load_state_dict(state["problems"])
 

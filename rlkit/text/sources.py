@@ -4,7 +4,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from rlkit import memory
@@ -14,6 +14,7 @@ from rlkit.text.problems import Problem
 from rlkit.text.reading import extract
 
 HALF = re.compile(r"\\u[dD][89a-fA-F]")  # how JSON writes half of a character beyond the first 65,536
+DEPTH = 100  # of lists and objects inside of each other
 Row = tuple[str, dict[str, object]]  # where it stands ("train.jsonl:17"), and what it holds
 
 
@@ -43,11 +44,27 @@ def _parse(where: str, line: str) -> dict[str, object]:
         row = json.loads(line)
         if HALF.search(line):
             json.dumps(row, ensure_ascii=False).encode()  # a half without its other half is no text
+        if line.count("[") + line.count("{") > DEPTH:
+            _check_depth(row)  # a few hundred more, and Python can neither copy nor write it
     except (ValueError, RecursionError) as error:
         raise UserError(f"{where}: broken JSON ({_reason(error)}); every line must be one JSON object") from None
     if not isinstance(row, dict):
         raise UserError(f"{where}: a JSON {type(row).__name__}, not an object; every line must be one JSON object")
     return row
+
+
+def _check_depth(row: object) -> None:
+    inner = [row]
+    for _ in range(DEPTH):
+        inner = [x for each in inner for x in _parts(each)]
+    if inner:
+        raise ValueError(f"it is nested more than {DEPTH} deep")
+
+
+def _parts(value: object) -> Iterable[object]:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list) else ()
 
 
 def _reason(error: Exception) -> str:

@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from math import inf, nan
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,6 +17,7 @@ from rlkit.text.scoring import Scored
 
 KINDS = ["b", "a", "b", "b", "a"]
 WEIGHTS = {"a": 2.0, "b": 1.0}
+UNUSABLE = "the weights of a mixture are finite numbers of at least 0, one of them above it"
 
 
 def scored(score: list[float], **named: list[float | None]) -> Scored:
@@ -97,6 +99,22 @@ def test_a_task_that_is_new_begins_where_the_others_began() -> None:
     assert other.success == {**one.success, "c": 0.5} and other.drawn == one.drawn
 
 
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        {"drawn": -5},
+        {"drawn": 1.0},
+        {"next": {"a": -1, "b": 0}},
+        *({"success": {"a": x, "b": 0.5}} for x in (nan, inf, -3.0, 5.0, 1)),
+    ],
+    ids=str,
+)
+def test_a_state_that_no_mixture_has_is_refused(damaged: dict[str, object]) -> None:
+    found = Mixture(["a", "b"], 0, {}, "success")
+    with pytest.raises(TypeError):
+        found.load_state_dict({**found.state_dict(), **damaged})
+
+
 def test_a_copy_goes_on_where_the_first_one_was() -> None:
     one, other = (Mixture(KINDS, 5, WEIGHTS, "success") for _ in range(2))
     for _ in range(3):
@@ -111,8 +129,9 @@ def test_a_copy_goes_on_where_the_first_one_was() -> None:
         (["a", "a"], {}, "a mixture needs several kinds of problems, and here is one: a"),
         (["a", ""], {}, "a mixture needs the 'kind' of every row, and one of them has none: give each a text there"),
         (["a", "b"], {"c": 1.0}, "a weight is given for 'c', of which no problem is; there are: a, b"),
-        (["a", "b"], {"a": -1.0, "b": 1.0}, "the weights of a mixture are numbers of at least 0, one of them above it"),
-        (["a", "b"], {"a": 0.0}, "the weights of a mixture are numbers of at least 0, one of them above it"),
+        (["a", "b"], {"a": -1.0, "b": 1.0}, UNUSABLE),
+        *((["a", "b"], {"a": x, "b": x}, UNUSABLE) for x in (-1.0, 0.0, nan, inf, 1e308, 5e-324)),
+        (["a", "b"], {"a": nan, "b": 1.0}, UNUSABLE),
     ],
 )
 def test_what_cannot_be_mixed_is_one_line(kinds: list[str], weights: dict[str, float], line: str) -> None:

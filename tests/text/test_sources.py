@@ -59,6 +59,7 @@ GOOD = '{"question": "q", "answer": "#### 1"}\n'
         ("\n\n", "the file is empty"),
         (GOOD + "{broken\n", r"data.jsonl:2: broken JSON"),
         (GOOD + "\n[1, 2]\n", r"data.jsonl:3: a JSON list"),
+        (GOOD + '{"x": ' + "[" * 100 + "]" * 100 + "}", r"data.jsonl:2: broken JSON \(it is nested more than 100 deep"),
         (GOOD + '{"answer": "#### 1"}', r"data.jsonl:2: 'question' is missing"),
         (GOOD + '{"question": "q"}', r"data.jsonl:2: 'answer' is missing"),
         (GOOD + '{"question": "q", "answer": null}', r"data.jsonl:2: 'answer' is null"),
