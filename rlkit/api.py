@@ -118,6 +118,7 @@ class Tokens(Protocol):
     stop_ids: tuple[int, ...]
 
     def decode(self, rows: list[list[int]]) -> list[str]: ...
+    def stops(self, texts: Sequence[str]) -> tuple[int, ...]: ...  # stop_ids, and the texts that are special tokens
 
 
 @runtime_checkable

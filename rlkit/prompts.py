@@ -7,7 +7,8 @@ from typing import Literal
 QUESTION = "{question}"
 Role = Literal["system", "user", "assistant"]
 Spans = tuple[tuple[int, int], ...]
-# Of some rows, by their numbers, what each wrote in the turn that just ended → what it reads next; None: it is over.
+# Of some rows, by their numbers, what each wrote in the turn that just ended → what it reads next. None: it is over.
+# "": it writes on, unless an end token stands there.
 Reply = Callable[[Sequence[int], Sequence[str]], Sequence[str | None]]
 
 

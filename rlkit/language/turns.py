@@ -15,7 +15,8 @@ from torch import Tensor
 from rlkit.language.decoder import Decoder
 from rlkit.language.generate import BLOCK, Rule, Writing, choose, chunks, draws
 
-# Of some rows, by their numbers, what each wrote in the turn that just ended → what it reads next; None: it is over.
+# Of some rows, by their numbers, what each wrote in the turn that just ended → what it reads next. None: it is over.
+# []: it writes on, unless an end token stands there.
 Respond = Callable[[list[int], list[list[int]]], Sequence[list[int] | None]]
 Spans = dict[str, Tensor]
 
@@ -118,6 +119,8 @@ class Turns:
         found: dict[int, list[int] | None] = {}
         for (row, length), answer in zip(ended, answers, strict=True):
             self.spent[row] += len(self.turn[row])
+            if not answer and self.turn[row][-1] in self.rule.stops:
+                answer = None  # nothing is read behind an end token, so nothing is written there
             self.turn[row] = []
             room = self.talk.context - self.start[row] - length
             found[row] = answer

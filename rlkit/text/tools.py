@@ -85,14 +85,14 @@ class Calling:
         self.made, self.failed = [0] * rows, [0] * rows
 
     def __call__(self, rows: Sequence[int], texts: Sequence[str]) -> list[str | None]:
-        """The rows that wrote `=`: the result inside of an open `<<`, nothing outside; the others are over."""
+        """The result where `=` was written inside of an open `<<`; None behind a stop string; nothing elsewhere."""
         return [self._answer(row, text) for row, text in zip(rows, texts, strict=True)]
 
     def _answer(self, row: int, text: str) -> str | None:
-        if CALL not in text or cut(text, self.stop) != text:
+        if cut(text, self.stop) != text:
             return None
         asked = asked_for(text)
-        if asked is None:
+        if asked is None:  # a text that its end token ended is over; one that its tokens ended is truncated
             return ""
         written, failed = self.calls.result(asked)
         self.made[row] += 1

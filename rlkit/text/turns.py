@@ -1,12 +1,13 @@
 """What tasks with several turns share: who can take turns, and what is counted in each row."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import torch
 from tensordict import TensorDict
 
 from rlkit.api import Plays, Writes
+from rlkit.buffers import last_step
 from rlkit.errors import UserError
 from rlkit.prompts import Reply, cut
 
@@ -67,12 +68,21 @@ class OneTurn:
         """What `read` gives; rollout/stopped counts where it cut."""
         found = self.ends(policy, batch, stop)
         if stop:
-            note(batch, stopped=[end < len(text) for text, end in found])
+            by_token = ended_by(batch, set(policy.tokenizer.stops(stop)) - set(policy.tokenizer.stop_ids))
+            cut_off = [end < len(text) for text, end in found]
+            note(batch, stopped=[a or b for a, b in zip(cut_off, by_token, strict=True)])
         return [text[:end] for text, end in found]
 
     def ends(self, policy: Writes, batch: TensorDict, stop: Sequence[str]) -> list[tuple[str, int]]:
         """Each text, and where a stop string ends it."""
         return [(text, len(cut(text, stop))) for text in policy.decode(batch)]
+
+
+def ended_by(batch: TensorDict, tokens: Collection[int]) -> list[bool]:
+    """Whether each row, row-major, ends in one of some tokens, which are no text."""
+    mask, action = batch["mask"].flatten(0, -2), batch["action"].flatten(0, -2)
+    last = action.gather(-1, (last_step(mask) - 1).clamp(min=0).unsqueeze(-1))[:, 0].tolist()
+    return [token in tokens for token in last]
 
 
 def conversing(policy: Plays) -> Converses:

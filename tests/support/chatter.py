@@ -35,13 +35,15 @@ class Chatter(Parrot):
         while open_:
             said = [self.say(*rows[row], heard[row]) for row in open_]
             for row, text in zip(open_, said, strict=True):
-                codes = [*map(ord, text), 0][: turn_tokens or max_tokens]
+                end = [] if stop and text.endswith(tuple(stop)) else [0]
+                codes = [*map(ord, text), *end][: turn_tokens or max_tokens]
                 ids[row] += [(code, True, place == len(codes) - 1) for place, code in enumerate(codes)]
             answers = reply(open_, said)
             for row, answer in zip(list(open_), answers, strict=True):
                 spent = sum(acted for _, acted, _ in ids[row]) >= max_tokens
-                if answer is None or spent:
-                    truncated[row] = answer is not None
+                over = answer is None or (answer == "" and ids[row][-1][0] == 0)
+                if over or spent:
+                    truncated[row] = not over
                     open_.remove(row)
                 else:
                     heard[row].append(answer)

@@ -12,6 +12,9 @@ class Letters:
 
     eos_id, stop_ids = 0, (0,)
 
+    def stops(self, texts):
+        return self.stop_ids
+
     def decode(self, rows):
         return ["".join(chr(i) for i in row if i) for row in rows]
 

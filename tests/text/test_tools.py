@@ -16,6 +16,8 @@ from torch.testing import assert_close
 from rlkit.api import UserError
 from rlkit.language.model import LanguageModel
 from rlkit.seeding import generator
+from rlkit.settings import config
+from rlkit.settings.assemble import assemble
 from rlkit.text import Asking, Problem, TextEnv, load_tool
 from rlkit.text.tools import Calling, asked_for
 from rlkit.worker import Worker
@@ -90,7 +92,7 @@ def test_what_is_asked_for(text: str, asked: str | None) -> None:
 def test_calls_are_answered_and_counted() -> None:
     calling = Calling(load_tool("calculator", 1.0), ["\n\n"], 3)
     assert calling([0, 1, 2], ["6*7=", "<<6*7=", "<<6*/7="]) == ["", "42>>", "?>>"]
-    assert calling([0, 1, 2], ["#### 1", "<<1+1=", "x\n\n<<1+1="]) == [None, "2>>", None]
+    assert calling([0, 1, 2], ["#### 1", "<<1+1=", "x\n\n<<1+1="]) == ["", "2>>", None]
     assert calling.made == [0, 2, 1] and calling.failed == [0, 0, 1]
 
 
@@ -216,12 +218,36 @@ def test_the_grader_reads_what_the_tool_wrote_and_the_policy_learns_only_its_own
 
 
 def test_a_stop_string_ends_what_the_policy_wrote_and_not_what_the_tool_did() -> None:
-    turns = {"a": ["<<1/2=", "5. apples."], "b": ["x = ", "<<1/2=", "5"], "c": ["<<1/2=", " <<1/4=", ".#"]}
+    turns = {"a": ["<<1/2=", "5. apples."], "b": ["x =", " <<1/2=", "5"], "c": ["<<1/2=", " <<1/4=", ".#"]}
     chatter = Chatter(lambda prompt, attempt, heard: turns[prompt][len(heard)])
     batch, texts = load_tool("calculator", 1.0).write(chatter, list(turns), ["."])
     assert texts == ["<<1/2=0.5>>5", "x = <<1/2=0.5>>5", "<<1/2=0.5>> <<1/4=0.25>>"]
     assert batch["rollout/stopped"].flatten().tolist() == [1.0, 0.0, 1.0]
     assert load_tool("calculator", 1.0).read(chatter, batch, ["."]) == texts
+
+
+def test_a_row_that_spends_its_tokens_is_truncated_and_one_that_ends_is_not() -> None:
+    says = {"a": ["1", "2"], "b": ["<<1/2=", "0123456789"], "c": ["x =", "y"], "d": ["0123456789"]}
+    chatter = Chatter(lambda prompt, attempt, heard: says[prompt][len(heard)])
+    batch, _ = load_tool("calculator", 1.0).write(chatter, list(says), ["#"], max_tokens=9)
+    assert batch["truncated"].flatten().tolist() == [False, True, False, True]
+
+
+def test_tiny_is_truncated_with_a_tool_where_it_is_without_one() -> None:
+    keys = [
+        "algo=grpo",
+        "env=gsm8k",
+        "env.max_tokens=6",
+        "env.rows=8",
+        "algo.group=4",
+        "env.test=4",
+        "env.validation=4",
+    ]
+    cut = []
+    for more in ([], ["env.tool=calculator"]):
+        parts = assemble(config.read([*keys, *more]))
+        cut.append(parts.env.rollout(parts.algo.policy, repeats=4)["truncated"])
+    assert torch.equal(*cut) and 0 < cut[0].float().mean() < 1
 
 
 def told_by(env: TextEnv, batch, policy) -> list:
