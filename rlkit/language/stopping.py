@@ -1,7 +1,6 @@
 """Stop strings: a completion ends with the token that completes one of them in its text."""
 
-from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 Rows = list[list[int]]
 EVERY = 8  # steps between two looks at what is being written
@@ -26,7 +25,7 @@ class Stopping:
     def may_end(self, token: int) -> bool:
         """Whether a stop string can end in this token: it has a last letter of one, or some of a letter."""
         if token not in self._may_end:
-            text = self.decode([[token]])[0]
+            text = self.decode([[token, token]])[0]  # some decoders take the space from the first token
             whole = text.strip() and "\ufffd" not in text
             self._may_end[token] = not whole or any(stop[-1] in text for stop in self.texts)
         return self._may_end[token]
@@ -38,10 +37,22 @@ class Stopping:
         return [maybe and next(sure) for maybe in likely]
 
     def lengths(self, rows: Rows) -> list[int | None]:
-        """With how many tokens each row's text holds a stop string first; None where it never does."""
-        return [self._length(row) if there else None for row, there in zip(rows, self.found(rows), strict=True)]
+        """With how many tokens each row's text holds a stop string first; None where it never does.
 
-    def _length(self, row: list[int]) -> int:
-        # What is in a text stays in it when tokens follow, so the first length can be searched for by halves. Half of a
-        # letter does not, which is shown as U+FFFD: that is no stop string.
-        return bisect_left(range(len(row)), True, key=lambda length: self.found([row[:length]])[0])
+        A text may lose letters when tokens follow: half of a letter makes U+FFFD of all bytes before it, in some
+        decoders. So every token is tried that a stop string may end in.
+        """
+        found: list[int | None] = [None] * len(rows)
+        texts = self.decode(rows)
+        may_hold = [any(stop in text for stop in (*self.texts, "\ufffd")) for text in texts]
+        ends = {i: self._ends(row) for i, row in enumerate(rows) if may_hold[i]}
+        while open_ := [(i, length) for i, left in ends.items() if (length := next(left, None)) is not None]:
+            there = self.found([rows[i][:length] for i, length in open_])
+            for (i, length), is_there in zip(open_, there, strict=True):
+                if is_there:
+                    found[i] = length
+            ends = {i: ends[i] for i, _ in open_ if found[i] is None}
+        return found
+
+    def _ends(self, row: list[int]) -> Iterator[int]:
+        return (length for length, token in enumerate(row, 1) if self.may_end(token))

@@ -61,9 +61,21 @@ def tokens_at(ids: list[int], ends: Sequence[int], decode: Decode) -> list[int]:
         def complete(last: int) -> bool:
             return decode([ids[: last + 1]])[0][:end] == text[:end]
 
-        return bisect_left(range(len(ids) - 1), True, key=complete)
+        at = bisect_left(range(len(ids) - 1), True, key=complete)
+        while (start := _before_pieces(ids, at, decode)) is not None and complete(start):
+            at = bisect_left(range(start), True, key=complete)
+        return at
 
     return [index(end) for end in ends]
+
+
+def _before_pieces(ids: list[int], at: int, decode: Decode) -> int | None:
+    """The token before the pieces of letters that end at `at`, if it is one: while they are cut, some decoders make
+    U+FFFD of whole letters before them, too, so that a search by halves passes those."""
+    start = at
+    while start >= 0 and "\ufffd" in decode([[ids[start]]])[0]:
+        start -= 1
+    return start if 0 <= start < at else None
 
 
 def _final(mask: Tensor) -> Tensor:

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from support import small_model
+from support import bytes_of_letters, small_model
 from support.small_model import PROMPTS, TOKENIZER
 from torch import Tensor
 
@@ -84,6 +84,22 @@ def test_a_stop_string_may_be_spread_over_tokens_and_parts_of_letters() -> None:
     end = len(before) + 1
     assert looked.lengths([tokens, before, tokens[:end], []]) == [end, None, end, None]
     assert looked.lately([tokens[:n] for n in range(1, end + 1)]) == [False] * len(before) + [True]
+
+
+SMILE = "😀".encode()
+
+
+@pytest.mark.parametrize("after", [(SMILE, "a", "a"), (SMILE * 2,), (SMILE[:2],), (b"\xf0", "a", "a"), ()], ids=str)
+def test_a_stop_string_is_found_before_letters_that_are_spelled_by_bytes(after: tuple[str | bytes, ...]) -> None:
+    looked = Stopping(["\n"], bytes_of_letters.tokenizer().decode)
+    row = bytes_of_letters.ids("a", b"\n", *after)
+    assert looked.lengths([row, row[:1]]) == [2, None]
+
+
+def test_a_space_that_a_decoder_drops_from_the_first_token_ends_a_stop_string() -> None:
+    looked = Stopping(["a "], bytes_of_letters.tokenizer().decode)
+    row = bytes_of_letters.ids("a", "▁b", "a")
+    assert looked.may_end(row[1]) and not looked.may_end(row[2]) and looked.lengths([row]) == [2]
 
 
 def test_a_special_token_as_a_stop_string_is_an_end_token() -> None:

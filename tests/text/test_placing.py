@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from support import bytes_of_letters
 from support.chatter import Chatter
 from support.parrot import Parrot
 from support.texts import texts
@@ -20,6 +21,14 @@ COUNTS = "def counts(prompts, completions, **columns):\n    return [[1.0, 0.5, 2
 def world(*rewards, weights=()):
     problems = [Problem("a", "#### 72"), Problem("b", "#### 72")]
     return TextEnv({"train": problems, "validation": [], "test": []}, rows=2, seed=0, rewards=rewards, weights=weights)
+
+
+def test_a_letter_that_is_spelled_by_bytes_moves_no_line_before_it():
+    decode = bytes_of_letters.tokenizer().decode
+    row = bytes_of_letters.ids("a", b"\n", "😀".encode(), "b")
+    assert decode([row]) == ["a\n😀b"] and tokens_at(row, [1, 2, 3, 4], decode) == [0, 1, 5, 6]
+    row = bytes_of_letters.ids("a", "😀".encode(), "😀".encode(), "b")
+    assert tokens_at(row, [1, 2, 3, 4], decode) == [0, 4, 8, 9]
 
 
 def test_a_step_is_a_line_that_is_not_empty_and_ends_with_its_last_character():
