@@ -8,6 +8,7 @@ import numpy as np
 from gymnasium.spaces import Box, Discrete
 from gymnasium.utils.seeding import np_random
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
+from gymnasium.wrappers import TransformObservation
 from numpy.typing import NDArray
 
 from rlkit.errors import UserError
@@ -43,6 +44,10 @@ class Copies:
         if mode is None:
             raise UserError(f"{vector} does not say how it resets: set metadata['autoreset_mode'] to an AutoresetMode")
         self.vector, self.n, self.mode, self.next_seed = vector, vector.num_envs, AutoresetMode(mode), next_seed
+        if self.mode is AutoresetMode.SAME_STEP and isinstance(vector.unwrapped, SyncVectorEnv):
+            # The last observation of an episode is handed out behind the reset, which may have written over it.
+            envs = vector.unwrapped.envs
+            vector.unwrapped.envs = [TransformObservation(env, np.array, env.observation_space) for env in envs]
         self.action_space, self.observation_space = vector.single_action_space, vector.single_observation_space
         self.resets_alone = self.mode is not AutoresetMode.DISABLED
         # A vector env with one generator for all its copies takes one seed, not one for each.
