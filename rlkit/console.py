@@ -43,14 +43,8 @@ def guarded(command: Callable[[list[str]], int], argv: Sequence[str] | None = No
     except (Diverged, FloatingPointError) as error:
         warn(f"rlkit: {error}")
         return 1
-    except (MemoryError, RuntimeError) as error:
-        if isinstance(error, RuntimeError) and not OUT_OF_MEMORY.search(one_line(error)):
-            show_traceback()
-            return 1
-        from rlkit.memory import free, gib
-
-        warn(f"rlkit: memory ran out, {gib(free())} are free now: {SMALLER}")
-        return 2
+    except (MemoryError, RuntimeError, FileNotFoundError) as error:
+        return _short_of_room(error)
     except BrokenPipeError:  # whoever read our output has left
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
@@ -60,6 +54,21 @@ def guarded(command: Callable[[list[str]], int], argv: Sequence[str] | None = No
     except Exception:
         show_traceback()
         return 1
+
+
+def _short_of_room(error: Exception) -> int:
+    """One line where memory or the disk is full, else the whole traceback; and the exit code."""
+    said = one_line(error)
+    if isinstance(error, FileNotFoundError) and "temporary directory" in said:  # Python's own words
+        warn("rlkit: no file can be written, neither here nor in the folder for temporary files: free some space")
+        return 2
+    if not isinstance(error, MemoryError) and not OUT_OF_MEMORY.search(said):
+        show_traceback()
+        return 1
+    from rlkit.memory import free, gib
+
+    warn(f"rlkit: memory ran out, {gib(free())} are free now: {SMALLER}")
+    return 2
 
 
 def fill_closed() -> None:

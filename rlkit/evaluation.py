@@ -116,6 +116,8 @@ def refuse(subject: Subject, asked: Evaluate) -> None:
     if (asked.pass_at or asked.samples) and subject.env.metric != "accuracy":
         given = "pass_at" if asked.pass_at else "samples"
         raise UserError(f"{given} counts correct answers and the score of this run is a return: leave it out")
+    if asked.samples and not asked.pass_at:
+        raise UserError(f"samples={asked.samples} are answers that pass_at counts: give pass_at=1,8 or others, too")
     if asked.video is None:
         return
     if text:

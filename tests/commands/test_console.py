@@ -1,5 +1,6 @@
 """What a command says first, and the console script: rlkit run ..., rlkit list, python -m rlkit."""
 
+import errno
 import importlib
 import json
 import os
@@ -225,6 +226,16 @@ def test_memory_that_runs_out_is_one_line(error: Exception, capsys: pytest.Captu
     assert guarded(command, []) == 2
     said = capsys.readouterr().err
     assert said.startswith("rlkit: memory ran out, ") and said.count("\n") == 1
+
+
+def test_nowhere_to_write_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    def command(words: list[str]) -> int:
+        raise FileNotFoundError(errno.ENOENT, "No usable temporary directory found in ['/tmp', '/here']")
+
+    assert guarded(command, []) == 2
+    assert capsys.readouterr().err == (
+        "rlkit: no file can be written, neither here nor in the folder for temporary files: free some space\n"
+    )
 
 
 def test_an_error_of_torch_is_still_shown_whole(capsys: pytest.CaptureFixture[str]) -> None:

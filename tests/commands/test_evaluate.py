@@ -230,6 +230,7 @@ def test_a_mistake_is_one_line_and_says_what_to_do(copy, tmp_path, capsys):
     )
     assert "writes none" in refused(capsys, folder, "pass_at=1")
     assert "pass@8 needs as many answers: raise samples=4" in refused(capsys, text, "pass_at=1,8", "samples=4")
+    assert "samples=4 are answers that pass_at counts: give pass_at=1,8 or" in refused(capsys, text, "samples=4")
     assert "ends in .gif" in refused(capsys, folder, "video=walk.mp4")
     assert "no folder" in refused(capsys, folder, f"video={tmp_path / 'nowhere' / 'walk.gif'}")
     assert "is text" in refused(capsys, text, "video=walk.gif")
