@@ -199,7 +199,7 @@ def compare(metric: str, ours: Array, theirs: Array) -> Paired:
     check(differences, "differences")
     wins, losses = int((differences > 0).sum()), int((differences < 0).sum())
     low, high = bootstrap(differences)
-    exact = metric == "accuracy"
+    exact = metric == "accuracy" and bool(np.isin((ours, theirs), (0, 1)).all())  # a reward model may give ½ to a pair
     p = mcnemar(wins, losses) if exact else sign_flip(differences)
     difference = float(differences.mean())
     shown = p < SHOWN_BY and difference != 0

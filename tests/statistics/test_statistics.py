@@ -107,11 +107,18 @@ def test_a_comparison_is_paired_so_what_makes_episodes_differ_drops_out():
     assert back["better"] == "theirs" and episodes.verdict(back, "a", "b").startswith("b is better: -1")
 
 
-def test_pairs_that_a_reward_model_half_ranks_count_as_wins_or_losses():
+def test_pairs_that_a_reward_model_half_ranks_are_tested_by_how_much_they_differ():
     ours, theirs = np.array([1.0, 0.5, 1, 0]), np.array([0.5, 0.5, 0, 1])
     found = episodes.compare("accuracy", ours, theirs)
     assert (found["wins"], found["ties"], found["losses"]) == (2, 1, 1)
-    assert found["p"] == episodes.mcnemar(2, 1)
+    assert found["p"] == episodes.sign_flip(ours - theirs) and found["test"] == "sign-flip permutation"
+    many = episodes.compare("accuracy", np.repeat((1.0, 0.0), (40, 21)), np.repeat((0.5, 1.0), (40, 21)))
+    assert (many["wins"], many["losses"]) == (40, 21) and many["better"] is None  # the mean is for the other side
+
+
+def test_problems_that_are_right_or_wrong_are_tested_by_mcnemar():
+    found = episodes.compare("accuracy", np.array([1.0, 1, 0, 1]), np.array([0.0, 0, 1, 1]))
+    assert found["p"] == episodes.mcnemar(2, 1) and found["test"] == "exact McNemar"
 
 
 def test_a_summary_has_an_interval_and_the_accuracy_of_each_kind():
