@@ -3,6 +3,7 @@
 import random
 import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated
 
 import torch
@@ -52,7 +53,8 @@ def make(config: Config, seed: int, device: str | torch.device) -> PairEnv:
             f"{config.source}: {stored} of {len(pairs)} rows have {' and '.join(REFERENCE)}; give all or none"
         )
     counts = ", ".join(f"{len(rows):,} {split}" for split, rows in splits.items())
-    source = f"{config.source} ({counts} pairs; accuracy: how often the chosen side is likelier, or scores higher)"
+    name = Path(config.source).name
+    source = f"{name} ({counts} pairs; accuracy: how often the chosen side is likelier, or scores higher)"
     return PairEnv(splits, config.rows, seed, device, source)
 
 

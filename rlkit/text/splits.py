@@ -26,7 +26,9 @@ def load(source: str, read: Read, sizes: Mapping[str, int], allowed: str) -> tup
         rows = {"train": read(read_jsonl(path))}
         if beside.is_file() and beside.resolve() != path.resolve():
             rows["test"] = read(read_jsonl(beside))
-        name = f"{path}" + (f" and {beside.name}" if "test" in rows else "")
+        name = path.name  # without its folder: a resumed run has an absolute path, and says the same
+        if "test" in rows:
+            name += f" and {beside.name}"
     elif is_hub_id(source):
         rows = {split: read(found) for split, found in hub_rows(source).items()}
         name = f"hub dataset {source}"

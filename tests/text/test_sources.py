@@ -32,7 +32,7 @@ def test_a_file_without_a_sibling_holds_out_a_tenth_for_each_split(tmp_path):
     assert sizes(gsm8k.Config(source=source, validation=0, test=5)) == [95, 0, 5]
     problems, described = gsm8k.load(gsm8k.Config(source=source))
     assert len({problem.question for rows in problems.values() for problem in rows}) == 100
-    assert described == f"{source} (80 train, 10 validation, 10 test)"
+    assert described == "mine.jsonl (80 train, 10 validation, 10 test)"
     assert problems["train"][0].columns.keys() == {"level"}
 
 
