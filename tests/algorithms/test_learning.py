@@ -52,8 +52,12 @@ def test_dpo_lifts_the_tiny_model(tmp_path, env, gain):
     assert found["after"]["mean"] >= found["before"]["mean"] + gain
 
 
+GAME = ["ppo", "a2c", "reinforce", "grpo", "rloo", "dpo"]
+GAME += [pytest.param(algo, marks=pytest.mark.campaign) for algo in FAMILY if algo not in GAME]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("algo", ["ppo", "a2c", "reinforce", "grpo", "rloo", "dpo"])
+@pytest.mark.parametrize("algo", GAME)
 def test_the_tiny_model_learns_a_game_of_several_turns(tmp_path, algo):
     found = after(tmp_path, f"algo={algo}", "env=guess", "evaluate_every=0", "threads=1")
     assert found["after"]["mean"] >= found["before"]["mean"] + 0.3
