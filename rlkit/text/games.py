@@ -12,7 +12,7 @@ from typing import Protocol
 
 from rlkit.errors import RewardFailed, UserError
 from rlkit.prompts import Prompt, cut
-from rlkit.text.given import called, shown
+from rlkit.text.given import LETTERS, called, shown
 from rlkit.text.scoring import ALLOWED, LARGEST
 
 MOST = 2**16  # characters of an observation that are read: no context holds more
@@ -93,7 +93,7 @@ class Playing:
     def _earn(self, row: int, reward: object) -> None:
         """Note what a turn earned."""
         try:
-            number = math.nan if isinstance(reward, str | bytes | bytearray) else float(reward)  # type: ignore[arg-type]  # the user's
+            number = math.nan if isinstance(reward, LETTERS) else float(reward)  # type: ignore[arg-type]  # the user's
         except (Exception, SystemExit):  # whatever a class of the user's raises
             number = math.nan
         if not abs(number) <= LARGEST:  # nan, too

@@ -12,6 +12,7 @@ import torch
 from rlkit.errors import RewardFailed, UserError, one_line
 
 SHOWN = 80  # characters of a value that a message shows
+LETTERS = (str, bytes, bytearray, memoryview)  # Python takes them for lists, or for numbers, which nobody meant
 
 
 def called(what: str, function: Callable[..., object], /, *given: object, **columns: object) -> object:
@@ -32,7 +33,7 @@ def called(what: str, function: Callable[..., object], /, *given: object, **colu
 
 def listed(what: str, given: Any, values: str, count: int, asked: str) -> list[object]:  # Any: whatever it returned
     """One value for each thing that was asked for; an array or a tensor will do. Raises: RewardFailed."""
-    is_list = isinstance(given, Sequence) and not isinstance(given, str | bytes | bytearray | memoryview)
+    is_list = isinstance(given, Sequence) and not isinstance(given, LETTERS)
     if not is_list and not (isinstance(given, np.ndarray | torch.Tensor) and given.ndim):
         found = f"a {type(given).__name__}"
     else:

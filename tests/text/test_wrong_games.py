@@ -54,6 +54,7 @@ def failing(exception: BaseException) -> Any:
         (lambda text: ("on", "1", False), "gave a reward of '1'; every reward must be"),
         (lambda text: ("on", None, True), "gave a reward of None; every"),
         (lambda text: ("on", b"1", True), "gave a reward of b'1'; every"),
+        (lambda text: ("on", memoryview(b"1"), True), "gave a reward of <memory at"),
         (lambda text: ("on", [1.0, 2.0], True), "gave a reward of [1.0, 2.0]; every"),
         (lambda text: ("on", 1e39, True), "gave a reward of 1e+39; every reward must be a number from -1e18"),
         (lambda text: ("on", -(10**400), True), "gave a reward of -1000"),
