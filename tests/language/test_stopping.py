@@ -6,12 +6,15 @@ from support import bytes_of_letters, small_model
 from support.small_model import PROMPTS, TOKENIZER
 from torch import Tensor
 
+from rlkit.buffers import last_step
+from rlkit.doctor.symptoms import of_texts
 from rlkit.language import generate as engine
 from rlkit.language import stopping
 from rlkit.language.reward_model import RewardModel
 from rlkit.language.stopping import Stopping
 from rlkit.language.tokenizer import Tokenizer
 from rlkit.seeding import generator
+from rlkit.text.turns import OneTurn
 
 STOPS = ("e", "an", "##", "\ufffdx", "12 ap")
 
@@ -111,6 +114,17 @@ def test_a_special_token_as_a_stop_string_is_an_end_token() -> None:
     assert policy.stopping(["<|endoftext|>"]) is None
     assert policy.stopping(["<|endoftext|>", "e"]).texts == ("e",)
     assert policy.tokenizer.stop_token("e") is None and core.token_to_id("e") is not None
+
+
+def test_a_row_that_a_special_token_of_env_stop_ends_counts_as_stopped() -> None:
+    policy = model()
+    policy.tokenizer = Tokenizer(policy.tokenizer.core, 5, 5)
+    batch, _ = OneTurn().write(policy, PROMPTS, ["<|endoftext|>"], 8, max_tokens=24)
+    number, last = policy.tokenizer.stop_token("<|endoftext|>"), last_step(batch["mask"].flatten(0, -2)) - 1
+    ended = batch["action"].flatten(0, -2).gather(-1, last.unsqueeze(-1))[:, 0] == number
+    assert batch["rollout/stopped"].flatten().tolist() == ended.float().tolist() and 0 < ended.float().mean() < 1
+    found = of_texts(batch, policy)
+    assert found["odd_ends"] == 0
 
 
 def test_a_reward_model_reads_texts_up_to_the_stop_string() -> None:
