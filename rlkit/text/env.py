@@ -123,11 +123,12 @@ class TextEnv:
 
     def learned(self, group: int) -> Work:
         """What one iteration learns from; a demonstration counts as the longest completion."""
-        return Work(self.rows, group, self._longest.get("train", 0), self.max_tokens)
+        return Work(self.rows, group, self._longest.get("train", 0), self.turns.longest(self.max_tokens))
 
     def written(self, group: int, measured: Mapping[Split, int]) -> list[Work]:
         """What is written in an iteration, and in measurements of so many problems."""
-        solved = [Work(n, 1, self._longest.get(key, 0), self.max_tokens) for key, n in measured.items() if n]
+        whole = self.turns.longest(self.max_tokens)
+        solved = [Work(n, 1, self._longest.get(key, 0), whole) for key, n in measured.items() if n]
         return [self.learned(group), *solved]
 
     def rollout(self, policy: Plays, steps: int | None = None, repeats: int = 1) -> TensorDict:

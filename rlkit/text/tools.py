@@ -36,6 +36,10 @@ class Calls(OneTurn):
         self.name, self.tool = name, tool
         self.told: set[str] = set()
 
+    def longest(self, max_tokens: int) -> int:
+        """Tokens of a row in which the policy writes so many: a result is about as long as its call at most."""
+        return 2 * max_tokens
+
     def check(self, policy: Plays, stop: Sequence[str]) -> None:
         """Refuse a policy that takes no turns, and stop strings that would be torn by a call."""
         conversing(policy)

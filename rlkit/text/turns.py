@@ -47,6 +47,10 @@ class Converses(Writes, Protocol):
 class OneTurn:
     """Completions of one turn: nobody answers."""
 
+    def longest(self, max_tokens: int) -> int:
+        """Tokens of a row in which the policy writes so many."""
+        return max_tokens
+
     def check(self, policy: Plays, stop: Sequence[str]) -> None:
         """Whoever writes can do it."""
 

@@ -18,6 +18,7 @@ from rlkit.language.model import LanguageModel
 from rlkit.seeding import generator
 from rlkit.text import Pair, PairEnv, TextEnv
 from rlkit.text.problems import Problem
+from rlkit.text.tools import load_tool
 
 MB = 2**20
 
@@ -144,6 +145,13 @@ def test_a_long_problem_to_train_on_is_not_read_in_a_measurement() -> None:
     rest = len(model.prompt_ids([env.asking.prompts([env.problems["test"][0]], model)[0]])[0])
     assert env.learned(4).prompt > 40 > rest
     assert env.written(4, {"test": 300, "validation": 0}) == [env.learned(4), Work(300, 1, rest, 7)]
+
+
+def test_what_a_tool_writes_counts() -> None:
+    plain, called = problems({"train": 2, "test": 2}), problems({"train": 2, "test": 2})
+    called.turns = load_tool("calculator", 1.0)
+    assert plain.learned(4).written == 7
+    assert [work.written for work in called.written(4, {"test": 2})] == [14, 14]
 
 
 def test_problems_that_are_solved_beside_stored_pairs_count() -> None:
