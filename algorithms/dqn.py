@@ -103,7 +103,7 @@ class DQN(Algorithm):
         return (each * batch["weight"]).sum(), {"q": q, "td_error": error}
 
     @torch.no_grad()
-    def after_step(self, learned: Sequence[tuple[TensorDict, Metrics]]) -> None:
+    def after_step(self, learned: Sequence[tuple[TensorDict, dict[str, Tensor]]]) -> None:
         """Set the priorities of what was learned from, and move the target network."""
         if isinstance(self.buffer, buffers.Prioritized):
             for batch, metrics in learned:

@@ -107,12 +107,12 @@ class PPO(Algorithm):
         each = surrogate + c.value_coef * value
         if c.entropy_coef:  # else it is only looked at, and its gradient spared
             each = each - c.entropy_coef * now["entropy"]
-        metrics = {
-            "kl": divergences.kl_k3(batch["log_prob"], now["log_prob"].detach()),
-            "clip_fraction": losses.clipped(log_ratio.detach(), batch["advantage"], clip, clip),
+        metrics: Metrics = {
+            "kl": lambda: divergences.kl_k3(batch["log_prob"], now["log_prob"]),
+            "clip_fraction": lambda: losses.clipped(log_ratio, batch["advantage"], clip, clip),
             "entropy": now["entropy"],
             "value_loss": value,
-            "ratio": log_ratio.detach().exp(),
+            "ratio": lambda: log_ratio.exp(),
         }
         if self.reference is not None:
             metrics["ref_kl"] = divergences.kl_k1(batch["log_prob"], batch["ref_log_prob"])

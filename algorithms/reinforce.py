@@ -59,10 +59,10 @@ class Reinforce(Algorithm):
     def loss(self, batch: TensorDict) -> tuple[Tensor, Metrics]:
         c, now = self.config, self.policy.evaluate(batch)
         each = losses.policy_gradient(now["log_prob"], batch["advantage"]) - c.entropy_coef * now["entropy"]
-        metrics = {"entropy": now["entropy"]}
+        metrics: Metrics = {"entropy": now["entropy"]}
         if c.baseline == "value":
-            metrics["value_loss"] = losses.squared_error(now["value"], batch["return"])
-            each = each + c.value_coef * metrics["value_loss"]
+            metrics["value_loss"] = value = losses.squared_error(now["value"], batch["return"])
+            each = each + c.value_coef * value
         return (each * batch["weight"]).sum(), metrics
 
 

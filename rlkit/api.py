@@ -1,7 +1,7 @@
 """The contracts between the parts: what the loop, the algorithms and the commands rely on. mypy checks every class."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, runtime_checkable
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     AnySpace = Space[Any]  # of whatever elements
 
-Metrics = dict[str, Tensor]  # what `Algorithm.loss` reports, per element where it can
+Metrics = dict[str, Tensor | Callable[[], Tensor]]  # of a loss, per element; functions are called where it is logged
 State = dict[str, Any]  # a state_dict: nested plain values and tensors; only its owner knows the keys
 
 
@@ -295,6 +295,6 @@ class Algorithm(Protocol):
         """One differentiable scalar Σ weight·each, and metrics per element (the loop averages over the mask)."""
         ...
 
-    def after_step(self, learned: Sequence[tuple[TensorDict, Metrics]]) -> None:
+    def after_step(self, learned: Sequence[tuple[TensorDict, dict[str, Tensor]]]) -> None:
         """After an optimizer step: move a target network, set priorities. learned: each micro-batch and its metrics."""
         return None

@@ -1,58 +1,67 @@
 """The loop: act, credit, remember, learn. It knows no algorithm, and owns the optimizer step."""
 
 import math
+from collections.abc import Callable
 from fractions import Fraction
 
 import torch
 from tensordict import TensorDict
 from torch import Tensor
 
-from rlkit.api import Algorithm, Env, Metrics
+from rlkit.api import Algorithm, Env
 from rlkit.buffers import split
 from rlkit.errors import Diverged, Exhausted, RewardFailed
 from rlkit.held import check_parameters, checked
 from rlkit.meter import Clock, Meter, averages, detached
-from rlkit.policies import LearningRate
+from rlkit.policies import LearningRate, Tape, clip_gradients
 from rlkit.progress import Progress, save, save_best
 from rlkit.recording.log import Log
 from rlkit.settings.config import Run
 
-LOGGED = 500  # a run is logged this many times at most, however many iterations it has,
+LOGGED = {"control": 100, "text": 500}  # a run is logged this many times at most, however many iterations it has,
 EARLY = 16  # and in each of its first iterations, so that mistakes show at once
 
 
-def walk(algo: Algorithm, env: Env, meter: Meter) -> tuple[TensorDict, TensorDict]:
-    """One iteration through the four rooms: the rollout, and the same with its credit."""
+def walk(
+    algo: Algorithm, env: Env, meter: Meter, logged: Callable[[TensorDict], bool] = lambda rollout: True
+) -> tuple[TensorDict, TensorDict]:
+    """One iteration through the four rooms: the rollout, and the same with its credit.
+
+    logged: whether the iteration with this rollout is logged; else the metrics of its losses are left out.
+    """
     algo.policy.refresh()
     with torch.no_grad():
         rollout = algo.rollout(env)  # act
         credited = algo.credit(rollout)  # credit
         algo.buffer.extend(credited)  # remember
-    learn(algo, meter)  # learn
+    learn(algo, meter, logged(rollout))  # learn
     check_finite(meter, credited)
     return rollout, credited
 
 
-def learn(algo: Algorithm, meter: Meter) -> None:
+def learn(algo: Algorithm, meter: Meter, measured: bool = True) -> None:
     """One optimizer step per minibatch; micro-batches only add up its gradient."""
-    parameters = [p for group in algo.optimizer.param_groups for p in group["params"]]
     limit = algo.config.gradient_limit() if isinstance(algo.config, LearningRate) else math.inf
     meter.ratios = []
     for batch in algo.buffer:
         algo.optimizer.zero_grad()
-        total = torch.zeros((), device=batch["mask"].device)
-        learned: list[tuple[TensorDict, Metrics]] = []
+        total: Tensor | float = 0.0
+        learned: list[tuple[TensorDict, dict[str, Tensor]]] = []
         for part in split(batch, algo.policy.micro_steps):
-            loss, metrics = algo.loss(part)
+            with Tape() as tape:
+                loss, metrics = algo.loss(part)
             torch.autograd.backward(loss)
-            total += loss.detach()
-            learned.append((part, detached(metrics)))
-            meter.add(learned[-1][1], part["mask"])
-        norm = torch.nn.utils.clip_grad_norm_(parameters, limit)
+            tape.backward()
+            total = total + loss.detach()
+            learned.append((part, detached(metrics, measured)))
+            if measured:
+                meter.add(learned[-1][1], part["mask"])
+        norm = clip_gradients(algo.optimizer, limit)
         algo.optimizer.step()
         algo.after_step(learned)
         meter.watched.append(total + norm)
-        meter.add({"loss": total, "grad_norm": norm})
+        if measured:
+            meter.add({"loss": torch.as_tensor(total), "grad_norm": norm})
 
 
 def train(algo: Algorithm, env: Env, run: Run, log: Log, progress: Progress) -> Progress:
@@ -60,41 +69,47 @@ def train(algo: Algorithm, env: Env, run: Run, log: Log, progress: Progress) -> 
     meter, doctor, clock = progress.meter, progress.doctor, Clock(progress.env_steps)
     progress.held = checked(algo, env)
     doctor.attach(algo.optimizer)
+
+    def logged(rollout: TensorDict) -> bool:
+        progress.count(rollout)
+        return is_logged(env, run, progress, before)
+
     while not progress.over(run):
         before = progress.fraction(run)
         set_progress(algo, progress, run)
         doctor.begin(env)
         try:
-            rollout, credited = walk(algo, env, meter)
+            rollout, credited = walk(algo, env, meter, logged)
         except Exhausted as error:
-            if not progress.iteration:
-                raise
-            log.note(f"ended after iteration {progress.iteration}: {error}")
-            progress.ended = True
+            end(log, progress, error)
             break
         except RewardFailed:
             log.iteration(progress.iteration + 1, progress.env_steps, {"doctor/reward_error": 1.0})
             raise
-        progress.iteration += 1
-        progress.env_steps += int(rollout["mask"].sum())
         meter.play(rollout)
         evaluating = evaluation_is_due(env, run, progress, before)
-        if evaluating or passes(progress.fraction(run), before, LOGGED) or progress.iteration <= EARLY:
+        if is_logged(env, run, progress, before):
             check_parameters(algo)  # nothing else sees what the last step left
             seen = doctor.measure(algo, env, rollout, credited, meter)
             seen["finished"] = float(progress.fraction(run) >= 1)
             metrics = averages(meter) | clock.speed(progress.env_steps)
             if evaluating:
                 metrics |= validate(algo, env, run, log, progress, clock)
-                clock.restart()
             metrics = doctor.name(seen, metrics, progress.iteration, log.alarm)
-            if log.iteration(progress.iteration, progress.env_steps, metrics):
-                progress.interrupted = True
+            progress.interrupted |= log.iteration(progress.iteration, progress.env_steps, metrics)
             log.completions(progress.iteration, rollout, credited, algo.policy, env)
         if checkpoint_is_due(run, progress, evaluating, clock):
             keep(log, algo, env, run, progress, clock)
     keep(log, algo, env, run, progress, clock)
     return progress
+
+
+def end(log: Log, progress: Progress, error: Exhausted) -> None:
+    """Nothing is left to learn from. Raises: the error, where nothing was learned at all."""
+    if not progress.iteration:
+        raise error
+    log.note(f"ended after iteration {progress.iteration}: {error}")
+    progress.ended = True
 
 
 def keep(log: Log, algo: Algorithm, env: Env, run: Run, progress: Progress, clock: Clock) -> None:
@@ -121,6 +136,12 @@ def evaluation_is_due(env: Env, run: Run, progress: Progress, before: Fraction) 
     if passes(progress.fraction(run), before, run.evaluations):
         return True
     return progress.fraction(run) >= 1 and env.splits["validation"] > 0
+
+
+def is_logged(env: Env, run: Run, progress: Progress, before: Fraction) -> bool:
+    """Whether this iteration's measurements are written down; `before` is as above."""
+    at_a_mark = passes(progress.fraction(run), before, LOGGED[env.kind])
+    return at_a_mark or progress.iteration <= EARLY or evaluation_is_due(env, run, progress, before)
 
 
 def passes(now: Fraction, before: Fraction, marks: int) -> bool:
@@ -160,6 +181,7 @@ def validate(algo: Algorithm, env: Env, run: Run, log: Log, progress: Progress, 
         progress.best, progress.best_of = score, number
         with clock.saving():
             save_best(log.folder, algo, env, progress)
+    clock.restart()
     beside = {name: [x for x in values if x is not None] for name, values in scores.metrics.items()}
     means = {f"metric/{name}": sum(values) / len(values) for name, values in beside.items() if values}
     return {f"eval/{env.metric}": score, "eval/length": float(scores.length.double().mean()), **means}

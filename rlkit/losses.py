@@ -68,8 +68,8 @@ def clipped_surrogate(log_ratio: Tensor, advantage: Tensor, low: float, high: fl
     gradient −A·∇log π; with infinite bounds it is plain importance sampling.
     """
     same_shape(log_ratio=log_ratio, advantage=advantage)
-    ratio = log_ratio.clamp(-FAR, FAR).exp()  # infinity times 0 is not a number
-    return -torch.minimum(ratio * advantage, ratio.clamp(1 - low, 1 + high) * advantage)
+    ratio, loss = log_ratio.clamp(-FAR, FAR).exp(), -advantage  # infinity times 0 is not a number
+    return torch.maximum(ratio * loss, ratio.clamp(1 - low, 1 + high) * loss)
 
 
 def clipped(log_ratio: Tensor, advantage: Tensor, low: float, high: float) -> Tensor:
@@ -133,7 +133,7 @@ def geometric_surrogate(log_ratio: Tensor, advantage: Tensor, mask: Tensor, low:
 def squared_error(value: Tensor, target: Tensor) -> Tensor:
     """½(v − y)²: a step of plain SGD at rate α on a table entry is v += α·(y − v)."""
     same_shape(value=value, target=target)
-    return 0.5 * (value - target).square()
+    return 0.5 * F.mse_loss(value, target, reduction="none")
 
 
 def huber(value: Tensor, target: Tensor) -> Tensor:

@@ -1,7 +1,7 @@
 """What the loop measures of itself: averages of what was learned and played, and its pace."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 import torch
@@ -27,7 +27,7 @@ class Meter:
         self.counts: dict[str, Tensor | int] = {}
         self.episodes: list[tuple[float, int]] = []  # (return, length) of those that ended
 
-    def add(self, metrics: Metrics, mask: Tensor | None = None) -> None:
+    def add(self, metrics: Mapping[str, Tensor], mask: Tensor | None = None) -> None:
         """Count some metrics; a `ratio` of each element is kept as it is instead, for the doctor."""
         for name, x in metrics.items():
             x = x.detach()
@@ -66,15 +66,17 @@ class Meter:
         self.sums, self.counts, self.episodes = state["sums"], state["counts"], state["episodes"]
 
 
-def detached(metrics: Metrics) -> Metrics:
-    """The metrics of a loss, without gradient.
+def detached(metrics: Metrics, measured: bool = True) -> dict[str, Tensor]:
+    """The metrics of a loss, without gradient; those that are functions are called only where they are measured.
 
     Raises: UserError that names one that is no tensor.
     """
-    for name, x in metrics.items():
-        if not isinstance(x, Tensor):
+    with torch.no_grad():
+        found = {name: x() if callable(x) and measured else x for name, x in metrics.items()}
+    for name, x in found.items():
+        if not isinstance(x, Tensor) and not callable(x):
             raise UserError(f"the metric '{name}' of a loss is a {type(x).__name__}: give a tensor, or leave it out")
-    return {name: x.detach() for name, x in metrics.items()}
+    return {name: x.detach() for name, x in found.items() if isinstance(x, Tensor)}
 
 
 def finished(rollout: TensorDict) -> list[tuple[float, int]]:

@@ -7,6 +7,7 @@ from fractions import Fraction
 from pathlib import Path
 
 import torch
+from tensordict import TensorDict
 from torch import Tensor, nn
 
 from rlkit.api import Algorithm, Env, State
@@ -66,6 +67,11 @@ class Progress:
     def over(self, run: Run) -> bool:
         """Whether the loop stops here: the budget is spent, nothing is left, or a stop was asked for."""
         return self.fraction(run) >= 1 or self.ended or self.interrupted or bool(self.terminated)
+
+    def count(self, rollout: TensorDict) -> None:
+        """An iteration more, with the steps that were acted in its rollout."""
+        self.iteration += 1
+        self.env_steps += int(rollout["mask"].sum())
 
     def fraction(self, run: Run) -> Fraction:
         """How much of the run is done, exactly: a float near k/N may fall on either side of it."""

@@ -53,11 +53,14 @@ class Rollout:
             if self.minibatches == 1:
                 yield self.weigh(data)
                 continue
-            order = torch.randperm(data.batch_size[0], generator=shuffle)
+            order = torch.randperm(len(data), generator=shuffle).to(data["mask"].device)
             parts = min(self.minibatches, len(order))
             sizes = [len(order) // parts + (i < len(order) % parts) for i in range(parts)]
-            for part in data[order.to(data["mask"].device)].split(sizes):
-                yield self.weigh(part)
+            shuffled = [
+                x.index_select(0, order).split(sizes) for x in data.values()
+            ]  # a TensorDict takes twice as long
+            for size, part in zip(sizes, zip(*shuffled, strict=True), strict=True):
+                yield self.weigh(TensorDict(dict(zip(data.keys(), part, strict=True)), batch_size=[size]))
 
     def weigh(self, batch: TensorDict) -> TensorDict:
         weight = reduction(batch["mask"], self.over, self.length)

@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -114,8 +115,7 @@ class ControlEnv:
         data["score"] = data["reward"].sum(-1)
         rollout = TensorDict(data, batch_size=lead, device=self.device)
         with torch.no_grad():
-            rollout.update(policy.record(rollout))
-        return rollout
+            return rollout.update(policy.record(rollout))
 
     def evaluate(
         self, policy: Plays | Tensor, episodes: int | None = None, split: Split = "validation", greedy: bool = True
@@ -143,7 +143,7 @@ class ControlEnv:
         """The reset seed of an episode of `evaluate`."""
         return self._seed("evaluate", split, episode)
 
-    def ceiling(self, policy: Plays, episodes: int | None = None) -> Scores | None:
+    def ceiling(self, policy: Plays, episodes: int | None = None) -> None:
         return None
 
     def exact(self, policy: Plays | Tensor, gamma: float = 0.99) -> dict[str, float]:
@@ -232,24 +232,24 @@ class ControlEnv:
 
     def _act(self, policy: Acts, observation: Array, greedy: bool) -> Array:
         try:
-            action: Array = policy.act(torch.from_numpy(observation).to(self.device), greedy=greedy).cpu().numpy()
+            return policy.act(torch.from_numpy(observation).to(self.device), greedy=greedy).cpu().numpy()
         except (RuntimeError, IndexError):
             requirements.check_observed(self.observation_space, observation, self.source)  # whose fault is it?
             raise
-        return action
 
     def _play(self, copies: Copies, policy: Acts, steps: int | None, fresh: bool) -> dict[str, Array]:
         """The hot path: arrays [T, n, ...], filled in place; what is not masked contributes nothing."""
         limit = steps or self.patience
         tape = empty_tape(steps or 512, copies)
         alive, t = np.ones(copies.n, dtype=bool), 0
+        act = requirements.prepared(policy, steps, copies.n) or partial(self._act, policy, greedy=False)
         with torch.inference_mode():
             while t < limit and alive.any():
                 if t == len(tape["reward"]):
                     tape = {key: np.concatenate([array, np.zeros_like(array)]) for key, array in tape.items()}
                 tape["observation"][t] = copies.observation
                 tape["mask"][t] = alive & copies.acting
-                tape["action"][t] = action = self._act(policy, copies.observation, greedy=False)
+                tape["action"][t] = action = act(copies.observation)
                 successor, tape["reward"][t], tape["terminated"][t], done = copies.step(action)
                 tape["next_observation"][t], tape["done"][t] = successor, done
                 if fresh:

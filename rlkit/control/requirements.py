@@ -1,7 +1,7 @@
 """What control problems and who plays them must keep to, and a policy that is a table of actions."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import numpy as np
@@ -38,6 +38,20 @@ def acting(policy: Plays) -> Acts:
     if not isinstance(policy, Acts):
         raise UserError(f"a {type(policy).__name__} does not act, so it cannot play control problems; use another algo")
     return policy
+
+
+@runtime_checkable
+class Prepares(Protocol):
+    """A policy that can get ready for a number of steps."""
+
+    def prepared(self, steps: int, rows: int) -> Callable[[Array], Array] | None:
+        """What `act` does in each of the next steps, from arrays to arrays; None: `act` has to be asked."""
+        ...
+
+
+def prepared(policy: Acts, steps: int | None, rows: int) -> Callable[[Array], Array] | None:
+    """See `Prepares`; None also where the number of steps is open."""
+    return policy.prepared(steps, rows) if steps and isinstance(policy, Prepares) else None
 
 
 def check_tape(tape: dict[str, Array], space: "AnySpace", source: str) -> None:

@@ -13,14 +13,14 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from rlkit import buffers, divergences, loop, losses
-from rlkit.api import Judges, Metrics, Stochastic, Tokens, Writes
+from rlkit.api import Judges, Stochastic, Tokens, Writes
 from rlkit.control import video
 from rlkit.control.env import ControlEnv
 from rlkit.control.requirements import acting
 from rlkit.control.tabular import TabularEnv
 from rlkit.control.vector import Array
 from rlkit.errors import UserError
-from rlkit.meter import Meter
+from rlkit.meter import Meter, detached
 from rlkit.pages import maps
 from rlkit.pages.server import Json, number
 from rlkit.policies import Table, discount
@@ -131,9 +131,9 @@ class Live:
         """Rows as a minibatch: with the weights that `loss` multiplies by."""
         return rows.copy().set("weight", losses.reduction(rows["mask"], "token"))
 
-    def reported(self, batch: TensorDict) -> Metrics:
+    def reported(self, batch: TensorDict) -> dict[str, Tensor]:
         """What the algorithm's own `loss` reports of each token, where the page draws it. [B, T] each"""
-        metrics = self.parts.algo.loss(batch)[1]
+        metrics = detached(self.parts.algo.loss(batch)[1])
         return {key: metrics[key] for key in SHOWN if key in metrics and metrics[key].shape == batch["mask"].shape}
 
     def tokenizer(self) -> Tokens:

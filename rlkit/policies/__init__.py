@@ -1,10 +1,11 @@
 """Acts on spaces: networks, tables, normalizers, exploration, optimizers; knows no kind of environment."""
 
-from rlkit.policies.base import PolicyModule, frozen_copy, pick, reference
+from rlkit.policies.base import PolicyModule, frozen_copy, reference
+from rlkit.policies.distributions import pick
 from rlkit.policies.exploration import Persistent, epsilon
 from rlkit.policies.networks import Actor, ActorCritic, Network, QNetwork
 from rlkit.policies.normalize import Normalizer, RewardScale
-from rlkit.policies.optimizers import LearningRate, Optimization, adam, discount, rmsprop
+from rlkit.policies.optimizers import LearningRate, Optimization, adam, clip_gradients, discount, rmsprop
 from rlkit.policies.requirements import (
     check_reach,
     check_rollout,
@@ -15,6 +16,7 @@ from rlkit.policies.requirements import (
     step_size,
 )
 from rlkit.policies.tables import PolicyTable, StepSize, Table, ValueTable, meetings
+from rlkit.policies.tape import Tape
 
 __all__ = [
     "Actor",
@@ -30,10 +32,12 @@ __all__ = [
     "RewardScale",
     "StepSize",
     "Table",
+    "Tape",
     "ValueTable",
     "adam",
     "check_reach",
     "check_rollout",
+    "clip_gradients",
     "discount",
     "epsilon",
     "frozen_copy",

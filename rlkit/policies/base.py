@@ -86,8 +86,3 @@ def frozen_copy(policy: P, *sharing: nn.Module | nn.Parameter | None) -> P:
 def reference(policy: P) -> P:
     """The policy as it is now, for a KL penalty; a policy of rlkit copies no more than what will move."""
     return policy.reference() if isinstance(policy, PolicyModule) else frozen_copy(policy)
-
-
-def pick(values: Tensor, action: Tensor) -> Tensor:
-    """values[..., a]: [..., A] and [...] → [...]."""
-    return values.gather(-1, action.unsqueeze(-1)).squeeze(-1)

@@ -5,12 +5,15 @@
 
 import itertools
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
+import numpy as np
 import torch
 from annotated_types import Ge, Le
 from gymnasium.spaces import Box, Discrete
+from numpy.typing import NDArray
 from tensordict import TensorDict
 from torch import Tensor, nn
 
@@ -18,10 +21,13 @@ from rlkit import memory, seeding
 from rlkit.api import Env, Judging
 from rlkit.errors import UserError
 from rlkit.fields import Count, Needs
-from rlkit.policies.base import EpsilonGreedy, PolicyModule, pick
+from rlkit.policies.base import EpsilonGreedy, PolicyModule
+from rlkit.policies.distributions import categorical, gaussian
 from rlkit.policies.normalize import Normalizer, normalizer_for
+from rlkit.policies.perceptron import Perceptron
 
 MOST_LAYERS = 100
+Numbers = NDArray[Any]  # observations in float32, actions whole or real
 
 
 @dataclass(frozen=True)
@@ -31,6 +37,7 @@ class Network:
     hidden: tuple[Count, ...] = (64, 64)  # widths of the hidden layers
     activation: Annotated[Literal["tanh", "relu"], Needs("hidden")] = "tanh"  # activation function between layers
     log_std: Annotated[float, Ge(-20), Le(20)] = 0.0  # initial log standard deviation of continuous actions
+    fast: bool = True  # compute small networks on a CPU forward and backward by hand; false: all by autograd
     normalize: bool = False  # bring observations to mean 0 and variance 1 by running statistics
 
     def actor(self, env: Env) -> "Actor":
@@ -56,17 +63,6 @@ def linear(inputs: int, outputs: int, gain: float, generator: torch.Generator) -
     return layer
 
 
-def gaussian(mean: Tensor, std: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
-    """Log-density and entropy of a diagonal Gaussian: −½((a − μ)/σ)² − log σ − ½ log 2π, summed over dimensions.
-
-    mean, std, action: [..., d] → [...], [...]. The arithmetic is that of `torch.distributions.Normal`.
-    """
-    log_scale = std.log()
-    log_prob = -((action - mean) ** 2) / (2 * std**2) - log_scale - math.log(math.sqrt(2 * math.pi))
-    entropy = 0.5 + 0.5 * math.log(2 * math.pi) + log_scale
-    return log_prob.sum(-1), entropy.sum(-1)
-
-
 class OneHot(nn.Module):
     """Discrete observations as indicator vectors, so that the same networks take states."""
 
@@ -80,7 +76,7 @@ class OneHot(nn.Module):
 
 def mlp(
     env: Env, outputs: int, gain: float, network: Network, name: str, normalizer: Normalizer | None = None
-) -> nn.Sequential:
+) -> Perceptron:
     """A multi-layer perceptron from the env's observations to `outputs`, with its own named initialization."""
     generator = seeding.generator(env.seed, "init", name)
     activation = {"tanh": nn.Tanh, "relu": nn.ReLU}[network.activation]
@@ -100,7 +96,7 @@ def mlp(
     for size in network.hidden:
         layers.extend([linear(width, size, 2**0.5, generator), activation()])
         width = size
-    return nn.Sequential(*layers, linear(width, outputs, gain, generator)).to(env.device)
+    return Perceptron(*layers, linear(width, outputs, gain, generator), fast=network.fast).to(env.device)
 
 
 def unused(key: str, normalizer: Normalizer | None, continuous: bool) -> str:
@@ -135,11 +131,12 @@ class QNetwork(EpsilonGreedy):
         if not isinstance(space, Discrete):
             raise UserError(f"a Q-network needs discrete actions and this environment has {space}; use algo=ppo")
         self.normalizer = normalizer_for(env, network.normalize)
-        self.q = mlp(env, int(space.n), 1.0, network, "q", self.normalizer)
+        self.q: nn.Sequential = mlp(env, int(space.n), 1.0, network, "q", self.normalizer)
         if dueling:
             own = 3 if network.hidden else 1  # layers of each stream: hidden, activation, output
             value = mlp(env, 1, 1.0, network, "value", self.normalizer)
-            self.q = nn.Sequential(*list(self.q)[:-own], Dueling(value[-own:], self.q[-own:]))
+            streams = (nn.Sequential(*list(stream)[-own:]) for stream in (value, self.q))
+            self.q = nn.Sequential(*list(self.q)[:-own], Dueling(*streams))
 
     def idle(self, key: str) -> str:
         return unused(key, self.normalizer, continuous=False)
@@ -147,6 +144,22 @@ class QNetwork(EpsilonGreedy):
     def forward(self, observation: Tensor) -> Tensor:
         q: Tensor = self.q(observation)
         return q
+
+    def prepared(self, steps: int, rows: int) -> Callable[[Numbers], Numbers] | None:
+        """What `act` does in each of the next steps, from arrays to arrays; its draws are made at once."""
+        q = self.q.on_arrays(rows) if isinstance(self.q, Perceptron) else None
+        if q is None:
+            return None
+        if self.epsilon == 0.0:
+            return lambda observation: q(observation).argmax(-1)
+        drawn = iter(torch.rand(steps, 2, rows, generator=self.generator).numpy())
+
+        def act(observation: Numbers) -> Numbers:
+            values, (at_random, which) = q(observation), next(drawn)
+            action: Numbers = (which * values.shape[-1]).astype(np.int64)
+            return np.where(at_random < self.epsilon, action, values.argmax(-1))
+
+        return act
 
 
 class Actor(PolicyModule):
@@ -158,7 +171,7 @@ class Actor(PolicyModule):
         if not isinstance(space, (Discrete, Box)):
             raise UserError(f"action space {space} is not supported; allowed are Discrete and Box")
         self.continuous = isinstance(space, Box)
-        size = math.prod(space.shape) if isinstance(space, Box) else int(space.n)
+        size = self.size = math.prod(space.shape) if isinstance(space, Box) else int(space.n)
         self.normalizer = normalizer_for(env, network.normalize)
         self.actor = mlp(env, size, 0.01, network, "actor", self.normalizer)
         if self.continuous:
@@ -177,13 +190,25 @@ class Actor(PolicyModule):
         noise = torch.empty(out.shape).exponential_(generator=self.generator).to(out.device)
         return (out - noise.log()).argmax(-1)
 
+    def prepared(self, steps: int, rows: int) -> Callable[[Numbers], Numbers] | None:
+        """What `act` does in each of the next steps, from arrays to arrays; its draws are made at once."""
+        outputs = self.actor.on_arrays(rows)
+        if outputs is None:
+            return None
+        shape = (steps, rows, self.size)
+        if self.continuous:
+            noise = self.log_std.detach().exp() * torch.randn(shape, generator=self.generator)
+            drawn = iter(noise.numpy())
+            return lambda observation: outputs(observation) + next(drawn)
+        gumbel = iter(torch.empty(shape).exponential_(generator=self.generator).log_().neg_().numpy())
+        return lambda observation: (outputs(observation) + next(gumbel)).argmax(-1)
+
     def log_prob_entropy(self, batch: TensorDict) -> tuple[Tensor, Tensor]:
         out: Tensor = self.actor(batch["observation"])
         action: Tensor = batch["action"]
         if self.continuous:
             return gaussian(out, self.log_std.exp().expand_as(out), action)
-        log_p = out.log_softmax(-1)
-        return pick(log_p, action), -(log_p.exp() * log_p).sum(-1)
+        return categorical(out, action)
 
     def evaluate(self, batch: TensorDict, entropy: bool = True) -> dict[str, Tensor]:
         log_prob, spread = self.log_prob_entropy(batch)

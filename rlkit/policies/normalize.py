@@ -1,9 +1,12 @@
 """Running statistics of observations and rewards: saved with the run, still in evaluation, blind to masked steps."""
 
 import math
+from collections.abc import Callable
 
+import numpy as np
 import torch
 from gymnasium.spaces import Box
+from numpy.typing import NDArray
 from tensordict import TensorDict
 from torch import Tensor, nn
 
@@ -66,6 +69,11 @@ class Normalizer(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return ((x - self.mean) * self.scale).clamp(-self.limit, self.limit)
+
+    def on_arrays(self) -> Callable[[NDArray[np.float32]], NDArray[np.float32]]:
+        """The same as a function of arrays, with the numbers as they are now."""
+        mean, scale = self.mean.numpy(), self.scale.numpy()
+        return lambda x: np.clip((x - mean) * scale, -self.limit, self.limit)
 
     def observe(self, x: Tensor, mask: Tensor) -> None:
         """Count the observations where the policy acted. x: [..., size], mask: [...]."""

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from typing import Annotated, Protocol, runtime_checkable
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from rlkit.errors import UserError
 from rlkit.fields import Decay, Limit, Natural, Needs, NonNegative, Positive, Schedule
+from rlkit.policies.flat import Flat, FlatAdamW, FlatRMSprop, can_be_flat
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,7 @@ def adam(module: Parametrized, config: Optimization) -> torch.optim.Optimizer:
     parameters = [p for p in module.parameters() if p.requires_grad]
     matrices = [p for p in parameters if p.dim() >= 2 and config.weight_decay]
     groups = [(matrices, config.weight_decay), ([p for p in parameters if p.dim() < 2 or not config.weight_decay], 0.0)]
-    return torch.optim.AdamW(
+    return (FlatAdamW if can_be_flat(parameters) else torch.optim.AdamW)(
         [{"params": members, "weight_decay": decay} for members, decay in groups if members],
         lr=config.lr,
         betas=(0.9, config.beta2),
@@ -84,4 +85,12 @@ def rmsprop(module: Parametrized, config: Optimization) -> torch.optim.Optimizer
     if config.weight_decay:
         raise UserError(f"algo.weight_decay={config.weight_decay}: rmsprop has none; use algo.optimizer=adam, or 0")
     parameters = [p for p in module.parameters() if p.requires_grad]
-    return torch.optim.RMSprop(parameters, lr=config.lr, alpha=config.beta2, eps=config.adam_eps, foreach=True)
+    kind = FlatRMSprop if can_be_flat(parameters) else torch.optim.RMSprop
+    return kind(parameters, lr=config.lr, alpha=config.beta2, eps=config.adam_eps, foreach=True)
+
+
+def clip_gradients(optimizer: torch.optim.Optimizer, limit: float) -> Tensor:
+    """Scale all gradients down to this global norm, and return what it was."""
+    if isinstance(optimizer, Flat):
+        return optimizer.clip(limit)
+    return torch.nn.utils.clip_grad_norm_([p for group in optimizer.param_groups for p in group["params"]], limit)

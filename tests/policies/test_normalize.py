@@ -146,7 +146,8 @@ def test_acting_and_learning_see_the_same_numbers(name: str) -> None:
     algo.policy.refresh()
     before = algo.policy.normalizer.mean.clone()
     rollout = algo.rollout(env)
-    now = algo.policy.evaluate(rollout)
+    with policies.Tape():
+        now = algo.policy.evaluate(rollout)
     assert torch.equal(now["log_prob"].exp() / rollout["log_prob"].exp(), torch.ones_like(now["log_prob"]))
     if "value" in now:
         assert torch.equal(now["value"], rollout["value"])

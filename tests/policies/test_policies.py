@@ -128,7 +128,8 @@ def test_the_ratio_is_exactly_1_on_the_first_minibatch(rows: int) -> None:
     env = cartpole.make(cartpole.Config(rows=rows), 0, torch.device("cpu"))
     policy = policies.Network().actor_critic(env)
     rollout = env.rollout(policy, steps=64)
-    now = policy.evaluate(rollout)
+    with policies.Tape():
+        now = policy.evaluate(rollout)
     assert torch.equal(now["log_prob"], rollout["log_prob"])
     assert torch.equal(now["value"], rollout["value"])
     memory = buffers.Rollout(0, minibatches=4, whole_rows=False)

@@ -183,7 +183,7 @@ def test_a_problem_that_cannot_be_made_is_one_line(
 @pytest.fixture
 def short(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     """The words of a run of two tasks."""
-    monkeypatch.setattr(loop, "LOGGED", 1)
+    monkeypatch.setattr(loop, "LOGGED", {"control": 1, "text": 1})
     words = (
         "algo=grpo env=reasoning env.rows=2 algo.group=2 algo.minibatches=1 env.train=6 env.validation=2 env.test=2 "
     )

@@ -1,0 +1,51 @@
+"""Log-probabilities and entropies of actions, with their derivatives written out where that is faster."""
+
+import math
+from contextlib import nullcontext
+
+import torch
+from torch import Tensor
+
+from rlkit.policies.tape import add_gradient, recording
+
+
+def pick(values: Tensor, action: Tensor) -> Tensor:
+    """values[..., a]: [..., A] and [...] → [...]."""
+    return values.gather(-1, action.unsqueeze(-1)).squeeze(-1)
+
+
+def categorical(logits: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
+    """log p(a) and H = −Σ_b p(b)·log p(b) with log p = log_softmax(logits). [..., A], [...] → [...], [...].
+
+    Logits z that are on a tape, by hand: ∂log p(a)/∂z_b = [a = b] − p_b and ∂H/∂z_b = −p_b·(log p_b + H).
+    """
+    tape = recording() if logits.is_leaf else None  # through what autograd computed, it goes back by itself
+    with torch.no_grad() if tape else nullcontext():
+        log_p = logits.log_softmax(-1)
+        p = log_p.exp()
+        log_prob, entropy = pick(log_p, action), -(p * log_p).sum(-1)
+    if tape is None:
+        return log_prob, entropy
+
+    def back(by_log_prob: Tensor | None, by_entropy: Tensor | None) -> None:
+        found = torch.zeros_like(p)
+        if by_log_prob is not None:
+            found = p * -by_log_prob.unsqueeze(-1)
+            found.scatter_add_(-1, action.unsqueeze(-1), by_log_prob.unsqueeze(-1))
+        if by_entropy is not None:
+            found -= by_entropy.unsqueeze(-1) * p * (log_p + entropy.unsqueeze(-1))
+        add_gradient(logits, found)
+
+    tape.note((log_prob, entropy), back)
+    return log_prob, entropy
+
+
+def gaussian(mean: Tensor, std: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
+    """Log-density and entropy of a diagonal Gaussian: −½((a − μ)/σ)² − log σ − ½ log 2π, summed over dimensions.
+
+    mean, std, action: [..., d] → [...], [...]. The arithmetic is that of `torch.distributions.Normal`.
+    """
+    log_scale = std.log()
+    log_prob = -((action - mean) ** 2) / (2 * std**2) - log_scale - math.log(math.sqrt(2 * math.pi))
+    entropy = 0.5 + 0.5 * math.log(2 * math.pi) + log_scale
+    return log_prob.sum(-1), entropy.sum(-1)

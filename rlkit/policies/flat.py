@@ -1,0 +1,142 @@
+"""Optimizers for small networks: parameters, gradients and moments lie in one tensor each, so a step is one operation.
+
+A network of 10,000 parameters in twelve tensors is clipped and moved in the time of a few small operations; one by one,
+or as a list, its tensors take longer than the forward pass. The numbers are those of torch's own optimizers.
+"""
+
+import itertools
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+MOST = 2**18  # numbers; of larger networks a step takes long beside what it costs to begin it
+
+
+def can_be_flat(parameters: Sequence[Tensor]) -> bool:
+    """Whether they are few numbers of one precision on a CPU, each with memory of its own."""
+    places = {p.untyped_storage().data_ptr() for p in parameters}
+    alike = {(p.device.type, p.dtype) for p in parameters} == {("cpu", torch.float32)}
+    return alike and len(places) == len(parameters) and sum(p.numel() for p in parameters) <= MOST
+
+
+class Flat(torch.optim.Optimizer):
+    """Makes the parameters and gradients of an optimizer of torch views of one tensor each, and so the moments.
+
+    Its state_dict is that of the optimizer it is mixed into. A parameter without gradient counts as one of gradient 0.
+    """
+
+    moments: ClassVar[tuple[str, ...]]  # names in the state of torch's optimizer
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:  # those of torch's optimizer
+        super().__init__(*args, **kwargs)
+        self._parameters = [p for group in self.param_groups for p in group["params"]]
+        self._values = torch.cat([p.detach().flatten() for p in self._parameters])
+        self._gradient = torch.zeros_like(self._values)
+        for p, value in zip(self._parameters, self._split(self._values), strict=True):
+            p.data = value
+        self._gradients = list(self._split(self._gradient))
+        self._moments = [torch.zeros_like(self._values) for _ in self.moments]
+        self._step = torch.zeros(())
+        ends = [0]
+        for group in self.param_groups:
+            ends.append(ends[-1] + sum(p.numel() for p in group["params"]))
+        self._parts = [
+            (self._values[a:b], self._gradient[a:b], [x[a:b] for x in self._moments])
+            for a, b in itertools.pairwise(ends)
+        ]
+        self._gathered = False  # whether all gradients are in one place, since the last step
+        self._gather()
+
+    def _split(self, flat: Tensor) -> Iterator[Tensor]:
+        parts = torch.split(flat, [p.numel() for p in self._parameters])
+        return (part.view(p.shape) for part, p in zip(parts, self._parameters, strict=True))
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Set the gradients to 0, in place."""
+        self._gather()
+        self._gradient.zero_()
+
+    def clip(self, limit: float) -> Tensor:
+        """Scale the gradients down to this global norm, and return what it was; as torch.nn.utils.clip_grad_norm_."""
+        self._gather()
+        self._gathered = True
+        numbers = self._gradient.numpy()
+        norm = math.sqrt(float(numbers @ numbers))
+        if not norm <= limit:  # nor where it is not a number
+            self._gradient *= limit / (norm + 1e-6)
+        return torch.tensor(norm)
+
+    def _gather(self) -> None:
+        """Take over gradients that were set from outside."""
+        for p, gradient in zip(self._parameters, self._gradients, strict=True):
+            if p.grad is not gradient:
+                gradient.copy_(p.grad) if p.grad is not None else gradient.zero_()
+                p.grad = gradient
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
+        """One step of all parameters."""
+        for hook in self._optimizer_step_pre_hooks.values():
+            hook(self, (), {})
+        if not self._gathered:
+            self._gather()
+        self._gathered = False
+        if not self.state:
+            self._share()
+        self._step += 1
+        for group, part in zip(self.param_groups, self._parts, strict=True):
+            self.move(group, *part)
+        for after in self._optimizer_step_post_hooks.values():
+            after(self, (), {})
+
+    step.hooked = True  # type: ignore[attr-defined]  # else torch wraps it, for a profiler too, and that takes longer
+
+    def move(self, group: dict[str, Any], values: Tensor, gradient: Tensor, moments: list[Tensor]) -> None:
+        """Change the values and moments of a group by its gradient."""
+        raise NotImplementedError
+
+    def _share(self) -> None:
+        """Let the state of each parameter be views of the moments."""
+        for i, views in enumerate(zip(*(self._split(x) for x in self._moments), strict=True)):
+            self.state[self._parameters[i]] = {"step": self._step, **dict(zip(self.moments, views, strict=True))}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take what torch's optimizer saved."""
+        super().load_state_dict(state_dict)
+        loaded = [self.state.get(p, {}) for p in self._parameters]
+        self.state.clear()
+        self._step.zero_()
+        for name, moment in zip(self.moments, self._moments, strict=True):
+            for view, state in zip(self._split(moment), loaded, strict=True):
+                view.copy_(state[name]) if state else view.zero_()
+        if any(loaded):
+            self._step.fill_(max(float(state["step"]) for state in loaded if state))
+            self._share()
+
+
+class FlatAdamW(Flat, torch.optim.AdamW):
+    """AdamW in one fused kernel for each group (Loshchilov & Hutter 2017, arXiv:1711.05101)."""
+
+    moments = ("exp_avg", "exp_avg_sq")
+
+    def move(self, group: dict[str, Any], values: Tensor, gradient: Tensor, moments: list[Tensor]) -> None:
+        mean, square = moments
+        beta1, beta2 = group["betas"]
+        torch._fused_adamw_(
+            [values], [gradient], [mean], [square], [], [self._step], lr=group["lr"], beta1=beta1, beta2=beta2,
+            weight_decay=group["weight_decay"], eps=group["eps"], amsgrad=False, maximize=False,
+        )  # fmt: skip
+
+
+class FlatRMSprop(Flat, torch.optim.RMSprop):
+    """RMSprop: v ← α·v + (1 − α)·g², w ← w − lr·g / (√v + ε)."""
+
+    moments = ("square_avg",)
+
+    def move(self, group: dict[str, Any], values: Tensor, gradient: Tensor, moments: list[Tensor]) -> None:
+        (square,) = moments
+        square.mul_(group["alpha"]).addcmul_(gradient, gradient, value=1 - group["alpha"])
+        values.addcdiv_(gradient, square.sqrt().add_(group["eps"]), value=-group["lr"])

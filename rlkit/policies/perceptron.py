@@ -1,0 +1,137 @@
+"""Multi-layer perceptrons: on a CPU their forward and backward passes are written out."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from rlkit.attributes import Derived
+from rlkit.policies.normalize import Normalizer
+from rlkit.policies.tape import add_gradient, recording
+
+PRECISIONS = (torch.float32, torch.float64)
+FEW = 2**18  # products of numbers in a layer; numpy computes more of them in several threads
+Array = NDArray[np.float32]
+
+
+class Perceptron(nn.Sequential):
+    """Linear layers with tanh or ReLU between them, behind whatever stands before the first one. [..., n] → [..., m]
+
+    Where the layers lie on a CPU, they are computed as one, and backward by hand where a tape asks for it (tape.py).
+    Elsewhere, where a layer is of another kind, and with fast=False each is called in turn, and autograd goes back.
+    Both give the same numbers up to rounding.
+    """
+
+    def __init__(self, *layers: nn.Module, fast: bool = True) -> None:
+        super().__init__(*layers)
+        self.fast = fast
+        self._parts = Parts(())
+
+    def forward(self, x: Tensor) -> Tensor:
+        modules = tuple(self._modules.values())
+        if self._parts.modules != modules:
+            self._parts = Parts(modules)
+        parts = self._parts
+        for module in parts.first:
+            x = module(x)
+        tape = recording()
+        by_hand = not x.requires_grad if tape else not torch.is_grad_enabled()
+        if not (by_hand and parts.linear and self.fast and x.device.type == "cpu" and x.dtype in PRECISIONS):
+            for module in modules[len(parts.first) :]:
+                x = module(x)
+            return x
+        layers = [(layer.weight, layer.bias) for layer in parts.linear]
+        if tape is None:
+            return forward(x, layers, parts.tanh)[-1]
+        with torch.no_grad():
+            *inputs, out = forward(x, layers, parts.tanh)
+        tape.note((out,), lambda gradient: backward(gradient, inputs, layers, parts.tanh))
+        return out
+
+    def on_arrays(self, rows: int) -> Callable[[Array], Array] | None:
+        """This network as a function of arrays [rows, n], with its weights as they are now; torch takes twice as long.
+
+        None where the layers are no plain ones on a CPU, or where so many rows are better left to torch.
+        """
+        parts = Parts(tuple(self._modules.values()))
+        if not parts.linear or not self.fast or any(p.dtype != torch.float32 or p.is_cuda for p in self.parameters()):
+            return None
+        if rows * max(layer.weight.numel() for layer in parts.linear) > FEW:
+            return None
+        before = [module.on_arrays() for module in parts.first if isinstance(module, Normalizer)]
+        if len(before) < len(parts.first):
+            return None
+        layers = [(layer.weight.detach().numpy().T, layer.bias.detach().numpy()) for layer in parts.linear]
+
+        def run(x: Array) -> Array:
+            for function in before:
+                x = function(x)
+            for i, (weight, bias) in enumerate(layers):
+                if i:
+                    np.tanh(x, out=x) if parts.tanh else np.maximum(x, 0, out=x)
+                x = x @ weight
+                x += bias
+            return x
+
+        return run
+
+
+class Parts(Derived):
+    """What stands before the first linear layer, and the layers: none, where what follows is not regular."""
+
+    def __init__(self, modules: tuple[nn.Module, ...]) -> None:
+        self.modules = modules
+        start = next((i for i, module in enumerate(modules) if type(module) is nn.Linear), len(modules))
+        self.first, rest = modules[:start], modules[start:]
+        linear = [module for module in rest[::2] if type(module) is nn.Linear and module.bias is not None]
+        between = {type(module) for module in rest[1::2]}
+        regular = 2 * len(linear) == len(rest) + 1 and between in ({nn.Tanh}, {nn.ReLU}, set())
+        self.linear, self.tanh = linear if regular else [], nn.Tanh in between
+
+
+Layer = tuple[Tensor, Tensor]  # weight [m, n] and bias [m]
+
+
+def forward(x: Tensor, layers: Sequence[Layer], tanh: bool) -> list[Tensor]:
+    """What goes into each layer, and what comes out of the last: y = W_L·f(… f(W_1·x + b_1) …) + b_L. [..., n]"""
+    found = [x]
+    for weight, bias in layers:
+        if len(found) > 1:
+            if tanh:
+                array = x.numpy()
+                np.tanh(array, out=array)  # several times as fast as torch's
+            else:
+                x.relu_()
+        x = torch.nn.functional.linear(x, weight, bias)
+        found.append(x)
+    return found
+
+
+def backward(gradient: Tensor, inputs: Sequence[Tensor], layers: Sequence[Layer], tanh: bool) -> None:
+    """Add to the gradients of all layers, given that of what came out. [..., m]
+
+    With h_l what goes into layer l and g_l = ∂/∂(W_l·h_l + b_l): ∂W_l = g_lᵀ·h_l, ∂b_l = Σ g_l, and
+    g_{l−1} = (g_l·W_l) ⊙ f′, where f′ is 1 − h_l² for tanh and [h_l > 0] for ReLU.
+    """
+    g = gradient.reshape(-1, gradient.shape[-1])
+    for (weight, bias), x in zip(reversed(layers), reversed(inputs), strict=True):
+        h = x.reshape(-1, x.shape[-1])
+        if bias.requires_grad:
+            add_gradient(bias, g.sum(0))
+        if weight.requires_grad:
+            add_product(weight, g, h)
+        if x is not inputs[0]:
+            g = g @ weight
+            g = torch.ops.aten.tanh_backward(g, h) if tanh else torch.ops.aten.threshold_backward(g, h, 0)
+
+
+def add_product(weight: Tensor, g: Tensor, h: Tensor) -> None:
+    """weight.grad += gᵀ·h."""
+    if weight.grad is None:
+        weight.grad = torch.zeros_like(weight)
+    if h.shape[1] >= g.shape[1]:
+        weight.grad.addmm_(g.t(), h)
+    else:  # the same, and faster where fewer numbers go in than come out
+        weight.grad.t().addmm_(h.t(), g)

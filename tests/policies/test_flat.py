@@ -1,0 +1,115 @@
+"""Optimizers whose tensors lie in one: their numbers and their state are those of torch's own."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+from torch.testing import assert_close
+
+from rlkit import policies
+from rlkit.policies.flat import MOST, Flat, can_be_flat
+
+
+def network() -> nn.Sequential:
+    torch.manual_seed(1)
+    return nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 2))
+
+
+def pair(kind: str, decay: float = 0.0):
+    """The same network under an optimizer of ours and under torch's."""
+    config = policies.Optimization(lr=0.05, weight_decay=decay, beta2=0.9, adam_eps=1e-3)
+    ours, theirs = network(), network()
+    flat = (policies.adam if kind == "adam" else policies.rmsprop)(ours, config)
+    if kind == "adam":
+        groups = [{"params": [p for p in theirs.parameters() if p.dim() >= 2], "weight_decay": decay}] if decay else []
+        rest = [p for p in theirs.parameters() if p.dim() < 2 or not decay]
+        torchs = torch.optim.AdamW(
+            [*groups, {"params": rest, "weight_decay": 0.0}], lr=0.05, betas=(0.9, 0.9), eps=1e-3, fused=True
+        )
+    else:
+        torchs = torch.optim.RMSprop(theirs.parameters(), lr=0.05, alpha=0.9, eps=1e-3)
+    assert isinstance(flat, Flat)
+    return (ours, flat), (theirs, torchs)
+
+
+def step(net: nn.Module, optimizer: torch.optim.Optimizer, seed: int, limit: float) -> float:
+    x = torch.randn(4, 3, generator=torch.Generator().manual_seed(seed))
+    optimizer.zero_grad()
+    net(x).square().sum().backward()
+    norm = policies.clip_gradients(optimizer, limit)
+    optimizer.step()
+    return float(norm)
+
+
+@pytest.mark.parametrize(("kind", "decay"), [("adam", 0.0), ("adam", 0.3), ("rmsprop", 0.0)])
+@pytest.mark.parametrize("limit", [0.5, float("inf")])
+def test_steps_are_those_of_torch(kind: str, decay: float, limit: float) -> None:
+    both = pair(kind, decay)
+    for seed in range(5):
+        norms = [step(net, optimizer, seed, limit) for net, optimizer in both]
+        assert norms[0] == pytest.approx(norms[1], rel=1e-5)
+    for ours, theirs in zip(both[0][0].parameters(), both[1][0].parameters(), strict=True):
+        assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["adam", "rmsprop"])
+def test_the_state_is_that_of_torch_and_goes_both_ways(kind: str) -> None:
+    (ours, flat), (theirs, torchs) = pair(kind)
+    assert flat.state_dict()["state"] == {} == torchs.state_dict()["state"]  # before the first step
+    for seed in range(3):
+        step(ours, flat, seed, 1.0), step(theirs, torchs, seed, 1.0)
+    a, b = flat.state_dict()["state"], torchs.state_dict()["state"]
+    assert {i: set(x) for i, x in a.items()} == {i: set(x) for i, x in b.items()}
+    for i in a:
+        for key in a[i]:
+            assert_close(torch.as_tensor(a[i][key]), torch.as_tensor(b[i][key]), rtol=1e-4, atol=1e-6)
+    (again, fresh), _ = pair(kind)
+    again.load_state_dict(theirs.state_dict())
+    fresh.load_state_dict(copy.deepcopy(torchs.state_dict()))
+    for seed in range(3, 6):
+        step(again, fresh, seed, 1.0), step(theirs, torchs, seed, 1.0)
+    for p, q in zip(again.parameters(), theirs.parameters(), strict=True):
+        assert_close(p, q, rtol=1e-5, atol=1e-6)
+    fresh.load_state_dict(pair(kind)[0][1].state_dict())  # of one that made no step
+    assert fresh.state_dict()["state"] == {}
+
+
+def test_a_gradient_that_was_set_or_taken_away_from_outside_counts() -> None:
+    (net, flat), _ = pair("rmsprop")
+    before = [p.detach().clone() for p in net.parameters()]
+    net[0].weight.grad = torch.ones_like(net[0].weight)
+    net[0].bias.grad = None
+    flat.step()
+    after = list(net.parameters())
+    assert (after[0] < before[0]).all()
+    assert torch.equal(after[1], before[1])
+    flat.zero_grad()
+    assert all(not p.grad.any() for p in net.parameters())
+
+
+def test_hooks_around_a_step_are_called() -> None:
+    (net, flat), _ = pair("adam")
+    called: list[str] = []
+    flat.register_step_pre_hook(lambda *_: called.append("before"))
+    flat.register_step_post_hook(lambda *_: called.append("after"))
+    step(net, flat, 0, 1.0)
+    assert called == ["before", "after"]
+
+
+def test_a_norm_that_is_not_a_number_is_told() -> None:
+    (net, flat), _ = pair("adam")
+    net[0].weight.grad = torch.full_like(net[0].weight, float("nan"))
+    assert not policies.clip_gradients(flat, 1.0).isfinite()
+
+
+def test_large_mixed_and_shared_parameters_stay_as_they_are() -> None:
+    shared = torch.zeros(4)
+    assert can_be_flat([torch.zeros(3), torch.zeros(2, 2)])
+    assert not can_be_flat([shared[:2], shared[2:]])
+    assert not can_be_flat([torch.zeros(3), torch.zeros(2, dtype=torch.float64)])
+    assert not can_be_flat([torch.zeros(MOST + 1)])
+    assert not can_be_flat([])
+    large = nn.Linear(MOST, 1)
+    assert not isinstance(policies.adam(large, policies.Optimization()), Flat)
+    assert policies.clip_gradients(torch.optim.SGD(large.parameters(), lr=1.0), 1.0) == 0

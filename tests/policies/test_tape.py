@@ -1,0 +1,253 @@
+"""Gradients by hand are autograd's: for networks, distributions, and each algorithm that learns by a network."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+from gymnasium.spaces import Box, Discrete
+from support.fakes import Ring, algorithm, control
+from torch import Tensor, nn
+from torch.testing import assert_close
+
+from rlkit import policies
+from rlkit.loop import learn
+from rlkit.meter import Meter
+from rlkit.policies.distributions import categorical
+from rlkit.policies.flat import Flat
+from rlkit.policies.normalize import Normalizer
+from rlkit.policies.perceptron import FEW, Perceptron
+from rlkit.policies.tape import Tape, recording
+
+TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-6}
+
+
+def network(activation: type[nn.Module], *sizes: int, dtype: torch.dtype = torch.float64) -> Perceptron:
+    torch.manual_seed(sum(sizes))
+    layers: list[nn.Module] = []
+    for n, m in itertools.pairwise(sizes):
+        layers += [nn.Linear(n, m, dtype=dtype), activation()]
+    return Perceptron(*layers[:-1])
+
+
+def by_autograd(net: nn.Module, x: Tensor) -> tuple[Tensor, list[Tensor]]:
+    out = x
+    for layer in net:
+        out = layer(out)
+    weights = torch.linspace(-1, 2, out.numel(), dtype=out.dtype).view_as(out)
+    return out.detach(), list(torch.autograd.grad((out * weights).sum() + out.square().sum(), list(net.parameters())))
+
+
+def by_hand(net: nn.Module, x: Tensor) -> tuple[Tensor, list[Tensor]]:
+    for p in net.parameters():
+        p.grad = None
+    with Tape() as tape:
+        out = net(x)
+        assert out.is_leaf and out.requires_grad
+        weights = torch.linspace(-1, 2, out.numel(), dtype=out.dtype).view_as(out)
+        loss = (out * weights).sum() + out.square().sum()
+    loss.backward()
+    tape.backward()
+    return out.detach(), [p.grad for p in net.parameters()]
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("activation", [nn.Tanh, nn.ReLU])
+@pytest.mark.parametrize("sizes", [(4, 8, 3), (3, 64, 64, 1), (7, 2), (1, 5, 2, 9, 2)])
+@pytest.mark.parametrize("shape", [(6,), (2, 5), (1,), (2, 3, 4)])
+def test_a_network_by_hand_is_that_of_autograd(shape, sizes, activation, dtype) -> None:
+    net, x = network(activation, *sizes, dtype=dtype), torch.randn(*shape, sizes[0], dtype=dtype)
+    for ours, theirs in zip(*(by(net, x) for by in (by_hand, by_autograd)), strict=True):
+        assert_close(ours, theirs, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype] * 10)
+
+
+def test_a_gradient_worked_out_on_paper() -> None:
+    net = network(nn.ReLU, 1, 2, 1)
+    for p, x in zip(net.parameters(), ([[1.0], [-1.0]], [0.0, 0.0], [[2.0, 3.0]], [1.0]), strict=True):
+        p.data = torch.tensor(x, dtype=torch.float64)
+    with Tape() as tape:
+        out = net(torch.tensor([[0.5]], dtype=torch.float64))  # hidden (0.5, 0), so 2 · 0.5 + 1
+    assert out.item() == 2.0
+    (3 * out).sum().backward()
+    tape.backward()
+    assert [p.grad.flatten().tolist() for p in net.parameters()] == [[3.0, 0.0], [6.0, 0.0], [1.5, 0.0], [3.0]]
+
+
+def test_gradients_add_up_and_frozen_parameters_get_none() -> None:
+    net, x = network(nn.Tanh, 3, 4, 2), torch.randn(5, 3, dtype=torch.float64)
+    first = [g.clone() for g in by_hand(net, x)[1]]
+    net[0].weight.requires_grad_(False)
+    for _ in range(2):
+        with Tape() as tape:
+            out = net(x)
+        (out * torch.linspace(-1, 2, 10, dtype=out.dtype).view_as(out) + out.square()).sum().backward()
+        tape.backward()
+    assert_close(net[2].weight.grad, 3 * first[2])
+    assert_close(net[0].bias.grad, 3 * first[1])
+    assert_close(net[0].weight.grad, first[0])
+
+
+def test_without_a_tape_autograd_goes_through_the_layers() -> None:
+    net, x = network(nn.Tanh, 3, 4, 2), torch.randn(5, 3, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(net, x)
+    with Tape():
+        assert not net(x).is_leaf  # a gradient of the input is asked for
+        with torch.no_grad():
+            assert recording() is None and not net(x).requires_grad
+    assert recording() is None
+
+
+@pytest.mark.parametrize("odd", ["mixed activations", "no bias", "another layer", "fast=False", "wrapped"])
+def test_what_is_not_plain_is_left_to_autograd(odd: str) -> None:
+    net = network(nn.Tanh, 3, 4, 4, 2)
+    if odd == "mixed activations":
+        net[1] = nn.ReLU()
+    elif odd == "no bias":
+        net[2] = nn.Linear(4, 4, bias=False, dtype=torch.float64)
+    elif odd == "another layer":
+        net[3] = nn.LayerNorm(4, dtype=torch.float64)
+    elif odd == "wrapped":
+        net[0] = nn.utils.parametrizations.weight_norm(net[0])
+    else:
+        net.fast = False
+    x = torch.randn(5, 3, dtype=torch.float64)
+    expected = x
+    for layer in net:
+        expected = layer(expected)
+    with Tape() as tape:
+        out = net(x)
+    assert not out.is_leaf and tape.notes == []
+    assert torch.equal(out, expected)
+    assert net.on_arrays(5) is None
+
+
+@pytest.mark.parametrize("entropy", [0.0, 0.7])
+def test_a_categorical_by_hand_is_that_of_autograd(entropy: float) -> None:
+    logits, action = torch.randn(6, 3, dtype=torch.float64), torch.tensor([0, 1, 2, 2, 1, 0])
+    found = []
+    for on_tape in (True, False):
+        z = logits.clone().requires_grad_()
+        tape = Tape()
+        if on_tape:
+            with tape:
+                log_prob, spread = categorical(z, action)
+        else:
+            log_prob, spread = categorical(z, action)
+        loss = (log_prob * torch.arange(6)).sum()
+        (loss + entropy * spread.square().sum() if entropy else loss).backward()
+        tape.backward()
+        found.append((log_prob.detach(), spread.detach(), z.grad))
+    for ours, theirs in zip(*found, strict=True):
+        assert_close(ours, theirs, rtol=1e-12, atol=1e-12)
+    p = logits.softmax(-1)
+    assert_close(found[0][1], torch.distributions.Categorical(p).entropy())
+
+
+def test_a_uniform_categorical_has_the_largest_entropy_and_no_gradient_of_it() -> None:
+    z = torch.zeros(1, 4, dtype=torch.float64, requires_grad=True)
+    with Tape() as tape:
+        log_prob, spread = categorical(z, torch.tensor([2]))
+    assert_close(spread.item(), math.log(4))
+    spread.sum().backward()
+    tape.backward()
+    assert_close(z.grad, torch.zeros(1, 4, dtype=torch.float64))
+    assert log_prob.item() == pytest.approx(-math.log(4))
+
+
+def test_arrays_give_what_tensors_give() -> None:
+    for activation in (nn.Tanh, nn.ReLU):
+        net, x = network(activation, 4, 64, 64, 2, dtype=torch.float32), torch.randn(8, 4)
+        before = x.clone()
+        out = net.on_arrays(8)(x.numpy())
+        with torch.no_grad():
+            assert_close(torch.from_numpy(out), net(x), rtol=1e-5, atol=1e-6)
+        assert torch.equal(x, before)
+    assert net.on_arrays(FEW // 64**2 + 1) is None  # rows that numpy would compute in several threads
+
+
+def test_arrays_are_normalized_as_tensors_are() -> None:
+    normalizer = Normalizer(4)
+    normalizer.observe(torch.randn(50, 4) * 3 + 1, torch.ones(50, dtype=torch.bool))
+    normalizer.refresh()
+    net, x = Perceptron(normalizer, nn.Linear(4, 3)), torch.randn(6, 4) * 40
+    with torch.no_grad():
+        assert_close(torch.from_numpy(net.on_arrays(6)(x.numpy())), net(x), rtol=1e-5, atol=1e-5)
+
+
+# Policies
+
+
+@pytest.mark.parametrize("continuous", [False, True])
+def test_prepared_actions_follow_the_policy(continuous: bool) -> None:
+    env = control(Ring, 8, 3)
+    env.observation_space = Box(-1, 1, (3,))
+    env.action_space = Box(-1, 1, (2,)) if continuous else Discrete(3)
+    policy = policies.Network(hidden=(16,), log_std=-0.5).actor(env)
+    with torch.no_grad():
+        policy.actor[-1].bias.add_(torch.tensor([0.5, -1.0] if continuous else [1.0, 0.0, -1.0]))
+    seen = torch.full((8, 3), 0.3)
+    act = policy.prepared(4000, 8)
+    actions = torch.from_numpy(np.stack([act(seen.numpy()) for _ in range(4000)])).flatten(0, 1)
+    with torch.no_grad():
+        out = policy.actor(seen[:1])
+    if continuous:
+        assert_close(actions.mean(0), out[0], atol=0.02, rtol=0)
+        assert_close(actions.std(0), torch.full((2,), math.exp(-0.5)), atol=0.02, rtol=0)
+    else:
+        share = torch.bincount(actions, minlength=3) / len(actions)
+        assert_close(share, out[0].softmax(-1), atol=0.02, rtol=0)
+
+
+def test_prepared_actions_explore_as_often_as_epsilon_says() -> None:
+    env = control(Ring, 4, 3)
+    env.observation_space, env.action_space = Box(-1, 1, (3,)), Discrete(4)
+    policy, seen = policies.Network().q_network(env), torch.randn(4, 3)
+    best = policy.act(seen, greedy=True)
+    greedy = policy.prepared(10, 4)
+    assert all(torch.equal(torch.from_numpy(greedy(seen.numpy())), best) for _ in range(10))
+    policy.epsilon = 0.4
+    act = policy.prepared(5000, 4)
+    other = np.mean([act(seen.numpy()) != best.numpy() for _ in range(5000)])
+    assert other == pytest.approx(0.4 * 3 / 4, abs=0.01)
+    assert policies.Network().q_network(env, dueling=True).prepared(10, 4) is None
+
+
+LEARNERS = {
+    "ppo": {"horizon": 16, "minibatches": 2, "entropy_coef": 0.01},
+    "a2c": {"horizon": 16, "entropy_coef": 0.01},
+    "reinforce": {"baseline": "value"},
+    "grpo": {"group": 4},
+    "dqn": {"steps": 8, "warmup_steps": 8, "updates": 2, "batch_size": 16},
+}
+
+
+@pytest.mark.parametrize("name", LEARNERS)
+@pytest.mark.parametrize("options", [{}, {"activation": "relu", "hidden": (16,)}, {"normalize": True}, {"hidden": ()}])
+def test_an_algorithm_learns_the_same_by_hand_and_by_autograd(name: str, options: dict) -> None:
+    """From one and the same batch: the parameters after the steps."""
+    found = []
+    env = boxed(3)
+    source = algorithm(name, env, policies.Network(**options), **LEARNERS[name])
+    with torch.no_grad():
+        batch = source.credit(source.rollout(env))
+    for fast in (True, False):
+        algo = algorithm(name, boxed(3), policies.Network(fast=fast, **options), **LEARNERS[name])
+        algo.policy.load_state_dict(source.policy.state_dict())
+        algo.buffer.extend(batch.clone())
+        meter = Meter()
+        learn(algo, meter)
+        assert isinstance(algo.optimizer, Flat)
+        found.append((torch.cat([p.detach().flatten() for p in algo.policy.parameters()]), meter.read()))
+    assert_close(found[0][0], found[1][0], rtol=1e-5, atol=2e-6)
+    assert found[0][1] == pytest.approx(found[1][1], rel=1e-4, abs=1e-5)
+    start = torch.cat([p.detach().flatten() for p in source.policy.parameters()])
+    assert not torch.equal(found[0][0], start)
+
+
+def boxed(rows: int):
+    """CartPole's spaces, with short episodes."""
+    from rlkit.settings import plugins
+
+    cartpole = plugins.load("envs", "cartpole")
+    return cartpole.make(cartpole.Config(rows=rows, step_limit=12), 0, torch.device("cpu"))
