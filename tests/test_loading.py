@@ -47,6 +47,30 @@ def test_a_room_loads_no_more_than_it_needs(module: str, unwanted: tuple[str, ..
     refuse(f"import sys, {module}", unwanted)
 
 
+def test_what_is_not_needed_yet_waits_until_after_the_first_step(tmp_path: Path) -> None:
+    words = ["algo=ppo", "env=cartpole", f"out={tmp_path / 'r'}"]
+    code = f"""if True:
+        import sys
+        from rlkit import run
+        from rlkit.control.vector import Copies
+
+        class First(BaseException):
+            pass
+
+        def step(*_):
+            raise First
+
+        Copies.step = step
+        try:
+            run.main({words})
+        except First:
+            pass
+        else:
+            sys.exit("there was no step")"""
+    later = ("tensorboard", "rlkit.comparison", "rlkit.pages", "rlkit.settings.help", "rlkit.statistics.runs")
+    refuse(code, (*HEAVY, *TEXT, *later))
+
+
 @pytest.mark.parametrize("words", [["--help"], ["algo=pqo", "--help"], ["env=cartpole"]], ids=" ".join)
 def test_help_and_a_mistake_in_the_words_need_no_torch(words: list[str]) -> None:
     code = f"import sys\nfrom rlkit import run\nrun.main({words})"
