@@ -86,7 +86,7 @@ def loading() -> Iterator[None]:
     """Import what a command needs without the garbage collector, which then leaves all of that out of its rounds.
 
     torch and what it brings make a million objects that stay to the end. Looking through them again and again takes a
-    third of the time of their import, and each full round later, the one at the end of the process too, as much again.
+    fifth of the time of their import, and longer than that as the process ends; a full round in between is as slow.
     """
     if not gc.isenabled() or gc.get_freeze_count():  # whoever runs this process decides; and once is enough
         yield
