@@ -10,15 +10,16 @@ folders: python -m rlkit.compare runs/* compares what is there.
 import sys
 from collections.abc import Sequence
 
-from rlkit.console import guarded
+from rlkit.console import guarded, loading
 from rlkit.terminal import say, warn
 
 
 def compare(argv: list[str]) -> int:
     import shlex
 
-    from rlkit.comparison.conduct import conduct
-    from rlkit.comparison.plan import parse
+    with loading():
+        from rlkit.comparison.conduct import conduct
+        from rlkit.comparison.plan import parse
 
     if not argv or {"-h", "--help"} & set(argv):
         return show_help()

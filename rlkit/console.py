@@ -3,6 +3,7 @@
 Nothing heavy is imported here: a command prints its first line before it imports what takes seconds.
 """
 
+import gc
 import io
 import os
 import re
@@ -78,6 +79,24 @@ def fill_closed() -> None:
             os.fstat(number)
         except OSError:
             os.open(os.devnull, os.O_RDWR)  # gets the lowest number that is free
+
+
+@contextmanager
+def loading() -> Iterator[None]:
+    """Import what a command needs without the garbage collector, which then leaves all of that out of its rounds.
+
+    torch and what it brings make a million objects that stay to the end. Looking through them again and again takes a
+    fifth of the time of their import, and longer than that as the process ends; a full round in between is as slow.
+    """
+    if not gc.isenabled() or gc.get_freeze_count():  # whoever runs this process decides; and once is enough
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @contextmanager

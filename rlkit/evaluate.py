@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from rlkit.console import guarded
+from rlkit.console import guarded, loading
 from rlkit.paths import as_written, home
 from rlkit.terminal import say
 
@@ -26,10 +26,11 @@ USAGE = "write: python -m rlkit.evaluate RUN_FOLDER [KEY=VALUE ...] (--help list
 
 
 def evaluate(argv: list[str]) -> int:
-    from rlkit import against, evaluation
-    from rlkit.recording.files import prepare_folder
-    from rlkit.settings import config, schema
-    from rlkit.settings.help import print_pages
+    with loading():
+        from rlkit import against, evaluation
+        from rlkit.recording.files import prepare_folder
+        from rlkit.settings import config, schema
+        from rlkit.settings.help import print_pages
 
     if not argv or {"-h", "--help"} & set(argv):
         print_pages(HELP, [("the keys", schema.explain(evaluation.Evaluate, {}, "evaluate"))])

@@ -11,17 +11,18 @@ import os
 import sys
 from collections.abc import Sequence
 
-from rlkit.console import guarded
+from rlkit.console import guarded, loading
 from rlkit.terminal import say
 
 
 def play(argv: list[str]) -> int:
     import webbrowser
 
-    from rlkit.pages.choice import Play, page_keys, site
-    from rlkit.pages.server import Server
-    from rlkit.settings import schema
-    from rlkit.settings.help import print_pages
+    with loading():
+        from rlkit.pages.choice import Play, page_keys, site
+        from rlkit.pages.server import Server
+        from rlkit.settings import schema
+        from rlkit.settings.help import print_pages
 
     if not argv or {"-h", "--help"} & set(argv):
         print_pages(__doc__ or "", [("the page", schema.explain(Play, {}, "run"))])

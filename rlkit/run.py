@@ -3,18 +3,20 @@
 import sys
 from collections.abc import Sequence
 
-from rlkit.console import guarded
+from rlkit.console import guarded, loading
 
 
 def run(argv: list[str]) -> int:
-    from rlkit import session
-    from rlkit.settings import config
-    from rlkit.settings.help import show_help
+    with loading():
+        from rlkit.settings import config
 
-    given = config.read(argv)
-    if given.help or not argv:
-        show_help(given)
-        return 0
+        given = config.read(argv)
+        if given.help or not argv:
+            from rlkit.settings.help import show_help
+
+            show_help(given)
+            return 0
+        from rlkit import session
     _, progress = session.carry_out(given)
     return 1 if progress.terminated and not progress.measured else 0
 

@@ -47,6 +47,48 @@ def test_a_room_loads_no_more_than_it_needs(module: str, unwanted: tuple[str, ..
     refuse(f"import sys, {module}", unwanted)
 
 
+def test_what_is_not_needed_yet_waits_until_after_the_first_step(tmp_path: Path) -> None:
+    words = ["algo=ppo", "env=cartpole", f"out={tmp_path / 'r'}"]
+    code = f"""if True:
+        import sys
+        from rlkit import run
+        from rlkit.control.vector import Copies
+
+        class First(BaseException):
+            pass
+
+        def step(*_):
+            raise First
+
+        Copies.step = step
+        try:
+            run.main({words})
+        except First:
+            pass
+        else:
+            sys.exit("there was no step")"""
+    later = ("tensorboard", "rlkit.comparison", "rlkit.pages", "rlkit.settings.help", "rlkit.statistics.runs")
+    refuse(code, (*HEAVY, *TEXT, *later))
+
+
+@pytest.mark.parametrize("words", [["--help"], ["algo=pqo", "--help"], ["env=cartpole"]], ids=" ".join)
+def test_help_and_a_mistake_in_the_words_need_no_torch(words: list[str]) -> None:
+    code = f"import sys\nfrom rlkit import run\nrun.main({words})"
+    refuse(code, (*HEAVY, "torch", "tensordict", "gymnasium", "numpy"))
+
+
+def test_a_command_leaves_what_it_imported_out_of_the_rounds_of_the_collector() -> None:
+    code = """if True:
+        import gc, sys
+        from rlkit import run
+        run.main(["--help"])
+        assert gc.isenabled() and gc.get_freeze_count() > 10_000
+        frozen = gc.get_freeze_count()
+        run.main(["--help"])
+        assert gc.get_freeze_count() <= frozen"""
+    refuse(code, ())
+
+
 def refuse(code: str, unwanted: tuple[str, ...]) -> None:
     """Run some code in a process of its own, and see that certain modules were not loaded by it."""
     names = {(name, f"{name}.") for name in unwanted}

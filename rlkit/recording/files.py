@@ -15,7 +15,7 @@ from typing import BinaryIO, TypeGuard
 
 from safetensors import SafetensorError
 
-from rlkit.api import UserError
+from rlkit.errors import UserError
 from rlkit.paths import home
 
 SMALL = 1 << 20  # bytes that a file of settings or of one measurement has at most

@@ -10,13 +10,13 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, is_dataclass, replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from annotated_types import Ge, Le
 
 import rlkit
-from rlkit.api import Count, Natural, PolicyFactory, UserError
-from rlkit.fields import Episodes, Place, Seed
+from rlkit.errors import UserError
+from rlkit.fields import Count, Episodes, Natural, Place, Seed
 from rlkit.paths import back, home
 from rlkit.recording.files import is_file, prepare_folder
 from rlkit.settings import places, plugins, repeat, schema, sections, strict_yaml, trust
@@ -28,6 +28,9 @@ from rlkit.settings.given import put as put
 from rlkit.settings.plugins import nearest, short
 from rlkit.settings.schema import build as build
 from rlkit.settings.sections import Section, Sections
+
+if TYPE_CHECKING:
+    from rlkit.api import PolicyFactory
 
 FILE = Place("file")
 Threads = Annotated[int, Ge(0), Le(256)]
@@ -137,7 +140,7 @@ def keys_of(held: Given, section: str) -> type:
     return network_class("text" if "model" in held.policy else "control") if section == "policy" else Run
 
 
-def network_class(kind: str) -> type[PolicyFactory]:
+def network_class(kind: str) -> "type[PolicyFactory]":
     """The dataclass behind the `policy.` keys; text code is loaded for text only."""
     if kind == "text":
         from rlkit.language.network import LanguageNetwork

@@ -3,17 +3,19 @@
 import inspect
 from collections.abc import Callable, Iterable
 from types import ModuleType
+from typing import TYPE_CHECKING
 
-import torch
 from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from rlkit.api import Env
 from rlkit.errors import UserError
 from rlkit.screen import Screen
 from rlkit.settings import plugins, schema, sections
 from rlkit.settings.config import KINDS, Given, Run, network_class
+
+if TYPE_CHECKING:
+    from rlkit.api import Env
 
 HELP = """python -m rlkit.run algo=NAME env=NAME [KEY=VALUE ...]  train
 python -m rlkit.run resume=RUN_FOLDER                   continue a run exactly
@@ -49,8 +51,10 @@ def returned_by(make: Callable[..., object]) -> object:
         return inspect.Signature.empty
 
 
-def made(module: ModuleType, given: Given) -> Env:
+def made(module: ModuleType, given: Given) -> "Env":
     """The environment that was asked for."""
+    import torch  # not at the top: a list of the plug-ins needs none
+
     env: Env = module.make(schema.build(module.Config, given.env, "env"), 0, torch.device("cpu"))
     return env
 

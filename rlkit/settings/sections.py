@@ -6,7 +6,7 @@ from typing import Any
 import yaml
 
 import rlkit
-from rlkit.api import UserError
+from rlkit.errors import UserError
 from rlkit.recording.files import read_text
 from rlkit.settings import strict_yaml
 
