@@ -78,10 +78,12 @@ def floor(work: Work) -> dict[str, float]:
     vector = module.make(module.Config(rows=rows), 0, "cpu").vector(rows)
     vector.reset(seed=list(range(rows)))
     discrete = hasattr(vector.single_action_space, "n")
-    width, outputs = vector.single_observation_space.shape[0], int(vector.single_action_space.n) if discrete else 1
     action = np.zeros(rows, np.int64) if discrete else np.zeros((rows, 1), np.float32)
-    actor, critic = [width, *hidden, outputs], [width, *hidden, 1]
     found = {"environment": seconds(lambda: vector.step(action)) / rows}
+    if hasattr(vector.single_observation_space, "n"):  # a table: no product, no activation
+        return found
+    width, outputs = vector.single_observation_space.shape[0], int(vector.single_action_space.n) if discrete else 1
+    actor, critic = [width, *hidden, outputs], [width, *hidden, 1]
     if work["algo"] == "dqn":  # one update after each step; the target network goes forward, too
         found["acting"] = network(rows, actor, name, False) / rows
         size = work["algo.batch_size"]

@@ -137,31 +137,58 @@ def spread(values: Sequence[float], digits: int = 2) -> str:
     return f"{statistics.median(values):.{digits}f} ({min(values):.{digits}f} to {max(values):.{digits}f})"
 
 
-def middle(lines: Sequence[Line], key: str, digits: int) -> str:
+def middle(lines: Sequence[Line], key: str, form: str) -> str:
     """The median of one figure; nothing where the program has none."""
-    values = [line[key] for line in lines if line.get(key) is not None]
-    return f"{statistics.median(values):.{digits}f}" if values else ""
+    values = [line[key] for line in lines if key in line]
+    return format(statistics.median(values), form) if values else ""
+
+
+def markdown(head: Sequence[str], body: Sequence[Sequence[str]]) -> list[str]:
+    return ["| " + " | ".join(cells) + " |" for cells in (head, ["---"] * len(head), *body)]
 
 
 def rows(found: Found, unit: str) -> list[str]:
     """A table in Markdown: speed, rlkit's lead, start-up, score; the floor last."""
     head = ["", unit, f"{FIRST} is so many times as fast", "seconds to the first step", "greedy score"]
-    lines = [head, ["---"] * len(head)]
+    body = []
     for name, each in found.items():
         speed = f"{statistics.median(rate(line) for line in each):,.0f}"
         lead = spread(ratios(found, name)) if FIRST in found and name != FIRST else ""
-        label = each[0]["version"]
-        if name == FLOOR:
-            parts = each[0]["parts"]
-            middles = {part: statistics.median(line["parts"][part] for line in each) for part in parts}
-            label = "floor: " + ", ".join(f"{part} {x:.1f}" for part, x in middles.items()) + " µs a step"
-        lines.append([label, speed, lead, middle(each, "start", 1), middle(each, "score", 0)])
-    return ["| " + " | ".join(cells) + " |" for cells in lines]
+        body.append([label(name, each), speed, lead, middle(each, "start", ".1f"), middle(each, "score", ".3g")])
+    return markdown(head, body)
 
 
-def show(table: Table, asked: argparse.Namespace) -> Found:
-    """Measure a table and print it."""
+def label(name: str, each: Sequence[Line]) -> str:
+    """The version of a side; what the floor is made of, medians over the rounds."""
+    if name != FLOOR:
+        return str(each[0]["version"])
+    parts = {part: statistics.median(line["parts"][part] for line in each) for part in each[0]["parts"]}
+    return "floor: " + ", ".join(f"{part} {x:.1f}" for part, x in parts.items()) + " µs a step"
+
+
+def rows_from_start(found: Found, until: str) -> list[str]:
+    """A table of whole processes: seconds until the training ended, rlkit's share of them, start-up, score."""
+    head = ["", f"seconds from the start to {until}", f"{FIRST} takes so many times as long"]
+    head += ["seconds to the first step", "steps", "greedy score", "reached"]
+    body = []
+    timed = {name: [line | {"whole": whole(line)} for line in each] for name, each in found.items()}
+    for name, each in timed.items():
+        share = spread(ratios(timed, name, "whole")) if FIRST in timed and name != FIRST else ""
+        goals = [line["reached"] for line in each if "reached" in line]
+        reached = f"{sum(goals)} of {len(goals)}" if goals else ""
+        figures = [middle(each, "start", ".1f"), middle(each, "steps", ",.0f"), middle(each, "score", ".3g")]
+        body.append([label(name, each), spread([line["whole"] for line in each], 1), share, *figures, reached])
+    return markdown(head, body)
+
+
+def whole(line: Line) -> float:
+    """Seconds from the start of the process until the training ended."""
+    return float(line.get("start", 0) + line["seconds"])  # the floor has no start
+
+
+def show(table: Table, asked: argparse.Namespace, until: str = "") -> None:
+    """Measure a table and print it; with `until`, what is timed is the process from its start."""
     print(f"\n{table.title}: {asked.steps or table.work['env_steps']:,} steps, {asked.rounds} rounds\n", flush=True)
     found = measure(table, asked)
-    print("\n".join(rows(found, table.unit)), flush=True)
-    return found
+    lines = rows_from_start(found, until) if until else rows(found, table.unit)
+    print("\n".join(lines), flush=True)
