@@ -2,8 +2,9 @@
 
 python benchmarks/control/comparison.py [flags]
 
-The settings of A (ppo_cartpole.py); the seconds are those of everything, imports too. rlkit measures each policy before
-and after on 100 episodes and writes statistics, figures and a page; Stable-Baselines3's processes play 20 episodes.
+The settings of A (ppo_cartpole.py); the seconds are those of everything, imports too. rlkit.compare
+does what it does unless told otherwise: each run is measured before and after on 100 episodes and ten times between on
+20, and there are statistics, figures and a page. Stable-Baselines3's processes play 20 episodes at the end.
 """
 
 import argparse

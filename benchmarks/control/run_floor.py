@@ -1,23 +1,26 @@
 """What no program in these languages goes below: environment, matrix products and activations, measured alone.
 
-The environment is rlkit's batch in numpy; acting is one forward pass of the networks on all rows; learning is forward,
-gradient of the inputs and gradient of the weights of each minibatch. Each product and activation is timed in numpy and
-in torch, and the faster one counts. Buffers are there before; nothing is drawn, indexed, summed or logged.
+The environment is rlkit's batch in numpy with its resets; acting is one forward pass of the networks on all rows;
+learning is forward, gradient of the inputs and gradient of the weights of each minibatch. Each product and activation
+is timed in numpy and in torch, and the faster one counts. Buffers are there before; nothing is drawn or logged.
 """
 
 import json
 import sys
 import time
 from collections.abc import Callable
-from itertools import pairwise
+from itertools import count, cycle, pairwise
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import numpy as np
 import torch
+from gymnasium.spaces import Discrete
+from gymnasium.vector import VectorEnv
 from stopwatch import Work, asked, one_thread, updates
 
+from rlkit.control import Copies
 from rlkit.settings import plugins
 
 BUDGET = 0.02  # seconds for each thing that is timed
@@ -70,19 +73,27 @@ def network(n: int, sizes: list[int], name: str, learn: bool) -> float:
     return total
 
 
+def stepping(vector: VectorEnv) -> float:
+    """Seconds of one call that steps all copies with random actions, and resets those that ended."""
+    seeds = count(vector.num_envs)
+    vector.action_space.seed(0)
+    actions = cycle([vector.action_space.sample() for _ in range(200)])
+    copies = Copies(vector, lambda row: next(seeds))
+    copies.reset(range(vector.num_envs))
+    return seconds(lambda: copies.step(next(actions)))
+
+
 def floor(work: Work) -> dict[str, float]:
     """Seconds for each environment step, by what they go to."""
     rows, hidden = work["env.rows"], list(work.get("policy.hidden", [64, 64]))
     name = work.get("policy.activation", "tanh")
     module = plugins.load("envs", work["env"])
     vector = module.make(module.Config(rows=rows), 0, "cpu").vector(rows)
-    vector.reset(seed=list(range(rows)))
-    discrete = hasattr(vector.single_action_space, "n")
-    action = np.zeros(rows, np.int64) if discrete else np.zeros((rows, 1), np.float32)
-    found = {"environment": seconds(lambda: vector.step(action)) / rows}
-    if hasattr(vector.single_observation_space, "n"):  # a table: no product, no activation
+    found = {"environment": stepping(vector) / rows}
+    if isinstance(vector.single_observation_space, Discrete):  # a table: no product, no activation
         return found
-    width, outputs = vector.single_observation_space.shape[0], int(vector.single_action_space.n) if discrete else 1
+    width, actions = vector.single_observation_space.shape[0], vector.single_action_space
+    outputs = int(actions.n) if isinstance(actions, Discrete) else actions.shape[0]
     actor, critic = [width, *hidden, outputs], [width, *hidden, 1]
     if work["algo"] == "dqn":  # one update after each step; the target network goes forward, too
         found["acting"] = network(rows, actor, name, False) / rows

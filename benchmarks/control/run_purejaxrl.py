@@ -1,7 +1,7 @@
 """Train with PureJaxRL's ppo.py, from a checkout whose path is in PUREJAXRL: see stopwatch.py.
 
 Environment and training are one compiled program, without any log, its fastest setting. It is compiled before it runs:
-the compilation belongs to the start.
+the compilation belongs to the start. Its libraries have moved on since: the names that ppo.py uses are put back.
 """
 
 import importlib
@@ -37,16 +37,30 @@ def configuration(work: Work) -> dict[str, Any]:
     }
 
 
+def restore(jax: Any) -> None:
+    """What ppo.py finds where it was written: names of JAX, a step of gymnax with one `done`, and other simulators."""
+    from gymnax.environments.environment import Environment
+
+    for name in ("brax", "brax.envs", "brax.envs.wrappers", "brax.envs.wrappers.training", "navix"):
+        sys.modules[name] = MagicMock()  # its wrappers import them, and CartPole does not need them
+    if not hasattr(jax, "tree_map"):
+        jax.tree_map = jax.tree.map
+    now = Environment.step
+
+    def step(self: Any, key: Any, state: Any, action: Any, params: Any = None) -> Any:
+        observation, after, reward, terminated, truncated, info = now(self, key, state, action, params)
+        return observation, after, reward, terminated | truncated, {"discount": info["discount"]}
+
+    Environment.step = step
+
+
 def main(work: Work) -> None:
     watch = Stopwatch()
     checkout = Path(os.environ["PUREJAXRL"]).resolve()
     sys.path.insert(0, str(checkout / "purejaxrl"))
     import jax
 
-    for name in ("brax", "brax.envs", "brax.envs.wrappers", "brax.envs.wrappers.training"):
-        sys.modules[name] = MagicMock()  # its wrappers import Brax, which CartPole does not need
-    if not hasattr(jax, "tree_map"):
-        jax.tree_map = jax.tree.map  # its name when ppo.py was written
+    restore(jax)
     ppo = importlib.import_module("ppo")
     config = configuration(work)
     key = jax.random.PRNGKey(work["seed"])

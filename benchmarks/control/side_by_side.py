@@ -63,7 +63,8 @@ def parser(about: str | None) -> argparse.ArgumentParser:
 def sides(asked: argparse.Namespace, wanted: Sequence[str]) -> list[Side]:
     """The sides that can run here; rlkit and the floor always can."""
     own = asked.only.split(",") if asked.only else [*wanted]
-    jax = {"PYTHONPATH": "", "JAX_PLATFORMS": "cpu"}
+    one = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
+    jax = {"PYTHONPATH": "", "JAX_PLATFORMS": "cpu", "XLA_FLAGS": one}
     known = {
         FIRST: Side(FIRST, sys.executable, "run_rlkit.py"),
         FLOOR: Side(FLOOR, sys.executable, "run_floor.py"),
@@ -169,14 +170,15 @@ def label(name: str, each: Sequence[Line]) -> str:
 def rows_from_start(found: Found, until: str) -> list[str]:
     """A table of whole processes: seconds until the training ended, rlkit's share of them, start-up, score."""
     head = ["", f"seconds from the start to {until}", f"{FIRST} takes so many times as long"]
-    head += ["seconds to the first step", "steps", "greedy score", "reached"]
+    head += ["to the first step", "of the training", "steps", "greedy score", "reached"]
     body = []
     timed = {name: [line | {"whole": whole(line)} for line in each] for name, each in found.items()}
     for name, each in timed.items():
         share = spread(ratios(timed, name, "whole")) if FIRST in timed and name != FIRST else ""
         goals = [line["reached"] for line in each if "reached" in line]
         reached = f"{sum(goals)} of {len(goals)}" if goals else ""
-        figures = [middle(each, "start", ".1f"), middle(each, "steps", ",.0f"), middle(each, "score", ".3g")]
+        columns = {"start": ".1f", "seconds": ".1f", "steps": ",.0f", "score": ".3g"}
+        figures = [middle(each, key, form) for key, form in columns.items()]
         body.append([label(name, each), spread([line["whole"] for line in each], 1), share, *figures, reached])
     return markdown(head, body)
 
