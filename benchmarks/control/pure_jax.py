@@ -1,4 +1,4 @@
-"""About 500,000 steps of PPO on CartPole from the start of the process, beside PureJaxRL with the time that it compiles.
+"""Half a million steps of PPO from the start of the process, beside PureJaxRL with the time in which it compiles.
 
 python benchmarks/control/pure_jax.py [flags]
 

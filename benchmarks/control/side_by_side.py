@@ -144,6 +144,11 @@ def middle(lines: Sequence[Line], key: str, form: str) -> str:
     return format(statistics.median(values), form) if values else ""
 
 
+def scored(lines: Sequence[Line]) -> str:
+    """The median greedy score, which may be a share of episodes won or a sum of a thousand rewards."""
+    return middle(lines, "score", ".0f" if any(abs(line.get("score", 0)) >= 100 for line in lines) else ".3g")
+
+
 def markdown(head: Sequence[str], body: Sequence[Sequence[str]]) -> list[str]:
     return ["| " + " | ".join(cells) + " |" for cells in (head, ["---"] * len(head), *body)]
 
@@ -155,7 +160,7 @@ def rows(found: Found, unit: str) -> list[str]:
     for name, each in found.items():
         speed = f"{statistics.median(rate(line) for line in each):,.0f}"
         lead = spread(ratios(found, name)) if FIRST in found and name != FIRST else ""
-        body.append([label(name, each), speed, lead, middle(each, "start", ".1f"), middle(each, "score", ".3g")])
+        body.append([label(name, each), speed, lead, middle(each, "start", ".1f"), scored(each)])
     return markdown(head, body)
 
 
@@ -177,8 +182,8 @@ def rows_from_start(found: Found, until: str) -> list[str]:
         share = spread(ratios(timed, name, "whole")) if FIRST in timed and name != FIRST else ""
         goals = [line["reached"] for line in each if "reached" in line]
         reached = f"{sum(goals)} of {len(goals)}" if goals else ""
-        columns = {"start": ".1f", "seconds": ".1f", "steps": ",.0f", "score": ".3g"}
-        figures = [middle(each, key, form) for key, form in columns.items()]
+        columns = {"start": ".1f", "seconds": ".1f", "steps": ",.0f"}
+        figures = [*(middle(each, key, form) for key, form in columns.items()), scored(each)]
         body.append([label(name, each), spread([line["whole"] for line in each], 1), share, *figures, reached])
     return markdown(head, body)
 
