@@ -17,10 +17,11 @@ import tempfile
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 from ppo_cartpole import COMMON, A
-from side_by_side import HERE, Side, parser, run, sides, spread
+from side_by_side import FIRST, HERE, Side, parser, run, sides, spread
 
 WORK = {**COMMON, **A, "env_steps": 102_400}
 
@@ -58,9 +59,9 @@ def main(asked: argparse.Namespace) -> None:
     steps = asked.steps or WORK["env_steps"]
     how = (steps, asked.seeds, asked.workers)
     print(f"\n{asked.seeds} seeds of {steps:,} steps, {asked.workers} at a time, {asked.rounds} rounds\n", flush=True)
-    calls = {"rlkit": lambda: ours(*how)}
-    for side in sides(asked, ("SB3",)):
-        calls[side.name] = lambda side=side: theirs(side, *how)
+    calls: dict[str, Callable[[], list[float]]] = {}
+    for side in sides(asked, ("rlkit", "SB3")):
+        calls[side.name] = partial(ours, *how) if side.name == FIRST else partial(theirs, side, *how)
     found: dict[str, list[tuple[float, float]]] = {name: [] for name in calls}
     for number in range(asked.rounds):
         for name, call in calls.items():
@@ -68,8 +69,8 @@ def main(asked: argparse.Namespace) -> None:
             print(f"  round {number + 1}, {name}: {found[name][-1]}", file=sys.stderr, flush=True)
     print("| | seconds | rlkit is so many times as fast | mean greedy score |\n| --- | --- | --- | --- |")
     for name, each in found.items():
-        pairs = zip(each, found["rlkit"], strict=True)
-        lead = spread([theirs[0] / ours[0] for theirs, ours in pairs]) if name != "rlkit" else ""
+        pairs = zip(each, found.get(FIRST, each), strict=True)
+        lead = spread([theirs[0] / ours[0] for theirs, ours in pairs]) if FIRST in found and name != FIRST else ""
         seconds, score = (statistics.median(column) for column in zip(*each, strict=True))
         print(f"| {name} | {seconds:.1f} | {lead} | {score:.3g} |")
 

@@ -66,7 +66,7 @@ class Stopwatch:
 
     def report(self, work: Work, steps: int, score: float, version: str) -> None:
         """Print the one line that the driver reads."""
-        assert self.first is not None and self.ended is not None, "nothing was trained"
+        assert self.first is not None and self.ended is not None, "nothing was trained: fewer steps than one rollout?"
         line = {
             "steps": steps,
             "start": self.first - self.began,  # seconds from the start of the process to the first step
