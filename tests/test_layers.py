@@ -63,7 +63,7 @@ OPTIONAL = {
 }
 # Files that run in a process of their own.
 PROGRAMS = {"rlkit.text.symbolic_process", "rlkit.text.reasoning_process", "rlkit.text.process_child"}
-OPTIONAL |= {"stable_baselines3", "trl", "vllm", "wandb"}  # no module needs them to be imported
+OPTIONAL |= {"trl", "vllm", "wandb"}  # no module needs them to be imported
 
 
 @cache
