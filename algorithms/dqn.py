@@ -85,6 +85,8 @@ class DQN(Algorithm):
 
     def credit(self, rollout: TensorDict) -> TensorDict:
         """Rewards become n-step sums and successors what follows them; a bootstrap waits for the day of its replay."""
+        if self.config.n_step == 1:
+            return rollout.set("discount", torch.full_like(rollout["reward"], self.config.gamma))
         joined = self.window.join(rollout)  # [B, n - 1 + steps]
         total, last, discount = returns.n_step(joined["reward"], joined["done"], self.config.gamma, self.config.n_step)
         row = torch.arange(len(last), device=last.device).unsqueeze(-1)

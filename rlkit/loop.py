@@ -146,7 +146,7 @@ def is_logged(env: Env, run: Run, progress: Progress, before: Fraction) -> bool:
 
 def passes(now: Fraction, before: Fraction, marks: int) -> bool:
     """Whether one of so many marks, spread evenly over the run, lies between then and now."""
-    return int(now * marks) > int(before * marks)
+    return now.numerator * marks // now.denominator > before.numerator * marks // before.denominator
 
 
 def checkpoint_is_due(run: Run, progress: Progress, evaluated: bool, clock: Clock) -> bool:

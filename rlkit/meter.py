@@ -83,6 +83,8 @@ def finished(rollout: TensorDict) -> list[tuple[float, int]]:
     """(return, length) of the episodes that ended in this rollout; on text (score, tokens) of its completions."""
     if "episode_return" in rollout.keys():
         done = rollout["done"]
+        if not done.any():
+            return []
         returns, lengths = rollout["episode_return"][done].tolist(), rollout["episode_length"][done].tolist()
     elif "score" in rollout.keys():
         returns, lengths = rollout["score"].flatten().tolist(), rollout["mask"].sum(-1).flatten().tolist()

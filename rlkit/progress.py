@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import lru_cache
 from pathlib import Path
 
 import torch
@@ -75,9 +76,15 @@ class Progress:
 
     def fraction(self, run: Run) -> Fraction:
         """How much of the run is done, exactly: a float near k/N may fall on either side of it."""
-        done = [Fraction(self.iteration, run.iterations)] if run.iterations else []
-        done += [Fraction(self.env_steps, run.env_steps)] if run.env_steps else []
-        return min(Fraction(1), max(done))
+        return share(self.iteration, run.iterations, self.env_steps, run.env_steps)
+
+
+@lru_cache(maxsize=8)  # it is asked for several times an iteration
+def share(iteration: int, iterations: int | None, env_steps: int, all_steps: int | None) -> Fraction:
+    """How much is done of a run that ends after so many iterations or environment steps, whichever is first."""
+    done = [Fraction(iteration, iterations)] if iterations else []
+    done += [Fraction(env_steps, all_steps)] if all_steps else []
+    return min(Fraction(1), max(done))
 
 
 def save(folder: Path, algo: Algorithm, env: Env, progress: Progress, name: str = "latest", keep: int = 0) -> None:

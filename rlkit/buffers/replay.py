@@ -8,7 +8,7 @@ from torch import Tensor
 
 from rlkit import seeding
 from rlkit.api import State
-from rlkit.buffers.splitting import flatten_steps
+from rlkit.buffers.splitting import acted_steps
 
 
 class Replay:
@@ -28,14 +28,16 @@ class Replay:
         return min(self.seen, self.capacity)
 
     def extend(self, rollout: TensorDict) -> None:
-        steps = flatten_steps(rollout)
-        steps = steps[-self.capacity :]
+        steps = {key: x[-self.capacity :] for key, x in acted_steps(rollout).items()}
         if not self.store:
             self.store = {key: x.new_zeros((self.capacity, *x.shape[1:])) for key, x in steps.items()}
-        place = (self.seen + torch.arange(len(steps))) % self.capacity
+        count, start = len(steps["mask"]), self.seen % self.capacity
+        before_the_end = min(count, self.capacity - start)
         for key, ring in self.store.items():
-            ring[place] = steps[key]
-        self.seen += len(steps)
+            ring[start : start + before_the_end] = steps[key][:before_the_end]
+            if before_the_end < count:
+                ring[: count - before_the_end] = steps[key][before_the_end:]
+        self.seen += count
 
     def __iter__(self) -> Iterator[TensorDict]:
         if self.seen < max(self.warmup, 1):

@@ -107,13 +107,12 @@ class ControlEnv:
         requirements.check_tape(tape, copies.observation_space, self.source)
         self._note(tape, fresh)
         lead = (self.rows, repeats) if repeats > 1 else (self.rows,)
-        length = len(tape["reward"])
         data = {}
         for key, array in tape.items():
-            rows_first = torch.from_numpy(np.ascontiguousarray(array.swapaxes(0, 1)))
-            data[key] = rows_first.reshape(*lead, length, *array.shape[2:]).to(self.device)
+            rows_first = torch.from_numpy(np.ascontiguousarray(array.swapaxes(0, 1))).to(self.device)
+            data[key] = rows_first if repeats == 1 else rows_first.view(*lead, *rows_first.shape[1:])
         data["score"] = data["reward"].sum(-1)
-        rollout = TensorDict(data, batch_size=lead, device=self.device)
+        rollout = TensorDict(data, batch_size=lead)
         with torch.no_grad():
             return rollout.update(policy.record(rollout))
 
@@ -279,8 +278,9 @@ class ControlEnv:
         # A vector env that resets itself can only be replayed from its very beginning.
         self._ages = self._ages + steps if self._stream.resets_alone else self._length
         self._history.append(tape["action"].copy())
-        if done.any():
-            self._past.note(done, tape["episode_length"], self._stream, self._history, self._seed_before)
+        if not done.any():
+            return
+        self._past.note(done, tape["episode_length"], self._stream, self._history, self._seed_before)
         kept = sum(map(len, self._history))
         while self._history and kept - len(self._history[0]) >= self._ages.max():
             kept -= len(self._history.popleft())

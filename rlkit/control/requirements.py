@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import numpy as np
@@ -51,7 +52,13 @@ class Prepares(Protocol):
 
 def prepared(policy: Acts, steps: int | None, rows: int) -> Callable[[Array], Array] | None:
     """See `Prepares`; None also where the number of steps is open."""
-    return policy.prepared(steps, rows) if steps and isinstance(policy, Prepares) else None
+    return policy.prepared(steps, rows) if steps and _prepares(type(policy)) else None  # type: ignore[attr-defined]
+
+
+@lru_cache
+def _prepares(kind: type) -> bool:
+    """Remembered: whether a class has what a protocol names takes as long to tell as a step."""
+    return issubclass(kind, Prepares)
 
 
 def check_tape(tape: dict[str, Array], space: "AnySpace", source: str) -> None:

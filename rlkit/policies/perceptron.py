@@ -30,16 +30,13 @@ class Perceptron(nn.Sequential):
         self._parts = Parts(())
 
     def forward(self, x: Tensor) -> Tensor:
-        modules = tuple(self._modules.values())
-        if self._parts.modules != modules:
-            self._parts = Parts(modules)
-        parts = self._parts
+        parts = self._found()
         for module in parts.first:
             x = module(x)
         tape = recording()
         by_hand = not x.requires_grad if tape else not torch.is_grad_enabled()
         if not (by_hand and parts.linear and self.fast and x.device.type == "cpu" and x.dtype in PRECISIONS):
-            for module in modules[len(parts.first) :]:
+            for module in parts.modules[len(parts.first) :]:
                 x = module(x)
             return x
         layers = [(layer.weight, layer.bias) for layer in parts.linear]
@@ -50,20 +47,28 @@ class Perceptron(nn.Sequential):
         tape.note((out,), lambda gradient: backward(gradient, inputs, layers, parts.tanh))
         return out
 
+    def _found(self) -> "Parts":
+        modules = tuple(self._modules.values())
+        if self._parts.modules != modules:
+            self._parts = Parts(modules)
+        return self._parts
+
     def on_arrays(self, rows: int) -> Callable[[Array], Array] | None:
         """This network as a function of arrays [rows, n], with its weights as they are now; torch takes twice as long.
 
         None where the layers are no plain ones on a CPU, or where so many rows are better left to torch.
         """
-        parts = Parts(tuple(self._modules.values()))
-        if not parts.linear or not self.fast or any(p.dtype != torch.float32 or p.is_cuda for p in self.parameters()):
+        parts = self._found()
+        weights = [layer.weight.detach() for layer in parts.linear]
+        if not (weights and self.fast and weights[0].dtype == torch.float32 and weights[0].device.type == "cpu"):
             return None
-        if rows * max(layer.weight.numel() for layer in parts.linear) > FEW:
+        if rows * max(weight.numel() for weight in weights) > FEW:
             return None
         before = [module.on_arrays() for module in parts.first if isinstance(module, Normalizer)]
         if len(before) < len(parts.first):
             return None
-        layers = [(layer.weight.detach().numpy().T, layer.bias.detach().numpy()) for layer in parts.linear]
+        biases = [layer.bias.detach().numpy() for layer in parts.linear]
+        layers = [(weight.numpy().T, bias) for weight, bias in zip(weights, biases, strict=True)]
 
         def run(x: Array) -> Array:
             for function in before:
@@ -124,7 +129,10 @@ def backward(gradient: Tensor, inputs: Sequence[Tensor], layers: Sequence[Layer]
             add_product(weight, g, h)
         if x is not inputs[0]:
             g = g @ weight
-            g = torch.ops.aten.tanh_backward(g, h) if tanh else torch.ops.aten.threshold_backward(g, h, 0)
+            if tanh:
+                torch.ops.aten.tanh_backward.grad_input(g, h, grad_input=g)
+            else:
+                torch.ops.aten.threshold_backward.grad_input(g, h, 0, grad_input=g)
 
 
 def add_product(weight: Tensor, g: Tensor, h: Tensor) -> None:
