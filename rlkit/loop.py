@@ -96,7 +96,8 @@ def train(algo: Algorithm, env: Env, run: Run, log: Log, progress: Progress) -> 
             if evaluating:
                 metrics |= validate(algo, env, run, log, progress, clock)
             metrics = doctor.name(seen, metrics, progress.iteration, log.alarm)
-            progress.interrupted |= log.iteration(progress.iteration, progress.env_steps, metrics)
+            if log.iteration(progress.iteration, progress.env_steps, metrics):
+                progress.interrupted = True
             log.completions(progress.iteration, rollout, credited, algo.policy, env)
         if checkpoint_is_due(run, progress, evaluating, clock):
             keep(log, algo, env, run, progress, clock)

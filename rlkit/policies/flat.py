@@ -5,7 +5,6 @@ or as a list, its tensors take longer than the forward pass. The numbers are tho
 """
 
 import itertools
-import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar
 
@@ -63,11 +62,10 @@ class Flat(torch.optim.Optimizer):
         """Scale the gradients down to this global norm, and return what it was; as torch.nn.utils.clip_grad_norm_."""
         self._gather()
         self._gathered = True
-        numbers = self._gradient.numpy()
-        norm = math.sqrt(float(numbers @ numbers))
-        if not norm <= limit:  # nor where it is not a number
-            self._gradient *= limit / (norm + 1e-6)
-        return torch.tensor(norm)
+        norm = torch.linalg.vector_norm(self._gradient)
+        if not float(norm) <= limit:  # nor where it is not a number
+            self._gradient *= limit / (float(norm) + 1e-6)
+        return norm
 
     def _gather(self) -> None:
         """Take over gradients that were set from outside."""
