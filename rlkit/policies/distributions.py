@@ -40,12 +40,29 @@ def categorical(logits: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
     return log_prob, entropy
 
 
-def gaussian(mean: Tensor, std: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
+def gaussian(mean: Tensor, log_std: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
     """Log-density and entropy of a diagonal Gaussian: −½((a − μ)/σ)² − log σ − ½ log 2π, summed over dimensions.
 
-    mean, std, action: [..., d] → [...], [...]. The arithmetic is that of `torch.distributions.Normal`.
+    mean, action: [..., d], log_std: [d] → [...], [...]. The arithmetic is that of `torch.distributions.Normal`.
+    A mean that is on a tape, by hand: ∂/∂μ = (a − μ)/σ² and ∂/∂log σ = ((a − μ)/σ)² − 1; of the entropy 0 and 1.
     """
-    log_scale = std.log()
-    log_prob = -((action - mean) ** 2) / (2 * std**2) - log_scale - math.log(math.sqrt(2 * math.pi))
-    entropy = 0.5 + 0.5 * math.log(2 * math.pi) + log_scale
-    return log_prob.sum(-1), entropy.sum(-1)
+    tape = recording() if mean.is_leaf else None
+    with torch.no_grad() if tape else nullcontext():
+        std = log_std.exp().expand_as(mean)
+        log_scale, gap = std.log(), action - mean
+        log_prob = (-(gap**2) / (2 * std**2) - log_scale - math.log(math.sqrt(2 * math.pi))).sum(-1)
+        entropy = (0.5 + 0.5 * math.log(2 * math.pi) + log_scale).sum(-1)
+    if tape is None:
+        return log_prob, entropy
+
+    def back(by_log_prob: Tensor | None, by_entropy: Tensor | None) -> None:
+        if by_log_prob is not None:
+            each = by_log_prob.unsqueeze(-1)
+            by_mean = each * gap / std**2
+            add_gradient(mean, by_mean)
+            add_gradient(log_std, (by_mean * gap - each).flatten(0, -2).sum(0))
+        if by_entropy is not None:
+            add_gradient(log_std, by_entropy.sum().expand_as(log_std).clone())
+
+    tape.note((log_prob, entropy), back)
+    return log_prob, entropy

@@ -62,7 +62,7 @@ class Flat(torch.optim.Optimizer):
         """Scale the gradients down to this global norm, and return what it was; as torch.nn.utils.clip_grad_norm_."""
         self._gather()
         self._gathered = True
-        norm = torch.linalg.vector_norm(self._gradient)
+        norm: Tensor = torch.linalg.vector_norm(self._gradient)
         if not float(norm) <= limit:  # nor where it is not a number
             self._gradient *= limit / (float(norm) + 1e-6)
         return norm

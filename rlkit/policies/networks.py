@@ -207,7 +207,7 @@ class Actor(PolicyModule):
         out: Tensor = self.actor(batch["observation"])
         action: Tensor = batch["action"]
         if self.continuous:
-            return gaussian(out, self.log_std.exp().expand_as(out), action)
+            return gaussian(out, self.log_std, action)
         return categorical(out, action)
 
     def evaluate(self, batch: TensorDict, entropy: bool = True) -> dict[str, Tensor]:

@@ -8,17 +8,19 @@ import pytest
 import torch
 from gymnasium.spaces import Box, Discrete
 from support.fakes import Ring, algorithm, control
+from tensordict import TensorDict
 from torch import Tensor, nn
 from torch.testing import assert_close
 
 from rlkit import policies
 from rlkit.loop import learn
 from rlkit.meter import Meter
-from rlkit.policies.distributions import categorical
+from rlkit.policies.distributions import categorical, gaussian
 from rlkit.policies.flat import Flat
 from rlkit.policies.normalize import Normalizer
 from rlkit.policies.perceptron import FEW, Perceptron
 from rlkit.policies.tape import Tape, recording
+from rlkit.settings import plugins
 
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-6}
 
@@ -155,6 +157,30 @@ def test_a_uniform_categorical_has_the_largest_entropy_and_no_gradient_of_it() -
     assert log_prob.item() == pytest.approx(-math.log(4))
 
 
+@pytest.mark.parametrize("entropy", [0.0, 0.7])
+@pytest.mark.parametrize("shape", [(5,), (2, 3)])
+def test_a_gaussian_by_hand_is_that_of_autograd(shape: tuple[int, ...], entropy: float) -> None:
+    mean, action = torch.randn(*shape, 3, dtype=torch.float64), torch.randn(*shape, 3, dtype=torch.float64)
+    found = []
+    for on_tape in (True, False):
+        m, log_std = mean.clone().requires_grad_(), torch.tensor([-1.0, 0.0, 0.5]).double().requires_grad_()
+        tape = Tape()
+        if on_tape:
+            with tape:
+                log_prob, spread = gaussian(m, log_std, action)
+        else:
+            log_prob, spread = gaussian(m, log_std, action)
+        loss = (log_prob * torch.arange(log_prob.numel()).view(shape)).sum()
+        (loss + entropy * spread.square().sum() if entropy else loss).backward()
+        tape.backward()
+        found.append((log_prob.detach(), spread.detach(), m.grad, log_std.grad))
+    for ours, theirs in zip(*found, strict=True):
+        assert_close(ours, theirs, rtol=1e-12, atol=1e-12)
+    normal = torch.distributions.Normal(mean, torch.tensor([-1.0, 0.0, 0.5]).double().exp())
+    assert_close(found[0][0], normal.log_prob(action).sum(-1))
+    assert_close(found[0][1], normal.entropy().sum(-1))
+
+
 def test_arrays_give_what_tensors_give() -> None:
     for activation in (nn.Tanh, nn.ReLU):
         net, x = network(activation, 4, 64, 64, 2, dtype=torch.float32), torch.randn(8, 4)
@@ -245,9 +271,23 @@ def test_an_algorithm_learns_the_same_by_hand_and_by_autograd(name: str, options
     assert not torch.equal(found[0][0], start)
 
 
-def boxed(rows: int):
-    """CartPole's spaces, with short episodes."""
-    from rlkit.settings import plugins
+@pytest.mark.parametrize("normalize", [False, True])
+def test_continuous_actions_are_learned_the_same_by_hand_and_by_autograd(normalize: bool) -> None:
+    found = []
+    for fast in (True, False):
+        network = policies.Network(normalize=normalize, fast=fast)
+        algo = algorithm("ppo", boxed(3, "pendulum"), network, horizon=16, minibatches=2, entropy_coef=0.01)
+        generator = torch.Generator().manual_seed(4)
+        data = {"observation": torch.randn(3, 16, 3, generator=generator)}
+        data |= {"action": torch.randn(3, 16, 1, generator=generator)}
+        data |= {key: torch.randn(3, 16, generator=generator) for key in ("log_prob", "advantage", "return", "value")}
+        algo.buffer.extend(TensorDict(data | {"mask": torch.ones(3, 16, dtype=torch.bool)}, batch_size=[3]))
+        learn(algo, Meter())
+        found.append(torch.cat([p.detach().flatten() for p in algo.policy.parameters()]))
+    assert_close(*found, rtol=1e-5, atol=2e-6)
 
-    cartpole = plugins.load("envs", "cartpole")
-    return cartpole.make(cartpole.Config(rows=rows, step_limit=12), 0, torch.device("cpu"))
+
+def boxed(rows: int, name: str = "cartpole"):
+    """An environment with short episodes."""
+    made = plugins.load("envs", name)
+    return made.make(made.Config(rows=rows, step_limit=12), 0, torch.device("cpu"))
