@@ -94,7 +94,7 @@ class Prioritized(Replay):
         for _ in range(self.updates):
             where = slices + torch.rand(self.batch_size, generator=self.generator, dtype=torch.float64)
             index = self.tree.find((where * (self.tree.total / self.batch_size)).numpy())
-            yield torch.from_numpy(index), torch.from_numpy(self.importance(index)).float()
+            yield torch.from_numpy(index), torch.from_numpy(self.importance(index)).float() / self.batch_size
 
     def importance(self, index: Index) -> Numbers:
         """w_i = (N·P(i))^−β / max_j w_j; N and the total cancel."""

@@ -45,12 +45,12 @@ class Replay:
         for index, weight in self.draw():
             there = index.to(self.store["mask"].device)
             data = {key: ring.index_select(0, there) for key, ring in self.store.items()}
-            data |= {"index": there, "weight": (weight / self.batch_size).to(there.device)}
+            data |= {"index": there, "weight": weight.to(there.device)}
             yield TensorDict(data, batch_size=[self.batch_size])
 
     def draw(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """The places of each minibatch, and how much each of its steps weighs: [batch_size] both."""
-        weight = torch.ones(self.batch_size)
+        """The places of each minibatch, and the weight of each of its steps in the loss: [batch_size] both."""
+        weight = torch.full((self.batch_size,), 1 / self.batch_size)
         drawn = torch.randint(len(self), (self.updates, self.batch_size), generator=self.generator)
         for index in drawn:
             yield index, weight
