@@ -21,17 +21,20 @@ class Window:
 
     def join(self, rollout: TensorDict) -> TensorDict:
         """Put the waiting columns in front, and keep the last n of both. Keys of whole rows are the rollout's own."""
+        if not self.n:
+            return rollout
         mask = rollout["mask"]
         timed = {key: x for key, x in rollout.items() if x.shape[:2] == mask.shape and key not in NOTES}
         if self.waiting:
             timed = {key: torch.cat([self.waiting[key], x], 1) for key, x in timed.items()}
-        if self.n:
-            self.waiting = {key: x[:, -self.n :].clone() for key, x in timed.items()}
+        self.waiting = {key: x[:, -self.n :].clone() for key, x in timed.items()}
         rows = {key: x for key, x in rollout.items() if x.shape[:2] != mask.shape}
         return TensorDict({**rows, **timed}, batch_size=rollout.batch_size)
 
     def ready(self, joined: TensorDict) -> TensorDict:
         """The columns of a joined rollout (with what was added to it since) that may be learned now."""
+        if not self.n:
+            return joined
         mask = joined["mask"]
         width = max(0, mask.shape[1] - self.n)
         cut = {key: x[:, :width] if x.shape[:2] == mask.shape else x for key, x in joined.items()}

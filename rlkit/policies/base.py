@@ -1,9 +1,12 @@
 """What every policy has: the generator that it draws from, its statistics of observations, and defaults."""
 
 import copy
-from typing import Self, TypeVar
+from collections.abc import Callable
+from typing import Any, Self, TypeVar
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from tensordict import TensorDict
 from torch import Tensor, nn
 
@@ -12,6 +15,8 @@ from rlkit.policies.normalize import Normalizer
 from rlkit.policies.optimizers import Parametrized
 
 P = TypeVar("P", bound=Parametrized)
+Numbers = NDArray[Any]  # observations and actions, whole or real
+Function = Callable[[Numbers], Numbers]
 
 
 class PolicyModule(nn.Module):
@@ -61,6 +66,26 @@ class EpsilonGreedy(PolicyModule):
             return best
         draw = torch.rand(2, *best.shape, generator=self.generator).to(best.device)
         return torch.where(draw[0] < self.epsilon, (draw[1] * q.shape[-1]).long(), best)
+
+    def on_arrays(self, rows: int) -> Function | None:
+        """Q(s, ·) as it is now, of arrays with so many rows; None where torch is faster."""
+        return None
+
+    def prepared(self, steps: int, rows: int) -> Function | None:
+        """What `act` does in each of the next steps, from arrays to arrays; its draws are made at once."""
+        q = self.on_arrays(rows)
+        if q is None:
+            return None
+        if self.epsilon == 0.0:
+            return lambda observation: q(observation).argmax(-1)
+        drawn = iter(torch.rand(steps, 2, rows, generator=self.generator).numpy())
+
+        def act(observation: Numbers) -> Numbers:
+            values, (at_random, which) = q(observation), next(drawn)
+            action: Numbers = (which * values.shape[-1]).astype(np.int64)
+            return np.where(at_random < self.epsilon, action, values.argmax(-1))
+
+        return act
 
     def value(self, observation: Tensor) -> Tensor:
         """max_a Q(s, a)."""

@@ -5,15 +5,12 @@
 
 import itertools
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-import numpy as np
 import torch
 from annotated_types import Ge, Le
 from gymnasium.spaces import Box, Discrete
-from numpy.typing import NDArray
 from tensordict import TensorDict
 from torch import Tensor, nn
 
@@ -21,13 +18,12 @@ from rlkit import memory, seeding
 from rlkit.api import Env, Judging
 from rlkit.errors import UserError
 from rlkit.fields import Count, Needs
-from rlkit.policies.base import EpsilonGreedy, PolicyModule
+from rlkit.policies.base import EpsilonGreedy, Function, PolicyModule
 from rlkit.policies.distributions import categorical, gaussian
 from rlkit.policies.normalize import Normalizer, normalizer_for
 from rlkit.policies.perceptron import Perceptron
 
 MOST_LAYERS = 100
-Numbers = NDArray[Any]  # observations in float32, actions whole or real
 
 
 @dataclass(frozen=True)
@@ -145,21 +141,8 @@ class QNetwork(EpsilonGreedy):
         q: Tensor = self.q(observation)
         return q
 
-    def prepared(self, steps: int, rows: int) -> Callable[[Numbers], Numbers] | None:
-        """What `act` does in each of the next steps, from arrays to arrays; its draws are made at once."""
-        q = self.q.on_arrays(rows) if isinstance(self.q, Perceptron) else None
-        if q is None:
-            return None
-        if self.epsilon == 0.0:
-            return lambda observation: q(observation).argmax(-1)
-        drawn = iter(torch.rand(steps, 2, rows, generator=self.generator).numpy())
-
-        def act(observation: Numbers) -> Numbers:
-            values, (at_random, which) = q(observation), next(drawn)
-            action: Numbers = (which * values.shape[-1]).astype(np.int64)
-            return np.where(at_random < self.epsilon, action, values.argmax(-1))
-
-        return act
+    def on_arrays(self, rows: int) -> Function | None:
+        return self.q.on_arrays(rows) if isinstance(self.q, Perceptron) else None
 
 
 class Actor(PolicyModule):
@@ -190,7 +173,7 @@ class Actor(PolicyModule):
         noise = torch.empty(out.shape).exponential_(generator=self.generator).to(out.device)
         return (out - noise.log()).argmax(-1)
 
-    def prepared(self, steps: int, rows: int) -> Callable[[Numbers], Numbers] | None:
+    def prepared(self, steps: int, rows: int) -> Function | None:
         """What `act` does in each of the next steps, from arrays to arrays; its draws are made at once."""
         outputs = self.actor.on_arrays(rows)
         if outputs is None:

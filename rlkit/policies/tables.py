@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from rlkit import seeding
 from rlkit.fields import Fraction, Positive
-from rlkit.policies.base import EpsilonGreedy, PolicyModule
+from rlkit.policies.base import EpsilonGreedy, Function, PolicyModule
 from rlkit.policies.optimizers import LearningRate
 
 
@@ -45,6 +45,13 @@ class Table(EpsilonGreedy):
         q: Tensor = self.q(observation)
         return q
 
+    def on_arrays(self, rows: int) -> Function | None:
+        if self.q.weight.device.type != "cpu":
+            return None
+        table = self.q.weight.detach().numpy()
+        # A state that the space does not have is found once the rollout is there, and named.
+        return lambda observation: table.take(observation, axis=0, mode="clip")
+
     def state_values(self) -> Tensor:
         """V(s) = max_a Q(s, a), without gradient. [S]"""
         return self.q.weight.detach().amax(-1)
@@ -69,6 +76,9 @@ class PolicyTable(Table):
 
     def act(self, observation: Tensor, greedy: bool = False) -> Tensor:
         return self.actions[observation]
+
+    def on_arrays(self, rows: int) -> Function | None:
+        return None  # it acts by `actions`
 
     def state_values(self) -> Tensor:
         """Q(s, π(s)), without gradient. [S]"""
