@@ -40,8 +40,8 @@ class TextConfig:
     tool: Annotated[str, Place("code")] = ""  # called by <<...= : calculator | ./mine.py:function | module:function
     tool_seconds: ToolSeconds = 2.0  # how long a call of a function of your own may take
     judge: Annotated[str, Place("code"), Needs(PAIRS)] = ""  # ./mine.py:function | module:function: compares answers
-    validation: Problems = 512  # problems to tune on; held out of the training rows of a file, 0 to train on every row
-    test: Problems = 1319  # problems to claim on; a file without a test.jsonl beside it holds out a tenth at most
+    validation: Problems = 512  # problems to tune on; of a file a tenth of its rows at most, whole prompts; 0: none
+    test: Problems = 1319  # problems to claim on; without a test.jsonl a tenth of a file's rows at most, whole prompts
 
 
 @dataclass(frozen=True)

@@ -29,8 +29,8 @@ class Config:
     )
     rows: Count = 32  # pairs per rollout
     max_tokens: Count = 64  # embedded only: longest completion when problems are solved for evaluation
-    validation: Problems = 512  # held out to tune on (of a file: a tenth at most)
-    test: Problems = 1319  # held out to measure the claim on (of a file: a tenth at most)
+    validation: Problems = 512  # held out to tune on (of a file: a tenth of its pairs at most, whole prompts)
+    test: Problems = 1319  # held out to measure the claim on (of a file: a tenth of its pairs at most, whole prompts)
     train: Size = 7473  # embedded only: number of pairs
     rare: Fraction = 0.46  # embedded only: share of the rare problem kinds
     bare: Fraction = 0.5  # embedded only: share of pairs whose rejected side is the answer without its working
