@@ -3,6 +3,7 @@
 The GRPO family, whose keys wait for more than one pass over a rollout, is in test_family_keys.py.
 """
 
+import json
 from functools import cache
 from typing import Any, get_args, get_origin, get_type_hints
 
@@ -149,6 +150,10 @@ def refused(*words: str) -> str:
         (["algo=reinforce_pp", "env=frozenlake", "env.luck=own"], "an algorithm that plays several attempts from"),
         (["algo=grpo", "env=gsm8k", "env.rare_repeat=3"], "an algorithm that learns from demonstrations, such as sft"),
         (["algo=sft", "env=gsm8k", "env.direct_from=0.5"], "does nothing with env.direct=0: it needs env.direct;"),
+        (["algo=sft", "env=gsm8k", "env.reward=strict"], "needs an algorithm that attempts problems"),
+        (["algo=sft", "env=gsm8k", "env.reward_weights=2"], "it needs an algorithm that attempts problems"),
+        (["algo=sft", "env=arithmetic", "env.reward_weights=2"], "it needs an algorithm that attempts problems"),
+        (["algo=sft", "env=reasoning", "env.task=chain_sum", "env.train=9", "env.reward=strict"], "as all do but sft"),
         (["algo=grpo", "env=gsm8k", "env.validation=0", "evaluate_every=0", "validation_episodes=9"], "no validation"),
     ],
 )  # fmt: skip
@@ -171,6 +176,15 @@ def test_what_was_asked_for_in_vain_is_told_what_it_needs(words: list[str], mess
 )
 def test_what_waits_in_a_yaml_or_is_the_default_is_accepted(words: list[str]) -> None:
     assemble(config.read(words))
+
+
+def test_where_the_rewards_measure_demonstrations_leave_them_something_to_do(tmp_path: Any) -> None:
+    """On env=text evaluation uses the rewards of the run, whatever is learned from."""
+    rows = [{"prompt": f"{n} + 1?", "answer": f"#### {n + 1}"} for n in range(30)]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    source = f"env.source={tmp_path / 'rows.jsonl'}"
+    words = ["algo=sft", "env=text", source, "env.reward=strict", "env.reward_weights=2"]
+    assert assemble(config.read(words)).env.metric == "return"
 
 
 def test_no_yaml_of_a_pair_sets_a_key_in_vain() -> None:
