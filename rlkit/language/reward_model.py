@@ -31,7 +31,7 @@ class RewardModel(Backbone):
         self.generator, self.name, self.save_dtype = backbone.generator, backbone.name, backbone.save_dtype
         self.micro_steps, self.value_head = backbone.micro_steps, self.make_head()
         self.writer = writer
-        self.rows = backbone.rows
+        self.rows, self.lora = backbone.rows, backbone.lora
 
     @classmethod
     def on(cls, start: LanguageModel, writes: bool) -> "RewardModel":

@@ -31,6 +31,7 @@ OTHER: dict[str, Any] = {
     "kl_target": 1e-4, "tau": 0.3, "kl_horizon": 20, "minibatches": 2, "steps": 3, "horizon": 9, "weight_decay": 0.2,
     "target_margin": 2.0,
 }  # fmt: skip
+JUDGE = ["algo=reward_model", "env=preferences"]
 ON = {"kl_coef": 0.5, "kl_target": 1e-4}  # values of keys that others need above 0
 
 
@@ -154,6 +155,8 @@ def refused(*words: str) -> str:
         (["algo=sft", "env=gsm8k", "env.reward_weights=2"], "it needs an algorithm that attempts problems"),
         (["algo=sft", "env=arithmetic", "env.reward_weights=2"], "it needs an algorithm that attempts problems"),
         (["algo=sft", "env=reasoning", "env.task=chain_sum", "env.train=9", "env.reward=strict"], "as all do but sft"),
+        ([*JUDGE, "policy.lora=4", "policy.trainable=attention"], "with adapters, which"),
+        ([*JUDGE, "policy.base_dtype=bfloat16"], "does nothing with no adapters: weigh"),
         (["algo=grpo", "env=gsm8k", "env.validation=0", "evaluate_every=0", "validation_episodes=9"], "no validation"),
     ],
 )  # fmt: skip
