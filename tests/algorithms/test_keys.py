@@ -181,6 +181,14 @@ def test_what_waits_in_a_yaml_or_is_the_default_is_accepted(words: list[str]) ->
     assemble(config.read(words))
 
 
+@pytest.mark.parametrize("word", ["max_tokens=5", "train=5", "rare=0.1", "bare=0.1"])
+def test_what_makes_embedded_pairs_does_nothing_with_a_file(tmp_path: Any, word: str) -> None:
+    rows = [{"prompt": f"{n} + 1?", "chosen": "a", "rejected": "b"} for n in range(30)]
+    (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    said = refused("algo=dpo", "env=preferences", f"env.source={tmp_path / 'pairs.jsonl'}", f"env.{word}")
+    assert f"env.{word} does nothing with env.source=" in said and "needs env.source=embedded" in said
+
+
 def test_where_the_rewards_measure_demonstrations_leave_them_something_to_do(tmp_path: Any) -> None:
     """On env=text evaluation uses the rewards of the run, whatever is learned from."""
     rows = [{"prompt": f"{n} + 1?", "answer": f"#### {n + 1}"} for n in range(30)]
