@@ -8,7 +8,7 @@ import torch
 from annotated_types import Ge, Le
 
 from rlkit.api import Code, Count, Place, Positive, UserError
-from rlkit.fields import ATTEMPTS, PAIRS, Needs, Problems, Words
+from rlkit.fields import ANSWERS, ATTEMPTS, PAIRS, Needs, Problems, Words
 from rlkit.text import Asking, Problem, Reward, TextEnv, load_rewards, load_tool, take_examples
 from rlkit.text.grader import BUILT_IN, flexible, strict
 from rlkit.text.judging import load_judge
@@ -21,6 +21,7 @@ TURNS = Needs("chat", "auto", True)
 PLAYED = Needs(ATTEMPTS)  # demonstrations are shown in an order of their own, and not scored
 ToolSeconds = Annotated[Positive, Le(3600), Needs("tool", but="calculator")]
 Graded = Annotated[Code, PLAYED]
+Beside = Annotated[Code, Needs(ANSWERS)]
 Weights = tuple[float, ...]
 KindWeights = Annotated[dict[str, float], PLAYED]
 
@@ -37,7 +38,7 @@ class TextConfig:
     chat_options: Annotated[dict[str, Any], TURNS] = field(default_factory=dict)  # what else the template is told
     reward: Graded = "correct"  # correct | model:RUN_FOLDER | ./mine.py:function | package.module:function; commas sum
     reward_weights: Annotated[Weights, PLAYED] = ()  # what each reward is multiplied by, as in [1,0.2]; empty: 1 each
-    metrics: Code = ""  # what evaluation reports beside its score: functions as for reward; commas between several
+    metrics: Beside = ""  # what evaluation reports beside its score: functions as for reward; commas between several
     curriculum: Annotated[Curriculum, PLAYED] = "none"  # success: kinds that nearly always or never succeed come less
     tool: Annotated[str, Place("code")] = ""  # called by <<...= : calculator | ./mine.py:function | module:function
     tool_seconds: ToolSeconds = 2.0  # how long a call of a function of your own may take

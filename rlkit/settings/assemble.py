@@ -14,7 +14,7 @@ import torch
 from rlkit import memory, outside
 from rlkit.api import Algorithm, Env, Plays, PolicyFactory
 from rlkit.errors import UserError
-from rlkit.fields import AGAIN, ATTEMPTS, CONTROL, DEMONSTRATIONS, GROUPS, INEXACT, PAIRS
+from rlkit.fields import AGAIN, ANSWERS, ATTEMPTS, CONTROL, DEMONSTRATIONS, GROUPS, INEXACT, PAIRS
 from rlkit.forecast import Forecast, forecast
 from rlkit.policies import PolicyModule
 from rlkit.scores import Split
@@ -166,6 +166,7 @@ def facts(given: config.Given, algo: object, env: Env, policy: object) -> dict[s
         PAIRS: own or (name in ("dpo", "reward_model") and values["group"] % 2 == 0),
         DEMONSTRATIONS: own or name == "sft",
         ATTEMPTS: own or name != "sft",
+        ANSWERS: own or name != "reward_model",
         INEXACT: isinstance(policy, PolicyModule) and policy.dtype != torch.float32,
         AGAIN: own or values.get("epochs", 1) > 1 or values.get("minibatches", 1) > 1,
     }

@@ -157,6 +157,7 @@ def refused(*words: str) -> str:
         (["algo=sft", "env=reasoning", "env.task=chain_sum", "env.train=9", "env.reward=strict"], "as all do but sft"),
         ([*JUDGE, "policy.lora=4", "policy.trainable=attention"], "with adapters, which"),
         ([*JUDGE, "policy.base_dtype=bfloat16"], "does nothing with no adapters: weigh"),
+        (["algo=reward_model", "env=gsm8k", "env.metrics=strict"], "an algorithm that trains what answers"),
         (["algo=grpo", "env=gsm8k", "env.validation=0", "evaluate_every=0", "validation_episodes=9"], "no validation"),
     ],
 )  # fmt: skip
