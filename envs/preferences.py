@@ -10,7 +10,7 @@ import torch
 from annotated_types import Ge, Le
 
 from rlkit.api import Count, Fraction, Place, UserError
-from rlkit.fields import Needs, Problems
+from rlkit.fields import ANSWERS, Needs, Problems
 from rlkit.seeding import derive
 from rlkit.text import PROMPT, Pair, PairEnv, TextEnv
 from rlkit.text.preferring import REFERENCE, pairs_from
@@ -29,7 +29,9 @@ class Config:
         "embedded"  # embedded | PATH.jsonl with chosen, rejected and often prompt (and ref_{chosen,rejected}_logps)
     )
     rows: Count = 32  # pairs per rollout
-    max_tokens: Annotated[Count, EMBEDDED] = 64  # longest completion when problems are solved for evaluation
+    max_tokens: Annotated[Count, EMBEDDED, Needs(ANSWERS)] = (
+        64  # longest completion when problems are solved for evaluation
+    )
     validation: Problems = 512  # held out to tune on (of a file: a tenth of its pairs at most, whole prompts)
     test: Problems = 1319  # held out to measure the claim on (of a file: a tenth of its pairs at most, whole prompts)
     train: Annotated[Size, EMBEDDED] = 7473  # number of pairs to train on

@@ -33,6 +33,11 @@ class RewardModel(Backbone):
         self.writer = writer
         self.rows, self.lora = backbone.rows, backbone.lora
 
+    def idle(self, key: str) -> str:
+        if self.writer is None and key in ("temperature", "rows"):
+            return "a reward model of stored pairs, for which nothing is written"
+        return super().idle(key)
+
     @classmethod
     def on(cls, start: LanguageModel, writes: bool) -> "RewardModel":
         """A reward model on the backbone of `start`; with `writes`, a frozen copy of `start` writes the attempts."""

@@ -157,6 +157,9 @@ def refused(*words: str) -> str:
         (["algo=sft", "env=reasoning", "env.task=chain_sum", "env.train=9", "env.reward=strict"], "as all do but sft"),
         ([*JUDGE, "policy.lora=4", "policy.trainable=attention"], "with adapters, which"),
         ([*JUDGE, "policy.base_dtype=bfloat16"], "does nothing with no adapters: weigh"),
+        ([*JUDGE, "policy.temperature=0.5"], "does nothing with a reward model of stored pairs, for which nothing is"),
+        ([*JUDGE, "policy.rows=8"], "does nothing with a reward model of stored pairs, for which nothing is written"),
+        ([*JUDGE, "env.max_tokens=8"], "does nothing: it needs an algorithm that trains what answers"),
         (["algo=reward_model", "env=gsm8k", "env.metrics=strict"], "an algorithm that trains what answers"),
         (["algo=grpo", "env=gsm8k", "env.validation=0", "evaluate_every=0", "validation_episodes=9"], "no validation"),
     ],
@@ -176,6 +179,8 @@ def test_what_was_asked_for_in_vain_is_told_what_it_needs(words: list[str], mess
         ["algo=a2c", "env=cartpole", "algo.gae_lambda=0.9", "algo.advantage=gae"],
         ["algo=dr_grpo", "env=cartpole", "algo.clip_low=0.1", "algo.minibatches=2"],
         ["algo=grpo", "env=frozenlake", "env.luck=own"],
+        ["algo=reward_model", "env=gsm8k", "policy.temperature=0.5", "policy.rows=8", "env.max_tokens=8"],
+        ["algo=dpo", "env=preferences", "policy.temperature=0.5", "policy.rows=8", "env.max_tokens=8"],
     ],
 )
 def test_what_waits_in_a_yaml_or_is_the_default_is_accepted(words: list[str]) -> None:

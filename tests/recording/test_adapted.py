@@ -24,7 +24,7 @@ JUDGED += ["evaluation_episodes=24", "evaluate_every=0"]
 RUNS = {
     "grpo": ["algo=grpo", *GSM8K, "algo.group=4", "algo.kl_coef=0.1"],
     "ppo": ["algo=ppo", *GSM8K, "algo.kl_coef=0.1"],
-    "sft": ["algo=sft", *GSM8K],
+    "sft": ["algo=sft", "env=gsm8k", *SMALL[1:]],
     "dpo": ["algo=dpo", "env=preferences", *SMALL],
     "reward model": ["algo=reward_model", "env=preferences", *SMALL],
     "its writer": ["algo=reward_model", *JUDGED],
