@@ -29,9 +29,7 @@ class Config:
         "embedded"  # embedded | PATH.jsonl with chosen, rejected and often prompt (and ref_{chosen,rejected}_logps)
     )
     rows: Count = 32  # pairs per rollout
-    max_tokens: Annotated[Count, EMBEDDED, Needs(ANSWERS)] = (
-        64  # longest completion when problems are solved for evaluation
-    )
+    max_tokens: Annotated[Count, EMBEDDED, Needs(ANSWERS)] = 64  # longest answer when problems are solved to measure
     validation: Problems = 512  # held out to tune on (of a file: a tenth of its pairs at most, whole prompts)
     test: Problems = 1319  # held out to measure the claim on (of a file: a tenth of its pairs at most, whole prompts)
     train: Annotated[Size, EMBEDDED] = 7473  # number of pairs to train on
