@@ -35,6 +35,7 @@ class Escapes:
 
 
 CONTROL = "a control environment"
+PLAYED = "an algorithm that plays, as all do but value_iteration and policy_iteration"
 GROUPS = "an algorithm that plays several attempts from each start"
 PAIRS = "an algorithm that makes pairs of an even number of attempts, such as dpo"
 DEMONSTRATIONS = "an algorithm that learns from demonstrations, such as sft"
@@ -54,6 +55,7 @@ Problems = Annotated[int, Ge(0), Le(100_000)]  # problems or pairs that are gene
 Episodes = Annotated[int, Ge(1), Le(10**6)]  # of one evaluation
 Seed = Annotated[int, Ge(0), Boundless()]
 Words = Annotated[str, Escapes()]  # a text for a model
+Copies = Annotated[Count, Needs(PLAYED)]  # of a problem whose model is known
 Schedule = Literal["constant", "linear"]
 
 

@@ -14,7 +14,7 @@ import torch
 from rlkit import memory, outside
 from rlkit.api import Algorithm, Env, Plays, PolicyFactory
 from rlkit.errors import UserError
-from rlkit.fields import AGAIN, ANSWERS, ATTEMPTS, CONTROL, DEMONSTRATIONS, GROUPS, INEXACT, PAIRS
+from rlkit.fields import AGAIN, ANSWERS, ATTEMPTS, CONTROL, DEMONSTRATIONS, GROUPS, INEXACT, PAIRS, PLAYED
 from rlkit.forecast import Forecast, forecast
 from rlkit.policies import PolicyModule
 from rlkit.scores import Split
@@ -160,15 +160,23 @@ def facts(given: config.Given, algo: object, env: Env, policy: object) -> dict[s
     """Whether the phrases in the types of fields hold; what an algorithm of the user's own plays, nobody knows."""
     name, values = given.algo["name"], asdict(cast("DataclassInstance", algo))
     own = name not in plugins.names("algorithms")
-    return {
+    return facts_of_name(name) | {
         CONTROL: env.kind == "control",
         GROUPS: own or values.get("group", 1) > 1,
         PAIRS: own or (name in ("dpo", "reward_model") and values["group"] % 2 == 0),
-        DEMONSTRATIONS: own or name == "sft",
-        ATTEMPTS: own or name != "sft",
-        ANSWERS: own or name != "reward_model",
         INEXACT: isinstance(policy, PolicyModule) and policy.dtype != torch.float32,
         AGAIN: own or values.get("epochs", 1) > 1 or values.get("minibatches", 1) > 1,
+    }
+
+
+def facts_of_name(name: str) -> dict[str, bool]:
+    """Those that the name of the algorithm decides."""
+    own = name not in plugins.names("algorithms")
+    return {
+        PLAYED: name not in ("value_iteration", "policy_iteration"),
+        DEMONSTRATIONS: own or name == "sft",
+        ATTEMPTS: name != "sft",
+        ANSWERS: name != "reward_model",
     }
 
 

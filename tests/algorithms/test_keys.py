@@ -161,6 +161,10 @@ def refused(*words: str) -> str:
         ([*JUDGE, "policy.rows=8"], "does nothing with a reward model of stored pairs, for which nothing is written"),
         ([*JUDGE, "env.max_tokens=8"], "does nothing: it needs an algorithm that trains what answers"),
         (["algo=reward_model", "env=gsm8k", "env.metrics=strict"], "an algorithm that trains what answers"),
+        (["algo=value_iteration", "env=gridworld", "env.rows=3"], "it needs an algorithm that plays"),
+        (["algo=policy_iteration", "env=frozenlake", "env.rows=3"], "it needs an algorithm that plays"),
+        (["algo=value_iteration", "env=taxi", "env.rows=3"], "it needs an algorithm that plays"),
+        (["algo=policy_iteration", "env=cliffwalking", "env.rows=3"], "it needs an algorithm that plays"),
         (["algo=grpo", "env=gsm8k", "env.validation=0", "evaluate_every=0", "validation_episodes=9"], "no validation"),
     ],
 )  # fmt: skip
