@@ -10,7 +10,7 @@ import torch
 from annotated_types import Ge, Le
 
 from rlkit.api import Count, Fraction, Place, UserError
-from rlkit.fields import ANSWERS, Needs, Problems
+from rlkit.fields import ANSWERS, SIDES, Needs, Problems
 from rlkit.seeding import derive
 from rlkit.text import PROMPT, Pair, PairEnv, TextEnv
 from rlkit.text.preferring import REFERENCE, pairs_from
@@ -34,7 +34,7 @@ class Config:
     test: Problems = 1319  # held out to measure the claim on (of a file: a tenth of its pairs at most, whole prompts)
     train: Annotated[Size, EMBEDDED] = 7473  # number of pairs to train on
     rare: Annotated[Fraction, EMBEDDED] = 0.46  # share of the rare problem kinds
-    bare: Annotated[Fraction, EMBEDDED] = 0.5  # share of pairs whose rejected side is the answer without its working
+    bare: Annotated[Fraction, EMBEDDED, Needs(SIDES)] = 0.5  # share of rejected sides that are the bare result
 
 
 def make(config: Config, seed: int, device: str | torch.device) -> PairEnv:

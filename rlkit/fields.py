@@ -40,6 +40,8 @@ GROUPS = "an algorithm that plays several attempts from each start"
 PAIRS = "an algorithm that makes pairs of an even number of attempts, such as dpo"
 DEMONSTRATIONS = "an algorithm that learns from demonstrations, such as sft"
 ATTEMPTS = "an algorithm that attempts problems, as all do but sft"
+ASKED = "an algorithm that attempts problems, as all do but sft, or env.shots"
+SIDES = "an algorithm that learns from both sides of a pair, as all do but sft"
 ANSWERS = "an algorithm that trains what answers, as all do but reward_model"
 INEXACT = "policy.dtype=bfloat16 on text"  # written there by other probabilities than the learner's
 AGAIN = "algo.epochs or algo.minibatches above 1"  # the first update after a rollout finds every ratio at 1

@@ -151,6 +151,8 @@ def refused(*words: str) -> str:
         (["algo=reinforce_pp", "env=frozenlake", "env.luck=own"], "an algorithm that plays several attempts from"),
         (["algo=grpo", "env=gsm8k", "env.rare_repeat=3"], "an algorithm that learns from demonstrations, such as sft"),
         (["algo=sft", "env=gsm8k", "env.direct_from=0.5"], "does nothing with env.direct=0: it needs env.direct;"),
+        (["algo=sft", "env=gsm8k", "env.train=100"], "attempts problems, as all do but sft, or env.shots; give that"),
+        (["algo=sft", "env=preferences", "env.bare=0.1"], "needs an algorithm that learns from both sides of a pair"),
         (["algo=sft", "env=gsm8k", "env.reward=strict"], "needs an algorithm that attempts problems"),
         (["algo=sft", "env=gsm8k", "env.reward_weights=2"], "it needs an algorithm that attempts problems"),
         (["algo=sft", "env=arithmetic", "env.reward_weights=2"], "it needs an algorithm that attempts problems"),
@@ -183,6 +185,8 @@ def test_what_was_asked_for_in_vain_is_told_what_it_needs(words: list[str], mess
         ["algo=a2c", "env=cartpole", "algo.gae_lambda=0.9", "algo.advantage=gae"],
         ["algo=dr_grpo", "env=cartpole", "algo.clip_low=0.1", "algo.minibatches=2"],
         ["algo=grpo", "env=frozenlake", "env.luck=own"],
+        ["algo=sft", "env=gsm8k", "env.train=100", "env.shots=2"],  # they are drawn from the train split
+        ["algo=sft", "env=preferences", "env.train=100"],
         ["algo=reward_model", "env=gsm8k", "policy.temperature=0.5", "policy.rows=8", "env.max_tokens=8"],
         ["algo=dpo", "env=preferences", "policy.temperature=0.5", "policy.rows=8", "env.max_tokens=8"],
     ],
