@@ -7,7 +7,7 @@ row's log-probability is that of its actions; with deterministic dynamics it is 
 """
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Protocol, runtime_checkable
 
 import torch
 from annotated_types import Ge, Lt
@@ -43,6 +43,13 @@ class Config(Pairs):
             raise UserError("algo.reference=stored with algo.loss=simpo: simpo has no reference; leave one of them out")
 
 
+@runtime_checkable
+class Tempered(Protocol):
+    """A policy whose log π is that of softmax(logits / temperature)."""
+
+    temperature: float
+
+
 class DPO(Algorithm):
     saved = (*Algorithm.saved, "reference")
     config: Config
@@ -59,6 +66,11 @@ class DPO(Algorithm):
         simpo = config.loss == "simpo"
         self.mean, source = simpo or config.side == "mean", "none" if simpo else config.reference
         self.policy = network.actor(env)
+        if source == "stored" and isinstance(self.policy, Tempered) and self.policy.temperature != 1:
+            raise UserError(
+                f"algo.reference=stored with policy.temperature={self.policy.temperature:g}: the log-probabilities of "
+                "the file are at temperature 1; leave policy.temperature out, or use algo.reference=computed"
+            )
         self.reference = policies.reference(self.policy) if source == "computed" else None
         self.stored = source == "stored"
         self.buffer = buffers.Rollout(env.seed, config.epochs, config.minibatches, over="row")

@@ -8,7 +8,7 @@ import torch
 from annotated_types import Ge, Le
 
 from rlkit.api import Code, Count, Place, Positive, UserError
-from rlkit.fields import ATTEMPTS, PAIRS, Needs, Problems, Words
+from rlkit.fields import ANSWERS, ATTEMPTS, PAIRS, Needs, Problems, Words
 from rlkit.text import Asking, Problem, Reward, TextEnv, load_rewards, load_tool, take_examples
 from rlkit.text.grader import BUILT_IN, flexible, strict
 from rlkit.text.judging import load_judge
@@ -18,9 +18,12 @@ from rlkit.text.scoring import Rewards
 
 OWN = "own"  # the word for an environment's own rewards
 TURNS = Needs("chat", "auto", True)
-DRAWN = Needs(ATTEMPTS)  # demonstrations are shown in an order of their own
+PLAYED = Needs(ATTEMPTS)  # demonstrations are shown in an order of their own, and not scored
 ToolSeconds = Annotated[Positive, Le(3600), Needs("tool", but="calculator")]
-KindWeights = Annotated[dict[str, float], DRAWN]
+Graded = Annotated[Code, PLAYED]
+Beside = Annotated[Code, Needs(ANSWERS)]
+Weights = tuple[float, ...]
+KindWeights = Annotated[dict[str, float], PLAYED]
 
 
 @dataclass(frozen=True)
@@ -33,15 +36,15 @@ class TextConfig:
     shots: Annotated[int, Ge(0), Le(1000)] = 0  # worked examples from the train split that come before each question
     stop: tuple[Words, ...] = ()  # texts that end an answer, which is graded without them; commas between several
     chat_options: Annotated[dict[str, Any], TURNS] = field(default_factory=dict)  # what else the template is told
-    reward: Code = "correct"  # correct | model:RUN_FOLDER | ./mine.py:function | package.module:function; commas sum
-    reward_weights: tuple[float, ...] = ()  # what each reward is multiplied by, as in [1,0.2]; empty: 1 each
-    metrics: Code = ""  # what evaluation reports beside its score: functions as for reward; commas between several
-    curriculum: Annotated[Curriculum, DRAWN] = "none"  # success: kinds that nearly always or never succeed come less
+    reward: Graded = "correct"  # correct | model:RUN_FOLDER | ./mine.py:function | package.module:function; commas sum
+    reward_weights: Annotated[Weights, PLAYED] = ()  # what each reward is multiplied by, as in [1,0.2]; empty: 1 each
+    metrics: Beside = ""  # what evaluation reports beside its score: functions as for reward; commas between several
+    curriculum: Annotated[Curriculum, PLAYED] = "none"  # success: kinds that nearly always or never succeed come less
     tool: Annotated[str, Place("code")] = ""  # called by <<...= : calculator | ./mine.py:function | module:function
     tool_seconds: ToolSeconds = 2.0  # how long a call of a function of your own may take
     judge: Annotated[str, Place("code"), Needs(PAIRS)] = ""  # ./mine.py:function | module:function: compares answers
-    validation: Problems = 512  # problems to tune on; held out of the training rows of a file, 0 to train on every row
-    test: Problems = 1319  # problems to claim on; a file without a test.jsonl beside it holds out a tenth at most
+    validation: Problems = 512  # problems to tune on; of a file a tenth of its rows at most, whole prompts; 0: none
+    test: Problems = 1319  # problems to claim on; without a test.jsonl a tenth of a file's rows at most, whole prompts
 
 
 @dataclass(frozen=True)

@@ -7,13 +7,14 @@ from gymnasium.envs.toy_text.cliffwalking import CliffWalkingEnv
 
 from rlkit.api import Count
 from rlkit.control import Luck, Painter, TabularEnv, from_outcomes
+from rlkit.fields import Copies
 
 GOAL = 47  # the lower right corner of 4×12 cells
 
 
 @dataclass(frozen=True)
 class Config:
-    rows: Count = 8  # copies played side by side
+    rows: Copies = 8  # copies played side by side
     slippery: bool = False  # one move in three goes as intended, the others to either side
     step_limit: Count = 500  # steps after which an episode is truncated; Gymnasium itself has no limit
     luck: Luck = "shared"  # of the attempts from one start: shared, or each attempt's own after the reset

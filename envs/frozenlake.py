@@ -7,15 +7,16 @@ import numpy as np
 import torch
 from gymnasium.envs.toy_text.frozen_lake import FrozenLakeEnv
 
-from rlkit.api import Count, Natural
+from rlkit.api import Natural
 from rlkit.control import Luck, Painter, TabularEnv, from_outcomes
+from rlkit.fields import Copies
 
 STEP_LIMITS = {"4x4": 100, "8x8": 200}  # those of FrozenLake-v1 and FrozenLake8x8-v1
 
 
 @dataclass(frozen=True)
 class Config:
-    rows: Count = 8  # copies played side by side
+    rows: Copies = 8  # copies played side by side
     map: Literal["4x4", "8x8"] = "4x4"  # Gymnasium's maps
     slippery: bool = True  # one move in three goes as intended, the others to either side
     step_limit: Natural = 0  # steps after which an episode is truncated; 0: Gymnasium's own, 100 and 200

@@ -12,13 +12,14 @@ from numpy.typing import NDArray
 from rlkit import memory
 from rlkit.api import Count, Fraction, UserError
 from rlkit.control import Cell, Grid, Luck, TabularEnv, from_outcomes
+from rlkit.fields import Copies
 
 MOVES = ((0, -1), (1, 0), (0, 1), (-1, 0))  # left, down, right, up, as in FrozenLake
 
 
 @dataclass(frozen=True)
 class Config:
-    rows: Count = 8  # copies played side by side
+    rows: Copies = 8  # copies played side by side
     size: Count = 8  # cells along each side
     goal: Cell = (7, 7)  # [row, column] worth +1; [0, 0] is at the top left
     trap: Cell = (4, 4)  # [row, column] worth -1

@@ -9,7 +9,7 @@ import torch
 from annotated_types import Ge, Le
 
 from rlkit.api import Count, Fraction, Place
-from rlkit.fields import DEMONSTRATIONS, Needs, Problems
+from rlkit.fields import ASKED, DEMONSTRATIONS, Needs, Problems
 from rlkit.text import TextEnv, splits
 from rlkit.text.problems import MARKER, Problem, demonstrations, embedded
 from rlkit.text.sources import problems_from
@@ -24,7 +24,7 @@ EMBEDDED, SHOWN = Needs("source", "embedded"), Needs(DEMONSTRATIONS)
 @dataclass(frozen=True)
 class Config(TextConfig):
     source: Source = "embedded"  # embedded | PATH.jsonl (test.jsonl beside it is the test split) | hub id owner/name
-    train: Annotated[Size, EMBEDDED] = 7473  # size of the train split
+    train: Annotated[Size, EMBEDDED, Needs(ASKED)] = 7473  # size of the train split
     rare: Annotated[Fraction, EMBEDDED] = 0.46  # share of the rare kinds in every split
     demonstrations: Annotated[Problems, EMBEDDED, SHOWN] = 20_000  # worked answers of the head kinds
     rare_demonstrations: Annotated[Problems, EMBEDDED, SHOWN] = 10  # worked answers of each rare kind

@@ -10,7 +10,7 @@ import torch
 from annotated_types import Ge, Le
 
 from rlkit.api import Count, Fraction, Place, UserError
-from rlkit.fields import Problems
+from rlkit.fields import ANSWERS, SIDES, Needs, Problems
 from rlkit.seeding import derive
 from rlkit.text import PROMPT, Pair, PairEnv, TextEnv
 from rlkit.text.preferring import REFERENCE, pairs_from
@@ -20,6 +20,7 @@ from rlkit.text.templates import Draw
 
 Size = Annotated[int, Ge(1), Le(100_000)]
 Source = Annotated[str, Place("file", words=("embedded",))]
+EMBEDDED = Needs("source", "embedded")
 
 
 @dataclass(frozen=True)
@@ -28,12 +29,12 @@ class Config:
         "embedded"  # embedded | PATH.jsonl with chosen, rejected and often prompt (and ref_{chosen,rejected}_logps)
     )
     rows: Count = 32  # pairs per rollout
-    max_tokens: Count = 64  # embedded only: longest completion when problems are solved for evaluation
-    validation: Problems = 512  # held out to tune on (of a file: a tenth at most)
-    test: Problems = 1319  # held out to measure the claim on (of a file: a tenth at most)
-    train: Size = 7473  # embedded only: number of pairs
-    rare: Fraction = 0.46  # embedded only: share of the rare problem kinds
-    bare: Fraction = 0.5  # embedded only: share of pairs whose rejected side is the answer without its working
+    max_tokens: Annotated[Count, EMBEDDED, Needs(ANSWERS)] = 64  # longest answer when problems are solved to measure
+    validation: Problems = 512  # held out to tune on (of a file: a tenth of its pairs at most, whole prompts)
+    test: Problems = 1319  # held out to measure the claim on (of a file: a tenth of its pairs at most, whole prompts)
+    train: Annotated[Size, EMBEDDED] = 7473  # number of pairs to train on
+    rare: Annotated[Fraction, EMBEDDED] = 0.46  # share of the rare problem kinds
+    bare: Annotated[Fraction, EMBEDDED, Needs(SIDES)] = 0.5  # share of rejected sides that are the bare result
 
 
 def make(config: Config, seed: int, device: str | torch.device) -> PairEnv:

@@ -8,11 +8,11 @@ from typing import Annotated, Any
 import torch
 from annotated_types import Ge, Le
 
-from rlkit.api import Code, Count, UserError
+from rlkit.api import Count, UserError
 from rlkit.fields import Problems
 from rlkit.text import TextEnv, reasoning, splits
 
-from ._text import DRAWN, OWN, Grading, TextConfig, text_env
+from ._text import OWN, PLAYED, Graded, Grading, TextConfig, text_env
 
 Size = Annotated[int, Ge(1), Le(100_000)]
 
@@ -20,12 +20,12 @@ Size = Annotated[int, Ge(1), Le(100_000)]
 @dataclass(frozen=True)
 class Config(TextConfig):
     task: tuple[str, ...] = ()  # a task of reasoning-gym by name; commas between several
-    task_weights: Annotated[tuple[float, ...], DRAWN] = ()  # how often each task is drawn, as in [2,1]; empty: alike
+    task_weights: Annotated[tuple[float, ...], PLAYED] = ()  # how often each task is drawn, as in [2,1]; empty: alike
     task_options: dict[str, Any] = field(
         default_factory=dict
     )  # options of the task; of several {task: {option: value}}
     max_tokens: Count = 128  # longest completion
-    reward: Code = OWN  # own: the task's own scorer; or functions as with gsm8k, also beside it; commas sum
+    reward: Graded = OWN  # own: the task's own scorer; or functions as with gsm8k, also beside it; commas sum
     train: Size = 2000  # problems of each task to train on
     validation: Problems = 128  # problems of each task to tune on
     test: Problems = 256  # problems of each task to claim on

@@ -7,11 +7,12 @@ from gymnasium.envs.toy_text.taxi import TaxiEnv
 
 from rlkit.api import Count
 from rlkit.control import Luck, Painter, TabularEnv, from_outcomes
+from rlkit.fields import Copies
 
 
 @dataclass(frozen=True)
 class Config:
-    rows: Count = 8  # copies played side by side
+    rows: Copies = 8  # copies played side by side
     rainy: bool = False  # a move may drift to either side
     step_limit: Count = 200  # steps after which an episode is truncated; Gymnasium's own limit
     luck: Luck = "shared"  # of the attempts from one start: shared, or each attempt's own after the reset

@@ -13,7 +13,7 @@ from rlkit.text import Problem, TextEnv, splits
 from rlkit.text.grader import BUILT_IN
 from rlkit.text.rows import check_answers, tasks_from
 
-from ._text import Grading, KindWeights, TextConfig, text_env
+from ._text import Grading, KindWeights, TextConfig, Weights, text_env
 
 Source = Annotated[str, Place("file", beside=("test.jsonl",))]
 ALLOWED = "PATH.jsonl, or a hub id owner/name"
@@ -23,6 +23,7 @@ ALLOWED = "PATH.jsonl, or a hub id owner/name"
 class Config(TextConfig):
     source: Source = ""  # PATH.jsonl of rows with `prompt` (test.jsonl beside it is the test split) | hub id owner/name
     reward: Code = ""  # as with gsm8k, commas sum; empty: flexible, which compares with the `answer` of a row
+    reward_weights: Weights = ()  # what each reward is multiplied by, in evaluation, too; empty: 1 each
     kind_weights: KindWeights = field(default_factory=dict)  # how often the rows of each `kind` are drawn
     prompt: Words = QUESTION  # what stands around a prompt that is a text, with {question} in its place
 

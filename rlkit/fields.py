@@ -35,10 +35,14 @@ class Escapes:
 
 
 CONTROL = "a control environment"
+PLAYED = "an algorithm that plays, as all do but value_iteration and policy_iteration"
 GROUPS = "an algorithm that plays several attempts from each start"
 PAIRS = "an algorithm that makes pairs of an even number of attempts, such as dpo"
 DEMONSTRATIONS = "an algorithm that learns from demonstrations, such as sft"
 ATTEMPTS = "an algorithm that attempts problems, as all do but sft"
+ASKED = "an algorithm that attempts problems, as all do but sft, or env.shots"
+SIDES = "an algorithm that learns from both sides of a pair, as all do but sft"
+ANSWERS = "an algorithm that trains what answers, as all do but reward_model"
 INEXACT = "policy.dtype=bfloat16 on text"  # written there by other probabilities than the learner's
 AGAIN = "algo.epochs or algo.minibatches above 1"  # the first update after a rollout finds every ratio at 1
 
@@ -53,6 +57,7 @@ Problems = Annotated[int, Ge(0), Le(100_000)]  # problems or pairs that are gene
 Episodes = Annotated[int, Ge(1), Le(10**6)]  # of one evaluation
 Seed = Annotated[int, Ge(0), Boundless()]
 Words = Annotated[str, Escapes()]  # a text for a model
+Copies = Annotated[Count, Needs(PLAYED)]  # of a problem whose model is known
 Schedule = Literal["constant", "linear"]
 
 

@@ -12,6 +12,7 @@ from rlkit.buffers import last_step
 from rlkit.errors import UserError
 from rlkit.forecast import Footprint, Work
 from rlkit.language import folders
+from rlkit.language.adapters import Lora
 from rlkit.language.causal import Causal
 from rlkit.language.decoder import Decoder
 from rlkit.language.footprint import footprint
@@ -38,7 +39,15 @@ class Backbone(Sourced, PolicyModule):
         self.decoder, self.tokenizer = decoder, tokenizer
         self.dtype = decoder.dtype
         self.name = "language model"
+        self.lora: Lora | None = None  # set by whoever adds adapters
         self.stored_by_source()
+
+    def idle(self, key: str) -> str:
+        if key == "trainable" and self.lora is not None:
+            return "adapters, which learn in place of weights (policy.lora_targets says in which layers)"
+        if key == "base_dtype" and self.lora is None:
+            return "no adapters: weights that are trained are kept in float32"
+        return ""
 
     def make_head(self) -> nn.Linear:
         """A scalar head on the hidden states that starts at 0."""

@@ -11,7 +11,6 @@ from rlkit.buffers import flatten_groups, in_parts
 from rlkit.errors import UserError
 from rlkit.gaps import following
 from rlkit.language import adapters, folders
-from rlkit.language.adapters import Lora
 from rlkit.language.backbone import scatter
 from rlkit.language.causal import Causal
 from rlkit.language.decoder import Decoder
@@ -46,7 +45,6 @@ class LanguageModel(Writer):
     ) -> None:
         super().__init__(decoder, tokenizer, seed)
         self.temperature, self.rows = temperature, rows
-        self.lora: Lora | None = None  # set by whoever adds adapters
         self.base = ""  # where the weights are that adapters are beside of
         self.engine = Lockstep() if isinstance(decoder, Foreign) else Native()
         self.value_head = self.make_head() if value_head else None
@@ -65,13 +63,6 @@ class LanguageModel(Writer):
                 "transformers: leave it out, or use another model"
             )
         return self.decoder
-
-    def idle(self, key: str) -> str:
-        if key == "trainable" and self.lora is not None:
-            return "adapters, which learn in place of weights (policy.lora_targets says in which layers)"
-        if key == "base_dtype" and self.lora is None:
-            return "no adapters: weights that are trained are kept in float32"
-        return ""
 
     # Where models come from and go to
 

@@ -31,7 +31,12 @@ class RewardModel(Backbone):
         self.generator, self.name, self.save_dtype = backbone.generator, backbone.name, backbone.save_dtype
         self.micro_steps, self.value_head = backbone.micro_steps, self.make_head()
         self.writer = writer
-        self.rows = backbone.rows
+        self.rows, self.lora = backbone.rows, backbone.lora
+
+    def idle(self, key: str) -> str:
+        if self.writer is None and key in ("temperature", "rows"):
+            return "a reward model of stored pairs, for which nothing is written"
+        return super().idle(key)
 
     @classmethod
     def on(cls, start: LanguageModel, writes: bool) -> "RewardModel":

@@ -14,7 +14,7 @@ import torch
 from rlkit import memory, outside
 from rlkit.api import Algorithm, Env, Plays, PolicyFactory
 from rlkit.errors import UserError
-from rlkit.fields import AGAIN, ATTEMPTS, CONTROL, DEMONSTRATIONS, GROUPS, INEXACT, PAIRS
+from rlkit.fields import AGAIN, ANSWERS, ASKED, ATTEMPTS, CONTROL, DEMONSTRATIONS, GROUPS, INEXACT, PAIRS, PLAYED, SIDES
 from rlkit.forecast import Forecast, forecast
 from rlkit.policies import PolicyModule
 from rlkit.scores import Split
@@ -145,7 +145,7 @@ def refuse_idle(
     """Refuse what a new run was asked for and would not do: keys that need others, and keys of no network."""
     if given.resume is not None:
         return
-    holding = facts(given, algo, env, policy)
+    holding = facts(given, algo, env_config, env, policy)
     for section, built in (("algo", algo), ("env", env_config), ("policy", network)):
         idle.refuse(built, idle.told(given.argv, section), section, holding)
     if not isinstance(policy, PolicyModule):
@@ -156,18 +156,31 @@ def refuse_idle(
             raise UserError(f"policy.{key}={schema.show(value)} does nothing with {why}: leave it out")
 
 
-def facts(given: config.Given, algo: object, env: Env, policy: object) -> dict[str, bool]:
+def facts(given: config.Given, algo: object, env_config: object, env: Env, policy: object) -> dict[str, bool]:
     """Whether the phrases in the types of fields hold; what an algorithm of the user's own plays, nobody knows."""
     name, values = given.algo["name"], asdict(cast("DataclassInstance", algo))
     own = name not in plugins.names("algorithms")
-    return {
+    named, shots = facts_of_name(name), asdict(cast("DataclassInstance", env_config)).get("shots")
+    return named | {
+        ASKED: named[ASKED] or bool(shots),  # which are problems of the train split
         CONTROL: env.kind == "control",
         GROUPS: own or values.get("group", 1) > 1,
         PAIRS: own or (name in ("dpo", "reward_model") and values["group"] % 2 == 0),
-        DEMONSTRATIONS: own or name == "sft",
-        ATTEMPTS: own or name != "sft",
         INEXACT: isinstance(policy, PolicyModule) and policy.dtype != torch.float32,
         AGAIN: own or values.get("epochs", 1) > 1 or values.get("minibatches", 1) > 1,
+    }
+
+
+def facts_of_name(name: str) -> dict[str, bool]:
+    """Those that the name of the algorithm decides."""
+    own = name not in plugins.names("algorithms")
+    return {
+        PLAYED: name not in ("value_iteration", "policy_iteration"),
+        DEMONSTRATIONS: own or name == "sft",
+        ATTEMPTS: name != "sft",
+        ASKED: name != "sft",
+        SIDES: name != "sft",
+        ANSWERS: name != "reward_model",
     }
 
 

@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -138,11 +139,21 @@ def _hashed(text: str) -> bytes:
 def hold_out(texts: list[str], sizes: dict[str, int]) -> Iterator[str]:
     """For each text its split: those with the smallest hashes go to the held-out splits in turn, the rest to train.
 
-    Equal texts stay together, so nothing held out is also trained on; a split's size counts different texts.
+    Equal texts stay together, so nothing held out is also trained on. A split has as many texts as its size at most,
+    equal ones counted each; one whose equals are too many for what is left is passed over. Where all are too many for
+    the whole size, the text with the fewest equals is held out: a split of a size above 0 is not empty.
     """
-    ordered = sorted({_hashed(text) for text in texts})
+    count = Counter(map(_hashed, texts))
+    ordered = sorted(count)
     split_of: dict[bytes, str] = {}
     for split, size in sizes.items():
-        chosen, ordered = ordered[:size], ordered[size:]
+        chosen, left = [], size
+        for text in ordered:
+            if count[text] <= left:
+                chosen.append(text)
+                left -= count[text]
+        if size and not chosen:
+            chosen = sorted(ordered, key=lambda text: count[text])[:1]
         split_of.update(dict.fromkeys(chosen, split))
+        ordered = [text for text in ordered if text not in split_of]
     return (split_of.get(_hashed(text), "train") for text in texts)

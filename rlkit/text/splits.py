@@ -17,7 +17,7 @@ def load(source: str, read: Read, sizes: Mapping[str, int], allowed: str) -> tup
 
     Arguments:
         source: a path, or a hub id.
-        sizes: of test and of validation, at most; what has no rows of its own is held out of the training rows.
+        sizes: rows of test and of validation, at most; what has no rows of its own is held out of the training rows.
         allowed: what is told where the source is neither.
     """
     path = home(source)

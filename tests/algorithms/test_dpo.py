@@ -243,6 +243,17 @@ def test_a_stored_reference_gives_the_loss_and_the_step_of_the_computed_one(tmp_
         assert_close(stored, computed, atol=1e-4, rtol=1e-4)
 
 
+def test_a_stored_reference_is_at_temperature_1(tmp_path: Any) -> None:
+    """The file's log π says nothing of another temperature, at which the policy's own would be computed."""
+    rows = [{**row, "ref_chosen_logps": -1.0, "ref_rejected_logps": -2.0} for row in ROWS]
+    tempered = model()
+    tempered.temperature = 0.7
+    with pytest.raises(UserError, match=r"^algo.reference=stored with policy.temperature=0.7: .* at temperature 1; "):
+        algorithm("dpo", stored_pairs(tmp_path, rows), Gives(tempered), group=2, reference="stored")
+    for reference in ("computed", "none"):
+        algorithm("dpo", stored_pairs(tmp_path, rows), Gives(tempered), group=2, reference=reference)
+
+
 def test_no_reference_is_a_reference_of_0() -> None:
     algo, batch = off_policy("dpo", {"group": 4, "beta": 0.5, "reference": "none"})
     assert algo.reference is None and not batch["ref_log_prob"].any()

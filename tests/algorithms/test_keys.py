@@ -3,6 +3,7 @@
 The GRPO family, whose keys wait for more than one pass over a rollout, is in test_family_keys.py.
 """
 
+import json
 from functools import cache
 from typing import Any, get_args, get_origin, get_type_hints
 
@@ -30,6 +31,7 @@ OTHER: dict[str, Any] = {
     "kl_target": 1e-4, "tau": 0.3, "kl_horizon": 20, "minibatches": 2, "steps": 3, "horizon": 9, "weight_decay": 0.2,
     "target_margin": 2.0,
 }  # fmt: skip
+JUDGE = ["algo=reward_model", "env=preferences"]
 ON = {"kl_coef": 0.5, "kl_target": 1e-4}  # values of keys that others need above 0
 
 
@@ -149,6 +151,22 @@ def refused(*words: str) -> str:
         (["algo=reinforce_pp", "env=frozenlake", "env.luck=own"], "an algorithm that plays several attempts from"),
         (["algo=grpo", "env=gsm8k", "env.rare_repeat=3"], "an algorithm that learns from demonstrations, such as sft"),
         (["algo=sft", "env=gsm8k", "env.direct_from=0.5"], "does nothing with env.direct=0: it needs env.direct;"),
+        (["algo=sft", "env=gsm8k", "env.train=100"], "attempts problems, as all do but sft, or env.shots; give that"),
+        (["algo=sft", "env=preferences", "env.bare=0.1"], "needs an algorithm that learns from both sides of a pair"),
+        (["algo=sft", "env=gsm8k", "env.reward=strict"], "needs an algorithm that attempts problems"),
+        (["algo=sft", "env=gsm8k", "env.reward_weights=2"], "it needs an algorithm that attempts problems"),
+        (["algo=sft", "env=arithmetic", "env.reward_weights=2"], "it needs an algorithm that attempts problems"),
+        (["algo=sft", "env=reasoning", "env.task=chain_sum", "env.train=9", "env.reward=strict"], "as all do but sft"),
+        ([*JUDGE, "policy.lora=4", "policy.trainable=attention"], "with adapters, which"),
+        ([*JUDGE, "policy.base_dtype=bfloat16"], "does nothing with no adapters: weigh"),
+        ([*JUDGE, "policy.temperature=0.5"], "does nothing with a reward model of stored pairs, for which nothing is"),
+        ([*JUDGE, "policy.rows=8"], "does nothing with a reward model of stored pairs, for which nothing is written"),
+        ([*JUDGE, "env.max_tokens=8"], "does nothing: it needs an algorithm that trains what answers"),
+        (["algo=reward_model", "env=gsm8k", "env.metrics=strict"], "an algorithm that trains what answers"),
+        (["algo=value_iteration", "env=gridworld", "env.rows=3"], "it needs an algorithm that plays"),
+        (["algo=policy_iteration", "env=frozenlake", "env.rows=3"], "it needs an algorithm that plays"),
+        (["algo=value_iteration", "env=taxi", "env.rows=3"], "it needs an algorithm that plays"),
+        (["algo=policy_iteration", "env=cliffwalking", "env.rows=3"], "it needs an algorithm that plays"),
         (["algo=grpo", "env=gsm8k", "env.validation=0", "evaluate_every=0", "validation_episodes=9"], "no validation"),
     ],
 )  # fmt: skip
@@ -167,10 +185,31 @@ def test_what_was_asked_for_in_vain_is_told_what_it_needs(words: list[str], mess
         ["algo=a2c", "env=cartpole", "algo.gae_lambda=0.9", "algo.advantage=gae"],
         ["algo=dr_grpo", "env=cartpole", "algo.clip_low=0.1", "algo.minibatches=2"],
         ["algo=grpo", "env=frozenlake", "env.luck=own"],
+        ["algo=sft", "env=gsm8k", "env.train=100", "env.shots=2"],  # they are drawn from the train split
+        ["algo=sft", "env=preferences", "env.train=100"],
+        ["algo=reward_model", "env=gsm8k", "policy.temperature=0.5", "policy.rows=8", "env.max_tokens=8"],
+        ["algo=dpo", "env=preferences", "policy.temperature=0.5", "policy.rows=8", "env.max_tokens=8"],
     ],
 )
 def test_what_waits_in_a_yaml_or_is_the_default_is_accepted(words: list[str]) -> None:
     assemble(config.read(words))
+
+
+@pytest.mark.parametrize("word", ["max_tokens=5", "train=5", "rare=0.1", "bare=0.1"])
+def test_what_makes_embedded_pairs_does_nothing_with_a_file(tmp_path: Any, word: str) -> None:
+    rows = [{"prompt": f"{n} + 1?", "chosen": "a", "rejected": "b"} for n in range(30)]
+    (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    said = refused("algo=dpo", "env=preferences", f"env.source={tmp_path / 'pairs.jsonl'}", f"env.{word}")
+    assert f"env.{word} does nothing with env.source=" in said and "needs env.source=embedded" in said
+
+
+def test_where_the_rewards_measure_demonstrations_leave_them_something_to_do(tmp_path: Any) -> None:
+    """On env=text evaluation uses the rewards of the run, whatever is learned from."""
+    rows = [{"prompt": f"{n} + 1?", "answer": f"#### {n + 1}"} for n in range(30)]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    source = f"env.source={tmp_path / 'rows.jsonl'}"
+    words = ["algo=sft", "env=text", source, "env.reward=strict", "env.reward_weights=2"]
+    assert assemble(config.read(words)).env.metric == "return"
 
 
 def test_no_yaml_of_a_pair_sets_a_key_in_vain() -> None:

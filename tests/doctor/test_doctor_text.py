@@ -15,8 +15,8 @@ from rlkit.doctor import Doctor
 from rlkit.doctor.symptoms import of_texts, read, tolerance
 from rlkit.language.model import LanguageModel
 
-TEXT = ["env=gsm8k", "env.rows=2", "env.train=64", "iterations=3"]
-GRPO = ["algo=grpo", "algo.group=4", *TEXT]
+TEXT = ["env=gsm8k", "env.rows=2", "iterations=3"]
+GRPO = ["algo=grpo", "algo.group=4", "env.train=64", *TEXT]
 
 
 def reward(folder: Path, body: str) -> str:

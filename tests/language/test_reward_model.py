@@ -231,6 +231,7 @@ JUDGE = ["algo=reward_model", "env=gsm8k", "algo.group=4", "algo.schedule=consta
 
 def test_the_pipeline_is_three_commands(tmp_path: Any, monkeypatch: Any) -> None:
     monkeypatch.chdir(tmp_path)
+    short = [word for word in SMALL if word != "env.train=64"]
     sft = [
         "algo=sft",
         "env=gsm8k",
@@ -238,7 +239,7 @@ def test_the_pipeline_is_three_commands(tmp_path: Any, monkeypatch: Any) -> None
         "env.direct_from=0",
         "env.demonstrations=64",
         "iterations=2",
-        *SMALL,
+        *short,
     ]
     judge = ["algo=reward_model", "env=preferences", "policy.model=sft/model", "iterations=2", *SMALL]
     ppo = ["algo=ppo", "env=gsm8k", "policy.model=sft/model", "env.reward=model:judge", "algo.kl_coef=0.1", *SMALL]

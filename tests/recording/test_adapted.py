@@ -24,9 +24,9 @@ JUDGED += ["evaluation_episodes=24", "evaluate_every=0"]
 RUNS = {
     "grpo": ["algo=grpo", *GSM8K, "algo.group=4", "algo.kl_coef=0.1"],
     "ppo": ["algo=ppo", *GSM8K, "algo.kl_coef=0.1"],
-    "sft": ["algo=sft", *GSM8K],
+    "sft": ["algo=sft", "env=gsm8k", *SMALL[1:]],
     "dpo": ["algo=dpo", "env=preferences", *SMALL],
-    "reward model": ["algo=reward_model", "env=preferences", *SMALL],
+    "reward model": ["algo=reward_model", "env=preferences", *(word for word in SMALL if word != "env.max_tokens=8")],
     "its writer": ["algo=reward_model", *JUDGED],
 }
 LORA = ["policy.lora=2", "algo.lr=1e-2"]

@@ -21,9 +21,9 @@ GSM8K, PAIRS = ["env=gsm8k", REWARD, *SMALL], ["env=preferences", *SMALL, "polic
 RUNS = {
     "grpo": ["algo=grpo", *GSM8K, "algo.group=4", "algo.kl_coef=0.1", "policy.gradient_checkpointing=true"],
     "ppo": ["algo=ppo", *GSM8K, "algo.kl_coef=0.1"],
-    "sft": ["algo=sft", *GSM8K],
+    "sft": ["algo=sft", "env=gsm8k", *SMALL[1:]],
     "dpo": ["algo=dpo", *PAIRS],
-    "reward model": ["algo=reward_model", *PAIRS],
+    "reward model": ["algo=reward_model", *(word for word in PAIRS if word != "env.max_tokens=8")],
 }
 SHAPE: dict[str, Any] = {"n_positions": 256}
 

@@ -54,7 +54,7 @@ CELLS = [
     ["algo=dapo", *GSM8K, "algo.group=4", "algo.lr=1e-4"],
     ["algo=grpo", "env=arithmetic", "env.rows=2", "algo.group=4", "algo.kl_coef=0.1", "policy.lora=4", *SMALL[1:]],
     [*PPO, *GSM8K, "algo.kl_coef=0.1", "algo.kl_target=1", "algo.kl_horizon=50"],
-    ["algo=sft", *GSM8K, "env.demonstrations=40", "env.rare_demonstrations=1", "env.direct=0.5"],
+    ["algo=sft", *GSM8K[:3], *SMALL[1:], "env.demonstrations=40", "env.rare_demonstrations=1", "env.direct=0.5"],
     ["algo=grpo", "env=guess", "algo.group=4", "algo.lr=1e-3", *GAME],
     [*PPO, "env=game", "env.game=rlkit.envs.guess:Guess", "env.max_tokens=12", "env.turn_tokens=4", *GAME],
     ["algo=grpo", *GSM8K, "algo.group=4", "env.tool=calculator", "env.chat=false"],

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, get_type_hints
 
 import rlkit
 from rlkit.comparison.plan import Compare
@@ -18,8 +18,9 @@ from rlkit.language.network import LanguageNetwork
 from rlkit.pages.choice import Play
 from rlkit.policies import Network
 from rlkit.scaffold import New
-from rlkit.settings import plugins
-from rlkit.settings.config import Run
+from rlkit.settings import plugins, schema
+from rlkit.settings.assemble import facts_of_name
+from rlkit.settings.config import KINDS, Run
 from rlkit.settings.repeat import EXCLUSIVE
 from support import values
 from support.forked import Stage
@@ -217,11 +218,17 @@ class Lines:
         """The keys that keep a pair's work small."""
         found = dict(SMALL["run"])
         for section, name in (("env", env), ("algo", algo)):
-            there = self.fields[section, name]
+            there = self.fields[section, name].keys() - self._idle(algo, section, name)
             found |= {f"{section}.{key}": text for key, text in SMALL[section].items() if key in there}
         named = {"gym": {"env.id": "CartPole-v1"}, "game": {"env.game": "rlkit.envs.guess:Guess"}}
         named["reasoning"] = {"env.task": "chain_sum"}
         return found | named.get(env, {})
+
+    def _idle(self, algo: str, section: str, name: str) -> set[str]:
+        """The keys that do nothing with this algorithm, whatever the others are: a line with one is refused."""
+        facts = facts_of_name(algo)
+        hints = get_type_hints(plugins.load(KINDS[section], name).Config, include_extras=True)
+        return {key for key, hint in hints.items() if not all(facts.get(need.key, True) for need in schema.needs(hint))}
 
     def _changed(
         self, draw: Random, keys: dict[str, str], sections: dict[str, str], weights: Sequence[int], named: bool = True

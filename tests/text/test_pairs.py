@@ -211,3 +211,14 @@ def test_pairs_resume_where_they_stopped():
     second.load_state_dict(first.state_dict())
     following = [told(world, world.rollout(Parrot(), repeats=2)) for world in (first, second)]
     assert following[0] == following[1]
+
+
+def test_pairs_of_one_prompt_count_each_and_are_held_out_together(tmp_path):
+    """250 prompts of 4 pairs: a tenth of the 1,000 pairs at most."""
+    rows = [{"prompt": f"{n} + 1?", "chosen": f"{n + 1}", "rejected": f"x{k}"} for n in range(250) for k in range(4)]
+    (tmp_path / "multi.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    config = preferences.Config(source=str(tmp_path / "multi.jsonl"))
+    world = preferences.make(config, 0, "cpu")
+    assert {split: len(found) for split, found in world.pairs.items()} == {"train": 800, "validation": 100, "test": 100}
+    prompts = [{pair.prompt for pair in found} for found in world.pairs.values()]
+    assert [len(found) for found in prompts] == [200, 25, 25] and len(set.union(*prompts)) == 250

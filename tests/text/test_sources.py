@@ -1,5 +1,6 @@
 """Problems from files and from the hub: every row, held-out splits, and bad input named by line."""
 
+import hashlib
 import json
 import re
 import sys
@@ -8,6 +9,7 @@ import pytest
 
 from rlkit.api import UserError
 from rlkit.settings import plugins
+from rlkit.text.sources import hold_out
 
 gsm8k = plugins.load("envs", "gsm8k")
 
@@ -47,6 +49,31 @@ def test_equal_questions_are_never_split(tmp_path):
     source = write(tmp_path / "mine.jsonl", questions(50) * 2)
     problems, _ = gsm8k.load(gsm8k.Config(source=source))
     assert not {p.question for p in problems["train"]} & {p.question for p in problems["test"] + problems["validation"]}
+
+
+def test_rows_count_where_questions_repeat_and_equal_ones_are_held_out_together(tmp_path):
+    """100 questions with 4 answers each: a tenth of the 400 rows at most, not 40 questions."""
+    source = write(tmp_path / "mine.jsonl", questions(100) * 4)
+    assert sizes(gsm8k.Config(source=source)) == [320, 40, 40]
+    assert sizes(gsm8k.Config(source=source, validation=0, test=6)) == [396, 0, 4]
+    assert sizes(gsm8k.Config(source=source, validation=1, test=3)) == [392, 4, 4]  # one question at least
+    many = write(tmp_path / "many.jsonl", questions(5) * 20)
+    assert sizes(gsm8k.Config(source=many)) == [60, 20, 20]
+
+
+def test_a_question_of_too_many_rows_is_passed_over(tmp_path):
+    """Which of the questions has the smallest hash does not matter."""
+    for often in range(20):
+        rows = questions(20) + questions(1, often) * 50
+        assert sizes(gsm8k.Config(source=write(tmp_path / f"{often}.jsonl", rows))) == [56, 7, 7]
+
+
+def test_without_repeats_the_splits_are_those_with_the_smallest_hashes():
+    """As in every version before: a run that goes on finds what it held out."""
+    texts = [f"{n} + 1?" for n in range(50)]
+    ordered = sorted(texts, key=lambda text: hashlib.blake2b(text.encode(), digest_size=8).digest())
+    found = dict(zip(texts, hold_out(texts, {"test": 5, "validation": 3, "more": 0}), strict=True))
+    assert [found[text] for text in ordered] == ["test"] * 5 + ["validation"] * 3 + ["train"] * 42
 
 
 GOOD = '{"question": "q", "answer": "#### 1"}\n'
