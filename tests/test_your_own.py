@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from rlkit.settings import config
+from rlkit.settings.assemble import assemble
+
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = (ROOT / "docs" / "your_own.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```(\w+) ?(\S*)\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
@@ -51,3 +54,22 @@ def test_the_page_works_from_top_to_bottom(tmp_path: Path) -> None:
         else:
             for command in text.splitlines():
                 run(tmp_path, *shortened(command))
+
+
+def test_paths_of_code_and_of_data_are_absolute_in_the_configuration(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the page says; a dotted name stays as it is."""
+    assert "(`env.reward`) and data (`env.source`) are absolute in config.yaml" in PAGE
+    monkeypatch.chdir(tmp_path)
+    Path("mine.py").write_text("def f(prompts, completions, **columns):\n    return [0.0 for _ in completions]\n")
+    rows = "".join(f'{{"prompt": "{n}?", "answer": "{n}"}}\n' for n in range(20))
+    Path("rows.jsonl").write_text(rows)
+    words = ["algo=grpo", "env=text", "env.source=./rows.jsonl", "env.reward=./mine.py:f,rlkit.text.grader:strict"]
+    text = assemble(config.read(words)).text
+    assert f"source: {tmp_path}/rows.jsonl" in text and f"{tmp_path}/mine.py:f,rlkit.text.grader:strict" in text
+
+
+def test_the_page_counts_the_lines_of_the_file() -> None:
+    template = (ROOT / "rlkit" / "templates" / "algo.py.txt").read_text(encoding="utf-8")
+    assert f"`my_algo.py` is REINFORCE with PPO's clip, {len(template.splitlines())} lines." in PAGE
