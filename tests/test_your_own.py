@@ -6,8 +6,17 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import torch
+from tensordict import TensorDict
+from torch.testing import assert_close
+
+from rlkit import returns
+from rlkit.scaffold import write
+from rlkit.settings import config, plugins
+from rlkit.settings.assemble import assemble
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = (ROOT / "docs" / "your_own.md").read_text(encoding="utf-8")
@@ -51,3 +60,38 @@ def test_the_page_works_from_top_to_bottom(tmp_path: Path) -> None:
         else:
             for command in text.splitlines():
                 run(tmp_path, *shortened(command))
+
+
+def test_paths_of_code_and_of_data_are_absolute_in_the_configuration(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the page says; a dotted name stays as it is."""
+    assert "(`env.reward`) and data (`env.source`) are absolute in config.yaml" in PAGE
+    monkeypatch.chdir(tmp_path)
+    Path("mine.py").write_text("def f(prompts, completions, **columns):\n    return [0.0 for _ in completions]\n")
+    rows = "".join(f'{{"prompt": "{n}?", "answer": "{n}"}}\n' for n in range(20))
+    Path("rows.jsonl").write_text(rows)
+    words = ["algo=grpo", "env=text", "env.source=./rows.jsonl", "env.reward=./mine.py:f,rlkit.text.grader:strict"]
+    text = assemble(config.read(words)).text
+    assert f"source: {tmp_path}/rows.jsonl" in text and f"{tmp_path}/mine.py:f,rlkit.text.grader:strict" in text
+
+
+def test_the_page_counts_the_lines_of_the_file() -> None:
+    template = (ROOT / "rlkit" / "templates" / "algo.py.txt").read_text(encoding="utf-8")
+    assert f"`my_algo.py` is REINFORCE with PPO's clip, {len(template.splitlines())} lines." in PAGE
+
+
+def test_the_methods_of_the_page_count_the_tokens_that_the_model_wrote(tmp_path: Path) -> None:
+    """docs/turns.md: γ does not count what others wrote. Four steps with a gap of one, a reward of 1 at the end."""
+    write("algo", "my_algo", tmp_path)
+    (tmp_path / "my_critic.py").write_text(next(text for _, name, text in BLOCKS if name == "my_critic.py"))
+    mask = torch.tensor([[True, False, True, True]])
+    end, reward = torch.tensor([[False, False, False, True]]), torch.tensor([[0.0, 0.0, 0.0, 1.0]])
+    to_go = torch.tensor([[0.25, 0.25, 0.5, 1.0]])
+    for name in ("my_algo", "my_critic"):
+        module = plugins.load("algorithms", str(tmp_path / f"{name}.py"))
+        given = {"reward": reward, "done": end, "mask": mask, "value": torch.zeros(1, 4)}
+        algo = SimpleNamespace(config=module.Config(gamma=0.5))
+        found = module.make.credit(algo, TensorDict(given, [1, 4]))
+        assert_close(found["advantage"][mask], returns.standardize(to_go, mask)[mask])
+    assert_close(found["return"][mask], to_go[mask])

@@ -1,9 +1,13 @@
 """Every algorithm runs on every kind of environment that it claims, from the command line to the summary."""
 
+import re
+from pathlib import Path
+
 import pytest
 
 from rlkit import run
 
+ROOT = Path(__file__).parents[2]
 SHORT = ["iterations=1", "threads=1", "evaluation_episodes=2", "validation_episodes=2"]
 FAMILY = ["dr_grpo", "dapo", "rloo", "reinforce_pp", "gspo", "cispo", "gmpo", "sapo", "bnpo"]
 CELLS = [
@@ -51,3 +55,14 @@ CELLS = [
 def test_every_cell_of_the_matrix_runs(tmp_path, keys):
     assert run.main([*keys, *SHORT, f"out={tmp_path / 'r'}"]) == 0
     assert (tmp_path / "r" / "summary.json").is_file()
+
+
+@pytest.mark.parametrize("env", ["gsm8k", "arithmetic", "text", "reasoning"])
+def test_sft_learns_wherever_the_readme_says_that_rows_have_answers(tmp_path, env):
+    (row,) = re.findall(r"^\| `sft` \|.*$", (ROOT / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert env in re.split(r"\W+", row)
+    rows = "".join(f'{{"prompt": "{n} + 1?", "answer": "#### {n + 1}"}}\n' for n in range(20))
+    (tmp_path / "rows.jsonl").write_text(rows)
+    more = {"text": [f"env.source={tmp_path / 'rows.jsonl'}"], "reasoning": ["env.task=chain_sum", "env.train=8"]}
+    words = ["algo=sft", f"env={env}", *more.get(env, []), "env.rows=2", "env.max_tokens=4", "env.test=2"]
+    assert run.main([*words, *SHORT, "env.validation=2", f"out={tmp_path / 'r'}"]) == 0

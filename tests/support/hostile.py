@@ -122,7 +122,8 @@ class Cases:
         env = "gsm8k" if kind == "rows.jsonl" else "preferences"
         algo = draw.choice(["sft", "grpo"] if env == "gsm8k" else ["dpo", "sft", "reward_model"])
         stage: Stage = "whole" if draw.random() < 0.3 else "built"
-        keys = [word for word in TEXT_RUN if not word.startswith("env.train")]
+        idle = ("env.train",) if env == "gsm8k" else ("env.train", "env.max_tokens")
+        keys = [word for word in TEXT_RUN if not word.startswith(idle)]
         return Case(
             self.index, "words", kind, way, ("run", f"algo={algo}", f"env={env}", f"env.source={kind}", *keys), stage
         )
