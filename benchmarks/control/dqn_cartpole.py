@@ -27,6 +27,7 @@ WORK = {
     "algo.batch_size": 64,
     "algo.capacity": 50_000,
     "algo.warmup_steps": 1_000,
+    "algo.tau": None,
     "algo.sync_every": 500,
     "algo.epsilon_end": 0.05,
     "algo.epsilon_decay": 0.2,
