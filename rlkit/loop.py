@@ -164,6 +164,7 @@ def check_finite(meter: Meter, rollout: TensorDict) -> None:
     bad = [f"train/{name}" for name, x in meter.read().items() if not math.isfinite(x)]
     floats: dict[str, Tensor] = {key: x for key, x in rollout.items() if x.is_floating_point()}
     bad += [f"rollout key {key!r}" for key, x in floats.items() if not bool(x.isfinite().all())]
+    bad = bad or ["train/loss or train/grad_norm"]  # where an iteration is not logged, no more is measured
     raise Diverged(f"not finite: {', '.join(bad)}; checkpoints written before are kept; try a smaller algo.lr")
 
 

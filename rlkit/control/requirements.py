@@ -52,13 +52,19 @@ class Prepares(Protocol):
 
 def prepared(policy: Acts, steps: int | None, rows: int) -> Callable[[Array], Array] | None:
     """See `Prepares`; None also where the number of steps is open."""
-    return policy.prepared(steps, rows) if steps and _prepares(type(policy)) else None  # type: ignore[attr-defined]
+    if not steps or not _prepares(type(policy)) or "act" in vars(policy):
+        return None
+    return policy.prepared(steps, rows) if isinstance(policy, Prepares) else None
 
 
 @lru_cache
 def _prepares(kind: type) -> bool:
-    """Remembered: whether a class has what a protocol names takes as long to tell as a step."""
-    return issubclass(kind, Prepares)
+    """Whether a class prepares actions, and no subclass acts in another way; remembered, as it takes long to tell."""
+
+    def newest(*names: str) -> int:
+        return next((i for i, base in enumerate(kind.__mro__) if any(name in vars(base) for name in names)), 10**6)
+
+    return issubclass(kind, Prepares) and newest("prepared", "on_arrays") <= newest("act", "forward")
 
 
 def check_tape(tape: dict[str, Array], space: "AnySpace", source: str) -> None:

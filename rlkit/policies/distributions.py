@@ -46,7 +46,8 @@ def gaussian(mean: Tensor, log_std: Tensor, action: Tensor) -> tuple[Tensor, Ten
     mean, action: [..., d], log_std: [d] → [...], [...]. The arithmetic is that of `torch.distributions.Normal`.
     A mean that is on a tape, by hand: ∂/∂μ = (a − μ)/σ² and ∂/∂log σ = ((a − μ)/σ)² − 1; of the entropy 0 and 1.
     """
-    tape = recording() if mean.is_leaf else None
+    own = log_std.is_leaf and log_std.shape == mean.shape[-1:] and not action.requires_grad
+    tape = recording() if mean.is_leaf and own else None
     with torch.no_grad() if tape else nullcontext():
         std = log_std.exp().expand_as(mean)
         log_scale, gap = std.log(), action - mean
@@ -60,8 +61,9 @@ def gaussian(mean: Tensor, log_std: Tensor, action: Tensor) -> tuple[Tensor, Ten
             each = by_log_prob.unsqueeze(-1)
             by_mean = each * gap / std**2
             add_gradient(mean, by_mean)
-            add_gradient(log_std, (by_mean * gap - each).flatten(0, -2).sum(0))
-        if by_entropy is not None:
+            if log_std.requires_grad:
+                add_gradient(log_std, (by_mean * gap - each).flatten(0, -2).sum(0))
+        if by_entropy is not None and log_std.requires_grad:
             add_gradient(log_std, by_entropy.sum().expand_as(log_std).clone())
 
     tape.note((log_prob, entropy), back)

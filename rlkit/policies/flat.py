@@ -31,10 +31,20 @@ class Flat(torch.optim.Optimizer):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:  # those of torch's optimizer
         super().__init__(*args, **kwargs)
+        self._flatten()
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Put the moments side by side again, of a copy and of what torch's optimizer saved."""
+        super().__setstate__(state)
+        self._flatten()
+        self._adopt()
+
+    def _flatten(self) -> None:
         self._parameters = [p for group in self.param_groups for p in group["params"]]
         self._values = torch.cat([p.detach().flatten() for p in self._parameters])
         self._gradient = torch.zeros_like(self._values)
-        for p, value in zip(self._parameters, self._split(self._values), strict=True):
+        self._own = list(self._split(self._values))
+        for p, value in zip(self._parameters, self._own, strict=True):
             p.data = value
         self._gradients = list(self._split(self._gradient))
         self._moments = [torch.zeros_like(self._values) for _ in self.moments]
@@ -68,7 +78,13 @@ class Flat(torch.optim.Optimizer):
         return norm
 
     def _gather(self) -> None:
-        """Take over gradients that were set from outside."""
+        """Take over parameters and gradients that were set from outside."""
+        for p, value in zip(self._parameters, self._own, strict=True):
+            if p.data_ptr() != value.data_ptr():
+                if p.dtype != value.dtype or p.device != value.device:
+                    raise RuntimeError("parameters were moved after their optimizer was made: make it behind that")
+                value.copy_(p.detach())
+                p.data = value
         for p, gradient in zip(self._parameters, self._gradients, strict=True):
             if p.grad is not gradient:
                 gradient.copy_(p.grad) if p.grad is not None else gradient.zero_()
@@ -101,9 +117,8 @@ class Flat(torch.optim.Optimizer):
         for i, views in enumerate(zip(*(self._split(x) for x in self._moments), strict=True)):
             self.state[self._parameters[i]] = {"step": self._step, **dict(zip(self.moments, views, strict=True))}
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take what torch's optimizer saved."""
-        super().load_state_dict(state_dict)
+    def _adopt(self) -> None:
+        """Put the state of each parameter into the moments."""
         loaded = [self.state.get(p, {}) for p in self._parameters]
         self.state.clear()
         self._step.zero_()

@@ -5,6 +5,7 @@
 
 import itertools
 import math
+from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -131,7 +132,7 @@ class QNetwork(EpsilonGreedy):
         if dueling:
             own = 3 if network.hidden else 1  # layers of each stream: hidden, activation, output
             value = mlp(env, 1, 1.0, network, "value", self.normalizer)
-            streams = (nn.Sequential(*list(stream)[-own:]) for stream in (value, self.q))
+            streams = (nn.Sequential(OrderedDict(list(stream.named_children())[-own:])) for stream in (value, self.q))
             self.q = nn.Sequential(*list(self.q)[:-own], Dueling(*streams))
 
     def idle(self, key: str) -> str:

@@ -35,15 +35,15 @@ class Perceptron(nn.Sequential):
             x = module(x)
         tape = recording()
         by_hand = not x.requires_grad if tape else not torch.is_grad_enabled()
-        if not (by_hand and parts.linear and self.fast and x.device.type == "cpu" and x.dtype in PRECISIONS):
+        if not (by_hand and self._plain() and x.device.type == "cpu" and x.dtype in PRECISIONS):
             for module in parts.modules[len(parts.first) :]:
                 x = module(x)
             return x
         layers = [(layer.weight, layer.bias) for layer in parts.linear]
-        if tape is None:
-            return forward(x, layers, parts.tanh)[-1]
         with torch.no_grad():
             *inputs, out = forward(x, layers, parts.tanh)
+        if tape is None or not any(p.requires_grad for layer in layers for p in layer):
+            return out
         tape.note((out,), lambda gradient: backward(gradient, inputs, layers, parts.tanh))
         return out
 
@@ -53,6 +53,17 @@ class Perceptron(nn.Sequential):
             self._parts = Parts(modules)
         return self._parts
 
+    def _plain(self) -> bool:
+        """Whether the layers are as torch has them, with parameters of their own, and nobody watches them."""
+        linear = self._parts.linear if self.fast else []
+        return bool(linear) and all(
+            type(layer) is nn.Linear
+            and layer.weight.is_leaf
+            and not (layer._forward_hooks or layer._forward_pre_hooks or layer._backward_hooks)
+            and not (layer._backward_pre_hooks or layer.weight._backward_hooks)
+            for layer in linear
+        )
+
     def on_arrays(self, rows: int) -> Callable[[Array], Array] | None:
         """This network as a function of arrays [rows, n], with its weights as they are now; torch takes twice as long.
 
@@ -60,7 +71,9 @@ class Perceptron(nn.Sequential):
         """
         parts = self._found()
         weights = [layer.weight.detach() for layer in parts.linear]
-        if not (weights and self.fast and weights[0].dtype == torch.float32 and weights[0].device.type == "cpu"):
+        if not (self._plain() and weights[0].dtype == torch.float32 and weights[0].device.type == "cpu"):
+            return None
+        if type(self) is not Perceptron or self._forward_hooks or self._forward_pre_hooks:
             return None
         if rows * max(weight.numel() for weight in weights) > FEW:
             return None
@@ -73,11 +86,12 @@ class Perceptron(nn.Sequential):
         def run(x: Array) -> Array:
             for function in before:
                 x = function(x)
-            for i, (weight, bias) in enumerate(layers):
-                if i:
-                    np.tanh(x, out=x) if parts.tanh else np.maximum(x, 0, out=x)
-                x = x @ weight
-                x += bias
+            with np.errstate(all="ignore"):  # what is not finite is found, and told, with the rollout
+                for i, (weight, bias) in enumerate(layers):
+                    if i:
+                        np.tanh(x, out=x) if parts.tanh else np.maximum(x, 0, out=x)
+                    x = x @ weight
+                    x += bias
             return x
 
         return run

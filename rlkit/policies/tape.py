@@ -10,28 +10,27 @@ backward by hand, and autograd sees their results as leaves: a loss is written a
 """
 
 from collections.abc import Callable
-from typing import ClassVar, Self
+from threading import local
+from typing import Self
 
 import torch
 from torch import Tensor
 
-Gradients = tuple[Tensor | None, ...]
+_open = local()  # each thread has its own
 
 
 class Tape:
     """What was computed by hand while it was open. The loop opens one around each loss; elsewhere there is none."""
 
-    current: ClassVar["Tape | None"] = None
-
     def __init__(self) -> None:
         self.notes: list[tuple[tuple[Tensor, ...], Callable[..., None]]] = []
 
     def __enter__(self) -> Self:
-        self._before, Tape.current = Tape.current, self
+        self._before, _open.tape = current(), self
         return self
 
     def __exit__(self, *_: object) -> None:
-        Tape.current = self._before
+        _open.tape = self._before
 
     def note(self, results: tuple[Tensor, ...], back: Callable[..., None]) -> tuple[Tensor, ...]:
         """Make the results leaves; `back` is called with the gradient of each, or None."""
@@ -51,7 +50,13 @@ class Tape:
 
 def recording() -> Tape | None:
     """The open tape, where gradients are asked for."""
-    return Tape.current if torch.is_grad_enabled() else None
+    return current() if torch.is_grad_enabled() else None
+
+
+def current() -> Tape | None:
+    """The tape that this thread has open."""
+    found: Tape | None = vars(_open).get("tape")
+    return found
 
 
 def add_gradient(x: Tensor, gradient: Tensor) -> None:

@@ -113,3 +113,17 @@ def test_large_mixed_and_shared_parameters_stay_as_they_are() -> None:
     large = nn.Linear(MOST, 1)
     assert not isinstance(policies.adam(large, policies.Optimization()), Flat)
     assert policies.clip_gradients(torch.optim.SGD(large.parameters(), lr=1.0), 1.0) == 0
+
+
+def test_a_copy_and_parameters_with_other_memory_go_on_learning() -> None:
+    (net, flat), _ = pair("adam")
+    step(net, flat, 0, 1.0)
+    (other, again) = copy.deepcopy((net, flat))
+    for seed in (1, 2):
+        step(net, flat, seed, 1.0), step(other, again, seed, 1.0)
+    for p, q in zip(net.parameters(), other.parameters(), strict=True):
+        assert torch.equal(p, q) and p.data_ptr() != q.data_ptr()
+    nn.utils.vector_to_parameters(torch.full((32,), 0.1), net.parameters())
+    step(net, flat, 3, 1.0)
+    moved = nn.utils.parameters_to_vector(net.parameters())
+    assert 0 < float((moved - 0.1).abs().max()) < 0.1

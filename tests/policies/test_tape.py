@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from threading import Thread
 
 import numpy as np
 import pytest
@@ -100,7 +101,19 @@ def test_without_a_tape_autograd_goes_through_the_layers() -> None:
     assert recording() is None
 
 
-@pytest.mark.parametrize("odd", ["mixed activations", "no bias", "another layer", "fast=False", "wrapped"])
+ODD = [
+    "mixed activations",
+    "no bias",
+    "another layer",
+    "fast=False",
+    "wrapped",
+    "old weight norm",
+    "hook",
+    "weight hook",
+]
+
+
+@pytest.mark.parametrize("odd", ODD)
 def test_what_is_not_plain_is_left_to_autograd(odd: str) -> None:
     net = network(nn.Tanh, 3, 4, 4, 2)
     if odd == "mixed activations":
@@ -110,7 +123,14 @@ def test_what_is_not_plain_is_left_to_autograd(odd: str) -> None:
     elif odd == "another layer":
         net[3] = nn.LayerNorm(4, dtype=torch.float64)
     elif odd == "wrapped":
-        net[0] = nn.utils.parametrizations.weight_norm(net[0])
+        net(torch.randn(5, 3, dtype=torch.float64))  # and found plain before
+        nn.utils.parametrizations.weight_norm(net[0])
+    elif odd == "spectral norm":
+        nn.utils.spectral_norm(net[0]).eval()
+    elif odd == "hook":
+        net[2].register_forward_hook(lambda *_: None)
+    elif odd == "its weight":
+        net[2].weight.register_hook(lambda gradient: 2 * gradient)
     else:
         net.fast = False
     x = torch.randn(5, 3, dtype=torch.float64)
@@ -179,6 +199,49 @@ def test_a_gaussian_by_hand_is_that_of_autograd(shape: tuple[int, ...], entropy:
     normal = torch.distributions.Normal(mean, torch.tensor([-1.0, 0.0, 0.5]).double().exp())
     assert_close(found[0][0], normal.log_prob(action).sum(-1))
     assert_close(found[0][1], normal.entropy().sum(-1))
+
+
+def test_a_gaussian_of_what_autograd_computed_is_left_to_it() -> None:
+    log_std = torch.zeros(2, requires_grad=True)
+    for scale, action in ((log_std.clamp(-5, 2), torch.ones(4, 2)), (log_std, torch.ones(4, 2, requires_grad=True))):
+        log_std.grad = None
+        mean = torch.zeros(4, 2, requires_grad=True)
+        with Tape() as tape:
+            log_prob, _ = gaussian(mean, scale, action)
+        log_prob.sum().backward()
+        tape.backward()
+        assert tape.notes == [] and log_std.grad is not None and mean.grad is not None
+    assert action.grad is not None
+
+
+def test_each_thread_has_its_own_tape() -> None:
+    seen: list[Tape | None] = []
+    with Tape() as outer:
+        thread = Thread(target=lambda: seen.append(recording()))
+        thread.start()
+        thread.join()
+        with Tape() as inner:
+            assert recording() is inner
+        assert recording() is outer
+    assert seen == [None]
+
+
+def test_a_policy_that_acts_in_another_way_is_asked_at_each_step() -> None:
+    env = boxed(4)
+
+    class Ones(policies.Actor):
+        def act(self, observation: Tensor, greedy: bool = False) -> Tensor:
+            return torch.ones(len(observation), dtype=torch.long)
+
+    class Second(policies.QNetwork):
+        def forward(self, observation: Tensor) -> Tensor:
+            return torch.tensor([0.0, 1.0]).expand(len(observation), 2)
+
+    for kind in (Ones, Second):
+        assert env.rollout(kind(env, policies.Network()), steps=8)["action"].eq(1).all()
+    plain = policies.Actor(env, policies.Network())
+    plain.actor.register_forward_hook(lambda module, given, out: torch.tensor([-99.0, 99.0]).expand_as(out))
+    assert env.rollout(plain, steps=8)["action"].eq(1).all()
 
 
 def test_arrays_give_what_tensors_give() -> None:
