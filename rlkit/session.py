@@ -96,7 +96,7 @@ def resume(parts: Parts, given: config.Given, folder: Path, watch: Watch) -> tup
 
 def drop_later_best(folder: Path, progress: Progress) -> None:
     """A run that was killed after it saved `best` goes on from before: it finds it again, or goes another way."""
-    if (later := checkpoint.drop_beyond(folder, "best", progress.iteration)) is not None:
+    if (later := checkpoint.drop_beyond(folder, progress.iteration)) is not None:
         progress.best = -math.inf
         say(f"going on from iteration {progress.iteration}: checkpoint best, of iteration {later}, is looked for again")
 

@@ -1,7 +1,7 @@
 """A trained policy as a program uses it: NumPy in and out for control, texts in and out for text."""
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -11,10 +11,20 @@ from numpy.typing import ArrayLike
 from rlkit.api import Acts, Env, Judges, Plays, Writes
 from rlkit.control.vector import Array, executed, observed
 from rlkit.errors import UserError, one_line
+from rlkit.prompts import cut
 from rlkit.python.surroundings import usual
 
 if TYPE_CHECKING:
     from rlkit.api import AnySpace
+
+
+@runtime_checkable
+class Stops(Protocol):
+    """An environment in words with texts that end what a policy writes."""
+
+    def stops(self, policy: Plays) -> Sequence[str]:
+        """Those texts."""
+        ...
 
 
 class Policy:
@@ -65,7 +75,8 @@ class Policy:
             greedy: the most likely token each time; False draws from the model.
             max_tokens: tokens of a completion at most; None: as many as in training.
 
-        Returns: for each prompt its n completions; nothing for no prompts.
+        Returns: for each prompt its n completions, each up to a text that ended it in training (env.stop); nothing for
+            no prompts.
 
         Raises: UserError for a run on control, a reward model, an empty prompt, one that is too long or no text.
 
@@ -88,8 +99,9 @@ class Policy:
         if not texts:
             return []
         with usual(), torch.inference_mode():
-            written = self.module.generate(texts, n, max_tokens or self.env.longest or 64, greedy)
-        rows = self.module.decode(written)
+            stop = self.env.stops(self.module) if isinstance(self.env, Stops) else ()
+            written = self.module.generate(texts, n, max_tokens or self.env.longest or 64, greedy, stop=stop)
+        rows = [cut(text, stop) for text in self.module.decode(written)]
         return [rows[i * n : (i + 1) * n] for i in range(len(texts))]
 
 

@@ -27,6 +27,7 @@ from rlkit.errors import one_line
 from rlkit.recording.files import beside, check_name, keep_umask, opened, parse, refuse_link, remove, to_disk, why
 from rlkit.terminal import warn
 
+EARLIER = ".best-before"  # the best one that `latest` knows of, while `best` is of a later iteration
 HEADER = 10**8  # bytes that safetensors gives to the metadata and the names of the tensors
 STRUCTURE = "structure"  # the names of tensors of a state begin with a slash
 
@@ -39,7 +40,8 @@ def save(folder: str | Path, state: State, name: str = "latest", keep: int = 0, 
     """Write `state`: nested dicts, lists and tuples of tensors, arrays, numbers, texts, booleans and None.
 
     `iteration` is how far the run is. What had the name before becomes iteration-N, of which the newest `keep` stay; of
-    the same iteration it is replaced.
+    the same iteration it is replaced. A `best` that is not later than `latest` stays as EARLIER until the next
+    `latest`, for `drop_beyond`, where the run goes on from there.
     """
     tensors: dict[str, Tensor] = {}
     structure = json.dumps(_encode(state, "", tensors))
@@ -59,14 +61,13 @@ def save(folder: str | Path, state: State, name: str = "latest", keep: int = 0, 
         save_file(tensors, new, metadata | {"checksum": _checksum(metadata, tensors)})
         keep_umask(new)
         to_disk(new)
-        before = _iteration(path) if keep else None
-        if before not in (None, iteration):
-            os.replace(path, _path(folder, f"iteration-{before}"))
+        _step_aside(folder, path, keep, iteration)
         os.replace(new, path)
         to_disk(path.parent)
         if name == "latest":
             for old in _older(path.parent)[keep:]:
                 old.unlink()
+            remove(_path(folder, EARLIER))
         new.parent.rmdir()
     except (OSError, SafetensorError) as error:
         remove(new.parent)
@@ -114,11 +115,17 @@ def load(folder: str | Path, name: str = "latest", tidy: bool = False) -> State:
     raise UserError(f"{folder} has no checkpoint '{name}': there are {', '.join(there) or 'none'}")
 
 
-def drop_beyond(folder: str | Path, name: str, iteration: int) -> int | None:
-    """Remove a checkpoint of a later iteration than this, from which a run goes on. Returns what it was of, if any."""
-    path = _path(folder, name)
+def drop_beyond(folder: str | Path, iteration: int) -> int | None:
+    """Remove a `best` of a later iteration than this, from which a run goes on; the one before it is put in its place.
+
+    Returns what it was of, where none was kept.
+    """
+    path, earlier = _path(folder, "best"), _path(folder, EARLIER)
     found = _iteration(path)
-    if found is None or found <= iteration:
+    if os.path.lexists(path) and (found is None or found <= iteration):
+        return None
+    if _up_to(earlier, iteration):
+        os.replace(earlier, path)
         return None
     remove(path)
     return found
@@ -164,6 +171,21 @@ def _iteration(path: Path) -> int | None:
             return int((file.metadata() or {})["iteration"])
     except (OSError, SafetensorError, KeyError, ValueError):
         return None
+
+
+def _step_aside(folder: str | Path, path: Path, keep: int, iteration: int) -> None:
+    """What has the name of a new checkpoint gets another one, where it is kept."""
+    if path.stem == "best" and _up_to(path, _iteration(_path(folder, "latest"))):
+        os.replace(path, _path(folder, EARLIER))
+    before = _iteration(path) if keep else None
+    if before not in (None, iteration):
+        os.replace(path, _path(folder, f"iteration-{before}"))
+
+
+def _up_to(path: Path, iteration: int | None) -> bool:
+    """Whether there is a checkpoint that is of this iteration at the latest."""
+    found = _iteration(path)
+    return found is not None and iteration is not None and found <= iteration
 
 
 def _set_aside(damaged: Iterable[Path]) -> None:

@@ -94,6 +94,10 @@ class TextEnv:
         """The keys that mean something only beside a policy, as they are for this one."""
         return self.asking.settled(policy)
 
+    def stops(self, policy: Plays) -> Sequence[str]:
+        """The texts that end an answer."""
+        return self.asking.stop
+
     def manner(self, policy: Plays) -> str:
         """How the policy is asked, for the first screen; empty where there is no choice."""
         return self.asking.manner(policy)

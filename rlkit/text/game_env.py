@@ -70,7 +70,7 @@ class GameEnv:
 
     def settled(self, policy: Plays) -> dict[str, object]:
         """The keys that mean something only beside a policy, as they are for this one."""
-        return self.asking.settled(policy) | {"stop": tuple(self._stops(policy))}
+        return self.asking.settled(policy) | {"stop": tuple(self.stops(policy))}
 
     def manner(self, policy: Plays) -> str:
         """How the policy is asked, for the first screen; empty where there is no choice."""
@@ -123,7 +123,7 @@ class GameEnv:
         draw: torch.Generator | None = None,
     ) -> tuple[TensorDict, list[Prompt]]:
         """Whole episodes, `repeats` after each other from one seed, with their rewards; and how each start began."""
-        writer, playing, stop = conversing(policy), Playing(self.name, self.make, seeds), self._stops(policy)
+        writer, playing, stop = conversing(policy), Playing(self.name, self.make, seeds), self.stops(policy)
         for start in range(0, len(seeds), repeats):
             if len(set(playing.first[start : start + repeats])) > 1:
                 raise UserError(
@@ -208,7 +208,8 @@ class GameEnv:
     def load_state_dict(self, state: State) -> None:
         self._played, self._sampled = natural(state["played"]), natural(state["sampled"])
 
-    def _stops(self, policy: Plays) -> Sequence[str]:
+    def stops(self, policy: Plays) -> Sequence[str]:
+        """The texts that end a turn of this policy."""
         if self.stop is not None:
             return self.stop
         return () if self.asking.chats(policy) else LINE

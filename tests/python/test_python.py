@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -152,6 +153,17 @@ def test_complete_writes_texts(trained: dict[str, rlkit.Run]) -> None:
     for wrong in ({"n": 0}, {"max_tokens": 0}):
         with pytest.raises(rlkit.UserError, match="whole number of at least 1"):
             policy.complete(["2?"], **wrong)
+
+
+def test_complete_ends_where_the_run_ended_answers(trained: dict[str, rlkit.Run]) -> None:
+    """With env.stop nothing was learned of what stands behind such a text."""
+    policy = rlkit.load(trained["grpo"].folder, trust=True).policy
+    (free,) = policy.complete("Tom has 4 apples. How many has he?\n", greedy=True, max_tokens=16)[0]
+    stop = free[3:5]
+    env: Any = policy.env
+    env.asking = replace(env.asking, stop=(stop,))
+    (ended,) = policy.complete("Tom has 4 apples. How many has he?\n", greedy=True, max_tokens=16)[0]
+    assert len(stop) == 2 and ended == free[: free.index(stop)]
 
 
 def test_a_reward_model_writes_nothing(tmp_path: Path) -> None:
