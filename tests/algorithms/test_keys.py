@@ -171,6 +171,8 @@ def refused(*words: str) -> str:
     ],
 )  # fmt: skip
 def test_what_was_asked_for_in_vain_is_told_what_it_needs(words: list[str], message: str) -> None:
+    if "env=reasoning" in words:
+        pytest.importorskip("reasoning_gym", reason="pip install -e '.[reasoning]'", exc_type=ImportError)
     assert message in refused(*words)
 
 

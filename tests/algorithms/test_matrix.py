@@ -61,6 +61,8 @@ def test_every_cell_of_the_matrix_runs(tmp_path, keys):
 def test_sft_learns_wherever_the_readme_says_that_rows_have_answers(tmp_path, env):
     (row,) = re.findall(r"^\| `sft` \|.*$", (ROOT / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
     assert env in re.split(r"\W+", row)
+    if env == "reasoning":
+        pytest.importorskip("reasoning_gym", reason="pip install -e '.[reasoning]'", exc_type=ImportError)
     rows = "".join(f'{{"prompt": "{n} + 1?", "answer": "#### {n + 1}"}}\n' for n in range(20))
     (tmp_path / "rows.jsonl").write_text(rows)
     more = {"text": [f"env.source={tmp_path / 'rows.jsonl'}"], "reasoning": ["env.task=chain_sum", "env.train=8"]}
