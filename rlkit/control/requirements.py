@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, cast, runtime_checkable
 
 import numpy as np
 from gymnasium import Wrapper
@@ -54,7 +54,7 @@ def prepared(policy: Acts, steps: int | None, rows: int) -> Callable[[Array], Ar
     """See `Prepares`; None also where the number of steps is open."""
     if not steps or not _prepares(type(policy)) or "act" in vars(policy):
         return None
-    return policy.prepared(steps, rows) if isinstance(policy, Prepares) else None
+    return cast(Prepares, policy).prepared(steps, rows)  # to ask `isinstance` would take as long as a step
 
 
 @lru_cache

@@ -1,0 +1,125 @@
+"""Policies and algorithms with gradients by hand and prepared actions are those by autograd and `act`."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from gymnasium.spaces import Box, Discrete
+from support.fakes import Ring, algorithm, control
+from tensordict import TensorDict
+from torch import Tensor
+from torch.testing import assert_close
+
+from rlkit import policies
+from rlkit.loop import learn
+from rlkit.meter import Meter
+from rlkit.policies.flat import Flat
+from rlkit.settings import plugins
+
+
+@pytest.mark.parametrize("continuous", [False, True])
+def test_prepared_actions_follow_the_policy(continuous: bool) -> None:
+    env = control(Ring, 8, 3)
+    env.observation_space = Box(-1, 1, (3,))
+    env.action_space = Box(-1, 1, (2,)) if continuous else Discrete(3)
+    policy = policies.Network(hidden=(16,), log_std=-0.5).actor(env)
+    with torch.no_grad():
+        policy.actor[-1].bias.add_(torch.tensor([0.5, -1.0] if continuous else [1.0, 0.0, -1.0]))
+    seen = torch.full((8, 3), 0.3)
+    act = policy.prepared(4000, 8)
+    actions = torch.from_numpy(np.stack([act(seen.numpy()) for _ in range(4000)])).flatten(0, 1)
+    with torch.no_grad():
+        out = policy.actor(seen[:1])
+    if continuous:
+        assert_close(actions.mean(0), out[0], atol=0.02, rtol=0)
+        assert_close(actions.std(0), torch.full((2,), math.exp(-0.5)), atol=0.02, rtol=0)
+    else:
+        share = torch.bincount(actions, minlength=3) / len(actions)
+        assert_close(share, out[0].softmax(-1), atol=0.02, rtol=0)
+
+
+def test_prepared_actions_explore_as_often_as_epsilon_says() -> None:
+    env = control(Ring, 4, 3)
+    env.observation_space, env.action_space = Box(-1, 1, (3,)), Discrete(4)
+    policy, seen = policies.Network().q_network(env), torch.randn(4, 3)
+    best = policy.act(seen, greedy=True)
+    greedy = policy.prepared(10, 4)
+    assert all(torch.equal(torch.from_numpy(greedy(seen.numpy())), best) for _ in range(10))
+    policy.epsilon = 0.4
+    act = policy.prepared(5000, 4)
+    other = np.mean([act(seen.numpy()) != best.numpy() for _ in range(5000)])
+    assert other == pytest.approx(0.4 * 3 / 4, abs=0.01)
+    assert policies.Network().q_network(env, dueling=True).prepared(10, 4) is None
+
+
+LEARNERS = {
+    "ppo": {"horizon": 16, "minibatches": 2, "entropy_coef": 0.01},
+    "a2c": {"horizon": 16, "entropy_coef": 0.01},
+    "reinforce": {"baseline": "value"},
+    "grpo": {"group": 4},
+    "dqn": {"steps": 8, "warmup_steps": 8, "updates": 2, "batch_size": 16},
+}
+
+
+@pytest.mark.parametrize("name", LEARNERS)
+@pytest.mark.parametrize("options", [{}, {"activation": "relu", "hidden": (16,)}, {"normalize": True}, {"hidden": ()}])
+def test_an_algorithm_learns_the_same_by_hand_and_by_autograd(name: str, options: dict) -> None:
+    """From one and the same batch: the parameters after the steps."""
+    found = []
+    env = boxed(3)
+    source = algorithm(name, env, policies.Network(**options), **LEARNERS[name])
+    with torch.no_grad():
+        batch = source.credit(source.rollout(env))
+    for fast in (True, False):
+        algo = algorithm(name, boxed(3), policies.Network(fast=fast, **options), **LEARNERS[name])
+        algo.policy.load_state_dict(source.policy.state_dict())
+        algo.buffer.extend(batch.clone())
+        meter = Meter()
+        learn(algo, meter)
+        assert isinstance(algo.optimizer, Flat)
+        found.append((torch.cat([p.detach().flatten() for p in algo.policy.parameters()]), meter.read()))
+    assert_close(found[0][0], found[1][0], rtol=1e-5, atol=2e-6)
+    assert found[0][1] == pytest.approx(found[1][1], rel=1e-4, abs=1e-5)
+    start = torch.cat([p.detach().flatten() for p in source.policy.parameters()])
+    assert not torch.equal(found[0][0], start)
+
+
+@pytest.mark.parametrize("normalize", [False, True])
+def test_continuous_actions_are_learned_the_same_by_hand_and_by_autograd(normalize: bool) -> None:
+    found = []
+    for fast in (True, False):
+        network = policies.Network(normalize=normalize, fast=fast)
+        algo = algorithm("ppo", boxed(3, "pendulum"), network, horizon=16, minibatches=2, entropy_coef=0.01)
+        generator = torch.Generator().manual_seed(4)
+        data = {"observation": torch.randn(3, 16, 3, generator=generator)}
+        data |= {"action": torch.randn(3, 16, 1, generator=generator)}
+        data |= {key: torch.randn(3, 16, generator=generator) for key in ("log_prob", "advantage", "return", "value")}
+        algo.buffer.extend(TensorDict(data | {"mask": torch.ones(3, 16, dtype=torch.bool)}, batch_size=[3]))
+        learn(algo, Meter())
+        found.append(torch.cat([p.detach().flatten() for p in algo.policy.parameters()]))
+    assert_close(*found, rtol=1e-5, atol=2e-6)
+
+
+def boxed(rows: int, name: str = "cartpole"):
+    """An environment with short episodes."""
+    made = plugins.load("envs", name)
+    return made.make(made.Config(rows=rows, step_limit=12), 0, torch.device("cpu"))
+
+
+def test_a_policy_that_acts_in_another_way_is_asked_at_each_step() -> None:
+    env = boxed(4)
+
+    class Ones(policies.Actor):
+        def act(self, observation: Tensor, greedy: bool = False) -> Tensor:
+            return torch.ones(len(observation), dtype=torch.long)
+
+    class Second(policies.QNetwork):
+        def forward(self, observation: Tensor) -> Tensor:
+            return torch.tensor([0.0, 1.0]).expand(len(observation), 2)
+
+    for kind in (Ones, Second):
+        assert env.rollout(kind(env, policies.Network()), steps=8)["action"].eq(1).all()
+    plain = policies.Actor(env, policies.Network())
+    plain.actor.register_forward_hook(lambda module, given, out: torch.tensor([-99.0, 99.0]).expand_as(out))
+    assert env.rollout(plain, steps=8)["action"].eq(1).all()
