@@ -59,7 +59,8 @@ class Rollout:
             # Tensor by tensor: a TensorDict takes twice as long.
             shuffled = [x.index_select(0, order).split(sizes) for x in data.values()]
             for size, part in zip(sizes, zip(*shuffled, strict=True), strict=True):
-                yield self.weigh(TensorDict(dict(zip(data.keys(), part, strict=True)), batch_size=[size]))
+                minibatch = dict(zip(data.keys(), part, strict=True))
+                yield self.weigh(TensorDict(minibatch, batch_size=[size], device=data.device))
 
     def weigh(self, batch: TensorDict) -> TensorDict:
         weight = reduction(batch["mask"], self.over, self.length)

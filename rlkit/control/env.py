@@ -112,7 +112,7 @@ class ControlEnv:
             rows_first = torch.from_numpy(np.ascontiguousarray(array.swapaxes(0, 1))).to(self.device)
             data[key] = rows_first if repeats == 1 else rows_first.view(*lead, *rows_first.shape[1:])
         data["score"] = data["reward"].sum(-1)
-        rollout = TensorDict(data, batch_size=lead)
+        rollout = TensorDict(data, batch_size=lead, device=self.device)
         with torch.no_grad():
             return rollout.update(policy.record(rollout))
 

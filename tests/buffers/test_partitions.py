@@ -6,6 +6,7 @@ import pytest
 import torch
 from support.fakes import (
     RaggedText,
+    cartpole,
     credited,
     gradient,
     off_policy,
@@ -13,7 +14,7 @@ from support.fakes import (
 )
 from torch.testing import assert_close
 
-from rlkit import buffers
+from rlkit import buffers, policies
 from rlkit.loop import learn
 from rlkit.meter import Meter, detached
 
@@ -117,3 +118,12 @@ def test_a_row_in_which_nobody_acted_gives_no_nan_and_changes_nothing(name: str,
         results.append(gradient(algo, batch))
     assert bool(results[0].isfinite().all()) and results[0].any()
     assert_close(results[0], results[1])
+
+
+def test_rollouts_and_minibatches_know_their_device() -> None:
+    env = cartpole(rows=4)
+    rollout = env.rollout(policies.Network().actor(env), steps=3)
+    assert rollout.device == torch.device("cpu")
+    memory = buffers.Rollout(0, minibatches=2)
+    memory.extend(rollout)
+    assert [part.device for part in memory] == [rollout.device] * 2
