@@ -36,9 +36,16 @@ class ActionTable:
 
 def acting(policy: Plays) -> Acts:
     """The policy, if it acts."""
+    if _acts(type(policy)):  # to ask `isinstance` of a module takes as long as a step
+        return cast(Acts, policy)
     if not isinstance(policy, Acts):
         raise UserError(f"a {type(policy).__name__} does not act, so it cannot play control problems; use another algo")
     return policy
+
+
+@lru_cache
+def _acts(kind: type) -> bool:
+    return issubclass(kind, Acts)
 
 
 @runtime_checkable
@@ -54,7 +61,7 @@ def prepared(policy: Acts, steps: int | None, rows: int) -> Callable[[Array], Ar
     """See `Prepares`; None also where the number of steps is open."""
     if not steps or not _prepares(type(policy)) or "act" in vars(policy):
         return None
-    return cast(Prepares, policy).prepared(steps, rows)  # to ask `isinstance` would take as long as a step
+    return cast(Prepares, policy).prepared(steps, rows)
 
 
 @lru_cache
