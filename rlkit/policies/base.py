@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from rlkit import seeding
 from rlkit.policies.normalize import Normalizer
 from rlkit.policies.optimizers import Parametrized
+from rlkit.policies.tape import changed
 
 P = TypeVar("P", bound=Parametrized)
 Numbers = NDArray[Any]  # observations and actions, whole or real
@@ -73,7 +74,7 @@ class EpsilonGreedy(PolicyModule):
 
     def prepared(self, steps: int, rows: int) -> Function | None:
         """What `act` does in each of the next steps, from arrays to arrays; its draws are made at once."""
-        q = self.on_arrays(rows)
+        q = None if changed(self) else self.on_arrays(rows)
         if q is None:
             return None
         if self.epsilon == 0.0:

@@ -6,7 +6,7 @@ from contextlib import nullcontext
 import torch
 from torch import Tensor
 
-from rlkit.policies.tape import add_gradient, recording
+from rlkit.policies.tape import add_gradient, hooked, recording
 
 
 def pick(values: Tensor, action: Tensor) -> Tensor:
@@ -46,7 +46,7 @@ def gaussian(mean: Tensor, log_std: Tensor, action: Tensor) -> tuple[Tensor, Ten
     mean, action: [..., d], log_std: [d] → [...], [...]. The arithmetic is that of `torch.distributions.Normal`.
     A mean that is on a tape, by hand: ∂/∂μ = (a − μ)/σ² and ∂/∂log σ = ((a − μ)/σ)² − 1; of the entropy 0 and 1.
     """
-    own = log_std.is_leaf and log_std.shape == mean.shape[-1:] and not action.requires_grad
+    own = log_std.is_leaf and log_std.shape == mean.shape[-1:] and not (action.requires_grad or hooked(log_std))
     tape = recording() if mean.is_leaf and own else None
     with torch.no_grad() if tape else nullcontext():
         std = log_std.exp().expand_as(mean)

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+Part = tuple[Tensor, Tensor, list[Tensor], Tensor]  # values, gradient, moments and number of steps of a group
 MOST = 2**18  # numbers; of larger networks a step takes long beside what it costs to begin it
 
 
@@ -28,10 +29,26 @@ class Flat(torch.optim.Optimizer):
     """
 
     moments: ClassVar[tuple[str, ...]]  # names in the state of torch's optimizer
+    _parts: Sequence["Part"] = ()  # of each group; none while torch's optimizer is made
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:  # those of torch's optimizer
         super().__init__(*args, **kwargs)
         self._flatten()
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Take in more parameters.
+
+        Raises: ValueError where they are no few numbers on a CPU, as the others are.
+        """
+        super().add_param_group(param_group)
+        if not self._parts:
+            return
+        new: list[Tensor] = self.param_groups[-1]["params"]
+        if not can_be_flat(new) or sum(p.numel() for p in (*self._parameters, *new)) > MOST:
+            self.param_groups.pop()
+            raise ValueError(f"{type(self).__name__} takes float32 on a CPU, {MOST:,} numbers at most: use torch.optim")
+        self._flatten()
+        self._adopt()
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Put the moments side by side again, of a copy and of what torch's optimizer saved."""
@@ -48,12 +65,11 @@ class Flat(torch.optim.Optimizer):
             p.data = value
         self._gradients = list(self._split(self._gradient))
         self._moments = [torch.zeros_like(self._values) for _ in self.moments]
-        self._step = torch.zeros(())
         ends = [0]
         for group in self.param_groups:
             ends.append(ends[-1] + sum(p.numel() for p in group["params"]))
         self._parts = [
-            (self._values[a:b], self._gradient[a:b], [x[a:b] for x in self._moments])
+            (self._values[a:b], self._gradient[a:b], [x[a:b] for x in self._moments], torch.zeros(()))
             for a, b in itertools.pairwise(ends)
         ]
         self._gathered = False  # whether all gradients are in one place, since the last step
@@ -91,42 +107,59 @@ class Flat(torch.optim.Optimizer):
                 p.grad = gradient
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
-        """One step of all parameters."""
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
+        """One step of all parameters but those that are frozen; `closure` computes the loss and its gradients anew."""
         for hook in self._optimizer_step_pre_hooks.values():
             hook(self, (), {})
-        if not self._gathered:
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        if closure is not None or not self._gathered or self._parameters[0].grad is not self._gradients[0]:
             self._gather()
         self._gathered = False
         if not self.state:
             self._share()
-        self._step += 1
+        frozen = [(view, view.clone()) for view in self._frozen()]
         for group, part in zip(self.param_groups, self._parts, strict=True):
+            part[-1].add_(1)
             self.move(group, *part)
+        for view, before in frozen:
+            view.copy_(before)
         for after in self._optimizer_step_post_hooks.values():
             after(self, (), {})
+        return loss
 
     step.hooked = True  # type: ignore[attr-defined]  # else torch wraps it, for a profiler too, and that takes longer
 
-    def move(self, group: dict[str, Any], values: Tensor, gradient: Tensor, moments: list[Tensor]) -> None:
+    def _frozen(self) -> Iterator[Tensor]:
+        """The values and moments of parameters that no longer learn."""
+        for p, value in zip(self._parameters, self._own, strict=True):
+            if not p.requires_grad:
+                yield from (value, *(self.state[p][name] for name in self.moments))
+
+    def move(
+        self, group: dict[str, Any], values: Tensor, gradient: Tensor, moments: list[Tensor], step: Tensor
+    ) -> None:
         """Change the values and moments of a group by its gradient."""
         raise NotImplementedError
 
     def _share(self) -> None:
         """Let the state of each parameter be views of the moments."""
-        for i, views in enumerate(zip(*(self._split(x) for x in self._moments), strict=True)):
-            self.state[self._parameters[i]] = {"step": self._step, **dict(zip(self.moments, views, strict=True))}
+        steps = [part[-1] for group, part in zip(self.param_groups, self._parts, strict=True) for _ in group["params"]]
+        for p, step, *views in zip(self._parameters, steps, *(self._split(x) for x in self._moments), strict=True):
+            self.state[p] = {"step": step, **dict(zip(self.moments, views, strict=True))}
 
     def _adopt(self) -> None:
         """Put the state of each parameter into the moments."""
-        loaded = [self.state.get(p, {}) for p in self._parameters]
+        loaded = {p: self.state.get(p, {}) for p in self._parameters}
         self.state.clear()
-        self._step.zero_()
         for name, moment in zip(self.moments, self._moments, strict=True):
-            for view, state in zip(self._split(moment), loaded, strict=True):
+            for view, state in zip(self._split(moment), loaded.values(), strict=True):
                 view.copy_(state[name]) if state else view.zero_()
-        if any(loaded):
-            self._step.fill_(max(float(state["step"]) for state in loaded if state))
+        for group, part in zip(self.param_groups, self._parts, strict=True):
+            part[-1].fill_(max(float(loaded[p]["step"]) if loaded[p] else 0.0 for p in group["params"]))
+        if any(loaded.values()):
             self._share()
 
 
@@ -135,11 +168,13 @@ class FlatAdamW(Flat, torch.optim.AdamW):
 
     moments = ("exp_avg", "exp_avg_sq")
 
-    def move(self, group: dict[str, Any], values: Tensor, gradient: Tensor, moments: list[Tensor]) -> None:
+    def move(
+        self, group: dict[str, Any], values: Tensor, gradient: Tensor, moments: list[Tensor], step: Tensor
+    ) -> None:
         mean, square = moments
         beta1, beta2 = group["betas"]
         torch._fused_adamw_(
-            [values], [gradient], [mean], [square], [], [self._step], lr=group["lr"], beta1=beta1, beta2=beta2,
+            [values], [gradient], [mean], [square], [], [step], lr=group["lr"], beta1=beta1, beta2=beta2,
             weight_decay=group["weight_decay"], eps=group["eps"], amsgrad=False, maximize=False,
         )  # fmt: skip
 
@@ -149,7 +184,9 @@ class FlatRMSprop(Flat, torch.optim.RMSprop):
 
     moments = ("square_avg",)
 
-    def move(self, group: dict[str, Any], values: Tensor, gradient: Tensor, moments: list[Tensor]) -> None:
+    def move(
+        self, group: dict[str, Any], values: Tensor, gradient: Tensor, moments: list[Tensor], step: Tensor
+    ) -> None:
         (square,) = moments
         square.mul_(group["alpha"]).addcmul_(gradient, gradient, value=1 - group["alpha"])
         values.addcdiv_(gradient, square.sqrt().add_(group["eps"]), value=-group["lr"])

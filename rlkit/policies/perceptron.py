@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from rlkit.attributes import Derived
 from rlkit.policies.normalize import Normalizer
-from rlkit.policies.tape import add_gradient, recording
+from rlkit.policies.tape import add_gradient, changed, hooked, hooks, recording
 
 PRECISIONS = (torch.float32, torch.float64)
 FEW = 2**18  # products of numbers in a layer; numpy computes more of them in several threads
@@ -55,13 +55,12 @@ class Perceptron(nn.Sequential):
 
     def _plain(self) -> bool:
         """Whether the layers are as torch has them, with parameters of their own, and nobody watches them."""
-        linear = self._parts.linear if self.fast else []
-        return bool(linear) and all(
-            type(layer) is nn.Linear
-            and layer.weight.is_leaf
-            and not (layer._forward_hooks or layer._forward_pre_hooks or layer._backward_hooks)
-            and not (layer._backward_pre_hooks or layer.weight._backward_hooks)
-            for layer in linear
+        parts = self._parts
+        if not (self.fast and parts.linear) or any(parts.hooks) or any("forward" in own for own in parts.attributes):
+            return False
+        return all(
+            type(layer) is nn.Linear and layer.weight.is_leaf and not hooked(layer.weight) and not hooked(layer.bias)
+            for layer in parts.linear
         )
 
     def on_arrays(self, rows: int) -> Callable[[Array], Array] | None:
@@ -73,11 +72,11 @@ class Perceptron(nn.Sequential):
         weights = [layer.weight.detach() for layer in parts.linear]
         if not (self._plain() and weights[0].dtype == torch.float32 and weights[0].device.type == "cpu"):
             return None
-        if type(self) is not Perceptron or self._forward_hooks or self._forward_pre_hooks:
+        if type(self) is not Perceptron or changed(self):
             return None
         if rows * max(weight.numel() for weight in weights) > FEW:
             return None
-        before = [module.on_arrays() for module in parts.first if isinstance(module, Normalizer)]
+        before = [module.on_arrays() for module in parts.first if type(module) is Normalizer and not changed(module)]
         if len(before) < len(parts.first):
             return None
         biases = [layer.bias.detach().numpy() for layer in parts.linear]
@@ -104,6 +103,8 @@ class Parts(Derived):
         self.modules = modules
         start = next((i for i, module in enumerate(modules) if type(module) is nn.Linear), len(modules))
         self.first, rest = modules[:start], modules[start:]
+        self.hooks = [found for module in rest for found in hooks(module)]
+        self.attributes = [vars(module) for module in rest]
         linear = [module for module in rest[::2] if type(module) is nn.Linear and module.bias is not None]
         between = {type(module) for module in rest[1::2]}
         regular = 2 * len(linear) == len(rest) + 1 and between in ({nn.Tanh}, {nn.ReLU}, set())

@@ -14,7 +14,7 @@ from threading import local
 from typing import Self
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 _open = local()  # each thread has its own
 
@@ -65,3 +65,18 @@ def add_gradient(x: Tensor, gradient: Tensor) -> None:
         x.grad = gradient
     else:
         x.grad += gradient
+
+
+def hooked(x: Tensor) -> bool:
+    """Whether somebody is called with the gradient of a tensor."""
+    return bool(x._backward_hooks or x._post_accumulate_grad_hooks)
+
+
+def hooks(module: nn.Module) -> tuple[dict[int, Callable[..., object]], ...]:
+    """Where a module keeps who is called with what goes in and out of it."""
+    return module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks
+
+
+def changed(module: nn.Module) -> bool:
+    """Whether a module does something else than its class says: it has hooks, or a `forward` of its own."""
+    return any(hooks(module)) or "forward" in vars(module)

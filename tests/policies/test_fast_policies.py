@@ -15,6 +15,8 @@ from rlkit import policies
 from rlkit.loop import learn
 from rlkit.meter import Meter
 from rlkit.policies.flat import Flat
+from rlkit.policies.normalize import Normalizer
+from rlkit.policies.tape import Tape
 from rlkit.settings import plugins
 
 
@@ -123,3 +125,42 @@ def test_a_policy_that_acts_in_another_way_is_asked_at_each_step() -> None:
     plain = policies.Actor(env, policies.Network())
     plain.actor.register_forward_hook(lambda module, given, out: torch.tensor([-99.0, 99.0]).expand_as(out))
     assert env.rollout(plain, steps=8)["action"].eq(1).all()
+
+
+def test_hooks_of_a_policy_are_asked_when_it_acts() -> None:
+    env = boxed(3)
+    env.action_space = Discrete(2)
+    policy = policies.Network().q_network(env)
+    assert policy.prepared(4, 8) is not None
+    policy.register_forward_hook(lambda _, __, q: q - torch.tensor([1e9, 0.0]))  # action 0 is not allowed
+    assert policy.prepared(4, 8) is None
+    assert bool(policy.act(torch.randn(8, 4)).all())
+
+
+@pytest.mark.parametrize("how", ["hook", "subclass"])
+def test_a_changed_normalizer_is_asked_when_the_policy_acts(how: str) -> None:
+    class Doubled(Normalizer):
+        def forward(self, x: Tensor) -> Tensor:
+            return 2 * super().forward(x)
+
+    policy = policies.Network(normalize=True).actor(boxed(3))
+    assert policy.prepared(4, 8) is not None
+    if how == "hook":
+        policy.normalizer.register_forward_hook(lambda _, __, out: 2 * out)
+    else:
+        policy.normalizer = policy.actor[0] = Doubled(4)
+    assert policy.prepared(4, 8) is None
+
+
+def test_a_hook_of_the_deviation_is_called() -> None:
+    env = boxed(3)
+    env.action_space = Box(-1, 1, (2,))
+    policy = policies.Network().actor(env)
+    batch = TensorDict({"observation": torch.randn(5, 4), "action": torch.randn(5, 2)}, batch_size=[5])
+    policy.log_std.register_hook(lambda gradient: 0 * gradient)
+    with Tape() as tape:
+        log_prob, _ = policy.log_prob_entropy(batch)
+    torch.autograd.backward(log_prob.sum())
+    tape.backward()
+    assert torch.equal(policy.log_std.grad, torch.zeros(2))
+    assert policy.actor[0].weight.grad.abs().sum() > 0

@@ -127,3 +127,65 @@ def test_a_copy_and_parameters_with_other_memory_go_on_learning() -> None:
     step(net, flat, 3, 1.0)
     moved = nn.utils.parameters_to_vector(net.parameters())
     assert 0 < float((moved - 0.1).abs().max()) < 0.1
+
+
+@pytest.mark.parametrize("kind", ["adam", "rmsprop"])
+def test_more_parameters_can_come_later(kind: str) -> None:
+    both = pair(kind)
+    heads = []
+    for net, optimizer in both:
+        for seed in range(3):
+            step(net, optimizer, seed, 1.0)
+        torch.manual_seed(2)
+        heads.append(nn.Linear(2, 2))
+        optimizer.add_param_group({"params": list(heads[-1].parameters()), "lr": 0.01})
+        for seed in range(3):
+            step(nn.Sequential(net, heads[-1]), optimizer, seed, 1.0)
+    nets = [nn.Sequential(net, head) for (net, _), head in zip(both, heads, strict=True)]
+    for ours, theirs in zip(nets[0].parameters(), nets[1].parameters(), strict=True):
+        assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
+    with pytest.raises(ValueError, match=r"use torch\.optim"):
+        both[0][1].add_param_group({"params": [nn.Parameter(torch.zeros(2, dtype=torch.float64))]})
+
+
+@pytest.mark.parametrize("kind", ["adam", "rmsprop"])
+def test_a_closure_is_called_for_the_loss(kind: str) -> None:
+    both, losses = pair(kind), []
+    for net, optimizer in both:
+        before = [p.detach().clone() for p in net.parameters()]
+
+        def closure(net: nn.Module = net) -> torch.Tensor:
+            net.zero_grad()
+            loss = net(torch.ones(4, 3)).square().sum()
+            loss.backward()
+            return loss
+
+        losses.append([float(optimizer.step(closure).detach()) for _ in range(3)])
+        assert all(not torch.equal(p, x) for p, x in zip(net.parameters(), before, strict=True))
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+    for ours, theirs in zip(both[0][0].parameters(), both[1][0].parameters(), strict=True):
+        assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["adam", "rmsprop"])
+def test_parameters_that_are_frozen_later_stay(kind: str) -> None:
+    both = pair(kind)
+    for net, optimizer in both:
+        step(net, optimizer, 0, 1.0)
+        net[0].requires_grad_(False)
+        kept = [p.clone() for p in net[0].parameters()]
+        for seed in range(1, 3):
+            step(net, optimizer, seed, 1.0)
+        assert all(torch.equal(p, x) for p, x in zip(net[0].parameters(), kept, strict=True))
+    for ours, theirs in zip(both[0][0].parameters(), both[1][0].parameters(), strict=True):
+        assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
+
+
+def test_gradients_that_are_set_to_none_behind_the_clip_count_as_0() -> None:
+    (net, optimizer), _ = pair("rmsprop")
+    net(torch.ones(4, 3)).square().sum().backward()
+    optimizer.clip(1.0)
+    net.zero_grad()
+    before = [p.detach().clone() for p in net.parameters()]
+    optimizer.step()
+    assert all(torch.equal(p, x) for p, x in zip(net.parameters(), before, strict=True))

@@ -92,38 +92,32 @@ def test_without_a_tape_autograd_goes_through_the_layers() -> None:
     assert recording() is None
 
 
-ODD = [
-    "mixed activations",
-    "no bias",
-    "another layer",
-    "fast=False",
-    "wrapped",
-    "old weight norm",
-    "hook",
-    "weight hook",
-]
+def weight_norm_later(net: nn.Sequential) -> None:
+    net(torch.randn(5, 3, dtype=torch.float64))  # found plain before
+    nn.utils.parametrizations.weight_norm(net[0])
+
+
+ODD = {
+    "mixed activations": lambda net: net.__setitem__(1, nn.ReLU()),
+    "no bias": lambda net: net.__setitem__(2, nn.Linear(4, 4, bias=False, dtype=torch.float64)),
+    "another layer": lambda net: net.__setitem__(3, nn.LayerNorm(4, dtype=torch.float64)),
+    "fast=False": lambda net: setattr(net, "fast", False),
+    "weight norm": weight_norm_later,
+    "spectral norm": lambda net: nn.utils.spectral_norm(net[0]).eval(),
+    "hook of a layer": lambda net: net[2].register_forward_hook(lambda *_: None),
+    "hook of an activation": lambda net: net[1].register_forward_hook(lambda _, __, out: 2 * out),
+    "backward hook of an activation": lambda net: net[1].register_full_backward_hook(lambda *_: None),
+    "hook of a weight": lambda net: net[2].weight.register_hook(lambda gradient: 2 * gradient),
+    "hook of a bias": lambda net: net[0].bias.register_hook(lambda gradient: 2 * gradient),
+    "hook behind a gradient": lambda net: net[0].bias.register_post_accumulate_grad_hook(lambda _: None),
+    "forward of its own": lambda net: setattr(net[1], "forward", torch.sin),
+}
 
 
 @pytest.mark.parametrize("odd", ODD)
 def test_what_is_not_plain_is_left_to_autograd(odd: str) -> None:
     net = network(nn.Tanh, 3, 4, 4, 2)
-    if odd == "mixed activations":
-        net[1] = nn.ReLU()
-    elif odd == "no bias":
-        net[2] = nn.Linear(4, 4, bias=False, dtype=torch.float64)
-    elif odd == "another layer":
-        net[3] = nn.LayerNorm(4, dtype=torch.float64)
-    elif odd == "wrapped":
-        net(torch.randn(5, 3, dtype=torch.float64))  # and found plain before
-        nn.utils.parametrizations.weight_norm(net[0])
-    elif odd == "spectral norm":
-        nn.utils.spectral_norm(net[0]).eval()
-    elif odd == "hook":
-        net[2].register_forward_hook(lambda *_: None)
-    elif odd == "its weight":
-        net[2].weight.register_hook(lambda gradient: 2 * gradient)
-    else:
-        net.fast = False
+    ODD[odd](net)
     x = torch.randn(5, 3, dtype=torch.float64)
     expected = x
     for layer in net:
