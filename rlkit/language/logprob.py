@@ -12,7 +12,7 @@ from rlkit.language.precision import add_product, operand, product
 Context = Any  # torch's: `forward` hangs on it whatever `backward` needs
 Apply = Callable[[Tensor, Tensor, Tensor | None, Tensor, float, float | None, int, bool], tuple[Tensor, Tensor]]
 ELEMENTS = {"cpu": 1 << 19, "cuda": 1 << 26}  # logits alive at a time when no chunk is given,
-ROWS = 128  # but at least those of so many rows: products with fewer are slow
+ROWS = 256  # but at least those of so many rows: products with fewer are slow
 
 
 def token_log_probs(
@@ -29,7 +29,8 @@ def token_log_probs(
 
     hidden [N, d], weight W [V, d], targets a [N], bias b [V]. With a cap c (Gemma 2, arXiv:2408.00118), logits l become
     c tanh(l / c) before the temperature counts. Rows are taken `chunk` at a time, and the backward pass computes
-    their logits again: ∂/∂z = g_a (1_a - π) - g_H π (log π + H). Memory is chunk·V in place of several N·V.
+    their logits again: ∂/∂z = g_a (1_a - π) - g_H π (log π + H); not where W and b are frozen and H has no gradient.
+    Memory is chunk·V in place of several N·V.
     entropy=False spares the sum and returns zeros.
 
     Operands are in the precision of the hidden states and results in float32, in the backward pass, too: so the logits
@@ -60,16 +61,26 @@ class _TokenLogProbs(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         states, matrix = operand(hidden, hidden.dtype), operand(weight, hidden.dtype)
         log_prob, spread, norm = (hidden.new_zeros(len(targets), dtype=_wide(hidden)) for _ in range(3))
+        # Where the head does not learn, ∂log π(a)/∂h is all that is asked for: the logits that it takes are here now.
+        alone = ctx.needs_input_grad[0] and not any(ctx.needs_input_grad[1:3])
+        by_hidden = torch.empty_like(hidden, dtype=_wide(hidden)) if alone else None
         for rows in _chunks(len(targets), chunk):
             logits = _logits(states[rows], matrix, bias, cap, temperature)
             top = logits.amax(-1)
-            mass = logits.sub_(top[:, None]).exp()
+            slope = None if cap is None or by_hidden is None else 1 - (logits * (temperature / cap)) ** 2
+            chosen = logits.sub_(top[:, None]).gather(1, targets[rows, None])[:, 0]
+            mass = logits.exp() if entropy else logits.exp_()
             total = mass.sum(-1)
             norm[rows] = top + total.log()
-            log_prob[rows] = logits.gather(1, targets[rows, None])[:, 0] - total.log()
+            log_prob[rows] = chosen - total.log()
             if entropy:  # H = log Σ e^z - Σ π z
                 spread[rows] = total.log() - torch.linalg.vecdot(mass, logits) / total
-        ctx.save_for_backward(hidden, weight, bias, targets, norm, spread)
+            if by_hidden is not None:
+                grad = mass.div_(-total[:, None] * temperature)
+                grad.scatter_add_(1, targets[rows, None], torch.full_like(chosen, 1 / temperature)[:, None])
+                grad = grad if slope is None else grad.mul_(slope)
+                by_hidden[rows] = product(operand(grad, hidden.dtype), matrix)
+        ctx.save_for_backward(hidden, weight, bias, targets, norm, spread, by_hidden)
         ctx.temperature, ctx.cap, ctx.chunk = temperature, cap, chunk
         ctx.set_materialize_grads(False)  # None: nobody asks for the gradient of that output
         if not entropy:
@@ -79,7 +90,9 @@ class _TokenLogProbs(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Context, grad_log_prob: Tensor | None, grad_entropy: Tensor | None) -> tuple[Tensor | None, ...]:
-        hidden, weight, bias, targets, norm, spread = ctx.saved_tensors
+        hidden, weight, bias, targets, norm, spread, by_hidden = ctx.saved_tensors
+        if by_hidden is not None and grad_entropy is None and grad_log_prob is not None:
+            return (by_hidden * grad_log_prob[:, None]).to(hidden.dtype), *[None] * 7
         by_token = torch.zeros_like(norm) if grad_log_prob is None else grad_log_prob
         states, matrix = operand(hidden, hidden.dtype), operand(weight, hidden.dtype)
         grad_hidden = torch.empty_like(hidden) if ctx.needs_input_grad[0] else None
