@@ -14,7 +14,7 @@ import sys
 import time
 
 ROWS, WORDS = 2_048, 152_000
-WIDTHS, HEADS, SIDES = (64, 896), ("trained", "frozen"), ("rlkit", "plain")
+WIDTHS, HEADS, SIDES = (64, 896), ("learns", "frozen"), ("rlkit", "plain")
 
 
 def measure(side: str, width: int, head: str) -> dict[str, float]:
@@ -26,7 +26,7 @@ def measure(side: str, width: int, head: str) -> dict[str, float]:
     torch.set_num_threads(1)
     torch.manual_seed(0)
     hidden = torch.randn(ROWS, width, requires_grad=True)
-    weight = torch.randn(WORDS, width).div_(width**0.5).requires_grad_(head == "trained")
+    weight = torch.randn(WORDS, width).div_(width**0.5).requires_grad_(head == "learns")
     targets = torch.randint(WORDS, (ROWS,))
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     began = time.perf_counter()
