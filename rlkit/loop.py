@@ -120,11 +120,15 @@ def keep(log: Log, algo: Algorithm, env: Env, run: Run, progress: Progress, cloc
 
 
 def set_progress(algo: Algorithm, progress: Progress, run: Run) -> None:
-    """Say how far the run is, and set lr · warm-up · schedule where the configuration has a learning rate."""
+    """Say how far the run is, and set lr · warm-up · schedule where the configuration has a learning rate.
+
+    A parameter group with a learning rate of its own keeps its ratio to that of the configuration.
+    """
     algo.progress = float(progress.fraction(run))
     if isinstance(algo.config, LearningRate):
+        rate, lr = algo.config.learning_rate(algo.progress, progress.iteration), algo.config.lr
         for group in algo.optimizer.param_groups:
-            group["lr"] = algo.config.learning_rate(algo.progress, progress.iteration)
+            group["lr"] = rate * (group.setdefault("initial_lr", lr) / lr)  # rlkit 0.5 noted none, and knew no other
 
 
 def evaluation_is_due(env: Env, run: Run, progress: Progress, before: Fraction) -> bool:

@@ -49,8 +49,12 @@ class Meter:
                 self.add({key: given})
 
     def read(self) -> dict[str, float]:
-        """The averages since the last reading."""
-        averages = {name: float(x) / max(float(self.counts[name]), 1.0) for name, x in self.sums.items()}
+        """The averages of what was counted since the last reading; nothing of what no element counted in.
+
+        The loop counts the metrics of a loss in logged iterations alone, and what was played in all.
+        """
+        counts = {name: float(count) for name, count in self.counts.items()}
+        averages = {name: float(x) / counts[name] for name, x in self.sums.items() if counts[name]}
         self.sums, self.counts = {}, {}
         return averages
 
@@ -94,7 +98,7 @@ def finished(rollout: TensorDict) -> list[tuple[float, int]]:
 
 
 def averages(meter: Meter) -> dict[str, float]:
-    """What was learned and played since the last reading, by the names in metrics.jsonl."""
+    """What was learned in the logged iteration, and played since the last one, by the names in metrics.jsonl."""
     metrics = {name if name.startswith(REWARD) else f"train/{name}": x for name, x in meter.read().items()}
     episodes, meter.episodes = meter.episodes, []
     if episodes:

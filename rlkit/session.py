@@ -49,8 +49,7 @@ class Watch:
 def carry_out(given: config.Given, watch: Watch = Watch()) -> tuple[Path, Progress]:
     """Start the run that was asked for, or go on with the one that `resume` names: its folder, and how far it came.
 
-    The folder is absolute from the start: a reward or an environment may change the directory. Messages show what was
-    written.
+    The folder is absolute: a reward or an environment may change the directory. Messages show what was written.
     """
     parts = assemble(given)
     check_tracker(parts.run.logger)
@@ -83,6 +82,7 @@ def resume(parts: Parts, given: config.Given, folder: Path, watch: Watch) -> tup
             keep_before(folder, before)
         progress = restore(folder, parts.algo, parts.env, tidy=True) if there else Progress()
         check_length(folder, given, parts.run, progress)
+        progress.ended &= not repeat.has_length(given.argv)  # asked for more, it looks again for what to learn from
         check_validation(folder, given, parts.run, progress)
         drop_later_best(folder, progress)
         command = repeat.changed(read_text(folder / "config.yaml").partition("\n")[0], given.argv)
@@ -106,7 +106,7 @@ def check_length(folder: Path, given: config.Given, run: config.Run, progress: P
 
     The run's own length may be given again: its last iteration may have gone some steps beyond it.
     """
-    if not any(repeat.key(word) in repeat.LENGTHS for word in given.argv):
+    if not repeat.has_length(given.argv):
         return
     held = sections.read(folder / "config.yaml").get("run", {})
     found = {"iterations": (run.iterations, progress.iteration), "env_steps": (run.env_steps, progress.env_steps)}

@@ -1,12 +1,16 @@
 """How often a run stops to evaluate."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from support.fakes import tabular
+from support.resuming import cut, differences
 
+from rlkit import run
 from rlkit.loop import evaluation_is_due
 from rlkit.progress import Progress
+from rlkit.recording import checkpoint
 from rlkit.settings.config import Run
 
 
@@ -31,3 +35,44 @@ def test_a_run_is_evaluated_as_often_as_was_asked_for(iterations: int, times: in
 
 def test_the_last_iteration_of_a_run_is_evaluated_once() -> None:
     assert evaluated(Run(env_steps=10, evaluations=2), "env_steps", 3) == [6, 12]
+
+
+TWO_RATES = """from dataclasses import dataclass
+
+import torch
+
+from rlkit.settings import plugins
+
+ppo = plugins.load("algorithms", "ppo")
+
+
+@dataclass(frozen=True)
+class Config(ppo.Config):
+    critic_lr: float = 1e-2  # learning rate of the critic
+
+
+class Two(ppo.PPO):
+    def __init__(self, config, env, network):
+        super().__init__(config, env, network)
+        actor, critic = self.policy.actor.parameters(), self.policy.critic.parameters()
+        groups = [{"params": actor, "lr": config.lr}, {"params": critic, "lr": config.critic_lr}]
+        self.optimizer = torch.optim.Adam(groups)
+
+
+make = Two
+"""
+
+
+def test_each_group_of_parameters_keeps_its_own_learning_rate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the last of 6 iterations a linear schedule to 0 leaves a sixth of each rate, as warm-up is over."""
+    own = tmp_path / "two.py"
+    own.write_text(TWO_RATES)
+    words = [f"algo={own}", "env=cartpole", "iterations=6", "algo.horizon=8", "env.rows=2", "threads=1", "algo.lr=1e-3"]
+    words += ["algo.schedule=linear", "algo.warmup=2", "checkpoint_every=1", "evaluation_episodes=2"]
+    words += ["validation_episodes=2", "algo.minibatches=1"]
+    assert run.main([*words, f"out={tmp_path / 'whole'}"]) == 0
+    groups = checkpoint.load(tmp_path / "whole")["parts"]["optimizer"]["param_groups"]
+    assert [group["lr"] for group in groups] == pytest.approx([1e-3 / 6, 1e-2 / 6], rel=1e-12)
+    cut(words, tmp_path / "cut", monkeypatch)
+    assert run.main([f"resume={tmp_path / 'cut'}", "trust=true"]) == 0
+    assert not differences(tmp_path / "whole", tmp_path / "cut")

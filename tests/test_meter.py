@@ -28,7 +28,13 @@ def test_a_metric_of_any_shape_is_averaged() -> None:
             {"one": torch.tensor(2.0), "row": torch.tensor([1.0, 3.0]), "odd": torch.eye(3), "none": torch.zeros(0)},
             mask,
         )
-    assert meter.read() == {"one": 2.0, "row": 2.0, "odd": pytest.approx(1 / 3), "none": 0.0}
+    assert meter.read() == {"one": 2.0, "row": 2.0, "odd": pytest.approx(1 / 3)}
+
+
+def test_a_metric_of_no_step_is_left_out() -> None:
+    meter = Meter()
+    meter.add({"entropy": torch.ones(2, 3)}, torch.zeros(2, 3, dtype=torch.bool))
+    assert meter.read() == {}
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from rlkit.api import Algorithm, Env, Plays, PolicyFactory
 from rlkit.errors import UserError
 from rlkit.fields import AGAIN, ANSWERS, ASKED, ATTEMPTS, CONTROL, DEMONSTRATIONS, GROUPS, INEXACT, PAIRS, PLAYED, SIDES
 from rlkit.forecast import Forecast, forecast
-from rlkit.policies import PolicyModule
+from rlkit.policies import LearningRate, PolicyModule
 from rlkit.scores import Split
 from rlkit.settings import config, idle, plugins, schema, trust
 from rlkit.settings.given import KINDS
@@ -136,7 +136,15 @@ def make_algorithm(
     if not hasattr(algo, "policy"):
         kind = type(algo).__name__
         raise UserError(f"{name}: {kind} has no policy; set one in its __init__: self.policy = network.actor(env)")
+    note_rates(algo)
     return algo
+
+
+def note_rates(algo: Algorithm) -> None:
+    """Note the learning rate that each parameter group was made with, under the name that torch's schedulers use."""
+    if isinstance(algo.config, LearningRate):
+        for group in algo.optimizer.param_groups:
+            group.setdefault("initial_lr", float(group["lr"]))
 
 
 def refuse_idle(

@@ -45,6 +45,10 @@ def without_rivals(below: Mapping[str, V], above: Mapping[str, object]) -> dict[
     return {key: value for key, value in below.items() if key not in gone}
 
 
+def has_length(argv: Sequence[str]) -> bool:
+    return any(key(word) in LENGTHS for word in argv)
+
+
 def key(word: str) -> str:
     return word.partition("=")[0]
 

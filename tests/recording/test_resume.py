@@ -183,6 +183,21 @@ def test_a_run_that_ended_early_stays_ended(tmp_path: Path, monkeypatch: pytest.
     assert not differences(tmp_path / "whole", tmp_path / "cut")
 
 
+def test_a_run_that_ended_early_tries_again_when_a_length_is_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def empty(*_: Any) -> None:
+        raise Exhausted("nothing is left")
+
+    with monkeypatch.context() as patch:
+        real, calls = loop.walk, iter(range(1, 100))
+        patch.setattr(loop, "walk", lambda *parts: (empty if next(calls) == 4 else real)(*parts))
+        assert run.main([*TABLE, f"out={tmp_path}"]) == 0
+    assert '"iterations": 3' in (tmp_path / "summary.json").read_text()
+    assert run.main([f"resume={tmp_path}", "iterations=9"]) == 0
+    assert '"iterations": 9' in (tmp_path / "summary.json").read_text()
+
+
 def test_a_length_that_the_run_has_passed_is_refused_and_nothing_is_written(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
