@@ -164,6 +164,23 @@ def test_chunked_log_probs_equal_the_plain_ones_in_value_and_gradient(dtype, chu
     assert not nothing.any()
 
 
+@pytest.mark.parametrize("cap", [None, 2.0])
+@pytest.mark.parametrize("entropy", [None, False, True])  # not asked for, without gradient, with one
+def test_a_frozen_head_gives_the_same_gradient_to_the_hidden_states(entropy, cap):
+    draw = generator(3, "frozen")
+    hidden = torch.randn(11, 8, generator=draw, dtype=torch.float64).requires_grad_()
+    weight, bias = torch.randn(30, 8, generator=draw).double(), torch.randn(30, generator=draw).double()
+    target = torch.randint(0, 30, (11,), generator=draw)
+    by_token, by_row = torch.randn(2, 11, generator=draw, dtype=torch.float64)
+    found = []
+    for head in (weight, weight.clone().requires_grad_()):
+        wanted = entropy is not None
+        log_prob, spread = token_log_probs(hidden, head, target, 0.6, 4, entropy=wanted, bias=bias, cap=cap)
+        loss = (log_prob * by_token).sum() + ((spread * by_row).sum() if entropy else 0.0)
+        found.append((log_prob.detach(), spread.detach(), *torch.autograd.grad(loss, hidden)))
+    assert_close(found[0], found[1])
+
+
 @pytest.mark.parametrize("chunk", [4, 100])
 def test_bfloat16_is_multiplied_with_float32_results_in_value_and_gradient(chunk):
     """The products are those of operands that were rounded to bfloat16, and nothing else is rounded."""
