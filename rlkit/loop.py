@@ -14,7 +14,7 @@ from rlkit.errors import Diverged, Exhausted, RewardFailed
 from rlkit.held import check_parameters, checked
 from rlkit.meter import Clock, Meter, averages, detached
 from rlkit.policies import LearningRate, Tape, clip_gradients
-from rlkit.progress import Progress, save, save_best
+from rlkit.progress import Progress, noted, save, save_best
 from rlkit.recording.log import Log
 from rlkit.settings.config import Run
 
@@ -78,6 +78,7 @@ def train(algo: Algorithm, env: Env, run: Run, log: Log, progress: Progress) -> 
         before = progress.fraction(run)
         set_progress(algo, progress, run)
         doctor.begin(env)
+        go_back = noted(algo, env)
         try:
             rollout, credited = walk(algo, env, meter, logged)
         except Exhausted as error:
@@ -85,6 +86,8 @@ def train(algo: Algorithm, env: Env, run: Run, log: Log, progress: Progress) -> 
             break
         except RewardFailed:
             log.iteration(progress.iteration + 1, progress.env_steps, {"doctor/reward_error": 1.0})
+            go_back()
+            keep(log, algo, env, run, progress, clock)
             raise
         meter.play(rollout)
         evaluating = evaluation_is_due(env, run, progress, before)

@@ -1,7 +1,7 @@
 """How far a run has come, and everything that it is made of: saved, and put back exactly."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import lru_cache
@@ -234,3 +234,21 @@ def check_optimizer(optimizer: torch.optim.Optimizer) -> None:
 def drawing(algo: Algorithm) -> dict[str, torch.Generator]:
     """Every generator that an algorithm or its policy draws from, by name."""
     return generators(algo) | {f"policy.{key}": x for key, x in generators(algo.policy).items()}
+
+
+def noted(algo: Algorithm, env: Env) -> Callable[[], None]:
+    """Note what acting moves, to go back to it where a reward fails: the iteration is repeated once it is mended.
+
+    Only on text, where a user's code gives rewards; there it is some numbers and the states of generators.
+    """
+    if env.kind != "text":
+        return lambda: None
+    states = [(generator, generator.get_state()) for generator in drawing(algo).values()]
+    before = env.state_dict()
+
+    def go_back() -> None:
+        for generator, state in states:
+            generator.set_state(state)
+        env.load_state_dict(before)
+
+    return go_back
