@@ -85,9 +85,7 @@ def train(algo: Algorithm, env: Env, run: Run, log: Log, progress: Progress) -> 
             end(log, progress, error)
             break
         except RewardFailed:
-            log.iteration(progress.iteration + 1, progress.env_steps, {"doctor/reward_error": 1.0})
-            go_back()
-            keep(log, algo, env, run, progress, clock)
+            failed(go_back, log, algo, env, run, progress)
             raise
         meter.play(rollout)
         evaluating = evaluation_is_due(env, run, progress, before)
@@ -114,6 +112,13 @@ def end(log: Log, progress: Progress, error: Exhausted) -> None:
         raise error
     log.note(f"ended after iteration {progress.iteration}: {error}")
     progress.ended = True
+
+
+def failed(go_back: Callable[[], None], log: Log, algo: Algorithm, env: Env, run: Run, progress: Progress) -> None:
+    """Say that a reward failed, and save the state before its iteration, which resume repeats."""
+    go_back()
+    log.iteration(progress.iteration + 1, progress.env_steps, {"doctor/reward_error": 1.0})
+    save(log.folder, algo, env, progress, keep=run.keep)
 
 
 def keep(log: Log, algo: Algorithm, env: Env, run: Run, progress: Progress, clock: Clock) -> None:
