@@ -239,7 +239,8 @@ def drawing(algo: Algorithm) -> dict[str, torch.Generator]:
 def noted(algo: Algorithm, env: Env) -> Callable[[], None]:
     """Note what acting moves, to go back to it where a reward fails: the iteration is repeated once it is mended.
 
-    Only on text, where a user's code gives rewards; there it is some numbers and the states of generators.
+    Only on text, where a user's code gives rewards; there it is some numbers and the states of generators. What an
+    algorithm of one's own changes of itself in `rollout`, before the reward is asked, is not undone.
     """
     if env.kind != "text":
         return lambda: None

@@ -115,7 +115,8 @@ class Flat(torch.optim.Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        if closure is not None or not self._gathered or self._parameters[0].grad is not self._gradients[0]:
+            self._gathered = False
+        if not self._gathered or self._parameters[0].grad is not self._gradients[0]:
             self._gather()
         self._gathered = False
         if not self.state:

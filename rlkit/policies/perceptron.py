@@ -103,6 +103,7 @@ class Parts(Derived):
         self.modules = modules
         start = next((i for i, module in enumerate(modules) if type(module) is nn.Linear), len(modules))
         self.first, rest = modules[:start], modules[start:]
+        # The modules' own dictionaries, which are looked at in each pass.
         self.hooks = [found for module in rest for found in hooks(module)]
         self.attributes = [vars(module) for module in rest]
         linear = [module for module in rest[::2] if type(module) is nn.Linear and module.bias is not None]
