@@ -3,7 +3,6 @@
 import json
 import math
 import shlex
-import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -34,8 +33,8 @@ from rlkit.recording.log import Listener, Log
 from rlkit.recording.writers import check_tracker, tracker
 from rlkit.settings import config, plugins, repeat, sections, trust
 from rlkit.settings.assemble import Parts, Settles, assemble
-from rlkit.signals import handled, leaving
-from rlkit.terminal import say, tell, warn
+from rlkit.signals import interruptible, sheltered
+from rlkit.terminal import say, warn
 
 
 @dataclass(frozen=True)
@@ -51,7 +50,15 @@ def carry_out(given: config.Given, watch: Watch = Watch()) -> tuple[Path, Progre
 
     The folder is absolute: a reward or an environment may change the directory. Messages show what was written.
     """
-    parts = assemble(given)
+    with sheltered():  # an environment may have processes
+        parts = assemble(given)
+        found = begin(parts, given, watch)
+        parts.env.close()  # where something went wrong, its processes may not answer any more: they end with this one
+    return found
+
+
+def begin(parts: Parts, given: config.Given, watch: Watch) -> tuple[Path, Progress]:
+    """Check what is put together, and start the run or go on with it."""
     check_tracker(parts.run.logger)
     check_saved(parts.algo, parts.env)  # before there is a folder
     if bad := not_finite(parts.algo, parts.algo.policy.parameters()):
@@ -158,25 +165,6 @@ def acquire(lock: BaseFileLock, folder: Path) -> None:
         raise UserError(
             f"{folder} cannot be locked: {why(error)}; give a folder on a disk whose files can be locked, such as /tmp"
         ) from None
-
-
-@contextmanager
-def interruptible(progress: Progress) -> Iterator[None]:
-    """Ctrl-C lets the iteration finish, and a second one stops at once; SIGTERM asks for a checkpoint and no more.
-
-    So do SIGHUP (a lost connection), SIGUSR1 and SIGUSR2 (a cluster's warnings), unless they are ignored.
-    """
-
-    def interrupt(*_: object) -> None:
-        tell("\nfinishing this iteration, then measuring; Ctrl-C again stops at once")
-        progress.interrupted = True
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-
-    def terminate(number: int, _: object) -> None:
-        progress.terminated = number
-
-    with handled({signal.SIGINT: interrupt, **dict.fromkeys(leaving(), terminate)}):
-        yield
 
 
 def execute(

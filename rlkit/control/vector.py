@@ -44,8 +44,13 @@ class Copies:
         if mode is None:
             raise UserError(f"{vector} does not say how it resets: set metadata['autoreset_mode'] to an AutoresetMode")
         self.vector, self.n, self.mode, self.next_seed = vector, vector.num_envs, AutoresetMode(mode), next_seed
+        # SAME_STEP hands out the last observation of an episode behind the reset, which may have written over it.
+        if self.mode is AutoresetMode.SAME_STEP and isinstance(vector.unwrapped, AsyncVectorEnv):
+            raise UserError(
+                f"{vector} resets its copies before it sends the last observation of an episode, which may be lost by "
+                "then: make it with autoreset_mode=AutoresetMode.DISABLED"
+            )
         if self.mode is AutoresetMode.SAME_STEP and isinstance(vector.unwrapped, SyncVectorEnv):
-            # The last observation of an episode is handed out behind the reset, which may have written over it.
             envs = vector.unwrapped.envs
             vector.unwrapped.envs = [TransformObservation(env, np.array, env.observation_space) for env in envs]
         self.action_space, self.observation_space = vector.single_action_space, vector.single_observation_space

@@ -1,0 +1,88 @@
+"""Environments that play in processes of their own."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode
+from test_last_observation import Counts
+
+from rlkit.control.vector import Copies
+from rlkit.errors import UserError
+
+PLUGIN = '''
+"""A world in processes of their own; at `step` a copy says something to all of them."""
+
+import os
+from dataclasses import dataclass
+from functools import partial
+
+import gymnasium
+import numpy as np
+from gymnasium.spaces import Box, Discrete
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode
+
+from rlkit.control import ControlEnv
+
+
+class World(gymnasium.Env):
+    observation_space, action_space = Box(0, 1, (1,), np.float32), Discrete(2)
+
+    def __init__(self, said, when):
+        self.said, self.when, self.all = said, when, 0
+
+    def reset(self, *, seed=None, options=None):
+        self.t = 0
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        self.t, self.all = self.t + 1, self.all + 1
+        if self.said and self.all == self.when:
+            os.kill(os.getpid(), self.said) if self.said == 9 else os.killpg(os.getpgrp(), self.said)
+        return np.full(1, self.t / 10, np.float32), 1.0, False, self.t == 10, {}
+
+
+@dataclass(frozen=True)
+class Config:
+    said: int = 0  # a signal
+
+
+def make(config, seed, device):
+    def vector(n):
+        worlds = [partial(World, config.said, 40 if i == 0 and n == 3 else -1) for i in range(n)]
+        return AsyncVectorEnv(worlds, autoreset_mode=AutoresetMode.DISABLED)
+
+    return ControlEnv(vector, 3, seed, device, source="worlds")
+'''
+
+
+def test_one_that_loses_the_last_observation_is_refused() -> None:
+    vector = AsyncVectorEnv([Counts], autoreset_mode=AutoresetMode.SAME_STEP)
+    with pytest.raises(UserError, match=r"make it with autoreset_mode=AutoresetMode.DISABLED"):
+        Copies(vector)
+    vector.close()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="groups of processes")
+@pytest.mark.parametrize(
+    "said, code, told",
+    [
+        (0, 0, "everything is in the run folder"),
+        pytest.param(signal.SIGINT, 0, "interrupted; continue with", marks=pytest.mark.slow),
+        pytest.param(9, 1, "run folder", marks=pytest.mark.slow),  # of the copy itself
+        pytest.param(signal.SIGTERM, 1, "stopped at iteration 4; continue with", marks=pytest.mark.slow),
+    ],
+)
+def test_a_run_ends_and_a_signal_to_all_of_its_processes_stops_it_once(
+    said: int, code: int, told: str, tmp_path: Path
+) -> None:
+    """Workers that were forked while signals are handled must neither die of them nor outlive the run."""
+    (tmp_path / "worlds.py").write_text(PLUGIN)
+    words = ["algo=a2c", "env=./worlds.py", f"env.said={int(said)}", "algo.horizon=10", "iterations=8", "out=run"]
+    command = [sys.executable, "-m", "rlkit.run", *words, "evaluation_episodes=2", "evaluations=0"]
+    done = subprocess.run(command, cwd=tmp_path, start_new_session=True, capture_output=True, text=True, timeout=100)
+    assert (done.returncode, done.stderr.count("finishing this iteration")) == (code, int(said == signal.SIGINT)), done
+    assert told in done.stdout
