@@ -9,6 +9,19 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor
 
+from rlkit.capabilities import ActionValues as ActionValues
+from rlkit.capabilities import Acts as Acts
+from rlkit.capabilities import Choices as Choices
+from rlkit.capabilities import Judges as Judges
+from rlkit.capabilities import Judging as Judging
+from rlkit.capabilities import Plays as Plays
+from rlkit.capabilities import Policy as Policy
+from rlkit.capabilities import State as State
+from rlkit.capabilities import Stochastic as Stochastic
+from rlkit.capabilities import Tokens as Tokens
+from rlkit.capabilities import TwinCritics as TwinCritics
+from rlkit.capabilities import Values as Values
+from rlkit.capabilities import Writes as Writes
 from rlkit.errors import Exhausted as Exhausted
 from rlkit.errors import RewardFailed as RewardFailed  # `as`: plug-ins import them from here, too, under mypy
 from rlkit.errors import UserError as UserError
@@ -37,144 +50,6 @@ if TYPE_CHECKING:
     AnySpace = Space[Any]  # of whatever elements
 
 Metrics = dict[str, Tensor | Callable[[], Tensor]]  # of a loss, per element; functions are called where it is logged
-State = dict[str, Any]  # a state_dict: nested plain values and tensors; only its owner knows the keys
-
-
-@runtime_checkable
-class Plays(Protocol):
-    """Whoever an environment lets play."""
-
-    def record(self, batch: TensorDict) -> dict[str, Tensor]:
-        """What the behavior policy knows of the steps it took: log_prob; with a critic value and next_value."""
-        ...
-
-
-@runtime_checkable
-class Acts(Plays, Protocol):
-    """Plays control problems."""
-
-    def act(self, observation: Tensor, greedy: bool = False) -> Tensor:
-        """Choose one action per row, drawing from the policy's own generator. [rows, ...] → [rows(, d)]."""
-        ...
-
-
-class Policy(Plays, Protocol):
-    """What an algorithm trains. Implementations are `nn.Module`s."""
-
-    name: str  # for the first screen of a run
-    memoryless: bool  # True: elements may be flattened and shuffled; False: rows stay whole
-    micro_steps: int | None  # steps per micro-batch, what rows begin with alike once; None: no cut
-    dtype: torch.dtype  # the precision that log-probabilities are computed in
-    generator: torch.Generator  # everything that acting draws
-
-    def refresh(self) -> None:
-        """Adopt the statistics observed so far; the loop calls it once per iteration, before anyone acts."""
-        ...
-
-    def parameters(self, recurse: bool = True) -> Iterator[torch.nn.Parameter]: ...
-    def state_dict(self) -> State: ...
-    def load_state_dict(self, state_dict: Mapping[str, Any], /) -> object: ...  # as nn.Module declares it
-
-
-@runtime_checkable
-class Stochastic(Policy, Protocol):
-    """A policy that can say log π(a|s), with gradient."""
-
-    def evaluate(self, batch: TensorDict, entropy: bool = True) -> dict[str, Tensor]:
-        """For each element: log_prob, entropy, and value with a critic; 0 where the mask is False. [B, T]
-
-        entropy=False: nobody asks for the entropy, which may be left out.
-        """
-        ...
-
-
-@runtime_checkable
-class Values(Protocol):
-    """A policy that can say what a state is worth."""
-
-    def value(self, observation: Tensor) -> Tensor:
-        """V(s), or max_a Q(s, a). [..., observation] → [...]."""
-        ...
-
-
-class ActionValues(Policy, Acts, Values, Protocol):
-    """Q(s, ·), acted on ε-greedily."""
-
-    epsilon: float
-
-    def __call__(self, observation: Tensor) -> Tensor:
-        """[..., observation] → [..., A]."""
-        ...
-
-    def frozen(self) -> "ActionValues":
-        """A copy for bootstrap targets that no optimizer moves."""
-        ...
-
-
-class Tokens(Protocol):
-    """What a tokenizer tells: the ids that end a text, and texts for ids."""
-
-    eos_id: int
-    stop_ids: tuple[int, ...]
-
-    def decode(self, rows: list[list[int]]) -> list[str]: ...
-    def stops(self, texts: Sequence[str]) -> tuple[int, ...]: ...  # stop_ids, and the texts that are special tokens
-
-
-@runtime_checkable
-class Writes(Plays, Protocol):
-    """Reads and writes texts: a language model."""
-
-    @property
-    def tokenizer(self) -> Tokens: ...
-    def generate(
-        self,
-        prompts: Sequence[str],
-        repeats: int = 1,
-        max_tokens: int = 64,
-        greedy: bool = False,
-        forbid_first: Sequence[str] = (),
-        generator: torch.Generator | None = None,
-        stop: Sequence[str] = (),
-    ) -> TensorDict:
-        """`repeats` completions of each prompt: observation action log_prob mask [P, G, T], truncated [P, G].
-
-        stop: strings of which the first in a completion ends it, with the token that completes the string.
-        """
-        ...
-
-    def encode(self, prompts: Sequence[str], completions: Sequence[str]) -> TensorDict:
-        """Given texts in the layout of `generate`, [B, T]."""
-        ...
-
-    def decode(self, rollout: TensorDict) -> list[str]:
-        """The completions as texts, row by row."""
-        ...
-
-    def check(self, prompts: Sequence[str], after: int | Sequence[str]) -> None:
-        """Refuse prompts that do not fit into the context with `after` more tokens, or with their completions."""
-        ...
-
-    def save(self, folder: Path) -> None:
-        """Write a Hugging Face-format folder."""
-        ...
-
-
-@runtime_checkable
-class Judges(Writes, Protocol):
-    """Scores whole texts: a reward model."""
-
-    def judge(self, prompts: Sequence[str], completions: Sequence[str]) -> Tensor:
-        """r(prompt, completion) of each text, without gradient. [N]"""
-        ...
-
-    def score(self, batch: TensorDict) -> Tensor:
-        """r of each row of observation, action and mask [B, T], with gradient. [B]"""
-        ...
-
-
-class Judging(Policy, Judges, Protocol):
-    """A reward model that is trained."""
 
 
 class PolicyFactory(Protocol):
@@ -183,6 +58,7 @@ class PolicyFactory(Protocol):
     def actor(self, env: "Env") -> Stochastic: ...
     def actor_critic(self, env: "Env") -> Stochastic: ...
     def q_network(self, env: "Env", dueling: bool = False) -> ActionValues: ...
+    def twin_critics(self, env: "Env", deterministic: bool = False) -> TwinCritics: ...
     def scorer(self, env: "Env") -> Judging: ...
 
 

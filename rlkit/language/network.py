@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 import torch
 from annotated_types import Ge, Le
 
-from rlkit.api import ActionValues, Env
+from rlkit.api import ActionValues, Env, TwinCritics
 from rlkit.errors import UserError
 from rlkit.fields import Count, Natural, Needs, Place, Positive
 from rlkit.language import adapters
@@ -54,6 +54,9 @@ class LanguageNetwork:
 
     def q_network(self, env: Env, dueling: bool = False) -> ActionValues:
         raise UserError("a Q-network plays control environments and this one is text; use algo=grpo or algo=ppo")
+
+    def twin_critics(self, env: Env, deterministic: bool = False) -> TwinCritics:
+        raise UserError("critics of single actions play control environments and this one is text; use algo=grpo")
 
     def scorer(self, env: Env) -> RewardModel:
         """A reward model; where attempts are played, a frozen copy of its start writes them."""

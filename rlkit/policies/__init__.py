@@ -17,6 +17,7 @@ from rlkit.policies.requirements import (
 )
 from rlkit.policies.tables import PolicyTable, StepSize, Table, ValueTable, meetings
 from rlkit.policies.tape import Tape
+from rlkit.policies.twins import Temperature, fixed, follow
 
 __all__ = [
     "Actor",
@@ -33,6 +34,7 @@ __all__ = [
     "StepSize",
     "Table",
     "Tape",
+    "Temperature",
     "ValueTable",
     "adam",
     "check_reach",
@@ -40,6 +42,8 @@ __all__ = [
     "clip_gradients",
     "discount",
     "epsilon",
+    "fixed",
+    "follow",
     "frozen_copy",
     "known_model",
     "longest",

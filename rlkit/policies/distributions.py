@@ -68,3 +68,36 @@ def gaussian(mean: Tensor, log_std: Tensor, action: Tensor) -> tuple[Tensor, Ten
 
     tape.note((log_prob, entropy), back)
     return log_prob, entropy
+
+
+def squashed(out: Tensor, noise: Tensor, low: float, high: float) -> tuple[Tensor, Tensor]:
+    """a = tanh(u) with u = μ + σ·ε, and its log-density Σ_i [−½ε² − log σ − ½ log 2π − log(1 − tanh² u)].
+
+    Haarnoja et al. 2018, arXiv:1812.05905, appendix C; log(1 − tanh² u) = 2·(log 2 − u − softplus(−2u)) stays finite.
+    out: μ and log σ side by side [..., 2d], log σ clipped to [low, high]; noise: ε [..., d] → [..., d], [...].
+    Of an `out` that is on a tape, by hand: with ∂a/∂u = 1 − a² and ∂log π/∂u = 2a, ∂u/∂μ = 1 and ∂u/∂log σ = σ·ε;
+    besides ∂log π/∂log σ = −1. ε is a constant.
+    """
+    tape = recording() if out.is_leaf else None
+    with torch.no_grad() if tape else nullcontext():
+        mean, raw = out.chunk(2, -1)
+        log_std = raw.clamp(low, high)
+        spread = log_std.exp() * noise
+        u = mean + spread
+        action = u.tanh()
+        slope = 2 * (math.log(2) - u - torch.nn.functional.softplus(-2 * u))  # log(1 − a²)
+        log_prob = (-0.5 * noise.square() - log_std - 0.5 * math.log(2 * math.pi) - slope).sum(-1)
+    if tape is None:
+        return action, log_prob
+
+    def back(by_action: Tensor | None, by_log_prob: Tensor | None) -> None:
+        by_u = torch.zeros_like(u) if by_action is None else by_action * slope.exp()
+        by_log_std = torch.zeros_like(u)
+        if by_log_prob is not None:
+            each = by_log_prob.unsqueeze(-1)
+            by_u, by_log_std = by_u + 2 * action.detach() * each, by_log_std - each
+        by_log_std = (by_log_std + by_u * spread) * ((raw >= low) & (raw <= high))
+        add_gradient(out, torch.cat([by_u, by_log_std], -1))
+
+    tape.note((action, log_prob), back)
+    return action, log_prob

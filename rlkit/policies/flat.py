@@ -123,8 +123,9 @@ class Flat(torch.optim.Optimizer):
             self._share()
         frozen = [(view, view.clone()) for view in self._frozen()]
         for group, part in zip(self.param_groups, self._parts, strict=True):
-            part[-1].add_(1)
-            self.move(group, *part)
+            if any(p.requires_grad for p in group["params"]):
+                part[-1].add_(1)
+                self.move(group, *part)
         for view, before in frozen:
             view.copy_(before)
         for after in self._optimizer_step_post_hooks.values():

@@ -16,7 +16,7 @@ from tensordict import TensorDict
 from torch import Tensor, nn
 
 from rlkit import memory, seeding
-from rlkit.api import Env, Judging
+from rlkit.api import Env, Judging, TwinCritics
 from rlkit.errors import UserError
 from rlkit.fields import Count, Needs
 from rlkit.policies.base import EpsilonGreedy, Function, PolicyModule
@@ -46,6 +46,11 @@ class Network:
     def q_network(self, env: Env, dueling: bool = False) -> "QNetwork":
         return QNetwork(env, self, dueling)
 
+    def twin_critics(self, env: Env, deterministic: bool = False) -> TwinCritics:
+        from rlkit.policies.twins import twin_critics  # which is built of what is defined below
+
+        return twin_critics(env, self, deterministic)
+
     def scorer(self, env: Env) -> Judging:
         raise UserError("a reward model reads texts and this environment has none; use env=preferences or env=gsm8k")
 
@@ -71,19 +76,34 @@ class OneHot(nn.Module):
         return nn.functional.one_hot(observation, self.states).float()
 
 
-def mlp(
-    env: Env, outputs: int, gain: float, network: Network, name: str, normalizer: Normalizer | None = None
-) -> Perceptron:
-    """A multi-layer perceptron from the env's observations to `outputs`, with its own named initialization."""
-    generator = seeding.generator(env.seed, "init", name)
-    activation = {"tanh": nn.Tanh, "relu": nn.ReLU}[network.activation]
+def encoder(env: Env, normalizer: Normalizer | None = None) -> tuple[int, list[nn.Module]]:
+    """What stands before the first layer, and how many numbers it hands on."""
     space = env.observation_space
     if isinstance(space, Discrete):
-        width, layers = int(space.n), nn.ModuleList([OneHot(int(space.n))])
-    elif isinstance(space, Box):
-        width, layers = math.prod(space.shape), nn.ModuleList([] if normalizer is None else [normalizer])
-    else:
-        raise UserError(f"observation space {space} is not supported; allowed are Box and Discrete")
+        return int(space.n), [OneHot(int(space.n))]
+    if isinstance(space, Box):
+        return math.prod(space.shape), [] if normalizer is None else [normalizer]
+    raise UserError(f"observation space {space} is not supported; allowed are Box and Discrete")
+
+
+def mlp(
+    env: Env,
+    outputs: int,
+    gain: float,
+    network: Network,
+    name: str,
+    normalizer: Normalizer | None = None,
+    actions: int = 0,
+) -> Perceptron:
+    """A multi-layer perceptron from the env's observations to `outputs`, with its own named initialization.
+
+    actions: so many numbers come with each observation, which then is encoded already.
+    """
+    generator = seeding.generator(env.seed, "init", name)
+    activation = {"tanh": nn.Tanh, "relu": nn.ReLU}[network.activation]
+    width, layers = encoder(env, normalizer)
+    if actions:
+        width, layers = width + actions, []
     sizes = (width, *network.hidden, outputs)
     if len(network.hidden) > MOST_LAYERS:
         raise UserError(f"policy.hidden has {len(network.hidden):,} layers: give at most {MOST_LAYERS}")

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated, Protocol, runtime_checkable
+from typing import Annotated, Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -66,18 +66,22 @@ class Parametrized(Protocol):
     def parameters(self, recurse: bool = True) -> Iterator[nn.Parameter]: ...
 
 
-def adam(module: Parametrized, config: Optimization) -> torch.optim.Optimizer:
-    """AdamW over the trainable parameters (Adam when weight_decay is 0): one fused kernel per step."""
-    parameters = [p for p in module.parameters() if p.requires_grad]
-    matrices = [p for p in parameters if p.dim() >= 2 and config.weight_decay]
-    groups = [(matrices, config.weight_decay), ([p for p in parameters if p.dim() < 2 or not config.weight_decay], 0.0)]
-    return (FlatAdamW if can_be_flat(parameters) else torch.optim.AdamW)(
-        [{"params": members, "weight_decay": decay} for members, decay in groups if members],
-        lr=config.lr,
-        betas=(0.9, config.beta2),
-        eps=config.adam_eps,
-        fused=True,
-    )
+def adam(module: Parametrized, config: Optimization, *others: tuple[Parametrized, float]) -> torch.optim.Optimizer:
+    """AdamW over the trainable parameters (Adam when weight_decay is 0): one fused kernel per step.
+
+    others: modules with a learning rate of their own.
+    """
+    groups: list[dict[str, Any]] = []
+    for part, lr in ((module, config.lr), *others):
+        learning = [p for p in part.parameters() if p.requires_grad]
+        matrices = [p for p in learning if p.dim() >= 2 and config.weight_decay]
+        rest = [p for p in learning if p.dim() < 2 or not config.weight_decay]
+        for members, decay in ((matrices, config.weight_decay), (rest, 0.0)):
+            if members:
+                groups.append({"params": members, "weight_decay": decay, "lr": lr, "initial_lr": lr})
+    parameters = [p for group in groups for p in group["params"]]
+    kind = FlatAdamW if can_be_flat(parameters) else torch.optim.AdamW
+    return kind(groups, lr=config.lr, betas=(0.9, config.beta2), eps=config.adam_eps, fused=True)
 
 
 def rmsprop(module: Parametrized, config: Optimization) -> torch.optim.Optimizer:

@@ -34,7 +34,8 @@ class Perceptron(nn.Sequential):
         for module in parts.first:
             x = module(x)
         tape = recording()
-        by_hand = not x.requires_grad if tape else not torch.is_grad_enabled()
+        into = tape is not None and id(x) in tape.leaves  # its gradient is asked for, too
+        by_hand = into or not x.requires_grad if tape else not torch.is_grad_enabled()
         if not (by_hand and self._plain() and x.device.type == "cpu" and x.dtype in PRECISIONS):
             for module in parts.modules[len(parts.first) :]:
                 x = module(x)
@@ -42,9 +43,10 @@ class Perceptron(nn.Sequential):
         layers = [(layer.weight, layer.bias) for layer in parts.linear]
         with torch.no_grad():
             *inputs, out = forward(x, layers, parts.tanh)
-        if tape is None or not any(p.requires_grad for layer in layers for p in layer):
+        if tape is None or not (into or any(p.requires_grad for layer in layers for p in layer)):
             return out
-        tape.note((out,), lambda gradient: backward(gradient, inputs, layers, parts.tanh))
+        learning = [(weight.requires_grad, bias.requires_grad) for weight, bias in layers]  # now, not at the way back
+        tape.note((out,), lambda gradient: backward(gradient, inputs, layers, learning, parts.tanh, into))
         return out
 
     def _found(self) -> "Parts":
@@ -130,18 +132,25 @@ def forward(x: Tensor, layers: Sequence[Layer], tanh: bool) -> list[Tensor]:
     return found
 
 
-def backward(gradient: Tensor, inputs: Sequence[Tensor], layers: Sequence[Layer], tanh: bool) -> None:
-    """Add to the gradients of all layers, given that of what came out. [..., m]
+def backward(
+    gradient: Tensor,
+    inputs: Sequence[Tensor],
+    layers: Sequence[Layer],
+    learning: Sequence[tuple[bool, bool]],
+    tanh: bool,
+    into: bool,
+) -> None:
+    """Add to the gradients of the layers that learn, given that of what came out [..., m]; `into`: of inputs[0], too.
 
     With h_l what goes into layer l and g_l = ∂/∂(W_l·h_l + b_l): ∂W_l = g_lᵀ·h_l, ∂b_l = Σ g_l, and
     g_{l−1} = (g_l·W_l) ⊙ f′, where f′ is 1 − h_l² for tanh and [h_l > 0] for ReLU.
     """
     g = gradient.reshape(-1, gradient.shape[-1])
-    for (weight, bias), x in zip(reversed(layers), reversed(inputs), strict=True):
+    for (weight, bias), learns, x in zip(reversed(layers), reversed(learning), reversed(inputs), strict=True):
         h = x.reshape(-1, x.shape[-1])
-        if bias.requires_grad:
+        if learns[1]:
             add_gradient(bias, g.sum(0))
-        if weight.requires_grad:
+        if learns[0]:
             add_product(weight, g, h)
         if x is not inputs[0]:
             g = g @ weight
@@ -149,6 +158,8 @@ def backward(gradient: Tensor, inputs: Sequence[Tensor], layers: Sequence[Layer]
                 torch.ops.aten.tanh_backward.grad_input(g, h, grad_input=g)
             else:
                 torch.ops.aten.threshold_backward.grad_input(g, h, 0, grad_input=g)
+        elif into:
+            add_gradient(x, (g @ weight).view_as(x))
 
 
 def add_product(weight: Tensor, g: Tensor, h: Tensor) -> None:

@@ -24,6 +24,7 @@ class Tape:
 
     def __init__(self) -> None:
         self.notes: list[tuple[tuple[Tensor, ...], Callable[..., None]]] = []
+        self.leaves: set[int] = set()  # ids of all results, which the notes keep alive
 
     def __enter__(self) -> Self:
         self._before, _open.tape = current(), self
@@ -36,6 +37,7 @@ class Tape:
         """Make the results leaves; `back` is called with the gradient of each, or None."""
         for x in results:
             x.requires_grad_()
+            self.leaves.add(id(x))
         self.notes.append((results, back))
         return results
 
@@ -57,6 +59,17 @@ def current() -> Tape | None:
     """The tape that this thread has open."""
     found: Tape | None = vars(_open).get("tape")
     return found
+
+
+def joined(x: Tensor, last: Tensor) -> Tensor:
+    """x and `last` side by side; on the tape where `last` is, and autograd knows nothing of x. [..., n], [..., d]"""
+    tape = recording()
+    if tape is None or x.requires_grad or id(last) not in tape.leaves:
+        return torch.cat([x, last], -1)
+    with torch.no_grad():
+        both = torch.cat([x, last], -1)
+    tape.note((both,), lambda gradient: add_gradient(last, gradient[..., x.shape[-1] :]))
+    return both
 
 
 def add_gradient(x: Tensor, gradient: Tensor) -> None:

@@ -157,6 +157,9 @@ class Gives:
     def q_network(self, env: Any, dueling: bool = False) -> Any:
         return self.policy
 
+    def twin_critics(self, env: Any, deterministic: bool = False) -> Any:
+        return self.policy
+
 
 def algorithm(name: str, env: Any, network: Any = None, **config: Any) -> Any:
     """A plug-in by its name, with some keys set."""

@@ -1,0 +1,86 @@
+"""What algorithms share that learn from replayed steps: the memory and its keys, n-step sums, priorities.
+
+A step is learned from many times. n > 1 sums rewards as in Rainbow (arXiv:1710.02298, uncorrected for exploration);
+`prioritized` is arXiv:1511.05952.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+import torch
+from tensordict import TensorDict
+from torch import Tensor
+
+from rlkit import buffers, memory, policies, returns
+from rlkit.api import Algorithm, Env
+from rlkit.errors import UserError
+from rlkit.fields import Count, Fraction, Natural, Needs
+
+PRIORITIZED = Needs("prioritized", True)
+
+
+@dataclass(frozen=True)
+class Replayed(policies.Optimization):
+    """The keys of every member."""
+
+    steps: Count = 4  # environment steps per row and iteration
+    updates: Count = 1  # optimiser steps per iteration
+    capacity: Count = 50_000  # steps the replay buffer holds
+    batch_size: Count = 64  # steps per optimiser step
+    warmup_steps: Natural = 1_000  # steps remembered before the first update
+    gamma: Fraction = 0.99  # discount per step
+    n_step: Count = 1  # rewards summed before the bootstrap
+    prioritized: bool = False  # replay steps in proportion to (|TD error| + ε)^alpha, not evenly
+    alpha: Annotated[Fraction, PRIORITIZED] = 0.6  # 0 replays evenly
+    beta: Annotated[Fraction, PRIORITIZED] = 0.4  # exponent of the importance weights at the start; 1 at the end
+
+
+class OffPolicy(Algorithm):
+    """Remembers single steps and counts its updates. A member makes `policy`, `target` and `optimizer`."""
+
+    saved = (*Algorithm.saved, "target", "window", "updates", "policy.epsilon")
+    config: Replayed
+    buffer: buffers.Replay
+
+    def __init__(self, config: Replayed, env: Env) -> None:
+        c = self.config = config
+        self.updates = 0
+        waiting = -(-c.warmup_steps // (env.rows * c.steps)) - 1  # iterations without an update
+        if 0 < c.warmup <= waiting:
+            raise UserError(
+                f"algo.warmup={c.warmup} is over before anything is learned: algo.warmup_steps={c.warmup_steps} takes "
+                f"{waiting} iterations; give algo.warmup={waiting + 1} or more, or leave it out"
+            )
+        policies.check_reach(env, "algo.n_step", c.n_step)
+        policies.check_rollout(env, "algo.steps", c.steps, c.steps)
+        step = policies.step_size(env) + 16 * c.prioritized  # and the tree of priorities
+        memory.check(c.capacity * step, f"algo.capacity={c.capacity}", "give a smaller one")
+        drawn = f"algo.batch_size={c.batch_size} with algo.updates={c.updates}"
+        memory.check(8 * c.batch_size * c.updates, drawn, "give less")
+        self.window = buffers.Window(c.n_step - 1)
+        sizes = (env.seed, c.capacity, c.batch_size, c.updates, c.warmup_steps)
+        self.buffer = buffers.Prioritized(*sizes, c.alpha, c.beta) if c.prioritized else buffers.Replay(*sizes)
+
+    def anneal(self) -> None:
+        """Correct for what is replayed more often, the more so the further the run is."""
+        if isinstance(self.buffer, buffers.Prioritized):
+            self.buffer.beta = self.config.beta + (1 - self.config.beta) * self.progress
+
+    def credit(self, rollout: TensorDict) -> TensorDict:
+        """Rewards become n-step sums and successors what follows them; a bootstrap waits for the day of its replay."""
+        if self.config.n_step == 1:
+            return rollout.set("discount", torch.full_like(rollout["reward"], self.config.gamma))
+        joined = self.window.join(rollout)  # [B, n - 1 + steps]
+        total, last, discount = returns.n_step(joined["reward"], joined["done"], self.config.gamma, self.config.n_step)
+        row = torch.arange(len(last), device=last.device).unsqueeze(-1)
+        after = {key: joined[key][row, last] for key in ("next_observation", "terminated", "done")}
+        return self.window.ready(joined.update({"reward": total, "discount": discount, **after}))
+
+    @torch.no_grad()
+    def after_step(self, learned: Sequence[tuple[TensorDict, dict[str, Tensor]]]) -> None:
+        """Set the priorities of what was learned from; a member then moves its target."""
+        if isinstance(self.buffer, buffers.Prioritized):
+            for batch, metrics in learned:
+                self.buffer.update(batch["index"], metrics["td_error"])
+        self.updates += 1

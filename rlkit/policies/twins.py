@@ -1,0 +1,277 @@
+"""Policies that learn from replayed steps: an actor with two estimates of Q(s, a), of which the smaller one counts.
+
+Two, because the maximum over one noisy estimate is too high (Fujimoto et al. 2018, arXiv:1802.09477).
+"""
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Self
+
+import numpy as np
+import torch
+from gymnasium.spaces import Box, Discrete
+from torch import Tensor, nn
+
+from rlkit import seeding
+from rlkit.api import Choices, Env, TwinCritics
+from rlkit.errors import UserError
+from rlkit.policies.base import Function, Numbers, PolicyModule, frozen_copy
+from rlkit.policies.distributions import pick, squashed
+from rlkit.policies.networks import Network, encoder, mlp, unused
+from rlkit.policies.normalize import normalizer_for
+from rlkit.policies.tape import joined
+
+LOG_STD = (-20.0, 2.0)  # bounds of a state's log σ
+
+
+@contextmanager
+def fixed(module: nn.Module) -> Iterator[None]:
+    """Within, what the module computes has a gradient of its inputs and none of its parameters."""
+    learning = [p for p in module.parameters() if p.requires_grad]
+    for p in learning:
+        p.requires_grad_(False)
+    try:
+        yield
+    finally:
+        for p in learning:
+            p.requires_grad_(True)
+
+
+@torch.no_grad()
+def follow(target: nn.Module, online: nn.Module, tau: float) -> None:
+    """target ← target + τ·(online − target), parameter by parameter (Polyak averaging)."""
+    torch._foreach_lerp_(list(target.parameters()), list(online.parameters()), tau)
+
+
+class Temperature(nn.Module):
+    """α > 0, the weight of the entropy, as the exponential of what is learned."""
+
+    def __init__(self, start: float, learned: bool) -> None:
+        super().__init__()
+        self.log_alpha = nn.Parameter(torch.tensor(math.log(start)), requires_grad=learned)
+
+    def forward(self) -> Tensor:
+        return self.log_alpha.detach().exp()
+
+
+class Twins(PolicyModule):
+    """What all of them share: two critics, and actions that are uniformly random with probability `epsilon`."""
+
+    def __init__(self, env: Env, network: Network, outputs: int, values: int, actions: int) -> None:
+        super().__init__(seeding.generator(env.seed, "action"))
+        self.epsilon, self.noise = 0.0, 0.0
+        self.normalizer = normalizer_for(env, network.normalize)
+        self.encoder = nn.Sequential(*encoder(env, self.normalizer)[1])
+        self.actor = mlp(env, outputs, 0.01, network, "actor", self.normalizer)
+        nets = (mlp(env, values, 1.0, network, f"critic {i}", self.normalizer, actions) for i in (1, 2))
+        self.critics = nn.ModuleList(nets)
+
+    def idle(self, key: str) -> str:
+        return unused(key, self.normalizer, continuous=False)
+
+    def frozen(self) -> Self:
+        """A copy for bootstrap targets that no optimizer moves; it normalizes observations as this policy does."""
+        return frozen_copy(self, self.normalizer)
+
+
+class Continuous(Twins):
+    """Actions in a finite box. Actor and critics work in [-1, 1]^d, which is scaled to the box."""
+
+    low: Tensor
+    radius: Tensor  # half its width
+
+    def __init__(self, env: Env, network: Network, space: Box, outputs: int) -> None:
+        self.size = size = math.prod(space.shape)
+        super().__init__(env, network, outputs * size, 1, size)
+        low, high = (torch.as_tensor(x.reshape(-1), dtype=torch.float32) for x in (space.low, space.high))
+        self.register_buffer("low", low.to(env.device), persistent=False)
+        self.register_buffer("radius", ((high - low) / 2).to(env.device), persistent=False)
+
+    def scaled(self, unit: Tensor) -> Tensor:
+        """From [-1, 1]^d into the box."""
+        return self.low + (unit + 1) * self.radius
+
+    def noisy(self, observation: Tensor) -> Tensor:
+        """What is played in [-1, 1]^d while it learns. [..., observation] → [..., d]."""
+        raise NotImplementedError
+
+    def best(self, observation: Tensor) -> Tensor:
+        """What is played in [-1, 1]^d once it has learned. [..., observation] → [..., d]."""
+        raise NotImplementedError
+
+    def act(self, observation: Tensor, greedy: bool = False) -> Tensor:
+        if greedy:
+            return self.scaled(self.best(observation))
+        action = self.noisy(observation)
+        if self.epsilon:
+            rows = action.shape[:-1]
+            anywhere = (2 * torch.rand(action.shape, generator=self.generator) - 1).to(action.device)
+            random = torch.rand(*rows, 1, generator=self.generator).to(action.device) < self.epsilon
+            action = torch.where(random, anywhere, action)
+        return self.scaled(action)
+
+    def q(self, observation: Tensor, action: Tensor) -> Tensor:
+        return self.q_of_unit(observation, (action - self.low) / self.radius - 1)
+
+    def q_of(self, observation: Tensor, choices: Choices) -> Tensor:
+        return self.q_of_unit(observation, choices.action).unsqueeze(-1)
+
+    def q_of_unit(self, observation: Tensor, unit: Tensor) -> Tensor:
+        x = joined(self.encoder(observation), unit)
+        return torch.stack([critic(x).squeeze(-1) for critic in self.critics])
+
+    def value(self, observation: Tensor) -> Tensor:
+        """The smaller Q(s, a) of the best action."""
+        return self.q_of_unit(observation, self.best(observation)).amin(0)
+
+    def disturbed(self, action: Tensor, deviation: float, limit: float) -> Tensor:
+        noise = deviation * torch.randn(action.shape, generator=self.generator).to(action.device)
+        return (action + noise.clamp(-limit, limit)).clamp(-1, 1)
+
+    def entropy_target(self) -> float:
+        """−d (Haarnoja et al. 2018, arXiv:1812.05905, appendix D)."""
+        return -float(self.size)
+
+
+class SquashedGaussian(Continuous):
+    """a = tanh(μ(s) + σ(s)·ε) with ε ~ N(0, I), scaled to the box (arXiv:1812.05905, appendix C)."""
+
+    def __init__(self, env: Env, network: Network, space: Box) -> None:
+        super().__init__(env, network, space, 2)
+        with torch.no_grad():
+            self.actor.get_parameter(f"{len(self.actor) - 1}.bias")[self.size :] = network.log_std
+
+    def idle(self, key: str) -> str:
+        return unused(key, self.normalizer, continuous=True)
+
+    def drawn(self, observation: Tensor) -> tuple[Tensor, Tensor]:
+        out: Tensor = self.actor(observation)
+        noise = torch.randn((*out.shape[:-1], self.size), generator=self.generator).to(out.device)
+        return squashed(out, noise, *LOG_STD)
+
+    def choices(self, observation: Tensor) -> Choices:
+        action, log_prob = self.drawn(observation)
+        return Choices(torch.ones_like(log_prob).unsqueeze(-1), log_prob.unsqueeze(-1), action)
+
+    def noisy(self, observation: Tensor) -> Tensor:
+        return self.drawn(observation)[0]
+
+    def best(self, observation: Tensor) -> Tensor:
+        out: Tensor = self.actor(observation)
+        return out[..., : self.size].tanh()
+
+    def prepared(self, steps: int, rows: int) -> Function | None:
+        """What `act` does in each of the next steps, from arrays to arrays; its draws are made at once."""
+        outputs = None if self.epsilon else self.actor.on_arrays(rows)
+        if outputs is None:
+            return None
+        drawn = iter(torch.randn(steps, rows, self.size, generator=self.generator).numpy())
+        size, low, radius = self.size, self.low.numpy(), self.radius.numpy()
+
+        def act(observation: Numbers) -> Numbers:
+            out = outputs(observation)
+            std = np.exp(np.clip(out[:, size:], *LOG_STD))
+            action: Numbers = low + (np.tanh(out[:, :size] + std * next(drawn)) + 1) * radius
+            return action
+
+        return act
+
+
+class Deterministic(Continuous):
+    """a = tanh(μ(s)), scaled to the box; played with Gaussian noise of deviation `noise` in [-1, 1]^d."""
+
+    def __init__(self, env: Env, network: Network, space: Box) -> None:
+        super().__init__(env, network, space, 1)
+
+    def choices(self, observation: Tensor) -> Choices:
+        action = self.best(observation)
+        one = torch.ones_like(action[..., :1])
+        return Choices(one, torch.zeros_like(one), action)
+
+    def noisy(self, observation: Tensor) -> Tensor:
+        return self.disturbed(self.best(observation), self.noise, math.inf)
+
+    def best(self, observation: Tensor) -> Tensor:
+        out: Tensor = self.actor(observation)
+        return out.tanh()
+
+    def prepared(self, steps: int, rows: int) -> Function | None:
+        """What `act` does in each of the next steps, from arrays to arrays; its draws are made at once."""
+        outputs = None if self.epsilon else self.actor.on_arrays(rows)
+        if outputs is None:
+            return None
+        drawn = iter((self.noise * torch.randn(steps, rows, self.size, generator=self.generator)).numpy())
+        low, radius = self.low.numpy(), self.radius.numpy()
+
+        def act(observation: Numbers) -> Numbers:
+            action: Numbers = low + (np.clip(np.tanh(outputs(observation)) + next(drawn), -1, 1) + 1) * radius
+            return action
+
+        return act
+
+
+class Categorical(Twins):
+    """Discrete actions, with the expectation over all of them in place of one that is drawn (arXiv:1910.07207)."""
+
+    def __init__(self, env: Env, network: Network, space: Discrete) -> None:
+        self.size = int(space.n)
+        super().__init__(env, network, self.size, self.size, 0)
+
+    def choices(self, observation: Tensor) -> Choices:
+        log_p: Tensor = self.actor(observation).log_softmax(-1)
+        return Choices(log_p.exp(), log_p, torch.arange(self.size, device=log_p.device).expand_as(log_p))
+
+    def act(self, observation: Tensor, greedy: bool = False) -> Tensor:
+        logits: Tensor = self.actor(observation)
+        if greedy:
+            return logits.argmax(-1)
+        # Gumbel-max, as in `Actor`.
+        drawn = (
+            logits - torch.empty(logits.shape).exponential_(generator=self.generator).log().to(logits.device)
+        ).argmax(-1)
+        if not self.epsilon:
+            return drawn
+        draw = torch.rand(2, *drawn.shape, generator=self.generator).to(drawn.device)
+        return torch.where(draw[0] < self.epsilon, (draw[1] * self.size).long(), drawn)
+
+    def q(self, observation: Tensor, action: Tensor) -> Tensor:
+        q = self.all_actions(observation)
+        return pick(q, action.expand(q.shape[:-1]))
+
+    def q_of(self, observation: Tensor, choices: Choices) -> Tensor:
+        return self.all_actions(observation)
+
+    def all_actions(self, observation: Tensor) -> Tensor:
+        return torch.stack([critic(observation) for critic in self.critics])
+
+    def value(self, observation: Tensor) -> Tensor:
+        """Σ_a π(a|s)·Q(s, a) of the smaller Q."""
+        return (self.choices(observation).probability * self.all_actions(observation).amin(0)).sum(-1)
+
+    def disturbed(self, action: Tensor, deviation: float, limit: float) -> Tensor:
+        raise NotImplementedError("discrete actions have no noise")
+
+    def entropy_target(self) -> float:
+        """Half of log A, the entropy of the uniform policy: a fraction of it as in arXiv:1910.07207, and less."""
+        return 0.5 * math.log(self.size)
+
+
+def twin_critics(env: Env, network: Network, deterministic: bool) -> TwinCritics:
+    """The policy for the environment's actions.
+
+    Raises: UserError for an action space that it does not fit.
+    """
+    space = env.action_space
+    if isinstance(space, Discrete) and not deterministic:
+        return Categorical(env, network, space)
+    if not isinstance(space, Box):
+        raise UserError(
+            f"a deterministic actor needs continuous actions and here they are {space}; use algo=sac or dqn"
+        )
+    if not (space.is_bounded() and (space.low < space.high).all()):
+        raise UserError(
+            f"actions are scaled to a box with finite bounds, low below high, and here they are {space}: use algo=ppo, "
+            "or gymnasium.wrappers.RescaleAction"
+        )
+    return Deterministic(env, network, space) if deterministic else SquashedGaussian(env, network, space)
