@@ -3,7 +3,8 @@
 from rlkit.policies.base import PolicyModule, frozen_copy, reference
 from rlkit.policies.distributions import pick
 from rlkit.policies.exploration import Persistent, epsilon
-from rlkit.policies.networks import Actor, ActorCritic, Network, QNetwork
+from rlkit.policies.factory import Network
+from rlkit.policies.networks import Actor, ActorCritic, QNetwork
 from rlkit.policies.normalize import Normalizer, RewardScale
 from rlkit.policies.optimizers import LearningRate, Optimization, adam, clip_gradients, discount, rmsprop
 from rlkit.policies.requirements import (

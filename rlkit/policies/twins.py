@@ -18,7 +18,7 @@ from rlkit.api import Choices, Env, TwinCritics
 from rlkit.errors import UserError
 from rlkit.policies.base import Function, Numbers, PolicyModule, frozen_copy
 from rlkit.policies.distributions import pick, squashed
-from rlkit.policies.networks import Network, encoder, mlp, unused
+from rlkit.policies.layers import Layers, encoder, mlp, unused
 from rlkit.policies.normalize import normalizer_for
 from rlkit.policies.tape import joined
 
@@ -58,7 +58,7 @@ class Temperature(nn.Module):
 class Twins(PolicyModule):
     """What all of them share: two critics, and actions that are uniformly random with probability `epsilon`."""
 
-    def __init__(self, env: Env, network: Network, outputs: int, values: int, actions: int) -> None:
+    def __init__(self, env: Env, network: Layers, outputs: int, values: int, actions: int) -> None:
         super().__init__(seeding.generator(env.seed, "action"))
         self.epsilon, self.noise = 0.0, 0.0
         self.normalizer = normalizer_for(env, network.normalize)
@@ -81,7 +81,7 @@ class Continuous(Twins):
     low: Tensor
     radius: Tensor  # half its width
 
-    def __init__(self, env: Env, network: Network, space: Box, outputs: int) -> None:
+    def __init__(self, env: Env, network: Layers, space: Box, outputs: int) -> None:
         self.size = size = math.prod(space.shape)
         super().__init__(env, network, outputs * size, 1, size)
         low, high = (torch.as_tensor(x.reshape(-1), dtype=torch.float32) for x in (space.low, space.high))
@@ -137,7 +137,7 @@ class Continuous(Twins):
 class SquashedGaussian(Continuous):
     """a = tanh(μ(s) + σ(s)·ε) with ε ~ N(0, I), scaled to the box (arXiv:1812.05905, appendix C)."""
 
-    def __init__(self, env: Env, network: Network, space: Box) -> None:
+    def __init__(self, env: Env, network: Layers, space: Box) -> None:
         super().__init__(env, network, space, 2)
         with torch.no_grad():
             self.actor.get_parameter(f"{len(self.actor) - 1}.bias")[self.size :] = network.log_std
@@ -181,7 +181,7 @@ class SquashedGaussian(Continuous):
 class Deterministic(Continuous):
     """a = tanh(μ(s)), scaled to the box; played with Gaussian noise of deviation `noise` in [-1, 1]^d."""
 
-    def __init__(self, env: Env, network: Network, space: Box) -> None:
+    def __init__(self, env: Env, network: Layers, space: Box) -> None:
         super().__init__(env, network, space, 1)
 
     def choices(self, observation: Tensor) -> Choices:
@@ -214,7 +214,7 @@ class Deterministic(Continuous):
 class Categorical(Twins):
     """Discrete actions, with the expectation over all of them in place of one that is drawn (arXiv:1910.07207)."""
 
-    def __init__(self, env: Env, network: Network, space: Discrete) -> None:
+    def __init__(self, env: Env, network: Layers, space: Discrete) -> None:
         self.size = int(space.n)
         super().__init__(env, network, self.size, self.size, 0)
 
@@ -257,7 +257,7 @@ class Categorical(Twins):
         return 0.5 * math.log(self.size)
 
 
-def twin_critics(env: Env, network: Network, deterministic: bool) -> TwinCritics:
+def twin_critics(env: Env, network: Layers, deterministic: bool) -> TwinCritics:
     """The policy for the environment's actions.
 
     Raises: UserError for an action space that it does not fit.
