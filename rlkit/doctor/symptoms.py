@@ -84,6 +84,9 @@ def of_observations(rollout: TensorDict, env: Env) -> Found:
     return found | {"outside": outside, "component": component}
 
 
+FEW_ACTIONS = 32  # which say nothing of how far actions reach
+
+
 def of_actions(rollout: TensorDict, env: Env) -> Found:
     """The component of a box of actions that fits the policy least: its bounds, and where the actions lie.
 
@@ -94,6 +97,8 @@ def of_actions(rollout: TensorDict, env: Env) -> Found:
     if not isinstance(space, Box) or not (free := np.flatnonzero(space.low < space.high)).size:
         return {}
     x = rollout["action"].flatten(0, -2)[:, free]
+    if len(x) < FEW_ACTIONS:
+        return {}
     low, high = (torch.from_numpy(bound.reshape(-1)[free]).to(x) for bound in (space.low, space.high))
     lowest, highest = x.amin(0), x.amax(0)
     saturated = torch.maximum((x <= low).float().mean(0), (x >= high).float().mean(0))

@@ -44,7 +44,7 @@ class QNetwork(EpsilonGreedy):
         super().__init__(env.seed)
         space = env.action_space
         if not isinstance(space, Discrete):
-            raise UserError(f"a Q-network needs discrete actions and this environment has {space}; use algo=ppo")
+            raise UserError(f"a Q-network needs discrete actions and this environment has {space}; use algo=sac")
         self.normalizer = normalizer_for(env, network.normalize)
         self.q: nn.Sequential = mlp(env, int(space.n), 1.0, network, "q", self.normalizer)
         if dueling:

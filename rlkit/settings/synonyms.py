@@ -17,7 +17,7 @@ ELSEWHERE = {  # words of other libraries, and our keys for them, of which the f
     "n_epochs": "algo.epochs",
     "num_epochs": "algo.epochs",
     "update_epochs": "algo.epochs",
-    "ent_coef": "algo.entropy_coef",
+    "ent_coef": "algo.entropy_coef algo.temperature",
     "vf_coef": "algo.value_coef",
     "clip_range": "algo.clip algo.clip_high",
     "clip_coef": "algo.clip algo.clip_high",
@@ -27,6 +27,11 @@ ELSEWHERE = {  # words of other libraries, and our keys for them, of which the f
     "num_generations": "algo.group",
     "group_size": "algo.group",
     "target_update_interval": "algo.sync_every",
+    "gradient_steps": "algo.updates",
+    "train_freq": "algo.steps",
+    "action_noise": "algo.noise",
+    "target_policy_noise": "algo.target_noise",
+    "target_noise_clip": "algo.noise_clip",
     "hidden_sizes": "policy.hidden",
     "net_arch": "policy.hidden",
     "n_envs": "env.rows",
@@ -41,9 +46,8 @@ ELSEWHERE = {  # words of other libraries, and our keys for them, of which the f
     "output_dir": "out",
 }
 
-CONTINUOUS = "algo=ppo learns continuous actions, too"
 STANDS_IN = {  # algorithms that people look for, and what there is for the same purpose
-    **dict.fromkeys(("td3", "ddpg", "sac"), CONTINUOUS),
+    "ddpg": "algo=td3 came of it",
     "trpo": "algo=ppo came of it",
     **dict.fromkeys(("a3c", "impala"), "algo=a2c is actor-critic with all rows in step"),
     "vpg": "algo=reinforce is the plain policy gradient",

@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any, get_args, get_origin, get_type_hints
 
 import pytest
-from support.fakes import RaggedText, algorithm, cartpole, iterate, on_text, parameters, set_progress, tabular
+from support.fakes import RaggedText, algorithm, cartpole, iterate, on_text, parameters, pendulum, set_progress, tabular
 
 from rlkit.api import UserError
 from rlkit.fields import AGAIN, CONTROL, INEXACT
@@ -19,11 +19,13 @@ from rlkit.settings.assemble import assemble
 FAMILY = {"grpo", "dr_grpo", "dapo", "rloo", "reinforce_pp", "gspo", "cispo", "gmpo", "sapo", "bnpo"}
 TEXT = {"sft", "dpo", "reward_model"}
 CONTROLS = {"a2c", "ppo", "reinforce"}
+BOXES = {"sac", "td3"}
 STATES = {"dqn", "q_learning", "sarsa", "expected_sarsa", "td", "monte_carlo", "value_iteration", "policy_iteration"}
 OF_THE_LOOP = {"schedule", "lr_end", "warmup", "max_grad_norm"}  # which reads them: test_learning.py, test_policies.py
 # What a few small iterations need to show anything, and values of keys that a half or a double would not show.
 SMALL: dict[str, dict[str, Any]] = {"dqn": {"warmup_steps": 8, "batch_size": 8, "sync_every": 3, "lr": 0.01}}
 SMALL |= {"ppo": {"horizon": 16, "lr": 0.05}, "policy_iteration": {"gamma": 0.9}, "dpo": {"group": 4}}
+SMALL |= {name: {"warmup_steps": 8, "batch_size": 8, "lr": 0.01} for name in BOXES}
 SMALL |= {name: {"initial": 0.5} for name in ("q_learning", "sarsa", "expected_sarsa")}
 OTHER: dict[str, Any] = {
     "clip": 1e-3, "value_clip": 1e-3, "capacity": 20, "adam_eps": 0.1, "hold": 5, "n_step": 3, "tolerance": 2.0,
@@ -32,7 +34,7 @@ OTHER: dict[str, Any] = {
     "target_margin": 2.0,
 }  # fmt: skip
 JUDGE = ["algo=reward_model", "env=preferences"]
-ON = {"kl_coef": 0.5, "kl_target": 1e-4}  # values of keys that others need above 0
+ON = {"kl_coef": 0.5, "kl_target": 1e-4, "target_noise": 0.9}  # values of keys that others need above 0
 
 
 @cache
@@ -44,12 +46,18 @@ def effect(name: str, **changes: Any) -> list[float]:
         env = RaggedText(rows=8)
         algo = on_text(name, env, **settings)
     else:
-        env = cartpole(2, 20) if name in CONTROLS else tabular("gridworld", size=4, goal=(3, 3), trap=(2, 1), rows=4)
+        env = problem(name)
         algo = algorithm(name, env, Network(hidden=(8,)), **settings)
     for iteration in range(6):
         set_progress(algo, iteration, 6)
         iterate(algo, env)
     return parameters(algo.policy).tolist()
+
+
+def problem(name: str) -> Any:
+    if name in BOXES:
+        return pendulum(4, 10)
+    return cartpole(2, 20) if name in CONTROLS else tabular("gridworld", size=4, goal=(3, 3), trap=(2, 1), rows=4)
 
 
 def others(hint: Any, key: str, default: Any) -> list[Any]:
@@ -80,7 +88,7 @@ def cases() -> list[tuple[str, str]]:
 
 
 def test_every_algorithm_is_tried() -> None:
-    assert set(plugins.names("algorithms")) == FAMILY | TEXT | CONTROLS | STATES
+    assert set(plugins.names("algorithms")) == FAMILY | TEXT | CONTROLS | BOXES | STATES
 
 
 @pytest.mark.parametrize(("name", "key"), cases())

@@ -96,7 +96,14 @@ def test_q_learning_is_within_two_percent_of_the_optimum_on_the_frozen_lake(tmp_
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "algo, env, score", [("dqn", "mountaincar", -130), ("a2c", "acrobot", -100), ("ppo", "pendulum", -300)]
+    "algo, env, score",
+    [
+        ("dqn", "mountaincar", -130),
+        ("a2c", "acrobot", -100),
+        ("ppo", "pendulum", -300),
+        ("sac", "pendulum", -180),
+        ("td3", "pendulum", -180),
+    ],
 )
 def test_the_other_control_problems_are_learned(tmp_path, algo, env, score):
     assert after(tmp_path, f"algo={algo}", f"env={env}")["after"]["mean"] >= score

@@ -200,11 +200,12 @@ def test_actions_far_from_their_space_are_named_and_not_the_reward(
 
 
 def test_a_component_with_nothing_to_choose_is_not_looked_at() -> None:
-    rollout = TensorDict({"action": torch.tensor([[[0.1, 0.0, -0.9], [-0.2, 0.3, 0.8]]])}, batch_size=[1, 2])
+    rollout = TensorDict({"action": torch.tensor([[[0.1, 0.0, -0.9], [-0.2, 0.3, 0.8]] * 16])}, batch_size=[1, 32])
     fixed = np.array([[0, -1, -1], [0, 1, 1]], np.float32)
     found = of_actions(rollout, SimpleNamespace(action_space=Box(*fixed)))
     assert int(found["action_component"]) == 1 and float(found["reach"]) == pytest.approx(0.15)
     assert of_actions(rollout, SimpleNamespace(action_space=Box(0, 0, (3,)))) == {}
+    assert of_actions(rollout[:, :31], SimpleNamespace(action_space=Box(*fixed))) == {}  # too few to tell
 
 
 def test_a_policy_that_learned_to_act_at_a_bound_is_left_alone() -> None:

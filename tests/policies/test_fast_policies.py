@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from gymnasium.spaces import Box, Discrete
-from support.fakes import Ring, algorithm, control
+from support.fakes import Ring, algorithm, control, played
 from tensordict import TensorDict
 from torch import Tensor
 from torch.testing import assert_close
@@ -17,7 +17,6 @@ from rlkit.meter import Meter
 from rlkit.policies.flat import Flat
 from rlkit.policies.normalize import Normalizer
 from rlkit.policies.tape import Tape
-from rlkit.settings import plugins
 
 
 @pytest.mark.parametrize("continuous", [False, True])
@@ -103,10 +102,54 @@ def test_continuous_actions_are_learned_the_same_by_hand_and_by_autograd(normali
     assert_close(*found, rtol=1e-5, atol=2e-6)
 
 
+TWINS = {"steps": 8, "warmup_steps": 8, "updates": 3, "batch_size": 16}
+
+
+@pytest.mark.parametrize(("name", "env"), [("sac", "pendulum"), ("td3", "pendulum"), ("sac", "cartpole")])
+@pytest.mark.parametrize("options", [{}, {"activation": "relu", "hidden": (16,)}, {"normalize": True}, {"hidden": ()}])
+def test_twin_critics_are_learned_the_same_by_hand_and_by_autograd(name: str, env: str, options: dict) -> None:
+    """The gradient of the actor goes through the inputs of the critics, which keep theirs apart."""
+    found = []
+    for fast in (True, False):
+        made = boxed(3, env)
+        algo = algorithm(name, made, policies.Network(fast=fast, **options), **TWINS)
+        algo.policy.epsilon = 1.0
+        with torch.no_grad():
+            rollout = algo.credit(made.rollout(algo.policy, steps=8))
+        algo.policy.generator.manual_seed(7)
+        algo.buffer.extend(rollout)
+        meter = Meter()
+        learn(algo, meter)
+        assert isinstance(algo.optimizer, Flat) and algo.updates == 3
+        found.append((torch.cat([p.detach().flatten() for p in algo.policy.parameters()]), meter.read()))
+    assert_close(found[0][0], found[1][0], rtol=1e-4, atol=1e-5)
+    assert found[0][1] == pytest.approx(found[1][1], rel=1e-4, abs=1e-5)
+
+
+@pytest.mark.parametrize("name", ["sac", "td3"])
+def test_gradients_of_twin_critics_in_double_precision(name: str) -> None:
+    found = []
+    for fast in (True, False):
+        options = {"policy_delay": 1} if name == "td3" else {}
+        algo = algorithm(name, boxed(3, "pendulum"), policies.Network(fast=fast), **TWINS, **options)
+        algo.policy.double(), algo.target.double()
+        draw = torch.Generator().manual_seed(4)
+        data = {"observation": torch.randn(16, 3, generator=draw), "action": torch.randn(16, 1, generator=draw)}
+        data |= {"next_observation": torch.randn(16, 3, generator=draw), "reward": torch.randn(16, generator=draw)}
+        data |= {"discount": torch.full((16,), 0.9), "weight": torch.rand(16, generator=draw)}
+        data = {key: x.double() for key, x in data.items()} | {"terminated": torch.arange(16) % 5 == 0}
+        with Tape() as tape:
+            loss, _ = algo.loss(TensorDict(data, batch_size=[16]))
+        torch.autograd.backward(loss)
+        tape.backward()
+        assert bool(tape.notes) is fast
+        found.append([p.grad for p in algo.policy.parameters()])
+    assert_close(*found, rtol=1e-12, atol=1e-12)
+
+
 def boxed(rows: int, name: str = "cartpole"):
     """An environment with short episodes."""
-    made = plugins.load("envs", name)
-    return made.make(made.Config(rows=rows, step_limit=12), 0, torch.device("cpu"))
+    return played(name, rows, 12)
 
 
 def test_a_policy_that_acts_in_another_way_is_asked_at_each_step() -> None:

@@ -114,7 +114,7 @@ def test_draws_depend_on_the_seed_and_on_no_global_generator() -> None:
 def test_an_action_space_that_is_neither_discrete_nor_a_box_is_refused() -> None:
     with pytest.raises(UserError, match="MultiBinary"):
         policies.Actor(fake_env(MultiBinary(3)), policies.Network())
-    with pytest.raises(UserError, match=r"a Q-network needs discrete actions .* use algo=ppo"):
+    with pytest.raises(UserError, match=r"a Q-network needs discrete actions .* use algo=sac"):
         policies.Network().q_network(fake_env(PLANE))
     assert policies.Network().q_network(fake_env())(torch.zeros(4)).shape == (3,)
 

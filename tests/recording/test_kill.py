@@ -27,11 +27,19 @@ RUN += ["validation_episodes=2", "measure=latest"]
 GSM8K = ["env=gsm8k", REWARD, "env.train=64", "env.test=4", "env.validation=4", "env.rows=4", "env.max_tokens=24"]
 PAIRS = ["env=preferences", "env.train=64", "env.test=4", "env.validation=4", "env.rows=4", "env.max_tokens=24"]
 FULL_DQN = ["algo.n_step=3", "algo.prioritized=true", "algo.hold=9", "algo.warmup_steps=100", "policy.normalize=true"]
+FULL_SAC = [
+    "algo.n_step=3",
+    "algo.prioritized=true",
+    "algo.warmup_steps=100",
+    "policy.normalize=true",
+    "policy.hidden=8",
+]
 FAMILIES = {
     "q_learning": ["algo=q_learning", "env=frozenlake", "algo.steps=20", "iterations=30"],
     "sarsa": ["algo=sarsa", "env=cliffwalking", "algo.steps=20", "iterations=30"],
     "policy iteration": ["algo=policy_iteration", "env=gridworld", "algo.tolerance=0.01", "iterations=30"],
     "dqn": ["algo=dqn", "env=cartpole", *FULL_DQN, "algo.capacity=300", "algo.steps=16", "iterations=30"],
+    "sac": ["algo=sac", "env=pendulum", *FULL_SAC, "algo.capacity=300", "algo.steps=16", "iterations=30"],
     "ppo": [
         "algo=ppo",
         "env=cartpole",

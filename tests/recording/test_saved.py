@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from support.fakes import RaggedText, algorithm, cartpole, iterate, on_text, tabular
+from support.fakes import RaggedText, algorithm, cartpole, iterate, on_text, pendulum, tabular
 from support.resuming import same
 from support.state import BECOME, CHANGING, REPLACED, Helper, add, holding
 
@@ -31,7 +31,9 @@ EVERYTHING: dict[str, dict[str, Any]] = {  # the keys that give an algorithm som
     "dqn": {"hold": 5, "n_step": 3, "prioritized": True, "warmup_steps": 8, "capacity": 64, "batch_size": 4},
     "grpo": {"kl_coef": 0.1},
     "ppo": {"kl_coef": 0.1, "kl_target": 1.0, "normalize_reward": True, "horizon": 8},
+    "sac": {"n_step": 3, "prioritized": True, "warmup_steps": 8, "capacity": 64, "batch_size": 4},
     "td": {"n": 3},
+    "td3": {"n_step": 3, "prioritized": True, "warmup_steps": 8, "capacity": 64, "batch_size": 4},
 }
 
 
@@ -45,7 +47,7 @@ def made(name: str) -> tuple[Any, Any]:
         env = RaggedText(rows=3)
         env.state_dict, env.load_state_dict = lambda: {}, lambda state: None
         return on_text(name, env, **config), env
-    env = cartpole(3, step_limit=40)
+    env = pendulum(3, step_limit=40) if name == "td3" else cartpole(3, step_limit=40)
     return algorithm(name, env, policies.Network(normalize=True), **config), env
 
 

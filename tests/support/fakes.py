@@ -214,8 +214,16 @@ def parameters(module: nn.Module) -> Tensor:
 
 def cartpole(rows: int, step_limit: int = 500) -> ControlEnv:
     """The plug-in, from Python."""
-    module = plugins.load("envs", "cartpole")
-    return module.make(module.Config(rows, step_limit), 0, torch.device("cpu"))
+    return played("cartpole", rows, step_limit)
+
+
+def pendulum(rows: int, step_limit: int = 200) -> ControlEnv:
+    return played("pendulum", rows, step_limit)
+
+
+def played(name: str, rows: int, step_limit: int) -> ControlEnv:
+    module = plugins.load("envs", name)
+    return module.make(module.Config(rows=rows, step_limit=step_limit), 0, torch.device("cpu"))
 
 
 def in_double(algo: Any, rollout: TensorDict) -> TensorDict:
