@@ -1,0 +1,28 @@
+"""Hopper-v5 of Gymnasium (needs gymnasium[mujoco]): one leg that hops forward without falling."""
+
+from dataclasses import dataclass
+
+import torch
+
+from rlkit.api import Count, Reference
+from rlkit.control import ControlEnv, Luck
+
+from . import gym
+
+# Uniformly random actions: mean of 3,000 episodes, ±0.3 (one standard error). The best of the Zoo's benchmark.md, which
+# is of version 3 and of 1,000,000 steps.
+REFERENCE = Reference(17.5, 3754.2, "a random policy", "RL Baselines3 Zoo (tqc, v3)")
+
+
+@dataclass(frozen=True)
+class Config:
+    rows: Count = 1  # copies played side by side
+    step_limit: Count = 1000  # steps after which an episode is truncated
+    luck: Luck = "shared"  # of the attempts from one start: shared, or each attempt's own after the reset
+
+
+def make(config: Config, seed: int, device: str | torch.device) -> ControlEnv:
+    """Hopper: the reward is 1 a step and the speed, less the torque; an episode ends with a fall."""
+    reference = REFERENCE if config.step_limit == Config.step_limit else None
+    hopper = gym.Config(config.rows, "Hopper-v5", step_limit=config.step_limit, luck=config.luck)
+    return gym.make(hopper, seed, device, reference)
