@@ -73,7 +73,7 @@ class DQN(OffPolicy):
         super().after_step(learned)
         tau = self.config.tau or float(self.updates % self.config.sync_every == 0)
         if tau:
-            policies.follow(self.target, self.policy, tau)
+            policies.follow(list(self.target.parameters()), list(self.policy.parameters()), tau)
 
 
 make = DQN

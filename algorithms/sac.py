@@ -47,6 +47,7 @@ class SAC(OffPolicy):
         super().__init__(config, env)
         self.policy = network.twin_critics(env)
         self.target = self.policy.frozen()
+        self.critics, self.followers = ([*x.critics.parameters()] for x in (self.policy, self.target))
         self.temperature = policies.Temperature(config.temperature, config.learn_temperature).to(env.device)
         given = config.target_entropy
         self.target_entropy = self.policy.entropy_target() if given is None else given
@@ -68,7 +69,7 @@ class SAC(OffPolicy):
         q = self.policy.q(batch["observation"], batch["action"])  # [2, N]
         critic = losses.squared_error(q, target.expand_as(q)).sum(0)
         now = self.policy.choices(batch["observation"])
-        with policies.fixed(self.policy.critics):
+        with policies.fixed(self.critics):
             value = self.policy.q_of(batch["observation"], now).amin(0)
         actor = (now.probability * (alpha * now.log_prob - value)).sum(-1)
         entropy = -(now.probability * now.log_prob).sum(-1).detach()
@@ -81,7 +82,7 @@ class SAC(OffPolicy):
     def after_step(self, learned: Sequence[tuple[TensorDict, dict[str, Tensor]]]) -> None:
         """Set the priorities of what was learned from, and move the target critics."""
         super().after_step(learned)
-        policies.follow(self.target.critics, self.policy.critics, self.config.tau)
+        policies.follow(self.followers, self.critics, self.config.tau)
 
 
 make = SAC

@@ -47,6 +47,7 @@ class TD3(OffPolicy):
         self.policy = network.twin_critics(env, deterministic=True)
         self.policy.noise = config.noise
         self.target = self.policy.frozen()
+        self.critics = list(self.policy.critics.parameters())
         self.delayed = [p for p in self.policy.actor.parameters() if p.requires_grad]
         self.optimizer = policies.adam(self.policy.actor, config, (self.policy.critics, config.critic_lr or config.lr))
 
@@ -69,7 +70,7 @@ class TD3(OffPolicy):
         metrics: Metrics = {"q": q.mean(0), "td_error": (target - q).abs().mean(0), "critic_loss": critic}
         if not self.moves_actor:
             return (critic * batch["weight"]).sum(), metrics
-        with policies.fixed(self.policy.critics):
+        with policies.fixed(self.critics):
             now = self.policy.choices(batch["observation"])
             actor = -self.policy.q_of(batch["observation"], now)[0].squeeze(-1)
         return ((critic + actor) * batch["weight"]).sum(), metrics | {"actor_loss": actor}
@@ -87,8 +88,7 @@ class TD3(OffPolicy):
         for p in self.delayed:
             p.requires_grad_(True)
         if moved:
-            policies.follow(self.target.actor, self.policy.actor, self.config.tau)
-            policies.follow(self.target.critics, self.policy.critics, self.config.tau)
+            policies.follow(list(self.target.parameters()), list(self.policy.parameters()), self.config.tau)
 
 
 make = TD3

@@ -2,6 +2,7 @@
 
 import difflib
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from types import ModuleType
@@ -18,6 +19,7 @@ from rlkit.control import ControlEnv, Luck
 from rlkit.control.contract import check_copies
 from rlkit.control.vector import Vector
 from rlkit.errors import one_line
+from rlkit.terminal import warn
 
 EXTRAS = {".box2d": "box2d", ".mujoco": "mujoco", ".classic_control": "classic-control"}  # of gymnasium
 DRAWN = "rgb_array"  # the way of drawing that opens no window
@@ -110,11 +112,26 @@ def specification(config: Config, factory: Factory | None) -> EnvSpec:
     return EnvSpec(id="rlkit/entry", entry_point=lambda **kwargs: make_it(**kwargs))
 
 
+def log_in_one_line(spec: EnvSpec) -> None:
+    """What MuJoCo warns of is told as rlkit tells it; else it goes to a file in the current folder."""
+    if ".mujoco" not in str(spec.entry_point):
+        return
+    with suppress(ImportError):  # told by `gymnasium.make`
+        import mujoco
+
+        def told(text: str) -> None:
+            if "deprecated" not in text:  # of Gymnasium's models, which nobody here can change
+                warn(f"MuJoCo: {one_line(text)}")
+
+        mujoco.set_mju_user_warning(told)
+
+
 def make_one(
     config: Config, factory: Factory | None = None, render_mode: str | None = None
 ) -> gymnasium.Env[object, object]:
     """One copy; what keeps it from being made is told in one line."""
     spec = specification(config, factory)
+    log_in_one_line(spec)
     limit = {"max_episode_steps": config.step_limit} if config.step_limit else {}
     keywords = config.kwargs if render_mode is None else {**config.kwargs, "render_mode": render_mode}
     try:

@@ -53,6 +53,7 @@ OPTIONAL = {
     "datasets",
     "huggingface_hub",
     "math_verify",
+    "mujoco",
     "matplotlib",
     "playwright",
     "ray",

@@ -12,6 +12,7 @@ TABLES = (
     "ppo_cartpole",
     "dqn_cartpole",
     "a2c_pendulum",
+    "sac_pendulum",
     "many_envs",
     "solve_cartpole",
     "pure_jax",

@@ -73,6 +73,18 @@ def network(n: int, sizes: list[int], name: str, learn: bool) -> float:
     return total
 
 
+def through(n: int, sizes: list[int], name: str) -> float:
+    """Seconds of an MLP on n rows: forward, and the gradient of its inputs."""
+    return network(n, sizes, name, False) + sum(product(n, b, a) for a, b in pairwise(sizes))
+
+
+def twins(n: int, actor: list[int], critic: list[int], name: str, stochastic: bool) -> float:
+    """Seconds of an update of SAC or TD3, whose actor learns in each second one: both critics, and their targets."""
+    targets = network(n, actor, name, False) + 2 * network(n, critic, name, False)
+    of_actor = network(n, actor, name, True) + (2 if stochastic else 1) * through(n, critic, name)
+    return targets + 2 * network(n, critic, name, True) + of_actor / (1 if stochastic else 2)
+
+
 def stepping(vector: VectorEnv) -> float:
     """Seconds of one call that steps all copies with random actions, and resets those that ended."""
     seeds = count(vector.num_envs)
@@ -95,7 +107,14 @@ def floor(work: Work) -> dict[str, float]:
     width, actions = vector.single_observation_space.shape[0], vector.single_action_space
     outputs = int(actions.n) if isinstance(actions, Discrete) else actions.shape[0]
     actor, critic = [width, *hidden, outputs], [width, *hidden, 1]
-    if work["algo"] == "dqn":  # one update after each step; the target network goes forward, too
+    if work["algo"] in ("sac", "td3"):
+        stochastic = work["algo"] == "sac"
+        critic = [width + outputs, *hidden, 1]
+        actor = [width, *hidden, (2 if stochastic else 1) * outputs]
+        found["acting"] = network(rows, actor, name, False) / rows
+        update = twins(work["algo.batch_size"], actor, critic, name, stochastic)
+        found["learning"] = update * (updates(work, work["env_steps"]) or 0) / work["env_steps"]
+    elif work["algo"] == "dqn":  # one update after each step; the target network goes forward, too
         found["acting"] = network(rows, actor, name, False) / rows
         size = work["algo.batch_size"]
         update = network(size, actor, name, True) + network(size, actor, name, False)
@@ -114,7 +133,8 @@ def main(work: Work) -> None:
     total = sum(found.values())
     steps = work["env_steps"]
     line = {"steps": steps, "seconds": steps * total, "version": "floor", "seed": work["seed"]}
-    line |= {"updates": updates(work, steps)} if work["algo"] == "dqn" else {}
+    counted = updates(work, steps)
+    line |= {} if counted is None else {"updates": counted}
     print(json.dumps(line | {"parts": {name: 1e6 * x for name, x in found.items()}}))
 
 

@@ -40,13 +40,31 @@ def a2c(work: Work) -> dict[str, Any]:
     return {"n_steps": work["algo.horizon"], "gae_lambda": 1.0, "vf_coef": VALUE}
 
 
-def dqn(work: Work) -> dict[str, Any]:
+def replay(work: Work) -> dict[str, Any]:
     return {
         "buffer_size": work["algo.capacity"],
         "learning_starts": work["algo.warmup_steps"],
         "batch_size": work["algo.batch_size"],
         "train_freq": work["algo.steps"],
         "gradient_steps": work["algo.updates"],
+    }
+
+
+def sac(work: Work) -> dict[str, Any]:
+    return {**replay(work), "tau": work["algo.tau"]}
+
+
+def td3(work: Work) -> dict[str, Any]:
+    import numpy as np
+    from stable_baselines3.common.noise import NormalActionNoise
+
+    noise = NormalActionNoise(np.zeros(1), np.full(1, 0.1))  # of actions in [-1, 1], as rlkit's
+    return {**sac(work), "action_noise": noise}
+
+
+def dqn(work: Work) -> dict[str, Any]:
+    return {
+        **replay(work),
         "target_update_interval": work["algo.sync_every"],
         "exploration_fraction": work["algo.epsilon_decay"],
         "exploration_final_eps": work["algo.epsilon_end"],
@@ -77,7 +95,7 @@ def main(work: Work) -> None:
     watch.watch(vector, "step_wait")
     if work.get("policy.normalize"):
         made = VecNormalize(vector, gamma=work["algo.gamma"])
-    own = {"ppo": ppo, "a2c": a2c, "dqn": dqn}[work["algo"]](work)
+    own = {"ppo": ppo, "a2c": a2c, "dqn": dqn, "sac": sac, "td3": td3}[work["algo"]](work)
     model = getattr(sb3, work["algo"].upper())("MlpPolicy", made, **common(work), **own)
 
     def act(observation: Any) -> Any:

@@ -82,8 +82,8 @@ class Stopwatch:
 
 
 def updates(work: Work, steps: int) -> int | None:
-    """The optimizer steps of DQN, which are what is counted there."""
-    if work["algo"] != "dqn":
+    """The optimizer steps of algorithms that learn from a memory, which are what is counted there."""
+    if work["algo"] not in ("dqn", "sac", "td3"):
         return None
     each = work["env.rows"] * work["algo.steps"]
     return max(0, steps - int(work["algo.warmup_steps"])) // each * int(work["algo.updates"])

@@ -153,7 +153,7 @@ def backward(
         if learns[0]:
             add_product(weight, g, h)
         if x is not inputs[0]:
-            g = g @ weight
+            g = g * weight if len(weight) == 1 else g @ weight  # the same, and several times as fast for one output
             if tanh:
                 torch.ops.aten.tanh_backward.grad_input(g, h, grad_input=g)
             else:

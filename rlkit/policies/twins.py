@@ -4,7 +4,7 @@ Two, because the maximum over one noisy estimate is too high (Fujimoto et al. 20
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Self
 
@@ -26,9 +26,9 @@ LOG_STD = (-20.0, 2.0)  # bounds of a state's log σ
 
 
 @contextmanager
-def fixed(module: nn.Module) -> Iterator[None]:
-    """Within, what the module computes has a gradient of its inputs and none of its parameters."""
-    learning = [p for p in module.parameters() if p.requires_grad]
+def fixed(parameters: Sequence[Tensor]) -> Iterator[None]:
+    """Within, what is computed with these parameters has a gradient of its inputs and none of theirs."""
+    learning = [p for p in parameters if p.requires_grad]
     for p in learning:
         p.requires_grad_(False)
     try:
@@ -39,9 +39,9 @@ def fixed(module: nn.Module) -> Iterator[None]:
 
 
 @torch.no_grad()
-def follow(target: nn.Module, online: nn.Module, tau: float) -> None:
+def follow(targets: list[nn.Parameter], online: list[nn.Parameter], tau: float) -> None:
     """target ← target + τ·(online − target), parameter by parameter (Polyak averaging)."""
-    torch._foreach_lerp_(list(target.parameters()), list(online.parameters()), tau)
+    torch._foreach_lerp_([*targets], [*online], tau)
 
 
 class Temperature(nn.Module):
@@ -267,7 +267,7 @@ def twin_critics(env: Env, network: Layers, deterministic: bool) -> TwinCritics:
         return Categorical(env, network, space)
     if not isinstance(space, Box):
         raise UserError(
-            f"a deterministic actor needs continuous actions and here they are {space}; use algo=sac or dqn"
+            f"a deterministic actor needs continuous actions and here they are {space}; use algo=sac, or algo=dqn"
         )
     if not (space.is_bounded() and (space.low < space.high).all()):
         raise UserError(
