@@ -43,11 +43,8 @@ from rlkit.scores import Split as Split
 from rlkit.scores import Unit as Unit
 
 if TYPE_CHECKING:
-    from gymnasium.spaces import Space
-
     from rlkit.exact import Model
-
-    AnySpace = Space[Any]  # of whatever elements
+    from rlkit.spaces import AnySpace as AnySpace
 
 Metrics = dict[str, Tensor | Callable[[], Tensor]]  # of a loss, per element; functions are called where it is logged
 

@@ -9,7 +9,7 @@ import numpy as np
 from gymnasium.spaces import Space
 from gymnasium.wrappers import OrderEnforcing, TimeLimit
 
-from rlkit.control.requirements import check_spaces
+from rlkit import spaces
 from rlkit.control.vector import Array
 from rlkit.errors import UserError
 from rlkit.terminal import warn
@@ -37,7 +37,7 @@ def check_copies(make: Callable[[], One], called: str) -> None:
             )
         first = check_one(one, called)
         again = parts(other.reset(seed=0), 2, f"{called}: reset", RESET)[0]
-        if not np.array_equal(first, np.asarray(again), equal_nan=True):
+        if not np.array_equal(first, spaces.one(one.observation_space, again), equal_nan=True):
             warn(
                 f"{called}: two copies that are reset with the same seed begin in different states, so this run cannot "
                 "be repeated: draw from self.np_random after super().reset(seed=seed)"
@@ -58,11 +58,11 @@ def check_one(env: One, called: str) -> Array:
     """Reset and step it once; returns what it saw first."""
     for name in ("observation_space", "action_space"):
         if not isinstance(getattr(env, name, None), Space):  # Gymnasium declares them and gives them no value
-            raise UserError(f"{called} has no {name}: set one, a gymnasium.spaces.Box or Discrete")
-    check_spaces(env.observation_space, env.action_space)
+            raise UserError(f"{called} has no {name}: set one, such as a gymnasium.spaces.Box or Discrete")
+    spaces.check_spaces(env.observation_space, env.action_space)
     found = parts(env.reset(seed=0), 2, f"{called}: reset", RESET)
     check_observation(env, found[0], f"{called}: reset")
-    first = np.array(found[0])  # a copy: the step may write over it
+    first = spaces.one(env.observation_space, copy.deepcopy(found[0]))  # a copy: the step may write over it
     actions = copy.deepcopy(env.action_space)  # drawing from its own would move it
     actions.seed(0)
     names = "(observation, reward, terminated, truncated, info)"
@@ -85,7 +85,18 @@ def parts(given: object, count: int, where: str, names: str) -> tuple[Any, ...]:
     return given
 
 
-def check_observation(env: One, given: Any, where: str) -> None:
+def check_observation(env: One, given: object, where: str) -> None:
+    """Refuse an observation that lacks a part of its space, or is of another shape or type there."""
+    for path, space in spaces.leaves(env.observation_space):
+        here = f"{where}, at {'.'.join(path)}," if path else where
+        try:
+            part = spaces.inside(given, env.observation_space, path)
+        except (KeyError, IndexError, TypeError):
+            raise UserError(f"{here} gives nothing, and observation_space has {space}: make them the same") from None
+        check_part(part, space.shape or (), here)
+
+
+def check_part(given: Any, wanted: tuple[int, ...], where: str) -> None:  # Any: whatever an environment gives
     try:
         array = np.asarray(given)
         shape, kind = array.shape, array.dtype.kind
@@ -93,8 +104,7 @@ def check_observation(env: One, given: Any, where: str) -> None:
         shape, kind = None, "f"
     if kind not in NUMBERS:
         raise UserError(f"{where} gives an observation of type {array.dtype}: return an array of numbers")
-    if shape != env.observation_space.shape:
+    if shape != wanted:
         raise UserError(
-            f"{where} gives an observation of shape {shape}, and observation_space has {env.observation_space.shape}: "
-            "make them the same"
+            f"{where} gives an observation of shape {shape}, and observation_space has {wanted}: make them the same"
         )

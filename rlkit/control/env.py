@@ -70,7 +70,7 @@ class ControlEnv:
         self._length, self._return = np.zeros(rows, dtype=np.int64), np.zeros(rows)  # of the episode in progress
         stream = self._stream = self._make("stream", rows, self._next_seed)
         requirements.check_spaces(stream.observation_space, stream.action_space)
-        self.observation_space: AnySpace | None = stream.observation_space  # Box or Discrete
+        self.observation_space: AnySpace | None = stream.observation_space
         self.action_space: AnySpace | None = stream.action_space
         self.longest: int | None = requirements.step_limit(stream.vector)  # steps of one attempt, where limited
         if luck == "own":

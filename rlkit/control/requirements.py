@@ -7,15 +7,17 @@ from typing import TYPE_CHECKING, Protocol, cast, runtime_checkable
 
 import numpy as np
 from gymnasium import Wrapper
-from gymnasium.spaces import Box, Discrete
+from gymnasium.spaces import Box
 from gymnasium.vector import SyncVectorEnv
 from gymnasium.wrappers import TimeLimit
 from tensordict import TensorDict
 from torch import Tensor
 
+from rlkit import spaces
 from rlkit.api import Acts, Plays
 from rlkit.control.vector import Array, Vector
 from rlkit.errors import UserError
+from rlkit.spaces import check_spaces as check_spaces  # environments take it from here
 
 if TYPE_CHECKING:
     from rlkit.api import AnySpace
@@ -104,21 +106,24 @@ def check_scores(score: Array, seeds: Sequence[int], source: str) -> None:
             )
 
 
-def check_spaces(observation: "AnySpace", action: "AnySpace") -> None:
-    for name, space in (("observation", observation), ("action", action)):
-        if not isinstance(space, (Box, Discrete)):
-            raise UserError(f"{name} space {space} is not supported; allowed are Box and Discrete: use another env")
-        if isinstance(space, Box) and 0 in space.shape:
-            raise UserError(f"{name} space {space} is empty: give it a component at least, or use a Discrete(1)")
-
-
 def check_observed(space: "AnySpace | None", observation: Array, source: str) -> None:
-    """Refuse numbers that a Discrete space does not have; observation: counted from 0, as a policy sees it."""
-    if isinstance(space, Discrete):
-        outside = observation[(observation < 0) | (observation >= space.n)]
-        if outside.size:
+    """Refuse choices that a space does not have, and parts that are not finite; observation: as a policy sees it."""
+    if space is None or isinstance(space, Box):
+        return
+    for path, part, x in spaces.leaf_arrays(space, observation):
+        where = f" at {'.'.join(path)}" if path else ""
+        if isinstance(part, Box):
+            if x.dtype.kind == "f" and not np.isfinite(x).all():
+                raise FloatingPointError(
+                    f"not finite: the observation{where} ({source}); checkpoints written before are kept; correct the "
+                    "environment, or end the episode there"
+                )
+            continue
+        start, count = spaces.range_of(part)
+        outside = (x < 0) | (x >= count)
+        if outside.any():
             raise UserError(
-                f"{source} gave the observation {int(outside[0] + space.start)}, which is not in {space}: "
+                f"{source} gave the observation {int((x + start)[outside][0])}{where}, which is not in {part}: "
                 "mend the environment, or its observation_space"
             )
 

@@ -1,21 +1,21 @@
 """Copies of one problem in a Gymnasium vector environment; its three autoreset modes look the same from outside."""
 
-import math
+import copy
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
-from gymnasium.spaces import Box, Discrete
 from gymnasium.utils.seeding import np_random
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 from gymnasium.wrappers import TransformObservation
 from numpy.typing import NDArray
 
+from rlkit import spaces
 from rlkit.errors import UserError
 from rlkit.fields import GROUPS, Needs
 
 if TYPE_CHECKING:
-    from rlkit.api import AnySpace
+    pass
 
 Array = NDArray[Any]  # numbers of any type: float64 states, float32 observations, whole or real actions
 Vector = VectorEnv[Array, Array, Array]
@@ -52,7 +52,7 @@ class Copies:
             )
         if self.mode is AutoresetMode.SAME_STEP and isinstance(vector.unwrapped, SyncVectorEnv):
             envs = vector.unwrapped.envs
-            vector.unwrapped.envs = [TransformObservation(env, np.array, env.observation_space) for env in envs]
+            vector.unwrapped.envs = [TransformObservation(env, copy.deepcopy, env.observation_space) for env in envs]
         self.action_space, self.observation_space = vector.single_action_space, vector.single_observation_space
         self.resets_alone = self.mode is not AutoresetMode.DISABLED
         # A vector env with one generator for all its copies takes one seed, not one for each.
@@ -118,7 +118,7 @@ class Copies:
             successor = successor.copy()  # some vector environments return arrays that a reset writes over
             if self.mode is AutoresetMode.SAME_STEP:
                 for row in np.flatnonzero(done):
-                    successor[row] = self._convert(np.asarray(info["final_obs"][row])[None])[0]
+                    successor[row] = spaces.one(self.observation_space, info["final_obs"][row])
             else:
                 reward, terminated = reward.copy(), terminated.copy()
                 self.ended = np.where(done, total, self.ended)
@@ -151,20 +151,19 @@ class Copies:
         return float(self.ended[row])
 
     def _convert(self, observation: Array) -> Array:
-        return observed(self.observation_space, observation)
+        return spaces.observed(self.observation_space, observation)
 
     def _execute(self, action: Array) -> Array:
-        return executed(self.action_space, action)
+        given: Array = spaces.executed(self.action_space, action)
+        return given
 
 
 def empty_tape(length: int, copies: Copies) -> dict[str, Array]:
     """Where `length` steps of every copy are written: arrays [T, n, ...] of zeros."""
     observation = np.zeros((length, *copies.observation.shape), dtype=copies.observation.dtype)
-    space = copies.action_space
-    continuous = isinstance(space, Box)
-    action_shape = (length, copies.n, *([math.prod(space.shape)] if isinstance(space, Box) else []))
+    shape, dtype = spaces.action_shape(copies.action_space)
     tape = {"observation": observation, "next_observation": np.zeros_like(observation)}
-    tape["action"] = np.zeros(action_shape, dtype=np.float32 if continuous else np.int64)
+    tape["action"] = np.zeros((length, copies.n, *shape), dtype=dtype)
     tape["reward"] = np.zeros((length, copies.n), dtype=np.float32)
     return tape | {key: np.zeros((length, copies.n), dtype=bool) for key in ("terminated", "done", "mask")}
 
@@ -179,19 +178,3 @@ def ended(done: Array, sums: Array) -> tuple[Array, Array]:
         found[t, row] = sums[t, row] - base[row]
         base[row] = sums[t, row]
     return found, sums[-1] - base
-
-
-def observed(space: "AnySpace", observation: Array) -> Array:
-    """What a policy sees: float32 [n, d] for a box, int64 [n] counted from 0 for a discrete observation."""
-    if isinstance(space, Discrete):
-        numbers: Array = np.asarray(observation, dtype=np.int64) - space.start
-        return numbers
-    return observation.reshape(len(observation), -1).astype(np.float32, copy=False)
-
-
-def executed(space: "AnySpace", action: Array) -> Array:
-    """What the environment is given: the action itself, clipped to the box where there is one."""
-    if isinstance(space, Box):
-        clipped: Array = np.clip(action.reshape(len(action), *space.shape), space.low, space.high)
-        return clipped.astype(space.dtype)
-    return action + space.start if isinstance(space, Discrete) and space.start else action

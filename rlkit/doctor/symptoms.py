@@ -78,8 +78,8 @@ def of_observations(rollout: TensorDict, env: Env) -> Found:
         return found | {"outside": torch.maximum(-x.min(), x.max() - int(space.n) + 1), "component": 0.0}
     if not isinstance(space, Box):
         return found
-    low, high = (torch.from_numpy(bound).reshape(-1).to(x) for bound in (space.low, space.high))
-    rows = x.flatten(0, -2)
+    rows = x.flatten(0, -2).float()
+    low, high = (torch.from_numpy(bound.astype(np.float32)).reshape(-1).to(rows) for bound in (space.low, space.high))
     outside, component = torch.maximum(low - rows.amin(0), rows.amax(0) - high).max(0)
     return found | {"outside": outside, "component": component}
 

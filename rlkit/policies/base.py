@@ -27,6 +27,7 @@ class PolicyModule(nn.Module):
     micro_steps: int | None = None
     dtype: torch.dtype = torch.float32
     normalizer: Normalizer | None  # of observations, shared by all networks of the policy
+    idle_keys: tuple[tuple[str, str], ...] = ()  # keys `policy.KEY` without effect, each with what leaves it so
 
     def __init__(self, generator: torch.Generator) -> None:
         super().__init__()
@@ -35,7 +36,7 @@ class PolicyModule(nn.Module):
 
     def idle(self, key: str) -> str:
         """What this policy has, or is, that leaves the configuration key `policy.KEY` without effect; else nothing."""
-        return ""
+        return dict(self.idle_keys).get(key, "")
 
     def refresh(self) -> None:
         """Adopt the statistics observed so far; the loop calls it once per iteration, before anyone acts."""

@@ -40,6 +40,15 @@ def categorical(logits: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
     return log_prob, entropy
 
 
+def categoricals(logits: Tensor, action: Tensor, choices: tuple[int, ...]) -> tuple[Tensor, Tensor]:
+    """The same of k independent choices with n_i values each: the sums of log p_i(a_i) and of H_i.
+
+    logits: those of all choices side by side, [..., Σ n_i]; action: [..., k] → [...], [...].
+    """
+    found = [categorical(z, a) for z, a in zip(torch.split(logits, [*choices], -1), action.unbind(-1), strict=True)]
+    return torch.stack([x for x, _ in found]).sum(0), torch.stack([x for _, x in found]).sum(0)
+
+
 def gaussian(mean: Tensor, log_std: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
     """Log-density and entropy of a diagonal Gaussian: −½((a − μ)/σ)² − log σ − ½ log 2π, summed over dimensions.
 

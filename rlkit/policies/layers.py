@@ -1,23 +1,25 @@
 """What networks of control problems are made of: what encodes an observation, and the layers behind it."""
 
 import itertools
-import math
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Literal, cast
 
 import torch
 from annotated_types import Ge, Le
-from gymnasium.spaces import Box, Discrete
+from gymnasium.spaces import Box
 from torch import Tensor, nn
 
-from rlkit import memory, seeding
+from rlkit import memory, seeding, spaces
 from rlkit.api import Env
 from rlkit.errors import UserError
 from rlkit.fields import Count, Needs
+from rlkit.policies import encoders
 from rlkit.policies.normalize import Normalizer
 from rlkit.policies.perceptron import Perceptron
+from rlkit.policies.tape import joined
 
 MOST_LAYERS = 100
+NARROW = 50  # numbers that features of images are brought to where actions join them
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,7 @@ class Layers:
 
     hidden: tuple[Count, ...] = (64, 64)  # widths of the hidden layers
     activation: Annotated[Literal["tanh", "relu"], Needs("hidden")] = "tanh"  # activation function between layers
+    encoder: Literal["auto", "flat", "nature", "impala", "small"] = "auto"  # network for images; auto: by their size
     log_std: Annotated[float, Ge(-20), Le(20)] = 0.0  # initial log standard deviation of continuous actions
     fast: bool = True  # compute small networks on a CPU forward and backward by hand; false: all by autograd
     normalize: bool = False  # bring observations to mean 0 and variance 1 by running statistics
@@ -41,59 +44,80 @@ def linear(inputs: int, outputs: int, gain: float, generator: torch.Generator) -
     return layer
 
 
-class OneHot(nn.Module):
-    """Discrete observations as indicator vectors, so that the same networks take states."""
-
-    def __init__(self, states: int) -> None:
-        super().__init__()
-        self.states = states
-
-    def forward(self, observation: Tensor) -> Tensor:
-        return nn.functional.one_hot(observation, self.states).float()
-
-
-def encoder(env: Env, normalizer: Normalizer | None = None) -> tuple[int, list[nn.Module]]:
-    """What stands before the first layer, and how many numbers it hands on."""
+def encoder(env: Env, network: Layers, name: str, normalizer: Normalizer | None) -> tuple[int, list[nn.Module]]:
+    """What stands before the first layer, with its own named initialization, and how many numbers it hands on."""
     space = env.observation_space
-    if isinstance(space, Discrete):
-        return int(space.n), [OneHot(int(space.n))]
-    if isinstance(space, Box):
-        return math.prod(space.shape), [] if normalizer is None else [normalizer]
-    raise UserError(f"observation space {space} is not supported; allowed are Box and Discrete")
+    assert space is not None, "a control problem has spaces"
+    if normalizer is not None:
+        return spaces.width(space), [normalizer]
+    generator = seeding.generator(env.seed, "init", name, "encoder")
+    with torch.random.fork_rng(devices=[]):  # torch draws weights when a module is made; ours come below
+        made = encoders.of_space(space, network.encoder)
+    for module in made.modules() if made is not None else ():
+        if isinstance(module, nn.Conv2d):
+            nn.init.orthogonal_(module.weight, 2**0.5, generator=generator)
+            nn.init.zeros_(cast(Tensor, module.bias))
+    return encoders.features(space, made), [] if made is None else [made]
 
 
-def mlp(
-    env: Env,
-    outputs: int,
-    gain: float,
-    network: Layers,
-    name: str,
-    normalizer: Normalizer | None = None,
-    actions: int = 0,
+def perceptron(
+    env: Env, width: int, outputs: int, gain: float, network: Layers, name: str, before: list[nn.Module]
 ) -> Perceptron:
-    """A multi-layer perceptron from the env's observations to `outputs`, with its own named initialization.
-
-    actions: so many numbers come with each observation, which then is encoded already.
-    """
+    """Layers from `width` numbers to `outputs` behind what stands `before` them."""
     generator = seeding.generator(env.seed, "init", name)
     activation = {"tanh": nn.Tanh, "relu": nn.ReLU}[network.activation]
-    width, layers = encoder(env, normalizer)
-    if actions:
-        width, layers = width + actions, []
     sizes = (width, *network.hidden, outputs)
     if len(network.hidden) > MOST_LAYERS:
         raise UserError(f"policy.hidden has {len(network.hidden):,} layers: give at most {MOST_LAYERS}")
     weights = sum(a * b + b for a, b in itertools.pairwise(sizes))
     given = f"policy.hidden={','.join(map(str, network.hidden))} on {width} inputs"
     memory.check(16 * weights, given, "give fewer or smaller layers")  # float32: itself, its gradient, Adam's moments
+    layers = [*before]
     for size in network.hidden:
         layers.extend([linear(width, size, 2**0.5, generator), activation()])
         width = size
     return Perceptron(*layers, linear(width, outputs, gain, generator), fast=network.fast).to(env.device)
 
 
-def unused(key: str, normalizer: Normalizer | None, continuous: bool) -> str:
-    """What leaves a key of `Layers` without effect."""
-    if key == "log_std" and not continuous:
-        return "discrete actions"
-    return "discrete observations" if key == "normalize" and normalizer is None else ""
+def mlp(
+    env: Env, outputs: int, gain: float, network: Layers, name: str, normalizer: Normalizer | None = None
+) -> Perceptron:
+    """A network from the env's observations to `outputs`, with its own named initialization."""
+    width, before = encoder(env, network, name, normalizer)
+    return perceptron(env, width, outputs, gain, network, name, before)
+
+
+class ActionValue(nn.Module):
+    """Q(s, a) of actions that are `size` real numbers: they join what the observation is encoded as.
+
+    The features of images are brought to 50 numbers in [-1, 1] before (as in arXiv:1910.01741), or the thousands of
+    them would drown the few of the action.
+    """
+
+    def __init__(self, env: Env, size: int, network: Layers, name: str, normalizer: Normalizer | None) -> None:
+        super().__init__()
+        width, before = encoder(env, network, name, normalizer)
+        if any(True for module in before for _ in module.parameters()):
+            narrow = linear(width, NARROW, 2**0.5, seeding.generator(env.seed, "init", name, "narrow"))
+            width, before = NARROW, [*before, narrow, nn.LayerNorm(NARROW), nn.Tanh()]
+        self.encoder = nn.Sequential(*before).to(env.device)
+        self.layers = perceptron(env, width + size, 1, 1.0, network, name, [])
+
+    def forward(self, observation: Tensor, action: Tensor) -> Tensor:
+        """[..., observation], [..., d] → [...]."""
+        out: Tensor = self.layers(joined(self.encoder(observation), action))
+        return out.squeeze(-1)
+
+
+def idle_keys(env: Env, normalizer: Normalizer | None, continuous: bool) -> tuple[tuple[str, str], ...]:
+    """The keys of `Layers` that have no effect, each with the reason."""
+    space = env.observation_space
+    assert space is not None, "a control problem has spaces"
+    found = [] if continuous else [("log_std", "discrete actions")]
+    boxes = [part for _, part in spaces.leaves(space) if isinstance(part, Box)]
+    if not any(len(box.shape) > 1 for box in boxes):
+        found.append(("encoder", "observations without an image"))
+    if normalizer is None:
+        kind = "composite" if spaces.is_composite(space) else "image" if boxes else "discrete"
+        found.append(("normalize", f"{kind} observations"))
+    return tuple(found)

@@ -3,20 +3,20 @@
 `act` is called once per environment step and does as little as it can; `record` and `evaluate` see whole batches.
 """
 
-import math
 from collections import OrderedDict
 
+import numpy as np
 import torch
 from gymnasium.spaces import Box, Discrete
 from tensordict import TensorDict
 from torch import Tensor, nn
 
-from rlkit import seeding
+from rlkit import seeding, spaces
 from rlkit.api import Env
 from rlkit.errors import UserError
-from rlkit.policies.base import EpsilonGreedy, Function, PolicyModule
-from rlkit.policies.distributions import categorical, gaussian
-from rlkit.policies.layers import Layers, mlp, unused
+from rlkit.policies.base import EpsilonGreedy, Function, Numbers, PolicyModule
+from rlkit.policies.distributions import categorical, categoricals, gaussian
+from rlkit.policies.layers import Layers, idle_keys, mlp
 from rlkit.policies.normalize import normalizer_for
 from rlkit.policies.perceptron import Perceptron
 
@@ -46,15 +46,13 @@ class QNetwork(EpsilonGreedy):
         if not isinstance(space, Discrete):
             raise UserError(f"a Q-network needs discrete actions and this environment has {space}; use algo=sac")
         self.normalizer = normalizer_for(env, network.normalize)
+        self.idle_keys = idle_keys(env, self.normalizer, continuous=False)
         self.q: nn.Sequential = mlp(env, int(space.n), 1.0, network, "q", self.normalizer)
         if dueling:
             own = 3 if network.hidden else 1  # layers of each stream: hidden, activation, output
             value = mlp(env, 1, 1.0, network, "value", self.normalizer)
             streams = (nn.Sequential(OrderedDict(list(stream.named_children())[-own:])) for stream in (value, self.q))
             self.q = nn.Sequential(*list(self.q)[:-own], Dueling(*streams))
-
-    def idle(self, key: str) -> str:
-        return unused(key, self.normalizer, continuous=False)
 
     def forward(self, observation: Tensor) -> Tensor:
         q: Tensor = self.q(observation)
@@ -65,32 +63,38 @@ class QNetwork(EpsilonGreedy):
 
 
 class Actor(PolicyModule):
-    """π(a|s): a categorical for discrete actions, a diagonal Gaussian with free log σ for continuous ones."""
+    """π(a|s): a categorical for each choice of an action, a diagonal Gaussian with free log σ for continuous ones."""
 
     def __init__(self, env: Env, network: Layers) -> None:
         super().__init__(seeding.generator(env.seed, "action"))
         space = env.action_space
-        if not isinstance(space, (Discrete, Box)):
-            raise UserError(f"action space {space} is not supported; allowed are Discrete and Box")
         self.continuous = isinstance(space, Box)
-        size = self.size = math.prod(space.shape) if isinstance(space, Box) else int(space.n)
+        assert space is not None, "a control problem has spaces"
+        spaces.check_action(space)
+        self.choices = spaces.choices(space) or (0,)  # values of each choice of an action
+        size = self.size = spaces.width(space) if isinstance(space, Box) else sum(self.choices)
         self.normalizer = normalizer_for(env, network.normalize)
+        self.idle_keys = idle_keys(env, self.normalizer, self.continuous)
         self.actor = mlp(env, size, 0.01, network, "actor", self.normalizer)
+        self.single = isinstance(space, Discrete)
         if self.continuous:
             self.log_std = nn.Parameter(torch.full((size,), network.log_std, device=env.device))
 
-    def idle(self, key: str) -> str:
-        return unused(key, self.normalizer, self.continuous)
+    def highest(self, scores: Tensor) -> Tensor:
+        """The value with the highest score of each choice. [..., Σ n_i] → [..., k], or [...] of a single one."""
+        if self.single:
+            return scores.argmax(-1)
+        return torch.stack([part.argmax(-1) for part in torch.split(scores, [*self.choices], -1)], -1)
 
     def act(self, observation: Tensor, greedy: bool = False) -> Tensor:
         out: Tensor = self.actor(observation)
         if greedy:
-            return out if self.continuous else out.argmax(-1)
+            return out if self.continuous else self.highest(out)
         if self.continuous:
             return out + self.log_std.exp() * torch.randn(out.shape, generator=self.generator).to(out.device)
         # Gumbel-max: argmax(logits − log E) with E exponential is a draw from the softmax, without normalising.
         noise = torch.empty(out.shape).exponential_(generator=self.generator).to(out.device)
-        return (out - noise.log()).argmax(-1)
+        return self.highest(out - noise.log())
 
     def prepared(self, steps: int, rows: int) -> Function | None:
         """What `act` does in each of the next steps, from arrays to arrays; its draws are made at once."""
@@ -103,14 +107,22 @@ class Actor(PolicyModule):
             drawn = iter(noise.numpy())
             return lambda observation: outputs(observation) + next(drawn)
         gumbel = iter(torch.empty(shape).exponential_(generator=self.generator).log_().neg_().numpy())
-        return lambda observation: (outputs(observation) + next(gumbel)).argmax(-1)
+        if self.single:
+            return lambda observation: (outputs(observation) + next(gumbel)).argmax(-1)
+        ends = np.cumsum(self.choices)[:-1]
+
+        def act(observation: Numbers) -> Numbers:
+            scores = np.split(outputs(observation) + next(gumbel), ends, -1)
+            return np.stack([part.argmax(-1) for part in scores], -1)
+
+        return act
 
     def log_prob_entropy(self, batch: TensorDict) -> tuple[Tensor, Tensor]:
         out: Tensor = self.actor(batch["observation"])
         action: Tensor = batch["action"]
         if self.continuous:
             return gaussian(out, self.log_std, action)
-        return categorical(out, action)
+        return categorical(out, action) if self.single else categoricals(out, action, self.choices)
 
     def evaluate(self, batch: TensorDict, entropy: bool = True) -> dict[str, Tensor]:
         log_prob, spread = self.log_prob_entropy(batch)

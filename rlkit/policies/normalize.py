@@ -1,6 +1,5 @@
 """Running statistics of observations and rewards: saved with the run, still in evaluation, blind to masked steps."""
 
-import math
 from collections.abc import Callable
 
 import numpy as np
@@ -10,7 +9,7 @@ from numpy.typing import NDArray
 from tensordict import TensorDict
 from torch import Tensor, nn
 
-from rlkit import gaps
+from rlkit import gaps, spaces
 from rlkit.api import Env
 from rlkit.returns import backward_scan
 
@@ -90,7 +89,9 @@ class Normalizer(nn.Module):
 def normalizer_for(env: Env, wanted: bool) -> Normalizer | None:
     """A normalizer of the environment's observations; None where it is not wanted, or where they are discrete."""
     space = env.observation_space
-    return Normalizer(math.prod(space.shape)).to(env.device) if wanted and isinstance(space, Box) else None
+    if not wanted or not isinstance(space, Box) or spaces.dtype(space) != np.float32:
+        return None
+    return Normalizer(spaces.width(space)).to(env.device)
 
 
 class RewardScale(nn.Module):

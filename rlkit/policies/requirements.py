@@ -2,9 +2,9 @@
 
 import math
 
-from gymnasium.spaces import Box, Discrete
+from gymnasium.spaces import Discrete
 
-from rlkit import memory
+from rlkit import memory, spaces
 from rlkit.api import Env, Policy
 from rlkit.errors import UserError
 from rlkit.exact import Model
@@ -27,9 +27,12 @@ def longest(env: Env, instead: str) -> int:
 
 def step_size(env: Env) -> int:
     """The bytes that one step takes in a rollout at least: observation, successor, action, reward and three flags."""
-    space, action = env.observation_space, env.action_space
-    observation = 4 * math.prod(space.shape) if isinstance(space, Box) else 8
-    return 2 * observation + (4 * math.prod(action.shape) if isinstance(action, Box) else 8) + 7
+    numbers = []
+    if env.observation_space is not None:
+        numbers += [spaces.row(env.observation_space)] * 2
+    if env.action_space is not None:
+        numbers.append(spaces.action_shape(env.action_space))
+    return sum(math.prod(shape) * dtype.itemsize for shape, dtype in numbers) + 7
 
 
 def check_rollout(

@@ -18,9 +18,8 @@ from rlkit.api import Choices, Env, TwinCritics
 from rlkit.errors import UserError
 from rlkit.policies.base import Function, Numbers, PolicyModule, frozen_copy
 from rlkit.policies.distributions import pick, squashed
-from rlkit.policies.layers import Layers, encoder, mlp, unused
+from rlkit.policies.layers import ActionValue, Layers, idle_keys, mlp
 from rlkit.policies.normalize import normalizer_for
-from rlkit.policies.tape import joined
 
 LOG_STD = (-20.0, 2.0)  # bounds of a state's log σ
 
@@ -58,17 +57,17 @@ class Temperature(nn.Module):
 class Twins(PolicyModule):
     """What all of them share: two critics, and actions that are uniformly random with probability `epsilon`."""
 
-    def __init__(self, env: Env, network: Layers, outputs: int, values: int, actions: int) -> None:
+    def __init__(self, env: Env, network: Layers, outputs: int, continuous: bool) -> None:
         super().__init__(seeding.generator(env.seed, "action"))
         self.epsilon, self.noise = 0.0, 0.0
         self.normalizer = normalizer_for(env, network.normalize)
-        self.encoder = nn.Sequential(*encoder(env, self.normalizer)[1])
+        self.idle_keys = idle_keys(env, self.normalizer, continuous)
         self.actor = mlp(env, outputs, 0.01, network, "actor", self.normalizer)
-        nets = (mlp(env, values, 1.0, network, f"critic {i}", self.normalizer, actions) for i in (1, 2))
-        self.critics = nn.ModuleList(nets)
+        self.critics = nn.ModuleList([self.critic(env, network, f"critic {i}") for i in (1, 2)])
 
-    def idle(self, key: str) -> str:
-        return unused(key, self.normalizer, continuous=False)
+    def critic(self, env: Env, network: Layers, name: str) -> nn.Module:
+        """One of the two."""
+        raise NotImplementedError
 
     def frozen(self) -> Self:
         """A copy for bootstrap targets that no optimizer moves; it normalizes observations as this policy does."""
@@ -81,12 +80,15 @@ class Continuous(Twins):
     low: Tensor
     radius: Tensor  # half its width
 
-    def __init__(self, env: Env, network: Layers, space: Box, outputs: int) -> None:
+    def __init__(self, env: Env, network: Layers, space: Box, outputs: int, learned_deviation: bool = False) -> None:
         self.size = size = math.prod(space.shape)
-        super().__init__(env, network, outputs * size, 1, size)
+        super().__init__(env, network, outputs * size, learned_deviation)
         low, high = (torch.as_tensor(x.reshape(-1), dtype=torch.float32) for x in (space.low, space.high))
         self.register_buffer("low", low.to(env.device), persistent=False)
         self.register_buffer("radius", ((high - low) / 2).to(env.device), persistent=False)
+
+    def critic(self, env: Env, network: Layers, name: str) -> nn.Module:
+        return ActionValue(env, self.size, network, name, self.normalizer)
 
     def scaled(self, unit: Tensor) -> Tensor:
         """From [-1, 1]^d into the box."""
@@ -118,8 +120,7 @@ class Continuous(Twins):
         return self.q_of_unit(observation, choices.action).unsqueeze(-1)
 
     def q_of_unit(self, observation: Tensor, unit: Tensor) -> Tensor:
-        x = joined(self.encoder(observation), unit)
-        return torch.stack([critic(x).squeeze(-1) for critic in self.critics])
+        return torch.stack([critic(observation, unit) for critic in self.critics])
 
     def value(self, observation: Tensor) -> Tensor:
         """The smaller Q(s, a) of the best action."""
@@ -138,12 +139,9 @@ class SquashedGaussian(Continuous):
     """a = tanh(μ(s) + σ(s)·ε) with ε ~ N(0, I), scaled to the box (arXiv:1812.05905, appendix C)."""
 
     def __init__(self, env: Env, network: Layers, space: Box) -> None:
-        super().__init__(env, network, space, 2)
+        super().__init__(env, network, space, 2, learned_deviation=True)
         with torch.no_grad():
             self.actor.get_parameter(f"{len(self.actor) - 1}.bias")[self.size :] = network.log_std
-
-    def idle(self, key: str) -> str:
-        return unused(key, self.normalizer, continuous=True)
 
     def drawn(self, observation: Tensor) -> tuple[Tensor, Tensor]:
         out: Tensor = self.actor(observation)
@@ -216,7 +214,10 @@ class Categorical(Twins):
 
     def __init__(self, env: Env, network: Layers, space: Discrete) -> None:
         self.size = int(space.n)
-        super().__init__(env, network, self.size, self.size, 0)
+        super().__init__(env, network, self.size, continuous=False)
+
+    def critic(self, env: Env, network: Layers, name: str) -> nn.Module:
+        return mlp(env, self.size, 1.0, network, name, self.normalizer)
 
     def choices(self, observation: Tensor) -> Choices:
         log_p: Tensor = self.actor(observation).log_softmax(-1)

@@ -5,17 +5,20 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
-from gymnasium.spaces import Box, Discrete
-from numpy.typing import ArrayLike
+from gymnasium.spaces import Discrete, MultiBinary, MultiDiscrete
+from numpy.typing import ArrayLike, NDArray
 
+from rlkit import spaces
 from rlkit.api import Acts, Env, Judges, Plays, Writes
-from rlkit.control.vector import Array, executed, observed
 from rlkit.errors import UserError, one_line
 from rlkit.prompts import cut
 from rlkit.python.surroundings import usual
 
 if TYPE_CHECKING:
     from rlkit.api import AnySpace
+
+
+Array = NDArray[Any]
 
 
 @runtime_checkable
@@ -36,7 +39,7 @@ class Policy:
     def __repr__(self) -> str:
         return f"<the policy of an rlkit run: {'predict' if self.env.kind == 'control' else 'complete'}>"
 
-    def predict(self, observation: ArrayLike, greedy: bool = True) -> Any:  # Any: what a space's actions are
+    def predict(self, observation: Any, greedy: bool = True) -> Any:  # Any: what a space's actions are
         """Choose an action for an observation, or for each of a batch of them.
 
         Arguments:
@@ -53,16 +56,18 @@ class Policy:
         """
         if not isinstance(self.module, Acts) or self.env.kind != "control":
             raise UserError("predict is for control and this run is text: use run.policy.complete([TEXT, ...])")
-        spaces = self.env.observation_space, self.env.action_space
-        assert spaces[0] is not None and spaces[1] is not None, "a control problem has spaces"
-        rows, single = batched(spaces[0], array(observation))
+        space, of_actions = self.env.observation_space, self.env.action_space
+        assert space is not None and of_actions is not None, "a control problem has spaces"
+        rows, single = seen_rows(space, observation)
         if not len(rows):
-            return np.zeros((0, *(spaces[1].shape or ())), spaces[1].dtype)
+            shape, dtype = spaces.action_shape(of_actions)
+            return spaces.executed(of_actions, np.zeros((0, *shape), dtype))
         with usual(), torch.inference_mode():
-            seen = torch.from_numpy(observed(spaces[0], rows)).to(self.env.device)
-            chosen = self.module.act(seen, greedy=greedy).cpu().numpy()
-        actions = executed(spaces[1], chosen)
-        return actions[0] if single else actions
+            chosen = self.module.act(torch.from_numpy(rows).to(self.env.device), greedy=greedy).cpu().numpy()
+        actions = spaces.executed(of_actions, chosen)
+        if not single:
+            return actions
+        return tuple(part[0] for part in actions) if isinstance(actions, tuple) else actions[0]
 
     def complete(
         self, prompts: Sequence[str], n: int = 1, greedy: bool = False, max_tokens: int | None = None
@@ -115,6 +120,28 @@ def array(observation: ArrayLike) -> Array:
         ) from None
 
 
+def seen_rows(space: "AnySpace", observation: Any) -> tuple[Array, bool]:  # Any: nested as the space is
+    """A batch of observations as a policy sees them, and whether a single one was given."""
+    if not spaces.is_composite(space):
+        rows, single = batched(space, array(observation))
+        return spaces.observed(space, rows), single
+    nested: Any = observation
+    alone = []
+    for path, part in spaces.leaves(space):
+        try:
+            inner = spaces.inside(nested, space, path)
+        except (KeyError, IndexError, TypeError):
+            raise UserError(
+                f"an observation has nothing at {'.'.join(path)}: give what the environment returns"
+            ) from None
+        alone.append(batched(part, array(inner))[1])
+    if all(alone):
+        return spaces.one(space, nested)[None], True
+    if any(alone):
+        raise UserError("an observation mixes parts of one with parts of several: give one, or a batch in each part")
+    return spaces.observed(space, nested), False
+
+
 def batched(space: "AnySpace", observation: Array) -> tuple[Array, bool]:
     """Observations with a batch dimension in front, and whether it was added here."""
     shape = space.shape or ()
@@ -124,7 +151,12 @@ def batched(space: "AnySpace", observation: Array) -> tuple[Array, bool]:
         low, high = int(space.start), int(space.start + space.n) - 1
         if observation.dtype.kind not in "iu" or not ((observation >= low) & (observation <= high)).all():
             raise UserError(f"an observation is not one of the environment's states: give {low} to {high}")
-    elif not isinstance(space, Box) or observation.dtype.kind not in "fiub":
+    elif isinstance(space, MultiDiscrete | MultiBinary):
+        first, count = spaces.range_of(space)
+        x = observation.reshape(len(observation) if observation.shape != shape else 1, len(count))
+        if observation.dtype.kind not in "iub" or not ((x >= first) & (x < first + count)).all():
+            raise UserError(f"an observation is not in the environment's {space}: give what the environment returned")
+    elif observation.dtype.kind not in "fiub":
         raise UserError(f"an observation of {observation.dtype} does not fit: give numbers")
     elif not (np.abs(observation) <= np.finfo(np.float32).max).all():  # False for NaN, too
         raise UserError("an observation holds a number that is not finite: give what the environment returned")

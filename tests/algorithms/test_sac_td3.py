@@ -66,8 +66,8 @@ class Joined(nn.Module):
         self.net = net
 
     def forward(self, observation: Tensor, action: Tensor) -> Tensor:
-        out: Tensor = self.net(torch.cat([observation, action], -1))
-        return out
+        out: Tensor = self.net(observation, action)
+        return out.unsqueeze(-1)
 
 
 def in_their_layout(batch: TensorDict) -> TensorDict:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from gymnasium.spaces import Box, Discrete, MultiBinary
+from gymnasium.spaces import Box, Discrete, Sequence
 from support.fakes import Ring, Walk, control
 from tensordict import TensorDict
 from torch import Tensor
@@ -111,9 +111,9 @@ def test_draws_depend_on_the_seed_and_on_no_global_generator() -> None:
     assert not torch.equal(policies.Actor(fake_env(seed=1), policies.Network()).act(observation), first)
 
 
-def test_an_action_space_that_is_neither_discrete_nor_a_box_is_refused() -> None:
-    with pytest.raises(UserError, match="MultiBinary"):
-        policies.Actor(fake_env(MultiBinary(3)), policies.Network())
+def test_an_action_space_that_no_policy_takes_is_refused() -> None:
+    with pytest.raises(UserError, match="action space Sequence"):
+        policies.Actor(fake_env(Sequence(Discrete(3))), policies.Network())
     with pytest.raises(UserError, match=r"a Q-network needs discrete actions .* use algo=sac"):
         policies.Network().q_network(fake_env(PLANE))
     assert policies.Network().q_network(fake_env())(torch.zeros(4)).shape == (3,)

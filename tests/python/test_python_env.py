@@ -11,7 +11,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-from gymnasium.spaces import Box, Dict, Discrete
+from gymnasium.spaces import Box, Dict, Discrete, Sequence
 
 import rlkit
 from rlkit.recording import checkpoint
@@ -180,7 +180,7 @@ def test_an_error_inside_of_a_module_is_not_the_users_mistake(tmp_path: Path, mo
 
 
 class Mapped(Ladder):
-    observation_space = Dict({"at": Discrete(3)})  # type: ignore[assignment]
+    observation_space = Dict({"at": Sequence(Discrete(3))})  # type: ignore[assignment]
 
 
 def locked() -> Ladder:
@@ -193,7 +193,7 @@ BAD = {
     "a class of something else": (int, "is not an environment"),
     "a number": (3, "is not an environment"),
     "a function that makes something else": (lambda: 3, "must inherit from the gymnasium.Env class"),
-    "an observation that is not supported": (Mapped, "observation space Dict"),
+    "an observation that is not supported": (Mapped, "observation space at at Sequence"),
     "an object that cannot be copied": (locked, "cannot be copied .*: give its class, or a function that makes one"),
     "an object with arguments": (Ladder, "cannot be made"),
 }

@@ -1,0 +1,210 @@
+"""What turns an observation into features: one module for each kind of space, several for a space with parts.
+
+[..., observation] → [..., features]. Images go through convolutions: `nature` as in Mnih et al. 2015
+(doi:10.1038/nature14236), `impala` with residual blocks (Espeholt et al. 2018, arXiv:1802.01561), and `small` for those
+of few pixels, such as a grid world's. What follows is `policy.hidden`: nature with hidden=512 is the paper's network.
+"""
+
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol, cast
+
+import numpy as np
+import torch
+from gymnasium.spaces import Box, Discrete, MultiDiscrete
+from torch import Tensor, nn
+
+from rlkit import spaces
+from rlkit.errors import UserError
+
+if TYPE_CHECKING:
+    from rlkit.api import AnySpace
+
+SMALLEST = 36  # pixels of a side that `nature` takes
+Make = Callable[[int, int, int], nn.Module]  # channels, height, width → [N, C, H, W] → [N, features]
+
+
+class Encoder(Protocol):
+    """What a module of one's own has to be."""
+
+    def __call__(self, observation: Tensor) -> Tensor:
+        """[N, *space.shape] → [N, features]; float32, also of bytes and whole numbers."""
+        ...
+
+
+class OneHot(nn.Module):
+    """Discrete observations as indicator vectors, so that the same networks take states."""
+
+    def __init__(self, states: int) -> None:
+        super().__init__()
+        self.states = states
+
+    def forward(self, observation: Tensor) -> Tensor:
+        return nn.functional.one_hot(observation, self.states).float()
+
+
+class OneHots(nn.Module):
+    """The same of several numbers, side by side. [..., k] → [..., Σ n_i]"""
+
+    def __init__(self, sizes: tuple[int, ...]) -> None:
+        super().__init__()
+        starts = torch.tensor([0, *np.cumsum(sizes)[:-1].tolist()])
+        self.register_buffer("starts", starts, persistent=False)
+        self.size = sum(sizes)
+
+    def forward(self, observation: Tensor) -> Tensor:
+        starts = cast(Tensor, self.starts)
+        found = torch.zeros(*observation.shape[:-1], self.size, device=observation.device)
+        return found.scatter_(-1, observation + starts, 1.0)
+
+
+class Floats(nn.Module):
+    """Bytes and bits as real numbers."""
+
+    def forward(self, observation: Tensor) -> Tensor:
+        return observation.float()
+
+
+class Shaped(nn.Module):
+    """A module that takes batches in the shape of the space: [..., d] → [N, *shape] → [..., features].
+
+    Images are handed on as [N, channels, height, width], bytes as fractions of 255.
+    """
+
+    def __init__(self, space: Box, inner: nn.Module, image: bool) -> None:
+        super().__init__()
+        self.inner, self.shape = inner, space.shape
+        self.last = image and channels_last(space)
+        self.scale = 255.0 if image and space.dtype == np.uint8 else 1.0
+
+    def forward(self, observation: Tensor) -> Tensor:
+        x = observation.reshape(-1, *self.shape).float()
+        if self.scale != 1.0:
+            x = x / self.scale
+        if self.last:
+            x = x.movedim(-1, 1)
+        features: Tensor = self.inner(x)
+        return features.view(*observation.shape[:-1], -1)
+
+
+class Parts(nn.Module):
+    """Each part of a composite space has its encoder; their features are put side by side."""
+
+    def __init__(self, space: "AnySpace", encoders: list[nn.Module]) -> None:
+        super().__init__()
+        self.space, self.encoders = space, nn.ModuleList(encoders)
+
+    def forward(self, observation: Tensor) -> Tensor:
+        parts = spaces.parts(self.space, observation)
+        return torch.cat([encoder(x) for encoder, x in zip(self.encoders, parts, strict=True)], -1)
+
+
+class Residual(nn.Module):
+    """x + conv(relu(conv(relu(x))))."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        convolutions = (nn.Conv2d(channels, channels, 3, padding=1) for _ in range(2))
+        self.inner = nn.Sequential(*(layer for conv in convolutions for layer in (nn.ReLU(), conv)))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + cast(Tensor, self.inner(x))
+
+
+def nature(channels: int, height: int, width: int) -> nn.Module:
+    """Three convolutions: 32 of 8 × 8 each 4 pixels, 64 of 4 × 4 each 2, 64 of 3 × 3."""
+    if min(height, width) < SMALLEST:
+        raise UserError(
+            f"policy.encoder=nature takes images of {SMALLEST} pixels and more a side, and here they have {height} × "
+            f"{width}: use policy.encoder=small or impala"
+        )
+    sizes = ((channels, 32, 8, 4), (32, 64, 4, 2), (64, 64, 3, 1))
+    layers = (layer for a, b, kernel, stride in sizes for layer in (nn.Conv2d(a, b, kernel, stride), nn.ReLU()))
+    return nn.Sequential(*layers, nn.Flatten())
+
+
+def small(channels: int, height: int, width: int) -> nn.Module:
+    """Two convolutions of 3 × 3: 16 and 32, for images of few pixels."""
+    layers = (nn.Conv2d(channels, 16, 3, padding=1), nn.ReLU(), nn.Conv2d(16, 32, 3, padding=1), nn.ReLU())
+    return nn.Sequential(*layers, nn.Flatten())
+
+
+def impala(channels: int, height: int, width: int) -> nn.Module:
+    """Three blocks of 16, 32 and 32 channels: a convolution, a pool that halves the image, two residual blocks."""
+    layers: list[nn.Module] = []
+    for size in (16, 32, 32):
+        layers += [nn.Conv2d(channels, size, 3, padding=1), nn.MaxPool2d(3, 2, padding=1)]
+        layers += [Residual(size), Residual(size)]
+        channels = size
+    return nn.Sequential(*layers, nn.ReLU(), nn.Flatten())
+
+
+IMAGES: dict[str, Make] = {"nature": nature, "small": small, "impala": impala}
+
+
+def channels_last(space: Box) -> bool:
+    """Whether the channels of an image are its last dimension: the smaller one of the first and the last."""
+    return space.shape[-1] <= space.shape[0]
+
+
+def is_image(space: "AnySpace") -> bool:
+    """Whether `auto` takes a space for an image: bytes or bits in three dimensions."""
+    return isinstance(space, Box) and len(space.shape) == 3 and space.dtype in (np.uint8, np.bool_)
+
+
+def of_image(space: Box, name: str) -> nn.Module:
+    """A network of convolutions for [height, width, channels], or with the channels first."""
+    if len(space.shape) != 3:
+        raise UserError(
+            f"policy.encoder={name} takes images of height, width and channels, and here is {space}: use "
+            "policy.encoder=flat, or add the channel (gymnasium.wrappers.FrameStackObservation)"
+        )
+    height, width, channels = space.shape if channels_last(space) else (*space.shape[1:], space.shape[0])
+    return Shaped(space, IMAGES[name](channels, height, width), image=True)
+
+
+def of_leaf(space: "AnySpace", name: str, own: Callable[[Box], nn.Module] | None) -> nn.Module | None:
+    """The encoder of a space without parts; None where its numbers are features as they are."""
+    if isinstance(space, Discrete):
+        return OneHot(int(space.n))
+    if isinstance(space, MultiDiscrete):
+        return OneHots(tuple(int(n) for n in space.nvec.reshape(-1)))
+    if not isinstance(space, Box):
+        return Floats()
+    if own is not None:
+        return Shaped(space, own(space), image=False)
+    if name in IMAGES and len(space.shape) > 1:
+        return of_image(space, name)
+    if name == "auto" and space.dtype == np.uint8 and len(space.shape) == 2 and min(space.shape) >= 8:
+        raise UserError(
+            f"observation space {space} looks like an image without a channel: add one "
+            "(gymnasium.wrappers.FrameStackObservation), or give policy.encoder=flat"
+        )
+    if name == "auto" and is_image(space):
+        nature_takes = sorted(space.shape)[-2] >= SMALLEST
+        return of_image(space, "nature" if nature_takes else "small")
+    return None if spaces.dtype(space) == np.float32 else Floats()
+
+
+def of_space(space: "AnySpace", name: str, own: Callable[[Box], nn.Module] | None = None) -> nn.Module | None:
+    """The encoder of a space; None where its numbers are features as they are."""
+    if not spaces.is_composite(space):
+        return of_leaf(space, name, own)
+    found = [of_leaf(part, name, own) or nn.Identity() for _, part in spaces.leaves(space)]
+    return Parts(space, found)
+
+
+def features(space: "AnySpace", encoder: nn.Module | None) -> int:
+    """How many numbers come out. Raises: UserError where it is no row of real numbers for each observation."""
+    if encoder is None:
+        return spaces.width(space)
+    shape, dtype = spaces.row(space)
+    seen = torch.from_numpy(np.zeros((2, *shape), dtype))
+    with torch.no_grad():
+        out = encoder(seen)
+    if not isinstance(out, Tensor) or out.dim() != 2 or len(out) != 2 or not out.is_floating_point():
+        found = f"{tuple(out.shape)} {out.dtype}" if isinstance(out, Tensor) else type(out).__name__
+        raise UserError(
+            f"policy.encoder gives {found} for two observations: return [2, features] of real numbers, whatever it is"
+        )
+    return math.prod(out.shape[1:])

@@ -1,0 +1,242 @@
+"""Spaces as a policy sees them: what of Gymnasium's is taken, and how observations and actions become arrays.
+
+An observation is one row of numbers: float32 of a Box (uint8 where it is one of bytes or bits), int64 of choices, uint8
+of bits. One with several parts is a row of bytes, in which each part lies in its own type, so that what is remembered
+is one tensor and no larger than it has to be; `parts` takes it apart. An action is a number, a row of whole numbers,
+one for each choice, or a row of real ones.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Text, Tuple
+from numpy.typing import NDArray
+from torch import Tensor
+
+from rlkit.errors import UserError
+
+if TYPE_CHECKING:
+    from gymnasium.spaces import Space
+
+    AnySpace = Space[Any]  # of whatever elements
+
+Array = NDArray[Any]
+FLAT = (Box, Discrete, MultiDiscrete, MultiBinary)
+OBSERVED = "Box, Discrete, MultiDiscrete, MultiBinary, and Dict and Tuple of them"
+CHOSEN = "Discrete, MultiDiscrete, MultiBinary, Tuple of them, and Box"
+TORCH = {np.dtype(np.float32): torch.float32, np.dtype(np.int64): torch.int64, np.dtype(np.uint8): torch.uint8}
+
+
+@dataclass(frozen=True)
+class Part:
+    """Where one space of a composite one lies in the row."""
+
+    path: tuple[str, ...]  # the keys of Dicts and the numbers of Tuples that lead to it
+    space: "AnySpace"
+    start: int  # bytes
+    end: int
+
+
+def leaves(space: "AnySpace", path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], "AnySpace"]]:
+    """The spaces that a space is made of, in its order."""
+    if isinstance(space, Dict | Tuple):
+        items = space.spaces.items() if isinstance(space, Dict) else enumerate(space.spaces)
+        for key, inner in items:
+            yield from leaves(inner, (*path, str(key)))
+    else:
+        yield path, space
+
+
+def is_composite(space: "AnySpace") -> bool:
+    return isinstance(space, Dict | Tuple)
+
+
+def dtype(space: "AnySpace") -> np.dtype[Any]:
+    """What a part is kept in."""
+    if isinstance(space, Box):
+        return np.dtype(np.uint8 if space.dtype in (np.uint8, np.bool_) else np.float32)
+    return np.dtype(np.uint8 if isinstance(space, MultiBinary) else np.int64)
+
+
+def width(space: "AnySpace") -> int:
+    """How many numbers a part has."""
+    return math.prod(space.shape or ())
+
+
+@lru_cache(maxsize=64)
+def layout(key: "Same") -> tuple[tuple[Part, ...], int]:
+    """The parts of a composite space, and the bytes of a row; wide types come first, so that each is aligned."""
+    found, end = {}, 0
+    order = sorted(leaves(key.space), key=lambda leaf: -dtype(leaf[1]).itemsize)
+    for path, space in order:
+        start, end = end, end + width(space) * dtype(space).itemsize
+        found[path] = Part(path, space, start, end)
+    return tuple(found[path] for path, _ in leaves(key.space)), -(-end // 8) * 8
+
+
+class Same:
+    """A space by its identity: spaces have no hash."""
+
+    def __init__(self, space: "AnySpace") -> None:
+        self.space = space
+
+    def __hash__(self) -> int:
+        return id(self.space)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Same) and other.space is self.space
+
+
+def row(space: "AnySpace") -> tuple[tuple[int, ...], np.dtype[Any]]:
+    """The shape and the type of one observation as a policy sees it."""
+    if is_composite(space):
+        return (layout(Same(space))[1],), np.dtype(np.uint8)
+    return () if isinstance(space, Discrete) else (width(space),), dtype(space)
+
+
+def observed(space: "AnySpace", observation: Any) -> Array:  # Any: arrays, nested as the space is
+    """What a policy sees of a batch of observations. → [n], [n, d]
+
+    Choices are counted from 0, wherever they start in the space.
+    """
+    if not is_composite(space):
+        return flat(space, observation)
+    parts, size = layout(Same(space))
+    found = [flat(part.space, inside(observation, space, part.path)) for part in parts]
+    rows = np.zeros((len(found[0]), size), dtype=np.uint8)
+    for part, x in zip(parts, found, strict=True):
+        rows[:, part.start : part.end] = np.ascontiguousarray(x.reshape(len(x), -1)).view(np.uint8)
+    return rows
+
+
+def one(space: "AnySpace", observation: Any) -> Array:  # Any: an array, or nested as the space is
+    """What a policy sees of a single observation."""
+    if not is_composite(space):
+        alone: Array = flat(space, np.asarray(observation)[None])[0]
+        return alone
+    found = np.zeros(layout(Same(space))[1], dtype=np.uint8)
+    for part in layout(Same(space))[0]:
+        x = flat(part.space, np.asarray(inside(observation, space, part.path))[None])
+        found[part.start : part.end] = np.ascontiguousarray(x).view(np.uint8).reshape(-1)
+    return found
+
+
+def inside(observation: Any, space: "AnySpace", path: tuple[str, ...]) -> Any:
+    """The part of a nested observation that a path leads to."""
+    for key in path:
+        if isinstance(space, Dict):
+            observation, space = observation[key], space.spaces[key]
+        else:
+            assert isinstance(space, Tuple)
+            observation, space = observation[int(key)], space.spaces[int(key)]
+    return observation
+
+
+def flat(space: "AnySpace", observation: Array) -> Array:
+    """The same of a space without parts."""
+    if isinstance(space, Discrete):
+        numbers: Array = np.asarray(observation, dtype=np.int64) - space.start
+        return numbers
+    x = observation.reshape(len(observation), -1)
+    if isinstance(space, MultiDiscrete):
+        return x.astype(np.int64) - space.start.reshape(-1)
+    return x.astype(dtype(space), copy=False)
+
+
+def parts(space: "AnySpace", x: Tensor) -> list[Tensor]:
+    """The parts of observations [..., bytes] of a composite space, in its order: [...] of a Discrete, else [..., d]."""
+    found = []
+    for part in layout(Same(space))[0]:
+        inner = x[..., part.start : part.end].view(TORCH[dtype(part.space)])
+        found.append(inner.squeeze(-1) if isinstance(part.space, Discrete) else inner)
+    return found
+
+
+def leaf_arrays(space: "AnySpace", observation: Array) -> Iterator[tuple[tuple[str, ...], "AnySpace", Array]]:
+    """Each part of observations as a policy sees them, with its path and its space."""
+    if not is_composite(space):
+        yield (), space, observation
+        return
+    found = parts(space, torch.from_numpy(np.ascontiguousarray(observation)))
+    for (path, part), x in zip(leaves(space), found, strict=True):
+        yield path, part, x.numpy()
+
+
+def range_of(space: "AnySpace") -> tuple[Array, Array]:
+    """The lowest value of each choice of a space, and how many there are: [] of a Discrete, else [k]."""
+    counts = np.array(choices(space))
+    if isinstance(space, Discrete):
+        return np.array(space.start), counts[0]
+    return (space.start.reshape(-1) if isinstance(space, MultiDiscrete) else np.zeros_like(counts)), counts
+
+
+def choices(space: "AnySpace") -> tuple[int, ...] | None:
+    """How many values each choice of an action has: (n,) of Discrete(n); None where an action is no choice."""
+    if isinstance(space, Discrete):
+        return (int(space.n),)
+    if isinstance(space, MultiDiscrete):
+        return tuple(int(n) for n in space.nvec.reshape(-1))
+    if isinstance(space, MultiBinary):
+        return (2,) * width(space)
+    if isinstance(space, Tuple):
+        inner = [choices(part) for part in space.spaces]
+        if all(part is not None for part in inner):
+            return tuple(n for part in inner for n in part or ())
+    return None
+
+
+def executed(space: "AnySpace", action: Array) -> Any:  # as the space nests them
+    """What the environment is given of a batch of actions: the actions themselves, clipped to a box."""
+    if isinstance(space, Box):
+        clipped: Array = np.clip(action.reshape(len(action), *space.shape), space.low, space.high)
+        return clipped.astype(space.dtype)
+    if isinstance(space, Discrete):
+        return action + space.start if space.start else action
+    if isinstance(space, MultiDiscrete):
+        chosen: Array = (action.reshape(len(action), *space.shape) + space.start).astype(space.dtype)
+        return chosen
+    if isinstance(space, MultiBinary):
+        return action.reshape(len(action), *space.shape).astype(space.dtype)
+    assert isinstance(space, Tuple)
+    found, start = [], 0
+    for part in space.spaces:
+        end = start + len(choices(part) or ())
+        own = action[:, start] if isinstance(part, Discrete) else action[:, start:end]
+        found.append(executed(part, own))
+        start = end
+    return tuple(found)
+
+
+def action_shape(space: "AnySpace") -> tuple[tuple[int, ...], np.dtype[Any]]:
+    """The shape and the type of one action as a policy chooses it."""
+    if isinstance(space, Box):
+        return (width(space),), np.dtype(np.float32)
+    return () if isinstance(space, Discrete) else (len(choices(space) or ()),), np.dtype(np.int64)
+
+
+def check_spaces(observation: "AnySpace", action: "AnySpace") -> None:
+    """Raises: UserError for spaces that no policy takes."""
+    for name, space, allowed in (("observation", observation, OBSERVED), ("action", action, CHOSEN)):
+        for path, part in leaves(space):
+            where = f"{name} space" + (f" at {'.'.join(path)}" if path else "")
+            if isinstance(part, Text):
+                reason = "which no network for control reads or writes"
+                raise UserError(f"{where} is Text, {reason}: encode it as numbers, or use env=game")
+            if not isinstance(part, FLAT):
+                raise UserError(f"{where} {part} is not supported; allowed are {allowed}: use another env")
+            if 0 in (part.shape or ()) or (isinstance(part, MultiBinary) and not width(part)):
+                raise UserError(f"{where} {part} is empty: give it a component at least, or use a Discrete(1)")
+        if is_composite(space) and not [*leaves(space)]:
+            raise UserError(f"{name} space {space} has no parts: give it one at least")
+    check_action(action)
+
+
+def check_action(space: "AnySpace") -> None:
+    """Raises: UserError for actions that are neither choices nor real numbers."""
+    if not isinstance(space, Box) and choices(space) is None:
+        raise UserError(f"action space {space} is not supported; allowed are {CHOSEN}: use another env")
