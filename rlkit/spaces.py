@@ -142,7 +142,7 @@ def flat(space: "AnySpace", observation: Array) -> Array:
     if isinstance(space, Discrete):
         numbers: Array = np.asarray(observation, dtype=np.int64) - space.start
         return numbers
-    x = observation.reshape(len(observation), -1)
+    x = observation.reshape(len(observation), width(space))
     if isinstance(space, MultiDiscrete):
         return x.astype(np.int64) - space.start.reshape(-1)
     return x.astype(dtype(space), copy=False)
@@ -231,8 +231,8 @@ def check_spaces(observation: "AnySpace", action: "AnySpace") -> None:
                 raise UserError(f"{where} {part} is not supported; allowed are {allowed}: use another env")
             if 0 in (part.shape or ()) or (isinstance(part, MultiBinary) and not width(part)):
                 raise UserError(f"{where} {part} is empty: give it a component at least, or use a Discrete(1)")
-        if is_composite(space) and not [*leaves(space)]:
-            raise UserError(f"{name} space {space} has no parts: give it one at least")
+        if not [*leaves(space)]:
+            raise UserError(f"{name} space {space} is empty: give it a component at least, or use a Discrete(1)")
     check_action(action)
 
 

@@ -125,7 +125,22 @@ ELSEWHERE = {
     "env= has other observations or actions than ": (
         "python/test_mistakes.py::test_another_environment_does_not_take_the_place_of_the_runs"
     ),
-    ": set one, a gymnasium.spaces.Box or Discrete": "control/test_contract.py::test_another_contract_is_one_line",
+    "to_torchrl takes actions of one choice or of real numbers": "test_interop.py::test_several_choices_are_refused",
+    " pixels and more a side, and here they have ": (
+        "algorithms/test_spaces.py::test_images_that_do_not_fit_are_refused"
+    ),
+    "policy.encoder=flat, or add the channel (": "algorithms/test_spaces.py::test_images_that_do_not_fit_are_refused",
+    " looks like an image without a channel: ": "algorithms/test_spaces.py::test_images_that_do_not_fit_are_refused",
+    "an observation mixes parts of one with parts of several": (
+        "algorithms/test_spaces.py::test_predict_takes_observations_with_parts"
+    ),
+    "an observation has nothing at ": "algorithms/test_spaces.py::test_predict_takes_observations_with_parts",
+    "an observation is not in the environment's ": (
+        "algorithms/test_spaces.py::test_predict_takes_observations_with_parts"
+    ),
+    ": set one, such as a gymnasium.spaces.Box or Discrete": (
+        "control/test_contract.py::test_another_contract_is_one_line"
+    ),
     ": return the ": "control/test_contract.py::test_another_contract_is_one_line",
     ", and observation_space has ": "control/test_contract.py::test_another_contract_is_one_line",
     ": give what is at least 0 and adds up to 1": "test_exact.py::test_outcomes_that_are_no_model_are_refused",

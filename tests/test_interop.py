@@ -6,7 +6,20 @@ from typing import Any
 
 import pytest
 import torch
-from support.fakes import algorithm, cartpole, credited, gradient, gradient_of, in_double, iterate, parameters, tabular
+from gymnasium.spaces import MultiDiscrete
+from support.fakes import (
+    Ring,
+    algorithm,
+    cartpole,
+    control,
+    credited,
+    gradient,
+    gradient_of,
+    in_double,
+    iterate,
+    parameters,
+    tabular,
+)
 from tensordict import TensorDict
 from torch import Tensor
 from torch.testing import assert_close
@@ -214,3 +227,10 @@ def test_the_example_learns_cartpole(tmp_path: Path) -> None:
 def test_the_example_is_refused_on_text(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([f"algo={EXAMPLE}", "env=gsm8k"]) == 2
     assert "this one is text; use algo=ppo" in capsys.readouterr().err
+
+
+def test_several_choices_are_refused() -> None:
+    env = control(Ring, 2, 3)
+    env.action_space = MultiDiscrete([2, 3])
+    with pytest.raises(UserError, match="here they are several choices"):
+        to_torchrl(policies.Network().actor(env))

@@ -16,6 +16,7 @@ from rlkit import spaces
 from rlkit.api import UserError
 from rlkit.control import ControlEnv
 from rlkit.policies import Network
+from rlkit.python.policy import Policy
 
 IMAGE = Box(0, 255, (6, 6, 1), np.uint8)
 OBSERVATIONS: dict[str, Space[Any]] = {
@@ -250,3 +251,21 @@ def check(given: Any, space: Space[Any]) -> None:
     from rlkit.control import requirements
 
     requirements.check_observed(space, spaces.observed(space, given), "here")
+
+
+def test_predict_takes_observations_with_parts() -> None:
+    space = Dict({"a": Box(-1, 1, (2,)), "b": MultiDiscrete([2, 3])})
+    env = identity(space, ACTIONS["tuple"], rows=1)
+    policy = Policy(env, algorithm("ppo", env, Network()).policy)
+    one = {"a": np.zeros(2), "b": np.array([1, 2])}
+    assert ACTIONS["tuple"].contains(policy.predict(one))
+    several = policy.predict({key: np.stack([x, x, x]) for key, x in one.items()})
+    assert [len(part) for part in several] == [3, 3, 3]
+    for wrong, says in (
+        ({"a": np.zeros(2)}, "an observation has nothing at b"),
+        ({"a": np.zeros(2), "b": np.array([1, 3])}, "is not in the environment's MultiDiscrete"),
+        ({"a": np.zeros((2, 2)), "b": np.array([1, 2])}, "mixes parts of one with parts of several"),
+        ({"a": np.zeros(3), "b": np.array([1, 2])}, "does not fit"),
+    ):
+        with pytest.raises(UserError, match=says):
+            policy.predict(wrong)
