@@ -33,10 +33,11 @@ class QLearning(Algorithm):
     policy: policies.Table
 
     def __init__(self, config: Config, env: Env, network: PolicyFactory) -> None:
-        states, actions = policies.sizes(env, self.name)
+        states, actions = policies.sizes(env, self.name, masks=True)
         policies.check_rollout(env, "algo.steps", config.steps, config.steps)
         self.config = config
-        self.policy = policies.Table(states, actions, env.seed, config.initial).to(env.device)
+        table = policies.Table(states, actions, env.seed, config.initial)
+        self.policy = table.masked(env.observation_space).to(env.device)
         self.buffer = buffers.Rollout(env.seed, whole_rows=False)
         self.optimizer = torch.optim.SGD(self.policy.parameters(), lr=config.lr)
 
@@ -58,7 +59,7 @@ class QLearning(Algorithm):
         table = self.policy(batch["observation"])
         q = policies.pick(table, batch["action"])
         # Every entry moves by α·δ, however many rows are played at once; rows that meet at one entry share its step.
-        entry = batch["observation"] * table.shape[-1] + batch["action"]
+        entry = self.policy.state(batch["observation"]) * table.shape[-1] + batch["action"]
         each = losses.squared_error(q, batch["return"]) / policies.meetings(entry)
         return each.sum(), {"q": q, "td_error": (batch["return"] - q).abs()}
 

@@ -29,7 +29,7 @@ class Sweeps(Algorithm):
     policy: policies.Table
 
     def __init__(self, env: Env, gamma: float) -> None:
-        states, actions = policies.sizes(env, self.name)
+        states, actions = policies.sizes(env, self.name, masks=True)
         self.model, self.gamma = policies.known_model(env, self.name, "algo=q_learning"), gamma
         # Float64, so that a sweep is exact to rounding.
         self.policy = self.table(states, actions, env.seed, dtype=torch.float64).to(env.device)

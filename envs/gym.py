@@ -17,6 +17,7 @@ from rlkit import outside
 from rlkit.api import Count, Natural, Place, Reference, UserError
 from rlkit.control import ControlEnv, Luck
 from rlkit.control.contract import check_copies
+from rlkit.control.masks import MaskInObservation, tells_mask
 from rlkit.control.vector import Vector
 from rlkit.errors import one_line
 from rlkit.terminal import warn
@@ -38,6 +39,7 @@ class Config:
     step_limit: Natural = 0  # steps after which an episode is truncated; 0: the environment's own limit
     entry: Named = ""  # instead of id: MODULE:NAME of a class, or of a function that makes one environment
     luck: Luck = "shared"  # of the attempts from one start: shared, or each attempt's own after the reset
+    action_masks: bool = True  # play and learn only what info["action_mask"] allows, where the environment tells it
 
     def __post_init__(self) -> None:
         if self.id and self.entry:
@@ -159,9 +161,14 @@ def make(
 ) -> ControlEnv:
     """A Gymnasium environment, its copies stepped one after the other; `factory` makes one in place of id and entry."""
     check_copies(partial(make_one, config, factory), config.called)
+    masked = config.action_masks and tells_mask(partial(make_one, config, factory))
+
+    def copy(render_mode: str | None = None) -> gymnasium.Env[object, object]:
+        made = make_one(config, factory, render_mode)
+        return MaskInObservation(made) if masked else made
 
     def vector(n: int, render_mode: str | None = None) -> Vector:
-        one = partial(make_one, config, factory, render_mode)
+        one = partial(copy, render_mode)
         return SyncVectorEnv([one] * n, autoreset_mode=AutoresetMode.DISABLED)
 
     source, together = f"Gymnasium {config.entry or config.id}", max(config.rows, 16)

@@ -73,9 +73,13 @@ def greedy(model: Model, values: Tensor, gamma: float) -> Tensor:
 
 
 def epsilon_greedy(q: Tensor, epsilon: float) -> Tensor:
-    """π(a|s) = ε/A + (1 − ε)·[a is the first argmax_b Q(s, b)]: how `tables.Table` acts. [..., A] → [..., A]."""
+    """π(a|s) = ε/A + (1 − ε)·[a is the first argmax_b Q(s, b)]: how `tables.Table` acts. [..., A] → [..., A].
+
+    A counts the actions that are allowed: those with Q(s, a) > -5e8.
+    """
     best = torch.nn.functional.one_hot(q.argmax(-1), q.shape[-1]).to(q.dtype)
-    return (1 - epsilon) * best + epsilon / q.shape[-1]
+    possible = (q > -5e8).to(q.dtype)
+    return (1 - epsilon) * best + epsilon * possible / possible.sum(-1, keepdim=True)
 
 
 def soft_optimal_values(model: Model, gamma: float, epsilon: float) -> Tensor:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     AnySpace = Space[Any]  # of whatever elements
 
 Array = NDArray[Any]
+MASK, REST = "action_mask", "observation"  # keys of a Dict: which actions are allowed, and the observation beside it
 FLAT = (Box, Discrete, MultiDiscrete, MultiBinary)
 OBSERVED = "Box, Discrete, MultiDiscrete, MultiBinary, and Dict and Tuple of them"
 CHOSEN = "Discrete, MultiDiscrete, MultiBinary, Tuple of them, and Box"
@@ -50,6 +51,23 @@ def leaves(space: "AnySpace", path: tuple[str, ...] = ()) -> Iterator[tuple[tupl
             yield from leaves(inner, (*path, str(key)))
     else:
         yield path, space
+
+
+def masks_actions(space: "AnySpace | None") -> bool:
+    """Whether an observation says which actions are allowed."""
+    return isinstance(space, Dict) and MASK in space.spaces
+
+
+def part_at(space: "AnySpace", path: tuple[str, ...]) -> Part:
+    """One part of a composite space."""
+    return next(part for part in layout(Same(space))[0] if part.path == path)
+
+
+def beside_mask(space: "AnySpace") -> "AnySpace":
+    """What an observation is without its mask of actions, where that is one space under its own key."""
+    if isinstance(space, Dict) and {*space.spaces} == {MASK, REST}:
+        return space.spaces[REST]
+    return space
 
 
 def is_composite(space: "AnySpace") -> bool:
@@ -234,6 +252,13 @@ def check_spaces(observation: "AnySpace", action: "AnySpace") -> None:
         if not [*leaves(space)]:
             raise UserError(f"{name} space {space} is empty: give it a component at least, or use a Discrete(1)")
     check_action(action)
+    if isinstance(observation, Dict) and MASK in observation.spaces and (counts := choices(action)):
+        entries, values = width(observation.spaces[MASK]), sum(counts)
+        if entries != values:
+            raise UserError(
+                f"observation space at {MASK} has {entries} entries, and {action} has {values} values to choose from: "
+                "give one for each"
+            )
 
 
 def check_action(space: "AnySpace") -> None:

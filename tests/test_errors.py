@@ -125,6 +125,14 @@ ELSEWHERE = {
     "env= has other observations or actions than ": (
         "python/test_mistakes.py::test_another_environment_does_not_take_the_place_of_the_runs"
     ),
+    " gave an action_mask before and gives none now": (
+        "algorithms/test_masks.py::test_a_mask_is_found_missing_or_wrong_in_one_line"
+    ),
+    "action_mask has ": "algorithms/test_masks.py::test_a_mask_is_found_missing_or_wrong_in_one_line",
+    "the environment asks for an action and allows none": (
+        "algorithms/test_masks.py::test_several_choices_are_masked_one_by_one"
+    ),
+    " entries, and ": "algorithms/test_masks.py::test_several_choices_are_masked_one_by_one",
     "to_torchrl takes actions of one choice or of real numbers": "test_interop.py::test_several_choices_are_refused",
     " pixels and more a side, and here they have ": (
         "algorithms/test_spaces.py::test_images_that_do_not_fit_are_refused"

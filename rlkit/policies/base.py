@@ -11,6 +11,7 @@ from tensordict import TensorDict
 from torch import Tensor, nn
 
 from rlkit import seeding
+from rlkit.policies.encoders import FORBIDDEN, Allowed
 from rlkit.policies.normalize import Normalizer
 from rlkit.policies.optimizers import Parametrized
 from rlkit.policies.tape import changed
@@ -27,12 +28,13 @@ class PolicyModule(nn.Module):
     micro_steps: int | None = None
     dtype: torch.dtype = torch.float32
     normalizer: Normalizer | None  # of observations, shared by all networks of the policy
+    allowed: Allowed | None  # which actions an observation allows, where it says so
     idle_keys: tuple[tuple[str, str], ...] = ()  # keys `policy.KEY` without effect, each with what leaves it so
 
     def __init__(self, generator: torch.Generator) -> None:
         super().__init__()
         self.name, self.generator = type(self).__name__, generator
-        self.normalizer = None  # set here: a class attribute would hide the module that a subclass sets
+        self.normalizer = self.allowed = None  # set here: a class attribute would hide a module that a subclass sets
 
     def idle(self, key: str) -> str:
         """What this policy has, or is, that leaves the configuration key `policy.KEY` without effect; else nothing."""
@@ -63,11 +65,13 @@ class EpsilonGreedy(PolicyModule):
 
     def act(self, observation: Tensor, greedy: bool = False) -> Tensor:
         q: Tensor = self(observation)
+        if self.allowed is not None:
+            self.allowed.check(observation, (q.shape[-1],))
         best = q.argmax(-1)
         if greedy or self.epsilon == 0.0:
             return best
         draw = torch.rand(2, *best.shape, generator=self.generator).to(best.device)
-        return torch.where(draw[0] < self.epsilon, (draw[1] * q.shape[-1]).long(), best)
+        return torch.where(draw[0] < self.epsilon, any_of(q, draw[1]), best)
 
     def on_arrays(self, rows: int) -> Function | None:
         """Q(s, ·) as it is now, of arrays with so many rows; None where torch is faster."""
@@ -75,7 +79,7 @@ class EpsilonGreedy(PolicyModule):
 
     def prepared(self, steps: int, rows: int) -> Function | None:
         """What `act` does in each of the next steps, from arrays to arrays; its draws are made at once."""
-        q = None if changed(self) else self.on_arrays(rows)
+        q = None if changed(self) or self.allowed is not None else self.on_arrays(rows)
         if q is None:
             return None
         if self.epsilon == 0.0:
@@ -97,6 +101,14 @@ class EpsilonGreedy(PolicyModule):
     def frozen(self) -> "EpsilonGreedy":
         """A copy for bootstrap targets that no optimizer moves; it normalizes observations as this policy does."""
         return frozen_copy(self, self.normalizer)
+
+
+def any_of(q: Tensor, draw: Tensor) -> Tensor:
+    """One of the allowed actions, evenly, by a draw from [0, 1). [..., A], [...] → [...]"""
+    possible = q > FORBIDDEN / 2
+    rank = possible.cumsum(-1)
+    which = (draw * rank[..., -1]).long().unsqueeze(-1) + 1
+    return ((rank == which) & possible).long().argmax(-1)
 
 
 def frozen_copy(policy: P, *sharing: nn.Module | nn.Parameter | None) -> P:

@@ -19,6 +19,7 @@ from rlkit.errors import UserError
 if TYPE_CHECKING:
     from rlkit.api import AnySpace
 
+FORBIDDEN = -1e9  # the score of an action that is not allowed: its exponential is 0, and its gradient
 SMALLEST = 36  # pixels of a side that `nature` takes
 Make = Callable[[int, int, int], nn.Module]  # channels, height, width → [N, C, H, W] → [N, features]
 
@@ -76,13 +77,51 @@ class Image(nn.Module):
 class Parts(nn.Module):
     """Each part of a composite space has its encoder; their features are put side by side."""
 
-    def __init__(self, space: "AnySpace", encoders: list[nn.Module]) -> None:
+    def __init__(self, space: "AnySpace", name: str) -> None:
         super().__init__()
-        self.space, self.encoders = space, nn.ModuleList(encoders)
+        read = [(i, part) for i, (path, part) in enumerate(spaces.leaves(space)) if path != (spaces.MASK,)]
+        self.space, self.read = space, tuple(i for i, _ in read)
+        self.encoders = nn.ModuleList([of_leaf(part, name) or nn.Identity() for _, part in read])
 
     def forward(self, observation: Tensor) -> Tensor:
         parts = spaces.parts(self.space, observation)
-        return torch.cat([encoder(x) for encoder, x in zip(self.encoders, parts, strict=True)], -1)
+        return torch.cat([encoder(parts[i]) for i, encoder in zip(self.read, self.encoders, strict=True)], -1)
+
+
+class Allowed(nn.Module):
+    """Which actions an observation allows: its part `action_mask`, one entry for each value of each choice."""
+
+    def __init__(self, space: "AnySpace") -> None:
+        super().__init__()
+        part = spaces.part_at(space, (spaces.MASK,))
+        self.start, self.end, self.kind = part.start, part.end, spaces.TORCH[spaces.dtype(part.space)]
+
+    def forward(self, observation: Tensor) -> Tensor:
+        """[..., bytes] → [..., Σ n_i] bool."""
+        allowed: Tensor = observation[..., self.start : self.end].view(self.kind) > 0
+        return allowed
+
+    def forbid(self, observation: Tensor, scores: Tensor, choices: tuple[int, ...]) -> Tensor:
+        """Scores with those of forbidden actions at -1e9, whose probability is 0. [..., Σ n_i]
+
+        A choice without any allowed value keeps its scores: nothing is done after the end of an episode.
+        """
+        allowed = self.forward(observation)
+        open_ = torch.cat([x | ~x.any(-1, keepdim=True) for x in torch.split(allowed, [*choices], -1)], -1)
+        return scores.masked_fill(~open_, FORBIDDEN)
+
+    def check(self, observation: Tensor, choices: tuple[int, ...]) -> None:
+        """Raises: UserError where a choice that is to be made has no allowed value."""
+        for x in torch.split(self.forward(observation), [*choices], -1):
+            if not bool(x.any(-1).all()):
+                raise UserError(
+                    "the environment asks for an action and allows none, as its action_mask is 0 everywhere: allow "
+                    "one, or end the episode before"
+                )
+
+
+def allowed_by(space: "AnySpace | None") -> Allowed | None:
+    return Allowed(space) if space is not None and spaces.masks_actions(space) else None
 
 
 class Residual(nn.Module):
@@ -174,8 +213,7 @@ def of_space(space: "AnySpace", name: str) -> nn.Module | None:
     """The encoder of a space; None where its numbers are features as they are."""
     if not spaces.is_composite(space):
         return of_leaf(space, name)
-    found = [of_leaf(part, name) or nn.Identity() for _, part in spaces.leaves(space)]
-    return Parts(space, found)
+    return Parts(space, name)
 
 
 def features(space: "AnySpace", encoder: nn.Module | None) -> int:

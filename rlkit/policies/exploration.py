@@ -5,6 +5,9 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from rlkit.api import ActionValues, State
+from rlkit.policies.base import any_of
+from rlkit.policies.distributions import pick
+from rlkit.policies.encoders import FORBIDDEN
 
 
 def epsilon(start: float, end: float, decay: float, progress: float) -> float:
@@ -28,9 +31,11 @@ class Persistent:
         q = self.policy(observation)
         draw = torch.rand(3, len(self.held), generator=self.policy.generator)
         begins = (self.left == 0) & (draw[0] < self.policy.epsilon)
-        self.held = torch.where(begins, (draw[1] * q.shape[-1]).long(), self.held)
+        self.held = torch.where(begins, any_of(q.cpu(), draw[1]), self.held)
         self.left = torch.where(begins, (1 / (1 - draw[2])).clamp(max=self.longest).long(), self.left)
-        action = torch.where((self.left > 0).to(q.device), self.held.to(q.device), q.argmax(-1))
+        held = self.held.to(q.device)
+        goes_on = (self.left > 0).to(q.device) & (pick(q, held) > FORBIDDEN / 2)
+        action = torch.where(goes_on, held, q.argmax(-1))
         self.left = (self.left - 1).clamp(min=0)
         return action
 

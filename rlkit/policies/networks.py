@@ -16,6 +16,7 @@ from rlkit.api import Env
 from rlkit.errors import UserError
 from rlkit.policies.base import EpsilonGreedy, Function, Numbers, PolicyModule
 from rlkit.policies.distributions import categorical, categoricals, gaussian
+from rlkit.policies.encoders import allowed_by
 from rlkit.policies.layers import Layers, idle_keys, mlp
 from rlkit.policies.normalize import normalizer_for
 from rlkit.policies.perceptron import Perceptron
@@ -47,6 +48,7 @@ class QNetwork(EpsilonGreedy):
             raise UserError(f"a Q-network needs discrete actions and this environment has {space}; use algo=sac")
         self.normalizer = normalizer_for(env, network.normalize)
         self.idle_keys = idle_keys(env, self.normalizer, continuous=False)
+        self.allowed = allowed_by(env.observation_space)
         self.q: nn.Sequential = mlp(env, int(space.n), 1.0, network, "q", self.normalizer)
         if dueling:
             own = 3 if network.hidden else 1  # layers of each stream: hidden, activation, output
@@ -56,7 +58,7 @@ class QNetwork(EpsilonGreedy):
 
     def forward(self, observation: Tensor) -> Tensor:
         q: Tensor = self.q(observation)
-        return q
+        return q if self.allowed is None else self.allowed.forbid(observation, q, (q.shape[-1],))
 
     def on_arrays(self, rows: int) -> Function | None:
         return self.q.on_arrays(rows) if isinstance(self.q, Perceptron) else None
@@ -75,10 +77,16 @@ class Actor(PolicyModule):
         size = self.size = spaces.width(space) if isinstance(space, Box) else sum(self.choices)
         self.normalizer = normalizer_for(env, network.normalize)
         self.idle_keys = idle_keys(env, self.normalizer, self.continuous)
+        self.allowed = None if self.continuous else allowed_by(env.observation_space)
         self.actor = mlp(env, size, 0.01, network, "actor", self.normalizer)
         self.single = isinstance(space, Discrete)
         if self.continuous:
             self.log_std = nn.Parameter(torch.full((size,), network.log_std, device=env.device))
+
+    def outputs(self, observation: Tensor) -> Tensor:
+        """Means, or the logits of all choices, those of forbidden actions so low that their probability is 0."""
+        out: Tensor = self.actor(observation)
+        return out if self.allowed is None else self.allowed.forbid(observation, out, self.choices)
 
     def highest(self, scores: Tensor) -> Tensor:
         """The value with the highest score of each choice. [..., Σ n_i] → [..., k], or [...] of a single one."""
@@ -87,7 +95,9 @@ class Actor(PolicyModule):
         return torch.stack([part.argmax(-1) for part in torch.split(scores, [*self.choices], -1)], -1)
 
     def act(self, observation: Tensor, greedy: bool = False) -> Tensor:
-        out: Tensor = self.actor(observation)
+        out = self.outputs(observation)
+        if self.allowed is not None:
+            self.allowed.check(observation, self.choices)
         if greedy:
             return out if self.continuous else self.highest(out)
         if self.continuous:
@@ -118,7 +128,7 @@ class Actor(PolicyModule):
         return act
 
     def log_prob_entropy(self, batch: TensorDict) -> tuple[Tensor, Tensor]:
-        out: Tensor = self.actor(batch["observation"])
+        out = self.outputs(batch["observation"])
         action: Tensor = batch["action"]
         if self.continuous:
             return gaussian(out, self.log_std, action)

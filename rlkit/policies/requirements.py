@@ -62,11 +62,15 @@ def check_reach(env: Env, key: str, steps: int) -> None:
         )
 
 
-def sizes(env: Env, algorithm: str) -> tuple[int, int]:
-    """How many states and actions there are; an environment without a finite number of both is refused."""
+def sizes(env: Env, algorithm: str, masks: bool = False) -> tuple[int, int]:
+    """How many states and actions there are; an environment without a finite number of both is refused.
+
+    masks: states may come with a mask of actions.
+    """
     states, actions = env.observation_space, env.action_space
+    states = spaces.beside_mask(states) if masks and states is not None else states
     if not isinstance(states, Discrete):
-        given = "text" if states is None else f"a {type(states).__name__}{states.shape}"
+        given = "text" if states is None else f"a {type(states).__name__}{states.shape or ''}"
         instead = "algo=grpo" if states is None else "algo=dqn" if isinstance(actions, Discrete) else "algo=ppo"
         raise UserError(f"{algorithm} keeps a table and needs finitely many states, not {given}; use {instead}")
     if not isinstance(actions, Discrete):

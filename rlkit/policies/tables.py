@@ -4,14 +4,19 @@ A step of plain SGD at rate α on Σ ½δ² over the entries *is* the assignment
 """
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
 
 import torch
 from torch import Tensor, nn
 
-from rlkit import seeding
+from rlkit import seeding, spaces
 from rlkit.fields import Fraction, Positive
 from rlkit.policies.base import EpsilonGreedy, Function, PolicyModule
+from rlkit.policies.encoders import allowed_by
 from rlkit.policies.optimizers import LearningRate
+
+if TYPE_CHECKING:
+    from rlkit.api import AnySpace
 
 
 @dataclass(frozen=True)
@@ -37,13 +42,29 @@ class Table(EpsilonGreedy):
         super().__init__(seed)
         self.dtype = dtype
         self.q = embedding(torch.full((states, actions), initial, dtype=dtype))
+        self.state_at: tuple[int, int] | None = None  # bytes of the state in an observation that has a mask, too
+
+    def masked(self, space: "AnySpace | None") -> Self:
+        """Keep to the actions that an observation allows, where it says so."""
+        self.allowed = allowed_by(space)
+        if self.allowed is not None and space is not None:
+            part = spaces.part_at(space, (spaces.REST,))
+            self.state_at = part.start, part.end
+        return self
+
+    def state(self, observation: Tensor) -> Tensor:
+        """The numbers of the states. [..., (bytes)] → [...]."""
+        if self.state_at is None:
+            return observation
+        start, end = self.state_at
+        return observation[..., start:end].view(torch.int64).squeeze(-1)
 
     def idle(self, key: str) -> str:
         return "a table in place of a network"
 
     def forward(self, observation: Tensor) -> Tensor:
-        q: Tensor = self.q(observation)
-        return q
+        q: Tensor = self.q(self.state(observation))
+        return q if self.allowed is None else self.allowed.forbid(observation, q, (q.shape[-1],))
 
     def on_arrays(self, rows: int) -> Function | None:
         if self.q.weight.device.type != "cpu":

@@ -16,8 +16,9 @@ from torch import Tensor, nn
 from rlkit import seeding
 from rlkit.api import Choices, Env, TwinCritics
 from rlkit.errors import UserError
-from rlkit.policies.base import Function, Numbers, PolicyModule, frozen_copy
+from rlkit.policies.base import Function, Numbers, PolicyModule, any_of, frozen_copy
 from rlkit.policies.distributions import pick, squashed
+from rlkit.policies.encoders import allowed_by
 from rlkit.policies.layers import ActionValue, Layers, idle_keys, mlp
 from rlkit.policies.normalize import normalizer_for
 
@@ -215,16 +216,24 @@ class Categorical(Twins):
     def __init__(self, env: Env, network: Layers, space: Discrete) -> None:
         self.size = int(space.n)
         super().__init__(env, network, self.size, continuous=False)
+        self.allowed = allowed_by(env.observation_space)
 
     def critic(self, env: Env, network: Layers, name: str) -> nn.Module:
         return mlp(env, self.size, 1.0, network, name, self.normalizer)
 
     def choices(self, observation: Tensor) -> Choices:
-        log_p: Tensor = self.actor(observation).log_softmax(-1)
+        log_p = self.logits(observation).log_softmax(-1)
         return Choices(log_p.exp(), log_p, torch.arange(self.size, device=log_p.device).expand_as(log_p))
 
-    def act(self, observation: Tensor, greedy: bool = False) -> Tensor:
+    def logits(self, observation: Tensor) -> Tensor:
+        """Those of forbidden actions are so low that their probability is 0."""
         logits: Tensor = self.actor(observation)
+        return logits if self.allowed is None else self.allowed.forbid(observation, logits, (self.size,))
+
+    def act(self, observation: Tensor, greedy: bool = False) -> Tensor:
+        logits = self.logits(observation)
+        if self.allowed is not None:
+            self.allowed.check(observation, (self.size,))
         if greedy:
             return logits.argmax(-1)
         # Gumbel-max, as in `Actor`.
@@ -234,7 +243,7 @@ class Categorical(Twins):
         if not self.epsilon:
             return drawn
         draw = torch.rand(2, *drawn.shape, generator=self.generator).to(drawn.device)
-        return torch.where(draw[0] < self.epsilon, (draw[1] * self.size).long(), drawn)
+        return torch.where(draw[0] < self.epsilon, any_of(logits, draw[1]), drawn)
 
     def q(self, observation: Tensor, action: Tensor) -> Tensor:
         q = self.all_actions(observation)

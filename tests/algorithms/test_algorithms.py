@@ -214,7 +214,7 @@ def test_methods_refuse_spaces_they_cannot_handle_and_say_what_to_use() -> None:
 
     with pytest.raises(UserError, match=r"q_learning keeps a table .* use algo=dqn"):
         algorithm("q_learning", cartpole(1), policies.Network())
-    with pytest.raises(UserError, match=r"a Q-network needs discrete actions .* use algo=ppo"):
+    with pytest.raises(UserError, match=r"a Q-network needs discrete actions .* use algo=sac"):
         algorithm("dqn", ControlEnv(pendulum, 1), policies.Network())
     with pytest.raises(UserError, match="a Q-network plays control environments and this one is text; use algo=grpo"):
         algorithm("dqn", RaggedText(), LanguageNetwork())

@@ -88,7 +88,7 @@ def check_against(algo: Any, oracle: Any, loss: Tensor, theirs: Tensor) -> None:
     stacked = torch.autograd.grad(theirs, list(oracle.qvalue_network_params.values(True, True)), retain_graph=True)
     for i, critic in enumerate(algo.policy.critics):
         named = dict(zip(oracle.qvalue_network_params.keys(True, True), stacked, strict=True))
-        of_each = {".".join(key[-2:]): g[i] for key, g in named.items()}
+        of_each = {".".join(key[-3:]): g[i] for key, g in named.items()}
         ours = torch.autograd.grad(loss, list(critic.parameters()), retain_graph=True)
         for (name, _), g in zip(critic.named_parameters(), ours, strict=True):
             assert_close(g, of_each[name])

@@ -1,0 +1,56 @@
+"""Which actions an environment allows, as part of what it shows."""
+
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.spaces import Dict, MultiBinary
+
+from rlkit.errors import UserError
+from rlkit.spaces import MASK, REST, choices
+
+One = gymnasium.Env[Any, Any]
+
+
+def tells_mask(make: Callable[[], One]) -> bool:
+    """Whether an environment says in its info which actions are allowed; a copy is made and reset for that."""
+    env = make()
+    try:
+        return choices(env.action_space) is not None and MASK in env.reset(seed=0)[1]
+    finally:
+        env.close()
+
+
+class MaskInObservation(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Puts `info["action_mask"]` beside the observation: {"observation": ..., "action_mask": [Σ n_i] of 0 and 1}.
+
+    Policies keep to the actions that such an observation allows, in what they play and in what they learn.
+    """
+
+    def __init__(self, env: One) -> None:
+        super().__init__(env)
+        counts = choices(env.action_space)
+        self.size = sum(counts or ())
+        self.observation_space = Dict({REST: env.observation_space, MASK: MultiBinary(self.size)})
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        observation, info = self.env.reset(seed=seed, options=options)
+        return self.beside(observation, info, over=False), info
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        over = bool(terminated or truncated)
+        return self.beside(observation, info, over), reward, terminated, truncated, info
+
+    def beside(self, observation: Any, info: dict[str, Any], over: bool) -> dict[str, Any]:
+        """Raises: UserError where a mask is missing, or has another size than there are actions."""
+        if MASK not in info and not over:
+            raise UserError(
+                "the environment gave an action_mask before and gives none now: give one at each step, all of 1 where "
+                "every action is allowed"
+            )
+        mask = np.asarray(info.get(MASK, np.ones(self.size)), dtype=np.int8).reshape(-1)
+        if len(mask) != self.size:
+            raise UserError(f"action_mask has {len(mask)} entries, and there are {self.size} actions: give one each")
+        return {REST: observation, MASK: mask}
