@@ -133,6 +133,9 @@ ELSEWHERE = {
         "algorithms/test_masks.py::test_several_choices_are_masked_one_by_one"
     ),
     " entries, and ": "algorithms/test_masks.py::test_several_choices_are_masked_one_by_one",
+    "env=minigrid needs the package minigrid: ": "envs/test_small_worlds.py::test_a_missing_package_is_one_line",
+    "env=minatar needs the package minatar: ": "envs/test_small_worlds.py::test_a_missing_package_is_one_line",
+    " is no world of MiniGrid: ": "envs/test_small_worlds.py::test_another_id_is_no_world",
     "to_torchrl takes actions of one choice or of real numbers": "test_interop.py::test_several_choices_are_refused",
     " pixels and more a side, and here they have ": (
         "algorithms/test_spaces.py::test_images_that_do_not_fit_are_refused"

@@ -53,6 +53,8 @@ OPTIONAL = {
     "datasets",
     "huggingface_hub",
     "math_verify",
+    "minatar",
+    "minigrid",
     "mujoco",
     "matplotlib",
     "playwright",

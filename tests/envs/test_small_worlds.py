@@ -1,0 +1,66 @@
+"""MiniGrid and MinAtar: what is seen of them, and what they lack."""
+
+import sys
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from support.fakes import algorithm, iterate
+
+from rlkit.api import UserError
+from rlkit.policies import Network
+from rlkit.settings import plugins
+
+
+def made(name: str, **keys: Any) -> Any:
+    module = plugins.load("envs", name)
+    return module.make(module.Config(**keys), 0, torch.device("cpu"))
+
+
+def test_each_cell_has_a_bit_for_its_object_its_color_and_its_state() -> None:
+    env = made("minigrid", id="MiniGrid-DoorKey-5x5-v0", rows=2)
+    assert env.longest == 250 and env.reference.high == 1.0
+    algo = algorithm("ppo", env, Network(hidden=(8,)), horizon=8)
+    rollout = iterate(algo, env)
+    assert rollout["observation"].dtype == torch.uint8
+    cells = rollout["observation"].view(2, 8, 7, 7, 20).long()
+    assert (cells.sum(-1) == 3).all()
+    one = gymnasium.make("MiniGrid-DoorKey-5x5-v0")
+    image = one.reset(seed=env._seed("reset", 0, 0))[0]["image"]
+    seen = np.stack([part.argmax(-1).numpy() for part in cells[0, 0].split([11, 6, 3], -1)], -1)
+    assert np.array_equal(seen, image)
+
+
+@pytest.mark.parametrize("game", ["asterix", "breakout", "freeway", "seaquest", "space_invaders"])
+def test_every_game_is_played(game: str) -> None:
+    env = made("minatar", game=game, rows=2, step_limit=30)
+    algo = algorithm("dqn", env, Network(hidden=(8,)), warmup_steps=8, steps=8, capacity=50, batch_size=4)
+    for _ in range(5):
+        iterate(algo, env)
+    kept = algo.buffer.store["observation"]
+    assert kept.dtype == torch.uint8 and kept.max() == 1 and env.longest == 30
+
+
+@pytest.mark.parametrize(("name", "package"), [("minigrid", "minigrid"), ("minatar", "minatar.gym")])
+def test_a_missing_package_is_one_line(name: str, package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(UserError, match=rf"env={name} needs the package {name}: pip install"):
+        made(name)
+
+
+def test_another_id_is_no_world() -> None:
+    with pytest.raises(UserError, match=r"env\.id=CartPole-v1 is no world of MiniGrid"):
+        made("minigrid", id="CartPole-v1")
+    with pytest.raises(UserError, match=r"did you mean MiniGrid-Empty"):
+        made("minigrid", id="MiniGrid-Emtpy-8x8-v0")
+
+
+@pytest.mark.slow
+def test_ppo_finds_the_goal_of_an_empty_room() -> None:
+    env = made("minigrid", id="MiniGrid-Empty-5x5-v0", rows=16)
+    algo = algorithm("ppo", env, Network(hidden=(64,), activation="relu"), horizon=64, lr=1e-3, minibatches=4)
+    for _ in range(20):
+        iterate(algo, env)
+    assert float(env.evaluate(algo.policy, 20).score.mean()) >= 0.9
