@@ -1,7 +1,8 @@
 """MinAtar (needs minatar, GPL-3.0): five games of Atari on 10 × 10 cells, each object on a plane of its own."""
 
 from dataclasses import dataclass
-from typing import Literal
+from functools import partial
+from typing import Any, Literal
 
 import gymnasium
 import torch
@@ -22,6 +23,21 @@ class Config:
     luck: Luck = "shared"  # of the attempts from one start: shared, or each attempt's own after the reset
 
 
+class Fresh(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """A reset forgets the last action, too: MinAtar would repeat it in the first step of the next episode."""
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        found = super().reset(seed=seed, options=options)
+        self.get_wrapper_attr("game").last_action = 0
+        return found
+
+
+def game(name: str, **keywords: Any) -> gymnasium.Env[Any, Any]:
+    """One copy."""
+    made: gymnasium.Env[Any, Any] = Fresh(gymnasium.make(name, disable_env_checker=True, **keywords))
+    return made
+
+
 def make(config: Config, seed: int, device: str | torch.device) -> ControlEnv:
     """A game with its own minimal actions; an action is repeated with probability 0.1, as MinAtar has it."""
     name = f"MinAtar/{config.game.title().replace('_', '')}-v1"  # v1: the actions that do something
@@ -31,4 +47,5 @@ def make(config: Config, seed: int, device: str | torch.device) -> ControlEnv:
         raise UserError(PACKAGE) from error
     if name not in gymnasium.registry:
         register_envs()
-    return gym.make(gym.Config(config.rows, name, step_limit=config.step_limit, luck=config.luck), seed, device)
+    games = gym.Config(config.rows, name, step_limit=config.step_limit, luck=config.luck)
+    return gym.make(games, seed, device, factory=partial(game, name))

@@ -27,7 +27,7 @@ GAME = ["env.rows=2", "env.test=4", "env.validation=4", "threads=1"]
 KINDS = Path(__file__).resolve().parents[1] / "data" / "kinds.jsonl"
 MIXED = ["env.task=[gcd,lcm]", "env.curriculum=success", "env.rows=2", "env.max_tokens=12", "algo.group=4"]
 DQN = ["algo.warmup_steps=40", "algo.capacity=150", "algo.updates=3", "algo.batch_size=16", "algo.steps=5"]
-TWINS = [*DQN, "env.rows=2", "algo.warmup_steps=15", "policy.hidden=16", "env.step_limit=30"]
+TWINS = [*DQN[1:], "env.rows=2", "algo.warmup_steps=15", "policy.hidden=16"]
 EXPLORE = ["algo.epsilon_end=0.5", "algo.hold=9"]  # to be in the middle of a held action
 PPO = ["algo=ppo", "algo.epochs=2", "algo.minibatches=2"]
 FULL = [*DQN, "algo.n_step=3", "algo.prioritized=true", "algo.dueling=true", "policy.normalize=true", *EXPLORE]
@@ -44,7 +44,15 @@ CELLS = [
     ["algo=dqn", "env=cartpole", *FULL],
     ["algo=dqn", "env=acrobot", *DQN, "algo.tau=0.01", "env.step_limit=30"],
     ["algo=dqn", "env=mountaincar", *DQN, "algo.sync_every=5", "algo.tau=none", "env.step_limit=30", *EXPLORE],
-    ["algo=sac", "env=pendulum", *TWINS, "algo.n_step=3", "algo.prioritized=true", "policy.normalize=true"],
+    [
+        "algo=sac",
+        "env=pendulum",
+        *TWINS,
+        "env.step_limit=30",
+        "algo.n_step=3",
+        "algo.prioritized=true",
+        "policy.normalize=true",
+    ],
     ["algo=sac", "env=cartpole", *TWINS],
     ["algo=td3", "env=pendulum", *TWINS, "algo.policy_delay=4", "algo.n_step=2"],
     ["algo=td3", "env=lunarlander", "env.continuous=true", *TWINS, "algo.prioritized=true", "env.step_limit=30"],
