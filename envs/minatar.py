@@ -12,8 +12,6 @@ from rlkit.control import ControlEnv, Luck
 
 from . import gym
 
-PACKAGE = "env=minatar needs the package minatar: pip install -e '.[minatar]'"
-
 
 @dataclass(frozen=True)
 class Config:
@@ -44,7 +42,7 @@ def make(config: Config, seed: int, device: str | torch.device) -> ControlEnv:
     try:
         from minatar.gym import register_envs
     except ImportError as error:
-        raise UserError(PACKAGE) from error
+        raise UserError("env=minatar needs the package minatar: pip install -e '.[minatar]'") from error
     if name not in gymnasium.registry:
         register_envs()
     games = gym.Config(config.rows, name, step_limit=config.step_limit, luck=config.luck)

@@ -15,7 +15,6 @@ from rlkit.control import Array, ControlEnv, Luck
 from . import gym
 
 KINDS = (11, 6, 3)  # of objects, colors and states in a cell
-PACKAGE = "env=minigrid needs the package minigrid: pip install -e '.[minigrid]'"
 
 
 @dataclass(frozen=True)
@@ -49,7 +48,7 @@ def make(config: Config, seed: int, device: str | torch.device) -> ControlEnv:
     try:
         import minigrid  # noqa: F401  # registers its worlds
     except ImportError as error:
-        raise UserError(PACKAGE) from error
+        raise UserError("env=minigrid needs the package minigrid: pip install -e '.[minigrid]'") from error
     gym.known(config.id)
     if not config.id.startswith("MiniGrid-"):
         raise UserError(f"env.id={config.id} is no world of MiniGrid: give one that begins with MiniGrid-, or env=gym")
