@@ -48,6 +48,7 @@ class TD3(OffPolicy):
         self.policy.noise = config.noise
         self.target = self.policy.frozen()
         self.critics = list(self.policy.critics.parameters())
+        self.all, self.followers = ([*x.parameters()] for x in (self.policy, self.target))
         self.delayed = [p for p in self.policy.actor.parameters() if p.requires_grad]
         self.optimizer = policies.adam(self.policy.actor, config, (self.policy.critics, config.critic_lr or config.lr))
 
@@ -72,7 +73,7 @@ class TD3(OffPolicy):
             return (critic * batch["weight"]).sum(), metrics
         with policies.fixed(self.critics):
             now = self.policy.choices(batch["observation"])
-            actor = -self.policy.q_of(batch["observation"], now)[0].squeeze(-1)
+            actor = -self.policy.q_of(batch["observation"], now, estimates=1)[0].squeeze(-1)
         return ((critic + actor) * batch["weight"]).sum(), metrics | {"actor_loss": actor}
 
     @property
@@ -88,7 +89,7 @@ class TD3(OffPolicy):
         for p in self.delayed:
             p.requires_grad_(True)
         if moved:
-            policies.follow(list(self.target.parameters()), list(self.policy.parameters()), self.config.tau)
+            policies.follow(self.followers, self.all, self.config.tau)
 
 
 make = TD3

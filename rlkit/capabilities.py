@@ -112,8 +112,8 @@ class TwinCritics(Policy, Acts, Values, Protocol):
         """Both estimates for the actions taken. [N, observation], [N(, d)] → [2, N]."""
         ...
 
-    def q_of(self, observation: Tensor, choices: Choices) -> Tensor:
-        """Both estimates for all choices. → [2, N, K]."""
+    def q_of(self, observation: Tensor, choices: Choices, estimates: int = 2) -> Tensor:
+        """Both estimates for all choices, or the first one alone. → [2, N, K], or [1, N, K]."""
         ...
 
     def entropy_target(self) -> float:

@@ -72,6 +72,17 @@ def joined(x: Tensor, last: Tensor) -> Tensor:
     return both
 
 
+def tanh(x: Tensor) -> Tensor:
+    """tanh x, on the tape where x is: its derivative is 1 − tanh² x."""
+    tape = recording()
+    if tape is None or id(x) not in tape.leaves:
+        return x.tanh()
+    with torch.no_grad():
+        y = x.tanh()
+    tape.note((y,), lambda gradient: add_gradient(x, gradient * (1 - y.square())))
+    return y
+
+
 def add_gradient(x: Tensor, gradient: Tensor) -> None:
     """x.grad += gradient."""
     if x.grad is None:

@@ -21,6 +21,7 @@ from rlkit.policies.distributions import pick, squashed
 from rlkit.policies.encoders import allowed_by
 from rlkit.policies.layers import ActionValue, Layers, idle_keys, mlp
 from rlkit.policies.normalize import normalizer_for
+from rlkit.policies.tape import tanh
 
 LOG_STD = (-20.0, 2.0)  # bounds of a state's log σ
 
@@ -117,11 +118,11 @@ class Continuous(Twins):
     def q(self, observation: Tensor, action: Tensor) -> Tensor:
         return self.q_of_unit(observation, (action - self.low) / self.radius - 1)
 
-    def q_of(self, observation: Tensor, choices: Choices) -> Tensor:
-        return self.q_of_unit(observation, choices.action).unsqueeze(-1)
+    def q_of(self, observation: Tensor, choices: Choices, estimates: int = 2) -> Tensor:
+        return self.q_of_unit(observation, choices.action, estimates).unsqueeze(-1)
 
-    def q_of_unit(self, observation: Tensor, unit: Tensor) -> Tensor:
-        return torch.stack([critic(observation, unit) for critic in self.critics])
+    def q_of_unit(self, observation: Tensor, unit: Tensor, estimates: int = 2) -> Tensor:
+        return torch.stack([critic(observation, unit) for critic in list(self.critics)[:estimates]])
 
     def value(self, observation: Tensor) -> Tensor:
         """The smaller Q(s, a) of the best action."""
@@ -192,8 +193,7 @@ class Deterministic(Continuous):
         return self.disturbed(self.best(observation), self.noise, math.inf)
 
     def best(self, observation: Tensor) -> Tensor:
-        out: Tensor = self.actor(observation)
-        return out.tanh()
+        return tanh(self.actor(observation))
 
     def prepared(self, steps: int, rows: int) -> Function | None:
         """What `act` does in each of the next steps, from arrays to arrays; its draws are made at once."""
@@ -249,8 +249,8 @@ class Categorical(Twins):
         q = self.all_actions(observation)
         return pick(q, action.expand(q.shape[:-1]))
 
-    def q_of(self, observation: Tensor, choices: Choices) -> Tensor:
-        return self.all_actions(observation)
+    def q_of(self, observation: Tensor, choices: Choices, estimates: int = 2) -> Tensor:
+        return self.all_actions(observation)[:estimates]
 
     def all_actions(self, observation: Tensor) -> Tensor:
         return torch.stack([critic(observation) for critic in self.critics])

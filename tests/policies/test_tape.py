@@ -12,7 +12,7 @@ from torch.testing import assert_close
 from rlkit.policies.distributions import categorical, gaussian
 from rlkit.policies.normalize import Normalizer
 from rlkit.policies.perceptron import FEW, Perceptron
-from rlkit.policies.tape import Tape, recording
+from rlkit.policies.tape import Tape, joined, recording, tanh
 
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-6}
 
@@ -197,6 +197,25 @@ def test_a_gaussian_of_what_autograd_computed_is_left_to_it() -> None:
         tape.backward()
         assert tape.notes == [] and log_std.grad is not None and mean.grad is not None
     assert action.grad is not None
+
+
+@pytest.mark.parametrize("frozen", [True, False])
+def test_an_actor_through_a_critic_by_hand_is_that_of_autograd(frozen: bool) -> None:
+    """Q(s, tanh μ(s)), as a deterministic actor is moved."""
+    actor, critic = network(nn.ReLU, 3, 8, 2), network(nn.ReLU, 5, 8, 1)
+    for p in critic.parameters():
+        p.requires_grad_(not frozen)
+    learning = [*actor.parameters(), *([] if frozen else critic.parameters())]
+    x = torch.randn(6, 3, dtype=torch.float64)
+    expected = nn.Sequential(*critic)(torch.cat([x, nn.Sequential(*actor)(x).tanh()], -1))
+    gradients = torch.autograd.grad(expected.sum(), learning)
+    with Tape() as tape:
+        q = critic(joined(x, tanh(actor(x))))
+    assert q.is_leaf, "all of it is on the tape"
+    torch.autograd.backward(q.sum())
+    tape.backward()
+    assert_close(q, expected)
+    assert_close([p.grad for p in learning], list(gradients), rtol=1e-12, atol=1e-12)
 
 
 def test_each_thread_has_its_own_tape() -> None:
