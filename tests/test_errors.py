@@ -140,6 +140,8 @@ ELSEWHERE = {
     " pixels and more a side, and here they have ": (
         "algorithms/test_spaces.py::test_images_that_do_not_fit_are_refused"
     ),
+    ": it has to return a torch.nn.Module": "policies/test_own_encoder.py::test_what_it_returns_wrongly_is_one_line",
+    ": it has to return real ": "policies/test_own_encoder.py::test_what_it_returns_wrongly_is_one_line",
     "policy.encoder=flat, or add the channel (": "algorithms/test_spaces.py::test_images_that_do_not_fit_are_refused",
     " looks like an image without a channel: ": "algorithms/test_spaces.py::test_images_that_do_not_fit_are_refused",
     "an observation mixes parts of one with parts of several": (

@@ -12,13 +12,14 @@ from torch import Tensor, nn
 from rlkit import memory, seeding, spaces
 from rlkit.api import Env
 from rlkit.errors import UserError
-from rlkit.fields import Count, Needs
-from rlkit.policies import encoders
+from rlkit.fields import Count, Needs, Place
+from rlkit.policies import encoders, own_encoder
 from rlkit.policies.normalize import Normalizer
 from rlkit.policies.perceptron import Perceptron
 from rlkit.policies.tape import joined
 
 MOST_LAYERS = 100
+Encoder = Annotated[str, Place("code", words=own_encoder.WORDS)]
 NARROW = 50  # numbers that features of images are brought to where actions join them
 
 
@@ -28,10 +29,19 @@ class Layers:
 
     hidden: tuple[Count, ...] = (64, 64)  # widths of the hidden layers
     activation: Annotated[Literal["tanh", "relu"], Needs("hidden")] = "tanh"  # activation function between layers
-    encoder: Literal["auto", "flat", "nature", "impala", "small"] = "auto"  # network for images; auto: by their size
+    encoder: Encoder = "auto"  # auto, flat, nature, impala, small: network for images; or ./my_net.py, PATH.py:NAME
     log_std: Annotated[float, Ge(-20), Le(20)] = 0.0  # initial log standard deviation of continuous actions
     fast: bool = True  # compute small networks on a CPU forward and backward by hand; false: all by autograd
     normalize: bool = False  # bring observations to mean 0 and variance 1 by running statistics
+
+    def __post_init__(self) -> None:
+        if self.encoder.endswith(".py"):
+            object.__setattr__(self, "encoder", f"{self.encoder}:make")
+
+    @property
+    def own_encoder(self) -> bool:
+        """Whether the encoder is no word of ours."""
+        return self.encoder not in own_encoder.WORDS
 
 
 def linear(inputs: int, outputs: int, gain: float, generator: torch.Generator) -> nn.Linear:
@@ -48,9 +58,12 @@ def encoder(env: Env, network: Layers, name: str, normalizer: Normalizer | None)
     """What stands before the first layer, with its own named initialization, and how many numbers it hands on."""
     space = env.observation_space
     assert space is not None, "a control problem has spaces"
+    generator = seeding.generator(env.seed, "init", name, "encoder")
+    if network.own_encoder:
+        own = own_encoder.made(network.encoder, space, generator)
+        return encoders.features(space, own), [own] if normalizer is None else [normalizer, own]
     if normalizer is not None:
         return spaces.width(space), [normalizer]
-    generator = seeding.generator(env.seed, "init", name, "encoder")
     with torch.random.fork_rng(devices=[]):  # torch draws weights when a module is made; ours come below
         made = encoders.of_space(space, network.encoder)
     for module in made.modules() if made is not None else ():
@@ -109,13 +122,15 @@ class ActionValue(nn.Module):
         return out.squeeze(-1)
 
 
-def idle_keys(env: Env, normalizer: Normalizer | None, continuous: bool) -> tuple[tuple[str, str], ...]:
+def idle_keys(
+    env: Env, network: Layers, normalizer: Normalizer | None, continuous: bool
+) -> tuple[tuple[str, str], ...]:
     """The keys of `Layers` that have no effect, each with the reason."""
     space = env.observation_space
     assert space is not None, "a control problem has spaces"
     found = [] if continuous else [("log_std", "discrete actions")]
     boxes = [part for _, part in spaces.leaves(space) if isinstance(part, Box)]
-    if not any(len(box.shape) > 1 for box in boxes):
+    if not network.own_encoder and not any(len(box.shape) > 1 for box in boxes):
         found.append(("encoder", "observations without an image"))
     if normalizer is None:
         kind = "composite" if spaces.is_composite(space) else "image" if boxes else "discrete"

@@ -47,7 +47,7 @@ class QNetwork(EpsilonGreedy):
         if not isinstance(space, Discrete):
             raise UserError(f"a Q-network needs discrete actions and this environment has {space}; use algo=sac")
         self.normalizer = normalizer_for(env, network.normalize)
-        self.idle_keys = idle_keys(env, self.normalizer, continuous=False)
+        self.idle_keys = idle_keys(env, network, self.normalizer, continuous=False)
         self.allowed = allowed_by(env.observation_space)
         self.q: nn.Sequential = mlp(env, int(space.n), 1.0, network, "q", self.normalizer)
         if dueling:
@@ -76,7 +76,7 @@ class Actor(PolicyModule):
         self.choices = spaces.choices(space) or (0,)  # values of each choice of an action
         size = self.size = spaces.width(space) if isinstance(space, Box) else sum(self.choices)
         self.normalizer = normalizer_for(env, network.normalize)
-        self.idle_keys = idle_keys(env, self.normalizer, self.continuous)
+        self.idle_keys = idle_keys(env, network, self.normalizer, self.continuous)
         self.allowed = None if self.continuous else allowed_by(env.observation_space)
         self.actor = mlp(env, size, 0.01, network, "actor", self.normalizer)
         self.single = isinstance(space, Discrete)

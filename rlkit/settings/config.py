@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, is_dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 from annotated_types import Ge, Le
 
@@ -26,11 +26,9 @@ from rlkit.settings.given import Given as Given
 from rlkit.settings.given import parse
 from rlkit.settings.given import put as put
 from rlkit.settings.plugins import nearest, short
+from rlkit.settings.plugins import network_class as network_class
 from rlkit.settings.schema import build as build
 from rlkit.settings.sections import Section, Sections
-
-if TYPE_CHECKING:
-    from rlkit.api import PolicyFactory
 
 FILE = Place("file")
 Threads = Annotated[int, Ge(0), Le(256)]
@@ -137,18 +135,7 @@ def keys_of(held: Given, section: str) -> type:
     if section in KINDS:
         found: type = plugins.load(KINDS[section], str(held.section(section)["name"])).Config
         return found
-    return network_class("text" if "model" in held.policy else "control") if section == "policy" else Run
-
-
-def network_class(kind: str) -> "type[PolicyFactory]":
-    """The dataclass behind the `policy.` keys; text code is loaded for text only."""
-    if kind == "text":
-        from rlkit.language.network import LanguageNetwork
-
-        return LanguageNetwork
-    from rlkit.policies import Network
-
-    return Network
+    return trust.policy_keys(held) if section == "policy" else Run
 
 
 def pair(algo: str, env: str) -> Given:

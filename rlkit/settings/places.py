@@ -70,17 +70,18 @@ def named(value: object, place: Place) -> Iterator[str]:
         for entry in found.split(","):
             head, _, tail = entry.rpartition(":")
             yield from [tail] if place.models and head == "model" and os.path.isabs(tail) else []
-            yield from sources(head) if entry in outside(entry, place) else []
+            yield from sources(head or tail) if entry in outside(entry, place) else []
 
 
 def outside(text: str, place: Place) -> list[str]:
     """The entries of a field that name code: FILE.py:NAME, MODULE:NAME.
 
-    A word without a colon names none, such as <...>, which was given in Python; neither does model:FOLDER where that
-    holds weights. Whatever else an entry looks like, a file or a module may have that name.
+    A word without a colon and .py names none, such as <...>, which was given in Python; neither does model:FOLDER where
+    that holds weights. Whatever else an entry looks like, a file or a module may have that name.
     """
     entries = [entry.strip() for entry in text.split(",")]
-    return [entry for entry in entries if ":" in entry and not (place.models and entry.startswith("model:"))]
+    codes = [entry for entry in entries if ":" in entry or entry.endswith(".py")]
+    return [entry for entry in codes if not (place.models and entry.startswith("model:"))]
 
 
 def sources(name: str) -> list[str]:

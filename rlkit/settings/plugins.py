@@ -14,13 +14,16 @@ import re
 from dataclasses import is_dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from rlkit import outside
 from rlkit.errors import UserError
 from rlkit.paths import home
 from rlkit.settings.synonyms import STANDS_IN
 from rlkit.settings.synonyms import nearest as nearest  # as: others take it from here
+
+if TYPE_CHECKING:
+    from rlkit.api import PolicyFactory
 
 Kind = Literal["algorithms", "envs"]
 NOUN = {"algorithms": "algorithm", "envs": "environment"}
@@ -100,3 +103,14 @@ def _from_file(kind: Kind, path: Path) -> ModuleType:
         there = ", ".join(names(kind))
         raise UserError(f"no {NOUN[kind]} file {path}: give a path to an existing .py file, or a name: {there}")
     return outside.load_file(path)
+
+
+def network_class(kind: str) -> "type[PolicyFactory]":
+    """The dataclass behind the `policy.` keys; text code is loaded for text only."""
+    if kind == "text":
+        from rlkit.language.network import LanguageNetwork
+
+        return LanguageNetwork
+    from rlkit.policies import Network
+
+    return Network

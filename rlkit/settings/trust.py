@@ -1,6 +1,9 @@
 """Code from outside rlkit that a run folder names: it runs only with trust, and only as it was when the run began."""
 
+from collections.abc import Iterator
+
 from rlkit.errors import UserError
+from rlkit.fields import Place
 from rlkit.outside import changed
 from rlkit.settings import places, plugins
 from rlkit.settings.given import KINDS, Given
@@ -8,16 +11,28 @@ from rlkit.settings.sections import Section, Sections
 
 
 def outside(given: Given) -> list[str]:
-    """The keys of a configuration that name code from outside: plug-ins, rewards and environments of one's own."""
+    """The keys of a configuration that name code from outside: plug-ins, rewards, environments, networks."""
     names = {section: str(given.section(section)["name"]) for section in KINDS}
     found = [f"{section}={name}" for section, name in names.items() if name not in plugins.names(KINDS[section])]
-    for section, name in names.items():
-        if name in plugins.names(KINDS[section]):
-            keys = places.marked(plugins.load(KINDS[section], name).Config)
-            codes = [key for key, place in keys.items() if place.kind == "code" and not given_in_python(given, key)]
-            entries = {key: places.outside(str(given.section(section).get(key) or ""), keys[key]) for key in codes}
-            found += [f"{section}.{key}={entry}" for key, named in entries.items() for entry in named]
+    for section, key, place in _codes(given):
+        entries = places.outside(str(given.section(section).get(key) or ""), place)
+        found += [f"{section}.{key}={entry}" for entry in entries]
     return found
+
+
+def _codes(given: Given) -> Iterator[tuple[str, str, Place]]:
+    """The keys of rlkit's own plug-ins and policies whose texts name code."""
+    names = {section: str(given.section(section)["name"]) for section in KINDS}
+    own = {x: plugins.load(KINDS[x], name).Config for x, name in names.items() if name in plugins.names(KINDS[x])}
+    for section, cls in (own | {"policy": policy_keys(given)}).items():
+        for key, place in places.marked(cls).items():
+            if place.kind == "code" and not given_in_python(given, key):
+                yield section, key, place
+
+
+def policy_keys(given: Given) -> type:
+    """The dataclass behind the `policy.` keys of a configuration."""
+    return plugins.network_class("text" if "model" in given.policy else "control")
 
 
 def given_in_python(given: Given, key: str) -> bool:
@@ -54,13 +69,10 @@ def _code(given: Given) -> list[str]:
     """What `marks` would mark of the code that a configuration names; no code of it is imported."""
     found: list[str] = []
     for section, kind in KINDS.items():
-        keys, name = given.section(section), str(given.section(section)["name"])
-        if name not in plugins.names(kind):
+        if (name := str(given.section(section)["name"])) not in plugins.names(kind):
             found += places.sources(plugins.path_or_module(name))
-            continue
-        for key, place in places.marked(plugins.load(kind, name).Config).items():
-            if place.kind == "code" and not given_in_python(given, key):
-                found += places.named(keys.get(key), place)
+    for section, key, place in _codes(given):
+        found += places.named(given.section(section).get(key), place)
     return found
 
 

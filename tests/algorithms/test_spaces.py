@@ -1,5 +1,6 @@
 """Each kind of observation and of action: every algorithm learns an identity task in it, or refuses it by name."""
 
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -107,10 +108,10 @@ CONFIGS["sac"] |= {"capacity": 5000, "learn_temperature": False, "temperature": 
 CONFIGS["td3"] |= {"capacity": 5000}
 
 
-def learned(name: str, env: ControlEnv, iterations: int = 40) -> float:
+def learned(name: str, env: ControlEnv, iterations: int = 40, encoder: str = "auto") -> float:
     """The greedy return per step after some iterations."""
     torch.manual_seed(0)
-    algo = algorithm(name, env, Network(hidden=(32,)), **CONFIGS[name])
+    algo = algorithm(name, env, Network(hidden=(32,), encoder=encoder), **CONFIGS[name])
     for _ in range(iterations):
         iterate(algo, env)
     return float(env.evaluate(algo.policy, 16).score.mean()) / 8
@@ -131,6 +132,21 @@ def test_every_kind_of_action_is_learned_or_refused(name: str, kind: str) -> Non
     assert learned(name, identity(OBSERVATIONS["box"], ACTIONS[kind]), iterations) >= 0.85
 
 
+OWN = """
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self, space):
+        super().__init__()
+        self.scale = float(space.high.max())
+        self.layer = nn.Linear(int(torch.tensor(space.shape).prod()), 16)
+
+    def forward(self, x):
+        return self.layer(x.flatten(1).float() / self.scale).tanh()
+
+make = Net
+"""
 PICTURES = ("image", "bits", "dict")
 SLOW = [pytest.param(kind, marks=pytest.mark.slow) if kind in PICTURES else kind for kind in OBSERVATIONS]
 
@@ -147,6 +163,13 @@ def test_critics_of_continuous_actions_read_every_kind_of_observation(kind: str)
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("name", "kind"), [("ppo", "image"), ("grpo", "box"), ("dqn", "image"), ("sac", "box")])
+def test_a_network_of_ones_own_is_learned_with(name: str, kind: str, tmp_path: Path) -> None:
+    (tmp_path / "net.py").write_text(OWN)
+    action = ACTIONS["box" if name == "sac" else "discrete"]
+    assert learned(name, identity(OBSERVATIONS[kind], action), encoder=str(tmp_path / "net.py")) >= 0.85
+
+
 def test_a_deterministic_actor_reads_images() -> None:
     assert learned("td3", identity(OBSERVATIONS["image"], ACTIONS["box"]), 60) >= 0.9
 

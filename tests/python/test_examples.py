@@ -12,6 +12,9 @@ SMALL = ["evaluation_episodes=4", "validation_episodes=4"]
 EXAMPLES: dict[str, tuple[list[str], list[str]]] = {  # a small budget, and what is printed at the end
     "cartpole": (["env_steps=1000", *SMALL], ["this episode: ", "100 episodes: "]),
     "own_environment": (["env_steps=1000", *SMALL], ["actions from left to right: ["]),
+    "own_network": (["env_steps=1000", *SMALL], ["100 episodes: "]),
+    "own_spaces": (["env_steps=1000", *SMALL], ["belt and speed of a light parcel: ["]),
+    "own_wrapper": (["env_steps=1000", *SMALL], ["steps in the middle, of 500: "]),
     "tiny_language_model": (["iterations=1", "env.rows=4", *SMALL], ["drawn: ", "greedily: ", "solved: "]),
     "comparison": (["env_steps=500", "workers=2", "evaluations=0", *SMALL], ["q_learning ", "sarsa ", "the page: "]),
     "stop_and_resume": (["env_steps=3000", *SMALL], ["stopped after ", "finished after 3,072 steps", "steps  return"]),
@@ -26,7 +29,7 @@ def example(name: str, words: list[str], folder: Path) -> str:
     return done.stdout
 
 
-def test_there_are_five_and_each_is_short() -> None:
+def test_each_is_short() -> None:
     scripts = {path.stem: path.read_text() for path in (ROOT / "examples").glob("*.py")}
     assert scripts.keys() == EXAMPLES.keys()
     for name, text in scripts.items():
@@ -46,4 +49,7 @@ def test_they_learn_what_they_show(tmp_path: Path) -> None:
     said = {name: example(name, [], tmp_path) for name in EXAMPLES}
     assert "100 episodes: 500" in said["cartpole"]
     assert "[1 1 1 1 1 1 1 1 1 1]" in said["own_environment"]
+    assert float(said["own_network"].rpartition("100 episodes: ")[2]) > 0.9
+    assert "belt and speed of a light parcel: [2 1]" in said["own_spaces"]
+    assert float(said["own_wrapper"].rpartition("of 500: ")[2]) > 100
     assert " steps at 500" in said["stop_and_resume"]

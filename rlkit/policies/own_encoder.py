@@ -1,0 +1,77 @@
+"""An encoder of the user's own, `policy.encoder=./my_net.py`: a function `make(space)` that returns a torch module."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import torch
+from gymnasium.spaces import Dict, Discrete, Tuple
+from torch import Tensor, nn
+
+from rlkit import spaces
+from rlkit.errors import UserError
+from rlkit.named import named
+
+if TYPE_CHECKING:
+    from rlkit.api import AnySpace
+
+WORDS = ("auto", "flat", "nature", "impala", "small")  # encoders that rlkit has
+Nested = Tensor | dict[str, "Nested"] | tuple["Nested", ...]
+
+
+class Own(nn.Module):
+    """Hands a network observations as their space has them: [..., row] → [N, *shape] → [..., features].
+
+    Those of a Dict are a dict of tensors, those of a Tuple a tuple. A Box is float32, or uint8 where it is one of bytes
+    or bits; choices are int64 and count from 0. A mask of actions that an info told is left out.
+
+    Raises: UserError where what comes out is not one row of real numbers for each observation.
+    """
+
+    def __init__(self, name: str, space: "AnySpace") -> None:
+        super().__init__()
+        self.name, self.space = name, space
+        inner = named("policy.encoder", name, f"{', '.join(WORDS)}, ")(spaces.beside_mask(space))
+        if not isinstance(inner, nn.Module):
+            raise UserError(f"policy.encoder={name} made {type(inner).__name__}: it has to return a torch.nn.Module")
+        self.inner = inner
+
+    def forward(self, observation: Tensor) -> Tensor:
+        lead = observation.shape if isinstance(self.space, Discrete) else observation.shape[:-1]
+        out = self.inner(self.seen(observation.reshape(lead.numel(), *observation.shape[len(lead) :])))
+        if not (isinstance(out, Tensor) and out.dim() == 2 and len(out) == lead.numel() and out.is_floating_point()):
+            found = f"{out.dtype} {list(out.shape)}" if isinstance(out, Tensor) else type(out).__name__
+            raise UserError(
+                f"policy.encoder={self.name} gave {found} for {lead.numel()} observations: it has to return real "
+                f"numbers, [{lead.numel()}, features]"
+            )
+        return out.view(*lead, -1)
+
+    def seen(self, rows: Tensor) -> Nested:
+        """Observations [N, row] as their space has them."""
+        if not spaces.is_composite(self.space):
+            return shaped(self.space, rows)
+        whole = nested(self.space, iter(spaces.parts(self.space, rows)))
+        if spaces.beside_mask(self.space) is not self.space:
+            assert isinstance(whole, dict)
+            return whole[spaces.REST]
+        return whole
+
+
+def nested(space: "AnySpace", parts: Iterator[Tensor]) -> Nested:
+    """Parts in the order of `spaces.leaves`, as the space holds them."""
+    if isinstance(space, Dict):
+        return {key: nested(inner, parts) for key, inner in space.spaces.items()}
+    if isinstance(space, Tuple):
+        return tuple(nested(inner, parts) for inner in space.spaces)
+    return shaped(space, next(parts))
+
+
+def shaped(space: "AnySpace", x: Tensor) -> Tensor:
+    return x.reshape(len(x), *(space.shape or ()))
+
+
+def made(name: str, space: "AnySpace", generator: torch.Generator) -> Own:
+    """The network; what it draws from torch's own generator when it is made follows from the run's seed."""
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.set_state(generator.get_state())
+        return Own(name, space)

@@ -1,0 +1,123 @@
+"""policy.encoder=./my_net.py: what it is handed, what it has to return, its seed, trust and resume."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space, Tuple
+from rlkit.envs import cartpole
+from torch import nn
+
+from rlkit import spaces
+from rlkit.errors import UserError
+from rlkit.policies import Network
+from rlkit.policies.own_encoder import Own
+from rlkit.run import main
+
+NET = """
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self, space):
+        super().__init__()
+        self.seen = []
+
+    def forward(self, x):
+        self.seen.append(x)
+        first = next(iter(x.values())) if isinstance(x, dict) else x[0] if isinstance(x, tuple) else x
+        return first.reshape(len(first), -1).float()
+
+def make(space):
+    return nn.Sequential(nn.Flatten(), nn.Linear(space.shape[0], 16), nn.Tanh())
+
+def no_module(space):
+    return len
+
+class Wrong(Net):
+    def forward(self, x):
+        return super().forward(x)[:, 0]
+
+class Whole(Net):
+    def forward(self, x):
+        return super().forward(x).long()
+
+class Nothing(Net):
+    def forward(self, x):
+        return None
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> str:
+    path = tmp_path / "my_net.py"
+    path.write_text(NET)
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("space", "expected"),
+    [
+        (Box(-1, 1, (2, 3)), lambda x: x.shape == (4, 2, 3) and x.dtype == torch.float32),
+        (Box(0, 255, (5, 5, 3), np.uint8), lambda x: x.shape == (4, 5, 5, 3) and x.dtype == torch.uint8),
+        (Discrete(3, start=5), lambda x: x.shape == (4,) and x.dtype == torch.int64 and x.max() < 3),
+        (MultiDiscrete([2, 3]), lambda x: x.shape == (4, 2) and x.dtype == torch.int64),
+        (MultiBinary(3), lambda x: x.shape == (4, 3)),
+        (
+            Dict({"a": Box(-1, 1, (2, 2)), "b": Tuple((Discrete(2), MultiBinary(2)))}),
+            lambda x: x["a"].shape == (4, 2, 2) and x["b"][0].shape == (4,) and x["b"][1].shape == (4, 2),
+        ),
+        (Dict({"action_mask": MultiBinary(2), "observation": Box(-1, 1, (2,))}), lambda x: x.shape == (4, 2)),
+        (Dict({"action_mask": MultiBinary(2), "a": Box(-1, 1, (2,))}), lambda x: {*x} == {"a", "action_mask"}),
+    ],
+)
+def test_it_is_handed_what_the_space_holds(file: str, space: Space, expected: object) -> None:
+    space.seed(0)
+    rows = np.stack([spaces.one(space, space.sample()) for _ in range(4)])
+    own = Own(f"{file}:Net", space)
+    flat = own(torch.from_numpy(rows))
+    assert expected(own.inner.seen[-1])
+    lead = own(torch.from_numpy(rows).unflatten(0, (2, 2)))  # [rows, steps]
+    torch.testing.assert_close(lead, flat.unflatten(0, (2, 2)))
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("no_module", r"made builtin_function_or_method: it has to return a torch.nn.Module"),
+        ("Wrong", r"gave torch.float32 \[2\] for 2 observations: it has to return real numbers, \[2, features\]"),
+        ("Whole", r"gave torch.int64 \[2, 4\] for 2 observations"),
+        ("Nothing", r"gave NoneType for 2 observations"),
+        ("missing", r"has no function or class 'missing'"),
+    ],
+)
+def test_what_it_returns_wrongly_is_one_line(file: str, name: str, says: str) -> None:
+    with pytest.raises(UserError, match=says):
+        Network(encoder=f"{file}:{name}").actor(cartpole.make(cartpole.Config(rows=1), 0, "cpu"))
+
+
+def test_it_is_drawn_from_the_seed_and_normalized(file: str) -> None:
+    env = cartpole.make(cartpole.Config(rows=1), 0, "cpu")
+    first, second = (Network(encoder=file, normalize=True).actor(env) for _ in range(2))
+    torch.testing.assert_close(first.state_dict(), second.state_dict(), rtol=0, atol=0)
+    linear = [x for x in first.modules() if isinstance(x, nn.Linear)]
+    assert linear[0].weight.std() > 0.1 and first.normalizer is not None
+    state = torch.get_rng_state()
+    Network(encoder=file).actor(env)
+    assert torch.equal(torch.get_rng_state(), state), "the program's own numbers are not touched"
+
+
+def test_a_folder_asks_for_trust_and_goes_on(file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "run"
+    words = ["algo=ppo", "env=cartpole", "algo.horizon=16", "evaluation_episodes=2", "validation_episodes=2"]
+    assert main([*words, f"policy.encoder={file}", "iterations=2", f"out={folder}"]) == 0
+    assert main([f"resume={folder}", "iterations=3"]) == 2
+    assert f"policy.encoder={file}:make; trust=true allows it" in capsys.readouterr().err
+    assert main([f"resume={folder}", "iterations=3", "trust=true"]) == 0
+    config = folder / "config.yaml"
+    config.write_text(config.read_text().replace(f"{file}:make", file))  # as nobody writes it but a stranger
+    assert main([f"resume={folder}", "iterations=4"]) == 2
+    Path(file).write_text(NET + "\n")
+    assert main([f"resume={folder}", "iterations=4", "trust=true"]) == 2
+    assert "has changed since the run" in capsys.readouterr().err
