@@ -51,7 +51,7 @@ class A2C(Algorithm):
         self.optimizer = make_optimizer(self.policy, config)
 
     def rollout(self, env: Env) -> TensorDict:
-        return env.rollout(self.policy, steps=self.config.horizon if self.policy.memoryless else None)
+        return env.rollout(self.policy, steps=self.config.horizon if env.kind == "control" else None)
 
     def credit(self, rollout: TensorDict) -> TensorDict:
         c, r = self.config, rollout

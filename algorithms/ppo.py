@@ -57,6 +57,7 @@ class PPO(Algorithm):
         self.policy = network.actor_critic(env)
         policies.check_rollout(env, "algo.horizon", config.horizon, config.horizon, policy=self.policy)
         self.reference = policies.reference(self.policy) if config.kl_coef else None
+        policies.refuse_old_memory(self.policy, config.kl_coef, config.horizon)
         scale = policies.RewardScale(env.rows, config.gamma, env.device)
         self.reward_scale = scale if config.normalize_reward else None
         whole = not self.policy.memoryless
@@ -67,7 +68,7 @@ class PPO(Algorithm):
         self.optimizer = policies.adam(self.policy, config)
 
     def rollout(self, env: Env) -> TensorDict:
-        return env.rollout(self.policy, steps=self.config.horizon if self.policy.memoryless else None)
+        return env.rollout(self.policy, steps=self.config.horizon if env.kind == "control" else None)
 
     def credit(self, rollout: TensorDict) -> TensorDict:
         c, r = self.config, rollout

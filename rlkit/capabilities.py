@@ -29,6 +29,21 @@ class Acts(Plays, Protocol):
         ...
 
 
+@runtime_checkable
+class Remembers(Protocol):
+    """Acts by what it has seen since the episode began."""
+
+    memoryless: bool  # True: it can remember, and does not
+
+    def start(self, rows: int) -> Tensor:
+        """What is remembered before an episode's first step. [rows, size]"""
+        ...
+
+    def recall(self, observation: Tensor, memory: Tensor, greedy: bool = False) -> tuple[Tensor, Tensor]:
+        """The action, and what is remembered then. [rows, ...], [rows, size] → [rows(, d)], [rows, size]."""
+        ...
+
+
 class Policy(Plays, Protocol):
     """What an algorithm trains. Implementations are `nn.Module`s."""
 

@@ -66,6 +66,8 @@ def to_torchrl(given: object) -> object:
         from torchrl.modules import QValueActor
 
         return QValueActor(module=given.q, in_keys=["observation"], action_space="categorical", spec=None)
+    if isinstance(given, Actor) and not given.memoryless:
+        raise UserError("to_torchrl takes policies without memory, and this one has policy.memory=gru")
     if isinstance(given, Actor) and not (given.continuous or given.single):
         raise UserError("to_torchrl takes actions of one choice or of real numbers, and here they are several choices")
     if isinstance(given, ActorCritic):

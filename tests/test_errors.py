@@ -140,6 +140,8 @@ ELSEWHERE = {
     " pixels and more a side, and here they have ": (
         "algorithms/test_spaces.py::test_images_that_do_not_fit_are_refused"
     ),
+    "this policy remembers an episode: ": "policies/test_memory.py::test_a_program_says_when_an_episode_begins",
+    "to_torchrl takes policies without memory": "policies/test_memory.py::test_torchrl_takes_no_memory",
     ": it has to return a torch.nn.Module": "policies/test_own_encoder.py::test_what_it_returns_wrongly_is_one_line",
     ": it has to return real ": "policies/test_own_encoder.py::test_what_it_returns_wrongly_is_one_line",
     "policy.encoder=flat, or add the channel (": "algorithms/test_spaces.py::test_images_that_do_not_fit_are_refused",

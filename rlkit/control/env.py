@@ -12,7 +12,8 @@ from torch import Tensor
 
 from rlkit.api import Acts, Plays, State
 from rlkit.control import proofs, requirements
-from rlkit.control.vector import Array, Copies, Luck, Vector, empty_tape, ended
+from rlkit.control.recall import Recall, at_play
+from rlkit.control.vector import Array, Copies, Luck, Vector, empty_tape, ended, played, rows_first
 from rlkit.errors import UserError
 from rlkit.exact import Model
 from rlkit.scores import Reference, Sample, Scores, Split, Unit
@@ -63,6 +64,7 @@ class ControlEnv:
         self._copies: dict[tuple[str, int], Copies] = {}
         self._starts, self._started = 0, False  # rollouts of fresh episodes so far; whether the stream was reset
         self._past = proofs.Past()
+        self._memory: Tensor | None = None  # what a policy with memory knows of the episodes in progress [rows, size]
         self._first = ""  # a fingerprint of the states in which the last of them began
         self._episodes = [0] * rows
         self._history: deque[Array] = deque()  # actions [T, rows], reaching back to the oldest reset in progress
@@ -103,14 +105,15 @@ class ControlEnv:
             if not self._started:
                 copies.reset([self._seed("reset", row, 0) for row in range(self.rows)])
                 self._started = True
-        tape = self._play(copies, requirements.acting(policy), steps, fresh)
+        player = at_play(requirements.acting(policy), copies, None if fresh else self._memory)
+        tape = self._play(copies, player, steps, fresh)
         requirements.check_tape(tape, copies.observation_space, self.source)
         self._note(tape, fresh)
         lead = (self.rows, repeats) if repeats > 1 else (self.rows,)
-        data = {}
-        for key, array in tape.items():
-            rows_first = torch.from_numpy(np.ascontiguousarray(array.swapaxes(0, 1))).to(self.device)
-            data[key] = rows_first if repeats == 1 else rows_first.view(*lead, *rows_first.shape[1:])
+        data = rows_first(tape, lead, self.device)
+        if isinstance(player, Recall):
+            data["memory"] = player.first.view(*lead, 1, -1)  # before the first step
+            self._memory = self._memory if fresh else player.memory.clone()
         data["score"] = data["reward"].sum(-1)
         rollout = TensorDict(data, batch_size=lead, device=self.device)
         with torch.no_grad():
@@ -168,6 +171,7 @@ class ControlEnv:
         if self._started:
             state |= proofs.proof(self._stream) | self._past.state_dict()  # what they lead to
         state |= {"first": self._first} if self._first else {}  # as a proof, too
+        state |= {} if self._memory is None else {"memory": self._memory}
         if self._history:
             actions = np.concatenate(self._history)
             state["actions"] = torch.from_numpy(actions[len(actions) - self._ages.max() :].copy())
@@ -186,6 +190,7 @@ class ControlEnv:
         self._starts, self._episodes, self._started = state["starts"], list(state["episodes"]), state["started"]
         self._ages, self._length = np.array(state["ages"]), np.array(state["length"])
         self._return, self._history = np.array(state["return"], dtype=np.float64), deque()
+        self._memory = state["memory"].to(self.device) if "memory" in state else None
         if self._started:
             actions = state["actions"].numpy() if "actions" in state else np.empty((0, self.rows))
             repeats = self._past.load_state_dict(state, lambda: self._make("past", self.rows))
@@ -256,13 +261,7 @@ class ControlEnv:
                 t += 1
         if fresh and steps is None and alive.any():
             raise requirements.endless(self.source, limit, self.limiting)
-        tape = {key: array[:t] for key, array in tape.items()}
-        tape["reward"] *= tape["mask"]
-        tape["terminated"] &= tape["mask"]
-        tape["done"] &= tape["mask"]
-        if fresh:
-            tape["done"][-1] |= alive
-        return tape
+        return played(tape, t, alive if fresh else None)
 
     def _note(self, tape: dict[str, Array], fresh: bool) -> None:
         """Note the episodes that ended; of a stream also what is still in progress and how to come back to it."""
@@ -287,6 +286,7 @@ class ControlEnv:
 
     def _score(self, copies: Copies, policy: Acts, seeds: Sequence[int], greedy: bool) -> tuple[Array, Array]:
         copies.reset(seeds)
+        policy = at_play(policy, copies)
         alive, score, length = np.ones(copies.n, dtype=bool), np.zeros(copies.n), np.zeros(copies.n, dtype=np.int64)
         with torch.inference_mode():
             while alive.any():

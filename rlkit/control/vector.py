@@ -5,10 +5,12 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
+import torch
 from gymnasium.utils.seeding import np_random
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 from gymnasium.wrappers import TransformObservation
 from numpy.typing import NDArray
+from torch import Tensor
 
 from rlkit import spaces
 from rlkit.errors import UserError
@@ -59,6 +61,7 @@ class Copies:
         self.separate = isinstance(vector.unwrapped, (SyncVectorEnv, AsyncVectorEnv))
         self.seed_each = not self.resets_alone or self.separate
         self.acting = np.ones(self.n, dtype=bool)  # False: the next step of this row only resets it
+        self.began = np.ones(self.n, dtype=bool)  # `observation` is the first one of an episode
         self.seeds: list[int] = [0] * self.n
         self.observation: Array = np.empty(0)
         self.first: Array = np.empty(0)  # what each copy saw after its newest reset
@@ -77,6 +80,7 @@ class Copies:
         observation, _ = self.vector.reset(seed=seed)  # type: ignore[arg-type]
         self.observation, self.acting = self._convert(observation), np.ones(self.n, dtype=bool)
         self.first, self.earned = self.observation.copy(), np.zeros(self.n)
+        self.began = np.ones(self.n, dtype=bool)
 
     def reseed(self, seeds: Sequence[int]) -> None:
         """Give each copy luck of its own, from `seeds[i]`, for the episode that was just reset."""
@@ -103,14 +107,14 @@ class Copies:
         """Start the next episode in the rows where `rows` is True."""
         observation, _ = self.vector.reset(seed=self.seeds, options={"reset_mask": rows})  # type: ignore[arg-type]
         self.observation = self._convert(observation)
-        self.first[rows], self.earned[rows] = self.observation[rows], 0.0
+        self.first[rows], self.earned[rows], self.began[rows] = self.observation[rows], 0.0, True
 
     def step(self, action: Array) -> tuple[Array, Array, Array, Array]:
         """Step every copy with the policy's action [n] or [n, d]: true successor, reward, terminated, done."""
         raw, reward, terminated, truncated, info = self.vector.step(self._execute(action))
         done = terminated | truncated
         total = self.earned + reward * self.acting  # before the rows that act change
-        self.earned = np.where(done, 0.0, total)
+        self.earned, self.began = np.where(done, 0.0, total), done | ~self.acting
         self.observation = successor = self._convert(raw)
         if self.mode is AutoresetMode.NEXT_STEP:
             self.acting = ~done
@@ -166,6 +170,26 @@ def empty_tape(length: int, copies: Copies) -> dict[str, Array]:
     tape["action"] = np.zeros((length, copies.n, *shape), dtype=dtype)
     tape["reward"] = np.zeros((length, copies.n), dtype=np.float32)
     return tape | {key: np.zeros((length, copies.n), dtype=bool) for key in ("terminated", "done", "mask")}
+
+
+def played(tape: dict[str, Array], steps: int, cut: Array | None) -> dict[str, Array]:
+    """The first steps of it; what is not masked contributes nothing, and rows in `cut` are done where it ends."""
+    tape = {key: array[:steps] for key, array in tape.items()}
+    tape["reward"] *= tape["mask"]
+    tape["terminated"] &= tape["mask"]
+    tape["done"] &= tape["mask"]
+    if cut is not None:
+        tape["done"][-1] |= cut
+    return tape
+
+
+def rows_first(tape: dict[str, Array], lead: tuple[int, ...], device: torch.device) -> dict[str, Tensor]:
+    """The same as tensors [*lead, T, ...]."""
+    data = {}
+    for key, array in tape.items():
+        rows = torch.from_numpy(np.ascontiguousarray(array.swapaxes(0, 1))).to(device)
+        data[key] = rows if len(lead) == 1 else rows.view(*lead, *rows.shape[1:])
+    return data
 
 
 def ended(done: Array, sums: Array) -> tuple[Array, Array]:

@@ -11,6 +11,7 @@ from gymnasium.error import DependencyNotInstalled
 
 from rlkit.api import Acts, Split, UserError, Values
 from rlkit.control.env import ControlEnv
+from rlkit.control.recall import at_play
 from rlkit.control.requirements import endless
 from rlkit.control.vector import Array, Copies
 from rlkit.errors import one_line
@@ -84,6 +85,7 @@ def _play(copies: Copies, env: ControlEnv, policy: Acts, greedy: bool, look: Cal
         seen, value = copies.observation[0].tolist(), _value(policy, observation)
         return Frame(image=look(copies), observation=seen, action=None, reward=0.0, value=value)
 
+    policy = at_play(policy, copies)
     for _ in range(env.patience):
         observation = torch.from_numpy(copies.observation).to(env.device)
         action = policy.act(observation, greedy=greedy).cpu().numpy()

@@ -13,6 +13,14 @@ from rlkit.policies.twins import twin_critics
 class Network(Layers):
     """The `policy.` keys on control environments."""
 
+    def refuse_memory(self) -> None:
+        """Raises: UserError where steps are replayed, one by one, and a memory is asked for."""
+        if self.memory != "none":
+            raise UserError(
+                f"policy.memory={self.memory} needs whole episodes in their order, and this algorithm replays single "
+                "steps: use algo=ppo, a2c, reinforce or grpo, or stack observations"
+            )
+
     def actor(self, env: Env) -> Actor:
         return Actor(env, self)
 
@@ -20,9 +28,11 @@ class Network(Layers):
         return ActorCritic(env, self)
 
     def q_network(self, env: Env, dueling: bool = False) -> QNetwork:
+        self.refuse_memory()
         return QNetwork(env, self, dueling)
 
     def twin_critics(self, env: Env, deterministic: bool = False) -> TwinCritics:
+        self.refuse_memory()
         return twin_critics(env, self, deterministic)
 
     def scorer(self, env: Env) -> Judging:

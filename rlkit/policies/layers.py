@@ -32,6 +32,8 @@ class Layers:
     encoder: Encoder = "auto"  # auto, flat, nature, impala, small: network for images; or ./my_net.py, PATH.py:NAME
     log_std: Annotated[float, Ge(-20), Le(20)] = 0.0  # initial log standard deviation of continuous actions
     fast: bool = True  # compute small networks on a CPU forward and backward by hand; false: all by autograd
+    memory: Literal["none", "gru"] = "none"  # what of an episode is remembered: nothing, or a gated recurrent unit does
+    memory_size: Annotated[Count, Needs("memory", "gru")] = 64  # numbers that are remembered
     normalize: bool = False  # bring observations to mean 0 and variance 1 by running statistics
 
     def __post_init__(self) -> None:

@@ -17,9 +17,10 @@ from rlkit.errors import UserError
 from rlkit.policies.base import EpsilonGreedy, Function, Numbers, PolicyModule
 from rlkit.policies.distributions import categorical, categoricals, gaussian
 from rlkit.policies.encoders import allowed_by
-from rlkit.policies.layers import Layers, idle_keys, mlp
+from rlkit.policies.layers import Layers, idle_keys, mlp, perceptron
 from rlkit.policies.normalize import normalizer_for
 from rlkit.policies.perceptron import Perceptron
+from rlkit.policies.recurrent import Memory, beginnings
 
 
 class Dueling(nn.Module):
@@ -78,14 +79,45 @@ class Actor(PolicyModule):
         self.normalizer = normalizer_for(env, network.normalize)
         self.idle_keys = idle_keys(env, network, self.normalizer, self.continuous)
         self.allowed = None if self.continuous else allowed_by(env.observation_space)
-        self.actor = mlp(env, size, 0.01, network, "actor", self.normalizer)
+        self.memory = Memory(env, network, self.normalizer) if network.memory == "gru" else None
+        self.memoryless = self.memory is None
+        self.actor = self.head(env, size, 0.01, network, "actor")
         self.single = isinstance(space, Discrete)
         if self.continuous:
             self.log_std = nn.Parameter(torch.full((size,), network.log_std, device=env.device))
 
-    def outputs(self, observation: Tensor) -> Tensor:
+    def head(self, env: Env, outputs: int, gain: float, network: Layers, name: str) -> Perceptron:
+        """A network from observations, or from what is remembered, to `outputs`."""
+        if self.memory is None:
+            return mlp(env, outputs, gain, network, name, self.normalizer)
+        return perceptron(env, self.memory.size, outputs, gain, network, name, [])
+
+    def seen(self, batch: TensorDict) -> Tensor:
+        """What the heads read: the observations, or what is remembered at each step of whole rows [..., T, size].
+
+        A batch that does not say what was remembered before its first step holds episodes from their start.
+        """
+        observation: Tensor = batch["observation"]
+        if self.memory is None:
+            return observation
+        mask: Tensor = batch["mask"]
+        if "memory" not in batch.keys():
+            before = self.start(mask.shape[:-1].numel())
+            return self.memory.read(observation, before, torch.zeros_like(mask))
+        return self.memory.read(observation, batch["memory"][..., 0, :], beginnings(batch["done"], mask))
+
+    def start(self, rows: int) -> Tensor:
+        assert self.memory is not None, "without memory there is nothing to begin with"
+        return self.memory.start(rows)
+
+    def recall(self, observation: Tensor, memory: Tensor, greedy: bool = False) -> tuple[Tensor, Tensor]:
+        assert self.memory is not None, "without memory there is nothing to recall"
+        after = self.memory.step(observation, memory)
+        return self.choose(after, observation, greedy), after
+
+    def outputs(self, seen: Tensor, observation: Tensor) -> Tensor:
         """Means, or the logits of all choices, those of forbidden actions so low that their probability is 0."""
-        out: Tensor = self.actor(observation)
+        out: Tensor = self.actor(seen)
         return out if self.allowed is None else self.allowed.forbid(observation, out, self.choices)
 
     def highest(self, scores: Tensor) -> Tensor:
@@ -95,7 +127,13 @@ class Actor(PolicyModule):
         return torch.stack([part.argmax(-1) for part in torch.split(scores, [*self.choices], -1)], -1)
 
     def act(self, observation: Tensor, greedy: bool = False) -> Tensor:
-        out = self.outputs(observation)
+        """A policy with memory acts as in the first step of an episode; `recall` goes on from there."""
+        if self.memory is not None:
+            return self.recall(observation, self.start(len(observation)), greedy)[0]
+        return self.choose(observation, observation, greedy)
+
+    def choose(self, seen: Tensor, observation: Tensor, greedy: bool) -> Tensor:
+        out = self.outputs(seen, observation)
         if self.allowed is not None:
             self.allowed.check(observation, self.choices)
         if greedy:
@@ -108,7 +146,7 @@ class Actor(PolicyModule):
 
     def prepared(self, steps: int, rows: int) -> Function | None:
         """What `act` does in each of the next steps, from arrays to arrays; its draws are made at once."""
-        outputs = self.actor.on_arrays(rows)
+        outputs = self.actor.on_arrays(rows) if self.memory is None else None
         if outputs is None:
             return None
         shape = (steps, rows, self.size)
@@ -127,19 +165,25 @@ class Actor(PolicyModule):
 
         return act
 
-    def log_prob_entropy(self, batch: TensorDict) -> tuple[Tensor, Tensor]:
-        out = self.outputs(batch["observation"])
+    def log_prob_entropy(self, batch: TensorDict, seen: Tensor) -> tuple[Tensor, Tensor]:
+        out = self.outputs(seen, batch["observation"])
         action: Tensor = batch["action"]
         if self.continuous:
             return gaussian(out, self.log_std, action)
         return categorical(out, action) if self.single else categoricals(out, action, self.choices)
 
     def evaluate(self, batch: TensorDict, entropy: bool = True) -> dict[str, Tensor]:
-        log_prob, spread = self.log_prob_entropy(batch)
+        return self.judged(batch, self.seen(batch))
+
+    def judged(self, batch: TensorDict, seen: Tensor) -> dict[str, Tensor]:
+        log_prob, spread = self.log_prob_entropy(batch, seen)
         return {"log_prob": log_prob, "entropy": spread}
 
     def record(self, batch: TensorDict) -> dict[str, Tensor]:
-        return super().record(batch) | {"log_prob": self.log_prob_entropy(batch)[0]}
+        return self.noted(batch, self.seen(batch))
+
+    def noted(self, batch: TensorDict, seen: Tensor) -> dict[str, Tensor]:
+        return super().record(batch) | {"log_prob": self.log_prob_entropy(batch, seen)[0]}
 
 
 class ActorCritic(Actor):
@@ -147,21 +191,27 @@ class ActorCritic(Actor):
 
     def __init__(self, env: Env, network: Layers) -> None:
         super().__init__(env, network)
-        self.critic = mlp(env, 1, 1.0, network, "critic", self.normalizer)
+        self.critic = self.head(env, 1, 1.0, network, "critic")
 
-    def value(self, observation: Tensor) -> Tensor:
-        value: Tensor = self.critic(observation)
+    def value(self, observation: Tensor, memory: Tensor | None = None) -> Tensor:
+        """V(s); with memory, of what was remembered before, or in the first step of an episode. [..., observation]"""
+        if self.memory is None:
+            return self.worth(observation)
+        return self.worth(self.memory.step(observation, self.start(len(observation)) if memory is None else memory))
+
+    def worth(self, seen: Tensor) -> Tensor:
+        value: Tensor = self.critic(seen)
         return value.squeeze(-1)
 
-    def evaluate(self, batch: TensorDict, entropy: bool = True) -> dict[str, Tensor]:
-        return super().evaluate(batch, entropy) | {"value": self.value(batch["observation"])}
+    def judged(self, batch: TensorDict, seen: Tensor) -> dict[str, Tensor]:
+        return super().judged(batch, seen) | {"value": self.worth(seen)}
 
-    def record(self, batch: TensorDict) -> dict[str, Tensor]:
+    def noted(self, batch: TensorDict, seen: Tensor) -> dict[str, Tensor]:
         """V(s_{t+1}) is V of the next column, except where the next column is not the true successor."""
-        value = self.value(batch["observation"])
+        value = self.worth(seen)
         next_value = torch.cat([value[..., 1:], value[..., -1:]], -1)
         elsewhere = batch["done"].clone()
         elsewhere[..., -1] = True
-        next_value[elsewhere] = self.value(batch["next_observation"][elsewhere])
+        next_value[elsewhere] = self.value(batch["next_observation"][elsewhere], seen[elsewhere])
         next_value = next_value.masked_fill(batch["terminated"], 0.0)
-        return super().record(batch) | {"value": value, "next_value": next_value}
+        return super().noted(batch, seen) | {"value": value, "next_value": next_value}

@@ -5,7 +5,7 @@ import math
 from gymnasium.spaces import Discrete
 
 from rlkit import memory, spaces
-from rlkit.api import Env, Policy
+from rlkit.api import Env, Policy, Remembers
 from rlkit.errors import UserError
 from rlkit.exact import Model
 
@@ -44,13 +44,22 @@ def check_rollout(
         key, value: what besides env.rows makes it long, as the user wrote it: algo.horizon, 128; "": nothing does.
         policy: whose network reads all steps at once, so that its widest layer counts; one of text reads a few rows.
     """
-    if policy is not None and not policy.memoryless:
+    if policy is not None and env.kind != "control":
         return
     width = 0 if policy is None else max((len(p) for p in policy.parameters() if p.dim()), default=0)
     length = steps or min(env.longest or 512, 512)  # whole episodes: a lower bound
     needed = env.rows * repeats * length * (step_size(env) + 8 * width)
     told = f"{key}={'none' if value is None else value} with " if key else ""
     memory.check(needed, f"{told}env.rows={env.rows}", "give less")
+
+
+def refuse_old_memory(policy: Policy, kl_coef: float, horizon: int | None) -> None:
+    """Refuse a reference that would have to go on in the middle of an episode with the memory of another policy."""
+    if kl_coef and horizon is not None and isinstance(policy, Remembers) and not policy.memoryless:
+        raise UserError(
+            f"algo.kl_coef={kl_coef} with policy.memory compares with a policy that remembers, from the start of an "
+            "episode on: give algo.horizon=none, or leave algo.kl_coef out"
+        )
 
 
 def check_reach(env: Env, key: str, steps: int) -> None:

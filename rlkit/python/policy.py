@@ -7,9 +7,10 @@ import numpy as np
 import torch
 from gymnasium.spaces import Discrete, MultiBinary, MultiDiscrete
 from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
 
 from rlkit import spaces
-from rlkit.api import Acts, Env, Judges, Plays, Writes
+from rlkit.api import Acts, Env, Judges, Plays, Remembers, Writes
 from rlkit.errors import UserError, one_line
 from rlkit.prompts import cut
 from rlkit.python.surroundings import usual
@@ -35,6 +36,8 @@ class Policy:
 
     def __init__(self, env: Env, module: Plays) -> None:
         self.env, self.module = env, module  # the torch module itself, for what is not offered here
+        self._memory: Tensor | None = None  # of the episode that `forget` began
+        self._began = False
 
     def __repr__(self) -> str:
         return f"<the policy of an rlkit run: {'predict' if self.env.kind == 'control' else 'complete'}>"
@@ -63,11 +66,34 @@ class Policy:
             shape, dtype = spaces.action_shape(of_actions)
             return spaces.executed(of_actions, np.zeros((0, *shape), dtype))
         with usual(), torch.inference_mode():
-            chosen = self.module.act(torch.from_numpy(rows).to(self.env.device), greedy=greedy).cpu().numpy()
+            chosen = self._act(self.module, torch.from_numpy(rows).to(self.env.device), greedy).cpu().numpy()
         actions = spaces.executed(of_actions, chosen)
         if not single:
             return actions
         return tuple(part[0] for part in actions) if isinstance(actions, tuple) else actions[0]
+
+    def forget(self) -> None:
+        """Begin an episode: a policy with memory (policy.memory=gru) goes on from there with each `predict`.
+
+        Example:
+            policy = run.policy  # keep it: what is remembered is its own
+            observation, _ = env.reset()
+            policy.forget()
+        """
+        self._memory, self._began = None, True
+
+    def _act(self, policy: Acts, observation: Tensor, greedy: bool) -> Tensor:
+        if not isinstance(policy, Remembers) or policy.memoryless:
+            return policy.act(observation, greedy=greedy)
+        rows = len(observation)
+        if not self._began or (self._memory is not None and len(self._memory) != rows):
+            raise UserError(
+                "this policy remembers an episode: keep it, as in policy = run.policy, call policy.forget() after each "
+                "env.reset(), and then policy.predict with as many observations until the next reset"
+            )
+        before = policy.start(rows) if self._memory is None else self._memory
+        action, self._memory = policy.recall(observation, before, greedy)
+        return action
 
     def complete(
         self, prompts: Sequence[str], n: int = 1, greedy: bool = False, max_tokens: int | None = None

@@ -12,6 +12,7 @@ SMALL = ["evaluation_episodes=4", "validation_episodes=4"]
 EXAMPLES: dict[str, tuple[list[str], list[str]]] = {  # a small budget, and what is printed at the end
     "cartpole": (["env_steps=1000", *SMALL], ["this episode: ", "100 episodes: "]),
     "own_environment": (["env_steps=1000", *SMALL], ["actions from left to right: ["]),
+    "own_memory": (["env_steps=1000", *SMALL], ["right turns: "]),
     "own_network": (["env_steps=1000", *SMALL], ["100 episodes: "]),
     "own_spaces": (["env_steps=1000", *SMALL], ["belt and speed of a light parcel: ["]),
     "own_wrapper": (["env_steps=1000", *SMALL], ["steps in the middle, of 500: "]),
@@ -49,6 +50,7 @@ def test_they_learn_what_they_show(tmp_path: Path) -> None:
     said = {name: example(name, [], tmp_path) for name in EXAMPLES}
     assert "100 episodes: 500" in said["cartpole"]
     assert "[1 1 1 1 1 1 1 1 1 1]" in said["own_environment"]
+    assert float(said["own_memory"].rpartition("right turns: ")[2]) > 0.95
     assert float(said["own_network"].rpartition("100 episodes: ")[2]) > 0.9
     assert "belt and speed of a light parcel: [2 1]" in said["own_spaces"]
     assert float(said["own_wrapper"].rpartition("of 500: ")[2]) > 100

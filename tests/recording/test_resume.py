@@ -28,6 +28,7 @@ KINDS = Path(__file__).resolve().parents[1] / "data" / "kinds.jsonl"
 MIXED = ["env.task=[gcd,lcm]", "env.curriculum=success", "env.rows=2", "env.max_tokens=12", "algo.group=4"]
 DQN = ["algo.warmup_steps=40", "algo.capacity=150", "algo.updates=3", "algo.batch_size=16", "algo.steps=5"]
 TWINS = [*DQN[1:], "env.rows=2", "algo.warmup_steps=15", "policy.hidden=16"]
+MEMORY = ["policy.memory=gru", "policy.memory_size=8", "policy.hidden=8", "env.rows=2"]
 EXPLORE = ["algo.epsilon_end=0.5", "algo.hold=9"]  # to be in the middle of a held action
 PPO = ["algo=ppo", "algo.epochs=2", "algo.minibatches=2"]
 FULL = [*DQN, "algo.n_step=3", "algo.prioritized=true", "algo.dueling=true", "policy.normalize=true", *EXPLORE]
@@ -84,6 +85,9 @@ CELLS = [
     ["algo=dpo", "env=preferences", "env.rows=2", "env.max_tokens=12", *SMALL],
     ["algo=reward_model", "env=preferences", "env.rows=2", *SMALL],
     ["algo=reward_model", *last(*GSM8K, "env.max_tokens=40", "env.rows=4", "env.validation=8", "env.test=8")],
+    [*PPO, "env=cartpole", *MEMORY, "algo.horizon=16", "env.step_limit=30"],
+    ["algo=a2c", "env=pendulum", *MEMORY, "algo.horizon=7", "env.step_limit=30", "policy.normalize=true"],
+    ["algo=grpo", "env=cartpole", *MEMORY, "algo.group=2", "env.step_limit=20"],
 ]
 
 
