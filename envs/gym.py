@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from types import ModuleType
-from typing import Annotated, Any
+from typing import Annotated
 
 import gymnasium
 import torch
@@ -19,7 +19,9 @@ from rlkit.control import ControlEnv, Luck
 from rlkit.control.contract import check_copies
 from rlkit.control.masks import MaskInObservation, tells_mask
 from rlkit.control.vector import Vector
+from rlkit.control.wrapping import Keywords, wrapped
 from rlkit.errors import one_line
+from rlkit.fields import Needs
 from rlkit.terminal import warn
 
 EXTRAS = {".box2d": "box2d", ".mujoco": "mujoco", ".classic_control": "classic-control"}  # of gymnasium
@@ -27,7 +29,6 @@ DRAWN = "rgb_array"  # the way of drawing that opens no window
 UNNAMED = "<"  # begins the entry of an environment that was given in Python and has no name to import it by
 
 Factory = Callable[..., gymnasium.Env]  # ...: its keywords are its own, and so are those of a registered class:
-Keywords = dict[str, Any]
 Named = Annotated[str, Place("code")]  # MODULE:NAME; a module may be called model
 
 
@@ -36,6 +37,8 @@ class Config:
     rows: Count = 8  # copies played side by side
     id: Named = ""  # a Gymnasium id, such as Acrobot-v1, or my_pkg:My-v0 where importing my_pkg registers it
     kwargs: Keywords = field(default_factory=dict)  # what the environment's constructor takes
+    wrappers: tuple[Named, ...] = ()  # around each copy, the first innermost: of gymnasium.wrappers, or FILE.py:NAME
+    wrapper_kwargs: Annotated[Keywords, Needs("wrappers")] = field(default_factory=dict)  # NAME: what a wrapper takes
     step_limit: Natural = 0  # steps after which an episode is truncated; 0: the environment's own limit
     entry: Named = ""  # instead of id: MODULE:NAME of a class, or of a function that makes one environment
     luck: Luck = "shared"  # of the attempts from one start: shared, or each attempt's own after the reset
@@ -131,7 +134,14 @@ def log_in_one_line(spec: EnvSpec) -> None:
 def make_one(
     config: Config, factory: Factory | None = None, render_mode: str | None = None
 ) -> gymnasium.Env[object, object]:
-    """One copy; what keeps it from being made is told in one line."""
+    """One copy in its wrappers; what keeps it from being made is told in one line."""
+    return wrapped(bare(config, factory, render_mode), config.wrappers, config.wrapper_kwargs)
+
+
+def bare(
+    config: Config, factory: Factory | None = None, render_mode: str | None = None
+) -> gymnasium.Env[object, object]:
+    """One copy without the wrappers of `env.wrappers`."""
     spec = specification(config, factory)
     log_in_one_line(spec)
     limit = {"max_episode_steps": config.step_limit} if config.step_limit else {}

@@ -140,6 +140,8 @@ ELSEWHERE = {
     " pixels and more a side, and here they have ": (
         "algorithms/test_spaces.py::test_images_that_do_not_fit_are_refused"
     ),
+    ": it has to return an environment": "control/test_wrappers.py::test_what_goes_wrong_is_one_line",
+    " needs a package that is not installed: ": "control/test_wrappers.py::test_a_package_that_is_missing_is_named",
     "this policy remembers an episode: ": "policies/test_memory.py::test_a_program_says_when_an_episode_begins",
     "to_torchrl takes policies without memory": "policies/test_memory.py::test_torchrl_takes_no_memory",
     ": it has to return a torch.nn.Module": "policies/test_own_encoder.py::test_what_it_returns_wrongly_is_one_line",

@@ -15,8 +15,9 @@ def outside(given: Given) -> list[str]:
     names = {section: str(given.section(section)["name"]) for section in KINDS}
     found = [f"{section}={name}" for section, name in names.items() if name not in plugins.names(KINDS[section])]
     for section, key, place in _codes(given):
-        entries = places.outside(str(given.section(section).get(key) or ""), place)
-        found += [f"{section}.{key}={entry}" for entry in entries]
+        value = given.section(section).get(key) or ""
+        texts = value if isinstance(value, list | tuple) else [value]
+        found += [f"{section}.{key}={entry}" for text in texts for entry in places.outside(str(text), place)]
     return found
 
 

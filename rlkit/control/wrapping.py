@@ -1,0 +1,79 @@
+"""Wrappers around each copy of a Gymnasium environment: those of gymnasium.wrappers by their names, and one's own."""
+
+import difflib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import gymnasium
+
+from rlkit.errors import UserError, one_line
+from rlkit.named import named
+
+Keywords = dict[str, Any]  # a wrapper's own
+REFUSED = {  # of gymnasium.wrappers, each with what to do instead
+    "Autoreset": "rlkit starts each episode itself: leave it out",
+    "HumanRendering": "a run opens no window: look with video=FILE.gif of rlkit.evaluate",
+    "NormalizeObservation": "its statistics would not be saved: give policy.normalize=true",
+    "NormalizeReward": "its statistics would not be saved: give algo.normalize_reward=true",
+}
+CONVERTED = ("Conversion", "ToNumpy", "ToTorch")  # to arrays of other libraries
+
+
+def known() -> list[str]:
+    """The wrappers that gymnasium has, but for those that are refused."""
+    return [x for x in gymnasium.wrappers.__all__ if x[0].isupper() and x not in REFUSED and not x.endswith(CONVERTED)]
+
+
+def found(name: str) -> Callable[..., Any]:
+    """The wrapper that a name stands for."""
+    if name in REFUSED:
+        raise UserError(f"env.wrappers={name} is not allowed: {REFUSED[name]}")
+    if ":" not in name and name in known():
+        try:
+            kind: Callable[..., Any] = getattr(gymnasium.wrappers, name)
+        except ImportError as error:
+            raise UserError(f"env.wrappers={name} needs a package that is not installed: {one_line(error)}") from error
+        return kind
+    if ":" not in name:
+        near = difflib.get_close_matches(name, known(), n=3, cutoff=0.4)
+        hint = f"did you mean {', '.join(near)}? O" if near else "o"
+        raise UserError(
+            f"env.wrappers={name} is none of gymnasium.wrappers: {hint}ne of your own is PATH.py:NAME or "
+            "PACKAGE.MODULE:NAME"
+        )
+    return named("env.wrappers", name)
+
+
+def grouped(keywords: Keywords) -> dict[str, Keywords]:
+    """What each wrapper takes: of {NAME: {KEY: VALUE}}, and of NAME.KEY=VALUE."""
+    groups: dict[str, Keywords] = {}
+    for word, value in keywords.items():
+        name, dot, key = word.partition(".")
+        if not (dot or isinstance(value, dict)):
+            raise UserError(f"env.wrapper_kwargs.{name}={one_line(value)} is no mapping: give {{KEY: VALUE}}")
+        groups.setdefault(name, {}).update({key: value} if dot else value)
+    return groups
+
+
+def wrapped(env: gymnasium.Env[Any, Any], names: Sequence[str], keywords: Keywords) -> gymnasium.Env[Any, Any]:
+    """The environment inside of its wrappers, the first one innermost.
+
+    keywords: what the wrapper of each name takes besides the environment; a name is what follows the last colon.
+
+    Raises: UserError for a wrapper that is not there, or that does not take what it is given.
+    """
+    keywords, short = grouped(keywords), [name.rpartition(":")[2] for name in names]
+    if unknown := [name for name in keywords if name not in short]:
+        there = f"give one of {', '.join(short)}" if short else "name it in env.wrappers, too"
+        raise UserError(f"env.wrapper_kwargs.{unknown[0]} is for no wrapper of env.wrappers: {there}")
+    for name, key in zip(names, short, strict=True):
+        given, wrap = keywords.get(key, {}), found(name)
+        try:
+            env = wrap(env, **given)
+        except (TypeError, gymnasium.error.Error, AssertionError, ValueError) as error:
+            raise UserError(
+                f"env.wrappers={name} with env.wrapper_kwargs.{key}={one_line(given)} cannot be made: {one_line(error)}"
+            ) from error
+        if not isinstance(env, gymnasium.Env):
+            raise UserError(f"env.wrappers={name} returned {type(env).__name__}: it has to return an environment")
+    return env

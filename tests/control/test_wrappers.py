@@ -1,0 +1,96 @@
+"""env.wrappers: gymnasium.wrappers by name and one's own, with what they take; resume, trust, and what is refused."""
+
+from pathlib import Path
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.wrappers import FrameStackObservation, TimeAwareObservation
+from rlkit.envs import gym
+
+from rlkit.api import UserError
+from rlkit.control import wrapping
+from rlkit.run import main
+
+MINE = """
+import gymnasium
+
+class Scaled(gymnasium.Wrapper):
+    def __init__(self, env, by=2.0):
+        super().__init__(env)
+        self.by = by
+
+    def step(self, action):
+        seen, reward, *rest = self.env.step(action)
+        return seen, self.by * reward, *rest
+
+def nothing(env):
+    return None
+"""
+SMALL = ["algo=ppo", "env=gym", "env.id=CartPole-v1", "algo.horizon=16", "evaluation_episodes=2"]
+
+
+@pytest.fixture
+def mine(tmp_path: Path) -> str:
+    path = tmp_path / "mine.py"
+    path.write_text(MINE)
+    return f"{path}:Scaled"
+
+
+def one(*names: str, **keywords: object) -> gymnasium.Env:
+    return gym.make_one(gym.Config(1, "CartPole-v1", wrappers=names, wrapper_kwargs=keywords))
+
+
+def test_the_first_is_innermost_and_each_takes_its_own(mine: str) -> None:
+    env = one("TimeAwareObservation", "FrameStackObservation", mine, FrameStackObservation={"stack_size": 3})
+    chain = [env, env.env, env.env.env]
+    assert [type(x).__name__ for x in chain] == ["Scaled", "FrameStackObservation", "TimeAwareObservation"]
+    twin = FrameStackObservation(TimeAwareObservation(gymnasium.make("CartPole-v1")), 3)
+    assert np.array_equal(env.reset(seed=3)[0], twin.reset(seed=3)[0])
+    for action in (0, 1, 1):
+        (seen, reward, *_), (expected, single, *_) = env.step(action), twin.step(action)
+        assert np.array_equal(seen, expected) and reward == 2 * single
+    dotted = {"Scaled.by": 5.0}
+    assert one(mine, **dotted).by == one(mine, Scaled={"by": 5.0}).by == 5.0
+
+
+@pytest.mark.parametrize("name", list(wrapping.REFUSED))
+def test_what_cannot_be_is_refused_by_name(name: str) -> None:
+    with pytest.raises(UserError, match=f"env.wrappers={name} is not allowed"):
+        one(name)
+    assert name in gymnasium.wrappers.__all__
+
+
+def test_what_goes_wrong_is_one_line(mine: str) -> None:
+    for names, keywords, says in (
+        (["FrameStackObservatio"], {}, "did you mean FrameStackObservation"),
+        ([mine], {"Scaled": {"hight": 1}}, "cannot be made: .*unexpected keyword argument 'hight'"),
+        ([mine.replace("Scaled", "nothing")], {}, "returned NoneType: it has to return an environment"),
+        ([mine.replace("Scaled", "missing")], {}, "has no function or class 'missing'"),
+        ([], {"X": {}}, "is for no wrapper of env.wrappers: name it in env.wrappers, too"),
+    ):
+        with pytest.raises(UserError, match=says):
+            one(*names, **keywords)
+
+
+def test_a_package_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> None:
+        raise ImportError(f"No module named 'cv2', for {name}")
+
+    monkeypatch.setattr(gymnasium.wrappers, "__getattr__", missing)
+    monkeypatch.delattr(gymnasium.wrappers, "ResizeObservation", raising=False)
+    with pytest.raises(UserError, match=r"env\.wrappers=ResizeObservation needs a package that is not installed"):
+        one("ResizeObservation")
+
+
+def test_a_run_in_wrappers_resumes_and_asks_for_trust(
+    mine: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = str(tmp_path / "run")
+    words = [f"env.wrappers={mine},TimeAwareObservation", "env.wrapper_kwargs.Scaled.by=3", "validation_episodes=2"]
+    assert main([*SMALL, *words, "iterations=2", f"out={folder}"]) == 0
+    capsys.readouterr()
+    assert main([f"resume={folder}", "iterations=3"]) == 2
+    assert f"env.wrappers={mine}; trust=true allows it" in capsys.readouterr().err
+    assert main([f"resume={folder}", "iterations=3", "trust=true"]) == 0
+    assert "warning" not in capsys.readouterr().err, "what was played came out again"
