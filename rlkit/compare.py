@@ -2,6 +2,8 @@
 
 python -m rlkit.compare algo=ppo,grpo env=cartpole,gsm8k seed=0-4 [KEY=VALUE]
 
+python -m rlkit.compare algo=ppo algo.lr=1e-3,3e-3 env=cartpole seeds=5
+
 Runs every algorithm on every environment with every seed, each as a process of its own, then writes the statistics of
 all of them: a table, figures and one page. The same command again goes on where it was cut off. Instead of keys, run
 folders: python -m rlkit.compare runs/* compares what is there.
@@ -41,7 +43,22 @@ def show_help() -> int:
     run = [row for row in schema.explain(config.Run, dict(DEFAULTS), "run") if not row[0].startswith(("seed=", "out="))]
     words = [
         ("KEY=VALUE", "for all runs: the keys below, algo.KEY, env.KEY and policy.KEY"),
+        (
+            "KEY=VALUE,VALUE",
+            "a row of each value, as algo.lr=1e-3,3e-3; of env.KEY a column, as env.id=CartPole-v1,Acrobot-v1. A comma "
+            "makes rows only for a field that takes one number or word",
+        ),
+        (
+            "KEY=VALUE;VALUE",
+            "the same for a field that takes a tuple, a list or several names, in which a comma belongs to one value: "
+            "'policy.hidden=64,64;256,256' (quoted: a shell ends the line at ;). A text for a model is one value",
+        ),
         ("NAME:KEY=VALUE", "for the runs of one algorithm or environment, as in cartpole:env_steps=50000"),
+        (
+            "algo=MY_NAME:NAME",
+            "a name of your own in tables and figures, and for MY_NAME:KEY=VALUE, as in algo=slow:ppo,fast:ppo "
+            "fast:algo.lr=1e-2; env= takes them, too",
+        ),
         ("FOLDER ...", "instead of all that: finished runs, or comparisons, to compare as they are"),
     ]
     own = [(key.replace("[]", "NAME,NAME"), text) for key, text in schema.explain(Compare, {}, "compare")]

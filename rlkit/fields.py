@@ -34,6 +34,10 @@ class Escapes:
     """In a field's type: typed on a command line, \\n in it is a line break, \\t a tab and \\\\ one backslash."""
 
 
+class Several:
+    """In a field's type: a text that may name several, with commas between."""
+
+
 CONTROL = "a control environment"
 PLAYED = "an algorithm that plays, as all do but value_iteration and policy_iteration"
 GROUPS = "an algorithm that plays several attempts from each start"
@@ -81,4 +85,4 @@ class Place:
 
 File = Annotated[str, Place("file")]
 Folder = Annotated[str, Place("folder")]  # with a model: config.json, *.safetensors
-Code = Annotated[str, Place("code", models=True)]  # FILE.py:NAME, MODULE:NAME or model:FOLDER; commas between several
+Code = Annotated[str, Place("code", models=True), Several()]  # FILE.py:NAME, MODULE:NAME or model:FOLDER

@@ -108,7 +108,6 @@ ELSEWHERE = {
     "an observation is no array (": "python/test_mistakes.py::test_an_observation_that_does_not_fit",
     "an observation holds a number that is not ": "python/test_mistakes.py::test_an_observation_that_does_not_fit",
     "a prompt is of type ": "python/test_mistakes.py::test_prompts_and_counts_that_are_none",
-    ": a comparison has one such environment; ": "python/test_mistakes.py::test_what_cannot_be_compared",
     " would take the place of the argument ": "python/test_mistakes.py::test_what_cannot_be_trained",
     " is not understood: give a function of ": "python/test_mistakes.py::test_what_cannot_be_trained",
     ": this run is open already; ": "python/test_mistakes.py::test_trust_is_given_where_a_run_is_opened",

@@ -40,16 +40,17 @@ def empty_cells(results: Results) -> Iterator[str]:
         if envs:
             yield f"{algo} has no finished run on {listed(envs)}."
     if empty and results["shared"]:
-        yield f"Numbers over all environments are over those that all algorithms share: {listed(results['shared'])}."
+        shared = listed(results["shared"])
+        yield f"Numbers over all environments are over those that all {results['rows']} share: {shared}."
     elif empty:
-        yield "No environment is shared by all algorithms, so there is no number over all environments."
+        yield f"No environment is shared by all {results['rows']}, so there is no number over all environments."
 
 
 def few_runs(results: Results) -> Iterator[str]:
     counts = {(a, e): c["runs"] for e, env in results["envs"].items() for a, c in env["algos"].items()}
     single = [f"{a} on {e}" for (a, e), n in counts.items() if n == 1]
     if single:
-        which = listed(single) if len(single) < len(counts) else "each algorithm in each environment"
+        which = listed(single) if len(single) < len(counts) else f"each of the {results['rows']} in each environment"
         yield f"There is one run of {which}: no interval over seeds can be given, and nothing can be claimed."
     least = min((n for n in counts.values() if n > 1), default=FEW)
     if least < FEW:
@@ -69,7 +70,8 @@ def unequal_seeds(results: Results) -> Iterator[str]:
                 yield f"{algo} on {env} has several runs of seed {which}; they may not be independent."
         if len({tuple(each) for each in seeds.values()}) > 1:
             words = "; ".join(f"{algo} {', '.join(map(str, each))}" for algo, each in seeds.items())
-            yield f"On {env} the algorithms have different seeds: {words}. Environments with more runs weigh more."
+            more = "Environments with more runs weigh more"
+            yield f"On {env} the {results['rows']} have different seeds: {words}. {more}."
 
 
 def unequal_lengths(results: Results) -> Iterator[str]:
@@ -77,7 +79,7 @@ def unequal_lengths(results: Results) -> Iterator[str]:
         lengths = {algo: c["env_steps"] for algo, c in found["algos"].items()}
         if max(lengths.values()) > SIMILAR * min(lengths.values()):
             words = listed([f"{algo} {length:,.0f}" for algo, length in lengths.items()])
-            yield f"On {env} the algorithms learned from different numbers of {found['unit']}: {words}."
+            yield f"On {env} the {results['rows']} learned from different numbers of {found['unit']}: {words}."
 
 
 def references(records: Sequence[Record], results: Results) -> Iterator[str]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rlkit.comparison import grid
+from rlkit.comparison import grid, names
 from rlkit.comparison.numbers import Results
 from rlkit.comparison.plan import USAGE, Asked, Compare, plan
 from rlkit.errors import UserError
@@ -37,6 +37,7 @@ def conduct(asked: Asked, command: str) -> Conducted:
         prepare_folder(out / "runs")
         for job in jobs:
             grid.check(job)
+        names.write(out, jobs)
         missing = carry_out(jobs, asked.compare.workers, out)
         if missing is None:
             return Conducted(out, None, [])

@@ -19,6 +19,7 @@ LineStyle = Literal["-", "--", ":"]
 STYLES: tuple[LineStyle, ...] = ("-", "--", ":")  # of the first, second and third seven algorithms
 INK, FAINT, GRID = "#1b1f24", "#767d86", "#e2e5e9"  # text, what stands back, lines behind; a page may replace them
 DPI, WIDTH = 150, 10.0  # of a PNG; inches
+LONG = 24  # letters of two names that leave too little of a narrow figure
 
 LOOK: Any = {  # matplotlib types the keys one by one, and not in every version
     "font.size": 10,
@@ -177,6 +178,8 @@ def improvement(results: Results) -> "Figure":
     """P(X > Y) of every pair with its interval; grey where it separates nothing."""
     pairs = [(pair, pair["value"]) for pair in results["improvement"] if pair["value"] is not None]
     figure, (axes,) = panels(1, 0.9 + 0.3 * max(len(pairs), 1))
+    if any(len(pair["x"]) + len(pair["y"]) > LONG for pair, _ in pairs):
+        figure.set_figwidth(WIDTH)
     axes.axvline(0.5, color=FAINT, linewidth=1, linestyle=(0, (4, 3)))
     for y, (pair, value) in enumerate(pairs):
         winner = {"better": pair["x"], "worse": pair["y"]}.get(pair["verdict"])

@@ -74,7 +74,7 @@ def unequal(records: Sequence[Record]) -> Iterator[str]:
             unit = next((r.scored for r in records if r.env == env and r.scored), "episodes")
             words = [f"{algo} on {' or '.join(map(str, size))}" for algo, size in sizes.items()]
             words[0] += f" test {unit}"
-            yield f"On {env} the algorithms were not measured equally long: {'; '.join(words)}."
+            yield f"On {env} the runs were not measured equally long: {'; '.join(words)}."
 
 
 def sentence(records: Sequence[Record]) -> str:

@@ -127,7 +127,8 @@ class Run(TypedDict):
 class Results(TypedDict):
     """All numbers of a comparison."""
 
-    algos: list[str]  # best first, where there is a number over all environments
+    algos: list[str]  # the rows: best first, where there is a number over all environments
+    rows: str  # what the rows are: algorithms, or settings where one algorithm has several
     shared: list[str]  # the environments that this number is over
     overall: dict[str, Overall]
     envs: dict[str, Environment]

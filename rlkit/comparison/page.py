@@ -113,7 +113,7 @@ def runs(results: Results) -> str:
             ]
         )
     columns = [
-        "algorithm",
+        results["rows"].removesuffix("s"),
         "environment",
         "seed",
         "before",

@@ -1,9 +1,9 @@
-"""What a comparison consists of: every algorithm on every environment with every seed, checked before anything runs."""
+"""What a comparison consists of: every row in every column with every seed, checked before anything runs."""
 
 import hashlib
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 import yaml
 from annotated_types import Ge
 
-from rlkit.comparison import grid, measuring
+from rlkit.comparison import grid, measuring, rows
 from rlkit.errors import UserError
 from rlkit.paths import home
 from rlkit.recording.writers import check_tracker
@@ -24,17 +24,17 @@ WORD = re.compile(r"(?:(?P<name>[^=:]+):)?(?P<key>[A-Za-z_][\w.]*)=(?P<value>.*)
 # What a comparison gives all runs, whatever the YAML of a pair says: one procedure of measuring, and one thread each.
 DEFAULTS = {"threads": "1", "evaluations": "10", "measure": "latest", "validation_episodes": "none"}
 MOST_SEEDS = 10_000  # each is a run of its own, of each algorithm on each environment
-
-Keys = dict[str, str]
+Keys = rows.Keys
 
 
 @dataclass(frozen=True)
 class Compare:
     """The keys of the command line; all others are keys of the runs."""
 
-    algo: tuple[str, ...] = ()  # algorithms, separated by commas: names, dotted names or .py paths
+    algo: tuple[str, ...] = ()  # algorithms, separated by commas: names, dotted names, .py paths, or MY_NAME:NAME
     env: tuple[str, ...] = ()  # environments, likewise
     seed: tuple[str, ...] = ("0-4",)  # seeds: numbers and ranges such as 0-4; an interval needs several
+    seeds: Annotated[int, Ge(1)] | None = None  # in place of seed: how many, from 0 on
     out: str | None = None  # folder of the comparison; default comparisons/ALGOS-ENVS
     workers: Annotated[int, Ge(1)] | Literal["ray"] | None = None  # runs at a time; none: one for each core
 
@@ -47,6 +47,15 @@ class Asked:
     keys: Keys  # for all runs
     scoped: tuple[tuple[str, str, str], ...]  # NAME, KEY, VALUE: for the runs whose algorithm or environment is NAME
     folders: tuple[Path, ...]  # what is there already
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A pair that can be put together."""
+
+    keys: Keys  # of its runs
+    text: str  # of their config.yaml
+    measured: str  # the score, in words
 
 
 def parse(argv: Iterable[str]) -> Asked:
@@ -75,6 +84,8 @@ def parse(argv: Iterable[str]) -> Asked:
             own[key] = value
         else:
             keys[key] = value
+    if {"seed", "seeds"} <= own.keys():
+        raise UserError(f"give seed={own['seed']} or seeds={own['seeds']}, not both")
     return Asked(config.build(Compare, own, "compare"), keys, tuple(scoped), tuple(folders))
 
 
@@ -84,39 +95,70 @@ def plan(asked: Asked) -> tuple[list[grid.Job], Path]:
     Raises: UserError for what cannot be: each pair is put together once, before anything runs.
     """
     algos, envs = names("algo", asked.compare.algo), names("env", asked.compare.env)
+    played = [*envs.values()]
+    columns = rows.lines("env", envs, asked.keys, asked.scoped, played)
+    table = rows.lines("algo", algos, asked.keys, asked.scoped, played)
+    listening = {name for line in (*table, *columns) for name in line.called}
     for name, key, value in asked.scoped:
-        if name not in {**algos, **envs} and name not in {*algos.values(), *envs.values()}:
+        if name not in listening:
             raise UserError(f"{name}:{key}={value}: no '{name}' is compared here: {nearest(name, [*algos, *envs])}")
-    seeds = numbers(asked.compare.seed)
-    out, here = home(asked.compare.out or default_out([*algos], [*envs])), Path.cwd()
+    rows.refuse_crossed(table, columns, asked.scoped)
+    seeds = numbers(asked.compare.seed if asked.compare.seeds is None else (f"0-{asked.compare.seeds - 1}",))
+    out = home(asked.compare.out or default_out([row.slug for row in table], [column.slug for column in columns]))
+    here = Path.cwd()
     try:
-        checked = {(a, e): check(asked, algos[a], envs[e], seeds[0]) for e in envs for a in algos}
+        several = len(table) * len(columns) > 1
+        checked = {
+            (r, c): check(asked, row, column, seeds[0], several)
+            for c, column in enumerate(columns)
+            for r, row in enumerate(table)
+        }
     finally:
         os.chdir(here)  # an environment may have left it as it was made, and the runs are processes of their own
-    for (algo, env), (_, _, what) in checked.items():
-        first = checked[next(iter(algos)), env][2]
-        if what != first:
-            raise UserError(f"on {env} {algo} is scored by {what}, {next(iter(algos))} by {first}: compare them apart")
-    for env in envs:
-        measuring.check_alike(env, {algo: yaml.safe_load(checked[algo, env][1])["run"] for algo in algos})
-    jobs = []
-    for seed in seeds:
-        for (algo, env), (keys, text, _) in checked.items():
-            folder = out.absolute() / "runs" / f"{algo}-{env}-s{seed}"
-            words = [f"algo={algos[algo]}", f"env={envs[env]}", f"seed={seed}"]
-            resolved = yaml.safe_load(text)
-            resolved["run"]["seed"] = seed
-            words += [f"{key}={value}" for key, value in keys.items()]
-            jobs.append(grid.Job(algo, env, seed, folder, tuple(words), resolved, here))
-    return jobs, out
+    check_measures(table, columns, checked)
+    return [
+        job(table[r], columns[c], seed, found, out, here) for seed in seeds for (r, c), found in checked.items()
+    ], out
+
+
+def check_measures(
+    table: Sequence[rows.Line], columns: Sequence[rows.Line], checked: Mapping[tuple[int, int], Checked]
+) -> None:
+    """Refuse rows that are measured otherwise than the first one in a column."""
+    for c, column in enumerate(columns):
+        for r, row in enumerate(table):
+            what, first = checked[r, c].measured, checked[0, c].measured
+            if what != first:
+                raise UserError(
+                    f"on {column.name} {row.name} is scored by {what}, {table[0].name} by {first}: compare them apart"
+                )
+    for c, column in enumerate(columns):
+        runs = {row.name: yaml.safe_load(checked[r, c].text)["run"] for r, row in enumerate(table)}
+        measuring.check_alike(column.name, runs)
+
+
+def job(row: rows.Line, column: rows.Line, seed: int, found: Checked, out: Path, here: Path) -> grid.Job:
+    """One run, with its folder."""
+    folder = out.absolute() / "runs" / f"{row.slug}-{column.slug}-s{seed}"
+    words = {"algo": row.plugin, "env": column.plugin, "seed": str(seed), **found.keys}
+    resolved = yaml.safe_load(found.text)
+    resolved["run"]["seed"] = seed
+    return grid.Job(
+        row.name, column.name, seed, folder, tuple(f"{key}={value}" for key, value in words.items()), resolved, here
+    )
 
 
 def names(key: str, given: Sequence[str]) -> Keys:
-    """{short name: name} of plug-ins; the short name is part of a run's folder."""
+    """{name: plug-in}: the name is the user's own, NAME:PLUGIN, or the plug-in's short one."""
     found: Keys = {}
-    for name in given:
-        if found.setdefault(short(name), name) != name:
-            raise UserError(f"{key}={found[short(name)]},{name}: both would be called {short(name)}; rename one")
+    for word in given:
+        own = rows.OWN.fullmatch(word)
+        name, plugin = (own["name"].strip(), own["plugin"].strip()) if own else (short(word), word)
+        if not name or found.setdefault(name, plugin) != plugin:
+            raise UserError(
+                f"{key}={found.get(name, '')},{plugin}: both would be called {name}; give one a name of its own: "
+                f"{key}=NAME:{plugin}"
+            )
     if not found:
         raise UserError(f"{key}= names nothing to compare: write {USAGE}")
     return found
@@ -147,20 +189,20 @@ def default_out(algos: Sequence[str], envs: Sequence[str]) -> str:
     return f"comparisons/{name}"
 
 
-def check(asked: Asked, algo: str, env: str, seed: int) -> tuple[Keys, str, str]:
-    """Put a pair together as a run would: its keys, the text of its config.yaml, and what is measured."""
-    called = {algo, env, short(algo), short(env)}
+def check(asked: Asked, row: rows.Line, column: rows.Line, seed: int, several: bool) -> Checked:
+    """Put a pair together as a run would; `several` says whether there are other pairs."""
+    called = row.called | column.called
     keys = over(over(DEFAULTS, asked.keys), {key: value for name, key, value in asked.scoped if name in called})
-    words = {"algo": algo, "env": env, "seed": str(seed), "device": "cpu", **keys}
+    keys = over(keys, {**row.keys, **column.keys})
+    words = {"algo": row.plugin, "env": column.plugin, "seed": str(seed), "device": "cpu", **keys}
     try:
         parts = assemble(config.read([f"{key}={value}" for key, value in words.items()]))
         check_tracker(parts.run.logger)
-        return keys, parts.text, f"{parts.env.metric} of {parts.env.scored(parts.algo.policy)}"
+        return Checked(keys, parts.text, f"{parts.env.metric} of {parts.env.scored(parts.algo.policy)}")
     except UserError as error:
         some = "" if asked.scoped else "; NAME:KEY=VALUE gives a key to the runs of one algorithm or environment alone"
         of_one = "no key" in str(error) or "does nothing" in str(error)
-        several = len(asked.compare.algo) * len(asked.compare.env) > 1 and of_one
-        raise UserError(f"{short(algo)} on {short(env)}: {error}{some if several else ''}") from None
+        raise UserError(f"{row.name} on {column.name}: {error}{some if several and of_one else ''}") from None
 
 
 def over(below: Keys, above: Keys) -> Keys:

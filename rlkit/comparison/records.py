@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from rlkit.api import Reference, UserError
+from rlkit.comparison import names
 from rlkit.recording.files import HUGE, LARGEST, is_number, read_object, read_text
 from rlkit.recording.writers import records
 from rlkit.settings import repeat, sections
@@ -34,8 +35,8 @@ class Curve:
 class Record:
     """One finished run."""
 
-    algo: str
-    env: str
+    algo: str  # what its row is called: the algorithm, with the settings that tell it from other rows
+    env: str  # what its column is called
     seed: int
     folder: Path
     metric: str  # return or accuracy
@@ -57,6 +58,7 @@ class Record:
     candidates: int = 0  # among how many evaluations the best was chosen
     validation_episodes: str = ""  # on how many episodes or problems each; none: the environment's number
     scored: str = ""  # what the score is of: episodes, problems, or the pairs that a reward model ranks
+    plugin: str = ""  # the algorithm
     kind: str = ""  # of the environment: control or text; rlkit 0.5 wrote nothing of it
 
 
@@ -66,12 +68,13 @@ def read(folder: Path) -> Record:
     before, after = (_dict(_dict(summary.get("evaluation")).get(when)) for when in ("before", "after"))
     score, low, high = _score(after, folder)
     config, curves = sections.read(folder / "config.yaml"), _curves(folder / "metrics.jsonl")
+    called = names.read(folder.absolute())
     best = config.get("run", {}).get("measure") == "best"
     candidates, validated_on = _search(summary, config, curves)
     try:
         return Record(
-            algo=short(_text(summary, "algo")),
-            env=_task(_text(summary, "env"), config.get("env", {})),
+            algo=called.get("algo") or short(_text(summary, "algo")),
+            env=called.get("env") or _task(_text(summary, "env"), config.get("env", {})),
             seed=int(_number(summary, "seed")),
             folder=folder,
             metric=_text(after, "metric") if "metric" in after else "return",
@@ -92,6 +95,7 @@ def read(folder: Path) -> Record:
             candidates=candidates if best else 0,
             validation_episodes=validated_on,
             scored=str(summary.get("scored", "")),
+            plugin=short(_text(summary, "algo")),
             kind=str(summary.get("kind", "")),
         )
     except (KeyError, TypeError, ValueError) as error:

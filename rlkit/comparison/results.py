@@ -44,6 +44,7 @@ def compute(records: Sequence[Record], missing: Iterable[str] = ()) -> Results:
         algos.sort(key=lambda algo: -overall[algo]["iqm"])
     return {
         "algos": algos,
+        "rows": "settings" if len({r.plugin or r.algo for r in records}) < len(algos) else "algorithms",
         "shared": shared,
         "overall": overall,
         "envs": envs,

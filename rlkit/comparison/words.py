@@ -26,7 +26,7 @@ class Table:
 
 def title(results: Results) -> str:
     algos, envs = list(results["algos"]), list(results["envs"])
-    first = listed(algos) if len(algos) <= NAMED else f"{len(algos)} algorithms"
+    first = listed(algos) if len(algos) <= NAMED else f"{len(algos)} {results['rows']}"
     return f"{first} on {listed(envs) if len(envs) <= NAMED else f'{len(envs)} environments'}"
 
 
@@ -36,7 +36,8 @@ def size(results: Results) -> str:
     seeds = sorted({run["seed"] for run in results["runs"]})
     unbroken = len(seeds) > 2 and seeds == list(range(seeds[0], seeds[-1] + 1))
     which = f"{seeds[0]} to {seeds[-1]}" if unbroken else listed([str(seed) for seed in seeds])
-    words = [f"{n} algorithm{'s' * (n > 1)} × {m} environment{'s' * (m > 1)}", f"{runs} run{'s' * (runs > 1)}"]
+    rows = results["rows"] if n > 1 else results["rows"].removesuffix("s")
+    words = [f"{n} {rows} × {m} environment{'s' * (m > 1)}", f"{runs} run{'s' * (runs > 1)}"]
     return ", ".join([*words, f"seed{'s' * (len(seeds) > 1)} {which}"])
 
 

@@ -8,7 +8,7 @@ from annotated_types import Ge, Le
 
 from rlkit.api import ActionValues, Env, TwinCritics
 from rlkit.errors import UserError
-from rlkit.fields import Count, Natural, Needs, Place, Positive
+from rlkit.fields import Count, Natural, Needs, Place, Positive, Several
 from rlkit.language import adapters
 from rlkit.language.adapters import Lora
 from rlkit.language.chat import PLACE
@@ -33,7 +33,7 @@ class LanguageNetwork:
     trainable: Literal["all", "attention"] = "all"  # which weights learn; attention: the q, k, v and o projections
     lora: Natural = 0  # rank of adapters that learn in place of the weights, which stay frozen; 0: none
     lora_alpha: Annotated[Positive | None, Needs("lora")] = None  # adapters count alpha / rank; none: twice the rank
-    lora_targets: Annotated[str, Needs("lora")] = "all"  # layers with adapters: all, attention, or names with commas
+    lora_targets: Annotated[str, Several(), Needs("lora")] = "all"  # layers: all, attention, or names with commas
     adapter: Annotated[str | None, Place("folder")] = (
         None  # a folder of adapters of `model`, in PEFT's format: they learn on
     )

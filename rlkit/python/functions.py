@@ -165,11 +165,12 @@ def run_comparison(
 
     Arguments:
         algo: names, dotted names or .py paths.
-        env: the same of environments; one of them may be a Gymnasium id, or MODULE:NAME of a class or function.
+        env: the same of environments, also Gymnasium ids, and MODULE:NAME of classes or functions.
         seed: the seeds.
         quiet: print nothing.
         keys: out and workers (runs at a time); the keys of all runs; and **{"NAME:KEY": VALUE} for the runs of one
-            algorithm or environment.
+            algorithm or environment. A list of values makes a row of each: **{"algo.lr": [1e-3, 3e-3]}, and where one
+            value is a list itself, a list of lists does: **{"policy.hidden": [(64, 64), (256, 256)]}.
 
     Returns: the statistics.
 
@@ -182,12 +183,20 @@ def run_comparison(
     from rlkit.comparison.plan import parse
 
     words = [f"algo={','.join(names('algo', algo))}", *environments(env)]
-    words += [f"seed={seeds(seed)}", *(f"{key}={text(key, plain(value))}" for key, value in keys.items())]
+    words += [f"seed={seeds(seed)}", *(f"{key}={several(key, value)}" for key, value in keys.items())]
     with undisturbed(), muted(quiet):
         done = conduct(parse(words), f"python -m rlkit.compare {shlex.join(words)}")
     if done.results is None:
         raise KeyboardInterrupt("the same call goes on from here")
     return Comparison(done.folder.absolute(), done.results, list(done.results["missing"]))
+
+
+def several(key: str, value: object) -> str:
+    """The value of a key as a command line has it, or its values: of lists, `;` stands between two."""
+    given = plain(value)
+    if isinstance(given, list) and given and all(isinstance(part, list) for part in given):
+        return ";".join(text(key, part) for part in given)
+    return text(key, given)
 
 
 def seeds(given: int | str | Iterable[int]) -> str:
@@ -212,9 +221,11 @@ def names(key: str, given: str | os.PathLike[str] | Sequence[str]) -> list[str]:
 def environments(env: str | os.PathLike[str] | Sequence[str]) -> list[str]:
     """The words for the environments; a Gymnasium id or MODULE:NAME is a key of the runs on `gym`."""
     found = [named(name) for part in names("env", env) for name in part.split(",")]
-    made = [section for section in found if len(section) > 1]
-    if len(made) > 1:
-        one, other = (section.get("id") or section["entry"] for section in made[:2])
-        raise UserError(f"env={one},{other}: a comparison has one such environment; compare each by itself")
-    keys = [f"{GYM}:env.{key}={value}" for section in made for key, value in section.items() if key != "name"]
-    return [f"env={','.join(section['name'] for section in found)}", *keys]
+    own = sum(len(section) > 1 for section in found) > 1
+    words, keys = [], []
+    for section in found:
+        inner = {key: value for key, value in section.items() if key != "name"}
+        name = last_name("".join(inner.values()).rpartition("/")[2]) if own and inner else ""
+        words.append(f"{name}:{section['name']}" if name else section["name"])
+        keys += [f"{name or GYM}:env.{key}={value}" for key, value in inner.items()]
+    return [f"env={','.join(words)}", *keys]

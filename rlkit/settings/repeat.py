@@ -39,6 +39,11 @@ def changed(first: str, argv: Sequence[str]) -> str:
     return f"{head}{found}{' '.join((without_rivals(was, now) | now).values())}" if found and now else first
 
 
+def rivals(key: str) -> set[str]:
+    """The keys that exclude a key, and that it takes the place of."""
+    return {other for group in EXCLUSIVE if key in group for other in group} - {key}
+
+
 def without_rivals(below: Mapping[str, V], above: Mapping[str, object]) -> dict[str, V]:
     """The keys that stay when others are put over them: of two that exclude each other, the one above counts."""
     gone = {key for group in EXCLUSIVE if above.keys() & set(group) for key in group}

@@ -54,7 +54,7 @@ def convert(cls: type, values: Mapping[str, object], section: str) -> dict[str, 
         head, _, inner = key.partition(".")
         if key == "name" and section in ("algo", "env") and "name" not in known:
             continue  # says which plug-in this is
-        if head not in known or (inner and not any(get_origin(m) is dict for m in _members(hints[head]))):
+        if head not in known or (inner and not any(get_origin(m) is dict for m in members(hints[head]))):
             raise UserError(f"no key '{_key(section, key)}': {instead(key, section, list(known))}")
         usual = default(known[head])
         if inner:
@@ -71,7 +71,7 @@ def validate(key: str, raw: object, hint: Hint, usual: object = MISSING) -> obje
     wrong = UserError(f"{key}={_cited(raw)} is not allowed: give {allowed(hint)}")
     try:
         value = _from_text(raw, hint)
-        if isinstance(value, bool) and not {bool, Any} & set(_members(hint)) and value not in _literals(hint):
+        if isinstance(value, bool) and not {bool, Any} & set(members(hint)) and value not in _literals(hint):
             raise wrong  # pydantic would take true for 1
         form: Any = hint  # pydantic's own type for hints leaves some of them out
         value = TypeAdapter(form, config=ConfigDict(arbitrary_types_allowed=True)).validate_python(value)
@@ -207,14 +207,14 @@ def plain(value: object) -> object:
 
 def _from_text(raw: object, hint: Hint) -> object:
     """Read a text as the type wants it."""
-    members = _members(hint)
-    parts = next((m for m in members if get_origin(m) is tuple), None)
+    plain_types = members(hint)
+    parts = next((m for m in plain_types if get_origin(m) is tuple), None)
     escapes = any(isinstance(mark, Escapes) for mark in metadata(hint))
     if isinstance(raw, str):
         typed, raw = isinstance(raw, Typed), str(raw)
-        if type(None) in members and raw.lower() in ("none", "null", "~"):
+        if type(None) in plain_types and raw.lower() in ("none", "null", "~"):
             return None
-        if str in members or raw in _literals(hint):
+        if str in plain_types or raw in _literals(hint):
             return unescaped(raw) if typed and escapes else raw
         if parts is None:
             return _scalar(raw)
@@ -256,16 +256,16 @@ def _scalar(text: str) -> object:
     return text if found is None and text.strip().lower() not in ("null", "~") else found
 
 
-def _members(hint: Hint) -> list[object]:
+def members(hint: Hint) -> list[object]:
     """The plain types in a hint, without Annotated and Union around them."""
     origin, args = get_origin(hint), get_args(hint)
     if origin is Annotated:
-        return _members(args[0])
-    return [m for a in args for m in _members(a)] if origin in (Union, types.UnionType) else [hint]
+        return members(args[0])
+    return [m for a in args for m in members(a)] if origin in (Union, types.UnionType) else [hint]
 
 
 def _literals(hint: Hint) -> list[object]:
-    return [value for m in _members(hint) if get_origin(m) is Literal for value in get_args(m)]
+    return [value for m in members(hint) if get_origin(m) is Literal for value in get_args(m)]
 
 
 def _range(metadata: Sequence[object]) -> list[str]:

@@ -62,7 +62,7 @@ def problem(name: str) -> Any:
 
 def others(hint: Any, key: str, default: Any) -> list[Any]:
     """Values of a key that are not its default."""
-    (kind, *_) = [m for m in schema._members(hint) if m is not type(None)]
+    (kind, *_) = [m for m in schema.members(hint) if m is not type(None)]
     if get_origin(kind) is not None:
         return [x for x in get_args(kind) if x != default]
     if kind is bool:

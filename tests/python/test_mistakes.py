@@ -139,7 +139,7 @@ def test_more_completions_than_the_memory_holds(told: rlkit.Run, monkeypatch: py
         (("ppo", Path("nowhere.py")), {}, r"no environment file .*nowhere\.py"),
         (("ppo", "cartpole"), {"seed": None}, "seed=None is not allowed: give whole numbers"),
         (("ppo", "cartpole"), {"seed": [True]}, "seed=True is not allowed"),
-        (("ppo", ["CartPole-v1", "Acrobot-v1"]), {}, "env=CartPole-v1,Acrobot-v1: a comparison has one such"),
+        (("ppo", ["CartPole-v1", "a/CartPole-v1"]), {}, "CartPole-v1:env.id is given twice"),
         (("ppo", "CartPol-v1"), {}, "did you mean CartPole-v1"),
     ],
     ids=str,

@@ -1,0 +1,34 @@
+"""What the runs of a comparison are called in its tables, kept beside them in names.json."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from rlkit.comparison.grid import Job
+from rlkit.recording.files import is_file, read_object, write_atomically
+from rlkit.settings.plugins import short
+
+FILE = "names.json"
+LONGEST = 200  # characters of a name that are read
+
+
+def write(out: Path, jobs: Sequence[Job]) -> None:
+    """Note what runs are called where it is not what their plug-ins are; what was noted of others stays."""
+    given = {job.name: {"algo": job.algo, "env": job.env} for job in jobs}
+    plain = {job.name: {key: short(str(job.config[key]["name"])) for key in ("algo", "env")} for job in jobs}
+    own = {run: {key: name for key, name in names.items() if name != plain[run][key]} for run, names in given.items()}
+    there = read_object(out / FILE) if is_file(out / FILE) else {}
+    noted = {**there, **{run: names for run, names in own.items() if names or run in there}}
+    if noted != there:
+        write_atomically(out / FILE, json.dumps(noted, indent=1, ensure_ascii=False) + "\n")
+
+
+def read(run: Path) -> dict[str, str]:
+    """What a run is called in the comparison that it lies in, of `algo` and `env`; empty where that is not noted.
+
+    Raises: UserError for a damaged names.json.
+    """
+    path = run.parent.parent / FILE
+    found = read_object(path).get(run.name) if run.parent.name == "runs" and is_file(path) else None
+    given = found if isinstance(found, dict) else {}
+    return {key: name[:LONGEST] for key in ("algo", "env") if isinstance(name := given.get(key), str) and name}

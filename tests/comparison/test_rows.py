@@ -1,0 +1,219 @@
+"""Rows and columns of a comparison: which values make one, what they are called, and that names outlive the command."""
+
+import json
+from pathlib import Path
+
+import pytest
+from support.words import last
+
+import rlkit
+from rlkit import compare
+from rlkit.comparison import conduct, grid, names, plan, records, report, words
+from rlkit.comparison.results import compute
+from rlkit.comparison.rows import alternatives
+from rlkit.errors import UserError
+from rlkit.python.functions import environments
+
+SMALL = ["algo=q_learning", "env=gridworld", "seeds=1", "iterations=3", "evaluation_episodes=2"]
+
+
+def planned(*given: str) -> list[grid.Job]:
+    return plan.plan(plan.parse(last(*SMALL, *given)))[0]
+
+
+def table(jobs: list[grid.Job]) -> tuple[list[str], list[str]]:
+    """What the rows and the columns are called."""
+    return list(dict.fromkeys(job.algo for job in jobs)), list(dict.fromkeys(job.env for job in jobs))
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "values"),
+    [
+        ("algo.lr", "1e-3,3e-3", {"0.001": "1e-3", "0.003": "3e-3"}),
+        ("algo.lr", "1e-3, 3e-3,", {"0.001": "1e-3", "0.003": "3e-3"}),
+        ("algo.horizon", "none,64", {"none": "none", "64": "64"}),
+        ("algo.normalize_reward", "true,false", {"true": "true", "false": "false"}),
+        ("algo.schedule", "constant,linear", {"constant": "constant", "linear": "linear"}),
+        ("env_steps", "1e3,2000", {"1000": "1e3", "2000": "2000"}),
+        ("policy.hidden", "64,64", {"64,64": "64,64"}),
+        ("policy.hidden", "64,64;256", {"64,64": "64,64", "256": "256"}),
+        ("policy.hidden", "[64,64];[]", {"64,64": "[64,64]", "[]": "[]"}),
+        ("env.id", "CartPole-v1,ALE/Pong-v5", {"CartPole-v1": "CartPole-v1", "ALE/Pong-v5": "ALE/Pong-v5"}),
+        ("env.kwargs", "{a: 1, b: 2};{}", {"{'a': 1, 'b': 2}": "{a: 1, b: 2}", "{}": "{}"}),
+        ("env.kwargs.size", "3,4", {"3,4": "3,4"}),
+        ("env.kwargs.size", "3;4", {"3": "3", "4": "4"}),
+        ("algo.nothing", "1,2", {"1,2": "1,2"}),  # the run says that there is no such key
+    ],
+)
+def test_a_comma_makes_rows_of_numbers_and_words_and_a_semicolon_of_the_rest(key, text, values) -> None:
+    assert alternatives(key, text, ["ppo"], ["gym"]) == values
+
+
+@pytest.mark.parametrize("text", ["What is {question}, please; answer!", "a,b", "a;b"])
+def test_a_text_for_a_model_is_one_value(text: str) -> None:
+    assert alternatives("env.prompt", text, ["grpo"], ["gsm8k"]) == {text: text}
+
+
+def test_a_field_of_several_names_is_parted_by_a_semicolon() -> None:
+    assert list(alternatives("env.reward", "flexible,strict;strict", ["grpo"], ["gsm8k"])) == [
+        "flexible,strict",
+        "strict",
+    ]
+    assert list(alternatives("policy.lora_targets", "q_proj,v_proj", ["grpo"], ["gsm8k"])) == ["q_proj,v_proj"]
+
+
+def test_settings_of_an_algorithm_are_rows_and_their_product_is_planned() -> None:
+    jobs = planned("algo.lr=1e-1,0.5", "algo.gamma=0.9,0.99", "seeds=2")
+    assert table(jobs) == (
+        [f"q_learning lr={a} gamma={b}" for a in ("1e-1", "0.5") for b in ("0.9", "0.99")],
+        ["gridworld"],
+    )
+    assert [job.seed for job in jobs] == [0] * 4 + [1] * 4
+    assert jobs[1].name == "q_learning_lr_0.1_gamma_0.99-gridworld-s0"
+    assert (jobs[1].config["algo"]["lr"], jobs[1].config["algo"]["gamma"]) == (0.1, 0.99)
+
+
+def test_the_same_setting_has_the_same_folder_however_it_is_written() -> None:
+    one, other = planned("algo.lr=1e-1,0.5", "out=c"), planned("algo.lr=0.50,0.10", "out=c")
+    assert {job.folder for job in one} == {job.folder for job in other}
+    assert {job.folder: job.config for job in one} == {job.folder: job.config for job in other}
+
+
+def test_keys_of_an_environment_are_columns_but_those_that_say_how_it_is_played() -> None:
+    rows, columns = table(planned("env.slip=0,0.1", "env.rows=1,2"))
+    assert rows == ["q_learning rows=1", "q_learning rows=2"]
+    assert columns == ["gridworld slip=0", "gridworld slip=0.1"]
+
+
+def test_several_gymnasium_ids_are_columns_that_listen_to_their_id() -> None:
+    jobs = planned("algo=ppo", "env=gym", "env.id=CartPole-v1,MountainCar-v0", "MountainCar-v0:iterations=2")
+    assert table(jobs) == (["ppo"], ["gym:CartPole-v1", "gym:MountainCar-v0"])
+    assert [job.config["run"]["iterations"] for job in jobs] == [3, 2]
+    assert [job.name for job in jobs] == ["ppo-gym_CartPole-v1-s0", "ppo-gym_MountainCar-v0-s0"]
+
+
+def test_rows_and_columns_have_names_of_ones_own() -> None:
+    jobs = planned(
+        "algo=slow:q_learning,quick (ours):q_learning", "quick (ours):algo.lr=0.9", "slow:algo.lr=0.1,0.2",
+        "env=small:gridworld,gridworld", "small:env.slip=0.2",
+    )  # fmt: skip
+    assert table(jobs) == (["slow lr=0.1", "slow lr=0.2", "quick (ours)"], ["small", "gridworld"])
+    assert [job.config["algo"]["lr"] for job in jobs[:3]] == [0.1, 0.2, 0.9]
+    assert [job.config["env"]["slip"] for job in jobs[::3]] == [0.2, 0.0]
+    assert len({job.name for job in jobs}) == 6 and all(set("/\\ ()").isdisjoint(job.name) for job in jobs)
+
+
+def test_a_key_for_some_stands_above_the_values_that_make_rows() -> None:
+    rows, _ = table(planned("algo=q_learning,sarsa", "algo.lr=0.1,0.2", "sarsa:algo.lr=0.3"))
+    assert rows == ["q_learning lr=0.1", "q_learning lr=0.2", "sarsa"]
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        (["algo.lr=0.1,0.2", "gridworld:algo.lr=0.3"], "algo.lr makes rows, which are the same for every environment"),
+        (["gridworld:algo.lr=0.1,0.2"], "algo.lr makes rows, which are the same for every environment"),
+        (["q_learning:env.slip=0,0.1"], "env.slip makes columns, which are the same for every algorithm"),
+        (["iterations=2,3", "gridworld:env_steps=10"], "gridworld:env_steps=10: env_steps makes rows"),
+        (["algo.lr=0.1,0.10"], "algo.lr=0.1,0.10 has 0.1 twice"),
+        (["keep=1,2"], "keep=1,2 changes where a run is computed"),
+        (["algo.lr=0.1,-2"], r"algo.lr=-2 is not allowed: give a number above 0"),
+        (["measure=latest,best"], "is measured with measure=best"),
+        (["algo=a:q_learning,a:sarsa"], "both would be called a; give one a name of its own: algo=NAME:sarsa"),
+        (["seeds=0"], "seeds=0 is not allowed"),
+        (["algo.double=true,false"], "no key 'algo.double'"),
+        (["policy.hidden=64;wide"], "policy.hidden=wide is not allowed"),
+    ],
+    ids=str,
+)
+def test_a_mistake_is_one_line(given: list[str], says: str) -> None:
+    with pytest.raises(UserError, match=says) as error:
+        planned(*given)
+    assert "\n" not in str(error.value)
+
+
+def finished(job: grid.Job, score: float) -> None:
+    """The folder of a run that has ended."""
+    job.folder.mkdir(parents=True)
+    (job.folder / "config.yaml").write_text(json.dumps(job.config))
+    evaluation = {"metric": "return", "mean": score, "low": score, "high": score, "episodes": 2}
+    summary = {"algo": "q_learning", "env": "gridworld", "seed": job.seed, "env_steps": 9, "seconds": 1.0}
+    (job.folder / "summary.json").write_text(
+        json.dumps({**summary, "finished": True, "evaluation": {"after": evaluation}})
+    )
+
+
+def test_names_are_kept_with_the_comparison_and_in_every_table(tmp_path: Path, capsys) -> None:
+    pytest.importorskip("matplotlib")
+    out = tmp_path / "c"
+    given = [*SMALL[:2], "seeds=5", "iterations=3", f"out={out}", "algo.lr=1e-1,0.5"]
+    jobs, _ = plan.plan(plan.parse(given))
+    for i, job in enumerate(jobs):
+        finished(job, float(i))
+    assert compare.main(given) == 0  # finished already: nothing is run
+    said = capsys.readouterr().out
+    assert "10 finished, 0 to continue, 0 to start" in said and "2 settings × 1 environment" in said
+    assert "q_learning lr=0.5 has the highest" in " ".join(said.split())
+    found = json.loads((out / "results.json").read_text())
+    assert set(found["algos"]) == {"q_learning lr=1e-1", "q_learning lr=0.5"} and not found["caveats"][1:]
+    assert "lr=1e-1" in (out / "index.html").read_text(encoding="utf-8")
+    [pair] = found["improvement"]
+    assert pair["x"] == "q_learning lr=0.5" and pair["y"] == "q_learning lr=1e-1"
+    # The report made again, from the comparison or from its runs, and later with more rows: the names stay.
+    assert compare.main([str(out)]) == 0
+    assert set(json.loads((out / "results.json").read_text())["algos"]) == set(found["algos"])
+    assert {records.read(job.folder).algo for job in jobs} == set(found["algos"])
+    names.write(out, planned("algo.lr=0.7,0.8", f"out={out}"))
+    assert {records.read(job.folder).algo for job in jobs} == set(found["algos"])
+
+
+def test_a_setting_is_said_to_be_none_where_the_rows_are_algorithms(tmp_path: Path) -> None:
+    jobs = planned("algo=A:q_learning,B:sarsa", f"out={tmp_path}")
+    for job in jobs:
+        finished(job, 1.0)
+        (job.folder / "summary.json").write_text(
+            (job.folder / "summary.json").read_text().replace("q_learning", job.config["algo"]["name"])
+        )
+    names.write(tmp_path, jobs)
+    found = compute([records.read(job.folder) for job in jobs])
+    assert words.size(found).startswith("2 algorithms × 1 environment") and set(found["algos"]) == {"A", "B"}
+
+
+def test_a_damaged_file_of_names_is_one_line(tmp_path: Path, capsys) -> None:
+    [job] = planned(f"out={tmp_path}")
+    finished(job, 1.0)
+    (tmp_path / "names.json").write_text("[")
+    assert compare.main([str(tmp_path)]) == 2
+    assert "names.json is damaged" in capsys.readouterr().err
+    (tmp_path / "names.json").write_text(json.dumps({job.name: {"algo": ["x"], "env": 3}, "x": 1}))
+    assert (records.read(job.folder).algo, records.read(job.folder).env) == ("q_learning", "gridworld")
+
+
+def test_python_gives_lists_of_values_and_several_ids(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[plan.Asked] = []
+
+    def carry_out(given: plan.Asked, command: str) -> conduct.Conducted:
+        asked.append(given)
+        return conduct.Conducted(tmp_path, {"missing": []}, [])  # type: ignore[typeddict-item]
+
+    monkeypatch.setattr(conduct, "conduct", carry_out)
+    keys = {"algo.lr": [1e-3, 3e-3], "policy.hidden": [(64, 64), (32,)], "iterations": 2}
+    rlkit.run_comparison("ppo", ["CartPole-v1", "MountainCar-v0"], [0], out=tmp_path, **keys)  # type: ignore[arg-type]
+    rows, columns = table(plan.plan(asked[0])[0])
+    assert rows == [f"ppo lr={lr} hidden={hidden}" for lr in ("0.001", "0.003") for hidden in ("64,64", "32")]
+    assert columns == ["CartPole-v1", "MountainCar-v0"]
+    assert environments(["CartPole-v1"]) == ["env=gym", "gym:env.id=CartPole-v1"]
+
+
+@pytest.mark.slow
+def test_rows_that_were_cut_off_are_continued(tmp_path: Path, capsys) -> None:
+    given = [*SMALL, "algo.lr=0.1,0.5", "evaluations=0", f"out={tmp_path}", "workers=2"]
+    assert compare.main(given) == 0
+    folder = tmp_path / "runs" / "q_learning_lr_0.5-gridworld-s0"
+    (folder / "summary.json").unlink()
+    capsys.readouterr()
+    assert compare.main(given) == 0
+    assert "1 finished, 1 to continue, 0 to start" in capsys.readouterr().out
+    assert report and set(json.loads((tmp_path / "results.json").read_text())["algos"]) == {
+        "q_learning lr=0.1", "q_learning lr=0.5",
+    }  # fmt: skip
