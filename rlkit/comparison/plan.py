@@ -74,7 +74,7 @@ def parse(argv: Iterable[str]) -> Asked:
         name, key, value = found.group("name", "key", "value")
         if key == "resume":
             raise UserError("resume= is for one run: a comparison goes on by itself, with the same command")
-        if "." not in key and key not in {**mine, **of_runs}:
+        if "." not in key and key not in {**mine, **of_runs, "config": ""}:
             raise UserError(f"no key '{key}': {nearest(key, dict.fromkeys([*mine, *of_runs]))}")
         if name and (key in mine or key == "seed"):
             raise UserError(f"'{word}': {key}= belongs to the whole comparison, not to {name}")

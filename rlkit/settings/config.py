@@ -60,6 +60,25 @@ class Run:
             raise UserError(f"give evaluate_every={self.evaluate_every} or evaluations={self.evaluations}, not both")
 
 
+def from_file(path: Path, line: Given) -> Given:
+    """The keys of `config=FILE`: sections as in configs/ALGO-ENV.yaml, or a run's config.yaml without its folder.
+
+    Raises: UserError for a file that is of another algorithm or environment than the command line names.
+    """
+    place = home(path)
+    if not is_file(place):
+        raise UserError(f"config={path}: there is no such file: give one with sections of keys, such as a config.yaml")
+    found = _from_yaml(place)
+    for section in KINDS:
+        one, other = line.section(section).get("name"), found.section(section).get("name")
+        if one and other and plugins.path_or_module(one) != plugins.path_or_module(str(other)):
+            raise UserError(f"config={path} is for {section}={other}, not {section}={one}: leave out one of the two")
+    found.run.pop("out", None)
+    found.algo = preset({**line.algo, **found.algo}) | found.algo
+    found.algo.pop("preset", None)
+    return found
+
+
 def override(below: Given, above: Given) -> None:
     """Put the keys of `above` over those of `below`."""
     below.run = repeat.without_rivals(below.run, above.run)
@@ -75,20 +94,28 @@ def read(argv: Sequence[str]) -> Given:
 def complete(line: Given) -> Given:
     """Put what was given over the pair's YAML, or over the configuration of the run that is continued."""
     if line.resume is not None:
+        if line.config is not None:
+            raise UserError(f"config={line.config} is for a new run: resume={line.resume} goes on with its own keys")
         given = from_folder(line.resume)
         given.trust, given.factory = line.trust, line.factory
         trust.check(given)
         line = changes(line, given)
     else:
+        file = Given() if line.config is None else from_file(line.config, line)
         for section, noun in (("algo", "algorithm"), ("env", "environment")):
-            if "name" not in line.section(section) and not line.help:
+            if "name" not in {**file.section(section), **line.section(section)} and not line.help:
                 raise UserError(f"which {noun}? Give {section}=NAME (python -m rlkit.run --help lists them)")
-        if line.trust:
+        if line.trust and line.config is None:
             raise UserError("trust= is for a run folder of someone else's: give it beside resume=FOLDER")
-        given = pair(line.algo.get("name", ""), line.env.get("name", ""))
-        given.algo.update(preset(line.algo))
+        names = [str({"name": "", **file.section(s), **line.section(s)}["name"]) for s in KINDS]
+        given = pair(*names)
+        override(given, file)
+        given.algo.update(preset({**given.algo, **line.algo}))
+        line.algo.pop("preset", None)
     override(given, line)
     given.resume, given.help, given.argv, given.factory = line.resume, line.help, line.argv, line.factory
+    if line.config is not None and not line.trust:
+        trust.check_file(line.config, given)
     return given
 
 

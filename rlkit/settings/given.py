@@ -35,6 +35,7 @@ class Given:
     trust: Trust = False  # run the code from outside rlkit that the folder names
     trusted: bool = False  # `trust.check` has seen it, and hashed all that the marks name
     resume: Path | None = None  # the run folder to continue
+    config: Path | None = None  # a file of keys, which the command line stands above
     help: bool = False
     argv: tuple[str, ...] = ()
     here: Path = field(default_factory=start)  # where relative paths start: before any code of the user's ran
@@ -89,6 +90,8 @@ def put(given: Given, key: str, value: object, word: str) -> None:
         raise UserError(f"'{word}' is a second spelling: write {SECOND.get(key, rest)}{word[len(key) :]}")
     if key == "resume":
         given.resume = Path(str(value))
+    elif key == "config":
+        given.config = Path(str(value))
     elif key == "trust":
         trusted = schema.validate(key, value, Trust)
         given.trust = "changed" if trusted == "changed" else bool(trusted)

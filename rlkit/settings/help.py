@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from rlkit.api import Env
 
 HELP = """python -m rlkit.run algo=NAME env=NAME [KEY=VALUE ...]  train
+python -m rlkit.run config=FILE.yaml [KEY=VALUE ...]    with the keys of a file, such as another run's config.yaml
 python -m rlkit.run resume=RUN_FOLDER                   continue a run exactly
 python -m rlkit.run algo=NAME [env=NAME] --help         every key of a plug-in
 NAME may be your own: a dotted module name, or a path ending in .py"""

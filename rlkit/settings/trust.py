@@ -1,6 +1,7 @@
 """Code from outside rlkit that a run folder names: it runs only with trust, and only as it was when the run began."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 from rlkit.errors import UserError
 from rlkit.fields import Place
@@ -53,6 +54,13 @@ def check(given: Given) -> None:
     if given.trust != "changed":
         _refuse_changed(given)
     given.trusted = True
+
+
+def check_file(path: Path, given: Given) -> None:
+    """Refuse code from outside that `config=FILE` names and the command line does not: nothing of it was imported."""
+    told = {word.partition("=")[0] for word in given.argv}
+    if found := [code for code in outside(given) if code.partition("=")[0] not in told]:
+        raise UserError(f"config={path} would run code from outside rlkit: {', '.join(found)}; trust=true allows it")
 
 
 def _refuse_changed(given: Given) -> None:

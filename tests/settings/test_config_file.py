@@ -1,0 +1,100 @@
+"""config=FILE: the keys of a file stand between the YAML of a pair and the command line."""
+
+from pathlib import Path
+
+import pytest
+
+from rlkit.comparison import plan
+from rlkit.errors import UserError
+from rlkit.settings import config
+from rlkit.settings.assemble import assemble
+
+KEYS = """
+run: {env_steps: 3000}
+algo: {name: ppo, lr: 0.002, horizon: none}
+env: {name: cartpole, rows: 4}
+policy: {hidden: [32]}
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "mine.yaml"
+    path.write_text(KEYS)
+    return path
+
+
+def sections(*words: str) -> dict[str, dict[str, object]]:
+    given = config.read(words)
+    return {name: given.section(name) for name in config.SECTIONS}
+
+
+def test_a_file_stands_above_the_yaml_of_the_pair_and_below_the_command_line(file: Path) -> None:
+    found = sections(f"config={file}", "algo.lr=0.5", "seed=3")
+    assert found["algo"]["lr"] == "0.5"
+    assert (found["algo"]["name"], found["algo"]["horizon"], found["algo"]["epochs"]) == ("ppo", "none", 20)
+    assert found["env"] == {"name": "cartpole", "rows": 4} and found["policy"] == {"hidden": [32]}
+    assert found["run"] == {"env_steps": 3000, "seed": "3"}
+    assert sections(f"config={file}", "iterations=2")["run"] == {"iterations": "2"}  # one length takes another's place
+
+
+def test_the_names_may_be_in_either_place_and_must_agree(file: Path) -> None:
+    file.write_text("algo: {lr: 0.1}\n")
+    found = sections(f"config={file}", "algo=dqn", "env=cartpole")
+    assert found["algo"]["lr"] == 0.1 and found["env"]["name"] == "cartpole"
+    with pytest.raises(UserError, match="which environment"):
+        config.read([f"config={file}", "algo=dqn"])
+    file.write_text(KEYS)
+    assert sections(f"config={file}", "algo=ppo")["algo"]["lr"] == 0.002
+    with pytest.raises(UserError, match="is for algo=ppo, not algo=dqn"):
+        config.read([f"config={file}", "algo=dqn"])
+
+
+def test_the_config_of_a_run_repeats_it(file: Path, tmp_path: Path) -> None:
+    parts = assemble(config.read([f"config={file}", f"out={tmp_path / 'a'}", "seed=7", "policy.activation=relu"]))
+    held = tmp_path / "config.yaml"
+    held.write_text(parts.text)
+    again = assemble(config.read([f"config={held}"])).text
+    assert again.partition("\n")[2].replace("out: null", f"out: {tmp_path / 'a'}") == parts.text.partition("\n")[2]
+    assert f"config={held}" in again.partition("\n")[0]
+
+
+def test_a_preset_in_the_file_stands_below_its_keys(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text("algo: {name: grpo, preset: trl, epochs: 3}\nenv: {name: gsm8k}\n")
+    by_word, by_file = sections("algo=grpo", "env=gsm8k", "algo.preset=trl"), sections(f"config={path}")
+    assert by_file["algo"] == by_word["algo"] | {"epochs": 3} and "preset" not in by_file["algo"]
+    assert sections(f"config={path}", "algo.preset=trl")["algo"]["epochs"] == by_word["algo"].get("epochs", 3)
+
+
+def test_code_that_only_the_file_names_needs_trust(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("raise SystemExit('ran')\n")
+    path = tmp_path / "theirs.yaml"
+    path.write_text(f"algo: {{name: {tmp_path / 'mine.py'}}}\nenv: {{name: cartpole}}\n")
+    with pytest.raises(UserError, match="would run code from outside rlkit: algo="):
+        config.read([f"config={path}"])
+    assert config.read([f"config={path}", "trust=true"]).algo["name"] == str(tmp_path / "mine.py")
+    assert config.read([f"config={path}", f"algo={tmp_path / 'mine.py'}"]).algo["name"] == str(tmp_path / "mine.py")
+    path.write_text("algo: {name: grpo}\nenv: {name: gsm8k, reward: './mine.py:f'}\n")
+    with pytest.raises(UserError, match=r"would run code from outside rlkit: env\.reward="):
+        config.read([f"config={path}"])
+    with pytest.raises(UserError, match="trust= is for"):
+        config.read(["algo=ppo", "env=cartpole", "trust=true"])
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [("run: [1]", "not sections of keys"), ("runs: {a: 1}", "no section 'runs'"), ("run: {", "not valid YAML")],
+)
+def test_a_file_of_anything_else_is_one_line(file: Path, text: str, says: str) -> None:
+    file.write_text(text)
+    with pytest.raises(UserError, match=says) as error:
+        config.read([f"config={file}", "algo=ppo", "env=cartpole"])
+    assert "\n" not in str(error.value)
+
+
+def test_a_row_of_a_comparison_may_be_a_file(file: Path) -> None:
+    words = ["algo=default:ppo,mine:ppo", "env=cartpole", "seeds=1", f"mine:config={file}"]
+    jobs, _ = plan.plan(plan.parse(words))
+    assert [job.config["algo"]["lr"] for job in jobs] == [1e-3, 2e-3]
+    assert f"config={file}" in jobs[1].words and not any(word.startswith("config=") for word in jobs[0].words)
