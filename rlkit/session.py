@@ -36,6 +36,8 @@ from rlkit.settings.assemble import Parts, Settles, assemble
 from rlkit.signals import interruptible, sheltered
 from rlkit.terminal import say, warn
 
+UNLIMITED = "no step limit is known; one that does not end stops the run (env.step_limit=N sets one)"
+
 
 @dataclass(frozen=True)
 class Watch:
@@ -276,6 +278,7 @@ def header(parts: Parts, given: config.Given, folder: Path, progress: Progress) 
         "algorithm": f"{given.algo['name']}: {plugins.summary('algorithms', given.algo['name'])}",
         "environment": f"{given.env['name']}: {plugins.summary('envs', given.env['name'])}",
         "source": parts.env.source,
+        **({"episodes": UNLIMITED} if parts.env.kind == "control" and parts.env.longest is None else {}),
         **({"prompts": asked} if asked else {}),
         "model": policy.name,
         "parameters": f"{held:,}" + (f", of which {learned:,} are trained" if learned != held else ""),

@@ -94,3 +94,11 @@ def test_a_run_in_wrappers_resumes_and_asks_for_trust(
     assert f"env.wrappers={mine}; trust=true allows it" in capsys.readouterr().err
     assert main([f"resume={folder}", "iterations=3", "trust=true"]) == 0
     assert "warning" not in capsys.readouterr().err, "what was played came out again"
+
+
+def test_the_first_screen_says_that_no_limit_is_known(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["algo=ppo", "env=gym", "env.id=Blackjack-v1", "algo.horizon=16", "evaluation_episodes=2", "iterations=1"]
+    for step_limit, says in (("0", True), ("50", False)):
+        folder = tmp_path / step_limit
+        assert main([*words, "validation_episodes=2", f"env.step_limit={step_limit}", f"out={folder}"]) == 0
+        assert ("episodes: no step limit is known" in capsys.readouterr().out) is says

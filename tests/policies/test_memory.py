@@ -11,6 +11,7 @@ import pytest
 import torch
 from gymnasium.spaces import Box, Discrete
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.wrappers import TransformObservation
 from support.fakes import algorithm, iterate
 from tensordict import TensorDict
 from torch.testing import assert_close
@@ -169,6 +170,22 @@ def test_a_program_says_when_an_episode_begins(tmp_path: Path) -> None:
 def test_torchrl_takes_no_memory() -> None:
     with pytest.raises(UserError, match="to_torchrl takes policies without memory"):
         to_torchrl(GRU.actor(lengths()))
+
+
+def positions(**kwargs: Any) -> gymnasium.Env:
+    """CartPole that shows where things are, and not how fast they move."""
+    env = gymnasium.make("CartPole-v1", **kwargs)
+    space = Box(env.observation_space.low[[0, 2]], env.observation_space.high[[0, 2]])
+    return TransformObservation(env, lambda seen: seen[[0, 2]], space)
+
+
+@pytest.mark.slow
+def test_cartpole_without_velocities_is_solved(tmp_path: Path) -> None:
+    keys = {"schedule": "linear", "clip_schedule": "linear", "horizon": 32, "epochs": 20, "minibatches": 1}
+    keys |= {"lr": 1e-3, "gamma": 0.98, "gae_lambda": 0.8}
+    words = {f"algo.{key}": value for key, value in keys.items()} | {"policy.memory": "gru", "policy.normalize": True}
+    run = rlkit.train("ppo", env=positions, env_steps=100_000, seed=5, out=str(tmp_path / "run"), **words)
+    assert run.evaluate(episodes=100)["greedy"]["mean"] > 400
 
 
 @pytest.mark.slow
