@@ -11,7 +11,7 @@ from typing import Annotated
 import gymnasium
 import torch
 from gymnasium.envs.registration import EnvSpec
-from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
 from rlkit import outside
 from rlkit.api import Count, Natural, Place, Reference, UserError
@@ -41,6 +41,7 @@ class Config:
     wrapper_kwargs: Annotated[Keywords, Needs("wrappers")] = field(default_factory=dict)  # NAME: what a wrapper takes
     step_limit: Natural = 0  # steps after which an episode is truncated; 0: the environment's own limit
     entry: Named = ""  # instead of id: MODULE:NAME of a class, or of a function that makes one environment
+    processes: bool = False  # step each of the copies that are learned from in a process of its own
     luck: Luck = "shared"  # of the attempts from one start: shared, or each attempt's own after the reset
     action_masks: bool = True  # play and learn only what info["action_mask"] allows, where the environment tells it
 
@@ -169,7 +170,7 @@ def make(
     reference: Reference | None = None,
     factory: Factory | None = None,
 ) -> ControlEnv:
-    """A Gymnasium environment, its copies stepped one after the other; `factory` makes one in place of id and entry."""
+    """A Gymnasium environment; `factory` makes one copy in place of id and entry."""
     check_copies(partial(make_one, config, factory), config.called)
     masked = config.action_masks and tells_mask(partial(make_one, config, factory))
 
@@ -177,9 +178,17 @@ def make(
         made = make_one(config, factory, render_mode)
         return MaskInObservation(made) if masked else made
 
+    one = make_one(config, factory)
+    spec = one.spec
+    one.close()
+
     def vector(n: int, render_mode: str | None = None) -> Vector:
-        one = partial(copy, render_mode)
-        return SyncVectorEnv([one] * n, autoreset_mode=AutoresetMode.DISABLED)
+        copies = [partial(copy, render_mode)] * n
+        if config.processes and n == config.rows:  # those of a measurement may be many
+            together = AsyncVectorEnv(copies, autoreset_mode=AutoresetMode.DISABLED)
+            together.spec = spec  # it knows none of its own
+            return together
+        return SyncVectorEnv(copies, autoreset_mode=AutoresetMode.DISABLED)
 
     source, together = f"Gymnasium {config.entry or config.id}", max(config.rows, 16)
     drawn, limiting = partial(vector, 1, render_mode=DRAWN), "give env.step_limit=N"

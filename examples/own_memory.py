@@ -24,6 +24,6 @@ class Maze(gymnasium.Env):
         return np.array([0, self.at == 10], np.float32), float(turned and action == self.side), bool(turned), False, {}
 
 
-keys = {"env_steps": 100_000, "env.step_limit": 40, "algo.lr": 2e-3, "policy.memory": "gru", "algo.entropy_coef": 0.02}
+keys = {"env_steps": 100_000, "env.step_limit": 40, "algo.lr": 1e-3, "policy.memory": "gru", "algo.entropy_coef": 0.02}
 run = rlkit.train("ppo", env=Maze, **{**keys, **dict(word.split("=", 1) for word in sys.argv[1:])})
 print(f"right turns: {run.evaluate(episodes=100)['greedy']['mean']:.2f}")

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from types import FrameType
 
 import rlkit
-from rlkit.errors import Diverged, UserError, one_line
+from rlkit.errors import Diverged, UserError, WorkerDied, one_line
 from rlkit.terminal import harmless_warning, say, show_traceback, warn
 
 STOPPED = "rlkit: stopped"
@@ -41,7 +41,7 @@ def guarded(command: Callable[[list[str]], int], argv: Sequence[str] | None = No
     except UserError as error:
         warn(f"rlkit: {error}")
         return 2
-    except (Diverged, FloatingPointError) as error:
+    except (Diverged, FloatingPointError, WorkerDied) as error:
         warn(f"rlkit: {error}")
         return 1
     except (MemoryError, RuntimeError, FileNotFoundError) as error:

@@ -27,5 +27,9 @@ class RewardFailed(UserError):
     """A user's reward function raised, or returned something that is not a reward."""
 
 
+class WorkerDied(RuntimeError):
+    """A process that steps a copy of an environment has ended; the last checkpoint is kept. Exit code 1."""
+
+
 class Diverged(RuntimeError):
     """A loss, a gradient or a rollout is not finite; the last good checkpoint is kept. Exit code 1."""

@@ -2,7 +2,8 @@
 
 import copy
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, runtime_checkable
+from multiprocessing.connection import wait
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rlkit import spaces
-from rlkit.errors import UserError
+from rlkit.errors import UserError, WorkerDied
 from rlkit.fields import GROUPS, Needs
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ class Copies:
                 "make it a SyncVectorEnv, or use algo=ppo"
             )
         seed = self.seeds if self.seed_each else self.seeds[0]
-        observation, _ = self.vector.reset(seed=seed)  # type: ignore[arg-type]
+        observation = self._begin(seed)
         self.observation, self.acting = self._convert(observation), np.ones(self.n, dtype=bool)
         self.first, self.earned = self.observation.copy(), np.zeros(self.n)
         self.began = np.ones(self.n, dtype=bool)
@@ -105,13 +106,15 @@ class Copies:
 
     def restart(self, rows: Array) -> None:
         """Start the next episode in the rows where `rows` is True."""
-        observation, _ = self.vector.reset(seed=self.seeds, options={"reset_mask": rows})  # type: ignore[arg-type]
-        self.observation = self._convert(observation)
+        self.observation = self._convert(self._begin(self.seeds, {"reset_mask": rows}))
         self.first[rows], self.earned[rows], self.began[rows] = self.observation[rows], 0.0, True
 
     def step(self, action: Array) -> tuple[Array, Array, Array, Array]:
         """Step every copy with the policy's action [n] or [n, d]: true successor, reward, terminated, done."""
-        raw, reward, terminated, truncated, info = self.vector.step(self._execute(action))
+        try:
+            raw, reward, terminated, truncated, info = self.vector.step(self._execute(action))
+        except (EOFError, ConnectionError) as error:
+            raise_died(self.vector, error)
         done = terminated | truncated
         total = self.earned + reward * self.acting  # before the rows that act change
         self.earned, self.began = np.where(done, 0.0, total), done | ~self.acting
@@ -131,6 +134,13 @@ class Copies:
                         self.seeds[row] = self.next_seed(int(row))
                 self.restart(done)
         return successor, reward, terminated, done
+
+    def _begin(self, seed: int | list[int], options: dict[str, Any] | None = None) -> Array:
+        try:
+            observation: Array = self.vector.reset(seed=seed, options=options)[0]  # type: ignore[arg-type]
+        except (EOFError, ConnectionError) as error:
+            raise_died(self.vector, error)
+        return observation
 
     def replay(self, actions: Array, seeds: Sequence[int], ages: Array) -> None:
         """Return to the state after the last `ages[i]` of `actions` [K, n] since row i was reset with `seeds[i]`."""
@@ -160,6 +170,23 @@ class Copies:
     def _execute(self, action: Array) -> Array:
         given: Array = spaces.executed(self.action_space, action)
         return given
+
+
+def raise_died(vector: Vector, error: Exception) -> NoReturn:
+    """Say which process of a vector environment has ended; raise the error as it is where none has."""
+    inner = vector.unwrapped
+    processes = inner.processes if isinstance(inner, AsyncVectorEnv) else []
+    wait([process.sentinel for process in processes], 1)  # for the one that has just gone
+    dead = [(i, process.exitcode) for i, process in enumerate(processes) if process.exitcode is not None]
+    if not dead:
+        raise error
+    for process in processes:
+        process.terminate()
+    inner.closed = True  # to close it would ask the dead one
+    raise WorkerDied(
+        f"the process of copy {dead[0][0]} of the environment has ended with exit code {dead[0][1]}; resume=FOLDER "
+        "goes on from the newest checkpoint"
+    ) from error
 
 
 def empty_tape(length: int, copies: Copies) -> dict[str, Array]:

@@ -4,7 +4,7 @@ import { ask, choices, choose, find, guarded, keys, make, number, token } from "
 import { Chart } from "./chart.js";
 
 const SECONDS = 12; // that an episode takes, within what the eye can follow
-const state = { luck: "greedy", told: null, at: 0, playing: false, loading: 0 };
+const state = { luck: "greedy", told: null, at: 0, playing: false, turn: 0, loading: 0 };
 let reward = null, earned = null, observed = null;
 
 export async function openReplay() {
@@ -15,6 +15,7 @@ export async function openReplay() {
 }
 
 export function closeReplay() {
+  state.turn += 1;
   state.playing = false;
   find("play").textContent = "Play";
 }
@@ -65,6 +66,7 @@ function observations() {
 }
 
 async function play() {
+  const mine = ++state.turn;
   state.playing = true;
   find("play").textContent = "Pause";
   const last = state.told.reward.length - 1;
@@ -73,6 +75,7 @@ async function play() {
   let before = performance.now(), owed = 0;
   while (state.playing && state.at < last) {
     await new Promise((done) => requestAnimationFrame(done));
+    if (mine !== state.turn) return; // stopped meanwhile, and perhaps begun again
     const now = performance.now();
     owed += ((now - before) / 1000) * pace;
     before = now;

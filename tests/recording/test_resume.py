@@ -85,6 +85,7 @@ CELLS = [
     ["algo=dpo", "env=preferences", "env.rows=2", "env.max_tokens=12", *SMALL],
     ["algo=reward_model", "env=preferences", "env.rows=2", *SMALL],
     ["algo=reward_model", *last(*GSM8K, "env.max_tokens=40", "env.rows=4", "env.validation=8", "env.test=8")],
+    [*PPO, "env=gym", "env.id=CartPole-v1", "env.processes=true", "env.rows=2", "algo.horizon=16", "threads=1"],
     [*PPO, "env=cartpole", *MEMORY, "algo.horizon=16", "env.step_limit=30"],
     ["algo=a2c", "env=pendulum", *MEMORY, "algo.horizon=7", "env.step_limit=30", "policy.normalize=true"],
     ["algo=grpo", "env=cartpole", *MEMORY, "algo.group=2", "env.step_limit=20"],

@@ -26,6 +26,7 @@ from support.sandbox import furnish, snapshot, touched, verdict
 DEADLINE = 60.0  # seconds until it counts as hanging: far more than any of them takes, also on a busy machine
 PATIENCE = 2.0  # seconds that a line may work which asks for more than one can wait for
 FONTS = re.compile(r"outside/home/\.(cache|config)(/matplotlib(/fontlist[^/]*)?)?")  # what matplotlib keeps
+DRAWING = {"env=minigrid", "env=minatar"}  # their packages import matplotlib
 WRITES = ("run", "compare", "new", "evaluate")  # the commands that may leave something
 
 
@@ -78,11 +79,11 @@ def carried_out(
         own = tuple(f"box/{name}" for name in there) if asked.words[0] in ("run", "evaluate") else ()
         changed = touched(before, snapshot(root), own)
         found += [f"{path} was changed" for path in changed if path in before and path != "box"]
-        if asked.words[0] not in WRITES and (made := [path for path in changed if path not in before]):
+        drawn = real and (asked.words[0] == "compare" or DRAWING & {*asked.words})  # docs/security.md says so
+        made = [path for path in changed if path not in before and not (drawn and FONTS.fullmatch(path))]
+        if asked.words[0] not in WRITES and made:
             found.append(f"{made[0]} was made")
-        made = [path for path in changed if path not in before and not path.startswith("box/")]
-        drawn = real and asked.words[0] == "compare"  # docs/security.md says that the list of fonts is kept
-        found += [f"{path} was made" for path in made if not (drawn and FONTS.fullmatch(path))]
+        found += [f"{path} was made" for path in made if not path.startswith("box/")]
     return end, found
 
 
