@@ -9,15 +9,17 @@ from dataclasses import dataclass
 from typing import Annotated
 
 import torch
+from annotated_types import Gt, Le
 from tensordict import TensorDict
 from torch import Tensor
 
 from rlkit import buffers, memory, policies, returns
 from rlkit.api import Algorithm, Env
 from rlkit.errors import UserError
-from rlkit.fields import Count, Fraction, Natural, Needs
+from rlkit.fields import Choose, Count, Fraction, Natural, Needs, Search
 
 PRIORITIZED = Needs("prioritized", True)
+Following = Annotated[float, Gt(0), Le(1), Search(1e-3, 0.05, log=True)]
 
 
 @dataclass(frozen=True)
@@ -27,10 +29,10 @@ class Replayed(policies.Optimization):
     steps: Count = 4  # environment steps per row and iteration
     updates: Count = 1  # optimiser steps per iteration
     capacity: Count = 50_000  # steps the replay buffer holds
-    batch_size: Count = 64  # steps per optimiser step
+    batch_size: Annotated[Count, Choose(32, 64, 128, 256)] = 64  # steps per optimiser step
     warmup_steps: Natural = 1_000  # steps remembered before the first update
     gamma: Fraction = 0.99  # discount per step
-    n_step: Count = 1  # rewards summed before the bootstrap
+    n_step: Annotated[Count, Choose(1, 3, 5)] = 1  # rewards summed before the bootstrap
     prioritized: bool = False  # replay steps in proportion to (|TD error| + ε)^alpha, not evenly
     alpha: Annotated[Fraction, PRIORITIZED] = 0.6  # 0 replays evenly
     beta: Annotated[Fraction, PRIORITIZED] = 0.4  # exponent of the importance weights at the start; 1 at the end

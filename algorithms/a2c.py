@@ -15,7 +15,10 @@ from torch import Tensor
 
 from rlkit import buffers, losses, policies, returns
 from rlkit.api import Algorithm, Env, Metrics, PolicyFactory, Stochastic
-from rlkit.fields import CONTROL, Count, Decay, Fraction, Needs, NonNegative, Positive
+from rlkit.fields import CONTROL, Choose, Count, Decay, Fraction, Needs, NonNegative, Positive, Switch
+
+Horizon = Annotated[Count | None, Needs(CONTROL), Choose(5, 8, 16, 32, 64)]
+Credit = Annotated[Literal["mc", "td", "gae"], Choose("mc", "gae")]
 
 
 @dataclass(frozen=True)
@@ -24,14 +27,14 @@ class Config(policies.Optimization):
     optimizer: Literal["rmsprop", "adam"] = "rmsprop"  # how gradients become steps
     beta2: Decay = 0.99  # second-moment decay of either optimiser
     adam_eps: Positive = 1e-5  # ε of either optimiser
-    horizon: Annotated[Count | None, Needs(CONTROL)] = 5  # steps per row; none, and always on text: whole episodes
-    advantage: Literal["mc", "td", "gae"] = "mc"  # Monte Carlo, one-step TD error, or in between with gae_lambda
+    horizon: Horizon = 5  # steps per row; none, and always on text: whole episodes
+    advantage: Credit = "mc"  # Monte Carlo, one-step TD error, or in between with gae_lambda
     gamma: Fraction = 0.99  # discount per step
     gae_lambda: Annotated[Fraction, Needs("advantage", "gae")] = 0.95  # 0: td, 1: mc
     value_coef: NonNegative = 0.5  # weight of the value loss
     entropy_coef: NonNegative = 0.0  # weight of the entropy bonus
-    normalize_advantage: bool = False  # standardise over each rollout
-    normalize_reward: bool = False  # divide rewards by the running standard deviation of the discounted return
+    normalize_advantage: Switch = False  # standardise over each rollout
+    normalize_reward: Switch = False  # divide rewards by the running standard deviation of the discounted return
 
 
 class A2C(Algorithm):

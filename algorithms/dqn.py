@@ -17,11 +17,12 @@ from torch import Tensor
 
 from rlkit import losses, policies, returns
 from rlkit.api import ActionValues, Env, Metrics, PolicyFactory
-from rlkit.fields import Count, Fraction, Limit, Needs, Positive
+from rlkit.fields import Choose, Count, Fraction, Limit, Needs, Positive, Search
 
 from ._replay import OffPolicy, Replayed
 
 FALLS = Needs("epsilon", unlike="epsilon_end")
+Copied = Annotated[Count, Needs("tau", None), Search(50, 5_000, log=True)]
 
 
 @dataclass(frozen=True)
@@ -30,11 +31,11 @@ class Config(Replayed):
     max_grad_norm: Limit = 10.0  # gradients are scaled down to this global norm
     double: bool = True  # the online network chooses the next action, the target network values it
     dueling: bool = False  # the network is V(s) + A(s, a) − mean A
-    sync_every: Annotated[Count, Needs("tau", None)] = 500  # updates between copies into the target network
+    sync_every: Copied = 500  # updates between copies into the target network
     tau: Annotated[float, Gt(0), Le(1)] | None = None  # instead: after each update target += tau · (online - target)
     epsilon: Fraction = 1.0  # probability of a random action at the start
-    epsilon_end: Fraction = 0.05  # and at the end of the decay
-    epsilon_decay: Annotated[Fraction, FALLS] = 0.2  # fraction of the run over which epsilon falls
+    epsilon_end: Annotated[Fraction, Choose(0.01, 0.05, 0.1)] = 0.05  # and at the end of the decay
+    epsilon_decay: Annotated[Fraction, FALLS, Search(0.05, 0.5)] = 0.2  # fraction of the run over which epsilon falls
     hold: Count = 1  # maximum number of steps a random action is repeated: n steps with probability 1 / (n (n + 1))
 
 

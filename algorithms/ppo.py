@@ -16,25 +16,40 @@ from torch import Tensor
 from rlkit import buffers, divergences, losses, policies, returns
 from rlkit.api import Algorithm, Env, Metrics, PolicyFactory, Stochastic
 from rlkit.errors import UserError
-from rlkit.fields import AGAIN, CONTROL, INEXACT, Count, Fraction, Limit, Needs, NonNegative, Positive, Schedule
+from rlkit.fields import (
+    AGAIN,
+    CONTROL,
+    INEXACT,
+    Choose,
+    Count,
+    Fraction,
+    Limit,
+    Needs,
+    NonNegative,
+    Positive,
+    Schedule,
+    Search,
+    Switch,
+)
 
 MOVED = Needs(AGAIN)
+Horizon = Annotated[Count | None, Needs(CONTROL), Choose(16, 32, 64, 128, 256, 512)]
 
 
 @dataclass(frozen=True)
 class Config(policies.Optimization):
-    horizon: Annotated[Count | None, Needs(CONTROL)] = 128  # steps per row; none, and always on text: whole episodes
-    epochs: Count = 4  # passes over each rollout
-    minibatches: Count = 4  # parts of each pass, one optimiser step each
+    horizon: Horizon = 128  # steps per row; none, and always on text: whole episodes
+    epochs: Annotated[Count, Search(1, 20)] = 4  # passes over each rollout
+    minibatches: Annotated[Count, Choose(1, 2, 4, 8, 16, 32)] = 4  # parts of each pass, one optimiser step each
     gamma: Fraction = 0.99  # discount per step
     gae_lambda: Fraction = 0.95  # 0: one-step TD error, 1: Monte-Carlo advantage
-    clip: Annotated[Limit, MOVED] = 0.2  # the ratio stays within 1 ± clip
+    clip: Annotated[Limit, MOVED, Choose(0.1, 0.2, 0.3, 0.4)] = 0.2  # the ratio stays within 1 ± clip
     clip_schedule: Annotated[Schedule, MOVED] = "constant"  # constant, or linear to 0 at the end of the run
     value_coef: NonNegative = 0.5  # weight of the value loss
     value_clip: Annotated[Limit | None, MOVED] = None  # the value may move this far from the old one; none: anywhere
     entropy_coef: NonNegative = 0.0  # weight of the entropy bonus
     normalize_advantage: bool = True  # standardise over each rollout
-    normalize_reward: bool = False  # divide rewards by the running standard deviation of the discounted return
+    normalize_reward: Switch = False  # divide rewards by the running standard deviation of the discounted return
     sampler_cap: Annotated[Limit | None, Needs(INEXACT)] = 2.0  # bound of the weight π/μ of a token drawn by μ; none: 1
     kl_coef: NonNegative = 0.0  # β: what a step pays in reward per nat away from the starting policy
     kl_target: Annotated[Positive | None, Needs("kl_coef")] = None  # adapt β until a row is this many nats away

@@ -14,14 +14,16 @@ from torch import Tensor
 
 from rlkit import buffers, losses, policies, returns
 from rlkit.api import Algorithm, Env, Metrics, PolicyFactory, Stochastic
-from rlkit.fields import Fraction, Needs, NonNegative
+from rlkit.fields import Choose, Fraction, Needs, NonNegative
+
+Baseline = Annotated[Literal["none", "batch", "value"], Choose("batch", "value")]
 
 
 @dataclass(frozen=True)
 class Config(policies.Optimization):
     gamma: Fraction = 0.99  # discount per step
     returns: Literal["total", "reward_to_go"] = "reward_to_go"  # what multiplies log π(a|s)
-    baseline: Literal["none", "batch", "value"] = "batch"  # subtract nothing, the batch's mean, or a learned V(s)
+    baseline: Baseline = "batch"  # subtract nothing, the batch's mean, or a learned V(s)
     normalize_advantage: Annotated[bool, Needs("baseline", "batch", "value")] = True  # standardise what is left
     value_coef: Annotated[NonNegative, Needs("baseline", "value")] = 0.5  # weight of the value loss
     entropy_coef: NonNegative = 0.0  # weight of the entropy bonus

@@ -12,15 +12,14 @@ from dataclasses import dataclass
 from typing import Annotated
 
 import torch
-from annotated_types import Gt, Le
 from tensordict import TensorDict
 from torch import Tensor
 
 from rlkit import losses, policies, returns
 from rlkit.api import Env, Metrics, PolicyFactory
-from rlkit.fields import Count, Limit, Natural, Needs, Positive
+from rlkit.fields import Choose, Count, Limit, Natural, Needs, Positive
 
-from ._replay import OffPolicy, Replayed
+from ._replay import Following, OffPolicy, Replayed
 
 
 @dataclass(frozen=True)
@@ -31,9 +30,9 @@ class Config(Replayed):
     max_grad_norm: Limit = float("inf")  # gradients are scaled down to this global norm; inf: never
     steps: Count = 1  # environment steps per row and iteration
     capacity: Count = 1_000_000  # steps the replay buffer holds
-    batch_size: Count = 256  # steps per optimiser step
+    batch_size: Annotated[Count, Choose(64, 128, 256, 512)] = 256  # steps per optimiser step
     warmup_steps: Natural = 100  # steps played with uniformly random actions before the first update
-    tau: Annotated[float, Gt(0), Le(1)] = 0.005  # after each update target += tau · (critics − target)
+    tau: Following = 0.005  # after each update target += tau · (critics − target)
     temperature: Positive = 1.0  # α: weight of the entropy, at the start where it is learned
     learn_temperature: bool = True  # move α so that the entropy becomes target_entropy
     target_entropy: Annotated[float | None, Needs("learn_temperature", True)] = None  # none: −d; ½ log A of A actions

@@ -11,15 +11,17 @@ from dataclasses import dataclass
 from typing import Annotated
 
 import torch
-from annotated_types import Gt, Le
 from tensordict import TensorDict
 from torch import Tensor
 
 from rlkit import losses, policies, returns
 from rlkit.api import Env, Metrics, PolicyFactory
-from rlkit.fields import Count, Limit, Natural, Needs, NonNegative, Positive
+from rlkit.fields import Choose, Count, Limit, Natural, Needs, NonNegative, Positive, Search
 
-from ._replay import OffPolicy, Replayed
+from ._replay import Following, OffPolicy, Replayed
+
+Played = Annotated[NonNegative, Search(0.01, 0.5, log=True)]
+Valued = Annotated[NonNegative, Search(0.05, 0.5)]
 
 
 @dataclass(frozen=True)
@@ -30,13 +32,13 @@ class Config(Replayed):
     max_grad_norm: Limit = float("inf")  # gradients are scaled down to this global norm; inf: never
     steps: Count = 1  # environment steps per row and iteration
     capacity: Count = 1_000_000  # steps the replay buffer holds
-    batch_size: Count = 256  # steps per optimiser step
+    batch_size: Annotated[Count, Choose(64, 128, 256, 512)] = 256  # steps per optimiser step
     warmup_steps: Natural = 1_000  # steps played with uniformly random actions before the first update
-    tau: Annotated[float, Gt(0), Le(1)] = 0.005  # after each update of the actor target += tau · (online − target)
-    noise: NonNegative = 0.1  # standard deviation of the noise of played actions
-    target_noise: NonNegative = 0.2  # standard deviation of the noise of the actions that a bootstrap is of
+    tau: Following = 0.005  # after each update of the actor target += tau · (online − target)
+    noise: Played = 0.1  # standard deviation of the noise of played actions
+    target_noise: Valued = 0.2  # standard deviation of the noise of the actions that a bootstrap is of
     noise_clip: Annotated[Positive, Needs("target_noise")] = 0.5  # bound of the noise of those actions
-    policy_delay: Count = 2  # updates of the critics for each one of the actor
+    policy_delay: Annotated[Count, Choose(1, 2, 4)] = 2  # updates of the critics for each one of the actor
 
 
 class TD3(OffPolicy):

@@ -26,6 +26,7 @@ from rlkit.capabilities import Writes as Writes
 from rlkit.errors import Exhausted as Exhausted
 from rlkit.errors import RewardFailed as RewardFailed  # `as`: plug-ins import them from here, too, under mypy
 from rlkit.errors import UserError as UserError
+from rlkit.fields import Choose as Choose
 from rlkit.fields import Code as Code
 from rlkit.fields import Count as Count
 from rlkit.fields import File as File
@@ -36,6 +37,7 @@ from rlkit.fields import NonNegative as NonNegative
 from rlkit.fields import Place as Place
 from rlkit.fields import Positive as Positive
 from rlkit.fields import Schedule as Schedule
+from rlkit.fields import Search as Search
 from rlkit.fields import Words as Words
 from rlkit.scores import Reference as Reference
 from rlkit.scores import Sample as Sample

@@ -38,6 +38,20 @@ class Several:
     """In a field's type: a text that may name several, with commas between."""
 
 
+class Search:
+    """In a field's type: rlkit.tune looks for a number from low to high, by its logarithm where `log` is set."""
+
+    def __init__(self, low: float, high: float, log: bool = False) -> None:
+        self.low, self.high, self.log = low, high, log
+
+
+class Choose:
+    """In a field's type: rlkit.tune looks for one of these values."""
+
+    def __init__(self, *values: object) -> None:
+        self.values = values
+
+
 CONTROL = "a control environment"
 PLAYED = "an algorithm that plays, as all do but value_iteration and policy_iteration"
 GROUPS = "an algorithm that plays several attempts from each start"
@@ -63,6 +77,7 @@ Seed = Annotated[int, Ge(0), Boundless()]
 Words = Annotated[str, Escapes()]  # a text for a model
 Copies = Annotated[Count, Needs(PLAYED)]  # of a problem whose model is known
 Schedule = Literal["constant", "linear"]
+Switch = Annotated[bool, Choose(False, True)]
 
 
 @dataclass(frozen=True)

@@ -187,6 +187,9 @@ ELSEWHERE = {
     " writes and this run what ": "test_errors.py::test_reward_models_that_rank_different_texts_are_not_paired",
     "this run's policy is a reward model": "python/test_python.py::test_a_reward_model_writes_nothing",
     " was measured on other ": "test_errors.py::test_scores_of_different_length_are_not_paired",
+    "the default could not be tried, so ": (
+        "tuning/test_search.py::test_a_default_that_fails_ends_the_search_in_one_line"
+    ),
     "no Ray cluster: ": "test_errors.py::test_a_ray_cluster_that_does_not_answer_is_named",
     " cannot be read: ": "recording/test_files.py::test_a_folder_that_may_not_be_entered_is_one_line",
     " does not act, so it cannot play ": "control/test_control.py::test_a_policy_that_does_not_act_is_refused",

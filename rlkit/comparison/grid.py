@@ -244,15 +244,13 @@ def by_processes(jobs: Sequence[Job], workers: int, stop: Path) -> list["Future[
 
 
 @contextmanager
-def alone(out: Path) -> Iterator[None]:
-    """Keep a second comparison out of a folder."""
+def alone(out: Path, what: str = "comparison") -> Iterator[None]:
+    """Keep a second comparison, or search, out of a folder."""
     with ExitStack() as stack:
         try:
             stack.enter_context(held(prepare_folder(out) / ".lock"))
         except Timeout:
-            raise UserError(
-                f"another comparison is at work in {out}: wait until it ends, or choose another out="
-            ) from None
+            raise UserError(f"another {what} is at work in {out}: wait until it ends, or choose another out=") from None
         yield
 
 

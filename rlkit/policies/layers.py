@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from rlkit import memory, seeding, spaces
 from rlkit.api import Env
 from rlkit.errors import UserError
-from rlkit.fields import Count, Needs, Place
+from rlkit.fields import Choose, Count, Needs, Place, Switch
 from rlkit.policies import encoders, own_encoder
 from rlkit.policies.normalize import Normalizer
 from rlkit.policies.perceptron import Perceptron
@@ -27,14 +27,14 @@ NARROW = 50  # numbers that features of images are brought to where actions join
 class Layers:
     """The `policy.` keys that say what networks are made of."""
 
-    hidden: tuple[Count, ...] = (64, 64)  # widths of the hidden layers
+    hidden: Annotated[tuple[Count, ...], Choose((64,), (64, 64), (256, 256))] = (64, 64)  # widths of the hidden layers
     activation: Annotated[Literal["tanh", "relu"], Needs("hidden")] = "tanh"  # activation function between layers
     encoder: Encoder = "auto"  # auto, flat, nature, impala, small: network for images; or ./my_net.py, PATH.py:NAME
     log_std: Annotated[float, Ge(-20), Le(20)] = 0.0  # initial log standard deviation of continuous actions
     fast: bool = True  # compute small networks on a CPU forward and backward by hand; false: all by autograd
     memory: Literal["none", "gru"] = "none"  # what of an episode is remembered: nothing, or a gated recurrent unit does
     memory_size: Annotated[Count, Needs("memory", "gru")] = 64  # numbers that are remembered
-    normalize: bool = False  # bring observations to mean 0 and variance 1 by running statistics
+    normalize: Switch = False  # bring observations to mean 0 and variance 1 by running statistics
 
     def __post_init__(self) -> None:
         if self.encoder.endswith(".py"):

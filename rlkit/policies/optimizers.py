@@ -9,8 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from rlkit.errors import UserError
-from rlkit.fields import Decay, Limit, Natural, Needs, NonNegative, Positive, Schedule
+from rlkit.fields import Choose, Decay, Limit, Natural, Needs, NonNegative, Positive, Schedule
 from rlkit.policies.flat import Flat, FlatAdamW, FlatRMSprop, can_be_flat
+
+Falling = Annotated[Schedule, Choose("constant", "linear")]
 
 
 @dataclass(frozen=True)
@@ -18,7 +20,7 @@ class LearningRate:
     """A learning rate with its schedule; the loop applies it."""
 
     lr: Positive = 3e-4  # learning rate
-    schedule: Schedule = "constant"  # learning-rate schedule: constant, or linear to lr_end · lr at the end of the run
+    schedule: Falling = "constant"  # learning-rate schedule: constant, or linear to lr_end · lr at the end of the run
     lr_end: Annotated[NonNegative, Needs("schedule", "linear")] = 0.0  # fraction of lr that a linear schedule ends at
 
     def learning_rate(self, progress: float, iteration: int) -> float:

@@ -4,13 +4,13 @@ A step of plain SGD at rate α on Σ ½δ² over the entries *is* the assignment
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Annotated, Self
 
 import torch
 from torch import Tensor, nn
 
 from rlkit import seeding, spaces
-from rlkit.fields import Fraction, Positive
+from rlkit.fields import Fraction, Positive, Search
 from rlkit.policies.base import EpsilonGreedy, Function, PolicyModule
 from rlkit.policies.encoders import allowed_by
 from rlkit.policies.optimizers import LearningRate
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 class StepSize(LearningRate):
     """What every method that moves table entries by α·δ needs."""
 
-    lr: Positive = 0.1  # step size α
+    lr: Annotated[Positive, Search(0.01, 1.0, log=True)] = 0.1  # step size α
     gamma: Fraction = 0.99  # discount per step
 
 

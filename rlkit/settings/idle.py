@@ -4,11 +4,12 @@ Only what was asked for counts. A pair's YAML, a preset or a config.yaml may hol
 default of the class asks for nothing either, whatever the YAML of the pair has in its place.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, cast, get_type_hints
 
 from rlkit.errors import UserError
+from rlkit.fields import Needs
 from rlkit.settings import schema
 
 if TYPE_CHECKING:
@@ -35,15 +36,22 @@ def refuse(built: object, keys: Iterable[str], section: str, facts: Mapping[str,
     Raises: UserError that names the key, and what it needs.
     """
     values = asdict(cast("DataclassInstance", built))
+    for key, need in idle(built, keys, facts):
+        here = "" if need.key in facts else f" with {section}.{need.key}={schema.show(values[need.key])}"
+        name = f"{section}.{key}"
+        raise UserError(
+            f"{name}={schema.show(values[key])} does nothing{here}: it needs {schema.needed(need, section)}; "
+            f"give that, or leave {name} out"
+        )
+
+
+def idle(built: object, keys: Iterable[str], facts: Mapping[str, object]) -> Iterator[tuple[str, Needs]]:
+    """Those of the keys that have a value of their own and do nothing beside the others, and what each needs."""
+    values = asdict(cast("DataclassInstance", built))
     hints = get_type_hints(type(built), include_extras=True)
     for key, field in schema.settable(type(built)).items():
         if key not in keys or values[key] is None or values[key] == schema.default(field):
             continue
         for need in schema.needs(hints[key]):
             if not need.met({**values, **facts}):
-                here = "" if need.key in facts else f" with {section}.{need.key}={schema.show(values[need.key])}"
-                name = f"{section}.{key}"
-                raise UserError(
-                    f"{name}={schema.show(values[key])} does nothing{here}: it needs {schema.needed(need, section)}; "
-                    f"give that, or leave {name} out"
-                )
+                yield key, need

@@ -17,7 +17,7 @@ from rlkit import __main__ as script
 from rlkit.console import guarded
 
 ROOT = Path(__file__).resolve().parents[2]
-COMMANDS = ("run", "evaluate", "compare", "play", "new")
+COMMANDS = ("run", "evaluate", "compare", "tune", "play", "new")
 FIRST = """if True:
     import sys
 
@@ -50,6 +50,7 @@ CASES = [
     ("evaluate", ["--help"]),
     ("compare", ["algo=ppo", "wrokers=2"]),
     ("compare", ["--help"]),
+    ("tune", ["algo=ppo", "env=cartpole", "trails=2"]),
     ("play", ["--help"]),
     ("new", ["algo", "mine"]),
     ("new", ["--help"]),

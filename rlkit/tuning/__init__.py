@@ -1,0 +1,1 @@
+"""Looks for settings of an algorithm: ranges, trials by Optuna, and the winner on fresh seeds."""

@@ -1,0 +1,127 @@
+"""Carry a search out: trials, the best setting in a file, and how it does on fresh seeds beside the default."""
+
+import os
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+
+import rlkit
+from rlkit.comparison import conduct as comparing
+from rlkit.comparison import grid, plan
+from rlkit.comparison.numbers import Results
+from rlkit.errors import UserError
+from rlkit.paths import home
+from rlkit.recording.files import is_file, prepare_folder, refuse_link, write_atomically
+from rlkit.recording.log import table
+from rlkit.settings import sections, strict_yaml
+from rlkit.settings.sections import Section, Sections
+from rlkit.terminal import say
+from rlkit.tuning.problem import Keys, Problem, Tune
+from rlkit.tuning.search import carry_out
+from rlkit.tuning.study import Study, Trial, installed, shown
+
+SETTINGS, BEST = "search.yaml", "best.yaml"
+SHOWN = 5  # trials in the table
+USUAL, TUNED = "default", "tuned"
+
+
+@dataclass(frozen=True)
+class Conducted:
+    """What came of a search."""
+
+    folder: Path
+    best: Trial | None  # none: it was interrupted
+    results: Results | None  # of the fresh seeds; none: it was interrupted, or nothing beat the usual setting
+
+
+def conduct(tune: Tune, keys: Keys, command: str) -> Conducted:
+    """Do what was asked for; the same again goes on where it was cut off."""
+    installed()
+    problem = Problem(tune, keys)
+    problem.fresh()
+    out = problem.out()
+    comparing.check_out(out)
+    if os.path.isdir(out / "runs"):
+        raise UserError(f"out={out} is a comparison's folder: give a search a folder of its own")
+    with grid.alone(out, "search"):
+        settings, workers = settled(problem, out)
+        study = Study(out, problem.space, tune.sampler, tune.pruner, tune.sampler_seed)
+        refuse_link(out / "trials")
+        prepare_folder(out / "trials")
+        write_atomically(out / SETTINGS, settings)
+        there = min(len(study.trials), tune.trials)
+        say(f"{tune.trials} trials of {tune.runs} runs in {out}: {there} finished, {tune.trials - there} to do")
+        for key, found in problem.space.items():
+            say(f"  {key}={found}")
+        if not carry_out(problem, study, out / "trials", tune.trials, workers) or study.best is None:
+            return Conducted(out, None, None)
+        best = study.best
+        tell(study, problem)
+        write(problem, best, len(study.trials), out / BEST, command)
+        return Conducted(out, best, measured(problem, best, out, workers))
+
+
+def settled(problem: Problem, out: Path) -> tuple[str, int]:
+    """What is searched, as text, which must be what was searched before; and how many runs there are at a time.
+
+    Raises: UserError that names the first difference.
+    """
+    tune, path = problem.tune, out / SETTINGS
+    held = sections.read(path) if is_file(path) else {}
+    workers = tune.workers or held.get("search", {}).get("workers") or grid.cores()
+    kept = {key: getattr(tune, key) for key in ("algo", "env", "runs", "sampler", "pruner", "sampler_seed")}
+    now: Sections = {
+        "search": {**kept, "workers": workers},
+        "keys": dict(problem.fixed),
+        "ranges": {key: str(found) for key, found in problem.space.items()},
+    }
+    for name, keys in now.items() if held else ():
+        there: Section = held.get(name, {})
+        for key in {**keys, **there}:
+            if keys.get(key) != there.get(key):
+                was, asked = there.get(key), keys.get(key)
+                raise UserError(f"{out} holds another search: {key}={was}, asked {key}={asked}; choose another out=")
+    return strict_yaml.dump(now), int(workers)
+
+
+def tell(study: Study, problem: Problem) -> None:
+    """The best trials, and how many ended how."""
+    finished = sorted((t for t in study.trials if t.value is not None), key=lambda t: (-(t.value or 0), t.number))
+    rows = [[shown(t.chosen) or "the default", f"{t.value:.4g}", str(t.number)] for t in finished[:SHOWN]]
+    ends = [trial.end for trial in study.trials]
+    say(f"\n{ends.count('complete')} trials finished, {ends.count('pruned')} given up, {ends.count('failed')} failed")
+    table("the best on validation", ["", f"mean of {problem.tune.runs}", "trial"], rows)
+
+
+def write(problem: Problem, best: Trial, trials: int, path: Path, command: str) -> None:
+    """Write the keys of a setting as a file that `rlkit.run config=FILE` takes."""
+    resolved = strict_yaml.load(problem.checked(best.chosen).text)
+    told = {**problem.fixed, **best.chosen}
+    file = sections.read(home(told["config"])) if "config" in told else {}
+    keys = [key.split(".") if "." in key else ["run", key] for key in told if key != "config"]
+    keys += [[section, key] for section, found in file.items() for key in found if section != "marks"]
+    kept: Sections = {"algo": {"name": resolved["algo"]["name"]}, "env": {"name": resolved["env"]["name"]}}
+    for section, key, *_ in keys:
+        if section != "run" or key not in (*grid.PLACE, "seed"):
+            kept.setdefault(section, {})[key] = resolved[section][key]
+    which = f"trial {best.number} of {trials}, {best.value:.4g} on validation" if best.number else "the default"
+    lines = [f"# rlkit {rlkit.__version__}: {which}. Found by: {command}", f"# python -m rlkit.run config={path}"]
+    write_atomically(path, "\n".join([*lines, strict_yaml.dump(kept)]))
+
+
+def measured(problem: Problem, best: Trial, out: Path, workers: int) -> Results | None:
+    """The best setting and the usual one on seeds that no trial had."""
+    if not best.number:
+        say(f"no trial was better on validation than the default, which {out / BEST} holds")
+        return None
+    say(f"the best setting: {out / BEST}; now on fresh seeds, beside the default:")
+    plugins = {name: line.plugin for name, line in problem.line.items()}
+    words = [f"algo={USUAL}:{plugins['algo']},{TUNED}:{plugins['algo']}", f"env={plugins['env']}"]
+    words += [f"seed={','.join(map(str, problem.fresh()))}", *(f"{key}={text}" for key, text in problem.fixed.items())]
+    words += [
+        *(f"{TUNED}:{key}={text}" for key, text in best.chosen.items()),
+        f"out={out / 'fresh'}",
+        f"workers={workers}",
+    ]
+    done = comparing.conduct(plan.parse(words), f"python -m rlkit.compare {shlex.join(words)}")
+    return done.results

@@ -1,0 +1,186 @@
+"""The trials of a search, carried out: each is some runs of its own, watched, and given up where they are hopeless."""
+
+import shutil
+import time
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import suppress
+from pathlib import Path
+
+from rlkit.comparison import grid
+from rlkit.comparison.view import outcome
+from rlkit.errors import UserError, one_line
+from rlkit.recording.files import is_number
+from rlkit.recording.writers import records
+from rlkit.signals import handled, leaving
+from rlkit.terminal import say
+from rlkit.tuning.problem import Keys, Problem
+from rlkit.tuning.study import Study, Trial, shown
+
+EVALUATED = ("eval/return", "eval/accuracy")
+STRIDE = 1000  # between the first evaluations of two runs of a trial, in the numbers that Optuna has
+POLL = 0.2  # seconds between two looks
+
+
+class Attempt:
+    """A trial that is carried out: its runs one after the other, in folders of their own."""
+
+    def __init__(self, problem: Problem, study: Study, number: int, behind: int, folder: Path) -> None:
+        self.problem, self.study, self.number = problem, study, number
+        self.before = number - behind + 1  # how many trials it is told of
+        self.chosen: Keys = {}
+        self.values: dict[int, float] = {}
+        self.given_up = False
+        self.reason, self.jobs = "", list[grid.Job]()
+        self.stop = folder / f"{number:04}.stop"
+        try:
+            if number:  # the first is the usual setting
+                self.chosen = problem.active(study.ask(number, self.before))
+            self.jobs = problem.jobs(number, self.chosen, folder)
+        except UserError as error:  # settings that cannot be together
+            self.reason = one_line(error)
+        for job in self.jobs:
+            grid.check(job)
+        self.stop.unlink(missing_ok=True)
+        self.look()
+
+    def carry_out(self) -> str | None:
+        """Finish its runs: None, or the reason why not."""
+        if self.reason or self.given_up:
+            return self.reason or None
+        return next((reason for job in self.jobs if (reason := grid.carry_out(job, self.stop)) is not None), None)
+
+    def look(self) -> None:
+        """Read the evaluations that are there, in their order, and stop the runs where the trial is hopeless."""
+        last: list[float] = []
+        for i, job in enumerate(self.jobs):
+            found = evaluations(job)
+            for k, value in enumerate(found):
+                step = STRIDE * i + k
+                if self.given_up or step in self.values:
+                    continue
+                self.values[step] = sum([*last, value]) / (len(last) + 1)
+                self.given_up = self.study.hopeless(self.values, self.before)
+            if self.given_up or not grid.summary(job).get("finished"):
+                break
+            last.append(self.score(found))
+        if self.given_up and not self.stop.exists():
+            self.stop.touch()
+
+    def score(self, found: list[float]) -> float:
+        """What a finished run counts by: its last evaluation, or the best one where that is what is measured."""
+        if not found:
+            return float("-inf")
+        return max(found) if self.problem.usual["run"]["measure"] == "best" else found[-1]
+
+    def ended(self, reason: str | None) -> Trial:
+        """What came of it."""
+        self.look()
+        if self.given_up:
+            return Trial(self.number, self.chosen, "pruned", None, self.values)
+        scores = [self.score(evaluations(job)) for job in self.jobs]
+        if reason is None and not all(is_number(score) for score in scores):
+            reason = "a run was not evaluated"
+        if reason is not None:
+            return Trial(self.number, self.chosen, "failed", None, self.values, reason)
+        return Trial(self.number, self.chosen, "complete", sum(scores) / len(scores), self.values)
+
+    def tidy(self) -> None:
+        """Remove what only a continued run needs."""
+        for job in self.jobs:
+            shutil.rmtree(job.folder / "checkpoints", ignore_errors=True)
+        self.stop.unlink(missing_ok=True)
+
+
+def evaluations(job: grid.Job) -> list[float]:
+    """The validation scores of a run so far, in their order."""
+    path = job.folder / "metrics.jsonl"
+    found = [line.get(key) for line in (records(path) if path.is_file() else ()) for key in EVALUATED if key in line]
+    return [float(x) for x in found if is_number(x)]
+
+
+def carry_out(problem: Problem, study: Study, folder: Path, trials: int, workers: int) -> bool:
+    """See to it that so many trials have ended; False when it was interrupted.
+
+    A trial begins when all but the newest 2 · workers − 2 before it have ended, so that its setting, and whether it is
+    given up, do not depend on which of several runs was faster.
+    """
+    behind = 2 * workers - 1
+
+    def leave(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    active: dict[int, tuple[Attempt, Future[str | None]]] = {}
+    with ThreadPoolExecutor(workers) as pool:
+        try:
+            with handled(dict.fromkeys(leaving(), leave)):
+                while len(study.trials) < trials:
+                    start(problem, study, folder, trials, behind, active, pool, workers)
+                    watch(active)
+                    settle(study, active, trials)
+                    time.sleep(POLL if len(study.trials) < trials else 0)
+            return True
+        except KeyboardInterrupt:
+            return False
+        finally:
+            stop(active)
+
+
+def start(
+    problem: Problem,
+    study: Study,
+    folder: Path,
+    trials: int,
+    behind: int,
+    active: dict[int, tuple[Attempt, "Future[str | None]"]],
+    pool: ThreadPoolExecutor,
+    workers: int,
+) -> None:
+    """Begin the next trials, as many as there is room for."""
+    number = len(study.trials) + len(active)
+    busy = sum(not future.done() for _, future in active.values())
+    while busy < workers and number < min(trials, len(study.trials) + behind):
+        attempt = Attempt(problem, study, number, behind, folder)
+        active[number] = attempt, pool.submit(attempt.carry_out)
+        number, busy = number + 1, busy + 1
+
+
+def watch(active: dict[int, tuple[Attempt, "Future[str | None]"]]) -> None:
+    for attempt, future in active.values():
+        if not future.done():
+            attempt.look()
+
+
+def settle(study: Study, active: dict[int, tuple[Attempt, "Future[str | None]"]], trials: int) -> None:
+    """Write down the trials that have ended, in their order."""
+    while (found := active.get(len(study.trials))) is not None and found[1].done():
+        attempt, future = active.pop(len(study.trials))
+        trial = attempt.ended(outcome(future))
+        if trial.end == "failed" and not trial.number:
+            raise UserError(f"the default could not be tried, so nothing can be compared with it: {trial.reason}")
+        study.add(trial)
+        attempt.tidy()
+        say(told(trial, study, trials))
+
+
+def stop(active: dict[int, tuple[Attempt, "Future[str | None]"]]) -> None:
+    """Let the runs that are under way write a checkpoint and end."""
+    running = [(attempt, future) for attempt, future in active.values() if not future.done()]
+    if running:
+        say(f"stopping {len(running)} trial{'s' * (len(running) > 1)}: each run writes a checkpoint first ...")
+    for attempt, _ in running:
+        with suppress(OSError):
+            attempt.stop.touch()
+    wait([future for _, future in running])
+
+
+def told(trial: Trial, study: Study, trials: int) -> str:
+    """One line about a trial that has ended."""
+    what = shown(trial.chosen) or "the default"
+    last = list(trial.values.values())[-1:]
+    if trial.end == "complete" and trial.value is not None:
+        said = f"{trial.value:.4g}{', the best so far' if study.best == trial and trial.number else ''}"
+    elif trial.end == "pruned":
+        said = f"given up at {last[0]:.4g} after {len(trial.values)} evaluations" if last else "given up"
+    else:
+        said = f"failed: {trial.reason}"
+    return f"[{len(study.trials)}/{trials}] trial {trial.number}: {said}  ({what})"

@@ -1,0 +1,144 @@
+"""The trials of a search that have ended, in a file of Optuna's own, and what Optuna says of the next ones.
+
+What a trial is given depends on the trials that ended a fixed number before it, and on nothing else: neither on the
+clock nor on the order in which others end. So a search that was killed goes on to the same trials.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from rlkit import seeding
+from rlkit.errors import UserError, one_line
+from rlkit.recording.files import is_file, refuse_link, remove, replacing
+from rlkit.tuning import space
+
+if TYPE_CHECKING:
+    import optuna
+    from optuna.trial import FrozenTrial
+
+FILE = "study.journal"
+STARTUP, WARMUP = 5, 3  # the median pruner judges after so many trials, and from this evaluation of a run on
+End = Literal["complete", "pruned", "failed"]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One setting that was tried."""
+
+    number: int
+    chosen: dict[str, str]  # the searched keys, as texts; empty: the usual setting
+    end: End
+    value: float | None  # the mean of its runs, where all of them were finished
+    values: dict[int, float]  # what was reported, by evaluation
+    reason: str = ""  # why it failed
+
+
+def installed() -> None:
+    """Raise UserError where Optuna is not installed; let it say nothing of its own."""
+    try:
+        import optuna
+    except ImportError:
+        raise UserError("rlkit.tune needs the package optuna: pip install -e '.[tune]'") from None
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+
+
+class Study:
+    """What has been tried in a search; one process writes it."""
+
+    def __init__(self, folder: Path, ranges: Mapping[str, space.Range], sampler: str, pruner: str, seed: int) -> None:
+        installed()
+        import optuna
+        from optuna.storages import JournalStorage
+        from optuna.storages.journal import JournalFileBackend
+
+        self.ranges, self.sampler, self.pruner, self.seed = ranges, sampler, pruner, seed
+        path = folder / FILE
+        refuse_link(path)
+        mend(path)
+        try:
+            storage = JournalStorage(JournalFileBackend(str(path)))
+            self.kept = optuna.create_study(
+                storage=storage, study_name="rlkit", direction="maximize", load_if_exists=True
+            )
+            self.trials = [self.read(trial) for trial in self.kept.trials]
+        except (ValueError, KeyError, TypeError, RuntimeError, AssertionError) as error:
+            raise UserError(f"{path} is damaged: {one_line(error)}; choose another out=") from None
+
+    def read(self, trial: "FrozenTrial") -> Trial:
+        end, told, reason = (trial.user_attrs[key] for key in ("end", "chosen", "reason"))
+        if trial.number != trial.user_attrs["number"] or not {key: str(text) for key, text in told.items()} == told:
+            raise ValueError(f"trial {trial.number} is not as it was written")
+        values = {int(step): float(x) for step, x in trial.intermediate_values.items()}
+        return Trial(trial.number, dict(told), end, trial.value if end == "complete" else None, values, str(reason))
+
+    def frozen(self, trial: Trial) -> "FrozenTrial":
+        """A trial as Optuna has it."""
+        import optuna
+
+        states = optuna.trial.TrialState
+        params = dict(space.params(self.ranges, trial.chosen))
+        return optuna.trial.create_trial(
+            state=states.COMPLETE if trial.end == "complete" else states.PRUNED,
+            value=trial.value,
+            params=params,
+            distributions={key: self.ranges[key].distribution() for key in params},
+            intermediate_values=trial.values,
+            user_attrs={"end": trial.end, "chosen": trial.chosen, "reason": trial.reason, "number": trial.number},
+        )
+
+    def add(self, trial: Trial) -> None:
+        """Write down a trial that has ended: one line of the file."""
+        assert trial.number == len(self.trials), "trials are written in their order"
+        self.kept.add_trial(self.frozen(trial))
+        self.trials.append(trial)
+
+    def view(self, before: int, sampler: "optuna.samplers.BaseSampler | None" = None) -> "optuna.Study":
+        """The first so many trials as a study of its own, in memory; to a sampler only those within the ranges."""
+        import optuna
+
+        study = optuna.create_study(direction="maximize", sampler=sampler)
+        found = [self.frozen(trial) for trial in self.trials[: max(0, before)]]
+        study.add_trials([x for x in found if sampler is None or x.params.keys() == self.ranges.keys()])
+        return study
+
+    def ask(self, number: int, before: int) -> dict[str, str]:
+        """What a trial is given, by what is known of the first so many."""
+        from optuna import samplers
+
+        seed = seeding.derive(self.seed, "trial", number) % 2**32
+        sampler = samplers.TPESampler(seed=seed) if self.sampler == "tpe" else samplers.RandomSampler(seed=seed)
+        asked = self.view(before, sampler).ask({key: found.distribution() for key, found in self.ranges.items()})
+        return space.texts(self.ranges, asked.params)
+
+    def hopeless(self, values: Mapping[int, float], before: int) -> bool:
+        """Whether a trial with these evaluations may be given up, by what is known of the first so many."""
+        if self.pruner == "none":
+            return False
+        import optuna
+
+        state = optuna.trial.TrialState.RUNNING
+        trial = optuna.trial.create_trial(state=state, intermediate_values=dict(values))
+        pruner = optuna.pruners.MedianPruner(n_startup_trials=STARTUP, n_warmup_steps=WARMUP)
+        return bool(pruner.prune(self.view(before), trial))
+
+    @property
+    def best(self) -> Trial | None:
+        """The best of the trials that were finished, the first of equals."""
+        found = [(trial.value, -trial.number) for trial in self.trials if trial.value is not None]
+        return self.trials[-max(found)[1]] if found else None
+
+
+def mend(path: Path) -> None:
+    """Take off a last line that a kill tore, and a lock that was left behind: nobody else writes here."""
+    remove(path.with_name(f"{path.name}.lock"))
+    data = path.read_bytes() if is_file(path) else b""
+    if not data.endswith(b"\n"):
+        with replacing(path) as file:
+            file.write(data[: data.rfind(b"\n") + 1])
+
+
+def shown(chosen: Mapping[str, str]) -> str:
+    """Settings as they are typed, the section left out: lr=0.001 hidden=64,64."""
+    return " ".join(f"{key.partition('.')[2]}={text}" for key, text in chosen.items())
