@@ -141,8 +141,8 @@ ELSEWHERE = {
     ),
     ": it has to return an environment": "control/test_wrappers.py::test_what_goes_wrong_is_one_line",
     " needs a package that is not installed: ": "control/test_wrappers.py::test_a_package_that_is_missing_is_named",
-    "this policy remembers an episode: ": "policies/test_memory.py::test_a_program_says_when_an_episode_begins",
-    "to_torchrl takes policies without memory": "policies/test_memory.py::test_torchrl_takes_no_memory",
+    "this policy remembers an episode: ": "policies/test_recurrent.py::test_a_program_says_when_an_episode_begins",
+    "to_torchrl takes policies without memory": "policies/test_recurrent.py::test_torchrl_takes_no_memory",
     ": it has to return a torch.nn.Module": "policies/test_own_encoder.py::test_what_it_returns_wrongly_is_one_line",
     ": it has to return real ": "policies/test_own_encoder.py::test_what_it_returns_wrongly_is_one_line",
     "policy.encoder=flat, or add the channel (": "algorithms/test_spaces.py::test_images_that_do_not_fit_are_refused",
@@ -188,7 +188,7 @@ ELSEWHERE = {
     "this run's policy is a reward model": "python/test_python.py::test_a_reward_model_writes_nothing",
     " was measured on other ": "test_errors.py::test_scores_of_different_length_are_not_paired",
     "the default could not be tried, so ": (
-        "tuning/test_search.py::test_a_default_that_fails_ends_the_search_in_one_line"
+        "tuning/test_tune.py::test_a_default_that_fails_ends_the_search_in_one_line"
     ),
     "no Ray cluster: ": "test_errors.py::test_a_ray_cluster_that_does_not_answer_is_named",
     " cannot be read: ": "recording/test_files.py::test_a_folder_that_may_not_be_entered_is_one_line",

@@ -92,15 +92,14 @@ class Actor(PolicyModule):
             return mlp(env, outputs, gain, network, name, self.normalizer)
         return perceptron(env, self.memory.size, outputs, gain, network, name, [])
 
-    def seen(self, batch: TensorDict) -> Tensor:
-        """What the heads read: the observations, or what is remembered at each step of whole rows [..., T, size].
+    def remembered(self, batch: TensorDict) -> Tensor | None:
+        """What is remembered at each step of whole rows, that step's observation included. [..., T, size]
 
         A batch that does not say what was remembered before its first step holds episodes from their start.
         """
-        observation: Tensor = batch["observation"]
         if self.memory is None:
-            return observation
-        mask: Tensor = batch["mask"]
+            return None
+        observation, mask = batch["observation"], batch["mask"]
         if "memory" not in batch.keys():
             before = self.start(mask.shape[:-1].numel())
             return self.memory.read(observation, before, torch.zeros_like(mask))
@@ -113,11 +112,11 @@ class Actor(PolicyModule):
     def recall(self, observation: Tensor, memory: Tensor, greedy: bool = False) -> tuple[Tensor, Tensor]:
         assert self.memory is not None, "without memory there is nothing to recall"
         after = self.memory.step(observation, memory)
-        return self.choose(after, observation, greedy), after
+        return self.choose(observation, greedy, after), after
 
-    def outputs(self, seen: Tensor, observation: Tensor) -> Tensor:
+    def outputs(self, observation: Tensor, memory: Tensor | None = None) -> Tensor:
         """Means, or the logits of all choices, those of forbidden actions so low that their probability is 0."""
-        out: Tensor = self.actor(seen)
+        out: Tensor = self.actor(observation if memory is None else memory)
         return out if self.allowed is None else self.allowed.forbid(observation, out, self.choices)
 
     def highest(self, scores: Tensor) -> Tensor:
@@ -130,10 +129,10 @@ class Actor(PolicyModule):
         """A policy with memory acts as in the first step of an episode; `recall` goes on from there."""
         if self.memory is not None:
             return self.recall(observation, self.start(len(observation)), greedy)[0]
-        return self.choose(observation, observation, greedy)
+        return self.choose(observation, greedy)
 
-    def choose(self, seen: Tensor, observation: Tensor, greedy: bool) -> Tensor:
-        out = self.outputs(seen, observation)
+    def choose(self, observation: Tensor, greedy: bool, memory: Tensor | None = None) -> Tensor:
+        out = self.outputs(observation, memory)
         if self.allowed is not None:
             self.allowed.check(observation, self.choices)
         if greedy:
@@ -165,25 +164,25 @@ class Actor(PolicyModule):
 
         return act
 
-    def log_prob_entropy(self, batch: TensorDict, seen: Tensor) -> tuple[Tensor, Tensor]:
-        out = self.outputs(seen, batch["observation"])
+    def log_prob_entropy(self, batch: TensorDict, memory: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        out = self.outputs(batch["observation"], memory)
         action: Tensor = batch["action"]
         if self.continuous:
             return gaussian(out, self.log_std, action)
         return categorical(out, action) if self.single else categoricals(out, action, self.choices)
 
     def evaluate(self, batch: TensorDict, entropy: bool = True) -> dict[str, Tensor]:
-        return self.judged(batch, self.seen(batch))
+        return self.judged(batch, self.remembered(batch))
 
-    def judged(self, batch: TensorDict, seen: Tensor) -> dict[str, Tensor]:
-        log_prob, spread = self.log_prob_entropy(batch, seen)
+    def judged(self, batch: TensorDict, memory: Tensor | None) -> dict[str, Tensor]:
+        log_prob, spread = self.log_prob_entropy(batch, memory)
         return {"log_prob": log_prob, "entropy": spread}
 
     def record(self, batch: TensorDict) -> dict[str, Tensor]:
-        return self.noted(batch, self.seen(batch))
+        return self.noted(batch, self.remembered(batch))
 
-    def noted(self, batch: TensorDict, seen: Tensor) -> dict[str, Tensor]:
-        return super().record(batch) | {"log_prob": self.log_prob_entropy(batch, seen)[0]}
+    def noted(self, batch: TensorDict, memory: Tensor | None) -> dict[str, Tensor]:
+        return super().record(batch) | {"log_prob": self.log_prob_entropy(batch, memory)[0]}
 
 
 class ActorCritic(Actor):
@@ -193,25 +192,33 @@ class ActorCritic(Actor):
         super().__init__(env, network)
         self.critic = self.head(env, 1, 1.0, network, "critic")
 
-    def value(self, observation: Tensor, memory: Tensor | None = None) -> Tensor:
-        """V(s); with memory, of what was remembered before, or in the first step of an episode. [..., observation]"""
+    def value(self, observation: Tensor) -> Tensor:
+        """V(s); with memory, as in the first step of an episode. [..., observation] → [...]"""
         if self.memory is None:
             return self.worth(observation)
-        return self.worth(self.memory.step(observation, self.start(len(observation)) if memory is None else memory))
+        return self.worth(self.memory.step(observation, self.start(len(observation))))
 
-    def worth(self, seen: Tensor) -> Tensor:
-        value: Tensor = self.critic(seen)
+    def worth(self, read: Tensor) -> Tensor:
+        """What the critic makes of observations, or of what is remembered."""
+        value: Tensor = self.critic(read)
         return value.squeeze(-1)
 
-    def judged(self, batch: TensorDict, seen: Tensor) -> dict[str, Tensor]:
-        return super().judged(batch, seen) | {"value": self.worth(seen)}
+    def judged(self, batch: TensorDict, memory: Tensor | None) -> dict[str, Tensor]:
+        value = self.value(batch["observation"]) if memory is None else self.worth(memory)
+        return super().judged(batch, memory) | {"value": value}
 
-    def noted(self, batch: TensorDict, seen: Tensor) -> dict[str, Tensor]:
+    def noted(self, batch: TensorDict, memory: Tensor | None) -> dict[str, Tensor]:
         """V(s_{t+1}) is V of the next column, except where the next column is not the true successor."""
-        value = self.worth(seen)
+        value = self.value(batch["observation"]) if memory is None else self.worth(memory)
         next_value = torch.cat([value[..., 1:], value[..., -1:]], -1)
         elsewhere = batch["done"].clone()
         elsewhere[..., -1] = True
-        next_value[elsewhere] = self.value(batch["next_observation"][elsewhere], seen[elsewhere])
+        next_value[elsewhere] = self.successors(batch["next_observation"][elsewhere], memory, elsewhere)
         next_value = next_value.masked_fill(batch["terminated"], 0.0)
-        return super().noted(batch, seen) | {"value": value, "next_value": next_value}
+        return super().noted(batch, memory) | {"value": value, "next_value": next_value}
+
+    def successors(self, observation: Tensor, memory: Tensor | None, where: Tensor) -> Tensor:
+        """V of the true successors of some steps, by what was remembered there. [n, observation], [..., T] → [n]"""
+        if self.memory is None or memory is None:
+            return self.value(observation)
+        return self.worth(self.memory.step(observation, memory[where]))

@@ -70,7 +70,7 @@ def test_whole_rows_are_what_was_remembered_step_by_step(mode: AutoresetMode) ->
     for _ in range(2):  # the second one goes on in the middle of episodes
         batch = env.rollout(policy, steps=9)
         assert batch["done"].any()
-        whole, single = policy.seen(batch), by_steps(policy.memory, batch)
+        whole, single = policy.remembered(batch), by_steps(policy.memory, batch)
         assert_close(whole, single)
         weights = torch.randn(whole.shape)
         found = torch.autograd.grad((whole * weights).sum(), [*policy.memory.parameters()])
@@ -85,9 +85,9 @@ def test_what_it_acted_by_is_what_it_learns_from() -> None:
     policy = GRU.actor_critic(env)
     choose = policy.choose
 
-    def noted(x: torch.Tensor, observation: torch.Tensor, greedy: bool) -> torch.Tensor:
-        action = choose(x, observation, greedy)
-        seen.append(policy.outputs(x, observation).log_softmax(-1).gather(-1, action[:, None])[:, 0].clone())
+    def noted(observation: torch.Tensor, greedy: bool, memory: torch.Tensor) -> torch.Tensor:
+        action = choose(observation, greedy, memory)
+        seen.append(policy.outputs(observation, memory).log_softmax(-1).gather(-1, action[:, None])[:, 0].clone())
         return action
 
     policy.choose = noted
