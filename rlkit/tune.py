@@ -15,20 +15,19 @@ from rlkit.terminal import say, warn
 
 
 def tune(argv: list[str]) -> int:
-    import shlex
-
     with loading():
+        from rlkit.settings import repeat
         from rlkit.tuning.conduct import conduct
         from rlkit.tuning.problem import parse
 
     asked = {"-h", "--help"} & set(argv)
     if not argv or asked:
         return show_help([word for word in argv if word not in asked])
-    done = conduct(*parse(argv), f"python -m rlkit.tune {shlex.join(argv)}")
+    done = conduct(*parse(argv), f"python -m rlkit.tune {' '.join(map(repeat.quoted, argv))}")
     if done.best is None or (done.best.number and done.results is None):
         warn("rlkit: stopped; the same command goes on from here")
         return 1
-    say(f"python -m rlkit.run config={done.folder / 'best.yaml'}")
+    say(done.command)
     return 0
 
 

@@ -2,6 +2,7 @@
 
 import os
 import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from rlkit.errors import UserError
 from rlkit.paths import home
 from rlkit.recording.files import is_file, prepare_folder, refuse_link, write_atomically
 from rlkit.recording.log import table
-from rlkit.settings import sections, strict_yaml
+from rlkit.settings import sections, strict_yaml, trust
 from rlkit.settings.sections import Section, Sections
 from rlkit.terminal import say
 from rlkit.tuning.problem import Keys, Problem, Tune
@@ -31,6 +32,7 @@ class Conducted:
 
     folder: Path
     best: Trial | None  # none: it was interrupted
+    command: str  # what trains with the best setting
     results: Results | None  # of the fresh seeds; none: it was interrupted, or nothing beat the usual setting
 
 
@@ -49,16 +51,17 @@ def conduct(tune: Tune, keys: Keys, command: str) -> Conducted:
         refuse_link(out / "trials")
         prepare_folder(out / "trials")
         write_atomically(out / SETTINGS, settings)
-        there = min(len(study.trials), tune.trials)
-        say(f"{tune.trials} trials of {tune.runs} runs in {out}: {there} finished, {tune.trials - there} to do")
-        for key, found in problem.space.items():
-            say(f"  {key}={found}")
+        announce(problem, study, out)
         if not carry_out(problem, study, out / "trials", tune.trials, workers) or study.best is None:
-            return Conducted(out, None, None)
+            return Conducted(out, None, "", None)
         best = study.best
         tell(study, problem)
-        write(problem, best, len(study.trials), out / BEST, command)
-        return Conducted(out, best, measured(problem, best, out, workers))
+        code = " trust=true" if trust.outside(problem.given) else ""
+        again = f"python -m rlkit.run {shlex.quote(f'config={out / BEST}')}{code}"
+        which = f"trial {best.number} of {len(study.trials)}, {best.value:.4g} on validation"
+        heads = [f"{which if best.number else 'the default'}. Found by: {command}", again]
+        write(problem, best, out / BEST, heads)
+        return Conducted(out, best, again, measured(problem, best, out, workers))
 
 
 def settled(problem: Problem, out: Path) -> tuple[str, int]:
@@ -84,6 +87,16 @@ def settled(problem: Problem, out: Path) -> tuple[str, int]:
     return strict_yaml.dump(now), int(workers)
 
 
+def announce(problem: Problem, study: Study, out: Path) -> None:
+    """What is to be done, and where is looked."""
+    trials, runs = problem.tune.trials, problem.tune.runs
+    there = min(len(study.trials), trials)
+    each = f"{runs} runs each" if runs > 1 else "one run each"
+    say(f"{trials} trials, {each}, in {out}: {there} finished, {trials - there} to do")
+    for key, found in problem.space.items():
+        say(f"  {key}={found}")
+
+
 def tell(study: Study, problem: Problem) -> None:
     """The best trials, and how many ended how."""
     finished = sorted((t for t in study.trials if t.value is not None), key=lambda t: (-(t.value or 0), t.number))
@@ -93,8 +106,8 @@ def tell(study: Study, problem: Problem) -> None:
     table("the best on validation", ["", f"mean of {problem.tune.runs}", "trial"], rows)
 
 
-def write(problem: Problem, best: Trial, trials: int, path: Path, command: str) -> None:
-    """Write the keys of a setting as a file that `rlkit.run config=FILE` takes."""
+def write(problem: Problem, best: Trial, path: Path, heads: Sequence[str]) -> None:
+    """Write the keys of a setting as a file that `rlkit.run config=FILE` takes, below some lines of comment."""
     resolved = strict_yaml.load(problem.checked(best.chosen).text)
     told = {**problem.fixed, **best.chosen}
     file = sections.read(home(told["config"])) if "config" in told else {}
@@ -104,9 +117,8 @@ def write(problem: Problem, best: Trial, trials: int, path: Path, command: str) 
     for section, key, *_ in keys:
         if section != "run" or key not in (*grid.PLACE, "seed"):
             kept.setdefault(section, {})[key] = resolved[section][key]
-    which = f"trial {best.number} of {trials}, {best.value:.4g} on validation" if best.number else "the default"
-    lines = [f"# rlkit {rlkit.__version__}: {which}. Found by: {command}", f"# python -m rlkit.run config={path}"]
-    write_atomically(path, "\n".join([*lines, strict_yaml.dump(kept)]))
+    comment = "".join(f"# {line}\n" for line in (f"rlkit {rlkit.__version__}", *heads))
+    write_atomically(path, comment + strict_yaml.dump(kept))
 
 
 def measured(problem: Problem, best: Trial, out: Path, workers: int) -> Results | None:
