@@ -106,7 +106,7 @@ def resume(parts: Parts, given: config.Given, folder: Path, watch: Watch) -> tup
 def drop_later_best(folder: Path, progress: Progress) -> None:
     """A run that was killed after it saved `best` goes on from before: it finds it again, or goes another way."""
     if (later := checkpoint.drop_beyond(folder, progress.iteration)) is not None:
-        progress.best = -math.inf
+        progress.best, progress.best_among = -math.inf, 0
         say(f"going on from iteration {progress.iteration}: checkpoint best, of iteration {later}, is looked for again")
 
 

@@ -10,11 +10,14 @@ from rlkit.errors import UserError, one_line
 from rlkit.named import named
 
 Keywords = dict[str, Any]  # a wrapper's own
+OWN = "it takes a function, which no text can give: write a wrapper of your own, FILE.py:NAME"
 REFUSED = {  # of gymnasium.wrappers, each with what to do instead
     "Autoreset": "rlkit starts each episode itself: leave it out",
     "HumanRendering": "a run opens no window: look with video=FILE.gif of rlkit.evaluate",
     "NormalizeObservation": "its statistics would not be saved: give policy.normalize=true",
     "NormalizeReward": "its statistics would not be saved: give algo.normalize_reward=true",
+    "RecordVideo": "it writes elsewhere than into the run's folder: look with video=FILE.gif of rlkit.evaluate",
+    **dict.fromkeys(("TransformAction", "TransformObservation", "TransformReward"), OWN),
 }
 CONVERTED = ("Conversion", "ToNumpy", "ToTorch")  # to arrays of other libraries
 

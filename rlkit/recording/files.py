@@ -209,9 +209,11 @@ def write_folder(folder: str | Path, write: Callable[[Path], None]) -> None:
         write(new)
         for path in new.iterdir():
             keep_umask(path)
-        if folder.is_dir():  # rmtree would wait at a pipe
-            shutil.rmtree(folder, ignore_errors=True)
+        old = beside(folder)
+        if folder.is_dir():  # moved first: to remove it takes longer, and the end of the process may come between
+            os.replace(folder, old)
         os.replace(new, folder)
+        shutil.rmtree(old, ignore_errors=True)
     except (OSError, SafetensorError) as error:
         remove(new)
         raise UserError(f"cannot write {folder}: {why(error)}; make room and resume the run") from None

@@ -60,7 +60,10 @@ def check_file(path: Path, given: Given) -> None:
     """Refuse code from outside that `config=FILE` names and the command line does not: nothing of it was imported."""
     told = {word.partition("=")[0] for word in given.argv}
     if found := [code for code in outside(given) if code.partition("=")[0] not in told]:
-        raise UserError(f"config={path} would run code from outside rlkit: {', '.join(found)}; trust=true allows it")
+        raise UserError(
+            f"config={path} would run code from outside rlkit: {', '.join(found)}; give it on the command line, too, "
+            "or trust=true, which rlkit.run takes"
+        )
 
 
 def _refuse_changed(given: Given) -> None:

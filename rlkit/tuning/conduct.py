@@ -113,6 +113,8 @@ def write(problem: Problem, best: Trial, path: Path, heads: Sequence[str]) -> No
     file = sections.read(home(told["config"])) if "config" in told else {}
     keys = [key.split(".") if "." in key else ["run", key] for key in told if key != "config"]
     keys += [[section, key] for section, found in file.items() for key in found if section != "marks"]
+    if ["algo", "preset"] in keys:  # the keys that it stands for take its place
+        keys = [key for key in keys if key != ["algo", "preset"]] + [["algo", key] for key in problem.given.algo]
     kept: Sections = {"algo": {"name": resolved["algo"]["name"]}, "env": {"name": resolved["env"]["name"]}}
     for section, key, *_ in keys:
         if section != "run" or key not in (*grid.PLACE, "seed"):

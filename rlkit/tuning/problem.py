@@ -166,6 +166,11 @@ class Problem:
         section, _, name = key.partition(".")
         return schema.show(self.usual[section][name])
 
+    @property
+    def usually(self) -> dict[str, object]:
+        """What a run has without a search, as Optuna's values, as far as it lies in the ranges."""
+        return dict(space.params(self.space, {key: self.default(key) for key in self.space}))
+
     def other(self, key: str, found: space.Range) -> str:
         """A value of a range that is not the usual one."""
         return found.other(self.default(key))

@@ -13,8 +13,9 @@ from rlkit.recording.files import is_number
 from rlkit.recording.writers import records
 from rlkit.signals import handled, leaving
 from rlkit.terminal import say
+from rlkit.tuning import space
 from rlkit.tuning.problem import Keys, Problem
-from rlkit.tuning.study import Study, Trial, shown
+from rlkit.tuning.study import End, Study, Trial, shown
 
 EVALUATED = ("eval/return", "eval/accuracy")
 STRIDE = 1000  # between the first evaluations of two runs of a trial, in the numbers that Optuna has
@@ -27,14 +28,15 @@ class Attempt:
     def __init__(self, problem: Problem, study: Study, number: int, behind: int, folder: Path) -> None:
         self.problem, self.study, self.number = problem, study, number
         self.before = number - behind + 1  # how many trials it is told of
-        self.chosen: Keys = {}
+        self.params, self.chosen = problem.usually, Keys()
         self.values: dict[int, float] = {}
         self.given_up = False
         self.reason, self.jobs = "", list[grid.Job]()
         self.stop = folder / f"{number:04}.stop"
         try:
             if number:  # the first is the usual setting
-                self.chosen = problem.active(study.ask(number, self.before))
+                self.params = study.ask(number, self.before)
+                self.chosen = problem.active(space.texts(problem.space, self.params))
             self.jobs = problem.jobs(number, self.chosen, folder)
         except UserError as error:  # settings that cannot be together
             self.reason = one_line(error)
@@ -75,14 +77,13 @@ class Attempt:
     def ended(self, reason: str | None) -> Trial:
         """What came of it."""
         self.look()
-        if self.given_up:
-            return Trial(self.number, self.chosen, "pruned", None, self.values)
         scores = [self.score(evaluations(job)) for job in self.jobs]
         if reason is None and not all(is_number(score) for score in scores):
             reason = "a run was not evaluated"
-        if reason is not None:
-            return Trial(self.number, self.chosen, "failed", None, self.values, reason)
-        return Trial(self.number, self.chosen, "complete", sum(scores) / len(scores), self.values)
+        end: End = "pruned" if self.given_up else "complete" if reason is None else "failed"
+        value = sum(scores) / len(scores) if end == "complete" else None
+        why = reason if reason and end == "failed" else ""
+        return Trial(self.number, self.chosen, end, value, self.values, why, self.params)
 
     def tidy(self) -> None:
         """Remove what only a continued run needs."""

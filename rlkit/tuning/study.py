@@ -5,7 +5,7 @@ clock nor on the order in which others end. So a search that was killed goes on 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 FILE = "study.journal"
 STARTUP, WARMUP = 5, 3  # the median pruner judges after so many trials, and from this evaluation of a run on
 End = Literal["complete", "pruned", "failed"]
+Params = dict[str, object]
 
 
 @dataclass(frozen=True)
@@ -28,11 +29,14 @@ class Trial:
     """One setting that was tried."""
 
     number: int
-    chosen: dict[str, str]  # the searched keys, as texts; empty: the usual setting
+    chosen: dict[str, str]  # the searched keys that its runs were given, as texts; none: the usual setting
     end: End
     value: float | None  # the mean of its runs, where all of them were finished
     values: dict[int, float]  # what was reported, by evaluation
     reason: str = ""  # why it failed
+    params: Params = field(
+        default_factory=dict
+    )  # Optuna's, of all searched keys, also those of no effect in this trial
 
 
 def installed() -> None:
@@ -71,19 +75,19 @@ class Study:
         if trial.number != trial.user_attrs["number"] or not {key: str(text) for key, text in told.items()} == told:
             raise ValueError(f"trial {trial.number} is not as it was written")
         values = {int(step): float(x) for step, x in trial.intermediate_values.items()}
-        return Trial(trial.number, dict(told), end, trial.value if end == "complete" else None, values, str(reason))
+        value = trial.value if end == "complete" else None
+        return Trial(trial.number, dict(told), end, value, values, str(reason), dict(trial.params))
 
     def frozen(self, trial: Trial) -> "FrozenTrial":
         """A trial as Optuna has it."""
         import optuna
 
         states = optuna.trial.TrialState
-        params = dict(space.params(self.ranges, trial.chosen))
         return optuna.trial.create_trial(
             state=states.COMPLETE if trial.end == "complete" else states.PRUNED,
             value=trial.value,
-            params=params,
-            distributions={key: self.ranges[key].distribution() for key in params},
+            params=trial.params,
+            distributions={key: self.ranges[key].distribution() for key in trial.params},
             intermediate_values=trial.values,
             user_attrs={"end": trial.end, "chosen": trial.chosen, "reason": trial.reason, "number": trial.number},
         )
@@ -103,14 +107,14 @@ class Study:
         study.add_trials([x for x in found if sampler is None or x.params.keys() == self.ranges.keys()])
         return study
 
-    def ask(self, number: int, before: int) -> dict[str, str]:
-        """What a trial is given, by what is known of the first so many."""
+    def ask(self, number: int, before: int) -> Params:
+        """What a trial takes, by what is known of the first so many."""
         from optuna import samplers
 
         seed = seeding.derive(self.seed, "trial", number) % 2**32
         sampler = samplers.TPESampler(seed=seed) if self.sampler == "tpe" else samplers.RandomSampler(seed=seed)
         asked = self.view(before, sampler).ask({key: found.distribution() for key, found in self.ranges.items()})
-        return space.texts(self.ranges, asked.params)
+        return dict(asked.params)
 
     def hopeless(self, values: Mapping[int, float], before: int) -> bool:
         """Whether a trial with these evaluations may be given up, by what is known of the first so many."""

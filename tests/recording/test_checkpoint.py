@@ -1,6 +1,7 @@
 import errno
 import json
 import os
+import shutil
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -303,3 +304,18 @@ def test_a_folder_is_replaced_as_a_whole(tmp_path: Path) -> None:
     assert len(list(tmp_path.iterdir())) == 2  # what the killed one left
     tidy(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
+def test_the_folder_stays_until_the_new_one_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process may end while an old folder of many files is removed."""
+    write_folder(tmp_path / "model", lambda folder: (folder / "a").write_text("1") and None)
+    there = []
+    remove = shutil.rmtree
+
+    def removing(*args: object, **keys: object) -> None:
+        there.append((tmp_path / "model" / "a").read_text())
+        remove(*args, **keys)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(shutil, "rmtree", removing)
+    write_folder(tmp_path / "model", lambda folder: (folder / "a").write_text("2") and None)
+    assert there == ["2"] and [path.name for path in tmp_path.iterdir()] == ["model"]

@@ -21,6 +21,7 @@ from rlkit.errors import UserError
 from rlkit.settings import config
 from rlkit.tuning import conduct, search
 from rlkit.tuning.problem import Problem, parse
+from rlkit.tuning.space import texts
 from rlkit.tuning.study import FILE, Study, Trial
 
 optuna = pytest.importorskip("optuna")
@@ -278,6 +279,34 @@ def test_help_lists_the_keys_and_the_ranges(capsys: pytest.CaptureFixture[str]) 
     assert "sampler=tpe" in said and "KEY=LOW..HIGH" in said and "what is searched" not in said
     assert tune.main([*WORDS[:3], "--help"]) == 0
     assert "algo.lr=0.01..1:log" in capsys.readouterr().out
+
+
+def test_the_sampler_sees_every_trial_also_with_keys_that_did_nothing_beside_others(
+    tmp_path: Path,
+) -> None:
+    """gae_lambda does nothing beside Monte Carlo; the default is a trial like any other."""
+    one = Problem(*parse(["algo=a2c", "env=pendulum", "iterations=2", "search=algo.advantage,algo.gae_lambda"]))
+    study = Study(tmp_path, one.space, "tpe", "median", 0)
+    assert one.usually.keys() == one.space.keys() == {"algo.advantage", "algo.gae_lambda"}
+    for number in range(12):
+        params = study.ask(number, number) if number else one.usually
+        chosen = one.active(texts(one.space, params)) if number else {}
+        study.add(Trial(number, chosen, "complete", 1.0 * number, {}, "", params))
+    assert {"algo.gae_lambda" in trial.chosen for trial in study.trials[1:]} == {True, False}
+    assert len(study.view(12, optuna.samplers.TPESampler()).trials) == 12
+    assert Study(tmp_path, one.space, "tpe", "median", 0).trials == study.trials
+
+
+def test_best_yaml_holds_the_keys_that_a_preset_stands_for(tmp_path: Path, carried: list[str]) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text("algo: {preset: verl}\nenv: {rows: 2}\n")
+    words = ["algo=grpo", "env=cartpole", "iterations=10", "workers=1", "runs=1", "trials=3", "seeds=1"]
+    for preset in ("algo.preset=trl", f"config={file}"):
+        out = tmp_path / preset[:4]
+        conduct.conduct(*parse([*words, preset, "algo.lr=1e-4..1e-3", f"out={out}"]), "python -m rlkit.tune ...")
+        found = config.read([f"config={out / 'best.yaml'}"]).algo
+        given = config.read([*words[:2], preset]).algo
+        assert {**found, "lr": 0} == {**given, "lr": 0} and "kl_coef" in found and "preset" not in found
 
 
 def begin(out: Path, *words: str) -> "subprocess.Popen[str]":
