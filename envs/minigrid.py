@@ -49,9 +49,9 @@ def make(config: Config, seed: int, device: str | torch.device) -> ControlEnv:
         import minigrid  # noqa: F401  # registers its worlds
     except ImportError as error:
         raise UserError("env=minigrid needs the package minigrid: pip install -e '.[minigrid]'") from error
-    gym.known(config.id)
-    if not config.id.startswith("MiniGrid-"):
+    if not config.id.startswith("MiniGrid-") or ":" in config.id:  # nor is a module imported that stands before a colon
         raise UserError(f"env.id={config.id} is no world of MiniGrid: give one that begins with MiniGrid-, or env=gym")
+    gym.known(config.id)
     one = world(config.id)
     limit = config.step_limit or int(one.get_wrapper_attr("max_steps"))
     one.close()

@@ -48,6 +48,8 @@ def leaves(space: "AnySpace", path: tuple[str, ...] = ()) -> Iterator[tuple[tupl
     if isinstance(space, Dict | Tuple):
         items = space.spaces.items() if isinstance(space, Dict) else enumerate(space.spaces)
         for key, inner in items:
+            if isinstance(space, Dict) and not isinstance(key, str):
+                raise UserError(f"{space} has the key {key!r}: write the keys of a Dict as texts")
             yield from leaves(inner, (*path, str(key)))
     else:
         yield path, space
@@ -230,6 +232,27 @@ def executed(space: "AnySpace", action: Array) -> Any:  # as the space nests the
     return tuple(found)
 
 
+def permitted(seen: "AnySpace", space: "AnySpace", observation: Array, action: Array) -> Array:
+    """Actions, of whose choices each one that its observation forbids is replaced by the first that it allows.
+
+    Arguments:
+        seen: the space of observations, which says what is allowed.
+        space: the space of actions.
+        observation, action: as a policy sees and chooses them, [n, bytes] and [n] or [n, k].
+    """
+    part = part_at(seen, (MASK,))
+    allowed = np.ascontiguousarray(observation[:, part.start : part.end]).view(dtype(part.space)) > 0
+    return lawful(space, allowed, action)
+
+
+def lawful(space: "AnySpace", allowed: Array, action: Array) -> Array:
+    """The same by a mask [n, Σ n_i] of bool."""
+    found, rows = action.reshape(len(action), -1).copy(), np.arange(len(action))
+    for i, mask in enumerate(np.split(allowed, np.cumsum(choices(space) or ())[:-1], -1)):
+        found[:, i] = np.where(mask[rows, found[:, i]], found[:, i], mask.argmax(-1))
+    return found.reshape(action.shape)
+
+
 def action_shape(space: "AnySpace") -> tuple[tuple[int, ...], np.dtype[Any]]:
     """The shape and the type of one action as a policy chooses it."""
     if isinstance(space, Box):
@@ -252,7 +275,14 @@ def check_spaces(observation: "AnySpace", action: "AnySpace") -> None:
         if not [*leaves(space)]:
             raise UserError(f"{name} space {space} is empty: give it a component at least, or use a Discrete(1)")
     check_action(action)
-    if isinstance(observation, Dict) and MASK in observation.spaces and (counts := choices(action)):
+    if isinstance(observation, Dict) and MASK in observation.spaces:
+        if (counts := choices(action)) is None:
+            raise UserError(
+                f"observation space has a part {MASK}, which says what choices are allowed, and {action} has none: "
+                "give the part another name"
+            )
+        if len(observation.spaces) == 1:
+            raise UserError(f"observation space {observation} has nothing but {MASK}: give what the policy sees, too")
         entries, values = width(observation.spaces[MASK]), sum(counts)
         if entries != values:
             raise UserError(

@@ -1,7 +1,7 @@
 """What an environment of one's own must keep to, looked up once on copies that nobody plays."""
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import gymnasium
@@ -63,10 +63,8 @@ def check_one(env: One, called: str) -> Array:
     found = parts(env.reset(seed=0), 2, f"{called}: reset", RESET)
     check_observation(env, found[0], f"{called}: reset")
     first = spaces.one(env.observation_space, copy.deepcopy(found[0]))  # a copy: the step may write over it
-    actions = copy.deepcopy(env.action_space)  # drawing from its own would move it
-    actions.seed(0)
     names = "(observation, reward, terminated, truncated, info)"
-    found = parts(env.step(actions.sample()), 5, f"{called}: step", names)
+    found = parts(env.step(some_action(env, *found)), 5, f"{called}: step", names)
     check_observation(env, found[0], f"{called}: step")
     for name, flag in zip(("terminated", "truncated"), found[2:4], strict=True):
         if not isinstance(flag, bool | np.bool_):  # any other text than "" would end each episode
@@ -76,6 +74,27 @@ def check_one(env: One, called: str) -> Array:
         given = f"shape {reward.shape}" if reward.shape else f"type {type(found[1]).__name__}"
         raise UserError(f"{called}: step gave a reward of {given}: return one number")
     return first
+
+
+def some_action(env: One, observation: Any, info: Any) -> Any:  # as the environment has them
+    """An action at random, or where the environment says what is allowed, the first that is."""
+    actions = copy.deepcopy(env.action_space)  # drawing from its own would move it
+    actions.seed(0)
+    counts = spaces.choices(actions)
+    told = observation if spaces.masks_actions(env.observation_space) else info
+    if counts is None or not isinstance(told, Mapping) or spaces.MASK not in told:
+        return actions.sample()
+    allowed = np.asarray(told[spaces.MASK]).reshape(1, -1) > 0
+    if allowed.shape[1] != sum(counts):  # said where it is read
+        return actions.sample()
+    shape, kind = spaces.action_shape(actions)
+    chosen = spaces.executed(actions, spaces.lawful(actions, allowed, np.zeros((1, *shape), dtype=kind)))
+    return alone(chosen)
+
+
+def alone(action: Any) -> Any:  # as the space nests it
+    """The only one of a batch."""
+    return tuple(alone(part) for part in action) if isinstance(action, tuple) else action[0]
 
 
 def parts(given: object, count: int, where: str, names: str) -> tuple[Any, ...]:

@@ -25,6 +25,9 @@ Vector = VectorEnv[Array, Array, Array]
 Luck = Annotated[Literal["shared", "own"], Needs(GROUPS)]
 
 
+GOING = 30.0  # seconds that a process may take to end on a busy machine
+
+
 @runtime_checkable
 class Reseeds(Protocol):
     """A vector environment whose copies can be given other luck in the middle of an episode."""
@@ -150,7 +153,7 @@ class Copies:
             starting = ages == len(actions) - step
             if step and starting.any():  # until its turn a row plays on: the reset seed wipes out what it did
                 self.restart(starting)
-            self.step(action)
+            self.step(self._lawful(action, ages < len(actions) - step))
         if len(actions) and (ages == 0).any():
             self.restart(ages == 0)
         self.next_seed = next_seed
@@ -160,9 +163,16 @@ class Copies:
         self.next_seed, next_seed = None, self.next_seed
         self.reset([seed] * self.n)
         for action in actions:
-            self.step(action)
+            self.step(self._lawful(action, np.arange(self.n) != row))
         self.next_seed = next_seed
         return float(self.ended[row])
+
+    def _lawful(self, action: Array, others: Array) -> Array:
+        """Actions, those of the rows in `others` being of other episodes, which may forbid them now."""
+        if not (spaces.masks_actions(self.observation_space) and others.any()):
+            return action
+        free = spaces.permitted(self.observation_space, self.action_space, self.observation, action)
+        return np.where(others.reshape(-1, *[1] * (action.ndim - 1)), free, action)
 
     def _convert(self, observation: Array) -> Array:
         return spaces.observed(self.observation_space, observation)
@@ -176,7 +186,7 @@ def raise_died(vector: Vector, error: Exception) -> NoReturn:
     """Say which process of a vector environment has ended; raise the error as it is where none has."""
     inner = vector.unwrapped
     processes = inner.processes if isinstance(inner, AsyncVectorEnv) else []
-    wait([process.sentinel for process in processes], 1)  # for the one that has just gone
+    wait([process.sentinel for process in processes], GOING)  # for the one that has closed its end and is about to go
     dead = [(i, process.exitcode) for i, process in enumerate(processes) if process.exitcode is not None]
     if not dead:
         raise error

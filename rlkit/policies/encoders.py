@@ -5,6 +5,7 @@
 of few pixels, such as a grid world's. What follows is `policy.hidden`: nature with hidden=512 is the paper's network.
 """
 
+import copy
 from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
@@ -80,7 +81,7 @@ class Parts(nn.Module):
     def __init__(self, space: "AnySpace", name: str) -> None:
         super().__init__()
         read = [(i, part) for i, (path, part) in enumerate(spaces.leaves(space)) if path != (spaces.MASK,)]
-        self.space, self.read = space, tuple(i for i, _ in read)
+        self.space, self.read = copy.deepcopy(space), tuple(i for i, _ in read)  # an environment may draw from its own
         self.encoders = nn.ModuleList([of_leaf(part, name) or nn.Identity() for _, part in read])
 
     def forward(self, observation: Tensor) -> Tensor:

@@ -1,5 +1,6 @@
 """An encoder of the user's own, `policy.encoder=./my_net.py`: a function `make(space)` that returns a torch module."""
 
+import copy
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -29,7 +30,7 @@ class Own(nn.Module):
 
     def __init__(self, name: str, space: "AnySpace") -> None:
         super().__init__()
-        self.name, self.space = name, space
+        self.name, self.space = name, copy.deepcopy(space)  # an environment may draw from its own
         inner = named("policy.encoder", name, f"{', '.join(WORDS)}, ")(spaces.beside_mask(space))
         if not isinstance(inner, nn.Module):
             raise UserError(f"policy.encoder={name} made {type(inner).__name__}: it has to return a torch.nn.Module")

@@ -279,7 +279,9 @@ def twin_critics(env: Env, network: Layers, deterministic: bool) -> TwinCritics:
         raise UserError(
             f"a deterministic actor needs continuous actions and here they are {space}; use algo=sac, or algo=dqn"
         )
-    if not (space.is_bounded() and (space.low < space.high).all()):
+    with np.errstate(over="ignore"):
+        near = np.isfinite(np.subtract(space.high, space.low, dtype=np.float32)).all()
+    if not (space.is_bounded() and (space.low < space.high).all() and near):
         raise UserError(
             f"actions are scaled to a box with finite bounds, low below high, and here they are {space}: use algo=ppo, "
             "or gymnasium.wrappers.RescaleAction"

@@ -185,7 +185,8 @@ def preset(algo: Section) -> Section:
     name = algo.get("name", "")
     known = sections.presets(name)
     if system not in known:
-        plugins.load("algorithms", name)  # is there such an algorithm at all?
+        if plugins.is_short(name):  # nothing else is imported: it may be a stranger's
+            plugins.load("algorithms", name)  # is there such an algorithm at all?
         raise UserError(f"no preset '{system}' of {name}: {nearest(system, known)}")
     return known[system]
 

@@ -69,6 +69,11 @@ def path_or_module(name: str) -> str:
     return str(home(name).resolve()) if name.endswith(".py") else name
 
 
+def is_short(name: str) -> bool:
+    """Whether a name can only be one of rlkit's own plug-ins."""
+    return not name.endswith(".py") and "." not in name
+
+
 def short(name: str) -> str:
     """The part of a plug-in's name that fits into a folder's name: `my_pkg.sac` and `./sac.py` are both `sac`."""
     return Path(name).stem if name.endswith(".py") else name.rpartition(".")[2]

@@ -7,7 +7,7 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
-from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from support.fakes import algorithm, iterate
 from torch.testing import assert_close
@@ -15,6 +15,7 @@ from torch.testing import assert_close
 from rlkit import exact, policies, spaces
 from rlkit.api import UserError
 from rlkit.control import ControlEnv
+from rlkit.control.contract import check_copies
 from rlkit.control.masks import MaskInObservation, tells_mask
 from rlkit.policies import Network
 from rlkit.policies.base import any_of
@@ -210,3 +211,63 @@ def test_an_environment_of_gymnasium_that_tells_its_mask_is_masked() -> None:
     for masks in (True, False):
         env = module.make(module.Config(id="Taxi-v4", action_masks=masks), 0, torch.device("cpu"))
         assert spaces.masks_actions(env.observation_space) is masks
+
+
+def test_a_run_goes_on_exactly_where_what_is_forbidden_is_an_error() -> None:
+    """Rows are replayed together, each from its own reset on; till then it would play what another episode forbids."""
+    one, other = game(), game()
+    policy = algorithm("ppo", one, Network(hidden=(16,)), horizon=5).policy
+    for _ in range(3):
+        one.rollout(policy, steps=5)  # episodes of four steps: rows are at different places of theirs
+    other.load_state_dict(one.state_dict())
+    state = policy.generator.get_state()
+    rollout = one.rollout(policy, steps=9)
+    policy.generator.set_state(state)
+    again = other.rollout(policy, steps=9)
+    assert all(torch.equal(rollout[key], again[key]) for key in rollout.keys())
+
+
+class Timed(Hand):
+    """Ends after a number of cards of its own, so that rows do not end together."""
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.hand[self.np_random.integers(CARDS)] = 1
+        return self.hand.copy(), self.info()
+
+
+def test_rows_that_end_at_different_times_are_replayed_within_their_masks() -> None:
+    def made() -> ControlEnv:
+        copies = [lambda: MaskInObservation(Timed())] * 6
+        return ControlEnv(lambda n: SyncVectorEnv((copies * n)[:n], autoreset_mode=AutoresetMode.DISABLED), 6)
+
+    one, other = made(), made()
+    policy = algorithm("ppo", one, Network(hidden=(16,)), horizon=5).policy
+    for steps in (3, 4, 7, 2):
+        one.rollout(policy, steps=steps)
+        other.load_state_dict(one.state_dict())
+        state = policy.generator.get_state()
+        again = other.rollout(policy, steps=6)
+        policy.generator.set_state(state)
+        assert torch.equal(one.rollout(policy, steps=6)["observation"], again["observation"])
+
+
+def test_the_first_look_at_an_environment_keeps_to_its_mask() -> None:
+    check_copies(Hand, "env.entry=hand:Hand")
+    check_copies(lambda: MaskInObservation(Hand()), "env.entry=hand:Hand")
+
+
+def test_what_says_nothing_of_choices_is_no_mask() -> None:
+    with pytest.raises(UserError, match=r"action_mask, which says what choices are allowed, and Box.* has none"):
+        spaces.check_spaces(Dict({"action_mask": Box(0, 1, (1,)), "b": Box(0, 1, (1,))}), Box(-1, 1, (1,)))
+    with pytest.raises(UserError, match="has nothing but action_mask: give what the policy sees, too"):
+        spaces.check_spaces(Dict({"action_mask": MultiBinary(3)}), Discrete(3))
+    with pytest.raises(UserError, match="has the key 0: write the keys of a Dict as texts"):
+        spaces.check_spaces(Dict({0: Box(0, 1, (1,)), 1: Box(0, 1, (1,))}), Discrete(3))  # type: ignore[dict-item]
+
+
+def test_a_lawful_action_is_kept_and_another_replaced() -> None:
+    space = Tuple((Discrete(3), MultiBinary(2)))
+    allowed = np.array([[0, 1, 1, 1, 0, 0, 1], [1, 0, 0, 1, 1, 1, 1]], bool)
+    action = np.array([[0, 1, 0], [0, 1, 1]])
+    assert spaces.lawful(space, allowed, action).tolist() == [[1, 0, 1], [0, 1, 1]]

@@ -67,7 +67,7 @@ def test_a_preset_in_the_file_stands_below_its_keys(tmp_path: Path) -> None:
     assert sections(f"config={path}", "algo.preset=trl")["algo"]["epochs"] == by_word["algo"].get("epochs", 3)
 
 
-def test_code_that_only_the_file_names_needs_trust(tmp_path: Path) -> None:
+def test_code_that_only_the_file_names_needs_trust(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "mine.py").write_text("raise SystemExit('ran')\n")
     path = tmp_path / "theirs.yaml"
     path.write_text(f"algo: {{name: {tmp_path / 'mine.py'}}}\nenv: {{name: cartpole}}\n")
@@ -78,6 +78,19 @@ def test_code_that_only_the_file_names_needs_trust(tmp_path: Path) -> None:
     path.write_text("algo: {name: grpo}\nenv: {name: gsm8k, reward: './mine.py:f'}\n")
     with pytest.raises(UserError, match=r"would run code from outside rlkit: env\.reward="):
         config.read([f"config={path}"])
+    ours, theirs = "algo: {name: ppo}", f"algo: {{name: {tmp_path / 'mine.py'}, preset: trl}}"
+    for text, *words in (
+        (f"{theirs}\nenv: {{name: cartpole}}\n",),
+        (f"{theirs.replace(', preset: trl', '')}\nenv: {{name: cartpole}}\n", "algo.preset=trl"),
+    ):
+        path.write_text(text)
+        with pytest.raises(UserError, match="no preset 'trl' of"):
+            config.read([f"config={path}", *words])
+    path.write_text(f"{ours}\nenv: {{name: minigrid, id: 'mine:MiniGrid-Empty-8x8-v0'}}\n")
+    pytest.importorskip("minigrid")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(UserError, match="is no world of MiniGrid"):
+        assemble(config.read([f"config={path}"]))
     with pytest.raises(UserError, match="trust= is for"):
         config.read(["algo=ppo", "env=cartpole", "trust=true"])
 
