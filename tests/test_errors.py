@@ -134,6 +134,9 @@ ELSEWHERE = {
     " entries, and ": "algorithms/test_masks.py::test_several_choices_are_masked_one_by_one",
     "env=minigrid needs the package minigrid: ": "envs/test_small_worlds.py::test_a_missing_package_is_one_line",
     "env=minatar needs the package minatar: ": "envs/test_small_worlds.py::test_a_missing_package_is_one_line",
+    "env=atari needs the package ale-py: ": "envs/test_atari.py::test_another_name_is_no_game",
+    " takes two players: ": "envs/test_atari.py::test_another_name_is_no_game",
+    " is no game of ale-py: ": "envs/test_atari.py::test_another_name_is_no_game",
     " is no world of MiniGrid: ": "envs/test_small_worlds.py::test_another_id_is_no_world",
     "to_torchrl takes actions of one choice or of real numbers": "test_interop.py::test_several_choices_are_refused",
     " pixels and more a side, and here they have ": (

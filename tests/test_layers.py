@@ -51,6 +51,7 @@ MAY_IMPORT = {
     "envs": {"control", "text", "language"},
 }
 OPTIONAL = {
+    "ale_py",
     "datasets",
     "huggingface_hub",
     "math_verify",

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 Array = NDArray[Any]  # numbers of any type: float64 states, float32 observations, whole or real actions
 Vector = VectorEnv[Array, Array, Array]
 Luck = Annotated[Literal["shared", "own"], Needs(GROUPS)]
+LIFE = "life_lost"  # in an info: which copies lost a life in this step, and play on
 
 
 @runtime_checkable
@@ -40,9 +41,10 @@ class Copies:
     `observation` is what to act on next; `step` returns the true successor, never the observation after a reset. Both
     may be the vector environment's own memory: they hold until the next call.
     `next_seed(row)` gives the reset seed of the episode that follows one that ended (used with autoreset disabled).
+    lives: to whoever learns a lost life ends an episode, of which `lost` tells.
     """
 
-    def __init__(self, vector: Vector, next_seed: Callable[[int], int] | None = None) -> None:
+    def __init__(self, vector: Vector, next_seed: Callable[[int], int] | None = None, lives: bool = False) -> None:
         mode = vector.metadata.get("autoreset_mode")
         if mode is None:
             raise UserError(f"{vector} does not say how it resets: set metadata['autoreset_mode'] to an AutoresetMode")
@@ -63,6 +65,8 @@ class Copies:
         self.seed_each = not self.resets_alone or self.separate
         self.acting = np.ones(self.n, dtype=bool)  # False: the next step of this row only resets it
         self.began = np.ones(self.n, dtype=bool)  # `observation` is the first one of an episode
+        self.ages = np.zeros(self.n, dtype=np.int64)  # steps since the reset that this class or its user asked for
+        self.lives, self.lost = lives, np.zeros(self.n, dtype=bool)
         self.seeds: list[int] = [0] * self.n
         self.observation: Array = np.empty(0)
         self.first: Array = np.empty(0)  # what each copy saw after its newest reset
@@ -81,7 +85,7 @@ class Copies:
         observation = self._begin(seed)
         self.observation, self.acting = self._convert(observation), np.ones(self.n, dtype=bool)
         self.first, self.earned = self.observation.copy(), np.zeros(self.n)
-        self.began = np.ones(self.n, dtype=bool)
+        self.began, self.ages = np.ones(self.n, dtype=bool), np.zeros(self.n, dtype=np.int64)
 
     def reseed(self, seeds: Sequence[int]) -> None:
         """Give each copy luck of its own, from `seeds[i]`, for the episode that was just reset."""
@@ -108,6 +112,7 @@ class Copies:
         """Start the next episode in the rows where `rows` is True."""
         self.observation = self._convert(self._begin(self.seeds, {"reset_mask": rows}))
         self.first[rows], self.earned[rows], self.began[rows] = self.observation[rows], 0.0, True
+        self.ages[rows] = 0
 
     def step(self, action: Array) -> tuple[Array, Array, Array, Array]:
         """Step every copy with the policy's action [n] or [n, d]: true successor, reward, terminated, done."""
@@ -118,6 +123,10 @@ class Copies:
         done = terminated | truncated
         total = self.earned + reward * self.acting  # before the rows that act change
         self.earned, self.began = np.where(done, 0.0, total), done | ~self.acting
+        self.ages += 1
+        if self.lives:
+            self.lost = info[LIFE]
+            self.began |= self.lost
         self.observation = successor = self._convert(raw)
         if self.mode is AutoresetMode.NEXT_STEP:
             self.acting = ~done
@@ -196,7 +205,8 @@ def empty_tape(length: int, copies: Copies) -> dict[str, Array]:
     tape = {"observation": observation, "next_observation": np.zeros_like(observation)}
     tape["action"] = np.zeros((length, copies.n, *shape), dtype=dtype)
     tape["reward"] = np.zeros((length, copies.n), dtype=np.float32)
-    return tape | {key: np.zeros((length, copies.n), dtype=bool) for key in ("terminated", "done", "mask")}
+    flags = ("terminated", "done", "mask", LIFE) if copies.lives else ("terminated", "done", "mask")
+    return tape | {key: np.zeros((length, copies.n), dtype=bool) for key in flags}
 
 
 def played(tape: dict[str, Array], steps: int, cut: Array | None) -> dict[str, Array]:
