@@ -62,6 +62,7 @@ CELLS = [
     [*PPO, "env=minigrid", "env.rows=2", "algo.horizon=16", "env.step_limit=40"],
     ["algo=dqn", "env=minatar", *DQN, "env.rows=2", "env.step_limit=40"],
     [*PPO, "env=atari", "env.rows=2", "algo.horizon=16", "env.step_limit=25", "policy.encoder=flat", "policy.hidden=4"],
+    [*PPO, "env=torchrl", "env.id=Acrobot-v1", "env.rows=2", "algo.horizon=16", "env.step_limit=40", "threads=1"],
     ["algo=dqn", "env=gym", "env.id=Blackjack-v1", *DQN, "env.rows=2"],
     [*PPO, "env=gym", "env.id=Taxi-v4", "algo.horizon=16", "env.step_limit=40", "env.rows=2"],
     ["algo=sarsa", "env=gym", "env.id=Taxi-v4", "algo.steps=3", "env.step_limit=40", "env.rows=2"],
