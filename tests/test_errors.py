@@ -145,6 +145,16 @@ ELSEWHERE = {
     " has several agents or actions: ": "envs/test_torchrl.py::test_what_does_not_fit_is_one_line",
     " is not understood: env.lib=": "envs/test_torchrl.py::test_a_domain_and_a_task_are_given_apart",
     ", which no policy here takes: ": "envs/test_torchrl.py::test_specs_are_spaces_and_back",
+    "env=pettingzoo needs one game: ": "envs/test_pettingzoo.py::test_a_game_that_cannot_be_had_is_one_line",
+    " is no game of pettingzoo or mpe2: ": "envs/test_pettingzoo.py::test_a_game_that_cannot_be_had_is_one_line",
+    " needs a package that is not there: ": "envs/test_pettingzoo.py::test_a_game_that_cannot_be_had_is_one_line",
+    " is played in turns, and here agents act at once: ": (
+        "envs/test_pettingzoo.py::test_a_game_that_cannot_be_had_is_one_line"
+    ),
+    " with env.kwargs=": "envs/test_pettingzoo.py::test_a_game_that_cannot_be_had_is_one_line",
+    ": pip install -e '.[pettingzoo]'": "envs/test_pettingzoo.py::test_a_game_that_cannot_be_had_is_one_line",
+    ": agents share one policy, and ": "envs/test_pettingzoo.py::test_agents_that_differ_are_named",
+    ": its agents play each episode together, ": "envs/test_pettingzoo.py::test_groups_are_refused_in_one_line",
     " is no world of MiniGrid: ": "envs/test_small_worlds.py::test_another_id_is_no_world",
     "to_torchrl takes actions of one choice or of real numbers": "test_interop.py::test_several_choices_are_refused",
     " pixels and more a side, and here they have ": (

@@ -75,11 +75,15 @@ def dqn(work: Work) -> dict[str, Any]:
 
 def made_vector(work: Work) -> Any:
     """The copies of the environment; those of Atari as its documentation makes them."""
+    import gymnasium
     from stable_baselines3.common.env_util import make_atari_env, make_vec_env
     from stable_baselines3.common.vec_env import VecFrameStack
 
     if work["env"] != "atari":
         return make_vec_env(IDS[work["env"]], work["env.rows"], seed=work["seed"])
+    import ale_py
+
+    gymnasium.register_envs(ale_py)
     name = f"{work['env.game'].title().replace('_', '')}NoFrameskip-v4"
     return VecFrameStack(make_atari_env(name, work["env.rows"], seed=work["seed"]), 4)
 

@@ -17,6 +17,7 @@ from rlkit.control.plain import Played
 from rlkit.control.recall import Recall, at_play
 from rlkit.control.vector import LIFE, Array, Copies, Luck, Vector, empty_tape, ended, played, rows_first
 from rlkit.errors import UserError
+from rlkit.policies.requirements import refuse_groups
 from rlkit.scores import Reference, Scores, Split
 from rlkit.seeding import derive, generators
 from rlkit.terminal import warn
@@ -49,12 +50,16 @@ class ControlEnv(Played):
         luck: Luck = "shared",
         limiting: str = "wrap its copies in gymnasium.wrappers.TimeLimit",
         lesson: Lesson = MEASURED,
+        agents: int = 1,
     ) -> None:
         self.vector, self.rows, self.seed, self.device = vector, rows, seed, torch.device(device)
         self.luck, self.limiting, self.lesson = luck, limiting, lesson  # limiting: how an episode gets a step limit
         self.source, self.evaluation_copies = source, evaluation_copies  # where it comes from; episodes side by side
         self._reference = reference
-        self.drawn = drawn or (lambda: vector(1))  # makes one copy whose `render()` is a picture, where there is one
+        self.drawn = drawn or (
+            lambda: vector(self.agents)
+        )  # makes one copy whose `render()` is a picture, where there is one
+        self.agents = agents  # of a copy: so many rows, side by side, are one episode
         self._copies: dict[tuple[str, int], Copies] = {}
         self._starts, self._started = 0, False  # rollouts of fresh episodes so far; whether the stream was reset
         self._past = proofs.Past()
@@ -96,7 +101,7 @@ class ControlEnv(Played):
         else:
             copies = self._stream
             if not self._started:
-                copies.reset([self._seed("reset", row, 0) for row in range(self.rows)])
+                copies.reset([self._seed("reset", row // self.agents, 0) for row in range(self.rows)])
                 self._started = True
         player = at_play(requirements.acting(policy), copies, None if fresh else self._memory)
         tape = self._play(copies, player, steps, fresh)
@@ -118,13 +123,15 @@ class ControlEnv(Played):
     ) -> Scores:
         """Play whole episodes on copies of their own, from reset seeds that depend on (seed, split, episode) only.
 
+        Where agents share an episode, its score is the mean over them, and its length that of the longest.
         `policy` may also be a table of actions [S]. Draws come from a stream of their own: the policy's generators
         are put back as they were.
         """
         policy = requirements.ActionTable(policy) if isinstance(policy, Tensor) else requirements.acting(policy)
         episodes = episodes or self.splits[split]
-        copies = self._make("evaluate", min(episodes, self.evaluation_copies))
-        seeds = [self.episode_seed(split, i) for i in range(-(-episodes // copies.n) * copies.n)]
+        games = min(episodes, max(1, self.evaluation_copies // self.agents))
+        copies = self._make("evaluate", games * self.agents)
+        seeds = [self.episode_seed(split, i // self.agents) for i in range(-(-episodes // games) * copies.n)]
         drawing = generators(policy).values()
         states = [generator.get_state() for generator in drawing]
         for generator in drawing:
@@ -132,8 +139,8 @@ class ControlEnv(Played):
         parts = [self._score(copies, policy, seeds[i : i + copies.n], greedy) for i in range(0, len(seeds), copies.n)]
         for generator, state in zip(drawing, states, strict=True):
             generator.set_state(state)
-        score, length = (torch.from_numpy(np.concatenate(part)[:episodes]) for part in zip(*parts, strict=True))
-        return Scores(score=score, length=length)
+        score, length = (np.concatenate(part).reshape(-1, self.agents)[:episodes] for part in zip(*parts, strict=True))
+        return Scores(score=torch.from_numpy(score.mean(1)), length=torch.from_numpy(length.max(1)))
 
     def episode_seed(self, split: Split, episode: int) -> int:
         """The reset seed of an episode of `evaluate`."""
@@ -161,7 +168,7 @@ class ControlEnv(Played):
         if len(state["episodes"]) != self.rows:
             raise UserError(
                 f"the saved state has {len(state['episodes'])} rows, this environment {self.rows}: "
-                f"set env.rows={len(state['episodes'])}"
+                f"set env.rows={len(state['episodes']) // self.agents}"
             )
         self._starts, self._episodes, self._started = state["starts"], list(state["episodes"]), state["started"]
         self._length, self._history = np.array(state["length"]), deque()
@@ -195,20 +202,22 @@ class ControlEnv(Played):
 
     def _next_seed(self, row: int) -> int:
         self._episodes[row] += 1
-        return self._seed("reset", row, self._episodes[row])
+        return self._seed("reset", row // self.agents, self._episodes[row])
 
     def _seed_before(self, row: int) -> int:
-        return self._seed("reset", row, self._episodes[row] - 1)
+        """Of the row's last whole episode: its copy plays another by now, unless other agents are still at it."""
+        return self._seed("reset", row // self.agents, self._episodes[row] - bool(self._stream.acting[row]))
 
     def _begin(self, copies: Copies, repeats: int) -> None:
         """Start fresh episodes, `repeats` from each reset seed."""
+        refuse_groups(self, repeats)
         self._reset(copies, repeats, self._starts)
         requirements.check_groups(copies.observation, repeats, self.source or str(copies.vector))
         if self.luck == "own" and repeats > 1:
             copies.reseed([self._seed("luck", *divmod(i, repeats), self._starts) for i in range(copies.n)])
 
     def _reset(self, copies: Copies, repeats: int, start: int) -> None:
-        copies.reset([self._seed("start", i // repeats, start) for i in range(copies.n)])
+        copies.reset([self._seed("start", i // repeats // self.agents, start) for i in range(copies.n)])
         self._first = proofs.fingerprint(copies.observation[::repeats])
 
     def _act(self, policy: Acts, observation: Array, greedy: bool) -> Array:
@@ -222,7 +231,7 @@ class ControlEnv(Played):
         """The hot path: arrays [T, n, ...], filled in place; what is not masked contributes nothing."""
         limit = steps or self.patience
         tape = empty_tape(steps or 512, copies)
-        alive, t = np.ones(copies.n, dtype=bool), 0
+        alive, t = copies.acting | (not fresh), 0
         act = requirements.prepared(policy, steps, copies.n) or partial(self._act, policy, greedy=False)
         with torch.inference_mode():
             while t < limit and alive.any():
@@ -264,7 +273,7 @@ class ControlEnv(Played):
     def _score(self, copies: Copies, policy: Acts, seeds: Sequence[int], greedy: bool) -> tuple[Array, Array]:
         copies.reset(seeds)
         policy = at_play(policy, copies)
-        alive, score, length = np.ones(copies.n, dtype=bool), np.zeros(copies.n), np.zeros(copies.n, dtype=np.int64)
+        alive, score, length = copies.acting.copy(), np.zeros(copies.n), np.zeros(copies.n, dtype=np.int64)
         with torch.inference_mode():
             while alive.any():
                 _, reward, _, done = copies.step(self._act(policy, copies.observation, greedy))

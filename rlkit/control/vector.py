@@ -35,8 +35,16 @@ class Reseeds(Protocol):
         ...
 
 
+@runtime_checkable
+class Shared(Protocol):
+    """A vector environment in which several rows, side by side, are the agents of one copy, reset together."""
+
+    agents: int  # of a copy
+    acting: Array  # whether each row's agent is in the game [n]
+
+
 class Copies:
-    """`n` copies stepped together.
+    """`n` copies stepped together; where agents share a copy, `n` rows.
 
     `observation` is what to act on next; `step` returns the true successor, never the observation after a reset. Both
     may be the vector environment's own memory: they hold until the next call.
@@ -63,7 +71,8 @@ class Copies:
         # A vector env with one generator for all its copies takes one seed, not one for each.
         self.separate = isinstance(vector.unwrapped, (SyncVectorEnv, AsyncVectorEnv))
         self.seed_each = not self.resets_alone or self.separate
-        self.acting = np.ones(self.n, dtype=bool)  # False: the next step of this row only resets it
+        self.shared = vector if isinstance(vector, Shared) else None
+        self.acting = np.ones(self.n, dtype=bool)  # False: the next step of this row only resets it, or its agent left
         self.began = np.ones(self.n, dtype=bool)  # `observation` is the first one of an episode
         self.ages = np.zeros(self.n, dtype=np.int64)  # steps since the reset that this class or its user asked for
         self.lives, self.lost = lives, np.zeros(self.n, dtype=bool)
@@ -83,7 +92,7 @@ class Copies:
             )
         seed = self.seeds if self.seed_each else self.seeds[0]
         observation = self._begin(seed)
-        self.observation, self.acting = self._convert(observation), np.ones(self.n, dtype=bool)
+        self.observation, self.acting = self._convert(observation), self._acts()
         self.first, self.earned = self.observation.copy(), np.zeros(self.n)
         self.began, self.ages = np.ones(self.n, dtype=bool), np.zeros(self.n, dtype=np.int64)
 
@@ -105,6 +114,10 @@ class Copies:
         self.reset([0] * self.n)
         self.reseed([0] * self.n)
 
+    def _acts(self) -> Array:
+        """Whose action counts after a reset."""
+        return np.ones(self.n, dtype=bool) if self.shared is None else self.shared.acting.copy()
+
     def _seeded(self) -> bool:
         return list(self.vector.get_attr("np_random_seed")) == self.seeds  # type: ignore[attr-defined]
 
@@ -112,7 +125,8 @@ class Copies:
         """Start the next episode in the rows where `rows` is True."""
         self.observation = self._convert(self._begin(self.seeds, {"reset_mask": rows}))
         self.first[rows], self.earned[rows], self.began[rows] = self.observation[rows], 0.0, True
-        self.ages[rows] = 0
+        self.ages[rows], self.acting = 0, self._acts()
+        self._wait()
 
     def step(self, action: Array) -> tuple[Array, Array, Array, Array]:
         """Step every copy with the policy's action [n] or [n, d]: true successor, reward, terminated, done."""
@@ -128,7 +142,9 @@ class Copies:
             self.lost = info[LIFE]
             self.began |= self.lost
         self.observation = successor = self._convert(raw)
-        if self.mode is AutoresetMode.NEXT_STEP:
+        if self.shared is not None:
+            self._leave(self.shared, done, total)
+        elif self.mode is AutoresetMode.NEXT_STEP:
             self.acting = ~done
         elif done.any():
             successor = successor.copy()  # some vector environments return arrays that a reset writes over
@@ -143,6 +159,22 @@ class Copies:
                         self.seeds[row] = self.next_seed(int(row))
                 self.restart(done)
         return successor, reward, terminated, done
+
+    def _leave(self, shared: Shared, done: Array, total: Array) -> None:
+        """Let agents that left wait for the others, and begin anew where all have left."""
+        self.ended, self.acting = np.where(done, total, self.ended), shared.acting.copy()
+        over = np.repeat(~self.acting.reshape(-1, shared.agents).any(1), shared.agents)
+        if over.any():
+            if self.next_seed is not None:
+                self.seeds = [self.next_seed(row) if over[row] else seed for row, seed in enumerate(self.seeds)]
+            self.restart(over)
+        self._wait()
+
+    def _wait(self) -> None:
+        """Ask an agent that waits by what it saw first: its last observation may allow no action."""
+        if self.shared is not None and not self.acting.all():
+            waits = ~self.acting.reshape(-1, *[1] * (self.first.ndim - 1))
+            self.observation = np.where(waits, self.first, self.observation)
 
     def _begin(self, seed: int | list[int], options: dict[str, Any] | None = None) -> Array:
         try:
