@@ -13,6 +13,7 @@ import torch
 from rlkit.api import Count, Natural, Place, UserError
 from rlkit.control import ControlEnv
 from rlkit.control.agents import Game, Together
+from rlkit.control.video import prepare
 from rlkit.control.wrapping import Keywords
 from rlkit.errors import one_line
 
@@ -87,9 +88,10 @@ def made(config: Config, make: Callable[..., Game], **more: Any) -> Game:
 
 def make(config: Config, seed: int, device: str | torch.device) -> ControlEnv:
     """A game; what each agent earns is its own, and the score of an episode the mean over its agents."""
+    prepare()  # pygame, which most games import
     try:
         import mpe2  # noqa: F401
-        import pettingzoo  # noqa: F401
+        from pettingzoo import ParallelEnv
     except ImportError as error:
         raise UserError(
             "env=pettingzoo needs the packages pettingzoo and mpe2: pip install -e '.[pettingzoo]'"
@@ -101,6 +103,8 @@ def make(config: Config, seed: int, device: str | torch.device) -> ControlEnv:
         return Together(game, n, config.called, config.agent_number, config.anew, config.step_limit)
 
     one = made(config, create)
+    if not isinstance(one, ParallelEnv):
+        raise UserError(f"{config.called} makes a {type(one).__name__}: it has to be a pettingzoo.ParallelEnv")
     agents = len(one.possible_agents)
     one.close()
     source = f"{config.called.partition('=')[2]}, {agents} agents (PettingZoo)"

@@ -155,6 +155,7 @@ ELSEWHERE = {
     ": pip install -e '.[pettingzoo]'": "envs/test_pettingzoo.py::test_a_game_that_cannot_be_had_is_one_line",
     ": agents share one policy, and ": "envs/test_pettingzoo.py::test_agents_that_differ_are_named",
     ": its agents play each episode together, ": "envs/test_pettingzoo.py::test_groups_are_refused_in_one_line",
+    ": it has to be a pettingzoo.ParallelEnv": "envs/test_pettingzoo.py::test_a_game_of_ones_own_is_learned",
     " is no world of MiniGrid: ": "envs/test_small_worlds.py::test_another_id_is_no_world",
     "to_torchrl takes actions of one choice or of real numbers": "test_interop.py::test_several_choices_are_refused",
     " pixels and more a side, and here they have ": (

@@ -51,7 +51,8 @@ class Together(Vector):
         self.nested = isinstance(seen, Dict)
         self.observation_space = batch_space(self.single_observation_space, n)
         self.action_space = batch_space(self.single_action_space, n)
-        self.acting, self.steps = np.zeros(n, dtype=bool), np.zeros(len(self.games), dtype=np.int64)
+        self.acting, self.left = np.zeros(n, dtype=bool), np.zeros(n, dtype=bool)
+        self.steps = np.zeros(len(self.games), dtype=np.int64)
         self.seen: list[Any] = [zero(self.single_observation_space)] * n
 
     def reset(
@@ -63,14 +64,15 @@ class Together(Vector):
         rows = np.ones(self.num_envs, dtype=bool) if options is None else np.asarray(options["reset_mask"])
         for copy in np.flatnonzero(rows[:: self.agents]).tolist():
             start = copy * self.agents
-            self.seen[start : start + self.agents] = [zero(self.single_observation_space)] * self.agents
+            own = slice(start, start + self.agents)
+            self.seen[own] = [zero(self.single_observation_space)] * self.agents
             if self.anew:
                 self.games[copy].close()
                 self.games[copy] = self.make()
             observations, _ = self.games[copy].reset(seed=seed[start])
             self._look(copy, observations)
-            self.steps[copy] = 0
-            self.acting[start : start + self.agents] = [name in self.games[copy].agents for name in self.names]
+            self.steps[copy], self.left[own] = 0, False
+            self.acting[own] = [name in self.games[copy].agents for name in self.names]
         return self._observed(), {}
 
     def step(self, actions: Array) -> tuple[Any, Array, Array, Array, dict[str, Any]]:
@@ -88,10 +90,12 @@ class Together(Vector):
             observations, rewards, terminated, truncated, _ = game.step(given)
             self._look(copy, observations)
             for name, row in here.items():
-                reward[row] = rewards.get(name, 0.0)
-                ends[:, row] = terminated.get(name, False), truncated.get(name, False)
-                ends[1, row] |= before[row] and self.steps[copy] >= self.limit
-                self.acting[row] = name in game.agents and not ends[:, row].any()
+                if name in given:
+                    reward[row] = rewards.get(name, 0.0)
+                    ends[:, row] = terminated.get(name, False), truncated.get(name, False)
+                    ends[1, row] |= self.steps[copy] >= self.limit
+                    self.left[row] = ends[:, row].any()
+                self.acting[row] = name in game.agents and not self.left[row]
         ends[1] |= before & ~self.acting & ~ends[0]  # it left, and nothing said how
         return self._observed(), reward, ends[0], ends[1] & ~ends[0], {}
 

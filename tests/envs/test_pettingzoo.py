@@ -1,6 +1,7 @@
 """Several agents: rows that begin together, leave one by one and wait, and are measured by the game."""
 
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -91,7 +92,7 @@ def test_an_episode_has_one_score() -> None:
 
 
 @pytest.mark.parametrize("before", range(1, 10))
-def test_it_goes_on_where_it_stopped(before: int) -> None:
+def test_it_goes_on_where_it_stopped(before: int, capsys: pytest.CaptureFixture[str]) -> None:
     one, other = leaving(), leaving()
     policy, again = Draws(one), Draws(other)
     one.rollout(policy, steps=before)
@@ -99,6 +100,7 @@ def test_it_goes_on_where_it_stopped(before: int) -> None:
     other.load_state_dict(one.state_dict())
     expected, found = one.rollout(policy, steps=6), other.rollout(again, steps=6)
     assert all(torch.equal(expected[key], found[key]) for key in expected.keys())
+    assert not capsys.readouterr().err  # nothing that was noted comes out otherwise
 
 
 def test_algorithms_learn_from_who_leaves() -> None:
@@ -164,6 +166,46 @@ def test_games_of_the_packages_are_played() -> None:
     assert rollout["episode_length"].max(-1).values.tolist() == [10] * 6 and not rollout["terminated"].any()
     drawn = frames(env, Draws(env))
     assert len(drawn) == 11 and drawn[0]["image"].any()
+
+
+OWN = """
+import numpy as np
+from gymnasium.spaces import Box, Discrete
+from pettingzoo import ParallelEnv
+
+
+class Guess(ParallelEnv):
+    metadata = {}
+    possible_agents = ["a", "b"]
+
+    def observation_space(self, agent):
+        return Box(0, 1, (1,))
+
+    def action_space(self, agent):
+        return Discrete(2)
+
+    def reset(self, seed=None, options=None):
+        self.agents = ["a", "b"]
+        self.coin = np.random.default_rng(seed).integers(2)
+        return dict.fromkeys(self.agents, np.float32([self.coin])), {}
+
+    def step(self, actions):
+        right = float(all(action == self.coin for action in actions.values()))
+        ends, self.agents = dict.fromkeys(self.agents, True), []
+        return dict.fromkeys(ends, np.float32([0])), dict.fromkeys(ends, right), ends, dict.fromkeys(ends, False), {}
+"""
+
+
+def test_a_game_of_ones_own_is_learned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "own_guess.py").write_text(OWN)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    env = made(entry="own_guess:Guess", rows=16)
+    algo = algorithm("ppo", env, SMALL, horizon=16, lr=1e-2)
+    for _ in range(12):
+        iterate(algo, env)
+    assert env.evaluate(algo.policy, 20).score.mean() == 1.0
+    with pytest.raises(UserError, match=r"^env\.entry=builtins:dict makes a dict: it has to be a pettingzoo\.Parallel"):
+        made(entry="builtins:dict")
 
 
 def test_a_game_that_cannot_be_had_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
