@@ -19,7 +19,7 @@ Batch keys, one TensorDict [B, T] (or [P, G, T] until credit is given) that only
     advantage, return the credit                       ref_log_prob   log π_ref(a|s) of a frozen reference
     weight            each element's share of the loss, fixed before a minibatch is split
     discount          γ to the number of steps summed in reward     index     the step's place in the replay
-    episode_return, episode_length   of the episode that ended here, valid where done (control)
+    episode_return, episode_length   of the episode that ended here; elsewhere the length is 0 (control)
     problem           which problem the row belongs to, [B] (text)
     reward/NAME       what one reward function gave to the row, without its weight, [B]; 0 where rated/NAME is False,
                       which is where the function had no opinion (text)

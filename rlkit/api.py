@@ -88,7 +88,7 @@ class Env(Protocol):
         """Play `repeats` attempts of at most `steps` steps from each of `rows` starts; None plays whole episodes.
 
         Returns [rows, T], or [rows, repeats, T] when repeats > 1; attempts from one start share its reset state.
-        Its notes: control has episode_return and episode_length [..., T] where done; text has problem [...].
+        Its notes: control has episode_return and episode_length [..., T] where one ended; text has problem [...].
         """
         ...
 

@@ -86,10 +86,10 @@ def detached(metrics: Metrics, measured: bool = True) -> dict[str, Tensor]:
 def finished(rollout: TensorDict) -> list[tuple[float, int]]:
     """(return, length) of the episodes that ended in this rollout; on text (score, tokens) of its completions."""
     if "episode_return" in rollout.keys():
-        done = rollout["done"]
-        if not done.any():
+        ended = rollout["episode_length"] > 0  # not done: a life that is lost is, and its game goes on
+        if not ended.any():
             return []
-        returns, lengths = rollout["episode_return"][done].tolist(), rollout["episode_length"][done].tolist()
+        returns, lengths = rollout["episode_return"][ended].tolist(), rollout["episode_length"][ended].tolist()
     elif "score" in rollout.keys():
         returns, lengths = rollout["score"].flatten().tolist(), rollout["mask"].sum(-1).flatten().tolist()
     else:

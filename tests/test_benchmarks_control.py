@@ -145,12 +145,15 @@ def tables() -> list[tuple[str, dict[str, Any]]]:
     import a2c_pendulum
     import dqn_cartpole
     import many_envs
+    import ppo_atari
     import ppo_cartpole
     import pure_jax
     import q_learning
 
     several = [*ppo_cartpole.TABLES, *a2c_pendulum.TABLES, *many_envs.TABLES]
-    return [(t.title, t.work) for t in [*several, dqn_cartpole.TABLE, pure_jax.TABLE, q_learning.TABLE]]
+    return [
+        (t.title, t.work) for t in [*several, ppo_atari.TABLE, dqn_cartpole.TABLE, pure_jax.TABLE, q_learning.TABLE]
+    ]
 
 
 def test_rlkit_takes_the_keys_of_every_table() -> None:

@@ -134,6 +134,22 @@ ELSEWHERE = {
     " entries, and ": "algorithms/test_masks.py::test_several_choices_are_masked_one_by_one",
     "env=minigrid needs the package minigrid: ": "envs/test_small_worlds.py::test_a_missing_package_is_one_line",
     "env=minatar needs the package minatar: ": "envs/test_small_worlds.py::test_a_missing_package_is_one_line",
+    "env=atari needs the package ale-py: ": "envs/test_atari.py::test_another_name_is_no_game",
+    " takes two players: ": "envs/test_atari.py::test_another_name_is_no_game",
+    ", which is not installed: pip install ": "envs/test_torchrl.py::test_what_does_not_fit_is_one_line",
+    " of env.lib=": "envs/test_torchrl.py::test_what_does_not_fit_is_one_line",
+    " environments in one: ": "envs/test_torchrl.py::test_what_does_not_fit_is_one_line",
+    " has several agents or actions: ": "envs/test_torchrl.py::test_what_does_not_fit_is_one_line",
+    " is not understood: env.lib=": "envs/test_torchrl.py::test_a_domain_and_a_task_are_given_apart",
+    ", which no policy here takes: ": "envs/test_torchrl.py::test_specs_are_spaces_and_back",
+    " needs a package that is not there: ": "envs/test_pettingzoo.py::test_a_game_that_cannot_be_had_is_one_line",
+    " is played in turns, and here agents act at once: ": (
+        "envs/test_pettingzoo.py::test_a_game_that_cannot_be_had_is_one_line"
+    ),
+    " with env.kwargs=": "envs/test_pettingzoo.py::test_a_game_that_cannot_be_had_is_one_line",
+    ": pip install -e '.[pettingzoo]'": "envs/test_pettingzoo.py::test_a_game_that_cannot_be_had_is_one_line",
+    ": agents share one policy, and ": "envs/test_pettingzoo.py::test_agents_that_differ_are_named",
+    ": it has to be a pettingzoo.ParallelEnv": "envs/test_pettingzoo.py::test_a_game_of_ones_own_is_learned",
     " is no world of MiniGrid: ": "envs/test_small_worlds.py::test_another_id_is_no_world",
     "to_torchrl takes actions of one choice or of real numbers": "test_interop.py::test_several_choices_are_refused",
     " pixels and more a side, and here they have ": (

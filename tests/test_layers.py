@@ -51,14 +51,17 @@ MAY_IMPORT = {
     "envs": {"control", "text", "language"},
 }
 OPTIONAL = {
+    "ale_py",
     "datasets",
     "huggingface_hub",
     "math_verify",
     "minatar",
     "minigrid",
+    "mpe2",
     "mujoco",
     "matplotlib",
     "optuna",
+    "pettingzoo",
     "playwright",
     "ray",
     "reasoning_gym",

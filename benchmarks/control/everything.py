@@ -14,6 +14,7 @@ TABLES = (
     "a2c_pendulum",
     "sac_pendulum",
     "many_envs",
+    "ppo_atari",
     "solve_cartpole",
     "pure_jax",
     "start",

@@ -32,6 +32,8 @@ def ppo(work: Work) -> dict[str, Any]:
         "batch_size": rollout // work["algo.minibatches"],
         "n_epochs": work["algo.epochs"],
         "gae_lambda": work["algo.gae_lambda"],
+        "clip_range": work.get("algo.clip", 0.2),
+        "ent_coef": work.get("algo.entropy_coef", 0.0),
         "vf_coef": VALUE,
     }
 
@@ -71,12 +73,26 @@ def dqn(work: Work) -> dict[str, Any]:
     }
 
 
+def made_vector(work: Work) -> Any:
+    """The copies of the environment; those of Atari as its documentation makes them."""
+    import gymnasium
+    from stable_baselines3.common.env_util import make_atari_env, make_vec_env
+    from stable_baselines3.common.vec_env import VecFrameStack
+
+    if work["env"] != "atari":
+        return make_vec_env(IDS[work["env"]], work["env.rows"], seed=work["seed"])
+    import ale_py
+
+    gymnasium.register_envs(ale_py)
+    name = f"{work['env.game'].title().replace('_', '')}NoFrameskip-v4"
+    return VecFrameStack(make_atari_env(name, work["env.rows"], seed=work["seed"]), 4)
+
+
 def main(work: Work) -> None:
     watch = Stopwatch()
     one_thread()
     import stable_baselines3 as sb3
     from stable_baselines3.common.callbacks import BaseCallback
-    from stable_baselines3.common.env_util import make_vec_env
     from stable_baselines3.common.vec_env import VecNormalize
 
     class Goal(BaseCallback):
@@ -91,12 +107,14 @@ def main(work: Work) -> None:
         def _on_step(self) -> bool:
             return not self.reached
 
-    made = vector = make_vec_env(IDS[work["env"]], work["env.rows"], seed=work["seed"])
+    made = vector = made_vector(work)
     watch.watch(vector, "step_wait")
     if work.get("policy.normalize"):
         made = VecNormalize(vector, gamma=work["algo.gamma"])
     own = {"ppo": ppo, "a2c": a2c, "dqn": dqn, "sac": sac, "td3": td3}[work["algo"]](work)
-    model = getattr(sb3, work["algo"].upper())("MlpPolicy", made, **common(work), **own)
+    settings = common(work)
+    images = {"policy": "CnnPolicy", "policy_kwargs": {}} if work["env"] == "atari" else {"policy": "MlpPolicy"}
+    model = getattr(sb3, work["algo"].upper())(env=made, **settings | own | images)
 
     def act(observation: Any) -> Any:
         seen = made.normalize_obs(observation) if isinstance(made, VecNormalize) else observation

@@ -1,6 +1,7 @@
 """Plays control problems: vector environments, physics in batches, tabular models, pictures of an episode."""
 
 from rlkit.control.env import ControlEnv
+from rlkit.control.lesson import Lesson
 from rlkit.control.numpy_env import Batched, Painter
 from rlkit.control.tabular import Cell, Grid, Outcomes, TabularEnv, TabularVectorEnv, from_outcomes
 from rlkit.control.vector import Array, Copies, Luck
@@ -12,6 +13,7 @@ __all__ = [
     "ControlEnv",
     "Copies",
     "Grid",
+    "Lesson",
     "Luck",
     "Outcomes",
     "Painter",

@@ -1,9 +1,9 @@
 """Control problems over Gymnasium vector environments: one rollout, evaluation and exact resume for all of them."""
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -12,22 +12,23 @@ from torch import Tensor
 
 from rlkit.api import Acts, Plays, State
 from rlkit.control import proofs, requirements
+from rlkit.control.lesson import MEASURED, Lesson
+from rlkit.control.plain import Played
 from rlkit.control.recall import Recall, at_play
-from rlkit.control.vector import Array, Copies, Luck, Vector, empty_tape, ended, played, rows_first
+from rlkit.control.vector import LIFE, Array, Copies, Luck, Vector, empty_tape, ended, played, rows_first
 from rlkit.errors import UserError
-from rlkit.exact import Model
-from rlkit.scores import Reference, Sample, Scores, Split, Unit
+from rlkit.policies.requirements import refuse_groups
+from rlkit.scores import Reference, Scores, Split
 from rlkit.seeding import derive, generators
 from rlkit.terminal import warn
 
 if TYPE_CHECKING:
     from rlkit.api import AnySpace
 
-EPISODES = {"train": 20, "validation": 20, "test": 100}  # how many `evaluate` plays unless told
 LONGEST_EPISODE = 10_000  # steps after which an episode is called endless, where no step limit is known
 
 
-class ControlEnv:
+class ControlEnv(Played):
     """`rows` copies of a control problem; `vector(n)` makes a vector environment of n copies.
 
     With `steps=k` play continues where it stopped, through the ends of episodes; `steps=None` or `repeats > 1` plays
@@ -35,13 +36,6 @@ class ControlEnv:
     unless `luck` is "own", which gives each attempt a stream of its own after the reset. Seeds are a pure function of
     (seed, row, episode), so resuming needs only the seeds and the actions since.
     """
-
-    kind: Literal["control", "text"] = "control"
-    metric: Literal["return", "accuracy"] = "return"
-    plays: bool = True
-    stored_reference: bool = False
-    splits: Mapping[str, int] = EPISODES
-    scoring: float = 0.0
 
     def __init__(
         self,
@@ -55,12 +49,17 @@ class ControlEnv:
         drawn: Callable[[], Vector] | None = None,
         luck: Luck = "shared",
         limiting: str = "wrap its copies in gymnasium.wrappers.TimeLimit",
+        lesson: Lesson = MEASURED,
+        agents: int = 1,
     ) -> None:
         self.vector, self.rows, self.seed, self.device = vector, rows, seed, torch.device(device)
-        self.luck, self.limiting = luck, limiting  # of the attempts from one start; how an episode gets a step limit
+        self.luck, self.limiting, self.lesson = luck, limiting, lesson  # limiting: how an episode gets a step limit
         self.source, self.evaluation_copies = source, evaluation_copies  # where it comes from; episodes side by side
         self._reference = reference
-        self.drawn = drawn or (lambda: vector(1))  # makes one copy whose `render()` is a picture, where there is one
+        self.drawn = drawn or (
+            lambda: vector(self.agents)
+        )  # makes one copy whose `render()` is a picture, where there is one
+        self.agents = agents  # of a copy: so many rows, side by side, are one episode
         self._copies: dict[tuple[str, int], Copies] = {}
         self._starts, self._started = 0, False  # rollouts of fresh episodes so far; whether the stream was reset
         self._past = proofs.Past()
@@ -68,7 +67,6 @@ class ControlEnv:
         self._first = ""  # a fingerprint of the states in which the last of them began
         self._episodes = [0] * rows
         self._history: deque[Array] = deque()  # actions [T, rows], reaching back to the oldest reset in progress
-        self._ages = np.zeros(rows, dtype=np.int64)  # actions of each row since its reset
         self._length, self._return = np.zeros(rows, dtype=np.int64), np.zeros(rows)  # of the episode in progress
         stream = self._stream = self._make("stream", rows, self._next_seed)
         requirements.check_spaces(stream.observation_space, stream.action_space)
@@ -103,7 +101,7 @@ class ControlEnv:
         else:
             copies = self._stream
             if not self._started:
-                copies.reset([self._seed("reset", row, 0) for row in range(self.rows)])
+                copies.reset([self._seed("reset", row // self.agents, 0) for row in range(self.rows)])
                 self._started = True
         player = at_play(requirements.acting(policy), copies, None if fresh else self._memory)
         tape = self._play(copies, player, steps, fresh)
@@ -115,6 +113,7 @@ class ControlEnv:
             data["memory"] = player.first.view(*lead, 1, -1)  # before the first step
             self._memory = self._memory if fresh else player.memory.clone()
         data["score"] = data["reward"].sum(-1)
+        self.lesson.teach(data)
         rollout = TensorDict(data, batch_size=lead, device=self.device)
         with torch.no_grad():
             return rollout.update(policy.record(rollout))
@@ -124,13 +123,15 @@ class ControlEnv:
     ) -> Scores:
         """Play whole episodes on copies of their own, from reset seeds that depend on (seed, split, episode) only.
 
+        Where agents share an episode, its score is the mean over them, and its length that of the longest.
         `policy` may also be a table of actions [S]. Draws come from a stream of their own: the policy's generators
         are put back as they were.
         """
         policy = requirements.ActionTable(policy) if isinstance(policy, Tensor) else requirements.acting(policy)
         episodes = episodes or self.splits[split]
-        copies = self._make("evaluate", min(episodes, self.evaluation_copies))
-        seeds = [self.episode_seed(split, i) for i in range(-(-episodes // copies.n) * copies.n)]
+        games = min(episodes, max(1, self.evaluation_copies // self.agents))
+        copies = self._make("evaluate", games * self.agents)
+        seeds = [self.episode_seed(split, i // self.agents) for i in range(-(-episodes // games) * copies.n)]
         drawing = generators(policy).values()
         states = [generator.get_state() for generator in drawing]
         for generator in drawing:
@@ -138,35 +139,17 @@ class ControlEnv:
         parts = [self._score(copies, policy, seeds[i : i + copies.n], greedy) for i in range(0, len(seeds), copies.n)]
         for generator, state in zip(drawing, states, strict=True):
             generator.set_state(state)
-        score, length = (torch.from_numpy(np.concatenate(part)[:episodes]) for part in zip(*parts, strict=True))
-        return Scores(score=score, length=length)
+        score, length = (np.concatenate(part).reshape(-1, self.agents)[:episodes] for part in zip(*parts, strict=True))
+        return Scores(score=torch.from_numpy(score.mean(1)), length=torch.from_numpy(length.max(1)))
 
     def episode_seed(self, split: Split, episode: int) -> int:
         """The reset seed of an episode of `evaluate`."""
         return self._seed("evaluate", split, episode)
 
-    def ceiling(self, policy: Plays, episodes: int | None = None) -> None:
-        return None
-
-    def exact(self, policy: Plays | Tensor, gamma: float = 0.99) -> dict[str, float]:
-        return {}
-
-    def model(self) -> Model | None:
-        return None
-
-    def scored(self, policy: Plays) -> Unit:
-        return "episodes"
-
-    def samples(self, rollout: TensorDict, policy: Plays, limit: int) -> list[Sample]:
-        return []
-
-    def check(self, policy: Plays) -> None:
-        requirements.acting(policy)
-
     def state_dict(self) -> State:
         """Plain numbers and tensors: counters, and for the episodes in progress the seeds and the actions since."""
         state: State = {"starts": self._starts, "episodes": list(self._episodes), "started": self._started}
-        state |= {"ages": self._ages.tolist(), "length": self._length.tolist(), "return": self._return.tolist()}
+        state |= {"ages": self._stream.ages.tolist(), "length": self._length.tolist(), "return": self._return.tolist()}
         state["seeds"] = list(self._stream.seeds)
         if self._started:
             state |= proofs.proof(self._stream) | self._past.state_dict()  # what they lead to
@@ -174,7 +157,7 @@ class ControlEnv:
         state |= {} if self._memory is None else {"memory": self._memory}
         if self._history:
             actions = np.concatenate(self._history)
-            state["actions"] = torch.from_numpy(actions[len(actions) - self._ages.max() :].copy())
+            state["actions"] = torch.from_numpy(actions[len(actions) - self._stream.ages.max() :].copy())
         return state
 
     def load_state_dict(self, state: State) -> None:
@@ -185,16 +168,16 @@ class ControlEnv:
         if len(state["episodes"]) != self.rows:
             raise UserError(
                 f"the saved state has {len(state['episodes'])} rows, this environment {self.rows}: "
-                f"set env.rows={len(state['episodes'])}"
+                f"set env.rows={len(state['episodes']) // self.agents}"
             )
         self._starts, self._episodes, self._started = state["starts"], list(state["episodes"]), state["started"]
-        self._ages, self._length = np.array(state["ages"]), np.array(state["length"])
-        self._return, self._history = np.array(state["return"], dtype=np.float64), deque()
+        self._length, self._history = np.array(state["length"]), deque()
+        self._return = np.array(state["return"], dtype=np.float64)
         self._memory = state["memory"].to(self.device) if "memory" in state else None
         if self._started:
             actions = state["actions"].numpy() if "actions" in state else np.empty((0, self.rows))
             repeats = self._past.load_state_dict(state, lambda: self._make("past", self.rows))
-            self._stream.replay(actions, state["seeds"], self._ages)
+            self._stream.replay(actions, state["seeds"], np.array(state["ages"]))
             if len(actions):
                 self._history.append(actions)
             proofs.compare(self._stream, state, self.source, repeats)
@@ -210,7 +193,8 @@ class ControlEnv:
 
     def _make(self, purpose: str, n: int, next_seed: Callable[[int], int] | None = None) -> Copies:
         if (purpose, n) not in self._copies:
-            self._copies[purpose, n] = Copies(self.vector(n), next_seed)
+            lives = self.lesson.lives and purpose in ("stream", "fresh")
+            self._copies[purpose, n] = Copies(self.vector(n), next_seed, lives)
         return self._copies[purpose, n]
 
     def _seed(self, *names: str | int) -> int:
@@ -218,20 +202,22 @@ class ControlEnv:
 
     def _next_seed(self, row: int) -> int:
         self._episodes[row] += 1
-        return self._seed("reset", row, self._episodes[row])
+        return self._seed("reset", row // self.agents, self._episodes[row])
 
     def _seed_before(self, row: int) -> int:
-        return self._seed("reset", row, self._episodes[row] - 1)
+        """Of the row's last whole episode: its copy plays another by now, unless other agents are still at it."""
+        return self._seed("reset", row // self.agents, self._episodes[row] - bool(self._stream.acting[row]))
 
     def _begin(self, copies: Copies, repeats: int) -> None:
         """Start fresh episodes, `repeats` from each reset seed."""
+        refuse_groups(self, repeats)
         self._reset(copies, repeats, self._starts)
         requirements.check_groups(copies.observation, repeats, self.source or str(copies.vector))
         if self.luck == "own" and repeats > 1:
             copies.reseed([self._seed("luck", *divmod(i, repeats), self._starts) for i in range(copies.n)])
 
     def _reset(self, copies: Copies, repeats: int, start: int) -> None:
-        copies.reset([self._seed("start", i // repeats, start) for i in range(copies.n)])
+        copies.reset([self._seed("start", i // repeats // self.agents, start) for i in range(copies.n)])
         self._first = proofs.fingerprint(copies.observation[::repeats])
 
     def _act(self, policy: Acts, observation: Array, greedy: bool) -> Array:
@@ -245,7 +231,7 @@ class ControlEnv:
         """The hot path: arrays [T, n, ...], filled in place; what is not masked contributes nothing."""
         limit = steps or self.patience
         tape = empty_tape(steps or 512, copies)
-        alive, t = np.ones(copies.n, dtype=bool), 0
+        alive, t = copies.acting | (not fresh), 0
         act = requirements.prepared(policy, steps, copies.n) or partial(self._act, policy, greedy=False)
         with torch.inference_mode():
             while t < limit and alive.any():
@@ -256,6 +242,8 @@ class ControlEnv:
                 tape["action"][t] = action = act(copies.observation)
                 successor, tape["reward"][t], tape["terminated"][t], done = copies.step(action)
                 tape["next_observation"][t], tape["done"][t] = successor, done
+                if copies.lives:
+                    tape[LIFE][t] = copies.lost
                 if fresh:
                     alive &= ~done
                 t += 1
@@ -265,7 +253,7 @@ class ControlEnv:
 
     def _note(self, tape: dict[str, Array], fresh: bool) -> None:
         """Note the episodes that ended; of a stream also what is still in progress and how to come back to it."""
-        done, steps = tape["done"], len(tape["done"])
+        done = tape["done"]
         if fresh:
             total = tape["reward"].sum(0, dtype=np.float64)
             tape["episode_return"] = np.where(done, total, 0.0).astype(np.float32)
@@ -274,20 +262,18 @@ class ControlEnv:
         returned, self._return = ended(done, self._return + tape["reward"].cumsum(0, dtype=np.float64))
         tape["episode_return"] = returned.astype(np.float32)
         tape["episode_length"], self._length = ended(done, self._length + tape["mask"].cumsum(0))
-        # A vector env that resets itself can only be replayed from its very beginning.
-        self._ages = self._ages + steps if self._stream.resets_alone else self._length
         self._history.append(tape["action"].copy())
         if not done.any():
             return
         self._past.note(done, tape["episode_length"], self._stream, self._history, self._seed_before)
         kept = sum(map(len, self._history))
-        while self._history and kept - len(self._history[0]) >= self._ages.max():
+        while self._history and kept - len(self._history[0]) >= self._stream.ages.max():
             kept -= len(self._history.popleft())
 
     def _score(self, copies: Copies, policy: Acts, seeds: Sequence[int], greedy: bool) -> tuple[Array, Array]:
         copies.reset(seeds)
         policy = at_play(policy, copies)
-        alive, score, length = np.ones(copies.n, dtype=bool), np.zeros(copies.n), np.zeros(copies.n, dtype=np.int64)
+        alive, score, length = copies.acting.copy(), np.zeros(copies.n), np.zeros(copies.n, dtype=np.int64)
         with torch.inference_mode():
             while alive.any():
                 _, reward, _, done = copies.step(self._act(policy, copies.observation, greedy))

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 Array = NDArray[Any]  # numbers of any type: float64 states, float32 observations, whole or real actions
 Vector = VectorEnv[Array, Array, Array]
 Luck = Annotated[Literal["shared", "own"], Needs(GROUPS)]
+LIFE = "life_lost"  # in an info: which copies lost a life in this step, and play on
 
 
 GOING = 30.0  # seconds that a process may take to end on a busy machine
@@ -37,15 +38,24 @@ class Reseeds(Protocol):
         ...
 
 
+@runtime_checkable
+class Shared(Protocol):
+    """A vector environment in which several rows, side by side, are the agents of one copy, reset together."""
+
+    agents: int  # of a copy
+    acting: Array  # whether each row's agent is in the game [n]
+
+
 class Copies:
-    """`n` copies stepped together.
+    """`n` copies stepped together; where agents share a copy, `n` rows.
 
     `observation` is what to act on next; `step` returns the true successor, never the observation after a reset. Both
     may be the vector environment's own memory: they hold until the next call.
     `next_seed(row)` gives the reset seed of the episode that follows one that ended (used with autoreset disabled).
+    lives: to whoever learns a lost life ends an episode, of which `lost` tells.
     """
 
-    def __init__(self, vector: Vector, next_seed: Callable[[int], int] | None = None) -> None:
+    def __init__(self, vector: Vector, next_seed: Callable[[int], int] | None = None, lives: bool = False) -> None:
         mode = vector.metadata.get("autoreset_mode")
         if mode is None:
             raise UserError(f"{vector} does not say how it resets: set metadata['autoreset_mode'] to an AutoresetMode")
@@ -64,8 +74,11 @@ class Copies:
         # A vector env with one generator for all its copies takes one seed, not one for each.
         self.separate = isinstance(vector.unwrapped, (SyncVectorEnv, AsyncVectorEnv))
         self.seed_each = not self.resets_alone or self.separate
-        self.acting = np.ones(self.n, dtype=bool)  # False: the next step of this row only resets it
+        self.shared = vector if isinstance(vector, Shared) else None
+        self.acting = np.ones(self.n, dtype=bool)  # False: the next step of this row only resets it, or its agent left
         self.began = np.ones(self.n, dtype=bool)  # `observation` is the first one of an episode
+        self.ages = np.zeros(self.n, dtype=np.int64)  # steps since the reset that this class or its user asked for
+        self.lives, self.lost = lives, np.zeros(self.n, dtype=bool)
         self.seeds: list[int] = [0] * self.n
         self.observation: Array = np.empty(0)
         self.first: Array = np.empty(0)  # what each copy saw after its newest reset
@@ -82,9 +95,9 @@ class Copies:
             )
         seed = self.seeds if self.seed_each else self.seeds[0]
         observation = self._begin(seed)
-        self.observation, self.acting = self._convert(observation), np.ones(self.n, dtype=bool)
+        self.observation, self.acting = self._convert(observation), self._acts()
         self.first, self.earned = self.observation.copy(), np.zeros(self.n)
-        self.began = np.ones(self.n, dtype=bool)
+        self.began, self.ages = np.ones(self.n, dtype=bool), np.zeros(self.n, dtype=np.int64)
 
     def reseed(self, seeds: Sequence[int]) -> None:
         """Give each copy luck of its own, from `seeds[i]`, for the episode that was just reset."""
@@ -104,6 +117,10 @@ class Copies:
         self.reset([0] * self.n)
         self.reseed([0] * self.n)
 
+    def _acts(self) -> Array:
+        """Whose action counts after a reset."""
+        return np.ones(self.n, dtype=bool) if self.shared is None else self.shared.acting.copy()
+
     def _seeded(self) -> bool:
         return list(self.vector.get_attr("np_random_seed")) == self.seeds  # type: ignore[attr-defined]
 
@@ -111,6 +128,8 @@ class Copies:
         """Start the next episode in the rows where `rows` is True."""
         self.observation = self._convert(self._begin(self.seeds, {"reset_mask": rows}))
         self.first[rows], self.earned[rows], self.began[rows] = self.observation[rows], 0.0, True
+        self.ages[rows], self.acting = 0, self._acts()
+        self._wait()
 
     def step(self, action: Array) -> tuple[Array, Array, Array, Array]:
         """Step every copy with the policy's action [n] or [n, d]: true successor, reward, terminated, done."""
@@ -121,8 +140,14 @@ class Copies:
         done = terminated | truncated
         total = self.earned + reward * self.acting  # before the rows that act change
         self.earned, self.began = np.where(done, 0.0, total), done | ~self.acting
+        self.ages += 1
+        if self.lives:
+            self.lost = info[LIFE]
+            self.began |= self.lost
         self.observation = successor = self._convert(raw)
-        if self.mode is AutoresetMode.NEXT_STEP:
+        if self.shared is not None:
+            self._leave(self.shared, done, total)
+        elif self.mode is AutoresetMode.NEXT_STEP:
             self.acting = ~done
         elif done.any():
             successor = successor.copy()  # some vector environments return arrays that a reset writes over
@@ -137,6 +162,22 @@ class Copies:
                         self.seeds[row] = self.next_seed(int(row))
                 self.restart(done)
         return successor, reward, terminated, done
+
+    def _leave(self, shared: Shared, done: Array, total: Array) -> None:
+        """Let agents that left wait for the others, and begin anew where all have left."""
+        self.ended, self.acting = np.where(done, total, self.ended), shared.acting.copy()
+        over = np.repeat(~self.acting.reshape(-1, shared.agents).any(1), shared.agents)
+        if over.any():
+            if self.next_seed is not None:
+                self.seeds = [self.next_seed(row) if over[row] else seed for row, seed in enumerate(self.seeds)]
+            self.restart(over)
+        self._wait()
+
+    def _wait(self) -> None:
+        """Ask an agent that waits by what it saw first: its last observation may allow no action."""
+        if self.shared is not None and not self.acting.all():
+            waits = ~self.acting.reshape(-1, *[1] * (self.first.ndim - 1))
+            self.observation = np.where(waits, self.first, self.observation)
 
     def _begin(self, seed: int | list[int], options: dict[str, Any] | None = None) -> Array:
         try:
@@ -206,7 +247,8 @@ def empty_tape(length: int, copies: Copies) -> dict[str, Array]:
     tape = {"observation": observation, "next_observation": np.zeros_like(observation)}
     tape["action"] = np.zeros((length, copies.n, *shape), dtype=dtype)
     tape["reward"] = np.zeros((length, copies.n), dtype=np.float32)
-    return tape | {key: np.zeros((length, copies.n), dtype=bool) for key in ("terminated", "done", "mask")}
+    flags = ("terminated", "done", "mask", LIFE) if copies.lives else ("terminated", "done", "mask")
+    return tape | {key: np.zeros((length, copies.n), dtype=bool) for key in flags}
 
 
 def played(tape: dict[str, Array], steps: int, cut: Array | None) -> dict[str, Array]:

@@ -50,19 +50,20 @@ def frames(
 
     Frame t has "image" [H, W ≤ 400, 3] uint8 of the state s_t (without `draw` [0, 0, 3], and nothing is needed that
     draws), the "observation" of it, the "action" chosen in it, the "reward" that it earned,
-    and "value", what the policy expects from s_t (V, or max Q) where it can say, else None. The last frame is the state
+    and "value", what the policy expects from s_t (V, or max Q) where it can say, else None; of several agents they are
+    those of the first, until it leaves. The last frame is the state
     at the end: no action, no reward. Greedy, it is the episode that `evaluate` measured, from the same reset seed.
     """
     if draw:
-        _prepare()
+        prepare()
     draws = generators(policy)
     before = {name: generator.get_state() for name, generator in draws.items()}
     for generator in draws.values():
         generator.manual_seed(derive(env.seed, "evaluate", split, "action") % 2**31)
     copies = None
     try:
-        copies = _Once(env.drawn() if draw else env.vector(1))
-        copies.reset([env.episode_seed(split, episode)])
+        copies = _Once(env.drawn() if draw else env.vector(env.agents))
+        copies.reset([env.episode_seed(split, episode)] * copies.n)
         with torch.inference_mode():
             return _play(copies, env, policy, greedy, _picture if draw else _nothing)
     except NotImplementedError:
@@ -124,7 +125,7 @@ def _value(policy: Acts, observation: torch.Tensor) -> float | None:
     return float(policy.value(observation)[0]) if isinstance(policy, Values) else None
 
 
-def _prepare() -> None:
+def prepare() -> None:
     """Keep pygame quiet, content with a machine that has no screen, and away from SIGTERM, which SDL would swallow."""
     os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
     os.environ.setdefault("SDL_NO_SIGNAL_HANDLERS", "1")

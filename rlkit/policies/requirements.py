@@ -1,6 +1,7 @@
 """What an algorithm needs of an environment; one that does not have it is refused in one line."""
 
 import math
+from typing import Protocol, runtime_checkable
 
 from gymnasium.spaces import Discrete
 
@@ -35,6 +36,23 @@ def step_size(env: Env) -> int:
     return sum(math.prod(shape) * dtype.itemsize for shape, dtype in numbers) + 7
 
 
+@runtime_checkable
+class Shares(Protocol):
+    """An environment in which several agents may play an episode together, a row for each."""
+
+    agents: int
+    source: str
+
+
+def refuse_groups(env: object, repeats: int) -> None:
+    """Raises: UserError where groups are asked of agents that share an episode."""
+    if repeats > 1 and isinstance(env, Shares) and env.agents > 1:
+        raise UserError(
+            f"{env.source}: its agents play each episode together, and a group compares attempts of one alone: use "
+            "algo=ppo, or another algorithm without groups"
+        )
+
+
 def check_rollout(
     env: Env, key: str, value: int | None, steps: int | None, repeats: int = 1, policy: Policy | None = None
 ) -> None:
@@ -44,6 +62,7 @@ def check_rollout(
         key, value: what besides env.rows makes it long, as the user wrote it: algo.horizon, 128; "": nothing does.
         policy: whose network reads all steps at once, so that its widest layer counts; one of text reads a few rows.
     """
+    refuse_groups(env, repeats)
     if policy is not None and env.kind != "control":
         return
     width = 0 if policy is None else max((len(p) for p in policy.parameters() if p.dim()), default=0)

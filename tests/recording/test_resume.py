@@ -30,6 +30,7 @@ DQN = ["algo.warmup_steps=40", "algo.capacity=150", "algo.updates=3", "algo.batc
 TWINS = [*DQN[1:], "env.rows=2", "algo.warmup_steps=15", "policy.hidden=16"]
 MEMORY = ["policy.memory=gru", "policy.memory_size=8", "policy.hidden=8", "env.rows=2"]
 EXPLORE = ["algo.epsilon_end=0.5", "algo.hold=9"]  # to be in the middle of a held action
+AGENTS = ["env=pettingzoo", "env.rows=2", "policy.hidden=8", "threads=1", "algo.horizon=16"]
 PPO = ["algo=ppo", "algo.epochs=2", "algo.minibatches=2"]
 FULL = [*DQN, "algo.n_step=3", "algo.prioritized=true", "algo.dueling=true", "policy.normalize=true", *EXPLORE]
 GROUPS = ["grpo", "dr_grpo", "dapo", "rloo", "reinforce_pp", "gspo", "cispo", "gmpo", "sapo", "bnpo"]
@@ -61,6 +62,10 @@ CELLS = [
     ["algo=td3", "env=halfcheetah", *TWINS],
     [*PPO, "env=minigrid", "env.rows=2", "algo.horizon=16", "env.step_limit=40"],
     ["algo=dqn", "env=minatar", *DQN, "env.rows=2", "env.step_limit=40"],
+    [*PPO, "env=atari", "env.rows=2", "algo.horizon=16", "env.step_limit=25", "policy.encoder=flat", "policy.hidden=4"],
+    [*PPO, "env=torchrl", "env.id=Acrobot-v1", "env.rows=2", "algo.horizon=16", "env.step_limit=40", "threads=1"],
+    [*PPO, *AGENTS, "env.id=mpe2.simple_spread_v3", "env.kwargs={max_cycles: 11}", "env.agent_number=true"],
+    ["algo=dqn", *AGENTS[:-1], "env.id=pettingzoo.butterfly.knights_archers_zombies_v11", "env.anew=true", *DQN],
     ["algo=dqn", "env=gym", "env.id=Blackjack-v1", *DQN, "env.rows=2"],
     [*PPO, "env=gym", "env.id=Taxi-v4", "algo.horizon=16", "env.step_limit=40", "env.rows=2"],
     ["algo=sarsa", "env=gym", "env.id=Taxi-v4", "algo.steps=3", "env.step_limit=40", "env.rows=2"],

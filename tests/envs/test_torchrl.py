@@ -1,0 +1,128 @@
+"""Simulators through TorchRL: their spaces, ends and seeds are those of the library."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete
+from support.fakes import algorithm
+
+from rlkit.api import UserError
+from rlkit.control import specs
+from rlkit.policies import Network
+from rlkit.settings import plugins
+
+torchrl = plugins.load("envs", "torchrl")
+SMALL = Network(hidden=(8,))
+
+
+def made(**keys: Any) -> Any:
+    return torchrl.make(torchrl.Config(**{"rows": 2, **keys}), 0, torch.device("cpu"))
+
+
+@pytest.mark.parametrize("name", ["CartPole-v1", "Pendulum-v1"])
+def test_it_is_the_environment_that_gymnasium_has(name: str) -> None:
+    env = made(lib="gym", id=name, step_limit=30)
+    assert env.longest == 30 and env.source == f"TorchRL gym {name}"
+    rollout = env.rollout(algorithm("ppo", env, SMALL).policy, steps=60)
+    other = gymnasium.make(name, max_episode_steps=30)
+    seed = env._seed("reset", 0, 0)
+    other.reset(seed=seed)  # TorchRL resets once with the seed and once without
+    seen = other.reset()[0]
+    for t in range(30):
+        assert np.array_equal(seen, rollout["observation"][0, t].numpy())
+        action = rollout["action"][0, t].numpy()
+        action = np.clip(action, -2, 2) if isinstance(other.action_space, Box) else int(action)
+        seen, reward, terminated, truncated, _ = other.step(action)
+        assert np.float32(reward) == rollout["reward"][0, t].numpy()
+        assert (terminated, terminated or truncated) == (rollout["terminated"][0, t], rollout["done"][0, t])
+        if terminated or truncated:
+            break
+    assert rollout["done"][0, t]
+
+
+def test_specs_are_spaces_and_back() -> None:
+    from torchrl.data import (
+        Binary,
+        Bounded,
+        Categorical,
+        Composite,
+        MultiCategorical,
+        MultiOneHot,
+        NonTensor,
+        OneHot,
+        Unbounded,
+    )
+
+    x = torch.tensor
+    cases: list[tuple[Any, Any, Any, Any]] = [
+        (OneHot(3), Discrete(3), x([0, 1, 0]), 1),
+        (Categorical(3), Discrete(3), x(2), 2),
+        (Categorical(3, shape=(2,)), MultiDiscrete([3, 3]), x([2, 0]), [2, 0]),
+        (MultiCategorical([2, 3]), MultiDiscrete([2, 3]), x([1, 2]), [1, 2]),
+        (MultiOneHot([2, 3]), MultiDiscrete([2, 3]), x([0, 1, 0, 0, 1]), [1, 2]),
+        (Binary(2), MultiBinary(2), x([True, False]), [1, 0]),
+        (Bounded(-1.0, 2.0, (2,), dtype=torch.float64), Box(-1, 2, (2,)), x([0.5, 1.0]), [0.5, 1.0]),
+        (Bounded(0, 255, (2,), dtype=torch.uint8), Box(0, 255, (2,), np.uint8), x([3, 4]), [3, 4]),
+        (Unbounded((1,)), Box(-np.inf, np.inf, (1,)), x([7.0]), [7.0]),
+    ]
+    for spec, space, tensor, value in cases:
+        assert specs.space(spec, "it") == space
+        assert np.array_equal(specs.seen(spec, space, tensor), value), spec
+        assert torch.equal(specs.given(spec, value).to(tensor.dtype), tensor), spec
+    nested = Composite(a=OneHot(2), b=Composite(c=Unbounded((1,))))
+    space = Dict(a=Discrete(2), b=Dict(c=Box(-np.inf, np.inf, (1,))))
+    assert specs.space(nested, "it") == space
+    assert specs.seen(nested, space, {"a": x([0, 1]), "b": {"c": x([1.0])}}) == {"a": 1, "b": {"c": [1.0]}}
+    with pytest.raises(UserError, match=r"^it at b is a NonTensor of shape \(1,\), which no policy here takes: "):
+        specs.space(Composite(a=OneHot(2), b=NonTensor(shape=(1,))), "it")
+
+
+def test_a_domain_and_a_task_are_given_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stand-in for dm_control, whose package is large."""
+    from torchrl.envs import GymEnv
+    from torchrl.envs.libs import dm_control
+
+    def load(domain: str, task: str, **keys: Any) -> Any:
+        if domain != "cartpole":
+            raise RuntimeError(f"{domain} with task {task} is unknown in dm_control")
+        return GymEnv({"swingup": "CartPole-v1"}[task], **keys)
+
+    monkeypatch.setattr(torchrl, "find_spec", lambda name: name)
+    load.available_envs = [("cartpole", ["balance", "swingup"])]  # type: ignore[attr-defined]
+    monkeypatch.setattr(dm_control, "DMControlEnv", load)
+    assert made(lib="dm_control", id="cartpole/swingup").source == "TorchRL dm_control cartpole/swingup"
+    with pytest.raises(
+        UserError, match=r"^env\.id=cartpol/swingup of env\.lib=dm_control .*: did you mean cartpole/sw"
+    ):
+        made(lib="dm_control", id="cartpol/swingup")
+    with pytest.raises(UserError, match=r"env\.lib=dm_control needs env\.id=cartpole/swingup$"):
+        made(lib="dm_control", id="cartpole")
+
+
+def test_dm_control_itself() -> None:
+    pytest.importorskip("dm_control")
+    env = made(lib="dm_control", id="cartpole/swingup")
+    rollout = env.rollout(algorithm("ppo", env, SMALL).policy, steps=1001)
+    assert rollout["done"][:, 999].all() and not rollout["terminated"].any()
+
+
+def test_what_does_not_fit_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UserError, match=r"^env\.lib=dmcontrol is no library of TorchRL's that fits: did you mean dm_c"):
+        made(lib="dmcontrol", id="a/b")
+    with pytest.raises(UserError, match=r"^env\.lib=vmas has several agents: use env=pettingzoo"):
+        made(lib="vmas", id="balance")
+    with pytest.raises(UserError, match=r"^env\.lib=jumanji needs the package jumanji, .* pip install jumanji$"):
+        monkeypatch.setattr(torchrl, "find_spec", lambda name: None)
+        made(lib="jumanji", id="Snake-v1")
+    monkeypatch.undo()
+    with pytest.raises(UserError, match=r"^env\.id=CartPool-v1 of env\.lib=gym cannot be made: did you mean CartPole"):
+        made(lib="gym", id="CartPool-v1")
+    with pytest.raises(UserError, match=r"^env\.id=x is \(2,\) environments in one: "):
+        torchrl.Adapted(SimpleNamespace(batch_size=(2,)), "env.id=x")
+    several = SimpleNamespace(batch_size=(), action_keys=[("agents", "action")], action_key=("agents", "action"))
+    with pytest.raises(UserError, match=r"^env\.id=x has several agents or actions: use env=pettingzoo"):
+        torchrl.Adapted(several, "env.id=x")
