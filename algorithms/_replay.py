@@ -56,13 +56,18 @@ class OffPolicy(Algorithm):
             )
         policies.check_reach(env, "algo.n_step", c.n_step)
         policies.check_rollout(env, "algo.steps", c.steps, c.steps)
-        step = policies.step_size(env) + 16 * c.prioritized  # and the tree of priorities
+        frames = buffers.frames_of(env.observation_space, c.capacity, 1 + -(-c.n_step // c.steps))
+        step = policies.step_size(env, frames.step_size if frames else None)
+        step += 16 * c.prioritized  # the tree of priorities
         memory.check(c.capacity * step, f"algo.capacity={c.capacity}", "give a smaller one")
         drawn = f"algo.batch_size={c.batch_size} with algo.updates={c.updates}"
         memory.check(8 * c.batch_size * c.updates, drawn, "give less")
         self.window = buffers.Window(c.n_step - 1)
         sizes = (env.seed, c.capacity, c.batch_size, c.updates, c.warmup_steps)
-        self.buffer = buffers.Prioritized(*sizes, c.alpha, c.beta) if c.prioritized else buffers.Replay(*sizes)
+        if c.prioritized:
+            self.buffer = buffers.Prioritized(*sizes, c.alpha, c.beta, frames)
+        else:
+            self.buffer = buffers.Replay(*sizes, frames)
 
     def anneal(self) -> None:
         """Correct for what is replayed more often, the more so the further the run is."""
