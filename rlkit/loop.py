@@ -8,7 +8,7 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor
 
-from rlkit.api import Algorithm, Env
+from rlkit.api import Algorithm, Env, Lasting
 from rlkit.buffers import split
 from rlkit.errors import Diverged, Exhausted, RewardFailed
 from rlkit.held import check_parameters, checked
@@ -100,7 +100,7 @@ def train(algo: Algorithm, env: Env, run: Run, log: Log, progress: Progress) -> 
             if log.iteration(progress.iteration, progress.env_steps, metrics):
                 progress.interrupted = True
             log.completions(progress.iteration, rollout, credited, algo.policy, env)
-        if checkpoint_is_due(run, progress, evaluating, clock):
+        if checkpoint_is_due(run, progress, evaluating, clock) or is_asked_for(algo):
             keep(log, algo, env, run, progress, clock)
     keep(log, algo, env, run, progress, clock)
     return progress
@@ -166,6 +166,11 @@ def checkpoint_is_due(run: Run, progress: Progress, evaluated: bool, clock: Cloc
     if run.checkpoint_every:
         return progress.iteration % run.checkpoint_every == 0
     return clock.save_is_due(evaluated)
+
+
+def is_asked_for(algo: Algorithm) -> bool:
+    """Whether the buffer needs a checkpoint before more is remembered."""
+    return isinstance(algo.buffer, Lasting) and algo.buffer.save_is_due()
 
 
 def check_finite(meter: Meter, rollout: TensorDict) -> None:

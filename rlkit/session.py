@@ -12,7 +12,7 @@ from typing import Protocol, runtime_checkable
 import torch
 from filelock import BaseFileLock, FileLock, Timeout
 
-from rlkit.api import Writes
+from rlkit.api import Lasting, Writes
 from rlkit.errors import RewardFailed, UserError
 from rlkit.held import check_saved, not_finite
 from rlkit.loop import train
@@ -54,7 +54,11 @@ def carry_out(given: config.Given, watch: Watch = Watch()) -> tuple[Path, Progre
     """
     with sheltered():  # an environment may have processes
         parts = assemble(given)
-        found = begin(parts, given, watch)
+        try:
+            found = begin(parts, given, watch)
+        finally:
+            if isinstance(parts.algo.buffer, Lasting):
+                parts.algo.buffer.close()
         parts.env.close()  # where something went wrong, its processes may not answer any more: they end with this one
     return found
 

@@ -15,6 +15,7 @@ from rlkit.buffers.splitting import (
     per_step,
     split,
 )
+from rlkit.buffers.storage import Storage
 from rlkit.buffers.windows import Window
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "Prioritized",
     "Replay",
     "Rollout",
+    "Storage",
     "SumTree",
     "Window",
     "beginnings",

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from rlkit import memory, spaces
 from rlkit.api import State
+from rlkit.buffers.storage import Checks, Storage
 
 if TYPE_CHECKING:
     from rlkit.api import AnySpace
@@ -68,15 +69,19 @@ class Frames:
 
     capacity   steps of the replay, each of which brings one frame, as a rule; where more are needed, more are made
     reach      a frame that came again in none of so many rollouts is not looked for any more
+    storage    where the frames are, if not in memory; then a number is given again once a checkpoint counts that does
+               not know it any more
     """
 
-    def __init__(self, capacity: int, layout: Layout, reach: int) -> None:
-        self.capacity, self.layout, self.reach = capacity, layout, reach
+    def __init__(self, capacity: int, layout: Layout, reach: int, storage: Storage | None = None) -> None:
+        self.capacity, self.layout, self.reach, self.storage = capacity, layout, reach, storage
         self.blocks: list[Tensor] = []
         self.ends: list[int] = []  # of the numbers in each block
         self.holders: NDArray[np.int32] = np.zeros(0, dtype=np.int32)  # of each frame: steps, and `recent`
         self.used = 0  # numbers from here on were never given
         self.free: list[int] = []
+        self.kept: list[int] = []  # that would be free, but for the newest checkpoint
+        self.checks: Checks = np.zeros(0, dtype=np.uint32)  # of the frames in files
         self.recent: dict[bytes, tuple[int, int]] = {}  # digest → number, and the rollout it came in; oldest first
         self.rollouts = 0
 
@@ -95,7 +100,7 @@ class Frames:
             known = self.recent.pop(digest, None)
             if known is None:
                 new.append(i)
-            numbers[i] = known[0] if known else self._take(frames)
+            numbers[i] = known[0] if known else self._take(frames, digest)
             self.recent[digest] = int(numbers[i]), self.rollouts
         self._write(frames[new], numbers[new])
         np.add.at(self.holders, numbers, 1)
@@ -115,7 +120,15 @@ class Frames:
         """These frames have a holder less, for each time that they are named."""
         named = numbers.flatten().cpu().numpy()
         np.subtract.at(self.holders, named, 1)
-        self.free += [int(number) for number in np.unique(named) if not self.holders[number]]
+        freed = [int(number) for number in np.unique(named) if not self.holders[number]]
+        if self.storage is None:
+            self.free += freed
+        else:
+            self.kept += freed
+
+    def saved(self) -> None:
+        """A checkpoint counts: what only the one before knew is free."""
+        self.free, self.kept = self.free + self.kept, []
 
     def next_rollout(self) -> None:
         """Forget what frames look like that have not come again for long."""
@@ -124,22 +137,28 @@ class Frames:
         if old:
             self.release(torch.tensor([self.recent.pop(digest)[0] for digest in old]))
 
-    def _take(self, like: Tensor) -> int:
-        """A number that nobody has, held by `recent`."""
+    def _take(self, like: Tensor, digest: bytes) -> int:
+        """A number that nobody has, held by `recent`, for the frame with this digest."""
         if not self.free and self.used == len(self.holders):
             self._grow(like)
         number = self.free.pop() if self.free else self.used
         self.used = max(self.used, number + 1)
         self.holders[number] = 1
+        if self.storage is not None:
+            self.checks[number] = check(digest)
         return number
 
     def _grow(self, like: Tensor) -> None:
         """Make room for more frames; what is not written yet takes no memory."""
         there = len(self.holders)
         more = there // GROWTH + 1 if there else self.capacity
-        what = f"a replay buffer of algo.capacity={self.capacity} steps with {there + more} frames"
-        memory.check(more * like[0].nbytes, what, "start a new run with a smaller one")
-        self.blocks.append(like.new_zeros(more, like.shape[1]))
+        if self.storage is not None:
+            self.storage.check_space(more * self.layout.size, "make room there and resume the run")
+            self.blocks.append(self.storage.new(f"frames-{len(self.blocks)}", like, more))
+        else:
+            what = f"a replay buffer of algo.capacity={self.capacity} steps with {there + more} frames"
+            memory.check(more * self.layout.size, what, "start a new run with a smaller one")
+            self.blocks.append(like.new_zeros(more, like.shape[1]))
         self._count(np.zeros(0, dtype=np.int64))
 
     def _write(self, frames: Tensor, numbers: NDArray[np.int32]) -> None:
@@ -159,28 +178,50 @@ class Frames:
             raise ValueError(f"there is no frame {len(holders) - 1}")
         holders[: len(self.holders)] += self.holders
         self.holders = holders
+        if self.storage is not None:
+            self.checks = np.concatenate([self.checks, np.zeros(total - len(self.checks), dtype=np.uint32)])
 
     def state_dict(self) -> State:
         recent = [[digest.hex(), number, came] for digest, (number, came) in self.recent.items()]
-        return {
-            "blocks": self.blocks,
-            "used": self.used,
-            "free": self.free,
-            "recent": recent,
-            "rollouts": self.rollouts,
-        }
+        state: State = {"blocks": self.blocks, "recent": recent, "used": self.used, "rollouts": self.rollouts}
+        state["free"] = self.free + self.kept  # once the checkpoint counts
+        if self.storage is not None:
+            state["blocks"], state["sizes"] = [x[:0] for x in self.blocks], [len(x) for x in self.blocks]
+            state["checks"] = [torch.from_numpy(self.checks.view(np.int32))]
+        return state
 
     def load_state_dict(self, state: State, held: Iterable[Tensor]) -> None:
         """`held`: the numbers that the steps hold."""
-        self.blocks, self.used, self.free = list(state["blocks"]), state["used"], list(state["free"])
+        self.blocks, self.used, self.free, self.kept = list(state["blocks"]), state["used"], list(state["free"]), []
+        if self.storage is not None:
+            sized = enumerate(zip(self.blocks, state["sizes"], strict=True))
+            self.blocks = [self.storage.open(f"frames-{i}", like, size) for i, (like, size) in sized]
+            self.checks = state["checks"][0].numpy().view(np.uint32).copy()
         self.recent = {bytes.fromhex(digest): (number, came) for digest, number, came in state["recent"]}
         self.rollouts, self.holders = state["rollouts"], np.zeros(0, dtype=np.int32)
         steps = [numbers.flatten().cpu().numpy() for numbers in held]
         recent = np.array([number for number, _ in self.recent.values()], dtype=np.int64)
         self._count(np.concatenate([recent, *steps]).astype(np.int64))
+        if self.storage is not None:
+            self._verify(self.storage)
+
+    def _verify(self, storage: Storage) -> None:
+        """Refuse files that hold other frames than when the checkpoint was written."""
+        begin = 0
+        for block, end in zip(self.blocks, self.ends, strict=True):
+            for number in np.flatnonzero(self.holders[begin:end]):
+                digest = hashlib.sha256(block[number].view(torch.uint8).numpy().data).digest()
+                if check(digest) != self.checks[begin + number]:
+                    raise storage.wrong("it holds other frames")
+            begin = end
 
 
-def frames_of(space: "AnySpace | None", capacity: int, reach: int) -> Frames | None:
+def check(digest: bytes) -> int:
+    """As much of a digest as is kept of each frame."""
+    return int.from_bytes(digest[:4], "little")
+
+
+def frames_of(space: "AnySpace | None", capacity: int, reach: int, storage: Storage | None = None) -> Frames | None:
     """For the observations of a space, where they are large."""
     found = None if space is None else layout(space)
-    return None if found is None else Frames(capacity, found, reach)
+    return None if found is None else Frames(capacity, found, reach, storage)

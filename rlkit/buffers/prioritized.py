@@ -14,6 +14,7 @@ from torch import Tensor
 from rlkit.api import State
 from rlkit.buffers.frames import Frames
 from rlkit.buffers.replay import Replay
+from rlkit.buffers.storage import Storage
 
 Index = NDArray[np.int64]
 Numbers = NDArray[np.float64]
@@ -88,8 +89,9 @@ class Prioritized(Replay):
         alpha: float,
         beta: float,
         frames: Frames | None = None,
+        storage: Storage | None = None,
     ) -> None:
-        super().__init__(seed, capacity, batch_size, updates, warmup, frames)
+        super().__init__(seed, capacity, batch_size, updates, warmup, frames, storage)
         self.alpha, self.beta = alpha, beta
         self.tree, self.highest = SumTree(capacity), 1.0
 
