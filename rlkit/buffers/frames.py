@@ -187,7 +187,7 @@ class Frames:
         state["free"] = self.free + self.kept  # once the checkpoint counts
         if self.storage is not None:
             state["blocks"], state["sizes"] = [x[:0] for x in self.blocks], [len(x) for x in self.blocks]
-            state["checks"] = [torch.from_numpy(self.checks.view(np.int32))]
+            state["checks"] = [torch.from_numpy(self.checks.view(np.int32))] if self.blocks else []
         return state
 
     def load_state_dict(self, state: State, held: Iterable[Tensor]) -> None:

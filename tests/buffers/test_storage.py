@@ -65,14 +65,14 @@ def save(memory: buffers.Replay) -> State:
     return state
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(4))
 def test_a_replay_in_files_that_is_killed_again_and_again_draws_what_one_in_memory_draws(
     seed: int, tmp_path: Path
 ) -> None:
-    draw, prioritized, framed = np.random.default_rng(seed), bool(seed % 2), seed < 4
+    draw, prioritized, framed = np.random.default_rng(seed), bool(seed % 2), seed < 3
     source, credit = Source("last", 2, seed), credits(3)
     plain, disk = replay(None, prioritized, framed), replay(tmp_path / "ring", prioritized, framed)
-    rollouts = [OffPolicy.credit(credit, source.rollout(int(draw.integers(1, 15)))) for _ in range(60)]
+    rollouts = [OffPolicy.credit(credit, source.rollout(int(draw.integers(1, 15)))) for _ in range(40)]
     wanted = [plain.extend(rollout) or batches(plain) for rollout in rollouts]
     i, kept, state, kills = 0, 0, None, 0
     while i < len(rollouts):
@@ -81,12 +81,12 @@ def test_a_replay_in_files_that_is_killed_again_and_again_draws_what_one_in_memo
         i += 1
         if disk.save_is_due() or draw.random() < 0.2:
             kept, state = i, save(disk)
-        elif draw.random() < 0.3 and kills < 20:
+        elif draw.random() < 0.5 and kills < 20:
             disk.close()  # as the system does
             disk, i, kills = replay(tmp_path / "ring", prioritized, framed), kept, kills + 1
             if state is not None:
                 disk.load_state_dict(state)
-    assert kills > 5 and plain.seen > 240
+    assert kills > 5 and plain.seen > 160
     assert disk.state_dict()["store"]["reward"].shape == (0,)  # the files are no part of a checkpoint
 
 
