@@ -82,7 +82,7 @@ class Frames:
         self.free: list[int] = []
         self.kept: list[int] = []  # that would be free, but for the newest checkpoint
         self.checks: Checks = np.zeros(0, dtype=np.uint32)  # of the frames in files
-        self.recent: dict[bytes, tuple[int, int]] = {}  # digest → number, and the rollout it came in; oldest first
+        self.recent: dict[bytes, tuple[int, int]] = {}  # digest → number, and the last rollout it came in
         self.rollouts = 0
 
     @property
@@ -97,7 +97,7 @@ class Frames:
         numbers, new = np.empty(len(rows), dtype=np.int32), []
         for i, row in enumerate(rows):
             digest = hashlib.sha256(row).digest()
-            known = self.recent.pop(digest, None)
+            known = self.recent.get(digest)
             if known is None:
                 new.append(i)
             numbers[i] = known[0] if known else self._take(frames, digest)
