@@ -8,13 +8,13 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor
 
-from rlkit.api import Algorithm, Env, Lasting
+from rlkit.api import Algorithm, Env
 from rlkit.buffers import split
 from rlkit.errors import Diverged, Exhausted, RewardFailed
 from rlkit.held import check_parameters, checked
 from rlkit.meter import Clock, Meter, averages, detached
 from rlkit.policies import LearningRate, Tape, clip_gradients
-from rlkit.progress import Progress, noted, save, save_best
+from rlkit.progress import Progress, lasting_of, noted, save, save_best
 from rlkit.recording.log import Log
 from rlkit.settings.config import Run
 
@@ -170,7 +170,8 @@ def checkpoint_is_due(run: Run, progress: Progress, evaluated: bool, clock: Cloc
 
 def is_asked_for(algo: Algorithm) -> bool:
     """Whether the buffer needs a checkpoint before more is remembered."""
-    return isinstance(algo.buffer, Lasting) and algo.buffer.save_is_due()
+    buffer = lasting_of(algo)
+    return buffer is not None and buffer.save_is_due()
 
 
 def check_finite(meter: Meter, rollout: TensorDict) -> None:

@@ -93,14 +93,19 @@ def save(folder: Path, algo: Algorithm, env: Env, progress: Progress, name: str 
     Raises: UserError where state would be lost, Diverged where it is not finite; the checkpoint before stays.
     """
     check_unchanged(algo, env, progress.held)
-    lasting = algo.buffer if isinstance(algo.buffer, Lasting) else None
-    if lasting is not None:
+    if (lasting := lasting_of(algo)) is not None:
         lasting.flush()
     state = {"run": identity(algo, env), **_content(algo, algo.saved)}
     state |= {"generators": {key: x.get_state() for key, x in drawing(algo).items()}, "env": env.state_dict()}
     checkpoint.save(folder, state | {"progress": progress.state_dict()}, name, keep, progress.iteration)
     if lasting is not None:
         lasting.saved()
+
+
+def lasting_of(algo: Algorithm) -> Lasting | None:
+    """The buffer of an algorithm, where it may keep files of its own."""
+    buffer = vars(algo).get("buffer")  # one that a user has made may have none, which is told elsewhere
+    return buffer if isinstance(buffer, Lasting) else None
 
 
 def save_best(folder: Path, algo: Algorithm, env: Env, progress: Progress) -> None:

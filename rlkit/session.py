@@ -12,12 +12,12 @@ from typing import Protocol, runtime_checkable
 import torch
 from filelock import BaseFileLock, FileLock, Timeout
 
-from rlkit.api import Lasting, Writes
+from rlkit.api import Writes
 from rlkit.errors import RewardFailed, UserError
 from rlkit.held import check_saved, not_finite
 from rlkit.loop import train
 from rlkit.paths import as_written
-from rlkit.progress import Progress, restore, restore_policy
+from rlkit.progress import Progress, lasting_of, restore, restore_policy
 from rlkit.recording import checkpoint, outcome
 from rlkit.recording.files import (
     prepare_folder,
@@ -57,8 +57,8 @@ def carry_out(given: config.Given, watch: Watch = Watch()) -> tuple[Path, Progre
         try:
             found = begin(parts, given, watch)
         finally:
-            if isinstance(parts.algo.buffer, Lasting):
-                parts.algo.buffer.close()
+            if (buffer := lasting_of(parts.algo)) is not None:
+                buffer.close()
         parts.env.close()  # where something went wrong, its processes may not answer any more: they end with this one
     return found
 
