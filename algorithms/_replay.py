@@ -4,8 +4,10 @@ A step is learned from many times. n > 1 sums rewards as in Rainbow (arXiv:1710.
 `prioritized` is arXiv:1511.05952.
 """
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated
 
 import torch
@@ -16,7 +18,8 @@ from torch import Tensor
 from rlkit import buffers, memory, policies, returns
 from rlkit.api import Algorithm, Env
 from rlkit.errors import UserError
-from rlkit.fields import Choose, Count, Fraction, Natural, Needs, Search
+from rlkit.fields import Choose, Count, Fraction, Natural, Needs, Output, Search
+from rlkit.paths import home
 
 PRIORITIZED = Needs("prioritized", True)
 Following = Annotated[float, Gt(0), Le(1), Search(1e-3, 0.05, log=True)]
@@ -34,6 +37,7 @@ class Replayed(policies.Optimization):
     gamma: Fraction = 0.99  # discount per step
     n_step: Annotated[Count, Choose(1, 3, 5)] = 1  # rewards summed before the bootstrap
     prioritized: bool = False  # replay steps in proportion to (|TD error| + ε)^alpha, not evenly
+    storage: Output | None = None  # folder in whose files the replay is kept, in place of memory and checkpoints
     alpha: Annotated[Fraction, PRIORITIZED] = 0.6  # 0 replays evenly
     beta: Annotated[Fraction, PRIORITIZED] = 0.4  # exponent of the importance weights at the start; 1 at the end
 
@@ -56,13 +60,21 @@ class OffPolicy(Algorithm):
             )
         policies.check_reach(env, "algo.n_step", c.n_step)
         policies.check_rollout(env, "algo.steps", c.steps, c.steps)
-        step = policies.step_size(env) + 16 * c.prioritized  # and the tree of priorities
+        storage = None
+        if c.storage is not None:
+            storage = buffers.Storage(Path(os.path.realpath(home(c.storage))), env.rows * c.steps, c.capacity)
+        frames = buffers.frames_of(env.observation_space, c.capacity, 1 + -(-c.n_step // c.steps), storage)
+        step = 4 if storage else policies.step_size(env, frames.step_size if frames else None)  # 4: a checksum
+        step += 16 * c.prioritized  # the tree of priorities
         memory.check(c.capacity * step, f"algo.capacity={c.capacity}", "give a smaller one")
         drawn = f"algo.batch_size={c.batch_size} with algo.updates={c.updates}"
         memory.check(8 * c.batch_size * c.updates, drawn, "give less")
         self.window = buffers.Window(c.n_step - 1)
         sizes = (env.seed, c.capacity, c.batch_size, c.updates, c.warmup_steps)
-        self.buffer = buffers.Prioritized(*sizes, c.alpha, c.beta) if c.prioritized else buffers.Replay(*sizes)
+        if c.prioritized:
+            self.buffer = buffers.Prioritized(*sizes, c.alpha, c.beta, frames, storage)
+        else:
+            self.buffer = buffers.Replay(*sizes, frames, storage)
 
     def anneal(self) -> None:
         """Correct for what is replayed more often, the more so the further the run is."""

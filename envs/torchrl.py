@@ -41,7 +41,7 @@ IN_TWO = ("dm_control",)  # an id is a domain and a task
 class Config:
     rows: Count = 8  # copies played side by side
     lib: str = "gym"  # the library, as torchrl.envs.libs calls it: dm_control, jumanji, brax, safety_gymnasium ...
-    id: str = ""  # which environment of it; of dm_control DOMAIN/TASK, such as cartpole/swingup
+    id: gym.Named = ""  # which environment of it; of dm_control DOMAIN/TASK, such as cartpole/swingup
     kwargs: Keywords = field(default_factory=dict)  # what TorchRL's class takes besides
     step_limit: Natural = 0  # steps after which an episode is truncated; 0: the environment's own limit
     processes: bool = False  # step each of the copies that are learned from in a process of its own

@@ -34,6 +34,7 @@ from rlkit.fields import Folder as Folder
 from rlkit.fields import Fraction as Fraction
 from rlkit.fields import Natural as Natural
 from rlkit.fields import NonNegative as NonNegative
+from rlkit.fields import Output as Output
 from rlkit.fields import Place as Place
 from rlkit.fields import Positive as Positive
 from rlkit.fields import Schedule as Schedule
@@ -146,6 +147,27 @@ class Buffer(Protocol):
     def __iter__(self) -> Iterator[TensorDict]: ...
     def state_dict(self) -> State: ...
     def load_state_dict(self, state: State) -> None: ...
+
+
+@runtime_checkable
+class Lasting(Protocol):
+    """A buffer that may keep files of its own, which checkpoints refer to and do not hold."""
+
+    def save_is_due(self) -> bool:
+        """Whether a checkpoint has to be written before more is remembered: the newest needs what would be lost."""
+        ...
+
+    def flush(self) -> None:
+        """Have everything on the disk; called before a checkpoint is written."""
+        ...
+
+    def saved(self) -> None:
+        """The checkpoint is written: what only the one before needed may go."""
+        ...
+
+    def close(self) -> None:
+        """The run is over: others may have the files."""
+        ...
 
 
 class Algorithm(Protocol):

@@ -87,7 +87,7 @@ class Place:
     It makes the text absolute in config.yaml, lets `resume` notice a change, and asks for trust where it is code.
     """
 
-    kind: Literal["file", "folder", "code"]
+    kind: Literal["file", "folder", "code", "output"]  # output: a folder that one run writes
     words: tuple[str, ...] = ()  # texts that name none, such as tiny
     beside: tuple[str, ...] = ()  # files that are read with it where they lie beside it
     models: bool = False  # code: model:FOLDER holds weights; without this it is a module called model
@@ -100,4 +100,5 @@ class Place:
 
 File = Annotated[str, Place("file")]
 Folder = Annotated[str, Place("folder")]  # with a model: config.json, *.safetensors
+Output = Annotated[str, Place("output")]  # a folder that one run writes, which need not be there
 Code = Annotated[str, Place("code", models=True), Several()]  # FILE.py:NAME, MODULE:NAME or model:FOLDER

@@ -14,7 +14,7 @@ from rlkit.errors import Diverged, Exhausted, RewardFailed
 from rlkit.held import check_parameters, checked
 from rlkit.meter import Clock, Meter, averages, detached
 from rlkit.policies import LearningRate, Tape, clip_gradients
-from rlkit.progress import Progress, noted, save, save_best
+from rlkit.progress import Progress, lasting_of, noted, save, save_best
 from rlkit.recording.log import Log
 from rlkit.settings.config import Run
 
@@ -100,7 +100,7 @@ def train(algo: Algorithm, env: Env, run: Run, log: Log, progress: Progress) -> 
             if log.iteration(progress.iteration, progress.env_steps, metrics):
                 progress.interrupted = True
             log.completions(progress.iteration, rollout, credited, algo.policy, env)
-        if checkpoint_is_due(run, progress, evaluating, clock):
+        if checkpoint_is_due(run, progress, evaluating, clock) or is_asked_for(algo):
             keep(log, algo, env, run, progress, clock)
     keep(log, algo, env, run, progress, clock)
     return progress
@@ -166,6 +166,12 @@ def checkpoint_is_due(run: Run, progress: Progress, evaluated: bool, clock: Cloc
     if run.checkpoint_every:
         return progress.iteration % run.checkpoint_every == 0
     return clock.save_is_due(evaluated)
+
+
+def is_asked_for(algo: Algorithm) -> bool:
+    """Whether the buffer needs a checkpoint before more is remembered."""
+    buffer = lasting_of(algo)
+    return buffer is not None and buffer.save_is_due()
 
 
 def check_finite(meter: Meter, rollout: TensorDict) -> None:

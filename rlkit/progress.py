@@ -11,7 +11,7 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor, nn
 
-from rlkit.api import Algorithm, Env, State
+from rlkit.api import Algorithm, Env, Lasting, State
 from rlkit.attributes import check_alike, check_numbers, put_back, state_of
 from rlkit.counters import natural
 from rlkit.doctor.checks import Doctor
@@ -93,9 +93,19 @@ def save(folder: Path, algo: Algorithm, env: Env, progress: Progress, name: str 
     Raises: UserError where state would be lost, Diverged where it is not finite; the checkpoint before stays.
     """
     check_unchanged(algo, env, progress.held)
+    if (lasting := lasting_of(algo)) is not None:
+        lasting.flush()
     state = {"run": identity(algo, env), **_content(algo, algo.saved)}
     state |= {"generators": {key: x.get_state() for key, x in drawing(algo).items()}, "env": env.state_dict()}
     checkpoint.save(folder, state | {"progress": progress.state_dict()}, name, keep, progress.iteration)
+    if lasting is not None:
+        lasting.saved()
+
+
+def lasting_of(algo: Algorithm) -> Lasting | None:
+    """The buffer of an algorithm, where it may keep files of its own."""
+    buffer = vars(algo).get("buffer")  # one that a user has made may have none, which is told elsewhere
+    return buffer if isinstance(buffer, Lasting) else None
 
 
 def save_best(folder: Path, algo: Algorithm, env: Env, progress: Progress) -> None:

@@ -17,7 +17,7 @@ from rlkit.errors import RewardFailed, UserError
 from rlkit.held import check_saved, not_finite
 from rlkit.loop import train
 from rlkit.paths import as_written
-from rlkit.progress import Progress, restore, restore_policy
+from rlkit.progress import Progress, lasting_of, restore, restore_policy
 from rlkit.recording import checkpoint, outcome
 from rlkit.recording.files import (
     prepare_folder,
@@ -54,7 +54,11 @@ def carry_out(given: config.Given, watch: Watch = Watch()) -> tuple[Path, Progre
     """
     with sheltered():  # an environment may have processes
         parts = assemble(given)
-        found = begin(parts, given, watch)
+        try:
+            found = begin(parts, given, watch)
+        finally:
+            if (buffer := lasting_of(parts.algo)) is not None:
+                buffer.close()
         parts.env.close()  # where something went wrong, its processes may not answer any more: they end with this one
     return found
 

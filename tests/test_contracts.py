@@ -84,7 +84,7 @@ def test_no_policy_buffer_or_environment_is_left_out() -> None:
         for name in module.__all__:
             found = getattr(module, name)
             if inspect.isclass(found) and hasattr(found, "state_dict") and name not in ("PolicyModule", "Normalizer"):
-                assert name in here or name in ("RewardScale", "Temperature", "Window"), (
+                assert name in here or name in ("Frames", "RewardScale", "Temperature", "Window"), (
                     f"{name} is assigned to no contract"
                 )
 

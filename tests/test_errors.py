@@ -108,6 +108,11 @@ ELSEWHERE = {
     "an observation is no array (": "python/test_mistakes.py::test_an_observation_that_does_not_fit",
     "an observation holds a number that is not ": "python/test_mistakes.py::test_an_observation_that_does_not_fit",
     "a prompt is of type ": "python/test_mistakes.py::test_prompts_and_counts_that_are_none",
+    " is being written by another run: give each": "buffers/test_storage.py::test_a_folder_is_for_one_run",
+    "; give a folder on another disk": "buffers/test_storage.py::test_a_lock_that_cannot_be_had_is_one_line",
+    "; make room there and resume the run": (
+        "buffers/test_storage.py::test_a_disk_that_is_too_small_is_refused_before_anything_is_written"
+    ),
     " would take the place of the argument ": "python/test_mistakes.py::test_what_cannot_be_trained",
     " is not understood: give a function of ": "python/test_mistakes.py::test_what_cannot_be_trained",
     ": this run is open already; ": "python/test_mistakes.py::test_trust_is_given_where_a_run_is_opened",

@@ -1,5 +1,6 @@
 """Remembers: rollouts, replay, prioritized replay, windows, and how batches are split; knows tensors only."""
 
+from rlkit.buffers.frames import Frames, Layout, frames_of
 from rlkit.buffers.prioritized import Prioritized, SumTree
 from rlkit.buffers.replay import Replay
 from rlkit.buffers.rollout import Rollout
@@ -14,12 +15,16 @@ from rlkit.buffers.splitting import (
     per_step,
     split,
 )
+from rlkit.buffers.storage import Storage
 from rlkit.buffers.windows import Window
 
 __all__ = [
+    "Frames",
+    "Layout",
     "Prioritized",
     "Replay",
     "Rollout",
+    "Storage",
     "SumTree",
     "Window",
     "beginnings",
@@ -27,6 +32,7 @@ __all__ = [
     "cut_short",
     "flatten_groups",
     "flatten_steps",
+    "frames_of",
     "in_parts",
     "last_step",
     "per_step",

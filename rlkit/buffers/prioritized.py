@@ -12,7 +12,9 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from rlkit.api import State
+from rlkit.buffers.frames import Frames
 from rlkit.buffers.replay import Replay
+from rlkit.buffers.storage import Storage
 
 Index = NDArray[np.int64]
 Numbers = NDArray[np.float64]
@@ -78,9 +80,18 @@ class Prioritized(Replay):
     """
 
     def __init__(
-        self, seed: int, capacity: int, batch_size: int, updates: int, warmup: int, alpha: float, beta: float
+        self,
+        seed: int,
+        capacity: int,
+        batch_size: int,
+        updates: int,
+        warmup: int,
+        alpha: float,
+        beta: float,
+        frames: Frames | None = None,
+        storage: Storage | None = None,
     ) -> None:
-        super().__init__(seed, capacity, batch_size, updates, warmup)
+        super().__init__(seed, capacity, batch_size, updates, warmup, frames, storage)
         self.alpha, self.beta = alpha, beta
         self.tree, self.highest = SumTree(capacity), 1.0
 

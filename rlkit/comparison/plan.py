@@ -4,7 +4,7 @@ import hashlib
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -15,8 +15,8 @@ from rlkit.comparison import grid, measuring, rows
 from rlkit.errors import UserError
 from rlkit.paths import home
 from rlkit.recording.writers import check_tracker
-from rlkit.settings import config, repeat, schema
-from rlkit.settings.assemble import assemble
+from rlkit.settings import config, places, repeat, schema
+from rlkit.settings.assemble import Parts, assemble
 from rlkit.settings.plugins import nearest, short
 
 USAGE = "python -m rlkit.compare algo=ppo,grpo env=cartpole,gsm8k seed=0-4, or run folders (--help lists the keys)"
@@ -198,11 +198,21 @@ def check(asked: Asked, row: rows.Line, column: rows.Line, seed: int, several: b
     try:
         parts = assemble(config.read([f"{key}={value}" for key, value in words.items()]))
         check_tracker(parts.run.logger)
+        refuse_output(parts)
         return Checked(keys, parts.text, f"{parts.env.metric} of {parts.env.scored(parts.algo.policy)}")
     except UserError as error:
         some = "" if asked.scoped else "; NAME:KEY=VALUE gives a key to the runs of one algorithm or environment alone"
         of_one = "no key" in str(error) or "does nothing" in str(error)
         raise UserError(f"{row.name} on {column.name}: {error}{some if several and of_one else ''}") from None
+
+
+def refuse_output(parts: Parts) -> None:
+    """Refuse a folder that the runs would write to one and all."""
+    config = parts.algo.config
+    found = places.marked(type(config)) if is_dataclass(config) else {}
+    for key, place in found.items():
+        if place.kind == "output" and (value := vars(config)[key]) is not None:
+            raise UserError(f"algo.{key}={value} is for one run, and here several would write there: leave it out")
 
 
 def over(below: Keys, above: Keys) -> Keys:

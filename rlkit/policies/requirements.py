@@ -26,14 +26,17 @@ def longest(env: Env, instead: str) -> int:
     return env.longest
 
 
-def step_size(env: Env) -> int:
-    """The bytes that one step takes in a rollout at least: observation, successor, action, reward and three flags."""
+def step_size(env: Env, seen: int | None = None) -> int:
+    """The bytes that one step takes in a rollout at least: observation, successor, action, reward and three flags.
+
+    seen: those of observation and successor, where they are not kept as they are.
+    """
     numbers = []
-    if env.observation_space is not None:
+    if env.observation_space is not None and seen is None:
         numbers += [spaces.row(env.observation_space)] * 2
     if env.action_space is not None:
         numbers.append(spaces.action_shape(env.action_space))
-    return sum(math.prod(shape) * dtype.itemsize for shape, dtype in numbers) + 7
+    return sum(math.prod(shape) * dtype.itemsize for shape, dtype in numbers) + (seen or 0) + 7
 
 
 @runtime_checkable

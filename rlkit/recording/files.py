@@ -15,6 +15,10 @@ from typing import BinaryIO, TypeGuard
 
 from safetensors import SafetensorError
 
+from rlkit.disk import BINARY, NO_LINK
+from rlkit.disk import reason as reason
+from rlkit.disk import refuse_link as refuse_link
+from rlkit.disk import to_disk as to_disk
 from rlkit.errors import UserError
 from rlkit.paths import home
 
@@ -26,9 +30,7 @@ OURS = re.compile(
 )
 LEFT = re.compile(r"\.(?!evaluation|completions-).+\.new|\.probe-\d+")  # evaluations take no lock: theirs may be in use
 
-NO_LINK = getattr(os, "O_NOFOLLOW", 0)  # Windows has none of these
 NO_WAIT = getattr(os, "O_NONBLOCK", 0)
-BINARY = getattr(os, "O_BINARY", 0)
 
 
 def prepare_folder(path: str | Path, start: Path = Path()) -> Path:
@@ -82,12 +84,6 @@ def there(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise UserError(f"{path} cannot be read: {why(error)}") from None
-
-
-def refuse_link(path: Path) -> None:
-    """Raises: UserError where the path is a link, to whatever."""
-    if os.path.islink(path):  # pathlib's raises where a name is too long
-        raise UserError(f"{path} is a link, and nothing is written through one: put what it points to in its place")
 
 
 def remove(path: Path) -> None:
@@ -222,31 +218,6 @@ def write_folder(folder: str | Path, write: Callable[[Path], None]) -> None:
 def keep_umask(path: Path) -> None:
     """Give a file the permissions of the folder that was just made for it: a library chose some of its own."""
     path.chmod(path.parent.stat().st_mode & 0o666)
-
-
-def to_disk(path: Path) -> None:
-    if path.is_dir() and os.name == "nt":
-        return  # Windows cannot open a folder; it journals renames itself
-    handle = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def reason(error: OSError) -> str:
-    """Say in plain words why the system refused."""
-    words = {
-        errno.EEXIST: "a file is in the way",
-        errno.ENOTDIR: "a file is in the way",
-        errno.EACCES: "no permission",
-        errno.EPERM: "no permission",
-        errno.EROFS: "it is on a read-only disk",
-        errno.ENOSPC: "no space left on the disk",
-        errno.EDQUOT: "the disk quota is used up",
-        errno.ELOOP: "it is a link",
-    }
-    return words.get(error.errno or 0, (error.strerror or str(error)).lower())
 
 
 def why(error: Exception) -> str:

@@ -17,9 +17,8 @@ from typing import Protocol
 import yaml
 
 from rlkit.api import UserError
+from rlkit.disk import BINARY, NO_LINK
 from rlkit.recording.files import (
-    BINARY,
-    NO_LINK,
     NO_WAIT,
     is_file,
     is_number,

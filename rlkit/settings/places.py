@@ -50,6 +50,8 @@ def absolute(value: object, place: Place) -> object:
         return [absolute(item, place) for item in value]
     if not isinstance(value, str) or place.word(value) or value.startswith(PYTHON):
         return value
+    if place.kind == "output":
+        return os.path.realpath(home(value))
     if place.kind == "code":
         return ",".join(_absolute_entry(entry.strip(), place) for entry in value.split(","))
     return _absolute(
@@ -60,7 +62,7 @@ def absolute(value: object, place: Place) -> object:
 def named(value: object, place: Place) -> Iterator[str]:
     """What a value stands for whose change is to be noticed: absolute paths, and modules by their dotted names."""
     texts = value if isinstance(value, list | tuple) else [value]
-    for text in texts:
+    for text in texts if place.kind != "output" else []:  # which changes as the run writes
         found = absolute(text, place)
         if not isinstance(found, str):
             continue

@@ -34,12 +34,18 @@ FULL_SAC = [
     "policy.normalize=true",
     "policy.hidden=8",
 ]
+SCREENS = ["env=gym", "env.entry=support.screens:Screen", "env.wrappers=FrameStackObservation", "env.rows=4"]
+SCREENS += ["env.wrapper_kwargs.FrameStackObservation.stack_size=2", "policy.encoder=flat", "policy.hidden=8"]
+IN_FILES = ["algo.storage=OUT/ring", "algo.capacity=300", "algo.steps=16", "iterations=30"]  # full after 5 iterations
+IN_FILES += ["checkpoint_every=1000"]  # so that only the ring asks for one
 FAMILIES = {
     "q_learning": ["algo=q_learning", "env=frozenlake", "algo.steps=20", "iterations=30"],
     "sarsa": ["algo=sarsa", "env=cliffwalking", "algo.steps=20", "iterations=30"],
     "policy iteration": ["algo=policy_iteration", "env=gridworld", "algo.tolerance=0.01", "iterations=30"],
     "dqn": ["algo=dqn", "env=cartpole", *FULL_DQN, "algo.capacity=300", "algo.steps=16", "iterations=30"],
     "sac": ["algo=sac", "env=pendulum", *FULL_SAC, "algo.capacity=300", "algo.steps=16", "iterations=30"],
+    "dqn in files": ["algo=dqn", *SCREENS, "algo.n_step=3", "algo.warmup_steps=100", "algo.batch_size=8", *IN_FILES],
+    "sac in files": ["algo=sac", "env=pendulum", *FULL_SAC, *IN_FILES],
     "ppo": [
         "algo=ppo",
         "env=cartpole",
@@ -75,7 +81,7 @@ def on_every_write(act: Callable[[bool], None]) -> None:
         act(True)
         return result
 
-    for name in ("write", "fsync", "replace", "unlink", "mkdir", "rmdir", "truncate"):
+    for name in ("write", "fsync", "replace", "unlink", "mkdir", "rmdir", "truncate", "posix_fallocate"):
         setattr(os, name, partial(wrapped, getattr(os, name)))
     for owner, name in ((checkpoint, "save_file"), (folders, "save_file"), (shutil, "rmtree")):
         setattr(owner, name, partial(wrapped, getattr(owner, name)))
@@ -105,6 +111,13 @@ def start(main: Callable[[list[str]], int], words: list[str], log: Path, kill_at
         log.with_suffix(".count").write_text(str(writes))
     finally:
         os._exit(code)
+
+
+def outright(words: list[str], folder: Path) -> list[str]:
+    """A whole run in a folder: its words."""
+    given = {word.partition("=")[0] for word in words}
+    usual = [word for word in RUN if word.partition("=")[0] not in given]
+    return [*(word.replace("OUT", str(folder)) for word in words), *usual, f"out={folder}"]
 
 
 def ended(child: int, seconds: float) -> bool:
@@ -140,9 +153,9 @@ class Family:
 
         self.words, self.folder, self.main = words, folder, run.main
         self.draw, self.log, self.where = random.Random(seed), folder / "log.txt", Counter[str]()
-        warm(words)
+        warm(outright(words, folder))
         began = time.monotonic()
-        assert code_of(start(self.main, [*words, f"out={folder / 'whole'}"], self.log)) == 0, self.log.read_text()
+        assert code_of(start(self.main, outright(words, folder / "whole"), self.log)) == 0, self.log.read_text()
         self.seconds = time.monotonic() - began
         self.writes = int(self.log.with_suffix(".count").read_text())
         self.fresh()
@@ -153,7 +166,7 @@ class Family:
     def again(self, kill_at: int | None = None) -> int:
         """Start the run, or go on with it."""
         started = (self.cut / "config.yaml").is_file()
-        words = [f"resume={self.cut}", "trust=true"] if started else [*self.words, f"out={self.cut}"]
+        words = [f"resume={self.cut}", "trust=true"] if started else outright(self.words, self.cut)
         return start(self.main, words, self.log, kill_at)
 
     def stop(self, how: str | signal.Signals) -> bool:
@@ -259,8 +272,8 @@ if __name__ == "__main__":
         torture_compare(place)
     elif what == "quick":
         short = [word for word in FAMILIES["q_learning"] if not word.startswith("iterations")]
-        Family([*short, "iterations=4", *RUN], place, what).torture(["write"] * QUICK, each=2)
+        Family([*short, "iterations=4"], place, what).torture(["write"] * QUICK, each=2)
     else:
-        family = Family([*FAMILIES[what], *RUN], place, what)
+        family = Family(FAMILIES[what], place, what)
         family.torture(["time"] * TIMES + ["write"] * WRITES + list(SIGNALS), each=5)
         print(dict(family.where), f"{family.writes // 2} writes")

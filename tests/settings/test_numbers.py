@@ -82,8 +82,8 @@ def test_only_what_limits_may_be_infinite() -> None:
             except UserError as error:
                 assert str(error).startswith((f"algo.{key}=inf is not allowed", f"algo.{key}=inf cannot")), error
             else:
-                assert getattr(built, key) == math.inf
-                may.add(key)
+                assert getattr(built, key) in (math.inf, "inf")  # or a folder of that name
+                may |= {key} if getattr(built, key) == math.inf else set()
     limits = {"clip", "clip_low", "clip_high", "dual_clip", "kl_clip", "value_clip", "max_grad_norm", "sampler_cap"}
     assert may == limits
 

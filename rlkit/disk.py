@@ -1,0 +1,41 @@
+"""What all who write files keep to: no links are followed, what counts is on the disk, refusals are in words."""
+
+import errno
+import os
+from pathlib import Path
+
+from rlkit.errors import UserError
+
+NO_LINK = getattr(os, "O_NOFOLLOW", 0)  # Windows has none of these
+BINARY = getattr(os, "O_BINARY", 0)
+
+
+def refuse_link(path: Path) -> None:
+    """Raises: UserError where the path is a link, to whatever."""
+    if os.path.islink(path):  # pathlib's raises where a name is too long
+        raise UserError(f"{path} is a link, and nothing is written through one: put what it points to in its place")
+
+
+def to_disk(path: Path) -> None:
+    if path.is_dir() and os.name == "nt":
+        return  # Windows cannot open a folder; it journals renames itself
+    handle = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def reason(error: OSError) -> str:
+    """Say in plain words why the system refused."""
+    words = {
+        errno.EEXIST: "a file is in the way",
+        errno.ENOTDIR: "a file is in the way",
+        errno.EACCES: "no permission",
+        errno.EPERM: "no permission",
+        errno.EROFS: "it is on a read-only disk",
+        errno.ENOSPC: "no space left on the disk",
+        errno.EDQUOT: "the disk quota is used up",
+        errno.ELOOP: "it is a link",
+    }
+    return words.get(error.errno or 0, (error.strerror or str(error)).lower())

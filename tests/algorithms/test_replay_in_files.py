@@ -1,0 +1,72 @@
+"""algo.storage: a run with its replay in files is the one with it in memory, also where it is cut and goes on."""
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+from support.resuming import cut, differences, same
+
+from rlkit import compare, evaluate, run
+from rlkit.recording import checkpoint
+from rlkit.settings import config
+
+SHORT = ["iterations=8", "checkpoint_every=1", "evaluation_episodes=2", "validation_episodes=2", "measure=latest"]
+SHORT += ["algo.capacity=60", "algo.steps=4", "algo.warmup_steps=20", "algo.batch_size=8", "algo.n_step=3"]
+SHORT += ["policy.hidden=8", "env.rows=4"]
+SCREENS = ["env=gym", "env.entry=support.screens:Screen", "env.wrappers=FrameStackObservation", "policy.encoder=flat"]
+WORDS = {
+    "dqn": ["algo=dqn", *SCREENS, "env.wrapper_kwargs.FrameStackObservation.stack_size=2", *SHORT],
+    "sac": ["algo=sac", "env=pendulum", "algo.prioritized=true", *SHORT],
+    "td3": ["algo=td3", "env=pendulum", *SHORT],
+}
+
+
+@pytest.mark.parametrize("algo", ["dqn", "sac"])
+def test_a_run_goes_on_from_its_files_and_learns_what_it_learns_in_memory(
+    algo: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    memory, whole, killed = (tmp_path / name for name in ("memory", "whole", "killed"))
+    assert run.main([*WORDS[algo], f"out={memory}"]) == 0
+    assert run.main([*WORDS[algo], f"out={whole}", f"algo.storage={tmp_path / 'one'}"]) == 0
+    cut([*WORDS[algo], f"algo.storage={tmp_path / 'other'}"], killed, monkeypatch)
+    assert run.main([f"resume={killed}", "trust=true"]) == 0, capsys.readouterr().err
+    assert differences(whole, killed) == []
+    assert [x for x in differences(memory, whole) if x != "latest: parts/buffer"] == []
+    assert not any(x.numel() for x in checkpoint.load(whole)["parts"]["buffer"]["store"].values())
+
+
+def test_the_buffer_asks_for_checkpoints_before_its_spare_places_are_used_up(tmp_path: Path) -> None:
+    words = [x for x in WORDS["td3"] if not x.startswith(("checkpoint_every", "iterations"))]
+    words += ["checkpoint_every=1000", "iterations=9", "keep=20"]
+    assert run.main([*words, f"out={tmp_path / 'run'}", f"algo.storage={tmp_path / 'ring'}"]) == 0
+    kept = sorted(int(path.stem[10:]) for path in (tmp_path / "run" / "checkpoints").glob("iteration-*"))
+    assert kept == [2, 4, 6, 8]  # of 16 steps each, and 32 spare places
+    assert checkpoint.load(tmp_path / "run")["progress"]["iteration"] == 9
+
+
+def test_the_folder_is_absolute_and_an_evaluation_does_not_need_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run.main([*WORDS["td3"], "out=run", "algo.storage=ring"]) == 0
+    assert config.from_folder("run").algo["storage"] == os.path.realpath(tmp_path / "ring")
+    shutil.rmtree("ring")
+    assert evaluate.main(["run", "episodes=2"]) == 0
+    capsys.readouterr()
+    assert run.main(["resume=run", "iterations=20"]) == 2
+    assert "(there is no such folder): put it back as it was, or start a new run" in capsys.readouterr().err
+
+
+def test_several_runs_do_not_share_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["algo=dqn", "env=cartpole", "seed=0,1", f"out={tmp_path / 'out'}", f"algo.storage={tmp_path / 'ring'}"]
+    assert compare.main(words) == 2
+    assert "is for one run, and here several would write there: leave it out" in capsys.readouterr().err
+    assert not (tmp_path / "ring").exists()
+
+
+def test_the_same_state_comes_back(tmp_path: Path) -> None:
+    assert run.main([*WORDS["sac"], f"out={tmp_path / 'run'}", f"algo.storage={tmp_path / 'ring'}"]) == 0
+    before = checkpoint.load(tmp_path / "run")["parts"]["buffer"]
+    assert run.main([f"resume={tmp_path / 'run'}"]) == 0  # which is at its end
+    assert same(checkpoint.load(tmp_path / "run")["parts"]["buffer"], before)
