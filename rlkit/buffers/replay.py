@@ -28,9 +28,11 @@ class Replay:
         return min(self.seen, self.capacity)
 
     def extend(self, rollout: TensorDict) -> None:
-        steps = {key: x[-self.capacity :] for key, x in acted_steps(rollout).items()}
+        steps = acted_steps(rollout)
         if not self.store:
             self.store = {key: x.new_zeros((self.capacity, *x.shape[1:])) for key, x in steps.items()}
+        if len(steps["mask"]) > self.capacity:
+            steps = {key: x[-self.capacity :] for key, x in steps.items()}
         count, start = len(steps["mask"]), self.seen % self.capacity
         before_the_end = min(count, self.capacity - start)
         for key, ring in self.store.items():
