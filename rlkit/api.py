@@ -16,6 +16,7 @@ from rlkit.capabilities import Judges as Judges
 from rlkit.capabilities import Judging as Judging
 from rlkit.capabilities import Plays as Plays
 from rlkit.capabilities import Policy as Policy
+from rlkit.capabilities import Recalls as Recalls
 from rlkit.capabilities import Remembers as Remembers
 from rlkit.capabilities import State as State
 from rlkit.capabilities import Stochastic as Stochastic

@@ -30,10 +30,8 @@ class Acts(Plays, Protocol):
 
 
 @runtime_checkable
-class Remembers(Protocol):
-    """Acts by what it has seen since the episode began."""
-
-    memoryless: bool  # True: it can remember, and does not
+class Recalls(Protocol):
+    """Can act by what it has seen since the episode began."""
 
     def start(self, rows: int) -> Tensor:
         """What is remembered before an episode's first step. [rows, size]"""
@@ -42,6 +40,13 @@ class Remembers(Protocol):
     def recall(self, observation: Tensor, memory: Tensor, greedy: bool = False) -> tuple[Tensor, Tensor]:
         """The action, and what is remembered then. [rows, ...], [rows, size] → [rows(, d)], [rows, size]."""
         ...
+
+
+@runtime_checkable
+class Remembers(Recalls, Protocol):
+    """Acts by what it has seen since the episode began."""
+
+    memoryless: bool  # True: it can remember, and does not
 
 
 class Policy(Plays, Protocol):

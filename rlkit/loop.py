@@ -67,12 +67,16 @@ def learn(algo: Algorithm, meter: Meter, measured: bool = True) -> None:
 def train(algo: Algorithm, env: Env, run: Run, log: Log, progress: Progress) -> Progress:
     """Walk the four rooms until the budget is spent or the run is asked to stop."""
     meter, doctor, clock = progress.meter, progress.doctor, Clock(progress.env_steps)
-    progress.held = checked(algo, env)
+    progress.held, lasting = checked(algo, env), lasting_of(algo)
     doctor.attach(algo.optimizer)
+    evaluating = measuring = False
 
     def logged(rollout: TensorDict) -> bool:
+        nonlocal evaluating, measuring
         progress.count(rollout)
-        return is_logged(env, run, progress, before)
+        evaluating = evaluation_is_due(env, run, progress, before)
+        measuring = evaluating or is_logged(env, run, progress, before)
+        return measuring
 
     while not progress.over(run):
         before = progress.fraction(run)
@@ -88,8 +92,7 @@ def train(algo: Algorithm, env: Env, run: Run, log: Log, progress: Progress) -> 
             failed(go_back, log, algo, env, run, progress)
             raise
         meter.play(rollout)
-        evaluating = evaluation_is_due(env, run, progress, before)
-        if is_logged(env, run, progress, before):
+        if measuring:
             check_parameters(algo)  # nothing else sees what the last step left
             seen = doctor.measure(algo, env, rollout, credited, meter)
             seen["finished"] = float(progress.fraction(run) >= 1)
@@ -100,7 +103,7 @@ def train(algo: Algorithm, env: Env, run: Run, log: Log, progress: Progress) -> 
             if log.iteration(progress.iteration, progress.env_steps, metrics):
                 progress.interrupted = True
             log.completions(progress.iteration, rollout, credited, algo.policy, env)
-        if checkpoint_is_due(run, progress, evaluating, clock) or is_asked_for(algo):
+        if checkpoint_is_due(run, progress, evaluating, clock) or (lasting and lasting.save_is_due()):
             keep(log, algo, env, run, progress, clock)
     keep(log, algo, env, run, progress, clock)
     return progress
@@ -152,9 +155,8 @@ def evaluation_is_due(env: Env, run: Run, progress: Progress, before: Fraction) 
 
 
 def is_logged(env: Env, run: Run, progress: Progress, before: Fraction) -> bool:
-    """Whether this iteration's measurements are written down; `before` is as above."""
-    at_a_mark = passes(progress.fraction(run), before, LOGGED[env.kind])
-    return at_a_mark or progress.iteration <= EARLY or evaluation_is_due(env, run, progress, before)
+    """Whether this iteration's measurements are written down, also where nothing is evaluated; `before` is as above."""
+    return progress.iteration <= EARLY or passes(progress.fraction(run), before, LOGGED[env.kind])
 
 
 def passes(now: Fraction, before: Fraction, marks: int) -> bool:
@@ -168,16 +170,10 @@ def checkpoint_is_due(run: Run, progress: Progress, evaluated: bool, clock: Cloc
     return clock.save_is_due(evaluated)
 
 
-def is_asked_for(algo: Algorithm) -> bool:
-    """Whether the buffer needs a checkpoint before more is remembered."""
-    buffer = lasting_of(algo)
-    return buffer is not None and buffer.save_is_due()
-
-
 def check_finite(meter: Meter, rollout: TensorDict) -> None:
     """Stop before parameters that are not finite are saved, and name the values."""
     watched, meter.watched = meter.watched, []
-    if not watched or bool(torch.stack(watched).isfinite().all()):
+    if not watched or math.isfinite(float(torch.stack(watched).abs().max() if len(watched) > 1 else watched[0])):
         return
     bad = [f"train/{name}" for name, x in meter.read().items() if not math.isfinite(x)]
     floats: dict[str, Tensor] = {key: x for key, x in rollout.items() if x.is_floating_point()}

@@ -48,7 +48,10 @@ class Replay:
         return min(self.seen, self.capacity)
 
     def extend(self, rollout: TensorDict) -> None:
-        self.add({key: x[-self.capacity :] for key, x in acted_steps(rollout).items()})
+        steps = acted_steps(rollout)
+        if len(steps["mask"]) > self.capacity:
+            steps = {key: x[-self.capacity :] for key, x in steps.items()}
+        self.add(steps)
 
     def add(self, steps: dict[str, Tensor]) -> None:
         """Remember at most `capacity` steps, [N] each."""

@@ -1,9 +1,12 @@
 """A policy with memory at play: what it remembers of the episode of each copy."""
 
+from functools import lru_cache
+from typing import cast
+
 import torch
 from torch import Tensor
 
-from rlkit.api import Acts, Remembers
+from rlkit.api import Acts, Recalls, Remembers
 from rlkit.control.vector import Copies
 
 
@@ -33,6 +36,12 @@ class Recall:
 
 def at_play(policy: Acts, copies: Copies, memory: Tensor | None = None) -> Acts:
     """The policy as it plays these copies; `memory` is what it remembers of episodes in progress."""
-    if isinstance(policy, Remembers) and not policy.memoryless:
-        return Recall(policy, copies, memory)
+    if _recalls(type(policy)) and not cast(Remembers, policy).memoryless:
+        return Recall(cast(Remembers, policy), copies, memory)
     return policy
+
+
+@lru_cache
+def _recalls(kind: type) -> bool:
+    """Whether policies of a class can remember: to ask it of each of them takes as long as a step."""
+    return issubclass(kind, Recalls)

@@ -244,11 +244,14 @@ def empty_tape(length: int, copies: Copies) -> dict[str, Array]:
     """Where `length` steps of every copy are written: arrays [T, n, ...] of zeros."""
     observation = np.zeros((length, *copies.observation.shape), dtype=copies.observation.dtype)
     shape, dtype = spaces.action_shape(copies.action_space)
-    tape = {"observation": observation, "next_observation": np.zeros_like(observation)}
-    tape["action"] = np.zeros((length, copies.n, *shape), dtype=dtype)
-    tape["reward"] = np.zeros((length, copies.n), dtype=np.float32)
     flags = ("terminated", "done", "mask", LIFE) if copies.lives else ("terminated", "done", "mask")
-    return tape | {key: np.zeros((length, copies.n), dtype=bool) for key in flags}
+    return {
+        "observation": observation,
+        "next_observation": np.zeros(observation.shape, observation.dtype),
+        "action": np.zeros((length, copies.n, *shape), dtype=dtype),
+        "reward": np.zeros((length, copies.n), dtype=np.float32),
+        **{key: np.zeros((length, copies.n), dtype=bool) for key in flags},
+    }
 
 
 def played(tape: dict[str, Array], steps: int, cut: Array | None) -> dict[str, Array]:
@@ -276,7 +279,7 @@ def ended(done: Array, sums: Array) -> tuple[Array, Array]:
 
     done, sums: [T, n].
     """
-    found, base = np.zeros_like(sums), np.zeros_like(sums[0])
+    found, base = np.zeros(sums.shape, sums.dtype), np.zeros(sums.shape[1:], sums.dtype)
     for t, row in zip(*np.nonzero(done), strict=True):
         found[t, row] = sums[t, row] - base[row]
         base[row] = sums[t, row]

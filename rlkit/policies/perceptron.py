@@ -71,18 +71,14 @@ class Perceptron(nn.Sequential):
         None where the layers are no plain ones on a CPU, or where so many rows are better left to torch.
         """
         parts = self._found()
-        weights = [layer.weight.detach() for layer in parts.linear]
-        if not (self._plain() and weights[0].dtype == torch.float32 and weights[0].device.type == "cpu"):
+        if type(self) is not Perceptron or changed(self) or not self._plain():
             return None
-        if type(self) is not Perceptron or changed(self):
-            return None
-        if rows * max(weight.numel() for weight in weights) > FEW:
+        layers = parts.arrays()
+        if not layers or rows * max(weight.size for weight, _ in layers) > FEW:
             return None
         before = [module.on_arrays() for module in parts.first if type(module) is Normalizer and not changed(module)]
         if len(before) < len(parts.first):
             return None
-        biases = [layer.bias.detach().numpy() for layer in parts.linear]
-        layers = [(weight.numpy().T, bias) for weight, bias in zip(weights, biases, strict=True)]
 
         def run(x: Array) -> Array:
             for function in before:
@@ -112,6 +108,18 @@ class Parts(Derived):
         between = {type(module) for module in rest[1::2]}
         regular = 2 * len(linear) == len(rest) + 1 and between in ({nn.Tanh}, {nn.ReLU}, set())
         self.linear, self.tanh = linear if regular else [], nn.Tanh in between
+        self.places: list[int] = []
+        self.views: list[tuple[Array, Array]] = []
+
+    def arrays(self) -> list[tuple[Array, Array]]:
+        """The weights [n, m] and biases of the layers, in their own memory; none where they are no float32 on a CPU."""
+        parameters = [(layer.weight, layer.bias) for layer in self.linear]
+        places = [p.data_ptr() for layer in parameters for p in layer]
+        if self.places != places:  # they were moved, or are not looked at yet
+            plain = all(p.dtype == torch.float32 and p.device.type == "cpu" for layer in parameters for p in layer)
+            self.places = places
+            self.views = [(w.detach().numpy().T, b.detach().numpy()) for w, b in parameters] if plain else []
+        return self.views
 
 
 Layer = tuple[Tensor, Tensor]  # weight [m, n] and bias [m]
