@@ -66,9 +66,9 @@ def learn(algo: Algorithm, meter: Meter, measured: bool = True) -> None:
 
 def train(algo: Algorithm, env: Env, run: Run, log: Log, progress: Progress) -> Progress:
     """Walk the four rooms until the budget is spent or the run is asked to stop."""
-    meter, doctor, clock = progress.meter, progress.doctor, Clock(progress.env_steps)
+    meter, clock = progress.meter, Clock(progress.env_steps)
     progress.held, lasting = checked(algo, env), lasting_of(algo)
-    doctor.attach(algo.optimizer)
+    progress.doctor.attach(algo.optimizer)
     evaluating = measuring = False
 
     def logged(rollout: TensorDict) -> bool:
@@ -81,7 +81,7 @@ def train(algo: Algorithm, env: Env, run: Run, log: Log, progress: Progress) -> 
     while not progress.over(run):
         before = progress.fraction(run)
         set_progress(algo, progress, run)
-        doctor.begin(env)
+        progress.doctor.begin(env)
         go_back = noted(algo, env)
         try:
             rollout, credited = walk(algo, env, meter, logged)
@@ -93,20 +93,35 @@ def train(algo: Algorithm, env: Env, run: Run, log: Log, progress: Progress) -> 
             raise
         meter.play(rollout)
         if measuring:
-            check_parameters(algo)  # nothing else sees what the last step left
-            seen = doctor.measure(algo, env, rollout, credited, meter)
-            seen["finished"] = float(progress.fraction(run) >= 1)
-            metrics = averages(meter) | clock.speed(progress.env_steps)
-            if evaluating:
-                metrics |= validate(algo, env, run, log, progress, clock)
-            metrics = doctor.name(seen, metrics, progress.iteration, log.alarm)
-            if log.iteration(progress.iteration, progress.env_steps, metrics):
-                progress.interrupted = True
-            log.completions(progress.iteration, rollout, credited, algo.policy, env)
+            write(log, algo, env, run, progress, clock, rollout, credited, evaluating)
         if checkpoint_is_due(run, progress, evaluating, clock) or (lasting and lasting.save_is_due()):
             keep(log, algo, env, run, progress, clock)
     keep(log, algo, env, run, progress, clock)
     return progress
+
+
+def write(
+    log: Log,
+    algo: Algorithm,
+    env: Env,
+    run: Run,
+    progress: Progress,
+    clock: Clock,
+    rollout: TensorDict,
+    credited: TensorDict,
+    evaluating: bool,
+) -> None:
+    """Measure an iteration, write it down, and name what is wrong in it."""
+    check_parameters(algo)  # nothing else sees what the last step left
+    seen = progress.doctor.measure(algo, env, rollout, credited, progress.meter)
+    seen["finished"] = float(progress.fraction(run) >= 1)
+    metrics = averages(progress.meter) | clock.speed(progress.env_steps)
+    if evaluating:
+        metrics |= validate(algo, env, run, log, progress, clock)
+    metrics = progress.doctor.name(seen, metrics, progress.iteration, log.alarm)
+    if log.iteration(progress.iteration, progress.env_steps, metrics):
+        progress.interrupted = True
+    log.completions(progress.iteration, rollout, credited, algo.policy, env)
 
 
 def end(log: Log, progress: Progress, error: Exhausted) -> None:
