@@ -236,6 +236,7 @@ def check_optimizer(optimizer: torch.optim.Optimizer) -> None:
                 raise ValueError(f"{key} has the shape {tuple(x.shape)}, not {tuple(parameter.shape)}")
     for group in optimizer.param_groups:
         check_numbers([group.get("initial_lr", 0.0)])
+        check_numbers([x for value in group.values() if isinstance(value, tuple) for x in value])
         for key, default in optimizer.defaults.items():
             if type(group.get(key)) is not type(default) and not isinstance(group.get(key), int | float):
                 raise TypeError(f"{key} is {group.get(key)!r}")

@@ -10,7 +10,7 @@ from torch import Tensor
 from rlkit import seeding
 from rlkit.api import State
 from rlkit.buffers.frames import Frames
-from rlkit.buffers.splitting import acted_steps
+from rlkit.buffers.splitting import acted_steps, check_alike, check_columns
 from rlkit.buffers.storage import Checks, Storage, bytes_each, checksums
 
 SEEN = ("observation", "next_observation")  # what `frames` keeps: of these the store holds numbers
@@ -63,6 +63,7 @@ class Replay:
             steps = steps | self.framed(self.frames, steps)
         if not self.store:
             self.store = {key: self.ring(key, x) for key, x in steps.items()}
+        check_alike(self.store, steps, 1)  # of a checkpoint that was changed they are not
         count, start = len(steps["mask"]), self.seen % self.slots
         before_the_end = min(count, self.slots - start)
         for key, ring in self.store.items():
@@ -157,7 +158,8 @@ class Replay:
         return state
 
     def load_state_dict(self, state: State) -> None:
-        self.store, self.seen = dict(state["store"]), state["seen"]
+        self.store = check_columns(state["store"], 0 if self.storage else self.slots)
+        self.seen = state["seen"]
         self.generator.set_state(state["generator"])
         if self.storage is not None and self.store:
             self.storage.take()

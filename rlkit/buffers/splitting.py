@@ -6,6 +6,8 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor
 
+from rlkit.errors import UserError
+
 # What a rollout tells about its episodes: for whoever logs it, not for the learner.
 NOTES = ("episode_return", "episode_length")
 
@@ -30,6 +32,30 @@ def acted_steps(rollout: TensorDict) -> dict[str, Tensor]:
     steps = {key: x for key, x in rollout.items() if x.shape[:2] == mask.shape and key not in NOTES}
     whole = bool(mask.all())
     return {key: x.flatten(0, 1) if whole else x[mask] for key, x in steps.items()}
+
+
+def check_columns(kept: object, length: int | None = None) -> dict[str, Tensor]:
+    """What a checkpoint holds of steps: tensors of equal length, of `length` where it is known.
+
+    Raises: TypeError or ValueError.
+    """
+    if not isinstance(kept, dict) or not all(isinstance(x, Tensor) and x.dim() for x in kept.values()):
+        raise TypeError("steps are no tensors")
+    if kept and {len(x) for x in kept.values()} != {len(next(iter(kept.values()))) if length is None else length}:
+        raise ValueError(f"steps are {', '.join(f'{key} {list(x.shape)}' for key, x in kept.items())}")
+    return dict(kept)
+
+
+def check_alike(kept: dict[str, Tensor], new: dict[str, Tensor], lead: int) -> None:
+    """Raises: UserError where steps of a checkpoint are not of the kind that are played, behind `lead` dimensions."""
+    for key in kept.keys() | new.keys():
+        x = kept.get(key)
+        if x is not None and key in new and x.dtype == new[key].dtype and x.shape[lead:] == new[key].shape[lead:]:
+            continue
+        raise UserError(
+            f"the checkpoint remembers steps of another kind than are played here, by their '{key}': it was changed, "
+            "or is another run's; start a new run"
+        )
 
 
 def concatenate(rollouts: Sequence[TensorDict]) -> TensorDict:

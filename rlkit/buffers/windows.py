@@ -5,7 +5,7 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from rlkit.api import State
-from rlkit.buffers.splitting import NOTES
+from rlkit.buffers.splitting import NOTES, check_alike, check_columns
 
 
 class Window:
@@ -26,6 +26,7 @@ class Window:
         mask = rollout["mask"]
         timed = {key: x for key, x in rollout.items() if x.shape[:2] == mask.shape and key not in NOTES}
         if self.waiting:
+            check_alike(self.waiting, timed, 2)  # of a checkpoint that was changed they are not
             timed = {key: torch.cat([self.waiting[key], x], 1) for key, x in timed.items()}
         self.waiting = {key: x[:, -self.n :].clone() for key, x in timed.items()}
         rows = {key: x for key, x in rollout.items() if x.shape[:2] != mask.shape}
@@ -44,4 +45,4 @@ class Window:
         return {"waiting": self.waiting}
 
     def load_state_dict(self, state: State) -> None:
-        self.waiting = dict(state["waiting"])
+        self.waiting = check_columns(state["waiting"])

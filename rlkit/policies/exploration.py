@@ -46,4 +46,7 @@ class Persistent:
         return {"held": self.held, "left": self.left}
 
     def load_state_dict(self, state: State) -> None:
-        self.held, self.left = state["held"], state["left"]
+        held, left = state["held"], state["left"]
+        if held.shape != self.held.shape or left.shape != self.left.shape or bool((held < 0).any()):
+            raise ValueError(f"actions are held for {list(held.shape)} rows, not {list(self.held.shape)}")
+        self.held, self.left = held, left

@@ -150,6 +150,61 @@ def test_a_checkpoint_of_another_run_is_refused(
         assert told.count("\n") == 1 and "is of another run" in told
 
 
+REPLAYED: dict[str, tuple[Change, str]] = {
+    "fewer steps": (lambda state: cut(state, "store", "reward"), "'buffer' of its checkpoint does not fit this run"),
+    "no steps": (put("parts", "buffer", "store", "reward", value=0), "'buffer' of its checkpoint does not fit"),
+    "doubles": (
+        lambda state: doubled(state, "buffer", "store"),
+        "steps of another kind than are played",
+    ),
+    "a key less": (
+        without("parts", "buffer", "store", "reward"),
+        "steps of another kind than are played",
+    ),
+    "a text that waits": (put("parts", "window", "waiting", "reward", value="text"), "'window' of its checkpoint does"),
+    "doubles that wait": (lambda state: doubled(state, "window", "waiting"), "steps of another kind than are played"),
+    "held by fewer rows": (put("parts", "explorer", "held", value=torch.zeros(1, dtype=torch.long)), "'explorer' of"),
+    "betas": (put("parts", "optimizer", "param_groups", 0, "betas", value=(0.9, "x")), "'optimizer' of its checkpoint"),
+}
+
+
+def cut(state: dict[str, Any], section: str, key: str) -> None:
+    state["parts"]["buffer"][section][key] = state["parts"]["buffer"][section][key][:-1]
+
+
+def doubled(state: dict[str, Any], part: str, section: str) -> None:
+    state["parts"][part][section]["reward"] = state["parts"][part][section]["reward"].double()
+
+
+@pytest.fixture(scope="module")
+def replaying(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("replaying") / "run"
+    words = ["algo.n_step=3", "algo.hold=4", "algo.capacity=60", "algo.warmup_steps=8", "env.rows=2", "algo.tau=none"]
+    assert run.main(["algo=dqn", "env=cartpole", *words, "iterations=5", "evaluation_episodes=1", f"out={folder}"]) == 0
+    return folder
+
+
+@pytest.mark.parametrize("what", REPLAYED)
+def test_a_replay_of_another_kind_is_one_line(
+    what: str, replaying: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    change, words = REPLAYED[what]
+    code, told = resumed(replaying, tmp_path / "r", change, capsys)
+    assert code == 2 and told.count("\n") == 1 and words in told
+
+
+def test_a_replay_of_another_capacity_is_one_line(
+    replaying: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "r"
+    shutil.copytree(replaying, folder)
+    config = folder / "config.yaml"
+    config.write_text(config.read_text().replace("capacity: 60", "capacity: 50"))
+    capsys.readouterr()
+    assert run.main([f"resume={folder}", "iterations=8"]) == 2
+    assert "'buffer' of its checkpoint does not fit this run" in capsys.readouterr().err
+
+
 STRUCTURES = ['{"$tensor": "gone"}', '{"$items": [[[], 1]]}', '{"$items": [1]}', "[" * 10**5, "nan", "[]", "3"]
 
 
