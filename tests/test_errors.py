@@ -237,6 +237,14 @@ ELSEWHERE = {
     " in all, more than a checkpoint can name: ": (
         "recording/test_checkpoint.py::test_more_tensors_than_a_file_can_name_are_one_line"
     ),
+    "the checkpoint remembers steps of another kind than are played here, by their '": (
+        "recording/test_other_runs.py::test_a_replay_of_another_kind_is_one_line"
+    ),
+    ", which says what choices are allowed, and ": (
+        "algorithms/test_masks.py::test_what_says_nothing_of_choices_is_no_mask"
+    ),
+    ": give what the policy sees, too": "algorithms/test_masks.py::test_what_says_nothing_of_choices_is_no_mask",
+    ": write the keys of a Dict as texts": "algorithms/test_masks.py::test_what_says_nothing_of_choices_is_no_mask",
     " of its checkpoint does not fit this run (": "recording/test_other_runs.py::test_what_is_foreign_is_named",
     ": its checkpoint has a ": "recording/test_other_runs.py::test_what_is_foreign_is_named",
     ": its checkpoint is not that of a run; ": "recording/test_other_runs.py::test_what_is_foreign_is_named",

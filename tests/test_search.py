@@ -28,7 +28,7 @@ class Searched(NamedTuple):
     campaign: int
 
 
-SEARCHED = {"lines": Searched(Lines, 24, 3200, 20_000), "files": Searched(Cases, 16, 300, 4000)}
+SEARCHED = {"lines": Searched(Lines, 24, 3600, 20_000), "files": Searched(Cases, 16, 300, 4000)}
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="children are forked and watched as on Linux")
 

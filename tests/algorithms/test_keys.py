@@ -22,6 +22,7 @@ CONTROLS = {"a2c", "ppo", "reinforce"}
 BOXES = {"sac", "td3"}
 STATES = {"dqn", "q_learning", "sarsa", "expected_sarsa", "td", "monte_carlo", "value_iteration", "policy_iteration"}
 OF_THE_LOOP = {"schedule", "lr_end", "warmup", "max_grad_norm"}  # which reads them: test_learning.py, test_policies.py
+OF_THE_DISK = {"storage"}  # where the replay lies, which changes no number: test_replay_in_files.py
 # What a few small iterations need to show anything, and values of keys that a half or a double would not show.
 SMALL: dict[str, dict[str, Any]] = {"dqn": {"warmup_steps": 8, "batch_size": 8, "sync_every": 3, "lr": 0.01}}
 SMALL |= {"ppo": {"horizon": 16, "lr": 0.05}, "policy_iteration": {"gamma": 0.9}, "dpo": {"group": 4}}
@@ -83,7 +84,10 @@ def enabling(cls: type, key: str) -> dict[str, Any]:
 def cases() -> list[tuple[str, str]]:
     names = [name for name in plugins.names("algorithms") if name not in FAMILY]
     return [
-        (n, k) for n in names for k in schema.settable(plugins.load("algorithms", n).Config) if k not in OF_THE_LOOP
+        (name, key)
+        for name in names
+        for key in schema.settable(plugins.load("algorithms", name).Config)
+        if key not in OF_THE_LOOP | OF_THE_DISK
     ]
 
 
