@@ -23,6 +23,7 @@ Estimator = Literal["k1", "k2", "k3", "unbiased"]
 Place = Literal["loss", "reward"]
 Divisor = Literal["std", "batch", "none"]
 Deviation = Literal["unbiased", "biased"]
+Starts = Annotated[Literal["shared", "own"], Needs("group", but=1)]
 PENALIZED = Needs("kl_coef")
 FIXED = Needs("over", "constant")
 SCALED = Needs("scale", "std", "batch")
@@ -35,6 +36,7 @@ class Groups(policies.Optimization, ABC):
     """The keys of every member."""
 
     group: Annotated[int, Ge(2)] = 8  # attempts from each start, which are compared with each other
+    starts: Starts = "shared"  # of a group: one start, or own, one for each of its attempts (unrelated episodes)
     epochs: Count = 1  # passes over each rollout; above 1 the later ones are off-policy
     minibatches: Count = 1  # parts of each pass, one optimizer step each
     ratio: Ratio = "token"  # importance ratio per token, or per completion: geometric mean (mean) or product (sum)
@@ -57,6 +59,11 @@ class Groups(policies.Optimization, ABC):
             )
         if self.in_reward and self.kl == "unbiased":
             raise UserError("algo.kl=unbiased corrects a gradient and a reward has none; use algo.kl=k1, k2 or k3")
+
+    @property
+    def repeats(self) -> int:
+        """How many attempts are made from each start."""
+        return self.group if self.starts == "shared" else 1
 
     @property
     def in_reward(self) -> bool:

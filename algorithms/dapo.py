@@ -40,7 +40,7 @@ class DAPO(GRPO):
 
     def __init__(self, config: Config, env: Env, network: PolicyFactory) -> None:
         super().__init__(config, env, network)
-        self.rows = env.rows  # starts wanted
+        self.rows = env.rows * config.repeats // config.group  # groups wanted
         self.signal = 1.0  # share of the starts played that said something
         self.limit = policies.longest(env, "algo.overlong_buffer=0") if config.overlong_buffer else 0
         if self.limit < config.overlong_buffer:
@@ -60,7 +60,7 @@ class DAPO(GRPO):
             found += int(group_scores.differ(played[-1]["score"]).sum())
         if not found:
             raise Exhausted(
-                f"in {len(played)} rollouts (algo.tries) each of {len(played) * self.rows} starts had equal scores "
+                f"in {len(played)} rollouts (algo.tries) each of {len(played) * self.rows} groups had equal scores "
                 "only: nothing can be learned; use easier or harder problems, a larger algo.group, or "
                 "algo.dynamic_sampling=false"
             )

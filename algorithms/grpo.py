@@ -11,7 +11,7 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from rlkit import buffers, divergences, losses, policies
-from rlkit.api import Algorithm, Env, Metrics, PolicyFactory, Stochastic
+from rlkit.api import Algorithm, Env, Metrics, PolicyFactory, Stochastic, UserError
 
 from ._groups import Clip, Groups, Scale
 
@@ -19,6 +19,21 @@ from ._groups import Clip, Groups, Scale
 @dataclass(frozen=True)
 class Config(Clip, Scale):
     """All three parts as they are."""
+
+
+def check_starts(config: Groups, env: Env) -> None:
+    """Refuse groups of attempts that say nothing about each other, or that do not come out even."""
+    if config.starts == "shared":
+        return
+    if env.kind == "text":
+        raise UserError(
+            "algo.starts=own would compare answers to different prompts, as if all were equally hard: leave it out"
+        )
+    if env.rows % config.group:
+        raise UserError(
+            f"algo.starts=own makes groups of algo.group={config.group} starts, and env.rows={env.rows} is no multiple "
+            f"of that: give env.rows={env.rows * config.group} for as many attempts as with starts that are shared"
+        )
 
 
 class GRPO(Algorithm):
@@ -29,7 +44,8 @@ class GRPO(Algorithm):
 
     def __init__(self, config: Groups, env: Env, network: PolicyFactory) -> None:
         policies.refuse_stored(env, "the GRPO family")
-        policies.check_rollout(env, "algo.group", config.group, None, config.group)
+        check_starts(config, env)
+        policies.check_rollout(env, "algo.group", config.group, None, config.repeats)
         self.config, self.policy = config, network.actor(env)
         self.reference = policies.reference(self.policy) if config.kl_coef else None
         linear = not config.entropy_coef and (config.in_reward or not config.kl_coef)  # in the advantage
@@ -47,8 +63,8 @@ class GRPO(Algorithm):
         self.optimizer = policies.adam(self.policy, config)
 
     def rollout(self, env: Env) -> TensorDict:
-        played = env.rollout(self.policy, repeats=self.config.group)
-        return played if self.config.group > 1 else played.unsqueeze(1)  # [P, G, T]
+        played = env.rollout(self.policy, repeats=self.config.repeats)
+        return played if self.config.repeats > 1 else played.view(-1, self.config.group)  # [P, G, T]
 
     def credit(self, rollout: TensorDict) -> TensorDict:
         if self.reference is not None:

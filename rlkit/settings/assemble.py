@@ -172,7 +172,7 @@ def facts(given: config.Given, algo: object, env_config: object, env: Env, polic
     return named | {
         ASKED: named[ASKED] or bool(shots),  # which are problems of the train split
         CONTROL: env.kind == "control",
-        GROUPS: own or values.get("group", 1) > 1,
+        GROUPS: own or (values.get("group", 1) > 1 and values.get("starts") != "own"),
         PAIRS: own or (name in ("dpo", "reward_model") and values["group"] % 2 == 0),
         INEXACT: isinstance(policy, PolicyModule) and policy.dtype != torch.float32,
         AGAIN: own or values.get("epochs", 1) > 1 or values.get("minibatches", 1) > 1,

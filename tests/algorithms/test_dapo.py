@@ -57,7 +57,7 @@ def test_dynamic_sampling_goes_on_with_what_it_has_after_its_tries() -> None:
 def test_dynamic_sampling_gives_up_and_says_so_when_nothing_differs() -> None:
     env = Uneven([[FLAT, FLAT]])
     algo = on_text("dapo", env, group=2, tries=4)
-    with pytest.raises(UserError, match=r"in 4 rollouts .*each of 8 starts had equal scores only.*algo\.group"):
+    with pytest.raises(UserError, match=r"in 4 rollouts .*each of 8 groups had equal scores only.*algo\.group"):
         algo.rollout(env)
     assert env.played == 4
     assert on_text("dapo", env, group=2, dynamic_sampling=False).rollout(env).batch_size == (2, 2)
