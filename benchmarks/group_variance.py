@@ -105,7 +105,7 @@ def groups(policy: Policy, batches: int, attempts: int, draw: np.random.Generato
         gram = found @ found.T
         here = [noise(gram, weight) for weight in weights]
         first = first or here[:1] + here[:0:-1]  # in another order: the draws of two rows are independent
-        ratio = [a / b for a, b in zip(here, first, strict=True)]
+        ratio = [a / b if b else float("nan") for a, b in zip(here, first, strict=True)]
         signal = float(each @ gram @ each) - here[0] / batches  # without what noise adds to the square
         words = " ".join(f"{key}={x}" for key, x in keys.items())
         print(
