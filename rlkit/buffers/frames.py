@@ -7,6 +7,7 @@ is found by its bytes alone.
 
 import hashlib
 import math
+from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -69,8 +70,9 @@ class Frames:
 
     capacity   steps of the replay, each of which brings one frame, as a rule; where more are needed, more are made
     reach      a frame that came again in none of so many rollouts is not looked for any more
-    storage    where the frames are, if not in memory; then a number is given again once a checkpoint counts that does
-               not know it any more
+    storage    where the frames are, if not in memory. A number is then given again when `storage.spare` steps have come
+               since nobody holds it, by when a checkpoint counts that does not know it: whenever that was written, the
+               numbers are the same
     """
 
     def __init__(self, capacity: int, layout: Layout, reach: int, storage: Storage | None = None) -> None:
@@ -80,7 +82,8 @@ class Frames:
         self.holders: NDArray[np.int32] = np.zeros(0, dtype=np.int32)  # of each frame: steps, and `recent`
         self.used = 0  # numbers from here on were never given
         self.free: list[int] = []
-        self.kept: list[int] = []  # that would be free, but for the newest checkpoint
+        self.kept: deque[tuple[int, int]] = deque()  # after how many steps a number was freed that is not free yet
+        self.end = 0  # of the steps, with those that are being added
         self.checks: Checks = np.zeros(0, dtype=np.uint32)  # of the frames in files
         self.recent: dict[bytes, tuple[int, int]] = {}  # digest → number, and the last rollout it came in
         self.rollouts = 0
@@ -124,11 +127,13 @@ class Frames:
         if self.storage is None:
             self.free += freed
         else:
-            self.kept += freed
+            self.kept += [(self.end, number) for number in freed]
 
-    def saved(self) -> None:
-        """A checkpoint counts: what only the one before knew is free."""
-        self.free, self.kept = self.free + self.kept, []
+    def begin(self, end: int) -> None:
+        """Steps will be added, up to step number `end`."""
+        self.end = end
+        while self.storage is not None and self.kept and self.kept[0][0] <= end - self.storage.spare:
+            self.free.append(self.kept.popleft()[1])
 
     def next_rollout(self) -> None:
         """Forget what frames look like that have not come again for long."""
@@ -151,7 +156,7 @@ class Frames:
     def _grow(self, like: Tensor) -> None:
         """Make room for more frames; what is not written yet takes no memory."""
         there = len(self.holders)
-        more = there // GROWTH + 1 if there else self.capacity
+        more = there // GROWTH + 1 if there else self.capacity + (self.storage.spare if self.storage else 0)
         if self.storage is not None:
             self.storage.check_space(more * self.layout.size, "make room there and resume the run")
             self.blocks.append(self.storage.new(f"frames-{len(self.blocks)}", like, more))
@@ -184,18 +189,20 @@ class Frames:
     def state_dict(self) -> State:
         recent = [[digest.hex(), number, came] for digest, (number, came) in self.recent.items()]
         state: State = {"blocks": self.blocks, "recent": recent, "used": self.used, "rollouts": self.rollouts}
-        state["free"] = self.free + self.kept  # once the checkpoint counts
+        state["free"] = self.free
         if self.storage is not None:
+            state["kept"] = [torch.tensor(list(self.kept))] if self.kept else []
             state["blocks"], state["sizes"] = [x[:0] for x in self.blocks], [len(x) for x in self.blocks]
             state["checks"] = [torch.from_numpy(self.checks.view(np.int32))] if self.blocks else []
         return state
 
     def load_state_dict(self, state: State, held: Iterable[Tensor]) -> None:
         """`held`: the numbers that the steps hold."""
-        self.blocks, self.used, self.free, self.kept = list(state["blocks"]), state["used"], list(state["free"]), []
+        self.blocks, self.used, self.free = list(state["blocks"]), state["used"], list(state["free"])
         if self.storage is not None:
             sized = enumerate(zip(self.blocks, state["sizes"], strict=True))
             self.blocks = [self.storage.open(f"frames-{i}", like, size) for i, (like, size) in sized]
+            self.kept = deque((end, number) for kept in state["kept"] for end, number in kept.tolist())
             self.checks = state["checks"][0].numpy().view(np.uint32).copy()
         self.recent = {bytes.fromhex(digest): (number, came) for digest, number, came in state["recent"]}
         self.rollouts, self.holders = state["rollouts"], np.zeros(0, dtype=np.int32)

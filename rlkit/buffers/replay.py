@@ -85,11 +85,13 @@ class Replay:
         if self.frames is None:
             return self.slots * sum(map(bytes_each, steps.values()))
         rest = sum(bytes_each(x) for key, x in steps.items() if key not in SEEN)
-        return self.slots * rest + self.capacity * self.frames.step_size
+        return self.slots * (rest + self.frames.step_size)
 
     def framed(self, frames: Frames, steps: dict[str, Tensor]) -> dict[str, Tensor]:
         """The numbers of what steps see and saw next, whose frames are kept; those of the oldest steps go for them."""
-        forgotten = self.places(self.seen + len(steps["mask"]) - self.capacity)
+        end = self.seen + len(steps["mask"])
+        frames.begin(end)
+        forgotten = self.places(end - self.capacity)
         for key, ring in self.store.items():
             if key in SEEN:
                 frames.release(ring[forgotten.to(ring.device)])
@@ -141,8 +143,6 @@ class Replay:
         """A checkpoint counts: what only the one before needed may be written over."""
         if self.storage is not None and self.store:
             self.storage.keep(self.seen)
-            if self.frames is not None:
-                self.frames.saved()
 
     def close(self) -> None:
         if self.storage is not None:

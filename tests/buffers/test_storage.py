@@ -90,6 +90,18 @@ def test_a_replay_in_files_that_is_killed_again_and_again_draws_what_one_in_memo
     assert disk.state_dict()["store"]["reward"].shape == (0,)  # the files are no part of a checkpoint
 
 
+def test_a_replay_does_not_depend_on_when_checkpoints_are_written(tmp_path: Path) -> None:
+    source, credit, draw = Source("last", 2, 0), credits(3), np.random.default_rng(0)
+    often, seldom = replay(tmp_path / "often"), replay(tmp_path / "seldom")
+    for _ in range(40):
+        rollout = OffPolicy.credit(credit, source.rollout(7))
+        for memory, chance in ((often, 0.5), (seldom, 0.0)):
+            memory.extend(rollout)
+            if memory.save_is_due() or draw.random() < chance:
+                save(memory)
+        assert same(written(often.state_dict()), written(seldom.state_dict()))
+
+
 def test_what_the_newest_checkpoint_needs_is_not_written_over(tmp_path: Path) -> None:
     memory, source = replay(tmp_path), Source("last", 2, 0)
     for _ in range(9):
