@@ -227,7 +227,10 @@ def raise_died(vector: Vector, error: Exception) -> NoReturn:
     """Say which process of a vector environment has ended; raise the error as it is where none has."""
     inner = vector.unwrapped
     processes = inner.processes if isinstance(inner, AsyncVectorEnv) else []
-    wait([process.sentinel for process in processes], GOING)  # for the one that has closed its end and is about to go
+    going = wait([process.sentinel for process in processes], GOING)
+    for process in processes:
+        if process.sentinel in going:  # its pipes are closed, and it may be a moment until it has an exit code
+            process.join(GOING)
     dead = [(i, process.exitcode) for i, process in enumerate(processes) if process.exitcode is not None]
     if not dead:
         raise error
