@@ -121,13 +121,20 @@ def check_library(lib: str) -> None:
         raise UserError(f"env.lib={lib} needs the package {package}, which is not installed: pip install {package}")
 
 
+MODULES = ("backend",)  # keywords that name a module, which would be imported
+
+
 def make(config: Config, seed: int, device: str | torch.device) -> ControlEnv:
     """An environment of a library that TorchRL wraps, with the rewards and ends that it has there."""
     check_library(config.lib)
+    if named := [key for key in config.kwargs if key in MODULES]:
+        raise UserError(
+            f"env.kwargs.{named[0]} is not allowed, as it names code to import: leave it out, or use env=gym"
+        )
     if not config.id or (config.lib in IN_TWO and config.id.count("/") != 1):
         example = "cartpole/swingup" if config.lib in IN_TWO else "NAME"
         raise UserError(f"env.id={config.id} is not understood: env.lib={config.lib} needs env.id={example}")
-    named = gym.Config(
+    copies = gym.Config(
         config.rows,
         config.id,
         config.kwargs,
@@ -135,6 +142,6 @@ def make(config: Config, seed: int, device: str | torch.device) -> ControlEnv:
         processes=config.processes,
         action_masks=config.action_masks,
     )
-    made = gym.make(named, seed, device, factory=partial(world, config.lib, config.id))
+    made = gym.make(copies, seed, device, factory=partial(world, config.lib, config.id))
     made.source = f"TorchRL {config.lib} {config.id}"
     return made

@@ -21,7 +21,7 @@ class Together(Vector):
     """`n` rows: the agents of n / agents copies of a game, side by side. Never resets itself.
 
     An agent that leaves is done there, terminated or truncated as the game says; its row waits until the others have
-    left, too. One that comes later than the reset acts from then on.
+    left, too. All are there from the reset on.
     anew: each episode has a game of its own, for games whose reset does not forget the episode before.
     """
 
@@ -37,7 +37,7 @@ class Together(Vector):
         step_limit: int = 0,
     ) -> None:
         first = make()
-        self.make, self.anew = make, anew
+        self.make, self.anew, self.called = make, anew, called
         self.limit = step_limit or math.inf
         if step_limit:
             self.step_limit = step_limit  # which `rlkit.control.requirements.step_limit` looks for
@@ -72,7 +72,12 @@ class Together(Vector):
             observations, _ = self.games[copy].reset(seed=seed[start])
             self._look(copy, observations)
             self.steps[copy], self.left[own] = 0, False
-            self.acting[own] = [name in self.games[copy].agents for name in self.names]
+            if late := [name for name in self.names if name not in self.games[copy].agents]:
+                raise UserError(
+                    f"{self.called}: {late[0]} is not in the game after its reset, and each agent is a row from there "
+                    "on: let all begin together, in a game of your own by env.entry=MODULE:NAME"
+                )
+            self.acting[own] = True
         return self._observed(), {}
 
     def step(self, actions: Array) -> tuple[Any, Array, Array, Array, dict[str, Any]]:

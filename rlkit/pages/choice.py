@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -62,14 +61,17 @@ def refuse_without_map(fields: dict[str, object], name: str) -> None:
     """Only an environment that says how its states lie on a map can be drawn."""
     if has_map(name, fields):
         return
-    there = []
-    for other in plugins.names("envs"):
-        with suppress(UserError, ImportError):  # one that needs more than its name, or than what is installed
-            there += [other] if has_map(other, {}) else []
+    tables = [other for other in plugins.names("envs") if makes_table(other)]
+    there = [other for other in tables if has_map(other, {})]
     raise UserError(
         f"env={name} has no map to play on: use env={' or env='.join(there)}; "
         "any run can be looked at: python -m rlkit.play RUN_FOLDER"
     )
+
+
+def makes_table(name: str) -> bool:
+    """Whether one of rlkit's own environments is a table: the others are not made, which would take seconds."""
+    return plugins.load("envs", name).make.__annotations__["return"] is TabularEnv
 
 
 def has_map(name: str, fields: dict[str, object]) -> bool:

@@ -225,3 +225,18 @@ def test_a_game_that_cannot_be_had_is_one_line(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setitem(sys.modules, "mpe2", None)
     with pytest.raises(UserError, match=r"needs the packages pettingzoo and mpe2: pip install -e '\.\[pettingzoo\]'$"):
         made(id="mpe2.simple_spread_v3")
+
+
+class Late(Leaving):
+    """One comes later."""
+
+    def reset(self, seed: int | None = None, options: Any = None) -> tuple[Any, Any]:
+        super().reset(seed)
+        self.agents.remove("c")
+        return self.look(), {}
+
+
+def test_one_that_comes_later_is_refused() -> None:
+    """Measured from the reset on, it would count as one that earns nothing."""
+    with pytest.raises(UserError, match=r"^it: c is not in the game after its reset"):
+        ControlEnv(lambda n: Together(Late, n, "it"), 6, agents=3, source="it").rollout(Draws(leaving()), steps=2)

@@ -121,6 +121,8 @@ def test_what_does_not_fit_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     with pytest.raises(UserError, match=r"^env\.id=CartPool-v1 of env\.lib=gym cannot be made: did you mean CartPole"):
         made(lib="gym", id="CartPool-v1")
+    with pytest.raises(UserError, match=r"^env\.kwargs\.backend is not allowed, as it names code to import"):
+        made(lib="gym", id="CartPole-v1", kwargs={"backend": "not_there"})
     with pytest.raises(UserError, match=r"^env\.id=x is \(2,\) environments in one: "):
         torchrl.Adapted(SimpleNamespace(batch_size=(2,)), "env.id=x")
     several = SimpleNamespace(batch_size=(), action_keys=[("agents", "action")], action_key=("agents", "action"))
