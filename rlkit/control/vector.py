@@ -3,7 +3,7 @@
 import copy
 from collections.abc import Callable, Sequence
 from multiprocessing.connection import wait
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn, Protocol, runtime_checkable
+from typing import Annotated, Any, Literal, NoReturn, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -16,9 +16,6 @@ from torch import Tensor
 from rlkit import spaces
 from rlkit.errors import UserError, WorkerDied
 from rlkit.fields import GROUPS, Needs
-
-if TYPE_CHECKING:
-    pass
 
 Array = NDArray[Any]  # numbers of any type: float64 states, float32 observations, whole or real actions
 Vector = VectorEnv[Array, Array, Array]

@@ -34,9 +34,7 @@ class Trial:
     value: float | None  # the mean of its runs, where all of them were finished
     values: dict[int, float]  # what was reported, by evaluation
     reason: str = ""  # why it failed
-    params: Params = field(
-        default_factory=dict
-    )  # Optuna's, of all searched keys, also those of no effect in this trial
+    params: Params = field(default_factory=dict)  # Optuna's, of all searched keys, also those without effect here
 
 
 def installed() -> None:
