@@ -46,6 +46,7 @@ class OffPolicy(Algorithm):
     """Remembers single steps and counts its updates. A member makes `policy`, `target` and `optimizer`."""
 
     saved = (*Algorithm.saved, "target", "window", "updates", "policy.epsilon")
+    divides = False  # priorities and the draws of a loss are of whole minibatches
     config: Replayed
     buffer: buffers.Replay
 

@@ -179,6 +179,7 @@ class Algorithm(Protocol):
     policy: Policy
     buffer: Buffer
     optimizer: torch.optim.Optimizer
+    divides: ClassVar[bool] = True  # ranks compute the gradient of a part of a minibatch each; False: each of all of it
     clip_width: float = math.inf  # how far a ratio may leave 1 before the loss acts on it; the doctor looks at it
     progress: float = 0.0  # the fraction of the run that is done, set by the loop before each iteration
 

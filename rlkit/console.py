@@ -36,7 +36,8 @@ def guarded(command: Callable[[list[str]], int], argv: Sequence[str] | None = No
             stream.reconfigure(errors="replace")  # a console that cannot show γ shows a question mark
     try:
         with leaving_imports():
-            say(f"rlkit {rlkit.__version__}")
+            if os.environ.get("RANK", "0") == "0":  # of the processes that torchrun started, one speaks
+                say(f"rlkit {rlkit.__version__}")
             return command(list(sys.argv[1:] if argv is None else argv))
     except UserError as error:
         warn(f"rlkit: {error}")

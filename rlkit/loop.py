@@ -8,12 +8,13 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor
 
+from rlkit import ranks
 from rlkit.api import Algorithm, Env
-from rlkit.buffers import split
+from rlkit.buffers import mine_of, split
 from rlkit.errors import Diverged, Exhausted, RewardFailed
 from rlkit.held import check_parameters, checked
 from rlkit.meter import Clock, Meter, averages, detached
-from rlkit.policies import LearningRate, Tape, clip_gradients
+from rlkit.policies import LearningRate, Tape, clip_gradients, parameters_of
 from rlkit.progress import Progress, lasting_of, noted, save, save_best
 from rlkit.recording.log import Log
 from rlkit.settings.config import Run
@@ -40,14 +41,14 @@ def walk(
 
 
 def learn(algo: Algorithm, meter: Meter, measured: bool = True) -> None:
-    """One optimizer step per minibatch; micro-batches only add up its gradient."""
+    """One optimizer step per minibatch; micro-batches and ranks only add up its gradient."""
     limit = algo.config.gradient_limit() if isinstance(algo.config, LearningRate) else math.inf
     meter.ratios = []
     for batch in algo.buffer:
         algo.optimizer.zero_grad()
         total: Tensor | float = 0.0
         learned: list[tuple[TensorDict, dict[str, Tensor]]] = []
-        for part in split(batch, algo.policy.micro_steps):
+        for part in split(mine_of(batch, algo.divides), algo.policy.micro_steps):
             with Tape() as tape:
                 loss, metrics = algo.loss(part)
             torch.autograd.backward(loss)
@@ -56,6 +57,8 @@ def learn(algo: Algorithm, meter: Meter, measured: bool = True) -> None:
             learned.append((part, detached(metrics, measured)))
             if measured:
                 meter.add(learned[-1][1], part["mask"])
+        if algo.divides:
+            total = ranks.add_up(parameters_of(algo.optimizer), total)
         norm = clip_gradients(algo.optimizer, limit)
         algo.optimizer.step()
         algo.after_step(learned)
@@ -78,7 +81,7 @@ def train(algo: Algorithm, env: Env, run: Run, log: Log, progress: Progress) -> 
         measuring = evaluating or is_logged(env, run, progress, before)
         return measuring
 
-    while not progress.over(run):
+    while not progress.over(run, *ranks.most(progress.interrupted, progress.terminated)):
         before = progress.fraction(run)
         set_progress(algo, progress, run)
         progress.doctor.begin(env)
@@ -94,7 +97,8 @@ def train(algo: Algorithm, env: Env, run: Run, log: Log, progress: Progress) -> 
         meter.play(rollout)
         if measuring:
             write(log, algo, env, run, progress, clock, rollout, credited, evaluating)
-        if checkpoint_is_due(run, progress, evaluating, clock) or (lasting and lasting.save_is_due()):
+        due = checkpoint_is_due(run, progress, evaluating, clock) or bool(lasting and lasting.save_is_due())
+        if ranks.most(due)[0]:
             keep(log, algo, env, run, progress, clock)
     keep(log, algo, env, run, progress, clock)
     return progress
@@ -114,6 +118,7 @@ def write(
     """Measure an iteration, write it down, and name what is wrong in it."""
     check_parameters(algo)  # nothing else sees what the last step left
     seen = progress.doctor.measure(algo, env, rollout, credited, progress.meter)
+    progress.meter.share()
     seen["finished"] = float(progress.fraction(run) >= 1)
     metrics = averages(progress.meter) | clock.speed(progress.env_steps)
     if evaluating:

@@ -8,6 +8,7 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor
 
+from rlkit import ranks
 from rlkit.api import Metrics, State
 from rlkit.attributes import check_numbers
 from rlkit.errors import UserError
@@ -57,6 +58,17 @@ class Meter:
         averages = {name: float(x) / counts[name] for name, x in self.sums.items() if counts[name]}
         self.sums, self.counts = {}, {}
         return averages
+
+    def share(self) -> None:
+        """Put together what each rank counted; what all of them counted alike keeps its average."""
+        if ranks.size() == 1:
+            return
+        found = ranks.everyones((self.sums, {name: float(count) for name, count in self.counts.items()}))
+        self.sums, self.counts = {}, {}
+        for sums, counts in found:
+            for name, x in sums.items():
+                self.sums[name] = x + self.sums.get(name, 0.0)
+                self.counts[name] = torch.as_tensor(counts[name]) + self.counts.get(name, 0)
 
     def state_dict(self) -> State:
         return {"sums": self.sums, "counts": self.counts, "episodes": self.episodes}

@@ -11,6 +11,7 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor, nn
 
+from rlkit import ranks
 from rlkit.api import Algorithm, Env, Lasting, State
 from rlkit.attributes import check_alike, check_numbers, put_back, state_of
 from rlkit.counters import natural
@@ -65,9 +66,15 @@ class Progress:
         check_numbers([*doctor["streaks"].values(), *doctor["past"].values(), *doctor["update"], *points])
         self.doctor.load_state_dict(doctor)
 
-    def over(self, run: Run) -> bool:
-        """Whether the loop stops here: the budget is spent, nothing is left, or a stop was asked for."""
-        return self.fraction(run) >= 1 or self.ended or self.interrupted or bool(self.terminated)
+    def over(self, run: Run, *stops: int) -> bool:
+        """Whether the loop stops here: the budget is spent, nothing is left, or a stop was asked for.
+
+        stops: `interrupted` and `terminated`, where all ranks agreed on them.
+        """
+        asked = stops or (self.interrupted, self.terminated)
+        if any(asked):
+            self.interrupted, self.terminated = bool(asked[0]), asked[1]
+        return self.fraction(run) >= 1 or self.ended or any(asked)
 
     def count(self, rollout: TensorDict) -> None:
         """An iteration more, with the steps that were acted in its rollout."""
@@ -97,7 +104,9 @@ def save(folder: Path, algo: Algorithm, env: Env, progress: Progress, name: str 
         lasting.flush()
     state = {"run": identity(algo, env), **_content(algo, algo.saved)}
     state |= {"generators": {key: x.get_state() for key, x in drawing(algo).items()}, "env": env.state_dict()}
-    checkpoint.save(folder, state | {"progress": progress.state_dict()}, name, keep, progress.iteration)
+    state |= {"progress": progress.state_dict()}
+    ranks.by_first(lambda: checkpoint.save(folder, state, name, keep, progress.iteration))
+    ranks.saved = progress.iteration
     if lasting is not None:
         lasting.saved()
 
@@ -115,7 +124,7 @@ def save_best(folder: Path, algo: Algorithm, env: Env, progress: Progress) -> No
     """
     check_unchanged(algo, env, progress.held)
     state = {"run": identity(algo, env), **_content(algo, of_policy(algo)), "progress": progress.state_dict()}
-    checkpoint.save(folder, state, "best", iteration=progress.iteration)
+    ranks.by_first(lambda: checkpoint.save(folder, state, "best", iteration=progress.iteration))
 
 
 def _content(algo: Algorithm, keys: Sequence[str]) -> State:
@@ -148,7 +157,7 @@ def restore(folder: Path, algo: Algorithm, env: Env, name: str = "latest", tidy:
         with fitting(folder, key):
             drawn.set_state(state["generators"][key])
     with fitting(folder, "env"):
-        if is_ours(env):
+        if is_ours(env) and ranks.size() == 1:
             check_alike(state["env"], env.state_dict(), shapes=False)
         env.load_state_dict(state["env"])
     return _progress(folder, state)

@@ -8,8 +8,10 @@ from rlkit.console import guarded, loading
 
 def run(argv: list[str]) -> int:
     with loading():
+        from rlkit.joining import joined, restarted
         from rlkit.settings import config
 
+        argv = restarted(argv)
         given = config.read(argv)
         if given.help or not argv:
             from rlkit.settings.help import show_help
@@ -17,7 +19,8 @@ def run(argv: list[str]) -> int:
             show_help(given)
             return 0
         from rlkit import session
-    _, progress = session.carry_out(given)
+    with joined():
+        _, progress = session.carry_out(given)
     return 1 if progress.terminated and not progress.measured else 0
 
 

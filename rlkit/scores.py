@@ -1,10 +1,15 @@
 """What measuring gives: one score per episode or problem, and what scores are compared with."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, TypedDict, TypeVar
 
+import torch
 from torch import Tensor
+
+from rlkit import ranks
+
+T = TypeVar("T")
 
 Split = Literal["train", "validation", "test"]
 Unit = Literal["episodes", "problems", "pairs"]  # what a score is of
@@ -43,3 +48,34 @@ class Scores:
     samples: list[Sample] = field(default_factory=list)
     items: Sequence[tuple[str, ...]] | None = None  # what each is of, for text: a problem, or two attempts at one
     metrics: Mapping[str, Sequence[float | None]] = field(default_factory=dict)  # beside the score, by name [episodes]
+
+
+def of_all(rows: int, measure: Callable[[slice], Scores]) -> Scores:
+    """Scores of so many episodes or problems, of which each rank measures its part."""
+    if ranks.size() == 1:
+        return measure(slice(0, rows))
+    parts = ranks.shared(rows, lambda mine: vars(measure(mine)) if mine.stop > mine.start else {})
+    return joined([Scores(**part) for part in parts if part])
+
+
+def joined(parts: Sequence[Scores]) -> Scores:
+    """The scores of several parts, one after the other."""
+
+    def all_of(lists: Sequence[Sequence[T] | None], *missing: T) -> list[T] | None:
+        """None where all are; a part that has none is filled, as one without a rare problem has no groups."""
+        if all(each is None for each in lists):
+            return None
+        both = zip(lists, parts, strict=True)
+        return [x for each, part in both for x in (list(missing) * len(part.score) if each is None else each)]
+
+    names = dict.fromkeys(name for part in parts for name in part.metrics)
+    missing = {id(part): [None] * len(part.score) for part in parts}
+    return Scores(
+        score=torch.cat([part.score for part in parts]),
+        length=torch.cat([part.length for part in parts]),
+        kinds=all_of([part.kinds for part in parts], ""),
+        groups=all_of([part.groups for part in parts], "common"),
+        samples=all_of([part.samples for part in parts]) or [],
+        items=all_of([part.items for part in parts]),
+        metrics={name: [x for part in parts for x in part.metrics.get(name, missing[id(part)])] for name in names},
+    )

@@ -2,16 +2,15 @@
 
 import json
 import math
-import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
-import torch
 from filelock import BaseFileLock, FileLock, Timeout
 
+from rlkit import ranks
 from rlkit.api import Writes
 from rlkit.errors import RewardFailed, UserError
 from rlkit.held import check_saved, not_finite
@@ -29,29 +28,21 @@ from rlkit.recording.files import (
     write_atomically,
     write_folder,
 )
-from rlkit.recording.log import Listener, Log
-from rlkit.recording.writers import check_tracker, tracker
-from rlkit.settings import config, plugins, repeat, sections, trust
-from rlkit.settings.assemble import Parts, Settles, assemble
+from rlkit.recording.writers import check_tracker
+from rlkit.settings import config, repeat, sections
+from rlkit.settings.assemble import Parts, assemble
 from rlkit.signals import interruptible, sheltered
+from rlkit.telling import UNWATCHED, again, facts, farewell, opened_log, own_folder
+from rlkit.telling import Watch as Watch  # `as`: others take it from here
 from rlkit.terminal import say, warn
 
-UNLIMITED = "no step limit is known; one that does not end stops the run (env.step_limit=N sets one)"
 
-
-@dataclass(frozen=True)
-class Watch:
-    """How a run is followed while it goes on."""
-
-    quiet: bool = False  # print nothing
-    listener: Listener | None = None  # gets each logged iteration; True stops the run
-
-
-def carry_out(given: config.Given, watch: Watch = Watch()) -> tuple[Path, Progress]:
+def carry_out(given: config.Given, watch: Watch = UNWATCHED) -> tuple[Path, Progress]:
     """Start the run that was asked for, or go on with the one that `resume` names: its folder, and how far it came.
 
     The folder is absolute: a reward or an environment may change the directory. Messages show what was written.
     """
+    watch = replace(watch, quiet=watch.quiet or not ranks.first())
     with sheltered():  # an environment may have processes
         parts = assemble(given)
         try:
@@ -73,13 +64,37 @@ def begin(parts: Parts, given: config.Given, watch: Watch) -> tuple[Path, Progre
         )
     if parts.memory is not None:
         parts.memory.check()
+    alike(parts)
     if given.resume is not None:
         return resume(parts, given, prepare_folder(given.resume, given.here), watch)
-    folder = config.new_folder(parts.run, given)
+    folder = Path(ranks.by_first(lambda: str(config.new_folder(parts.run, given))))
     with locked(folder, given):
-        config.check_empty(folder, given)  # another start of the same folder may have come first
-        write_atomically(folder / "config.yaml", parts.text)
+        ranks.by_first(lambda: start(parts, given, folder))
         return folder, execute(parts, given, folder, Progress(), {}, watch)
+
+
+def alike(parts: Parts) -> None:
+    """Refuse ranks of which one would train something else."""
+    if ranks.size() == 1:
+        return
+    ranks.check_same("configuration", parts.text, "start all with the same command, files and folder")
+    found = parts.env.mark() if isinstance(parts.env, Marked) else parts.env.source
+    ranks.check_same("data", found, "let all read the same files")
+    weights = [float(p.detach().double().sum()) for p in parts.algo.policy.parameters()]
+    ranks.check_same("model", repr(weights), "let all read the same policy.model")
+
+
+@runtime_checkable
+class Marked(Protocol):
+    """An environment that can tell its data from others."""
+
+    def mark(self) -> str: ...
+
+
+def start(parts: Parts, given: config.Given, folder: Path) -> None:
+    """Write down what the run is, in its new folder."""
+    config.check_empty(folder, given)  # another start of the same folder may have come first
+    write_atomically(folder / "config.yaml", parts.text)
 
 
 def resume(parts: Parts, given: config.Given, folder: Path, watch: Watch) -> tuple[Path, Progress]:
@@ -90,26 +105,34 @@ def resume(parts: Parts, given: config.Given, folder: Path, watch: Watch) -> tup
             raise UserError(f"{folder}: its checkpoints are gone, so it cannot be continued; start a new run")
         before = outcome.before(folder / "before.json")
         if there and not before:
-            warn(f"{folder / 'before.json'} is gone: the untouched policy is measured again")
+            if ranks.first():
+                warn(f"{folder / 'before.json'} is gone: the untouched policy is measured again")
             before, _ = outcome.scores(parts.env, parts.algo, parts.run.evaluation_episodes, "before")
             keep_before(folder, before)
-        progress = restore(folder, parts.algo, parts.env, tidy=True) if there else Progress()
+        progress = restore(folder, parts.algo, parts.env, tidy=ranks.size() == 1) if there else Progress()
+        ranks.saved = progress.iteration
         check_length(folder, given, parts.run, progress)
         progress.ended &= not repeat.has_length(given.argv)  # asked for more, it looks again for what to learn from
         check_validation(folder, given, parts.run, progress)
         drop_later_best(folder, progress)
-        command = repeat.changed(read_text(folder / "config.yaml").partition("\n")[0], given.argv)
-        write_atomically(folder / "config.yaml", "\n".join([command, parts.text.partition("\n")[2]]))
+        ranks.by_first(lambda: renew(parts, given, folder, progress))
         if not there and not watch.quiet:
             say("no checkpoint was written yet: the run starts again")
-        if not progress.over(parts.run):
-            remove(folder / "summary.json")  # of a shorter run: this one is not finished
         return folder, execute(parts, given, folder, progress, before, watch)
+
+
+def renew(parts: Parts, given: config.Given, folder: Path, progress: Progress) -> None:
+    """Write down what the run is now, in its own folder."""
+    command = repeat.changed(read_text(folder / "config.yaml").partition("\n")[0], given.argv)
+    write_atomically(folder / "config.yaml", "\n".join([command, parts.text.partition("\n")[2]]))
+    if not progress.over(parts.run):
+        remove(folder / "summary.json")  # of a shorter run: this one is not finished
 
 
 def drop_later_best(folder: Path, progress: Progress) -> None:
     """A run that was killed after it saved `best` goes on from before: it finds it again, or goes another way."""
-    if (later := checkpoint.drop_beyond(folder, progress.iteration)) is not None:
+    later = ranks.by_first(lambda: checkpoint.drop_beyond(folder, progress.iteration))
+    if later is not None:
         progress.best, progress.best_among = -math.inf, 0
         say(f"going on from iteration {progress.iteration}: checkpoint best, of iteration {later}, is looked for again")
 
@@ -150,9 +173,9 @@ def locked(folder: Path, given: config.Given) -> Iterator[None]:
     with as_written(folder, given.called(folder)):
         refuse_link(folder / ".lock")
         lock = FileLock(folder / ".lock")
-        acquire(lock, folder)
         try:
-            tidy(folder)
+            ranks.by_first(lambda: occupy(lock, folder))
+            ranks.command = again(folder, given)
             yield
         except KeyboardInterrupt:  # the second Ctrl-C
             raise KeyboardInterrupt(f"continue with: {again(folder, given)}") from None
@@ -160,6 +183,14 @@ def locked(folder: Path, given: config.Given) -> Iterator[None]:
             raise UserError(f"{error}; mend it, then continue with: {again(folder, given, mended=True)}") from error
         finally:
             lock.release()
+
+
+def occupy(lock: BaseFileLock, folder: Path) -> None:
+    """Lock a run folder, and remove what a process that was killed left in it."""
+    acquire(lock, folder)
+    tidy(folder)
+    if ranks.size() > 1 and checkpoint.resumable(folder):
+        checkpoint.load(folder, tidy=True)  # the other ranks read what is left
 
 
 def acquire(lock: BaseFileLock, folder: Path) -> None:
@@ -178,7 +209,11 @@ def execute(
 ) -> Progress:
     """Measure, train, measure again and write what came of it."""
     run, algo, env, episodes = parts.run, parts.algo, parts.env, parts.run.evaluation_episodes
-    with interruptible(progress), opened_log(parts, given, folder, progress, watch) as log:
+    with (
+        interruptible(progress),
+        own_folder(folder) as own,
+        opened_log(parts, given, own, progress, watch) as log,
+    ):
         if not before:
             before = outcome.measure(env, algo, episodes, log, "before")
             keep_before(folder, before)
@@ -194,10 +229,7 @@ def execute(
         untouched = progress.interrupted and not progress.iteration
         measured = {"after": before["before"]} if untouched else outcome.measure(env, algo, episodes, log, "after")
         evaluation = {**before, **measured}
-        if isinstance(algo.policy, Writes):
-            write_folder(folder / "model", algo.policy.save)
-        if isinstance(algo.policy, Adapted) and algo.policy.lora is not None:
-            write_folder(folder / "adapter", algo.policy.save_adapter)
+        ranks.by_first(lambda: write_models(algo.policy, folder))
         what = env.scored(algo.policy)
         told = outcome.summary(facts(run, given, progress), env, evaluation, what, log.seconds())
         log.summary(told)  # last: the run is finished
@@ -205,6 +237,14 @@ def execute(
         farewell(log, progress, run, given)
     progress.measured = True
     return progress
+
+
+def write_models(policy: object, folder: Path) -> None:
+    """A language model, and its adapters where it has some, in the formats of others."""
+    if isinstance(policy, Writes):
+        write_folder(folder / "model", policy.save)
+    if isinstance(policy, Adapted) and policy.lora is not None:
+        write_folder(folder / "adapter", policy.save_adapter)
 
 
 @runtime_checkable
@@ -220,76 +260,4 @@ class Adapted(Protocol):
 
 def keep_before(folder: Path, before: outcome.Evaluation) -> None:
     """The measurement of the untouched policy is not repeated when the run goes on."""
-    write_atomically(folder / "before.json", json.dumps(before))
-
-
-def opened_log(parts: Parts, given: config.Given, folder: Path, progress: Progress, watch: Watch) -> Log:
-    """The log of a run whose first lines are its header."""
-    run = parts.run
-    unit, total = ("iterations", run.iterations) if run.iterations else ("env_steps", run.env_steps)
-    sent_to = tracker(run.logger, folder, parts.text)
-    rows = header(parts, given, folder, progress)
-    return Log(folder, rows, total or 0, unit, watch.quiet, progress.iteration, sent_to, watch.listener)
-
-
-def facts(run: config.Run, given: config.Given, progress: Progress) -> dict[str, object]:
-    """What a summary says of the run itself."""
-    best = {"best": {"of": progress.best_among, "episodes": progress.best_of}} if progress.best_among else {}
-    return {
-        "algo": given.algo["name"],
-        "env": given.env["name"],
-        "seed": run.seed,
-        "env_steps": progress.env_steps,
-        "iterations": progress.iteration,
-        "finished": not cut_short(progress, run),
-        "alarms": progress.doctor.alarms,
-        **best,
-    }
-
-
-def cut_short(progress: Progress, run: config.Run) -> bool:
-    """Whether a run was interrupted before its end; in its last iteration there is nothing left to cut."""
-    return progress.interrupted and progress.fraction(run) < 1
-
-
-def farewell(log: Log, progress: Progress, run: config.Run, given: config.Given) -> None:
-    """The last lines: what the doctor warned of, and what to do next."""
-    if names := [alarm["name"] for alarm in progress.doctor.alarms]:
-        log.note(f"warnings of this run: {', '.join(names)} (summary.json and docs/doctor.md say more)")
-    if cut_short(progress, run):
-        log.command("interrupted; continue with", again(log.folder, given))
-    else:
-        shown = f"python -m rlkit.play {shlex.quote(str(given.called(log.folder)))}{needed(given)}"
-        log.command("everything is in the run folder; look at it", shown)
-
-
-def again(folder: Path, given: config.Given, mended: bool = False) -> str:
-    """The command that continues a run; `mended`: after its code was changed."""
-    return f"python -m rlkit.run resume={shlex.quote(str(given.called(folder)))}{needed(given, mended)}"
-
-
-def needed(given: config.Given, mended: bool = False) -> str:
-    """The trust that opening a run of one's own asks for."""
-    return "" if not trust.outside(given) else " trust=changed" if mended else " trust=true"
-
-
-def header(parts: Parts, given: config.Given, folder: Path, progress: Progress) -> dict[str, str]:
-    run, policy = parts.run, parts.algo.policy
-    learned = sum(p.numel() for p in policy.parameters() if p.requires_grad)
-    held = sum(p.numel() for p in policy.parameters())
-    asked = parts.env.manner(policy) if isinstance(parts.env, Settles) else ""
-    return {
-        "algorithm": f"{given.algo['name']}: {plugins.summary('algorithms', given.algo['name'])}",
-        "environment": f"{given.env['name']}: {plugins.summary('envs', given.env['name'])}",
-        "source": parts.env.source,
-        **({"episodes": UNLIMITED} if parts.env.kind == "control" and parts.env.longest is None else {}),
-        **({"prompts": asked} if asked else {}),
-        "model": policy.name,
-        "parameters": f"{held:,}" + (f", of which {learned:,} are trained" if learned != held else ""),
-        "device": f"{parts.env.device}, threads: {torch.get_num_threads()}",
-        **({"memory": str(parts.memory)} if parts.memory is not None else {}),
-        "length": f"{run.iterations} iterations" if run.iterations else f"{run.env_steps:,} steps",
-        "seed": str(run.seed),
-        "run folder": str(given.called(folder))
-        + (f", continued at iteration {progress.iteration}" if progress.iteration else ""),
-    }
+    ranks.by_first(lambda: write_atomically(folder / "before.json", json.dumps(before)))

@@ -23,11 +23,11 @@ TREES = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in SOU
 # A room is a folder of rlkit/, or one of FILES beside the folders. It may import the ground, the contracts, and what
 # its row says. The ground is every other file beside the folders, and imports nothing but the ground.
 CONTRACTS = "api"
-FILES = {"held", "meter", "progress", "loop", "session", "evaluation", "against", "interop", "scaffold"}
+FILES = {"held", "meter", "progress", "loop", "session", "telling", "evaluation", "against", "interop", "scaffold"}
 MAY_IMPORT = {
     "buffers": set(),
     "policies": {"buffers"},
-    "control": {"policies"},
+    "control": {"buffers", "policies"},
     "text": {"buffers"},
     "language": {"buffers", "policies"},
     "statistics": set(),
@@ -40,7 +40,8 @@ MAY_IMPORT = {
     "loop": {"buffers", "held", "meter", "policies", "progress", "recording", "settings"},
     "evaluation": {"control", "policies", "progress", "recording", "settings", "statistics"},
     "against": {"evaluation", "settings", "statistics"},
-    "session": {"evaluation", "held", "loop", "progress", "recording", "settings"},
+    "telling": {"progress", "recording", "settings"},
+    "session": {"evaluation", "held", "loop", "progress", "recording", "settings", "telling"},
     "interop": {"buffers", "policies"},
     "scaffold": {"recording", "settings"},
     "comparison": {"evaluation", "recording", "settings", "statistics"},

@@ -12,6 +12,8 @@ from rlkit.buffers.splitting import (
     flatten_steps,
     in_parts,
     last_step,
+    mine_of,
+    of_all,
     per_step,
     split,
 )
@@ -35,6 +37,8 @@ __all__ = [
     "frames_of",
     "in_parts",
     "last_step",
+    "mine_of",
+    "of_all",
     "per_step",
     "split",
 ]

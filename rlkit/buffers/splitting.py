@@ -6,6 +6,7 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor
 
+from rlkit import ranks
 from rlkit.errors import UserError
 
 # What a rollout tells about its episodes: for whoever logs it, not for the learner.
@@ -75,6 +76,29 @@ def concatenate(rollouts: Sequence[TensorDict]) -> TensorDict:
     return torch.cat(parts) if len(parts) > 1 else parts[0]
 
 
+def mine_of(batch: TensorDict, divided: bool = True) -> TensorDict:
+    """The rows of a minibatch that this rank learns from."""
+    if ranks.size() == 1 or not divided:
+        return batch
+    part: TensorDict = batch[ranks.part_of(len(batch))]
+    return part
+
+
+def of_all(rows: int, play: Callable[[slice], TensorDict]) -> TensorDict:
+    """A rollout of so many rows, of which each rank plays its part."""
+    if ranks.size() == 1:
+        return play(slice(0, rows))
+    device: list[torch.device] = []
+
+    def mine(part: slice) -> dict[str, Tensor]:
+        played = play(part)
+        device.append(played["mask"].device)
+        return {key: x.cpu() for key, x in played.items()}
+
+    parts = [TensorDict(x, batch_size=x["mask"].shape[:-1]) for x in ranks.shared(rows, mine)]
+    return concatenate(parts).to(device[0])
+
+
 def cut_short(rollout: TensorDict) -> Tensor:
     """Which rows ended at the limit of steps, not by themselves: [...] bool."""
     if "truncated" in rollout.keys():
@@ -116,6 +140,8 @@ def split(batch: TensorDict, steps: int | None) -> Iterator[TensorDict]:
     length and the padding at the end is cut off. The weights were fixed before, so the summed gradient is that of the
     whole minibatch. None, or a batch without time: no cut.
     """
+    if not len(batch):
+        return
     if steps is None or batch["mask"].dim() < 2:
         yield batch
         return
@@ -160,8 +186,22 @@ def in_parts(
 ) -> dict[str, Tensor]:
     """A function of a batch [B, T], such as `policy.evaluate`, on a whole rollout in micro-batches of `steps` steps.
 
-    `keys` are arguments of the function, such as entropy=False.
+    `keys` are arguments of the function, such as entropy=False. Ranks compute a part each.
     """
+    if not ranks.divide():
+        return _in_parts(function, batch, steps, **keys)
+    device = batch["mask"].device
+
+    def mine(part: slice) -> dict[str, Tensor]:
+        return {key: x.cpu() for key, x in _in_parts(function, batch[part], steps, **keys).items()}
+
+    found = [part for part in ranks.shared(len(batch), mine) if part]
+    return {key: torch.cat([part[key] for part in found]).to(device) for key in found[0]}
+
+
+def _in_parts(
+    function: Callable[..., dict[str, Tensor]], batch: TensorDict, steps: int | None, **keys: bool
+) -> dict[str, Tensor]:
     batch = batch.copy().set("row", torch.arange(batch.batch_size[0], device=batch["mask"].device))
     whole: dict[str, Tensor] = {}
     for part in split(batch, steps):

@@ -1,7 +1,7 @@
 """Control problems over Gymnasium vector environments: one rollout, evaluation and exact resume for all of them."""
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -10,11 +10,14 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor
 
+from rlkit import ranks, scores
 from rlkit.api import Acts, Plays, State
-from rlkit.control import proofs, requirements
+from rlkit.buffers import of_all
+from rlkit.control import parts, proofs, requirements
 from rlkit.control.lesson import MEASURED, Lesson
 from rlkit.control.plain import Played
 from rlkit.control.recall import Recall, at_play
+from rlkit.control.scoring import whole_episodes
 from rlkit.control.vector import LIFE, Array, Copies, Luck, Vector, empty_tape, ended, played, rows_first
 from rlkit.errors import UserError
 from rlkit.policies.requirements import refuse_groups
@@ -56,19 +59,19 @@ class ControlEnv(Played):
         self.luck, self.limiting, self.lesson = luck, limiting, lesson  # limiting: how an episode gets a step limit
         self.source, self.evaluation_copies = source, evaluation_copies  # where it comes from; episodes side by side
         self._reference = reference
-        self.drawn = drawn or (
-            lambda: vector(self.agents)
-        )  # makes one copy whose `render()` is a picture, where there is one
+        self.drawn = drawn or (lambda: vector(agents))  # makes one copy whose `render()` is a picture, if it can
         self.agents = agents  # of a copy: so many rows, side by side, are one episode
         self._copies: dict[tuple[str, int], Copies] = {}
-        self._starts, self._started = 0, False  # rollouts of fresh episodes so far; whether the stream was reset
+        self._starts, self._started, self._played = 0, False, 0  # fresh rollouts; whether the stream was reset; steps
         self._past = proofs.Past()
         self._memory: Tensor | None = None  # what a policy with memory knows of the episodes in progress [rows, size]
         self._first = ""  # a fingerprint of the states in which the last of them began
-        self._episodes = [0] * rows
+        self._mine = parts.part_of(rows, agents)  # the rows that are played here, the others by other ranks
+        own = self._own = self._mine.stop - self._mine.start
+        self._episodes = [0] * own
         self._history: deque[Array] = deque()  # actions [T, rows], reaching back to the oldest reset in progress
-        self._length, self._return = np.zeros(rows, dtype=np.int64), np.zeros(rows)  # of the episode in progress
-        stream = self._stream = self._make("stream", rows, self._next_seed)
+        self._length, self._return = np.zeros(own, dtype=np.int64), np.zeros(own)  # of the episode in progress
+        stream = self._stream = self._make("stream", own, self._next_seed)
         requirements.check_spaces(stream.observation_space, stream.action_space)
         self.observation_space: AnySpace | None = stream.observation_space
         self.action_space: AnySpace | None = stream.action_space
@@ -93,30 +96,36 @@ class ControlEnv(Played):
         `policy.record` adds. An attempt that is cut at `steps` is done, not terminated. Where done is True,
         episode_return and episode_length [.., T] describe the episode that ended there, from its reset on.
         """
+        rollout = of_all(self.rows, lambda _: self._rollout(policy, steps, repeats))
+        if steps is None or repeats > 1:
+            parts.adopt_draws(policy, self._played)
+        with torch.no_grad():
+            return rollout.update(policy.record(rollout))
+
+    def _rollout(self, policy: Plays, steps: int | None, repeats: int) -> TensorDict:
+        """What the rows that are played here did."""
         fresh = steps is None or repeats > 1
         if fresh:
-            copies = self._make("fresh", self.rows * repeats)
+            copies = self._make("fresh", self._own * repeats)
             self._begin(copies, repeats)
             self._starts += 1
         else:
             copies = self._stream
             if not self._started:
-                copies.reset([self._seed("reset", row // self.agents, 0) for row in range(self.rows)])
+                copies.reset([self._seed("reset", self._number(row), 0) for row in range(self._own)])
                 self._started = True
         player = at_play(requirements.acting(policy), copies, None if fresh else self._memory)
         tape = self._play(copies, player, steps, fresh)
         requirements.check_tape(tape, copies.observation_space, self.source)
         self._note(tape, fresh)
-        lead = (self.rows, repeats) if repeats > 1 else (self.rows,)
+        lead = (self._own, repeats) if repeats > 1 else (self._own,)
         data = rows_first(tape, lead, self.device)
         if isinstance(player, Recall):
             data["memory"] = player.first.view(*lead, 1, -1)  # before the first step
             self._memory = self._memory if fresh else player.memory.clone()
         data["score"] = data["reward"].sum(-1)
         self.lesson.teach(data)
-        rollout = TensorDict(data, batch_size=lead, device=self.device)
-        with torch.no_grad():
-            return rollout.update(policy.record(rollout))
+        return TensorDict(data, batch_size=lead, device=self.device)
 
     def evaluate(
         self, policy: Plays | Tensor, episodes: int | None = None, split: Split = "validation", greedy: bool = True
@@ -127,19 +136,28 @@ class ControlEnv(Played):
         `policy` may also be a table of actions [S]. Draws come from a stream of their own: the policy's generators
         are put back as they were.
         """
-        policy = requirements.ActionTable(policy) if isinstance(policy, Tensor) else requirements.acting(policy)
-        episodes = episodes or self.splits[split]
+        acting = requirements.ActionTable(policy) if isinstance(policy, Tensor) else requirements.acting(policy)
+        many = range(episodes or self.splits[split])
+        return scores.of_all(len(many), lambda mine: self._measured(acting, many[mine], split, greedy))
+
+    def _measured(self, policy: Acts, which: range, split: Split, greedy: bool) -> Scores:
+        """The scores of some episodes of a split."""
+        episodes = len(which)
         games = min(episodes, max(1, self.evaluation_copies // self.agents))
         copies = self._make("evaluate", games * self.agents)
-        seeds = [self.episode_seed(split, i // self.agents) for i in range(-(-episodes // games) * copies.n)]
+        count = -(-episodes // games) * copies.n
+        seeds = [self.episode_seed(split, which.start + i // self.agents) for i in range(count)]
         drawing = generators(policy).values()
         states = [generator.get_state() for generator in drawing]
         for generator in drawing:
             generator.manual_seed(self._seed("evaluate", split, "action"))
-        parts = [self._score(copies, policy, seeds[i : i + copies.n], greedy) for i in range(0, len(seeds), copies.n)]
+        act = partial(self._act, greedy=greedy)
+        endless = partial(requirements.endless, self.source, self.patience, self.limiting)
+        at_once = (seeds[first : first + copies.n] for first in range(0, count, copies.n))
+        found = [whole_episodes(copies, policy, part, act, self.patience, endless, self.source) for part in at_once]
         for generator, state in zip(drawing, states, strict=True):
             generator.set_state(state)
-        score, length = (np.concatenate(part).reshape(-1, self.agents)[:episodes] for part in zip(*parts, strict=True))
+        score, length = (np.concatenate(part).reshape(-1, self.agents)[:episodes] for part in zip(*found, strict=True))
         return Scores(score=torch.from_numpy(score.mean(1)), length=torch.from_numpy(length.max(1)))
 
     def episode_seed(self, split: Split, episode: int) -> int:
@@ -148,6 +166,10 @@ class ControlEnv(Played):
 
     def state_dict(self) -> State:
         """Plain numbers and tensors: counters, and for the episodes in progress the seeds and the actions since."""
+        found = ranks.together(self._state)
+        return found[0] if len(found) == 1 else {"ranks": found}
+
+    def _state(self) -> State:
         state: State = {"starts": self._starts, "episodes": list(self._episodes), "started": self._started}
         state |= {"ages": self._stream.ages.tolist(), "length": self._length.tolist(), "return": self._return.tolist()}
         state["seeds"] = list(self._stream.seeds)
@@ -165,9 +187,10 @@ class ControlEnv(Played):
 
         That holds where a reset makes an environment forget what was before; where it does not, one line says so.
         """
-        if len(state["episodes"]) != self.rows:
+        state = parts.state_of(state)
+        if len(state["episodes"]) != self._own:
             raise UserError(
-                f"the saved state has {len(state['episodes'])} rows, this environment {self.rows}: "
+                f"the saved state has {len(state['episodes'])} rows, this environment {self._own}: "
                 f"set env.rows={len(state['episodes']) // self.agents}"
             )
         self._starts, self._episodes, self._started = state["starts"], list(state["episodes"]), state["started"]
@@ -175,14 +198,14 @@ class ControlEnv(Played):
         self._return = np.array(state["return"], dtype=np.float64)
         self._memory = state["memory"].to(self.device) if "memory" in state else None
         if self._started:
-            actions = state["actions"].numpy() if "actions" in state else np.empty((0, self.rows))
-            repeats = self._past.load_state_dict(state, lambda: self._make("past", self.rows))
+            actions = state["actions"].numpy() if "actions" in state else np.empty((0, self._own))
+            repeats = self._past.load_state_dict(state, lambda: self._make("past", self._own))
             self._stream.replay(actions, state["seeds"], np.array(state["ages"]))
             if len(actions):
                 self._history.append(actions)
             proofs.compare(self._stream, state, self.source, repeats)
         if "first" in state:
-            self._reset(self._make("fresh", self.rows), 1, self._starts - 1)
+            self._reset(self._make("fresh", self._own), 1, self._starts - 1)
             if self._first != state["first"]:
                 warn(f"{self.source}: {proofs.NOT_AGAIN}")
 
@@ -202,11 +225,15 @@ class ControlEnv(Played):
 
     def _next_seed(self, row: int) -> int:
         self._episodes[row] += 1
-        return self._seed("reset", row // self.agents, self._episodes[row])
+        return self._seed("reset", self._number(row), self._episodes[row])
+
+    def _number(self, row: int) -> int:
+        """Of the copy that a row is of, among those of all ranks."""
+        return int(self._mine.start + row) // self.agents
 
     def _seed_before(self, row: int) -> int:
         """Of the row's last whole episode: its copy plays another by now, unless other agents are still at it."""
-        return self._seed("reset", row // self.agents, self._episodes[row] - bool(self._stream.acting[row]))
+        return self._seed("reset", self._number(row), self._episodes[row] - bool(self._stream.acting[row]))
 
     def _begin(self, copies: Copies, repeats: int) -> None:
         """Start fresh episodes, `repeats` from each reset seed."""
@@ -214,10 +241,11 @@ class ControlEnv(Played):
         self._reset(copies, repeats, self._starts)
         requirements.check_groups(copies.observation, repeats, self.source or str(copies.vector))
         if self.luck == "own" and repeats > 1:
-            copies.reseed([self._seed("luck", *divmod(i, repeats), self._starts) for i in range(copies.n)])
+            numbers = range(self._mine.start * repeats, self._mine.stop * repeats)
+            copies.reseed([self._seed("luck", *divmod(i, repeats), self._starts) for i in numbers])
 
     def _reset(self, copies: Copies, repeats: int, start: int) -> None:
-        copies.reset([self._seed("start", i // repeats // self.agents, start) for i in range(copies.n)])
+        copies.reset([self._seed("start", self._number(i // repeats), start) for i in range(copies.n)])
         self._first = proofs.fingerprint(copies.observation[::repeats])
 
     def _act(self, policy: Acts, observation: Array, greedy: bool) -> Array:
@@ -247,6 +275,7 @@ class ControlEnv(Played):
                 if fresh:
                     alive &= ~done
                 t += 1
+        self._played = t
         if fresh and steps is None and alive.any():
             raise requirements.endless(self.source, limit, self.limiting)
         return played(tape, t, alive if fresh else None)
@@ -269,18 +298,3 @@ class ControlEnv(Played):
         kept = sum(map(len, self._history))
         while self._history and kept - len(self._history[0]) >= self._stream.ages.max():
             kept -= len(self._history.popleft())
-
-    def _score(self, copies: Copies, policy: Acts, seeds: Sequence[int], greedy: bool) -> tuple[Array, Array]:
-        copies.reset(seeds)
-        policy = at_play(policy, copies)
-        alive, score, length = copies.acting.copy(), np.zeros(copies.n), np.zeros(copies.n, dtype=np.int64)
-        with torch.inference_mode():
-            while alive.any():
-                _, reward, _, done = copies.step(self._act(policy, copies.observation, greedy))
-                score += np.where(alive, reward, 0.0)
-                length += alive
-                alive &= ~done
-                if alive.any() and length.max() >= self.patience:
-                    raise requirements.endless(self.source, self.patience, self.limiting)
-        requirements.check_scores(score, seeds, self.source)
-        return score, length

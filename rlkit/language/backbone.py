@@ -16,6 +16,7 @@ from rlkit.language.adapters import Lora
 from rlkit.language.causal import Causal
 from rlkit.language.decoder import Decoder
 from rlkit.language.footprint import footprint
+from rlkit.language.precision import wide
 from rlkit.language.source import Sourced
 from rlkit.language.tokenizer import Tokenizer
 from rlkit.policies.base import PolicyModule
@@ -51,7 +52,7 @@ class Backbone(Sourced, PolicyModule):
 
     def make_head(self) -> nn.Linear:
         """A scalar head on the hidden states that starts at 0."""
-        head = nn.Linear(self.decoder.width, 1)
+        head = nn.Linear(self.decoder.width, 1, dtype=wide(self.decoder.head.dtype))
         nn.init.zeros_(head.weight)
         nn.init.zeros_(head.bias)
         return head

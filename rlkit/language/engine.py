@@ -65,7 +65,7 @@ class Native(Derived):
     def sync(self, decoder: Causal) -> None:
         if not isinstance(decoder, Decoder):
             raise TypeError(f"this engine writes with a Decoder and was given a {type(decoder).__name__}")
-        self.exact = decoder.dtype == torch.float32
+        self.exact = decoder.dtype in (torch.float32, torch.float64)
         if self.exact:
             self.decoder = decoder
             return

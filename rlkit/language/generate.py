@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from rlkit import ranks
 from rlkit.language.cache import Cache, Stored, close_gaps
 from rlkit.language.decoder import Decoder
-from rlkit.language.precision import operand
+from rlkit.language.precision import operand, wide
 from rlkit.language.stopping import EVERY, Stopping
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ class Completions:
     """What was written after each prompt, rows in the order prompt-major, attempt-minor."""
 
     tokens: Tensor  # [R, T]; past `length` the content means nothing
-    log_prob: Tensor  # [R, T] float32
+    log_prob: Tensor  # [R, T] float32, or float64 where the network is
     length: Tensor  # [R], the stop token included, or the one that completes a stop string
     truncated: Tensor  # [R] bool: the budget ended before either
 
@@ -59,12 +60,12 @@ def generate(
         with torch.inference_mode():
             Writing(decoder, *args).run()
 
-    return sample(run, decoder.head.device, prompts, repeats, max_tokens, rule, generator, rows)
+    return sample(run, decoder.head, prompts, repeats, max_tokens, rule, generator, rows)
 
 
 def sample(
     run: Callable[[*Chunk], None],
-    device: torch.device,
+    head: Tensor,
     prompts: Sequence[Sequence[int]],
     repeats: int,
     max_tokens: int,
@@ -77,9 +78,9 @@ def sample(
     Draws are one uniform per row and step, all taken from `generator` at the start: what a row draws depends neither on
     which rows share its batch nor on when they finish.
     """
-    total = len(prompts) * repeats
+    total, device = len(prompts) * repeats, head.device
     tokens = torch.zeros(max_tokens, total, dtype=torch.long, device=device)
-    log_prob = torch.zeros(max_tokens, total, device=device)
+    log_prob = torch.zeros(max_tokens, total, device=device, dtype=wide(head.dtype))
     uniform = draws(max_tokens, total, rule, generator, device)
     for chunk, row in chunks(prompts, repeats, rows, device):
         run(chunk, repeats, rule, row, tokens, log_prob, uniform)
@@ -92,7 +93,11 @@ def draws(steps: int, rows: int, rule: Rule, generator: torch.Generator | None, 
         return None
     if generator is None:
         raise ValueError("sampling needs a generator")
-    return torch.rand(steps, rows, generator=generator, device=generator.device).to(device)
+
+    def draw(shape: Sequence[int]) -> Tensor:
+        return torch.rand(shape, generator=generator, device=generator.device)
+
+    return ranks.drawn(draw, (steps, rows), 1).to(device)
 
 
 def chunks(
@@ -141,7 +146,7 @@ def choose(logits: Tensor, rule: Rule, uniform: Tensor | None) -> tuple[Tensor, 
         # either: the last one stands in, and its log-probability, which is not finite, is refused by who asked.
         drawn = torch.minimum(uniform[:, None] * total, total.nextafter(torch.zeros_like(total)))
         token = torch.searchsorted(mass, drawn, right=True).clamp_(max=logits.shape[-1] - 1)
-    log_prob = logits.gather(1, token) - top - total.log().float()
+    log_prob = logits.gather(1, token) - top - total.log().to(logits.dtype)
     return token[:, 0], log_prob[:, 0]
 
 

@@ -14,6 +14,7 @@ from rlkit.attributes import Derived
 from rlkit.language.causal import Causal
 from rlkit.language.foreign import Foreign, rearrange
 from rlkit.language.generate import Completions, Rule, choose, sample
+from rlkit.language.precision import wide
 from rlkit.language.stopping import EVERY
 from rlkit.language.turns import Spans, Talk, Turns, in_chunks, spans
 
@@ -29,7 +30,7 @@ class Lockstep(Derived):
     def sync(self, decoder: Causal) -> None:
         if not isinstance(decoder, Foreign):
             raise TypeError(f"this engine writes with models of transformers and was given a {type(decoder).__name__}")
-        self.decoder, self.exact = decoder, decoder.dtype == torch.float32
+        self.decoder, self.exact = decoder, decoder.dtype in (torch.float32, torch.float64)
 
     def write(
         self,
@@ -42,7 +43,7 @@ class Lockstep(Derived):
     ) -> Completions:
         assert self.decoder is not None, "sync before write"
         run = partial(_write, self.decoder)
-        return sample(run, self.decoder.head.device, ids, repeats, max_tokens, rule, generator, rows)
+        return sample(run, self.decoder.head, ids, repeats, max_tokens, rule, generator, rows)
 
     def converse(
         self,
@@ -178,7 +179,7 @@ class _Talking(_Writing):
         self.said = self.text.new_zeros(rows, max(1, talk.context - len(prompts[0])))
         self.given = torch.full_like(self.said, -1)  # what is read; -1: the row writes
         self.acted, self.ends = (torch.zeros_like(self.said, dtype=torch.bool) for _ in range(2))
-        self.log_prob = torch.zeros_like(self.said, dtype=torch.float32)
+        self.log_prob = torch.zeros_like(self.said, dtype=wide(decoder.head.dtype))
 
     def answered(self) -> bool:
         """One token for each row, answers for those whose turn it ends; False where every row is over."""

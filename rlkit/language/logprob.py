@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from rlkit.language.precision import add_product, operand, product
+from rlkit.language.precision import add_product, operand, product, wide
 
 Context = Any  # torch's: `forward` hangs on it whatever `backward` needs
 Apply = Callable[[Tensor, Tensor, Tensor | None, Tensor, float, float | None, int, bool], tuple[Tensor, Tensor]]
@@ -60,10 +60,10 @@ class _TokenLogProbs(torch.autograd.Function):
         entropy: bool,
     ) -> tuple[Tensor, Tensor]:
         states, matrix = operand(hidden, hidden.dtype), operand(weight, hidden.dtype)
-        log_prob, spread, norm = (hidden.new_zeros(len(targets), dtype=_wide(hidden)) for _ in range(3))
+        log_prob, spread, norm = (hidden.new_zeros(len(targets), dtype=wide(hidden.dtype)) for _ in range(3))
         # Where the head does not learn, ∂log π(a)/∂h is all that is asked for: the logits that it takes are here now.
         alone = ctx.needs_input_grad[0] and not any(ctx.needs_input_grad[1:3])
-        by_hidden = torch.empty_like(hidden, dtype=_wide(hidden)) if alone else None
+        by_hidden = torch.empty_like(hidden, dtype=wide(hidden.dtype)) if alone else None
         for rows in _chunks(len(targets), chunk):
             logits = _logits(states[rows], matrix, bias, cap, temperature)
             top = logits.amax(-1)
@@ -96,8 +96,8 @@ class _TokenLogProbs(torch.autograd.Function):
         by_token = torch.zeros_like(norm) if grad_log_prob is None else grad_log_prob
         states, matrix = operand(hidden, hidden.dtype), operand(weight, hidden.dtype)
         grad_hidden = torch.empty_like(hidden) if ctx.needs_input_grad[0] else None
-        grad_weight = torch.zeros_like(weight, dtype=_wide(hidden)) if ctx.needs_input_grad[1] else None
-        grad_bias = torch.zeros_like(bias, dtype=_wide(hidden)) if ctx.needs_input_grad[2] else None
+        grad_weight = torch.zeros_like(weight, dtype=wide(hidden.dtype)) if ctx.needs_input_grad[1] else None
+        grad_bias = torch.zeros_like(bias, dtype=wide(hidden.dtype)) if ctx.needs_input_grad[2] else None
         for rows in _chunks(len(targets), ctx.chunk):
             logits = _logits(states[rows], matrix, bias, ctx.cap, ctx.temperature)
             slope = None if ctx.cap is None else 1 - (logits * (ctx.temperature / ctx.cap)) ** 2  # of c tanh(l / c)
@@ -138,10 +138,6 @@ def _logits(hidden: Tensor, matrix: Tensor, bias: Tensor | None, cap: float | No
     logits = logits if bias is None else logits.add_(bias)
     logits = logits if cap is None else logits.div_(cap).tanh_().mul_(cap)
     return logits.div_(temperature) if temperature != 1 else logits
-
-
-def _wide(hidden: Tensor) -> torch.dtype:
-    return torch.promote_types(hidden.dtype, torch.float32)
 
 
 def _chunks(rows: int, size: int) -> list["slice[int, int, None]"]:

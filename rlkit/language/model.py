@@ -25,7 +25,7 @@ from rlkit.language.writer import Writer
 from rlkit.policies.base import frozen_copy
 from rlkit.seeding import generator as named_generator
 
-Dtype = Literal["auto", "float32", "bfloat16"]
+Dtype = Literal["auto", "float32", "bfloat16", "float64"]
 
 
 class LanguageModel(Writer):
@@ -96,7 +96,7 @@ class LanguageModel(Writer):
         if model.value_head is not None and (folder / cls.head_file).is_file():
             folders.read_head(model.value_head, folder / cls.head_file)
         model.base = str(folder)
-        return model.to(device)
+        return model.to(device, torch.float64) if precision == torch.float64 else model.to(device)
 
     @classmethod
     def fresh(
@@ -159,7 +159,7 @@ class LanguageModel(Writer):
         log_prob, entropies = self.decoder.log_probs(hidden, targets, self.temperature, entropy)
         out = {"log_prob": log_prob, "entropy": entropies} if entropy else {"log_prob": log_prob}
         if self.value_head is not None:
-            out["value"] = self.value_head(hidden.float())[:, 0]
+            out["value"] = self.value_head(hidden.to(self.value_head.weight.dtype))[:, 0]
         return {key: scatter(value, where, batch["mask"].shape) for key, value in out.items()}
 
     @torch.no_grad()
@@ -189,7 +189,7 @@ class LanguageModel(Writer):
         hidden, where = self.hidden(batch)
         found = {}
         if self.value_head is not None:
-            found["value"] = self.value_head(hidden.float())[:, 0]
+            found["value"] = self.value_head(hidden.to(self.value_head.weight.dtype))[:, 0]
         if not self.engine.exact:
             targets = batch["action"].flatten()[where]
             found["log_prob"] = self.decoder.log_probs(hidden, targets, self.temperature, entropy=False)[0]
@@ -199,4 +199,4 @@ class LanguageModel(Writer):
 def _dtype(name: Dtype, device: torch.device) -> torch.dtype:
     if name == "auto":
         return torch.bfloat16 if device.type == "cuda" else torch.float32
-    return {"float32": torch.float32, "bfloat16": torch.bfloat16}[name]
+    return {"float32": torch.float32, "bfloat16": torch.bfloat16, "float64": torch.float64}[name]

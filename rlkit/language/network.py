@@ -38,7 +38,7 @@ class LanguageNetwork:
         None  # a folder of adapters of `model`, in PEFT's format: they learn on
     )
     base_dtype: Stored = "auto"  # of weights beside adapters, as they are kept; auto: bfloat16 where their file is
-    dtype: Dtype = "auto"  # precision of computations, what is trained stays float32; auto: bfloat16 on a GPU
+    dtype: Dtype = "auto"  # precision of computations, what is trained is float32, or float64; auto: bfloat16 on a GPU
     rows: Count = 256  # completions that are written at the same time
     micro_steps: Count = 4096  # tokens that are learned from at a time; a prompt counts once for its group
     gradient_checkpointing: bool = False  # less memory in training, for more time; the same gradient

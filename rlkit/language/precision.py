@@ -19,6 +19,11 @@ def product(a: Tensor, b: Tensor) -> Tensor:
     return torch.unflatten(torch.bmm(a.flatten(0, -3), b.flatten(0, -3), out_dtype=torch.float32), 0, a.shape[:-2])
 
 
+def wide(dtype: torch.dtype) -> torch.dtype:
+    """The precision of log-probabilities: float32, or float64 where that of the network is."""
+    return torch.promote_types(dtype, torch.float32)
+
+
 def operand(x: Tensor, dtype: torch.dtype) -> Tensor:
     """x rounded to `dtype`, for several products: widened now where `product` would widen it each time."""
     x = x.to(dtype)

@@ -64,7 +64,7 @@ class RewardModel(Backbone):
         text = torch.cat([batch["observation"][:, :1], batch["action"]], 1)  # the last action is read, too
         last, column = last_step(batch["mask"]), torch.arange(text.shape[1], device=text.device)
         hidden = self.read(text, F.pad(batch["mask"], (0, 1)), last + 1, column == last[:, None])
-        reward: Tensor = self.value_head(hidden.float())
+        reward: Tensor = self.value_head(hidden.to(self.value_head.weight.dtype))
         return reward[:, 0]
 
     @torch.no_grad()

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from rlkit.language.decoder import Decoder
 from rlkit.language.generate import BLOCK, Rule, Writing, choose, chunks, draws
+from rlkit.language.precision import wide
 
 # Of some rows, by their numbers, what each wrote in the turn that just ended → what it reads next. None: it is over.
 # []: it writes on, unless an end token stands there.
@@ -165,7 +166,7 @@ class Talking(Writing):
         self.ends = torch.zeros_like(self.acted)
         self.count = torch.zeros(rows, dtype=torch.long, device=device)  # tokens that each row wrote
         tokens = torch.zeros(columns, rows, dtype=torch.long, device=device)
-        log_prob = torch.zeros(columns, rows, device=device)
+        log_prob = torch.zeros(columns, rows, device=device, dtype=wide(decoder.head.dtype))
         row = torch.arange(rows, device=device)
         super().__init__(decoder, prompts, repeats, rule, row, tokens, log_prob, uniform)
 

@@ -45,7 +45,7 @@ class Writer(Backbone):
         self.engine.sync(self.decoder)
         done = self.engine.write(ids, repeats, max_tokens, rule, generator or self.generator, self.rows)
         out = layout(ids, repeats, done.tokens, done.length, self.tokenizer.pad_id)
-        log_prob = torch.zeros(out["mask"].shape, device=done.log_prob.device)
+        log_prob = done.log_prob.new_zeros(out["mask"].shape)
         log_prob[out["mask"]] = self._finite(done.log_prob[within(done.tokens, done.length)])
         size = (len(ids), repeats)
         out.update(log_prob=log_prob, truncated=done.truncated)

@@ -6,7 +6,7 @@ from rlkit.policies.exploration import Persistent, epsilon
 from rlkit.policies.factory import Network
 from rlkit.policies.networks import Actor, ActorCritic, QNetwork
 from rlkit.policies.normalize import Normalizer, RewardScale
-from rlkit.policies.optimizers import LearningRate, Optimization, adam, clip_gradients, discount, rmsprop
+from rlkit.policies.optimizers import LearningRate, Optimization, adam, clip_gradients, discount, parameters_of, rmsprop
 from rlkit.policies.requirements import (
     check_reach,
     check_rollout,
@@ -50,6 +50,7 @@ __all__ = [
     "known_model",
     "longest",
     "meetings",
+    "parameters_of",
     "pick",
     "reference",
     "refuse_old_memory",

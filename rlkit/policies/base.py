@@ -1,7 +1,7 @@
 """What every policy has: the generator that it draws from, its statistics of observations, and defaults."""
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Self, TypeVar
 
 import numpy as np
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from tensordict import TensorDict
 from torch import Tensor, nn
 
-from rlkit import seeding
+from rlkit import ranks, seeding
 from rlkit.policies.encoders import FORBIDDEN, Allowed
 from rlkit.policies.normalize import Normalizer
 from rlkit.policies.optimizers import Parametrized
@@ -35,6 +35,18 @@ class PolicyModule(nn.Module):
         super().__init__()
         self.name, self.generator = type(self).__name__, generator
         self.normalizer = self.allowed = None  # set here: a class attribute would hide a module that a subclass sets
+
+    def uniform(self, shape: Sequence[int], rows: int = 0) -> Tensor:
+        """Draws from [0, 1) whose dimension `rows` are the rows that act; so the other two."""
+        return ranks.drawn(lambda size: torch.rand(size, generator=self.generator), shape, rows)
+
+    def normal(self, shape: Sequence[int], rows: int = 0) -> Tensor:
+        """Draws from N(0, 1)."""
+        return ranks.drawn(lambda size: torch.randn(size, generator=self.generator), shape, rows)
+
+    def exponential(self, shape: Sequence[int], rows: int = 0) -> Tensor:
+        """Draws E ~ Exp(1)."""
+        return ranks.drawn(lambda size: torch.empty(size).exponential_(generator=self.generator), shape, rows)
 
     def idle(self, key: str) -> str:
         """What this policy has, or is, that leaves the configuration key `policy.KEY` without effect; else nothing."""
@@ -70,7 +82,7 @@ class EpsilonGreedy(PolicyModule):
         best = q.argmax(-1)
         if greedy or self.epsilon == 0.0:
             return best
-        draw = torch.rand(2, *best.shape, generator=self.generator).to(best.device)
+        draw = self.uniform((2, *best.shape), 1).to(best.device)
         return torch.where(draw[0] < self.epsilon, any_of(q, draw[1]), best)
 
     def on_arrays(self, rows: int) -> Function | None:
@@ -84,7 +96,7 @@ class EpsilonGreedy(PolicyModule):
             return None
         if self.epsilon == 0.0:
             return lambda observation: q(observation).argmax(-1)
-        drawn = iter(torch.rand(steps, 2, rows, generator=self.generator).numpy())
+        drawn = iter(self.uniform((steps, 2, rows), 2).numpy())
 
         def act(observation: Numbers) -> Numbers:
             values, (at_random, which) = q(observation), next(drawn)

@@ -34,6 +34,7 @@ class Layers:
     fast: bool = True  # compute small networks on a CPU forward and backward by hand; false: all by autograd
     memory: Literal["none", "gru"] = "none"  # what of an episode is remembered: nothing, or a gated recurrent unit does
     memory_size: Annotated[Count, Needs("memory", "gru")] = 64  # numbers that are remembered
+    dtype: Literal["float32", "float64"] = "float32"  # precision that networks learn and act in
     normalize: Switch = False  # bring observations to mean 0 and variance 1 by running statistics
 
     def __post_init__(self) -> None:
@@ -44,6 +45,18 @@ class Layers:
     def own_encoder(self) -> bool:
         """Whether the encoder is no word of ours."""
         return self.encoder not in own_encoder.WORDS
+
+
+class Wide(nn.Module):
+    """Real numbers in float64."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.double() if x.is_floating_point() else x
+
+
+def precision(network: Layers) -> tuple[torch.dtype, list[nn.Module]]:
+    """Of parameters, and what brings numbers to it before and behind what encodes an observation."""
+    return (torch.float64, [Wide()]) if network.dtype == "float64" else (torch.float32, [])
 
 
 def linear(inputs: int, outputs: int, gain: float, generator: torch.Generator) -> nn.Linear:
@@ -87,11 +100,12 @@ def perceptron(
     weights = sum(a * b + b for a, b in itertools.pairwise(sizes))
     given = f"policy.hidden={','.join(map(str, network.hidden))} on {width} inputs"
     memory.check(16 * weights, given, "give fewer or smaller layers")  # float32: itself, its gradient, Adam's moments
-    layers = [*before]
+    kind, wide = precision(network)
+    layers = [*wide, *before, *wide]
     for size in network.hidden:
         layers.extend([linear(width, size, 2**0.5, generator), activation()])
         width = size
-    return Perceptron(*layers, linear(width, outputs, gain, generator), fast=network.fast).to(env.device)
+    return Perceptron(*layers, linear(width, outputs, gain, generator), fast=network.fast).to(env.device, kind)
 
 
 def mlp(

@@ -84,7 +84,8 @@ class Actor(PolicyModule):
         self.actor = self.head(env, size, 0.01, network, "actor")
         self.single = isinstance(space, Discrete)
         if self.continuous:
-            self.log_std = nn.Parameter(torch.full((size,), network.log_std, device=env.device))
+            start = torch.full((size,), network.log_std, device=env.device)
+            self.log_std = nn.Parameter(start.double() if network.dtype == "float64" else start)
 
     def head(self, env: Env, outputs: int, gain: float, network: Layers, name: str) -> Perceptron:
         """A network from observations, or from what is remembered, to `outputs`."""
@@ -138,9 +139,9 @@ class Actor(PolicyModule):
         if greedy:
             return out if self.continuous else self.highest(out)
         if self.continuous:
-            return out + self.log_std.exp() * torch.randn(out.shape, generator=self.generator).to(out.device)
+            return out + self.log_std.exp() * self.normal(out.shape).to(out.device)
         # Gumbel-max: argmax(logits − log E) with E exponential is a draw from the softmax, without normalising.
-        noise = torch.empty(out.shape).exponential_(generator=self.generator).to(out.device)
+        noise = self.exponential(out.shape).to(out.device)
         return self.highest(out - noise.log())
 
     def prepared(self, steps: int, rows: int) -> Function | None:
@@ -150,10 +151,10 @@ class Actor(PolicyModule):
             return None
         shape = (steps, rows, self.size)
         if self.continuous:
-            noise = self.log_std.detach().exp() * torch.randn(shape, generator=self.generator)
+            noise = self.log_std.detach().exp() * self.normal(shape, 1)
             drawn = iter(noise.numpy())
             return lambda observation: outputs(observation) + next(drawn)
-        gumbel = iter(torch.empty(shape).exponential_(generator=self.generator).log_().neg_().numpy())
+        gumbel = iter(self.exponential(shape, 1).log_().neg_().numpy())
         if self.single:
             return lambda observation: (outputs(observation) + next(gumbel)).argmax(-1)
         ends = np.cumsum(self.choices)[:-1]

@@ -95,11 +95,16 @@ def rmsprop(module: Parametrized, config: Optimization) -> torch.optim.Optimizer
     return kind(parameters, lr=config.lr, alpha=config.beta2, eps=config.adam_eps, foreach=True)
 
 
+def parameters_of(optimizer: torch.optim.Optimizer) -> list[Tensor]:
+    """All that an optimizer moves."""
+    return [p for group in optimizer.param_groups for p in group["params"]]
+
+
 def clip_gradients(optimizer: torch.optim.Optimizer, limit: float) -> Tensor:
     """Scale all gradients down to this global norm, and return what it was."""
     if isinstance(optimizer, Flat):
         return optimizer.clip(limit)
-    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    parameters = parameters_of(optimizer)
     if limit == math.inf and len(parameters) == 1 and parameters[0].grad is not None:  # a table
         norm: Tensor = torch.linalg.vector_norm(parameters[0].grad)
         return norm

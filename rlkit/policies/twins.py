@@ -110,8 +110,8 @@ class Continuous(Twins):
         action = self.noisy(observation)
         if self.epsilon:
             rows = action.shape[:-1]
-            anywhere = (2 * torch.rand(action.shape, generator=self.generator) - 1).to(action.device)
-            random = torch.rand(*rows, 1, generator=self.generator).to(action.device) < self.epsilon
+            anywhere = (2 * self.uniform(action.shape) - 1).to(action.device)
+            random = self.uniform((*rows, 1)).to(action.device) < self.epsilon
             action = torch.where(random, anywhere, action)
         return self.scaled(action)
 
@@ -129,7 +129,7 @@ class Continuous(Twins):
         return self.q_of_unit(observation, self.best(observation)).amin(0)
 
     def disturbed(self, action: Tensor, deviation: float, limit: float) -> Tensor:
-        noise = deviation * torch.randn(action.shape, generator=self.generator).to(action.device)
+        noise = deviation * self.normal(action.shape).to(action.device)
         return (action + noise.clamp(-limit, limit)).clamp(-1, 1)
 
     def entropy_target(self) -> float:
@@ -147,7 +147,7 @@ class SquashedGaussian(Continuous):
 
     def drawn(self, observation: Tensor) -> tuple[Tensor, Tensor]:
         out: Tensor = self.actor(observation)
-        noise = torch.randn((*out.shape[:-1], self.size), generator=self.generator).to(out.device)
+        noise = self.normal((*out.shape[:-1], self.size)).to(out.device)
         return squashed(out, noise, *LOG_STD)
 
     def choices(self, observation: Tensor) -> Choices:
@@ -166,7 +166,7 @@ class SquashedGaussian(Continuous):
         outputs = None if self.epsilon else self.actor.on_arrays(rows)
         if outputs is None:
             return None
-        drawn = iter(torch.randn(steps, rows, self.size, generator=self.generator).numpy())
+        drawn = iter(self.normal((steps, rows, self.size), 1).numpy())
         size, low, radius = self.size, self.low.numpy(), self.radius.numpy()
 
         def act(observation: Numbers) -> Numbers:
@@ -200,7 +200,7 @@ class Deterministic(Continuous):
         outputs = None if self.epsilon else self.actor.on_arrays(rows)
         if outputs is None:
             return None
-        drawn = iter((self.noise * torch.randn(steps, rows, self.size, generator=self.generator)).numpy())
+        drawn = iter((self.noise * self.normal((steps, rows, self.size), 1)).numpy())
         low, radius = self.low.numpy(), self.radius.numpy()
 
         def act(observation: Numbers) -> Numbers:
@@ -237,12 +237,10 @@ class Categorical(Twins):
         if greedy:
             return logits.argmax(-1)
         # Gumbel-max, as in `Actor`.
-        drawn = (
-            logits - torch.empty(logits.shape).exponential_(generator=self.generator).log().to(logits.device)
-        ).argmax(-1)
+        drawn = (logits - self.exponential(logits.shape).log().to(logits.device)).argmax(-1)
         if not self.epsilon:
             return drawn
-        draw = torch.rand(2, *drawn.shape, generator=self.generator).to(drawn.device)
+        draw = self.uniform((2, *drawn.shape), 1).to(drawn.device)
         return torch.where(draw[0] < self.epsilon, any_of(logits, draw[1]), drawn)
 
     def q(self, observation: Tensor, action: Tensor) -> Tensor:

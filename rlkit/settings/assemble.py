@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Protocol, cast, runtime_checkable
 
 import torch
 
-from rlkit import memory, outside
+from rlkit import memory, outside, ranks
 from rlkit.api import Algorithm, Env, Plays, PolicyFactory
 from rlkit.errors import UserError
 from rlkit.fields import AGAIN, ANSWERS, ASKED, ATTEMPTS, CONTROL, DEMONSTRATIONS, GROUPS, INEXACT, PAIRS, PLAYED, SIDES
 from rlkit.forecast import Forecast, forecast
-from rlkit.policies import LearningRate, PolicyModule
+from rlkit.policies import LearningRate, PolicyModule, Table, ValueTable
 from rlkit.scores import Split
 from rlkit.settings import config, idle, plugins, schema, trust
 from rlkit.settings.given import KINDS
@@ -87,6 +87,8 @@ def assemble(given: config.Given) -> Parts:
         {section: given.section(section)["name"] for section in KINDS},
         {"algo": algo_config, "env": env_config, "policy": network},
     )
+    if ranks.size() > 1:
+        check_divided(given.algo["name"], algo)
     refuse_idle(given, algo_config, env_config, network, env, algo.policy)
     env.check(algo.policy)  # does every prompt fit?
     if isinstance(env, Settles):
@@ -113,6 +115,8 @@ def make_env(given: config.Given, module: ModuleType, built: object, run: config
     name = given.env["name"]
     rows = asdict(built).get("rows") if is_dataclass(built) and not isinstance(built, type) else None
     if isinstance(rows, int):
+        if over := rows % (many := ranks.size()):
+            raise UserError(f"env.rows={rows} cannot be divided among {many} ranks: give env.rows={rows + many - over}")
         memory.check(512 * rows, f"env.rows={rows}", "give fewer")  # no copy, and no prompt with its answer, takes less
     from_python = {} if given.factory is None else {"factory": given.factory}
     check_make(module.make, "envs", name, built, run.seed, torch.device("cpu"), **from_python)
@@ -138,6 +142,16 @@ def make_algorithm(
         raise UserError(f"{name}: {kind} has no policy; set one in its __init__: self.policy = network.actor(env)")
     note_rates(algo)
     return algo
+
+
+def check_divided(name: str, algo: Algorithm) -> None:
+    """Refuse what several ranks cannot learn together."""
+    if isinstance(algo.policy, Table | ValueTable):
+        raise UserError(f"algo={name} learns a table, which one process does: start it without torchrun")
+    keys = asdict(cast("DataclassInstance", algo.config)) if is_dataclass(algo.config) else {}
+    if keys.get("hold", 1) > 1 or keys.get("storage"):
+        key = "storage" if keys.get("storage") else "hold"
+        raise UserError(f"algo.{key} is for one process: leave it out, or start the run without torchrun")
 
 
 def note_rates(algo: Algorithm) -> None:
@@ -174,7 +188,7 @@ def facts(given: config.Given, algo: object, env_config: object, env: Env, polic
         CONTROL: env.kind == "control",
         GROUPS: own or (values.get("group", 1) > 1 and values.get("starts") != "own"),
         PAIRS: own or (name in ("dpo", "reward_model") and values["group"] % 2 == 0),
-        INEXACT: isinstance(policy, PolicyModule) and policy.dtype != torch.float32,
+        INEXACT: isinstance(policy, PolicyModule) and policy.dtype not in (torch.float32, torch.float64),
         AGAIN: own or values.get("epochs", 1) > 1 or values.get("minibatches", 1) > 1,
     }
 

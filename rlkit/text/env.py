@@ -7,14 +7,16 @@ from typing import TYPE_CHECKING, Literal
 import torch
 from tensordict import TensorDict
 
+from rlkit import buffers
 from rlkit.api import Judges, Plays, State, Writes
 from rlkit.buffers import flatten_groups
 from rlkit.counters import natural
 from rlkit.errors import UserError
 from rlkit.exact import Model
 from rlkit.forecast import Foretells, Work
-from rlkit.scores import Reference, Sample, Scores, Split, Unit
+from rlkit.scores import Reference, Sample, Scores, Split, Unit, of_all
 from rlkit.seeding import generator
+from rlkit.text import splits
 from rlkit.text.asking import PROMPT, Asking
 from rlkit.text.demonstrating import Demonstrations
 from rlkit.text.grader import correct
@@ -141,16 +143,22 @@ class TextEnv:
         Returns [rows, T], or [rows, repeats, T]; reward, terminated and done are on each completion's last token.
         `problem` [..] is the index of each row's problem in the train split.
         """
-        writer, indices = writing(policy), (self.mixture or self._prompts).take(self.rows)
-        problems = [self.problems["train"][index] for index in indices]
+        indices = (self.mixture or self._prompts).take(self.rows)
         limit = self.max_tokens if steps is None else min(steps, self.max_tokens)
+        batch = buffers.of_all(self.rows, lambda mine: self._attempts(policy, indices[mine], repeats, limit))
+        if self.mixture is not None:
+            kinds = [self.problems["train"][index].kind for index in indices for _ in range(repeats)]
+            note(batch, **self.mixture.learn(kinds, batch["score"].flatten().tolist()))
+        return batch
+
+    def _attempts(self, policy: Plays, indices: Sequence[int], repeats: int, limit: int) -> TensorDict:
+        """What `rollout` gives for some problems of the train split."""
+        writer, problems = writing(policy), [self.problems["train"][index] for index in indices]
         prompts = self.asking.prompts(problems, policy)
         batch, completions = self.turns.write(writer, prompts, self.asking.stop, repeats, max_tokens=limit)
         repeated = [i for i in range(len(problems)) for _ in range(repeats)]
         found = self.score([problems[i] for i in repeated], [prompts[i] for i in repeated], completions)
         batch, device = place(batch, found, writer.tokenizer.decode), batch["mask"].device
-        if self.mixture is not None:
-            note(batch, **self.mixture.learn([problems[i].kind for i in repeated], found))
         self.judge(batch, [prompts[i] for i in repeated], completions)
         batch["problem"] = torch.tensor(indices, device=device).unsqueeze(1).expand(batch.batch_size)
         if repeats == 1:
@@ -208,6 +216,10 @@ class TextEnv:
     def model(self) -> Model | None:
         return None
 
+    def mark(self) -> str:
+        """A fingerprint of all problems."""
+        return splits.mark(self.problems)
+
     def close(self) -> None:
         """Nothing is open."""
 
@@ -228,11 +240,22 @@ class TextEnv:
         forbid_first: Sequence[str] = (),
     ) -> Scores:
         draw = generator(self.seed, "evaluate", split, self._sampled)
+        self._sampled += not greedy
+        return of_all(len(problems), lambda mine: self._solved(policy, problems[mine], greedy, forbid_first, draw))
+
+    def _solved(
+        self,
+        policy: Writes,
+        problems: Sequence[Problem],
+        greedy: bool,
+        forbid_first: Sequence[str],
+        draw: torch.Generator,
+    ) -> Scores:
+        """What `measuring` gives to some problems."""
         prompts, stop = self.asking.prompts(problems, policy), self.asking.stop
         batch, completions = self.turns.write(
             policy, prompts, stop, max_tokens=self.max_tokens, greedy=greedy, forbid_first=forbid_first, generator=draw
         )
-        self._sampled += not greedy
         lengths = batch["mask"].sum(-1).flatten()
         return self.measuring.scores(problems, prompts, completions, lengths, notes(batch))
 

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Literal
 import torch
 from tensordict import TensorDict
 
+from rlkit import scores
 from rlkit.api import Plays, State
-from rlkit.buffers import flatten_groups
+from rlkit.buffers import flatten_groups, of_all
 from rlkit.counters import natural
 from rlkit.errors import UserError
 from rlkit.exact import Model
@@ -104,14 +105,18 @@ class GameEnv:
         start among all of the run.
         """
         first, self._played = self._played, self._played + self.rows
-        seeds = [self._train(index) for index in range(first, self._played) for _ in range(repeats)]
         limit = self.max_tokens if steps is None else min(steps, self.max_tokens)
-        batch, _ = self._play(policy, seeds, repeats, limit)
-        index = torch.arange(first, self._played, device=batch["mask"].device)
-        batch["problem"] = index.unsqueeze(1).expand(batch.batch_size)
-        if repeats == 1:
-            batch = batch.squeeze(1)
-        return batch.update(policy.record(batch))
+
+        def play(mine: slice) -> TensorDict:
+            starts = range(first + mine.start, first + mine.stop)
+            seeds = [self._train(index) for index in starts for _ in range(repeats)]
+            batch, _ = self._play(policy, seeds, repeats, limit)
+            batch["problem"] = torch.tensor(starts, device=batch["mask"].device).unsqueeze(1).expand(batch.batch_size)
+            if repeats == 1:
+                batch = batch.squeeze(1)
+            return batch.update(policy.record(batch))
+
+        return of_all(self.rows, play)
 
     def _play(
         self,
@@ -159,10 +164,12 @@ class GameEnv:
         count = min(episodes or self.splits[split], self.splits[split])
         if not count:
             raise UserError(f"{self.source}: no {split} games; hold some out with env.{split}=N")
-        draw = generator(self.seed, "evaluate", split, self._sampled)
-        seeds = self._seeds(split, count)
-        batch, prompts = self._play(policy, seeds, 1, self.max_tokens, greedy, draw)
+        draw, seeds = generator(self.seed, "evaluate", split, self._sampled), self._seeds(split, count)
         self._sampled += not greedy
+        return scores.of_all(count, lambda mine: self._scores(policy, seeds[mine], split, greedy, draw))
+
+    def _scores(self, policy: Plays, seeds: Sequence[int], split: Split, greedy: bool, draw: torch.Generator) -> Scores:
+        batch, prompts = self._play(policy, seeds, 1, self.max_tokens, greedy, draw)
         score = batch["score"].flatten().double().cpu()
         score = (score >= 1).double() if self.metric == "accuracy" else score
         return Scores(

@@ -20,7 +20,6 @@ from rlkit.api import State
 from rlkit.counters import natural
 from rlkit.errors import UserError
 from rlkit.seeding import numpy_generator
-from rlkit.text.scoring import Scored
 from rlkit.text.shuffle import Shuffle
 
 Curriculum = Literal["none", "success"]
@@ -71,11 +70,11 @@ class Mixture:
         self.drawn += count
         return chosen
 
-    def learn(self, kinds: Sequence[str], found: Scored) -> dict[str, list[float]]:
+    def learn(self, kinds: Sequence[str], score: Sequence[float]) -> dict[str, list[float]]:
         """Take in what attempts at some tasks scored, and say what was drawn and how well it went, by metric [rows]."""
         scores: dict[str, list[float]] = {}
         for row, kind in enumerate(kinds):
-            scores.setdefault(kind, []).append(min(max(found.score[row], 0.0), 1.0))
+            scores.setdefault(kind, []).append(min(max(score[row], 0.0), 1.0))
         for kind, values in scores.items():
             self.success[kind] += RATE * (sum(values) / len(values) - self.success[kind])
         drawn = {f"{kind}/drawn": [float(each == kind) for each in kinds] for kind in self.rows}

@@ -16,7 +16,8 @@ from rlkit.errors import UserError
 from rlkit.exact import Model
 from rlkit.forecast import Foretells, Work
 from rlkit.prompts import Prompt, Turn, data
-from rlkit.scores import Reference, Sample, Scores, Split, Unit
+from rlkit.scores import Reference, Sample, Scores, Split, Unit, of_all
+from rlkit.text import splits
 from rlkit.text.asking import Chats
 from rlkit.text.env import TextEnv, writing
 from rlkit.text.measuring import ahead
@@ -141,6 +142,9 @@ class PairEnv:
         pairs = self.pairs[split][:episodes]
         if not pairs:
             raise UserError(f"{self.source or 'this environment'}: no {split} pairs; hold some out with env.{split}=N")
+        return of_all(len(pairs), lambda mine: self._compared(policy, pairs[mine]))
+
+    def _compared(self, policy: Plays, pairs: Sequence[Pair]) -> Scores:
         writer, margins, lengths = writing(policy), [], []
         for start in range(0, len(pairs), EVALUATED):
             part = pairs[start : start + EVALUATED]
@@ -163,6 +167,10 @@ class PairEnv:
 
     def model(self) -> Model | None:
         return None
+
+    def mark(self) -> str:
+        """A fingerprint of all pairs."""
+        return splits.mark(self.pairs)
 
     def close(self) -> None:
         """Nothing is open."""

@@ -1,5 +1,6 @@
 """The three splits of a source: a JSONL file with a test file beside it, or a hub dataset; what is held out of it."""
 
+import hashlib
 import os
 from collections.abc import Callable, Mapping, Sequence
 
@@ -72,3 +73,12 @@ def _tell_shared(rows: dict[str, list[Problem]], problems: dict[str, list[Proble
                 f"{name}: {shared:,} of {len(questions):,} {split} questions are in the train split, too, so {split} "
                 "measures what was trained on: take them out of one of the two"
             )
+
+
+def mark(rows: Mapping[str, Sequence[object]]) -> str:
+    """A fingerprint of all rows, split by split."""
+    digest = hashlib.blake2b(digest_size=16)
+    for split, found in rows.items():
+        for row in (split, *found):
+            digest.update(repr(row).encode("utf-8", "replace"))
+    return digest.hexdigest()

@@ -13,15 +13,10 @@ from rlkit.api import UserError
 from rlkit.settings import plugins
 from rlkit.text import TextEnv, mixture
 from rlkit.text.mixture import Mixture
-from rlkit.text.scoring import Scored
 
 KINDS = ["b", "a", "b", "b", "a"]
 WEIGHTS = {"a": 2.0, "b": 1.0}
 UNUSABLE = "the weights of a mixture are finite numbers of at least 0, one of them above it"
-
-
-def scored(score: list[float], **named: list[float | None]) -> Scored:
-    return Scored(score, [[(None, x)] for x in score], named)
 
 
 def fixed(monkeypatch: pytest.MonkeyPatch, *numbers: float) -> None:
@@ -64,7 +59,7 @@ def test_draws_do_not_depend_on_how_many_are_taken_at_a_time() -> None:
 def test_success_moves_by_a_tenth_and_changes_the_chances() -> None:
     found = Mixture(KINDS, 0, {"a": 1.0, "b": 1.0}, "success")
     assert found.chances() == {"a": 0.5, "b": 0.5}, "nothing is known"
-    notes = found.learn(["a", "a", "b"], scored([1.0, 0.5, 7.0]))
+    notes = found.learn(["a", "a", "b"], [1.0, 0.5, 7.0])
     assert found.success == pytest.approx({"a": 0.525, "b": 0.55}), "0.5 + 0.1 (0.75 - 0.5); 7 counts as 1"
     a, b = 4 * 0.525 * 0.475 + 0.1, 4 * 0.55 * 0.45 + 0.1
     assert found.chances() == pytest.approx({"a": a / (a + b), "b": b / (a + b)})
@@ -81,20 +76,20 @@ def test_what_is_solved_or_hopeless_is_drawn_at_the_floor() -> None:
 
 def test_without_a_curriculum_success_is_measured_and_changes_nothing() -> None:
     found = Mixture(KINDS, 0, WEIGHTS)
-    found.learn(["a"], scored([1.0]))
+    found.learn(["a"], [1.0])
     assert found.success["a"] == pytest.approx(0.55) and found.chances() == {"a": 2 / 3, "b": 1 / 3}
 
 
 def test_the_score_counts_whatever_rewards_are_called() -> None:
     found = Mixture(KINDS, 0, WEIGHTS)
-    found.learn(["a", "b"], scored([1.0, 0.0], a=[0.0, None], b=[None, 0.5]))
+    found.learn(["a", "b"], [1.0, 0.0])
     assert found.success == pytest.approx({"a": 0.55, "b": 0.45})
 
 
 def test_a_task_that_is_new_begins_where_the_others_began() -> None:
     one, other = Mixture(["a", "b"], 5, {}, "success"), Mixture(["a", "b", "c"], 5, {}, "success")
     one.take(4)
-    one.learn(["a"], scored([1.0]))
+    one.learn(["a"], [1.0])
     other.load_state_dict(one.state_dict())
     assert other.success == {**one.success, "c": 0.5} and other.drawn == one.drawn
 
@@ -118,7 +113,7 @@ def test_a_state_that_no_mixture_has_is_refused(damaged: dict[str, object]) -> N
 def test_a_copy_goes_on_where_the_first_one_was() -> None:
     one, other = (Mixture(KINDS, 5, WEIGHTS, "success") for _ in range(2))
     for _ in range(3):
-        one.learn([KINDS[index] for index in one.take(4)], scored([1.0, 0.2, 0.0, 0.4]))
+        one.learn([KINDS[index] for index in one.take(4)], [1.0, 0.2, 0.0, 0.4])
     other.load_state_dict(json.loads(json.dumps(one.state_dict())))
     assert other.state_dict() == one.state_dict() and one.take(20) == other.take(20)
 

@@ -1,0 +1,39 @@
+"""Whole episodes that are only scored."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import torch
+
+from rlkit.api import Acts
+from rlkit.control import requirements
+from rlkit.control.recall import at_play
+from rlkit.control.vector import Array, Copies
+
+
+def whole_episodes(
+    copies: Copies,
+    policy: Acts,
+    seeds: Sequence[int],
+    act: Callable[[Acts, Array], Array],
+    patience: int,
+    endless: Callable[[], Exception],
+    source: str,
+) -> tuple[Array, Array]:
+    """The return and the length of an episode from each reset seed [n].
+
+    Raises: what `endless` makes, where one has not ended after `patience` steps.
+    """
+    copies.reset(seeds)
+    policy = at_play(policy, copies)
+    alive, score, length = copies.acting.copy(), np.zeros(copies.n), np.zeros(copies.n, dtype=np.int64)
+    with torch.inference_mode():
+        while alive.any():
+            _, reward, _, done = copies.step(act(policy, copies.observation))
+            score += np.where(alive, reward, 0.0)
+            length += alive
+            alive &= ~done
+            if alive.any() and length.max() >= patience:
+                raise endless()
+    requirements.check_scores(score, seeds, source)
+    return score, length

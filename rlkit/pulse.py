@@ -1,0 +1,75 @@
+"""Notices a rank that is lost: killed, frozen or cut off. Without it the others would wait for it for ever."""
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import timedelta
+
+from torch.distributed.distributed_c10d import Store
+
+from rlkit.terminal import warn
+
+BEAT = 2.0  # seconds between signs of life
+SILENT = 30.0  # seconds without one after which a rank is lost
+BROKEN = 3 * BEAT  # the same where a connection broke
+
+
+class Pulse(threading.Thread):
+    """Writes signs of life to the store of the ranks, and ends this process where those of another one stop.
+
+    The rank of the lowest number that is left says so in one line; one that ended by itself has told why.
+    """
+
+    def __init__(self, store: Store, rank: int, size: int, advice: Callable[[], str] = str) -> None:
+        super().__init__(name="pulse", daemon=True)
+        self.store, self.rank, self.size, self.advice = store, rank, size, advice
+        self.patience, self.over = SILENT, threading.Event()
+        store.set_timeout(timedelta(seconds=10))
+        self.beats, self.seen = 0, {other: (0, time.monotonic()) for other in range(size) if other != rank}
+
+    def run(self) -> None:
+        failed = 0
+        while not self.over.wait(BEAT if self.beats else 0):
+            try:
+                self.beat()
+                failed = 0
+            except RuntimeError:  # of the store
+                failed += 1
+                if failed > 2 and not self.over.is_set():
+                    self.end("rank 0, or the machine that torchrun began on,")
+
+    def beat(self) -> None:
+        """One sign of life, and a look at those of the others."""
+        self.beats = self.store.add(f"beat/{self.rank}", 1)
+        now = time.monotonic()
+        for other, (count, since) in self.seen.items():
+            found = self.store.add(f"beat/{other}", 0)
+            if found != count:
+                self.seen[other] = found, now
+            elif now - since > self.patience:
+                if self.store.add(f"ended/{other}", 0):
+                    os._exit(1)
+                self.end(f"rank {other}")
+
+    def end(self, who: str) -> None:
+        """Say who is lost, once among all ranks, and leave; nothing is left to write."""
+        try:
+            speaks = self.store.add("lost", 1) == 1
+        except RuntimeError:
+            speaks = True
+        if speaks:
+            warn(f"rlkit: {who} was lost, so the other ranks end; {self.advice()}")
+        os._exit(1)
+
+    def broken(self) -> None:
+        """A connection broke: wait until it is known who is lost, and end with that; return where nobody is."""
+        self.patience = BROKEN
+        self.join(2 * BROKEN)
+
+    def ended(self) -> None:
+        """This rank ends by itself, and has told why."""
+        self.over.set()
+        with suppress(RuntimeError):  # the others are gone
+            self.store.add(f"ended/{self.rank}", 1)

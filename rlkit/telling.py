@@ -1,0 +1,115 @@
+"""What a run says of itself: its header, its log, its last lines, and the command that goes on with it."""
+
+import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import torch
+
+from rlkit import ranks
+from rlkit.progress import Progress
+from rlkit.recording.log import Listener, Log
+from rlkit.recording.writers import tracker
+from rlkit.settings import config, plugins, trust
+from rlkit.settings.assemble import Parts, Settles
+
+UNLIMITED = "no step limit is known; one that does not end stops the run (env.step_limit=N sets one)"
+
+
+@dataclass(frozen=True)
+class Watch:
+    """How a run is followed while it goes on."""
+
+    quiet: bool = False  # print nothing
+    listener: Listener | None = None  # gets each logged iteration; True stops the run
+
+
+UNWATCHED = Watch()
+
+
+@contextmanager
+def own_folder(folder: Path) -> Iterator[Path]:
+    """Where this rank writes what it logs: the run folder, or a place that is gone afterwards."""
+    if ranks.first():
+        yield folder
+        return
+    with TemporaryDirectory(prefix="rlkit-rank-") as place:
+        yield Path(place)
+
+
+def opened_log(parts: Parts, given: config.Given, folder: Path, progress: Progress, watch: Watch) -> Log:
+    """The log of a run whose first lines are its header."""
+    run = parts.run
+    unit, total = ("iterations", run.iterations) if run.iterations else ("env_steps", run.env_steps)
+    if not ranks.first():
+        return Log(folder, {}, total or 0, unit, quiet=True)
+    sent_to = tracker(run.logger, folder, parts.text)
+    rows = header(parts, given, folder, progress)
+    return Log(folder, rows, total or 0, unit, watch.quiet, progress.iteration, sent_to, watch.listener)
+
+
+def facts(run: config.Run, given: config.Given, progress: Progress) -> dict[str, object]:
+    """What a summary says of the run itself."""
+    best = {"best": {"of": progress.best_among, "episodes": progress.best_of}} if progress.best_among else {}
+    return {
+        "algo": given.algo["name"],
+        "env": given.env["name"],
+        "seed": run.seed,
+        "env_steps": progress.env_steps,
+        "iterations": progress.iteration,
+        "finished": not cut_short(progress, run),
+        "alarms": progress.doctor.alarms,
+        **best,
+    }
+
+
+def cut_short(progress: Progress, run: config.Run) -> bool:
+    """Whether a run was interrupted before its end; in its last iteration there is nothing left to cut."""
+    return progress.interrupted and progress.fraction(run) < 1
+
+
+def farewell(log: Log, progress: Progress, run: config.Run, given: config.Given) -> None:
+    """The last lines: what the doctor warned of, and what to do next."""
+    if names := [alarm["name"] for alarm in progress.doctor.alarms]:
+        log.note(f"warnings of this run: {', '.join(names)} (summary.json and docs/doctor.md say more)")
+    if cut_short(progress, run):
+        log.command("interrupted; continue with", again(log.folder, given))
+    else:
+        shown = f"python -m rlkit.play {shlex.quote(str(given.called(log.folder)))}{needed(given)}"
+        log.command("everything is in the run folder; look at it", shown)
+
+
+def again(folder: Path, given: config.Given, mended: bool = False) -> str:
+    """The command that continues a run; `mended`: after its code was changed."""
+    return f"{ranks.launcher()} rlkit.run resume={shlex.quote(str(given.called(folder)))}{needed(given, mended)}"
+
+
+def needed(given: config.Given, mended: bool = False) -> str:
+    """The trust that opening a run of one's own asks for."""
+    return "" if not trust.outside(given) else " trust=changed" if mended else " trust=true"
+
+
+def header(parts: Parts, given: config.Given, folder: Path, progress: Progress) -> dict[str, str]:
+    run, policy = parts.run, parts.algo.policy
+    learned = sum(p.numel() for p in policy.parameters() if p.requires_grad)
+    held = sum(p.numel() for p in policy.parameters())
+    asked = parts.env.manner(policy) if isinstance(parts.env, Settles) else ""
+    return {
+        "algorithm": f"{given.algo['name']}: {plugins.summary('algorithms', given.algo['name'])}",
+        "environment": f"{given.env['name']}: {plugins.summary('envs', given.env['name'])}",
+        "source": parts.env.source,
+        **({"episodes": UNLIMITED} if parts.env.kind == "control" and parts.env.longest is None else {}),
+        **({"prompts": asked} if asked else {}),
+        "model": policy.name,
+        "parameters": f"{held:,}" + (f", of which {learned:,} are trained" if learned != held else ""),
+        "device": f"{parts.env.device}, threads: {torch.get_num_threads()}"
+        + (f", ranks: {ranks.size()}" if ranks.size() > 1 else ""),
+        **({"memory": str(parts.memory)} if parts.memory is not None else {}),
+        "length": f"{run.iterations} iterations" if run.iterations else f"{run.env_steps:,} steps",
+        "seed": str(run.seed),
+        "run folder": str(given.called(folder))
+        + (f", continued at iteration {progress.iteration}" if progress.iteration else ""),
+    }

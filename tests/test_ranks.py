@@ -1,0 +1,339 @@
+"""Several ranks do what one process does: the same text, the same gradient, the same parameters; and none is lost."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from support import ranks as start
+from support.ranks import apart, said
+
+from rlkit import buffers, ranks, run, scores
+from rlkit.control import parts
+from rlkit.errors import UserError
+from rlkit.scores import Scores
+
+WIDE = ("policy.dtype=float64", "env.rows=8", *start.SHORT)
+RUNS = {  # 20 iterations where they are cheap
+    "grpo": ("algo=grpo", "env=gsm8k", "iterations=20", *WIDE),
+    "ppo": ("algo=ppo", "env=cartpole", "algo.horizon=32", "iterations=20", *WIDE),
+    "first": ("algo=grpo", "env=gsm8k", "iterations=1", *WIDE),
+    "narrow": ("algo=grpo", "env=gsm8k", "iterations=1", "env.rows=8", *start.SHORT),
+    "normalized": (
+        "algo=ppo",
+        "env=pendulum",
+        "algo.horizon=16",
+        "iterations=4",
+        "policy.normalize=true",
+        "algo.normalize_reward=true",
+        *WIDE,
+    ),
+    "episodes": ("algo=grpo", "env=cartpole", "iterations=4", *WIDE),
+    "memory": ("algo=a2c", "env=cartpole", "iterations=6", "policy.memory=gru", *WIDE),
+    "replay": ("algo=dqn", "env=cartpole", "iterations=40", "algo.warmup_steps=64", *WIDE),
+    "pairs": ("algo=dpo", "env=gsm8k", "iterations=3", *WIDE),
+    "shown": ("algo=sft", "env=gsm8k", "iterations=5", *WIDE),
+    "ranked": ("algo=reward_model", "env=preferences", "iterations=3", *WIDE),
+    "game": ("algo=grpo", "env=guess", "iterations=2", *WIDE),
+}
+
+
+@pytest.fixture(scope="module", params=[pytest.param(n, marks=pytest.mark.slow) for n in (2, 4)])
+def divided(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folders of all RUNS, by one process and by several ranks: NAME-one, NAME-many."""
+    folder = tmp_path_factory.mktemp("ranks")
+    for name, words in RUNS.items():
+        assert run.main([*words, f"out={folder / name}-one"]) == 0
+    listed = folder / "runs.json"
+    listed.write_text(json.dumps([[*words, f"out={folder / name}-many"] for name, words in RUNS.items()]))
+    program = Path(start.__file__).with_name("rank_program.py")
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={request.param}"),
+            *(str(program), str(listed)),
+        ],
+        env=start.environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert not done.returncode, done.stderr
+    return folder
+
+
+@pytest.mark.parametrize("name", [name for name in RUNS if name != "narrow"])
+def test_in_float64_ranks_train_what_one_process_trains(divided: Path, name: str) -> None:
+    assert apart(divided / f"{name}-one", divided / f"{name}-many") < 1e-8
+
+
+@pytest.mark.parametrize("name", ["grpo", "first", "pairs", "game"])
+def test_ranks_write_the_same_text(divided: Path, name: str) -> None:
+    one, many = ((divided / f"{name}-{how}" / "completions.jsonl").read_text() for how in ("one", "many"))
+    assert one and one == many
+
+
+@pytest.mark.parametrize(("name", "most"), [("first", 1e-12), ("narrow", 1e-5)])
+def test_the_first_gradient_is_that_of_one_process(divided: Path, name: str, most: float) -> None:
+    """Adam's first moment after one step is a tenth of the gradient."""
+    one, many = (
+        torch.cat([x.flatten().double() for key, x in sorted(held.items()) if key.endswith("'exp_avg'")])
+        for held in (load_file(divided / f"{name}-{how}" / "checkpoints/latest.safetensors") for how in ("one", "many"))
+    )
+    assert one.norm() > 0
+    assert float((one - many).norm() / one.norm()) < most
+
+
+def test_metrics_are_those_of_one_process(divided: Path) -> None:
+    one, many = (
+        [json.loads(line) for line in (divided / f"grpo-{how}" / "metrics.jsonl").read_text().splitlines()]
+        for how in ("one", "many")
+    )
+    assert [line["env_steps"] for line in one] == [line["env_steps"] for line in many]
+    for key in ("train/loss", "train/grad_norm", "train/entropy", "rollout/return", "eval/accuracy"):
+        for a, b in zip(one, many, strict=True):
+            assert (key in a) == (key in b)
+            assert a.get(key, 0.0) == pytest.approx(b.get(key, 0.0), rel=1e-5, abs=1e-7), key
+
+
+def test_a_measurement_at_the_end_is_that_of_one_process(divided: Path) -> None:
+    for name in RUNS:
+        one, many = (json.loads((divided / f"{name}-{how}" / "summary.json").read_text()) for how in ("one", "many"))
+        assert one["evaluation"] == many["evaluation"], name
+
+
+def lines(path: Path) -> int:
+    return len(path.read_text().splitlines()) if path.is_file() else 0
+
+
+def until_line(process: "subprocess.Popen[str]", path: Path, count: int) -> None:
+    while lines(path) < count:
+        assert process.poll() is None, process.stderr.read() if process.stderr else ""
+        time.sleep(0.05)
+
+
+def kill_a_rank(process: "subprocess.Popen[str]", number: int) -> None:
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    os.kill(int(children[number]), signal.SIGKILL)
+
+
+def started(ranks: int, *words: str, torchrun: tuple[str, ...] = ()) -> "subprocess.Popen[str]":
+    return subprocess.Popen(
+        start.command(ranks, *words, torchrun=torchrun),
+        env=start.environment(),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_two_ranks_train_what_one_process_trains(tmp_path: Path) -> None:
+    words = ("algo=ppo", "env=cartpole", "env.rows=4", "algo.horizon=16", "iterations=2", *WIDE[:1], *start.SHORT)
+    assert run.main([*words, f"out={tmp_path / 'one'}"]) == 0
+    done = start.run(2, *words, f"out={tmp_path / 'two'}")
+    assert not done.returncode, done.stderr
+    assert apart(tmp_path / "one", tmp_path / "two") < 1e-10
+
+
+LONG = ("algo=grpo", "env=gsm8k", "env.rows=4", "env.max_tokens=16", "checkpoint_every=1", *start.SHORT)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="children are listed in /proc")
+def test_a_lost_rank_ends_the_others_and_the_run_goes_on_exactly(tmp_path: Path) -> None:
+    cut, whole = tmp_path / "cut", tmp_path / "whole"
+    process = started(2, *LONG, "iterations=40", f"out={cut}")
+    until_line(process, cut / "metrics.jsonl", 3)
+    kill_a_rank(process, 1)
+    began = time.monotonic()
+    _, error = process.communicate(timeout=90)
+    assert time.monotonic() - began < 60
+    (line,) = [line for line in error.splitlines() if line.startswith("rlkit: ")]
+    assert line.startswith("rlkit: rank 1 was lost, so the other ranks end; the newest checkpoint is of iteration ")
+    assert line.endswith(f"continue with: torchrun --nproc-per-node 2 -m rlkit.run resume={cut}")
+    assert not start.run(2, f"resume={cut}").returncode
+    assert not start.run(2, *LONG, "iterations=40", f"out={whole}").returncode
+    assert apart(cut, whole) == 0
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="children are listed in /proc")
+def test_torchrun_starts_a_run_again_and_it_goes_on(tmp_path: Path) -> None:
+    folder = tmp_path / "again"
+    process = started(2, *LONG, "iterations=12", f"out={folder}", torchrun=("--max-restarts=1",))
+    until_line(process, folder / "metrics.jsonl", 3)
+    kill_a_rank(process, 0)
+    _, error = process.communicate(timeout=200)
+    assert process.returncode == 0, error
+    assert [json.loads(line)["iteration"] for line in (folder / "metrics.jsonl").read_text().splitlines()] == [
+        *range(1, 13)
+    ]
+    assert json.loads((folder / "summary.json").read_text())["finished"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (
+            ("algo=ppo", "env=cartpole", "env.rows=3"),
+            "rlkit: env.rows=3 cannot be divided among 2 ranks: give env.rows=4",
+        ),
+        (
+            ("algo=q_learning", "env=frozenlake", "env.rows=2"),
+            "rlkit: algo=q_learning learns a table, which one process does: start it without torchrun",
+        ),
+    ],
+)
+def test_what_ranks_cannot_do_together_is_one_line(words: tuple[str, ...], line: str, tmp_path: Path) -> None:
+    done = start.run(2, *words, f"out={tmp_path / 'run'}")
+    assert done.returncode and said(done) == [line]
+
+
+@pytest.mark.slow
+def test_a_reward_that_fails_on_one_rank_ends_all_with_one_line(tmp_path: Path) -> None:
+    code = tmp_path / "reward.py"
+    code.write_text(
+        "import os\n"
+        "def mine(prompts, completions, **columns):\n"
+        "    if os.environ['RANK'] == '1':\n"
+        "        raise ValueError('no answer')\n"
+        "    return [0.0 for _ in completions]\n"
+    )
+    done = start.run(2, *LONG, "iterations=2", f"env.reward={code}:mine", f"out={tmp_path / 'run'}")
+    assert done.returncode
+    (line,) = said(done)
+    assert "no answer" in line and "continue with: torchrun --nproc-per-node 2" in line
+
+
+# What a single process does
+
+
+def test_alone_nothing_is_divided() -> None:
+    assert (ranks.size(), ranks.rank(), ranks.first(), ranks.divide()) == (1, 0, True, False)
+    assert ranks.everyones(3) == [3]
+    assert ranks.shared(5, lambda mine: (mine.start, mine.stop)) == [(0, 5)]
+    assert ranks.by_first(lambda: "x") == "x"
+    assert ranks.most(2, 0) == [2, 0]
+    parameter = torch.nn.Parameter(torch.ones(2))
+    assert ranks.add_up([parameter], 1.5) == 1.5
+    assert ranks.launcher() == "python -m"
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4])
+@pytest.mark.parametrize("rows", [0, 1, 4, 7])
+def test_parts_cover_all_rows_once(monkeypatch: pytest.MonkeyPatch, size: int, rows: int) -> None:
+    monkeypatch.setattr(ranks, "size", lambda: size)
+    found = []
+    for number in range(size):
+        monkeypatch.setattr(ranks, "rank", lambda number=number: number)
+        found.append(range(rows)[ranks.part_of(rows)])
+    assert [row for part in found for row in part] == list(range(rows))
+    assert max(map(len, found)) - min(map(len, found)) <= 1
+
+
+@pytest.mark.parametrize("dimension", [0, 1])
+def test_draws_of_a_part_are_those_of_the_whole(dimension: int) -> None:
+    def draws() -> torch.Tensor:
+        generator = torch.Generator().manual_seed(3)
+        shape = [5, 3]
+        shape[dimension] = 12  # six rows, twice
+        return torch.rand(shape, generator=generator)
+
+    def mine(part: slice) -> torch.Tensor:
+        generator = torch.Generator().manual_seed(3)
+        shape = [5, 3]
+        shape[dimension] = 2 * (part.stop - part.start)
+        with ranks.playing(6, part):
+            return ranks.drawn(lambda size: torch.rand(size, generator=generator), shape, dimension)
+
+    assert torch.equal(torch.cat([mine(slice(0, 2)), mine(slice(2, 6))], dimension), draws())
+
+
+def test_a_rank_with_something_else_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ranks, "everyones", lambda mine: [mine, mine, "rlkit 0.1"])
+    with pytest.raises(UserError, match="rank 2 has another version than rank 0: install the same packages everywhere"):
+        ranks.check_same("version", "rlkit 0.6", "install the same packages everywhere")
+
+
+def pretend(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    """Let this process be one of several, which nobody answers."""
+    monkeypatch.setattr(ranks, "size", lambda: size)
+    monkeypatch.setattr(ranks, "everyones", lambda mine: [mine] * size)
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (("algo=ppo", "env=cartpole", "env.rows=3"), "env.rows=3 cannot be divided among 2 ranks: give env.rows=4"),
+        (
+            ("algo=q_learning", "env=frozenlake", "env.rows=2"),
+            "algo=q_learning learns a table, which one process does: start it without torchrun",
+        ),
+        (
+            ("algo=dqn", "env=cartpole", "algo.hold=4", "env.rows=2"),
+            "algo.hold is for one process: leave it out, or start the run without torchrun",
+        ),
+    ],
+)
+def test_what_several_ranks_cannot_do_is_refused(
+    words: tuple[str, ...],
+    line: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    pretend(monkeypatch, 2)
+    assert run.main([*words, f"out={tmp_path / 'run'}"]) == 2
+    assert capsys.readouterr().err == f"rlkit: {line}\n"
+
+
+def test_agents_of_a_copy_stay_on_one_rank(monkeypatch: pytest.MonkeyPatch) -> None:
+    pretend(monkeypatch, 2)
+    assert parts.part_of(8, 2) == slice(0, 4)
+    with pytest.raises(UserError, match=r"env\.rows=3 cannot be divided among 2 ranks: give a multiple of 2"):
+        parts.part_of(6, 2)
+
+
+def test_episodes_in_progress_belong_to_as_many_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UserError, match=r"those of 2 ranks, and here are 1: continue it with as many \(torchrun"):
+        parts.state_of({"ranks": [{}, {}]})
+    pretend(monkeypatch, 2)
+    with pytest.raises(UserError, match="those of 1 ranks, and here are 2"):
+        parts.state_of({"episodes": [0]})
+
+
+def test_ranks_that_cannot_meet_are_told_where(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as taken:
+        taken.bind(("localhost", 0))
+        taken.listen()
+        found = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": str(taken.getsockname()[1])}
+        for key, value in found.items():
+            monkeypatch.setenv(key, value)
+        with pytest.raises(UserError, match=r"rank 0 of 2 cannot meet the others at localhost:.*--master-port"):
+            ranks.join()
+
+
+def test_scores_of_parts_are_joined() -> None:
+    one = Scores(torch.tensor([1.0]), torch.tensor([3.0]), ["a"], None, metrics={"x": [1.0]})
+    two = Scores(torch.tensor([0.0, 1.0]), torch.tensor([4.0, 5.0]), ["b", "a"], ["rare", "common"])
+    both = scores.joined([one, two])
+    assert (
+        both.score.tolist() == [1.0, 0.0, 1.0]
+        and both.kinds == ["a", "b", "a"]
+        and both.groups == ["common", "rare", "common"]
+    )
+    assert both.metrics == {"x": [1.0, None, None]}
+
+
+def test_an_empty_minibatch_gives_no_micro_batch() -> None:
+    from tensordict import TensorDict
+
+    empty = TensorDict({"mask": torch.zeros(0, 3, dtype=torch.bool), "observation": torch.zeros(0, 3)}, batch_size=[0])
+    assert not list(buffers.split(empty, 8)) and not list(buffers.split(empty, None))
