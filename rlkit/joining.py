@@ -3,6 +3,7 @@
 import hashlib
 import os
 import platform
+import signal
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -36,6 +37,7 @@ def joined() -> Iterator[None]:
     store = ranks.join()
     pulse = Pulse(store, ranks.rank(), ranks.size(), ranks.lost)
     pulse.start()
+    before = signal.signal(signal.SIGTERM, pulse.asked_to_leave)  # where the run itself does not handle it
     try:
         versions = f"rlkit {rlkit.__version__}, torch {torch.__version__}, Python {platform.python_version()}"
         ranks.check_same("version", versions, "install the same packages everywhere")
@@ -51,5 +53,7 @@ def joined() -> Iterator[None]:
     except RuntimeError:
         pulse.broken()
         raise
+    finally:
+        signal.signal(signal.SIGTERM, before)
     pulse.ended()
     ranks.leave()

@@ -1,6 +1,7 @@
 """Notices a rank that is lost: killed, frozen or cut off. Without it the others would wait for it for ever."""
 
 import os
+import signal
 import threading
 import time
 from collections.abc import Callable
@@ -67,6 +68,15 @@ class Pulse(threading.Thread):
         """A connection broke: wait until it is known who is lost, and end with that; return where nobody is."""
         self.patience = BROKEN
         self.join(2 * BROKEN)
+
+    def asked_to_leave(self, *_: object) -> None:
+        """Handle SIGTERM, which torchrun sends to all ranks where one is lost: this one may still say which."""
+
+        def leave() -> None:
+            self.broken()
+            os._exit(128 + signal.SIGTERM)
+
+        threading.Thread(target=leave, daemon=True).start()
 
     def ended(self) -> None:
         """This rank ends by itself, and has told why."""
