@@ -24,7 +24,7 @@ from rlkit.language import footprint
 from rlkit.language.shape import Shape
 from rlkit.planning.coefficients import FITTED, USUAL, Coefficients
 from rlkit.planning.hardware import GIB, GPUS
-from rlkit.planning.memory import decoder, most_rows
+from rlkit.planning.memory import decoder, kept, most_rows
 from rlkit.planning.models import Sizes, find, sizes
 from rlkit.planning.seconds import Texts, computing, saving, transfer, writing
 
@@ -88,7 +88,7 @@ def learned(p: Point, shape: Shape) -> float:
     stored = sum(parameter.numel() * parameter.dtype.itemsize for parameter in model.parameters())
     trained = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
     work = Work(prompts=1, group=1, prompt=1, written=round(p.answer) - 1)
-    each, _ = footprint.kept_by(model)
+    each, _ = kept(shape, p.lora, torch.float32)
     alive = footprint.learning(model, None, 0, work, (each, 0.0))
     return (stored + (footprint.GRADIENT + footprint.MOMENTS) * trained) / p.gpus + alive
 
@@ -179,9 +179,8 @@ def main(words: Sequence[str]) -> None:
             print(f"{name:<10}{count:>4}{median:>9.2f}{worst:>9.2f}")
     if "points" in words:
         for p in sorted(fitted + held, key=lambda p: (p.kind, p.name)):
-            print(
-                f"{p.kind:<9}{p.name:<44}{p.value:>9.2f}{foretold(p, known):>9.2f}{'' if p in fitted else '  held out'}"
-            )
+            half = "" if p in fitted else "  held out"
+            print(f"{p.kind:<9}{p.name:<44}{p.value:>9.2f}{foretold(p, known):>9.2f}{half}")
 
 
 if __name__ == "__main__":

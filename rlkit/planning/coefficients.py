@@ -12,16 +12,12 @@ class Coefficients:
     """Fitted unless said otherwise."""
 
     use: float = 0.332  # of the peak that passes over a model reach, recomputation counted as work
-    stream: float = (
-        0.867  # of a memory's bandwidth that is reached: 2,903 of 3,350 GB/s (aigatech/vpbenchmarking); cited
-    )
+    stream: float = 0.867  # of a memory's bandwidth that is reached; measured by github.com/aigatech/vpbenchmarking
     layer: float = 1.08e-4  # seconds that a layer costs in each step of writing, beside what is read and multiplied
     handover: float = 5.96  # seconds of each transfer of weights, whatever their size
     carried: float = 7.92e9  # bytes a second of a transfer of weights
     disk: float = 0.676e9  # bytes a second of a checkpoint
-    links: float = (
-        0.84  # of a link's bandwidth that is reached: 380 of 450 GB/s (github.com/NVIDIA/nccl/issues/1264); cited
-    )
+    links: float = 0.84  # of a link's bandwidth that is reached; measured in github.com/NVIDIA/nccl/issues/1264
 
 
 FITTED = ("use", "layer", "handover", "carried", "disk")

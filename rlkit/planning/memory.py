@@ -1,6 +1,6 @@
 """Bytes of memory that a step takes on each GPU, counted by `rlkit/language/footprint.py` from the shape alone."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
@@ -30,6 +30,13 @@ def decoder(shape: Shape, rank: int = 0, base: torch.dtype = torch.bfloat16) -> 
     return made
 
 
+def kept(shape: Shape, rank: int = 0, base: torch.dtype = torch.bfloat16) -> tuple[float, float]:
+    """What `footprint.kept_by` says of the decoder: layers are alike, so one and two of them tell of all."""
+    one, two = (footprint.kept_by(decoder(replace(shape, layers=layers), rank, base)) for layers in (1, 2))
+    each, shared = (a + (shape.layers - 1) * (b - a) for a, b in zip(one, two, strict=True))
+    return each, shared
+
+
 class Model:
     """A model that is planned with, and what was seen of it."""
 
@@ -41,7 +48,7 @@ class Model:
 
     @cached_property
     def kept(self) -> tuple[float, float]:
-        return footprint.kept_by(self.decoder)
+        return kept(self.shape, self.rank)
 
     def learning(self, setting: Setting, sharded: bool) -> int:
         """Activations and logits of the largest micro-batch of a GPU.

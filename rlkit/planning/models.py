@@ -52,9 +52,8 @@ def find(name: str) -> tuple[str, Shape]:
         return name, of_file(name)
     full = SHORT.get(name.lower(), name.lower())
     if full not in KINDS:
-        raise UserError(
-            f"no model '{name}': {nearest(name.lower(), [*SHORT, *KINDS])}; a folder with a config.json will do"
-        )
+        close = nearest(name.lower(), [*SHORT, *KINDS])
+        raise UserError(f"no model '{name}': {close}; or give a folder with a config.json, as ./NAME")
     return full, Shape.read(config(full), full)
 
 

@@ -27,12 +27,15 @@ def heading(setting: Setting, model: Model) -> str:
     texts = setting.texts
     machines = -(-setting.gpus // setting.machine)
     where = f"{setting.gpus:,} {setting.gpu}" + (f" in {machines} machines" if machines > 1 else "")
-    told = f"{model.name}, {model.sizes.total / 1e9:.3g} B parameters"
-    told += f", {model.trained / 1e6:.3g} M of them learn" if model.rank else ""
+    told = f"{model.name}, {parameters(model.sizes.total)} parameters"
+    told += f", adapters of {parameters(model.trained)}" if model.rank else ""
     lengths = f"{texts.prompt:,} + {texts.answer:,} tokens, the longest answer {texts.longest:,}"
-    return "\n".join(
-        map(wrapped, (f"{told}, on {where}", f"{texts.prompts:,} prompts × {texts.group} answers: {lengths}"))
-    )
+    lines = (f"{told}, on {where}", f"{texts.prompts:,} prompts × {texts.group} answers: {lengths}")
+    return "\n".join(map(wrapped, lines))
+
+
+def parameters(count: int) -> str:
+    return f"{count / 1e9:.3g} B" if count >= 1e9 else f"{count / 1e6:.3g} M"
 
 
 def phases(setting: Setting, step: Step) -> str:
@@ -99,10 +102,10 @@ def words(change: Change) -> str:
 
 def errors(setting: Setting) -> str:
     """What the model was worth where it was tested."""
-    told = [
-        f"{what} {median:.2f} ({count} points, worst {worst:.2f})" for what, (count, median, worst) in ERRORS.items()
-    ]
-    text = f"Half of what was held out is wrong by at most a factor of: {', '.join(told)} (docs/scale.md)."
+    told = [f"{what} {median:.2f} ({worst:.2f})" for what, (_, median, worst) in ERRORS.items()]
+    text = (
+        f"On what was held out, this model is wrong by a factor of (median, worst): {', '.join(told)}; docs/scale.md."
+    )
     if setting.engine == "native":
         text += " All writing there was vLLM's: rlkit's own engine has not been measured on a GPU."
     return text

@@ -50,8 +50,8 @@ class Writing:
 def operations(sizes: Sizes, tokens: float, length: float, passes: float) -> float:
     """Floating-point operations of so many passes over `tokens` tokens, in causal texts of `length` each.
 
-    A product with a weight is 2 a token. Scores and sums of a token that sees t others are 4·t a head's number; the mean
-    of t is half of the length. (Kaplan et al., arXiv:2001.08361; recomputation is a pass as well.)
+    A product with a weight is 2 a token. Scores and sums of a token that sees t others are 4·t for each number of its
+    heads; the mean of t is half of the length. (Kaplan et al., arXiv:2001.08361; recomputation is a pass as well.)
     """
     return passes * tokens * (2 * sizes.multiplied + 2 * sizes.attended * length * sizes.layers)
 
