@@ -1,6 +1,7 @@
 """The command: what it prints, how wide, and what it refuses."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from rlkit import plan
 from rlkit.language.folders import TINY
 from rlkit.planning.models import KINDS, config
 
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "scale.md").read_text(encoding="utf-8")
 HELD = ["model=7b", "gpus=8"]
 
 
@@ -31,6 +33,11 @@ def test_it_is_at_most_80_columns_wide(words: list[str], capsys: pytest.CaptureF
     text = said(words, capsys)
     assert max(map(len, text.splitlines())) <= 80
     assert "docs/scale.md" in text and "in all" in text and "at the peak" in text
+
+
+def test_the_page_shows_what_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    command, shown = re.findall(r"    python -m rlkit\.plan ([^\n]*)\n\n```\n(.*?)```", PAGE, re.DOTALL)[0]
+    assert shown in said(command.split(), capsys)
 
 
 def test_the_seconds_of_the_phases_add_up(capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,6 +16,15 @@ KINDS = {
     "a weight transfer": {"transfer"},
     "memory": {"memory"},
 }
+ROWS = {
+    "learning": "learn",
+    "log-probabilities": "forward",
+    "generation": "write",
+    "weight transfer": "transfer",
+    "checkpoint": "save",
+    "steps, writing and learning in turn": "step",
+    "steps, at the same time": "async",
+}
 
 
 @pytest.fixture(scope="module")
@@ -56,6 +65,10 @@ def test_the_errors_are_those_of_the_half_that_was_not_fitted(bench) -> None:
         count, median, worst = bench.spread([p for p in held if p.kind in kinds])
         assert (count, round(median, 2), round(worst, 2)) == ERRORS[what], what
         assert f"| {what} | {count} | {median:.2f} | {worst:.2f} |" in PAGE
+    for name, kind in ROWS.items():
+        count, median, worst = bench.spread([p for p in held if p.kind == kind])
+        _, before, most = bench.spread([p for p in fitted if p.kind == kind])
+        assert f"| {name} | {count} | {median:.2f} | {worst:.2f} | | {before:.2f} | {most:.2f} |" in PAGE
     assert f"{len(bench.read())} points" in PAGE and f"{len(fitted + held)} of them" in PAGE
 
 
