@@ -4,6 +4,7 @@
     evaluate  measure a run, or compare it with another
     compare   many runs: algorithms, environments, seeds, with statistics
     tune      search settings of an algorithm, and measure the best beside the default
+    plan      foretell time and memory of a step of a language model on GPUs
     play      look at a run, or at a map to learn on, in a browser
     new       start an algorithm, an environment or a reward of your own
     list      the algorithms and environments that there are
@@ -21,7 +22,7 @@ from collections.abc import Sequence
 from rlkit.console import guarded
 from rlkit.terminal import say
 
-COMMANDS = ("run", "evaluate", "compare", "tune", "play", "new")
+COMMANDS = ("run", "evaluate", "compare", "tune", "plan", "play", "new")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

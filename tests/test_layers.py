@@ -47,6 +47,7 @@ MAY_IMPORT = {
     "comparison": {"evaluation", "recording", "settings", "statistics"},
     "pages": {"buffers", "comparison", "control", "loop", "meter", "policies", "progress", "recording", "settings"},
     "tuning": {"comparison", "recording", "settings"},
+    "planning": {"language", "settings"},
     "python": {"against", "comparison", "control", "evaluation", "recording", "session", "settings"},
     "algorithms": {"buffers", "policies"},
     "envs": {"control", "text", "language"},

@@ -14,7 +14,7 @@ from rlkit.forecast import Footprint, Work
 from rlkit.language.decoder import Decoder
 from rlkit.language.generate import BLOCK
 from rlkit.language.logprob import chunk_rows
-from rlkit.language.packing import pack
+from rlkit.language.packing import moved, pack
 
 MOMENTS, GRADIENT = 8, 4  # bytes of a trained parameter beside itself: two moments of Adam, and a gradient, in float32
 DRAWN = 20  # bytes of a token that could come next: logits, their exponentials, and their sum in float64
@@ -64,12 +64,17 @@ def writing(decoder: Decoder, rows: int, work: Work) -> int:
     return stored * prompts * (work.prompt + group * columns) + DRAWN * shape.vocab * prompts * group + read
 
 
-def learning(decoder: Decoder, micro_steps: int | None, gradient: int, work: Work) -> int:
-    """What is alive in the backward pass of the largest micro-batch, with a gradient of so many bytes."""
+def learning(
+    decoder: Decoder, micro_steps: int | None, gradient: int, work: Work, seen: tuple[float, float] | None = None
+) -> int:
+    """What is alive in the backward pass of the largest micro-batch, with a gradient of so many bytes.
+
+    seen: what `kept_by` said of the decoder before.
+    """
     shape = decoder.shape
     batch = work.prompts * (work.prompt + work.group * work.written)
     tokens = max(min(batch, micro_steps or batch), work.prompt + work.written)
-    kept, fixed = kept_by(decoder)
+    kept, fixed = seen or kept_by(decoder)
     if decoder.checkpointing:  # what goes into each block, and one block as it is computed again
         kept = shape.width * shape.layers * decoder.dtype.itemsize + kept / shape.layers
         fixed /= shape.layers
@@ -99,9 +104,8 @@ def kept_by(decoder: Decoder) -> tuple[float, float]:
 
 def kept_of(decoder: Decoder, tokens: int) -> int:
     """Bytes that a text of so many tokens leaves for the backward pass."""
-    text = torch.zeros(1, tokens, dtype=torch.long, device=decoder.head.device)
-    start = torch.ones(1, dtype=torch.long, device=text.device)
-    packing = pack(text, start, start * tokens, torch.zeros_like(start))
+    text, start = torch.zeros(1, tokens, dtype=torch.long), torch.ones(1, dtype=torch.long)
+    packing = moved(pack(text, start, start * tokens, torch.zeros_like(start)), decoder.head.device)
     was, decoder.checkpointing = decoder.checkpointing, False
     try:
         with torch.enable_grad(), saved_bytes(decoder) as found:
@@ -113,14 +117,17 @@ def kept_of(decoder: Decoder, tokens: int) -> int:
 
 @contextmanager
 def saved_bytes(module: nn.Module) -> Iterator[dict[int, int]]:
-    """The bytes of each storage that is kept for the backward pass, by its address; parameters do not count."""
-    own = {p.untyped_storage().data_ptr() for p in module.parameters()}
+    """The bytes of each storage that is kept for the backward pass, by what torch knows it by; parameters do not count.
+
+    Not by its address: on the device meta, where only sizes are computed, all have the same.
+    """
+    own = {p.untyped_storage()._cdata for p in module.parameters()}
     found: dict[int, int] = {}
 
     def keep(x: Tensor) -> Tensor:
         storage = x.untyped_storage()
-        if storage.data_ptr() not in own:
-            found[storage.data_ptr()] = storage.nbytes()
+        if storage._cdata not in own:
+            found[storage._cdata] = storage.nbytes()
         return x
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda x: x):

@@ -59,6 +59,25 @@ class Packing:
         return _take(out, self.back).transpose(0, 1)[None]
 
 
+def moved(packing: Packing, device: torch.device) -> Packing:
+    """The same layout on another device, also on one that computes sizes only."""
+
+    def to(x: Tensor) -> Tensor:
+        return x.to(device)
+
+    return Packing(
+        tokens=to(packing.tokens),
+        positions=to(packing.positions),
+        place=to(packing.place),
+        tables=[
+            Table(to(t.own), to(t.row), to(t.looks), None if t.bias is None else to(t.bias)) for t in packing.tables
+        ],
+        own=to(packing.own),
+        row=to(packing.row),
+        back=to(packing.back),
+    )
+
+
 def pack(text: Tensor, start: Tensor, stop: Tensor, label: Tensor) -> Packing:
     """Rows `text` [B, T] up to `stop` [B] tokens; rows of one `label` [B] share their first `start` [B] tokens.
 

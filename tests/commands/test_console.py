@@ -17,7 +17,7 @@ from rlkit import __main__ as script
 from rlkit.console import guarded
 
 ROOT = Path(__file__).resolve().parents[2]
-COMMANDS = ("run", "evaluate", "compare", "tune", "play", "new")
+COMMANDS = ("run", "evaluate", "compare", "tune", "plan", "play", "new")
 FIRST = """if True:
     import sys
 
@@ -51,6 +51,8 @@ CASES = [
     ("compare", ["algo=ppo", "wrokers=2"]),
     ("compare", ["--help"]),
     ("tune", ["algo=ppo", "env=cartpole", "trails=2"]),
+    ("plan", ["model=7b", "gpu=8"]),
+    ("plan", ["--help"]),
     ("play", ["--help"]),
     ("new", ["algo", "mine"]),
     ("new", ["--help"]),

@@ -13,6 +13,7 @@ from rlkit.errors import UserError
 from rlkit.forecast import Footprint, Forecast, Work
 from rlkit.language import adapters
 from rlkit.language.adapters import Lora
+from rlkit.language.decoder import Decoder
 from rlkit.language.footprint import DRAWN, footprint, holes, kept_by, learning, writing
 from rlkit.language.model import LanguageModel
 from rlkit.seeding import generator
@@ -44,6 +45,13 @@ def allocated(model: LanguageModel, rows: int, width: int) -> int:
         alive += event.nbytes()
         peak = max(peak, alive)
     return peak
+
+
+def test_sizes_without_data_tell_what_a_token_leaves() -> None:
+    real = wide().decoder
+    with torch.device("meta"):
+        sizes = Decoder(real.shape)
+    assert kept_by(sizes)[0] == pytest.approx(kept_by(real)[0], rel=0.02)  # other kernels keep a little else
 
 
 @pytest.mark.parametrize("way", ["all", "attention", "lora", "all again", "lora again"])

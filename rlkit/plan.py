@@ -1,0 +1,54 @@
+"""Foretell a step
+
+python -m rlkit.plan model=7b gpus=8 [KEY=VALUE]
+
+Prints what a step of training a language model takes: seconds of generation, weight transfer, learning and checkpoints,
+the memory of a GPU, and, where that is too much, what would fit. Nothing is run and no GPU is needed. The keys of a run
+mean what they mean there; policy.lora=16 may be written as lora=16.
+"""
+
+import sys
+from collections.abc import Sequence
+
+from rlkit.console import guarded, loading
+from rlkit.terminal import say
+
+
+def plan(argv: list[str]) -> int:
+    if not argv or {"-h", "--help"} & set(argv):
+        return show_help()
+    with loading():
+        from rlkit.planning.memory import Model
+        from rlkit.planning.models import find
+        from rlkit.planning.predict import predict
+        from rlkit.planning.report import report
+        from rlkit.planning.setting import parse
+
+    setting = parse(argv)
+    model = Model(*find(setting.model), setting.lora)
+    say(report(setting, model, predict(setting, model)))
+    return 0
+
+
+def show_help() -> int:
+    """Print the keys with their meaning, and the models that are known by name."""
+    import re
+
+    from rlkit.planning.models import KINDS, SHORT
+    from rlkit.planning.setting import Setting
+    from rlkit.settings import schema
+    from rlkit.settings.help import print_pages
+
+    about = re.sub(r"(?<!\n)\n(?!\n)", " ", (__doc__ or "").strip())  # as wide as the terminal
+    names = [(size, name) for size, name in SHORT.items()]
+    names += [(name, "") for name in KINDS if name not in SHORT.values()]
+    print_pages(about, [("the plan", schema.explain(Setting, {}, "run")), ("model=NAME", names)])
+    return 0
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    return guarded(plan, argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,99 @@
+"""A step foretold: the seconds of its phases, and what each GPU holds."""
+
+from dataclasses import dataclass
+
+from rlkit.language import footprint
+from rlkit.planning import seconds
+from rlkit.planning.memory import BESIDE, ROOM, Memory, Model, most_rows, of_learner
+from rlkit.planning.seconds import FORWARD, Writing
+from rlkit.planning.setting import Setting
+
+
+@dataclass(frozen=True)
+class Step:
+    """Seconds of the phases, and memory."""
+
+    writing: Writing
+    transfer: float
+    forward: float  # log-probabilities of what was written
+    learning: float
+    between: float  # of gradients and shards between GPUs, as far as it is not hidden behind the learning
+    saving: float  # of a checkpoint, spread over the steps until the next
+    together: float  # seconds in which some GPUs write and others learn
+    sharded: bool
+    memory: Memory
+    engine: float  # bytes on a GPU that only writes, with one text
+    limit: float  # bytes that may be taken
+
+    @property
+    def total(self) -> float:
+        busy = self.writing.total + self.forward + self.learning + self.between
+        return busy - self.together + self.transfer + self.saving
+
+    @property
+    def fits(self) -> bool:
+        return max(self.memory.peak, self.engine) <= self.limit
+
+
+def predict(setting: Setting, model: Model) -> Step:
+    limit = ROOM * setting.hardware.memory
+    sharded = setting.shard == "full" and setting.learners > 1
+    memory = of_learner(setting, model, sharded)
+    if setting.shard == "auto" and setting.learners > 1 and memory.peak > limit:
+        sharded, memory = True, of_learner(setting, model, True)
+    writing = written(setting, model)
+    forward, learning, between = learned(setting, model, sharded)
+    saved = model.stored + footprint.MOMENTS * model.trained
+    return Step(
+        writing=writing,
+        transfer=handed(setting, model, sharded),
+        forward=forward,
+        learning=learning,
+        between=between,
+        saving=seconds.saving(saved) / setting.save_every,
+        together=min(writing.total, forward + learning + between) if setting.engine_gpus else 0.0,
+        sharded=sharded,
+        memory=memory,
+        engine=engine(setting, model) if setting.engine_gpus else 0.0,
+        limit=limit,
+    )
+
+
+def written(setting: Setting, model: Model) -> Writing:
+    texts, gpu = setting.texts, setting.hardware
+    most: float = setting.rows
+    if setting.engine == "vllm":
+        most = most_rows(gpu, setting.tensor, model.sizes, texts, ROOM if setting.engine_gpus else BESIDE)
+    engines = setting.writers / setting.tensor
+    return seconds.writing(gpu, engines, setting.tensor, model.sizes, texts, most)
+
+
+def engine(setting: Setting, model: Model) -> float:
+    """Bytes of a GPU that only writes: weights, and the longest text."""
+    texts = setting.texts
+    return (2 * model.sizes.total + model.sizes.stored * (texts.prompt + texts.longest)) / setting.tensor
+
+
+def handed(setting: Setting, model: Model, sharded: bool) -> float:
+    """Seconds until the engine has the new weights; the native one's are cast in place, and gathered before."""
+    if setting.engine == "vllm":
+        return seconds.transfer(model.sizes)
+    gathered = seconds.between(setting.hardware, setting.gpus, setting.machine, 0, model.sizes.total, int(sharded))
+    return gathered + seconds.casting(setting.hardware, model.stored, model.sizes)
+
+
+def learned(setting: Setting, model: Model, sharded: bool) -> tuple[float, float, float]:
+    """Seconds of log-probabilities, of learning, and of what travels between GPUs and is not hidden.
+
+    Shards are gathered for each micro-batch while the one before is computed; gradients that every GPU has whole are
+    added up after the last.
+    """
+    gpu, texts, count = setting.hardware, setting.texts, setting.learners
+    reads, passes = FORWARD + setting.kl, seconds.passes(setting.lora > 0, setting.gradient_checkpointing)
+    forward, learning = (
+        seconds.computing(gpu, count, model.sizes, texts.read, texts.length, times) for times in (reads, passes)
+    )
+    parts = max(1, -(-round(texts.read / count) // setting.micro_steps))
+    gathers = parts * (2 + reads) if sharded else 0
+    travel = seconds.between(gpu, count, setting.machine, model.trained, model.sizes.total, gathers)
+    return forward, learning, max(0.0, travel - forward - learning) if sharded else travel

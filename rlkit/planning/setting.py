@@ -1,0 +1,95 @@
+"""What is planned: a model, GPUs, the texts of a step, and the keys of a run that change what it takes."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from annotated_types import Ge, Le
+
+from rlkit.errors import UserError
+from rlkit.fields import Count, Natural
+from rlkit.planning.hardware import GPUS, Gpu, Name
+from rlkit.planning.seconds import Texts
+from rlkit.settings import schema
+from rlkit.settings.plugins import nearest
+
+USAGE = "python -m rlkit.plan model=7b gpus=8 (--help lists the keys)"
+Gpus = Annotated[int, Ge(1), Le(65536)]
+PROMPTS = 64
+LONGER = 4  # times the mean that the longest answer is taken to have
+
+
+@dataclass(frozen=True)
+class Setting:
+    """The keys of the command line."""
+
+    model: str = "7b"  # a size (0.5b to 72b), a name such as llama3.1-8b, or a folder with a config.json
+    gpus: Gpus = 1  # of all machines together
+    gpu: Name = "h100"  # which they are
+    machine: Count = 8  # GPUs of a machine
+    prompts: Count | None = None  # of a step, over all GPUs; none: 64, or one for each GPU that learns
+    group: Count = 8  # answers to each prompt
+    prompt_tokens: Count = 256  # mean
+    answer_tokens: Count = 512  # mean
+    longest: Count | None = None  # tokens of the longest answer, often env.max_tokens; none: four times the mean
+    lora: Natural = 0  # policy.lora: rank of adapters that learn in place of all weights
+    kl: bool = False  # whether a reference reads the answers, too, as with algo.kl_coef
+    shard: Literal["auto", "none", "full"] = "auto"  # weights, gradients and moments on each GPU, or a share of them
+    gradient_checkpointing: bool = False  # policy.gradient_checkpointing
+    micro_steps: Count = 4096  # policy.micro_steps: tokens that a GPU learns from at a time
+    engine: Literal["native", "vllm"] = "native"  # what writes: rlkit's own, or vLLM
+    rows: Count = 256  # policy.rows: answers that the native engine writes at a time, on each GPU
+    tensor: Count = 1  # GPUs that an engine of vLLM is spread over
+    engine_gpus: Natural = 0  # GPUs that only write, one step ahead of those that learn; 0: all do both in turn
+    save_every: Count = 10  # steps from checkpoint to checkpoint
+
+    def __post_init__(self) -> None:
+        if self.engine == "native" and (self.tensor > 1 or self.engine_gpus):
+            key = "tensor" if self.tensor > 1 else "engine_gpus"
+            raise UserError(f"{key}={getattr(self, key)} is for engine=vllm: the native engine is on each GPU")
+        if self.engine_gpus >= self.gpus:
+            raise UserError(f"engine_gpus={self.engine_gpus} of gpus={self.gpus}: none is left to learn; give fewer")
+        if self.writers % self.tensor:
+            raise UserError(f"tensor={self.tensor} does not divide the {self.writers} GPUs that write: give a divisor")
+        if self.prompts is not None and self.prompts % self.learners:
+            raise UserError(
+                f"prompts={self.prompts} cannot be spread over {self.learners} GPUs, as a prompt stays with its group: "
+                f"give a multiple of {self.learners}"
+            )
+        if self.longest is not None and self.longest < self.answer_tokens:
+            raise UserError(f"longest={self.longest} is below the mean, answer_tokens={self.answer_tokens}: give more")
+
+    @property
+    def hardware(self) -> Gpu:
+        return GPUS[self.gpu]
+
+    @property
+    def learners(self) -> int:
+        return self.gpus - self.engine_gpus
+
+    @property
+    def writers(self) -> int:
+        return self.engine_gpus or self.gpus
+
+    @property
+    def texts(self) -> Texts:
+        """Of a step, over all GPUs."""
+        prompts = self.prompts or -(-PROMPTS // self.learners) * self.learners
+        longest = self.longest or LONGER * self.answer_tokens
+        return Texts(prompts, self.group, self.prompt_tokens, self.answer_tokens, longest)
+
+
+def parse(words: Iterable[str]) -> Setting:
+    """Read a command line. Raises: UserError for what is not understood."""
+    words = list(words)
+    schema.once(words)
+    known, keys = schema.settable(Setting), {}
+    for word in words:
+        key, equals, value = word.partition("=")
+        if not equals or word.startswith("-"):
+            raise UserError(f"'{word}' is not understood: write {USAGE}")
+        name = key.removeprefix("policy.").removeprefix("algo.")
+        if name not in known:
+            raise UserError(f"no key '{key}': {nearest(name, known)}")
+        keys[name] = value
+    return schema.build(Setting, keys, "run")
