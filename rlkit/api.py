@@ -14,6 +14,7 @@ from rlkit.capabilities import Acts as Acts
 from rlkit.capabilities import Choices as Choices
 from rlkit.capabilities import Judges as Judges
 from rlkit.capabilities import Judging as Judging
+from rlkit.capabilities import Noted as Noted
 from rlkit.capabilities import Plays as Plays
 from rlkit.capabilities import Policy as Policy
 from rlkit.capabilities import Recalls as Recalls

@@ -199,6 +199,16 @@ class Writes(Plays, Protocol):
 
 
 @runtime_checkable
+class Noted(Protocol):
+    """Has something to say on the first screen of a run, beside its name."""
+
+    @property
+    def note(self) -> str:
+        """Who writes its text, where that is another program; else empty."""
+        ...
+
+
+@runtime_checkable
 class Judges(Writes, Protocol):
     """Scores whole texts: a reward model."""
 

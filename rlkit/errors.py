@@ -23,8 +23,23 @@ class Exhausted(UserError):
     """Nothing is left to learn from: a mistake at the start of a run, its natural end later on."""
 
 
-class RewardFailed(UserError):
+class Unfinished(UserError):
+    """What the run depends on failed in an iteration; the state before it is saved, and resume repeats it."""
+
+    alarm: str  # the name under which the iteration is marked in metrics.jsonl
+    mended = False  # whether code is mended that the run names: resume has to be told so
+
+
+class RewardFailed(Unfinished):
     """A user's reward function raised, or returned something that is not a reward."""
+
+    alarm, mended = "reward_error", True
+
+
+class EngineFailed(Unfinished):
+    """A program that writes text for the policy is not there, or answers what it should not."""
+
+    alarm = "engine_error"
 
 
 class WorkerDied(RuntimeError):

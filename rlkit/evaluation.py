@@ -82,6 +82,7 @@ def opened(
             f"checkpoint={checkpoint} names none: give latest, best or iteration-N, as in {folder}/checkpoints"
         )
     given.run |= {"device": asked.device, "threads": asked.threads}
+    given.by_itself()
     called = home(folder)
     held = called.absolute()  # now: an environment may change the directory
     parts = assemble(given)

@@ -61,7 +61,8 @@ ATTEMPTS = "an algorithm that attempts problems, as all do but sft"
 ASKED = "an algorithm that attempts problems, as all do but sft, or env.shots"
 SIDES = "an algorithm that learns from both sides of a pair, as all do but sft"
 ANSWERS = "an algorithm that trains what answers, as all do but reward_model"
-INEXACT = "policy.dtype=bfloat16 on text"  # written there by other probabilities than the learner's
+INEXACT = "policy.dtype=bfloat16 or policy.engine=vllm on text"  # written by other probabilities than the learner's
+WEIGHED = "an algorithm with algo.sampler_cap, such as grpo and ppo"  # older weights are other probabilities
 AGAIN = "algo.epochs or algo.minibatches above 1"  # the first update after a rollout finds every ratio at 1
 
 Positive = Annotated[float, Gt(0)]

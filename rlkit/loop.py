@@ -11,7 +11,7 @@ from torch import Tensor
 from rlkit import ranks
 from rlkit.api import Algorithm, Env
 from rlkit.buffers import mine_of, split
-from rlkit.errors import Diverged, Exhausted, RewardFailed
+from rlkit.errors import Diverged, Exhausted, Unfinished
 from rlkit.held import check_parameters, checked
 from rlkit.meter import Clock, Meter, averages, detached
 from rlkit.policies import LearningRate, Tape, clip_gradients, parameters_of
@@ -91,8 +91,8 @@ def train(algo: Algorithm, env: Env, run: Run, log: Log, progress: Progress) -> 
         except Exhausted as error:
             end(log, progress, error)
             break
-        except RewardFailed:
-            failed(go_back, log, algo, env, run, progress)
+        except Unfinished as error:
+            failed(go_back, log, algo, env, run, progress, error.alarm)
             raise
         meter.play(rollout)
         if measuring:
@@ -137,10 +137,12 @@ def end(log: Log, progress: Progress, error: Exhausted) -> None:
     progress.ended = True
 
 
-def failed(go_back: Callable[[], None], log: Log, algo: Algorithm, env: Env, run: Run, progress: Progress) -> None:
-    """Say that a reward failed, and save the state before its iteration, which resume repeats."""
+def failed(
+    go_back: Callable[[], None], log: Log, algo: Algorithm, env: Env, run: Run, progress: Progress, alarm: str
+) -> None:
+    """Say what failed, and save the state before its iteration, which resume repeats."""
     go_back()
-    log.iteration(progress.iteration + 1, progress.env_steps, {"doctor/reward_error": 1.0})
+    log.iteration(progress.iteration + 1, progress.env_steps, {f"doctor/{alarm}": 1.0})
     save(log.folder, algo, env, progress, keep=run.keep)
 
 

@@ -24,7 +24,8 @@ from rlkit.errors import UserError, one_line
 T = TypeVar("T")
 LONGEST = timedelta(days=2)  # that ranks wait for each other: a reward may take its time, and a lost rank is noticed
 BUCKET = 2**24  # numbers of a gradient that are summed at a time
-SHIPPED = {kind.__name__: kind for kind in (errors.UserError, errors.Exhausted, errors.RewardFailed, errors.Diverged)}
+KINDS = (errors.UserError, errors.Exhausted, errors.RewardFailed, errors.EngineFailed, errors.Diverged)
+SHIPPED = {kind.__name__: kind for kind in KINDS}
 
 saved, command = 0, ""  # the iteration of the newest checkpoint, and what goes on from there: told where a rank is lost
 _part: tuple[int, slice] | None = None  # the rows of all ranks, and which of them this one plays now

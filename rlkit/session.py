@@ -12,7 +12,7 @@ from filelock import BaseFileLock, FileLock, Timeout
 
 from rlkit import ranks
 from rlkit.api import Writes
-from rlkit.errors import RewardFailed, UserError
+from rlkit.errors import Unfinished, UserError
 from rlkit.held import check_saved, not_finite
 from rlkit.loop import train
 from rlkit.paths import as_written
@@ -179,8 +179,9 @@ def locked(folder: Path, given: config.Given) -> Iterator[None]:
             yield
         except KeyboardInterrupt:  # the second Ctrl-C
             raise KeyboardInterrupt(f"continue with: {again(folder, given)}") from None
-        except RewardFailed as error:
-            raise UserError(f"{error}; mend it, then continue with: {again(folder, given, mended=True)}") from error
+        except Unfinished as error:
+            command = again(folder, given, mended=error.mended)
+            raise UserError(f"{error}; mend it, then continue with: {command}") from error
         finally:
             lock.release()
 

@@ -10,6 +10,7 @@ from tempfile import TemporaryDirectory
 import torch
 
 from rlkit import ranks
+from rlkit.api import Noted
 from rlkit.progress import Progress
 from rlkit.recording.log import Listener, Log
 from rlkit.recording.writers import tracker
@@ -104,6 +105,7 @@ def header(parts: Parts, given: config.Given, folder: Path, progress: Progress) 
         **({"episodes": UNLIMITED} if parts.env.kind == "control" and parts.env.longest is None else {}),
         **({"prompts": asked} if asked else {}),
         "model": policy.name,
+        **({"engine": policy.note} if isinstance(policy, Noted) and policy.note else {}),
         "parameters": f"{held:,}" + (f", of which {learned:,} are trained" if learned != held else ""),
         "device": f"{parts.env.device}, threads: {torch.get_num_threads()}"
         + (f", ranks: {ranks.size()}" if ranks.size() > 1 else ""),

@@ -1,7 +1,7 @@
 """Engines write text. They take and give token ids, and are told when the weights that they write with have changed."""
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from typing import Protocol, runtime_checkable
 
 import torch
 
@@ -15,6 +15,7 @@ from rlkit.language.turns import Spans, Talk, converse
 class Engine(Protocol):
     """Writes with the weights of the last `sync`."""
 
+    note: str  # for the first screen of a run: who writes, and what is not exact then; empty of rlkit's own
     exact: bool  # what it says of a token's probability is what the learner computes, up to float32's rounding
 
     def sync(self, decoder: Causal) -> None:
@@ -49,6 +50,23 @@ class Engine(Protocol):
         ...
 
 
+@runtime_checkable
+class WritesMeanwhile(Engine, Protocol):
+    """An engine that needs none of the learner's time, nor its weights, once it has begun."""
+
+    def begin(
+        self,
+        ids: Sequence[Sequence[int]],
+        repeats: int,
+        max_tokens: int,
+        rule: Rule,
+        generator: torch.Generator | None = None,
+        rows: int = 256,
+    ) -> Callable[[], Completions]:
+        """Begin what `write` does; what is returned waits for it. The next `sync` waits, too."""
+        ...
+
+
 class Native(Derived):
     """The project's own generation, `rlkit.language.generate`.
 
@@ -57,7 +75,7 @@ class Native(Derived):
     made once and refreshed in place, so that no step casts a weight and a recorded graph stays valid.
     """
 
-    exact = True
+    note, exact = "", True
 
     def __init__(self) -> None:
         self.decoder: Decoder | None = None

@@ -22,7 +22,7 @@ from rlkit.language.turns import Spans, Talk, Turns, in_chunks, spans
 class Lockstep(Derived):
     """Writes with the learner's own weights."""
 
-    exact = True
+    note, exact = "", True
 
     def __init__(self) -> None:
         self.decoder: Foreign | None = None

@@ -14,7 +14,7 @@ from rlkit.language import adapters, folders
 from rlkit.language.backbone import scatter
 from rlkit.language.causal import Causal
 from rlkit.language.decoder import Decoder
-from rlkit.language.engine import Native
+from rlkit.language.engine import Engine, Native
 from rlkit.language.foreign import Foreign
 from rlkit.language.foreign_folders import is_foreign, read_foreign
 from rlkit.language.lockstep import Lockstep
@@ -46,7 +46,7 @@ class LanguageModel(Writer):
         super().__init__(decoder, tokenizer, seed)
         self.temperature, self.rows = temperature, rows
         self.base = ""  # where the weights are that adapters are beside of
-        self.engine = Lockstep() if isinstance(decoder, Foreign) else Native()
+        self.engine: Engine = Lockstep() if isinstance(decoder, Foreign) else Native()
         self.value_head = self.make_head() if value_head else None
         if trainable == "attention":
             for name, parameter in decoder.named_parameters():

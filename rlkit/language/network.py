@@ -6,17 +6,22 @@ from typing import Annotated, Literal
 import torch
 from annotated_types import Ge, Le
 
+from rlkit import ranks
 from rlkit.api import ActionValues, Env, TwinCritics
 from rlkit.errors import UserError
-from rlkit.fields import Count, Natural, Needs, Place, Positive, Several
+from rlkit.fields import WEIGHED, Count, Natural, Needs, Place, Positive, Several
 from rlkit.language import adapters
 from rlkit.language.adapters import Lora
+from rlkit.language.asked import Backend
 from rlkit.language.chat import PLACE
 from rlkit.language.folders import Stored
 from rlkit.language.gguf import PACKAGED
 from rlkit.language.model import Dtype, LanguageModel
 from rlkit.language.reward_model import RewardModel
 from rlkit.language.source import Source
+from rlkit.language.vllm_engine import VLLM
+from rlkit.language.vllm_inside import Inside
+from rlkit.language.vllm_server import Server
 from rlkit.paths import home
 from rlkit.seeding import generator
 
@@ -44,6 +49,14 @@ class LanguageNetwork:
     gradient_checkpointing: bool = False  # less memory in training, for more time; the same gradient
     fresh: bool = False  # start from random weights, in the shape and with the tokenizer of `model`
     save_dtype: Literal["float32", "bfloat16"] = "float32"  # precision of the weights in the run folder's model/
+    engine: Literal["native", "vllm"] = "native"  # who writes text: rlkit's own generation, or vLLM
+    server: Annotated[str | None, Needs("engine", "vllm")] = None  # http://HOST:PORT of a vLLM; none: in this process
+    exchange: Annotated[str | None, Place("output"), Needs("server")] = (
+        None  # a folder that the server sees, too, for the weights; none: a temporary one of this machine
+    )
+    staleness: Annotated[int, Ge(0), Le(1), Needs("server"), Needs(WEIGHED)] = (
+        0  # 1: the next rollout is written while this one is learned from; 0: nothing is written by older weights
+    )
     template: Template | None = None  # chat template: FILE.jinja, or the name of one of the model's; none: its default
 
     def actor(self, env: Env) -> LanguageModel:
@@ -89,13 +102,27 @@ class LanguageNetwork:
         elif self.lora:
             model.lora = Lora(self.lora, self.lora_alpha or 2.0 * self.lora, adapters.targets(self.lora_targets))
             adapters.attach(model.native("policy.lora"), model.lora, generator(seed, "adapters"))
+        if self.engine == "vllm":
+            model.engine, model.staleness = self.vllm(model), self.staleness
         model.name, model.micro_steps = self.model, self.micro_steps
         model.decoder.recompute(self.gradient_checkpointing)
         model.save_dtype = torch.bfloat16 if self.save_dtype == "bfloat16" else torch.float32
         return model
 
+    def vllm(self, model: LanguageModel) -> VLLM:
+        """vLLM behind the address that is given, or in this process."""
+        tokenizer = model.tokenizer
+        backend: Backend
+        if self.server is not None:
+            backend = Server(self.server, tokenizer)
+        else:
+            backend = Inside(model.decoder.context, model.dtype)
+        return VLLM(backend, tokenizer, None if self.exchange is None else home(self.exchange))
+
     def check(self) -> None:
-        """Refuse keys that contradict each other."""
+        """Refuse keys that contradict each other, or the way in which the run was started."""
+        if self.engine == "vllm" and ranks.size() > 1:
+            raise UserError("policy.engine=vllm is for one process: leave it out, or start the run without torchrun")
         if self.lora and self.adapter is not None:
             raise UserError(
                 f"policy.lora={self.lora} with policy.adapter: the adapter has its own rank; leave lora out"

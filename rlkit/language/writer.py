@@ -1,6 +1,6 @@
 """A backbone that writes: completions of prompts, and conversations in which it is answered."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import torch
@@ -9,9 +9,10 @@ from torch import Tensor
 
 from rlkit import memory
 from rlkit.errors import Diverged, UserError
+from rlkit.forecast import Footprint, Work
 from rlkit.language.backbone import Backbone, layout, within
-from rlkit.language.engine import Engine
-from rlkit.language.generate import Rule
+from rlkit.language.engine import Engine, WritesMeanwhile
+from rlkit.language.generate import Completions, Rule
 from rlkit.language.stopping import Stopping
 from rlkit.language.turns import Talk
 from rlkit.prompts import Reply
@@ -22,6 +23,16 @@ class Writer(Backbone):
 
     engine: Engine
     temperature: float
+    staleness: int = 0  # versions of the weights that a row may be old when it is learned from
+
+    def footprint(self, learned: Work, written: Sequence[Work]) -> Footprint | None:
+        """What learning and writing take at their peak; what another program writes takes nothing here."""
+        return super().footprint(learned, [] if isinstance(self.engine, WritesMeanwhile) else written)
+
+    @property
+    def note(self) -> str:
+        old = "; rows are learned from one version later, and those under way are written anew by a run that goes on"
+        return self.engine.note + (old if self.staleness else "")
 
     def generate(
         self,
@@ -44,6 +55,23 @@ class Writer(Backbone):
         ids, rule = self._asked(prompts, repeats, max_tokens, greedy, forbid_first, stop)
         self.engine.sync(self.decoder)
         done = self.engine.write(ids, repeats, max_tokens, rule, generator or self.generator, self.rows)
+        return self._laid_out(ids, repeats, done)
+
+    def begin(
+        self, prompts: Sequence[str], repeats: int = 1, max_tokens: int = 64, stop: Sequence[str] = ()
+    ) -> Callable[[], TensorDict]:
+        """Begin what `generate` does with the weights of now; what is returned waits for it.
+
+        Raises: UserError as `generate`; what is returned raises what it finds later.
+        """
+        if not isinstance(self.engine, WritesMeanwhile):
+            raise TypeError(f"a {type(self.engine).__name__} writes with the learner's own weights, and not meanwhile")
+        ids, rule = self._asked(prompts, repeats, max_tokens, False, (), stop)
+        self.engine.sync(self.decoder)
+        done = self.engine.begin(ids, repeats, max_tokens, rule, self.generator, self.rows)
+        return lambda: self._laid_out(ids, repeats, done())
+
+    def _laid_out(self, ids: list[list[int]], repeats: int, done: Completions) -> TensorDict:
         out = layout(ids, repeats, done.tokens, done.length, self.tokenizer.pad_id)
         log_prob = done.log_prob.new_zeros(out["mask"].shape)
         log_prob[out["mask"]] = self._finite(done.log_prob[within(done.tokens, done.length)])

@@ -29,6 +29,7 @@ class RunPage:
         self.folder = self.called.absolute()  # an environment that plays may change the directory
         self.given = config.from_folder(self.called)
         self.given.run["device"], self.given.trust = "auto", trust  # the run's own device may not be here
+        self.given.by_itself()
         self.live: Live | None = None
         self.reason = ""  # why nothing can be played
         try:

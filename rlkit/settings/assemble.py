@@ -14,7 +14,20 @@ import torch
 from rlkit import memory, outside, ranks
 from rlkit.api import Algorithm, Env, Plays, PolicyFactory
 from rlkit.errors import UserError
-from rlkit.fields import AGAIN, ANSWERS, ASKED, ATTEMPTS, CONTROL, DEMONSTRATIONS, GROUPS, INEXACT, PAIRS, PLAYED, SIDES
+from rlkit.fields import (
+    AGAIN,
+    ANSWERS,
+    ASKED,
+    ATTEMPTS,
+    CONTROL,
+    DEMONSTRATIONS,
+    GROUPS,
+    INEXACT,
+    PAIRS,
+    PLAYED,
+    SIDES,
+    WEIGHED,
+)
 from rlkit.forecast import Forecast, forecast
 from rlkit.policies import LearningRate, PolicyModule, Table, ValueTable
 from rlkit.scores import Split
@@ -188,7 +201,9 @@ def facts(given: config.Given, algo: object, env_config: object, env: Env, polic
         CONTROL: env.kind == "control",
         GROUPS: own or (values.get("group", 1) > 1 and values.get("starts") != "own"),
         PAIRS: own or (name in ("dpo", "reward_model") and values["group"] % 2 == 0),
-        INEXACT: isinstance(policy, PolicyModule) and policy.dtype not in (torch.float32, torch.float64),
+        INEXACT: isinstance(policy, PolicyModule)
+        and (policy.dtype not in (torch.float32, torch.float64) or given.policy.get("engine") == "vllm"),
+        WEIGHED: own or "sampler_cap" in values,
         AGAIN: own or values.get("epochs", 1) > 1 or values.get("minibatches", 1) > 1,
     }
 

@@ -129,9 +129,9 @@ def changes(line: Given, held: Given) -> Given:
     for section in SECTIONS:
         has = held.section(section)
         for key, value in line.section(section).items():
-            if section == "run" and key in repeat.RESUMABLE:
-                continue
             name = key if section == "run" else section if key == "name" else f"{section}.{key}"
+            if name in repeat.RESUMABLE:
+                continue
             head, _, inner = key.partition(".")
             if head not in has:
                 raise UserError(f"no key '{name}' in the run {line.resume}: {nearest(key, has)}")
@@ -144,7 +144,8 @@ def changes(line: Given, held: Given) -> Given:
                     f"what may change is {', '.join(repeat.RESUMABLE)}"
                 )
     run = {key: value for key, value in line.run.items() if key in repeat.RESUMABLE}
-    return replace(line, run=run, algo={}, env={}, policy={})
+    policy = {key: value for key, value in line.policy.items() if f"policy.{key}" in repeat.RESUMABLE}
+    return replace(line, run=run, algo={}, env={}, policy=policy)
 
 
 def meant(held: Given, section: str, key: str, value: object) -> object:

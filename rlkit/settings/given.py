@@ -45,6 +45,11 @@ class Given:
         """The keys of run, algo, env or policy."""
         return {"run": self.run, "algo": self.algo, "env": self.env, "policy": self.policy}[name]
 
+    def by_itself(self) -> None:
+        """Measured or played, a run needs no server that wrote its text: rlkit's own engine writes."""
+        for key in ("engine", "server", "exchange", "staleness"):
+            self.policy.pop(key, None)
+
     def called(self, folder: Path) -> Path:
         """The run's folder as it was written, to be shown."""
         typed = home(str(self.run.get("out") or "runs"))

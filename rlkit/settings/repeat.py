@@ -19,6 +19,8 @@ RESUMABLE = (
     "logger",
     "device",
     "threads",
+    "policy.server",  # which may have moved
+    "policy.exchange",
 )
 COMMAND = "; to repeat: python -m rlkit.run "
 WORD = re.compile(r"""(?:\$'(?:\\.|[^'\\])*'|'[^']*'|"[^"]*"|[^\s'"])+""")  # as `quoted` writes them

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 import torch
@@ -17,6 +18,7 @@ from rlkit.forecast import Foretells, Work
 from rlkit.scores import Reference, Sample, Scores, Split, Unit, of_all
 from rlkit.seeding import generator
 from rlkit.text import splits
+from rlkit.text.ahead import Begun, Next, begin_ahead, writes_ahead
 from rlkit.text.asking import PROMPT, Asking
 from rlkit.text.demonstrating import Demonstrations
 from rlkit.text.grader import correct
@@ -27,17 +29,10 @@ from rlkit.text.problems import Problem
 from rlkit.text.rewards import Reward
 from rlkit.text.scoring import Rewards, Scored, columns_of
 from rlkit.text.shuffle import Shuffle
-from rlkit.text.turns import OneTurn, note, notes
+from rlkit.text.turns import OneTurn, note, notes, writing
 
 if TYPE_CHECKING:
     from rlkit.api import AnySpace
-
-
-def writing(policy: Plays) -> Writes:
-    """The policy, if it reads and writes texts."""
-    if not isinstance(policy, Writes):
-        raise UserError(f"a {type(policy).__name__} writes no text; use algo=grpo, or a control environment")
-    return policy
 
 
 class TextEnv:
@@ -88,7 +83,7 @@ class TextEnv:
         self._prompts = Shuffle(len(problems["train"]), seed, "prompts")
         self.scoring: float = 0.0  # seconds that the rewards took so far
         self._longest: dict[str, int] = {}  # tokens of the longest prompt of each split, once they are checked
-        self._sampled = 0  # evaluations by sampling; each draws anew
+        self._sampled, self._next = 0, Next()  # evaluations by sampling, which draw anew; the rollout under way
         pool = demonstrations or (lambda: self.problems["train"])
         self._demonstrations = Demonstrations(pool, seed, direct, direct_from)
 
@@ -119,6 +114,7 @@ class TextEnv:
         """Refuse prompts that leave no room in the context of the policy or of a learned reward; place the latter."""
         self.asking.check(policy)
         self.turns.check(policy, self.asking.stop)
+        self._next.on = writes_ahead(policy)
         asked = {split: self.asking.prompts(problems, policy) for split, problems in self.problems.items()}
         prompts = [prompt for split in asked.values() for prompt in split]
         writing(policy).check(prompts, self.max_tokens)
@@ -143,19 +139,22 @@ class TextEnv:
         Returns [rows, T], or [rows, repeats, T]; reward, terminated and done are on each completion's last token.
         `problem` [..] is the index of each row's problem in the train split.
         """
-        indices = (self.mixture or self._prompts).take(self.rows)
         limit = self.max_tokens if steps is None else min(steps, self.max_tokens)
-        batch = buffers.of_all(self.rows, lambda mine: self._attempts(policy, indices[mine], repeats, limit))
+        begin = partial(self._begin, policy, repeats, limit)
+        begun, version = self._next.take((repeats, limit), begin)
+        batch = buffers.of_all(self.rows, lambda mine: self._attempts(policy, begun, mine, repeats, limit))
         if self.mixture is not None:
-            kinds = [self.problems["train"][index].kind for index in indices for _ in range(repeats)]
+            kinds = [self.problems["train"][index].kind for index in begun.indices for _ in range(repeats)]
             note(batch, **self.mixture.learn(kinds, batch["score"].flatten().tolist()))
+        self._next.follow(batch, version, (repeats, limit), begin, self._drawn)
         return batch
 
-    def _attempts(self, policy: Plays, indices: Sequence[int], repeats: int, limit: int) -> TensorDict:
-        """What `rollout` gives for some problems of the train split."""
-        writer, problems = writing(policy), [self.problems["train"][index] for index in indices]
+    def _attempts(self, policy: Plays, begun: Begun, mine: slice, repeats: int, limit: int) -> TensorDict:
+        """What `rollout` gives for some of the problems that it drew."""
+        writer, indices, stop = writing(policy), begun.indices[mine], self.asking.stop
+        problems = [self.problems["train"][index] for index in indices]
         prompts = self.asking.prompts(problems, policy)
-        batch, completions = self.turns.write(writer, prompts, self.asking.stop, repeats, max_tokens=limit)
+        batch, completions = begun.write(self.turns, writer, prompts, stop, repeats, limit)
         repeated = [i for i in range(len(problems)) for _ in range(repeats)]
         found = self.score([problems[i] for i in repeated], [prompts[i] for i in repeated], completions)
         batch, device = place(batch, found, writer.tokenizer.decode), batch["mask"].device
@@ -164,6 +163,12 @@ class TextEnv:
         if repeats == 1:
             batch = batch.squeeze(1)
         return batch.update(policy.record(batch))
+
+    def _begin(self, policy: Plays, repeats: int, limit: int) -> Begun:
+        """The next problems, and their completions where those are written ahead."""
+        indices = (self.mixture or self._prompts).take(self.rows)
+        ask = partial(self.asking.prompts, [self.problems["train"][index] for index in indices], policy)
+        return begin_ahead(policy, indices, ask, repeats, limit, self.asking.stop)
 
     def score(self, problems: Sequence[Problem], prompts: Sequence[str], completions: Sequence[str]) -> Scored:
         """What the reward functions give to one completion of each problem; the time that they take is counted."""
@@ -277,13 +282,18 @@ class TextEnv:
         problems, answers = self._demonstrations.take(rows or self.rows, progress)
         return writing(policy).encode(self.asking.prompts(problems, policy), answers)
 
-    def state_dict(self) -> State:
-        shown = self._demonstrations.drawn
+    def _drawn(self) -> State:
+        """Which problems come next."""
         mixed = {} if self.mixture is None else {"mixture": self.mixture.state_dict()}
-        return {"prompts": self._prompts.drawn, "demonstrations": shown, "sampled": self._sampled, **mixed}
+        return {"prompts": self._prompts.drawn, **mixed}
+
+    def state_dict(self) -> State:
+        shown = {"demonstrations": self._demonstrations.drawn, "sampled": self._sampled}
+        return {**self._drawn(), **shown, **self._next.before, **self._next.state_dict()}
 
     def load_state_dict(self, state: State) -> None:
         self._prompts.drawn, self._demonstrations.drawn = natural(state["prompts"]), natural(state["demonstrations"])
         self._sampled = natural(state["sampled"])
         if self.mixture is not None:
             self.mixture.load_state_dict(state["mixture"])
+        self._next.load_state_dict(state)

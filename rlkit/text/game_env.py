@@ -16,6 +16,7 @@ from rlkit.forecast import Foretells, Work
 from rlkit.prompts import Prompt
 from rlkit.scores import Reference, Sample, Scores, Split, Unit
 from rlkit.seeding import derive, generator
+from rlkit.text.ahead import refuse_ahead
 from rlkit.text.asking import Asking
 from rlkit.text.games import Make, Playing
 from rlkit.text.placing import finish
@@ -80,6 +81,7 @@ class GameEnv:
     def check(self, policy: Plays) -> None:
         """Refuse a policy that takes no turns, and games that leave no room in its context."""
         writer = conversing(policy)
+        refuse_ahead(policy, "games")
         self.asking.check(policy)
         seeds = [
             seed for split in ("validation", "test") for seed in self._seeds(split, min(TRIED, self.splits[split]))

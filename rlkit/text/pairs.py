@@ -19,10 +19,11 @@ from rlkit.prompts import Prompt, Turn, data
 from rlkit.scores import Reference, Sample, Scores, Split, Unit, of_all
 from rlkit.text import splits
 from rlkit.text.asking import Chats
-from rlkit.text.env import TextEnv, writing
+from rlkit.text.env import TextEnv
 from rlkit.text.measuring import ahead
 from rlkit.text.placing import finish
 from rlkit.text.shuffle import Shuffle
+from rlkit.text.turns import writing
 
 if TYPE_CHECKING:
     from rlkit.api import AnySpace

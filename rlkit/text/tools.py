@@ -11,6 +11,7 @@ from rlkit.api import Plays, Writes
 from rlkit.errors import UserError
 from rlkit.prompts import cut, data
 from rlkit.terminal import warn
+from rlkit.text.ahead import refuse_ahead
 from rlkit.text.calculator import NoResult, calculate
 from rlkit.text.turns import OneTurn, conversing, note
 from rlkit.worker import Failed, Worker
@@ -43,6 +44,7 @@ class Calls(OneTurn):
     def check(self, policy: Plays, stop: Sequence[str]) -> None:
         """Refuse a policy that takes no turns, and stop strings that would be torn by a call."""
         conversing(policy)
+        refuse_ahead(policy, "conversations with a tool")
         for text in stop:
             if CALL in text[:-1]:
                 raise UserError(

@@ -89,6 +89,13 @@ def ended_by(batch: TensorDict, tokens: Collection[int]) -> list[bool]:
     return [token in tokens for token in last]
 
 
+def writing(policy: Plays) -> Writes:
+    """The policy, if it reads and writes texts."""
+    if not isinstance(policy, Writes):
+        raise UserError(f"a {type(policy).__name__} writes no text; use algo=grpo, or a control environment")
+    return policy
+
+
 def conversing(policy: Plays) -> Converses:
     """The policy, if it writes in turns."""
     if not isinstance(policy, Converses):

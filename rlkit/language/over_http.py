@@ -1,0 +1,103 @@
+"""JSON over HTTP with the standard library: one connection a request, no redirects, answers of a bounded size."""
+
+import http.client
+import json
+import socket
+from urllib.parse import urlsplit
+
+from rlkit.errors import EngineFailed, UserError, one_line
+
+Json = dict[str, object]
+LARGEST = 1 << 26  # bytes of an answer
+CONNECT = 10.0  # seconds until a server has to be there,
+QUICK = 60.0  # until it has answered what takes no time,
+PATIENCE = 3600.0  # and what does: it may have many rows before this one
+SHOWN = 300  # letters of what a server says that are repeated
+# Where the other end dies without a word, the system notices after about a minute and a half.
+KEEP_ALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 4}
+
+
+class Refused(EngineFailed):
+    """The server answered with a status that is no success."""
+
+    def __init__(self, line: str, status: int, said: str) -> None:
+        super().__init__(line)
+        self.status, self.said = status, said
+
+
+class Client:
+    """A server by its address, http://HOST:PORT; `key` is what that stands in."""
+
+    def __init__(self, url: str, key: str) -> None:
+        self.named = f"{key}={url}"
+        try:
+            parts = urlsplit(url)
+            port = parts.port
+        except ValueError:  # a port that is no number, a bracket that is not closed
+            parts, port = urlsplit(""), None
+        plain = parts.path in ("", "/") and not (parts.query or parts.fragment or parts.username or parts.password)
+        if parts.scheme not in ("http", "https") or not parts.hostname or not plain or not url.isprintable():
+            raise UserError(f"{key}={url[:80]!r} is no address: write http://HOST:PORT, or https://HOST:PORT")
+        self.secure, self.host, self.port = parts.scheme == "https", parts.hostname, port
+
+    def ask(self, path: str, body: Json | None = None, patience: float = QUICK) -> Json:
+        """The JSON object that comes back from a GET, or from a POST where there is a body; empty where none does.
+
+        patience: seconds of silence until nobody waits any more.
+
+        Raises: Refused for a status of 400 or more; EngineFailed where no answer comes, or one of another kind.
+        """
+        try:
+            status, data = self._exchange(path, body, patience)
+        except (OSError, http.client.HTTPException) as error:
+            why = str(error) or type(error).__name__
+            raise EngineFailed(
+                f"{self.named} does not answer {path} ({one_line(why)}): see that it runs there and can be reached"
+            ) from None
+        found = _parsed(data)
+        if status >= 400:
+            said = _said(found, data)
+            raise Refused(f"{self.named} refused {path} with status {status}: {said}", status, said)
+        if status >= 300 or found is None:
+            raise EngineFailed(f"{self.named} answered {path} with what is no JSON object: give a vLLM server")
+        return found
+
+    def _exchange(self, path: str, body: Json | None, patience: float) -> tuple[int, bytes]:
+        kind = http.client.HTTPSConnection if self.secure else http.client.HTTPConnection
+        connection = kind(self.host, self.port, timeout=CONNECT)
+        try:
+            connection.connect()
+            connection.sock.settimeout(patience)
+            connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            for name, value in KEEP_ALIVE.items():
+                if name in vars(socket):  # not every system has all of them
+                    connection.sock.setsockopt(socket.IPPROTO_TCP, vars(socket)[name], value)
+            data = None if body is None else json.dumps(body).encode()
+            headers = {} if data is None else {"Content-Type": "application/json"}
+            connection.request("GET" if data is None else "POST", path, data, headers)
+            answer = connection.getresponse()
+            found = answer.read(LARGEST + 1)
+            if len(found) > LARGEST:
+                raise http.client.HTTPException(f"its answer has more than {LARGEST:,} bytes")
+            return answer.status, found
+        finally:
+            connection.close()
+
+
+def _parsed(data: bytes) -> Json | None:
+    """The object in an answer; an empty answer is an empty one."""
+    if not data.strip():
+        return {}
+    try:
+        found = json.loads(data)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _said(found: Json | None, data: bytes) -> str:
+    """The reason in an answer: error.message, as vLLM writes it, or its first words."""
+    error = (found or {}).get("error")
+    said = error.get("message") if isinstance(error, dict) else error
+    text = said if isinstance(said, str) else data[:SHOWN].decode("utf-8", "replace")
+    return "".join(c for c in one_line(text) if c.isprintable())[:SHOWN] or "it gave no reason"

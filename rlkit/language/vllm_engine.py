@@ -1,0 +1,247 @@
+"""vLLM as an engine: the weights go there through a folder, token ids go in, and token ids come out."""
+
+import os
+import secrets
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError
+from torch import Tensor
+
+from rlkit import disk
+from rlkit.attributes import Derived
+from rlkit.errors import EngineFailed, UserError, one_line
+from rlkit.language import asked, folders
+from rlkit.language.asked import Backend, Request, Written
+from rlkit.language.causal import Causal
+from rlkit.language.generate import Completions, Rule
+from rlkit.language.source import fingerprint
+from rlkit.language.tokenizer import Tokenizer
+from rlkit.language.turns import Spans, Talk, Turns, spans
+from rlkit.seeding import derive
+
+PROBE = "Once upon a time, 2 + 2 was"  # what is written on to see whether it is the learner's model that writes:
+TOKENS = 16  # the next token, so many times;
+NEAR = 0.5  # its log-probabilities may be so many nats off the learner's, on average
+
+
+class VLLM(Derived):
+    """Writes with a vLLM in this process or behind an address; its sums are not the learner's, nor is its rounding.
+
+    exchange: a folder that both sides see, through which weights go; none: a temporary one of this machine.
+
+    The seed of each row is a pure function of the generator's state, the number of the row and that of its turn. So a
+    row is the same again, as far as vLLM computes the same again: its sums depend on which rows share a batch.
+    """
+
+    exact = False
+
+    def __init__(self, backend: Backend, tokenizer: Tokenizer, exchange: Path | None = None) -> None:
+        self.backend, self.tokenizer, self.exchange = backend, tokenizer, exchange
+        self.note = f"{backend.name}; its sums depend on what it computes at once, so a resumed run may write otherwise"
+        self.label, self.device = "", torch.device("cpu")  # of the weights of the last `sync`
+        self.checked = False
+        self.pending: Future[list[Written]] | None = None  # what is being written
+
+    def sync(self, decoder: Causal) -> None:
+        """Hand over the weights, adapters merged, where they are not those that it writes with already."""
+        if self.pending is not None:
+            wait([self.pending])  # it writes with the weights of now to the end
+        self.device = decoder.head.device
+        self.label = fingerprint(weight for _, weight in decoder.weights())
+        if self.backend.label() != self.label:
+            with self._folder(decoder) as folder:
+                self.backend.load(folder, self.label)
+        if not self.checked:
+            self._check_model(decoder)
+            self.checked = True
+
+    def write(
+        self,
+        ids: Sequence[Sequence[int]],
+        repeats: int,
+        max_tokens: int,
+        rule: Rule,
+        generator: torch.Generator | None = None,
+        rows: int = 256,
+    ) -> Completions:
+        """See `Engine.write`. Of a greedy choice log_prob is that of temperature 1."""
+        return self.begin(ids, repeats, max_tokens, rule, generator, rows)()
+
+    def begin(
+        self,
+        ids: Sequence[Sequence[int]],
+        repeats: int,
+        max_tokens: int,
+        rule: Rule,
+        generator: torch.Generator | None = None,
+        rows: int = 256,
+    ) -> Callable[[], Completions]:
+        """See `WritesMeanwhile.begin`."""
+        prompts, key = [list(prompt) for prompt in ids for _ in range(repeats)], _key(rule, generator)
+        requests = [Request(p, max_tokens, rule, _seed(key, i)) for i, p in enumerate(prompts)]
+        pool = ThreadPoolExecutor(1, "rlkit-vllm-ahead")
+        self.pending = done = pool.submit(self._ask, requests, rows)
+        pool.shutdown(wait=False)
+        return lambda: self._completions(done.result())
+
+    def _completions(self, found: list[Written]) -> Completions:
+        length = torch.tensor([len(done.tokens) for done in found], device=self.device)
+        cut = torch.tensor([not done.ended for done in found], device=self.device)
+        tokens = _padded([done.tokens for done in found], torch.long, self.device)
+        return Completions(tokens, _padded([done.log_prob for done in found], torch.float32, self.device), length, cut)
+
+    def converse(
+        self,
+        ids: Sequence[Sequence[int]],
+        repeats: int,
+        rule: Rule,
+        talk: Talk,
+        generator: torch.Generator | None = None,
+        rows: int = 256,
+    ) -> Spans:
+        """See `Engine.converse`. All rows write a turn, then all are answered: who is done waits for the others."""
+        if self.backend.context is not None:
+            talk = replace(talk, context=min(talk.context, self.backend.context))
+        prompts, key = [list(prompt) for prompt in ids for _ in range(repeats)], _key(rule, generator)
+        talking = _Talking(prompts, rule, talk)
+        turn = 0
+        while asked := talking.requests(key, turn):
+            talking.hear(asked, self._ask(list(asked.values()), rows))
+            turn += 1
+        return talking.spans(self.device)
+
+    def __deepcopy__(self, memo: dict[int, object]) -> "VLLM":
+        """A copy of a policy asks the same vLLM, which is given its weights when it writes."""
+        return VLLM(self.backend, self.tokenizer, self.exchange)
+
+    def _ask(self, requests: Sequence[Request], rows: int) -> list[Written]:
+        """What is written with the weights of the last `sync`, and no others."""
+        longest, context = max(len(r.ids) + r.tokens for r in requests), self.backend.context
+        if context is not None and longest > context:
+            raise UserError(
+                f"{self.backend.name} has room for {context} tokens, and rows may have {longest}: start it with "
+                f"--max-model-len {longest}, or lower env.max_tokens"
+            )
+        found = asked.write(self.backend, requests, rows)
+        if self.backend.label() != self.label:
+            raise EngineFailed(f"{self.backend.name} was given other weights while it wrote: let one run alone use it")
+        return found
+
+    @contextmanager
+    def _folder(self, decoder: Causal) -> Iterator[Path]:
+        """The weights in a folder that has its name only once it is whole, and goes when it was read."""
+        place = self.exchange or Path(tempfile.gettempdir())
+        own = place / f"rlkit-{secrets.token_hex(8)}"
+        try:
+            try:
+                own.mkdir(mode=0o700 if self.exchange is None else 0o777, parents=True)
+                folders.write(own / "new", decoder, self.tokenizer, decoder.dtype)
+                disk.to_disk(own / "new" / "model.safetensors")
+                os.replace(own / "new", own / "weights")
+            except (OSError, SafetensorError) as error:
+                why = disk.reason(error) if isinstance(error, OSError) else one_line(error)
+                raise EngineFailed(
+                    f"cannot write weights to {place}: {why}; make room, or give another policy.exchange"
+                ) from None
+            yield own / "weights"
+        finally:
+            shutil.rmtree(own, ignore_errors=True)
+
+    @torch.no_grad()
+    def _check_model(self, decoder: Causal) -> None:
+        """Refuse a model that is not the learner's, though its tokenizer is and its weights have the same names."""
+        prompt = self.tokenizer.encode([PROBE])[0][: decoder.context // 2]
+        rule, start = Rule(1.0, False, self.tokenizer.stop_ids), len(prompt)
+        done = self._ask([Request(prompt, 1, rule, seed) for seed in range(TOKENS)], TOKENS)
+        text = torch.tensor([prompt], device=self.device)
+        mask = torch.zeros_like(text, dtype=torch.bool)
+        mask[0, -1] = True
+        hidden = decoder.read(text, mask, torch.tensor([start], device=self.device), mask, None)
+        targets = torch.tensor([row.tokens[0] for row in done], device=self.device)
+        known, _ = decoder.log_probs(hidden.expand(TOKENS, -1), targets, 1.0, False)
+        off = (known.cpu() - torch.tensor([row.log_prob[0] for row in done])).abs().mean()
+        if not off < NEAR:  # not a number, too
+            raise UserError(
+                f"{self.backend.name} computes another model than policy.model: its log-probabilities are {off:.3g} "
+                "nats off; serve the model of the run"
+            )
+
+
+class _Talking:
+    """Rows that write turns and are answered, each with all that stands after its prompt."""
+
+    def __init__(self, prompts: list[list[int]], rule: Rule, talk: Talk) -> None:
+        self.prompts, self.rule, self.talk = prompts, rule, talk
+        self.turns = Turns(list(range(len(prompts))), [len(prompt) for prompt in prompts], rule, talk)
+        self.said: list[list[int]] = [[] for _ in prompts]
+        self.acted: list[list[bool]] = [[] for _ in prompts]
+        self.ends: list[list[bool]] = [[] for _ in prompts]
+        self.log_prob: list[list[float]] = [[] for _ in prompts]
+        self.open = list(range(len(prompts)))
+
+    def requests(self, key: int | None, turn: int) -> dict[int, Request]:
+        """What is asked for each row that is not over; its first token alone may be forbidden."""
+        rule = self.rule if turn == 0 else replace(self.rule, forbidden=())
+        found = {}
+        for row in self.open:
+            written, length = len(self.turns.turn[row]), len(self.prompts[row]) + len(self.said[row])
+            left = (self.talk.turn, self.talk.tokens - self.turns.spent[row])
+            room = min(min(left) - written, self.talk.context - length)
+            found[row] = Request(self.prompts[row] + self.said[row], room, rule, _seed(key, row, turn))
+        return found
+
+    def hear(self, asked: dict[int, Request], written: Sequence[Written]) -> None:
+        """Take in what was written, and the answers to it."""
+        last = []
+        for row, done in zip(asked, written, strict=True):
+            count = len(done.tokens)
+            self._add(row, done.tokens, [True] * count, done.log_prob)
+            self.turns.turn[row] += done.tokens[:-1]
+            last.append((row, done.tokens[-1], len(self.said[row])))
+        for row, answer in self.turns.look(last).items():
+            self.ends[row][-1] = True
+            if answer is None:
+                self.open.remove(row)
+            else:
+                self._add(row, answer, [False] * len(answer), [0.0] * len(answer))
+
+    def _add(self, row: int, tokens: list[int], acted: list[bool], log_prob: list[float]) -> None:
+        self.said[row] += tokens
+        self.acted[row] += acted
+        self.ends[row] += [False] * len(tokens)
+        self.log_prob[row] += log_prob
+
+    def spans(self, device: torch.device) -> Spans:
+        table = {
+            "tokens": _padded(self.said, torch.long, device),
+            "acted": _padded(self.acted, torch.bool, device),
+            "ends": _padded(self.ends, torch.bool, device),
+            "log_prob": _padded(self.log_prob, torch.float32, device),
+        }
+        return spans(table, self.turns)
+
+
+def _key(rule: Rule, generator: torch.Generator | None) -> int | None:
+    """What the seeds of a call are derived from: one draw; none where the rule is greedy."""
+    if rule.greedy:
+        return None
+    if generator is None:
+        raise ValueError("sampling needs a generator")
+    return int(torch.randint(1 << 62, (1,), generator=generator, device=generator.device))
+
+
+def _seed(key: int | None, row: int, turn: int = 0) -> int | None:
+    return None if key is None else derive(key, row, turn)
+
+
+def _padded(rows: Sequence[Sequence[float]], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """[R, T], zeros after the end of each row."""
+    width = max(map(len, rows))
+    return torch.tensor([[*row, *[0] * (width - len(row))] for row in rows], dtype=dtype, device=device)

@@ -1,0 +1,88 @@
+"""vLLM in this process, on the learner's device: it starts with the first weights that it is given."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from rlkit.errors import EngineFailed, UserError, one_line
+from rlkit.language.asked import MODE, Request, Written, check_version, finite
+
+WHOLE = 4096  # tokens that are read at once on a CPU
+SHARE = 0.4  # of a GPU's memory that vLLM takes; the learner has the rest
+
+
+class Inside:
+    """vLLM's own class `LLM`. vLLM itself keeps its engine in a child process."""
+
+    def __init__(self, context: int, dtype: torch.dtype) -> None:
+        try:
+            import vllm
+        except ImportError:
+            raise UserError(
+                "policy.engine=vllm without policy.server needs the package vllm: "
+                "pip install -c constraints-vllm.txt -e '.[vllm]', or give policy.server=http://HOST:PORT of another"
+            ) from None
+        version = str(vllm.__version__)
+        check_version(version, "policy.engine=vllm")
+        self.context: int | None = context
+        self.dtype, self.name = str(dtype).removeprefix("torch."), f"vLLM {version} in this process"
+        self.llm: Any = None  # vllm.LLM, whose types are in a package that need not be there
+        self.loaded = ""
+
+    def label(self) -> str:
+        return self.loaded
+
+    def load(self, folder: Path, label: str) -> None:
+        with failing("cannot load the weights of this run"):
+            if self.llm is None:
+                self.llm = self._started(folder)
+            else:
+                self.llm.collective_rpc("reload_weights", kwargs={"weights_path": str(folder)})
+                self.llm.reset_prefix_cache()  # what it keeps of prompts was computed with older weights
+        self.loaded = label
+
+    def _started(self, folder: Path) -> Any:
+        from vllm import LLM
+
+        # On a CPU vLLM 0.32 cannot take back the draw after a part of a prompt, so prompts are read whole there.
+        whole = {"enable_chunked_prefill": False, "max_num_batched_tokens": max(WHOLE, self.context or 0)}
+        return LLM(
+            model=str(folder),
+            dtype=self.dtype,
+            max_model_len=self.context,
+            logprobs_mode=MODE,
+            gpu_memory_utilization=SHARE,
+            generation_config="vllm",  # no defaults of the folder's
+            trust_remote_code=False,
+            **({} if torch.cuda.is_available() else whole),
+        )
+
+    def write(self, requests: Sequence[Request], at_once: int) -> list[Written]:
+        """All of them at once: vLLM takes as many at a time as fit into its memory."""
+        from vllm import SamplingParams
+
+        prompts = [{"prompt_token_ids": request.ids} for request in requests]
+        rules = [SamplingParams(**request.parameters()) for request in requests]
+        with failing("cannot write"):
+            answers = self.llm.generate(prompts, rules, use_tqdm=False) if requests else []
+        return [_row(answer.outputs[0]) for answer in answers]
+
+
+def _row(done: Any) -> Written:  # vllm.CompletionOutput
+    if done.finish_reason not in ("stop", "length"):
+        raise EngineFailed(f"policy.engine=vllm cannot write: a row ended by {done.finish_reason}")
+    chosen = zip(done.token_ids, done.logprobs, strict=True)
+    log_prob = [finite(said[token].logprob) for token, said in chosen]
+    return Written(list(done.token_ids), log_prob, done.finish_reason == "stop")
+
+
+@contextmanager
+def failing(what: str) -> Iterator[None]:
+    """Say in one line what went wrong: vLLM's engine is another process, and raises what it likes."""
+    try:
+        yield
+    except Exception as error:
+        raise EngineFailed(f"policy.engine=vllm {what} ({one_line(error)}): its own lines above say more") from error

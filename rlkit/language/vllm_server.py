@@ -1,0 +1,135 @@
+"""A vLLM server: what its routes are asked, and what is checked before a run depends on it.
+
+Of its routes, those that load weights exist only where it was started with VLLM_SERVER_DEV_MODE=1. Nothing is pickled:
+weights go through a folder of safetensors that both sides see, all else is JSON.
+"""
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from rlkit.errors import EngineFailed, UserError
+from rlkit.language.asked import MODE, Request, Written, check_version, finite
+from rlkit.language.over_http import PATIENCE, QUICK, Client, Json, Refused
+from rlkit.language.tokenizer import Tokenizer
+
+KEY = "policy.server"
+START = f"VLLM_SERVER_DEV_MODE=1 vllm serve MODEL --logprobs-mode {MODE}"
+PROBE = "Ann's 3 cats + 47 dogs = 50; naïve Ω 你好.\n\n  x != y"  # tokenizers of different models part ways in it
+
+
+class Server:
+    """Writes rows at the same time, as many as it is asked for; it batches them as they come."""
+
+    def __init__(self, url: str, tokenizer: Tokenizer) -> None:
+        self.client = Client(url, KEY)
+        version = self._version()
+        self.context: int | None
+        self.model, self.context = self._served()
+        self._check_mode()
+        self._check_tokenizer(tokenizer)
+        self.name = f"vLLM {version} at {url}"
+
+    # What is checked
+
+    def _version(self) -> str:
+        said = self.client.ask("/version").get("version")
+        if not isinstance(said, str):
+            raise EngineFailed(f"{self.client.named} does not say which vLLM it is: give a vLLM server")
+        check_version(said, self.client.named)
+        return said[:20]
+
+    def _served(self) -> tuple[str, int]:
+        """The name that the served model has, and its context."""
+        models = self.client.ask("/v1/models").get("data")
+        for model in models if isinstance(models, list) else []:
+            if isinstance(model, dict) and model.get("parent") is None:  # else an adapter
+                name, context = model.get("id"), model.get("max_model_len")
+                if isinstance(name, str) and isinstance(context, int):
+                    return name, context
+        raise EngineFailed(f"{self.client.named} serves no model: start it as in {START}")
+
+    def _check_mode(self) -> None:
+        """Refuse a server that takes no weights, or whose log-probabilities leave out the temperature."""
+        info = self._developing("/server_info?config_format=json").get("vllm_config")
+        model = info.get("model_config") if isinstance(info, dict) else None
+        mode = model.get("logprobs_mode") if isinstance(model, dict) else None
+        if mode != MODE:
+            raise UserError(
+                f"{self.client.named} gives {str(mode)[:40]}, which leave out the temperature: start it with "
+                f"--logprobs-mode {MODE}"
+            )
+
+    def _check_tokenizer(self, tokenizer: Tokenizer) -> None:
+        wanted = tokenizer.encode([PROBE])[0]
+        asked: Json = {"model": self.model, "prompt": PROBE, "add_special_tokens": False}
+        if self.client.ask("/tokenize", asked).get("tokens") != wanted:
+            raise UserError(
+                f"{self.client.named} serves {self.model[:80]!r}, whose tokenizer is another than that of "
+                "policy.model: serve the model of the run"
+            )
+
+    def _developing(self, path: str, body: Json | None = None, patience: float = QUICK) -> Json:
+        """What a route answers that is there in developer mode only."""
+        try:
+            return self.client.ask(path, body, patience)
+        except Refused as error:
+            if error.status != 404:
+                raise
+            raise UserError(
+                f"{self.client.named} has no {path.partition('?')[0]}, so it takes no weights: start it as in {START}"
+            ) from None
+
+    # What it is for
+
+    def label(self) -> str:
+        return str(self._developing("/weight_info").get("weight_version"))
+
+    def load(self, folder: Path, label: str) -> None:
+        """Have the weights of a folder loaded in place of those that are served.
+
+        What vLLM keeps of prompts (the prefix cache) was computed with older weights, and goes.
+        """
+        asked: Json = {"method": "reload_weights", "kwargs": {"weights_path": str(folder)}}
+        try:
+            self._developing("/collective_rpc", asked, PATIENCE)
+        except Refused as error:
+            raise EngineFailed(
+                f"{self.client.named} cannot load the weights of this run ({error.said}): serve the same model, give "
+                "policy.exchange=FOLDER, a folder that both sides see, and start the server again, which may hold half"
+            ) from None
+        self._developing("/reset_prefix_cache", {})
+        self._developing("/update_weight_version", {"new_version": label})
+
+    def write(self, requests: Sequence[Request], at_once: int) -> list[Written]:
+        if not requests:
+            return []
+        pool = ThreadPoolExecutor(min(at_once, len(requests)), "rlkit-vllm")
+        try:
+            return list(pool.map(self._row, requests))
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)  # where one row fails, nobody waits for the others
+
+    def _row(self, request: Request) -> Written:
+        asked: Json = {"model": self.model, "prompt": request.ids, "return_token_ids": True, **request.parameters()}
+        answer = self.client.ask("/v1/completions", asked, PATIENCE)
+        found = written(answer, request.tokens)
+        if found is None:
+            raise EngineFailed(f"{self.client.named} answered /v1/completions without the tokens that were asked for")
+        return found
+
+
+def written(answer: Json, most: int) -> Written | None:
+    """The row in an answer; None where it is not what was asked for."""
+    choices = answer.get("choices")
+    choice = choices[0] if isinstance(choices, list) and len(choices) == 1 else None
+    if not isinstance(choice, dict) or choice.get("finish_reason") not in ("stop", "length"):
+        return None
+    said, tokens = choice.get("logprobs"), choice.get("token_ids")
+    log_prob = said.get("token_logprobs") if isinstance(said, dict) else None
+    if not isinstance(tokens, list) or not isinstance(log_prob, list) or len(tokens) != len(log_prob):
+        return None
+    whole = all(type(x) is int and 0 <= x < 1 << 31 for x in tokens) and all(type(x) in (int, float) for x in log_prob)
+    if not whole or not 1 <= len(tokens) <= most:
+        return None
+    return Written(tokens, [finite(x) for x in log_prob], choice["finish_reason"] == "stop")
