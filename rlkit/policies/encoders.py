@@ -6,7 +6,7 @@ of few pixels, such as a grid world's. What follows is `policy.hidden`: nature w
 """
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
@@ -61,17 +61,20 @@ class Floats(nn.Module):
 class Image(nn.Module):
     """Convolutions on images that come as rows of numbers: [..., d] → [N, C, H, W] → [..., features].
 
-    Bytes become fractions of 255.
+    Bytes become fractions of 255. layout: in what order the numbers lie in memory, whatever the order of dimensions.
     """
 
-    def __init__(self, space: Box, inner: nn.Module) -> None:
+    def __init__(self, space: Box, inner: nn.Module, layout: torch.memory_format) -> None:
         super().__init__()
-        self.inner, self.shape, self.last = inner, space.shape, channels_last(space)
-        self.scale = 255.0 if space.dtype == np.uint8 else 1.0
+        self.inner, self.shape, self.last, self.layout = inner, space.shape, channels_last(space), layout
+        self.bytes = space.dtype == np.uint8
 
     def forward(self, observation: Tensor) -> Tensor:
-        x = observation.reshape(-1, *self.shape).float() / self.scale
-        features: Tensor = self.inner(x.movedim(-1, 1) if self.last else x)
+        x = observation.reshape(-1, *self.shape)
+        x = (x.movedim(-1, 1) if self.last else x).to(torch.float32, memory_format=self.layout)
+        if self.bytes:
+            x.div_(255)  # in place: they were copied just now, and to take new memory is slower than to divide
+        features: Tensor = self.inner(x)
         return features.view(*observation.shape[:-1], -1)
 
 
@@ -166,6 +169,8 @@ def impala(channels: int, height: int, width: int) -> nn.Module:
 
 
 IMAGES: dict[str, Make] = {"nature": nature, "small": small, "impala": impala}
+# Of each pixel all channels side by side: on a CPU 1.6 times as fast, but of few pixels a quarter slower.
+LAYOUTS = {name: torch.contiguous_format if name == "small" else torch.channels_last for name in IMAGES}
 
 
 def channels_last(space: Box) -> bool:
@@ -186,7 +191,7 @@ def of_image(space: Box, name: str) -> nn.Module:
             "policy.encoder=flat, or add the channel (gymnasium.wrappers.FrameStackObservation)"
         )
     height, width, channels = space.shape if channels_last(space) else (*space.shape[1:], space.shape[0])
-    return Image(space, IMAGES[name](channels, height, width))
+    return Image(space, IMAGES[name](channels, height, width), LAYOUTS[name])
 
 
 def of_leaf(space: "AnySpace", name: str) -> nn.Module | None:
@@ -215,6 +220,11 @@ def of_space(space: "AnySpace", name: str) -> nn.Module | None:
     if not spaces.is_composite(space):
         return of_leaf(space, name)
     return Parts(space, name)
+
+
+def learns(modules: Iterable[nn.Module]) -> bool:
+    """Whether any of them has parameters."""
+    return any(True for module in modules for _ in module.parameters())
 
 
 def features(space: "AnySpace", encoder: nn.Module | None) -> int:

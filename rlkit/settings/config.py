@@ -201,6 +201,7 @@ def from_folder(folder: str | Path) -> Given:
         raise UserError(f"{path} names no algorithm and environment: it is not a run's config.yaml")
     given.run["out"], given.folder = str(path.parent), path.parent
     given.algo, given.env = sections.without_idle(path, given.algo), sections.with_later(given.env)
+    given.policy = sections.before_sharing(given.policy)
     return given
 
 
