@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from rlkit.api import AnySpace
 
 FORBIDDEN = -1e9  # the score of an action that is not allowed: its exponential is 0, and its gradient
+AT_ONCE = 256  # images that are read together where no gradient is asked for
 SMALLEST = 36  # pixels of a side that `nature` takes
 Make = Callable[[int, int, int], nn.Module]  # channels, height, width → [N, C, H, W] → [N, features]
 
@@ -70,12 +71,16 @@ class Image(nn.Module):
         self.bytes = space.dtype == np.uint8
 
     def forward(self, observation: Tensor) -> Tensor:
-        x = observation.reshape(-1, *self.shape)
-        x = (x.movedim(-1, 1) if self.last else x).to(torch.float32, memory_format=self.layout)
-        if self.bytes:
-            x.div_(255)  # in place: they were copied just now, and to take new memory is slower than to divide
-        features: Tensor = self.inner(x)
+        images = observation.reshape(-1, *self.shape)
+        images = images.movedim(-1, 1) if self.last else images
+        # Where nothing is kept for a gradient, a few at a time: their features stay in the cache, and memory is small.
+        parts = (images,) if torch.is_grad_enabled() else images.split(AT_ONCE)
+        features = torch.cat([self.inner(self.pixels(part)) for part in parts])
         return features.view(*observation.shape[:-1], -1)
+
+    def pixels(self, images: Tensor) -> Tensor:
+        x = images.to(torch.float32, memory_format=self.layout)
+        return x.div_(255) if self.bytes else x  # in place: bytes were copied just now, and new memory takes longer
 
 
 class Parts(nn.Module):
