@@ -16,7 +16,6 @@ from torch import nn
 from torch.testing import assert_close
 
 from rlkit.control import ControlEnv
-from rlkit.interop import to_torchrl
 from rlkit.policies import ActorCritic, Network
 from rlkit.policies.encoders import AT_ONCE, of_image
 from rlkit.run import main
@@ -160,17 +159,6 @@ def test_what_learns_in_front_of_the_layers_is_shared(
         assert_close(policy.value(observation), rollout["value"][:, 0])
     again = Network(**{"hidden": (8, 8), **keys}).actor_critic(noise(space))
     assert_close(again.state_dict(), Network(**{"hidden": (8, 8), **keys}).actor_critic(env).state_dict())
-
-
-def test_torchrl_sees_the_same_network() -> None:
-    env = noise(IMAGE)
-    policy = Network(hidden=(8,)).actor_critic(env)
-    rollout = env.rollout(policy, steps=4)
-    actor, critic = to_torchrl(policy)
-    batch = to_torchrl(rollout)
-    assert_close(critic(batch.clone())["state_value"][..., 0], rollout["value"])
-    assert_close(actor.get_dist(batch).log_prob(rollout["action"]), rollout["log_prob"])
-    assert {id(p) for p in [*actor.parameters(), *critic.parameters()]} == {id(p) for p in policy.parameters()}
 
 
 @pytest.mark.parametrize("shape", [(4, 40, 40), (40, 40, 4)])
