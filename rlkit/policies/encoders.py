@@ -74,12 +74,12 @@ class Image(nn.Module):
         images = observation.reshape(-1, *self.shape)
         images = images.movedim(-1, 1) if self.last else images
         # Where nothing is kept for a gradient, a few at a time: their features stay in the cache, and memory is small.
-        parts = (images,) if torch.is_grad_enabled() else images.split(AT_ONCE)
+        parts = (images,) if torch.is_grad_enabled() else torch.split(images, AT_ONCE)
         features = torch.cat([self.inner(self.pixels(part)) for part in parts])
         return features.view(*observation.shape[:-1], -1)
 
     def pixels(self, images: Tensor) -> Tensor:
-        x = images.to(torch.float32, memory_format=self.layout)
+        x = images.to(torch.float32, memory_format=self.layout, copy=self.bytes)
         return x.div_(255) if self.bytes else x  # in place: bytes were copied just now, and new memory takes longer
 
 
@@ -186,6 +186,12 @@ def channels_last(space: Box) -> bool:
 def is_image(space: "AnySpace") -> bool:
     """Whether `auto` takes a space for an image: bytes or bits in three dimensions."""
     return isinstance(space, Box) and len(space.shape) == 3 and space.dtype in (np.uint8, np.bool_)
+
+
+def has_large_image(space: "AnySpace | None") -> bool:
+    """Whether an observation holds an image of so many pixels that `auto` takes `nature`."""
+    found = [] if space is None else [part for _, part in spaces.leaves(space) if is_image(part)]
+    return any(sorted(part.shape or ())[-2] >= SMALLEST for part in found)
 
 
 def of_image(space: Box, name: str) -> nn.Module:
