@@ -23,10 +23,8 @@ def test_openmp_threads_are_read_as_openmp_reads_them(
 ) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", value)
     assert threads("text") == (expected or os.cpu_count())
-    assert (
-        threads("control") == threads("control", Box(0, 255, (7, 7, 3), np.uint8)) == threads("control", Box(0, 1)) == 1
-    )
-    screen = Box(0, 255, (4, 84, 84), np.uint8)
+    cells, screen = (Box(0, 255, shape, np.uint8) for shape in ((7, 7, 3), (4, 84, 84)))
+    assert threads("control") == threads("control", cells) == threads("control", Box(0, 1)) == 1
     assert threads("control", screen) == threads("control", Dict({"a": Discrete(2), "b": screen})) == threads("text")
 
 
