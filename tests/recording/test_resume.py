@@ -94,6 +94,7 @@ CELLS = [
     [*PPO, "env=cartpole", *MEMORY, "algo.horizon=16", "env.step_limit=30"],
     ["algo=a2c", "env=pendulum", *MEMORY, "algo.horizon=7", "env.step_limit=30", "policy.normalize=true"],
     ["algo=grpo", "env=cartpole", *MEMORY, "algo.group=2", "env.step_limit=20"],
+    ["algo=a2c", "env=minigrid", *MEMORY, "algo.horizon=7", "env.step_limit=20"],
 ]
 
 
