@@ -79,7 +79,9 @@ class Image(nn.Module):
         return features.view(*observation.shape[:-1], -1)
 
     def pixels(self, images: Tensor) -> Tensor:
-        x = images.to(torch.float32, memory_format=self.layout, copy=self.bytes)
+        """As real numbers, of the precision of the convolutions."""
+        kind = next(self.inner.parameters()).dtype
+        x = images.to(kind, memory_format=self.layout, copy=self.bytes)
         return x.div_(255) if self.bytes else x  # in place: bytes were copied just now, and new memory takes longer
 
 

@@ -132,6 +132,7 @@ def test_images_are_read_once_and_learned_from(space: Space[Any], keys: Any) -> 
     ("space", "keys", "shared"),
     [
         (IMAGE, {}, True),
+        (IMAGE, {"dtype": "float64"}, True),
         (IMAGE, {"share": "none"}, False),
         (IMAGE, {"encoder": "flat"}, False),
         (IMAGE, {"memory": "gru", "share": "none"}, False),
