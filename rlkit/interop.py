@@ -34,11 +34,16 @@ class Gaussian(nn.Module):
 
     def __init__(self, policy: Actor) -> None:
         super().__init__()
-        self.actor, self.log_std = policy.actor, policy.log_std
+        self.actor, self.log_std = network(policy, policy.actor), policy.log_std
 
     def forward(self, observation: Tensor) -> tuple[Tensor, Tensor]:
         mean = self.actor(observation)
         return mean, self.log_std.exp().expand_as(mean)
+
+
+def network(policy: Actor, head: nn.Module) -> nn.Module:
+    """From observations to what a head says of them: behind the layers that actor and critic share, if they do."""
+    return head if policy.width is None else nn.Sequential(policy.trunk, head)
 
 
 @overload
@@ -73,7 +78,7 @@ def to_torchrl(given: object) -> object:
     if isinstance(given, ActorCritic):
         from torchrl.modules import ValueOperator
 
-        return _actor(given), ValueOperator(given.critic, in_keys=["observation"])
+        return _actor(given), ValueOperator(network(given, given.critic), in_keys=["observation"])
     if isinstance(given, Actor):
         return _actor(given)
     raise UserError(
@@ -86,7 +91,7 @@ def _actor(policy: Actor) -> object:
     from torchrl.modules import IndependentNormal, ProbabilisticActor
 
     keys = ["loc", "scale"] if policy.continuous else ["logits"]
-    module = Gaussian(policy) if policy.continuous else policy.actor
+    module = Gaussian(policy) if policy.continuous else network(policy, policy.actor)
     return ProbabilisticActor(
         TensorDictModule(module, in_keys=["observation"], out_keys=keys),
         in_keys=keys,

@@ -234,3 +234,13 @@ def test_several_choices_are_refused() -> None:
     env.action_space = MultiDiscrete([2, 3])
     with pytest.raises(UserError, match="here they are several choices"):
         to_torchrl(policies.Network().actor(env))
+
+
+def test_layers_that_actor_and_critic_share_are_in_front_of_both() -> None:
+    env = cartpole(rows=2)
+    policy = policies.Network(hidden=(8,), share="all").actor_critic(env)
+    rollout = env.rollout(policy, steps=4)
+    (actor, critic), batch = to_torchrl(policy), to_torchrl(rollout)
+    assert_close(critic(batch.clone())["state_value"][..., 0], rollout["value"])
+    assert_close(actor.get_dist(batch).log_prob(rollout["action"]), rollout["log_prob"])
+    assert {id(p) for p in [*actor.parameters(), *critic.parameters()]} == {id(p) for p in policy.parameters()}

@@ -1,8 +1,8 @@
 """PPO on an Atari game beside Stable-Baselines3: python benchmarks/control/ppo_atari.py [flags]
 
 RL Baselines3 Zoo's settings: 8 × 128 steps, 4 epochs of 4 minibatches, constant schedules. Stable-Baselines3 plays
-`make_atari_env` with its CnnPolicy, in which actor and critic share their convolutions; rlkit's have their own, so its
-network does twice the work. The emulator has one thread on both sides. The score is a 0: none is measured.
+`make_atari_env` with its CnnPolicy, in which actor and critic share all layers but the last, as rlkit's do. The
+emulator has one thread on both sides. The score is a 0: none is measured.
 """
 
 from side_by_side import Table, parser, show

@@ -31,19 +31,21 @@ class Stopwatch:
         self.first: float | None = None
         self.ended: float | None = None
         self.touched: float | None = None  # rlkit: the first step at all, of the untouched policy that it measures
+        self.processor = 0.0  # seconds of it in the training, which other work on the machine does not change
         self.evaluating = 0.0  # seconds of the evaluations that `until` asks for: on nobody's clock
         self.reached = False  # the score of `until`
 
     def step(self) -> None:
         """The training is about to make a step in its environments."""
         if self.first is None:
-            self.first = time.time()
+            self.first, self.processor = time.time(), -time.process_time()
 
     def touch(self) -> None:
         self.touched = time.time()
 
     def end(self) -> None:
         self.ended = time.time()
+        self.processor += time.process_time()
 
     def watch(self, owner: object, name: str, note: Callable[[], None] | None = None) -> None:
         """Note the first call of a method, then put back what was there: later calls cost what they cost without."""
@@ -71,6 +73,7 @@ class Stopwatch:
             "steps": steps,
             "start": self.first - self.began,  # seconds from the start of the process to the first step
             "seconds": self.ended - self.first - self.evaluating,  # of the training alone
+            "processor": self.processor,
             "score": score,
             "version": version,
             "seed": work["seed"],

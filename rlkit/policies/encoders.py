@@ -6,7 +6,7 @@ of few pixels, such as a grid world's. What follows is `policy.hidden`: nature w
 """
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from rlkit.api import AnySpace
 
 FORBIDDEN = -1e9  # the score of an action that is not allowed: its exponential is 0, and its gradient
+AT_ONCE = 256  # images that are read together where no gradient is asked for
 SMALLEST = 36  # pixels of a side that `nature` takes
 Make = Callable[[int, int, int], nn.Module]  # channels, height, width → [N, C, H, W] → [N, features]
 
@@ -61,18 +62,27 @@ class Floats(nn.Module):
 class Image(nn.Module):
     """Convolutions on images that come as rows of numbers: [..., d] → [N, C, H, W] → [..., features].
 
-    Bytes become fractions of 255.
+    Bytes become fractions of 255. layout: in what order the numbers lie in memory, whatever the order of dimensions.
     """
 
-    def __init__(self, space: Box, inner: nn.Module) -> None:
+    def __init__(self, space: Box, inner: nn.Module, layout: torch.memory_format) -> None:
         super().__init__()
-        self.inner, self.shape, self.last = inner, space.shape, channels_last(space)
-        self.scale = 255.0 if space.dtype == np.uint8 else 1.0
+        self.inner, self.shape, self.last, self.layout = inner, space.shape, channels_last(space), layout
+        self.bytes = space.dtype == np.uint8
 
     def forward(self, observation: Tensor) -> Tensor:
-        x = observation.reshape(-1, *self.shape).float() / self.scale
-        features: Tensor = self.inner(x.movedim(-1, 1) if self.last else x)
+        images = observation.reshape(-1, *self.shape)
+        images = images.movedim(-1, 1) if self.last else images
+        # Where nothing is kept for a gradient, a few at a time: their features stay in the cache, and memory is small.
+        parts = (images,) if torch.is_grad_enabled() else torch.split(images, AT_ONCE)
+        features = torch.cat([self.inner(self.pixels(part)) for part in parts])
         return features.view(*observation.shape[:-1], -1)
+
+    def pixels(self, images: Tensor) -> Tensor:
+        """As real numbers, of the precision of the convolutions."""
+        kind = next(self.inner.parameters()).dtype
+        x = images.to(kind, memory_format=self.layout, copy=self.bytes)
+        return x.div_(255) if self.bytes else x  # in place: bytes were copied just now, and new memory takes longer
 
 
 class Parts(nn.Module):
@@ -166,6 +176,8 @@ def impala(channels: int, height: int, width: int) -> nn.Module:
 
 
 IMAGES: dict[str, Make] = {"nature": nature, "small": small, "impala": impala}
+# Of each pixel all channels side by side: on a CPU 1.6 times as fast, but of few pixels a quarter slower.
+LAYOUTS = {name: torch.contiguous_format if name == "small" else torch.channels_last for name in IMAGES}
 
 
 def channels_last(space: Box) -> bool:
@@ -178,6 +190,12 @@ def is_image(space: "AnySpace") -> bool:
     return isinstance(space, Box) and len(space.shape) == 3 and space.dtype in (np.uint8, np.bool_)
 
 
+def has_large_image(space: "AnySpace | None") -> bool:
+    """Whether an observation holds an image of so many pixels that `auto` takes `nature`."""
+    found = [] if space is None else [part for _, part in spaces.leaves(space) if is_image(part)]
+    return any(sorted(part.shape or ())[-2] >= SMALLEST for part in found)
+
+
 def of_image(space: Box, name: str) -> nn.Module:
     """A network of convolutions for [height, width, channels], or with the channels first."""
     if len(space.shape) != 3:
@@ -186,7 +204,7 @@ def of_image(space: Box, name: str) -> nn.Module:
             "policy.encoder=flat, or add the channel (gymnasium.wrappers.FrameStackObservation)"
         )
     height, width, channels = space.shape if channels_last(space) else (*space.shape[1:], space.shape[0])
-    return Image(space, IMAGES[name](channels, height, width))
+    return Image(space, IMAGES[name](channels, height, width), LAYOUTS[name])
 
 
 def of_leaf(space: "AnySpace", name: str) -> nn.Module | None:
@@ -215,6 +233,11 @@ def of_space(space: "AnySpace", name: str) -> nn.Module | None:
     if not spaces.is_composite(space):
         return of_leaf(space, name)
     return Parts(space, name)
+
+
+def learns(modules: Iterable[nn.Module]) -> bool:
+    """Whether any of them has parameters."""
+    return any(True for module in modules for _ in module.parameters())
 
 
 def features(space: "AnySpace", encoder: nn.Module | None) -> int:

@@ -34,6 +34,7 @@ class Layers:
     fast: bool = True  # compute small networks on a CPU forward and backward by hand; false: all by autograd
     memory: Literal["none", "gru"] = "none"  # what of an episode is remembered: nothing, or a gated recurrent unit does
     memory_size: Annotated[Count, Needs("memory", "gru")] = 64  # numbers that are remembered
+    share: Literal["auto", "all", "none"] = "auto"  # layers of actor and critic in common: all but the last, or none
     dtype: Literal["float32", "float64"] = "float32"  # precision that networks learn and act in
     normalize: Switch = False  # bring observations to mean 0 and variance 1 by running statistics
 
@@ -116,6 +117,12 @@ def mlp(
     return perceptron(env, width, outputs, gain, network, name, before)
 
 
+def common(env: Env, width: int, network: Layers, before: list[nn.Module]) -> tuple[int, nn.Sequential]:
+    """All layers but the last one, for networks that share them, and how many numbers they hand on."""
+    whole = perceptron(env, width, 1, 1.0, network, "common", before)
+    return (width, *network.hidden)[-1], nn.Sequential(*list(whole)[:-1])
+
+
 class ActionValue(nn.Module):
     """Q(s, a) of actions that are `size` real numbers: they join what the observation is encoded as.
 
@@ -126,7 +133,7 @@ class ActionValue(nn.Module):
     def __init__(self, env: Env, size: int, network: Layers, name: str, normalizer: Normalizer | None) -> None:
         super().__init__()
         width, before = encoder(env, network, name, normalizer)
-        if any(True for module in before for _ in module.parameters()):
+        if encoders.learns(before):
             narrow = linear(width, NARROW, 2**0.5, seeding.generator(env.seed, "init", name, "narrow"))
             width, before = NARROW, [*before, narrow, nn.LayerNorm(NARROW), nn.Tanh()]
         self.encoder = nn.Sequential(*before).to(env.device)
@@ -139,12 +146,13 @@ class ActionValue(nn.Module):
 
 
 def idle_keys(
-    env: Env, network: Layers, normalizer: Normalizer | None, continuous: bool
+    env: Env, network: Layers, normalizer: Normalizer | None, continuous: bool, apart: str = ""
 ) -> tuple[tuple[str, str], ...]:
-    """The keys of `Layers` that have no effect, each with the reason."""
+    """The keys of `Layers` that have no effect, each with the reason; apart: why there is nothing to share."""
     space = env.observation_space
     assert space is not None, "a control problem has spaces"
     found = [] if continuous else [("log_std", "discrete actions")]
+    found += [("share", apart)] if apart else []
     boxes = [part for _, part in spaces.leaves(space) if isinstance(part, Box)]
     if not network.own_encoder and not any(len(box.shape) > 1 for box in boxes):
         found.append(("encoder", "observations without an image"))

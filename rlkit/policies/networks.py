@@ -4,6 +4,7 @@
 """
 
 from collections import OrderedDict
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -16,9 +17,9 @@ from rlkit.api import Env
 from rlkit.errors import UserError
 from rlkit.policies.base import EpsilonGreedy, Function, Numbers, PolicyModule
 from rlkit.policies.distributions import categorical, categoricals, gaussian
-from rlkit.policies.encoders import allowed_by
-from rlkit.policies.layers import Layers, idle_keys, mlp, perceptron
-from rlkit.policies.normalize import normalizer_for
+from rlkit.policies.encoders import allowed_by, learns
+from rlkit.policies.layers import Layers, common, encoder, idle_keys, mlp, perceptron
+from rlkit.policies.normalize import Normalizer, normalizer_for
 from rlkit.policies.perceptron import Perceptron
 from rlkit.policies.recurrent import Memory, beginnings
 
@@ -48,7 +49,7 @@ class QNetwork(EpsilonGreedy):
         if not isinstance(space, Discrete):
             raise UserError(f"a Q-network needs discrete actions and this environment has {space}; use algo=sac")
         self.normalizer = normalizer_for(env, network.normalize)
-        self.idle_keys = idle_keys(env, network, self.normalizer, continuous=False)
+        self.idle_keys = idle_keys(env, network, self.normalizer, False, "a network without actor")
         self.allowed = allowed_by(env.observation_space)
         self.q: nn.Sequential = mlp(env, int(space.n), 1.0, network, "q", self.normalizer)
         if dueling:
@@ -68,7 +69,7 @@ class QNetwork(EpsilonGreedy):
 class Actor(PolicyModule):
     """π(a|s): a categorical for each choice of an action, a diagonal Gaussian with free log σ for continuous ones."""
 
-    def __init__(self, env: Env, network: Layers) -> None:
+    def __init__(self, env: Env, network: Layers, critic: bool = False) -> None:
         super().__init__(seeding.generator(env.seed, "action"))
         space = env.action_space
         self.continuous = isinstance(space, Box)
@@ -77,10 +78,15 @@ class Actor(PolicyModule):
         self.choices = spaces.choices(space) or (0,)  # values of each choice of an action
         size = self.size = spaces.width(space) if isinstance(space, Box) else sum(self.choices)
         self.normalizer = normalizer_for(env, network.normalize)
-        self.idle_keys = idle_keys(env, network, self.normalizer, self.continuous)
+        self.idle_keys = idle_keys(
+            env, network, self.normalizer, self.continuous, "" if critic else "a policy without critic"
+        )
         self.allowed = None if self.continuous else allowed_by(env.observation_space)
         self.memory = Memory(env, network, self.normalizer) if network.memory == "gru" else None
         self.memoryless = self.memory is None
+        shared = trunk(env, network, self.memory, self.normalizer) if critic else None
+        self.width = None if shared is None else shared[0]  # numbers that the layers hand on that a critic shares
+        self.trunk: nn.Module = nn.Identity() if shared is None else shared[1]
         self.actor = self.head(env, size, 0.01, network, "actor")
         self.single = isinstance(space, Discrete)
         if self.continuous:
@@ -88,19 +94,22 @@ class Actor(PolicyModule):
             self.log_std = nn.Parameter(start.double() if network.dtype == "float64" else start)
 
     def head(self, env: Env, outputs: int, gain: float, network: Layers, name: str) -> Perceptron:
-        """A network from observations, or from what is remembered, to `outputs`."""
+        """A network from what the trunk hands on, from observations or from what is remembered, to `outputs`."""
+        if self.width is not None:
+            return perceptron(env, self.width, outputs, gain, replace(network, hidden=()), name, [])
         if self.memory is None:
             return mlp(env, outputs, gain, network, name, self.normalizer)
         return perceptron(env, self.memory.size, outputs, gain, network, name, [])
 
-    def remembered(self, batch: TensorDict) -> Tensor | None:
-        """What is remembered at each step of whole rows, that step's observation included. [..., T, size]
+    def seen(self, batch: TensorDict) -> Tensor:
+        """The observations; with memory what is remembered at each step of whole rows, it included. [..., T, size]
 
         A batch that does not say what was remembered before its first step holds episodes from their start.
         """
+        observation: Tensor = batch["observation"]
         if self.memory is None:
-            return None
-        observation, mask = batch["observation"], batch["mask"]
+            return observation
+        mask = batch["mask"]
         if "memory" not in batch.keys():
             before = self.start(mask.shape[:-1].numel())
             return self.memory.read(observation, before, torch.zeros_like(mask))
@@ -115,9 +124,9 @@ class Actor(PolicyModule):
         after = self.memory.step(observation, memory)
         return self.choose(observation, greedy, after), after
 
-    def outputs(self, observation: Tensor, memory: Tensor | None = None) -> Tensor:
+    def outputs(self, observation: Tensor, features: Tensor | None = None) -> Tensor:
         """Means, or the logits of all choices, those of forbidden actions so low that their probability is 0."""
-        out: Tensor = self.actor(observation if memory is None else memory)
+        out: Tensor = self.actor(self.trunk(observation) if features is None else features)
         return out if self.allowed is None else self.allowed.forbid(observation, out, self.choices)
 
     def highest(self, scores: Tensor) -> Tensor:
@@ -130,10 +139,10 @@ class Actor(PolicyModule):
         """A policy with memory acts as in the first step of an episode; `recall` goes on from there."""
         if self.memory is not None:
             return self.recall(observation, self.start(len(observation)), greedy)[0]
-        return self.choose(observation, greedy)
+        return self.choose(observation, greedy, observation)
 
-    def choose(self, observation: Tensor, greedy: bool, memory: Tensor | None = None) -> Tensor:
-        out = self.outputs(observation, memory)
+    def choose(self, observation: Tensor, greedy: bool, seen: Tensor) -> Tensor:
+        out = self.outputs(observation, self.trunk(seen))
         if self.allowed is not None:
             self.allowed.check(observation, self.choices)
         if greedy:
@@ -146,7 +155,7 @@ class Actor(PolicyModule):
 
     def prepared(self, steps: int, rows: int) -> Function | None:
         """What `act` does in each of the next steps, from arrays to arrays; its draws are made at once."""
-        outputs = self.actor.on_arrays(rows) if self.memory is None else None
+        outputs = self.actor.on_arrays(rows) if self.memory is None and self.width is None else None
         if outputs is None:
             return None
         shape = (steps, rows, self.size)
@@ -165,61 +174,73 @@ class Actor(PolicyModule):
 
         return act
 
-    def log_prob_entropy(self, batch: TensorDict, memory: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        out = self.outputs(batch["observation"], memory)
+    def log_prob_entropy(self, batch: TensorDict, features: Tensor) -> tuple[Tensor, Tensor]:
+        out = self.outputs(batch["observation"], features)
         action: Tensor = batch["action"]
         if self.continuous:
             return gaussian(out, self.log_std, action)
         return categorical(out, action) if self.single else categoricals(out, action, self.choices)
 
     def evaluate(self, batch: TensorDict, entropy: bool = True) -> dict[str, Tensor]:
-        return self.judged(batch, self.remembered(batch))
+        return self.judged(batch, self.trunk(self.seen(batch)))
 
-    def judged(self, batch: TensorDict, memory: Tensor | None) -> dict[str, Tensor]:
-        log_prob, spread = self.log_prob_entropy(batch, memory)
+    def judged(self, batch: TensorDict, features: Tensor) -> dict[str, Tensor]:
+        log_prob, spread = self.log_prob_entropy(batch, features)
         return {"log_prob": log_prob, "entropy": spread}
 
     def record(self, batch: TensorDict) -> dict[str, Tensor]:
-        return self.noted(batch, self.remembered(batch))
+        seen = self.seen(batch)
+        return super().record(batch) | self.noted(batch, seen, self.trunk(seen))
 
-    def noted(self, batch: TensorDict, memory: Tensor | None) -> dict[str, Tensor]:
-        return super().record(batch) | {"log_prob": self.log_prob_entropy(batch, memory)[0]}
+    def noted(self, batch: TensorDict, seen: Tensor, features: Tensor) -> dict[str, Tensor]:
+        return {"log_prob": self.log_prob_entropy(batch, features)[0]}
+
+
+def trunk(
+    env: Env, network: Layers, memory: Memory | None, normalizer: Normalizer | None
+) -> tuple[int, nn.Sequential] | None:
+    """The layers that actor and critic share, and how many numbers they hand on; None where each has its own."""
+    if network.share == "none":
+        return None
+    width, before = (memory.size, []) if memory is not None else encoder(env, network, "common", normalizer)
+    if network.share == "auto" and not learns(before if memory is None else [memory.encoder]):
+        return None
+    return common(env, width, network, before)
 
 
 class ActorCritic(Actor):
-    """An actor and a separate V(s)."""
+    """An actor and V(s): two networks, or one with two last layers."""
 
     def __init__(self, env: Env, network: Layers) -> None:
-        super().__init__(env, network)
+        super().__init__(env, network, critic=True)
         self.critic = self.head(env, 1, 1.0, network, "critic")
 
     def value(self, observation: Tensor) -> Tensor:
         """V(s); with memory, as in the first step of an episode. [..., observation] → [...]"""
         if self.memory is None:
-            return self.worth(observation)
-        return self.worth(self.memory.step(observation, self.start(len(observation))))
+            return self.worth(self.trunk(observation))
+        return self.worth(self.trunk(self.memory.step(observation, self.start(len(observation)))))
 
-    def worth(self, read: Tensor) -> Tensor:
-        """What the critic makes of observations, or of what is remembered."""
-        value: Tensor = self.critic(read)
+    def worth(self, features: Tensor) -> Tensor:
+        """What the critic makes of observations, of what is remembered, or of what the trunk makes of either."""
+        value: Tensor = self.critic(features)
         return value.squeeze(-1)
 
-    def judged(self, batch: TensorDict, memory: Tensor | None) -> dict[str, Tensor]:
-        value = self.value(batch["observation"]) if memory is None else self.worth(memory)
-        return super().judged(batch, memory) | {"value": value}
+    def judged(self, batch: TensorDict, features: Tensor) -> dict[str, Tensor]:
+        return super().judged(batch, features) | {"value": self.worth(features)}
 
-    def noted(self, batch: TensorDict, memory: Tensor | None) -> dict[str, Tensor]:
+    def noted(self, batch: TensorDict, seen: Tensor, features: Tensor) -> dict[str, Tensor]:
         """V(s_{t+1}) is V of the next column, except where the next column is not the true successor."""
-        value = self.value(batch["observation"]) if memory is None else self.worth(memory)
+        value = self.worth(features)
         next_value = torch.cat([value[..., 1:], value[..., -1:]], -1)
         elsewhere = batch["done"].clone()
         elsewhere[..., -1] = True
-        next_value[elsewhere] = self.successors(batch["next_observation"][elsewhere], memory, elsewhere)
+        next_value[elsewhere] = self.successors(batch["next_observation"][elsewhere], seen, elsewhere)
         next_value = next_value.masked_fill(batch["terminated"], 0.0)
-        return super().noted(batch, memory) | {"value": value, "next_value": next_value}
+        return super().noted(batch, seen, features) | {"value": value, "next_value": next_value}
 
-    def successors(self, observation: Tensor, memory: Tensor | None, where: Tensor) -> Tensor:
+    def successors(self, observation: Tensor, seen: Tensor, where: Tensor) -> Tensor:
         """V of the true successors of some steps, by what was remembered there. [n, observation], [..., T] → [n]"""
-        if self.memory is None or memory is None:
+        if self.memory is None:
             return self.value(observation)
-        return self.worth(self.memory.step(observation, memory[where]))
+        return self.worth(self.trunk(self.memory.step(observation, seen[where])))

@@ -63,7 +63,7 @@ class Twins(PolicyModule):
         super().__init__(seeding.generator(env.seed, "action"))
         self.epsilon, self.noise = 0.0, 0.0
         self.normalizer = normalizer_for(env, network.normalize)
-        self.idle_keys = idle_keys(env, network, self.normalizer, continuous)
+        self.idle_keys = idle_keys(env, network, self.normalizer, continuous, "critics that learn from replayed steps")
         self.actor = mlp(env, outputs, 0.01, network, "actor", self.normalizer)
         self.critics = nn.ModuleList([self.critic(env, network, f"critic {i}") for i in (1, 2)])
 

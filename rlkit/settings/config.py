@@ -51,7 +51,7 @@ class Run:
     checkpoint_every: Natural = 0  # iterations between checkpoints; 0: at each evaluation, each minute, at the end
     keep: Natural = 1  # older checkpoints that are kept beside latest, as iteration-N
     logger: Literal["none", "wandb"] = "none"  # where the metrics go besides the run folder
-    threads: Threads = 0  # torch threads; 0: one for control, OMP_NUM_THREADS or all cores for text
+    threads: Threads = 0  # torch threads; 0: OMP_NUM_THREADS or all cores for text and large images, else one
 
     def __post_init__(self) -> None:
         if self.iterations is not None and self.env_steps is not None:
@@ -202,6 +202,7 @@ def from_folder(folder: str | Path) -> Given:
         raise UserError(f"{path} names no algorithm and environment: it is not a run's config.yaml")
     given.run["out"], given.folder = str(path.parent), path.parent
     given.algo, given.env = sections.without_idle(path, given.algo), sections.with_later(given.env)
+    given.policy = sections.before_sharing(given.policy)
     return given
 
 

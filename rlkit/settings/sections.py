@@ -24,6 +24,7 @@ IDLE = {  # keys without effect, which 0.3 had and wrote into config.yaml
 }
 
 LATER = {"gsm8k": {"chat": False}}  # keys that came later, and how runs of these environments were without them
+APART = {"share": "none"}  # how actor and critic were before they could share layers, where a policy has some
 
 
 def read(path: Path) -> Sections:
@@ -59,3 +60,8 @@ def without_idle(path: Path, algo: Section) -> Section:
 def with_later(env: Section) -> Section:
     """The keys of an environment in a run's config.yaml, with those that came after it was written."""
     return {**LATER.get(str(env["name"]), {}), **env}
+
+
+def before_sharing(policy: Section) -> Section:
+    """The keys of a policy in a run's config.yaml, with the one that came after it was written."""
+    return {**APART, **policy} if "hidden" in policy else policy

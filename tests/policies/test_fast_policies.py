@@ -202,7 +202,7 @@ def test_a_hook_of_the_deviation_is_called() -> None:
     batch = TensorDict({"observation": torch.randn(5, 4), "action": torch.randn(5, 2)}, batch_size=[5])
     policy.log_std.register_hook(lambda gradient: 0 * gradient)
     with Tape() as tape:
-        log_prob, _ = policy.log_prob_entropy(batch)
+        log_prob, _ = policy.log_prob_entropy(batch, batch["observation"])
     torch.autograd.backward(log_prob.sum())
     tape.backward()
     assert torch.equal(policy.log_std.grad, torch.zeros(2))

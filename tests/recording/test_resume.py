@@ -60,7 +60,7 @@ CELLS = [
     ["algo=td3", "env=lunarlander", "env.continuous=true", *TWINS, "algo.prioritized=true", "env.step_limit=30"],
     ["algo=sac", "env=hopper", *TWINS],
     ["algo=td3", "env=halfcheetah", *TWINS],
-    [*PPO, "env=minigrid", "env.rows=2", "algo.horizon=16", "env.step_limit=40"],
+    [*PPO, "env=minigrid", "env.rows=2", "algo.horizon=16", "env.step_limit=40", "policy.share=all"],
     ["algo=dqn", "env=minatar", *DQN, "env.rows=2", "env.step_limit=40"],
     [*PPO, "env=atari", "env.rows=2", "algo.horizon=16", "env.step_limit=25", "policy.encoder=flat", "policy.hidden=4"],
     [*PPO, "env=torchrl", "env.id=Acrobot-v1", "env.rows=2", "algo.horizon=16", "env.step_limit=40", "threads=1"],
@@ -94,6 +94,7 @@ CELLS = [
     [*PPO, "env=cartpole", *MEMORY, "algo.horizon=16", "env.step_limit=30"],
     ["algo=a2c", "env=pendulum", *MEMORY, "algo.horizon=7", "env.step_limit=30", "policy.normalize=true"],
     ["algo=grpo", "env=cartpole", *MEMORY, "algo.group=2", "env.step_limit=20"],
+    ["algo=a2c", "env=minigrid", *MEMORY, "algo.horizon=7", "env.step_limit=20"],
 ]
 
 

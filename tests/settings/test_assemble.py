@@ -4,7 +4,9 @@ import os
 from pathlib import Path
 from typing import get_type_hints
 
+import numpy as np
 import pytest
+from gymnasium.spaces import Box, Dict, Discrete
 
 from rlkit import run
 from rlkit.errors import UserError
@@ -21,7 +23,9 @@ def test_openmp_threads_are_read_as_openmp_reads_them(
 ) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", value)
     assert threads("text") == (expected or os.cpu_count())
-    assert threads("control") == 1
+    cells, screen = (Box(0, 255, shape, np.uint8) for shape in ((7, 7, 3), (4, 84, 84)))
+    assert threads("control") == threads("control", cells) == threads("control", Box(0, 1)) == 1
+    assert threads("control", screen) == threads("control", Dict({"a": Discrete(2), "b": screen})) == threads("text")
 
 
 @pytest.mark.parametrize("env", ["lunarlander", "gym", "gsm8k"])
