@@ -208,6 +208,13 @@ def test_a_game_of_ones_own_is_learned(tmp_path: Path, monkeypatch: pytest.Monke
         made(entry="builtins:dict")
 
 
+def test_a_game_opens_no_window_and_is_drawn_all_the_same() -> None:
+    with pytest.raises(UserError, match=r"^env\.kwargs\.render_mode=human is not allowed: a run opens no window"):
+        made(id="mpe2.simple_spread_v3", kwargs={"render_mode": "human"})
+    env = made(id="mpe2.simple_spread_v3", kwargs={"render_mode": "rgb_array", "max_cycles": 2})
+    assert len(frames(env, Draws(env))) == 3
+
+
 def test_a_game_that_cannot_be_had_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     for keys, line in {
         "": r"^env=pettingzoo needs one game: give env\.id=MODULE",
