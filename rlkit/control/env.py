@@ -10,7 +10,7 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor
 
-from rlkit import ranks, scores
+from rlkit import bounds, ranks, scores
 from rlkit.api import Acts, Plays, State
 from rlkit.buffers import of_all
 from rlkit.control import parts, proofs, requirements
@@ -194,11 +194,12 @@ class ControlEnv(Played):
                 f"set env.rows={len(state['episodes']) // self.agents}"
             )
         self._starts, self._episodes, self._started = state["starts"], list(state["episodes"]), state["started"]
-        self._length, self._history = np.array(state["length"]), deque()
+        self._length, self._history = np.array(state["length"], dtype=np.int64), deque()
         self._return = np.array(state["return"], dtype=np.float64)
         self._memory = state["memory"].to(self.device) if "memory" in state else None
         if self._started:
             actions = state["actions"].numpy() if "actions" in state else np.empty((0, self._own))
+            bounds.check_actions(self._stream.action_space, actions, "an episode in progress chose")
             repeats = self._past.load_state_dict(state, lambda: self._make("past", self._own))
             self._stream.replay(actions, state["seeds"], np.array(state["ages"]))
             if len(actions):
