@@ -121,6 +121,8 @@ def test_groups_are_refused_in_one_line() -> None:
     for name in ("grpo", "dpo"):
         with pytest.raises(UserError, match=line):
             algorithm(name, env, SMALL)
+    with pytest.raises(UserError, match=line):  # agents of one game are no unrelated episodes either
+        algorithm("grpo", env, SMALL, starts="own", group=2)
 
 
 def test_an_observation_may_say_which_agent_it_is_of(monkeypatch: pytest.MonkeyPatch) -> None:
