@@ -9,24 +9,22 @@ from pathlib import Path
 
 import torch
 from tensordict import TensorDict
-from torch import Tensor, nn
+from torch import nn
 
 from rlkit import ranks
 from rlkit.api import Algorithm, Env, Lasting, State
 from rlkit.attributes import check_alike, check_numbers, put_back, state_of
-from rlkit.bounds import check_steps
+from rlkit.bounds import check_actions, check_steps
 from rlkit.counters import natural
 from rlkit.doctor.checks import Doctor
 from rlkit.errors import UserError
-from rlkit.held import check_finite, check_unchanged, is_part, leaves, owner, sound, unsound
+from rlkit.held import check_finite, check_optimizer, check_unchanged, is_part, leaves, owner, sound, unsound
 from rlkit.meter import Meter
 from rlkit.policies.base import EpsilonGreedy
 from rlkit.recording import checkpoint
 from rlkit.recording.checkpoint import fitting
 from rlkit.seeding import generators
 from rlkit.settings.config import Run
-
-LARGEST = 2.0**63  # of the numbers that an optimizer has, such as its learning rate
 
 
 @dataclass
@@ -246,6 +244,9 @@ def check_played(folder: Path, algo: Algorithm, env: Env, state: State) -> None:
         if is_ours(owner(algo, key)[key.rpartition(".")[2]]):
             with fitting(folder, key):
                 check_steps(part, env.observation_space, env.action_space)
+    if is_ours(env) and "actions" in state["env"]:
+        with fitting(folder, "env"):
+            check_actions(env.action_space, state["env"]["actions"].numpy(), "an episode in progress chose")
 
 
 def not_sound(folder: Path, names: Sequence[str]) -> UserError:
@@ -255,27 +256,6 @@ def not_sound(folder: Path, names: Sequence[str]) -> UserError:
 def is_ours(x: object) -> bool:
     """Whether it is of the project, whose states keep their types; a plug-in's may change them."""
     return type(x).__module__.startswith("rlkit.") and not isinstance(x, nn.Module)  # a module looks for itself
-
-
-def check_optimizer(optimizer: torch.optim.Optimizer) -> None:
-    """Raises: ValueError where what an optimizer remembers is not of the shape of its parameters."""
-    if not isinstance(optimizer, torch.optim.Adam | torch.optim.SGD | torch.optim.RMSprop):  # AdamW is an Adam
-        return
-    for parameter, state in optimizer.state.items():
-        for key, x in state.items():
-            if isinstance(x, Tensor) and x.dim() and x.shape != parameter.shape:
-                raise ValueError(f"{key} has the shape {tuple(x.shape)}, not {tuple(parameter.shape)}")
-            if isinstance(x, Tensor) and not bool(x.isfinite().all()):
-                raise ValueError(f"{key} is not finite")
-    for group in optimizer.param_groups:
-        check_numbers([group.get("initial_lr", 0.0)])
-        check_numbers([x for value in group.values() if isinstance(value, tuple) for x in value])
-        for key, default in optimizer.defaults.items():
-            if type(group.get(key)) is not type(default) and not isinstance(group.get(key), int | float):
-                raise TypeError(f"{key} is {group.get(key)!r}")
-        numbers = [x for value in group.values() for x in (value if isinstance(value, tuple) else (value,))]
-        if bad := [x for x in numbers if isinstance(x, int | float) and not 0 <= x < LARGEST]:
-            raise ValueError(f"a number of it is {bad[0]}")
 
 
 def drawing(algo: Algorithm) -> dict[str, torch.Generator]:

@@ -10,7 +10,7 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor
 
-from rlkit import bounds, ranks, scores
+from rlkit import ranks, scores
 from rlkit.api import Acts, Plays, State
 from rlkit.buffers import of_all
 from rlkit.control import parts, proofs, requirements
@@ -199,7 +199,6 @@ class ControlEnv(Played):
         self._memory = state["memory"].to(self.device) if "memory" in state else None
         if self._started:
             actions = state["actions"].numpy() if "actions" in state else np.empty((0, self._own))
-            bounds.check_actions(self._stream.action_space, actions, "an episode in progress chose")
             repeats = self._past.load_state_dict(state, lambda: self._make("past", self._own))
             self._stream.replay(actions, state["seeds"], np.array(state["ages"]))
             if len(actions):
