@@ -8,10 +8,11 @@ arXiv:1511.06581. The target network is copied every `sync_every` updates, or fo
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, cast
 
 import torch
 from annotated_types import Gt, Le
+from gymnasium.spaces import Discrete
 from tensordict import TensorDict
 from torch import Tensor
 
@@ -47,7 +48,8 @@ class DQN(OffPolicy):
     def __init__(self, config: Config, env: Env, network: PolicyFactory) -> None:
         super().__init__(config, env)
         self.policy = network.q_network(env, config.dueling)
-        self.explorer = policies.Persistent(self.policy, env.rows, config.hold) if config.hold > 1 else None
+        actions = int(cast(Discrete, env.action_space).n)
+        self.explorer = policies.Persistent(self.policy, env.rows, config.hold, actions) if config.hold > 1 else None
         self.target = self.policy.frozen()
         self.optimizer = policies.adam(self.policy, config)
 

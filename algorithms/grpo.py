@@ -23,6 +23,7 @@ class Config(Clip, Scale):
 
 def check_starts(config: Groups, env: Env) -> None:
     """Refuse groups of attempts that say nothing about each other, or that do not come out even."""
+    policies.refuse_groups(env, config.group)
     if config.starts == "shared":
         return
     if env.kind == "text":

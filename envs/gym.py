@@ -19,13 +19,12 @@ from rlkit.control import ControlEnv, Luck
 from rlkit.control.contract import check_copies
 from rlkit.control.masks import MaskInObservation, tells_mask
 from rlkit.control.vector import Vector
-from rlkit.control.wrapping import Keywords, wrapped
+from rlkit.control.wrapping import DRAWN, Keywords, check_drawing, wrapped
 from rlkit.errors import one_line
 from rlkit.fields import Needs
 from rlkit.terminal import warn
 
 EXTRAS = {".box2d": "box2d", ".mujoco": "mujoco", ".classic_control": "classic-control"}  # of gymnasium
-DRAWN = "rgb_array"  # the way of drawing that opens no window
 UNNAMED = "<"  # begins the entry of an environment that was given in Python and has no name to import it by
 
 Factory = Callable[..., gymnasium.Env]  # ...: its keywords are its own, and so are those of a registered class:
@@ -48,11 +47,7 @@ class Config:
     def __post_init__(self) -> None:
         if self.id and self.entry:
             raise UserError(f"give env.id={self.id} or env.entry={self.entry}, not both")
-        if (mode := self.kwargs.get("render_mode", DRAWN)) != DRAWN:
-            raise UserError(
-                f"env.kwargs.render_mode={one_line(mode)} is not allowed: a run opens no window; leave it out, or give "
-                f"{DRAWN} where the environment needs it, and look with video=FILE.gif of rlkit.evaluate or rlkit.play"
-            )
+        check_drawing(self.kwargs)
 
     @property
     def called(self) -> str:

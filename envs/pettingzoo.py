@@ -14,7 +14,7 @@ from rlkit.api import Count, Natural, Place, UserError
 from rlkit.control import ControlEnv
 from rlkit.control.agents import Game, Together
 from rlkit.control.video import prepare
-from rlkit.control.wrapping import Keywords
+from rlkit.control.wrapping import DRAWN, Keywords, check_drawing
 from rlkit.errors import one_line
 
 from . import gym
@@ -38,6 +38,7 @@ class Config:
                 "env=pettingzoo needs one game: give env.id=MODULE, as in env.id=mpe2.simple_spread_v3, or "
                 "env.entry=MODULE:NAME"
             )
+        check_drawing(self.kwargs)
 
     @property
     def called(self) -> str:
@@ -80,7 +81,7 @@ def maker(config: Config) -> Callable[..., Game]:
 def made(config: Config, make: Callable[..., Game], **more: Any) -> Game:
     """One game; what keeps it from being made is told in one line."""
     try:
-        return make(**config.kwargs, **more)
+        return make(**config.kwargs | more)
     except (ImportError, TypeError, ValueError, AssertionError) as error:
         told = f"{config.called} with env.kwargs={one_line(config.kwargs)} cannot be made: {one_line(error)}"
         raise UserError(told) from error
@@ -108,6 +109,6 @@ def make(config: Config, seed: int, device: str | torch.device) -> ControlEnv:
     agents = len(one.possible_agents)
     one.close()
     source = f"{config.called.partition('=')[2]}, {agents} agents (PettingZoo)"
-    drawn, limiting = partial(vector, agents, render_mode="rgb_array"), "give env.step_limit=N"
+    drawn, limiting = partial(vector, agents, render_mode=DRAWN), "give env.step_limit=N"
     rows = config.rows * agents
     return ControlEnv(vector, rows, seed, device, source, drawn=drawn, limiting=limiting, agents=agents)

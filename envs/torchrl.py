@@ -17,24 +17,34 @@ from rlkit.errors import one_line
 
 from . import gym
 
-LIBRARIES = {  # file of torchrl.envs.libs: its class, and the package that it needs
-    "brax": ("BraxEnv", "brax"),
-    "craftground": ("CraftGroundEnv", "craftground"),
-    "dm_control": ("DMControlEnv", "dm_control"),
-    "genesis": ("GenesisEnv", "genesis"),
-    "gym": ("GymEnv", "gymnasium"),
-    "habitat": ("HabitatEnv", "habitat"),
-    "isaacgym": ("IsaacGymEnv", "isaacgym"),
-    "jumanji": ("JumanjiEnv", "jumanji"),
-    "libero": ("LiberoEnv", "libero"),
-    "mjlab": ("MJLabEnv", "mjlab"),
-    "mujoco_playground": ("MujocoPlaygroundEnv", "mujoco_playground"),
-    "procgen": ("ProcgenEnv", "procgen"),
-    "robohive": ("RoboHiveEnv", "robohive"),
-    "safety_gymnasium": ("SafetyGymnasiumEnv", "safety_gymnasium"),
+FRAMES = ("frame_skip",)
+PIXELS = ("frame_skip", "from_pixels", "pixels_only")
+LIBERO = (*PIXELS[:2], "task_id", "camera", "wrist_camera", "camera_height", "camera_width", "max_episode_steps")
+GENESIS = (*PIXELS[:2], "task_name", "max_steps", "pixels_res")
+# A file of torchrl.envs.libs: its class, the package that it needs, and the keywords that may be given; None: those of
+# the environment that the class makes, and none that TorchRL reads itself but PIXELS.
+LIBRARIES: dict[str, tuple[str, str, tuple[str, ...] | None]] = {
+    "brax": ("BraxEnv", "brax", FRAMES),
+    "dm_control": ("DMControlEnv", "dm_control", None),
+    "genesis": ("GenesisEnv", "genesis", GENESIS),
+    "gym": ("GymEnv", "gymnasium", None),
+    "habitat": ("HabitatEnv", "habitat", FRAMES),
+    "jumanji": ("JumanjiEnv", "jumanji", ("jit",)),
+    "libero": ("LiberoEnv", "libero", LIBERO),
+    "mujoco_playground": ("MujocoPlaygroundEnv", "mujoco_playground", (*FRAMES, "config_overrides")),
+    "robohive": ("RoboHiveEnv", "robohive", PIXELS),
+    "safety_gymnasium": ("SafetyGymnasiumEnv", "safety_gymnasium", None),
 }
+# What it reads itself: copies, processes, code, devices, resets of its own, and what does nothing here.
+COPIES = ("num_workers", "num_envs", "batch_size", "device", "backend", "compile", "env", "env_name", "task_name")
+RESETS = ("auto_reset", "auto_reset_replace", "native_autoreset", "missing_obs_value", "allow_done_after_reset")
+NOTHING = ("policy", "spec_locked", "categorical_action_encoding", "convert_actions_to_numpy")
+TORCHRLS = (*COPIES, *RESETS, *NOTHING)
 SEVERAL = ("lbforaging", "meltingpot", "openspiel", "pettingzoo", "smacv2", "unity_mlagents", "vmas")  # agents
+BATCHED = ("envpool", "isaac_lab", "isaacgym", "mjlab", "procgen")  # play many copies in one
 IN_TWO = ("dm_control",)  # an id is a domain and a task
+# Some tasks (lqr) draw their model when they are made, which no later seed changes: all copies are to have the same.
+FIXED: dict[str, dict[str, Any]] = {"dm_control": {"random": 0}}
 
 
 @dataclass(frozen=True)
@@ -42,7 +52,9 @@ class Config:
     rows: Count = 8  # copies played side by side
     lib: str = "gym"  # the library, as torchrl.envs.libs calls it: dm_control, jumanji, brax, safety_gymnasium ...
     id: gym.Named = ""  # which environment of it; of dm_control DOMAIN/TASK, such as cartpole/swingup
-    kwargs: Keywords = field(default_factory=dict)  # what TorchRL's class takes besides
+    kwargs: Keywords = field(
+        default_factory=dict
+    )  # what the environment takes besides, such as frame_skip or from_pixels
     step_limit: Natural = 0  # steps after which an episode is truncated; 0: the environment's own limit
     processes: bool = False  # step each of the copies that are learned from in a process of its own
     action_masks: bool = True  # play and learn only what info["action_mask"] allows, where the environment tells it
@@ -92,7 +104,7 @@ def world(lib: str, name: str, **keywords: Any) -> Adapted:
     """One copy; what keeps it from being made is told in one line."""
     kind, called = getattr(importlib.import_module(f"torchrl.envs.libs.{lib}"), LIBRARIES[lib][0]), f"env.id={name}"
     try:
-        made = kind(*(name.split("/") if lib in IN_TWO else [name]), **keywords)
+        made = kind(*(name.split("/") if lib in IN_TWO else [name]), **FIXED.get(lib, {}) | keywords)
     except Exception as error:  # whatever a simulator raises
         known = [x if isinstance(x, str) else "/".join((x[0], y)) for x in kind.available_envs for y in tasks(x)]
         near = difflib.get_close_matches(name, known, n=3, cutoff=0.4)
@@ -113,6 +125,11 @@ def check_library(lib: str) -> None:
         raise UserError(
             f"env.lib={lib} has several agents: use env=pettingzoo, or wrap it as a gymnasium.Env for env=gym"
         )
+    if lib in BATCHED:
+        raise UserError(
+            f"env.lib={lib} plays many copies in one, and here each copy is one environment: wrap one as a "
+            "gymnasium.Env for env=gym"
+        )
     if lib not in LIBRARIES:
         near = difflib.get_close_matches(lib, LIBRARIES, n=1, cutoff=0.4)
         hint = f"did you mean {near[0]}? " if near else ""
@@ -121,16 +138,23 @@ def check_library(lib: str) -> None:
         raise UserError(f"env.lib={lib} needs the package {package}, which is not installed: pip install {package}")
 
 
-MODULES = ("backend",)  # keywords that name a module, which would be imported
+def check_keywords(lib: str, keywords: Keywords) -> None:
+    """Raises: UserError for a keyword by which TorchRL would start processes, import code or change how it plays."""
+    allowed = LIBRARIES[lib][2]
+    for key in keywords:
+        if allowed is not None and key not in allowed:
+            raise UserError(f"env.kwargs.{key} is not allowed with env.lib={lib}: there are {', '.join(allowed)}")
+        if key in TORCHRLS or key.startswith("_"):
+            raise UserError(
+                f"env.kwargs.{key} is not allowed: TorchRL would read it, and rlkit makes the copies and plays them; "
+                "leave it out, and give env.rows or env.processes for more copies"
+            )
 
 
 def make(config: Config, seed: int, device: str | torch.device) -> ControlEnv:
     """An environment of a library that TorchRL wraps, with the rewards and ends that it has there."""
     check_library(config.lib)
-    if named := [key for key in config.kwargs if key in MODULES]:
-        raise UserError(
-            f"env.kwargs.{named[0]} is not allowed, as it names code to import: leave it out, or use env=gym"
-        )
+    check_keywords(config.lib, config.kwargs)
     if not config.id or (config.lib in IN_TWO and config.id.count("/") != 1):
         example = "cartpole/swingup" if config.lib in IN_TWO else "NAME"
         raise UserError(f"env.id={config.id} is not understood: env.lib={config.lib} needs env.id={example}")

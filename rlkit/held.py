@@ -9,10 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from rlkit.api import Algorithm, Env, State
-from rlkit.attributes import COLLECTIONS, PLAIN, STATE, TORCH, can_be_saved, digest, form, is_state
+from rlkit.attributes import COLLECTIONS, PLAIN, STATE, TORCH, can_be_saved, check_numbers, digest, form, is_state
 from rlkit.errors import Diverged, UserError
 from rlkit.seeding import generators
 
+LARGEST = 2.0**63  # of the numbers that an optimizer has, such as its learning rate
 REPLACED = (*PLAIN, tuple, frozenset)  # what is not put back in place
 
 
@@ -210,6 +211,27 @@ def unsound(algo: Algorithm) -> list[str]:
     """What of a policy could not have been saved, by its names: NaN, and parameters that are not finite."""
     held = [f"policy.{key}" for key, x in leaves(algo.policy.state_dict()) if not sound(x)]
     return held or not_finite(algo, algo.policy.parameters())
+
+
+def check_optimizer(optimizer: torch.optim.Optimizer) -> None:
+    """Raises: ValueError where what an optimizer remembers is not of the shape of its parameters."""
+    if not isinstance(optimizer, torch.optim.Adam | torch.optim.SGD | torch.optim.RMSprop):  # AdamW is an Adam
+        return
+    for parameter, state in optimizer.state.items():
+        for key, x in state.items():
+            if isinstance(x, Tensor) and x.dim() and x.shape != parameter.shape:
+                raise ValueError(f"{key} has the shape {tuple(x.shape)}, not {tuple(parameter.shape)}")
+            if isinstance(x, Tensor) and not bool(x.isfinite().all()):
+                raise ValueError(f"{key} is not finite")
+    for group in optimizer.param_groups:
+        check_numbers([group.get("initial_lr", 0.0)])
+        check_numbers([x for value in group.values() if isinstance(value, tuple) for x in value])
+        for key, default in optimizer.defaults.items():
+            if type(group.get(key)) is not type(default) and not isinstance(group.get(key), int | float):
+                raise TypeError(f"{key} is {group.get(key)!r}")
+        numbers = [x for value in group.values() for x in (value if isinstance(value, tuple) else (value,))]
+        if bad := [x for x in numbers if isinstance(x, int | float) and not 0 <= x < LARGEST]:
+            raise ValueError(f"a number of it is {bad[0]}")
 
 
 def check_parameters(algo: Algorithm) -> None:

@@ -9,15 +9,16 @@ from pathlib import Path
 
 import torch
 from tensordict import TensorDict
-from torch import Tensor, nn
+from torch import nn
 
 from rlkit import ranks
 from rlkit.api import Algorithm, Env, Lasting, State
 from rlkit.attributes import check_alike, check_numbers, put_back, state_of
+from rlkit.bounds import check_actions, check_steps
 from rlkit.counters import natural
 from rlkit.doctor.checks import Doctor
 from rlkit.errors import UserError
-from rlkit.held import check_finite, check_unchanged, is_part, owner, unsound
+from rlkit.held import check_finite, check_optimizer, check_unchanged, is_part, leaves, owner, sound, unsound
 from rlkit.meter import Meter
 from rlkit.policies.base import EpsilonGreedy
 from rlkit.recording import checkpoint
@@ -152,7 +153,10 @@ def restore(folder: Path, algo: Algorithm, env: Env, name: str = "latest", tidy:
     """
     state = checkpoint.load(folder, name, tidy)
     check_content(folder, algo, env, state, algo.saved, ("generators", "env"))
+    check_played(folder, algo, env, state)
     _put(folder, algo, state, algo.saved)
+    if bad := unsound(algo):
+        raise not_sound(folder, bad)
     for key, drawn in drawing(algo).items():
         with fitting(folder, key):
             drawn.set_state(state["generators"][key])
@@ -176,7 +180,7 @@ def restore_policy(folder: Path, algo: Algorithm, env: Env, name: str) -> Progre
     if isinstance(algo.policy, EpsilonGreedy):
         algo.policy.epsilon = 0.0
     if bad := unsound(algo):
-        raise UserError(f"{folder}: its checkpoint holds what is not finite, {', '.join(bad[:5])}; train it anew")
+        raise not_sound(folder, bad)
     return _progress(folder, state)
 
 
@@ -230,25 +234,28 @@ def check_content(
         raise UserError(f"{folder}: its checkpoint has a '{strange[0]}', which {name} has not; start a new run")
 
 
+def check_played(folder: Path, algo: Algorithm, env: Env, state: State) -> None:
+    """Refuse what cannot have been saved, and steps that cannot have been played here: no network could read them."""
+    if bad := [name for name, x in leaves(state["parts"] | state["numbers"]) if not sound(x)]:
+        raise not_sound(folder, bad)
+    if env.observation_space is None or env.action_space is None:
+        return
+    for key, part in state["parts"].items():
+        if is_ours(owner(algo, key)[key.rpartition(".")[2]]):
+            with fitting(folder, key):
+                check_steps(part, env.observation_space, env.action_space)
+    if is_ours(env) and "actions" in state["env"]:
+        with fitting(folder, "env"):
+            check_actions(env.action_space, state["env"]["actions"].numpy(), "an episode in progress chose")
+
+
+def not_sound(folder: Path, names: Sequence[str]) -> UserError:
+    return UserError(f"{folder}: its checkpoint holds what is not finite, {', '.join(names[:5])}; train it anew")
+
+
 def is_ours(x: object) -> bool:
     """Whether it is of the project, whose states keep their types; a plug-in's may change them."""
     return type(x).__module__.startswith("rlkit.") and not isinstance(x, nn.Module)  # a module looks for itself
-
-
-def check_optimizer(optimizer: torch.optim.Optimizer) -> None:
-    """Raises: ValueError where what an optimizer remembers is not of the shape of its parameters."""
-    if not isinstance(optimizer, torch.optim.Adam | torch.optim.SGD | torch.optim.RMSprop):  # AdamW is an Adam
-        return
-    for parameter, state in optimizer.state.items():
-        for key, x in state.items():
-            if isinstance(x, Tensor) and x.dim() and x.shape != parameter.shape:
-                raise ValueError(f"{key} has the shape {tuple(x.shape)}, not {tuple(parameter.shape)}")
-    for group in optimizer.param_groups:
-        check_numbers([group.get("initial_lr", 0.0)])
-        check_numbers([x for value in group.values() if isinstance(value, tuple) for x in value])
-        for key, default in optimizer.defaults.items():
-            if type(group.get(key)) is not type(default) and not isinstance(group.get(key), int | float):
-                raise TypeError(f"{key} is {group.get(key)!r}")
 
 
 def drawing(algo: Algorithm) -> dict[str, torch.Generator]:

@@ -164,7 +164,7 @@ def test_rlkit_takes_the_keys_of_every_table() -> None:
         parts.env.close()
 
 
-@pytest.mark.parametrize("algo", ["ppo", "dqn"])
+@pytest.mark.parametrize("algo", ["ppo", pytest.param("dqn", marks=pytest.mark.slow)])
 def test_the_program_of_rlkit_trains(algo: str, driver: ModuleType) -> None:
     import dqn_cartpole
     import ppo_cartpole
@@ -176,6 +176,7 @@ def test_the_program_of_rlkit_trains(algo: str, driver: ModuleType) -> None:
     assert found["start"] + found["seconds"] < found["process"] and found["version"].startswith("rlkit ")
 
 
+@pytest.mark.slow
 def test_the_program_of_rlkit_stops_at_a_score(driver: ModuleType) -> None:
     import solve_cartpole
 
@@ -184,6 +185,7 @@ def test_the_program_of_rlkit_stops_at_a_score(driver: ModuleType) -> None:
     assert found["reached"] is True and found["steps"] == 512
 
 
+@pytest.mark.slow
 def test_the_floor_and_the_loop_by_hand_run(driver: ModuleType) -> None:
     import ppo_cartpole
     import q_learning

@@ -252,7 +252,13 @@ ELSEWHERE = {
     ),
     ": give what the policy sees, too": "algorithms/test_masks.py::test_what_says_nothing_of_choices_is_no_mask",
     " is not in the game after its reset, ": "envs/test_pettingzoo.py::test_one_that_comes_later_is_refused",
-    " is not allowed, as it names code to import: ": "envs/test_torchrl.py::test_what_does_not_fit_is_one_line",
+    " is not allowed with env.lib=": (
+        "envs/test_torchrl.py::test_torchrl_starts_nothing_and_changes_nothing_by_a_keyword"
+    ),
+    " is not allowed: TorchRL would read it": (
+        "envs/test_torchrl.py::test_torchrl_starts_nothing_and_changes_nothing_by_a_keyword"
+    ),
+    " plays many copies in one, and here each": "envs/test_torchrl.py::test_what_does_not_fit_is_one_line",
     ": write the keys of a Dict as texts": "algorithms/test_masks.py::test_what_says_nothing_of_choices_is_no_mask",
     " of its checkpoint does not fit this run (": "recording/test_other_runs.py::test_what_is_foreign_is_named",
     ": its checkpoint has a ": "recording/test_other_runs.py::test_what_is_foreign_is_named",

@@ -126,4 +126,12 @@ class Prioritized(Replay):
     def load_state_dict(self, state: State) -> None:
         super().load_state_dict(state)
         self.highest, self.beta = state["highest"], state.get("beta", self.beta)  # 0.3 saved no β
-        self.tree.load(state["priority"].numpy())
+        priority: Numbers = state["priority"].numpy()
+        numbers = np.array([self.highest, *priority[: len(self)]])
+        if not np.isfinite(numbers).all() or (numbers <= 0).any() or priority[len(self) :].any():
+            raise ValueError(
+                "a priority of a step that is remembered is no positive number, or one of another is not 0"
+            )
+        if not 0 <= self.beta <= 1:
+            raise ValueError(f"beta is {self.beta}")
+        self.tree.load(priority)

@@ -12,6 +12,7 @@ from rlkit.api import State
 from rlkit.buffers.frames import Frames
 from rlkit.buffers.splitting import acted_steps, check_alike, check_columns
 from rlkit.buffers.storage import Checks, Storage, bytes_each, checksums
+from rlkit.counters import natural
 
 SEEN = ("observation", "next_observation")  # what `frames` keeps: of these the store holds numbers
 PIECE = 4096  # steps whose checksums are computed at a time
@@ -159,7 +160,9 @@ class Replay:
 
     def load_state_dict(self, state: State) -> None:
         self.store = check_columns(state["store"], 0 if self.storage else self.slots)
-        self.seen = state["seen"]
+        self.seen = natural(state["seen"])
+        if bool(self.store) != bool(self.seen):
+            raise ValueError(f"{self.seen} steps were seen, and {len(self.store)} columns are kept")
         self.generator.set_state(state["generator"])
         if self.storage is not None and self.store:
             self.storage.take()
@@ -167,6 +170,8 @@ class Replay:
             self.checks = state["checks"].numpy().view(np.uint32).copy()
             self.verify(self.storage)
         places = self.places(self.seen)
+        if self.store and not bool(self.store["mask"][places.to(self.store["mask"].device)].all()):
+            raise ValueError(f"of {len(places)} steps that are remembered nobody played some")
         if self.frames is not None and "frames" in state:
             held = [self.store[key][places] for key in SEEN if self.store]
             self.frames.load_state_dict(state["frames"], held)

@@ -48,15 +48,22 @@ def check_columns(kept: object, length: int | None = None) -> dict[str, Tensor]:
 
 
 def check_alike(kept: dict[str, Tensor], new: dict[str, Tensor], lead: int) -> None:
-    """Raises: UserError where steps of a checkpoint are not of the kind that are played, behind `lead` dimensions."""
+    """Raises: UserError where steps of a checkpoint are not of the kind that are played, behind `lead` dimensions.
+
+    Of those the last is time.
+    """
     for key in kept.keys() | new.keys():
-        x = kept.get(key)
-        if x is not None and key in new and x.dtype == new[key].dtype and x.shape[lead:] == new[key].shape[lead:]:
+        x, y = kept.get(key), new.get(key)
+        if x is not None and y is not None and (x.dtype, *sizes(x, lead)) == (y.dtype, *sizes(y, lead)):
             continue
         raise UserError(
             f"the checkpoint remembers steps of another kind than are played here, by their '{key}': it was changed, "
             "or is another run's; start a new run"
         )
+
+
+def sizes(x: Tensor, lead: int) -> tuple[int, ...]:
+    return (*x.shape[: lead - 1], *x.shape[lead:])
 
 
 def concatenate(rollouts: Sequence[TensorDict]) -> TensorDict:

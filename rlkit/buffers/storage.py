@@ -10,7 +10,8 @@ import re
 import shutil
 import stat
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from math import prod
 from pathlib import Path
 
@@ -147,10 +148,9 @@ class Storage:
 
     def flush(self) -> None:
         """Have on the disk what was written so far."""
-        for path in self.paths:
-            to_disk(path)
-        if self.paths:
-            to_disk(self.folder)
+        for path in [*self.paths, self.folder] if self.paths else []:
+            with writing(path):
+                to_disk(path)
 
     def keep(self, seen: int) -> None:
         """A checkpoint of so many steps counts, which needs these files: no other run may have the folder."""
@@ -158,13 +158,22 @@ class Storage:
         mark = self.folder / "kept"
         if not mark.exists():
             refuse_link(mark)
-            mark.write_text(KEPT)
-            to_disk(self.folder)
+            with writing(mark):
+                mark.write_text(KEPT)
+                to_disk(self.folder)
 
     def close(self) -> None:
         if self.lock is not None:
             self.lock.release()
             self.lock = None
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {reason(error)}; mend that and resume the run") from None
 
 
 def bytes_each(x: Tensor) -> int:

@@ -46,3 +46,5 @@ class Window:
 
     def load_state_dict(self, state: State) -> None:
         self.waiting = check_columns(state["waiting"])
+        if any(x.dim() < 2 or x.shape[1] > self.n for x in self.waiting.values()):
+            raise ValueError(f"more than {self.n} columns wait")

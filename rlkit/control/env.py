@@ -194,7 +194,7 @@ class ControlEnv(Played):
                 f"set env.rows={len(state['episodes']) // self.agents}"
             )
         self._starts, self._episodes, self._started = state["starts"], list(state["episodes"]), state["started"]
-        self._length, self._history = np.array(state["length"]), deque()
+        self._length, self._history = np.array(state["length"], dtype=np.int64), deque()
         self._return = np.array(state["return"], dtype=np.float64)
         self._memory = state["memory"].to(self.device) if "memory" in state else None
         if self._started:

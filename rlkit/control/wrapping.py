@@ -19,7 +19,17 @@ REFUSED = {  # of gymnasium.wrappers, each with what to do instead
     "RecordVideo": "it writes elsewhere than into the run's folder: look with video=FILE.gif of rlkit.evaluate",
     **dict.fromkeys(("TransformAction", "TransformObservation", "TransformReward"), OWN),
 }
+DRAWN = "rgb_array"  # the way of drawing that opens no window
 CONVERTED = ("Conversion", "ToNumpy", "ToTorch")  # to arrays of other libraries
+
+
+def check_drawing(keywords: Keywords) -> None:
+    """Raises: UserError where an environment would open a window."""
+    if (mode := keywords.get("render_mode", DRAWN)) != DRAWN:
+        raise UserError(
+            f"env.kwargs.render_mode={one_line(mode)} is not allowed: a run opens no window; leave it out, or give "
+            f"{DRAWN} where the environment needs it, and look with video=FILE.gif of rlkit.evaluate or rlkit.play"
+        )
 
 
 def known() -> list[str]:

@@ -22,8 +22,8 @@ class Persistent:
     begins at a step where none is under way. Acts for `policy`, with its generator.
     """
 
-    def __init__(self, policy: ActionValues, rows: int, longest: int) -> None:
-        self.policy, self.longest = policy, longest
+    def __init__(self, policy: ActionValues, rows: int, longest: int, actions: int) -> None:
+        self.policy, self.longest, self.actions = policy, longest, actions
         self.held = torch.zeros(rows, dtype=torch.long)  # the random action of each row ...
         self.left = torch.zeros(rows, dtype=torch.long)  # ... and for how many more steps it is played
 
@@ -47,6 +47,8 @@ class Persistent:
 
     def load_state_dict(self, state: State) -> None:
         held, left = state["held"], state["left"]
-        if held.shape != self.held.shape or left.shape != self.left.shape or bool((held < 0).any()):
+        if held.shape != self.held.shape or left.shape != self.left.shape:
             raise ValueError(f"actions are held for {list(held.shape)} rows, not {list(self.held.shape)}")
+        if bool(((held < 0) | (held >= self.actions) | (left < 0) | (left > self.longest)).any()):
+            raise ValueError(f"{held.tolist()} of {self.actions} actions are held for {left.tolist()} steps more")
         self.held, self.left = held, left

@@ -112,6 +112,7 @@ def test_sarsa_learns_what_its_own_exploring_costs(name: str, tolerance: float) 
     assert not set(path(q)) & set(range(25, 35))
 
 
+@pytest.mark.slow
 def test_sarsas_online_return_is_the_better_one_and_each_is_near_its_limit() -> None:
     online = {name: learned(name)[1] for name in ("q_learning", "sarsa", "expected_sarsa")}
     assert min(online["sarsa"], online["expected_sarsa"]) > online["q_learning"] + 15

@@ -249,6 +249,27 @@ def test_a_disk_that_is_too_small_is_refused_before_anything_is_written(
         first_steps(tmp_path / "full")
 
 
+def test_a_disk_that_fills_up_or_goes_away_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    memory = first_steps(tmp_path / "full")
+
+    def full(*_: Any) -> None:
+        raise OSError(28, "full")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "write_text", full)
+        with pytest.raises(UserError, match=r"^cannot write .*/kept: no space left on the disk; mend that and resume"):
+            save(memory)
+    state = save(memory)
+    (tmp_path / "full").rename(tmp_path / "gone")
+    with pytest.raises(
+        UserError, match=r"^cannot write .*\.ring: no such file or directory; mend that and resume the r"
+    ):
+        save(memory)
+    memory.close()
+    (tmp_path / "gone").rename(tmp_path / "full")
+    opened(tmp_path / "full", state)
+
+
 def test_a_lock_that_cannot_be_had_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(*_: Any, **__: Any) -> None:
         raise NotImplementedError

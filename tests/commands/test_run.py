@@ -88,8 +88,8 @@ def test_another_seed_is_another_run(tmp_path):
     assert any(not torch.equal(x, parameters(tmp_path / "b")[k]) for k, x in parameters(tmp_path / "a").items())
 
 
-RESUMED = [PPO, TABLE, GRPO]
-REST = [DQN, FULL_DQN, NORMAL, SARSA, [*KL, "algo.kl_horizon=50", "threads=1"]]
+RESUMED = [PPO, TABLE]
+REST = [GRPO, DQN, FULL_DQN, NORMAL, SARSA, [*KL, "algo.kl_horizon=50", "threads=1"]]
 RESUMED += [pytest.param(keys, marks=pytest.mark.slow) for keys in REST]
 
 

@@ -121,6 +121,8 @@ def test_groups_are_refused_in_one_line() -> None:
     for name in ("grpo", "dpo"):
         with pytest.raises(UserError, match=line):
             algorithm(name, env, SMALL)
+    with pytest.raises(UserError, match=line):  # agents of one game are no unrelated episodes either
+        algorithm("grpo", env, SMALL, starts="own", group=2)
 
 
 def test_an_observation_may_say_which_agent_it_is_of(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -206,6 +208,13 @@ def test_a_game_of_ones_own_is_learned(tmp_path: Path, monkeypatch: pytest.Monke
     assert env.evaluate(algo.policy, 20).score.mean() == 1.0
     with pytest.raises(UserError, match=r"^env\.entry=builtins:dict makes a dict: it has to be a pettingzoo\.Parallel"):
         made(entry="builtins:dict")
+
+
+def test_a_game_opens_no_window_and_is_drawn_all_the_same() -> None:
+    with pytest.raises(UserError, match=r"^env\.kwargs\.render_mode=human is not allowed: a run opens no window"):
+        made(id="mpe2.simple_spread_v3", kwargs={"render_mode": "human"})
+    env = made(id="mpe2.simple_spread_v3", kwargs={"render_mode": "rgb_array", "max_cycles": 2})
+    assert len(frames(env, Draws(env))) == 3
 
 
 def test_a_game_that_cannot_be_had_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -81,12 +81,60 @@ def test_specs_are_spaces_and_back() -> None:
         specs.space(Composite(a=OneHot(2), b=NonTensor(shape=(1,))), "it")
 
 
+@pytest.mark.parametrize("key", torchrl.TORCHRLS)
+@pytest.mark.parametrize("lib", ["gym", "brax"])
+def test_torchrl_starts_nothing_and_changes_nothing_by_a_keyword(
+    lib: str, key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Processes (num_workers), compilers (compile), imports (backend), devices; and what would do nothing here."""
+    monkeypatch.setattr(torchrl, "find_spec", lambda name: name)
+    monkeypatch.setattr(torchrl, "world", lambda *_, **__: pytest.fail("it was made"))
+    with pytest.raises(UserError, match=rf"^env\.kwargs\.{key} is not allowed(: TorchRL would | with env\.lib=brax: )"):
+        made(lib=lib, id="CartPole-v1", kwargs={key: 2})
+
+
+def test_what_torchrl_reads_itself_is_known() -> None:
+    """A keyword that a newer TorchRL reads beside those known is to be looked at before it may be given."""
+    import inspect
+    import re
+
+    from torchrl.envs import common
+    from torchrl.envs.libs import gym
+
+    owners = (
+        common._EnvPostInit.__call__,
+        common._pop_compile_kwargs,
+        common._EnvWrapper.__init__,
+        common.EnvBase.__init__,
+    )
+    owners += (gym._GymAsyncMeta.__call__, gym.GymWrapper.__init__, gym.GymEnv.__init__, gym.GymEnv._build_env)
+    found = set()
+    for owner in owners:
+        signature = inspect.signature(owner).parameters.values()
+        found |= {x.name for x in signature if x.kind in (x.POSITIONAL_OR_KEYWORD, x.KEYWORD_ONLY)}
+        found |= set(re.findall(r"kwargs\.(?:pop|get|setdefault)\(\s*\"(\w+)\"", inspect.getsource(owner)))
+    harmless = {*torchrl.PIXELS, "self", "cls", "kwargs", "frameskip", "render_mode", "options", "run_type_checks"}
+    assert {x for x in found if not x.startswith("_")} - harmless <= set(torchrl.TORCHRLS)
+
+
+def test_frames_may_be_skipped() -> None:
+    one, four = (made(lib="gym", id="CartPole-v1", kwargs=x) for x in ({}, {"frame_skip": 4}))
+    left = [env._make("fresh", 1) for env in (one, four)]
+    for copies in left:
+        copies.reset([3])
+    for _ in range(4):
+        left[0].step(np.zeros(1, dtype=np.int64))
+    assert left[1].step(np.zeros(1, dtype=np.int64))[1] == 4.0
+    assert np.array_equal(left[0].observation, left[1].observation)
+
+
 def test_a_domain_and_a_task_are_given_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     """A stand-in for dm_control, whose package is large."""
     from torchrl.envs import GymEnv
     from torchrl.envs.libs import dm_control
 
-    def load(domain: str, task: str, **keys: Any) -> Any:
+    def load(domain: str, task: str, random: int | None = None, **keys: Any) -> Any:
+        assert random == 0  # some draw their model from it, and without it from what no seed gives
         if domain != "cartpole":
             raise RuntimeError(f"{domain} with task {task} is unknown in dm_control")
         return GymEnv({"swingup": "CartPole-v1"}[task], **keys)
@@ -110,6 +158,16 @@ def test_dm_control_itself() -> None:
     assert rollout["done"][:, 999].all() and not rollout["terminated"].any()
 
 
+def test_all_copies_have_the_same_model() -> None:
+    pytest.importorskip("dm_control")
+    seen = []
+    for _ in range(2):
+        env = torchrl.world("dm_control", "lqr/lqr_2_1")  # which draws masses when it is made
+        env.reset(seed=1)
+        seen.append([env.step(env.action_space.high)[:2] for _ in range(9)][-1])
+    assert repr(seen[0]) == repr(seen[1])
+
+
 def test_what_does_not_fit_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UserError, match=r"^env\.lib=dmcontrol is no library of TorchRL's that fits: did you mean dm_c"):
         made(lib="dmcontrol", id="a/b")
@@ -121,8 +179,8 @@ def test_what_does_not_fit_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     with pytest.raises(UserError, match=r"^env\.id=CartPool-v1 of env\.lib=gym cannot be made: did you mean CartPole"):
         made(lib="gym", id="CartPool-v1")
-    with pytest.raises(UserError, match=r"^env\.kwargs\.backend is not allowed, as it names code to import"):
-        made(lib="gym", id="CartPole-v1", kwargs={"backend": "not_there"})
+    with pytest.raises(UserError, match=r"^env\.lib=procgen plays many copies in one, and here each copy is one env"):
+        made(lib="procgen", id="coinrun")
     with pytest.raises(UserError, match=r"^env\.id=x is \(2,\) environments in one: "):
         torchrl.Adapted(SimpleNamespace(batch_size=(2,)), "env.id=x")
     several = SimpleNamespace(batch_size=(), action_keys=[("agents", "action")], action_key=("agents", "action"))

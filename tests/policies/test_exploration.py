@@ -27,11 +27,12 @@ def played(explorer: Persistent, steps: int) -> torch.Tensor:
 
 
 def test_without_epsilon_the_policy_acts() -> None:
-    assert played(Persistent(Always(5, 0.0), rows=3, longest=10), 50).eq(4).all()
+    assert played(Persistent(Always(5, 0.0), rows=3, longest=10, actions=5), 50).eq(4).all()
 
 
 def test_a_random_action_lasts_n_steps_with_probability_1_by_n_times_n_plus_1() -> None:
-    explorer = Persistent(Always(1000, 1.0), rows=200, longest=20)  # so many actions that two in a row rarely agree
+    # So many actions that two in a row rarely agree
+    explorer = Persistent(Always(1000, 1.0), rows=200, longest=20, actions=1000)
     actions = played(explorer, 400)
     lengths = []
     for row in actions.tolist():
@@ -47,7 +48,7 @@ def test_a_random_action_lasts_n_steps_with_probability_1_by_n_times_n_plus_1() 
 
 
 def test_a_random_action_begins_with_probability_epsilon_where_none_is_under_way() -> None:
-    explorer = Persistent(Always(100, 0.2), rows=100, longest=1)
+    explorer = Persistent(Always(100, 0.2), rows=100, longest=1, actions=100)
     random = played(explorer, 400) != 99
     assert abs(random.float().mean() - 0.2 * 0.99) < 4 * (0.2 * 0.8 / 40_000) ** 0.5
 

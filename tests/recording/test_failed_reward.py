@@ -29,7 +29,11 @@ def lines(folder: Path) -> list[dict]:
 
 
 @pytest.mark.parametrize(
-    "algo", [["algo=grpo", "algo.group=4", "env.curriculum=success"], ["algo=ppo", "algo.kl_coef=0.1"]]
+    "algo",
+    [
+        ["algo=grpo", "algo.group=4", "env.curriculum=success"],
+        pytest.param(["algo=ppo", "algo.kl_coef=0.1"], marks=pytest.mark.slow),
+    ],
 )
 def test_the_iteration_in_which_a_reward_failed_is_repeated(algo: list[str], tmp_path: Path) -> None:
     reward = tmp_path / "reward.py"

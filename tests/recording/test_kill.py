@@ -46,6 +46,7 @@ FAMILIES = {
     "sac": ["algo=sac", "env=pendulum", *FULL_SAC, "algo.capacity=300", "algo.steps=16", "iterations=30"],
     "dqn in files": ["algo=dqn", *SCREENS, "algo.n_step=3", "algo.warmup_steps=100", "algo.batch_size=8", *IN_FILES],
     "sac in files": ["algo=sac", "env=pendulum", *FULL_SAC, *IN_FILES],
+    "td3 in files": ["algo=td3", "env=pendulum", "algo.warmup_steps=100", "policy.hidden=8", *IN_FILES],
     "ppo": [
         "algo=ppo",
         "env=cartpole",

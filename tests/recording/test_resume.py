@@ -142,7 +142,7 @@ def name_of(keys: list[str]) -> str:
 
 
 # One of each kind of buffer, policy and environment is quick.
-QUICK = ["value_iteration gridworld", "td gridworld", "q_learning frozenlake", "dqn cartpole", "reinforce cartpole"]
+QUICK = ["value_iteration gridworld", "td gridworld", "q_learning frozenlake", "dqn cartpole"]
 QUICK += ["a2c pendulum", "ppo cartpole", "ppo gym", "grpo cartpole", "grpo gsm8k", "grpo guess"]
 
 

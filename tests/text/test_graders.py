@@ -246,7 +246,7 @@ def test_a_process_that_fails_is_one_line(verifier, tmp_path, monkeypatch):
         verifier([("1/2", "0.5")])
 
 
-def test_mathematics_is_compared_by_math_verify_where_it_is_installed():
+def test_mathematics_is_compared_by_math_verify_where_it_is_installed(monkeypatch):
     pytest.importorskip("math_verify")
     for text, answer, want in (
         (r"\boxed{\frac{36}{2}}", "18", 1.0),
@@ -255,11 +255,12 @@ def test_mathematics_is_compared_by_math_verify_where_it_is_installed():
         ("#### 18", "#### 18", 1.0),
         (r"\boxed{18, 19}", "18", 0.0),
         (r"\boxed{18} \boxed{19}", "18", 0.0),
-        (r"\boxed{9^{9^{9^{9}}}}", "18", 0.0),
         (r"\boxed{\sqrt{18}}", "18", 0.0),
         ("none", "18", 0.0),
     ):
         assert grade("math", text, answer) == want, text
+    monkeypatch.setattr(symbolic, "SECONDS", 0.3)
+    assert grade("math", r"\boxed{9^{9^{9^{9}}}}", "18") == 0.0
 
 
 def test_a_run_says_the_version_of_math_verify_where_it_scores(monkeypatch):
@@ -279,11 +280,12 @@ def test_one_expression_of_a_text_is_compared():
     assert candidate("it is 18 or 19") == "19" and candidate("none") is None and candidate("####") is None
 
 
-def test_what_no_handler_can_stop_is_ended_by_the_system(tmp_path):
+def test_what_no_handler_can_stop_is_ended_by_the_system(tmp_path, monkeypatch):
     """A signal is handled between two steps of the interpreter, and one call may take minutes."""
     (tmp_path / "counts.py").write_text(
         "from itertools import repeat\n\n\ndef answer(n):\n    return sum(repeat(1, n))\n"
     )
+    monkeypatch.setattr(process, "LATER", 60.0)  # beside other work a second of a processor may take long
     found = Process(tmp_path / "counts.py", "env.test", "counts", "pip")
     assert found.ask(3, 1.0) == 3
     began = time.monotonic()

@@ -137,6 +137,7 @@ def test_more_trials_extend_a_search(tmp_path: Path, carried: list[str]) -> None
     assert trials(tmp_path / "a") == trials(tmp_path / "b")
 
 
+@pytest.mark.slow
 def test_which_of_several_runs_is_faster_changes_nothing(
     tmp_path: Path, carried: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
