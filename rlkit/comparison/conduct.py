@@ -64,7 +64,6 @@ def carry_out(jobs: list[grid.Job], workers: int | str | None, out: Path) -> dic
     say(f"{len(jobs)} run{'s' * (len(jobs) > 1)} in {out}: {done} finished, {cut} to continue, {new} to start")
 
     at_once, away = crew(todo, workers)
-    ready = 2 * at_once if away else at_once  # a cluster may grow
 
     def leave(*_: object) -> None:
         if not stop.exists():  # a closed terminal says it twice, and a cluster may
@@ -73,7 +72,7 @@ def carry_out(jobs: list[grid.Job], workers: int | str | None, out: Path) -> dic
 
     try:
         with handled(dict.fromkeys(leaving(), leave)):
-            return watch(todo, grid.by_processes(todo, ready, stop, away), stop)
+            return watch(todo, grid.by_processes(todo, at_once, stop, away), stop)
     except KeyboardInterrupt:
         stop.touch()
         return None
