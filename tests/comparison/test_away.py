@@ -151,7 +151,7 @@ class Fails:
 
 def test_a_machine_that_is_lost_costs_what_had_not_come_home(tmp_path, monkeypatch):
     monkeypatch.setattr(away, "OFTEN", 0)
-    one, states, lost = job(tmp_path, "lasts"), list[str], []
+    one, lost = job(tmp_path, "lasts"), list[bool]()
 
     def spoiled(host: on_node.Host) -> object:
         if lost:
@@ -295,7 +295,7 @@ def test_what_leads_out_of_the_folder_is_refused_before_anything_is_written(tmp_
     home = tmp_path / "home"
     home.mkdir()
     path = tar_of(tmp_path / "t", (entry("summary.json"), b"{}"), (bad, b""))
-    with pytest.raises(UserError, match="a run came back with '.*refused$"):
+    with pytest.raises(UserError, match=r"a run came back with '.*refused$"):
         parcel.bring(path, home)
     assert not [*home.iterdir()] and not (tmp_path / "out").exists()
 
