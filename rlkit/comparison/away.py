@@ -15,7 +15,7 @@ from filelock import Timeout
 
 from rlkit.comparison import on_node, parcel
 from rlkit.comparison.grid import TAKEN, Job, held, no_link, tail
-from rlkit.comparison.luggage import config_text, lacking, luggage
+from rlkit.comparison.luggage import config_text, luggage, refuse_lacking
 from rlkit.errors import UserError
 from rlkit.recording.files import prepare_folder, remove, write_atomically
 
@@ -95,7 +95,7 @@ class Trip:
         sent, needed = luggage(self.job)
         self.send(machines.goods(tuple(sorted(set(sent.values())))), "/")
         for name in self.host.lacking(needed, str(self.job.directory)) if needed else []:
-            raise UserError(lacking(name, there.machine))
+            refuse_lacking(name, there.machine)
         self.send_folder()
         moved = config_text(self.job, self.root, [str(path) for path in sent.values()])
         self.host.start(str(self.job.folder), str(self.job.directory), moved)

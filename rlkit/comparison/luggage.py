@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from rlkit.comparison.grid import Job
+from rlkit.errors import UserError
 from rlkit.recording.files import is_file, read_text
 from rlkit.settings import places, repeat, sections, strict_yaml
 from rlkit.settings.sections import Sections
@@ -35,11 +36,11 @@ def luggage(job: Job) -> tuple[dict[str, Path], dict[str, str]]:
     return own | sent, {name: mark for name, mark in marks.items() if name not in sent}
 
 
-def lacking(name: str, machine: str) -> str:
-    """What to do where a machine has not what must be there."""
+def refuse_lacking(name: str, machine: str) -> None:
+    """Raises: UserError, as a machine has not what must be there."""
     if not os.path.isabs(name):
-        return f"{name} is not on {machine} as it is here: install it there, or give it as a .py file"
-    return f"{name} is not on {machine} as it is here, and it is not sent along: put it there under the same path"
+        raise UserError(f"{name} is not on {machine} as it is here: install it there, or give it as a .py file")
+    raise UserError(f"{name} is not on {machine} as here, and too large to be sent: put it there under the same path")
 
 
 def inside(path: Path) -> list[tuple[str, Path]]:

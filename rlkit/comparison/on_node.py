@@ -21,6 +21,7 @@ from pathlib import Path
 
 import rlkit
 from rlkit.comparison import keeper, parcel
+from rlkit.disk import reason
 from rlkit.errors import UserError
 
 PATIENCE = 10.0  # seconds that a run gets to write its checkpoint before it is killed
@@ -162,7 +163,7 @@ class Host:
             with open(path, "rb") as file:
                 return path.stat().st_size, hashlib.file_digest(file, "sha256").hexdigest()
         except OSError as error:
-            raise UserError(f"{socket.gethostname()}: {error.strerror or error}; its run cannot be sent") from None
+            raise UserError(f"{socket.gethostname()}: {reason(error)}; its run cannot be sent") from None
 
     def chunk(self, start: int) -> bytes:
         """Some bytes of that parcel."""

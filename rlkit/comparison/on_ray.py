@@ -125,7 +125,7 @@ class Remote:
         try:
             found = self.ray.get(answer)
         except errors.RayTaskError as error:
-            raise UserError(one_line(error.cause)) from None
+            raise UserError(f"on its machine: {one_line(error.cause)}") from None
         except errors.RayError as error:
             raise away.Lost(f"its machine or its worker there is gone ({type(error).__name__})") from None
         self.placed = True

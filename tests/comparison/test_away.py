@@ -1,5 +1,6 @@
 """A run on a machine that shares no files: what is sent, what comes home, and what is lost when the machine is."""
 
+import errno
 import io
 import json
 import os
@@ -298,6 +299,24 @@ def test_what_leads_out_of_the_folder_is_refused_before_anything_is_written(tmp_
     with pytest.raises(UserError, match=r"a run came back with '.*refused$"):
         parcel.bring(path, home)
     assert not [*home.iterdir()] and not (tmp_path / "out").exists()
+
+
+def test_what_stands_in_the_way_of_a_folder_is_told(tmp_path):
+    (tmp_path / "checkpoints").touch()
+    with pytest.raises(UserError, match=r"^cannot write .*checkpoints: .*; make room, and the same command goes on$"):
+        parcel.bring(tar_of(tmp_path / "t", (entry("checkpoints/latest.safetensors"), b"x")), tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir() if path.name.startswith(".")) == []
+
+
+def test_a_full_disk_there_is_told(monkeypatch):
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(parcel, "pack", full)
+    host = on_node.Host()
+    with pytest.raises(UserError, match=r": no space left on the disk; its run cannot be sent$"):
+        host.pack()
+    host.close()
 
 
 def test_a_link_here_is_not_written_through(tmp_path):

@@ -12,14 +12,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 import torch
 
 from rlkit import compare, tune
 from rlkit.api import UserError
-from rlkit.comparison import away, grid, on_node, on_ray
+from rlkit.comparison import away, grid, on_node, on_ray, parcel
 from rlkit.recording import checkpoint
+from rlkit.settings import sections
 
 TABLES = ["algo=q_learning,sarsa", "env=gridworld", "seed=0", "iterations=5", "evaluation_episodes=2"]
 CONTROL = ["algo=ppo,a2c", "env=cartpole", "seed=0", "env_steps=40000", "evaluation_episodes=4", "checkpoint_every=2"]
@@ -69,8 +71,10 @@ def assert_same(one: Path, other: Path) -> None:
         a, b = (parameters(checkpoint.load(out / "runs" / name)) for out in (one, other))
         assert a.keys() == b.keys() and [key for key in a if not torch.equal(a[key], b[key])] == [], name
         assert metrics(one / "runs" / name) == metrics(other / "runs" / name), name
-        texts = [(out / "runs" / name / "config.yaml").read_text().replace(str(out), "OUT") for out in (one, other)]
-        assert texts[0] == texts[1].replace("device: auto", "device: cpu"), name
+        paths = [out / "runs" / name / "config.yaml" for out in (one, other)]
+        there, here = (sections.read(path) for path in paths)
+        assert there.pop("run") == here.pop("run") | {"device": "cpu", "out": str(paths[0].parent)}, name
+        assert there == here and len({path.read_text().partition("\n")[0] for path in paths}) == 1, name
 
 
 @pytest.mark.slow
@@ -164,15 +168,87 @@ def test_a_search_on_a_cluster_is_the_search_of_as_many_workers(cluster, tmp_pat
     assert tune.main([*TUNED, "workers=ray", f"out={tmp_path / 'there'}"]) == 0  # all of it is finished
 
 
-@pytest.mark.slow
-def test_what_no_machine_has_is_refused_before_anything_runs(cluster, tmp_path, capsys):
-    for word, told in (
-        ("device=cuda", "no machine of the Ray cluster has 1 CPU and 1 GPU for a run: give other threads= or device="),
-        ("threads=7", "no machine of the Ray cluster has 7 CPUs for a run: give other threads= or device="),
-        ("device=cuda:1", "device=cuda:1: on a Ray cluster each run gets a GPU of its own: give device=cuda"),
+def job(**run: object) -> grid.Job:
+    return grid.Job("a", "e", 0, Path("r"), (), {"run": {"device": "auto", "threads": 1, **run}}, Path())
+
+
+def pretended(*resources: dict[str, float]) -> on_ray.Cluster:
+    """A cluster of machines that have so much."""
+    found = object.__new__(on_ray.Cluster)
+    found.at_hand, found.packed = threading.Lock(), {}
+    found.nodes = lambda: [{"Resources": each} for each in resources]  # type: ignore[method-assign]
+    return found
+
+
+def test_there_are_as_many_runs_at_a_time_as_the_machines_hold():
+    cluster = pretended({"CPU": 4.0, "GPU": 1.0}, {"CPU": 3.0}, {})
+    assert [cluster.room([each]) for each in (job(), job(threads=2), job(device="cuda"))] == [7, 3, 1]
+    assert cluster.room([job(), job(device="cuda")]) == 7
+
+
+def test_what_no_machine_has_is_refused():
+    for run, told in (
+        ({"device": "cuda"}, "no machine of the Ray cluster has 1 CPU and 1 GPU for a run: give other threads= or dev"),
+        ({"threads": 7}, "no machine of the Ray cluster has 7 CPUs for a run: give other threads= or device="),
+        ({"device": "cuda:1"}, "device=cuda:1: on a Ray cluster each run gets a GPU of its own: give device=cuda"),
     ):
-        assert compare.main([*TABLES, word, "workers=ray", f"out={tmp_path}"]) == 2
-        assert capsys.readouterr().err.splitlines()[-1] == f"rlkit: {told}"
+        with pytest.raises(UserError, match=f"^{told}"):
+            pretended({"CPU": 4.0}).room([job(), job(**run)])
+
+
+def test_a_file_that_cannot_be_sent_is_told(tmp_path):
+    cluster, data = pretended(), tmp_path / "data"
+    cluster.ray = SimpleNamespace(put=bytes)
+    data.write_text("")
+    assert cluster.goods((data,)) is cluster.goods((data,)) != []
+    refused = patch.object(parcel, "opened", side_effect=PermissionError(13, "Permission denied"))
+    with refused, pytest.raises(UserError, match=r"^what the run names cannot be sent along: .*Permission denied$"):
+        cluster.goods((data, data))
+
+
+class RayError(Exception):
+    cause: Exception | None = None
+
+
+class RayTaskError(RayError):
+    pass
+
+
+def remote(answer: Callable[[], object], stop: Path, ready: Callable[[], bool] = lambda: True) -> on_ray.Remote:
+    """An actor of a pretended Ray."""
+    errors = SimpleNamespace(RayError=RayError, RayTaskError=RayTaskError)
+
+    def wait(answers: list[object], timeout: float) -> tuple[list[object], list[object]]:
+        return (answers, []) if ready() else ([], answers)
+
+    ray = SimpleNamespace(exceptions=errors, wait=wait, get=lambda _: answer())
+    actor = SimpleNamespace(pack=SimpleNamespace(remote=lambda: "answer"))
+    return on_ray.Remote(ray, actor, stop)
+
+
+def test_what_ray_raises_is_a_loss_and_what_the_machine_raises_a_line(tmp_path, monkeypatch):
+    def fails(error: RayError, cause: Exception | None = None) -> Callable[[], object]:
+        def answer() -> object:
+            error.cause = cause
+            raise error
+
+        return answer
+
+    stop = tmp_path / "stop"
+    with pytest.raises(away.Lost, match=r"^its machine or its worker there is gone \(RayError\)$"):
+        remote(fails(RayError()), stop).pack()
+    with pytest.raises(UserError, match=r"^on its machine: the disk is full$"):
+        remote(fails(RayTaskError(), OSError("the disk is full")), stop).pack()
+    asked = iter([False, False, True])
+    assert remote(lambda: (3, "digest"), stop, lambda: next(asked)).pack() == (3, "digest")
+    stop.touch()
+    with pytest.raises(away.Withdrawn):
+        remote(lambda: None, stop, lambda: False).pack()
+    monkeypatch.setattr(on_ray, "SILENT", 0.0)
+    placed = remote(lambda: None, stop, lambda: False)
+    placed.placed = True
+    with pytest.raises(away.Lost, match="did not answer within 0 seconds"):
+        placed.pack()
 
 
 def test_a_cluster_that_is_down_is_told_at_once(monkeypatch):
@@ -195,9 +271,5 @@ def test_without_rlkit_on_a_machine_one_line_says_so():
 
 
 def test_a_run_gets_a_core_or_as_many_as_it_has_threads_and_a_gpu_where_it_asks():
-    def needs(**run: object) -> dict[str, int]:
-        words = {"device": "auto", "threads": 1, **run}
-        return on_ray.needs(grid.Job("a", "e", 0, Path("r"), (), {"run": words}, Path()))
-
-    assert needs() == needs(threads=0) == {"CPU": 1}
-    assert needs(threads=4, device="cuda") == {"CPU": 4, "GPU": 1}
+    assert on_ray.needs(job()) == on_ray.needs(job(threads=0)) == {"CPU": 1}
+    assert on_ray.needs(job(threads=4, device="cuda")) == {"CPU": 4, "GPU": 1}
