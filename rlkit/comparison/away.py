@@ -6,7 +6,7 @@ that was killed would have left.
 
 import hashlib
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Protocol
@@ -23,7 +23,7 @@ LOOK = 1.0  # seconds between two looks at a run
 TRIES = 3  # machines that may be lost under one run
 OFTEN = 60.0  # seconds between two checkpoints that come home
 SHARE = 0.05  # and of the time, how much may go into bringing them
-Parcel = Sequence[object]  # what `Host.receive` takes, one after the other
+Parcel = Iterable[object]  # what `Host.receive` takes, one after the other
 
 
 class Lost(Exception):
@@ -103,9 +103,8 @@ class Trip:
         return self.watch(), next(iter(reversed(tail(self.job.console))), "")
 
     def send(self, goods: Parcel, place: str) -> None:
-        for data in goods:
-            self.host.receive(data)
-        if goods:
+        sent = [self.host.receive(data) for data in goods]
+        if sent:
             self.host.unpack(place)
 
     def send_folder(self) -> None:
@@ -114,7 +113,7 @@ class Trip:
             return
         with package(self.job) as path:
             parcel.pack(self.job.folder, path)
-            self.send(list(chunks(path)), str(self.job.folder))
+            self.send(chunks(path), str(self.job.folder))
 
     def watch(self) -> int:
         """Follow the run until it has ended and its folder is home: its exit code."""

@@ -159,7 +159,9 @@ class Host:
         """Make a parcel of the run folder as it is now: its bytes, and their SHA-256."""
         path = self.root / OUTGOING
         try:
-            parcel.pack(self.folder, path)
+            sizes = parcel.pack(self.folder, path)
+            if self.before is None:
+                self.at["metrics"] = sizes.get("metrics.jsonl", 0)  # what is in the parcel is no news
             with open(path, "rb") as file:
                 return path.stat().st_size, hashlib.file_digest(file, "sha256").hexdigest()
         except OSError as error:

@@ -184,7 +184,7 @@ def joined() -> Any:
     except (ConnectionError, ValueError, RuntimeError) as error:
         raise UserError(f"no Ray cluster: {one_line(error)}; mend RAY_ADDRESS or unset it") from None
     finally:
-        if threading.current_thread() is threading.main_thread():
+        if leave is not None and threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, leave)  # Ray's own would end the program without a checkpoint
     return ray
 

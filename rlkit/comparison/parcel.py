@@ -24,14 +24,13 @@ AGAIN = 100  # times that a folder is looked at which is being written
 BLOCK = 1 << 20
 
 
-def pack(folder: Path, to: Path) -> None:
-    """Write the files of a run folder, which may be written meanwhile, as they were at one moment.
+def pack(folder: Path, to: Path) -> dict[str, int]:
+    """Write the files of a run folder, which may be written meanwhile, as they were at one moment: their sizes.
 
     Raises: OSError.
     """
     with ExitStack() as stack, tarfile.open(to, "w", format=tarfile.PAX_FORMAT) as tar:
-        for name, file in _at_once(folder, stack):
-            _add(tar, name, file)
+        return {name: _add(tar, name, file) for name, file in _at_once(folder, stack)}
 
 
 def pack_files(places: Iterable[tuple[str, Path]], to: Path) -> None:
@@ -42,10 +41,11 @@ def pack_files(places: Iterable[tuple[str, Path]], to: Path) -> None:
                 _add(tar, name, file)
 
 
-def _add(tar: tarfile.TarFile, name: str, file: BinaryIO) -> None:
+def _add(tar: tarfile.TarFile, name: str, file: BinaryIO) -> int:
     entry = tarfile.TarInfo(name)
     entry.size = os.fstat(file.fileno()).st_size  # a file that grows is taken as long as it is now
     tar.addfile(entry, file)
+    return entry.size
 
 
 def _at_once(folder: Path, stack: ExitStack) -> list[tuple[str, BinaryIO]]:

@@ -43,6 +43,10 @@ if act == "dies":
     os.kill(os.getpid(), signal.SIGKILL)
 if act == "fails":
     sys.exit("rlkit: the reward is not finite")
+if act == "counts":
+    for iteration in range(begun + 2, 40):
+        reach(iteration)
+        time.sleep(0.01)
 if act == "lasts" and not begun:
     def leave(*_):
         reach(begun + 2)
@@ -172,6 +176,22 @@ def test_a_machine_that_is_lost_costs_what_had_not_come_home(tmp_path, monkeypat
     assert "goes on at 0" in said and "its machine is gone: it goes on elsewhere" in said and "goes on at 1" in said
     assert lines(one) == [1, 2]
     until(lambda: not machines.roots[0].exists())  # the run there has ended, too
+
+
+def test_what_came_with_a_checkpoint_is_not_told_again(tmp_path, monkeypatch):
+    monkeypatch.setattr(away, "OFTEN", 0)
+    monkeypatch.setattr(away, "SHARE", 1000)
+    one, told, brought = job(tmp_path, "counts"), away.Trip.tell, list[int]()
+
+    def tell(trip: away.Trip, news: on_node.News) -> None:
+        told(trip, news)
+        brought.append(trip.brought)
+        path = one.folder / "metrics.jsonl"
+        assert not path.exists() or lines(one) == [*range(1, len(lines(one)) + 1)]
+
+    monkeypatch.setattr(away.Trip, "tell", tell)
+    assert carried_out(one, Machines()) is None
+    assert lines(one) == [*range(1, 40)] and len({*brought}) > 2, "no checkpoint came on the way"
 
 
 def test_a_run_is_tried_on_so_many_machines_and_no_more(tmp_path):
