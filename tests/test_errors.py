@@ -218,6 +218,36 @@ ELSEWHERE = {
     "the default could not be tried, so ": (
         "tuning/test_tune.py::test_a_default_that_fails_ends_the_search_in_one_line"
     ),
+    ", which is no file in its folder: it is refused": (
+        "comparison/test_away.py::test_what_leads_out_of_the_folder_is_refused_before_anything_is_written"
+    ),
+    ", which no run writes: it is refused": (
+        "comparison/test_away.py::test_what_leads_out_of_the_folder_is_refused_before_anything_is_written"
+    ),
+    "what a run came back with is damaged: ": (
+        "comparison/test_away.py::test_a_parcel_that_is_cut_off_finishes_nothing"
+    ),
+    "; make room, and the same command goes on": (
+        "comparison/test_away.py::test_what_stands_in_the_way_of_a_folder_is_told"
+    ),
+    "; its run cannot be sent": "comparison/test_away.py::test_a_full_disk_there_is_told",
+    ": install the same on all of the cluster": (
+        "comparison/test_away.py::test_another_version_there_is_refused_in_one_line"
+    ),
+    " as it is here: install it there, or give it as ": (
+        "comparison/test_away.py::test_what_is_too_large_or_installed_must_be_there"
+    ),
+    " as here, and too large to be sent: ": (
+        "comparison/test_away.py::test_what_is_too_large_or_installed_must_be_there"
+    ),
+    ": on a Ray cluster each run gets a GPU of its own": (
+        "comparison/test_on_ray.py::test_what_no_machine_has_is_refused"
+    ),
+    "no machine of the Ray cluster has ": "comparison/test_on_ray.py::test_what_no_machine_has_is_refused",
+    "what the run names cannot be sent along: ": ("comparison/test_on_ray.py::test_a_file_that_cannot_be_sent_is_told"),
+    "on its machine: ": (
+        "comparison/test_on_ray.py::test_what_ray_raises_is_a_loss_and_what_the_machine_raises_a_line"
+    ),
     "no Ray cluster: ": "test_errors.py::test_a_ray_cluster_that_does_not_answer_is_named",
     " cannot be read: ": "recording/test_files.py::test_a_folder_that_may_not_be_entered_is_one_line",
     " does not act, so it cannot play ": "control/test_control.py::test_a_policy_that_does_not_act_is_refused",
@@ -407,15 +437,15 @@ def test_a_hub_dataset_without_a_train_split_is_refused(monkeypatch: pytest.Monk
         module.make(module.Config(source="a/b"), 0, "cpu")
 
 
-def test_a_ray_cluster_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    from rlkit.comparison.on_ray import by_ray
+def test_a_ray_cluster_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    from rlkit.comparison.on_ray import joined
 
     def init(**_: object) -> None:
         raise ConnectionError("nobody answers at 10.0.0.1\nmore")
 
     monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(is_initialized=lambda: False, init=init))
-    with pytest.raises(UserError, match=r"^no Ray cluster: nobody answers at 10\.0\.0\.1; mend RAY_ADDRESS"):
-        by_ray([], tmp_path / "stop")
+    with pytest.raises(UserError, match=r"^no Ray cluster: nobody answers at 10\.0\.0\.1 more; mend RAY_ADDRESS"):
+        joined()
 
 
 def test_reward_models_that_rank_different_texts_are_not_paired(monkeypatch: pytest.MonkeyPatch) -> None:

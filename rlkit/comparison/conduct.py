@@ -52,7 +52,6 @@ def conduct(asked: Asked, command: str) -> Conducted:
 
 def carry_out(jobs: list[grid.Job], workers: int | str | None, out: Path) -> dict[str, str] | None:
     """Finish all runs: {name: reason} of those that could not be; None when it was interrupted."""
-    from rlkit.comparison.on_ray import by_ray
     from rlkit.comparison.view import watch
 
     stop = out / ".stop"
@@ -64,6 +63,8 @@ def carry_out(jobs: list[grid.Job], workers: int | str | None, out: Path) -> dic
     done, new = len(jobs) - len(todo), len(todo) - cut
     say(f"{len(jobs)} run{'s' * (len(jobs) > 1)} in {out}: {done} finished, {cut} to continue, {new} to start")
 
+    at_once, away = crew(todo, workers)
+
     def leave(*_: object) -> None:
         if not stop.exists():  # a closed terminal says it twice, and a cluster may
             stop.touch()
@@ -71,12 +72,22 @@ def carry_out(jobs: list[grid.Job], workers: int | str | None, out: Path) -> dic
 
     try:
         with handled(dict.fromkeys(leaving(), leave)):
-            if workers == "ray":
-                return watch(todo, by_ray(todo, stop), stop)
-            return watch(todo, grid.by_processes(todo, int(workers or grid.cores()), stop), stop)
+            return watch(todo, grid.by_processes(todo, at_once, stop, away), stop)
     except KeyboardInterrupt:
         stop.touch()
         return None
+
+
+def crew(jobs: Sequence[grid.Job], workers: int | str | None) -> tuple[int, grid.Execute | None]:
+    """How many runs there are at a time, and what carries them out where this machine does not."""
+    if workers != "ray":
+        return int(workers or grid.cores()), None
+    from rlkit.comparison.on_ray import Cluster
+
+    if not jobs:
+        return 1, None
+    cluster = Cluster()
+    return cluster.room(jobs), cluster.execute
 
 
 def compare_folders(asked: Asked, command: str) -> Conducted:

@@ -9,7 +9,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -70,6 +70,9 @@ class Job:
         would run is what the user asked to be run.
         """
         return [f"resume={self.folder}", "trust=true"]
+
+
+Execute = Callable[[Job, Path], tuple[int, str]]  # see a run to its end, or stop it: its exit code, and its last line
 
 
 def state(job: Job) -> State:
@@ -149,25 +152,27 @@ def difference(one: Sections, other: Sections) -> tuple[str, object, object] | N
     return None
 
 
-def carry_out(job: Job, stop: Path) -> str | None:
+def carry_out(job: Job, stop: Path, away: Execute | None = None) -> str | None:
     """See to it that a run is finished; None when it is, else the reason in one line.
 
     A run that the system killed is continued once. A run that another process carries out is waited for: it may be the
     child of a comparison that was killed. As soon as the file `stop` exists, the run is stopped safely.
+
+    away: what carries it out on another machine; it says when the run has begun there.
     """
     killed, told = False, ""
     try:
         while (where := state(job)) != "finished":
             if stop.exists():
                 return "stopped"
-            now = "elsewhere" if where == "elsewhere" else "running"
+            now = "elsewhere" if where == "elsewhere" else "waiting" if away else "running"
             if now != told:
                 write_atomically(job.now, now)
                 told = now
             if where == "elsewhere":
                 time.sleep(POLL)
                 continue
-            code, said = execute(job, stop)
+            code, said = (away or execute)(job, stop)
             if state(job) in ("finished", "elsewhere") or stop.exists() or TAKEN in said:
                 continue  # look again
             if code >= 0 or killed:
@@ -237,10 +242,12 @@ def progress(job: Job) -> tuple[float, dict[str, float]]:
     return min(1.0, done / job.config["run"][unit]), newest
 
 
-def by_processes(jobs: Sequence[Job], workers: int, stop: Path) -> list["Future[str | None]"]:
+def by_processes(
+    jobs: Sequence[Job], workers: int, stop: Path, away: Execute | None = None
+) -> list["Future[str | None]"]:
     """Carry the jobs out in their order, so many at a time."""
     pool = ThreadPoolExecutor(workers)  # each thread only waits for its process
-    return [pool.submit(carry_out, job, stop) for job in jobs]
+    return [pool.submit(carry_out, job, stop, away) for job in jobs]
 
 
 @contextmanager

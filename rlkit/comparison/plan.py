@@ -36,7 +36,7 @@ class Compare:
     seed: tuple[str, ...] = ("0-4",)  # seeds: numbers and ranges such as 0-4; an interval needs several
     seeds: Annotated[int, Ge(1)] | None = None  # in place of seed: how many, from 0 on
     out: str | None = None  # folder of the comparison; default comparisons/ALGOS-ENVS
-    workers: Annotated[int, Ge(1)] | Literal["ray"] | None = None  # runs at a time; none: one for each core
+    workers: Annotated[int, Ge(1)] | Literal["ray"] | None = None  # runs at a time; none: one a core; ray: a cluster
 
 
 @dataclass(frozen=True)

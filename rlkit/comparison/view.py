@@ -17,6 +17,7 @@ from rlkit.recording.files import is_number
 from rlkit.screen import Screen
 from rlkit.terminal import say
 
+STATES = ("finished", "running", "elsewhere", "lost", "waiting", "failed")  # that are counted
 REFRESH = 0.5  # seconds between two looks at all runs
 
 
@@ -68,7 +69,7 @@ class View:
             self.live.update(self.drawn(), refresh=True)
 
     def state(self, job: Job, future: "Future[str | None]") -> str:
-        """waiting, running, elsewhere, finished, failed or stopped."""
+        """waiting, running, elsewhere, lost, finished, failed or stopped."""
         if future.done():
             reason = outcome(future)
             return "finished" if reason is None else "stopped" if reason == "stopped" else "failed"
@@ -78,12 +79,16 @@ class View:
 
     def say(self, job: Job, future: "Future[str | None]", now: str) -> None:
         """One line about what became of a run; a terminal shows most of it live."""
-        words = {"running": "starts", "elsewhere": "runs elsewhere: waiting for the process that carries it out"}
+        words = {
+            "running": "starts",
+            "elsewhere": "runs elsewhere: waiting for the process that carries it out",
+            "lost": "its machine is gone: it goes on elsewhere",
+        }
         if now == "finished":
             words["finished"] = score(job)
         elif now == "failed":
             words["failed"] = f"failed: {outcome(future)}"
-        if now in words and (now == "failed" or not self.console.is_terminal):
+        if now in words and (now in ("failed", "lost") or not self.console.is_terminal):
             line = f"[{self.count('finished')}/{len(self.pairs)}] {job.name}  {words[now]}"
             self.console.print(Text(line), soft_wrap=True)
 
@@ -115,7 +120,7 @@ class View:
                 "elsewhere" if self.states[job.name] == "elsewhere" else "measuring" if part == 1 else figure(newest)
             )
             rows.add_row(Text(job.name, style="cyan", overflow="ellipsis", no_wrap=True), f"{part:4.0%}", words)
-        counts = [f"{self.count(state)} {state}" for state in ("finished", "running", "elsewhere", "waiting", "failed")]
+        counts = [f"{self.count(state)} {state}" for state in STATES]
         return Group(head, rows, Text(", ".join(c for c in counts if not c.startswith("0 ")), style="dim"))
 
 

@@ -46,13 +46,15 @@ def conduct(tune: Tune, keys: Keys, command: str) -> Conducted:
     if os.path.isdir(out / "runs"):
         raise UserError(f"out={out} is a comparison's folder: give a search a folder of its own")
     with grid.alone(out, "search"):
-        settings, workers = settled(problem, out)
+        first = problem.jobs(0, {}, out / "trials") if tune.workers == "ray" else []
+        at_once, away = comparing.crew(first, tune.workers)
+        settings, workers = settled(problem, out, at_once)
         study = Study(out, problem.space, tune.sampler, tune.pruner, tune.sampler_seed)
         refuse_link(out / "trials")
         prepare_folder(out / "trials")
         write_atomically(out / SETTINGS, settings)
         announce(problem, study, out)
-        if not carry_out(problem, study, out / "trials", tune.trials, workers) or study.best is None:
+        if not carry_out(problem, study, out / "trials", tune.trials, workers, away) or study.best is None:
             return Conducted(out, None, "", None)
         best = study.best
         tell(study, problem)
@@ -61,17 +63,20 @@ def conduct(tune: Tune, keys: Keys, command: str) -> Conducted:
         which = f"trial {best.number} of {len(study.trials)}, {best.value:.4g} on validation"
         heads = [f"{which if best.number else 'the default'}. Found by: {command}", again]
         write(problem, best, out / BEST, heads)
-        return Conducted(out, best, again, measured(problem, best, out, workers))
+        return Conducted(out, best, again, measured(problem, best, out, "ray" if away else workers))
 
 
-def settled(problem: Problem, out: Path) -> tuple[str, int]:
+def settled(problem: Problem, out: Path, at_once: int) -> tuple[str, int]:
     """What is searched, as text, which must be what was searched before; and how many runs there are at a time.
+
+    at_once: for a search that is new; a cluster may have another size when it goes on.
 
     Raises: UserError that names the first difference.
     """
     tune, path = problem.tune, out / SETTINGS
     held = sections.read(path) if is_file(path) else {}
-    workers = tune.workers or held.get("search", {}).get("workers") or grid.cores()
+    there = None if tune.workers == "ray" else tune.workers
+    workers = there or held.get("search", {}).get("workers") or at_once
     kept = {key: getattr(tune, key) for key in ("algo", "env", "runs", "sampler", "pruner", "sampler_seed")}
     now: Sections = {
         "search": {**kept, "workers": workers},
@@ -79,10 +84,10 @@ def settled(problem: Problem, out: Path) -> tuple[str, int]:
         "ranges": {key: str(found) for key, found in problem.space.items()},
     }
     for name, keys in now.items() if held else ():
-        there: Section = held.get(name, {})
-        for key in {**keys, **there}:
-            if keys.get(key) != there.get(key):
-                was, asked = there.get(key), keys.get(key)
+        before: Section = held.get(name, {})
+        for key in {**keys, **before}:
+            if keys.get(key) != before.get(key):
+                was, asked = before.get(key), keys.get(key)
                 raise UserError(f"{out} holds another search: {key}={was}, asked {key}={asked}; choose another out=")
     return strict_yaml.dump(now), int(workers)
 
@@ -123,7 +128,7 @@ def write(problem: Problem, best: Trial, path: Path, heads: Sequence[str]) -> No
     write_atomically(path, comment + strict_yaml.dump(kept))
 
 
-def measured(problem: Problem, best: Trial, out: Path, workers: int) -> Results | None:
+def measured(problem: Problem, best: Trial, out: Path, workers: int | str) -> Results | None:
     """The best setting and the usual one on seeds that no trial had."""
     if not best.number:
         say(f"no trial was better on validation than the default, which {out / BEST} holds")

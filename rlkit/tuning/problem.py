@@ -40,7 +40,7 @@ class Tune:
     seed: tuple[str, ...] = ("0-4",)  # fresh seeds, on which the best setting is measured beside the default
     seeds: Count | None = None  # in place of seed: how many, from 0 on
     out: str | None = None  # folder of the search; default tunings/ALGO-ENV
-    workers: Count | None = None  # runs at a time; none: one for each core
+    workers: Count | Literal["ray"] | None = None  # runs at a time; none: one for each core; ray: on a Ray cluster
 
 
 def parse(words: Iterable[str]) -> tuple[Tune, Keys]:

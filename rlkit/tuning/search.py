@@ -45,11 +45,12 @@ class Attempt:
         self.stop.unlink(missing_ok=True)
         self.look()
 
-    def carry_out(self) -> str | None:
+    def carry_out(self, away: grid.Execute | None = None) -> str | None:
         """Finish its runs: None, or the reason why not."""
         if self.reason or self.given_up:
             return self.reason or None
-        return next((reason for job in self.jobs if (reason := grid.carry_out(job, self.stop)) is not None), None)
+        reasons = (grid.carry_out(job, self.stop, away) for job in self.jobs)
+        return next((reason for reason in reasons if reason is not None), None)
 
     def look(self) -> None:
         """Read the evaluations that are there, in their order, and stop the runs where the trial is hopeless."""
@@ -99,13 +100,14 @@ def evaluations(job: grid.Job) -> list[float]:
     return [float(x) for x in found if is_number(x)]
 
 
-def carry_out(problem: Problem, study: Study, folder: Path, trials: int, workers: int) -> bool:
+def carry_out(
+    problem: Problem, study: Study, folder: Path, trials: int, workers: int, away: grid.Execute | None = None
+) -> bool:
     """See to it that so many trials have ended; False when it was interrupted.
 
     A trial begins when all but the newest 2 · workers − 2 before it have ended, so that its setting, and whether it is
     given up, do not depend on which of several runs was faster.
     """
-    behind = 2 * workers - 1
 
     def leave(*_: object) -> None:
         raise KeyboardInterrupt
@@ -115,7 +117,8 @@ def carry_out(problem: Problem, study: Study, folder: Path, trials: int, workers
         try:
             with handled(dict.fromkeys(leaving(), leave)):
                 while len(study.trials) < trials:
-                    start(problem, study, folder, trials, behind, active, pool, workers)
+                    while (attempt := following(problem, study, folder, trials, workers, active)) is not None:
+                        active[attempt.number] = attempt, pool.submit(attempt.carry_out, away)
                     watch(active)
                     settle(study, active, trials)
                     time.sleep(POLL if len(study.trials) < trials else 0)
@@ -126,23 +129,20 @@ def carry_out(problem: Problem, study: Study, folder: Path, trials: int, workers
             stop(active)
 
 
-def start(
+def following(
     problem: Problem,
     study: Study,
     folder: Path,
     trials: int,
-    behind: int,
-    active: dict[int, tuple[Attempt, "Future[str | None]"]],
-    pool: ThreadPoolExecutor,
     workers: int,
-) -> None:
-    """Begin the next trials, as many as there is room for."""
+    active: dict[int, tuple[Attempt, "Future[str | None]"]],
+) -> Attempt | None:
+    """The next trial, if there is room for one."""
+    behind = 2 * workers - 1
     number = len(study.trials) + len(active)
     busy = sum(not future.done() for _, future in active.values())
-    while busy < workers and number < min(trials, len(study.trials) + behind):
-        attempt = Attempt(problem, study, number, behind, folder)
-        active[number] = attempt, pool.submit(attempt.carry_out)
-        number, busy = number + 1, busy + 1
+    room = busy < workers and number < min(trials, len(study.trials) + behind)
+    return Attempt(problem, study, number, behind, folder) if room else None
 
 
 def watch(active: dict[int, tuple[Attempt, "Future[str | None]"]]) -> None:
