@@ -103,7 +103,10 @@ class Trip:
         return self.watch(), next(iter(reversed(tail(self.job.console))), "")
 
     def send(self, goods: Parcel, place: str) -> None:
-        sent = [self.host.receive(data) for data in goods]
+        sent = False
+        for data in goods:
+            self.host.receive(data)
+            sent = True
         if sent:
             self.host.unpack(place)
 
