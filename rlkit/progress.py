@@ -11,7 +11,7 @@ import torch
 from tensordict import TensorDict
 from torch import nn
 
-from rlkit import ranks
+from rlkit import ranks, shards
 from rlkit.api import Algorithm, Env, Lasting, State
 from rlkit.attributes import check_alike, check_numbers, put_back, state_of
 from rlkit.bounds import check_actions, check_steps
@@ -106,7 +106,7 @@ def save(folder: Path, algo: Algorithm, env: Env, progress: Progress, name: str 
     state = {"run": identity(algo, env), **_content(algo, algo.saved)}
     state |= {"generators": {key: x.get_state() for key, x in drawing(algo).items()}, "env": env.state_dict()}
     state |= {"progress": progress.state_dict()}
-    ranks.by_first(lambda: checkpoint.save(folder, state, name, keep, progress.iteration))
+    _write(algo, lambda: checkpoint.save(folder, state, name, keep, progress.iteration))
     ranks.saved = progress.iteration
     if lasting is not None:
         lasting.saved()
@@ -125,7 +125,15 @@ def save_best(folder: Path, algo: Algorithm, env: Env, progress: Progress) -> No
     """
     check_unchanged(algo, env, progress.held)
     state = {"run": identity(algo, env), **_content(algo, of_policy(algo)), "progress": progress.state_dict()}
-    ranks.by_first(lambda: checkpoint.save(folder, state, "best", iteration=progress.iteration))
+    _write(algo, lambda: checkpoint.save(folder, state, "best", iteration=progress.iteration))
+
+
+def _write(algo: Algorithm, write: Callable[[], None]) -> None:
+    """The first rank writes; where ranks share out the policy, all of them give what they have of it."""
+    if shards.any_in(algo.policy.parameters()):
+        ranks.together(write)
+    else:
+        ranks.by_first(write)
 
 
 def _content(algo: Algorithm, keys: Sequence[str]) -> State:
@@ -192,7 +200,7 @@ def _put(folder: Path, algo: Algorithm, state: State, keys: Sequence[str]) -> No
             if key in state["parts"]:
                 if is_ours(there[last]):
                     check_alike(state["parts"][key], there[last].state_dict(), shapes=True)
-                there[last].load_state_dict(state["parts"][key])
+                there[last].load_state_dict(shards.parts_of(there[last], state["parts"][key]))
             elif key in state["numbers"]:
                 put_back(there, last, state["numbers"][key])
             if isinstance(there[last], torch.optim.Optimizer):

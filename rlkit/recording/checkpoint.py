@@ -10,25 +10,26 @@ import hashlib
 import json
 import os
 import re
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from rlkit import memory
+from rlkit import memory, ranks, shards, streamed
 from rlkit.api import State, UserError
 from rlkit.errors import one_line
 from rlkit.recording.files import beside, check_name, keep_umask, opened, parse, refuse_link, remove, to_disk, why
+from rlkit.recording.structure import decode, encode
 from rlkit.terminal import warn
 
 EARLIER = ".best-before"  # the best one that `latest` knows of, while `best` is of a later iteration
 HEADER = 10**8  # bytes that safetensors gives to the metadata and the names of the tensors
+PAGED = 2**20  # bytes of a tensor from which on it is left in its file
 STRUCTURE = "structure"  # the names of tensors of a state begin with a slash
 
 
@@ -44,9 +45,26 @@ def save(folder: str | Path, state: State, name: str = "latest", keep: int = 0, 
     `latest`, for `drop_beyond`, where the run goes on from there.
     """
     tensors: dict[str, Tensor] = {}
-    structure = json.dumps(_encode(state, "", tensors))
+    structure = json.dumps(encode(state, "", tensors))
     check_header(tensors)
-    tensors = _own_memory(tensors)
+    whole = streamed.wholes(tensors if shards.any_in(tensors.values()) else {})
+    try:
+        if ranks.first():
+            _write(folder, name, structure, tensors, whole, keep, iteration)
+    finally:
+        deque(whole, maxlen=0)  # all ranks gather what they share out to the end, also where nothing can be written
+
+
+def _write(
+    folder: str | Path,
+    name: str,
+    structure: str,
+    tensors: dict[str, Tensor],
+    whole: Iterable[Tensor],
+    keep: int,
+    iteration: int,
+) -> None:
+    shared = shards.any_in(tensors.values())
     path = _path(folder, name)
     for place in (path.parent, path):
         refuse_link(place)
@@ -58,7 +76,11 @@ def save(folder: str | Path, state: State, name: str = "latest", keep: int = 0, 
         tensors[STRUCTURE] = torch.frombuffer(bytearray(structure, "utf-8"), dtype=torch.uint8)
     try:
         new.parent.mkdir(parents=True)
-        save_file(tensors, new, metadata | {"checksum": _checksum(metadata, tensors)})
+        if shared:
+            _stream(new, tensors, whole, metadata)
+        else:
+            tensors = _own_memory(tensors)
+            save_file(tensors, new, metadata | {"checksum": _checksum(metadata, tensors)})
         keep_umask(new)
         to_disk(new)
         _step_aside(folder, path, keep, iteration)
@@ -74,6 +96,14 @@ def save(folder: str | Path, state: State, name: str = "latest", keep: int = 0, 
         kept = "the checkpoint before it is kept, to resume from"
         none = "there is none before it: make room, and resume starts the run again"
         raise UserError(f"cannot write {path}: {why(error)}; {kept if resumable(folder) else none}") from None
+
+
+def _stream(path: Path, tensors: Mapping[str, Tensor], whole: Iterable[Tensor], metadata: dict[str, str]) -> None:
+    """The same file of tensors that ranks share out; its checksum is taken from what was written."""
+    streamed.write(path, streamed.sizes(tensors), whole, metadata | {"checksum": streamed.UNSEALED})
+    with safe_open(path, framework="pt") as file:
+        checksum = _checksum(metadata, tensors, file.get_tensor)
+    streamed.seal(path, checksum)
 
 
 def check_header(tensors: Mapping[str, Tensor]) -> None:
@@ -198,11 +228,11 @@ def _set_aside(damaged: Iterable[Path]) -> None:
 def _read(path: Path) -> State:
     try:
         size = _check_file(path)
-        memory.check(size, str(path), "free some, or use a machine with more")
+        if not ranks.layered():
+            memory.check(size, str(path), "free some, or use a machine with more")
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
-            # Cloned: the file's own memory is not aligned as torch aligns, and some kernels round by alignment.
-            tensors = {key: file.get_tensor(key).clone() for key in file.keys()}
+            tensors = {key: _own(file.get_tensor(key)) for key in file.keys()}
         checksum = metadata.pop("checksum", "")
         if "iteration" not in metadata or STRUCTURE not in metadata.keys() | tensors.keys():
             raise Damaged("it is not a checkpoint of rlkit")
@@ -212,7 +242,7 @@ def _read(path: Path) -> State:
         raise Damaged(why(error)) from None
     try:
         structure = metadata[STRUCTURE] if STRUCTURE in metadata else tensors.pop(STRUCTURE).numpy().tobytes().decode()
-        state = _decode(parse(structure), tensors)
+        state = decode(parse(structure), tensors)
     except (KeyError, TypeError, ValueError, RuntimeError):  # whoever changed it computed a checksum, too
         raise Damaged("its structure and its tensors do not fit") from None
     if not isinstance(state, dict):
@@ -226,10 +256,21 @@ def _check_file(path: Path) -> int:
         return os.fstat(file.fileno()).st_size
 
 
-def _checksum(metadata: dict[str, str], tensors: dict[str, Tensor]) -> str:
+def _own(x: Tensor) -> Tensor:
+    """A copy: the file's own memory is not aligned as torch aligns, and some kernels round by alignment.
+
+    Of what ranks share out each copies its part later.
+    """
+    return x if ranks.layered() and x.nbytes >= PAGED else x.clone()
+
+
+def _checksum(
+    metadata: dict[str, str], tensors: Mapping[str, Tensor], get: Callable[[str], Tensor] | None = None
+) -> str:
+    """Over the metadata and all tensors; `get` reads one where not all of them are in memory."""
     digest = hashlib.sha256(json.dumps(metadata, sort_keys=True).encode())
     for name in sorted(tensors):
-        x = tensors[name]
+        x = tensors[name] if get is None else get(name)
         digest.update(f"\n{name} {x.dtype} {tuple(x.shape)}\n".encode())
         digest.update(x.reshape(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()
@@ -246,45 +287,3 @@ def _own_memory(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
         seen.add(x.untyped_storage().data_ptr())
         tensors[name] = x
     return tensors
-
-
-def _encode(value: object, path: str, tensors: dict[str, Tensor]) -> object:
-    """JSON for the structure; what JSON lacks becomes {"$what": ...}, and tensors go into `tensors` by path."""
-    if value is None or type(value) in (bool, int, float, str):
-        return value
-    if isinstance(value, Tensor):
-        tensors[path] = value
-        return {"$tensor": path}
-    if isinstance(value, np.ndarray | np.generic):
-        tensors[path] = torch.from_numpy(np.array(value))
-        return {"$array" if isinstance(value, np.ndarray) else "$scalar": path}
-    if isinstance(value, list | tuple):
-        items = [_encode(item, f"{path}/{i}", tensors) for i, item in enumerate(value)]
-        return {"$tuple": items} if isinstance(value, tuple) else items
-    if isinstance(value, dict):
-        if all(type(key) is str and not key.startswith("$") for key in value):
-            return {key: _encode(item, f"{path}/{key!r}", tensors) for key, item in value.items()}
-        # A key may hold tensors, and two of them may look alike: the place tells pairs apart.
-        pairs = [(f"{path}/{i}", key, item) for i, (key, item) in enumerate(value.items())]
-        return {"$items": [[_encode(k, f"{at}/key", tensors), _encode(x, at, tensors)] for at, k, x in pairs]}
-    raise TypeError(f"a checkpoint cannot hold {type(value).__name__} at {path or 'its root'}")
-
-
-def _decode(value: object, tensors: dict[str, Tensor]) -> object:
-    if isinstance(value, list):
-        return [_decode(item, tensors) for item in value]
-    if not isinstance(value, dict):
-        return value
-    match next(iter(value.items()), None):
-        case ("$tensor", str(name)):
-            return tensors[name]
-        case ("$array", str(name)):
-            return tensors[name].numpy()
-        case ("$scalar", str(name)):
-            scalar: object = tensors[name].numpy()[()]
-            return scalar
-        case ("$tuple", list(items)):
-            return tuple(_decode(item, tensors) for item in items)
-        case ("$items", list(items)):
-            return {_decode(key, tensors): _decode(item, tensors) for key, item in items}
-    return {key: _decode(item, tensors) for key, item in value.items()}

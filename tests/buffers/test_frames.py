@@ -21,7 +21,7 @@ from rlkit import buffers, memory, policies
 from rlkit.api import UserError
 from rlkit.buffers import frames as module
 from rlkit.control import ControlEnv
-from rlkit.recording import checkpoint
+from rlkit.recording import structure
 
 
 @pytest.fixture(autouse=True)
@@ -71,7 +71,7 @@ def test_minibatches_are_those_of_a_replay_that_keeps_all(kind: str, seed: int) 
         assert sorted(frames.free) == nobody.tolist()  # each of them once, and no other
         if iteration % 8 == 7:  # as after a kill
             again = both(kind, capacity, bool(seed % 2), frames.reach)[1]
-            again.load_state_dict(checkpoint._decode(checkpoint._encode(lean.state_dict(), "", kept := {}), kept))  # type: ignore[arg-type]
+            again.load_state_dict(structure.decode(structure.encode(lean.state_dict(), "", kept := {}), kept))  # type: ignore[arg-type]
             assert same(again.state_dict(), lean.state_dict())
             lean = again
     assert plain.seen > 2 * capacity

@@ -19,7 +19,7 @@ from rlkit import buffers
 from rlkit.api import State, UserError
 from rlkit.buffers import frames as module
 from rlkit.buffers import storage as files
-from rlkit.recording import checkpoint
+from rlkit.recording import structure
 
 MOST = 30  # steps of a rollout
 
@@ -51,8 +51,8 @@ def batches(memory: buffers.Replay) -> list[dict[str, Tensor]]:
 def written(state: State) -> State:
     """What a checkpoint makes of a state."""
     held: dict[str, Tensor] = {}
-    encoded = checkpoint._encode(state, "", held)
-    found = checkpoint._decode(encoded, {key: x.clone() for key, x in held.items()})
+    encoded = structure.encode(state, "", held)
+    found = structure.decode(encoded, {key: x.clone() for key, x in held.items()})
     assert isinstance(found, dict)
     return found
 
