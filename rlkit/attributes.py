@@ -18,6 +18,8 @@ import torch
 from tensordict import TensorDictBase
 from torch import Tensor, nn
 
+from rlkit import shards
+
 VIEWS = (KeysView, ValuesView, ItemsView)
 COLLECTIONS = (dict, list, tuple, AbstractSet, deque, *VIEWS)
 RANDOM = (torch.Generator, np.random.Generator, np.random.RandomState, random.Random)
@@ -97,7 +99,7 @@ def _content(x: object) -> memoryview | None:
         return _bytes(np.asarray(x))
     if isinstance(x, Tensor) and _has_bytes(x):
         # As bytes first: NumPy lacks bfloat16.
-        whole = x.detach().resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8)
+        whole = shards.mine(x.detach()).resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8)
         return _bytes(whole.cpu().numpy())
     return None
 
@@ -118,6 +120,8 @@ def _inside(x: object) -> list[Any]:
         return [state_of(x)]
     if isinstance(x, Tensor):
         return [str(x.dtype), *x.shape]
+    if type(x).__module__.startswith("torch.distributed."):  # what FSDP2 notes of its passes
+        return []
     if isinstance(x, TensorDictBase):  # its attributes are notes of its own about what was done with it
         return [*x.batch_size, *(part for pair in x.items(include_nested=True, leaves_only=True) for part in pair)]
     if isinstance(x, np.ndarray | np.generic):

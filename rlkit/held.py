@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from rlkit import shards
 from rlkit.api import Algorithm, Env, State
 from rlkit.attributes import COLLECTIONS, PLAIN, STATE, TORCH, can_be_saved, check_numbers, digest, form, is_state
 from rlkit.errors import Diverged, UserError
@@ -175,13 +176,21 @@ def check_finite(algo: Algorithm, held: State) -> None:
     Raises: Diverged.
     """
     check_parameters(algo)
-    if bad := [key for key, x in leaves(held) if not sound(x)]:
+    if bad := not_sound(leaves(held)):
         raise Diverged(f"not finite: {', '.join(bad[:5])}; checkpoints written before are kept; try a smaller algo.lr")
 
 
+def not_sound(found: Iterable[tuple[str, object]]) -> list[str]:
+    """The names of what holds NaN, in a part of any rank."""
+    named = list(found)
+    wrong = shards.agreed([not sound(x) for _, x in named], shards.any_in(x for _, x in named))
+    return [name for (name, _), bad in zip(named, wrong, strict=True) if bad]
+
+
 def sound(x: object) -> bool:
-    """Whether no NaN is in a tensor, an array or a number."""
+    """Whether no NaN is in a tensor, an array or a number; in this rank's part of what is shared out."""
     if isinstance(x, Tensor):
+        x = shards.mine(x)
         return not (x.is_floating_point() or x.is_complex()) or not bool(x.isnan().any())
     if isinstance(x, np.ndarray | np.generic):
         return x.dtype.kind not in "fc" or not bool(np.isnan(x).any())
@@ -200,16 +209,25 @@ def leaves(x: object, path: str = "") -> Iterator[tuple[str, object]]:
 
 def not_finite(algo: Algorithm, parameters: Iterable[Tensor]) -> list[str]:
     """Those of the parameters that are not finite, by their names in the policy."""
-    given = [p.detach() for p in parameters]
-    if not given or bool(torch.stack([p.isfinite().all().cpu() for p in given]).all()):
+    given = list(parameters)
+    shared = shards.any_in(given)
+    if not shared and (not given or bool(torch.stack([p.detach().isfinite().all().cpu() for p in given]).all())):
         return []
-    names = {x.data_ptr(): f"policy.{key}" for key, x in algo.policy.state_dict().items() if isinstance(x, Tensor)}
-    return [names.get(p.data_ptr(), f"parameter {i}") for i, p in enumerate(given) if not bool(p.isfinite().all())]
+    wrong = shards.agreed([not bool(shards.mine(p.detach()).isfinite().all()) for p in given], shared)
+    names = {x.data_ptr(): f"policy.{key}" for key, x in algo.policy.state_dict().items() if _has_memory(x)}
+    if shared and isinstance(algo.policy, nn.Module):
+        names |= {id(p): f"policy.{key}" for key, p in algo.policy.named_parameters()}
+    keys = [id(p) if shards.is_shard(p) else p.data_ptr() for p in given]
+    return [names.get(key, f"parameter {i}") for i, (key, bad) in enumerate(zip(keys, wrong, strict=True)) if bad]
+
+
+def _has_memory(x: object) -> bool:
+    return isinstance(x, Tensor) and not shards.is_shard(x)
 
 
 def unsound(algo: Algorithm) -> list[str]:
     """What of a policy could not have been saved, by its names: NaN, and parameters that are not finite."""
-    held = [f"policy.{key}" for key, x in leaves(algo.policy.state_dict()) if not sound(x)]
+    held = not_sound((f"policy.{key}", x) for key, x in leaves(algo.policy.state_dict()))
     return held or not_finite(algo, algo.policy.parameters())
 
 

@@ -8,9 +8,9 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor
 
-from rlkit import ranks
+from rlkit import ranks, shards
 from rlkit.api import Algorithm, Env
-from rlkit.buffers import mine_of, split
+from rlkit.buffers import in_step, mine_of, split
 from rlkit.errors import Diverged, Exhausted, Unfinished
 from rlkit.held import check_parameters, checked
 from rlkit.meter import Clock, Meter, averages, detached
@@ -48,17 +48,20 @@ def learn(algo: Algorithm, meter: Meter, measured: bool = True) -> None:
         algo.optimizer.zero_grad()
         total: Tensor | float = 0.0
         learned: list[tuple[TensorDict, dict[str, Tensor]]] = []
-        for part in split(mine_of(batch, algo.divides), algo.policy.micro_steps):
+        parts = split(mine_of(batch, algo.divides), algo.policy.micro_steps)
+        for part, counts in in_step(parts, batch):
             with Tape() as tape:
                 loss, metrics = algo.loss(part)
-            torch.autograd.backward(loss)
+            torch.autograd.backward(loss if counts else loss * 0.0)
             tape.backward()
+            if not counts:
+                continue
             total = total + loss.detach()
             learned.append((part, detached(metrics, measured)))
             if measured:
                 meter.add(learned[-1][1], part["mask"])
         if algo.divides:
-            total = ranks.add_up(parameters_of(algo.optimizer), total)
+            total = ranks.add_up(shards.not_shared(parameters_of(algo.optimizer)), total)
         norm = clip_gradients(algo.optimizer, limit)
         algo.optimizer.step()
         algo.after_step(learned)

@@ -7,6 +7,7 @@ Draws are made for the rows of all ranks, so that what N ranks play is what one 
 
 import io
 import os
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
@@ -29,6 +30,8 @@ SHIPPED = {kind.__name__: kind for kind in KINDS}
 
 saved, command = 0, ""  # the iteration of the newest checkpoint, and what goes on from there: told where a rank is lost
 _part: tuple[int, slice] | None = None  # the rows of all ranks, and which of them this one plays now
+_layered = False  # whether ranks hold parts of one network, so that they must compute the same number of passes
+_before: list["weakref.WeakMethod[Callable[[], None]]"] = []  # what all do together before each plays its part
 
 
 def size() -> int:
@@ -180,6 +183,30 @@ def drawn(draw: Callable[[Sequence[int]], Tensor], shape: Sequence[int], rows: i
     return found.narrow(rows, mine.start * each, shape[rows]).contiguous()
 
 
+def share_layers() -> None:
+    """From now on ranks hold parts of one network."""
+    global _layered
+    _layered = True
+
+
+def layered() -> bool:
+    """Whether they do: each pass gathers the layers, for which all ranks are needed."""
+    return _layered and size() > 1
+
+
+def before_parts(gather: Callable[[], None]) -> None:
+    """Do this on all ranks before each of them plays its part, as long as the object lives that the method is of."""
+    _before.append(weakref.WeakMethod(gather))
+
+
+def gather() -> None:
+    """Do together what the parts need that are played next."""
+    if divide():
+        for method in _before:
+            if (do := method()) is not None:
+                do()
+
+
 def most(*numbers: int) -> list[int]:
     """The largest of each over the ranks, so that all of them go the same way."""
     if size() == 1:
@@ -192,13 +219,17 @@ def most(*numbers: int) -> list[int]:
 def add_up(parameters: Sequence[Tensor], total: Tensor | float) -> Tensor | float:
     """Sum the gradients over the ranks in place, and the loss, which is returned; weights were fixed for all before.
 
+    Shards are none of the parameters: their gradients are sums already.
     A parameter without gradient on one rank counts 0 there; without any, it keeps none.
     """
     if size() == 1:
         return total
     gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
-    kind, device = gradients[0].dtype, gradients[0].device
-    facts = torch.tensor([float(total), *(float(p.grad is not None) for p in parameters)]).to(device, kind)
+    flags = [float(p.grad is not None) for p in parameters]
+    if gradients:
+        facts = gradients[0].new_tensor([float(total), *flags])
+    else:
+        facts = torch.tensor([float(total)], dtype=torch.float64)  # a rank without rows has a plain 0
     bucket = [facts]
     for gradient in gradients:
         if bucket and (bucket[0].dtype != gradient.dtype or sum(map(torch.numel, bucket)) > BUCKET):

@@ -54,6 +54,7 @@ def of_all(rows: int, measure: Callable[[slice], Scores]) -> Scores:
     """Scores of so many episodes or problems, of which each rank measures its part."""
     if ranks.size() == 1:
         return measure(slice(0, rows))
+    ranks.gather()
     parts = ranks.shared(rows, lambda mine: vars(measure(mine)) if mine.stop > mine.start else {})
     return joined([Scores(**part) for part in parts if part])
 

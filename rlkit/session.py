@@ -10,7 +10,7 @@ from typing import Protocol, runtime_checkable
 
 from filelock import BaseFileLock, FileLock, Timeout
 
-from rlkit import ranks
+from rlkit import ranks, shards
 from rlkit.api import Writes
 from rlkit.errors import Unfinished, UserError
 from rlkit.held import check_saved, not_finite
@@ -80,7 +80,7 @@ def alike(parts: Parts) -> None:
     ranks.check_same("configuration", parts.text, "start all with the same command, files and folder")
     found = parts.env.mark() if isinstance(parts.env, Marked) else parts.env.source
     ranks.check_same("data", found, "let all read the same files")
-    weights = [float(p.detach().double().sum()) for p in parts.algo.policy.parameters()]
+    weights = [float(shards.whole(p.detach().double().sum())) for p in parts.algo.policy.parameters()]
     ranks.check_same("model", repr(weights), "let all read the same policy.model")
 
 
@@ -230,7 +230,10 @@ def execute(
         untouched = progress.interrupted and not progress.iteration
         measured = {"after": before["before"]} if untouched else outcome.measure(env, algo, episodes, log, "after")
         evaluation = {**before, **measured}
-        ranks.by_first(lambda: write_models(algo.policy, folder))
+        if shards.any_in(algo.policy.parameters()):
+            ranks.together(lambda: write_models(algo.policy, folder))
+        else:
+            ranks.by_first(lambda: write_models(algo.policy, folder))
         what = env.scored(algo.policy)
         told = outcome.summary(facts(run, given, progress), env, evaluation, what, log.seconds())
         log.summary(told)  # last: the run is finished
@@ -242,10 +245,12 @@ def execute(
 
 def write_models(policy: object, folder: Path) -> None:
     """A language model, and its adapters where it has some, in the formats of others."""
+    # Of a network that is shared out every rank gives its part, and the first one writes.
+    write = write_folder if ranks.first() else lambda place, save: save(place)
     if isinstance(policy, Writes):
-        write_folder(folder / "model", policy.save)
+        write(folder / "model", policy.save)
     if isinstance(policy, Adapted) and policy.lora is not None:
-        write_folder(folder / "adapter", policy.save_adapter)
+        write(folder / "adapter", policy.save_adapter)
 
 
 @runtime_checkable

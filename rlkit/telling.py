@@ -9,8 +9,8 @@ from tempfile import TemporaryDirectory
 
 import torch
 
-from rlkit import ranks
-from rlkit.api import Noted
+from rlkit import ranks, shards
+from rlkit.api import Noted, Policy, Writes
 from rlkit.progress import Progress
 from rlkit.recording.log import Listener, Log
 from rlkit.recording.writers import tracker
@@ -93,6 +93,16 @@ def needed(given: config.Given, mended: bool = False) -> str:
     return "" if not trust.outside(given) else " trust=changed" if mended else " trust=true"
 
 
+def shared_out(policy: Policy) -> str:
+    """Whether ranks hold parts of a network; empty where there could be none."""
+    shared = shards.any_in(policy.parameters())
+    if ranks.size() == 1 or not isinstance(policy, Writes):
+        return ""
+    if not shared:
+        return "none: each rank holds all weights, gradients and moments"
+    return f"full: each rank holds 1/{ranks.size()} of weights, gradients and moments, and a whole copy to write with"
+
+
 def header(parts: Parts, given: config.Given, folder: Path, progress: Progress) -> dict[str, str]:
     run, policy = parts.run, parts.algo.policy
     learned = sum(p.numel() for p in policy.parameters() if p.requires_grad)
@@ -109,6 +119,7 @@ def header(parts: Parts, given: config.Given, folder: Path, progress: Progress) 
         "parameters": f"{held:,}" + (f", of which {learned:,} are trained" if learned != held else ""),
         "device": f"{parts.env.device}, threads: {torch.get_num_threads()}"
         + (f", ranks: {ranks.size()}" if ranks.size() > 1 else ""),
+        **({"sharding": sharding} if (sharding := shared_out(policy)) else {}),
         **({"memory": str(parts.memory)} if parts.memory is not None else {}),
         "length": f"{run.iterations} iterations" if run.iterations else f"{run.env_steps:,} steps",
         "seed": str(run.seed),

@@ -1,6 +1,7 @@
 """Shapes of batches: groups to rows, rows to steps, minibatches to micro-batches."""
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 import torch
 from tensordict import TensorDict
@@ -91,11 +92,26 @@ def mine_of(batch: TensorDict, divided: bool = True) -> TensorDict:
     return part
 
 
+def in_step(parts: Iterator[TensorDict], batch: TensorDict) -> Iterator[tuple[TensorDict, bool]]:
+    """Each part of a batch of all ranks, and whether it counts.
+
+    Where ranks hold parts of one network, a row of the batch that counts nothing follows while others have more parts.
+    """
+    if not ranks.layered():
+        yield from ((part, True) for part in parts)
+        return
+    mine = list(parts)
+    missing = ranks.most(len(mine))[0] - len(mine)  # asked before the first pass: from then on layers are gathered
+    yield from ((part, True) for part in mine)
+    yield from ((batch[:1], False) for _ in range(missing))
+
+
 def of_all(rows: int, play: Callable[[slice], TensorDict]) -> TensorDict:
     """A rollout of so many rows, of which each rank plays its part."""
     if ranks.size() == 1:
         return play(slice(0, rows))
     device: list[torch.device] = []
+    ranks.gather()
 
     def mine(part: slice) -> dict[str, Tensor]:
         played = play(part)
@@ -196,22 +212,29 @@ def in_parts(
     `keys` are arguments of the function, such as entropy=False. Ranks compute a part each.
     """
     if not ranks.divide():
-        return _in_parts(function, batch, steps, **keys)
+        return _in_parts(partial(function, **keys), batch, steps)
     device = batch["mask"].device
 
     def mine(part: slice) -> dict[str, Tensor]:
-        return {key: x.cpu() for key, x in _in_parts(function, batch[part], steps, **keys).items()}
+        found = _in_parts(partial(function, **keys), batch[part], steps, batch)
+        return {key: x.cpu() for key, x in found.items()}
 
     found = [part for part in ranks.shared(len(batch), mine) if part]
     return {key: torch.cat([part[key] for part in found]).to(device) for key in found[0]}
 
 
 def _in_parts(
-    function: Callable[..., dict[str, Tensor]], batch: TensorDict, steps: int | None, **keys: bool
+    function: Callable[[TensorDict], dict[str, Tensor]],
+    batch: TensorDict,
+    steps: int | None,
+    of_ranks: TensorDict | None = None,
 ) -> dict[str, Tensor]:
+    """of_ranks: the batch of all ranks, where each of them computes a part of it."""
     batch = batch.copy().set("row", torch.arange(batch.batch_size[0], device=batch["mask"].device))
     whole: dict[str, Tensor] = {}
-    for part in split(batch, steps):
-        for key, x in function(part, **keys).items():
+    parts = split(batch, steps)
+    for part, counts in ((part, True) for part in parts) if of_ranks is None else in_step(parts, of_ranks):
+        found = function(part)
+        for key, x in found.items() if counts else ():
             whole.setdefault(key, x.new_zeros(batch["mask"].shape))[part["row"], ..., : x.shape[-1]] = x
     return whole

@@ -14,6 +14,7 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor
 
+from rlkit import shards
 from rlkit.api import Algorithm, Env, State
 from rlkit.doctor import rivals, symptoms
 from rlkit.meter import Meter
@@ -211,7 +212,7 @@ class Doctor:
         """Measure the first step after each look. Plain SGD is left alone: on a table its step is α·δ by design."""
         if isinstance(optimizer, torch.optim.SGD):
             return
-        parameters = [p.detach() for group in optimizer.param_groups for p in group["params"]]
+        parameters = [shards.mine(p.detach()) for group in optimizer.param_groups for p in group["params"]]
         sample = [p.view(-1)[:SAMPLE] for p in parameters if p.is_contiguous()]  # shares the memory
         before: list[Tensor] = []
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from rlkit import ranks
 from rlkit.api import UserError
 from rlkit.language import folders
 from rlkit.language.decoder import Decoder
@@ -86,6 +87,8 @@ def sizes(decoder: Decoder, lora: Lora) -> Sizes:
 
 def write(folder: Path, decoder: Decoder, lora: Lora, base: str, mark: str) -> None:
     """A folder that `peft` loads on the base; mark: the base's fingerprint, by which `read` knows it again."""
+    if not ranks.first():
+        return
     folder.mkdir(parents=True, exist_ok=True)
     tensors = {}
     for name, linear in decoder.adapted():

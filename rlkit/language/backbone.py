@@ -8,6 +8,7 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor, nn
 
+from rlkit import ranks, shards
 from rlkit.buffers import last_step
 from rlkit.errors import UserError
 from rlkit.forecast import Footprint, Work
@@ -43,11 +44,18 @@ class Backbone(Sourced, PolicyModule):
         self.lora: Lora | None = None  # set by whoever adds adapters
         self.stored_by_source()
 
+    @property
+    def sharded(self) -> bool:
+        """Whether ranks hold parts of the network."""
+        return shards.is_shard(self.decoder.head)
+
     def idle(self, key: str) -> str:
         if key == "trainable" and self.lora is not None:
             return "adapters, which learn in place of weights (policy.lora_targets says in which layers)"
         if key == "base_dtype" and self.lora is None:
             return "no adapters: weights that are trained are kept in float32"
+        if key == "shard" and ranks.size() == 1:
+            return "one process (torchrun --nproc-per-node N starts several)"
         return ""
 
     def make_head(self) -> nn.Linear:
@@ -61,7 +69,9 @@ class Backbone(Sourced, PolicyModule):
         """A Hugging Face-format folder; the head goes into a file of its own."""
         folders.write(folder, self.decoder, self.tokenizer, dtype or self.save_dtype)
         if head is not None:
-            folders.save(folder / self.head_file, head.state_dict())
+            weights = {name: shards.whole(p.detach()) for name, p in head.named_parameters()}
+            if ranks.first():
+                folders.save(folder / self.head_file, weights)
 
     def encode(self, prompts: Sequence[str], completions: Sequence[str]) -> TensorDict:
         """The layout of `generate`, [B], for texts that are given; the end token is appended.
@@ -149,8 +159,8 @@ class Backbone(Sourced, PolicyModule):
         return max(map(len, self.prompt_ids(heapq.nlargest(16, texts, key=lambda text: len(text.encode())))))
 
     def footprint(self, learned: Work, written: Sequence[Work]) -> Footprint | None:
-        """What learning and writing take at their peak; none: the network is not our own."""
-        if not isinstance(self.decoder, Decoder):
+        """What learning and writing take at their peak; none: the network is not our own, or of parts."""
+        if not isinstance(self.decoder, Decoder) or self.sharded:
             return None
         trained = sum(p.numel() for p in self.parameters() if p.requires_grad)
         return footprint(self.decoder, trained, self.rows, self.micro_steps, learned, written)

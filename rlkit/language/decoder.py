@@ -22,6 +22,7 @@ from rlkit.language.logprob import token_log_probs
 from rlkit.language.packing import Packing, pack
 from rlkit.language.precision import operand, product
 from rlkit.language.shape import ARCHITECTURES, Shape, rotary_frequencies
+from rlkit.shards import fill, is_shard, whole
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
@@ -146,19 +147,22 @@ class Decoder(Causal):
         adapted = {f"{name}.weight": linear for name, linear in self.adapted()}
         for name, parameter in self.named_parameters():
             if ".adapter." not in name:
-                yield name, adapted[name].merged() if name in adapted else parameter
+                yield name, adapted[name].merged() if name in adapted else whole(parameter)
 
     def initialise(self, generator: torch.Generator) -> "Decoder":
         """Normal(0, 0.02) matrices, those that write into the residual stream over √(2·layers) (GPT-2); gains are 1."""
         for name, parameter in self.named_parameters():
+            x = torch.empty(parameter.shape, dtype=parameter.dtype) if is_shard(parameter) else parameter
             if name.endswith("bias"):
-                nn.init.zeros_(parameter)
-            elif parameter.dim() == 1:
-                nn.init.ones_(parameter)
+                nn.init.zeros_(x)
+            elif x.dim() == 1:
+                nn.init.ones_(x)
             else:
                 writes = name.endswith(("o_proj.weight", "down_proj.weight"))
                 std = 0.02 / math.sqrt(2 * self.shape.layers) if writes else 0.02
-                nn.init.normal_(parameter, 0.0, std, generator=generator)
+                nn.init.normal_(x, 0.0, std, generator=generator)
+            if is_shard(parameter):
+                fill(parameter, x)
         return self
 
     def forward(
@@ -197,7 +201,7 @@ class Decoder(Causal):
         return F.embedding(packing.place[wanted[:, : packing.place.shape[1]]], states[0])
 
     def log_probs(self, hidden: Tensor, targets: Tensor, temperature: float, entropy: bool) -> tuple[Tensor, Tensor]:
-        return token_log_probs(hidden, self.head, targets, temperature, entropy=entropy)
+        return token_log_probs(hidden, whole(self.head), targets, temperature, entropy=entropy)
 
     def logits(self, hidden: Tensor, head: Tensor | None = None) -> Tensor:
         """[..., V] in float32, whatever the precision of the hidden states.

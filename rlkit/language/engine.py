@@ -10,6 +10,8 @@ from rlkit.language.causal import Causal
 from rlkit.language.decoder import Decoder
 from rlkit.language.generate import Completions, Rule, generate
 from rlkit.language.turns import Spans, Talk, converse
+from rlkit.ranks import divide
+from rlkit.shards import is_shard
 
 
 class Engine(Protocol):
@@ -72,7 +74,8 @@ class Native(Derived):
 
     In float32 it writes with the learner's own weights; those that are kept in bfloat16 are widened, adapters merged,
     for as long as it writes. In another precision it keeps a copy of the weights in that precision, adapters merged,
-    made once and refreshed in place, so that no step casts a weight and a recorded graph stays valid.
+    made once and refreshed in place, so that no step casts a weight and a recorded graph stays valid. Where ranks hold
+    parts of the network, that copy is gathered weight by weight, and is the only whole one.
     """
 
     note, exact = "", True
@@ -84,8 +87,11 @@ class Native(Derived):
         if not isinstance(decoder, Decoder):
             raise TypeError(f"this engine writes with a Decoder and was given a {type(decoder).__name__}")
         self.exact = decoder.dtype in (torch.float32, torch.float64)
-        if self.exact:
+        sharded = is_shard(decoder.head)
+        if self.exact and not sharded:
             self.decoder = decoder
+            return
+        if sharded and not divide():  # a rank at its own part: it was done before, by all
             return
         if self.decoder is None or self.decoder.head.device != decoder.head.device:
             self.decoder = _empty(decoder)

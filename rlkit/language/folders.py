@@ -5,6 +5,7 @@ import math
 import os
 import re
 import stat
+from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,8 +16,9 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from rlkit import ranks, streamed
 from rlkit.api import UserError
-from rlkit.language import gguf
+from rlkit.language import gguf, sharding
 from rlkit.language.causal import Causal
 from rlkit.language.decoder import Decoder
 from rlkit.language.files import Json, check_file, read_json
@@ -82,10 +84,13 @@ def read_shape(folder: Path) -> Shape:
     return Shape.read(read_json(folder / "config.json"), str(folder / "config.json"))
 
 
-def read_decoder(folder: Path, dtype: torch.dtype = torch.float32, stored: Stored = "float32") -> Decoder:
+def read_decoder(
+    folder: Path, dtype: torch.dtype = torch.float32, stored: Stored = "float32", shared: torch.device | None = None
+) -> Decoder:
     """The decoder of a folder with its weights.
 
     stored: the precision of parameters; auto: bfloat16 for those that are so in the file, which loses nothing.
+    shared: each rank keeps a part of each weight there; no rank holds more than one of them whole.
 
     Raises: UserError for what does not fit together or into memory, found before any of it is taken.
     """
@@ -94,6 +99,9 @@ def read_decoder(folder: Path, dtype: torch.dtype = torch.float32, stored: Store
     with torch.device("meta"):  # no memory yet: what a parameter takes is known once its tensor is
         decoder = Decoder(shape, dtype)
     decoder.frequencies = rotary_frequencies(shape)
+    if shared is not None:
+        sharding.share_out(decoder, shared)
+    parts: dict[str, Tensor] = {}
     waiting = {name for name, _ in decoder.named_parameters()}
     for file in files:
         for name in sorted(waiting & sizes_in(file).keys()):
@@ -103,9 +111,14 @@ def read_decoder(folder: Path, dtype: torch.dtype = torch.float32, stored: Store
                 parameter = nn.Parameter(torch.empty(tensor.shape, dtype=torch.bfloat16 if narrow else torch.float32))
                 fill(parameter, tensor, f"{file}: {name}")
                 del tensor
-            module, _, last = name.rpartition(".")
-            setattr(decoder.get_submodule(module), last, parameter)
+            if shared is not None:
+                parts[name] = sharding.part(parameter, shared, dtype if dtype == torch.float64 else parameter.dtype)
+            else:
+                module, _, last = name.rpartition(".")
+                setattr(decoder.get_submodule(module), last, parameter)
             waiting.remove(name)
+    if shared is not None:
+        sharding.adopt(decoder, parts)
     return decoder
 
 
@@ -178,14 +191,31 @@ def opened(path: Path) -> Iterator[Any]:  # Any: the library says nothing of its
 
 def write(folder: Path, decoder: Causal, tokenizer: Tokenizer, dtype: torch.dtype) -> None:
     """A folder that `transformers` loads, too."""
-    folder.mkdir(parents=True, exist_ok=True)
-    save(folder / "model.safetensors", {name: w.to(dtype) for name, w in decoder.weights()})
+    if ranks.layered():
+        _write_parts(folder / "model.safetensors", decoder, dtype)
+        if not ranks.first():
+            return
+    else:
+        folder.mkdir(parents=True, exist_ok=True)
+        save(folder / "model.safetensors", {name: w.to(dtype) for name, w in decoder.weights()})
     tokenizer.save(folder)
     ids = {**tokenizer.generation, "eos_token_id": list(tokenizer.stop_ids), "pad_token_id": tokenizer.pad_id}
     config = {**decoder.config, "dtype": str(dtype).removeprefix("torch.")}
     config.pop("torch_dtype", None)  # the name of dtype in transformers 4
     for file, content in (("config.json", config), ("generation_config.json", ids)):
         (folder / file).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+
+
+def _write_parts(path: Path, decoder: Causal, dtype: torch.dtype) -> None:
+    """The same file where ranks share out the weights: all of them give their part, and the first one writes."""
+    listed = [(name, dtype, p.shape) for name, p in decoder.named_parameters() if ".adapter." not in name]
+    whole = (w.detach().to(dtype) for _, w in decoder.weights())
+    try:
+        if ranks.first():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            streamed.write(path, listed, whole, {"format": "pt"})
+    finally:
+        deque(whole, maxlen=0)
 
 
 def save(path: Path, tensors: Mapping[str, Tensor]) -> None:

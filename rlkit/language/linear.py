@@ -7,6 +7,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from rlkit.shards import whole
+
 Context = Any  # torch's: `forward` hangs on it whatever `backward` needs
 
 
@@ -49,8 +51,8 @@ class Linear(nn.Linear):
     def merged(self) -> Tensor:
         """One matrix that does what weight and adapter do, in the precision of the adapter."""
         if self.adapter is None:
-            return self.weight
-        return self.adapter.weight().add_(self.weight)
+            return whole(self.weight)
+        return self.adapter.weight().add_(whole(self.weight))
 
 
 def frozen_product(input: Tensor, weight: Tensor) -> Tensor:

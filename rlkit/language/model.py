@@ -1,5 +1,6 @@
 """The language model as a policy: prompts to completions, and log-probabilities of what it wrote."""
 
+import copy
 from pathlib import Path
 from typing import Literal, Self
 
@@ -10,7 +11,7 @@ from torch import Tensor
 from rlkit.buffers import flatten_groups, in_parts
 from rlkit.errors import UserError
 from rlkit.gaps import following
-from rlkit.language import adapters, folders
+from rlkit.language import adapters, folders, sharding
 from rlkit.language.backbone import scatter
 from rlkit.language.causal import Causal
 from rlkit.language.decoder import Decoder
@@ -79,24 +80,33 @@ class LanguageModel(Writer):
         device: str | torch.device = "cpu",
         template: str | None = None,
         stored: folders.Stored = "float32",
+        shard: sharding.Shard = "none",
     ) -> "LanguageModel":
         """From `tiny`, a Hugging Face-format folder, or a hub id.
 
-        template: see `Tokenizer.load`; stored: see `folders.read_decoder`.
+        template: see `Tokenizer.load`; stored: see `folders.read_decoder`; shard: see `sharding.is_asked`.
         """
-        folder = folders.locate(str(name))
-        precision = _dtype(dtype, torch.device(device))
+        folder, device = folders.locate(str(name)), torch.device(device)
+        precision, foreign = _dtype(dtype, device), is_foreign(folder)
+        shape = None if foreign else folders.read_shape(folder)
+        shared = sharding.is_asked(shard, shape, stored == "float32", device)
         decoder: Causal
-        if is_foreign(folder):
+        if foreign:
             decoder = read_foreign(folder, precision)
         else:
-            decoder = folders.read_decoder(folder, precision, stored)
+            decoder = folders.read_decoder(folder, precision, stored, device if shared else None)
         tokenizer = Tokenizer.load(folder, decoder.vocab, template)
         model = cls(decoder, tokenizer, temperature, value_head, trainable, rows, seed)
         if model.value_head is not None and (folder / cls.head_file).is_file():
             folders.read_head(model.value_head, folder / cls.head_file)
         model.base = str(folder)
-        return model.to(device, torch.float64) if precision == torch.float64 else model.to(device)
+        kind = torch.float64 if precision == torch.float64 else None
+        if not shared:
+            return model.to(device, kind)
+        decoder.frequencies = decoder.frequencies.to(device, kind)
+        if model.value_head is not None:
+            model.value_head.to(device, kind)
+        return model
 
     @classmethod
     def fresh(
@@ -136,7 +146,12 @@ class LanguageModel(Writer):
 
     def reference(self) -> Self:
         """A copy of what is trained, on the same frozen weights; adapters that add nothing yet are left out."""
-        frozen = frozen_copy(self, *(p for p in self.parameters() if not p.requires_grad))
+        if self.sharded:
+            # What is shared out cannot be copied by torch; a reference judges nothing, so it needs no value head.
+            memo = {id(self.decoder): sharding.twin(self.native("policy.shard")), id(self.value_head): None}
+            frozen = copy.deepcopy(self, memo)
+        else:
+            frozen = frozen_copy(self, *(p for p in self.parameters() if not p.requires_grad))
         for _, linear in list(frozen.decoder.adapted()):
             if linear.adapter is not None and not linear.adapter.up.any():
                 linear.adapter = None

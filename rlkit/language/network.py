@@ -18,6 +18,7 @@ from rlkit.language.folders import Stored
 from rlkit.language.gguf import PACKAGED
 from rlkit.language.model import Dtype, LanguageModel
 from rlkit.language.reward_model import RewardModel
+from rlkit.language.sharding import Shard, share_head
 from rlkit.language.source import Source
 from rlkit.language.vllm_engine import VLLM
 from rlkit.language.vllm_inside import Inside
@@ -46,6 +47,7 @@ class LanguageNetwork:
     dtype: Dtype = "auto"  # precision of computations, what is trained is float32, or float64; auto: bfloat16 on a GPU
     rows: Count = 256  # completions that are written at the same time
     micro_steps: Count = 4096  # tokens that are learned from at a time; a prompt counts once for its group
+    shard: Shard = "auto"  # over ranks: full: each holds a part of weights, gradients and moments; auto: where needed
     gradient_checkpointing: bool = False  # less memory in training, for more time; the same gradient
     fresh: bool = False  # start from random weights, in the shape and with the tokenizer of `model`
     save_dtype: Literal["float32", "bfloat16"] = "float32"  # precision of the weights in the run folder's model/
@@ -91,7 +93,12 @@ class LanguageNetwork:
             device,
             self.template,
             stored,
+            self.shard,
         )
+        if model.sharded:
+            ranks.before_parts(model.ready)
+            if model.value_head is not None and not adapted:  # all that learns is shared out, or nothing is
+                share_head(model.value_head)
         if self.fresh:
             model.decoder.initialise(generator(seed, "initialise"))
         else:

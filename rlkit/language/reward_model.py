@@ -9,11 +9,13 @@ import torch.nn.functional as F
 from tensordict import TensorDict
 from torch import Tensor
 
+from rlkit import ranks
 from rlkit.buffers import in_parts, last_step
 from rlkit.errors import UserError
 from rlkit.language import folders
 from rlkit.language.backbone import Backbone
 from rlkit.language.model import LanguageModel
+from rlkit.language.sharding import share_head
 from rlkit.paths import home
 from rlkit.prompts import Prompt, cut
 
@@ -46,7 +48,14 @@ class RewardModel(Backbone):
             writer.generator = start.generator
         model = cls(start, writer)
         model.source = start.source
-        return model.to(start.decoder.head.device)
+        if not start.sharded:
+            return model.to(start.decoder.head.device)
+        model.value_head.to(start.decoder.head.device)
+        if model.lora is None:
+            share_head(model.value_head)
+        if writer is not None:
+            ranks.before_parts(writer.ready)
+        return model
 
     @classmethod
     def load(cls, folder: str | Path) -> "RewardModel":

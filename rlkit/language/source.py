@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from rlkit.errors import UserError
+from rlkit.shards import whole
 
 KEY = "frozen"  # of the fingerprints in a state_dict
 
@@ -45,7 +46,7 @@ def fingerprint(tensors: Iterable[Tensor], dtype: torch.dtype | None = None) -> 
     """SHA-256 over sizes and bytes; with a dtype, of what is left of the tensors in that precision."""
     found = hashlib.sha256()
     for x in tensors:
-        x = x.detach().to(dtype or x.dtype).cpu().contiguous()
+        x = whole(x.detach()).to(dtype or x.dtype).cpu().contiguous()
         found.update(f"{x.dtype} {tuple(x.shape)}\n".encode())
         found.update(x.reshape(-1).view(torch.uint8).numpy().data)
     return found.hexdigest()

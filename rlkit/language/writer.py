@@ -34,6 +34,10 @@ class Writer(Backbone):
         old = "; rows are learned from one version later, and those under way are written anew by a run that goes on"
         return self.engine.note + (old if self.staleness else "")
 
+    def ready(self) -> None:
+        """Give the engine the weights as they are; where they are of parts, all ranks do it before they part."""
+        self.engine.sync(self.decoder)
+
     def generate(
         self,
         prompts: Sequence[str],

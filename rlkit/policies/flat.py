@@ -11,12 +11,16 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from rlkit import shards
+
 Part = tuple[Tensor, Tensor, list[Tensor], Tensor]  # values, gradient, moments and number of steps of a group
 MOST = 2**18  # numbers; of larger networks a step takes long beside what it costs to begin it
 
 
 def can_be_flat(parameters: Sequence[Tensor]) -> bool:
     """Whether they are few numbers of one precision on a CPU, each with memory of its own."""
+    if shards.any_in(parameters):
+        return False
     places = {p.untyped_storage().data_ptr() for p in parameters}
     alike = {(p.device.type, p.dtype) for p in parameters} == {("cpu", torch.float32)}
     return alike and len(places) == len(parameters) and sum(p.numel() for p in parameters) <= MOST

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Protocol, runtime_checkable
 import torch
 from torch import Tensor, nn
 
+from rlkit import shards
 from rlkit.errors import UserError
 from rlkit.fields import Choose, Decay, Limit, Natural, Needs, NonNegative, Positive, Schedule
 from rlkit.policies.flat import Flat, FlatAdamW, FlatRMSprop, can_be_flat
@@ -108,4 +109,8 @@ def clip_gradients(optimizer: torch.optim.Optimizer, limit: float) -> Tensor:
     if limit == math.inf and len(parameters) == 1 and parameters[0].grad is not None:  # a table
         norm: Tensor = torch.linalg.vector_norm(parameters[0].grad)
         return norm
-    return torch.nn.utils.clip_grad_norm_(parameters, limit)
+    if not shards.any_in(parameters):
+        return torch.nn.utils.clip_grad_norm_(parameters, limit)
+    norm = shards.whole(torch.nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None]))
+    torch.nn.utils.clip_grads_with_norm_(parameters, limit, norm)
+    return norm

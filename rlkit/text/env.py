@@ -146,6 +146,7 @@ class TextEnv:
         if self.mixture is not None:
             kinds = [self.problems["train"][index].kind for index in begun.indices for _ in range(repeats)]
             note(batch, **self.mixture.learn(kinds, batch["score"].flatten().tolist()))
+        batch.update(policy.record(batch))
         self._next.follow(batch, version, (repeats, limit), begin, self._drawn)
         return batch
 
@@ -162,7 +163,7 @@ class TextEnv:
         batch["problem"] = torch.tensor(indices, device=device).unsqueeze(1).expand(batch.batch_size)
         if repeats == 1:
             batch = batch.squeeze(1)
-        return batch.update(policy.record(batch))
+        return batch
 
     def _begin(self, policy: Plays, repeats: int, limit: int) -> Begun:
         """The next problems, and their completions where those are written ahead."""

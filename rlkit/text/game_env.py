@@ -116,9 +116,10 @@ class GameEnv:
             batch["problem"] = torch.tensor(starts, device=batch["mask"].device).unsqueeze(1).expand(batch.batch_size)
             if repeats == 1:
                 batch = batch.squeeze(1)
-            return batch.update(policy.record(batch))
+            return batch
 
-        return of_all(self.rows, play)
+        batch = of_all(self.rows, play)
+        return batch.update(policy.record(batch))
 
     def _play(
         self,

@@ -9,6 +9,7 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor
 
+from rlkit import ranks
 from rlkit.api import Judges, Plays, State, Stochastic, Writes
 from rlkit.buffers import flatten_groups
 from rlkit.counters import natural
@@ -143,6 +144,8 @@ class PairEnv:
         pairs = self.pairs[split][:episodes]
         if not pairs:
             raise UserError(f"{self.source or 'this environment'}: no {split} pairs; hold some out with env.{split}=N")
+        if ranks.layered():  # each of them is needed for each pass
+            return self._compared(policy, pairs)
         return of_all(len(pairs), lambda mine: self._compared(policy, pairs[mine]))
 
     def _compared(self, policy: Plays, pairs: Sequence[Pair]) -> Scores:

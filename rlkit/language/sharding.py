@@ -1,0 +1,113 @@
+"""A decoder whose parameters, gradients and optimizer state are shared out over the ranks: torch's FSDP2.
+
+Each block is gathered when it is computed and let go again, forward and backward; gradients are summed into the parts.
+So ranks must compute the same number of passes (`buffers.in_step`). What writes text has a whole copy of its own.
+"""
+
+import copy
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import TYPE_CHECKING, Literal
+
+import torch
+from torch import Tensor, nn
+
+from rlkit import ranks, shards
+from rlkit.errors import UserError
+from rlkit.language.decoder import Decoder
+from rlkit.language.linear import Linear
+from rlkit.language.shape import Shape
+
+if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
+
+Shard = Literal["auto", "none", "full"]
+KEPT = 16  # bytes of a trained weight: itself, its gradient and two moments of Adam, in float32
+
+
+def is_asked(asked: Shard, shape: Shape | None, learns: bool, device: torch.device) -> bool:
+    """Whether to share out a model; shape: of one that is native; learns: whether its weights do, not adapters alone.
+
+    auto: where ranks have GPUs, and one copy of what learns would take more than half of one's memory. One process
+    shares nothing out: a run that several ranks began can be looked at, and gone on with, by one.
+
+    Raises: UserError where it cannot be.
+    """
+    if asked == "none" or ranks.size() == 1:
+        return False
+    if asked == "full" and shape is None:
+        raise UserError(
+            "policy.shard=full is for models that are native, and this one is computed by transformers: leave it out"
+        )
+    if asked == "full" or shape is None or device.type != "cuda":
+        return asked == "full"
+    with torch.device("meta"):
+        count = sum(p.numel() for p in Decoder(shape).parameters())
+    return (KEPT if learns else 4) * count > torch.cuda.get_device_properties(device).total_memory // 2
+
+
+def share_out(decoder: Decoder, device: torch.device) -> None:
+    """Let a decoder that has no weights yet be one of parts; each of its weights is then a `part` of a whole one."""
+    for block in decoder.model.layers:
+        _share(block, device)
+    _share(decoder, device)
+    ranks.share_layers()
+
+
+def share_head(head: nn.Linear) -> None:
+    """The same for a head beside a decoder, which has its weights."""
+    _share(head, head.weight.device)
+    settle(head)
+
+
+def _share(module: nn.Module, device: torch.device) -> None:
+    from torch.distributed.fsdp import fully_shard
+
+    part = fully_shard(module, mesh=_mesh(device.type), reshard_after_forward=True)
+    part.set_gradient_divide_factor(1.0)  # a sum: the weights of a loss were fixed over all ranks before
+    part.set_force_sum_reduction_for_comms(True)  # gloo knows no other
+
+
+@lru_cache(maxsize=2)
+def _mesh(kind: str) -> "DeviceMesh":
+    from torch.distributed.device_mesh import init_device_mesh
+
+    return init_device_mesh(kind, (ranks.size(),))
+
+
+def part(weight: Tensor, device: torch.device, dtype: torch.dtype) -> Tensor:
+    """What this rank keeps of a weight."""
+    return shards.cut(weight, _mesh(device.type), device, dtype)
+
+
+def adopt(decoder: Decoder, parts: Mapping[str, Tensor]) -> None:
+    """Take the parts of all weights."""
+    decoder.load_state_dict(parts, assign=True)
+    settle(*decoder.model.layers, decoder)
+
+
+def settle(*modules: nn.Module) -> None:
+    """Let FSDP2 put up its hooks now: what a module has must not change once a run began."""
+    from torch.distributed.fsdp import FSDPModule
+
+    for module in modules:
+        assert isinstance(module, FSDPModule)
+        module.unshard()
+        module.reshard()
+
+
+def twin(decoder: Decoder) -> Decoder:
+    """A frozen decoder of parts with the same weights; those that do not learn are the same memory."""
+    with torch.device("meta"):
+        frozen = Decoder(decoder.shape, decoder.dtype).requires_grad_(False)
+    share_out(frozen, decoder.head.device)
+    frozen.frequencies, frozen.checkpointing = decoder.frequencies, decoder.checkpointing
+    own = {name: p for name, p in decoder.named_parameters() if ".adapter." not in name}
+    same = {name: p.detach().clone() if p.requires_grad else p.detach() for name, p in own.items()}
+    adopt(frozen, same)
+    for name, linear in decoder.adapted():
+        assert linear.adapter is not None
+        place = frozen.get_submodule(name)
+        assert isinstance(place, Linear)
+        place.adapter = copy.deepcopy(linear.adapter).requires_grad_(False)
+    return frozen
