@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import Protocol, runtime_checkable
 from filelock import BaseFileLock, FileLock, Timeout
 
 from rlkit import ranks, shards
-from rlkit.api import Writes
+from rlkit.api import Policy, Writes
 from rlkit.errors import Unfinished, UserError
 from rlkit.held import check_saved, not_finite
 from rlkit.loop import train
@@ -230,10 +230,7 @@ def execute(
         untouched = progress.interrupted and not progress.iteration
         measured = {"after": before["before"]} if untouched else outcome.measure(env, algo, episodes, log, "after")
         evaluation = {**before, **measured}
-        if shards.any_in(algo.policy.parameters()):
-            ranks.together(lambda: write_models(algo.policy, folder))
-        else:
-            ranks.by_first(lambda: write_models(algo.policy, folder))
+        write_models(algo.policy, folder)
         what = env.scored(algo.policy)
         told = outcome.summary(facts(run, given, progress), env, evaluation, what, log.seconds())
         log.summary(told)  # last: the run is finished
@@ -243,14 +240,20 @@ def execute(
     return progress
 
 
-def write_models(policy: object, folder: Path) -> None:
-    """A language model, and its adapters where it has some, in the formats of others."""
-    # Of a network that is shared out every rank gives its part, and the first one writes.
-    write = write_folder if ranks.first() else lambda place, save: save(place)
+def write_models(policy: Policy, folder: Path) -> None:
+    """A language model, and its adapters where it has some, in the formats of others. The first rank writes."""
     if isinstance(policy, Writes):
-        write(folder / "model", policy.save)
+        write_model(policy, folder / "model", policy.save)
     if isinstance(policy, Adapted) and policy.lora is not None:
-        write(folder / "adapter", policy.save_adapter)
+        write_model(policy, folder / "adapter", policy.save_adapter)
+
+
+def write_model(policy: Policy, folder: Path, save: Callable[[Path], None]) -> None:
+    """Fill a folder with what `save` writes; where ranks share the network out, each gives what it has of it."""
+    if shards.any_in(policy.parameters()):
+        ranks.together(lambda: write_folder(folder, save) if ranks.first() else save(folder))
+    else:
+        ranks.by_first(lambda: write_folder(folder, save))
 
 
 @runtime_checkable

@@ -79,6 +79,9 @@ ELSEWHERE = {
     ": transformers has no such thing for ": (
         "language/test_foreign_folders.py::test_gradient_checkpointing_that_there_is_not_is_refused"
     ),
+    "policy.shard=full is for models that are native, ": (
+        "test_shards.py::test_a_model_that_others_compute_is_not_shared_out"
+    ),
     " is for models that are native (": ("language/test_foreign.py::test_what_only_native_models_can_do_is_refused"),
     ": no weight of this model is said to be of it; ": "language/test_foreign.py::test_attention_alone_learns",
     " follows no rule that is known: take another": (
