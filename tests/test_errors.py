@@ -291,6 +291,7 @@ ELSEWHERE = {
     " is not allowed: TorchRL would read it": (
         "envs/test_torchrl.py::test_torchrl_starts_nothing_and_changes_nothing_by_a_keyword"
     ),
+    "; mend that and resume the run": "buffers/test_storage.py::test_a_disk_that_fills_up_or_goes_away_is_one_line",
     " plays many copies in one, and here each": "envs/test_torchrl.py::test_what_does_not_fit_is_one_line",
     ": write the keys of a Dict as texts": "algorithms/test_masks.py::test_what_says_nothing_of_choices_is_no_mask",
     " of its checkpoint does not fit this run (": "recording/test_other_runs.py::test_what_is_foreign_is_named",
