@@ -64,7 +64,6 @@ def _write(
     keep: int,
     iteration: int,
 ) -> None:
-    shared = shards.any_in(tensors.values())
     path = _path(folder, name)
     for place in (path.parent, path):
         refuse_link(place)
@@ -76,11 +75,7 @@ def _write(
         tensors[STRUCTURE] = torch.frombuffer(bytearray(structure, "utf-8"), dtype=torch.uint8)
     try:
         new.parent.mkdir(parents=True)
-        if shared:
-            _stream(new, tensors, whole, metadata)
-        else:
-            tensors = _own_memory(tensors)
-            save_file(tensors, new, metadata | {"checksum": _checksum(metadata, tensors)})
+        _fill(new, tensors, whole, metadata)
         keep_umask(new)
         to_disk(new)
         _step_aside(folder, path, keep, iteration)
@@ -96,6 +91,15 @@ def _write(
         kept = "the checkpoint before it is kept, to resume from"
         none = "there is none before it: make room, and resume starts the run again"
         raise UserError(f"cannot write {path}: {why(error)}; {kept if resumable(folder) else none}") from None
+
+
+def _fill(path: Path, tensors: dict[str, Tensor], whole: Iterable[Tensor], metadata: dict[str, str]) -> None:
+    """Write tensors, and their checksum, into a new file."""
+    if shards.any_in(tensors.values()):
+        _stream(path, tensors, whole, metadata)
+    else:
+        own = _own_memory(tensors)
+        save_file(own, path, metadata | {"checksum": _checksum(metadata, own)})
 
 
 def _stream(path: Path, tensors: Mapping[str, Tensor], whole: Iterable[Tensor], metadata: dict[str, str]) -> None:
