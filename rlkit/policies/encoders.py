@@ -190,12 +190,6 @@ def is_image(space: "AnySpace") -> bool:
     return isinstance(space, Box) and len(space.shape) == 3 and space.dtype in (np.uint8, np.bool_)
 
 
-def has_large_image(space: "AnySpace | None") -> bool:
-    """Whether an observation holds an image of so many pixels that `auto` takes `nature`."""
-    found = [] if space is None else [part for _, part in spaces.leaves(space) if is_image(part)]
-    return any(sorted(part.shape or ())[-2] >= SMALLEST for part in found)
-
-
 def of_image(space: Box, name: str) -> nn.Module:
     """A network of convolutions for [height, width, channels], or with the channels first."""
     if len(space.shape) != 3:

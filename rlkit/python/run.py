@@ -102,7 +102,7 @@ class Run:
         asked = self._asked(episodes=episodes, split=split, trust=trusted, **keys)
         with undisturbed():
             subject = self._subject(asked)
-            torch.set_num_threads(asked.threads or threads(subject.env.kind, subject.env.observation_space))
+            torch.set_num_threads(asked.threads or threads(subject.env.kind))
             evaluation.refuse(subject, asked)
             if place is not None and not asked.trust:
                 pairing.refuse_code(subject, place[0])

@@ -30,15 +30,12 @@ from rlkit.fields import (
 )
 from rlkit.forecast import Forecast, forecast
 from rlkit.policies import LearningRate, PolicyModule, Table, ValueTable
-from rlkit.policies.encoders import has_large_image
 from rlkit.scores import Split
 from rlkit.settings import config, idle, plugins, schema, trust
 from rlkit.settings.given import KINDS
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
-
-    from rlkit.api import AnySpace
 
 # The length of a run that says nothing about it.
 STEPS, ITERATIONS = 100_000, 60  # control counts steps, text counts iterations
@@ -96,7 +93,7 @@ def assemble(given: config.Given) -> Parts:
     if run.iterations is None and run.env_steps is None:
         control = env.kind == "control"
         run = replace(run, env_steps=STEPS if control else None, iterations=None if control else ITERATIONS)
-    torch.set_num_threads(run.threads or threads(env.kind, env.observation_space))
+    torch.set_num_threads(run.threads or threads(env.kind))
     network = config.build(config.network_class(env.kind), given.policy, "policy")
     algo = make_algorithm(given, modules["algo"], algo_config, env, network)
     trust.check_ran(
@@ -252,14 +249,14 @@ def check_splits(env: Env, run: config.Run, told: Sequence[str]) -> None:
         raise UserError("validation_episodes does nothing: there are no validation problems; leave it out")
 
 
-def threads(kind: str, space: "AnySpace | None" = None) -> int:
-    """One for small control networks, which only wait for each other; all that OpenMP may use for text and images.
+def threads(kind: str) -> int:
+    """One for small control networks, which only wait for each other; all that OpenMP may use for text.
 
     OMP_NUM_THREADS may be a list, one number for each level of nesting; what is no number says nothing, as for torch.
     """
     first = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
     allowed = int(first) if re.fullmatch(r"[0-9]{1,4}", first) else 0
-    return 1 if kind == "control" and not has_large_image(space) else min(allowed, 1024) or os.cpu_count() or 1
+    return 1 if kind == "control" else min(allowed, 1024) or os.cpu_count() or 1
 
 
 def device(name: str, kind: str) -> torch.device:

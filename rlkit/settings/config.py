@@ -51,7 +51,7 @@ class Run:
     checkpoint_every: Natural = 0  # iterations between checkpoints; 0: at each evaluation, each minute, at the end
     keep: Natural = 1  # older checkpoints that are kept beside latest, as iteration-N
     logger: Literal["none", "wandb"] = "none"  # where the metrics go besides the run folder
-    threads: Threads = 0  # torch threads; 0: OMP_NUM_THREADS or all cores for text and large images, else one
+    threads: Threads = 0  # torch threads; 0: one for control, OMP_NUM_THREADS or all cores for text
 
     def __post_init__(self) -> None:
         if self.iterations is not None and self.env_steps is not None:

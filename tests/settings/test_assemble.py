@@ -4,9 +4,7 @@ import os
 from pathlib import Path
 from typing import get_type_hints
 
-import numpy as np
 import pytest
-from gymnasium.spaces import Box, Dict, Discrete
 
 from rlkit import run
 from rlkit.errors import UserError
@@ -23,9 +21,7 @@ def test_openmp_threads_are_read_as_openmp_reads_them(
 ) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", value)
     assert threads("text") == (expected or os.cpu_count())
-    cells, screen = (Box(0, 255, shape, np.uint8) for shape in ((7, 7, 3), (4, 84, 84)))
-    assert threads("control") == threads("control", cells) == threads("control", Box(0, 1)) == 1
-    assert threads("control", screen) == threads("control", Dict({"a": Discrete(2), "b": screen})) == threads("text")
+    assert threads("control") == 1
 
 
 @pytest.mark.parametrize("env", ["lunarlander", "gym", "gsm8k"])
