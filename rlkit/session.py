@@ -175,7 +175,8 @@ def locked(folder: Path, given: config.Given) -> Iterator[None]:
         lock = FileLock(folder / ".lock")
         try:
             ranks.by_first(lambda: occupy(lock, folder))
-            ranks.command = again(folder, given)
+            if ranks.size() > 1:
+                ranks.command = again(folder, given)
             yield
         except KeyboardInterrupt:  # the second Ctrl-C
             raise KeyboardInterrupt(f"continue with: {again(folder, given)}") from None

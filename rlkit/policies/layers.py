@@ -55,9 +55,9 @@ class Wide(nn.Module):
         return x.double() if x.is_floating_point() else x
 
 
-def precision(network: Layers) -> tuple[torch.dtype, list[nn.Module]]:
-    """Of parameters, and what brings numbers to it before and behind what encodes an observation."""
-    return (torch.float64, [Wide()]) if network.dtype == "float64" else (torch.float32, [])
+def widened(network: Layers) -> list[nn.Module]:
+    """What brings numbers to float64, before and behind what encodes an observation; empty: all stays float32."""
+    return [Wide()] if network.dtype == "float64" else []
 
 
 def linear(inputs: int, outputs: int, gain: float, generator: torch.Generator) -> nn.Linear:
@@ -101,12 +101,13 @@ def perceptron(
     weights = sum(a * b + b for a, b in itertools.pairwise(sizes))
     given = f"policy.hidden={','.join(map(str, network.hidden))} on {width} inputs"
     memory.check(16 * weights, given, "give fewer or smaller layers")  # float32: itself, its gradient, Adam's moments
-    kind, wide = precision(network)
+    wide = widened(network)
     layers = [*wide, *before, *wide]
     for size in network.hidden:
         layers.extend([linear(width, size, 2**0.5, generator), activation()])
         width = size
-    return Perceptron(*layers, linear(width, outputs, gain, generator), fast=network.fast).to(env.device, kind)
+    made = Perceptron(*layers, linear(width, outputs, gain, generator), fast=network.fast).to(env.device)
+    return made.double() if wide else made
 
 
 def mlp(

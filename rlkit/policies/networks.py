@@ -101,7 +101,7 @@ class Actor(PolicyModule):
             return mlp(env, outputs, gain, network, name, self.normalizer)
         return perceptron(env, self.memory.size, outputs, gain, network, name, [])
 
-    def seen(self, batch: TensorDict) -> Tensor:
+    def as_read(self, batch: TensorDict) -> Tensor:
         """The observations; with memory what is remembered at each step of whole rows, it included. [..., T, size]
 
         A batch that does not say what was remembered before its first step holds episodes from their start.
@@ -182,14 +182,14 @@ class Actor(PolicyModule):
         return categorical(out, action) if self.single else categoricals(out, action, self.choices)
 
     def evaluate(self, batch: TensorDict, entropy: bool = True) -> dict[str, Tensor]:
-        return self.judged(batch, self.trunk(self.seen(batch)))
+        return self.judged(batch, self.trunk(self.as_read(batch)))
 
     def judged(self, batch: TensorDict, features: Tensor) -> dict[str, Tensor]:
         log_prob, spread = self.log_prob_entropy(batch, features)
         return {"log_prob": log_prob, "entropy": spread}
 
     def record(self, batch: TensorDict) -> dict[str, Tensor]:
-        seen = self.seen(batch)
+        seen = self.as_read(batch)
         return super().record(batch) | self.noted(batch, seen, self.trunk(seen))
 
     def noted(self, batch: TensorDict, seen: Tensor, features: Tensor) -> dict[str, Tensor]:

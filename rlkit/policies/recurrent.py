@@ -5,7 +5,7 @@ from torch import Tensor, nn
 
 from rlkit import seeding
 from rlkit.api import Env
-from rlkit.policies.layers import Layers, encoder, precision
+from rlkit.policies.layers import Layers, encoder, widened
 from rlkit.policies.normalize import Normalizer
 
 
@@ -15,8 +15,8 @@ class Memory(nn.Module):
     def __init__(self, env: Env, network: Layers, normalizer: Normalizer | None) -> None:
         super().__init__()
         width, before = encoder(env, network, "memory", normalizer)
-        kind, wide = precision(network)
-        self.encoder, self.size = nn.Sequential(*wide, *before, *wide).to(env.device, kind), network.memory_size
+        wide = widened(network)
+        self.encoder, self.size = nn.Sequential(*wide, *before, *wide).to(env.device), network.memory_size
         generator = seeding.generator(env.seed, "init", "memory")
         with torch.random.fork_rng(devices=[]):  # torch draws weights when a module is made; ours come below
             self.gru = nn.GRU(width, self.size, batch_first=True)
@@ -26,7 +26,9 @@ class Memory(nn.Module):
                     nn.init.orthogonal_(gate, generator=generator)
             else:
                 nn.init.zeros_(parameter)
-        self.gru.to(env.device, kind)
+        self.gru.to(env.device)
+        if wide:
+            self.double()
 
     def start(self, rows: int) -> Tensor:
         """What is remembered before an episode's first step. [rows, size]"""

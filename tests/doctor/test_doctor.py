@@ -134,7 +134,7 @@ def test_a_policy_that_is_sure_of_what_works_is_healthy(dimensions: float, entro
 
 def test_a_critic_worse_than_a_constant_is_named(tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setattr(
-        ActorCritic, "value", lambda self, x: 50 * torch.sin(1e4 * x.sum(-1)) + 0 * self.critic(x)[..., 0]
+        ActorCritic, "worth", lambda self, x: 50 * torch.sin(1e4 * x.sum(-1)) + 0 * self.critic(x)[..., 0]
     )
     keys = ["algo=ppo", "env=cartpole", "iterations=16", "algo.gae_lambda=1", "algo.epochs=1"]
     found = alarms(tmp_path / "r", *keys)

@@ -70,7 +70,7 @@ def test_whole_rows_are_what_was_remembered_step_by_step(mode: AutoresetMode) ->
     for _ in range(2):  # the second one goes on in the middle of episodes
         batch = env.rollout(policy, steps=9)
         assert batch["done"].any()
-        whole, single = policy.seen(batch), by_steps(policy.memory, batch)
+        whole, single = policy.as_read(batch), by_steps(policy.memory, batch)
         assert_close(whole, single)
         weights = torch.randn(whole.shape)
         found = torch.autograd.grad((whole * weights).sum(), [*policy.memory.parameters()])
