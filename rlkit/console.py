@@ -17,15 +17,17 @@ from types import FrameType
 
 import rlkit
 from rlkit.errors import Diverged, UserError, WorkerDied, one_line
-from rlkit.terminal import harmless_warning, say, show_traceback, warn
+from rlkit.terminal import first_of_several, harmless_warning, say, show_traceback, warn
 
 STOPPED = "rlkit: stopped"
 OUT_OF_MEMORY = re.compile("can't allocate memory|out of memory", re.IGNORECASE)  # as torch's allocators tell it
 SMALLER = "give fewer env.rows, a shorter horizon, a smaller group or network"
 
 
-def guarded(command: Callable[[list[str]], int], argv: Sequence[str] | None = None) -> int:
+def guarded(command: Callable[[list[str]], int], argv: Sequence[str] | None = None, together: bool = False) -> int:
     """Carry out a command with its words, or with those of the command line, and return its exit code.
+
+    together: whether several processes that torchrun started do it together.
 
     A user's mistake is one line and exit code 2; anything else that goes wrong is exit code 1.
     """
@@ -36,8 +38,12 @@ def guarded(command: Callable[[list[str]], int], argv: Sequence[str] | None = No
             stream.reconfigure(errors="replace")  # a console that cannot show γ shows a question mark
     try:
         with leaving_imports():
-            if os.environ.get("RANK", "0") == "0":  # of the processes that torchrun started, one speaks
+            if first_of_several():
                 say(f"rlkit {rlkit.__version__}")
+            if not together and os.environ.get("TORCHELASTIC_RUN_ID") and os.environ.get("WORLD_SIZE", "1") != "1":
+                if not first_of_several():
+                    return 2
+                raise UserError("torchrun starts processes of rlkit.run alone: start this command without it")
             return command(list(sys.argv[1:] if argv is None else argv))
     except UserError as error:
         warn(f"rlkit: {error}")

@@ -1,5 +1,6 @@
 """What goes wrong for a reason that one line can tell."""
 
+import os
 from collections.abc import Callable
 
 
@@ -48,3 +49,16 @@ class WorkerDied(RuntimeError):
 
 class Diverged(RuntimeError):
     """A loss, a gradient or a rollout is not finite; the last good checkpoint is kept. Exit code 1."""
+
+
+def whole_number(name: str, missing: int) -> int:
+    """What a variable of the environment says; one that is empty is not there.
+
+    Raises: UserError where it is no whole number of at least 0.
+    """
+    said = os.environ.get(name, "").strip()
+    if not said:
+        return missing
+    if not said.isdecimal():
+        raise UserError(f"{name}={said[:20]} in the environment is no whole number: unset it, or let torchrun set it")
+    return int(said)

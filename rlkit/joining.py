@@ -8,26 +8,22 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import rlkit
-from rlkit.errors import Diverged, UserError
+from rlkit.errors import Diverged, UserError, WorkerDied, whole_number
 from rlkit.paths import home
 
+TOLD = (UserError, Diverged, FloatingPointError, WorkerDied)  # in one line, once, whichever ranks found it
 
-def restarted(argv: Sequence[str]) -> list[str]:
-    """The words of a run; where torchrun starts it again, those that continue what is in its own `out=`."""
-    words = list(argv)
-    if not int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")):
-        return words
-    out = next((word.removeprefix("out=") for word in words if word.startswith("out=")), None)
-    if out is None or not (home(out) / "config.yaml").is_file():
-        return words
-    return [f"resume={out}", "trust=true"]
+
+def several() -> bool:
+    """Whether whoever started this process started others beside it, which it is to meet."""
+    return bool(os.environ.get("RANK")) and whole_number("WORLD_SIZE", 1) > 1
 
 
 @contextmanager
-def joined() -> Iterator[None]:
-    """Meanwhile this process is one of the ranks that torchrun started, where it started several."""
-    if int(os.environ.get("WORLD_SIZE", "1")) == 1 or "RANK" not in os.environ:
-        yield
+def joined(argv: Sequence[str]) -> Iterator[list[str]]:
+    """Meanwhile this process is one of the ranks that torchrun started, where it started several. Yields its words."""
+    if not several():
+        yield list(argv)
         return
     import torch
 
@@ -41,9 +37,9 @@ def joined() -> Iterator[None]:
     try:
         versions = f"rlkit {rlkit.__version__}, torch {torch.__version__}, Python {platform.python_version()}"
         ranks.check_same("version", versions, "install the same packages everywhere")
-        yield
+        yield going_on(argv, ranks.begun())
         ranks.everyones(None)  # the first one is still writing when the others are done
-    except (UserError, Diverged) as error:
+    except TOLD as error:
         name = hashlib.blake2b(str(error).encode(), digest_size=8).hexdigest()
         said = store.add(f"said/{name}", 1) > 1
         pulse.ended()
@@ -52,8 +48,23 @@ def joined() -> Iterator[None]:
         raise
     except RuntimeError:
         pulse.broken()
+        pulse.ended()
+        raise
+    except BaseException:
+        pulse.ended()
         raise
     finally:
         signal.signal(signal.SIGTERM, before)
     pulse.ended()
     ranks.leave()
+
+
+def going_on(argv: Sequence[str], begun: str) -> list[str]:
+    """The words of a run, or those that go on with the folder that this launch of torchrun began before it restarted.
+
+    It is its own folder and its own code, so it is trusted; another one that is in the way stays as it is.
+    """
+    out = next((word.removeprefix("out=") for word in argv if word.startswith("out=")), None)
+    if not begun or out is None or os.path.realpath(home(out)) != begun:
+        return list(argv)
+    return [f"resume={out}", "trust=true"]

@@ -120,8 +120,8 @@ def write(
 ) -> None:
     """Measure an iteration, write it down, and name what is wrong in it."""
     check_parameters(algo)  # nothing else sees what the last step left
-    seen = progress.doctor.measure(algo, env, rollout, credited, progress.meter)
     progress.meter.share()
+    seen = progress.doctor.measure(algo, env, rollout, credited, progress.meter)
     seen["finished"] = float(progress.fraction(run) >= 1)
     metrics = averages(progress.meter) | clock.speed(progress.env_steps)
     if evaluating:
@@ -200,6 +200,7 @@ def check_finite(meter: Meter, rollout: TensorDict) -> None:
     watched, meter.watched = meter.watched, []
     if not watched or math.isfinite(float(torch.stack(watched).abs().max() if len(watched) > 1 else watched[0])):
         return
+    meter.share()
     bad = [f"train/{name}" for name, x in meter.read().items() if not math.isfinite(x)]
     floats: dict[str, Tensor] = {key: x for key, x in rollout.items() if x.is_floating_point()}
     bad += [f"rollout key {key!r}" for key, x in floats.items() if not bool(x.isfinite().all())]

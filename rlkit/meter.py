@@ -63,9 +63,13 @@ class Meter:
         """Put together what each rank counted; what all of them counted alike keeps its average."""
         if ranks.size() == 1:
             return
-        found = ranks.everyones((self.sums, {name: float(count) for name, count in self.counts.items()}))
+        flat = [(ratio[mask] if mask.dim() > 1 else ratio).flatten().cpu() for ratio, mask in self.ratios]
+        found = ranks.everyones((self.sums, {name: float(count) for name, count in self.counts.items()}, flat))
+        most = max(len(ratios) for *_, ratios in found)
+        both = [torch.cat([ratios[i] for *_, ratios in found if i < len(ratios)]) for i in range(most)]
+        self.ratios = [(ratio, torch.ones_like(ratio, dtype=torch.bool)) for ratio in both]
         self.sums, self.counts = {}, {}
-        for sums, counts in found:
+        for sums, counts, _ in found:
             for name, x in sums.items():
                 self.sums[name] = x + self.sums.get(name, 0.0)
                 self.counts[name] = torch.as_tensor(counts[name]) + self.counts.get(name, 0)

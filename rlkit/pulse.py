@@ -1,6 +1,7 @@
 """Notices a rank that is lost: killed, frozen or cut off. Without it the others would wait for it for ever."""
 
 import os
+import shutil
 import signal
 import threading
 import time
@@ -10,6 +11,7 @@ from datetime import timedelta
 
 from torch.distributed.distributed_c10d import Store
 
+from rlkit import ranks
 from rlkit.terminal import warn
 
 BEAT = 2.0  # seconds between signs of life
@@ -51,7 +53,7 @@ class Pulse(threading.Thread):
                 self.seen[other] = found, now
             elif now - since > self.patience:
                 if self.store.add(f"ended/{other}", 0):
-                    os._exit(1)
+                    self.leave(1)
                 self.end(f"rank {other}")
 
     def end(self, who: str) -> None:
@@ -62,7 +64,13 @@ class Pulse(threading.Thread):
             speaks = True
         if speaks:
             warn(f"rlkit: {who} was lost, so the other ranks end; {self.advice()}")
-        os._exit(1)
+        self.leave(1)
+
+    def leave(self, code: int) -> None:
+        """End this process at once, and take along what it wrote for itself alone."""
+        if ranks.scratch:
+            shutil.rmtree(ranks.scratch, ignore_errors=True)
+        os._exit(code)
 
     def broken(self) -> None:
         """A connection broke: wait until it is known who is lost, and end with that; return where nobody is."""
@@ -74,7 +82,7 @@ class Pulse(threading.Thread):
 
         def leave() -> None:
             self.broken()
-            os._exit(128 + signal.SIGTERM)
+            self.leave(128 + signal.SIGTERM)
 
         threading.Thread(target=leave, daemon=True).start()
 

@@ -7,6 +7,7 @@ Draws are made for the rows of all ranks, so that what N ranks play is what one 
 
 import io
 import os
+import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -20,15 +21,20 @@ from torch._C._distributed_c10d import TCPStore
 from torch.distributed.distributed_c10d import PrefixStore, Store
 
 from rlkit import errors
-from rlkit.errors import UserError, one_line
+from rlkit.errors import UserError, one_line, whole_number
 
 T = TypeVar("T")
 LONGEST = timedelta(days=2)  # that ranks wait for each other: a reward may take its time, and a lost rank is noticed
+PATIENCE = 90  # seconds until all ranks must have come
+FOLDER = "rlkit/folder"  # in the store of the launch
 BUCKET = 2**24  # numbers of a gradient that are summed at a time
-KINDS = (errors.UserError, errors.Exhausted, errors.RewardFailed, errors.EngineFailed, errors.Diverged)
-SHIPPED = {kind.__name__: kind for kind in KINDS}
+MISTAKES = (errors.UserError, errors.Exhausted, errors.RewardFailed, errors.EngineFailed)
+KINDS = (*MISTAKES, errors.Diverged, errors.WorkerDied, FloatingPointError)
+SHIPPED: dict[str, type[Exception]] = {kind.__name__: kind for kind in KINDS}
 
 saved, command = 0, ""  # the iteration of the newest checkpoint, and what goes on from there: told where a rank is lost
+scratch = ""  # a folder that a rank removes which ends at once
+_server: TCPStore | None = None  # the store of this launch, which outlives its ranks
 _part: tuple[int, slice] | None = None  # the rows of all ranks, and which of them this one plays now
 _layered = False  # whether ranks hold parts of one network, so that they must compute the same number of passes
 _before: list["weakref.WeakMethod[Callable[[], None]]"] = []  # what all do together before each plays its part
@@ -74,25 +80,48 @@ def join() -> Store:
 
     Raises: UserError where they cannot be reached.
     """
-    number, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    host, port = os.environ.get("MASTER_ADDR", "localhost"), int(os.environ.get("MASTER_PORT", "29500"))
+    global _server
+    number, world = whole_number("RANK", 0), whole_number("WORLD_SIZE", 1)
+    host, port = os.environ.get("MASTER_ADDR", "localhost"), whole_number("MASTER_PORT", 29500)
     hosts = number == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
     try:
-        server = TCPStore(host, port, world, hosts, timeout=timedelta(seconds=120), wait_for_workers=False)
+        _server = TCPStore(host, port, world, hosts, timeout=timedelta(seconds=PATIENCE), wait_for_workers=False)
         # A run that torchrun starts again must not read what the one before wrote.
-        store = PrefixStore(f"rlkit/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", server)
+        store = PrefixStore(f"rlkit/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", _server)
+        wait_for(store, world)
         cuda = torch.cuda.is_available()
         if cuda:
-            torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
+            torch.cuda.set_device(whole_number("LOCAL_RANK", 0))
         kind = "cpu:gloo,cuda:nccl" if cuda else "gloo"
         dist.init_process_group(kind, store=store, rank=number, world_size=world, timeout=LONGEST)
         dist.barrier()
     except (RuntimeError, ValueError) as error:
         raise UserError(
             f"rank {number} of {world} cannot meet the others at {host}:{port} ({one_line(error)[:120]}): give "
-            "torchrun --master-port another port, or start all ranks"
+            "torchrun --master-port another port, start all ranks, or unset RANK to train with one process"
         ) from error
     return store
+
+
+def wait_for(store: Store, world: int) -> None:
+    """Wait until all ranks are there. Raises: RuntimeError where they do not come."""
+    here, end = store.add("here", 1), time.monotonic() + PATIENCE
+    while here < world:
+        if time.monotonic() > end:
+            raise RuntimeError(f"{here} came in {PATIENCE} seconds")
+        time.sleep(0.05)
+        here = store.add("here", 0)
+
+
+def begun() -> str:
+    """The run folder that this launch of torchrun began before it started its ranks again; empty: none."""
+    return _server.get(FOLDER).decode() if _server is not None and _server.check([FOLDER]) else ""
+
+
+def note_begun(folder: str) -> None:
+    """Let ranks that are started again by the same launch know its run folder."""
+    if _server is not None:
+        _server.set(FOLDER, folder)
 
 
 def leave() -> None:

@@ -7,11 +7,17 @@ from rlkit.console import guarded, loading
 
 
 def run(argv: list[str]) -> int:
+    from rlkit.joining import joined
+
+    with joined(argv) as words:
+        return alone(words)
+
+
+def alone(argv: list[str]) -> int:
+    """What this process does, beside others or not."""
     with loading():
-        from rlkit.joining import joined, restarted
         from rlkit.settings import config
 
-        argv = restarted(argv)
         given = config.read(argv)
         if given.help or not argv:
             from rlkit.settings.help import show_help
@@ -19,13 +25,12 @@ def run(argv: list[str]) -> int:
             show_help(given)
             return 0
         from rlkit import session
-    with joined():
-        _, progress = session.carry_out(given)
+    _, progress = session.carry_out(given)
     return 1 if progress.terminated and not progress.measured else 0
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    return guarded(run, argv)
+    return guarded(run, argv, together=True)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
@@ -70,6 +71,7 @@ def begin(parts: Parts, given: config.Given, watch: Watch) -> tuple[Path, Progre
     folder = Path(ranks.by_first(lambda: str(config.new_folder(parts.run, given))))
     with locked(folder, given):
         ranks.by_first(lambda: start(parts, given, folder))
+        ranks.note_begun(os.path.realpath(folder))
         return folder, execute(parts, given, folder, Progress(), {}, watch)
 
 
@@ -222,6 +224,8 @@ def execute(
         if "ceiling" in before:
             log.beside = {"eval/ceiling": before["ceiling"]["mean"]}
         progress = train(algo, env, run, log, progress)
+        asked = ranks.most(progress.terminated, progress.interrupted)  # a signal may have reached some ranks since
+        progress.terminated, progress.interrupted = asked[0], bool(asked[1])
         log.bar.stop()
         if progress.terminated:
             log.command(f"stopped at iteration {progress.iteration}; continue with", again(folder, given))

@@ -9,7 +9,7 @@ from mmap import mmap
 from types import FrameType
 from typing import Protocol
 
-from rlkit.terminal import tell
+from rlkit.terminal import first_of_several, tell
 
 # SIGHUP says that the connection to a terminal is lost. Clusters warn before they kill: Slurm with any signal that
 # --signal names, mostly SIGUSR1, and Grid Engine with SIGUSR1 and SIGUSR2. Windows has SIGTERM only.
@@ -93,7 +93,8 @@ def interruptible(progress: Stoppable) -> Iterator[None]:
     """
 
     def interrupt(*_: object) -> None:
-        tell("\nfinishing this iteration, then measuring; Ctrl-C again stops at once")
+        if first_of_several():
+            tell("\nfinishing this iteration, then measuring; Ctrl-C again stops at once")
         progress.interrupted = True
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -38,6 +38,7 @@ def own_folder(folder: Path) -> Iterator[Path]:
         yield folder
         return
     with TemporaryDirectory(prefix="rlkit-rank-") as place:
+        ranks.scratch = place
         yield Path(place)
 
 

@@ -114,3 +114,8 @@ class Out(io.TextIOBase):
             os.dup2(os.open(os.devnull, os.O_WRONLY), self.stream.fileno())
         except ValueError:  # it is closed
             self.stream = None
+
+
+def first_of_several() -> bool:
+    """Whether this process is alone, or the first of those that torchrun started: the one that speaks."""
+    return os.environ.get("RANK", "") in ("", "0")

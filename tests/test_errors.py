@@ -31,6 +31,10 @@ ERRORS = {"UserError", "Exhausted", "RewardFailed", "EngineFailed", "Refused", "
 ELSEWHERE = {
     " ranks: give a multiple of ": "test_ranks.py::test_agents_of_a_copy_stay_on_one_rank",
     ": continue it with as many (torchrun ": "test_ranks.py::test_episodes_in_progress_belong_to_as_many_ranks",
+    " in the environment is no whole number: ": "test_ranks.py::test_a_number_of_ranks_that_is_none_is_one_line",
+    "torchrun starts processes of rlkit.run alone": (
+        "test_ranks.py::test_a_command_for_one_process_is_refused_under_torchrun"
+    ),
     "): give torchrun --master-port another port": "test_ranks.py::test_ranks_that_cannot_meet_are_told_where",
     " than rank 0: ": "test_ranks.py::test_a_rank_with_something_else_is_named",
     " learns a table, which one process does": "test_ranks.py::test_what_several_ranks_cannot_do_is_refused",

@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,8 +15,9 @@ import torch
 from safetensors.torch import load_file
 from support import ranks as start
 from support.ranks import apart, said
+from tensordict import TensorDict
 
-from rlkit import buffers, ranks, run, scores
+from rlkit import buffers, compare, evaluate, joining, ranks, run, scores
 from rlkit.control import parts
 from rlkit.errors import UserError
 from rlkit.scores import Scores
@@ -212,7 +214,104 @@ def test_a_reward_that_fails_on_one_rank_ends_all_with_one_line(tmp_path: Path) 
     assert "no answer" in line and "continue with: torchrun --nproc-per-node 2" in line
 
 
+SICK = """
+import os
+from dataclasses import dataclass
+import gymnasium
+from rlkit.api import Count
+from rlkit.envs import gym
+
+@dataclass(frozen=True)
+class Config:
+    rows: Count = 2
+
+class Sick(gymnasium.Wrapper):
+    def step(self, action):
+        observation, reward, *rest = super().step(action)
+        return observation, float("nan") if os.environ["RANK"] == "1" else reward, *rest
+
+def make(config, seed, device):
+    factory = lambda **keywords: Sick(gymnasium.make("CartPole-v1", **keywords))
+    return gym.make(gym.Config(config.rows, "CartPole-v1", step_limit=500), seed, device, factory=factory)
+"""
+
+
+@pytest.mark.slow
+def test_what_is_not_finite_on_one_rank_is_told_once(tmp_path: Path) -> None:
+    code = tmp_path / "sick.py"
+    code.write_text(SICK)
+    words = ("algo=ppo", f"env={code}", "algo.horizon=8", "iterations=2", *start.SHORT)
+    done = start.run(2, *words, f"out={tmp_path / 'run'}")
+    (line,) = said(done)
+    assert done.returncode and line.startswith("rlkit: not finite: ")
+
+
+@pytest.mark.slow
+def test_a_folder_of_others_stays_as_it_is_though_torchrun_tries_again(tmp_path: Path) -> None:
+    folder = tmp_path / "theirs"
+    assert run.main(["algo=ppo", "env=cartpole", "iterations=1", *start.SHORT, f"out={folder}"]) == 0
+    before = (folder / "config.yaml").read_bytes()
+    done = start.run(2, *LONG, "iterations=2", f"out={folder}", torchrun=("--max-restarts=1",))
+    assert done.returncode and all("is not empty" in line for line in said(done)) and said(done)
+    assert (folder / "config.yaml").read_bytes() == before
+
+
 # What a single process does
+
+
+def test_a_launch_goes_on_with_the_folder_that_it_began_alone(tmp_path: Path) -> None:
+    words = ["algo=ppo", f"out={tmp_path}"]
+    assert joining.going_on(words, "") == words
+    assert joining.going_on(words, str(tmp_path / "other")) == words
+    assert joining.going_on(["algo=ppo"], str(tmp_path)) == ["algo=ppo"]
+    assert joining.going_on(words, os.path.realpath(tmp_path)) == [f"resume={tmp_path}", "trust=true"]
+
+
+@pytest.mark.parametrize("command", [evaluate.main, compare.main])
+def test_a_command_for_one_process_is_refused_under_torchrun(
+    command: Callable[[list[str]], int], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for key, value in {"TORCHELASTIC_RUN_ID": "x", "RANK": "0", "WORLD_SIZE": "2"}.items():
+        monkeypatch.setenv(key, value)
+    line = "rlkit: torchrun starts processes of rlkit.run alone: start this command without it\n"
+    assert command(["runs"]) == 2
+    assert capsys.readouterr().err == line
+    monkeypatch.setenv("RANK", "1")  # the first one has said it
+    assert command(["runs"]) == 2
+    assert not capsys.readouterr().err
+
+
+@pytest.mark.parametrize("size", ["many", "-2", "1.5"])
+def test_a_number_of_ranks_that_is_none_is_one_line(
+    size: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", size)
+    assert run.main(["algo=ppo", "env=cartpole"]) == 2
+    assert capsys.readouterr().err == (
+        f"rlkit: WORLD_SIZE={size} in the environment is no whole number: unset it, or let torchrun set it\n"
+    )
+
+
+def test_ranks_that_do_not_come_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ranks, "PATIENCE", 0.2)
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        port = str(free.getsockname()[1])
+    for key, value in {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": port}.items():
+        monkeypatch.setenv(key, value)
+    with pytest.raises(UserError, match=r"cannot meet the others at .*1 came in .* or unset RANK"):
+        ranks.join()
+    monkeypatch.setattr(ranks, "_server", None)
+
+
+def test_what_holds_for_whole_rows_is_not_padded() -> None:
+    def rollout(steps: int) -> TensorDict:
+        data = {"mask": torch.ones(2, steps, dtype=torch.bool), "memory": torch.ones(2, 1, 3)}
+        return TensorDict(data, batch_size=[2])
+
+    both = buffers.concatenate([rollout(1), rollout(4)])
+    assert both["mask"].shape == (4, 4) and both["memory"].shape == (4, 1, 3)
 
 
 def test_alone_nothing_is_divided() -> None:
@@ -333,7 +432,5 @@ def test_scores_of_parts_are_joined() -> None:
 
 
 def test_an_empty_minibatch_gives_no_micro_batch() -> None:
-    from tensordict import TensorDict
-
     empty = TensorDict({"mask": torch.zeros(0, 3, dtype=torch.bool), "observation": torch.zeros(0, 3)}, batch_size=[0])
     assert not list(buffers.split(empty, 8)) and not list(buffers.split(empty, None))

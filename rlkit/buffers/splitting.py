@@ -68,16 +68,20 @@ def sizes(x: Tensor, lead: int) -> tuple[int, ...]:
 
 
 def concatenate(rollouts: Sequence[TensorDict]) -> TensorDict:
-    """The starts of several rollouts one after the other, padded to the longest with steps that nobody acted in."""
+    """The starts of several rollouts one after the other, padded to the longest with steps that nobody acted in.
+
+    Timed is what has the time of the mask in all of them: what holds for whole rows looks so in one of a single step.
+    """
     longest = max(rollout["mask"].shape[-1] for rollout in rollouts)
+    time = rollouts[0]["mask"].dim() - 1
+    timed = set.intersection(
+        *({key for key, x in r.items() if x.shape[: time + 1] == r["mask"].shape} for r in rollouts)
+    )
     parts = []
     for rollout in rollouts:
-        mask, extra = rollout["mask"], longest - rollout["mask"].shape[-1]
-        time = mask.dim() - 1
+        extra = longest - rollout["mask"].shape[-1]
         data = {
-            key: torch.cat([x, x.new_zeros(*x.shape[:time], extra, *x.shape[time + 1 :])], time)
-            if x.shape[: time + 1] == mask.shape
-            else x
+            key: torch.cat([x, x.new_zeros(*x.shape[:time], extra, *x.shape[time + 1 :])], time) if key in timed else x
             for key, x in rollout.items()
         }
         parts.append(TensorDict(data, batch_size=rollout.batch_size))
