@@ -72,18 +72,21 @@ def slow(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     return train(tmp_path_factory.mktemp("shards"), request.param, SLOW)
 
 
+@pytest.mark.slow
 def test_shards_train_what_one_process_trains(quick: Path) -> None:
     assert apart(quick / "grpo-one", quick / "grpo-many") < 1e-8
     one, many = ((quick / f"grpo-{how}" / "completions.jsonl").read_text() for how in ("one", "many"))
     assert one and one == many
 
 
+@pytest.mark.slow
 def test_a_checkpoint_of_shards_is_that_of_one_process(quick: Path) -> None:
     """Whole tensors of the same names and sizes, so that any number of ranks goes on from it."""
     one, many = (load_file(quick / f"grpo-{how}" / "checkpoints/latest.safetensors") for how in ("one", "many"))
     assert {key: (x.shape, x.dtype) for key, x in one.items()} == {key: (x.shape, x.dtype) for key, x in many.items()}
 
 
+@pytest.mark.slow
 def test_one_process_goes_on_from_shards_and_they_write_a_whole_model(quick: Path) -> None:
     one, many = (load_file(quick / f"grpo-{how}" / "model/model.safetensors") for how in ("one", "many"))
     assert one.keys() == many.keys()

@@ -16,7 +16,7 @@ HERE = Path(__file__).resolve().parent
 RUNS = {
     "heavy": ["algo=ppo", f"env={HERE / 'heavy.py'}", "env.rows=8", "algo.horizon=32", "iterations=5"],
     "text": [
-        *("algo=grpo", "env=gsm8k", "policy.model=smollm2", "env.rows=4", "env.max_tokens=48", "iterations=4"),
+        *("algo=grpo", "env=gsm8k", "policy.model=smollm2", "env.rows=16", "env.max_tokens=48", "iterations=3"),
         *("algo.group=8", "env.validation=4"),
     ],
 }

@@ -27,6 +27,7 @@ def failing_after(server: StandIn, rows: int) -> None:
     server.answer = some
 
 
+@pytest.mark.slow
 def test_a_server_that_goes_away_loses_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with served() as server:
         assert run.main([*WORDS, f"policy.server={server.url}", f"out={tmp_path / 'b'}"]) == 0

@@ -110,6 +110,7 @@ def test_a_server_that_goes_away_meanwhile_is_told_where_its_rows_are_due(
     walk(parts.algo, parts.env, Meter())
 
 
+@pytest.mark.slow
 def test_the_first_screen_says_what_is_not_exact(
     server: StandIn, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

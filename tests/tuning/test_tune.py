@@ -130,6 +130,7 @@ def test_the_same_search_finds_the_same_however_it_was_interrupted(
     assert done.best is not None and len(carried) == 2 * (12 + 4)  # nothing was carried out twice
 
 
+@pytest.mark.slow
 def test_more_trials_extend_a_search(tmp_path: Path, carried: list[str]) -> None:
     conducted(tmp_path / "a", "trials=8")
     conducted(tmp_path / "a", "trials=12")
