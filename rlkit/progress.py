@@ -25,6 +25,7 @@ from rlkit.recording import checkpoint
 from rlkit.recording.checkpoint import fitting
 from rlkit.seeding import generators
 from rlkit.settings.config import Run
+from rlkit.terminal import warn
 
 
 @dataclass
@@ -105,7 +106,7 @@ def save(folder: Path, algo: Algorithm, env: Env, progress: Progress, name: str 
         lasting.flush()
     state = {"run": identity(algo, env), **_content(algo, algo.saved)}
     state |= {"generators": {key: x.get_state() for key, x in drawing(algo).items()}, "env": env.state_dict()}
-    state |= {"progress": progress.state_dict()}
+    state |= {"progress": progress.state_dict()} | ({"ranks": ranks.size()} if ranks.size() > 1 else {})
     _write(algo, lambda: checkpoint.save(folder, state, name, keep, progress.iteration))
     ranks.saved = progress.iteration
     if lasting is not None:
@@ -172,6 +173,9 @@ def restore(folder: Path, algo: Algorithm, env: Env, name: str = "latest", tidy:
         if is_ours(env) and ranks.size() == 1:
             check_alike(state["env"], env.state_dict(), shapes=False)
         env.load_state_dict(state["env"])
+    if (before := state.get("ranks", 1)) != ranks.size() and ranks.first():
+        now = ranks.size()
+        warn(f"{folder} was trained by {before} ranks and goes on with {now}: up to rounding it is the same run")
     return _progress(folder, state)
 
 

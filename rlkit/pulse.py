@@ -15,7 +15,7 @@ from rlkit import ranks
 from rlkit.terminal import warn
 
 BEAT = 2.0  # seconds between signs of life
-SILENT = 30.0  # seconds without one after which a rank is lost
+SILENT = 20.0  # seconds without one after which a rank is lost
 BROKEN = 3 * BEAT  # the same where a connection broke
 
 

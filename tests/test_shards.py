@@ -132,7 +132,10 @@ def test_a_run_on_two_ranks_goes_on_exactly_and_on_any_number(tmp_path: Path) ->
         shutil.copytree(whole, cut)
         for left in ("summary.json", "checkpoints/latest.safetensors", "checkpoints/iteration-3.safetensors"):
             (cut / left).unlink()
-        assert not start.run(number, f"resume={cut}").returncode
+        done = start.run(number, f"resume={cut}")
+        assert not done.returncode
+        told = f"{cut} was trained by 2 ranks and goes on with {number}: up to rounding it is the same run"
+        assert (told in done.stderr) == (number != 2)
         assert apart(cut, whole) <= most, number
 
 
