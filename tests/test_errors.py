@@ -124,6 +124,9 @@ ELSEWHERE = {
     "a prompt is of type ": "python/test_mistakes.py::test_prompts_and_counts_that_are_none",
     " is being written by another run: give each": "buffers/test_storage.py::test_a_folder_is_for_one_run",
     "; give a folder on another disk": "buffers/test_storage.py::test_a_lock_that_cannot_be_had_is_one_line",
+    " is not a name in UTF-8, which torch needs: ": (
+        "buffers/test_storage.py::test_a_folder_whose_name_is_not_utf_8_is_one_line"
+    ),
     "; make room there and resume the run": (
         "buffers/test_storage.py::test_a_disk_that_is_too_small_is_refused_before_anything_is_written"
     ),

@@ -54,6 +54,10 @@ class Storage:
         Raises: UserError where another run needs what is there, what is there is no ring, or the disk is too small.
         """
         try:
+            str(self.folder).encode()
+        except UnicodeEncodeError:
+            raise UserError(f"{self.called} is not a name in UTF-8, which torch needs: give another folder") from None
+        try:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise UserError(f"{self.called} cannot be made: {reason(error)}; mend that or give another") from None

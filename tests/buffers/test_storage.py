@@ -279,6 +279,13 @@ def test_a_lock_that_cannot_be_had_is_one_line(tmp_path: Path, monkeypatch: pyte
         first_steps(tmp_path)
 
 
+def test_a_folder_whose_name_is_not_utf_8_is_one_line(tmp_path: Path) -> None:
+    folder = tmp_path / os.fsdecode(b"\xff")
+    with pytest.raises(UserError, match="is not a name in UTF-8, which torch needs: give another folder"):
+        first_steps(folder)
+    assert not folder.exists()
+
+
 def test_steps_without_frames_are_kept_in_files_too(tmp_path: Path) -> None:
     memory = replay(tmp_path, framed=False)
     step = torch.arange(20).view(1, -1)
