@@ -14,7 +14,7 @@ import pytest
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
-from test_layers import SOURCES, TREES, calls, imports
+from support.sources import SOURCES, TREES, calls, imports
 
 from rlkit import compare, evaluate, run
 from rlkit.comparison import report
