@@ -30,9 +30,9 @@ class Replayed(policies.Optimization):
     """The keys of every member."""
 
     steps: Count = 4  # environment steps per row and iteration
-    updates: Count = 1  # optimiser steps per iteration
+    updates: Count = 1  # optimizer steps per iteration
     capacity: Count = 50_000  # steps the replay buffer holds
-    batch_size: Annotated[Count, Choose(32, 64, 128, 256)] = 64  # steps per optimiser step
+    batch_size: Annotated[Count, Choose(32, 64, 128, 256)] = 64  # steps per optimizer step
     warmup_steps: Natural = 1_000  # steps remembered before the first update
     gamma: Fraction = 0.99  # discount per step
     n_step: Annotated[Count, Choose(1, 3, 5)] = 1  # rewards summed before the bootstrap

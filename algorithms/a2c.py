@@ -1,6 +1,6 @@
 """Advantage actor-critic, synchronous (Mnih et al. 2016, arXiv:1602.01783): a critic gives the credit, one update each.
 
-A few steps of every row, one optimiser step on all of them: −A·log π, a value loss, an entropy bonus. Three advantages:
+A few steps of every row, one optimizer step on all of them: −A·log π, a value loss, an entropy bonus. Three advantages:
 mc   (Σ_k γ^k·r_{t+k}, then V where the rollout ends) − V(s_t): what the rollout saw, unbiased and of high variance
 td   r_t + γ·V(s_{t+1}) − V(s_t): one step and the critic, biased and of low variance
 gae  Σ_k (γλ)^k·δ_{t+k}, in between (arXiv:1506.02438): λ = 1 is mc, λ = 0 is td
@@ -25,15 +25,15 @@ Credit = Annotated[Literal["mc", "td", "gae"], Choose("mc", "gae")]
 class Config(policies.Optimization):
     lr: Positive = 7e-4  # learning rate
     optimizer: Literal["rmsprop", "adam"] = "rmsprop"  # how gradients become steps
-    beta2: Decay = 0.99  # second-moment decay of either optimiser
-    adam_eps: Positive = 1e-5  # ε of either optimiser
+    beta2: Decay = 0.99  # second-moment decay of either optimizer
+    adam_eps: Positive = 1e-5  # ε of either optimizer
     horizon: Horizon = 5  # steps per row; none, and always on text: whole episodes
     advantage: Credit = "mc"  # Monte Carlo, one-step TD error, or in between with gae_lambda
     gamma: Fraction = 0.99  # discount per step
     gae_lambda: Annotated[Fraction, Needs("advantage", "gae")] = 0.95  # 0: td, 1: mc
     value_coef: NonNegative = 0.5  # weight of the value loss
     entropy_coef: NonNegative = 0.0  # weight of the entropy bonus
-    normalize_advantage: Switch = False  # standardise over each rollout
+    normalize_advantage: Switch = False  # standardize over each rollout
     normalize_reward: Switch = False  # divide rewards by the running standard deviation of the discounted return
 
 

@@ -1,4 +1,4 @@
-"""Direct preference optimisation (Rafailov et al. 2023, arXiv:2305.18290): a pair gives the credit.
+"""Direct preference optimization (Rafailov et al. 2023, arXiv:2305.18290): a pair gives the credit.
 
 Pairs come stored (env=preferences) or from the policy's own attempts, as in online DPO (Guo et al. 2024,
 arXiv:2402.04792): the best and the worst of each scored group, or each two of which a judge (env.judge) prefers one. A
@@ -26,7 +26,7 @@ class Pairs(policies.Optimization):
 
     group: Count = 8  # attempts from each start, of which the best and the worst make a pair (stored pairs: 2)
     epochs: Count = 1  # passes over each rollout's pairs
-    minibatches: Count = 1  # parts of each pass, one optimiser step each
+    minibatches: Count = 1  # parts of each pass, one optimizer step each
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Deep Q-learning (Mnih et al. 2015, doi:10.1038/nature14236): double, dueling, n-step and prioritised as fields.
 
 y = Σ_{k<m} γ^k·r_{t+k} + γ^m·Q_target(s_{t+m}, a*) with m = n, fewer where the episode ends, and no bootstrap once it
-terminated. a* maximises the target network, or with `double` (arXiv:1509.06461) the online one; `dueling` is
+terminated. a* maximizes the target network, or with `double` (arXiv:1509.06461) the online one; `dueling` is
 arXiv:1511.06581. The target network is copied every `sync_every` updates, or follows by an exponential average where
 `tau` is set.
 """

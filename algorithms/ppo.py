@@ -1,4 +1,4 @@
-"""Proximal policy optimisation (Schulman et al. 2017, arXiv:1707.06347): a critic gives the credit.
+"""Proximal policy optimization (Schulman et al. 2017, arXiv:1707.06347): a critic gives the credit.
 
 GAE advantages (arXiv:1506.02438), the clipped surrogate, an optionally clipped value loss, an entropy bonus. On text
 the critic is a value head on the language model, an episode is a completion, and nothing else changes. For RLHF each
@@ -40,7 +40,7 @@ Horizon = Annotated[Count | None, Needs(CONTROL), Choose(16, 32, 64, 128, 256, 5
 class Config(policies.Optimization):
     horizon: Horizon = 128  # steps per row; none, and always on text: whole episodes
     epochs: Annotated[Count, Search(1, 20)] = 4  # passes over each rollout
-    minibatches: Annotated[Count, Choose(1, 2, 4, 8, 16, 32)] = 4  # parts of each pass, one optimiser step each
+    minibatches: Annotated[Count, Choose(1, 2, 4, 8, 16, 32)] = 4  # parts of each pass, one optimizer step each
     gamma: Fraction = 0.99  # discount per step
     gae_lambda: Fraction = 0.95  # 0: one-step TD error, 1: Monte-Carlo advantage
     clip: Annotated[Limit, MOVED, Choose(0.1, 0.2, 0.3, 0.4)] = 0.2  # the ratio stays within 1 ± clip
@@ -48,7 +48,7 @@ class Config(policies.Optimization):
     value_coef: NonNegative = 0.5  # weight of the value loss
     value_clip: Annotated[Limit | None, MOVED] = None  # the value may move this far from the old one; none: anywhere
     entropy_coef: NonNegative = 0.0  # weight of the entropy bonus
-    normalize_advantage: bool = True  # standardise over each rollout
+    normalize_advantage: bool = True  # standardize over each rollout
     normalize_reward: Switch = False  # divide rewards by the running standard deviation of the discounted return
     sampler_cap: Annotated[Limit | None, Needs(INEXACT)] = 2.0  # bound of the weight π/μ of a token drawn by μ; none: 1
     kl_coef: NonNegative = 0.0  # β: what a step pays in reward per nat away from the starting policy

@@ -24,7 +24,7 @@ class Config(policies.Optimization):
     gamma: Fraction = 0.99  # discount per step
     returns: Literal["total", "reward_to_go"] = "reward_to_go"  # what multiplies log π(a|s)
     baseline: Baseline = "batch"  # subtract nothing, the batch's mean, or a learned V(s)
-    normalize_advantage: Annotated[bool, Needs("baseline", "batch", "value")] = True  # standardise what is left
+    normalize_advantage: Annotated[bool, Needs("baseline", "batch", "value")] = True  # standardize what is left
     value_coef: Annotated[NonNegative, Needs("baseline", "value")] = 0.5  # weight of the value loss
     entropy_coef: NonNegative = 0.0  # weight of the entropy bonus
 

@@ -30,7 +30,7 @@ class Config(Replayed):
     max_grad_norm: Limit = float("inf")  # gradients are scaled down to this global norm; inf: never
     steps: Count = 1  # environment steps per row and iteration
     capacity: Count = 1_000_000  # steps the replay buffer holds
-    batch_size: Annotated[Count, Choose(64, 128, 256, 512)] = 256  # steps per optimiser step
+    batch_size: Annotated[Count, Choose(64, 128, 256, 512)] = 256  # steps per optimizer step
     warmup_steps: Natural = 100  # steps played with uniformly random actions before the first update
     tau: Following = 0.005  # after each update target += tau · (critics − target)
     temperature: Positive = 1.0  # α: weight of the entropy, at the start where it is learned

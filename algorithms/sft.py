@@ -1,4 +1,4 @@
-"""Supervised fine-tuning: maximise log π of demonstrated answers, the first stage of RLHF (arXiv:2203.02155).
+"""Supervised fine-tuning: maximize log π of demonstrated answers, the first stage of RLHF (arXiv:2203.02155).
 
 The same loop with the roles of act and credit played by the data: every demonstrated token is worth 1.
 """

@@ -32,7 +32,7 @@ class Config(Replayed):
     max_grad_norm: Limit = float("inf")  # gradients are scaled down to this global norm; inf: never
     steps: Count = 1  # environment steps per row and iteration
     capacity: Count = 1_000_000  # steps the replay buffer holds
-    batch_size: Annotated[Count, Choose(64, 128, 256, 512)] = 256  # steps per optimiser step
+    batch_size: Annotated[Count, Choose(64, 128, 256, 512)] = 256  # steps per optimizer step
     warmup_steps: Natural = 1_000  # steps played with uniformly random actions before the first update
     tau: Following = 0.005  # after each update of the actor target += tau · (online − target)
     noise: Played = 0.1  # standard deviation of the noise of played actions

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from rlkit import policies
 from rlkit.buffers import split
-from rlkit.comparison.figures import COLOURS, LOOK
+from rlkit.comparison.figures import COLORS, LOOK
 from rlkit.language import folders
 from rlkit.language.decoder import Decoder
 from rlkit.language.engine import Native
@@ -78,7 +78,7 @@ def language_model(vocab: int) -> LanguageModel:
     """Of tiny's shape, with as many tokens as asked for."""
     folder = folders.locate("tiny")
     said = json.loads((folder / "config.json").read_text()) | {"vocab_size": vocab}
-    decoder = Decoder(Shape.read(said), torch.float32).initialise(generator(0, "initialise"))
+    decoder = Decoder(Shape.read(said), torch.float32).initialize(generator(0, "initialize"))
     return LanguageModel(decoder, Tokenizer.load(folder, vocab))  # no text is read: the ids are random
 
 
@@ -143,7 +143,7 @@ def draw(lines: list[Line], file: Path) -> None:
         places = figure.subplots(2, 3).flatten()
         for axes, over in zip(places, panels, strict=False):
             of_panel = [line for line in lines if line.over == over]
-            for line, color in zip(of_panel, COLOURS, strict=False):
+            for line, color in zip(of_panel, COLORS, strict=False):
                 label = f"{line.what}, slope {line.slope:.2f}"
                 axes.loglog(line.sizes, line.seconds, marker="o", markersize=3, color=color, label=label)
             axes.set(title=over)

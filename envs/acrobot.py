@@ -55,7 +55,7 @@ class Acrobot(Batched):
         return terminated - 1.0, terminated
 
     def _derivative(self, state: Array, torque: Array) -> Array:
-        """Sutton & Barto's equations for links of 1 kg, 1 m and 1 kg m², each with its centre of mass half way."""
+        """Sutton & Barto's equations for links of 1 kg, 1 m and 1 kg m², each with its center of mass half way."""
         spin1, angles = state[2], self._angles
         angles[:2], angles[2] = state[:2], state[0] + state[1]
         weight, half, phi2 = self._sines * np.sin(angles)

@@ -84,11 +84,11 @@ def draw(config: Config, state: int) -> NDArray[np.uint8]:
 
     n, side = config.size, max(8, 400 // config.size)  # pixels of a cell
     image = Image.new("RGB", (n * side + 1, n * side + 1), "white")
-    pen, colours = ImageDraw.Draw(image), {config.goal: "#74c476", config.trap: "#fb6a4a"}
+    pen, colors = ImageDraw.Draw(image), {config.goal: "#74c476", config.trap: "#fb6a4a"}
     for row in range(n):
         for column in range(n):
             box = (column * side, row * side, (column + 1) * side, (row + 1) * side)
-            pen.rectangle(box, fill=colours.get((row, column), "white"), outline="#b0b0b0")
+            pen.rectangle(box, fill=colors.get((row, column), "white"), outline="#b0b0b0")
     row, column = divmod(state, n)
     left, top, margin = column * side, row * side, side // 5
     pen.ellipse((left + margin, top + margin, left + side - margin, top + side - margin), fill="#3182bd")

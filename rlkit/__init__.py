@@ -11,7 +11,7 @@ Shape letters, used in every docstring:
 
 Batch keys, one TensorDict [B, T] (or [P, G, T] until credit is given) that only gains keys:
     observation       what the policy saw              action         what it chose there
-    log_prob          log π_b(a|s) of the behaviour policy, at the temperature that `evaluate` uses
+    log_prob          log π_b(a|s) of the behavior policy, at the temperature that `evaluate` uses
     value             V(s) at the time of acting       next_value     V of the true next observation (0 once terminated)
     reward            of this step                     next_observation  true successor, never the reset's
     terminated bool   the task ended: no bootstrap     done bool      the episode ended (terminated or cut short)

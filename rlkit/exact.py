@@ -121,7 +121,7 @@ def best_actions(q: Tensor, tolerance: float = 1e-9) -> Tensor:
 
 
 def occupancy(model: Model, policy: Tensor, gamma: float) -> Tensor:
-    """d(s) = Σ_t γ^t·P(s_t = s) from the start distribution, not normalised, [S]; J(π) = Σ_s d(s)·r_π(s)."""
+    """d(s) = Σ_t γ^t·P(s_t = s) from the start distribution, not normalized, [S]; J(π) = Σ_s d(s)·r_π(s)."""
     step, _ = chain(model, policy)
     visits: Tensor = torch.linalg.solve(torch.eye(len(step), dtype=step.dtype) - gamma * step.T, model.start)
     return visits

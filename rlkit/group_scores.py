@@ -16,9 +16,9 @@ def group_centered(score: Tensor) -> Tensor:
     return score - score.mean(-1, keepdim=True)
 
 
-def _over(centred: Tensor, scale: Tensor) -> Tensor:
+def _over(centered: Tensor, scale: Tensor) -> Tensor:
     """The quotient, 0 where both are 0."""
-    return centred / scale.clamp(min=torch.finfo(scale.dtype).tiny)
+    return centered / scale.clamp(min=torch.finfo(scale.dtype).tiny)
 
 
 def group_relative(score: Tensor, eps: float = 1e-4, correction: int = 1) -> Tensor:
@@ -31,7 +31,7 @@ def group_relative(score: Tensor, eps: float = 1e-4, correction: int = 1) -> Ten
 
 
 def batch_relative(score: Tensor, eps: float = 1e-4, correction: int = 1) -> Tensor:
-    """A_g = (s_g − mean_g(s)) / (std(s) + ε): centred by the group, scaled by the std of all scores. score: [P, G].
+    """A_g = (s_g − mean_g(s)) / (std(s) + ε): centered by the group, scaled by the std of all scores. score: [P, G].
 
     Lite PPO, Liu et al. 2025, arXiv:2508.08221: easy and hard starts are scaled alike.
     """

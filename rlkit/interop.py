@@ -1,6 +1,6 @@
 """To TorchRL and back: policies that share their parameters, batches in its layout.
 
-actor, critic = to_torchrl(algo.policy)      an optimiser's step on one is a step on the other
+actor, critic = to_torchrl(algo.policy)      an optimizer's step on one is a step on the other
 loss = ClipPPOLoss(actor, critic)(to_torchrl(batch))
 rollout = from_torchrl(next(iter(collector)))
 
@@ -102,7 +102,7 @@ def _actor(policy: Actor) -> object:
 
 
 def log_prob_key() -> str:
-    """What the installed TorchRL calls the behaviour policy's log-probability: its PPO losses say."""
+    """What the installed TorchRL calls the behavior policy's log-probability: its PPO losses say."""
     from torchrl.objectives import ClipPPOLoss
 
     return str(ClipPPOLoss.default_keys().sample_log_prob)

@@ -138,10 +138,10 @@ def standardize(x: Tensor, mask: Tensor, eps: float = 1e-8, correction: int = 1)
     count = mask.sum().clamp(min=1)
     # In float64: in float32 rounding makes equal elements differ from their mean, and the division enlarges that.
     mean = (torch.where(mask, x, 0).sum(dtype=torch.float64) / count).to(x.dtype)
-    centred = torch.where(mask, x - mean, 0)
-    std = (centred.square().sum() / (count - correction).clamp(min=1)).sqrt()
+    centered = torch.where(mask, x - mean, 0)
+    std = (centered.square().sum() / (count - correction).clamp(min=1)).sqrt()
     scale = std + eps
-    return centred / scale.clamp(min=torch.finfo(scale.dtype).tiny)
+    return centered / scale.clamp(min=torch.finfo(scale.dtype).tiny)
 
 
 def overlong(length: Tensor, limit: int, buffer: int) -> Tensor:

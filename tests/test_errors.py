@@ -205,7 +205,7 @@ ELSEWHERE = {
         "control/test_contract.py::test_an_environment_that_is_shared_is_refused"
     ),
     ": its make cannot be called as ": "python/test_review.py::test_a_make_of_another_form_is_refused",
-    ": quantised models are not supported": "language/test_damaged_folders.py::test_a_wrong_file_is_named",
+    ": quantized models are not supported": "language/test_damaged_folders.py::test_a_wrong_file_is_named",
     "the model's tokenizer.json cannot read a text (": (
         "language/test_damaged_folders.py::test_a_tokenizer_that_fails_is_one_line"
     ),

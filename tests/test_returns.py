@@ -135,7 +135,7 @@ def test_td_target_equals_torchrl_in_value_and_gradient() -> None:
     assert_close(gradients(ours, [reward, next_value]), gradients(theirs, [reward, next_value]))
 
 
-# Generalised advantage estimation
+# Generalized advantage estimation
 
 
 def test_gae_of_three_steps_by_hand() -> None:

@@ -23,7 +23,7 @@ from rlkit.screen import Screen
 from rlkit.terminal import Out, harmless, muted, say, tell, warn
 
 ROOT = Path(__file__).resolve().parents[1]
-TITLE = "\x1b]0;owned\x07\x1b[31mred\x1b[2J\x9b31m"  # a window's title, a colour, a clean screen, C1
+TITLE = "\x1b]0;owned\x07\x1b[31mred\x1b[2J\x9b31m"  # a window's title, a color, a clean screen, C1
 TURNED = "\u202eevil\u2066\u200f\u061c"  # what follows is shown from right to left
 HOSTILE = TITLE + TURNED + "\r\b\x00\u2028\ud800"
 REST = "]0;owned[31mred[2J31mevil"  # what may be seen of it

@@ -22,7 +22,7 @@ class Config(policies.Optimization):
     schedule: Schedule = "linear"  # of the learning rate: constant, or linear to lr_end · lr at the end of the run
     horizon: Count = 128  # steps per row and rollout
     epochs: Count = 6  # passes over each rollout
-    minibatches: Count = 4  # parts of each pass, one optimiser step each
+    minibatches: Count = 4  # parts of each pass, one optimizer step each
     gamma: Fraction = 0.98  # discount per step
     gae_lambda: Fraction = 0.8  # 0: one-step TD error, 1: Monte-Carlo advantage
     clip: Positive = 0.2  # the ratio stays within 1 ± clip

@@ -145,7 +145,7 @@ def cell(runs: Sequence[Record], reference: Scale | None) -> Cell:
 def on_scale(raw: Array, found: Estimate, reference: Scale) -> Normalised:
     """Scores and their estimate, from 0 to 1 between the two references."""
 
-    scaled = partial(run_statistics.normalise, low=reference["low"], high=reference["high"])
+    scaled = partial(run_statistics.normalize, low=reference["low"], high=reference["high"])
     low, high = (None if end is None else scaled(end) for end in (found["low"], found["high"]))
     return {"scores": [scaled(x) for x in raw.tolist()], "iqm": scaled(found["value"]), "low": low, "high": high}
 

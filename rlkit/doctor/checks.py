@@ -79,7 +79,7 @@ CHECKS = {
     "first_ratio": Check(
         lambda x: x["first_ratio"] > x["tolerance"],
         "the ratio is off 1 by {first_ratio:.2g} before any update: who acts and who learns disagree; compare their "
-        "temperature, precision, dropout, normalisation",
+        "temperature, precision, dropout, normalization",
         1,
     ),
     "sampler": Check(
@@ -130,7 +130,7 @@ CHECKS = {
     "explained_variance": Check(
         lambda x: x["train/explained_variance"] < 0 and x["spread"] > 0.05 and x["progress"] > 0.1,
         "the critic's explained variance is {train/explained_variance:.2f}, worse than a constant: lower algo.lr, "
-        "raise algo.value_coef, normalise rewards or observations",
+        "raise algo.value_coef, normalize rewards or observations",
         10,
     ),
     "clip_fraction": Check(
@@ -194,7 +194,7 @@ class Doctor:
         self.alarms: list[Alarm] = []  # each name once a run
         self.streaks = dict.fromkeys(CHECKS, 0)  # for how many looks in a row each check was wrong
         self.past: dict[str, float] = {}  # what later looks are compared with
-        self.update: list[float] = []  # ‖Δw‖ and ‖w‖ of the first optimiser step since the last look
+        self.update: list[float] = []  # ‖Δw‖ and ‖w‖ of the first optimizer step since the last look
         self.points: dict[str, list[list[float]]] = {}  # of each gold measure: the return and what it was, at each look
         self.penalties: Collection[str] = ()  # rewards that should fall
         self.began, self.scoring = 0.0, 0.0

@@ -35,7 +35,7 @@ class Causal(nn.Module, ABC):
         """Hugging Face's names and what each weight is; none of them twice."""
 
     @abstractmethod
-    def initialise(self, generator: torch.Generator) -> "Causal":
+    def initialize(self, generator: torch.Generator) -> "Causal":
         """Random weights in place of those that it has."""
 
     @abstractmethod

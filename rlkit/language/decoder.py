@@ -2,7 +2,7 @@
 
 Pre-norm residual blocks: x += Attention(RMSNorm(x)); x += SwiGLU(RMSNorm(x)), with rotary positions
 (RoFormer, arXiv:2104.09864), grouped-query attention (arXiv:2305.13245), RMSNorm (arXiv:1910.07467) and
-SwiGLU (arXiv:2002.05202); Qwen2 adds q/k/v biases, Qwen3 normalises queries and keys per head.
+SwiGLU (arXiv:2002.05202); Qwen2 adds q/k/v biases, Qwen3 normalizes queries and keys per head.
 """
 
 import math
@@ -149,7 +149,7 @@ class Decoder(Causal):
             if ".adapter." not in name:
                 yield name, adapted[name].merged() if name in adapted else whole(parameter)
 
-    def initialise(self, generator: torch.Generator) -> "Decoder":
+    def initialize(self, generator: torch.Generator) -> "Decoder":
         """Normal(0, 0.02) matrices, those that write into the residual stream over √(2·layers) (GPT-2); gains are 1."""
         for name, parameter in self.named_parameters():
             x = torch.empty(parameter.shape, dtype=parameter.dtype) if is_shard(parameter) else parameter

@@ -147,7 +147,7 @@ def sizes_in(path: Path) -> Sizes:
     if strange := [name for name in sizes if kinds[name] not in FLOATS]:
         raise UserError(
             f"{path}: {strange[0]} is of type {kinds[strange[0]]}, and weights must be of {', '.join(sorted(FLOATS))}: "
-            "quantised models are not supported"
+            "quantized models are not supported"
         )
     return sizes
 

@@ -80,7 +80,7 @@ class Foreign(Causal):
                 seen.add(id(x))
                 yield name, x
 
-    def initialise(self, generator: torch.Generator) -> "Foreign":
+    def initialize(self, generator: torch.Generator) -> "Foreign":
         """As `transformers` does for this architecture."""
         from transformers import AutoModelForCausalLM
 

@@ -81,12 +81,12 @@ def check_installed(source: Json, path: Path) -> None:
 
 
 def check_config(source: Json, path: Path, sizes: Sequence[Sequence[int]]) -> None:
-    """Refuse code of its own, quantised weights, and sizes that would take time or memory to build.
+    """Refuse code of its own, quantized weights, and sizes that would take time or memory to build.
 
     sizes: of the weights that there are.
     """
     if strange := [key for key in ("auto_map", "quantization_config") if source.get(key)]:
-        raise UserError(f"{path}: {strange[0]} means code of its own or quantised weights; use another model")
+        raise UserError(f"{path}: {strange[0]} means code of its own or quantized weights; use another model")
     if source["model_type"] in TABLES:
         raise UserError(
             f"{path}: model_type is {source['model_type']!r}, whose table of positions takes transformers too long to "

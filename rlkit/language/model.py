@@ -129,8 +129,8 @@ class LanguageModel(Writer):
         config = folders.fresh_config(
             kind, len(tokenizer), width, layers, heads, kv_heads or heads, inner, context, tokenizer.eos_id
         )
-        decoder = Decoder(Shape.read({**config, "tie_word_embeddings": tied})).initialise(
-            named_generator(seed, "initialise")
+        decoder = Decoder(Shape.read({**config, "tie_word_embeddings": tied})).initialize(
+            named_generator(seed, "initialize")
         )
         return cls(decoder, tokenizer, temperature, value_head, rows=rows, seed=seed)
 

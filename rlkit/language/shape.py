@@ -16,7 +16,7 @@ ARCHITECTURES = {
     "mistral": "MistralForCausalLM",
 }
 OTHER_RULES = ("auto_map", "dual_chunk_attention_config")  # code of its own; attention in chunks
-NEVER = "sliding windows, activations but silu and quantised weights"
+NEVER = "sliding windows, activations but silu and quantized weights"
 CONTEXT = 2**31 - 1  # no memory depends on it
 
 

@@ -149,7 +149,7 @@ class Actor(PolicyModule):
             return out if self.continuous else self.highest(out)
         if self.continuous:
             return out + self.log_std.exp() * self.normal(out.shape).to(out.device)
-        # Gumbel-max: argmax(logits − log E) with E exponential is a draw from the softmax, without normalising.
+        # Gumbel-max: argmax(logits − log E) with E exponential is a draw from the softmax, without normalizing.
         noise = self.exponential(out.shape).to(out.device)
         return self.highest(out - noise.log())
 

@@ -2,7 +2,7 @@
 
 A short name is the module `rlkit.algorithms.NAME`, that is the file `algorithms/NAME.py`; a dotted name is imported as
 it is (`algo=my_pkg.sac`); a path ending in `.py` is loaded as a file (`algo=./my_algo.py`), which may import its
-neighbours (`from .helper import ...`). A plug-in module has two names: `Config`, a frozen dataclass, and `make`.
+neighbors (`from .helper import ...`). A plug-in module has two names: `Config`, a frozen dataclass, and `make`.
 """
 
 import ast

@@ -65,8 +65,8 @@ def wilson(successes: float, n: int) -> tuple[float, float]:
     if not 0 <= successes <= n or n == 0:
         raise ValueError(f"no proportion: {successes} of {n}")
     p, z2 = successes / n, Z * Z
-    centre, spread = p + z2 / (2 * n), Z * math.sqrt(p * (1 - p) / n + z2 / (4 * n * n))
-    return max(0.0, (centre - spread) / (1 + z2 / n)), min(1.0, (centre + spread) / (1 + z2 / n))
+    center, spread = p + z2 / (2 * n), Z * math.sqrt(p * (1 - p) / n + z2 / (4 * n * n))
+    return max(0.0, (center - spread) / (1 + z2 / n)), min(1.0, (center + spread) / (1 + z2 / n))
 
 
 def bootstrap(scores: Array, repetitions: int = 2000) -> tuple[float, float]:

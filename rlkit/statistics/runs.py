@@ -114,7 +114,7 @@ def verdict(bounds: Interval | None, chance: float) -> str:
     return "better" if bounds[0] > 0.5 else "worse"
 
 
-def normalise(score: Number, low: float, high: float) -> Number:
+def normalize(score: Number, low: float, high: float) -> Number:
     """(score − low) / (high − low): 0 is the lower reference, 1 the upper one; a score may lie outside."""
     if not np.isfinite([low, high]).all() or low == high:
         raise ValueError(f"references {low} and {high} do not tell what is 0 and what is 1")

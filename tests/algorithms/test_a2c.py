@@ -1,4 +1,4 @@
-"""A2C against plain loops, PPO, torchrl's loss and the optimiser it is published with."""
+"""A2C against plain loops, PPO, torchrl's loss and the optimizer it is published with."""
 
 import math
 from typing import Any

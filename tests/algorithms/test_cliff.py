@@ -43,8 +43,8 @@ def limits() -> dict[str, Tensor]:
     model = tabular("cliffwalking").model()
     q = exact.q_values(model, exact.optimal_values(model, 1.0), 1.0)
     soft = exact.q_values(model, exact.soft_optimal_values(model, 1.0, EPSILON), 1.0)
-    behaviour = [exact.policy_values(model, exact.epsilon_greedy(x, EPSILON), 1.0) for x in (q, soft)]
-    return {"q_learning": q, "sarsa": soft, "q_learning value": behaviour[0], "sarsa value": behaviour[1]}
+    behavior = [exact.policy_values(model, exact.epsilon_greedy(x, EPSILON), 1.0) for x in (q, soft)]
+    return {"q_learning": q, "sarsa": soft, "q_learning value": behavior[0], "sarsa value": behavior[1]}
 
 
 def path(q: Tensor) -> list[int]:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from support.fakes import CENTRED, SCORES, RaggedText, algorithm, cartpole, credited, on_text, with_scores
+from support.fakes import CENTERED, SCORES, RaggedText, algorithm, cartpole, credited, on_text, with_scores
 from tensordict import TensorDict
 from torch.testing import assert_close
 
@@ -70,7 +70,7 @@ def test_overlong_attempts_are_left_out_of_the_loss_but_not_of_their_group() -> 
     cut = rollout["truncated"].flatten()
     assert not batch["mask"][cut].any() and bool(batch["mask"][~cut].any(-1).all())
     each = batch["advantage"].sum(-1) / batch["mask"].sum(-1).clamp(min=1)
-    assert_close(each, (CENTRED / 0.5).flatten() * ~cut)
+    assert_close(each, (CENTERED / 0.5).flatten() * ~cut)
 
 
 def test_the_soft_punishment_grows_over_the_buffer() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 from support.fakes import (
-    CENTRED,
+    CENTERED,
     SCORES,
     RaggedText,
     algorithm,
@@ -68,13 +68,13 @@ def advantages(name: str, scores: Tensor, **config: Any) -> Tensor:
 @pytest.mark.parametrize(
     ("name", "config", "expected"),
     [
-        ("grpo", {"std_eps": 0.0}, CENTRED / 0.5),  # Σ centred² = 3/4, over 3
-        ("grpo", {"std_eps": 0.0, "std": "biased"}, CENTRED / (3**0.5 / 4)),  # over 4
-        ("grpo", {"std_eps": 0.0, "scale": "batch"}, CENTRED / (2 / 7) ** 0.5),  # 8 scores, half right: 2/7
-        ("dr_grpo", {"length": 6}, CENTRED),
+        ("grpo", {"std_eps": 0.0}, CENTERED / 0.5),  # Σ centred² = 3/4, over 3
+        ("grpo", {"std_eps": 0.0, "std": "biased"}, CENTERED / (3**0.5 / 4)),  # over 4
+        ("grpo", {"std_eps": 0.0, "scale": "batch"}, CENTERED / (2 / 7) ** 0.5),  # 8 scores, half right: 2/7
+        ("dr_grpo", {"length": 6}, CENTERED),
         ("rloo", {}, torch.tensor([[1.0, -1 / 3, -1 / 3, -1 / 3], [1 / 3, 1 / 3, 1 / 3, -1.0]]).double()),
         # p = 1/4 and 3/4 have the moments of Beta(3/2, 3/2): then the density at p is 8/π·√(p(1 − p)), GRPO's scale
-        ("bnpo", {}, CENTRED * math.pi / 8 / (3**0.5 / 4)),
+        ("bnpo", {}, CENTERED * math.pi / 8 / (3**0.5 / 4)),
     ],
 )
 def test_advantages_by_hand(name: str, config: dict, expected: Tensor) -> None:
@@ -105,7 +105,7 @@ def test_reinforce_pp_with_a_group_baseline_subtracts_the_mean_of_the_start_firs
     algo, rollout = with_scores("reinforce_pp", SCORES, baseline="group")
     batch = algo.credit(rollout)
     mask = batch["mask"]
-    worth = CENTRED.flatten()[:, None].expand_as(mask)[mask]
+    worth = CENTERED.flatten()[:, None].expand_as(mask)[mask]
     assert_close(batch["advantage"][mask], (worth - worth.mean()) / (worth.std() + 1e-8))
 
 

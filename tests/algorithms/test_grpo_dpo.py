@@ -57,7 +57,7 @@ def test_grpo_compares_each_attempt_with_its_own_group() -> None:
 
 
 def as_leaf(algo: Any, batch: TensorDict) -> Tensor:
-    """Make the policy's log-probabilities the only parameter: equal to those of the behaviour, on the first update."""
+    """Make the policy's log-probabilities the only parameter: equal to those of the behavior, on the first update."""
     leaf = batch["log_prob"].clone().requires_grad_()
     algo.policy.evaluate = lambda batch: {"log_prob": leaf, "entropy": torch.zeros_like(leaf)}
     return leaf
@@ -118,8 +118,8 @@ def test_grpo_without_scaling_or_clipping_is_reinforce_with_the_group_as_baselin
     rollout = algo.rollout(env)
     batch = credited(algo, rollout.clone())
     score, mask = rollout["score"], batch["mask"]
-    centred = (score - score.mean(-1, keepdim=True)).flatten().unsqueeze(-1)
-    by_hand = -(centred * algo.policy.evaluate(batch)["log_prob"] * mask).sum() / mask.sum()
+    centered = (score - score.mean(-1, keepdim=True)).flatten().unsqueeze(-1)
+    by_hand = -(centered * algo.policy.evaluate(batch)["log_prob"] * mask).sum() / mask.sum()
     assert_close(gradient(algo, batch), gradient_of(algo, by_hand))
 
 

@@ -30,7 +30,7 @@ def by_hand(log_prob: list[list[float]], mask: list[list[int]], score: float) ->
     return TensorDict(data | {"terminated": last, "done": last.clone()}, batch_size=[len(mask)])
 
 
-def penalised(reference: list[list[float]], **config: Any) -> Any:
+def penalized(reference: list[list[float]], **config: Any) -> Any:
     """PPO on text whose reference says the given log-probabilities."""
     algo = on_text("ppo", RaggedText(rows=len(reference)), **ONCE | config)
     algo.reference.evaluate = lambda batch, entropy: {"log_prob": torch.tensor(reference)}
@@ -39,7 +39,7 @@ def penalised(reference: list[list[float]], **config: Any) -> Any:
 
 def test_each_step_pays_for_its_log_ratio_to_the_reference() -> None:
     rollout = by_hand([[-9.0, -1.0, -2.0, -0.5]], [[0, 1, 1, 1]], score=1.0)
-    algo = penalised([[-3.0, -1.5, -1.0, -0.5]], kl_coef=0.1)
+    algo = penalized([[-3.0, -1.5, -1.0, -0.5]], kl_coef=0.1)
     assert_close(algo.kl_penalty(algo.reference, rollout), torch.tensor([[0.0, 0.05, -0.1, 0.0]]))
     # with γ = λ = 1 and V = 0 a step's advantage is the score minus what is paid from there on
     credit = algo.credit(rollout)
@@ -93,7 +93,7 @@ def test_the_penalty_is_the_same_however_the_reference_is_cut() -> None:
 
 def test_rewards_are_scaled_before_the_penalty() -> None:
     rollout = by_hand([[-1.0, -1.0]], [[1, 1]], score=4.0)
-    algo = penalised([[-1.5, -2.0]], kl_coef=0.1, normalize_reward=True)
+    algo = penalized([[-1.5, -2.0]], kl_coef=0.1, normalize_reward=True)
     # R = 0, 4: variance 4, so the score is divided by 2
     assert_close(algo.credit(rollout)["advantage"], torch.tensor([[2.0 - 0.05 - 0.1, 2.0 - 0.1]]))
 
@@ -105,14 +105,14 @@ def test_rewards_are_scaled_before_the_penalty() -> None:
 def test_the_coefficient_adapts_by_the_clipped_relative_error(kl: list[float], change: float) -> None:
     # three rows, of which nobody acted in the last; 100 rows to the horizon; the target is 6 nats a row
     rollout = by_hand([[kl[0], 0.0], [kl[1] / 2, kl[1] / 2], [50.0, 50.0]], [[1, 1], [1, 1], [0, 0]], score=1.0)
-    algo = penalised([[0.0, 0.0]] * 3, kl_coef=0.3, kl_target=6.0, kl_horizon=100)
+    algo = penalized([[0.0, 0.0]] * 3, kl_coef=0.3, kl_target=6.0, kl_horizon=100)
     paid = algo.kl_penalty(algo.reference, rollout)
     assert_close(paid[0, 0].item(), 0.3 * kl[0], rtol=1e-6, atol=0)  # this rollout pays by the coefficient before
     assert algo.kl_coef == pytest.approx(0.3 * (1 + change * 2 / 100), rel=1e-6)
 
 
 def test_without_a_target_the_coefficient_stays_and_a_target_needs_a_start() -> None:
-    algo = penalised([[0.0, 0.0]], kl_coef=0.3)
+    algo = penalized([[0.0, 0.0]], kl_coef=0.3)
     algo.kl_penalty(algo.reference, by_hand([[5.0, 5.0]], [[1, 1]], score=1.0))
     assert algo.kl_coef == 0.3
     with pytest.raises(UserError, match=r"kl_horizon=3 is less than env\.rows=4, .*: give algo\.kl_horizon=4 or"):

@@ -110,7 +110,7 @@ def test_list_names_every_plug_in_with_a_line(
     said = capsys.readouterr().out
     for name, about in {**rlkit.list_algorithms(), **rlkit.list_environments()}.items():
         assert about and f"\n  {name} " in said
-    assert "Proximal policy optimisation" in said and max(map(len, said.splitlines())) <= 80
+    assert "Proximal policy optimization" in said and max(map(len, said.splitlines())) <= 80
 
 
 def test_help_version_and_a_typo(capsys: pytest.CaptureFixture[str]) -> None:

@@ -172,7 +172,7 @@ SHORT = ["iterations=2", "evaluation_episodes=2", "validation_episodes=2", "env.
 def test_a_plug_in_from_anywhere_runs_resumes_and_is_evaluated(
     form: str, project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By its path from any folder; by its dotted name where Python finds it. Either imports its neighbour."""
+    """By its path from any folder; by its dotted name where Python finds it. Either imports its neighbor."""
     package, other, out = tmp_path / f"pkg_of_{form}", tmp_path / "other", tmp_path / "run"
     package.mkdir(), other.mkdir()
     for name in ("climber", "hill"):

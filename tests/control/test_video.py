@@ -63,8 +63,8 @@ def test_the_others_of_gymnasium_are_drawn_too(name, keys):
     env = make(name, step_limit=3, **keys)
     shown = frames(env, Actor(env, Network()), greedy=False)
     assert len(shown) == 4 and all(frame["image"].dtype == np.uint8 for frame in shown)
-    height, width, colours = shown[0]["image"].shape
-    assert height > 130 and 200 < width <= video.WIDTH and colours == 3 and shown[0]["value"] is None
+    height, width, colors = shown[0]["image"].shape
+    assert height > 130 and 200 < width <= video.WIDTH and colors == 3 and shown[0]["value"] is None
 
 
 def test_the_gridworld_shows_who_walks_to_the_goal_and_that_they_arrived():
@@ -74,12 +74,12 @@ def test_the_gridworld_shows_who_walks_to_the_goal_and_that_they_arrived():
     assert [frame["reward"] for frame in shown] == [0.0, 1.0, 0.0]
     assert [frame["value"] for frame in shown] == [1.0, 1.0, 0.0]
 
-    def centre(frame, row, column):
+    def center(frame, row, column):
         return tuple(frame["image"][row * 100 + 50, column * 100 + 50])
 
     walking, goal, trap = (49, 130, 189), (116, 196, 118), (251, 106, 74)
-    assert centre(shown[0], 3, 1) == walking and centre(shown[0], 3, 3) == goal and centre(shown[0], 0, 3) == trap
-    assert centre(shown[2], 3, 3) == walking, "the last state is drawn, not the start of another episode"
+    assert center(shown[0], 3, 1) == walking and center(shown[0], 3, 3) == goal and center(shown[0], 0, 3) == trap
+    assert center(shown[2], 3, 3) == walking, "the last state is drawn, not the start of another episode"
 
 
 def test_pictures_leave_the_environment_and_the_policy_as_they_were():

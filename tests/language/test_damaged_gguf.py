@@ -48,7 +48,7 @@ OTHERWISE: dict[str, tuple[object, tuple[object, ...]]] = {  # what changes what
 @pytest.mark.parametrize("key", OTHERWISE)
 def test_what_computes_otherwise_is_refused_unless_it_means_nothing(key: str, tmp_path: Path) -> None:
     given, idle = OTHERWISE[key]
-    windows = "sliding windows, activations but silu and quantised weights are not supported; use another model"
+    windows = "sliding windows, activations but silu and quantized weights are not supported; use another model"
     wrong = windows if "window" in key else f"{key.removeprefix('llama.')} is {given!r}, and "
     refused(write(tmp_path / "m.gguf", model(), **{key: given}), wrong)
     for value in idle:

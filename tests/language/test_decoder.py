@@ -54,8 +54,8 @@ def peer(family: str, options: dict):
     draw = generator(1, family)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
-            centre = 1.0 if "norm" in name else 0.0
-            parameter.copy_(centre + 0.2 * torch.randn(parameter.shape, generator=draw))
+            center = 1.0 if "norm" in name else 0.0
+            parameter.copy_(center + 0.2 * torch.randn(parameter.shape, generator=draw))
     return model
 
 
@@ -149,7 +149,7 @@ def test_bfloat16_computes_in_bfloat16_and_keeps_float32_parameters(tmp_path):
 
 def test_initial_weights_are_a_pure_function_of_the_seed():
     shape = Shape.read({"model_type": "llama", **SIZES})
-    first, second, other = (Decoder(shape).initialise(generator(s, "w")).state_dict() for s in (0, 0, 1))
+    first, second, other = (Decoder(shape).initialize(generator(s, "w")).state_dict() for s in (0, 0, 1))
     assert all(torch.equal(first[name], second[name]) for name in first)
     assert not torch.equal(first["lm_head.weight"], other["lm_head.weight"])
     assert_close(first["lm_head.weight"].std(), torch.tensor(0.02), rtol=0.05, atol=0)

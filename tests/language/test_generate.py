@@ -21,7 +21,7 @@ STOPS = (0, 3, 17)
 def decoder(kind: str = "llama", kv_heads: int = 2, spread: float = 8.0) -> Decoder:
     """A random model whose next-token distributions are far from uniform."""
     config = fresh_config(kind, VOCAB, 32, 2, 4, kv_heads, 48, context=128, end=0)
-    model = Decoder(Shape.read({**config, "tie_word_embeddings": kind != "qwen3"})).initialise(generator(3, kind))
+    model = Decoder(Shape.read({**config, "tie_word_embeddings": kind != "qwen3"})).initialize(generator(3, kind))
     with torch.no_grad():
         for parameter in model.parameters():
             if parameter.dim() == 2:

@@ -45,7 +45,7 @@ def kind(request: pytest.FixtureRequest) -> Iterator[str]:
 def decoder(vocab: int = 40, width: int = 32, spread: float = 5.0) -> Decoder:
     """A small random model whose next-token distributions are far from uniform."""
     shape = Shape.read(fresh_config("llama", vocab, width, 2, 4, 2, 48, context=256, end=0))
-    model = Decoder(shape).initialise(generator(3, "llama"))
+    model = Decoder(shape).initialize(generator(3, "llama"))
     with torch.no_grad():
         for parameter in model.parameters():
             parameter *= spread if parameter.dim() == 2 else 1.0

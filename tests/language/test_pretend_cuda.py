@@ -43,7 +43,7 @@ def device() -> Iterator[Device]:
 def decoder() -> Decoder:
     """A small random model whose next-token distributions are far from uniform."""
     shape = Shape.read({**fresh_config("llama", VOCAB, 32, 2, 4, 2, 48, context=128, end=0)})
-    model = Decoder(shape).initialise(generator(3, "llama"))
+    model = Decoder(shape).initialize(generator(3, "llama"))
     with torch.no_grad():
         for parameter in model.parameters():
             parameter *= 5.0 if parameter.dim() == 2 else 1.0

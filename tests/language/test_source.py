@@ -93,7 +93,7 @@ def test_other_weights_than_those_of_the_checkpoint_are_refused_in_one_line(tmp_
     start = LanguageModel.load("tiny")
     start.save(tmp_path)
     state = keys.build().state_dict()
-    start.decoder.initialise(generator(0, "other"))
+    start.decoder.initialize(generator(0, "other"))
     start.save(tmp_path)
     with pytest.raises(UserError, match=r"^policy.model=.* has other weights than when the run began, and .* back$"):
         keys.build().load_state_dict(state)

@@ -233,7 +233,7 @@ def test_pick_takes_the_value_of_each_action() -> None:
     assert policies.pick(values, torch.tensor([[1, 0]])).tolist() == [[2.0, 3.0]]
 
 
-# Networks and optimisers
+# Networks and optimizers
 
 
 def test_layers_are_orthogonal_with_their_gain_and_depend_on_the_seed_and_their_name() -> None:

@@ -155,7 +155,7 @@ def test_a_terminal_of_80_columns_is_enough(
         assert log.console.is_terminal
         speak(log)
     out = capsys.readouterr().out
-    assert "\x1b[3" not in out  # NO_COLOR: nothing is coloured
+    assert "\x1b[3" not in out  # NO_COLOR: nothing is colored
     assert "iteration 2  env_steps 2,000  accuracy 0.500" in out
     assert out.index("100%") < out.index("greedy accuracy")  # what comes after the end stands below the bar
     texts = [part for line in out.split("\n") for part in line.replace("\r", "").split("\x1b[2K")]

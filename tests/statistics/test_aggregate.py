@@ -29,7 +29,7 @@ def test_a_profile_is_the_fraction_of_runs_above_and_environments_count_alike() 
 
 
 def test_normalised_scores_are_0_and_1_at_the_references_and_may_lie_outside() -> None:
-    assert run_statistics.normalise(np.array([-200.0, -100.0, -75.0]), -200, -100).tolist() == [0.0, 1.0, 1.25]
+    assert run_statistics.normalize(np.array([-200.0, -100.0, -75.0]), -200, -100).tolist() == [0.0, 1.0, 1.25]
 
 
 def test_an_interval_of_three_runs_reaches_from_the_lowest_to_the_highest() -> None:

@@ -72,7 +72,7 @@ def test_counts_that_cannot_be_are_refused(given: Any) -> None:
 def test_references_that_do_not_tell_low_from_high_are_refused() -> None:
     for low, high in ((1.0, 1.0), (np.nan, 1.0), (0.0, np.inf)):
         with pytest.raises(ValueError, match="references"):
-            runs.normalise(0.5, low, high)
+            runs.normalize(0.5, low, high)
 
 
 def test_differences_too_large_for_a_number_are_refused() -> None:

@@ -101,7 +101,7 @@ class SequencePolicy(PolicyModule):
         return out
 
     def move(self, size: float, seed: int = 1) -> None:
-        """Step away from the behaviour policy, so that ratios differ from 1."""
+        """Step away from the behavior policy, so that ratios differ from 1."""
         draw = seeding.generator(seed, "move")
         with torch.no_grad():
             for p in self.parameters():
@@ -268,7 +268,7 @@ def with_scores(name: str, scores: Tensor, **config: Any) -> tuple[Any, TensorDi
 
 # Scores of two groups of four, and what each lies above the mean of its group
 SCORES = torch.tensor([[1.0, 0.0, 0.0, 0.0], [1.0, 1.0, 1.0, 0.0]])
-CENTRED = torch.tensor([[0.75, -0.25, -0.25, -0.25], [0.25, 0.25, 0.25, -0.75]]).double()
+CENTERED = torch.tensor([[0.75, -0.25, -0.25, -0.25], [0.25, 0.25, 0.25, -0.75]]).double()
 
 
 def tabular(name: str, **config: Any) -> TabularEnv:

@@ -88,7 +88,7 @@ class Play:
 
 
 def play(case: Case, seed: int, move: float, empty: bool = False, ref_move: float = 0.3) -> Play:
-    """Start at the reference, move to the behaviour policy, play and credit, and move on."""
+    """Start at the reference, move to the behavior policy, play and credit, and move on."""
     env = Ragged(rows=4, seed=seed)
     env.empty = empty
     options = case.behind | {"group": GROUP} | case.options

@@ -47,8 +47,8 @@ class Difference:
 
 def advantages(batch: Batch, correction: int, eps: float) -> Tensor:
     scores = batch.scores
-    centred = scores - scores.mean(1, keepdim=True)
-    return (centred / (scores.std(1, correction=correction, keepdim=True) + eps)).flatten()
+    centered = scores - scores.mean(1, keepdim=True)
+    return (centered / (scores.std(1, correction=correction, keepdim=True) + eps)).flatten()
 
 
 def vanilla(correction: int, eps: float) -> Formula:

@@ -2,7 +2,7 @@
 
 Written from reading the sources at the commits below; they share no line with rlkit. Whoever wants to know which number
 a system would give calls the function with that system's own option names and defaults; the batch is the whole of what
-one optimiser step sees. TRL and verl have files of their own, DI-engine and OpenRLHF are here.
+one optimizer step sees. TRL and verl have files of their own, DI-engine and OpenRLHF are here.
 
     TRL        PyPI 1.16.0, trl/trainer/{grpo,rloo,dpo}_trainer.py, trl/experimental/{gmpo,cpo} (also github f2cd57710)
     verl       github verl-project/verl 1dda039b9, verl/trainer/ppo/core_algos.py, verl/workers/utils/losses.py
@@ -81,14 +81,14 @@ def openrlhf_advantages(
     clip_range: tuple[float, float] = (-10.0, 10.0),
     gamma: float = 1.0,
 ) -> Tensor:
-    """[B, T]: baseline, then clip, then the per-token KL penalty, then the return, then batch normalisation."""
+    """[B, T]: baseline, then clip, then the per-token KL penalty, then the return, then batch normalization."""
     scores, size = batch.scores, batch.scores.shape[1]
-    centred = scores - scores.mean(1, keepdim=True)
-    shaped = scores if estimator == "reinforce" else centred  # reinforce_baseline, dr_grpo
+    centered = scores - scores.mean(1, keepdim=True)
+    shaped = scores if estimator == "reinforce" else centered  # reinforce_baseline, dr_grpo
     if estimator == "rloo":
         shaped = scores - (scores.sum(1, keepdim=True) - scores) / (size - 1)
     elif estimator == "group_norm":
-        shaped = centred / (scores.std(1, keepdim=True) + 1e-9)
+        shaped = centered / (scores.std(1, keepdim=True) + 1e-9)
     shaped = shaped.flatten()
     reward = -kl_coef * (batch.old - batch.ref).clamp(-10, 10)
     reward[torch.arange(len(reward)), last_token(batch.mask)] += shaped.clamp(*clip_range)

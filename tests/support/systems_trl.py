@@ -9,12 +9,12 @@ from support.systems import Batch, k3, sides
 
 def advantages(scores: Tensor, scale_rewards: str = "group") -> Tensor:
     """[P, G] → [B]: unbiased standard deviations and 1e-4, of the group, of the whole batch, or none."""
-    centred = scores - scores.mean(1, keepdim=True)
+    centered = scores - scores.mean(1, keepdim=True)
     if scale_rewards == "group":
-        centred = centred / (scores.std(1, keepdim=True) + 1e-4)
+        centered = centered / (scores.std(1, keepdim=True) + 1e-4)
     elif scale_rewards == "batch":
-        centred = centred / (scores.flatten().std() + 1e-4)
-    return centred.flatten()
+        centered = centered / (scores.flatten().std() + 1e-4)
+    return centered.flatten()
 
 
 def grpo(

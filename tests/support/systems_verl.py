@@ -16,13 +16,13 @@ def whiten(values: Tensor, mask: Tensor) -> Tensor:
 def advantages(batch: Batch, adv_estimator: str = "grpo", norm_adv_by_std_in_grpo: bool = True) -> Tensor:
     """[B, T]: `grpo`, `rloo`, `reinforce_plus_plus_baseline`, and `reinforce_plus_plus` at γ = 1 without KL."""
     scores, size = batch.scores, batch.scores.shape[1]
-    centred = scores - scores.mean(1, keepdim=True)
+    centered = scores - scores.mean(1, keepdim=True)
     if adv_estimator == "grpo":
-        scaled = centred / (scores.std(1, keepdim=True) + 1e-6) if norm_adv_by_std_in_grpo else centred
+        scaled = centered / (scores.std(1, keepdim=True) + 1e-6) if norm_adv_by_std_in_grpo else centered
         return scaled.flatten().unsqueeze(1) * batch.mask
     if adv_estimator == "rloo":
-        return (centred * size / (size - 1)).flatten().unsqueeze(1) * batch.mask
-    raw = centred if adv_estimator == "reinforce_plus_plus_baseline" else scores
+        return (centered * size / (size - 1)).flatten().unsqueeze(1) * batch.mask
+    raw = centered if adv_estimator == "reinforce_plus_plus_baseline" else scores
     return whiten(raw.flatten().unsqueeze(1) * batch.mask, batch.mask)
 
 

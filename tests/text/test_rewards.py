@@ -225,7 +225,7 @@ def exits(prompts, completions):
     raise SystemExit(0)
 
 
-def cancelled(prompts, completions):
+def canceled(prompts, completions):
     raise asyncio.CancelledError
 
 
@@ -234,8 +234,8 @@ async def late(prompts, completions):
 
 
 def test_a_reward_that_is_cancelled_or_asynchronous_is_one_line():
-    with pytest.raises(UserError, match=r"reward cancelled raised CancelledError: nothing more \(test_rewards"):
-        total([cancelled], ["?"], ["!"], {})
+    with pytest.raises(UserError, match=r"reward canceled raised CancelledError: nothing more \(test_rewards"):
+        total([canceled], ["?"], ["!"], {})
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         with pytest.raises(UserError, match="reward late is asynchronous: write def in place of async def"):
