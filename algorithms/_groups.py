@@ -29,6 +29,7 @@ FIXED = Needs("over", "constant")
 SCALED = Needs("scale", "std", "batch")
 MOVED = Needs(AGAIN)
 Clipping = Annotated[Limit, MOVED]
+Bound = Annotated[float, Gt(1), Boundless()]
 
 
 @dataclass(frozen=True)
@@ -36,18 +37,18 @@ class Groups(policies.Optimization, ABC):
     """The keys of every member."""
 
     group: Annotated[int, Ge(2)] = 8  # attempts from each start, which are compared with each other
-    starts: Starts = "shared"  # of a group: one start, or own, one for each of its attempts (unrelated episodes)
-    epochs: Count = 1  # passes over each rollout; above 1 the later ones are off-policy
-    minibatches: Count = 1  # parts of each pass, one optimizer step each
+    starts: Starts = "shared"  # starts of a group: shared (one start), or own (unrelated episodes)
+    epochs: Count = 1  # passes over each rollout; those after the first are off-policy
+    minibatches: Count = 1  # minibatches of each pass, one optimizer step each
     ratio: Ratio = "token"  # importance ratio per token, or per completion: geometric mean (mean) or product (sum)
     over: Over = "sequence"  # how the loss is averaged: equal weight per completion, per token, or a fixed divisor
-    length: Annotated[Count | None, FIXED] = None  # divisor in steps; none: the longest attempt, where that has a limit
+    length: Annotated[Count | None, FIXED] = None  # fixed divisor, in steps; none: the longest possible attempt
     kl_coef: NonNegative = 0.0  # β: weight of the KL penalty to the starting policy
     kl: Annotated[Estimator, PENALIZED] = "k3"  # estimator of the KL divergence, see rlkit.divergences
     kl_in: Annotated[Place, PENALIZED] = "loss"  # where the KL penalty is added; kl=k1 works in the reward only
-    kl_clip: Annotated[Limit | None, PENALIZED] = None  # a step's estimate is clipped to ± this, and is flat beyond
+    kl_clip: Annotated[Limit | None, PENALIZED] = None  # the KL estimate of a step is clipped to ± kl_clip
     entropy_coef: NonNegative = 0.0  # weight of the entropy bonus
-    sampler_cap: Annotated[Limit | None, Needs(INEXACT)] = 2.0  # bound of the weight π/μ of a token drawn by μ; none: 1
+    sampler_cap: Annotated[Limit | None, Needs(INEXACT)] = 2.0  # bound of the sampler's weight π/μ; none: 1
 
     def __post_init__(self) -> None:
         if self.kl_clip and self.kl == "unbiased":
@@ -95,7 +96,7 @@ class Groups(policies.Optimization, ABC):
 class Scale(Groups):
     """The advantage is divided by a standard deviation."""
 
-    scale: Divisor = "std"  # divide advantages by the deviation of the group (std), of the batch, or by nothing
+    scale: Divisor = "std"  # divisor of advantages: standard deviation of the group (std), of the batch, or none
     std: Annotated[Deviation, SCALED] = "unbiased"  # standard deviation with n − 1 (unbiased) or n (biased)
     std_eps: Annotated[NonNegative, SCALED] = 1e-4  # added to the standard deviation
 
@@ -120,7 +121,7 @@ class Clip:
 
     clip_low: Clipping = 0.2  # lower clip: the ratio is clipped at 1 − clip_low
     clip_high: Clipping = 0.2  # upper clip: the ratio is clipped at 1 + clip_high
-    dual_clip: Annotated[Annotated[float, Gt(1), Boundless()] | None, MOVED] = None  # bound c · |A| of it where A < 0
+    dual_clip: Annotated[Bound | None, MOVED] = None  # c: the loss of a negative advantage A is at most c · |A|
 
     def clip_width(self) -> float:
         return min(self.clip_low, self.clip_high)

@@ -38,8 +38,8 @@ class Replayed(policies.Optimization):
     n_step: Annotated[Count, Choose(1, 3, 5)] = 1  # rewards summed before the bootstrap
     prioritized: bool = False  # replay steps in proportion to (|TD error| + ε)^alpha, not evenly
     storage: Output | None = None  # folder in whose files the replay is kept, in place of memory and checkpoints
-    alpha: Annotated[Fraction, PRIORITIZED] = 0.6  # 0 replays evenly
-    beta: Annotated[Fraction, PRIORITIZED] = 0.4  # exponent of the importance weights at the start; 1 at the end
+    alpha: Annotated[Fraction, PRIORITIZED] = 0.6  # exponent of the priorities; 0 replays evenly
+    beta: Annotated[Fraction, PRIORITIZED] = 0.4  # exponent of the importance weights at the start; it rises to 1
 
 
 class OffPolicy(Algorithm):

@@ -24,13 +24,13 @@ Credit = Annotated[Literal["mc", "td", "gae"], Choose("mc", "gae")]
 @dataclass(frozen=True)
 class Config(policies.Optimization):
     lr: Positive = 7e-4  # learning rate
-    optimizer: Literal["rmsprop", "adam"] = "rmsprop"  # how gradients become steps
+    optimizer: Literal["rmsprop", "adam"] = "rmsprop"  # optimizer
     beta2: Decay = 0.99  # second-moment decay of either optimizer
     adam_eps: Positive = 1e-5  # ε of either optimizer
     horizon: Horizon = 5  # steps per row; none, and always on text: whole episodes
-    advantage: Credit = "mc"  # Monte Carlo, one-step TD error, or in between with gae_lambda
+    advantage: Credit = "mc"  # Monte Carlo (mc), one-step TD error (td), or GAE with gae_lambda (gae)
     gamma: Fraction = 0.99  # discount per step
-    gae_lambda: Annotated[Fraction, Needs("advantage", "gae")] = 0.95  # 0: td, 1: mc
+    gae_lambda: Annotated[Fraction, Needs("advantage", "gae")] = 0.95  # λ of GAE; 0 equals td, 1 equals mc
     value_coef: NonNegative = 0.5  # weight of the value loss
     entropy_coef: NonNegative = 0.0  # weight of the entropy bonus
     normalize_advantage: Switch = False  # standardize over each rollout

@@ -22,7 +22,7 @@ NOT_BETA = Needs("beta", False)
 
 @dataclass(frozen=True)
 class Config(Clip, Scale):
-    beta: bool = True  # divide by the Beta density; false: by what algo.scale says, as in grpo
+    beta: bool = True  # divide advantages by the Beta density; false: by algo.scale, as in grpo
     scale: Annotated[Divisor, NOT_BETA] = "std"
     std: Annotated[Deviation, NOT_BETA, SCALED] = "unbiased"
     std_eps: Annotated[NonNegative, NOT_BETA, SCALED] = 1e-4

@@ -26,7 +26,7 @@ class Pairs(policies.Optimization):
 
     group: Count = 8  # attempts from each start, of which the best and the worst make a pair (stored pairs: 2)
     epochs: Count = 1  # passes over each rollout's pairs
-    minibatches: Count = 1  # parts of each pass, one optimizer step each
+    minibatches: Count = 1  # minibatches of each pass, one optimizer step each
 
 
 @dataclass(frozen=True)
@@ -34,9 +34,9 @@ class Config(Pairs):
     loss: Literal["sigmoid", "ipo", "hinge", "simpo"] = "sigmoid"  # simpo: side=mean, reference=none and target_margin
     side: Literal["sum", "mean"] = "sum"  # a side's log π: the sum over its tokens (papers), or the mean (TRL's ipo)
     reference: Literal["computed", "stored", "none"] = "computed"  # of the frozen start, from the pairs file, or 0
-    beta: Positive = 0.1  # how strongly the policy is held to the reference; simpo: about 2
+    beta: Positive = 0.1  # β: strength of the pull to the reference; simpo: about 2
     label_smoothing: Annotated[float, Ge(0), Lt(0.5), Needs("loss", "sigmoid", "simpo")] = 0.0  # share of swapped pairs
-    target_margin: Annotated[NonNegative, Needs("loss", "simpo")] = 0.5  # γ, by which the chosen side shall be ahead
+    target_margin: Annotated[NonNegative, Needs("loss", "simpo")] = 0.5  # γ: by how much the chosen side must be ahead
 
     def __post_init__(self) -> None:
         if self.loss == "simpo" and self.reference == "stored":

@@ -33,9 +33,9 @@ class Config(Replayed):
     double: bool = True  # the online network chooses the next action, the target network values it
     dueling: bool = False  # the network is V(s) + A(s, a) − mean A
     sync_every: Copied = 500  # updates between copies into the target network
-    tau: Annotated[float, Gt(0), Le(1)] | None = None  # instead: after each update target += tau · (online - target)
+    tau: Annotated[float, Gt(0), Le(1)] | None = None  # soft updates, no sync_every: target += tau · (online − target)
     epsilon: Fraction = 1.0  # probability of a random action at the start
-    epsilon_end: Annotated[Fraction, Choose(0.01, 0.05, 0.1)] = 0.05  # and at the end of the decay
+    epsilon_end: Annotated[Fraction, Choose(0.01, 0.05, 0.1)] = 0.05  # probability of a random action after the decay
     epsilon_decay: Annotated[Fraction, FALLS, Search(0.05, 0.5)] = 0.2  # fraction of the run over which epsilon falls
     hold: Count = 1  # maximum number of steps a random action is repeated: n steps with probability 1 / (n (n + 1))
 

@@ -1,7 +1,7 @@
 """Expected SARSA: SARSA's target, averaged over the actions that may be taken next.
 
-Q[s, a] += α·(r + γ·Σ_b π(b|s')·Q(s', b) − Q[s, a]) with π the ε-greedy policy that acts: SARSA's target without the
-luck of the draw. With ε = 0 it is Q-learning. van Seijen et al. 2009, doi:10.1109/ADPRL.2009.4927542.
+Q[s, a] += α·(r + γ·Σ_b π(b|s')·Q(s', b) − Q[s, a]) with π the ε-greedy policy that acts: SARSA's target without
+the variance of a drawn b. With ε = 0 it is Q-learning. van Seijen et al. 2009, doi:10.1109/ADPRL.2009.4927542.
 """
 
 from torch import Tensor

@@ -32,8 +32,9 @@ def check_starts(config: Groups, env: Env) -> None:
         )
     if env.rows % config.group:
         raise UserError(
-            f"algo.starts=own makes groups of algo.group={config.group} starts, and env.rows={env.rows} is no multiple "
-            f"of that: give env.rows={env.rows * config.group} for as many attempts as with starts that are shared"
+            f"algo.starts=own makes groups of algo.group={config.group} starts, and env.rows={env.rows} is not "
+            f"a multiple of that: give env.rows={env.rows * config.group} for as many attempts as with starts that "
+            "are shared"
         )
 
 

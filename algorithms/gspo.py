@@ -1,6 +1,6 @@
 """Group sequence policy optimization (Zheng et al. 2025, arXiv:2507.18071): the ratio is that of the whole row.
 
-A reward for a row deserves a ratio for a row: the geometric mean of its steps' ratios. It hardly moves, hence the
+A reward for a row deserves a ratio for a row: the geometric mean of its steps' ratios. It hardly moves, so the
 narrow clip, and a row is clipped as a whole or not at all.
 """
 

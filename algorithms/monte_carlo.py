@@ -21,8 +21,8 @@ from .td import Prediction
 
 @dataclass(frozen=True)
 class Config:
-    visits: Literal["first", "every"] = "first"  # which visits to a state within one episode count
-    lr: Positive | None = None  # a constant step; none: 1/N(s), the mean of all returns so far
+    visits: Literal["first", "every"] = "first"  # visits to a state in an episode that count
+    lr: Positive | None = None  # constant step size; none: 1/N(s), the mean of all returns so far
     gamma: Fraction = 0.99  # discount per step
     epsilon: Fraction = 1.0  # exploration rate of the policy being evaluated; otherwise it acts optimally
     initial: float = 0.0  # V of every state at the start

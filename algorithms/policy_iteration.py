@@ -22,7 +22,7 @@ from .value_iteration import Sweeps
 
 @dataclass(frozen=True)
 class Config:
-    gamma: Fraction = 0.99  # discount per step, below 1: a policy on the way may never end
+    gamma: Fraction = 0.99  # discount per step, below 1, as a policy on the way may never end
     tolerance: Positive = 1e-8  # a policy counts as evaluated when no pair changes by more than this
 
 

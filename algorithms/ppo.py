@@ -40,19 +40,19 @@ Horizon = Annotated[Count | None, Needs(CONTROL), Choose(16, 32, 64, 128, 256, 5
 class Config(policies.Optimization):
     horizon: Horizon = 128  # steps per row; none, and always on text: whole episodes
     epochs: Annotated[Count, Search(1, 20)] = 4  # passes over each rollout
-    minibatches: Annotated[Count, Choose(1, 2, 4, 8, 16, 32)] = 4  # parts of each pass, one optimizer step each
+    minibatches: Annotated[Count, Choose(1, 2, 4, 8, 16, 32)] = 4  # minibatches of each pass, one optimizer step each
     gamma: Fraction = 0.99  # discount per step
     gae_lambda: Fraction = 0.95  # 0: one-step TD error, 1: Monte-Carlo advantage
-    clip: Annotated[Limit, MOVED, Choose(0.1, 0.2, 0.3, 0.4)] = 0.2  # the ratio stays within 1 ± clip
-    clip_schedule: Annotated[Schedule, MOVED] = "constant"  # constant, or linear to 0 at the end of the run
+    clip: Annotated[Limit, MOVED, Choose(0.1, 0.2, 0.3, 0.4)] = 0.2  # clip range: the ratio is clipped to 1 ± clip
+    clip_schedule: Annotated[Schedule, MOVED] = "constant"  # schedule of clip: constant, or linear to 0 at the end
     value_coef: NonNegative = 0.5  # weight of the value loss
-    value_clip: Annotated[Limit | None, MOVED] = None  # the value may move this far from the old one; none: anywhere
+    value_clip: Annotated[Limit | None, MOVED] = None  # clip range of the value around the old one; none: no clipping
     entropy_coef: NonNegative = 0.0  # weight of the entropy bonus
     normalize_advantage: bool = True  # standardize over each rollout
     normalize_reward: Switch = False  # divide rewards by the running standard deviation of the discounted return
-    sampler_cap: Annotated[Limit | None, Needs(INEXACT)] = 2.0  # bound of the weight π/μ of a token drawn by μ; none: 1
-    kl_coef: NonNegative = 0.0  # β: what a step pays in reward per nat away from the starting policy
-    kl_target: Annotated[Positive | None, Needs("kl_coef")] = None  # adapt β until a row is this many nats away
+    sampler_cap: Annotated[Limit | None, Needs(INEXACT)] = 2.0  # bound of the sampler's weight π/μ; none: 1
+    kl_coef: NonNegative = 0.0  # β: weight of the KL penalty in the reward, against the starting policy
+    kl_target: Annotated[Positive | None, Needs("kl_coef")] = None  # adapt β so that the KL of a row is this, in nats
     kl_horizon: Annotated[Count, Needs("kl_target")] = 10_000  # rows over which β adapts: smaller is faster
 
 

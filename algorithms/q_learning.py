@@ -20,7 +20,7 @@ FALLS = Needs("epsilon", unlike="epsilon_end")
 @dataclass(frozen=True)
 class Config(policies.StepSize):
     epsilon: Fraction = 1.0  # probability of a random action at the start
-    epsilon_end: Fraction = 0.05  # and at the end of the decay
+    epsilon_end: Fraction = 0.05  # probability of a random action after the decay
     epsilon_decay: Annotated[Fraction, FALLS] = 0.5  # fraction of the run over which epsilon falls
     steps: Count = 1  # environment steps per row and update
     initial: float = 0.0  # Q of every pair at the start; optimistic values explore

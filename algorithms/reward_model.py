@@ -19,7 +19,7 @@ from .dpo import Pairs, best_pairs, two_sides
 
 @dataclass(frozen=True)
 class Config(Pairs):
-    margin: NonNegative = 0.0  # the chosen side shall score higher by more than this (arXiv:2307.09288)
+    margin: NonNegative = 0.0  # by how much the score of the chosen side must be higher (arXiv:2307.09288)
     center_coef: NonNegative = 0.0  # weight of (r_w + r_l)², which keeps scores around 0 (arXiv:2312.09244)
 
 

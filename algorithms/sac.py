@@ -21,6 +21,8 @@ from rlkit.fields import Choose, Count, Limit, Natural, Needs, Positive
 
 from ._replay import Following, OffPolicy, Replayed
 
+Target = Annotated[float | None, Needs("learn_temperature", True)]
+
 
 @dataclass(frozen=True)
 class Config(Replayed):
@@ -34,8 +36,8 @@ class Config(Replayed):
     warmup_steps: Natural = 100  # steps played with uniformly random actions before the first update
     tau: Following = 0.005  # after each update target += tau · (critics − target)
     temperature: Positive = 1.0  # α: weight of the entropy, at the start where it is learned
-    learn_temperature: bool = True  # move α so that the entropy becomes target_entropy
-    target_entropy: Annotated[float | None, Needs("learn_temperature", True)] = None  # none: −d; ½ log A of A actions
+    learn_temperature: bool = True  # adapt α so that the entropy becomes target_entropy
+    target_entropy: Target = None  # target of the entropy; none: −d for d components, ½ log A for A actions
 
 
 class SAC(OffPolicy):

@@ -18,10 +18,10 @@ from rlkit.fields import Decay, Limit, NonNegative, Positive, Schedule
 @dataclass(frozen=True)
 class Config(policies.Optimization):
     lr: Positive = 2e-3  # learning rate
-    schedule: Schedule = "linear"  # of the learning rate
+    schedule: Schedule = "linear"  # learning-rate schedule
     max_grad_norm: Limit = 1.0  # gradients are scaled down to this global norm
     beta2: Decay = 0.95  # Adam's second-moment decay
-    weight_decay: NonNegative = 0.1  # decoupled, on matrices only
+    weight_decay: NonNegative = 0.1  # decoupled weight decay, on matrices only
 
 
 def shows(env: Env) -> Demonstrates:

@@ -19,8 +19,8 @@ from rlkit.fields import Count, Fraction
 @dataclass(frozen=True)
 class Config(policies.StepSize):
     epsilon: Fraction = 1.0  # exploration rate of the policy being evaluated; otherwise it acts optimally
-    n: Count = 1  # rewards that are summed before V stands in for the rest
-    lam: Fraction = 0.0  # λ: mixes the returns of all n; 0 is TD(0), 1 all of the rollout
+    n: Count = 1  # rewards summed before the bootstrap
+    lam: Fraction = 0.0  # λ: weight of longer returns; 0 is TD(0), 1 the whole rollout
     steps: Count | None = None  # environment steps per row and update; none: 1, or 16 to look ahead in where λ is set
     initial: float = 0.0  # V of every state at the start
 

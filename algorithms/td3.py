@@ -35,10 +35,10 @@ class Config(Replayed):
     batch_size: Annotated[Count, Choose(64, 128, 256, 512)] = 256  # steps per optimizer step
     warmup_steps: Natural = 1_000  # steps played with uniformly random actions before the first update
     tau: Following = 0.005  # after each update of the actor target += tau · (online − target)
-    noise: Played = 0.1  # standard deviation of the noise of played actions
-    target_noise: Valued = 0.2  # standard deviation of the noise of the actions that a bootstrap is of
-    noise_clip: Annotated[Positive, Needs("target_noise")] = 0.5  # bound of the noise of those actions
-    policy_delay: Annotated[Count, Choose(1, 2, 4)] = 2  # updates of the critics for each one of the actor
+    noise: Played = 0.1  # standard deviation of the exploration noise
+    target_noise: Valued = 0.2  # standard deviation of the noise on target actions
+    noise_clip: Annotated[Positive, Needs("target_noise")] = 0.5  # bound of the noise on target actions
+    policy_delay: Annotated[Count, Choose(1, 2, 4)] = 2  # updates of the critics for each update of the actor
 
 
 class TD3(OffPolicy):

@@ -93,7 +93,7 @@ def learned(p: Point, shape: Shape) -> float:
     return (stored + (footprint.GRADIENT + footprint.MOMENTS) * trained) / p.gpus + alive
 
 
-def foretold(p: Point, known: Coefficients = USUAL) -> float:
+def predicted(p: Point, known: Coefficients = USUAL) -> float:
     """What the model says of a point."""
     gpu, shape, of, texts = GPUS[p.gpu], *known_model(p.model), p.texts
     if p.kind == "memory":
@@ -117,7 +117,7 @@ def foretold(p: Point, known: Coefficients = USUAL) -> float:
 
 def ratios(points: Sequence[Point], known: Coefficients = USUAL) -> list[float]:
     """By which factor the model is wrong, whichever way: 1 is right."""
-    return [math.exp(abs(math.log(foretold(p, known) / p.value))) for p in points]
+    return [math.exp(abs(math.log(predicted(p, known) / p.value))) for p in points]
 
 
 def fit(points: Sequence[Point], start: Coefficients = USUAL) -> Coefficients:
@@ -180,7 +180,7 @@ def main(words: Sequence[str]) -> None:
     if "points" in words:
         for p in sorted(fitted + held, key=lambda p: (p.kind, p.name)):
             half = "" if p in fitted else "  held out"
-            print(f"{p.kind:<9}{p.name:<44}{p.value:>9.2f}{foretold(p, known):>9.2f}{half}")
+            print(f"{p.kind:<9}{p.name:<44}{p.value:>9.2f}{predicted(p, known):>9.2f}{half}")
 
 
 if __name__ == "__main__":

@@ -31,20 +31,20 @@ class TextConfig:
     rows: Count = 32  # prompts per rollout
     max_tokens: Count = 64  # longest completion; real GSM8K needs about 256
     chat: Literal["auto"] | bool = "auto"  # ask in turns, by the model's chat template; auto: where it has one
-    system: Annotated[Words, TURNS] = ""  # what the system message says; empty: whatever the template itself writes
-    prompt: Words | None = None  # what is asked, {question} in it; none: that alone, in plain text a line break more
+    system: Annotated[Words, TURNS] = ""  # system message; empty: the template's own
+    prompt: Words | None = None  # prompt, with {question} in it; none: the question alone
     shots: Annotated[int, Ge(0), Le(1000)] = 0  # worked examples from the train split that come before each question
     stop: tuple[Words, ...] = ()  # texts that end an answer, which is graded without them; commas between several
-    chat_options: Annotated[dict[str, Any], TURNS] = field(default_factory=dict)  # what else the template is told
+    chat_options: Annotated[dict[str, Any], TURNS] = field(default_factory=dict)  # further variables of the template
     reward: Graded = "correct"  # correct | model:RUN_FOLDER | ./mine.py:function | package.module:function; commas sum
-    reward_weights: Annotated[Weights, PLAYED] = ()  # what each reward is multiplied by, as in [1,0.2]; empty: 1 each
-    metrics: Beside = ""  # what evaluation reports beside its score: functions as for reward; commas between several
-    curriculum: Annotated[Curriculum, PLAYED] = "none"  # success: kinds that nearly always or never succeed come less
+    reward_weights: Annotated[Weights, PLAYED] = ()  # weight of each reward, as in [1,0.2]; empty: 1 each
+    metrics: Beside = ""  # further metrics of evaluation: functions as in reward; commas between several
+    curriculum: Annotated[Curriculum, PLAYED] = "none"  # success: draw kinds less that nearly always or never succeed
     tool: Annotated[str, Place("code")] = ""  # called by <<...= : calculator | ./mine.py:function | module:function
-    tool_seconds: ToolSeconds = 2.0  # how long a call of a function of your own may take
+    tool_seconds: ToolSeconds = 2.0  # time limit of a call of a function of your own, in seconds
     judge: Annotated[str, Place("code"), Needs(PAIRS)] = ""  # ./mine.py:function | module:function: compares answers
-    validation: Problems = 512  # problems to tune on; of a file a tenth of its rows at most, whole prompts; 0: none
-    test: Problems = 1319  # problems to claim on; without a test.jsonl a tenth of a file's rows at most, whole prompts
+    validation: Problems = 512  # size of the validation split; of a file at most a tenth of its rows; 0: none
+    test: Problems = 1319  # size of the test split; without a test.jsonl at most a tenth of the file's rows
 
 
 @dataclass(frozen=True)

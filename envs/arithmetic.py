@@ -19,9 +19,9 @@ TRAIN, TEST = 1200, 200  # different questions; validation is the end of the tra
 @dataclass(frozen=True)
 class Config(TextConfig):
     max_tokens: Count = 12  # longest completion: four hash signs and a number are about eight tokens
-    prompt: Words | None = "{question} Give only the result after ####."  # what is asked, with {question} in it
-    validation: Problems = 200  # problems to tune on, held out of the 1,200 for training
-    test: Problems = 200  # problems to claim on, at most 200
+    prompt: Words | None = "{question} Give only the result after ####."  # prompt, with {question} in it
+    validation: Problems = 200  # size of the validation split, held out of the 1,200 problems for training
+    test: Problems = 200  # size of the test split, at most 200
 
 
 def make(config: Config, seed: int, device: str | torch.device) -> TextEnv:

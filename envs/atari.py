@@ -2,7 +2,7 @@
 
 An observation is the last 4 of 84 × 84 gray frames, each the maximum of two; an action lasts 4 frames; an episode
 begins with 1 to 30 frames of nothing (Mnih et al. 2015, doi:10.1038/nature14236). The emulator's own vector environment
-does that. FIRE is pressed at the start and after each lost life, where a game has it: else it may wait for ever.
+does that. FIRE is pressed at the start and after each lost life, where a game has it: else it may wait forever.
 """
 
 import difflib
@@ -27,12 +27,12 @@ PIXEL = 4  # a pixel of an observation is so large in a picture
 @dataclass(frozen=True)
 class Config:
     rows: Count = 8  # copies played side by side
-    game: str = "breakout"  # which one, as the emulator spells it: pong, space_invaders, ms_pacman ...
-    life_ends: bool = True  # what is learned from ends with each lost life; the game, and what is measured, go on
-    clip_reward: bool = True  # learn from the sign of each reward; what is measured is the game's score
+    game: str = "breakout"  # name of the game: pong, space_invaders, ms_pacman ...
+    life_ends: bool = True  # end an episode at each lost life, in training only
+    clip_reward: bool = True  # learn from the sign of each reward; evaluation reports the game's score
     sticky: Fraction = 0.0  # probability that the emulator repeats the last action; 0.25 in Machado et al. 2018
     step_limit: Count = 27_000  # steps after which an episode is truncated: half an hour of play
-    threads: Natural = 0  # of the emulator; 0: as many as there are cores, and no more than rows
+    threads: Natural = 0  # threads of the emulator; 0: one for each core, at most rows
 
 
 class Games(Vector):
@@ -96,7 +96,7 @@ def check_game(name: str) -> None:
     if name in TOGETHER:
         raise UserError(f"env.game={name} takes two players: give another one, such as pong")
     near = difflib.get_close_matches(name.lower(), games, n=3, cutoff=0.4)
-    raise UserError(f"env.game={name} is no game of ale-py: give {' or '.join(near or ['breakout', 'pong'])}")
+    raise UserError(f"env.game={name} is not a game of ale-py: give {' or '.join(near or ['breakout', 'pong'])}")
 
 
 def make(config: Config, seed: int, device: str | torch.device) -> ControlEnv:

@@ -17,7 +17,7 @@ class Config:
     rows: Copies = 8  # copies played side by side
     slippery: bool = False  # one move in three goes as intended, the others to either side
     step_limit: Count = 500  # steps after which an episode is truncated; Gymnasium itself has no limit
-    luck: Luck = "shared"  # of the attempts from one start: shared, or each attempt's own after the reset
+    luck: Luck = "shared"  # randomness of attempts from one start: shared, or their own after the reset
 
 
 def make(config: Config, seed: int, device: str | torch.device) -> TabularEnv:

@@ -20,7 +20,7 @@ class Config:
     map: Literal["4x4", "8x8"] = "4x4"  # Gymnasium's maps
     slippery: bool = True  # one move in three goes as intended, the others to either side
     step_limit: Natural = 0  # steps after which an episode is truncated; 0: Gymnasium's own, 100 and 200
-    luck: Luck = "shared"  # of the attempts from one start: shared, or each attempt's own after the reset
+    luck: Luck = "shared"  # randomness of attempts from one start: shared, or their own after the reset
 
 
 def make(config: Config, seed: int, device: str | torch.device) -> TabularEnv:

@@ -18,18 +18,18 @@ from ._text import TURNS
 
 @dataclass(frozen=True)
 class Config:
-    game: Annotated[str, Place("code")] = ""  # what makes a game: ./mine.py:Game | package.module:Game
-    kwargs: dict[str, Any] = field(default_factory=dict)  # what it takes
+    game: Annotated[str, Place("code")] = ""  # the game: ./mine.py:Game | package.module:Game
+    kwargs: dict[str, Any] = field(default_factory=dict)  # keyword arguments of the game's constructor
     rows: Count = 32  # games per rollout
     max_tokens: Count = 256  # tokens that the policy writes in one episode
-    turn_tokens: Count | None = None  # tokens of one turn; none: what is left of max_tokens
-    chat: Literal["auto"] | bool = "auto"  # by the model's chat template; auto: where it has one
-    system: Annotated[Words, TURNS] = ""  # what the system message says; empty: whatever the template itself writes
-    prompt: Words | None = None  # around what the game says, which is {question}; none: plain text adds a line break
+    turn_tokens: Count | None = None  # tokens that the policy writes in one turn; none: the rest of max_tokens
+    chat: Literal["auto"] | bool = "auto"  # ask in turns, by the model's chat template; auto: where it has one
+    system: Annotated[Words, TURNS] = ""  # system message; empty: the template's own
+    prompt: Words | None = None  # text around what the game says, {question}; none: plain text adds a line break
     stop: tuple[Words, ...] | None = None  # texts that end a turn; none: a line break in plain text
-    chat_options: Annotated[dict[str, Any], TURNS] = field(default_factory=dict)  # what else the template is told
-    validation: Natural = 64  # games to tune on: other seeds than those that are trained on
-    test: Natural = 200  # games to claim on
+    chat_options: Annotated[dict[str, Any], TURNS] = field(default_factory=dict)  # further variables of the template
+    validation: Natural = 64  # games of the validation split, with seeds of their own
+    test: Natural = 200  # games of the test split
 
 
 def make(config: Config, seed: int, device: str | torch.device) -> GameEnv:

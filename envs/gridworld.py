@@ -21,12 +21,12 @@ MOVES = ((0, -1), (1, 0), (0, 1), (-1, 0))  # left, down, right, up, as in Froze
 class Config:
     rows: Copies = 8  # copies played side by side
     size: Count = 8  # cells along each side
-    goal: Cell = (7, 7)  # [row, column] worth +1; [0, 0] is at the top left
-    trap: Cell = (4, 4)  # [row, column] worth -1
-    start: Cell | Literal["uniform"] = "uniform"  # [row, column], or any cell that is not terminal
+    goal: Cell = (7, 7)  # goal, reward +1: [row, column], from [0, 0] at the top left
+    trap: Cell = (4, 4)  # trap, reward -1: [row, column]
+    start: Cell | Literal["uniform"] = "uniform"  # [row, column], or uniform over all cells that are not terminal
     slip: Fraction = 0.0  # probability of moving to either side of the intended direction, half each
     step_limit: Count = 100  # steps after which an episode is truncated
-    luck: Luck = "shared"  # of the attempts from one start: shared, or each attempt's own after the reset
+    luck: Luck = "shared"  # randomness of attempts from one start: shared, or their own after the reset
 
 
 def arrivals(cell: Cell, action: int, config: Config) -> Iterator[tuple[float, Cell]]:
@@ -79,7 +79,7 @@ def make(config: Config, seed: int, device: str | torch.device) -> TabularEnv:
 
 
 def draw(config: Config, state: int) -> NDArray[np.uint8]:
-    """The grid with its goal (green), its trap (red) and whoever walks in it (blue); [H, W, 3]."""
+    """The grid with its goal (green), its trap (red) and the walker (blue); [H, W, 3]."""
     from PIL import Image, ImageDraw
 
     n, side = config.size, max(8, 400 // config.size)  # pixels of a cell

@@ -19,6 +19,7 @@ from ._text import KindWeights, TextConfig, text_env
 Size = Annotated[int, Ge(1), Le(100_000)]
 Source = Annotated[str, Place("file", words=("embedded",), beside=("test.jsonl",))]
 EMBEDDED, SHOWN = Needs("source", "embedded"), Needs(DEMONSTRATIONS)
+Late = Annotated[Fraction, SHOWN, Needs("direct")]
 
 
 @dataclass(frozen=True)
@@ -26,12 +27,12 @@ class Config(TextConfig):
     source: Source = "embedded"  # embedded | PATH.jsonl (test.jsonl beside it is the test split) | hub id owner/name
     train: Annotated[Size, EMBEDDED, Needs(ASKED)] = 7473  # size of the train split
     rare: Annotated[Fraction, EMBEDDED] = 0.46  # share of the rare kinds in every split
-    demonstrations: Annotated[Problems, EMBEDDED, SHOWN] = 20_000  # worked answers of the head kinds
+    demonstrations: Annotated[Problems, EMBEDDED, SHOWN] = 20_000  # worked answers of the frequent kinds
     rare_demonstrations: Annotated[Problems, EMBEDDED, SHOWN] = 10  # worked answers of each rare kind
-    rare_repeat: Annotated[Count, EMBEDDED, SHOWN] = 30  # how often each rare one is repeated in the set
-    kind_weights: KindWeights = field(default_factory=dict)  # how often the rows of each `kind` are drawn
+    rare_repeat: Annotated[Count, EMBEDDED, SHOWN] = 30  # how often each worked answer of a rare kind is repeated
+    kind_weights: KindWeights = field(default_factory=dict)  # relative frequency of the rows of each `kind`
     direct: Annotated[Fraction, SHOWN] = 0.0  # share of answers shown without their working, in the run's last part
-    direct_from: Annotated[Fraction, SHOWN, Needs("direct")] = 0.6  # the progress (0 to 1) at which that part begins
+    direct_from: Late = 0.6  # progress of the run (0 to 1) at which the part without working begins
 
 
 def make(config: Config, seed: int, device: str | torch.device) -> TextEnv:

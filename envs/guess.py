@@ -20,13 +20,13 @@ from rlkit.text import Asking, GameEnv
 @dataclass(frozen=True)
 class Config:
     numbers: Annotated[int, Ge(2), Le(10**6)] = 7  # N: the number is one of 1 to N, each as likely
-    guesses: Annotated[int, Ge(1), Le(100)] = 3  # K
+    guesses: Annotated[int, Ge(1), Le(100)] = 3  # K: guesses of a game
     rows: Count = 32  # games per rollout
     max_tokens: Count = 24  # tokens that the policy writes in one game
-    turn_tokens: Count = 2  # tokens of one guess; tiny writes a digit as one
-    prompt: Words = "{question}\n####"  # around what the game says, which is {question}; tiny answers #### by a number
-    validation: Natural = 64  # games to tune on: other seeds than those that are trained on
-    test: Natural = 200  # games to claim on
+    turn_tokens: Count = 2  # tokens of one guess; tiny writes each digit as a token
+    prompt: Words = "{question}\n####"  # text around what the game says, {question}; tiny answers #### by a number
+    validation: Natural = 64  # games of the validation split, with seeds of their own
+    test: Natural = 200  # games of the test split
 
 
 class Guess:
@@ -50,7 +50,7 @@ class Guess:
 
 
 def optimum(numbers: int, guesses: int) -> float:
-    """min(N, 2^K − 1) / N: what binary search wins. K answers of two kinds tell at most 2^K − 1 numbers apart."""
+    """min(N, 2^K − 1) / N: what binary search wins. K answers of two kinds distinguish at most 2^K − 1 numbers."""
     return min(numbers, (1 << guesses) - 1) / numbers
 
 

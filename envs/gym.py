@@ -28,6 +28,7 @@ EXTRAS = {".box2d": "box2d", ".mujoco": "mujoco", ".classic_control": "classic-c
 UNNAMED = "<"  # begins the entry of an environment that was given in Python and has no name to import it by
 
 Factory = Callable[..., gymnasium.Env]  # ...: its keywords are its own, and so are those of a registered class:
+Wrapped = Annotated[Keywords, Needs("wrappers")]
 Named = Annotated[str, Place("code")]  # MODULE:NAME; a module may be called model
 
 
@@ -35,14 +36,14 @@ Named = Annotated[str, Place("code")]  # MODULE:NAME; a module may be called mod
 class Config:
     rows: Count = 8  # copies played side by side
     id: Named = ""  # a Gymnasium id, such as Acrobot-v1, or my_pkg:My-v0 where importing my_pkg registers it
-    kwargs: Keywords = field(default_factory=dict)  # what the environment's constructor takes
-    wrappers: tuple[Named, ...] = ()  # around each copy, the first innermost: of gymnasium.wrappers, or FILE.py:NAME
-    wrapper_kwargs: Annotated[Keywords, Needs("wrappers")] = field(default_factory=dict)  # NAME: what a wrapper takes
+    kwargs: Keywords = field(default_factory=dict)  # keyword arguments of the environment's constructor
+    wrappers: tuple[Named, ...] = ()  # wrappers, the first innermost: names of gymnasium.wrappers, or FILE.py:NAME
+    wrapper_kwargs: Wrapped = field(default_factory=dict)  # keyword arguments of each wrapper, by its NAME
     step_limit: Natural = 0  # steps after which an episode is truncated; 0: the environment's own limit
-    entry: Named = ""  # instead of id: MODULE:NAME of a class, or of a function that makes one environment
-    processes: bool = False  # step each of the copies that are learned from in a process of its own
-    luck: Luck = "shared"  # of the attempts from one start: shared, or each attempt's own after the reset
-    action_masks: bool = True  # play and learn only what info["action_mask"] allows, where the environment tells it
+    entry: Named = ""  # in place of id: MODULE:NAME of a class, or of a function that makes an environment
+    processes: bool = False  # run each copy in a process of its own, in training
+    luck: Luck = "shared"  # randomness of attempts from one start: shared, or their own after the reset
+    action_masks: bool = True  # use info["action_mask"], where the environment gives it
 
     def __post_init__(self) -> None:
         if self.id and self.entry:
@@ -114,10 +115,10 @@ def specification(config: Config, factory: Factory | None) -> EnvSpec:
 
 
 def log_in_one_line(spec: EnvSpec) -> None:
-    """What MuJoCo warns of is told as rlkit tells it; else it goes to a file in the current folder."""
+    """MuJoCo's warnings are printed as rlkit's own; else they go to a file in the current folder."""
     if ".mujoco" not in str(spec.entry_point):
         return
-    with suppress(ImportError):  # told by `gymnasium.make`
+    with suppress(ImportError):  # `gymnasium.make` reports it
         import mujoco
 
         def told(text: str) -> None:
@@ -130,7 +131,7 @@ def log_in_one_line(spec: EnvSpec) -> None:
 def make_one(
     config: Config, factory: Factory | None = None, render_mode: str | None = None
 ) -> gymnasium.Env[object, object]:
-    """One copy in its wrappers; what keeps it from being made is told in one line."""
+    """One copy in its wrappers. Raises: UserError with the reason where it cannot be made."""
     return wrapped(bare(config, factory, render_mode), config.wrappers, config.wrapper_kwargs)
 
 

@@ -18,7 +18,7 @@ REFERENCE = Reference(-280.6, 12089.9, "a random policy", "RL Baselines3 Zoo (tq
 class Config:
     rows: Count = 1  # copies played side by side
     step_limit: Count = 1000  # steps after which an episode is truncated
-    luck: Luck = "shared"  # of the attempts from one start: shared, or each attempt's own after the reset
+    luck: Luck = "shared"  # randomness of attempts from one start: shared, or their own after the reset
 
 
 def make(config: Config, seed: int, device: str | torch.device) -> ControlEnv:

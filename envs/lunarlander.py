@@ -20,9 +20,9 @@ REFERENCES = {  # by `continuous`
 @dataclass(frozen=True)
 class Config:
     rows: Count = 16  # copies played side by side
-    continuous: bool = False  # two throttles in [-1, 1] in place of four actions
+    continuous: bool = False  # continuous actions: two throttles in [-1, 1] in place of four actions
     step_limit: Count = 1000  # steps after which an episode is truncated
-    luck: Luck = "shared"  # of the attempts from one start: shared, or each attempt's own after the reset
+    luck: Luck = "shared"  # randomness of attempts from one start: shared, or their own after the reset
 
 
 def make(config: Config, seed: int, device: str | torch.device) -> ControlEnv:

@@ -16,9 +16,9 @@ from . import gym
 @dataclass(frozen=True)
 class Config:
     rows: Count = 8  # copies played side by side
-    game: Literal["asterix", "breakout", "freeway", "seaquest", "space_invaders"] = "breakout"  # which game
+    game: Literal["asterix", "breakout", "freeway", "seaquest", "space_invaders"] = "breakout"  # name of the game
     step_limit: Count = 5_000  # frames after which an episode is truncated
-    luck: Luck = "shared"  # of the attempts from one start: shared, or each attempt's own after the reset
+    luck: Luck = "shared"  # randomness of attempts from one start: shared, or their own after the reset
 
 
 class Fresh(gymnasium.Wrapper[Any, Any, Any, Any]):

@@ -20,9 +20,9 @@ KINDS = (11, 6, 3)  # of objects, colors and states in a cell
 @dataclass(frozen=True)
 class Config:
     rows: Count = 16  # copies played side by side
-    id: str = "MiniGrid-Empty-8x8-v0"  # which one, such as MiniGrid-DoorKey-5x5-v0
+    id: str = "MiniGrid-Empty-8x8-v0"  # id of the world, such as MiniGrid-DoorKey-5x5-v0
     step_limit: Natural = 0  # steps after which an episode is truncated; 0: the world's own limit
-    luck: Luck = "shared"  # of the attempts from one start: shared, or each attempt's own after the reset
+    luck: Luck = "shared"  # randomness of attempts from one start: shared, or their own after the reset
 
 
 class Cells(gymnasium.ObservationWrapper[Any, Any, Any]):
@@ -50,7 +50,9 @@ def make(config: Config, seed: int, device: str | torch.device) -> ControlEnv:
     except ImportError as error:
         raise UserError("env=minigrid needs the package minigrid: pip install -e '.[minigrid]'") from error
     if not config.id.startswith("MiniGrid-") or ":" in config.id:  # nor is a module imported that stands before a colon
-        raise UserError(f"env.id={config.id} is no world of MiniGrid: give one that begins with MiniGrid-, or env=gym")
+        raise UserError(
+            f"env.id={config.id} is not a world of MiniGrid: give one that begins with MiniGrid-, or env=gym"
+        )
     gym.known(config.id)
     one = world(config.id)
     limit = config.step_limit or int(one.get_wrapper_attr("max_steps"))

@@ -26,11 +26,11 @@ PACKAGES = {"pettingzoo": ("butterfly", "sisl", "classic"), "mpe2": ("",)}  # an
 class Config:
     rows: Count = 8  # copies played side by side; each agent of a copy is a row
     id: str = ""  # a module of pettingzoo or mpe2: mpe2.simple_spread_v3, pettingzoo.butterfly.cooperative_pong_v6 ...
-    kwargs: Keywords = field(default_factory=dict)  # what its parallel_env takes, such as max_cycles
-    entry: Annotated[str, Place("code")] = ""  # instead of id: MODULE:NAME of what makes a game with the parallel API
+    kwargs: Keywords = field(default_factory=dict)  # keyword arguments of parallel_env, such as max_cycles
+    entry: Annotated[str, Place("code")] = ""  # in place of id: MODULE:NAME of what makes a parallel game
     step_limit: Natural = 0  # steps after which an episode is truncated; 0: the game's own limit
-    agent_number: bool = False  # an observation says which agent it is of, too
-    anew: bool = False  # make a game anew for each episode: some do not forget the episode before in a reset
+    agent_number: bool = False  # add the number of the agent to its observation
+    anew: bool = False  # make a new game for each episode; needed where a reset does not forget
 
     def __post_init__(self) -> None:
         if bool(self.id) == bool(self.entry):
@@ -67,7 +67,7 @@ def maker(config: Config) -> Callable[..., Game]:
     if config.id not in (known := games()):
         near = difflib.get_close_matches(config.id, known, n=3, cutoff=0.4)
         hint = f"did you mean {' or '.join(near)}?" if near else f"give one of {', '.join(known)}"
-        raise UserError(f"env.id={config.id} is no game of pettingzoo or mpe2: {hint}")
+        raise UserError(f"env.id={config.id} is not a game of pettingzoo or mpe2: {hint}")
     try:
         module = importlib.import_module(config.id)
     except ImportError as error:
@@ -79,7 +79,7 @@ def maker(config: Config) -> Callable[..., Game]:
 
 
 def made(config: Config, make: Callable[..., Game], **more: Any) -> Game:
-    """One game; what keeps it from being made is told in one line."""
+    """One game. Raises: UserError with the reason where it cannot be made."""
     try:
         return make(**config.kwargs | more)
     except (ImportError, TypeError, ValueError, AssertionError) as error:

@@ -29,10 +29,10 @@ class Config:
         "embedded"  # embedded | PATH.jsonl with chosen, rejected and often prompt (and ref_{chosen,rejected}_logps)
     )
     rows: Count = 32  # pairs per rollout
-    max_tokens: Annotated[Count, EMBEDDED, Needs(ANSWERS)] = 64  # longest answer when problems are solved to measure
-    validation: Problems = 512  # held out to tune on (of a file: a tenth of its pairs at most, whole prompts)
-    test: Problems = 1319  # held out to measure the claim on (of a file: a tenth of its pairs at most, whole prompts)
-    train: Annotated[Size, EMBEDDED] = 7473  # number of pairs to train on
+    max_tokens: Annotated[Count, EMBEDDED, Needs(ANSWERS)] = 64  # longest answer where problems are solved to measure
+    validation: Problems = 512  # pairs of the validation split; of a file at most a tenth of its pairs
+    test: Problems = 1319  # pairs of the test split; of a file at most a tenth of its pairs
+    train: Annotated[Size, EMBEDDED] = 7473  # pairs of the train split
     rare: Annotated[Fraction, EMBEDDED] = 0.46  # share of the rare problem kinds
     bare: Annotated[Fraction, EMBEDDED, Needs(SIDES)] = 0.5  # share of rejected sides that are the bare result
 

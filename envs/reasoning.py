@@ -20,15 +20,15 @@ Size = Annotated[int, Ge(1), Le(100_000)]
 @dataclass(frozen=True)
 class Config(TextConfig):
     task: tuple[str, ...] = ()  # a task of reasoning-gym by name; commas between several
-    task_weights: Annotated[tuple[float, ...], PLAYED] = ()  # how often each task is drawn, as in [2,1]; empty: alike
+    task_weights: Annotated[tuple[float, ...], PLAYED] = ()  # relative frequency of each task: [2,1]; empty: equal
     task_options: dict[str, Any] = field(
         default_factory=dict
     )  # options of the task; of several {task: {option: value}}
     max_tokens: Count = 128  # longest completion
-    reward: Graded = OWN  # own: the task's own scorer; or functions as with gsm8k, also beside it; commas sum
-    train: Size = 2000  # problems of each task to train on
-    validation: Problems = 128  # problems of each task to tune on
-    test: Problems = 256  # problems of each task to claim on
+    reward: Graded = OWN  # own: the task's scorer; or functions as in env=gsm8k; commas sum several
+    train: Size = 2000  # problems of each task in the train split
+    validation: Problems = 128  # problems of each task in the validation split
+    test: Problems = 256  # problems of each task in the test split
 
 
 def make(config: Config, seed: int, device: str | torch.device) -> TextEnv:

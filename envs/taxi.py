@@ -13,9 +13,9 @@ from rlkit.fields import Copies
 @dataclass(frozen=True)
 class Config:
     rows: Copies = 8  # copies played side by side
-    rainy: bool = False  # a move may drift to either side
+    rainy: bool = False  # moves may drift to either side
     step_limit: Count = 200  # steps after which an episode is truncated; Gymnasium's own limit
-    luck: Luck = "shared"  # of the attempts from one start: shared, or each attempt's own after the reset
+    luck: Luck = "shared"  # randomness of attempts from one start: shared, or their own after the reset
 
 
 def make(config: Config, seed: int, device: str | torch.device) -> TabularEnv:

@@ -1,4 +1,4 @@
-"""A task of one's own: a file with prompts, and a reward function."""
+"""A task of your own: a file with prompts, and a reward function."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -22,10 +22,10 @@ ALLOWED = "PATH.jsonl, or a hub id owner/name"
 @dataclass(frozen=True)
 class Config(TextConfig):
     source: Source = ""  # PATH.jsonl of rows with `prompt` (test.jsonl beside it is the test split) | hub id owner/name
-    reward: Code = ""  # as with gsm8k, commas sum; empty: flexible, which compares with the `answer` of a row
-    reward_weights: Weights = ()  # what each reward is multiplied by, in evaluation, too; empty: 1 each
-    kind_weights: KindWeights = field(default_factory=dict)  # how often the rows of each `kind` are drawn
-    prompt: Words = QUESTION  # what stands around a prompt that is a text, with {question} in its place
+    reward: Code = ""  # functions as in env=gsm8k; empty: flexible, which compares with a row's `answer`
+    reward_weights: Weights = ()  # weight of each reward, also in evaluation; empty: 1 each
+    kind_weights: KindWeights = field(default_factory=dict)  # relative frequency of the rows of each `kind`
+    prompt: Words = QUESTION  # text around a prompt, which is {question}; chat messages stay as they are
 
 
 def make(config: Config, seed: int, device: str | torch.device) -> TextEnv:

@@ -50,14 +50,14 @@ FIXED: dict[str, dict[str, Any]] = {"dm_control": {"random": 0}}
 @dataclass(frozen=True)
 class Config:
     rows: Count = 8  # copies played side by side
-    lib: str = "gym"  # the library, as torchrl.envs.libs calls it: dm_control, jumanji, brax, safety_gymnasium ...
-    id: gym.Named = ""  # which environment of it; of dm_control DOMAIN/TASK, such as cartpole/swingup
+    lib: str = "gym"  # library, by its name in torchrl.envs.libs: dm_control, jumanji, brax ...
+    id: gym.Named = ""  # id of the environment; of dm_control DOMAIN/TASK, such as cartpole/swingup
     kwargs: Keywords = field(
         default_factory=dict
     )  # what the environment takes besides, such as frame_skip or from_pixels
     step_limit: Natural = 0  # steps after which an episode is truncated; 0: the environment's own limit
-    processes: bool = False  # step each of the copies that are learned from in a process of its own
-    action_masks: bool = True  # play and learn only what info["action_mask"] allows, where the environment tells it
+    processes: bool = False  # run each copy in a process of its own, in training
+    action_masks: bool = True  # use info["action_mask"], where the environment gives it
 
 
 class Adapted(gymnasium.Env[Any, Any]):
@@ -101,7 +101,7 @@ class Adapted(gymnasium.Env[Any, Any]):
 
 
 def world(lib: str, name: str, **keywords: Any) -> Adapted:
-    """One copy; what keeps it from being made is told in one line."""
+    """One copy. Raises: UserError with the reason where it cannot be made."""
     kind, called = getattr(importlib.import_module(f"torchrl.envs.libs.{lib}"), LIBRARIES[lib][0]), f"env.id={name}"
     try:
         made = kind(*(name.split("/") if lib in IN_TWO else [name]), **FIXED.get(lib, {}) | keywords)
@@ -133,7 +133,9 @@ def check_library(lib: str) -> None:
     if lib not in LIBRARIES:
         near = difflib.get_close_matches(lib, LIBRARIES, n=1, cutoff=0.4)
         hint = f"did you mean {near[0]}? " if near else ""
-        raise UserError(f"env.lib={lib} is no library of TorchRL's that fits: {hint}There are {', '.join(LIBRARIES)}")
+        raise UserError(
+            f"env.lib={lib} is not a library of TorchRL's that fits: {hint}There are {', '.join(LIBRARIES)}"
+        )
     if find_spec(package := LIBRARIES[lib][1]) is None:
         raise UserError(f"env.lib={lib} needs the package {package}, which is not installed: pip install {package}")
 

@@ -4,7 +4,7 @@
     evaluate  measure a run, or compare it with another
     compare   many runs: algorithms, environments, seeds, with statistics
     tune      search settings of an algorithm, and measure the best beside the default
-    plan      foretell time and memory of a step of a language model on GPUs
+    plan      predict time and memory of a step of a language model on GPUs
     play      look at a run, or at a map to learn on, in a browser
     new       start an algorithm, an environment or a reward of your own
     list      the algorithms and environments that there are
@@ -41,7 +41,7 @@ def see_this_folder() -> None:
 
 
 def own(words: list[str]) -> int:
-    """What is no command of its own: the list, the help, the version."""
+    """What is not a command of its own: the list, the help, the version."""
     from rlkit.errors import UserError
     from rlkit.settings.plugins import nearest
 

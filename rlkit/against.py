@@ -123,7 +123,7 @@ def compared(subject: Subject, other: Subject, scores: Scores, asked: Evaluate) 
 
 
 def labels(subject: Subject, other: Subject) -> tuple[str, str]:
-    """The shortest names that tell two subjects apart: folder, checkpoint, both, or the whole paths."""
+    """The shortest names by which two subjects differ: folder, checkpoint, both, or the whole paths."""
     folders, checkpoints = [s.folder.resolve() for s in (subject, other)], [s.checkpoint for s in (subject, other)]
     if folders[0] == folders[1]:
         return (checkpoints[0], checkpoints[1]) if checkpoints[0] != checkpoints[1] else ("this", "itself")

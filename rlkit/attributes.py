@@ -60,7 +60,7 @@ def is_state(x: object, known: AbstractSet[int] = frozenset()) -> bool:
 
 
 def _is_state(x: object) -> bool:
-    """Whether what is no collection is state."""
+    """Whether what is not a collection is state."""
     if isinstance(x, type | Derived):
         return False
     if isinstance(x, nn.Module):
@@ -216,7 +216,7 @@ def is_number(x: object) -> bool:
 
 
 def check_numbers(found: Iterable[object]) -> None:
-    """Raises: TypeError where one of them is no number."""
+    """Raises: TypeError where one of them is not a number."""
     for x in found:
         if not is_number(x):
             raise TypeError(f"{form(x)} stands in place of a number")

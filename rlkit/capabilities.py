@@ -13,7 +13,7 @@ State = dict[str, Any]  # a state_dict: nested plain values and tensors; only it
 
 @runtime_checkable
 class Plays(Protocol):
-    """Whoever an environment lets play."""
+    """A policy that an environment can play with."""
 
     def record(self, batch: TensorDict) -> dict[str, Tensor]:
         """What the behavior policy knows of the steps it took: log_prob; with a critic value and next_value."""

@@ -74,7 +74,7 @@ def _listen(pipe: IO[str], lines: "queue.SimpleQueue[str]") -> None:
     try:
         for line in pipe:
             lines.put(line)
-    except ValueError:  # the pipe was closed, or what came is no text
+    except ValueError:  # the pipe was closed, or what came is not text
         pass
     lines.put(ENDED)
 

@@ -53,7 +53,7 @@ def guarded(command: Callable[[list[str]], int], argv: Sequence[str] | None = No
         return 1
     except (MemoryError, RuntimeError, FileNotFoundError) as error:
         return _short_of_room(error)
-    except BrokenPipeError:  # whoever read our output has left
+    except BrokenPipeError:  # the reader of our output has left
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except KeyboardInterrupt as stop:
@@ -95,7 +95,7 @@ def loading() -> Iterator[None]:
     torch and what it brings make a million objects that stay to the end. Looking through them again and again takes a
     fifth of the time of their import, and longer than that as the process ends; a full round in between is as slow.
     """
-    if not gc.isenabled() or gc.get_freeze_count():  # whoever runs this process decides; and once is enough
+    if not gc.isenabled() or gc.get_freeze_count():  # the host program decides, and once is enough
         yield
         return
     gc.disable()

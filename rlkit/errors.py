@@ -7,7 +7,7 @@ from collections.abc import Callable
 def one_line(value: object, show: Callable[[object], str] = str) -> str:
     """What an exception of the user's says, or what an object of theirs is, in one line.
 
-    Their `__str__` and `__repr__` may raise themselves: then only the type is told.
+    Their `__str__` and `__repr__` may raise themselves: then only the type is shown.
     """
     try:
         return " ".join(show(value).split())
@@ -28,13 +28,13 @@ class Unfinished(UserError):
     """What the run depends on failed in an iteration; the state before it is saved, and resume repeats it."""
 
     alarm: str  # the name under which the iteration is marked in metrics.jsonl
-    mended = False  # whether code is mended that the run names: resume has to be told so
+    repaired = False  # whether the user has to change code that the run names: resume needs trust=changed then
 
 
 class RewardFailed(Unfinished):
     """A user's reward function raised, or returned something that is not a reward."""
 
-    alarm, mended = "reward_error", True
+    alarm, repaired = "reward_error", True
 
 
 class EngineFailed(Unfinished):
@@ -54,11 +54,13 @@ class Diverged(RuntimeError):
 def whole_number(name: str, missing: int) -> int:
     """What a variable of the environment says; one that is empty is not there.
 
-    Raises: UserError where it is no whole number of at least 0.
+    Raises: UserError where it is not a whole number of at least 0.
     """
     said = os.environ.get(name, "").strip()
     if not said:
         return missing
     if not said.isdecimal():
-        raise UserError(f"{name}={said[:20]} in the environment is no whole number: unset it, or let torchrun set it")
+        raise UserError(
+            f"{name}={said[:20]} in the environment is not a whole number: unset it, or let torchrun set it"
+        )
     return int(said)

@@ -42,7 +42,7 @@ class Evaluate:
     video: str | None = None  # control: FILE.gif, into which the first episode is drawn, played greedily
     device: str = "auto"  # auto, cpu, cuda or cuda:N, whatever the run was trained on
     threads: Threads = 0  # torch threads; 0: one for control, OMP_NUM_THREADS or all cores for text
-    seed: Natural | None = None  # of the episodes' starts and of what is sampled; none: the run's own
+    seed: Natural | None = None  # seed of the episodes and of sampling; none: the run's own
 
     trust: Trust = False  # run code from outside rlkit that the folders name; changed: also where it has changed
 

@@ -46,7 +46,7 @@ def policy_values(model: Model, policy: Tensor, gamma: float) -> Tensor:
     if gamma == 1:
         endless = ~reaches(step, model.terminal)
         if reward[endless].any():
-            raise ValueError("undiscounted values are infinite: this policy earns rewards for ever; use gamma < 1")
+            raise ValueError("undiscounted values are infinite: this policy earns rewards forever; use gamma < 1")
         step = step * ~endless[:, None]
     values: Tensor = torch.linalg.solve(torch.eye(len(step), dtype=step.dtype) - gamma * step, reward)
     return values
@@ -87,7 +87,7 @@ def soft_optimal_values(model: Model, gamma: float, epsilon: float) -> Tensor:
 
     V(s) = (1 − ε)·max_a Q(s, a) + ε·mean_a Q(s, a): what SARSA with a constant ε converges to (Sutton & Barto 2018,
     section 5.4). By policy iteration, or by value iteration from 0 when nothing is discounted. Raises ValueError where
-    nothing is discounted and rewards can be earned for ever.
+    nothing is discounted and rewards can be earned forever.
     """
     values = torch.zeros_like(model.start)
     for sweep in itertools.count(1):
@@ -101,7 +101,7 @@ def soft_optimal_values(model: Model, gamma: float, epsilon: float) -> Tensor:
         if gamma == 1 and sweep % 1000 == 0:  # so late only what never ends still grows
             step, reward = chain(model, policy)
             if (reward[~reaches(step, model.terminal)] > 0).any():
-                raise ValueError("undiscounted values are infinite: rewards can be earned for ever; use gamma < 1")
+                raise ValueError("undiscounted values are infinite: rewards can be earned forever; use gamma < 1")
     raise AssertionError("counting never ends")
 
 

@@ -16,7 +16,7 @@ class Needs:
     """In a field's type: it does something only where another key of its section has one of these values.
 
     Without values: where that is neither none, false, 0 nor empty, nor `but`; `unlike`: where it differs from that key.
-    A phrase in place of a key is a fact that whoever checks knows, such as `CONTROL`. See `rlkit.settings.idle`.
+    A phrase in place of a key is a fact that the check knows, such as `CONTROL`. See `rlkit.settings.idle`.
     """
 
     def __init__(self, key: str, *values: object, unlike: str = "", but: str = "") -> None:

@@ -1,4 +1,4 @@
-"""What the largest iteration of a language model will take of memory, foretold before anything is written."""
+"""What the largest iteration of a language model will take of memory, predicted before anything is written."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -45,7 +45,7 @@ class Workload(Protocol):
 
 
 @runtime_checkable
-class Foretells(Protocol):
+class Predicts(Protocol):
     """A policy that knows what that takes."""
 
     def longest(self, texts: Sequence[str]) -> int:
@@ -86,9 +86,9 @@ def forecast(
 ) -> Forecast | None:
     """What an iteration will take with these keys of an algorithm, or a measurement of so many problems.
 
-    None where the policy is no language model, or one that others compute.
+    None where the policy is not a language model, or one that others compute.
     """
-    if not isinstance(env, Workload) or not isinstance(policy, Foretells):
+    if not isinstance(env, Workload) or not isinstance(policy, Predicts):
         return None
     group, minibatches = (count(keys.get(key)) for key in ("group", "minibatches"))
     learned = env.learned(group)
@@ -98,7 +98,7 @@ def forecast(
 
 
 def count(value: object) -> int:
-    """An algorithm of the user's own may have a key of this name that is no count."""
+    """An algorithm of the user's own may have a key of this name that is not a count."""
     return value if isinstance(value, int) and value >= 1 else 1
 
 

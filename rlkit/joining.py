@@ -15,7 +15,7 @@ TOLD = (UserError, Diverged, FloatingPointError, WorkerDied)  # in one line, onc
 
 
 def several() -> bool:
-    """Whether whoever started this process started others beside it, which it is to meet."""
+    """Whether this process was started as one of several ranks."""
     return bool(os.environ.get("RANK")) and whole_number("WORLD_SIZE", 1) > 1
 
 

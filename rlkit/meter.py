@@ -89,7 +89,7 @@ class Meter:
 def detached(metrics: Metrics, measured: bool = True) -> dict[str, Tensor]:
     """The metrics of a loss, without gradient; those that are functions are called only where they are measured.
 
-    Raises: UserError that names one that is no tensor.
+    Raises: UserError that names one that is not a tensor.
     """
     with torch.no_grad():
         found = {name: x() if callable(x) and measured else x for name, x in metrics.items()}

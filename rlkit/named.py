@@ -34,7 +34,7 @@ def named(
 def _module(place: str, key: str, name: str, load: Load) -> ModuleType:
     if place.endswith(".py"):
         path = Path(os.path.abspath(home(place)))
-        if not os.path.isfile(path):  # False for what can be no path, such as a very long text
+        if not os.path.isfile(path):  # False for what cannot be a path, such as a very long text
             raise UserError(f"{key}={name!r}: there is no file {path}; give the path of a .py file that exists")
         return load(path.resolve())
     try:

@@ -1,8 +1,8 @@
 """Code from outside rlkit runs as its files say: what Python has cached beside a file may be something else.
 
 What ran is noted, so that a file that was edited since is noticed. A plug-in or a reward that is a file runs again for
-each run, and so do its neighbors: in a package of the run's own. A module with a name of its own does not, for whoever
-imported it holds its classes.
+each run, and so do its neighbors: in a package of the run's own. A module with a name of its own does not, since
+its importers hold its classes.
 """
 
 import hashlib
@@ -29,11 +29,11 @@ TOO_HIGH = ("beyond top-level package", "no known parent package")  # ends what 
 
 
 class NotPython(UserError, ImportError):
-    """A neighbor that is no .py file; whoever imports it may go on without, as after any ImportError."""
+    """A neighbor that is not a .py file; its importer may go on without it, as after any ImportError."""
 
 
 class Fresh(SourceFileLoader):
-    """Compiles a file each time: whoever wrote its folder may have written a .pyc that seems to be made of it."""
+    """Compiles a file each time: its folder may hold a .pyc of other code that seems to be made of it."""
 
     def get_code(self, fullname: str) -> CodeType:
         path = self.get_filename(fullname)
@@ -129,7 +129,7 @@ def load_file(path: Path, reward: bool = False) -> ModuleType:
 
 
 def _name(path: Path) -> str:
-    """The name by which the neighbors of a file import it; one that is no other file's where they cannot."""
+    """The name by which the neighbors of a file import it; one that no other file has, where they cannot."""
     package = _folder_as_package(path.parent)
     name = f"{package}.{path.stem}"
     found = None if "." in path.stem else PathFinder.find_spec(name, [str(path.parent)])
@@ -179,9 +179,9 @@ def _folder_as_package(folder: Path) -> str:
 
 @contextmanager
 def _told(name: str, given: str) -> Iterator[None]:
-    """Say in one line what is wrong with a module, or with what it imports, where that is no error that it raises.
+    """Say in one line what is wrong with a module, or with what it imports, where that is not an error that it raises.
 
-    It reaches above where its own package begins, it is no Python, or it ends the program. given: how it was named.
+    It reaches above where its own package begins, it is not Python, or it ends the program. given: how it was named.
     """
     try:
         yield
@@ -202,7 +202,7 @@ def _told(name: str, given: str) -> Iterator[None]:
 def _not_imported(given: str, error: BaseException, file: str, line: int | None) -> str:
     words = error.msg if isinstance(error, SyntaxError) else one_line(error)
     where = f"{Path(file).name}, line {line}" if line else Path(file).name
-    return f"{given} cannot be imported: {type(error).__name__}: {words or 'nothing more'} ({where}); mend it"
+    return f"{given} cannot be imported: {type(error).__name__}: {words or 'nothing more'} ({where}); fix it"
 
 
 def _importing(error: ImportError, package: str) -> tuple[str, Path] | None:

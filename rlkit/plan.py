@@ -1,4 +1,4 @@
-"""Foretell a step
+"""Predict a step
 
 python -m rlkit.plan model=7b gpus=8 [KEY=VALUE]
 

@@ -63,7 +63,7 @@ class Progress:
         self.meter.load_state_dict(state["meter"])
         doctor = state["doctor"]
         if not all(isinstance(alarm["name"], str) and isinstance(alarm["message"], str) for alarm in doctor["alarms"]):
-            raise TypeError("an alarm is no text")
+            raise TypeError("an alarm is not text")
         points = [x for each in doctor.get("points", {}).values() for proxy, gold in each for x in (proxy, gold)]
         check_numbers([*doctor["streaks"].values(), *doctor["past"].values(), *doctor["update"], *points])
         self.doctor.load_state_dict(doctor)
@@ -115,7 +115,7 @@ def save(folder: Path, algo: Algorithm, env: Env, progress: Progress, name: str 
 
 def lasting_of(algo: Algorithm) -> Lasting | None:
     """The buffer of an algorithm, where it may keep files of its own."""
-    buffer = vars(algo).get("buffer")  # one that a user has made may have none, which is told elsewhere
+    buffer = vars(algo).get("buffer")  # a user's own may have none, which is reported elsewhere
     return buffer if isinstance(buffer, Lasting) else None
 
 
@@ -138,7 +138,7 @@ def _write(algo: Algorithm, write: Callable[[], None]) -> None:
 
 
 def _content(algo: Algorithm, keys: Sequence[str]) -> State:
-    """The state of what `saved` names: of parts, and of what is no part.
+    """The state of what `saved` names: of parts, and of what is not part.
 
     Raises: Diverged where it is not finite.
     """
@@ -239,7 +239,7 @@ def check_content(
         raise UserError(f"{folder}: its checkpoint is of another run ({state['run']}, not {mine}); put its own back")
     there = state["parts"].keys() | state["numbers"].keys()
     for key in keys:
-        # What is no part and is missing was not named in `saved` then: it had not changed, else it would be refused.
+        # What is not part and is missing was not named in `saved` then: it had not changed, else it would be refused.
         if key not in there and is_part(owner(algo, key)[key.rpartition(".")[2]]):
             raise UserError(f"{folder}: its checkpoint has no '{key}', which {name} needs; start a new run")
     if strange := sorted(state["parts"].keys() - set(algo.saved)):
@@ -276,10 +276,10 @@ def drawing(algo: Algorithm) -> dict[str, torch.Generator]:
 
 
 def noted(algo: Algorithm, env: Env) -> Callable[[], None]:
-    """Note what acting moves, to go back to it where a reward fails: the iteration is repeated once it is mended.
+    """Note what acting moves, to go back to it where a reward fails: the iteration is repeated once it is repaired.
 
     Only on text, where a user's code gives rewards; there it is some numbers and the states of generators. What an
-    algorithm of one's own changes of itself in `rollout`, before the reward is asked, is not undone.
+    algorithm of your own changes of itself in `rollout`, before the reward is asked, is not undone.
     """
     if env.kind != "text":
         return lambda: None

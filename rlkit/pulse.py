@@ -1,4 +1,4 @@
-"""Notices a rank that is lost: killed, frozen or cut off. Without it the others would wait for it for ever."""
+"""Notices a rank that is lost: killed, frozen or cut off. Without it the others would wait for it forever."""
 
 import os
 import shutil
@@ -22,7 +22,7 @@ BROKEN = 3 * BEAT  # the same where a connection broke
 class Pulse(threading.Thread):
     """Writes signs of life to the store of the ranks, and ends this process where those of another one stop.
 
-    The rank of the lowest number that is left says so in one line; one that ended by itself has told why.
+    The rank of the lowest number that is left says so in one line; one that ended by itself has said why.
     """
 
     def __init__(self, store: Store, rank: int, size: int, advice: Callable[[], str] = str) -> None:
@@ -87,7 +87,7 @@ class Pulse(threading.Thread):
         threading.Thread(target=leave, daemon=True).start()
 
     def ended(self) -> None:
-        """This rank ends by itself, and has told why."""
+        """This rank ends by itself, and has said why."""
         self.over.set()
         with suppress(RuntimeError):  # the others are gone
             self.store.add(f"ended/{self.rank}", 1)

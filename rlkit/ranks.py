@@ -32,7 +32,7 @@ MISTAKES = (errors.UserError, errors.Exhausted, errors.RewardFailed, errors.Engi
 KINDS = (*MISTAKES, errors.Diverged, errors.WorkerDied, FloatingPointError)
 SHIPPED: dict[str, type[Exception]] = {kind.__name__: kind for kind in KINDS}
 
-saved, command = 0, ""  # the iteration of the newest checkpoint, and what goes on from there: told where a rank is lost
+saved, command = 0, ""  # the iteration of the newest checkpoint, and how to go on: printed where a rank is lost
 scratch = ""  # a folder that a rank removes which ends at once
 _server: TCPStore | None = None  # the store of this launch, which outlives its ranks
 _part: tuple[int, slice] | None = None  # the rows of all ranks, and which of them this one plays now

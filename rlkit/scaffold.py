@@ -1,4 +1,4 @@
-"""Write the start of a plug-in of one's own from the templates."""
+"""Write the start of a plug-in of your own from the templates."""
 
 import ast
 import builtins

@@ -183,8 +183,8 @@ def locked(folder: Path, given: config.Given) -> Iterator[None]:
         except KeyboardInterrupt:  # the second Ctrl-C
             raise KeyboardInterrupt(f"continue with: {again(folder, given)}") from None
         except Unfinished as error:
-            command = again(folder, given, mended=error.mended)
-            raise UserError(f"{error}; mend it, then continue with: {command}") from error
+            command = again(folder, given, repaired=error.repaired)
+            raise UserError(f"{error}; fix it, then resume with: {command}") from error
         finally:
             lock.release()
 

@@ -2,7 +2,7 @@
 
 An observation is one row of numbers: float32 of a Box (uint8 where it is one of bytes or bits), int64 of choices, uint8
 of bits. One with several parts is a row of bytes, in which each part lies in its own type, so that what is remembered
-is one tensor and no larger than it has to be; `parts` takes it apart. An action is a number, a row of whole numbers,
+is one tensor and no larger than it has to be; `parts` separates it. An action is a number, a row of whole numbers,
 one for each choice, or a row of real ones.
 """
 
@@ -196,7 +196,7 @@ def range_of(space: "AnySpace") -> tuple[Array, Array]:
 
 
 def choices(space: "AnySpace") -> tuple[int, ...] | None:
-    """How many values each choice of an action has: (n,) of Discrete(n); None where an action is no choice."""
+    """How many values each choice of an action has: (n,) of Discrete(n); None where an action is not a choice."""
     if isinstance(space, Discrete):
         return (int(space.n),)
     if isinstance(space, MultiDiscrete):

@@ -84,14 +84,14 @@ def farewell(log: Log, progress: Progress, run: config.Run, given: config.Given)
         log.command("everything is in the run folder; look at it", shown)
 
 
-def again(folder: Path, given: config.Given, mended: bool = False) -> str:
-    """The command that continues a run; `mended`: after its code was changed."""
-    return f"{ranks.launcher()} rlkit.run resume={shlex.quote(str(given.called(folder)))}{needed(given, mended)}"
+def again(folder: Path, given: config.Given, repaired: bool = False) -> str:
+    """The command that continues a run; `repaired`: after its code was changed."""
+    return f"{ranks.launcher()} rlkit.run resume={shlex.quote(str(given.called(folder)))}{needed(given, repaired)}"
 
 
-def needed(given: config.Given, mended: bool = False) -> str:
-    """The trust that opening a run of one's own asks for."""
-    return "" if not trust.outside(given) else " trust=changed" if mended else " trust=true"
+def needed(given: config.Given, repaired: bool = False) -> str:
+    """The trust that opening a run of your own asks for."""
+    return "" if not trust.outside(given) else " trust=changed" if repaired else " trust=true"
 
 
 def shared_out(policy: Policy) -> str:

@@ -56,7 +56,7 @@ class Worker:
             refused = _text(child.line(STARTING))
         except (Failed, NoLine) as error:
             child.end()
-            raise UserError(f"{self.key}={self.name!r} cannot be imported: {error}; mend it") from None
+            raise UserError(f"{self.key}={self.name!r} cannot be imported: {error}; fix it") from None
         if refused:
             child.end()
             raise UserError(refused)

@@ -31,7 +31,7 @@ ERRORS = {"UserError", "Exhausted", "RewardFailed", "EngineFailed", "Refused", "
 ELSEWHERE = {
     " ranks: give a multiple of ": "test_ranks.py::test_agents_of_a_copy_stay_on_one_rank",
     ": continue it with as many (torchrun ": "test_ranks.py::test_episodes_in_progress_belong_to_as_many_ranks",
-    " in the environment is no whole number: ": "test_ranks.py::test_a_number_of_ranks_that_is_none_is_one_line",
+    " in the environment is not a whole number: ": "test_ranks.py::test_a_number_of_ranks_that_is_none_is_one_line",
     "torchrun starts processes of rlkit.run alone": (
         "test_ranks.py::test_a_command_for_one_process_is_refused_under_torchrun"
     ),
@@ -119,7 +119,7 @@ ELSEWHERE = {
         "text/test_damaged_rows.py::test_half_a_character_is_refused_wherever_it_comes_from"
     ),
     " is not Unicode text; ": "text/test_damaged_rows.py::test_half_a_character_is_refused_wherever_it_comes_from",
-    "an observation is no array (": "python/test_mistakes.py::test_an_observation_that_does_not_fit",
+    "an observation is not an array (": "python/test_mistakes.py::test_an_observation_that_does_not_fit",
     "an observation holds a number that is not ": "python/test_mistakes.py::test_an_observation_that_does_not_fit",
     "a prompt is of type ": "python/test_mistakes.py::test_prompts_and_counts_that_are_none",
     " is being written by another run: give each": "buffers/test_storage.py::test_a_folder_is_for_one_run",
@@ -172,7 +172,7 @@ ELSEWHERE = {
     ": pip install -e '.[pettingzoo]'": "envs/test_pettingzoo.py::test_a_game_that_cannot_be_had_is_one_line",
     ": agents share one policy, and ": "envs/test_pettingzoo.py::test_agents_that_differ_are_named",
     ": it has to be a pettingzoo.ParallelEnv": "envs/test_pettingzoo.py::test_a_game_of_ones_own_is_learned",
-    " is no world of MiniGrid: ": "envs/test_small_worlds.py::test_another_id_is_no_world",
+    " is not a world of MiniGrid: ": "envs/test_small_worlds.py::test_another_id_is_no_world",
     "to_torchrl takes actions of one choice or of real numbers": "test_interop.py::test_several_choices_are_refused",
     " pixels and more a side, and here they have ": (
         "algorithms/test_spaces.py::test_images_that_do_not_fit_are_refused"
@@ -228,7 +228,7 @@ ELSEWHERE = {
     "the default could not be tried, so ": (
         "tuning/test_tune.py::test_a_default_that_fails_ends_the_search_in_one_line"
     ),
-    ", which is no file in its folder: it is refused": (
+    ", which is not a file in its folder: it is refused": (
         "comparison/test_away.py::test_what_leads_out_of_the_folder_is_refused_before_anything_is_written"
     ),
     ", which no run writes: it is refused": (
@@ -298,7 +298,7 @@ ELSEWHERE = {
     " is not allowed: TorchRL would read it": (
         "envs/test_torchrl.py::test_torchrl_starts_nothing_and_changes_nothing_by_a_keyword"
     ),
-    "; mend that and resume the run": "buffers/test_storage.py::test_a_disk_that_fills_up_or_goes_away_is_one_line",
+    "; fix that and resume the run": "buffers/test_storage.py::test_a_disk_that_fills_up_or_goes_away_is_one_line",
     " plays many copies in one, and here each": "envs/test_torchrl.py::test_what_does_not_fit_is_one_line",
     ": write the keys of a Dict as texts": "algorithms/test_masks.py::test_what_says_nothing_of_choices_is_no_mask",
     " of its checkpoint does not fit this run (": "recording/test_other_runs.py::test_what_is_foreign_is_named",
@@ -328,7 +328,7 @@ ELSEWHERE = {
     " cannot load the weights of this run (": "language/test_vllm.py::test_weights_that_do_not_fit_are_one_line",
     " was given other weights while it wrote: ": "language/test_vllm.py::test_weights_of_another_run_are_one_line",
     " without the tokens that were asked for": "language/test_vllm.py::test_an_answer_that_is_no_row_is_one_line",
-    " with what is no JSON object: ": "language/test_vllm.py::test_an_answer_that_is_no_row_is_one_line",
+    " with what is not a JSON object: ": "language/test_vllm.py::test_an_answer_that_is_no_row_is_one_line",
     " with status ": "language/test_vllm.py::test_a_refusal_is_told_in_the_servers_words",
     " tokens, and rows may have ": ("language/test_vllm.py::test_rows_that_the_server_has_no_room_for_are_one_line"),
     "; make room, or give another policy.exchange": (
@@ -455,7 +455,7 @@ def test_a_ray_cluster_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyP
         raise ConnectionError("nobody answers at 10.0.0.1\nmore")
 
     monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(is_initialized=lambda: False, init=init))
-    with pytest.raises(UserError, match=r"^no Ray cluster: nobody answers at 10\.0\.0\.1 more; mend RAY_ADDRESS"):
+    with pytest.raises(UserError, match=r"^no Ray cluster: nobody answers at 10\.0\.0\.1 more; fix RAY_ADDRESS"):
         joined()
 
 

@@ -212,7 +212,7 @@ def test_the_example_with_torchrls_loss_starts_as_our_ppo() -> None:
 
 
 def test_the_example_runs_and_loses_nothing(tmp_path: Path) -> None:
-    """A loss of TorchRL keeps notes of its own, which are no state."""
+    """A loss of TorchRL keeps notes of its own, which are not state."""
     words = [f"algo={EXAMPLE}", "env=cartpole", "threads=1", "iterations=2", "evaluation_episodes=2"]
     assert main([*words, f"out={tmp_path / 'run'}"]) == 0
 

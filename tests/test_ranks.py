@@ -289,7 +289,7 @@ def test_a_number_of_ranks_that_is_none_is_one_line(
     monkeypatch.setenv("WORLD_SIZE", size)
     assert run.main(["algo=ppo", "env=cartpole"]) == 2
     assert capsys.readouterr().err == (
-        f"rlkit: WORLD_SIZE={size} in the environment is no whole number: unset it, or let torchrun set it\n"
+        f"rlkit: WORLD_SIZE={size} in the environment is not a whole number: unset it, or let torchrun set it\n"
     )
 
 

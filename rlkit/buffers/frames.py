@@ -94,7 +94,7 @@ class Frames:
         return self.layout.size + 2 * 4 * self.layout.count
 
     def put(self, observation: Tensor) -> Tensor:
-        """Keep observations [N, d] for whoever `release`s them: the numbers of their frames [N, count], int32."""
+        """Keep observations [N, d] until their `release`. Returns the numbers of their frames [N, count], int32."""
         frames = self.layout.cut(observation).flatten(0, 1).contiguous()
         rows = frames.cpu().view(torch.uint8).numpy()
         numbers, new = np.empty(len(rows), dtype=np.int32), []

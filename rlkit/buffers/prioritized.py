@@ -130,7 +130,7 @@ class Prioritized(Replay):
         numbers = np.array([self.highest, *priority[: len(self)]])
         if not np.isfinite(numbers).all() or (numbers <= 0).any() or priority[len(self) :].any():
             raise ValueError(
-                "a priority of a step that is remembered is no positive number, or one of another is not 0"
+                "a priority of a step that is remembered is not a positive number, or one of another is not 0"
             )
         if not 0 <= self.beta <= 1:
             raise ValueError(f"beta is {self.beta}")

@@ -10,7 +10,7 @@ from torch import Tensor
 from rlkit import ranks
 from rlkit.errors import UserError
 
-# What a rollout tells about its episodes: for whoever logs it, not for the learner.
+# What a rollout says about its episodes: for the log, not for the learner.
 NOTES = ("episode_return", "episode_length")
 
 
@@ -42,7 +42,7 @@ def check_columns(kept: object, length: int | None = None) -> dict[str, Tensor]:
     Raises: TypeError or ValueError.
     """
     if not isinstance(kept, dict) or not all(isinstance(x, Tensor) and x.dim() for x in kept.values()):
-        raise TypeError("steps are no tensors")
+        raise TypeError("steps are not tensors")
     if kept and {len(x) for x in kept.values()} != {len(next(iter(kept.values()))) if length is None else length}:
         raise ValueError(f"steps are {', '.join(f'{key} {list(x.shape)}' for key, x in kept.items())}")
     return dict(kept)

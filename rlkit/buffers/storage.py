@@ -2,7 +2,7 @@
 
 A checkpoint says what the files held when it was written. So nothing of that is written over before the next one
 counts: the ring of steps has `spare` places beside its capacity, and a checkpoint is due before they are used up. Each
-step and each frame has a checksum in the checkpoint: by it files are told that are damaged, of another run, or further.
+step and each frame has a checksum in the checkpoint: it shows files that are damaged, of another run, or further.
 """
 
 import os
@@ -60,11 +60,11 @@ class Storage:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise UserError(f"{self.called} cannot be made: {reason(error)}; mend that or give another") from None
+            raise UserError(f"{self.called} cannot be made: {reason(error)}; fix that or give another") from None
         self.take()
         there = sorted(os.listdir(self.folder))
         if strange := [name for name in there if not OURS.fullmatch(name)]:
-            raise UserError(f"{self.called} holds {strange[0]}, which is no part of a replay: give an empty folder")
+            raise UserError(f"{self.called} holds {strange[0]}, which is not part of a replay: give an empty folder")
         if "kept" in there:
             raise UserError(
                 f"{self.called} holds the replay of another run, which could not go on without it: give another "
@@ -83,7 +83,7 @@ class Storage:
         return {key: x.cpu() for key, x in steps.items()}
 
     def is_full(self, seen: int) -> bool:
-        """Whether there may be no room for more steps before a checkpoint counts."""
+        """Whether a checkpoint is needed before more steps come."""
         return seen + self.most > self.saved + self.spare
 
     def take(self) -> None:
@@ -177,7 +177,7 @@ def writing(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise UserError(f"cannot write {path}: {reason(error)}; mend that and resume the run") from None
+        raise UserError(f"cannot write {path}: {reason(error)}; fix that and resume the run") from None
 
 
 def bytes_each(x: Tensor) -> int:

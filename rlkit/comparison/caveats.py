@@ -98,11 +98,11 @@ def references(records: Sequence[Record], results: Results) -> Iterator[str]:
 
 
 def unequal_settings(records: Sequence[Record]) -> Iterator[str]:
-    """Runs of one algorithm that are no repetitions of each other, and environments that are not the same task."""
+    """Runs of one algorithm that are not repetitions of each other, and environments that are not the same task."""
     for algo, env in dict.fromkeys((r.algo, r.env) for r in records):
         group = [r.settings for r in records if (r.algo, r.env) == (algo, env) and r.settings]
         for key, values in differing(group):
-            yield f"The runs of {algo} on {env} are no repetitions of each other: {key} is {values}."
+            yield f"The runs of {algo} on {env} are not repetitions of each other: {key} is {values}."
     for env in dict.fromkeys(r.env for r in records):
         group = [r.settings for r in records if r.env == env and r.settings]
         for key, values in differing(group):

@@ -139,7 +139,7 @@ def check(job: Job) -> None:
             if there.marks.get(name) != mark:
                 raise UserError(f"{name} has changed since {job.folder} was made: delete that, or choose another out=")
     elif job.folder.is_dir() and any(not path.name.startswith(".") for path in job.folder.iterdir()):
-        raise UserError(f"{job.folder} is in the way: it is no run folder and not empty; choose another out=")
+        raise UserError(f"{job.folder} is in the way: it is not a run folder and not empty; choose another out=")
 
 
 def difference(one: Sections, other: Sections) -> tuple[str, object, object] | None:

@@ -161,7 +161,7 @@ class Host:
         try:
             sizes = parcel.pack(self.folder, path)
             if self.before is None:
-                self.at["metrics"] = sizes.get("metrics.jsonl", 0)  # what is in the parcel is no news
+                self.at["metrics"] = sizes.get("metrics.jsonl", 0)  # what is in the parcel is not news
             with open(path, "rb") as file:
                 return path.stat().st_size, hashlib.file_digest(file, "sha256").hexdigest()
         except OSError as error:

@@ -45,7 +45,7 @@ class Cluster:
         try:
             found = self.ray.get([asked.options(scheduling_strategy=each).remote() for each in on], timeout=PROBED)
         except self.ray.exceptions.RayError as error:
-            raise UserError(f"no Ray cluster: its machines do not answer ({type(error).__name__}); mend it") from None
+            raise UserError(f"no Ray cluster: its machines do not answer ({type(error).__name__}); fix it") from None
         for machine, versions in zip(ids.values(), found, strict=True):
             away.check_versions(on_node.Arrived(machine, "", versions))
 
@@ -182,7 +182,7 @@ def joined() -> Any:
     try:
         ray.init(log_to_driver=False, logging_level=logging.ERROR)
     except (ConnectionError, ValueError, RuntimeError) as error:
-        raise UserError(f"no Ray cluster: {one_line(error)}; mend RAY_ADDRESS or unset it") from None
+        raise UserError(f"no Ray cluster: {one_line(error)}; fix RAY_ADDRESS or unset it") from None
     finally:
         if leave is not None and threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, leave)  # Ray's own would end the program without a checkpoint
@@ -198,7 +198,7 @@ def check_answers(address: str) -> None:
         socket.create_connection((host, int(port)), ANSWER).close()
     except (OSError, OverflowError) as error:
         raise UserError(
-            f"no Ray cluster: nobody answers at {address} ({one_line(error)}); mend RAY_ADDRESS or unset it"
+            f"no Ray cluster: nobody answers at {address} ({one_line(error)}); fix RAY_ADDRESS or unset it"
         ) from None
 
 

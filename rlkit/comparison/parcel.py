@@ -152,7 +152,9 @@ def _entries(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
             path = PurePosixPath(entry.name)
             plain = entry.isreg() and not entry.issparse() and str(path) == entry.name
             if not plain or path.is_absolute() or not path.parts or {"..", "."} & set(path.parts) or "\0" in entry.name:
-                raise UserError(f"a run came back with '{entry.name}', which is no file in its folder: it is refused")
+                raise UserError(
+                    f"a run came back with '{entry.name}', which is not a file in its folder: it is refused"
+                )
             if entry.name in seen or "\\" in entry.name or entry.name in OTHERS:
                 raise UserError(f"a run came back with '{entry.name}', which no run writes: it is refused")
             seen.add(entry.name)

@@ -32,9 +32,9 @@ class Compare:
     """The keys of the command line; all others are keys of the runs."""
 
     algo: tuple[str, ...] = ()  # algorithms, separated by commas: names, dotted names, .py paths, or MY_NAME:NAME
-    env: tuple[str, ...] = ()  # environments, likewise
+    env: tuple[str, ...] = ()  # environments, separated by commas: names, dotted names, .py paths, or MY_NAME:NAME
     seed: tuple[str, ...] = ("0-4",)  # seeds: numbers and ranges such as 0-4; an interval needs several
-    seeds: Annotated[int, Ge(1)] | None = None  # in place of seed: how many, from 0 on
+    seeds: Annotated[int, Ge(1)] | None = None  # number of seeds, counted from 0; in place of seed
     out: str | None = None  # folder of the comparison; default comparisons/ALGOS-ENVS
     workers: Annotated[int, Ge(1)] | Literal["ray"] | None = None  # runs at a time; none: one a core; ray: a cluster
 

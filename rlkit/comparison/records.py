@@ -105,7 +105,7 @@ def read(folder: Path) -> Record:
 def _finished(folder: Path) -> dict[str, object]:
     """The summary of a finished run; raises UserError where there is none."""
     if not os.path.isfile(folder / "config.yaml"):
-        raise UserError(f"{folder} is no run folder: it has no config.yaml; give folders that rlkit.run wrote")
+        raise UserError(f"{folder} is not a run folder: it has no config.yaml; give folders that rlkit.run wrote")
     if not os.path.isfile(folder / "summary.json"):
         raise UserError(f"{folder} is not finished: it has no summary.json; continue it with resume={folder}")
     summary = read_object(folder / "summary.json")
@@ -161,7 +161,7 @@ def _task(name: str, env: Mapping[str, object]) -> str:
 
 
 def _curves(path: Path) -> dict[str, Curve]:
-    """The curves of metrics.jsonl; what is no line of it, torn by a power cut, say, is left out."""
+    """The curves of metrics.jsonl; what is not a line of it, torn by a power cut, say, is left out."""
     points: dict[str, list[list[float]]] = {name: [] for name in CURVES}
     for record in records(path) if os.path.isfile(path) else ():
         for name, keys in CURVES.items():

@@ -1,4 +1,4 @@
-"""What an environment of one's own must keep to, looked up once on copies that nobody plays."""
+"""What an environment of your own must keep to, looked up once on copies that nobody plays."""
 
 import copy
 from collections.abc import Callable, Mapping

@@ -11,11 +11,11 @@ from rlkit.control import requirements
 from rlkit.exact import Model
 from rlkit.scores import Sample, Unit
 
-EPISODES = {"train": 20, "validation": 20, "test": 100}  # how many `evaluate` plays unless told
+EPISODES = {"train": 20, "validation": 20, "test": 100}  # how many `evaluate` plays where no number is given
 
 
 class Played:
-    """The part of `rlkit.api.Env` that says what there is not; a subclass that knows more says more."""
+    """The part of `rlkit.api.Env` that most environments lack; a subclass that has it overrides this."""
 
     kind: Literal["control", "text"] = "control"
     metric: Literal["return", "accuracy"] = "return"

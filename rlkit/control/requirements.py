@@ -124,7 +124,7 @@ def check_observed(space: "AnySpace | None", observation: Array, source: str) ->
         if outside.any():
             raise UserError(
                 f"{source} gave the observation {int((x + start)[outside][0])}{where}, which is not in {part}: "
-                "mend the environment, or its observation_space"
+                "fix the environment, or its observation_space"
             )
 
 

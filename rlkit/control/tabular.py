@@ -40,7 +40,7 @@ class Grid:
 def from_outcomes(outcomes: Outcomes, start: Sequence[float], goal: Sequence[int] = ()) -> Model:
     """A model from Gymnasium's form: `outcomes[s][a]` lists (probability, next state, reward, terminated).
 
-    Raises: UserError where this is no model, such as probabilities that do not add up to 1.
+    Raises: UserError where this is not a model, such as probabilities that do not add up to 1.
     """
     states, actions = len(outcomes), len(outcomes[0])
     transition = torch.zeros(states, actions, states, dtype=torch.float64)

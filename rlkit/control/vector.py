@@ -49,7 +49,7 @@ class Copies:
     `observation` is what to act on next; `step` returns the true successor, never the observation after a reset. Both
     may be the vector environment's own memory: they hold until the next call.
     `next_seed(row)` gives the reset seed of the episode that follows one that ended (used with autoreset disabled).
-    lives: to whoever learns a lost life ends an episode, of which `lost` tells.
+    lives: for the learner, a lost life ends an episode; `lost` says which.
     """
 
     def __init__(self, vector: Vector, next_seed: Callable[[int], int] | None = None, lives: bool = False) -> None:

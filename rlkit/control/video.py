@@ -110,7 +110,7 @@ def _picture(copies: Copies) -> Array:
 
 
 def shrunk(image: Array) -> Array:
-    """At most `WIDTH` pixels wide, [H, W, 3]; a copy, as whoever drew it may draw over it."""
+    """At most `WIDTH` pixels wide, [H, W, 3]; a copy, as the environment may draw over its own."""
     from PIL import Image
 
     height, width = image.shape[:2]
@@ -148,7 +148,7 @@ def write_gif(frames: Sequence[Frame], path: str | Path | BinaryIO) -> None:
         palette[0].save(path, format="GIF", save_all=True, append_images=palette[1:], duration=durations, loop=0)
     except OSError as error:
         if not isinstance(path, str | Path):
-            raise  # whoever opened the file says its name
+            raise  # the caller opened the file and says its name
         raise UserError(f"cannot write {path}: {(error.strerror or str(error)).lower()}") from None
 
 

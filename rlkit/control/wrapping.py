@@ -49,9 +49,9 @@ def found(name: str) -> Callable[..., Any]:
         return kind
     if ":" not in name:
         near = difflib.get_close_matches(name, known(), n=3, cutoff=0.4)
-        hint = f"did you mean {', '.join(near)}? O" if near else "o"
+        hint = f"did you mean {', '.join(near)}? One" if near else "one"
         raise UserError(
-            f"env.wrappers={name} is none of gymnasium.wrappers: {hint}ne of your own is PATH.py:NAME or "
+            f"env.wrappers={name} is none of gymnasium.wrappers: {hint} of your own is PATH.py:NAME or "
             "PACKAGE.MODULE:NAME"
         )
     return named("env.wrappers", name)
@@ -63,7 +63,7 @@ def grouped(keywords: Keywords) -> dict[str, Keywords]:
     for word, value in keywords.items():
         name, dot, key = word.partition(".")
         if not (dot or isinstance(value, dict)):
-            raise UserError(f"env.wrapper_kwargs.{name}={one_line(value)} is no mapping: give {{KEY: VALUE}}")
+            raise UserError(f"env.wrapper_kwargs.{name}={one_line(value)} is not a mapping: give {{KEY: VALUE}}")
         groups.setdefault(name, {}).update({key: value} if dot else value)
     return groups
 

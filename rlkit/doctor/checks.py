@@ -52,7 +52,7 @@ def beyond(x: Numbers) -> bool:
 
 @dataclass(frozen=True)
 class Check:
-    """One way in which a run may be sick."""
+    """One way in which a run may go wrong."""
 
     wrong: Callable[[Numbers], bool]
     says: str  # what is seen and what to do, filled in with the numbers

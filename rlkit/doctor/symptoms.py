@@ -38,7 +38,7 @@ def of_texts(rollout: TensorDict, policy: Policy) -> Found:
     if "truncated" in rollout.keys():
         cut = rollout["truncated"].flatten()
         found["rollout/truncated"] = cut.float().mean()
-    stopped = torch.zeros_like(ended)  # by one of env.stop, which is no token
+    stopped = torch.zeros_like(ended)  # by one of env.stop, which is not a token
     if "rollout/stopped" in rollout.keys():
         stopped = rollout["rollout/stopped"].flatten() > 0
     odd = (ended == cut) & ~stopped | (stops > ended.int())

@@ -128,7 +128,7 @@ def read(folder: Path, decoder: Decoder, names: tuple[str, ...], mark: Callable[
         names: what the base is called.
         mark: computes the base's fingerprint.
 
-    Raises: UserError for what is no plain LoRA, and for one of another base.
+    Raises: UserError for what is not a plain LoRA, and for one of another base.
     """
     path = folder / WEIGHTS
     if missing := [name for name in (CONFIG, WEIGHTS) if not (folder / name).is_file()]:

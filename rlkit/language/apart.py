@@ -1,4 +1,4 @@
-"""Template text and data are read apart: a special token in a question is ordinary text, one of the template is not.
+"""Template text and data are read separately: a special token in a question is ordinary text.
 
 An ordinary text is read by the tokenizer as it is, so that its ids are those of everybody. Only where data spell a
 special token, a copy of the tokenizer reads it that knows special tokens by other names, letters that nobody uses:

@@ -1,4 +1,4 @@
-"""What is asked of an engine that is no part of this program: one completion a request, in token ids."""
+"""What is asked of an engine that is not part of this program: one completion a request, in token ids."""
 
 import re
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from rlkit.seeding import derive
 
 OLDEST = (0, 32)  # of vLLM: what this was tried with; older ones lack routes
 MODE = "processed_logprobs"  # the log-probabilities that count the temperature
-NOTHING = -9999.0  # what vLLM says in place of a log-probability that is no finite number
+NOTHING = -9999.0  # what vLLM says in place of a log-probability that is not a finite number
 NEVER = -100.0  # added to the logit of a token that must not come: e^-100 of what it would have been
 
 
@@ -64,7 +64,7 @@ class Backend(Protocol):
     context: int | None  # tokens of the longest row, as far as it is known
 
     def label(self) -> str:
-        """Of the weights that it writes with, as `load` was told; anything else where nothing was loaded yet."""
+        """The version of its weights that `load` was given; any other number where nothing was loaded yet."""
         ...
 
     def load(self, folder: Path, label: str) -> None:

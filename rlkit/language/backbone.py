@@ -41,7 +41,7 @@ class Backbone(Sourced, PolicyModule):
         self.decoder, self.tokenizer = decoder, tokenizer
         self.dtype = decoder.dtype
         self.name = "language model"
-        self.lora: Lora | None = None  # set by whoever adds adapters
+        self.lora: Lora | None = None  # set where adapters are added
         self.stored_by_source()
 
     @property

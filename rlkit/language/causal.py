@@ -1,4 +1,4 @@
-"""What a language model needs of the network that turns tokens into hidden states, whoever wrote it."""
+"""What a language model needs of the network that turns tokens into hidden states, native or foreign."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Chat templates: where a model's own comes from, and conversations rendered by it, with what is data told apart."""
+"""Chat templates: where a model's own comes from, and conversations rendered by it, with data marked as such."""
 
 import json
 import os
@@ -18,7 +18,7 @@ from rlkit.prompts import Prompt, Turn
 
 FILE = "chat_template.jinja"
 FOLDER = "additional_chat_templates"
-PLACE = Place("file", ending=".jinja")  # of policy.template: what is no such file is a name of the model's
+PLACE = Place("file", ending=".jinja")  # of policy.template: another text is a name of one of the model's own
 LONGEST = 2**17  # characters of a template; those of published models have less than 20,000
 TEXT = 2**26  # characters that are rendered at a time
 SECONDS, ROOM = 10, 2**30  # what a template may take for PART conversations, and bytes
@@ -45,7 +45,7 @@ class ChatTemplate:
     ) -> list[Prompt]:
         """A prompt for each conversation, up to where the assistant begins to answer.
 
-        Special tokens in the data of a turn are text in the prompt, too. options: what else the template is told.
+        Special tokens in the data of a turn are text in the prompt, too. options: further variables of the template.
 
         Raises: UserError where the template fails, or takes too long or too much.
         """

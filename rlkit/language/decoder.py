@@ -206,7 +206,7 @@ class Decoder(Causal):
     def logits(self, hidden: Tensor, head: Tensor | None = None) -> Tensor:
         """[..., V] in float32, whatever the precision of the hidden states.
 
-        head: `precision.operand` of the head, by whoever multiplies with it many times.
+        head: `precision.operand` of the head, where the caller multiplies with it many times.
         """
         rows = hidden.reshape(-1, hidden.shape[-1])
         matrix = operand(self.head, rows.dtype) if head is None else head

@@ -1,4 +1,4 @@
-"""Engines write text. They take and give token ids, and are told when the weights that they write with have changed."""
+"""Engines write text. They take and give token ids, and are given new weights by `sync`."""
 
 from collections.abc import Callable, Sequence
 from typing import Protocol, runtime_checkable

@@ -36,7 +36,7 @@ def read_json(path: Path, largest: int = LARGEST) -> Json:
 
 
 def check_file(path: Path, largest: int | None = None) -> None:
-    """Refuse what is no file before it is opened: who reads a pipe waits for ever. largest: in bytes."""
+    """Refuse what is not a file before it is opened: who reads a pipe waits forever. largest: in bytes."""
     if not path.is_file():
         raise UserError(f"{path}: not a file; restore it from where the model came from")
     if largest is not None and path.stat().st_size > largest:

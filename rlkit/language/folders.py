@@ -44,7 +44,7 @@ def locate(name: str) -> Path:
         folder = gguf.folder_of(gguf.packaged(name))
     elif name.endswith(".gguf") and os.path.isfile(home(name)):
         folder = gguf.folder_of(home(name))
-    elif os.path.isdir(home(name)):  # False for what can be no path, such as a very long text
+    elif os.path.isdir(home(name)):  # False for what cannot be a path, such as a very long text
         folder = home(name)
         if (folder / "model" / "config.json").is_file():  # a run folder
             folder = folder / "model"
@@ -58,7 +58,7 @@ def locate(name: str) -> Path:
     missing = [file for file in ("config.json", "tokenizer.json") if not (folder / file).is_file()]
     missing += [] if weights else ["model.safetensors"]
     if missing:
-        raise UserError(f"model {name!r}: {folder} is no checkpoint folder: it lacks {', '.join(missing)}")
+        raise UserError(f"model {name!r}: {folder} is not a checkpoint folder: it lacks {', '.join(missing)}")
     return folder
 
 
@@ -68,14 +68,14 @@ def _download(name: str) -> Path:
         from huggingface_hub.errors import HfHubHTTPError, HFValidationError
     except ImportError:
         raise UserError(
-            f"model {name!r} is no local folder, and a hub id needs a package: pip install huggingface_hub"
+            f"model {name!r} is not a local folder, and a hub id needs a package: pip install huggingface_hub"
         ) from None
     try:
         return Path(huggingface_hub.snapshot_download(name, allow_patterns=["*.json", "*.safetensors", "*.jinja"]))
     except (OSError, HfHubHTTPError, HFValidationError, ConnectionError) as error:
         reason = str(error).strip().split("\n")[0]
         raise UserError(
-            f"model {name!r} is no local folder and cannot be had from the hub ({type(error).__name__}: {reason}); "
+            f"model {name!r} is not a local folder and cannot be had from the hub ({type(error).__name__}: {reason}); "
             "check the id and the connection, or give a local folder"
         ) from None
 

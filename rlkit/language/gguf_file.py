@@ -145,7 +145,7 @@ class Header:
     def end(self, alignment: object) -> int:
         """Where the data begin."""
         if not isinstance(alignment, int) or not 1 <= alignment <= 2**20 or alignment.bit_count() > 1:
-            raise ValueError("general.alignment is no power of two")
+            raise ValueError("general.alignment is not a power of two")
         return -(-self.at // alignment) * alignment
 
     def _value(self, key: str, kind: int) -> object:

@@ -23,7 +23,7 @@ from rlkit.language.rules import TOKEN
 from rlkit.language.tokenizer import failed, told
 
 GGML = "tokenizer.ggml"  # begins the keys
-CONTROL, USER_DEFINED = 3, 4  # types of tokens: <|im_end|> is no text; <think> is text that is never cut
+CONTROL, USER_DEFINED = 3, 4  # types of tokens: <|im_end|> is not text; <think> is text that is never cut
 CONTRACTIONS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 WORDS = r"[^\r\n\p{L}\p{N}]?\p{L}+"
 REST = r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -101,7 +101,7 @@ def _list(values: Values, key: str, kind: type[Entry], count: int | None = None)
     """An array of the file: all its entries are of one type, and for each token there is one if `count` says so."""
     found = values.get(f"{GGML}.{key}")
     if not isinstance(found, list) or not all(type(x) is kind for x in found):
-        raise ValueError(f"{key} is no list of {'texts' if kind is str else 'numbers'}")
+        raise ValueError(f"{key} is not a list of {'texts' if kind is str else 'numbers'}")
     if count not in (None, len(found)):
         raise ValueError(f"{len(found):,} {key} for {count:,} tokens")
     return found

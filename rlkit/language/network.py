@@ -38,20 +38,20 @@ class LanguageNetwork:
     temperature: Annotated[float, Ge(1e-3), Le(1000)] = 1.0  # temperature of sampling, and of every log-probability
     trainable: Literal["all", "attention"] = "all"  # which weights learn; attention: the q, k, v and o projections
     lora: Natural = 0  # rank of adapters that learn in place of the weights, which stay frozen; 0: none
-    lora_alpha: Annotated[Positive | None, Needs("lora")] = None  # adapters count alpha / rank; none: twice the rank
-    lora_targets: Annotated[str, Several(), Needs("lora")] = "all"  # layers: all, attention, or names with commas
+    lora_alpha: Annotated[Positive | None, Needs("lora")] = None  # scale of adapters · rank; none: twice the rank
+    lora_targets: Annotated[str, Several(), Needs("lora")] = "all"  # layers with adapters: all, attention, or names
     adapter: Annotated[str | None, Place("folder")] = (
         None  # a folder of adapters of `model`, in PEFT's format: they learn on
     )
-    base_dtype: Stored = "auto"  # of weights beside adapters, as they are kept; auto: bfloat16 where their file is
-    dtype: Dtype = "auto"  # precision of computations, what is trained is float32, or float64; auto: bfloat16 on a GPU
+    base_dtype: Stored = "auto"  # precision of frozen weights; auto: bfloat16 where their file is
+    dtype: Dtype = "auto"  # precision of computations; auto: bfloat16 on a GPU, else float32
     rows: Count = 256  # completions that are written at the same time
     micro_steps: Count = 4096  # tokens that are learned from at a time; a prompt counts once for its group
-    shard: Shard = "auto"  # over ranks: full: each holds a part of weights, gradients and moments; auto: where needed
-    gradient_checkpointing: bool = False  # less memory in training, for more time; the same gradient
+    shard: Shard = "auto"  # full: divide weights, gradients and moments over ranks; auto: if needed
+    gradient_checkpointing: bool = False  # recompute activations: less memory, more time, the same gradient
     fresh: bool = False  # start from random weights, in the shape and with the tokenizer of `model`
     save_dtype: Literal["float32", "bfloat16"] = "float32"  # precision of the weights in the run folder's model/
-    engine: Literal["native", "vllm"] = "native"  # who writes text: rlkit's own generation, or vLLM
+    engine: Literal["native", "vllm"] = "native"  # engine that writes text: rlkit's own (native), or vLLM
     server: Annotated[str | None, Needs("engine", "vllm")] = None  # http://HOST:PORT of a vLLM; none: in this process
     exchange: Annotated[str | None, Place("output"), Needs("server")] = (
         None  # a folder that the server sees, too, for the weights; none: a temporary one of this machine

@@ -18,7 +18,7 @@ KEEP_ALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 4}
 
 
 class Refused(EngineFailed):
-    """The server answered with a status that is no success."""
+    """The server answered with a status that is not a success."""
 
     def __init__(self, line: str, status: int, said: str) -> None:
         super().__init__(line)
@@ -33,11 +33,11 @@ class Client:
         try:
             parts = urlsplit(url)
             port = parts.port
-        except ValueError:  # a port that is no number, a bracket that is not closed
+        except ValueError:  # a port that is not a number, a bracket that is not closed
             parts, port = urlsplit(""), None
         plain = parts.path in ("", "/") and not (parts.query or parts.fragment or parts.username or parts.password)
         if parts.scheme not in ("http", "https") or not parts.hostname or not plain or not url.isprintable():
-            raise UserError(f"{key}={url[:80]!r} is no address: write http://HOST:PORT, or https://HOST:PORT")
+            raise UserError(f"{key}={url[:80]!r} is not an address: write http://HOST:PORT, or https://HOST:PORT")
         self.secure, self.host, self.port = parts.scheme == "https", parts.hostname, port
 
     def ask(self, path: str, body: Json | None = None, patience: float = QUICK) -> Json:
@@ -59,7 +59,7 @@ class Client:
             said = _said(found, data)
             raise Refused(f"{self.named} refused {path} with status {status}: {said}", status, said)
         if status >= 300 or found is None:
-            raise EngineFailed(f"{self.named} answered {path} with what is no JSON object: give a vLLM server")
+            raise EngineFailed(f"{self.named} answered {path} with what is not a JSON object: give a vLLM server")
         return found
 
     def _exchange(self, path: str, body: Json | None, patience: float) -> tuple[int, bytes]:

@@ -82,7 +82,7 @@ def pack(text: Tensor, start: Tensor, stop: Tensor, label: Tensor) -> Packing:
     """Rows `text` [B, T] up to `stop` [B] tokens; rows of one `label` [B] share their first `start` [B] tokens.
 
     Labels are 0 .. P-1, and 1 ≤ start ≤ stop. A row that shares with no other is cut in two all the same: so it is read
-    by the same arithmetic whoever is with it, which bfloat16 would tell.
+    by the same arithmetic whatever rows are beside it; in bfloat16 a difference would show.
     """
     count, column = torch.bincount(label), torch.arange(int(stop.max()), device=text.device)
     text = text[:, : len(column)]

@@ -131,12 +131,12 @@ def learned_reward(place: str) -> LearnedReward:
     """`RUN_FOLDER` of algo=reward_model, or its model/."""
     given, here = f"env.reward='model:{place}'", home(place)
     train = "train one: python -m rlkit.run algo=reward_model env=preferences"
-    if not place or not os.path.isdir(here):  # False for what can be no path, such as a very long text
+    if not place or not os.path.isdir(here):  # False for what cannot be a path, such as a very long text
         raise UserError(f"{given}: there is no such folder; give the run folder of algo=reward_model, or {train}")
     folder = here / "model" if (here / "model").is_dir() else here
     if not (folder / "config.json").is_file():
         raise UserError(f"{given}: {here} holds no model (a run writes model/ when it ends); {train}")
     if not (folder / folders.REWARD).is_file():
-        critic = " (a critic's value head is no reward)" if (folder / folders.VALUE).is_file() else ""
-        raise UserError(f"{given}: {folder} has no {folders.REWARD}, so it is no reward model{critic}; {train}")
+        critic = " (a critic's value head is not a reward)" if (folder / folders.VALUE).is_file() else ""
+        raise UserError(f"{given}: {folder} has no {folders.REWARD}, so it is not a reward model{critic}; {train}")
     return LearnedReward(folder)

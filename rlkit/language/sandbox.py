@@ -1,6 +1,6 @@
 """The process that renders chat templates: within bounds of time and memory.
 
-A template is a program of a stranger's. It may loop for ever, or make a gigabyte of one letter; nothing inside of a
+A template is a program of a stranger's. It may loop forever, or make a gigabyte of one letter; nothing inside of a
 process can stop that, so it has one of its own. Nothing but jinja2 is imported here.
 """
 

@@ -97,7 +97,7 @@ class Tokenizer:
         return self.template.prompts(conversations, self.core, options)
 
     def stop_token(self, text: str) -> int | None:
-        """The id of a special token that is written as a stop string: it ends a completion and is no text."""
+        """The id of a special token that is written as a stop string: it ends a completion and is not text."""
         number = self.core.token_to_id(text)
         return number if text in special_tokens(self.core) else None
 

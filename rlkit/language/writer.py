@@ -152,7 +152,7 @@ class Writer(Backbone):
         return ids, Rule(self.temperature, greedy, self.tokenizer.stops(stop), forbidden, self.stopping(stop))
 
     def stopping(self, stop: Sequence[str]) -> Stopping | None:
-        """What finds stop strings in completions; those that are a token of their own are no text."""
+        """What finds stop strings in completions; those that are a token of their own are not text."""
         texts = [text for text in stop if self.tokenizer.stop_token(text) is None]
         return Stopping(texts, self.tokenizer.decode) if texts else None
 

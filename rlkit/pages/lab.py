@@ -259,5 +259,5 @@ def config_number(built: object, key: str) -> float | None:
 def _mapping(request: Json, key: str) -> Json:
     value = request.get(key, {})
     if not isinstance(value, dict):
-        raise UserError(f"{key} is no mapping of fields to values")
+        raise UserError(f"{key} is not a mapping of fields to values")
     return value

@@ -104,7 +104,7 @@ class RunPage:
             return {"file": "", "offset": 0, "lines": []}
         end = found.rfind(b"\n") + 1
         lines = [_numbers(held) for line in io.BytesIO(found[:end]) if (held := record(line)) is not None]
-        passed = end or (len(found) if len(found) == MOST else 0)  # so much without a line break is no line
+        passed = end or (len(found) if len(found) == MOST else 0)  # so much without a line break is not a line
         return {"file": name, "offset": offset + passed, "from": offset, "lines": lines}
 
     def completions(self, request: Json) -> Json:

@@ -116,7 +116,7 @@ class Server(ThreadingHTTPServer):
                     connection.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, request: Request, client_address: object) -> None:
-        """A client that leaves, sleeps or says too much is no error."""
+        """A client that leaves, sleeps or says too much is not an error."""
         if not isinstance(sys.exception(), ConnectionError | TimeoutError | http.client.HTTPException):
             show_traceback()
 

@@ -1,1 +1,1 @@
-"""What a step of a language model takes of time and memory on so many GPUs, foretold from its shape."""
+"""What a step of a language model takes of time and memory on so many GPUs, predicted from its shape."""

@@ -1,4 +1,4 @@
-"""A step foretold: the seconds of its phases, and what each GPU holds."""
+"""A step predicted: the seconds of its phases, and what each GPU holds."""
 
 from dataclasses import dataclass
 

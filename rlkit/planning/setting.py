@@ -24,20 +24,20 @@ class Setting:
     """The keys of the command line."""
 
     model: str = "7b"  # a size (0.5b to 72b), a name such as llama3.1-8b, or a folder with a config.json
-    gpus: Gpus = 1  # of all machines together
-    gpu: Name = "h100"  # which they are
-    machine: Count = 8  # GPUs of a machine
-    prompts: Count | None = None  # of a step, over all GPUs; none: 64, or one for each GPU that learns
+    gpus: Gpus = 1  # GPUs in all
+    gpu: Name = "h100"  # kind of the GPUs
+    machine: Count = 8  # GPUs in each machine
+    prompts: Count | None = None  # prompts of a step, over all GPUs; none: 64, or one for each GPU that learns
     group: Count = 8  # answers to each prompt
-    prompt_tokens: Count = 256  # mean
-    answer_tokens: Count = 512  # mean
+    prompt_tokens: Count = 256  # tokens of a prompt, on average
+    answer_tokens: Count = 512  # tokens of an answer, on average
     longest: Count | None = None  # tokens of the longest answer, often env.max_tokens; none: four times the mean
     lora: Natural = 0  # policy.lora: rank of adapters that learn in place of all weights
     kl: bool = False  # whether a reference reads the answers, too, as with algo.kl_coef
-    shard: Literal["auto", "none", "full"] = "auto"  # weights, gradients and moments on each GPU, or a share of them
+    shard: Literal["auto", "none", "full"] = "auto"  # full: divide weights and moments over GPUs; auto: if needed
     gradient_checkpointing: bool = False  # policy.gradient_checkpointing
     micro_steps: Count = 4096  # policy.micro_steps: tokens that a GPU learns from at a time
-    engine: Literal["native", "vllm"] = "native"  # what writes: rlkit's own, or vLLM
+    engine: Literal["native", "vllm"] = "native"  # engine that writes text: rlkit's own (native), or vLLM
     rows: Count = 256  # policy.rows: answers that the native engine writes at a time, on each GPU
     tensor: Count = 1  # GPUs that an engine of vLLM is spread over
     engine_gpus: Natural = 0  # GPUs that only write, one step ahead of those that learn; 0: all do both in turn

@@ -42,7 +42,7 @@ class Flat(torch.optim.Optimizer):
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Take in more parameters.
 
-        Raises: ValueError where they are no few numbers on a CPU, as the others are.
+        Raises: ValueError where they are not on a CPU, or are many numbers.
         """
         super().add_param_group(param_group)
         if not self._parts:

@@ -32,11 +32,11 @@ class Layers:
     encoder: Encoder = "auto"  # auto, flat, nature, impala, small: network for images; or ./my_net.py, PATH.py:NAME
     log_std: Annotated[float, Ge(-20), Le(20)] = 0.0  # initial log standard deviation of continuous actions
     fast: bool = True  # compute small networks on a CPU forward and backward by hand; false: all by autograd
-    memory: Literal["none", "gru"] = "none"  # what of an episode is remembered: nothing, or a gated recurrent unit does
-    memory_size: Annotated[Count, Needs("memory", "gru")] = 64  # numbers that are remembered
-    share: Literal["auto", "all", "none"] = "auto"  # layers of actor and critic in common: all but the last, or none
+    memory: Literal["none", "gru"] = "none"  # memory of the episode: none, or a gated recurrent unit
+    memory_size: Annotated[Count, Needs("memory", "gru")] = 64  # units of the memory
+    share: Literal["auto", "all", "none"] = "auto"  # layers that actor and critic share; auto: all on images
     dtype: Literal["float32", "float64"] = "float32"  # precision that networks learn and act in
-    normalize: Switch = False  # bring observations to mean 0 and variance 1 by running statistics
+    normalize: Switch = False  # standardize observations by running statistics
 
     def __post_init__(self) -> None:
         if self.encoder.endswith(".py"):
@@ -44,7 +44,7 @@ class Layers:
 
     @property
     def own_encoder(self) -> bool:
-        """Whether the encoder is no word of ours."""
+        """Whether the encoder is not a word of ours."""
         return self.encoder not in own_encoder.WORDS
 
 
@@ -147,13 +147,13 @@ class ActionValue(nn.Module):
 
 
 def idle_keys(
-    env: Env, network: Layers, normalizer: Normalizer | None, continuous: bool, apart: str = ""
+    env: Env, network: Layers, normalizer: Normalizer | None, continuous: bool, unshared: str = ""
 ) -> tuple[tuple[str, str], ...]:
-    """The keys of `Layers` that have no effect, each with the reason; apart: why there is nothing to share."""
+    """The keys of `Layers` that have no effect, each with the reason; unshared: why there is nothing to share."""
     space = env.observation_space
     assert space is not None, "a control problem has spaces"
     found = [] if continuous else [("log_std", "discrete actions")]
-    found += [("share", apart)] if apart else []
+    found += [("share", unshared)] if unshared else []
     boxes = [part for _, part in spaces.leaves(space) if isinstance(part, Box)]
     if not network.own_encoder and not any(len(box.shape) > 1 for box in boxes):
         found.append(("encoder", "observations without an image"))

@@ -37,7 +37,7 @@ class LearningRate:
 class Optimization(LearningRate):
     """What every gradient method needs; algorithms inherit these fields and override the defaults."""
 
-    warmup: Natural = 0  # iterations over which the learning rate rises from 0
+    warmup: Natural = 0  # iterations over which the learning rate rises from 0 to lr
     max_grad_norm: Limit = 0.5  # gradients are scaled down to this global norm; inf: never
     beta2: Decay = 0.999  # Adam's second-moment decay
     adam_eps: Positive = 1e-5  # Adam's ε

@@ -22,8 +22,8 @@ Nested = Tensor | dict[str, "Nested"] | tuple["Nested", ...]
 class Own(nn.Module):
     """Hands a network observations as their space has them: [..., row] → [N, *shape] → [..., features].
 
-    Those of a Dict are a dict of tensors, those of a Tuple a tuple. A Box is float32, or uint8 where it is one of bytes
-    or bits; choices are int64 and count from 0. A mask of actions that an info told is left out.
+    Those of a Dict are a dict of tensors, those of a Tuple are a tuple. A Box is float32, or uint8 where it is
+    one of bytes or bits; choices are int64 and count from 0. A mask of actions that came in an info is left out.
 
     Raises: UserError where what comes out is not one row of real numbers for each observation.
     """

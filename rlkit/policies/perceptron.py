@@ -68,7 +68,7 @@ class Perceptron(nn.Sequential):
     def on_arrays(self, rows: int) -> Callable[[Array], Array] | None:
         """This network as a function of arrays [rows, n], with its weights as they are now; torch takes twice as long.
 
-        None where the layers are no plain ones on a CPU, or where so many rows are better left to torch.
+        None where the layers are not plain ones on a CPU, or where so many rows are better left to torch.
         """
         parts = self._found()
         if type(self) is not Perceptron or changed(self) or not self._plain():
@@ -83,7 +83,7 @@ class Perceptron(nn.Sequential):
         def run(x: Array) -> Array:
             for function in before:
                 x = function(x)
-            with np.errstate(all="ignore"):  # what is not finite is found, and told, with the rollout
+            with np.errstate(all="ignore"):  # what is not finite is found and reported with the rollout
                 for i, (weight, bias) in enumerate(layers):
                     if i:
                         np.tanh(x, out=x) if parts.tanh else np.maximum(x, 0, out=x)
@@ -112,7 +112,7 @@ class Parts(Derived):
         self.views: list[tuple[Array, Array]] = []
 
     def arrays(self) -> list[tuple[Array, Array]]:
-        """The weights [n, m] and biases of the layers, in their own memory; none where they are no float32 on a CPU."""
+        """The weights [n, m] and biases of the layers, in their own memory; none if they are not float32 on a CPU."""
         parameters = [(layer.weight, layer.bias) for layer in self.linear]
         places = [p.data_ptr() for layer in parameters for p in layer]
         if self.places != places:  # they were moved, or are not looked at yet

@@ -58,7 +58,7 @@ class Memory(nn.Module):
 
 
 def beginnings(done: Tensor, mask: Tensor) -> Tensor:
-    """Where a row acts for the first time in an episode, its own first step apart. bool [..., T] → bool [..., T]"""
+    """Where a row acts for the first time in an episode, but for its own first step. bool [..., T] → bool [..., T]"""
     begins = torch.zeros_like(done)
     begins[..., 1:] = (done | ~mask)[..., :-1] & mask[..., 1:]
     return begins

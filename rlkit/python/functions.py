@@ -65,7 +65,7 @@ def train(
         folder, progress = session.carry_out(given, session.Watch(quiet, on_iteration))
     run = Run(folder, factory=given.factory, trusted=True)
     if progress.terminated:
-        signal.raise_signal(progress.terminated)  # the handler of whoever called: the run only wrote its checkpoint
+        signal.raise_signal(progress.terminated)  # the caller's handler: the run only wrote its checkpoint
     return run
 
 
@@ -77,7 +77,7 @@ def load(
     Arguments:
         folder: what `rlkit.train` or the command wrote.
         trust: run the code that the folder names from outside rlkit, such as a plug-in, a reward or an environment of
-            one's own; whoever wrote the folder decides what that is. "changed" also accepts that such a file, or a
+            one's own; the author of the folder decides what that is. "changed" also accepts that such a file, or a
             dataset, is not what it was when the run began.
         env: the class, function or object that the run was trained on, where config.yaml cannot name it, such as a
             class of a notebook.

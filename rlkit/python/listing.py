@@ -1,4 +1,4 @@
-"""What there is to train and to train on; nothing heavy is imported for it."""
+"""The algorithms and the environments; nothing heavy is imported for it."""
 
 from rlkit.settings import plugins
 

@@ -52,7 +52,7 @@ class Policy:
         Returns: the action as the environment's `step` takes it (a NumPy integer, or an array clipped to the action
             space), or an array of them for a batch; an empty one for an empty batch.
 
-        Raises: UserError for a shape that does not fit, for what is no finite number, and for a run on text.
+        Raises: UserError for a shape that does not fit, for what is not a finite number, and for a run on text.
 
         Example:
             action = run.policy.predict(observation)
@@ -142,7 +142,7 @@ def array(observation: ArrayLike) -> Array:
         return np.asarray(observation)
     except ValueError as error:
         raise UserError(
-            f"an observation is no array ({one_line(error)}): give numbers in lists of the same length"
+            f"an observation is not an array ({one_line(error)}): give numbers in lists of the same length"
         ) from None
 
 

@@ -138,7 +138,7 @@ class Run:
             _, progress = session.carry_out(config.complete(told), session.Watch(quiet, on_iteration))
         self._opened = None
         if progress.terminated:
-            signal.raise_signal(progress.terminated)  # the handler of whoever called: the run only wrote its checkpoint
+            signal.raise_signal(progress.terminated)  # the caller's handler: the run only wrote its checkpoint
         return self
 
     @contextmanager

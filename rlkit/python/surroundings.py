@@ -1,4 +1,4 @@
-"""What a call leaves as it was, and what it does not let in: the settings of torch of whoever calls."""
+"""Keeps the caller's settings of torch as they were, and away from a run."""
 
 import random
 from collections.abc import Callable, Iterator

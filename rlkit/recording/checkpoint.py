@@ -167,7 +167,7 @@ def drop_beyond(folder: str | Path, iteration: int) -> int | None:
 
 @contextmanager
 def fitting(folder: str | Path, part: str) -> Iterator[None]:
-    """What a part of a checkpoint cannot be put back with is told in one line: the part is not one of this run."""
+    """Where a part of a checkpoint cannot be put back, one line says so: the part is not one of this run."""
     try:
         yield
     except (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
@@ -198,7 +198,7 @@ def _older(folder: Path) -> list[Path]:
 
 
 def _iteration(path: Path) -> int | None:
-    """The iteration that a checkpoint is of; None where it cannot be told."""
+    """The iteration that a checkpoint is of; None where that is unknown."""
     try:
         _check_file(path)
         with safe_open(path, framework="pt") as file:
@@ -247,7 +247,7 @@ def _read(path: Path) -> State:
     try:
         structure = metadata[STRUCTURE] if STRUCTURE in metadata else tensors.pop(STRUCTURE).numpy().tobytes().decode()
         state = decode(parse(structure), tensors)
-    except (KeyError, TypeError, ValueError, RuntimeError):  # whoever changed it computed a checksum, too
+    except (KeyError, TypeError, ValueError, RuntimeError):  # it was changed, and its checksum with it
         raise Damaged("its structure and its tensors do not fit") from None
     if not isinstance(state, dict):
         raise Damaged("it is not a checkpoint of rlkit")

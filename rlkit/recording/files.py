@@ -24,7 +24,7 @@ from rlkit.paths import home
 
 SMALL = 1 << 20  # bytes that a file of settings or of one measurement has at most
 LARGEST = 1 << 24  # and one of JSON, whatever it holds
-HUGE = 1e100  # what is larger is no measurement, and a square of it no number
+HUGE = 1e100  # what is larger is not a measurement, and a square of it no number
 OURS = re.compile(
     r"\.lock|(config|before|summary|metrics|completions)\.\w+|events\..*|checkpoints|model|adapter|wandb.*"
 )
@@ -48,12 +48,12 @@ def prepare_folder(path: str | Path, start: Path = Path()) -> Path:
         with tempfile.TemporaryFile(dir=folder) as probe:
             probe.write(bytes(1 << 16))
     except (OSError, ValueError) as error:  # the latter: a NUL in the name
-        raise UserError(f"cannot write to the folder {path}: {why(error)}; mend that or give another") from None
+        raise UserError(f"cannot write to the folder {path}: {why(error)}; fix that or give another") from None
     return folder
 
 
 def check_name(path: str | Path) -> None:
-    """Refuse a path with bytes that are no UTF-8: safetensors writes a file there and never opens it again."""
+    """Refuse a path with bytes that are not UTF-8: safetensors writes a file there and never opens it again."""
     try:
         str(path).encode()
     except UnicodeEncodeError:
@@ -102,7 +102,7 @@ def is_file(path: Path) -> bool:
     except (FileNotFoundError, NotADirectoryError):
         return False
     except (OSError, ValueError) as error:
-        raise UserError(f"{path} cannot be read: {why(error)}; mend that or give another") from None
+        raise UserError(f"{path} cannot be read: {why(error)}; fix that or give another") from None
 
 
 @contextmanager
@@ -114,7 +114,7 @@ def opened(path: Path) -> Iterator[BinaryIO]:
     handle = os.open(path, os.O_RDONLY | NO_WAIT | BINARY)
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)
-        raise OSError(errno.EINVAL, "it is no file")
+        raise OSError(errno.EINVAL, "it is not a file")
     with os.fdopen(handle, "rb") as file:
         yield file
 
@@ -122,7 +122,7 @@ def opened(path: Path) -> Iterator[BinaryIO]:
 def read_text(path: Path, limit: int = SMALL) -> str:
     """A whole small file.
 
-    Raises: UserError where it is no file, is larger than `limit` bytes, is no text, or cannot be read.
+    Raises: UserError where it is not a file, is larger than `limit` bytes, is not text, or cannot be read.
     """
     try:
         with opened(path) as file:

@@ -177,7 +177,7 @@ class Log:
         self._track(lambda tracker: tracker.summary(values))
 
     def _track(self, tell: Callable[[Tracker], None]) -> None:
-        """A tracker that fails is told once and left alone: no run of hours dies of it, and the folder has it all."""
+        """A tracker that fails is reported once and not used again: the run goes on, and its folder has all of it."""
         if self.tracker is None:
             return
         try:

@@ -1,4 +1,4 @@
-"""What a run comes to: measured before and after training on the test split, told in tables and in summary.json."""
+"""Final measurements of a run: test scores before and after training, in tables and in summary.json."""
 
 import math
 import platform
@@ -139,7 +139,7 @@ def summary(
 
 
 def _version(package: str) -> str:
-    """Of a package that works; whoever put it there may have left out what says its version."""
+    """Of a package that works; it may have been installed without what says its version."""
     try:
         return version(package)
     except PackageNotFoundError:

@@ -21,7 +21,7 @@ def encode(value: object, path: str, tensors: dict[str, Tensor]) -> object:
     if isinstance(value, dict):
         if all(type(key) is str and not key.startswith("$") for key in value):
             return {key: encode(item, f"{path}/{key!r}", tensors) for key, item in value.items()}
-        # A key may hold tensors, and two of them may look alike: the place tells pairs apart.
+        # A key may hold tensors, and two of them may look alike: the place distinguishes pairs.
         pairs = [(f"{path}/{i}", key, item) for i, (key, item) in enumerate(value.items())]
         return {"$items": [[encode(k, f"{at}/key", tensors), encode(x, at, tensors)] for at, k, x in pairs]}
     raise TypeError(f"a checkpoint cannot hold {type(value).__name__} at {path or 'its root'}")

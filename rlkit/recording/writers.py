@@ -34,7 +34,7 @@ from rlkit.recording.files import (
 
 UPLOAD = 60.0  # seconds that the end of a run waits for W&B; what is not sent by then stays in the folder
 
-LONGEST = 1 << 22  # bytes of a line; what is longer is no record
+LONGEST = 1 << 22  # bytes of a line; what is longer is not a record
 PIECES = 64  # of that length are read on in search of its end
 
 
@@ -119,7 +119,7 @@ class Events(File):
 def _empty(path: Path) -> None:
     """Empty a file and let it be: a TensorBoard that is open stays with one that is gone.
 
-    What is no file, or has another name elsewhere too, is removed instead: nothing of that other one is lost.
+    What is not a file, or has another name elsewhere too, is removed instead: nothing of that other one is lost.
     """
     with there(path):
         now = path.lstat()
@@ -182,7 +182,7 @@ def pieces(path: Path) -> Iterator[bytes]:
     """
     if not is_file(path):
         if os.path.lexists(path):
-            raise UserError(f"{path} is no file: remove it, and what it should hold is written anew")
+            raise UserError(f"{path} is not a file: remove it, and what it should hold is written anew")
         return
     endless = 0
     with there(path), opened(path) as file:
@@ -201,7 +201,7 @@ def record(line: bytes) -> dict[str, object] | None:
 
 
 def cut(path: Path, iteration: int) -> Reached:
-    """Drop the lines after `iteration`, and those that are no records; return the last that stays."""
+    """Drop the lines after `iteration`, and those that are not records; return the last that stays."""
     # A file that has another name elsewhere, too, is written anew: what is added must not appear there.
     last, whole = Reached(), not is_file(path) or path.stat().st_nlink == 1
     for _, found in lines(path):
@@ -226,7 +226,7 @@ def finite(value: object) -> object:
 
 
 class Tracker(Protocol):
-    """Where the figures of a run go besides its folder. Whatever it raises is told once and ends only the tracking."""
+    """Where the figures of a run go besides its folder. What it raises is reported once and ends only the tracking."""
 
     def add(self, iteration: int, env_steps: int, metrics: Mapping[str, float]) -> None: ...
     def summary(self, values: Mapping[str, object]) -> None: ...

@@ -62,12 +62,12 @@ class Parts:
     algo: Algorithm
     env: Env
     resolved: Callable[[], str]
-    foretold: Callable[[], Forecast | None]
+    predicted: Callable[[], Forecast | None]
 
     @cached_property
     def memory(self) -> Forecast | None:
         """What the run will take, as it is before the run begins; none: nobody can say."""
-        return self.foretold()
+        return self.predicted()
 
     @cached_property
     def text(self) -> str:
@@ -107,8 +107,8 @@ def assemble(given: config.Given) -> Parts:
     if isinstance(env, Settles):
         env_config = settle(env_config, env.settled(algo.policy))
     resolved = partial(config.resolved, given, run, algo_config, env_config, network)
-    foretold = partial(forecast, algo.policy, env, env.device, asdict(algo_config), measured(env, run))
-    return Parts(run, algo, env, resolved, foretold)
+    predicted = partial(forecast, algo.policy, env, env.device, asdict(algo_config), measured(env, run))
+    return Parts(run, algo, env, resolved, predicted)
 
 
 def measured(env: Env, run: config.Run) -> dict[Split, int]:
@@ -237,22 +237,22 @@ def check_contract(made: object, name: str, names: Sequence[str], parent: str) -
         raise UserError(f"{name} makes a {type(made).__name__} without {', '.join(missing)}: let it inherit {parent}")
 
 
-def check_splits(env: Env, run: config.Run, told: Sequence[str]) -> None:
-    """Text: what is to be measured on must be there before anything is trained. told: the keys that were given."""
+def check_splits(env: Env, run: config.Run, given: Sequence[str]) -> None:
+    """Text: what is to be measured on must be there before anything is trained. given: keys."""
     splits = env.splits
     if not splits["test"]:
         raise UserError(f"{env.source}: no test problems are left to measure on; set env.test, or give a larger file")
     between = "evaluate_every" if run.evaluate_every else "evaluations" if run.evaluations else ""
     if between and not splits["validation"]:
         raise UserError(f"{between} needs validation problems and there are none: hold some out, or set {between}=0")
-    if run.validation_episodes and "validation_episodes" in told and not splits["validation"]:
+    if run.validation_episodes and "validation_episodes" in given and not splits["validation"]:
         raise UserError("validation_episodes does nothing: there are no validation problems; leave it out")
 
 
 def threads(kind: str) -> int:
     """One for small control networks, which only wait for each other; all that OpenMP may use for text.
 
-    OMP_NUM_THREADS may be a list, one number for each level of nesting; what is no number says nothing, as for torch.
+    OMP_NUM_THREADS may be a list, one number for each level of nesting; other texts are ignored, as torch does.
     """
     first = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
     allowed = int(first) if re.fullmatch(r"[0-9]{1,4}", first) else 0

@@ -38,19 +38,19 @@ Threads = Annotated[int, Ge(0), Le(256)]
 class Run:
     """What belongs to the run and to no plug-in."""
 
-    seed: Seed = 0  # every random draw of the run derives from it
+    seed: Seed = 0  # seed of every random draw of the run
     device: str = "auto"  # auto, cpu, cuda or cuda:N; auto takes a GPU where there is one
     out: str | None = None  # run folder; default runs/ALGO-ENV-sSEED-TIMESTAMP
-    iterations: Count | None = None  # length of the run: rounds of the loop; text without a length: 60
-    env_steps: Count | None = None  # or environment steps (tokens for text); control without a length: 100,000
+    iterations: Count | None = None  # length of the run in iterations; text without a length: 60
+    env_steps: Count | None = None  # length of the run in environment steps (text: tokens); control's default: 100,000
     evaluate_every: Natural = 0  # iterations between evaluations on the validation split; 0: only at the end
-    evaluations: Natural = 0  # or this many of them, spread evenly over the run
-    evaluation_episodes: Episodes | None = None  # episodes or problems before and after; none: the environment's
-    validation_episodes: Episodes | None = None  # episodes or problems of each evaluation between
-    measure: Literal["latest", "best"] = "latest"  # the parameters measured at the end: the last, or the best validated
+    evaluations: Natural = 0  # number of evaluations, spread evenly over the run; in place of evaluate_every
+    evaluation_episodes: Episodes | None = None  # episodes of the first and last test; none: the environment's
+    validation_episodes: Episodes | None = None  # episodes of each evaluation; none: the environment's
+    measure: Literal["latest", "best"] = "latest"  # parameters to test at the end: latest, or best on validation
     checkpoint_every: Natural = 0  # iterations between checkpoints; 0: at each evaluation, each minute, at the end
-    keep: Natural = 1  # older checkpoints that are kept beside latest, as iteration-N
-    logger: Literal["none", "wandb"] = "none"  # where the metrics go besides the run folder
+    keep: Natural = 1  # number of older checkpoints to keep, as iteration-N
+    logger: Literal["none", "wandb"] = "none"  # tracker that gets the metrics, too
     threads: Threads = 0  # torch threads; 0: one for control, OMP_NUM_THREADS or all cores for text
 
     def __post_init__(self) -> None:
@@ -196,7 +196,7 @@ def from_folder(folder: str | Path) -> Given:
     """Read back the configuration that a run folder holds; the folder may have been moved since."""
     path = home(folder) / "config.yaml"
     if not is_file(path):
-        raise UserError(f"{folder} is no run folder: it has no config.yaml; give a folder that rlkit.run wrote")
+        raise UserError(f"{folder} is not a run folder: it has no config.yaml; give a folder that rlkit.run wrote")
     given = _from_yaml(path)
     if not all(isinstance(given.section(section).get("name"), str) for section in KINDS):
         raise UserError(f"{path} names no algorithm and environment: it is not a run's config.yaml")

@@ -1,6 +1,6 @@
 """Files, folders and code that a configuration names: absolute paths, and marks by which a change is noticed.
 
-The type of a field says what its text is (`rlkit.fields.File`, `Folder`, `Code`); nothing is told from its looks.
+The type of a field says what its text is (`rlkit.fields.File`, `Folder`, `Code`); its text is not guessed from.
 """
 
 import ast
@@ -142,7 +142,7 @@ def mark(name: str) -> str:
         files = sorted({path for pattern in MODEL for path in folder.glob(pattern) if path.is_file()})
         lines = (f"{path.relative_to(folder).as_posix()} {_digest(path)}\n" for path in files)
         return hashlib.sha256("".join(lines).encode()).hexdigest()[:16]
-    except OSError:  # whoever opens it says why it cannot be read
+    except OSError:  # where it is opened, the reason is said
         return ""
 
 

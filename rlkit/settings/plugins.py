@@ -59,7 +59,7 @@ def load(kind: Kind, name: str) -> ModuleType:
     config = getattr(module, "Config", None)
     if not (isinstance(config, type) and is_dataclass(config) and callable(getattr(module, "make", None))):
         raise UserError(
-            f"'{name}' is no {NOUN[kind]} plug-in: it must define a frozen dataclass `Config` and `{MAKE[kind]}`"
+            f"'{name}' is not an {NOUN[kind]} plug-in: it must define a frozen dataclass `Config` and `{MAKE[kind]}`"
         )
     return module
 

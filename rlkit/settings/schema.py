@@ -1,6 +1,6 @@
 """A dataclass as a schema: validated by pydantic, filled from the text of a command line, explained to people.
 
-Kept apart from `config.py` because it knows nothing of runs: only fields, their types, and the comments beside them.
+Separate from `config.py` because it knows nothing of runs: only fields, their types, and the comments beside them.
 """
 
 import ast

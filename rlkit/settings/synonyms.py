@@ -46,7 +46,7 @@ ELSEWHERE = {  # words of other libraries, and our keys for them, of which the f
     "output_dir": "out",
 }
 
-STANDS_IN = {  # algorithms that people look for, and what there is for the same purpose
+STANDS_IN = {  # algorithms that people look for, and ours for the same purpose
     "ddpg": "algo=td3 came of it",
     "trpo": "algo=ppo came of it",
     **dict.fromkeys(("a3c", "impala"), "algo=a2c is actor-critic with all rows in step"),
@@ -69,7 +69,7 @@ def instead(key: str, section: str, known: list[str]) -> str:
 
 
 def nearest(name: str, options: Iterable[str]) -> str:
-    """Say what might have been meant and what there is: `did you mean dqn? There are: dqn, ppo`."""
+    """Say what might have been meant and what exists: `did you mean dqn? There are: dqn, ppo`."""
     options = list(options)
     low = name.lower()
     close = [x for x in options if one_off(low, x)] or difflib.get_close_matches(low, options, 1, 0.7)

@@ -45,7 +45,7 @@ def given_in_python(given: Given, key: str) -> bool:
 def check(given: Given) -> None:
     """Refuse to open a run folder that names code from outside without trust, or anything that has changed since.
 
-    Whoever wrote the folder decides what it names. Nothing of it is imported before.
+    The author of the folder decides what it names. Nothing of it is imported before.
     """
     if given.folder is None or given.trusted:
         return

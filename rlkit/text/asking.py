@@ -26,7 +26,7 @@ class Chats(Writes, Protocol):
         ...
 
     def chat(self, conversations: Sequence[Sequence[Turn]], options: Mapping[str, object]) -> list[Prompt]:
-        """A prompt for each conversation, up to where the answer begins; options: what else the template is told."""
+        """A prompt for each conversation, up to where the answer begins; options: further variables of the template."""
         ...
 
 
@@ -39,7 +39,7 @@ class Asking:
     system: str = ""
     shots: tuple[Problem, ...] = ()  # worked examples that come before
     stop: tuple[str, ...] = ()  # strings that end an answer
-    options: Mapping[str, object] = field(default_factory=dict)  # what the template is told
+    options: Mapping[str, object] = field(default_factory=dict)  # further variables of the template
 
     def __post_init__(self) -> None:
         prompt = self.template(chat=True)
@@ -48,7 +48,7 @@ class Asking:
         for key, text in (("prompt", prompt), ("system", self.system), *(("stop", text) for text in self.stop)):
             try:
                 text.encode()
-            except UnicodeEncodeError:  # how Python holds bytes that are no UTF-8
+            except UnicodeEncodeError:  # how Python holds bytes that are not UTF-8
                 raise UserError(f"env.{key}={ascii(text)[:80]} is not Unicode text; write it in UTF-8") from None
         if "" in self.stop:
             raise UserError("env.stop has an empty text, which would end every answer at once: leave it out")

@@ -15,7 +15,7 @@ _SAME = {"×": "*", "÷": "/", "**": "^"}
 
 
 class NoResult(ValueError):
-    """What is no arithmetic, or too large."""
+    """What is not arithmetic, or too large."""
 
 
 def calculate(text: str) -> str:
@@ -51,7 +51,7 @@ class _Reading:
         while at < end:
             match = _TOKEN.match(text, at)
             if match is None:
-                raise NoResult(f"{text[at:].strip()[0]!r} is no arithmetic")
+                raise NoResult(f"{text[at:].strip()[0]!r} is not arithmetic")
             self.tokens.append(_SAME.get(match[0].strip(), match[0].strip()))
             at = match.end()
         self.depth = 0

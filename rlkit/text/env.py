@@ -14,7 +14,7 @@ from rlkit.buffers import flatten_groups
 from rlkit.counters import natural
 from rlkit.errors import UserError
 from rlkit.exact import Model
-from rlkit.forecast import Foretells, Work
+from rlkit.forecast import Predicts, Work
 from rlkit.scores import Reference, Sample, Scores, Split, Unit, of_all
 from rlkit.seeding import generator
 from rlkit.text import splits
@@ -118,7 +118,7 @@ class TextEnv:
         asked = {split: self.asking.prompts(problems, policy) for split, problems in self.problems.items()}
         prompts = [prompt for split in asked.values() for prompt in split]
         writing(policy).check(prompts, self.max_tokens)
-        if isinstance(policy, Foretells):
+        if isinstance(policy, Predicts):
             self._longest = {split: policy.longest(found) for split, found in asked.items() if found}
         for functions in (self.rewards, self.measuring):
             functions.prepare(prompts, self.max_tokens, self.device)

@@ -12,7 +12,7 @@ from rlkit.buffers import flatten_groups, of_all
 from rlkit.counters import natural
 from rlkit.errors import UserError
 from rlkit.exact import Model
-from rlkit.forecast import Foretells, Work
+from rlkit.forecast import Predicts, Work
 from rlkit.prompts import Prompt
 from rlkit.scores import Reference, Sample, Scores, Split, Unit
 from rlkit.seeding import derive, generator
@@ -88,7 +88,7 @@ class GameEnv:
         ]
         prompts = self._prompts(policy, Playing(self.name, self.make, seeds).first)
         writer.check([*prompts, self.asking.replies(policy)("")], self.max_tokens)
-        if isinstance(policy, Foretells):
+        if isinstance(policy, Predicts):
             self._longest = policy.longest(prompts)
 
     def learned(self, group: int) -> Work:

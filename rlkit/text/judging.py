@@ -39,7 +39,7 @@ class Judge:
     def __call__(self, prompts: Sequence[str], pairs: Sequence[tuple[str, str]]) -> Judged:
         """Compare N pairs of completions; two that are equal are not asked for.
 
-        Raises: RewardFailed where the function fails, or gives what is no verdict.
+        Raises: RewardFailed where the function fails, or gives what is not a verdict.
         """
         asked = [i for i, (one, other) in enumerate(pairs) if one != other]
         texts = [list(pairs[i]) for i in asked]

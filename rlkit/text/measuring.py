@@ -67,7 +67,7 @@ class Measuring:
     def samples(
         self, problems: Sequence[Problem], prompts: Sequence[str], completions: Sequence[str], scores: Sequence[float]
     ) -> list[Sample]:
-        """Completions in words; an answer is told where scores say whether it is right."""
+        """Completions in words; an answer is given where scores say whether it is right."""
         graded = self.metric == "accuracy"
         return [
             Sample(

@@ -92,7 +92,7 @@ class Mixture:
 
 def _share(x: object) -> float:
     if not isinstance(x, float) or not 0 <= x <= 1:
-        raise TypeError(f"{x!r} is no share")
+        raise TypeError(f"{x!r} is not a share")
     return x
 
 

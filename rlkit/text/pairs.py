@@ -15,7 +15,7 @@ from rlkit.buffers import flatten_groups
 from rlkit.counters import natural
 from rlkit.errors import UserError
 from rlkit.exact import Model
-from rlkit.forecast import Foretells, Work
+from rlkit.forecast import Predicts, Work
 from rlkit.prompts import Prompt, Turn, data
 from rlkit.scores import Reference, Sample, Scores, Split, Unit, of_all
 from rlkit.text import splits
@@ -91,7 +91,7 @@ class PairEnv:
         """Refuse pairs that do not fit into the policy's context, before anything is trained."""
         prompts, completions = sides(writing(policy), [pair for pairs in self.pairs.values() for pair in pairs])
         writing(policy).check(prompts, completions)
-        if isinstance(policy, Foretells):
+        if isinstance(policy, Predicts):
             self._longest = policy.longest(prompts), policy.longest([text for text in completions if text] or [" "]) + 1
         if self.problems is not None:
             self.problems.check(policy)

@@ -81,7 +81,7 @@ def _texts(where: str, row: dict[str, object]) -> tuple[tuple[Turn, ...], str, s
 
 def _chat(where: str, row: dict[str, object]) -> tuple[tuple[Turn, ...], str, str, str]:
     if given := [key for key in TOLD if row.get(key)]:
-        raise UserError(f"{where}: {given[0]!r} is not told to the chat template here; leave it out")
+        raise UserError(f"{where}: {given[0]!r} is not given to the chat template here; leave it out")
     chosen, rejected = (conversation(where, key, row[key]) for key in ("chosen", "rejected"))
     _check_differ(where, chosen, rejected)
     prompt = row.get("prompt")

@@ -17,7 +17,7 @@ Reply = dict[str, object]
 
 def serve(file: str) -> None:
     """Read questions from stdin, a line each with its seconds, and write what was answered or why nothing was."""
-    out, sys.stdout = sys.stdout, sys.stderr  # what a package prints is no answer
+    out, sys.stdout = sys.stdout, sys.stderr  # what a package prints is not an answer
     answer = runpy.run_path(file)["answer"]
     bound()
     lines = (json.dumps(limited(answer, *json.loads(line))) for line in sys.stdin)
@@ -34,7 +34,7 @@ def limited(answer: Callable[[object], object], seconds: float, question: object
         def stop(*_: object) -> None:
             raise TimeoutError(f"it took more than {seconds:g} seconds")
 
-        if hasattr(signal, "setitimer"):  # elsewhere the clock of whoever asks is the limit
+        if hasattr(signal, "setitimer"):  # elsewhere the caller's clock is the limit
             signal.signal(signal.SIGPROF, stop)
             signal.setitimer(signal.ITIMER_PROF, seconds, seconds)  # again: a parser may swallow one
             end_after(seconds)

@@ -19,7 +19,7 @@ _NUMBER = re.compile(
     rf"(?P<number>{_DIGITS})"
     r"(?P<exponent>[eE][+-]?[0-9]{1,2}(?![\w.]))?(?:\s?/\s?(?P<denominator>[0-9]+(?:\.[0-9]+)?))?"
 )
-_LONGEST = 100  # digits; what is longer is no answer, and reading it would be slow
+_LONGEST = 100  # digits; what is longer is not an answer, and reading it would be slow
 _BOX = "\\boxed"
 # Beside a number: it is part of something else, such as 2x, √2 or a range.
 _BESIDE = re.compile(r"[\\^_{}!+*/<>|~±√∞÷×−–-]|\d|(?<![^\W\d_])[^\W\d_](?=#)|#[^\W\d_](?![^\W\d_])")

@@ -20,7 +20,7 @@ from rlkit.text.rewards import Reward
 
 INSTALL = "pip install -c constraints.txt -e '.[reasoning]'"
 CHILD = Path(__file__).with_name("reasoning_process.py")
-# Problem i of a task is drawn by seed + i, so these are far apart. The seed of a run has no part in them.
+# Problem i of a task is drawn by seed + i, so these differ by much. The seed of a run has no part in them.
 SEEDS = {"train": 0, "validation": 10_000_000, "test": 20_000_000}
 MAKING, SCORING = 120.0, 3.0  # seconds of a processor for one problem, and for one score
 ROUNDING = 1e-9  # a scorer that sums parts of a score ends at 1.0000000000000002

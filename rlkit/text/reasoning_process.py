@@ -1,6 +1,6 @@
 """Asks the package reasoning-gym, in the process of `rlkit.text.process`: its tasks, their questions, their scores.
 
-It is apart from the program because it takes seconds to import, draws from the global generators, and its scorers
+It is a process of its own because it takes seconds to import, draws from the global generators, and its scorers
 read what a model wrote. Where they would run that as Python, it is read as a literal or as plain mathematics here.
 """
 

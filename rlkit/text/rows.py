@@ -1,4 +1,4 @@
-"""Rows of a task of one's own: a prompt, as a text or as messages of a conversation, and whatever else they hold."""
+"""Rows of a task of your own: a prompt, as a text or as messages of a conversation, and whatever else they hold."""
 
 import json
 from collections.abc import Mapping, Sequence

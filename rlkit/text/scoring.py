@@ -60,7 +60,7 @@ class Rewards:
     def __call__(self, prompts: Sequence[str], completions: Sequence[str], columns: Columns) -> Scored:
         """Score N completions; columns: what the functions are given beside, [N] each.
 
-        Raises: RewardFailed where a function fails, or gives what is no reward, or where none has an opinion.
+        Raises: RewardFailed where a function fails, or gives what is not a reward, or where none has an opinion.
         """
         placed: list[Placed | None] = [None] * len(completions)
         named: dict[str, list[float | None]] = {}
@@ -100,7 +100,7 @@ def steps(text: str) -> list[str]:
 
 
 def ends_of_steps(text: str) -> list[int]:
-    """Where each of the `steps` ends: behind its last character that is no blank."""
+    """Where each of the `steps` ends: behind its last character that is not a blank."""
     ends, start = [], 0
     for line in text.split("\n"):
         if line.strip():

@@ -22,7 +22,7 @@ Row = tuple[str, dict[str, object]]  # where it stands ("train.jsonl:17"), and w
 def read_jsonl(path: str | Path) -> list[Row]:
     """Every row of a JSON-lines file, each an object; empty lines are skipped, all else is refused by line number."""
     path = Path(path)
-    if os.path.exists(path) and not os.path.isfile(path):  # who reads a pipe waits for ever
+    if os.path.exists(path) and not os.path.isfile(path):  # who reads a pipe waits forever
         raise UserError(f"{path}: not a file; give a .jsonl file")
     if os.path.isfile(path):
         memory.check(2 * path.stat().st_size, str(path), "give a smaller file")
@@ -44,7 +44,7 @@ def _parse(where: str, line: str) -> dict[str, object]:
     try:
         row = json.loads(line)
         if HALF.search(line):
-            json.dumps(row, ensure_ascii=False).encode()  # a half without its other half is no text
+            json.dumps(row, ensure_ascii=False).encode()  # a half without its other half is not text
         if line.count("[") + line.count("{") > DEPTH:
             _check_depth(row)  # a few hundred more, and Python can neither copy nor write it
     except (ValueError, RecursionError) as error:

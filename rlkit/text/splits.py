@@ -19,7 +19,7 @@ def load(source: str, read: Read, sizes: Mapping[str, int], allowed: str) -> tup
     Arguments:
         source: a path, or a hub id.
         sizes: rows of test and of validation, at most; what has no rows of its own is held out of the training rows.
-        allowed: what is told where the source is neither.
+        allowed: what the message lists where the source is neither.
     """
     path = home(source)
     if os.path.isfile(path) or source.endswith((".jsonl", ".json")):
@@ -36,7 +36,7 @@ def load(source: str, read: Read, sizes: Mapping[str, int], allowed: str) -> tup
     else:
         check_no_folder(source)
         given = source if len(source) <= 80 else f"{source[:77]}..."
-        raise UserError(f"env.source={given!r} is no source; allowed are {allowed}")
+        raise UserError(f"env.source={given!r} is not a source; allowed are {allowed}")
     problems = _split(rows, sizes, name)
     _tell_shared(rows, problems, name)
     return problems, f"{name} ({counted(problems)})"

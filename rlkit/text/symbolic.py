@@ -1,6 +1,6 @@
 """Compares answers as mathematics, by the package math-verify in a process of its own, bounded in time and memory.
 
-A text of a policy may be 9^{9^{9^9}}: what would take longer or more than is allowed is no right answer.
+A text of a policy may be 9^{9^{9^9}}: what would take longer or more than is allowed is not the right answer.
 """
 
 import importlib.util

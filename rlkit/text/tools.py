@@ -31,7 +31,7 @@ def load_tool(name: str, seconds: float) -> "Calls":
 
 
 class Calls(OneTurn):
-    """Answers calls of a tool; what fails reads `?>>` in the row, and each kind of failure is told once."""
+    """Answers calls of a tool; what fails reads `?>>` in the row, and each kind of failure is reported once."""
 
     def __init__(self, name: str, tool: Tool) -> None:
         self.name, self.tool = name, tool

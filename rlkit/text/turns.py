@@ -52,7 +52,7 @@ class OneTurn:
         return max_tokens
 
     def check(self, policy: Plays, stop: Sequence[str]) -> None:
-        """Whoever writes can do it."""
+        """The policy can do it."""
 
     def write(
         self, policy: Writes, prompts: Sequence[str], stop: Sequence[str], repeats: int = 1, **how: Any
@@ -83,7 +83,7 @@ class OneTurn:
 
 
 def ended_by(batch: TensorDict, tokens: Collection[int]) -> list[bool]:
-    """Whether each row, row-major, ends in one of some tokens, which are no text."""
+    """Whether each row, row-major, ends in one of some tokens, which are not text."""
     mask, action = batch["mask"].flatten(0, -2), batch["action"].flatten(0, -2)
     last = action.gather(-1, (last_step(mask) - 1).clamp(min=0).unsqueeze(-1))[:, 0].tolist()
     return [token in tokens for token in last]

@@ -30,21 +30,21 @@ class Tune:
     """The keys of the command line; all others are keys of the runs."""
 
     algo: str = ""  # an algorithm: a name, a dotted name or a .py path
-    env: str = ""  # an environment, likewise
+    env: str = ""  # an environment: a name, a dotted name or a .py path
     trials: Count = 40  # settings that are tried, the first of them the default
     runs: Annotated[int, Ge(1)] = 2  # runs of each trial, with seeds from 1000 on; their mean counts
     sampler: Literal["tpe", "random"] = "tpe"  # how Optuna draws settings: TPE, or evenly from the ranges
     pruner: Literal["median", "none"] = "median"  # whether trials that stay below the median are stopped early
     search: tuple[str, ...] = ()  # keys to search, such as algo.lr,algo.gamma; none given: all that have a range
-    sampler_seed: Seed = 0  # of the sampler
+    sampler_seed: Seed = 0  # seed of the sampler
     seed: tuple[str, ...] = ("0-4",)  # fresh seeds, on which the best setting is measured beside the default
-    seeds: Count | None = None  # in place of seed: how many, from 0 on
+    seeds: Count | None = None  # number of seeds, counted from 0; in place of seed
     out: str | None = None  # folder of the search; default tunings/ALGO-ENV
     workers: Count | Literal["ray"] | None = None  # runs at a time; none: one for each core; ray: on a Ray cluster
 
 
 def parse(words: Iterable[str]) -> tuple[Tune, Keys]:
-    """Take a command line apart: the keys of the search, and those of its runs."""
+    """Separate a command line into the keys of the search and those of its runs."""
     words = list(words)
     schema.once(words)
     own: Keys = {}

@@ -27,7 +27,7 @@ class Attempt:
 
     def __init__(self, problem: Problem, study: Study, number: int, behind: int, folder: Path) -> None:
         self.problem, self.study, self.number = problem, study, number
-        self.before = number - behind + 1  # how many trials it is told of
+        self.before = number - behind + 1  # how many trials it was given
         self.params, self.chosen = problem.usually, Keys()
         self.values: dict[int, float] = {}
         self.given_up = False

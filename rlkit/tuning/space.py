@@ -124,7 +124,7 @@ def between(key: str, found: "re.Match[str]", hint: schema.Hint, declared: Range
     low, high = (float(end) for end in ends if isinstance(end, int | float))
     log = found[3] == "log" or (found[3] is None and isinstance(declared, Between) and declared.log)
     if not low < high or math.isinf(high - low):
-        raise UserError(f"{key}={found[0]} is no range: give LOW..HIGH, with LOW below HIGH")
+        raise UserError(f"{key}={found[0]} is not a range: give LOW..HIGH, with LOW below HIGH")
     if log and low <= 0:
         raise UserError(
             f"{key}={found[0]} has no logarithm at its lower end: begin above 0, or give {key}=LOW..HIGH:linear"

@@ -1,4 +1,4 @@
-"""TorchRL's own GRPOLoss on log-probabilities given to it, and two ways in which that library is no oracle."""
+"""TorchRL's own GRPOLoss on log-probabilities given to it, and two ways in which that library is not an oracle."""
 
 from types import SimpleNamespace
 from typing import Any

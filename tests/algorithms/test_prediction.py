@@ -211,7 +211,7 @@ def test_n_steps_become_one_step_and_the_whole_episode() -> None:
 
 
 def test_values_converge_to_what_truncated_steps_bootstrap_from() -> None:
-    env = control(Ring, rows=2, limit=5)  # reward 1 for ever, cut every five steps: V = 1 / (1 − γ)
+    env = control(Ring, rows=2, limit=5)  # reward 1 forever, cut every five steps: V = 1 / (1 − γ)
     for algo in (algorithm("td", env, gamma=0.5, lr=0.5), algorithm("monte_carlo", env, gamma=0.5, lr=0.5)):
         for _ in range(250):
             iterate(algo, env)

@@ -61,5 +61,5 @@ def test_different_prompts_are_not_compared() -> None:
 
 
 def test_groups_that_do_not_come_out_even_are_refused() -> None:
-    with pytest.raises(UserError, match=r"env\.rows=6 is no multiple of that: give env\.rows=24 for"):
+    with pytest.raises(UserError, match=r"env\.rows=6 is not a multiple of that: give env\.rows=24 for"):
         of("grpo", cartpole(6), group=4, starts="own")

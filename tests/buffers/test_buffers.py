@@ -79,7 +79,7 @@ def test_split_cuts_pairs_along_their_last_dimension() -> None:
 
 
 def test_split_counts_once_what_rows_begin_with_alike_and_keeps_groups_together() -> None:
-    """Three groups of four rows: 5 steps that all share, the last one acted, then 1, 2, 3 and 4 of one's own."""
+    """Three groups of four rows: 5 steps that all share, the last one acted, then 1, 2, 3 and 4 of your own."""
     start = torch.arange(3).repeat_interleave(4)
     text = torch.cat([start[:, None].expand(-1, 5), torch.arange(12 * 4).view(12, 4)], 1)
     end = 5 + torch.arange(1, 5).repeat(3)

@@ -87,7 +87,7 @@ def test_a_replay_in_files_that_is_killed_again_and_again_draws_what_one_in_memo
             if state is not None:
                 disk.load_state_dict(state)
     assert kills > 5 and plain.seen > 160
-    assert disk.state_dict()["store"]["reward"].shape == (0,)  # the files are no part of a checkpoint
+    assert disk.state_dict()["store"]["reward"].shape == (0,)  # the files are not part of a checkpoint
 
 
 def test_a_replay_does_not_depend_on_when_checkpoints_are_written(tmp_path: Path) -> None:
@@ -217,7 +217,7 @@ def test_a_folder_is_for_one_run(ring: tuple[Path, State], tmp_path: Path) -> No
 
 def test_what_is_no_replay_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("years")
-    with pytest.raises(UserError, match=r"holds thesis.txt, which is no part of a replay: give an empty folder"):
+    with pytest.raises(UserError, match=r"holds thesis.txt, which is not part of a replay: give an empty folder"):
         first_steps(tmp_path)
     with pytest.raises(UserError, match=r"thesis.txt/ring cannot be made: a file is in the way"):
         first_steps(tmp_path / "thesis.txt" / "ring")
@@ -257,12 +257,12 @@ def test_a_disk_that_fills_up_or_goes_away_is_one_line(tmp_path: Path, monkeypat
 
     with monkeypatch.context() as patched:
         patched.setattr(Path, "write_text", full)
-        with pytest.raises(UserError, match=r"^cannot write .*/kept: no space left on the disk; mend that and resume"):
+        with pytest.raises(UserError, match=r"^cannot write .*/kept: no space left on the disk; fix that and resume"):
             save(memory)
     state = save(memory)
     (tmp_path / "full").rename(tmp_path / "gone")
     with pytest.raises(
-        UserError, match=r"^cannot write .*\.ring: no such file or directory; mend that and resume the r"
+        UserError, match=r"^cannot write .*\.ring: no such file or directory; fix that and resume the r"
     ):
         save(memory)
     memory.close()

@@ -72,7 +72,7 @@ def opened(folder: Path, **keys: object) -> Subject:
 
 
 def two_seeds(tmp_path: Path, source: str, *keys: str) -> list[Path]:
-    """A run of an environment of one's own with seed 1, and one with seed 2."""
+    """A run of an environment of your own with seed 1, and one with seed 2."""
     (tmp_path / "mine.py").write_text(source)
     folders = [tmp_path / "one", tmp_path / "two"]
     for seed, folder in enumerate(folders, 1):

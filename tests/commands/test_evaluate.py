@@ -219,7 +219,7 @@ def test_a_reward_model_ranks_pairs_and_writes_nothing(copy, capsys):
 def test_a_mistake_is_one_line_and_says_what_to_do(copy, tmp_path, capsys):
     folder, text = copy("table"), copy("text")
     assert "did you mean episodes?" in refused(capsys, folder, "episode=3")
-    assert "is no run folder" in refused(capsys, tmp_path / "nowhere")
+    assert "is not a run folder" in refused(capsys, tmp_path / "nowhere")
     assert "which run?" in refused(capsys, "episodes=3")
     assert "'episodes' is not understood" in refused(capsys, folder, "episodes")
     assert "no checkpoint 'first'" in refused(capsys, folder, "checkpoint=first")
@@ -255,7 +255,7 @@ def test_help_lists_every_key_within_80_columns(monkeypatch, capsys):
 
 def test_a_folder_that_takes_no_results_is_refused_before_anything_is_measured(copy, capsys, monkeypatch):
     def full(path: Path) -> Path:
-        raise UserError(f"cannot write to the folder {path}: it is on a read-only disk; mend that or give another")
+        raise UserError(f"cannot write to the folder {path}: it is on a read-only disk; fix that or give another")
 
     folder = copy("table")
     monkeypatch.setattr(files, "prepare_folder", full)

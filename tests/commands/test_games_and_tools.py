@@ -1,4 +1,4 @@
-"""Runs with a game or a tool of one's own: what they leave, what they ask for, and that a changed file is noticed."""
+"""Runs with a game or a tool of your own: what they leave, what they ask for, and that a changed file is noticed."""
 
 import json
 from pathlib import Path

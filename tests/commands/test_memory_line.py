@@ -1,4 +1,4 @@
-"""The first screen foretells the peak of memory, and the process keeps to it."""
+"""The first screen predicts the peak of memory, and the process keeps to it."""
 
 import os
 import re

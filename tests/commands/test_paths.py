@@ -64,7 +64,7 @@ def test_a_path_that_can_be_none_is_one_line(
         ("video=~nobody-here/x.gif", "there is no folder ~nobody-here"),
         (f"video={LONG}/x.gif", "there is no folder"),
         (f"video={LONG}.gif", "file name too long"),
-        ("against=~nobody-here:best", "is no run folder"),
+        ("against=~nobody-here:best", "is not a run folder"),
         (f"against={LONG}:best", "file name too long"),
     ],
 )

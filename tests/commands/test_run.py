@@ -138,7 +138,7 @@ BAD = {
     "a table on text": (["algo=sarsa", "env=gsm8k"], "grpo"),
     "prediction on continuous states": (["algo=td", "env=cartpole"], "states"),
     "a reward model of control": (["algo=reward_model", "env=cartpole"], "preferences"),
-    "a reward that is no folder": (["algo=ppo", "env=gsm8k", "env.reward=model:nowhere"], "reward_model"),
+    "a reward that is not a folder": (["algo=ppo", "env=gsm8k", "env.reward=model:nowhere"], "reward_model"),
     "a reference that is not stored": (
         ["algo=dpo", "env=preferences", "algo.reference=stored", "algo.group=2"],
         "ref_chosen_logps",
@@ -148,7 +148,7 @@ BAD = {
     "prompts longer than the context": (["algo=grpo", "env=gsm8k", "env.max_tokens=3000"], "context"),
     "an unknown gym id": (["algo=ppo", "env=gym", "env.id=Acrobt-v1"], "Acrobot-v1"),
     "a missing data set": (["algo=grpo", "env=gsm8k", "env.source=none.jsonl"], "none.jsonl"),
-    "a folder that is no model": (["algo=grpo", "env=gsm8k", "policy.model=/"], "config.json"),
+    "a folder that is not a model": (["algo=grpo", "env=gsm8k", "policy.model=/"], "config.json"),
     "a device that is not there": (["algo=ppo", "env=cartpole", "device=cuda:77"], "device=cuda:77"),
     "no algorithm": (["env=cartpole"], "algo=NAME"),
     "nothing understood": (["hello"], "hello"),

@@ -58,7 +58,7 @@ def test_a_clock_that_goes_back_leaves_a_curve_in_order(tmp_path: Path) -> None:
 
 
 WRONG = {
-    "a score that is no measurement": {"evaluation": {"after": {**AFTER, "mean": 1e308}}},
+    "a score that is not a measurement": {"evaluation": {"after": {**AFTER, "mean": 1e308}}},
     "a score of 400 digits": {"evaluation": {"after": {**AFTER, "mean": 10**400}}},
     "no number": {"evaluation": {"after": {**AFTER, "mean": float("nan")}}},
     "steps without a number": {"env_steps": float("nan")},

@@ -259,7 +259,7 @@ def test_a_cluster_that_is_down_is_told_at_once(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", init)
     for given in (address, f"ray://{address}"):
         monkeypatch.setenv("RAY_ADDRESS", given)
-        with pytest.raises(UserError, match=rf"^no Ray cluster: nobody answers at {given} \(.*; mend RAY_ADDRESS or "):
+        with pytest.raises(UserError, match=rf"^no Ray cluster: nobody answers at {given} \(.*; fix RAY_ADDRESS or "):
             on_ray.joined()
 
 

@@ -172,7 +172,7 @@ def test_luck_where_nothing_is_left_to_chance_is_refused(name: str, given: Any) 
 @pytest.mark.parametrize("ended", [True, False])
 def test_a_reset_that_ignores_its_seed_makes_no_groups(ended: bool) -> None:
     env = control(Own, rows=2)
-    if ended:  # each copy's first episode is no exception
+    if ended:  # each copy's first episode is not an exception
         env.rollout(STAY, steps=20)
     with pytest.raises(UserError, match=r"attempts from one start begin in different states.* or use algo=ppo"):
         env.rollout(STAY, repeats=3)

@@ -63,7 +63,7 @@ def test_each_copy_begins_where_its_seed_says() -> None:
 
 
 def test_another_name_is_no_game(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(UserError, match=r"^env\.game=brakeout is no game of ale-py: give breakout"):
+    with pytest.raises(UserError, match=r"^env\.game=brakeout is not a game of ale-py: give breakout"):
         made(game="brakeout")
     with pytest.raises(UserError, match=r"^env\.game=combat takes two players: give another one, such as pong$"):
         made(game="combat")

@@ -121,7 +121,7 @@ def test_groups_are_refused_in_one_line() -> None:
     for name in ("grpo", "dpo"):
         with pytest.raises(UserError, match=line):
             algorithm(name, env, SMALL)
-    with pytest.raises(UserError, match=line):  # agents of one game are no unrelated episodes either
+    with pytest.raises(UserError, match=line):  # agents of one game are not unrelated episodes either
         algorithm("grpo", env, SMALL, starts="own", group=2)
 
 
@@ -220,7 +220,7 @@ def test_a_game_opens_no_window_and_is_drawn_all_the_same() -> None:
 def test_a_game_that_cannot_be_had_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     for keys, line in {
         "": r"^env=pettingzoo needs one game: give env\.id=MODULE",
-        "mpe2.simple_spred_v3": r"^env\.id=mpe2\.simple_spred_v3 is no game .*: did you mean mpe2\.simple_spread_v3",
+        "mpe2.simple_spred_v3": r"^env\.id=mpe2\.simple_spred_v3 is not a game .*: did you mean mpe2\.simple_spread_v3",
         "pettingzoo.classic.chess_v6": r"^env\.id=pettingzoo\.classic\.chess_v6 needs a package|is played in turns",
     }.items():
         with pytest.raises(UserError, match=line):

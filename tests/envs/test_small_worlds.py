@@ -51,7 +51,7 @@ def test_a_missing_package_is_one_line(name: str, package: str, monkeypatch: pyt
 
 
 def test_another_id_is_no_world() -> None:
-    with pytest.raises(UserError, match=r"env\.id=CartPole-v1 is no world of MiniGrid"):
+    with pytest.raises(UserError, match=r"env\.id=CartPole-v1 is not a world of MiniGrid"):
         made("minigrid", id="CartPole-v1")
     with pytest.raises(UserError, match=r"did you mean MiniGrid-Empty"):
         made("minigrid", id="MiniGrid-Emtpy-8x8-v0")

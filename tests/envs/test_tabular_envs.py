@@ -73,7 +73,7 @@ def test_a_delivered_passenger_ends_the_episode_and_404_states_can_be_seen() -> 
 
 
 def test_without_discount_a_policy_that_never_ends_is_given_no_value() -> None:
-    report = tabular("cliffwalking").exact(torch.zeros(48, dtype=torch.long), 1.0)  # up for ever, at -1 a step
+    report = tabular("cliffwalking").exact(torch.zeros(48, dtype=torch.long), 1.0)  # up forever, at -1 a step
     assert report["value"] == -500.0 and report["optimal"] == -13.0  # within the step limit
 
 

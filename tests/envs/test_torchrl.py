@@ -169,7 +169,9 @@ def test_all_copies_have_the_same_model() -> None:
 
 
 def test_what_does_not_fit_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(UserError, match=r"^env\.lib=dmcontrol is no library of TorchRL's that fits: did you mean dm_c"):
+    with pytest.raises(
+        UserError, match=r"^env\.lib=dmcontrol is not a library of TorchRL's that fits: did you mean dm_c"
+    ):
         made(lib="dmcontrol", id="a/b")
     with pytest.raises(UserError, match=r"^env\.lib=vmas has several agents: use env=pettingzoo"):
         made(lib="vmas", id="balance")

@@ -88,7 +88,7 @@ REFUSED = {
     "heads that do not divide": ("config.json", ("num_key_value_heads",), "3", "num_key_value_heads is 3, not a whole"),
     "an odd head": ("config.json", ("head_dim",), "15", "2 heads of size 15 with 2 key-value heads cannot be"),
     "a text for true": ("config.json", ("tie_word_embeddings",), '"false"', "is \"false\", not true or false"),
-    "an end that is no number": ("generation_config.json", ("eos_token_id",), "1.5", "eos_token_id is 1.5, not a tok"),
+    "an end that is a fraction": ("generation_config.json", ("eos_token_id",), "1.5", "eos_token_id is 1.5, not a tok"),
     "an end that is a text": ("generation_config.json", ("eos_token_id",), '["a"]', "eos_token_id is a list, not a"),
     "an end out of range": ("generation_config.json", ("eos_token_id",), "300000", "is 300000, not a token id"),
     "an end below 0": ("config.json", ("eos_token_id",), "-2", "eos_token_id is -2, not a token id"),
@@ -231,7 +231,7 @@ TOKENIZERS = {
         {"type": "WordLevel", "vocab": {"<|endoftext|>": 0}, "unk_token": "[UNK]"},
         r"cannot read a text .WordLevel error: Missing \[UNK\] token",
     ),
-    "added tokens that are no list": ("added_tokens", 5, "tokenizer.json"),
+    "added tokens that are not a list": ("added_tokens", 5, "tokenizer.json"),
 }
 
 

@@ -68,12 +68,15 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "an end that is a fraction": ({f"{GGML}.eos_token_id": 1.5}, "eos_token_id is 1.5, not a whole number"),
     "a template that is a list": ({"tokenizer.chat_template": ["a"]}, "chat_template is a list, not a text"),
     "a cut that is a list": ({f"{GGML}.pre": ["default"]}, "tokenizer.ggml.pre is a list, not a text"),
-    "merges of numbers": ({f"{GGML}.merges": [1, 2]}, "its tokenizer is damaged (merges is no list of texts)"),
-    "merges of what is no token": ({f"{GGML}.merges": ["漢 字"]}, "its tokenizer is damaged (Error while initializing"),
-    "tokens that are numbers": ({f"{GGML}.tokens": [1, 2]}, "its tokenizer is damaged (tokens is no list of texts)"),
+    "merges of numbers": ({f"{GGML}.merges": [1, 2]}, "its tokenizer is damaged (merges is not a list of texts)"),
+    "merges of what is not a token": (
+        {f"{GGML}.merges": ["漢 字"]},
+        "its tokenizer is damaged (Error while initializing",
+    ),
+    "tokens that are numbers": ({f"{GGML}.tokens": [1, 2]}, "its tokenizer is damaged (tokens is not a list of texts)"),
     "a token twice": ({f"{GGML}.tokens": ["a", "a"]}, "its tokenizer is damaged (it has no token, or one twice)"),
     "too few types": ({f"{GGML}.token_type": [1, 1]}, "its tokenizer is damaged (2 token_type for "),
-    "alignment": ({"general.alignment": 0}, "not a readable GGUF file (general.alignment is no power of two)"),
+    "alignment": ({"general.alignment": 0}, "not a readable GGUF file (general.alignment is not a power of two)"),
     "a layer too many": ({"blk.7.attn_norm": torch.ones(32)}, "a llama has no tensor 'blk.7.attn_norm.weight'"),
     "another width": ({"llama.embedding_length": 64}, "config and weights are of different models"),
 }
@@ -109,7 +112,7 @@ def sentence_pieces(*more: str, score: float = 0.0) -> dict[str, Any]:
         (sentence_pieces(*(f"{i:0999}" for i in range(60))), "its tokens are longer than those of any vocabulary"),
         (sentence_pieces(score=float("nan")), "or a score is not finite"),
         (sentence_pieces() | {f"{GGML}.unknown_token_id": 3}, "unknown_token_id is 3, not a whole number from 0 to 2"),
-        (sentence_pieces() | {f"{GGML}.scores": None}, "scores is no list of numbers"),
+        (sentence_pieces() | {f"{GGML}.scores": None}, "scores is not a list of numbers"),
         (sentence_pieces() | {f"{GGML}.scores": [0.0]}, "1 scores for 3 tokens"),
     ],
 )

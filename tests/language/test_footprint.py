@@ -1,4 +1,4 @@
-"""The peak of memory is foretold: what is counted from the shape is what torch allocates."""
+"""The peak of memory is predicted: what is counted from the shape is what torch allocates."""
 
 import gc
 
@@ -69,8 +69,8 @@ def test_learning_takes_what_is_foretold(way: str) -> None:
     trained = sum(p.numel() for p in model.parameters() if p.requires_grad)
     work = Work(prompts=12, group=1, prompt=1, written=99)
     tokens = 12 * 100
-    foretold = learning(model.decoder, None, 4 * trained, work) - holes(model.decoder, tokens)
-    assert foretold == pytest.approx(allocated(model, 12, 100), rel=0.2)
+    predicted = learning(model.decoder, None, 4 * trained, work) - holes(model.decoder, tokens)
+    assert predicted == pytest.approx(allocated(model, 12, 100), rel=0.2)
 
 
 def test_what_a_token_leaves_grows_with_the_layers() -> None:

@@ -184,7 +184,7 @@ def test_a_folder_that_is_no_reward_model_is_one_line(tmp_path: Any) -> None:
         "": "there is no such folder",
         "nowhere": "there is no such folder",
         "unfinished": "holds no model",
-        "critic": "a critic's value head is no reward",
+        "critic": "a critic's value head is not a reward",
         "plain": f"has no {folders.REWARD}",
     }.items():
         with pytest.raises(UserError, match=words) as error:

@@ -204,7 +204,7 @@ def test_a_server_that_is_down_is_one_line() -> None:
     "url", ["ftp://host:1", "host:8000", "http://", "http://me:pw@host", "http://h:x", "http://h/v1"]
 )
 def test_what_is_no_address_is_one_line(url: str) -> None:
-    with pytest.raises(UserError, match="is no address: write http://HOST:PORT"):
+    with pytest.raises(UserError, match="is not an address: write http://HOST:PORT"):
         LanguageNetwork(engine="vllm", server=url).build(0)
 
 
@@ -320,7 +320,7 @@ def test_an_answer_that_is_no_row_is_one_line(change: dict[str, object]) -> None
         with pytest.raises(EngineFailed, match="answered /v1/completions without the tokens that were asked for"):
             policy.generate(PROMPTS, 1, 4)
         server.broken = b"<html>"
-        with pytest.raises(EngineFailed, match="answered /v1/completions with what is no JSON object"):
+        with pytest.raises(EngineFailed, match="answered /v1/completions with what is not a JSON object"):
             policy.generate(PROMPTS, 1, 4)
 
 

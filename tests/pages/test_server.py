@@ -82,7 +82,7 @@ def test_a_request_that_is_too_long_is_not_read(served: Client, capsys: pytest.C
     ):
         assert raw(served, text)[9:12] in (b"414", b"431", b""), text[:40]
     body = head(served, "GET /api/echo", Content_Length="7")
-    assert raw(served, body, b"GET / x").startswith(b"HTTP/1.1 400"), "what follows is no request of its own"
+    assert raw(served, body, b"GET / x").startswith(b"HTTP/1.1 400"), "what follows is not a request of its own"
     assert served.get("/api/echo") == {} and capsys.readouterr().err == ""
 
 

@@ -68,7 +68,7 @@ def refused(says: str, call: Callable[..., object], *words: Any, **keys: Any) ->
 
 
 OBSERVATIONS: list[tuple[Any, str]] = [
-    ([[1.0], [1.0, 2.0]], "an observation is no array .* give numbers in lists of the same length"),
+    ([[1.0], [1.0, 2.0]], "an observation is not an array .* give numbers in lists of the same length"),
     ([np.nan], "holds a number that is not finite"),
     ([[0.0], [np.inf]], "holds a number that is not finite"),
     ([1e300], "holds a number that is not finite"),

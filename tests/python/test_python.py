@@ -225,7 +225,7 @@ def test_a_run_without_a_checkpoint_has_no_policy_and_can_go_on(tmp_path: Path) 
 
 
 def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(rlkit.UserError, match="is no run folder"):
+    with pytest.raises(rlkit.UserError, match="is not a run folder"):
         rlkit.load(tmp_path)
     with pytest.raises(rlkit.UserError, match=r"use rlkit\.load\(FOLDER\)\.resume\(\)"):
         rlkit.train("ppo", "cartpole", resume=tmp_path)

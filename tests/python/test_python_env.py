@@ -1,4 +1,4 @@
-"""Gymnasium environments of one's own: by class, function, id or object, from Python and from the command."""
+"""Gymnasium environments of your own: by class, function, id or object, from Python and from the command."""
 
 import copy
 import os

@@ -1,4 +1,4 @@
-"""What `rlkit.new` writes passes mypy as a project of one's own checks it: strict, and without rlkit's settings."""
+"""What `rlkit.new` writes passes mypy as a project of your own checks it: strict, and without rlkit's settings."""
 
 import os
 import subprocess

@@ -205,7 +205,7 @@ def test_a_full_disk_at_the_first_checkpoint_does_not_speak_of_one_before(
 
 
 def test_no_number_of_a_line_is_too_large_for_tensorboard(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="is no file: remove it"):
+    with pytest.raises(UserError, match="is not a file: remove it"):
         (tmp_path / "metrics.jsonl").mkdir()
         cut(tmp_path / "metrics.jsonl", 1)
 

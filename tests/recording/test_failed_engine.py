@@ -39,7 +39,7 @@ def test_a_server_that_goes_away_loses_nothing(tmp_path: Path, capsys: pytest.Ca
         assert run.main([*WORDS, f"policy.server={server.url}", f"out={tmp_path / 'a'}"]) == 2
         said = capsys.readouterr().err
     assert said.startswith(f"rlkit: policy.server={server.url} refused /v1/completions with status 503: the engine is ")
-    assert said.endswith(f"; mend it, then continue with: python -m rlkit.run resume={tmp_path / 'a'}\n")
+    assert said.endswith(f"; fix it, then resume with: python -m rlkit.run resume={tmp_path / 'a'}\n")
     assert said.count("\n") == 1 and "\x1b" not in said
     last = json.loads((tmp_path / "a" / "metrics.jsonl").read_text().splitlines()[-1])
     assert last["doctor/engine_error"] == 1.0 and last["iteration"] == 3

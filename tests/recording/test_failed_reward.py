@@ -1,4 +1,4 @@
-"""A reward that fails loses nothing: the iteration is repeated once it is mended."""
+"""A reward that fails loses nothing: the iteration is repeated once it is repaired."""
 
 import json
 from pathlib import Path

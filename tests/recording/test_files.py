@@ -177,7 +177,7 @@ def test_the_home_of_nobody_is_one_line(capsys: pytest.CaptureFixture[str]) -> N
     assert run.main([*TABLE, "out=~nobody-of-that-name/r"]) == 2
     assert "cannot write to the folder ~nobody" in one_line(capsys)
     assert run.main(["resume=~nobody-of-that-name/r"]) == 2
-    assert "is no run folder" in one_line(capsys)
+    assert "is not a run folder" in one_line(capsys)
 
 
 def test_a_folder_that_may_not_be_entered_is_one_line(

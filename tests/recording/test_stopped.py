@@ -322,7 +322,7 @@ def test_a_finished_run_is_not_said_to_be_validated_otherwise(
 def test_another_number_of_validation_episodes_begins_the_search_for_the_best_anew(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A lucky score on one episode is no measure for means of many."""
+    """A lucky score on one episode is not a measure for means of many."""
     words = ["algo=q_learning", "env=gridworld", "evaluate_every=1", "measure=best", "evaluation_episodes=2"]
     assert run.main([*words, "iterations=2", "validation_episodes=1", f"out={tmp_path}"]) == 0
     for name in ("latest", "best"):

@@ -62,7 +62,7 @@ def test_the_short_form_names_the_plug_in_and_bare_keys_belong_to_the_run() -> N
         (["policy=x"], "keys of the policy are written policy.KEY=VALUE"),
         (["alg.lr=1"], "no section 'alg' for alg.lr=1: did you mean algo?"),
         (["algo.=1"], "'algo.=1' is not understood: write KEY=VALUE"),
-        (["resume=/no/such/folder"], "/no/such/folder is no run folder: it has no config.yaml"),
+        (["resume=/no/such/folder"], "/no/such/folder is not a run folder: it has no config.yaml"),
     ],
 )
 def test_a_mistake_on_the_command_line_is_one_line(argv: list[str], message: str) -> None:
@@ -233,7 +233,7 @@ def test_what_is_given_again_on_resume_must_be_what_the_run_has(
 
 
 def test_a_folder_that_is_no_run_folder_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="is no run folder: it has no config"):
+    with pytest.raises(UserError, match="is not a run folder: it has no config"):
         config.from_folder(tmp_path)
     (tmp_path / "config.yaml").write_text("run: {seed: 1}\n")
     with pytest.raises(UserError, match="names no algorithm and environment"):
@@ -255,7 +255,7 @@ def test_a_new_run_never_writes_into_the_folder_of_another(tmp_path: Path, monke
 
 def test_a_folder_that_cannot_be_written_is_refused_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(UserError, match="a file is in the way; mend that or give another"):
+    with pytest.raises(UserError, match="a file is in the way; fix that or give another"):
         prepare_folder(tmp_path / "file")
     with pytest.raises(UserError, match="a file is in the way"):
         prepare_folder(tmp_path / "file" / "below")

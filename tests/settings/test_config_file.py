@@ -89,7 +89,7 @@ def test_code_that_only_the_file_names_needs_trust(tmp_path: Path, monkeypatch: 
     path.write_text(f"{ours}\nenv: {{name: minigrid, id: 'mine:MiniGrid-Empty-8x8-v0'}}\n")
     pytest.importorskip("minigrid")
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(UserError, match="is no world of MiniGrid"):
+    with pytest.raises(UserError, match="is not a world of MiniGrid"):
         assemble(config.read([f"config={path}"]))
     with pytest.raises(UserError, match="trust= is for"):
         config.read(["algo=ppo", "env=cartpole", "trust=true"])

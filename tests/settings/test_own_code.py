@@ -54,7 +54,7 @@ def test_what_code_of_ones_own_raises_may_be_an_exception_without_words(
     assert capsys.readouterr().err == "rlkit: algo: a Bad that cannot be shown\n"
 
 
-NAMED = {  # where code of one's own is named, with a module and a name in place of {}
+NAMED = {  # where code of your own is named, with a module and a name in place of {}
     "game": "algo=grpo env=game env.game={}:f",
     "reward": "algo=grpo env=gsm8k env.reward={}:f",
     "metric": "algo=grpo env=gsm8k env.metrics={}:f",
@@ -87,7 +87,7 @@ def test_a_file_that_is_no_python_or_ends_the_program_is_one_line(
     (place / "broken.py").write_text(text)
     assert run.main([*NAMED[kind].format("./broken.py").split(), "out=run"]) == 2
     said = capsys.readouterr().err
-    assert said == f"rlkit: {place / 'broken.py'} cannot be imported: {NO_MODULE[text].format('broken.py')}; mend it\n"
+    assert said == f"rlkit: {place / 'broken.py'} cannot be imported: {NO_MODULE[text].format('broken.py')}; fix it\n"
     assert not (place / "run").exists()
 
 
@@ -100,7 +100,7 @@ def test_a_neighbor_that_is_no_python_or_ends_the_program_is_one_line(
     (place / "neighbor.py").write_text(text)
     assert run.main(NAMED["game"].format(given).split()) == 2
     said = capsys.readouterr().err
-    assert NO_MODULE[text].format("neighbor.py") + "; mend it\n" in said and said.count("\n") == 1
+    assert NO_MODULE[text].format("neighbor.py") + "; fix it\n" in said and said.count("\n") == 1
     sys.modules.pop("neighbor", None)
 
 

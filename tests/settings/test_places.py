@@ -33,7 +33,7 @@ def test_the_type_of_a_field_says_what_its_text_is() -> None:
     ("given", "kind", "found"),
     [
         ("a.jsonl", "file", "{here}/a.jsonl"),
-        ("there", "file", "there"),  # a folder is no file
+        ("there", "file", "there"),  # a folder is not a file
         ("there", "folder", "{here}/there"),
         ("owner/name", "folder", "owner/name"),
         ("a.jsonl", "folder", "{here}/a.jsonl"),  # a model may be one file

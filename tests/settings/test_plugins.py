@@ -103,7 +103,7 @@ def test_a_module_without_config_or_make_is_told_what_to_define(elsewhere: Path)
     (elsewhere / "half_done.py").write_text("Config = dict\ndef make(config, env): ...\n")
     with pytest.raises(UserError, match="must define a frozen dataclass `Config` and `make"):
         plugins.load("algorithms", str(elsewhere / "half_done.py"))
-    with pytest.raises(UserError, match=r"'os\.path' is no environment plug-in: .*make\(config, seed, device\)"):
+    with pytest.raises(UserError, match=r"'os\.path' is not an environment plug-in: .*make\(config, seed, device\)"):
         plugins.load("envs", "os.path")
 
 

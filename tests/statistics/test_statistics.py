@@ -28,7 +28,7 @@ def test_the_bootstrap_covers_the_true_mean_about_95_times_in_100():
 def test_the_bootstrap_draws_the_same_in_parts_as_at_once(monkeypatch):
     scores = seeding.numpy_generator(2, "scores").normal(size=37)
     at_once = episodes.bootstrap(scores)
-    monkeypatch.setattr(episodes, "AT_ONCE", 37 * 300)  # 2,000 is no multiple of 300
+    monkeypatch.setattr(episodes, "AT_ONCE", 37 * 300)  # 2,000 is not a multiple of 300
     assert episodes.bootstrap(scores) == at_once
 
 

@@ -41,7 +41,7 @@ class Job:
     output: str = "files"  # files, or what is wrong with stdout: closed, full, broken, ascii
     environ: dict[str, str] = field(default_factory=dict)
     deadline: float = 60.0  # seconds until it counts as hanging
-    patience: float | None = None  # seconds until a command that may take for ever is ended without blame
+    patience: float | None = None  # seconds until a command that may take forever is ended without blame
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ def warm_up() -> None:
 def serve() -> None:
     """Answer each line on stdin, a job, with a line on stdout, its end."""
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what a library prints is no answer
+    os.dup2(2, 1)  # what a library prints is not an answer
     warm_up()
     for line in sys.stdin:
         answers.write(json.dumps(asdict(carried_out(Job(**json.loads(line))))) + "\n")

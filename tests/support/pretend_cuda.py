@@ -156,7 +156,9 @@ class Device(TorchDispatchMode):
         brought = [foreign.pop(id(x)) for x in indices if isinstance(args[0], Pretended) and id(x) in foreign]
         if mine and foreign and not moves:
             raise RuntimeError(f"{name}: tensors on cuda:0 and on the CPU, of shapes {[*foreign.values()]}")
-        filled = name != "index" and indices and _tensors(args[2])[0].numel() == 1  # one number: a mask is no question
+        filled = (
+            name != "index" and indices and _tensors(args[2])[0].numel() == 1
+        )  # one number: a mask is not a question
         masked = not filled and any(x.dtype == torch.bool for x in indices)
         waits = name in ANSWERS or masked or (name in COPIES and leaves)
         self.syncs.update([name] * waits)

@@ -1,4 +1,4 @@
-"""env=text: rows of one's own, their prompts, splits and columns, and what is measured of them."""
+"""env=text: rows of your own, their prompts, splits and columns, and what is measured of them."""
 
 import json
 from pathlib import Path

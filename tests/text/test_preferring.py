@@ -167,7 +167,7 @@ def test_a_bad_row_is_one_line_with_its_number(tmp_path: Path, bad: Row, words: 
     ("row", "words"),
     [
         ({"chosen": "yes", "rejected": "no"}, "'prompt' is missing, and 'chosen' and 'rejected' begin differently"),
-        ({"chosen": " a", "rejected": " b"}, "'prompt' is missing"),  # a blank is no prompt
+        ({"chosen": " a", "rejected": " b"}, "'prompt' is missing"),  # a blank is not a prompt
         ({"chosen": "yes", "rejected": "yes"}, "are the same text"),
         ({"prompt": None, "chosen": "so 1", "rejected": "so 2"}, "'prompt' is null"),
         ({"prompt": "1?", "chosen": "1"}, "'rejected' is missing"),

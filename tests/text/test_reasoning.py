@@ -1,4 +1,4 @@
-"""env=reasoning: tasks by name, their splits, their scorers, and what they make of texts that are no answers."""
+"""env=reasoning: tasks by name, their splits, their scorers, and what they make of texts that are not answers."""
 
 import json
 from collections.abc import Iterator

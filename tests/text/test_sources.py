@@ -108,7 +108,7 @@ def test_a_bad_file_is_named_with_its_line(tmp_path, text, words):
 
 @pytest.mark.parametrize(
     "source, words",
-    [("none.jsonl", "no such file"), ("embeded", "is no source"), (".", "is a folder"), ("", "is no source")],
+    [("none.jsonl", "no such file"), ("embeded", "is not a source"), (".", "is a folder"), ("", "is not a source")],
 )
 def test_a_source_that_is_none_is_one_line(source, words):
     with pytest.raises(UserError, match=words):

@@ -1,4 +1,4 @@
-"""Tools: calls in GSM8K's notation, functions of one's own in a process that is bounded, and what is counted."""
+"""Tools: calls in GSM8K's notation, functions of your own in a process that is bounded, and what is counted."""
 
 import os
 import select
@@ -26,7 +26,7 @@ MINE = """
 import os, sys, time
 
 def loud(text):
-    print("this is no result")
+    print("this is not a result")
     sys.stdout.flush()
     return text.upper()
 
@@ -172,7 +172,7 @@ def test_a_tool_that_cannot_be_found_is_one_line(name: str, words: str) -> None:
 
 def test_a_module_that_cannot_be_imported_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "bad.py").write_text("1 / 0\n")
-    with pytest.raises(UserError, match="cannot be imported: ZeroDivisionError: division by zero; mend it"):
+    with pytest.raises(UserError, match="cannot be imported: ZeroDivisionError: division by zero; fix it"):
         load_tool(f"{tmp_path / 'bad.py'}:f", 1.0)
 
 

@@ -24,7 +24,7 @@ class Steps:
 
 
 class Odd:
-    """It is no number, and neither true nor false."""
+    """It is not a number, and neither true nor false."""
 
     def __float__(self) -> float:
         raise RuntimeError("no number")

@@ -109,7 +109,7 @@ def test_what_can_do_nothing_is_not_searched() -> None:
 BAD = {
     "not a range": (
         ["algo.lr=1e-2..1e-4"],
-        r"algo\.lr=1e-2\.\.1e-4 is no range: give LOW\.\.HIGH, with LOW below HIGH",
+        r"algo\.lr=1e-2\.\.1e-4 is not a range: give LOW\.\.HIGH, with LOW below HIGH",
     ),
     "outside of the field": (["algo.gamma=0.9..1.5"], r"algo\.gamma=1\.5 is not allowed: give a number from 0 to 1"),
     "no logarithm": (["algo.lr=0..1"], r"algo\.lr=0 is not allowed"),
