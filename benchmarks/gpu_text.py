@@ -37,7 +37,7 @@ from rlkit.seeding import generator
 
 
 def model(size: Size) -> LanguageModel:
-    decoder = Decoder(Shape.read(size.config), size.dtype).initialize(generator(0, "initialize"))
+    decoder = Decoder(Shape.read(size.config), size.dtype).initialize(generator(0, "initialise"))
     tokenizer = Tokenizer.load(folders.locate("tiny"), size.vocab)  # no text is read: the ids are random
     return LanguageModel(decoder, tokenizer).to(size.device)
 

@@ -78,7 +78,7 @@ def language_model(vocab: int) -> LanguageModel:
     """Of tiny's shape, with as many tokens as asked for."""
     folder = folders.locate("tiny")
     said = json.loads((folder / "config.json").read_text()) | {"vocab_size": vocab}
-    decoder = Decoder(Shape.read(said), torch.float32).initialize(generator(0, "initialize"))
+    decoder = Decoder(Shape.read(said), torch.float32).initialize(generator(0, "initialise"))
     return LanguageModel(decoder, Tokenizer.load(folder, vocab))  # no text is read: the ids are random
 
 

@@ -7,7 +7,10 @@ import torch
 
 
 def derive(seed: int, *names: str | int) -> int:
-    """A 63-bit seed, a pure function of the run's seed and the names, e.g. `derive(0, "reset", row, episode)`."""
+    """A 63-bit seed, a pure function of the run's seed and the names, e.g. `derive(0, "reset", row, episode)`.
+
+    Changing a name changes what every seed gives.
+    """
     text = "/".join(str(part) for part in (seed, *names))
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") >> 1
 

@@ -130,7 +130,7 @@ class LanguageModel(Writer):
             kind, len(tokenizer), width, layers, heads, kv_heads or heads, inner, context, tokenizer.eos_id
         )
         decoder = Decoder(Shape.read({**config, "tie_word_embeddings": tied})).initialize(
-            named_generator(seed, "initialize")
+            named_generator(seed, "initialise")
         )
         return cls(decoder, tokenizer, temperature, value_head, rows=rows, seed=seed)
 

@@ -100,7 +100,7 @@ class LanguageNetwork:
             if model.value_head is not None and not adapted:  # all that learns is shared out, or nothing is
                 share_head(model.value_head)
         if self.fresh:
-            model.decoder.initialize(generator(seed, "initialize"))
+            model.decoder.initialize(generator(seed, "initialise"))
         else:
             model.source = Source.of(self.model, model)
         if self.adapter is not None:

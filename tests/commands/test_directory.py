@@ -95,7 +95,7 @@ def test_an_error_while_a_run_goes_on_names_the_folder_as_it_was_written(
 ) -> None:
     (places[0] / "r.py").write_text(REWARD.replace("return", "return 1 / 0 #"))
     assert run.main([*TEXT, "iterations=1", "out=r"]) == 2
-    assert capsys.readouterr().err.endswith("then continue with: python -m rlkit.run resume=r trust=changed\n")
+    assert capsys.readouterr().err.endswith("then resume with: python -m rlkit.run resume=r trust=changed\n")
 
 
 def test_an_evaluation_and_its_picture_are_where_they_were_asked_for(

@@ -202,7 +202,7 @@ def test_what_cannot_be_paired_is_refused_with_the_key_that_differs(copy, traine
     assert "env.step_limit is 500 here, 20 there" in refused(capsys, folder, f"against={trained('short')}")
     assert "env is cartpole here, gridworld there" in refused(capsys, folder, f"against={trained('table')}")
     assert "scored by pairs and this run by problems" in refused(capsys, copy("text"), f"against={trained('judge')}")
-    assert "no run folder" in refused(capsys, folder, "against=nowhere")
+    assert "not a run folder" in refused(capsys, folder, "against=nowhere")
     assert "is not understood" in refused(capsys, folder, "against=")
     assert "no checkpoint 'nil'" in refused(capsys, folder, f"against={folder}:nil")
     assert not (folder / "evaluation-test.json").exists(), "refused before anything is measured"

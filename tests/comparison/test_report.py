@@ -93,7 +93,7 @@ def test_folders_without_a_run_and_broken_files_are_refused_in_one_line(tmp_path
     (at / "summary.json").unlink()
     with pytest.raises(UserError, match="not finished"):
         records.read(at)
-    with pytest.raises(UserError, match="no run folder"):
+    with pytest.raises(UserError, match="not a run folder"):
         records.read(tmp_path / "nowhere")
 
 

@@ -81,7 +81,7 @@ def test_an_empty_prompt_is_refused(prompts):
 
 
 def test_a_folder_that_is_no_checkpoint_is_refused_with_what_it_lacks(tmp_path):
-    with pytest.raises(UserError, match=r"no checkpoint folder: it lacks config\.json, tokenizer\.json, model\.saf"):
+    with pytest.raises(UserError, match=r"not a checkpoint folder: it lacks config\.json, tokenizer\.json, model\.saf"):
         LanguageModel.load(tmp_path)
     model().save(tmp_path)
     (tmp_path / "config.json").write_text("{")

@@ -132,7 +132,7 @@ DIFFERENCES = [
     Difference("GRPO, deviation", "biased", vanilla(0, 1e-4), "unbiased", vanilla(1, 1e-4)),
     Difference("GRPO, ε of the deviation", "TRL (1e-4)", vanilla(1, 1e-4), "verl (1e-6)", vanilla(1, 1e-6)),
     Difference(
-        "the same, scores a thousandth as far apart",
+        "the same, scores that differ by a thousandth as much",
         "TRL (1e-4)",
         vanilla(1, 1e-4),
         "OpenRLHF (1e-9)",

@@ -154,7 +154,7 @@ GOOD: Row = {"prompt": [user("3?")], "chosen": [assistant("yes")], "rejected": [
         ({"rejected": [{"role": "robot", "content": "no"}]}, "message 1 of 'rejected' has the role \"robot\""),
         ({"chosen": [{"role": "assistant", "content": None}]}, "message 1 of 'chosen' has the content null"),
         ({"rejected": [assistant("yes")]}, "'chosen' and 'rejected' are the same text"),
-        ({"tools": [{"name": "x"}]}, "'tools' is not told to the chat template here"),
+        ({"tools": [{"name": "x"}]}, "'tools' is not given to the chat template here"),
     ],
 )
 def test_a_bad_row_is_one_line_with_its_number(tmp_path: Path, bad: Row, words: str) -> None:
