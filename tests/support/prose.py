@@ -139,7 +139,8 @@ def files() -> list[Path]:
     ]
     pages = [path for pattern in ("*.js", "*.html") for path in (ROOT / "rlkit").rglob(pattern)]
     documents = [path for pattern in ("*.md", "docs/**/*.md", "benchmarks/*.md") for path in ROOT.glob(pattern)]
-    return sorted([*python_files, *pages, *documents])
+    rest = {ROOT / "rlkit" / "pages", ROOT / "rlkit" / "comparison"}
+    return sorted(path for path in [*python_files, *pages, *documents] if path.parent not in rest)
 
 
 def complaints(path: Path) -> list[str]:
