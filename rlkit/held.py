@@ -14,7 +14,7 @@ from rlkit.attributes import COLLECTIONS, PLAIN, STATE, TORCH, can_be_saved, che
 from rlkit.errors import Diverged, UserError
 from rlkit.seeding import generators
 
-LARGEST = 2.0**63  # of the numbers that an optimizer has, such as its learning rate
+LARGEST = 1e80  # of the numbers that an optimizer computes with: products of two keys, each of 1e37 at most
 REPLACED = (*PLAIN, tuple, frozenset)  # what is not put back in place
 
 
@@ -247,7 +247,8 @@ def check_optimizer(optimizer: torch.optim.Optimizer) -> None:
         for key, default in optimizer.defaults.items():
             if type(group.get(key)) is not type(default) and not isinstance(group.get(key), int | float):
                 raise TypeError(f"{key} is {group.get(key)!r}")
-        numbers = [x for value in group.values() for x in (value if isinstance(value, tuple) else (value,))]
+        used = [group.get(key) for key in ("initial_lr", *optimizer.defaults)]  # a user's own keys may hold anything
+        numbers = [x for value in used for x in (value if isinstance(value, tuple) else (value,))]
         if bad := [x for x in numbers if isinstance(x, int | float) and not 0 <= x < LARGEST]:
             raise ValueError(f"a number of it is {bad[0]}")
 

@@ -12,6 +12,7 @@ import torch
 
 from rlkit import progress, run
 from rlkit.api import UserError
+from rlkit.held import check_optimizer
 from rlkit.recording import checkpoint
 from rlkit.settings import config
 from rlkit.settings.assemble import Parts, assemble
@@ -76,7 +77,7 @@ CASES: dict[str, tuple[Change, str]] = {
     "what was played": (fill(7, "env", "actions"), "(ValueError: an episode in progress chose 7, which is not in Dis"),
     "a moment": (fill(math.inf, *OPTIMIZER, "state", 0, "exp_avg_sq"), "exp_avg_sq is not finite)"),
     "a decay": (fill(-1.0, *OPTIMIZER, "param_groups", 0, "weight_decay"), "a number of it is -1.0)"),
-    "a momentum": (fill(10**30, *OPTIMIZER, "param_groups", 0, "eps"), "a number of it is 1"),
+    "a momentum": (fill(10**90, *OPTIMIZER, "param_groups", 0, "eps"), "a number of it is 1"),
     "a length": (fill(10**30, "env", "length", 0), "'env' of its checkpoint does not fit this run (OverflowError"),
     "columns that wait": (widen, "'window' of its checkpoint does not fit this run"),
 }
@@ -103,6 +104,21 @@ def test_what_cannot_have_been_played_is_refused(
     changed(finished["dqn"], tmp_path / "r", change)
     with pytest.raises(UserError, match=re.escape(words)):
         progress.restore(tmp_path / "r", parts.algo, parts.env)
+
+
+def test_a_run_goes_on_whose_keys_are_as_large_as_they_may_be(tmp_path: Path) -> None:
+    words = ["algo=ppo", "env=cartpole", "algo.horizon=4", "algo.adam_eps=1e37", "algo.lr=1e20", "algo.max_grad_norm=1"]
+    assert run.main([*words, *SHORT[1:2], "iterations=1", *SHORT[3:], f"out={tmp_path / 'r'}"]) == 0
+    assert run.main([f"resume={tmp_path / 'r'}", "iterations=2"]) == 0
+
+
+def test_what_a_user_notes_beside_the_numbers_of_an_optimizer_may_be_anything() -> None:
+    parameter = torch.nn.Parameter(torch.ones(2))
+    optimizer = torch.optim.Adam([{"params": [parameter], "offset": -1.0, "limit": math.inf}])
+    check_optimizer(optimizer)
+    optimizer.param_groups[0]["lr"] = -1.0
+    with pytest.raises(ValueError, match=r"a number of it is -1\.0"):
+        check_optimizer(optimizer)
 
 
 @pytest.mark.parametrize("key", ["action", "observation"])
