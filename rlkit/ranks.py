@@ -83,6 +83,11 @@ def join() -> Store:
     global _server
     number, world = whole_number("RANK", 0), whole_number("WORLD_SIZE", 1)
     host, port = os.environ.get("MASTER_ADDR", "localhost"), whole_number("MASTER_PORT", 29500)
+    if not port:
+        raise UserError(
+            "MASTER_PORT=0 in the environment: with --master-port 0 torchrun tells no rank which port it took; give "
+            "--standalone in its place, or a port that is free"
+        )
     hosts = number == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
     try:
         _server = TCPStore(host, port, world, hosts, timeout=timedelta(seconds=PATIENCE), wait_for_workers=False)

@@ -78,6 +78,13 @@ def sheltered() -> Iterator[None]:
         yield
 
 
+def patience() -> str:
+    """How long that may take where torchrun waits for it: then it kills the ranks."""
+    if not os.environ.get("TORCHELASTIC_RUN_ID"):
+        return ""
+    return " (torchrun waits 30 seconds for both, or as long as its --shutdown-timeout says)"
+
+
 class Stoppable(Protocol):
     """What looks now and then whether it was asked to stop."""
 
@@ -94,7 +101,7 @@ def interruptible(progress: Stoppable) -> Iterator[None]:
 
     def interrupt(*_: object) -> None:
         if first_of_several():
-            tell("\nfinishing this iteration, then measuring; Ctrl-C again stops at once")
+            tell(f"\nfinishing this iteration, then measuring{patience()}; Ctrl-C again stops at once")
         progress.interrupted = True
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

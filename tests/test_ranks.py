@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -17,10 +18,13 @@ from support import ranks as start
 from support.ranks import apart, said
 from tensordict import TensorDict
 
-from rlkit import buffers, compare, evaluate, joining, ranks, run, scores
+from rlkit import buffers, compare, evaluate, joining, ranks, run, scores, signals
 from rlkit.control import parts
+from rlkit.control.env import ControlEnv
 from rlkit.errors import UserError
 from rlkit.scores import Scores
+from rlkit.settings import config
+from rlkit.settings.assemble import assemble
 
 WIDE = ("policy.dtype=float64", "env.rows=8", *start.SHORT)
 RUNS = {  # 20 iterations where they are cheap
@@ -291,6 +295,35 @@ def test_a_number_of_ranks_that_is_none_is_one_line(
     assert capsys.readouterr().err == (
         f"rlkit: WORLD_SIZE={size} in the environment is not a whole number: unset it, or let torchrun set it\n"
     )
+
+
+def test_a_port_that_no_rank_knows_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    for key, value in {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": "0"}.items():
+        monkeypatch.setenv(key, value)
+    with pytest.raises(UserError, match=r"^MASTER_PORT=0 in the environment: .*; give --standalone in its place, or a"):
+        ranks.join()
+
+
+def test_rows_are_counted_over_all_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = assemble(config.read(["algo=ppo", "env=cartpole", "env.rows=2"]))
+    assert isinstance(made.env, ControlEnv)
+    monkeypatch.setattr(made.env, "_mine", slice(4, 6))  # as the third of several ranks has it
+    step = made.env._stream.step
+
+    def sick(action: np.ndarray) -> object:
+        successor, reward, *ends = step(action)
+        return successor, np.array([reward[0], np.nan]), *ends
+
+    monkeypatch.setattr(made.env._stream, "step", sick)
+    with pytest.raises(FloatingPointError, match="reward at step 0 of row 5 of the rollout"):
+        made.env._rollout(made.algo.policy, 2, 1)
+
+
+def test_who_is_started_by_torchrun_learns_how_long_it_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TORCHELASTIC_RUN_ID", raising=False)
+    assert signals.patience() == ""
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "x")
+    assert "30 seconds" in signals.patience() and "--shutdown-timeout" in signals.patience()
 
 
 def test_ranks_that_do_not_come_are_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -116,7 +116,7 @@ class ControlEnv(Played):
                 self._started = True
         player = at_play(requirements.acting(policy), copies, None if fresh else self._memory)
         tape = self._play(copies, player, steps, fresh)
-        requirements.check_tape(tape, copies.observation_space, self.source)
+        requirements.check_tape(tape, copies.observation_space, self.source, self._mine.start * repeats)
         self._note(tape, fresh)
         lead = (self._own, repeats) if repeats > 1 else (self._own,)
         data = rows_first(tape, lead, self.device)

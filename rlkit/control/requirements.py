@@ -76,14 +76,14 @@ def _prepares(kind: type) -> bool:
     return issubclass(kind, Prepares) and newest("prepared", "on_arrays") <= newest("act", "forward")
 
 
-def check_tape(tape: dict[str, Array], space: "AnySpace", source: str) -> None:
-    """Stop where a rollout holds what nothing can be learned from."""
-    check_finite(tape, source)
+def check_tape(tape: dict[str, Array], space: "AnySpace", source: str, first: int = 0) -> None:
+    """Stop where a rollout holds what nothing can be learned from; first: the number of its first row."""
+    check_finite(tape, source, first)
     for key in ("observation", "next_observation"):
         check_observed(space, tape[key], source)
 
 
-def check_finite(tape: dict[str, Array], source: str) -> None:
+def check_finite(tape: dict[str, Array], source: str, first: int) -> None:
     """Stop at the first number that is none, and say where it came from; tape: [T, n, ...]."""
     for key, array in sorted(tape.items()):  # the action first: a policy that diverged is not the environment's fault
         if array.dtype.kind == "f" and not np.isfinite(array).all():
@@ -91,7 +91,7 @@ def check_finite(tape: dict[str, Array], source: str) -> None:
             where = f"component {component[0]} of " if component else ""
             advice = "try a smaller algo.lr" if key == "action" else "correct the environment, or end the episode there"
             raise FloatingPointError(
-                f"not finite: {where}{key} at step {step} of row {row} of the rollout ({source}); "
+                f"not finite: {where}{key} at step {step} of row {first + row} of the rollout ({source}); "
                 f"checkpoints written before are kept; {advice}"
             )
 
