@@ -13,11 +13,12 @@ from contextlib import ExitStack, suppress
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
-from rlkit.disk import NO_LINK, refuse_link
+from rlkit.disk import NO_LINK, refuse_link, to_disk
 from rlkit.errors import UserError, one_line
 from rlkit.recording.files import LEFT, beside, opened, remove, replacing, why
 
 LAST = "summary.json"
+CHECKPOINTS = "checkpoints"
 TEXTS = (".yaml", ".json", ".jsonl", ".txt", ".md")  # files in which the path of a folder may stand
 OTHERS = (".lock",)  # what belongs to a machine and not to a run
 AGAIN = 100  # times that a folder is looked at which is being written
@@ -95,6 +96,8 @@ def unpack(parcel: Path, folder: Path) -> None:
 def bring(parcel: Path, folder: Path, strip: str = "") -> None:
     """Put what has come in the place of what a run folder holds: each file, and each folder in it, whole or not at all.
 
+    Of checkpoints each file counts for itself, as where the run writes them.
+
     In texts `strip` is left out: the path of the folder in which the run folder lay on the other machine.
 
     Raises: UserError for a parcel that is none or that would write elsewhere, and where it cannot be written.
@@ -128,13 +131,28 @@ def _take_folder(tar: tarfile.TarFile, entries: Iterable[tarfile.TarInfo], folde
                 _copy(tar, entry, file, strip)
                 file.flush()
                 os.fsync(file.fileno())
-        if folder.is_dir():
-            os.replace(folder, old)
-        os.replace(new, folder)
+        if folder.name == CHECKPOINTS and folder.is_dir():
+            _take_files(new, folder)
+        else:
+            if folder.is_dir():
+                os.replace(folder, old)
+            os.replace(new, folder)
     except OSError as error:
         remove(new)
         raise UserError(f"cannot write {folder}: {why(error)}; make room, and the same command goes on") from None
     shutil.rmtree(old, ignore_errors=True)
+
+
+def _take_files(new: Path, folder: Path) -> None:
+    """Put each file in the place of the one before: at no moment is there no checkpoint that a run may go on from."""
+    names = sorted((path.name for path in new.iterdir()), key=lambda name: (name.startswith("latest."), name))
+    for name in names:
+        os.replace(new / name, folder / name)
+    for path in folder.iterdir():
+        if path.name not in names:
+            remove(path)
+    to_disk(folder)
+    remove(new)
 
 
 def _open(parcel: Path) -> tarfile.TarFile:

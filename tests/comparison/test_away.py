@@ -2,6 +2,7 @@
 
 import errno
 import io
+import itertools
 import json
 import os
 import signal
@@ -10,7 +11,7 @@ import tarfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -347,6 +348,34 @@ def test_a_link_here_is_not_written_through(tmp_path):
     with pytest.raises(UserError, match="is a link, and nothing is written through one"):
         parcel.bring(tar_of(tmp_path / "t", (entry("checkpoints/latest.safetensors"), b"x")), home)
     assert not [*elsewhere.iterdir()]
+
+
+class Killed(BaseException):
+    """What `kill -9` is to a test in one process."""
+
+
+@pytest.mark.parametrize("moment", range(4))
+def test_at_no_moment_is_there_no_checkpoint(tmp_path, monkeypatch, moment):
+    """Whoever unpacks a parcel may be killed between any two names that it gives."""
+    home, count = tmp_path / "home", itertools.count()
+    (home / "checkpoints").mkdir(parents=True)
+    for name in ("latest", "iteration-1"):
+        (home / "checkpoints" / f"{name}.safetensors").write_bytes(b"old")
+    new = [(entry(f"checkpoints/{name}.safetensors"), b"new") for name in ("best", "latest")]
+
+    def replace(*names: Path, real=os.replace) -> None:
+        if next(count) == moment:
+            raise Killed
+        real(*names)
+
+    with monkeypatch.context() as patched, suppress(Killed):
+        patched.setattr(os, "replace", replace)
+        parcel.bring(tar_of(tmp_path / "t", *new), home)
+    there = {path.name: path.read_bytes() for path in (home / "checkpoints").iterdir()}
+    assert there["latest.safetensors"] in (b"old", b"new")
+    if moment > 1:  # it came to its end
+        assert there == {"best.safetensors": b"new", "latest.safetensors": b"new"}
+        assert [path.name for path in home.iterdir()] == ["checkpoints"]
 
 
 @pytest.mark.parametrize("size", [0, 100, 700, 1100])
