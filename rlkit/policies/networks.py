@@ -47,7 +47,8 @@ class QNetwork(EpsilonGreedy):
         super().__init__(env.seed)
         space = env.action_space
         if not isinstance(space, Discrete):
-            raise UserError(f"a Q-network needs discrete actions and this environment has {space}; use algo=sac")
+            other = "sac" if isinstance(space, Box) else "ppo"  # of several choices
+            raise UserError(f"a Q-network needs discrete actions and this environment has {space}; use algo={other}")
         self.normalizer = normalizer_for(env, network.normalize)
         self.idle_keys = idle_keys(env, network, self.normalizer, False, "a network without actor")
         self.allowed = allowed_by(env.observation_space)

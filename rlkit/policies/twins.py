@@ -273,7 +273,9 @@ def twin_critics(env: Env, network: Layers, deterministic: bool) -> TwinCritics:
     space = env.action_space
     if isinstance(space, Discrete) and not deterministic:
         return Categorical(env, network, space)
-    if not isinstance(space, Box):
+    if not isinstance(space, Box | Discrete):
+        raise UserError(f"critics of actions read one choice or real numbers and here they are {space}; use algo=ppo")
+    if isinstance(space, Discrete):
         raise UserError(
             f"a deterministic actor needs continuous actions and here they are {space}; use algo=sac, or algo=dqn"
         )

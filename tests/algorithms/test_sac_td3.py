@@ -1,6 +1,7 @@
 """SAC and TD3: losses and gradients by TorchRL's, the squashed density by integration, the delay of the actor."""
 
 import math
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -355,3 +356,13 @@ def test_prioritised_steps_and_sums_of_rewards(name: str) -> None:
     assert algo.updates == 38 and len(algo.buffer) == 64
     assert algo.buffer.store["discount"].unique().tolist() == pytest.approx([0.99**3, 0.99**2, 0.99])
     assert math.isfinite(algo.buffer.tree.total) and algo.buffer.tree.priority.std() > 0
+
+
+@pytest.mark.parametrize("make", ["q_network", "twin_critics"])
+def test_what_takes_several_choices_is_named(make: str) -> None:
+    """Neither is sent to the other, which takes no more of them."""
+    env = SimpleNamespace(
+        kind="control", observation_space=Box(-1, 1, (2,)), action_space=MultiDiscrete([2, 3]), device="cpu", seed=0
+    )
+    with pytest.raises(UserError, match=r"MultiDiscrete\(\[2 3\]\); use algo=ppo$"):
+        getattr(policies.Network(), make)(env)
