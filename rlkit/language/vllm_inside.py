@@ -36,6 +36,7 @@ class Inside:
         return self.loaded
 
     def load(self, folder: Path, label: str) -> None:
+        self.loaded = ""  # where it fails, nobody knows which are there
         with failing("cannot load the weights of this run"):
             if self.llm is None:
                 self.llm = self._started(folder)

@@ -88,8 +88,10 @@ class Server:
     def load(self, folder: Path, label: str) -> None:
         """Have the weights of a folder loaded in place of those that are served.
 
-        What vLLM keeps of prompts (the prefix cache) was computed with older weights, and goes.
+        What vLLM keeps of prompts (the prefix cache) was computed with older weights, and goes. Whoever is stopped in
+        between leaves no label of a run behind: the weights of an earlier checkpoint are then not taken for loaded.
         """
+        self._name("being loaded")
         asked: Json = {"method": "reload_weights", "kwargs": {"weights_path": str(folder)}}
         try:
             self._developing("/collective_rpc", asked, PATIENCE)
@@ -99,6 +101,9 @@ class Server:
                 "policy.exchange=FOLDER, a folder that both sides see, and start the server again, which may hold half"
             ) from None
         self._developing("/reset_prefix_cache", {})
+        self._name(label)
+
+    def _name(self, label: str) -> None:
         self._developing("/update_weight_version", {"new_version": label})
 
     def write(self, requests: Sequence[Request], at_once: int) -> list[Written]:

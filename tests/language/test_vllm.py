@@ -278,6 +278,25 @@ def test_weights_that_do_not_fit_are_one_line() -> None:
             policy.generate(PROMPTS, 1, 4)
 
 
+@pytest.mark.parametrize("route", ["/collective_rpc", "/reset_prefix_cache"])
+def test_whoever_is_stopped_while_weights_are_loaded_leaves_no_label(route: str) -> None:
+    """A run that goes on from the weights before those gives them to the server again."""
+    with served() as server:
+        policy = LanguageNetwork(engine="vllm", server=server.url).build(0)
+        policy.generate(PROMPTS, 1, 4)
+        before, loads = copy.deepcopy(policy.decoder.state_dict()), server.core.loads
+        with torch.no_grad():
+            policy.decoder.head.mul_(1.1)
+        server.failing = route
+        with pytest.raises(EngineFailed):
+            policy.generate(PROMPTS, 1, 4)
+        server.failing = None
+        policy.decoder.load_state_dict(before)
+        done = policy.generate(PROMPTS, 1, 4)
+        assert server.core.loads > loads
+        assert_close(done["log_prob"], policy.evaluate(done.flatten())["log_prob"].view(done["log_prob"].shape))
+
+
 def test_weights_of_another_run_are_one_line() -> None:
     with served() as server:
         policy = LanguageNetwork(engine="vllm", server=server.url).build(0)
