@@ -5,9 +5,10 @@ import secrets
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -17,7 +18,7 @@ from torch import Tensor
 from rlkit import disk
 from rlkit.attributes import Derived
 from rlkit.errors import EngineFailed, UserError, one_line
-from rlkit.language import asked, folders
+from rlkit.language import asked, folders, threads
 from rlkit.language.asked import Backend, Request, Written
 from rlkit.language.causal import Causal
 from rlkit.language.generate import Completions, Rule
@@ -86,9 +87,7 @@ class VLLM(Derived):
         """See `WritesMeanwhile.begin`."""
         prompts, key = [list(prompt) for prompt in ids for _ in range(repeats)], _key(rule, generator)
         requests = [Request(p, max_tokens, rule, _seed(key, i)) for i, p in enumerate(prompts)]
-        pool = ThreadPoolExecutor(1, "rlkit-vllm-ahead")
-        self.pending = done = pool.submit(self._ask, requests, rows)
-        pool.shutdown(wait=False)
+        self.pending = done = threads.begun(partial(self._ask, requests, rows), "rlkit-vllm-ahead")
         return lambda: self._completions(done.result())
 
     def _completions(self, found: list[Written]) -> Completions:

@@ -5,10 +5,10 @@ weights go through a folder of safetensors that both sides see, all else is JSON
 """
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from rlkit.errors import EngineFailed, UserError
+from rlkit.language import threads
 from rlkit.language.asked import MODE, Request, Written, check_version, finite
 from rlkit.language.over_http import PATIENCE, QUICK, Client, Json, Refused
 from rlkit.language.tokenizer import Tokenizer
@@ -107,13 +107,7 @@ class Server:
         self._developing("/update_weight_version", {"new_version": label})
 
     def write(self, requests: Sequence[Request], at_once: int) -> list[Written]:
-        if not requests:
-            return []
-        pool = ThreadPoolExecutor(min(at_once, len(requests)), "rlkit-vllm")
-        try:
-            return list(pool.map(self._row, requests))
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)  # where one row fails, nobody waits for the others
+        return threads.each(self._row, requests, at_once, "rlkit-vllm")
 
     def _row(self, request: Request) -> Written:
         asked: Json = {"model": self.model, "prompt": request.ids, "return_token_ids": True, **request.parameters()}

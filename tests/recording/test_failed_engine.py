@@ -1,6 +1,9 @@
 """A server that writes the text and goes away loses nothing: the iteration is repeated, wherever one runs by then."""
 
 import json
+import subprocess
+import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -48,3 +51,32 @@ def test_a_server_that_goes_away_loses_nothing(tmp_path: Path, capsys: pytest.Ca
         assert run.main([f"resume={tmp_path / 'a'}", f"policy.server={server.url}"]) == 0
     assert differences(tmp_path / "a", tmp_path / "b") == []
     assert evaluate.main([str(tmp_path / "a"), "episodes=2"]) == 0  # which needs no server
+
+
+@pytest.mark.parametrize("ahead", [[], ["policy.staleness=1"]])
+@pytest.mark.slow
+def test_a_run_that_has_failed_waits_for_no_answer(ahead: list[str], tmp_path: Path) -> None:
+    """One row is refused; the others are answered when the run is over, and not before."""
+    gate, lock, left = threading.Event(), threading.Lock(), [16 + 2 + 1]
+    waited: list[bool] = []  # in vain, for the end of the run
+    with served() as server:
+        answer = server.answer
+
+        def held(path: str, body: object) -> object:
+            if path == "/v1/completions":
+                with lock:
+                    left[0] -= 1
+                    last = left[0]
+                if last == 0:
+                    return 503, {"error": {"message": "the engine is dead"}}
+                if last < 0 and not gate.wait(20):
+                    waited.append(True)
+            return answer(path, body)
+
+        server.answer = held
+        words = [*WORDS, *ahead, f"policy.server={server.url}", f"out={tmp_path / 'a'}"]
+        with subprocess.Popen([sys.executable, "-m", "rlkit.run", *words], stdout=-3, stderr=subprocess.PIPE) as child:
+            said = child.communicate()[1].decode()
+            gate.set()
+    assert child.returncode == 2 and said.count("\n") == 1 and "the engine is dead" in said
+    assert not waited

@@ -1,0 +1,54 @@
+"""Work in threads for which nobody waits at the end of the process: what they wait for may answer hours later.
+
+Those of `concurrent.futures` are waited for there, also when an error or Ctrl-C has ended the run.
+"""
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_EXCEPTION, Future, wait
+from typing import TypeVar
+
+Asked, Found = TypeVar("Asked"), TypeVar("Found")
+
+
+def begun(work: Callable[[], Found], name: str) -> "Future[Found]":
+    """What comes of work that begins now."""
+    done: Future[Found] = Future()
+
+    def run() -> None:
+        try:
+            found = work()
+        except BaseException as error:
+            done.set_exception(error)
+        else:
+            done.set_result(found)
+
+    threading.Thread(target=run, name=name, daemon=True).start()
+    return done
+
+
+def each(function: Callable[[Asked], Found], items: Sequence[Asked], most: int, name: str) -> list[Found]:
+    """What a function gives for each item, for at most so many at the same time.
+
+    The first error is raised at once: nobody waits for the others, and no more are begun.
+    """
+    left = deque(enumerate(items))
+
+    def work() -> dict[int, Found]:
+        found = {}
+        while left:
+            try:
+                i, item = left.popleft()
+            except IndexError:  # another thread took the last one
+                break
+            found[i] = function(item)
+        return found
+
+    workers = [begun(work, name) for _ in range(min(most, len(items)))]
+    try:
+        over, _ = wait(workers, return_when=FIRST_EXCEPTION)
+    finally:
+        left.clear()
+    found = {i: x for done in over for i, x in done.result().items()}
+    return [found[i] for i in range(len(items))]
