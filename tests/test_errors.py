@@ -331,6 +331,7 @@ ELSEWHERE = {
     " computes another model than ": "language/test_vllm.py::test_another_model_is_one_line",
     " cannot load the weights of this run (": "language/test_vllm.py::test_weights_that_do_not_fit_are_one_line",
     " was given other weights while it wrote: ": "language/test_vllm.py::test_weights_of_another_run_are_one_line",
+    " wrote what cannot be: ": "language/test_vllm.py::test_a_row_that_cannot_be_is_one_line",
     " without the tokens that were asked for": "language/test_vllm.py::test_an_answer_that_is_no_row_is_one_line",
     " with what is not a JSON object: ": "language/test_vllm.py::test_an_answer_that_is_no_row_is_one_line",
     " with status ": "language/test_vllm.py::test_a_refusal_is_told_in_the_servers_words",

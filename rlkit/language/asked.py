@@ -13,6 +13,7 @@ from rlkit.seeding import derive
 OLDEST = (0, 32)  # of vLLM: what this was tried with; older ones lack routes
 MODE = "processed_logprobs"  # the log-probabilities that count the temperature
 NOTHING = -9999.0  # what vLLM says in place of a log-probability that is not a finite number
+ROUNDED = 1e-3  # above 0, to which rounding may bring a log-probability
 NEVER = -100.0  # added to the logit of a token that must not come: e^-100 of what it would have been
 
 
@@ -119,3 +120,10 @@ def cut(done: Written, rule: Rule) -> Written:
     if not ends:
         return done
     return Written(done.tokens[: ends[0]], done.log_prob[: ends[0]], True)
+
+
+def fits(done: Written, request: Request, vocab: int) -> bool:
+    """Whether a row can be an answer: tokens of the vocabulary, up to an end or as many as were asked for."""
+    rule, count = request.rule, len(done.tokens)
+    ended = done.tokens[-1] in rule.stops or rule.stopping is not None if done.ended else count == request.tokens
+    return ended and max(done.tokens) < vocab and not any(x > ROUNDED for x in done.log_prob)

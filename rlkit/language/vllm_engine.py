@@ -46,7 +46,7 @@ class VLLM(Derived):
     def __init__(self, backend: Backend, tokenizer: Tokenizer, exchange: Path | None = None) -> None:
         self.backend, self.tokenizer, self.exchange = backend, tokenizer, exchange
         self.note = f"{backend.name}; its sums depend on what it computes at once, so a resumed run may write otherwise"
-        self.label, self.device = "", torch.device("cpu")  # of the weights of the last `sync`
+        self.label, self.device, self.vocab = "", torch.device("cpu"), 0  # of the weights of the last `sync`
         self.checked = False
         self.pending: Future[list[Written]] | None = None  # what is being written
 
@@ -54,7 +54,7 @@ class VLLM(Derived):
         """Hand over the weights, adapters merged, where they are not those that it writes with already."""
         if self.pending is not None:
             wait([self.pending])  # it writes with the weights of now to the end
-        self.device = decoder.head.device
+        self.device, self.vocab = decoder.head.device, decoder.vocab
         self.label = fingerprint(weight for _, weight in decoder.weights())
         if self.backend.label() != self.label:
             with self._folder(decoder) as folder:
@@ -131,6 +131,11 @@ class VLLM(Derived):
         found = asked.write(self.backend, requests, rows)
         if self.backend.label() != self.label:
             raise EngineFailed(f"{self.backend.name} was given other weights while it wrote: let one run alone use it")
+        if not all(asked.fits(done, r, self.vocab) for done, r in zip(found, requests, strict=True)):
+            raise EngineFailed(
+                f"{self.backend.name} wrote what cannot be: tokens that the model has not, a row without its end, or a "
+                "log-probability above 0; give a vLLM server of this model"
+            )
         return found
 
     @contextmanager

@@ -343,6 +343,26 @@ def test_an_answer_that_is_no_row_is_one_line(change: dict[str, object]) -> None
             policy.generate(PROMPTS, 1, 4)
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"token_ids": [5, 99999], "finish_reason": "length"},
+        {"token_ids": [5, 6], "finish_reason": "length"},
+        {"token_ids": [5, 6]},
+        {"token_ids": [5, 0], "logprobs": {"token_logprobs": [-1.0, 0.1]}},
+    ],
+    ids=["no token", "too few", "no end", "more than certain"],
+)
+def test_a_row_that_cannot_be_is_one_line(change: dict[str, object]) -> None:
+    with served() as server:
+        policy = LanguageNetwork(engine="vllm", server=server.url).build(0)
+        tokens = 2 if 99999 in change["token_ids"] else 4
+        policy.generate(PROMPTS, 1, tokens)
+        server.broken = {"choices": [{**ROW, **change}]}
+        with pytest.raises(EngineFailed, match="wrote what cannot be: tokens that the model has not, a row without"):
+            policy.generate(PROMPTS, 1, tokens)
+
+
 def test_an_answer_without_end_is_not_read(server: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rlkit.language.over_http.LARGEST", 20)
     with pytest.raises(EngineFailed, match="its answer has more than 20 bytes"):
@@ -363,7 +383,7 @@ def test_a_probability_that_is_no_number_diverges() -> None:
     with served() as server:
         policy = LanguageNetwork(engine="vllm", server=server.url).build(0)
         policy.generate(PROMPTS, 1, 4)
-        row = {**ROW, "logprobs": {"token_logprobs": [-1.0, -9999.0]}}
+        row = {**ROW, "token_ids": [5, 0], "logprobs": {"token_logprobs": [-1.0, -9999.0]}}
         server.broken = {"choices": [row]}
         with pytest.raises(Diverged):
             policy.generate(PROMPTS, 1, 4)
