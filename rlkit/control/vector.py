@@ -184,7 +184,13 @@ class Copies:
         return observation
 
     def replay(self, actions: Array, seeds: Sequence[int], ages: Array) -> None:
-        """Return to the state after the last `ages[i]` of `actions` [K, n] since row i was reset with `seeds[i]`."""
+        """Return to the state after the last `ages[i]` of `actions` [K, n] since row i was reset with `seeds[i]`.
+
+        Raises: ValueError where these are not the actions of so many rows.
+        """
+        wanted = (self.n, *spaces.action_shape(self.action_space)[0])
+        if len(actions) and actions.shape[1:] != wanted:
+            raise ValueError(f"actions of a step have the shape {actions.shape[1:]}, not {wanted}")
         self.next_seed, next_seed = None, self.next_seed
         self.reset(seeds)
         for step, action in enumerate(actions):

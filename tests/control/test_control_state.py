@@ -109,6 +109,16 @@ def test_a_state_with_another_number_of_rows_is_refused():
         make(cartpole, rows=3).load_state_dict(make(cartpole, rows=2).state_dict())
 
 
+@pytest.mark.parametrize("change", [lambda x: x.flatten()[:1], lambda x: x[:, :1], lambda x: x[..., None]])
+def test_actions_that_are_not_those_of_the_rows_are_refused(change):
+    env = make(cartpole, rows=2)
+    env.rollout(Draws(env), steps=5)
+    state = env.state_dict()
+    state["actions"] = change(state["actions"])
+    with pytest.raises(ValueError, match=r"actions of a step have the shape .*, not \(2,\)"):
+        make(cartpole, rows=2).load_state_dict(state)
+
+
 class Counts(gymnasium.Env):
     """Begins where its resets so far have brought it, whatever the seed."""
 
