@@ -1,7 +1,7 @@
 """What an algorithm holds that a checkpoint does not: refused before the run, and as soon as it changes."""
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,8 @@ from rlkit.errors import Diverged, UserError
 from rlkit.seeding import generators
 
 LARGEST = 1e80  # of the numbers that an optimizer computes with: products of two keys, each of 1e37 at most
+SQUARES = ("exp_avg_sq", "max_exp_avg_sq", "square_avg", "step")  # what an optimizer has that is never negative
+FLAGS = ("amsgrad", "centered", "maximize", "nesterov")  # what an optimizer computes, which stays as it was made
 REPLACED = (*PLAIN, tuple, frozenset)  # what is not put back in place
 
 
@@ -231,8 +233,18 @@ def unsound(algo: Algorithm) -> list[str]:
     return held or not_finite(algo, algo.policy.parameters())
 
 
-def check_optimizer(optimizer: torch.optim.Optimizer) -> None:
-    """Raises: ValueError where what an optimizer remembers is not of the shape of its parameters."""
+def flags_of(x: object) -> list[dict[str, object]]:
+    """What an optimizer computes in each of its groups; nothing of what is not an optimizer."""
+    if not isinstance(x, torch.optim.Optimizer):
+        return []
+    return [{key: group[key] for key in FLAGS if key in group} for group in x.param_groups]
+
+
+def check_optimizer(optimizer: torch.optim.Optimizer, made: Sequence[Mapping[str, object]]) -> None:
+    """Raises: ValueError where what an optimizer remembers is not of its parameters, or it computes something else.
+
+    made: `flags_of` it before its state was put back.
+    """
     if not isinstance(optimizer, torch.optim.Adam | torch.optim.SGD | torch.optim.RMSprop):  # AdamW is an Adam
         return
     for parameter, state in optimizer.state.items():
@@ -241,6 +253,10 @@ def check_optimizer(optimizer: torch.optim.Optimizer) -> None:
                 raise ValueError(f"{key} has the shape {tuple(x.shape)}, not {tuple(parameter.shape)}")
             if isinstance(x, Tensor) and not bool(x.isfinite().all()):
                 raise ValueError(f"{key} is not finite")
+            if key in SQUARES and isinstance(x, Tensor) and bool((x < 0).any()):
+                raise ValueError(f"{key} is negative")
+    if flags_of(optimizer) != made:
+        raise ValueError(f"it computes {flags_of(optimizer)}, not {made}")
     for group in optimizer.param_groups:
         check_numbers([group.get("initial_lr", 0.0)])
         check_numbers([x for value in group.values() if isinstance(value, tuple) for x in value])

@@ -18,7 +18,7 @@ from rlkit.bounds import check_actions, check_steps
 from rlkit.counters import natural
 from rlkit.doctor.checks import Doctor
 from rlkit.errors import UserError
-from rlkit.held import check_finite, check_optimizer, check_unchanged, is_part, leaves, owner, sound, unsound
+from rlkit.held import check_finite, check_optimizer, check_unchanged, flags_of, is_part, leaves, owner, sound, unsound
 from rlkit.meter import Meter
 from rlkit.policies.base import EpsilonGreedy
 from rlkit.recording import checkpoint
@@ -200,6 +200,7 @@ def _put(folder: Path, algo: Algorithm, state: State, keys: Sequence[str]) -> No
     for key in keys:
         there = owner(algo, key)
         last = key.rpartition(".")[2]
+        made = flags_of(there[last])
         with fitting(folder, key):
             if key in state["parts"]:
                 if is_ours(there[last]):
@@ -208,7 +209,7 @@ def _put(folder: Path, algo: Algorithm, state: State, keys: Sequence[str]) -> No
             elif key in state["numbers"]:
                 put_back(there, last, state["numbers"][key])
             if isinstance(there[last], torch.optim.Optimizer):
-                check_optimizer(there[last])
+                check_optimizer(there[last], made)
 
 
 def _progress(folder: Path, state: State) -> Progress:

@@ -19,7 +19,6 @@ from rlkit.control.plain import Played
 from rlkit.control.recall import Recall, at_play
 from rlkit.control.scoring import whole_episodes
 from rlkit.control.vector import LIFE, Array, Copies, Luck, Vector, empty_tape, ended, played, rows_first
-from rlkit.errors import UserError
 from rlkit.policies.requirements import refuse_groups
 from rlkit.scores import Reference, Scores, Split
 from rlkit.seeding import derive, generators
@@ -188,11 +187,7 @@ class ControlEnv(Played):
         That holds where a reset makes an environment forget what was before; where it does not, one line says so.
         """
         state = parts.state_of(state)
-        if len(state["episodes"]) != self._own:
-            raise UserError(
-                f"the saved state has {len(state['episodes'])} rows, this environment {self._own}: "
-                f"set env.rows={len(state['episodes']) // self.agents}"
-            )
+        requirements.check_rows(state, self._own, self.agents)
         self._starts, self._episodes, self._started = state["starts"], list(state["episodes"]), state["started"]
         self._length, self._history = np.array(state["length"], dtype=np.int64), deque()
         self._return = np.array(state["return"], dtype=np.float64)

@@ -14,7 +14,7 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from rlkit import spaces
-from rlkit.api import Acts, Plays
+from rlkit.api import Acts, Plays, State
 from rlkit.control.vector import Array, Vector
 from rlkit.errors import UserError
 from rlkit.spaces import check_spaces as check_spaces  # environments take it from here
@@ -163,3 +163,15 @@ def step_limit(vector: Vector) -> int | None:
             return copy._max_episode_steps
         copy = copy.env
     return None
+
+
+def check_rows(state: State, rows: int, agents: int) -> None:
+    """Raises: UserError for a state of another number of rows, ValueError where it is not of as many throughout."""
+    found = len(state["episodes"])
+    if found != rows:
+        raise UserError(f"the saved state has {found} rows, this environment {rows}: set env.rows={found // agents}")
+    for key in ("ages", "length", "return", "seeds"):
+        if len(state[key]) != rows:
+            raise ValueError(f"'{key}' is of {len(state[key])} rows, not {rows}")
+    if "memory" in state and len(state["memory"]) != rows:
+        raise ValueError(f"'memory' is of {len(state['memory'])} rows, not {rows}")

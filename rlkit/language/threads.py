@@ -9,7 +9,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, wait
 from typing import TypeVar
 
-Asked, Found = TypeVar("Asked"), TypeVar("Found")
+Asked = TypeVar("Asked")
+Found = TypeVar("Found")
 
 
 def begun(work: Callable[[], Found], name: str) -> "Future[Found]":

@@ -157,11 +157,18 @@ class Flat(torch.optim.Optimizer):
             self.state[p] = {"step": step, **dict(zip(self.moments, views, strict=True))}
 
     def _adopt(self) -> None:
-        """Put the state of each parameter into the moments."""
+        """Put the state of each parameter into the moments.
+
+        Raises: ValueError where it is that of other parameters; a copy would make it fit.
+        """
+        if self.state.keys() - set(self._parameters):
+            raise ValueError("there is a state of what is no parameter")
         loaded = {p: self.state.get(p, {}) for p in self._parameters}
         self.state.clear()
         for name, moment in zip(self.moments, self._moments, strict=True):
             for view, state in zip(self._split(moment), loaded.values(), strict=True):
+                if state and state[name].shape != view.shape:
+                    raise ValueError(f"{name} has the shape {tuple(state[name].shape)}, not {tuple(view.shape)}")
                 view.copy_(state[name]) if state else view.zero_()
         for group, part in zip(self.param_groups, self._parts, strict=True):
             part[-1].fill_(max(float(loaded[p]["step"]) if loaded[p] else 0.0 for p in group["params"]))

@@ -119,6 +119,16 @@ def test_actions_that_are_not_those_of_the_rows_are_refused(change):
         make(cartpole, rows=2).load_state_dict(state)
 
 
+@pytest.mark.parametrize("key", ["ages", "length", "return", "seeds"])
+def test_a_state_that_is_not_of_as_many_rows_throughout_is_refused(key):
+    env = make(cartpole, rows=2)
+    env.rollout(Draws(env), steps=5)
+    state = env.state_dict()
+    state[key] = state[key][:1]
+    with pytest.raises(ValueError, match=f"'{key}' is of 1 rows, not 2"):
+        make(cartpole, rows=2).load_state_dict(state)
+
+
 class Counts(gymnasium.Env):
     """Begins where its resets so far have brought it, whatever the seed."""
 

@@ -189,3 +189,12 @@ def test_gradients_that_are_set_to_none_behind_the_clip_count_as_0() -> None:
     before = [p.detach().clone() for p in net.parameters()]
     optimizer.step()
     assert all(torch.equal(p, x) for p, x in zip(net.parameters(), before, strict=True))
+
+
+@pytest.mark.parametrize("change", [{"$items": None}, {0: {"step": 1.0, "exp_avg": torch.ones(1)}}])
+def test_a_state_of_other_parameters_is_refused(change: dict[object, object]) -> None:
+    (_, optimizer), _ = pair("adam")
+    optimizer.step()
+    state = optimizer.state_dict()
+    with pytest.raises(ValueError, match=r"of what is no parameter|exp_avg has the shape \(1,\), not \(5, 3\)"):
+        optimizer.load_state_dict({**state, "state": {**state["state"], **change}})

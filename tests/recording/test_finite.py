@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from support.damage import raw, signed
 from support.fakes import tabular
 from support.resuming import REWARD
 
 from rlkit import loop, run
 from rlkit.errors import Diverged
-from rlkit.held import check_finite
+from rlkit.held import check_finite, check_optimizer, flags_of
 from rlkit.language.folders import TINY
 from rlkit.progress import Progress, save
 from rlkit.recording import checkpoint
@@ -143,3 +144,45 @@ def test_a_temperature_that_leaves_no_probabilities_is_one_line(
     assert run.main([*RUNS["text"], *RUN, f"policy.temperature={value}", f"out={tmp_path / 'r'}"]) == 2
     told = capsys.readouterr().err
     assert told.count("\n") == 1 and "policy.temperature" in told
+
+
+def spoiled(tensors: dict[str, torch.Tensor], name: str, change: Any) -> dict[str, torch.Tensor]:
+    """The first tensor of a checkpoint whose name has these words is another."""
+    key = next(key for key in tensors if all(word in key for word in name.split()))
+    return tensors | {key: change(tensors[key])}
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "line"),
+    [
+        (
+            "exp_avg_sq",
+            lambda x: x - 1,
+            "does not fit this run (ValueError: exp_avg_sq is negative)",
+        ),
+        ("exp_avg", lambda x: x.flatten()[:1].clone(), "(ValueError: exp_avg has the shape (1,), not "),
+        ("env actions", lambda x: x.flatten()[:2].clone(), "'env' of its checkpoint does not fit this run"),
+    ],
+)
+def test_a_checkpoint_that_nobody_can_have_saved_is_refused(
+    name: str, change: Any, line: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["algo=dqn", "env=cartpole", "env.rows=2", "algo.warmup_steps=10", "algo.batch_size=4", "policy.hidden=4"]
+    assert run.main([*words, *RUN, "evaluations=0", f"out={tmp_path}"]) == 0
+    path = tmp_path / "checkpoints" / "latest.safetensors"
+    metadata, tensors = raw(path)
+    signed(path, metadata, spoiled(tensors, name, change))
+    capsys.readouterr()
+    assert run.main([f"resume={tmp_path}", "iterations=12"]) == 2
+    told = capsys.readouterr().err
+    assert told.count("\n") == 1 and line in told
+
+
+def test_an_optimizer_that_computes_something_else_is_refused() -> None:
+    optimizer = torch.optim.RMSprop([{"params": [torch.zeros(2)], "centered": True}])
+    made = flags_of(optimizer)
+    check_optimizer(optimizer, made)
+    group = optimizer.defaults | {"centered": False, "params": [0]}
+    optimizer.load_state_dict({"state": {}, "param_groups": [group]})
+    with pytest.raises(ValueError, match=r"^it computes .*'centered': False.*, not .*'centered': True"):
+        check_optimizer(optimizer, made)
