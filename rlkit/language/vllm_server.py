@@ -88,8 +88,8 @@ class Server:
     def load(self, folder: Path, label: str) -> None:
         """Have the weights of a folder loaded in place of those that are served.
 
-        What vLLM keeps of prompts (the prefix cache) was computed with older weights, and goes. Whoever is stopped in
-        between leaves no label of a run behind: the weights of an earlier checkpoint are then not taken for loaded.
+        What vLLM keeps of prompts (the prefix cache) was computed with older weights, and goes. A run that is stopped
+        in between leaves no label behind: the weights of an earlier checkpoint are then not taken for loaded.
         """
         self._name("being loaded")
         asked: Json = {"method": "reload_weights", "kwargs": {"weights_path": str(folder)}}

@@ -162,7 +162,7 @@ class Flat(torch.optim.Optimizer):
         Raises: ValueError where it is that of other parameters; a copy would make it fit.
         """
         if self.state.keys() - set(self._parameters):
-            raise ValueError("there is a state of what is no parameter")
+            raise ValueError("there is a state of what is not a parameter")
         loaded = {p: self.state.get(p, {}) for p in self._parameters}
         self.state.clear()
         for name, moment in zip(self.moments, self._moments, strict=True):
