@@ -63,7 +63,7 @@ def show(results: Results) -> None:
     from rlkit.recording.log import table
     from rlkit.screen import Screen
 
-    console = Screen()
+    console = Screen(force_jupyter=False)
     console.print(Text(f"\n{words.title(results)}", style="bold"))
     console.print(Text(words.size(results)))
     console.print(Text(results["measured"]))

@@ -53,7 +53,7 @@ class View:
     """What is shown of the runs while they are carried out."""
 
     def __init__(self, jobs: Sequence[Job], futures: Sequence["Future[str | None]"]) -> None:
-        self.pairs, self.console = list(zip(jobs, futures, strict=True)), Screen()
+        self.pairs, self.console = list(zip(jobs, futures, strict=True)), Screen(force_jupyter=False)
         self.live = Live(console=self.console, auto_refresh=False, transient=True)
         self.states = {job.name: "waiting" for job in jobs}
         self.began = time.monotonic()

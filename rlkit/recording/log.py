@@ -215,7 +215,7 @@ class Log:
 
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """Print a table without a log."""
-    console = Screen()
+    console = Screen(force_jupyter=False)
     console.print(_table(title, columns, rows, drawn=console.is_terminal))
 
 

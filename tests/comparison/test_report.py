@@ -7,13 +7,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from rich import console
 
 from rlkit.api import Reference, UserError
 from rlkit.comparison import records, report, words
 from rlkit.comparison.caveats import caveats
 from rlkit.comparison.records import Curve, Record
 from rlkit.comparison.results import compute
+from rlkit.comparison.view import View
+from rlkit.recording.log import table
 from rlkit.statistics import runs
+from rlkit.terminal import muted
 
 UNIT = Reference(0.0, 1.0, "a random policy", "the optimum")
 
@@ -294,3 +298,15 @@ def test_the_largest_scores_are_computed_and_drawn_without_a_warning(
     assert found["envs"]["x"]["algos"]["a"]["mean"] == pytest.approx(large / 3)
     assert "1.000e+100" in (tmp_path / "out" / "index.html").read_text(encoding="utf-8")
     assert max(map(len, capsys.readouterr().out.splitlines())) <= 80
+
+
+def test_a_quiet_comparison_prints_nothing_in_a_notebook(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shown: list[object] = []
+    monkeypatch.setattr(console, "_is_jupyter", lambda: True)
+    monkeypatch.setattr("rich.jupyter.display", lambda *what: shown.append(what))
+    with muted():
+        table("title", ["a", "b"], [["1", "2"]])
+        View([], []).console.print("a line")
+    assert not shown and not capsys.readouterr().out
