@@ -35,7 +35,9 @@ export class Curves {
     this.much.textContent = Number(this.smooth.value).toFixed(2);
     const names = [...new Set(this.runs.flatMap((run) => run.lines.flatMap(Object.keys)))].filter((name) => name.includes("/"));
     const rank = (name) => (FIRST.indexOf(name) + FIRST.length + 1) % (FIRST.length + 1);
-    names.sort((a, b) => rank(a) - rank(b) || (a < b ? -1 : 1));
+    const groups = [...Object.keys(GROUPS), ...names.map((name) => name.split("/")[0])];
+    const group = (name) => groups.indexOf(name.split("/")[0]);
+    names.sort((a, b) => group(a) - group(b) || rank(a) - rank(b) || (a < b ? -1 : 1));
     const charted = new Set(), once = [];
     for (const name of names) {
       if (name === "eval/ceiling" && names.includes("eval/accuracy")) continue; // drawn with the accuracy
@@ -51,7 +53,7 @@ export class Curves {
       chart.set(series);
     }
     for (const [name, chart] of this.charts) chart.node.hidden = !charted.has(name);
-    for (const group of this.panels.children) group.hidden = ![...group.querySelectorAll(".chart")].some((node) => !node.hidden);
+    for (const part of this.panels.children) part.hidden = ![...part.querySelectorAll(".chart")].some((node) => !node.hidden);
     this.onceBox.hidden = !once.length;
     this.once.replaceChildren(...once.map(([name, series]) => make("div", { title: this.meaning(name) }, make("dt", {}, title(name)),
       ...series.filter((one) => one.points.length).map((one) => make("dd", {}, `${number(one.points[0][1])}${this.runs.length > 1 ? ` (${one.name})` : ""}`)))));

@@ -97,7 +97,6 @@ async function lay() {
   if (fresh.some(Boolean) || keys !== asked || !curves) {
     curves ??= new Curves(find("curves"));
     curves.set([...state.chosen.values()]);
-    find("legend").replaceChildren(...[...state.chosen.values()].map((one) => make("span", {}, sample(one.style), one.name)));
   }
   if (keys !== asked) await differences(keys);
 }

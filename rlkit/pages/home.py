@@ -1,4 +1,4 @@
-"""The home of runs: a table of what folders hold, read again while runs go on; each run has its page, made when it is opened."""
+"""The home of runs: a table of what folders hold, read again while they grow; the page of a run is made when opened."""
 
 import hashlib
 import threading
@@ -192,7 +192,7 @@ def newest(path: Path) -> Json:
             lines = file.read(TAIL).rpartition(b"\n")[0].split(b"\n")
     except OSError:
         return {}
-    return record(lines[-1]) or {}
+    return record(lines[-1] + b"\n") or {}
 
 
 def settings(folder: Path) -> dict[str, str]:

@@ -27,7 +27,7 @@ MEANINGS = {
     "train/grad_norm": "Length of the gradient before it is clipped.",
     "train/update_ratio": "Size of an update relative to the size of the parameters.",
     "train/ess": "Effective sample size: the share of samples that importance weights leave over.",
-    "train/explained_variance": "Share of the variance of returns that the critic predicts: 1 is perfect, 0 a constant.",
+    "train/explained_variance": "Share of the variance of returns that the critic predicts: 1 is all, 0 a constant.",
     "train/value_loss": "Mean squared error of the critic.",
     "train/critic_loss": "Mean squared error of the critics' action values.",
     "train/actor_loss": "What the actor makes small: the negative value of its actions.",

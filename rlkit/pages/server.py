@@ -217,8 +217,7 @@ class Handler(BaseHTTPRequestHandler):
         name, query = self.address()
         if not name or name.startswith("api/"):
             self.check_token(query.pop("token", ""))
-        name = name or self.server.site.page
-        if name.startswith("api/"):
+        if (name := name or self.server.site.page).startswith("api/"):
             return _json(self.call("reads", name)(query))
         path = self.server.files.get(name)
         if path is None:
