@@ -46,7 +46,7 @@ def opened(browser: Any, *words: str, width: int = 1280) -> Iterator[Any]:
         hosts: set[str] = set()
         page.on("console", lambda message: wrong.append(message.text) if grave(message) else None)
         page.on("pageerror", lambda error: wrong.append(str(error)))
-        page.on("request", lambda request: hosts.add(urlsplit(request.url).netloc))
+        page.on("request", lambda request: request.url.startswith("blob:") or hosts.add(urlsplit(request.url).netloc))
         page.goto(client.server.url)
         yield page
         page.wait_for_timeout(100)
@@ -228,23 +228,23 @@ def test_runs_are_sorted_filtered_laid_over_each_other_and_saved(browser: Any, r
         page.locator("#filter").fill("")
         for name in ("ppo", "q_learning"):
             page.get_by_label(f"Select {name}", exact=True).check()
-        first = page.locator("#group-rollout .chart").first
+        first = page.locator("#group-time .chart").first
         lines = first.locator("> svg path.series")
         sync_api.expect(lines).to_have_count(2)
         sync_api.expect(page.locator("#differences tbody th", has_text="algo.name")).to_have_count(1)
         drawn = lines.last.get_attribute("d")
         page.get_by_label("x-axis").select_option("iteration")
-        sync_api.expect(page.locator("#group-rollout .axis").first).to_have_text("iteration")
+        sync_api.expect(page.locator("#group-time .axis").first).to_have_text("iteration")
         page.get_by_label("smoothing").fill("0.9")
         sync_api.expect(first.locator("path.faint")).to_have_count(2)
         assert lines.last.get_attribute("d") != drawn
         for end, start in {"csv": b'"series","iteration"', "svg": b"<svg", "png": b"\x89PNG"}.items():
             with page.expect_download() as download:
-                page.locator(f"#group-rollout [title='Save as {end.upper()}']").first.click()
-            assert download.value.suggested_filename == f"rollout-length.{end}"
+                page.locator(f"#group-time [title='Save as {end.upper()}']").first.click()
+            assert download.value.suggested_filename == f"time-env-steps-per-second.{end}"
             assert Path(download.value.path()).read_bytes().startswith(start)
-        page.locator("#group-rollout [title=Enlarge]").first.click()
-        sync_api.expect(page.locator("dialog path.series").first).to_be_visible()
+        page.locator("#group-time [title=Enlarge]").first.click()
+        sync_api.expect(page.locator("dialog .chart > svg path.series").first).to_be_visible()
         page.keyboard.press("Escape")
         sync_api.expect(page.locator("dialog")).to_have_count(0)
         page.get_by_role("link", name="ppo").click()
