@@ -1,10 +1,14 @@
 """Look at it in a browser, from this machine only; nothing is written.
 
+python -m rlkit.play [FOLDER]
+    the home of runs, of runs/ and comparisons/ here or of a folder of runs: a
+    table, several runs' curves over each other, what their settings differ in
 python -m rlkit.play env=NAME [env.KEY=V ...] [algo=NAME] [seed=N]
     a map: step every algorithm that keeps a table, and change the world
 python -m rlkit.play RUN_FOLDER
     a run, finished or still going on: its curves, what its model writes and
-    how each token was judged, or a replay of what its policy does
+    how each token was judged, or a replay of what its policy does; of a
+    comparison its page
 """
 
 import os
@@ -24,7 +28,7 @@ def play(argv: list[str]) -> int:
         from rlkit.settings import schema
         from rlkit.settings.help import print_pages
 
-    if not argv or {"-h", "--help"} & set(argv):
+    if {"-h", "--help"} & set(argv):
         print_pages(__doc__ or "", [("the page", schema.explain(Play, {}, "run"))])
         return 0
     asked, words = page_keys(argv)

@@ -1,20 +1,25 @@
 // A line chart in SVG: several series, a logarithmic axis where it is wanted, values under the pointer.
 
-import { make, number } from "./common.js";
+import { guarded, make, number } from "./common.js";
+import { fileName, picture, save, standing, table } from "./export.js";
 
-const LEFT = 50, RIGHT = 10, TOP = 8, BOTTOM = 20;
+const RIGHT = 10, TOP = 8;
 
 export class Chart {
-  // series: [{name, points: [[x, y]]}] in the order of the legend
-  constructor(host, { title, height = 150, log = false, xName = "iteration" }) {
-    Object.assign(this, { title, height, log, xName, series: [], marks: [] });
+  // series: [{name, points: [[x, y]]}] in the order of the legend; tools: it can be enlarged and saved; titles: of the axes
+  constructor(host, { title, height = 150, log = false, xName = "iteration", tools = false, titles = false, name = title }) {
+    Object.assign(this, { title, height, log, xName, tools, titles, name, series: [], marks: [] });
+    [this.left, this.bottom] = titles ? [66, 38] : [50, 20];
     this.legend = make("div", { class: "legend" });
-    this.svg = make("svg", { role: "img", "aria-label": title });
-    this.tip = make("div", { class: "tip", hidden: true });
-    this.node = make("figure", { class: "chart" }, make("figcaption", {}, make("b", {}, title), this.legend), this.svg, this.tip);
+    this.svg = make("svg", { role: "img", "aria-label": title, tabindex: tools ? 0 : undefined });
+    this.tip = make("div", { class: "tip", role: tools ? "status" : undefined, hidden: true });
+    this.about = make("span", { class: "about", hidden: true });
+    this.node = make("figure", { class: "chart" }, make("figcaption", {}, make("b", {}, title), ...(tools ? this.buttons() : []), this.about, this.legend), this.svg, this.tip);
     host.append(this.node);
     this.svg.addEventListener("pointermove", (event) => this.point(event));
     this.svg.addEventListener("pointerleave", () => this.leave());
+    this.svg.addEventListener("keydown", (event) => this.walk(event));
+    this.svg.addEventListener("blur", () => this.leave());
     new ResizeObserver(() => this.draw()).observe(this.svg);
   }
 
@@ -24,7 +29,43 @@ export class Chart {
     this.draw();
   }
 
+  // Say what it shows: on hover, and with the button of keyboard and touch.
+  explain(text) {
+    if (this.about.textContent === text) return;
+    this.about.textContent = text;
+    this.node.querySelector("figcaption b").title = text;
+    if (this.why) this.why.hidden = !text;
+  }
+
+  buttons() {
+    this.why = make("button", { type: "button", "aria-label": `What ${this.title} means`, "aria-expanded": "false", hidden: true, onclick: () => {
+      this.about.hidden = !this.about.hidden;
+      this.why.setAttribute("aria-expanded", String(!this.about.hidden));
+    } }, "?");
+    const saved = (end, made) => make("button", { type: "button", "aria-label": `Save ${this.title} as ${end.toUpperCase()}`, title: `Save as ${end.toUpperCase()}`, onclick: () => guarded(async () => save(await made(this), fileName(this.name, end))) }, end.toUpperCase());
+    const larger = make("button", { type: "button", "aria-label": `Enlarge ${this.title}`, title: "Enlarge", onclick: () => this.enlarge() }, "⤢");
+    return [make("span", { class: "chart-tools" }, this.why, saved("png", picture), saved("svg", standing), saved("csv", table), ...(this.large ? [] : [larger]))];
+  }
+
+  enlarge() {
+    const close = make("button", { type: "button", class: "close", onclick: () => dialog.close() }, "Close");
+    const dialog = make("dialog", { class: "enlarged", "aria-label": this.title }, close);
+    document.body.append(dialog);
+    dialog.showModal();
+    const { title, log, xName, titles, name } = this;
+    this.big = new Chart(dialog, { title, log, xName, titles, name, tools: true, height: Math.max(240, Math.min(innerHeight - 190, 640)) });
+    this.big.node.querySelector("[title=Enlarge]").remove();
+    this.big.explain(this.about.textContent);
+    this.big.about.hidden = false;
+    this.big.set(this.series, this.marks);
+    dialog.addEventListener("close", () => {
+      dialog.remove();
+      this.big = null;
+    });
+  }
+
   draw() {
+    if (this.big) Object.assign(this.big, { log: this.log, xName: this.xName }).set(this.series, this.marks);
     const width = this.svg.clientWidth;
     if (!width) return;
     this.width = width;
@@ -38,7 +79,8 @@ export class Chart {
       this.svg.replaceChildren(make("text", { x: width / 2, y: this.height / 2, class: "empty" }, "nothing yet"));
       return;
     }
-    this.fit(all);
+    const raw = this.shown.flatMap((one) => (one.faint ? one.raw.filter(([, y]) => y !== null && (!this.log || y > 0)) : []));
+    this.fit(all.concat(raw));
     const parts = [...this.axes()];
     for (const at of this.marks) if (at >= this.x0 && at <= this.x1) parts.push(this.upright(at, "mark"));
     for (const one of this.shown) parts.push(...this.line(one));
@@ -60,19 +102,24 @@ export class Chart {
   }
 
   x(value) {
-    return LEFT + ((value - this.x0) / (this.x1 - this.x0)) * (this.width - LEFT - RIGHT);
+    return this.left + ((value - this.x0) / (this.x1 - this.x0)) * (this.width - this.left - RIGHT);
   }
 
   y(value) {
     const v = this.log ? Math.log10(value) : value;
-    return TOP + ((this.y1 - v) / (this.y1 - this.y0)) * (this.height - TOP - BOTTOM);
+    return TOP + ((this.y1 - v) / (this.y1 - this.y0)) * (this.height - TOP - this.bottom);
   }
 
   *axes() {
-    const bottom = this.height - BOTTOM;
+    const bottom = this.height - this.bottom;
     for (const tick of this.log ? decades(this.y0, this.y1) : ticks(this.y0, this.y1, 4)) {
-      yield make("line", { x1: LEFT, x2: this.width - RIGHT, y1: this.y(tick), y2: this.y(tick), class: "rule" });
-      yield make("text", { x: LEFT - 6, y: this.y(tick) + 4, class: "tick end" }, label(tick));
+      yield make("line", { x1: this.left, x2: this.width - RIGHT, y1: this.y(tick), y2: this.y(tick), class: "rule" });
+      yield make("text", { x: this.left - 6, y: this.y(tick) + 4, class: "tick end" }, label(tick));
+    }
+    if (this.titles) {
+      const middle = TOP + (bottom - TOP) / 2, name = this.log ? `${this.title} (log)` : this.title;
+      yield make("text", { x: (this.left + this.width - RIGHT) / 2, y: this.height - 4, class: "axis middle" }, this.xName);
+      yield make("text", { x: 12, y: middle, transform: `rotate(-90 12 ${middle})`, class: "axis middle" }, name.slice(0, Math.floor((bottom - TOP) / 6)));
     }
     for (const tick of ticks(this.x0, this.x1, Math.max(2, Math.floor(this.width / 110)))) {
       yield make("text", { x: this.x(tick), y: bottom + 15, class: "tick middle" }, label(tick));
@@ -80,22 +127,39 @@ export class Chart {
   }
 
   line(one) {
-    const path = one.points.map(([x, y], i) => `${i ? "L" : "M"}${this.x(x).toFixed(1)} ${this.y(y).toFixed(1)}`).join("");
-    const parts = [make("path", { d: path, class: `series s${one.style}` })];
+    const along = (points) => points.map(([x, y], i) => `${i ? "L" : "M"}${this.x(x).toFixed(1)} ${this.y(y).toFixed(1)}`).join("");
+    const measured = one.faint ? one.raw.filter(([, y]) => y !== null && (!this.log || y > 0)) : [];
+    const faint = measured.length ? [make("path", { d: along(measured), class: `faint s${one.style}` })] : [];
+    const parts = [...faint, make("path", { d: along(one.points), class: `series s${one.style}` })];
     const few = one.points.length < 40 ? one.points : [];
     return [...parts, ...few.map(([x, y]) => make("circle", { cx: this.x(x), cy: this.y(y), r: 2, class: `dot s${one.style}` }))];
   }
 
   upright(at, name) {
-    return make("line", { x1: this.x(at), x2: this.x(at), y1: TOP, y2: this.height - BOTTOM, class: name });
+    return make("line", { x1: this.x(at), x2: this.x(at), y1: TOP, y2: this.height - this.bottom, class: name });
   }
 
   point(event) {
     if (!this.shown?.length) return;
     const box = this.svg.getBoundingClientRect();
-    const at = this.x0 + ((event.clientX - box.left - LEFT) / (this.width - LEFT - RIGHT)) * (this.x1 - this.x0);
+    this.show(this.x0 + ((event.clientX - box.left - this.left) / (this.width - this.left - RIGHT)) * (this.x1 - this.x0));
+  }
+
+  // ← and → go from point to point.
+  walk(event) {
+    const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+    if (!step || !this.tools || !this.shown?.length) return;
+    event.preventDefault();
+    event.stopPropagation();
+    const xs = [...new Set(this.shown.flatMap((one) => one.points.map(([x]) => x)))].sort((a, b) => a - b);
+    const now = this.at === undefined ? (step > 0 ? -1 : xs.length) : xs.findIndex((x) => x >= this.at);
+    this.show(xs[Math.max(0, Math.min(xs.length - 1, now + step))]);
+  }
+
+  show(at) {
     const near = this.shown.map((one) => ({ one, point: nearest(one.points, at) }));
     const x = near.reduce((best, n) => (Math.abs(n.point[0] - at) < Math.abs(best - at) ? n.point[0] : best), near[0].point[0]);
+    this.at = x;
     this.guide.replaceChildren(this.upright(x, "guide"), ...near.map((n) =>
       make("circle", { cx: this.x(n.point[0]), cy: this.y(n.point[1]), r: 3.5, class: `dot s${n.one.style}` })));
     const lines = near.map((n) => make("div", {}, `${n.one.name || this.title} ${number(n.point[1], 4)}`));
@@ -107,6 +171,7 @@ export class Chart {
 
   leave() {
     this.tip.hidden = true;
+    this.at = undefined;
     this.guide?.replaceChildren();
   }
 }

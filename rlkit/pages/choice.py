@@ -1,22 +1,27 @@
-"""Which page a command line asks for: a map to learn on, or a run."""
+"""Which page a command line asks for: a map to learn on, a run, a comparison, or the home of many runs."""
 
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated
 
 import torch
 from annotated_types import Ge, Le
 
+from rlkit.comparison.grid import is_comparison
 from rlkit.control.tabular import TabularEnv
 from rlkit.errors import UserError
+from rlkit.pages.home import Home, comparison_site, is_home, is_run
 from rlkit.pages.lab import Lab
 from rlkit.pages.runs import RunPage
 from rlkit.pages.server import Site
+from rlkit.paths import home
 from rlkit.settings import config, plugins, schema
 from rlkit.settings.assemble import assemble
 from rlkit.settings.given import Trust
 
+OWN = ("runs", "comparisons")  # where commands write, without out=
 Port = Annotated[int, Ge(0), Le(65535)]
 
 
@@ -35,16 +40,21 @@ def page_keys(argv: Sequence[str]) -> tuple[Play, list[str]]:
     pairs = [word.partition("=") for word in argv]
     own = {key: value for key, equals, value in pairs if equals and key in schema.settable(Play)}
     words = ["".join(pair) for pair in pairs if pair[0] not in own]
-    if not words:
-        raise UserError("what shall be shown? Give env=NAME, or the folder of a run")
     return config.build(Play, own, "run"), words
 
 
 def site(words: Sequence[str], trust: Trust = False) -> Site:
     """The page that a command line asks for."""
+    if not words:
+        return home_here(trust)
     if "=" not in words[0] or os.path.isdir(words[0]):
         if len(words) > 1:
             raise UserError(f"'{words[1]}' is not understood: beside a run's folder only port=, open= and trust= are")
+        folder = home(words[0])
+        if is_home(folder):
+            return home_of([folder], trust)
+        if is_comparison(folder) and not is_run(folder):
+            return comparison_site(folder)
         return RunPage(words[0], assemble, trust).site()
     keys = dict(word.partition("=")[::2] for word in words)
     for key in keys:
@@ -55,6 +65,20 @@ def site(words: Sequence[str], trust: Trust = False) -> Site:
         raise UserError("which environment? Give env=NAME, or the folder of a run")
     refuse_without_map({key.removeprefix("env."): x for key, x in keys.items() if key.startswith("env.")}, keys["env"])
     return Lab([word for word in words if not word.startswith("algo=")], assemble, keys.get("algo")).site()
+
+
+def home_here(trust: Trust) -> Site:
+    """The runs and comparisons that commands in this directory wrote."""
+    folders = [Path(name) for name in OWN if os.path.isdir(name) and not os.path.islink(name)]
+    if not folders:
+        raise UserError("what shall be shown? There is no folder runs/ here: give env=NAME, or the folder of a run")
+    return home_of(folders, trust)
+
+
+def home_of(folders: list[Path], trust: Trust) -> Site:
+    if trust:
+        raise UserError(f"trust={trust} is for the folder of one run: give that, or leave trust out")
+    return Home(folders, assemble).site()
 
 
 def refuse_without_map(fields: dict[str, object], name: str) -> None:

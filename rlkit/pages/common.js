@@ -1,13 +1,17 @@
 // What every page needs: asking the server, making elements, colours, numbers. All text goes through textContent.
 
-export const token = new URLSearchParams(location.search).get("token") ?? "";
+const address = new URLSearchParams(location.search);
+export const token = address.get("token") ?? "";
+const key = address.get("run") ?? ""; // of a run among several
+export const api = /^[0-9a-f]+$/.test(key) ? `/api/${key}/` : "/api/";
+export const home = api === "/api/" ? null : `/?token=${encodeURIComponent(token)}`;
 
 export async function ask(path, body) {
   const headers = { "X-Token": token };
   const post = { method: "POST", headers: { ...headers, "Content-Type": "application/json" }, body: JSON.stringify(body) };
   let reply;
   try {
-    reply = await fetch(`/api/${path}`, body === undefined ? { headers } : post);
+    reply = await fetch(`${api}${path}`, body === undefined ? { headers } : post);
   } catch {
     throw new Error("the server does not answer: was it ended?");
   }

@@ -1,6 +1,7 @@
 // A replay: one episode of the newest checkpoint, picture by picture, with what it earned.
 
 import { ask, choices, choose, find, guarded, keys, make, number, token } from "./common.js";
+import { api } from "./common.js";
 import { Chart } from "./chart.js";
 
 const SECONDS = 12; // that an episode takes, within what the eye can follow
@@ -47,7 +48,7 @@ function show(at) {
   state.at = at;
   find("scrub").value = at;
   find("at").textContent = `${at} / ${told.reward.length - 1}`;
-  if (told.pictures) find("picture").src = `/api/frame?name=${encodeURIComponent(told.name)}&at=${at}&token=${token}`;
+  if (told.pictures) find("picture").src = `${api}frame?name=${encodeURIComponent(told.name)}&at=${at}&token=${token}`;
   else observations();
   const over = (ys) => ys.map((y, t) => [t, y]);
   reward.set([{ name: "", points: over(told.reward).filter(([t]) => told.action[t] !== null) }], [at]);

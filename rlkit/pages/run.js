@@ -1,17 +1,16 @@
 // The page of a run: its header and its curves, refreshed while it goes on, and the other parts when they are opened.
 
-import { ask, choices, choose, find, guarded, make, number, say } from "./common.js";
+import { ask, choices, choose, find, guarded, home, make, number, say } from "./common.js";
 import { Board } from "./board.js";
-import { Chart } from "./chart.js";
+import { Curves } from "./curves.js";
 import { openCompletions, openTokens } from "./tokens.js";
 import { closeReplay, openReplay } from "./replay.js";
 
 const EVERY = 2000; // milliseconds between two looks at a run that goes on
 const NAMES = { curves: "Curves", tokens: "Tokens", completions: "Completions", replay: "Replay", map: "Map" };
-const GROUPS = { eval: "Evaluation", rollout: "Rollout", train: "Training", time: "Time" };
 const STYLE = { before: "s2", ceiling: "s1", after: "s0" };
 const metrics = { file: "", offset: 0, lines: [] };
-const charts = new Map();
+const drawn = new Curves(find("panels"));
 let run = null, shown = null;
 
 async function look() {
@@ -74,37 +73,7 @@ function intervals(rows) {
   return make("svg", { class: "interval", viewBox: "0 0 280 40", "aria-hidden": "true" }, ...ends, ...parts);
 }
 
-function curves() {
-  const names = [...new Set(metrics.lines.flatMap(Object.keys))].filter((name) => name.includes("/"));
-  const against = find("against").value, log = find("log").checked;
-  for (const group of new Set([...Object.keys(GROUPS), ...names.map((name) => name.split("/")[0])])) {
-    const members = names.filter((name) => name.startsWith(`${group}/`)).sort();
-    for (const name of members) {
-      if (name === "eval/ceiling") continue; // drawn with the accuracy
-      const series = [{ name: "", points: points(name, against) }];
-      if (name === "eval/accuracy" && names.includes("eval/ceiling")) {
-        series[0].name = "accuracy";
-        series.push({ name: "ceiling", points: points("eval/ceiling", against), style: 1 });
-      }
-      const chart = charts.get(name) ?? place(group, name);
-      Object.assign(chart, { log, xName: against.replace("env_", "") });
-      chart.set(series);
-    }
-  }
-}
-
-const points = (name, against) => metrics.lines.filter((line) => name in line).map((line) => [line[against], line[name]]);
-
-function place(group, name) {
-  let host = find(`group-${group}`);
-  if (!host) {
-    host = make("div", { class: "panels", id: `group-${group}` });
-    find("panels").append(make("div", { class: "group" }, make("h2", {}, GROUPS[group] ?? group), host));
-  }
-  const chart = new Chart(host, { title: name.split("/").slice(1).join("/").replaceAll("_", " "), height: 120 });
-  charts.set(name, chart);
-  return chart;
-}
+const curves = () => drawn.set([{ name: "", lines: metrics.lines }]);
 
 function open(part) {
   if (shown === "replay" && part !== "replay") closeReplay();
@@ -142,8 +111,7 @@ async function watch() {
   }
 }
 
-find("against").addEventListener("change", curves);
-find("log").addEventListener("change", curves);
+if (home) find("up").append(make("a", { href: home }, "← all runs"));
 await guarded(look);
 if (run) await open("curves");
 watch();

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from rlkit.api import UserError
 from rlkit.comparison.grid import is_locked
+from rlkit.pages import meanings
 from rlkit.pages.live import Live
 from rlkit.pages.server import Call, Json, Site, number
 from rlkit.paths import home
@@ -38,7 +39,12 @@ class RunPage:
             self.reason = str(error)
 
     def site(self) -> Site:
-        reads: dict[str, Call] = {"run": self.show, "metrics": self.metrics, "completions": self.completions}
+        reads: dict[str, Call] = {
+            "run": self.show,
+            "metrics": self.metrics,
+            "completions": self.completions,
+            "meanings": meanings.told,
+        }
         if self.live is None:
             return Site("run.html", reads)
         live = self.live
@@ -48,7 +54,7 @@ class RunPage:
 
     def show(self, request: Json) -> Json:
         """The header: what this is, how far it is, what it came to, and which parts of the page it has."""
-        summary, before = _object(self.folder / "summary.json"), _object(self.folder / "before.json")
+        summary, before = object_of(self.folder / "summary.json"), object_of(self.folder / "before.json")
         length = {key: self.given.run[key] for key in ("iterations", "env_steps") if self.given.run.get(key)}
         algo, env = self.given.algo["name"], self.given.env["name"]
         return {
@@ -58,25 +64,13 @@ class RunPage:
             "about": [] if self.live is None else [_summary("algorithms", algo), _summary("envs", env)],
             "seed": _plain({"seed": self.given.run.get("seed", 0)}).get("seed"),
             "length": _plain(length),
-            "state": self.state(summary),
-            "evaluation": _evaluation(summary.get("evaluation") or before),
+            "state": state(self.folder, summary),
+            "evaluation": evaluation(summary.get("evaluation") or before),
             "alarms": _records(summary.get("alarms")),
             "config": read_text(self.folder / "config.yaml"),
             "parts": self.parts(),
             "reason": self.reason,
         }
-
-    def state(self, summary: Json) -> str:
-        """finished, running, or stopped: not finished, quiet for a while, and no process writes to its folder."""
-        metrics, told = self.folder / "metrics.jsonl", self.folder / "summary.json"
-        heard = max(_changed(metrics), _changed(self.folder / "config.yaml"))
-        if summary.get("finished", bool(summary)) and _changed(told) >= heard:
-            return "finished"
-        if time.time() - heard < QUIET:
-            return "running"
-        with suppress(UserError):  # a folder in which nothing may be opened for writing
-            return "running" if is_locked(self.folder) else "stopped"
-        return "stopped"
 
     def parts(self) -> list[str]:
         """What the page can show of this run."""
@@ -92,20 +86,7 @@ class RunPage:
         return found
 
     def metrics(self, request: Json) -> Json:
-        """{"file"?, "offset"?}: the next whole lines after that byte; from the first where the file is another one."""
-        path = self.folder / "metrics.jsonl"
-        try:
-            with opened(path) as file:
-                name = str(os.fstat(file.fileno()).st_ino)
-                offset = int(number(request, "offset", 0, 2**53)) if request.get("file") == name else 0
-                file.seek(offset)
-                found = file.read(MOST)
-        except OSError:  # it is not there, or no longer
-            return {"file": "", "offset": 0, "lines": []}
-        end = found.rfind(b"\n") + 1
-        lines = [_numbers(held) for line in io.BytesIO(found[:end]) if (held := record(line)) is not None]
-        passed = end or (len(found) if len(found) == MOST else 0)  # so much without a line break is not a line
-        return {"file": name, "offset": offset + passed, "from": offset, "lines": lines}
+        return metrics(self.folder, request)
 
     def completions(self, request: Json) -> Json:
         """{"iteration"?}: the completions kept of one iteration, without it of the last; of a large file its end."""
@@ -121,7 +102,36 @@ class RunPage:
         }
 
 
-def _changed(path: Path) -> float:
+def state(folder: Path, summary: Json) -> str:
+    """finished, running, or stopped: not finished, quiet for a while, and no process writes to its folder."""
+    metrics, told = folder / "metrics.jsonl", folder / "summary.json"
+    heard = max(changed(metrics), changed(folder / "config.yaml"))
+    if summary.get("finished", bool(summary)) and changed(told) >= heard:
+        return "finished"
+    if time.time() - heard < QUIET:
+        return "running"
+    with suppress(UserError):  # a folder in which nothing may be opened for writing
+        return "running" if is_locked(folder) else "stopped"
+    return "stopped"
+
+
+def metrics(folder: Path, request: Json) -> Json:
+    """{"file"?, "offset"?}: the next whole lines after that byte; from the first where the file is another one."""
+    try:
+        with opened(folder / "metrics.jsonl") as file:
+            name = str(os.fstat(file.fileno()).st_ino)
+            offset = int(number(request, "offset", 0, 2**53)) if request.get("file") == name else 0
+            file.seek(offset)
+            found = file.read(MOST)
+    except OSError:  # it is not there, or no longer
+        return {"file": "", "offset": 0, "from": 0, "lines": []}
+    end = found.rfind(b"\n") + 1
+    lines = [_numbers(held) for line in io.BytesIO(found[:end]) if (held := record(line)) is not None]
+    passed = end or (len(found) if len(found) == MOST else 0)  # so much without a line break is no line
+    return {"file": name, "offset": offset + passed, "from": offset, "lines": lines}
+
+
+def changed(path: Path) -> float:
     """When a file was written to last; 0 where there is none."""
     with suppress(OSError):
         return path.stat().st_mtime
@@ -150,7 +160,7 @@ def _records(given: object) -> list[Json]:
     return [_plain(record) for record in given if isinstance(record, dict)] if isinstance(given, list) else []
 
 
-def _evaluation(given: object) -> Json:
+def evaluation(given: object) -> Json:
     """Each measurement that has a mean and an interval."""
     named = given.items() if isinstance(given, dict) else ()
     found = {when: _plain(each) for when, each in named if isinstance(each, dict)}
@@ -168,7 +178,7 @@ def _end(path: Path) -> bytes:
     return found.partition(b"\n")[2] if before else found  # its first line is cut
 
 
-def _object(path: Path) -> Json:
+def object_of(path: Path) -> Json:
     """What a JSON file holds; {} where there is none, or none of ours."""
     try:
         return read_object(path)

@@ -22,7 +22,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import parse_qsl, urlsplit
 
 from rlkit.errors import UserError, one_line
@@ -39,16 +39,23 @@ WHOLE = 5.0  # seconds from its first byte in which a request must come
 MOST = 64  # connections at a time; who comes later takes the place of those that were QUIET
 QUIET = 1.0  # seconds in which no request with the token came
 HEADERS = {
-    "Content-Security-Policy": "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "Content-Security-Policy": "default-src 'self'; img-src 'self' blob:; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
     "Cross-Origin-Resource-Policy": "same-origin",
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-store",
 }
 
+FOREIGN = "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:"  # no script, and no origin
+
 Request = socket.socket | tuple[bytes, socket.socket]  # as socketserver has it
 Json = dict[str, Any]  # a JSON object, as a page sends or gets it; what it holds is checked where it is read
 Call = Callable[[Json], Json | bytes]  # an answer, or a picture
+
+
+class Document(bytes):
+    """HTML that a folder holds, whoever wrote it: the browser shows it in a sandbox."""
 
 
 class Refused(Exception):
@@ -63,9 +70,10 @@ class Refused(Exception):
 class Site:
     """What a server offers: the page at /, and what its scripts may ask for under /api/."""
 
-    page: str  # a file in this folder
+    page: str  # a file in this folder, or a call
     reads: Mapping[str, Call] = field(default_factory=dict)  # GET: the query as a mapping → JSON, or bytes of a PNG
     writes: Mapping[str, Call] = field(default_factory=dict)  # POST: a JSON object → JSON
+    within: "Callable[[str], Site] | None" = None  # by KEY, the site that /api/KEY/NAME is for
 
 
 class Server(ThreadingHTTPServer):
@@ -89,8 +97,7 @@ class Server(ThreadingHTTPServer):
         self.port = int(self.server_address[1])
         self.url = f"http://127.0.0.1:{self.port}/?token={self.token}"
         self.hosts = {f"127.0.0.1:{self.port}", f"localhost:{self.port}"}
-        if self.port == 80:
-            self.hosts |= {"127.0.0.1", "localhost"}
+        self.hosts |= {"127.0.0.1", "localhost"} if self.port == 80 else set()
 
     def process_request(self, request: Request, client_address: Any) -> None:
         """Answer in a thread of its own; where there is no room, those that only hold a place have to go."""
@@ -195,7 +202,8 @@ class Handler(BaseHTTPRequestHandler):
             status, (kind, body) = 500, _json({"error": f"{line} (the terminal has the details)"})
         self.connection.settimeout(IDLE)
         self.send_response(status)
-        for name, value in HEADERS.items():
+        policy = {"Content-Security-Policy": FOREIGN} if isinstance(body, Document) else {}
+        for name, value in (HEADERS | policy).items():
             self.send_header(name, value)
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(body)))
@@ -209,9 +217,9 @@ class Handler(BaseHTTPRequestHandler):
         name, query = self.address()
         if not name or name.startswith("api/"):
             self.check_token(query.pop("token", ""))
-        if name.startswith("api/"):
-            return _json(self.call(self.server.site.reads, name)(query))
-        path = self.server.files.get(name or self.server.site.page)
+        if (name := name or self.server.site.page).startswith("api/"):
+            return _json(self.call("reads", name)(query))
+        path = self.server.files.get(name)
         if path is None:
             raise Refused(404, f"there is no /{name[:80]} here")
         return f"{TYPES[path.suffix]}; charset=utf-8", path.read_bytes()
@@ -229,7 +237,7 @@ class Handler(BaseHTTPRequestHandler):
             raise Refused(411, "say how long the request is, in Content-Length")
         if len(length) > len(str(LONGEST_BODY)) or int(length) > LONGEST_BODY:
             raise Refused(413, f"a request may have {LONGEST_BODY} bytes")
-        call = self.call(self.server.site.writes, name)
+        call = self.call("writes", name)
         try:
             request = json.loads(self.rfile.read(int(length)))
         except (ValueError, RecursionError):
@@ -253,8 +261,11 @@ class Handler(BaseHTTPRequestHandler):
             raise Refused(403, "open the whole address that the terminal shows, with its token")
         self.server.waiting.pop(self.connection, None)
 
-    def call(self, calls: Mapping[str, Call], name: str) -> Call:
-        found = calls.get(name.removeprefix("api/"))
+    def call(self, kind: Literal["reads", "writes"], name: str) -> Call:
+        site, (key, within, rest) = self.server.site, name.removeprefix("api/").partition("/")
+        if within and site.within is not None:
+            site, key = site.within(key), rest
+        found = (site.reads if kind == "reads" else site.writes).get(key)
         if found is None:
             raise Refused(404, f"there is no {self.command} /{name[:80]} here")
         return found
@@ -278,6 +289,8 @@ def number(request: Mapping[str, object], key: str, low: float, high: float) -> 
 
 
 def _json(value: object) -> tuple[str, bytes]:
+    if isinstance(value, Document):
+        return "text/html; charset=utf-8", value
     if isinstance(value, bytes):
         return "image/png", value
     try:

@@ -165,7 +165,6 @@ def test_the_page_may_load_nothing_from_elsewhere(lab: Client) -> None:
         (["env=gridworld", "prot=1"], "did you mean port?"),
         (["env=gridworld", "port=70000"], "port=70000 is not allowed"),
         (["env=gridworld", "algo=ppo"], "algo=ppo keeps no table"),
-        (["port=0"], "what shall be shown?"),
         (["nowhere"], "not a run folder"),
         (["nowhere", "env=gridworld"], "is not understood"),
         (["algo=sarsa"], "which environment?"),

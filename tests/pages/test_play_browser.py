@@ -46,7 +46,7 @@ def opened(browser: Any, *words: str, width: int = 1280) -> Iterator[Any]:
         hosts: set[str] = set()
         page.on("console", lambda message: wrong.append(message.text) if grave(message) else None)
         page.on("pageerror", lambda error: wrong.append(str(error)))
-        page.on("request", lambda request: hosts.add(urlsplit(request.url).netloc))
+        page.on("request", lambda request: request.url.startswith("blob:") or hosts.add(urlsplit(request.url).netloc))
         page.goto(client.server.url)
         yield page
         page.wait_for_timeout(100)
@@ -209,3 +209,66 @@ def test_the_table_of_a_run_is_on_its_map(browser: Any, runs: Path) -> None:
         sync_api.expect(page.locator(".cell")).to_have_count(64)
         page.get_by_role("button", name="Optimal V*").click()
         sync_api.expect(page.locator(".cell .value").nth(62)).to_have_text("1.00")
+
+
+AXE = Path(__file__).resolve().parents[2] / "node_modules" / "axe-core" / "axe.min.js"  # npm install axe-core
+
+
+def test_runs_are_sorted_filtered_laid_over_each_other_and_saved(browser: Any, runs: Path) -> None:
+    with opened(browser, str(runs)) as page:
+        names = page.locator("#rows th")
+        sync_api.expect(names).to_have_count(3)
+        page.get_by_role("button", name="algorithm").click()
+        assert names.all_inner_texts() == ["grpo", "ppo", "q_learning"]
+        page.keyboard.press("Enter")  # the button keeps the focus
+        sync_api.expect(page.locator("th[aria-sort=descending]")).to_contain_text("algorithm")
+        assert names.all_inner_texts() == ["q_learning", "ppo", "grpo"]
+        page.locator("#filter").fill("finished CARTPOLE")
+        assert names.all_inner_texts() == ["ppo"]
+        page.locator("#filter").fill("")
+        for name in ("ppo", "q_learning"):
+            page.get_by_label(f"Select {name}", exact=True).check()
+        first = page.locator("#group-time .chart").first
+        lines = first.locator("> svg path.series")
+        sync_api.expect(lines).to_have_count(2)
+        sync_api.expect(page.locator("#differences tbody th", has_text="algo.name")).to_have_count(1)
+        drawn = lines.last.get_attribute("d")
+        page.get_by_label("x-axis").select_option("iteration")
+        sync_api.expect(page.locator("#group-time .axis").first).to_have_text("iteration")
+        page.get_by_label("smoothing").fill("0.9")
+        sync_api.expect(first.locator("path.faint")).to_have_count(2)
+        assert lines.last.get_attribute("d") != drawn
+        for end, start in {"csv": b'"series","iteration"', "svg": b"<svg", "png": b"\x89PNG"}.items():
+            with page.expect_download() as download:
+                page.locator(f"#group-time [title='Save as {end.upper()}']").first.click()
+            assert download.value.suggested_filename == f"time-env-steps-per-second.{end}"
+            assert Path(download.value.path()).read_bytes().startswith(start)
+        page.locator("#group-time [title=Enlarge]").first.click()
+        sync_api.expect(page.locator("dialog .chart > svg path.series").first).to_be_visible()
+        page.keyboard.press("Escape")
+        sync_api.expect(page.locator("dialog")).to_have_count(0)
+        page.get_by_role("link", name="ppo").click()
+        sync_api.expect(page.locator("#title")).to_contain_text("ppo on cartpole")
+        page.get_by_role("tab", name="Replay").click()
+        sync_api.expect(page.locator("#at")).to_contain_text("0 / ")
+        page.get_by_role("link", name="all runs").click()
+        sync_api.expect(page.locator("#rows th")).to_have_count(3)
+
+
+@pytest.mark.skipif(not AXE.is_file(), reason="there is no node_modules/axe-core")
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_checker_of_accessibility_finds_nothing(browser: Any, runs: Path, scheme: str) -> None:
+    with serve(str(runs)) as client:
+        page = browser.new_page(color_scheme=scheme, bypass_csp=True)
+        page.set_default_timeout(LIMIT)
+        page.goto(client.server.url)
+        page.get_by_label("Select ppo", exact=True).check()
+        sync_api.expect(page.locator("#curves .chart").first).to_be_visible()
+        for _ in range(2):
+            page.evaluate(AXE.read_text(encoding="utf-8"))
+            found = page.evaluate("axe.run()")["violations"]
+            assert not [(each["id"], [node["html"] for node in each["nodes"]]) for each in found]
+            if page.locator("#rows").count():
+                page.get_by_role("link", name="ppo").click()
+                sync_api.expect(page.locator("#panels .chart").first).to_be_visible()
+        page.close()

@@ -1,0 +1,172 @@
+"""The home of runs: what the table says of folders, and what the server does with them."""
+
+import http.client
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.served import Client, serve
+
+from rlkit import play, run
+from rlkit.pages import home, meanings
+
+TINY = ["iterations=3", "threads=1", "evaluation_episodes=2", "env.rows=2"]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs")
+    for name, words in {
+        "ppo": ["algo=ppo", "env=cartpole"],
+        "table": ["algo=q_learning", "env=gridworld", "seed=3"],
+        "small": ["algo=q_learning", "env=gridworld", "algo.gamma=0.5"],
+    }.items():
+        assert run.main([*words, f"out={folder / name}", *TINY]) == 0
+    return folder
+
+
+def table(client: Client) -> dict[str, Any]:
+    return {each["name"]: each for each in client.get("/api/home")["runs"]}
+
+
+def test_each_run_is_a_row_with_what_its_folder_says(runs: Path) -> None:
+    summary = json.loads((runs / "table" / "summary.json").read_text())
+    with serve(str(runs)) as client:
+        rows = table(client)
+    assert set(rows) == {"ppo", "table", "small"}
+    row = rows["table"]
+    assert [row[key] for key in ("algo", "env", "seed", "state")] == ["q_learning", "gridworld", 3, "finished"]
+    assert row["env_steps"] == summary["env_steps"]
+    assert row["before"] == summary["evaluation"]["before"]["mean"]
+    assert row["after"] == summary["evaluation"]["after"]["mean"]
+    assert row["date"] == (runs / "table" / "config.yaml").stat().st_mtime
+
+
+def test_a_row_changes_with_its_run(runs: Path, tmp_path: Path) -> None:
+    shutil.copytree(runs / "table", tmp_path / "a" / "going")
+    folder = tmp_path / "a" / "going"
+    (folder / "summary.json").unlink()
+    with serve(str(tmp_path / "a")) as client:
+        assert table(client)["going"]["state"] == "running"
+        with (folder / "metrics.jsonl").open("a") as file:
+            file.write('{"iteration": 9, "env_steps": 12345, "seconds": 6}\n{"torn')
+        assert table(client)["going"]["env_steps"] == 12345
+        for path in folder.glob("*.*"):
+            os.utime(path, (0, 0))
+        assert table(client)["going"]["state"] == "stopped"
+
+
+def test_a_damaged_run_is_a_row_that_says_so(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "runs"
+    shutil.copytree(runs, folder)
+    (folder / "ppo" / "config.yaml").write_text("run: [")
+    for name in ("metrics.jsonl", "summary.json", "before.json"):
+        (folder / "small" / name).write_bytes(b"\xff\x00{\n[1]\n")
+    (folder / "linked").mkdir()
+    (folder / "linked" / "config.yaml").symlink_to(folder / "table" / "config.yaml")
+    (folder / "elsewhere").symlink_to(runs / "ppo")
+    (folder / "notes").mkdir()
+    (folder / "note.txt").write_text("no run")
+    with serve(str(folder)) as client:
+        rows = table(client)
+        assert {name: row["state"] == "damaged" for name, row in rows.items()} == {
+            "ppo": True,
+            "small": False,
+            "table": False,
+            "linked": True,
+        }
+        assert "\n" not in rows["ppo"]["reason"]
+        assert (rows["small"]["env_steps"], rows["small"]["after"]) == (None, None)
+        status, answer = client("GET", f"/api/{rows['linked']['key']}/run")
+        assert status == 400 and "link" in answer["error"]
+        assert client("GET", f"/api/{rows['ppo']['key']}/run")[0] == 400
+        assert client.get(f"/api/{rows['table']['key']}/run")["algo"] == "q_learning"
+    assert capsys.readouterr().err == ""
+
+
+def test_only_what_is_in_the_table_is_opened(runs: Path) -> None:
+    with serve(str(runs)) as client:
+        key = table(client)["ppo"]["key"]
+        assert client.get(f"/api/{key}/run")["parts"] == ["curves", "replay"]
+        assert client.get(f"/api/{key}/metrics")["lines"] == client.get(f"/api/metrics?run={key}")["lines"]
+        for wrong in ("../ppo", "..", "ppo", "0" * 16, "%2e%2e", str(runs / "ppo")):
+            assert client("GET", f"/api/{wrong}/run")[0] in (400, 404), wrong
+            assert client("GET", f"/api/metrics?run={wrong}")[0] == 400, wrong
+        assert client("GET", f"/api/{key}/run", X_Token="wrong")[0] == 403
+        assert client("GET", f"/api/{key}/{key}/run")[0] == 404
+        assert client("POST", f"/api/{key}/replay", {"episode": 0})[0] == 200
+
+
+def test_differences_are_the_keys_that_differ(runs: Path) -> None:
+    with serve(str(runs)) as client:
+        rows = table(client)
+        keys = ",".join(rows[name]["key"] for name in ("table", "small"))
+        told = client.get(f"/api/differences?runs={keys}")["rows"]
+        assert {each["key"]: each["values"] for each in told} == {"seed": ["3", "0"], "algo.gamma": ["0.9", "0.5"]}
+        assert client.get(f"/api/differences?runs={rows['table']['key']}")["rows"] == []
+        assert client("GET", "/api/differences?runs=nothing")[0] == 400
+
+
+def test_a_comparison_s_page_is_shown_in_a_sandbox(runs: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "comparisons" / "mine"
+    shutil.copytree(runs, folder / "runs")
+    (folder / "index.html").write_text("<p>compared</p><script>alert(1)</script>")
+    with serve(str(tmp_path / "comparisons")) as client:
+        told = client.get("/api/home")
+        assert {each["name"] for each in told["runs"]} == {f"mine/runs/{name}" for name in ("ppo", "table", "small")}
+        (page,) = told["comparisons"]
+        assert_sandboxed(client, f"/api/comparison?run={page['key']}&token={client.server.token}")
+    with serve(str(folder)) as client:
+        assert_sandboxed(client, f"/?token={client.server.token}")
+        assert client("GET", "/", X_Token="wrong")[0] == 403
+    (folder / "index.html").unlink()
+    (folder / "index.html").symlink_to("/etc/hostname")
+    with serve(str(tmp_path / "comparisons")) as client:
+        (page,) = client.get("/api/home")["comparisons"]
+        assert not page["page"]
+        assert client("GET", f"/api/comparison?run={page['key']}")[0] == 400
+
+
+def assert_sandboxed(client: Client, address: str) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", client.server.port)
+    connection.request("GET", address)
+    reply = connection.getresponse()
+    assert reply.status == 200 and reply.read().startswith(b"<p>compared")
+    policy = reply.headers["Content-Security-Policy"]
+    assert policy.startswith("sandbox; default-src 'none'") and "script" not in policy and "allow" not in policy
+
+
+def test_without_a_folder_the_runs_here_are_shown(
+    runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert play.main([]) == 2
+    assert "no folder runs/ here" in capsys.readouterr().err
+    shutil.copytree(runs, tmp_path / "runs")
+    with serve() as client:
+        assert client.get("/api/home")["folders"] == ["runs"]
+        assert len(table(client)) == 3
+    assert play.main(["runs", "trust=true"]) == 2
+    assert "is for the folder of one run" in capsys.readouterr().err
+
+
+def test_a_folder_with_too_many_runs_is_read_in_turns(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with serve(str(runs)) as client:
+        monkeypatch.setattr(home, "TURN", -1.0)
+        told = client.get("/api/home")
+        assert (told["runs"], told["left"]) == ([], 3)
+        monkeypatch.setattr(home, "TURN", 60.0)
+        assert len(client.get("/api/home")["runs"]) == 3
+        monkeypatch.setattr(home, "MOST", 2)
+        assert client.get("/api/home")["left"] == 1
+
+
+def test_every_metric_that_runs_write_is_explained(runs: Path) -> None:
+    written = {name for path in runs.glob("*/metrics.jsonl") for line in path.open() for name in json.loads(line)}
+    metrics = {name for name in written if "/" in name}
+    assert len(metrics) > 10
+    assert not [name for name in metrics if name not in meanings.MEANINGS]
+    assert all(said.endswith(".") and said.count(".") <= 2 for said in meanings.MEANINGS.values())
