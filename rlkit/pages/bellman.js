@@ -32,7 +32,7 @@ function chance(way) {
 }
 
 function future(way, gamma, world, where) {
-  if (way.over) return make("td", {}, "0, it is over");
+  if (way.over) return make("td", {}, "0, the end");
   const chip = make("span", { class: "chip", title: where(way.state) }, number(way.value));
   paint(chip, way.value / world.scale);
   return make("td", {}, `${number(gamma)} · `, chip);
@@ -66,7 +66,7 @@ function update(told, world, algo) {
   const future = last.over ? "" : ` + γ · ${NEXT[algo] ?? "next"}`;
   const parts = last.copies > 1 ? [`the mean over ${last.copies} copies that acted here`] : [`${number(last.reward)}${last.over ? "" : ` + ${number(told.gamma)} · ${number(told.gamma ? (last.target - last.reward) / told.gamma : 0)}`}`];
   return [
-    make("p", { class: "equation" }, `target = r${future} = ${parts[0]} = `, make("b", {}, number(last.target))),
+    make("p", { class: "equation" }, `target = r${future} = ${last.over && last.copies === 1 ? "" : `${parts[0]} = `}`, make("b", {}, number(last.target))),
     make("p", { class: "equation" }, `${name} ← Q + α · (target − Q) = ${number(last.before)} + ${number(step)} · (${number(last.target)} − ${number(last.before)}) = `, make("b", {}, number(last.now))),
   ];
 }

@@ -38,19 +38,21 @@ export class Board {
   }
 
   cell(world, at) {
+    const spots = world.moves.flatMap(([down, right], a) => (down || right ? [] : [a]));
     const arrows = world.moves.map(([down, right], a) => {
-      if (!down && !right) return make("text", { class: "arrow spot", y: 4 }, world.actions[a]);
+      if (!down && !right) return make("text", { class: "arrow spot", y: 2 + 9 * spots.indexOf(a) }, world.actions[a]);
       const angle = (Math.atan2(down, right) * 180) / Math.PI;
       return make("path", { transform: `rotate(${angle})`, class: "arrow" });
     });
     const dot = make("circle", { r: 2.2, class: "all" });
     const svg = make("svg", { viewBox: "-16 -16 32 32", "aria-hidden": "true" }, ...arrows, dot);
-    const [value, mark, agents] = ["value", "what", "agents"].map((name) => make("span", { class: name }));
-    const node = make("button", { type: "button", role: "gridcell", class: "cell", tabindex: -1 }, agents, mark, svg, value);
+    const [value, mark, agents] = ["value", "what", "agents"].map((name) => make("span", { class: name, "aria-hidden": "true" }));
+    const said = make("span", { class: "unseen" }); // what a screen reader says of it
+    const node = make("button", { type: "button", role: "gridcell", class: "cell", tabindex: -1 }, agents, mark, svg, value, said);
     node.addEventListener("pointerenter", () => this.look(at));
     node.addEventListener("focus", () => this.look(at));
     node.addEventListener("click", () => this.picked(at));
-    this.cells.push({ node, svg, arrows, dot, value, mark, agents });
+    this.cells.push({ node, svg, arrows, dot, value, mark, agents, said });
     return node;
   }
 
@@ -83,6 +85,13 @@ export class Board {
 
   state(cell) {
     return this.sizes.reduce((at, size, i) => at * size + this.layer[i], cell);
+  }
+
+  // The state of the cells shown from which most can be had: the first to learn something.
+  highest() {
+    const open = this.cells.map((_, at) => this.state(at)).filter((s) => !this.world.terminal[s] && !this.world.closed[s]);
+    const { values } = this.world.optimal;
+    return open.reduce((best, s) => (values[s] > values[best] ? s : best), open[0]);
   }
 
   // The cell of a state, and the values of its layers.
@@ -140,6 +149,7 @@ export class Board {
     paint(cell.node, closed || (text && over) ? 0 : value / size);
     cell.node.classList.toggle("over", over);
     cell.node.classList.toggle("closed", closed);
+    cell.node.classList.toggle("named", Boolean(name));
     cell.mark.textContent = name;
     const printed = closed ? "" : over ? `${value > 0 ? "+" : ""}${number(value)}` : text ? text(state) : fixed(value);
     if (cell.value.textContent !== printed) cell.value.textContent = printed;
@@ -154,7 +164,7 @@ export class Board {
     cell.agents.textContent = "●".repeat(Math.min(copies, 4));
     const done = over || closed || !shown.best ? "" : all ? ", all actions equal" : `, ${world.actions.filter((_, a) => best[a]).join(" or ")}`;
     const told = `${this.where(state)}${name ? `, ${name}` : ""}: ${closed ? "no episode comes here" : printed}${done}${copies ? `, ${copies} here` : ""}`;
-    if (cell.node.getAttribute("aria-label") !== told) cell.node.setAttribute("aria-label", told);
+    if (cell.said.textContent !== told) cell.said.textContent = told;
   }
 
   // Ring the cell that is explained, and the cells from which its value comes, each with its part: {cell: text}.

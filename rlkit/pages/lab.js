@@ -42,23 +42,17 @@ function furnish() {
   choices(find("views"), "aria-pressed", views, state.view, (view) => ((state.view = view), draw()));
   const tools = [["look", "Look"], ...Object.keys(now.world.cells).map((name) => [name, `Move ${name}`])];
   choices(find("tools"), "aria-pressed", tools, state.tool, (tool) => ((state.tool = tool), draw()));
+  find("tools").hidden = tools.length === 1;
   returns.node.hidden = !played;
-  state.cell ??= highest(now.world);
   stretch();
   sliders();
-}
-
-// The state from which most can be had: the first to learn something.
-function highest(world) {
-  const open = world.optimal.values.map((v, s) => (world.terminal[s] || world.closed[s] ? -Infinity : v));
-  return open.indexOf(Math.max(...open));
 }
 
 // The charts take what height is left beside the map.
 function stretch() {
   const shown = [convergence, returns].filter((chart) => !chart.node.hidden), host = find("charts");
   const columns = getComputedStyle(host).gridTemplateColumns.split(" ").length, rows = Math.ceil(shown.length / columns);
-  const height = Math.max(150, Math.min(420, host.clientHeight / rows - 40));
+  const height = Math.max(150, Math.min(640, host.clientHeight / rows - 40));
   for (const chart of shown) {
     if (Math.abs(chart.height - height) < 2) continue;
     chart.height = height;
@@ -97,6 +91,7 @@ function draw() {
     board.draw(world, state.view === "optimal" ? world.optimal : now.learned, { agents: now.agents });
   }
   legend(state.view === "visits" ? ["", `${number(most)} visits`] : [`−${fixed(world.scale, 1)} or less`, `+${fixed(world.scale, 1)} or more`]);
+  state.cell = state.cell === null ? board.highest() : board.state(board.place(state.cell).cell); // its layer may be another
   figures();
   charts();
   cell();

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 MOST = 1000  # iterations of one request
+LARGEST = 0.99  # discount that the page can set: policy iteration takes no 1
 FIRST = "value_iteration"  # the tab that the page opens on
 TITLES = {"q_learning": "Q-learning", "sarsa": "SARSA", "expected_sarsa": "Expected SARSA"}  # as people write them
 
@@ -55,7 +56,7 @@ class Lab:
         self.about = [
             {"name": n, "title": title(n), "summary": plugins.summary("algorithms", n)} for n in self.learners
         ]
-        gamma = discount(self.learners[self.first].parts.algo.config)
+        gamma = min(discount(self.learners[self.first].parts.algo.config), LARGEST)  # one for all
         self.rebuild({}, {name: {"gamma": gamma} for name in self.learners})
 
     def build(self, name: str, fields: Mapping[str, object], given: Mapping[str, object]) -> Parts:
