@@ -43,5 +43,5 @@ def make(config: Config, seed: int, device: str | torch.device) -> TabularEnv:
 def on_map(letters: NDArray[np.bytes_]) -> Grid:
     """How the states lie, and where the holes are."""
     rows, columns = letters.shape
-    marks = {name: tuple(map(tuple, np.argwhere(letters == letter).tolist())) for name, letter in LETTERS.items()}
+    marks = {name: tuple((r, c) for r, c in np.argwhere(letters == x).tolist()) for name, x in LETTERS.items()}
     return Grid(rows, columns, MOVES, actions=ACTIONS, marks=marks)

@@ -18,9 +18,9 @@ def spreads(rows: TensorDict, size: int) -> Tensor:
     advantage = rows["advantage"].expand_as(mask) if known else torch.zeros_like(mask, dtype=torch.float32)
     mean = (advantage * mask).sum(-1) / mask.sum(-1).clamp(min=1)
     if size == 1:
-        return mean.abs()
-    judged = rows["score"] if "score" in rows.keys() else mean
-    return judged.float().view(-1, size).std(-1, correction=0)
+        return torch.abs(mean)
+    judged: Tensor = rows["score"] if "score" in rows.keys() else mean
+    return torch.std(judged.float().view(-1, size), -1, correction=0)
 
 
 def informative(rows: TensorDict, size: int) -> list[int]:

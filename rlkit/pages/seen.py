@@ -60,7 +60,7 @@ def planes(bits: Array) -> Array:
     turn = 2 * np.pi * (np.arange(count)[:, None] / count + np.array([0, 1 / 3, 2 / 3]))
     colors = (127 + 90 * np.cos(turn)).astype(np.uint8)  # [planes, 3]
     top = count - 1 - np.flip(bits, -1).argmax(-1)
-    return np.where(bits.any(-1)[..., None], colors[top], np.uint8(255))
+    return np.where(bits.max(-1, keepdims=True) > 0, colors[top], np.uint8(255))
 
 
 def png(image: Array) -> bytes:
