@@ -142,7 +142,10 @@ function token(attempt, t) {
   const value = attempt[state.colour][t];
   node.classList.toggle("clipped", Boolean(attempt.clipped?.[t]) && state.colour !== "log_prob");
   paint(node, place(state.colour, value));
-  if (find("numbers").checked && state.colour !== "clipped") node.append(make("sub", {}, number(value, 2)));
+  if (find("numbers").checked && state.colour !== "clipped" && !attempt.text[t].includes("\n")) {
+    node.classList.add("stacked");
+    node.append(make("sub", {}, number(value, 2)));
+  }
   const show = () => tip(node, attempt, t), hide = () => (find("token").hidden = true);
   for (const [name, act] of [["pointerenter", show], ["focus", show], ["pointerleave", hide], ["blur", hide]]) node.addEventListener(name, act);
   return node;
