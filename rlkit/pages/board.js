@@ -40,7 +40,7 @@ export class Board {
   cell(world, at) {
     const spots = world.moves.flatMap(([down, right], a) => (down || right ? [] : [a]));
     const arrows = world.moves.map(([down, right], a) => {
-      if (!down && !right) return make("text", { class: "arrow spot", y: 2 + 9 * spots.indexOf(a) }, world.actions[a]);
+      if (!down && !right) return make("text", { class: `arrow spot spot${spots.indexOf(a) % 2}` }, world.actions[a]);
       const angle = (Math.atan2(down, right) * 180) / Math.PI;
       return make("path", { transform: `rotate(${angle})`, class: "arrow" });
     });
@@ -155,6 +155,7 @@ export class Board {
     if (cell.value.textContent !== printed) cell.value.textContent = printed;
     const best = shown.best ? shown.best[state] : [], all = best.length > 1 && best.every(Boolean);
     cell.svg.classList.toggle("off", over || closed || !shown.best);
+    cell.svg.classList.toggle("tied", best.filter(Boolean).length > 1);
     const shape = best.filter(Boolean).length === 1 ? ALONE : TIED;
     cell.arrows.forEach((arrow, a) => {
       arrow.classList.toggle("off", all || !best[a]);
