@@ -6,10 +6,12 @@ import torch
 from gymnasium.envs.toy_text.cliffwalking import CliffWalkingEnv
 
 from rlkit.api import Count
-from rlkit.control import Luck, Painter, TabularEnv, from_outcomes
+from rlkit.control import Grid, Luck, Painter, TabularEnv, from_outcomes
 from rlkit.fields import Copies
 
 GOAL = 47  # the lower right corner of 4×12 cells
+MARKS = {"start": ((3, 0),), "cliff": tuple((3, column) for column in range(1, 11)), "goal": ((3, 11),)}
+GRID = Grid(4, 12, ((-1, 0), (0, 1), (1, 0), (0, -1)), actions=("up", "right", "down", "left"), marks=MARKS)
 
 
 @dataclass(frozen=True)
@@ -29,4 +31,5 @@ def make(config: Config, seed: int, device: str | torch.device) -> TabularEnv:
     model = from_outcomes(cliff.P, cliff.initial_state_distrib.tolist(), [GOAL])
     source = f"CliffWalking{' slippery' if config.slippery else ''}, Gymnasium's table"
     picture = Painter("CliffWalking-v1", "s")
-    return TabularEnv(model, config.rows, seed, device, config.step_limit, source, picture=picture, luck=config.luck)
+    limit = config.step_limit
+    return TabularEnv(model, config.rows, seed, device, limit, source, picture=picture, grid=GRID, luck=config.luck)

@@ -6,12 +6,16 @@ from typing import Literal
 import numpy as np
 import torch
 from gymnasium.envs.toy_text.frozen_lake import FrozenLakeEnv
+from numpy.typing import NDArray
 
 from rlkit.api import Natural
-from rlkit.control import Luck, Painter, TabularEnv, from_outcomes
+from rlkit.control import Grid, Luck, Painter, TabularEnv, from_outcomes
 from rlkit.fields import Copies
 
 STEP_LIMITS = {"4x4": 100, "8x8": 200}  # those of FrozenLake-v1 and FrozenLake8x8-v1
+MOVES = ((0, -1), (1, 0), (0, 1), (-1, 0))
+ACTIONS = ("left", "down", "right", "up")
+LETTERS = {"start": b"S", "hole": b"H", "goal": b"G"}  # of Gymnasium's maps
 
 
 @dataclass(frozen=True)
@@ -32,5 +36,12 @@ def make(config: Config, seed: int, device: str | torch.device) -> TabularEnv:
     source = f"FrozenLake {config.map}{' slippery' if config.slippery else ''}, Gymnasium's table"
     picture = Painter("FrozenLake-v1", "s", map_name=config.map)
     return TabularEnv(
-        model, config.rows, seed, device, limit, source, judge="success", picture=picture, luck=config.luck
+        model, config.rows, seed, device, limit, source, "success", picture, on_map(np.asarray(lake.desc)), config.luck
     )
+
+
+def on_map(letters: NDArray[np.bytes_]) -> Grid:
+    """How the states lie, and where the holes are."""
+    rows, columns = letters.shape
+    marks = {name: tuple((r, c) for r, c in np.argwhere(letters == x).tolist()) for name, x in LETTERS.items()}
+    return Grid(rows, columns, MOVES, actions=ACTIONS, marks=marks)

@@ -15,6 +15,7 @@ from rlkit.control import Cell, Grid, Luck, TabularEnv, from_outcomes
 from rlkit.fields import Copies
 
 MOVES = ((0, -1), (1, 0), (0, 1), (-1, 0))  # left, down, right, up, as in FrozenLake
+ACTIONS = ("left", "down", "right", "up")
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ def make(config: Config, seed: int, device: str | torch.device) -> TabularEnv:
     starts = [cell not in worth if config.start == "uniform" else cell == config.start for cell in cells]
     model = from_outcomes(outcomes, [x / sum(starts) for x in starts], [cells.index(config.goal)])
     source = f"gridworld {n}×{n}"
-    grid = Grid(n, n, MOVES, {"goal": config.goal, "trap": config.trap})
+    grid = Grid(n, n, MOVES, {"goal": config.goal, "trap": config.trap}, ACTIONS)
     picture = partial(draw, config)
     return TabularEnv(
         model, config.rows, seed, device, config.step_limit, source, picture=picture, grid=grid, luck=config.luck

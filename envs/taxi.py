@@ -6,8 +6,20 @@ import torch
 from gymnasium.envs.toy_text.taxi import TaxiEnv
 
 from rlkit.api import Count
-from rlkit.control import Luck, Painter, TabularEnv, from_outcomes
+from rlkit.control import Cell, Grid, Layer, Luck, Painter, TabularEnv, from_outcomes
 from rlkit.fields import Copies
+
+PLACES: dict[str, Cell | None] = {"red": (0, 0), "green": (0, 4), "yellow": (4, 0), "blue": (4, 3)}
+WALLS = (((0, 1), (0, 2)), ((1, 1), (1, 2)), ((3, 0), (3, 1)), ((3, 2), (3, 3)), ((4, 0), (4, 1)), ((4, 2), (4, 3)))
+GRID = Grid(
+    5,
+    5,
+    ((1, 0), (-1, 0), (0, 1), (0, -1), (0, 0), (0, 0)),
+    actions=("down", "up", "right", "left", "pick up", "drop off"),
+    marks={name: (cell,) for name, cell in PLACES.items() if cell},
+    layers=(Layer("passenger", {**PLACES, "in the taxi": None}), Layer("destination", PLACES)),
+    walls=WALLS,
+)
 
 
 @dataclass(frozen=True)
@@ -26,4 +38,5 @@ def make(config: Config, seed: int, device: str | torch.device) -> TabularEnv:
     taxi = TaxiEnv(is_rainy=config.rainy)
     model = from_outcomes(taxi.P, taxi.initial_state_distrib.tolist())
     source, picture = "Taxi, Gymnasium's table", Painter("Taxi-v4", "s")
-    return TabularEnv(model, config.rows, seed, device, config.step_limit, source, picture=picture, luck=config.luck)
+    limit = config.step_limit
+    return TabularEnv(model, config.rows, seed, device, limit, source, picture=picture, grid=GRID, luck=config.luck)

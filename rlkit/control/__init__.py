@@ -3,7 +3,7 @@
 from rlkit.control.env import ControlEnv
 from rlkit.control.lesson import Lesson
 from rlkit.control.numpy_env import Batched, Painter
-from rlkit.control.tabular import Cell, Grid, Outcomes, TabularEnv, TabularVectorEnv, from_outcomes
+from rlkit.control.tabular import Cell, Grid, Layer, Outcomes, TabularEnv, TabularVectorEnv, from_outcomes
 from rlkit.control.vector import Array, Copies, Luck
 
 __all__ = [
@@ -13,6 +13,7 @@ __all__ = [
     "ControlEnv",
     "Copies",
     "Grid",
+    "Layer",
     "Lesson",
     "Luck",
     "Outcomes",

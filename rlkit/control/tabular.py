@@ -1,7 +1,7 @@
 """Environments that are stepped from their model, and judged by it."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
@@ -28,13 +28,28 @@ Outcomes = Mapping[int, Mapping[int, Sequence[tuple[float, int, float, bool]]]]
 
 
 @dataclass(frozen=True)
+class Layer:
+    """Something that a state knows beside its cell, such as where the passenger of a taxi is."""
+
+    name: str
+    choices: Mapping[str, Cell | None]  # its values in order; the cell that each stands for, if it is one
+
+
+@dataclass(frozen=True)
 class Grid:
-    """How states lie on a map, row by row from the top left: what `rlkit.play` draws."""
+    """How states lie on a map, row by row from the top left: what `rlkit.play` draws.
+
+    With layers a cell has as many states as their values can be combined, side by side and the last layer fastest.
+    """
 
     rows: int
     columns: int
-    moves: tuple[Cell, ...]  # of each action: rows and columns that it goes
-    cells: Mapping[str, Cell]  # the fields of the environment's Config that say where something lies
+    moves: tuple[Cell, ...]  # of each action: rows and columns that it goes; (0, 0) for what is done on the spot
+    cells: Mapping[str, Cell] = field(default_factory=dict)  # fields of the Config that say where something lies
+    actions: tuple[str, ...] = ()  # their names
+    marks: Mapping[str, tuple[Cell, ...]] = field(default_factory=dict)  # what else lies there, and cannot be moved
+    layers: tuple[Layer, ...] = ()
+    walls: tuple[tuple[Cell, Cell], ...] = ()  # pairs of neighbors between which nobody can pass
 
 
 def from_outcomes(outcomes: Outcomes, start: Sequence[float], goal: Sequence[int] = ()) -> Model:

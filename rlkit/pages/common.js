@@ -80,7 +80,7 @@ export function paint(node, t) {
   const light = [r, g, b].map((x) => ((x / 255 + 0.055) / 1.055) ** 2.4);
   const luminance = 0.2126 * light[0] + 0.7152 * light[1] + 0.0722 * light[2];
   node.style.backgroundColor = `rgb(${r} ${g} ${b})`;
-  node.style.color = luminance > 0.19 ? "#14181f" : "#f8fafc";
+  node.style.color = luminance > 0.178 ? "#000000" : "#ffffff";
 }
 
 export const whenSchemeChanges = (draw) => scheme.addEventListener("change", draw);

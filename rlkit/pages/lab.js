@@ -1,7 +1,8 @@
 // The map page: shows what the server's algorithms have computed, and asks them for more.
 
 import { ask, choices, choose, find, fixed, guarded, keys, make, number, paint, say, whenSchemeChanges } from "./common.js";
-import { Board, compass } from "./board.js";
+import { sweep, trial } from "./bellman.js";
+import { Board } from "./board.js";
 import { Chart } from "./chart.js";
 
 const TICK = 60; // milliseconds between two requests while running
@@ -10,7 +11,11 @@ const GREEK = { gamma: "γ discount", lr: "α step size", epsilon: "ε explorati
 const state = { now: null, view: "learned", tool: "look", cell: null, running: false, busy: false };
 const board = new Board(find("board"), look, pick);
 const convergence = new Chart(find("charts"), { title: "convergence", log: true, height: 180 });
-const returns = new Chart(find("charts"), { title: "return of an episode", height: 140 });
+const returns = new Chart(find("charts"), { title: "return of an episode", height: 180 });
+const LEADS = {
+  model: "Press Run and watch the values spread over the map, from where something is earned. Point at a cell to see where its number comes from.",
+  tries: "Press Run: the dots try actions, and learn from what happens to them. Point at a cell to see what was learned there last.",
+};
 
 async function refresh(request) {
   const answer = await guarded(request);
@@ -27,7 +32,9 @@ function furnish() {
   const now = state.now, played = now.visits !== null || "epsilon" in now.tunable;
   find("source").textContent = now.source;
   find("summary").textContent = now.algos.find((one) => one.name === now.algo).summary;
-  const tabs = now.algos.map((one) => [one.name, one.name.replaceAll("_", " ")]);
+  find("lead").textContent = played ? LEADS.tries : LEADS.model;
+  find("lab").classList.toggle("wide", now.world.columns >= 2 * now.world.rows);
+  const tabs = now.algos.map((one) => [one.name, one.title]);
   if (!find("algos").children.length) choices(find("algos"), "aria-selected", tabs, now.algo, open);
   choose(find("algos"), "aria-selected", now.algo);
   const views = [["learned", "Learned"], ["optimal", "Optimal V*"], ...(played ? [["visits", "Visits"]] : [])];
@@ -35,9 +42,22 @@ function furnish() {
   choices(find("views"), "aria-pressed", views, state.view, (view) => ((state.view = view), draw()));
   const tools = [["look", "Look"], ...Object.keys(now.world.cells).map((name) => [name, `Move ${name}`])];
   choices(find("tools"), "aria-pressed", tools, state.tool, (tool) => ((state.tool = tool), draw()));
+  find("tools").hidden = tools.length === 1;
   returns.node.hidden = !played;
-  convergence.height = played ? 180 : 260;
+  stretch();
   sliders();
+}
+
+// The charts take what height is left beside the map.
+function stretch() {
+  const shown = [convergence, returns].filter((chart) => !chart.node.hidden), host = find("charts");
+  const columns = getComputedStyle(host).gridTemplateColumns.split(" ").length, rows = Math.ceil(shown.length / columns);
+  const height = Math.max(150, Math.min(640, host.clientHeight / rows - 40));
+  for (const chart of shown) {
+    if (Math.abs(chart.height - height) < 2) continue;
+    chart.height = height;
+    chart.draw();
+  }
 }
 
 function sliders() {
@@ -70,7 +90,8 @@ function draw() {
   } else {
     board.draw(world, state.view === "optimal" ? world.optimal : now.learned, { agents: now.agents });
   }
-  legend(state.view === "visits" ? ["", "", `${number(most)} visits`] : [`−${fixed(world.scale, 1)}`, "", `+${fixed(world.scale, 1)}`]);
+  legend(state.view === "visits" ? ["", `${number(most)} visits`] : [`−${fixed(world.scale, 1)} or less`, `+${fixed(world.scale, 1)} or more`]);
+  state.cell = state.cell === null ? board.highest() : board.state(board.place(state.cell).cell); // its layer may be another
   figures();
   charts();
   cell();
@@ -88,7 +109,7 @@ function draw() {
   }
 }
 
-function legend([low, , high]) {
+function legend([low, high]) {
   find("low").textContent = low;
   find("high").textContent = high;
   const steps = Array.from({ length: 24 }, (_, i) => make("b"));
@@ -108,22 +129,32 @@ function figures() {
 function charts() {
   const c = state.now.curves, over = (ys) => c.iteration.map((x, i) => [x, ys[i]]);
   convergence.set([{ name: "largest change", points: over(c.change) }, { name: "distance to V*", points: over(c.distance) }], c.altered);
-  if (!returns.node.hidden) returns.set([{ name: "", points: c.returns }], c.altered);
+  if (!returns.node.hidden) returns.set([{ name: "mean of the last 100", points: c.mean }, { name: "each", points: c.returns, style: 2 }], c.altered);
 }
 
-function cell() {
-  const now = state.now, world = now.world, at = state.cell;
-  if (at === null || world.terminal[at]) {
-    const text = at === null ? "Point at a cell to see its action values." : "The episode ends here.";
-    find("compass").replaceChildren(make("p", {}, text));
-    find("about").replaceChildren();
+let asked = 0;
+
+// The update of the cell that was pointed at last: its numbers are the server's.
+async function cell() {
+  const now = state.now, world = now.world, at = state.cell, mine = ++asked;
+  find("about").textContent = `Update of ${board.where(at)}`;
+  if (world.terminal[at] || world.closed[at]) {
+    find("update").replaceChildren(make("p", {}, world.terminal[at] ? "The episode ends here: nothing comes after, so V = 0." : "No episode comes here."));
+    board.explain(at, {});
     return;
   }
-  const shown = state.view === "optimal" ? world.optimal : now.learned;
-  find("compass").replaceChildren(...compass(world, shown, at));
-  const rows = [["V", fixed(now.learned.values[at], 4)], ["V*", fixed(world.optimal.values[at], 4)]];
+  const told = await ask(`cell?algo=${encodeURIComponent(now.algo)}&state=${at}`).catch(() => null);
+  if (!told || mine !== asked) return;
+  const value = now.learned.values[at], given = { world, value, algo: now.algo, where: (s) => board.where(s) };
+  find("update").replaceChildren(...(told.backups ? sweep(told, given) : trial(told, given)), facts(at));
+  const ways = told.backups ? told.backups.flatMap((one) => one.outcomes.map((way) => way.state)) : told.update ? [told.update.after] : [];
+  board.explain(at, Object.fromEntries(ways.map((s) => [board.place(s).cell, true])));
+}
+
+function facts(at) {
+  const now = state.now, rows = [["V", fixed(now.learned.values[at], 4)], ["V*", fixed(now.world.optimal.values[at], 4)]];
   if (now.visits) rows.push(["visits", number(now.visits[at])]);
-  find("about").replaceChildren(...rows.map(([name, value]) => make("div", {}, make("dt", {}, name), make("dd", {}, value))));
+  return make("dl", { class: "figures" }, ...rows.map(([name, value]) => make("div", {}, make("dt", {}, name), make("dd", {}, value))));
 }
 
 function look(at) {
@@ -175,7 +206,7 @@ async function run() {
       if (!find("notice").hidden && find("notice").classList.contains("wrong")) pause();
       if (state.running && converged()) {
         pause();
-        say("Converged: nothing changes any more. Move something, or change γ.");
+        say(`Converged: nothing changes any more. ${Object.keys(state.now.world.cells).length ? "Move something, or change γ" : "Change γ"}.`);
       }
     }
     await new Promise((done) => setTimeout(done, TICK));
@@ -193,6 +224,7 @@ find("run").addEventListener("click", toggle);
 find("step").addEventListener("click", once);
 find("reset").addEventListener("click", () => (say(""), pause(), refresh(() => ask("reset", { algo: state.now.algo }))));
 find("speed").addEventListener("input", speed);
+new ResizeObserver(stretch).observe(find("lab"));
 keys({ " ": toggle, ArrowRight: once });
 whenSchemeChanges(() => state.now && draw());
 

@@ -1,27 +1,24 @@
 """A map to try algorithms on: each keeps a table on the same world, is stepped by hand, and sees the world change.
 
-Nothing is computed here but what is shown: the four rooms are the algorithm's own, and `train.walk` goes through them.
+Nothing is computed here but what is shown: the four rooms are the algorithm's own, and `loop.walk` goes through them.
 """
 
 import math
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict
 from typing import TYPE_CHECKING, cast, get_type_hints
 
 import torch
-from torch import Tensor
 
 from rlkit.control.tabular import TabularEnv
 from rlkit.errors import UserError
 from rlkit.fields import Fraction
-from rlkit.loop import set_progress, walk
-from rlkit.meter import Meter, finished
 from rlkit.pages import maps
+from rlkit.pages.learner import Learner
 from rlkit.pages.server import Json, Site, number
-from rlkit.policies import LearningRate, Table, discount
-from rlkit.progress import Progress
+from rlkit.policies import LearningRate, PolicyTable, Table, discount
 from rlkit.settings import config, plugins, schema
 from rlkit.settings.assemble import Assemble, Parts
 
@@ -29,78 +26,9 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 MOST = 1000  # iterations of one request
-POINTS = 240  # of a curve that is sent
-
-
-@dataclass
-class Learner:
-    """One algorithm on the world, and what was seen of it so far."""
-
-    parts: Parts
-    policy: Table
-    env: TabularEnv
-    world: maps.World
-    optimal: Tensor  # V* there, [S]
-    progress: Progress = field(default_factory=Progress)
-    change: list[float] = field(default_factory=list)  # max |ΔQ| of each iteration
-    distance: list[float] = field(default_factory=list)  # max |V − V*| after each
-    returns: list[tuple[int, float]] = field(default_factory=list)  # (iteration, return) of the episodes that ended
-    visits: Tensor | None = None  # how often each state was acted in, [S]; nothing where nothing is played
-    agents: list[int] = field(default_factory=list)  # the state that each row has come to
-    altered: list[int] = field(default_factory=list)  # iterations at which the world was another
-    metrics: dict[str, float] = field(default_factory=dict)  # what the algorithm said of the last iteration
-
-    def step(self) -> None:
-        """One iteration of the loop."""
-        algo, meter = self.parts.algo, Meter()
-        set_progress(algo, self.progress, self.parts.run)
-        before = self.policy.q.weight.detach().clone()
-        rollout, _ = walk(algo, self.env, meter)
-        self.progress.iteration += 1
-        self.progress.env_steps += int(rollout["mask"].sum())
-        self.metrics = meter.read()
-        self.change.append(float((self.policy.q.weight.detach() - before).abs().max()))
-        self.distance.append(maps.distance(self.policy, self.optimal, self.env.model()))
-        if "next_observation" not in rollout.keys():
-            return  # the batch is the model itself
-        counts = torch.bincount(rollout["observation"][rollout["mask"]], minlength=len(before))
-        self.visits = counts if self.visits is None else self.visits + counts
-        self.agents = rollout["next_observation"][:, -1].tolist()
-        self.returns += [(self.progress.iteration, score) for score, _ in finished(rollout)]
-
-    def moved(self, there: "Learner") -> "Learner":
-        """This learner in the world of another: it keeps its table, except that terminal states are worth nothing."""
-        there.policy.load_state_dict(self.policy.state_dict())
-        with torch.no_grad():
-            there.policy.q.weight[there.env.model().terminal] = 0.0
-        if there.parts.algo.config == self.parts.algo.config:
-            there.policy.epsilon = self.policy.epsilon  # shown until the next rollout sets it
-        return replace(
-            self,
-            parts=there.parts,
-            policy=there.policy,
-            env=there.env,
-            world=there.world,
-            optimal=there.optimal,
-            agents=[],
-            altered=[*self.altered, self.progress.iteration],
-        )
-
-    def curves(self) -> Json:
-        """A few hundred points of each curve; returns are averaged over the iterations between two points."""
-        n = len(self.change)
-        every = max(1, -(-n // POINTS))
-        at = sorted({*range(0, n, every), n - 1} - {-1})
-        bins: dict[int, list[float]] = {}
-        for iteration, score in self.returns:
-            bins.setdefault((iteration - 1) // every, []).append(score)
-        return {
-            "iteration": [i + 1 for i in at],
-            "change": [self.change[i] for i in at],
-            "distance": [self.distance[i] for i in at],
-            "returns": [[(b + 1) * every, sum(scores) / len(scores)] for b, scores in bins.items()],
-            "altered": self.altered,
-        }
+LARGEST = 0.99  # discount that the page can set: policy iteration takes no 1
+FIRST = "value_iteration"  # the tab that the page opens on
+TITLES = {"q_learning": "Q-learning", "sarsa": "SARSA", "expected_sarsa": "Expected SARSA"}  # as people write them
 
 
 class Lab:
@@ -123,12 +51,12 @@ class Lab:
         if first is not None and first not in self.learners:
             raise UserError(f"algo={first} keeps no table to show: {plugins.nearest(first, self.learners)}")
         # Dynamic programming, which has no learning rate, comes before what has to try.
-        self.learners = dict(
-            sorted(self.learners.items(), key=lambda x: (isinstance(x[1].parts.algo.config, LearningRate), x[0]))
-        )
+        self.learners = dict(sorted(self.learners.items(), key=lambda x: (tries(x[1]), x[0] != FIRST, x[0])))
         self.first = first or next(iter(self.learners))
-        self.about = [{"name": n, "summary": plugins.summary("algorithms", n)} for n in self.learners]
-        gamma = discount(self.learners[self.first].parts.algo.config)
+        self.about = [
+            {"name": n, "title": title(n), "summary": plugins.summary("algorithms", n)} for n in self.learners
+        ]
+        gamma = min(discount(self.learners[self.first].parts.algo.config), LARGEST)  # one for all
         self.rebuild({}, {name: {"gamma": gamma} for name in self.learners})
 
     def build(self, name: str, fields: Mapping[str, object], given: Mapping[str, object]) -> Parts:
@@ -159,12 +87,30 @@ class Lab:
 
     def site(self) -> Site:
         writes = {"step": self.step, "reset": self.reset, "world": self.alter, "tune": self.tune}
-        return Site("lab.html", {"lab": self.show}, writes)
+        return Site("lab.html", {"lab": self.show, "cell": self.cell}, writes)
 
     def show(self, request: Json) -> Json:
         """All there is to draw of one algorithm."""
         with self.lock:
             return self.snapshot(request.get("algo", self.first))
+
+    def cell(self, request: Json) -> Json:
+        """{"algo", "state"}: how the value of a state comes about: each action by the model, or the last update."""
+        with self.lock:
+            learner = self.named(request.get("algo", self.first))
+            model, gamma = learner.env.model(), discount(learner.parts.algo.config)
+            state = int(number(request, "state", 0, len(model.start) - 1))
+            known = not tries(learner)
+            return {
+                "state": state,
+                "gamma": gamma,
+                "lr": learner.parts.algo.optimizer.param_groups[0]["lr"],
+                "policy": isinstance(learner.policy, PolicyTable),  # V(s) is that of π, not of the best action
+                "best": learner.policy.best()[state].tolist(),
+                "q": learner.policy.q.weight[state].tolist(),
+                "backups": maps.backups(learner.policy, model, gamma, state) if known else None,
+                "update": learner.updates.get(state),
+            }
 
     def step(self, request: Json) -> Json:
         """{"algo", "steps", "seconds"?}: walk so many iterations, or those that can be begun in this time."""
@@ -248,6 +194,16 @@ class Lab:
             "visits": None if learner.visits is None else learner.visits.tolist(),
             "agents": learner.agents,
         }
+
+
+def tries(learner: Learner) -> bool:
+    """Whether it learns from what it tries, at a step size; else it sweeps over the model."""
+    return isinstance(learner.parts.algo.config, LearningRate)
+
+
+def title(name: str) -> str:
+    """An algorithm's name as people write it."""
+    return TITLES.get(name) or plugins.short(name).replace("_", " ").capitalize()
 
 
 def config_number(built: object, key: str) -> float | None:

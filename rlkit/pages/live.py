@@ -3,11 +3,9 @@
 The run's own rooms are walked exactly as its next iteration would; nothing of it is ever saved.
 """
 
-import io
 import threading
 from pathlib import Path
 
-import numpy as np
 import torch
 from tensordict import TensorDict
 from torch import Tensor
@@ -21,7 +19,7 @@ from rlkit.control.tabular import TabularEnv
 from rlkit.control.vector import Array
 from rlkit.errors import UserError
 from rlkit.meter import Meter, detached
-from rlkit.pages import maps
+from rlkit.pages import groups, maps, seen
 from rlkit.pages.server import Json, number
 from rlkit.policies import Table, discount
 from rlkit.progress import Progress, restore, restore_policy
@@ -43,6 +41,7 @@ class Live:
         self.group_size, self.passes = 1, 0
         self.now: dict[str, Tensor] = {}  # of each token, [N, T]
         self.replays: dict[str, list[bytes]] = {}
+        self.doing = groups.Doing()
 
     # Text: one iteration, token by token
 
@@ -52,26 +51,32 @@ class Live:
             algo, env, run = self.parts.algo, self.parts.env, self.parts.run
             if not self.writes:
                 raise UserError("this run's policy writes no text: there are no tokens to look at")
+            self.doing.begin("loading the checkpoint", "writing the attempts", "giving credit", "judging each token")
             self.progress = restore(self.folder, algo, env)
             self.over = self.progress.fraction(run) >= 1
             begun = Progress() if self.over else self.progress  # a schedule that ended moves nothing
             loop.set_progress(algo, begun, run)
             with torch.no_grad():
+                self.doing.next()
                 rollout = algo.rollout(env)
+                self.doing.next()
                 self.group_size = rollout["mask"].shape[1] if rollout["mask"].dim() == 3 else 1
                 self.credited = algo.credit(rollout)
             if self.credited["mask"].dim() == 3:  # pairs
                 self.group_size = self.credited["mask"].shape[1]
             self.passes = 0
+            self.doing.next()
             return self.overview()
 
     def learn(self, request: Json) -> Json:
         """One more pass of learning over what was played, in memory."""
         with self.lock:
             self.played()
+            self.doing.begin("learning", "judging each token")
             self.parts.algo.buffer.extend(self.credited.copy())
             loop.learn(self.parts.algo, Meter())
             self.passes += 1
+            self.doing.next()
             return self.overview()
 
     def group(self, request: Json) -> Json:
@@ -80,6 +85,10 @@ class Live:
             rows, size = self.played(), self.group_size
             at = int(number(request, "group", 0, len(rows) // size - 1)) * size
             return {"prompt": self.prompt(at), "attempts": [self.attempt(row) for row in range(at, at + size)]}
+
+    def doing_now(self, request: Json) -> Json:
+        """What `play` or `learn` is at, asked meanwhile."""
+        return self.doing.told()
 
     def played(self) -> TensorDict:
         if self.rows is None:
@@ -114,6 +123,7 @@ class Live:
             "groups": len(rows) // self.group_size,
             "size": self.group_size,
             "known": list(self.now),
+            "informative": groups.informative(rows, self.group_size),
         }
 
     def flat(self) -> TensorDict:
@@ -168,18 +178,21 @@ class Live:
             algo, env = self.parts.algo, self.control()
             greedy, episode = bool(request.get("greedy", True)), int(number(request, "episode", 0, 10**6))
             self.progress = restore_policy(self.folder, algo, env, self.measured())
-            told: Json = {"iteration": self.progress.iteration, "pictures": True}
+            told: Json = {"iteration": self.progress.iteration, "pictures": True, "reason": ""}
             try:
                 frames = video.frames(env, acting(algo.policy), episode, "test", greedy)
+                pictures: list[Array] | None = [frame["image"] for frame in frames]
             except UserError as error:  # it has no picture, or what draws it is not installed
                 frames = video.frames(env, acting(algo.policy), episode, "test", greedy, draw=False)
-                seen = [np.ravel(frame["observation"]).tolist() for frame in frames]
-                return told | {"pictures": False, "reason": str(error), "observation": seen, **_columns(frames)}
+                pictures, told["reason"] = seen.images(env, frames), str(error)
+            told |= seen.told(env, frames)
+            if pictures is None:
+                return told | {"pictures": False}
             name = f"{self.progress.iteration}-{greedy}-{episode}"
-            self.replays[name] = [_png(frame["image"]) for frame in frames]
+            self.replays[name] = [seen.png(picture) for picture in pictures]
             for old in list(self.replays)[:-KEPT]:
                 del self.replays[old]
-            return told | {"name": name, **_columns(frames)}
+            return told | {"name": name}
 
     def frame(self, request: Json) -> bytes:
         """{"name", "at"}: one picture of a replay."""
@@ -212,20 +225,3 @@ class Live:
         if not isinstance(self.parts.env, ControlEnv):
             raise UserError("this run plays no control problem: there is nothing to replay")
         return self.parts.env
-
-
-def _columns(frames: list[video.Frame]) -> Json:
-    """What is told of each state of an episode, besides its picture."""
-    return {
-        "reward": [frame["reward"] for frame in frames],
-        "action": [frame["action"] for frame in frames],
-        "value": [frame["value"] for frame in frames],
-    }
-
-
-def _png(image: Array) -> bytes:
-    from PIL import Image
-
-    file = io.BytesIO()
-    Image.fromarray(image).save(file, format="PNG", compress_level=3)
-    return file.getvalue()

@@ -1,7 +1,6 @@
 // A replay: one episode of the newest checkpoint, picture by picture, with what it earned.
 
-import { ask, choices, choose, find, guarded, keys, make, number, token } from "./common.js";
-import { api } from "./common.js";
+import { api, ask, choices, choose, find, guarded, keys, make, number, token } from "./common.js";
 import { Chart } from "./chart.js";
 
 const SECONDS = 12; // that an episode takes, within what the eye can follow
@@ -36,10 +35,10 @@ async function load() {
   state.told = told;
   state.total = [0];
   told.reward.forEach((r) => state.total.push(state.total.at(-1) + r));
-  find("said").textContent = `after iteration ${number(told.iteration)}${told.pictures ? "" : `; ${told.reason}`}`;
+  find("said").textContent = `after iteration ${number(told.iteration)}${told.reason ? `; ${told.reason}${told.pictures ? "; the picture is what the policy sees" : ""}` : ""}`;
   find("scrub").max = told.reward.length - 1;
   find("picture").hidden = !told.pictures;
-  find("observed").hidden = told.pictures;
+  find("observed").hidden = told.pictures || !told.observation;
   show(0);
 }
 
@@ -49,20 +48,32 @@ function show(at) {
   find("scrub").value = at;
   find("at").textContent = `${at} / ${told.reward.length - 1}`;
   if (told.pictures) find("picture").src = `${api}frame?name=${encodeURIComponent(told.name)}&at=${at}&token=${token}`;
-  else observations();
+  else if (told.observation) observations();
   const over = (ys) => ys.map((y, t) => [t, y]);
   reward.set([{ name: "", points: over(told.reward).filter(([t]) => told.action[t] !== null) }], [at]);
   const value = told.value.every((v) => v === null) ? [] : [{ name: "value", points: over(told.value), style: 1 }];
   earned.set([{ name: "return", points: over(total.slice(0, told.reward.length)) }, ...value], [at]);
   const rows = [["action", action(told.action[at])], ["reward", number(told.reward[at])], ["return so far", number(total[at])], ["value", number(told.value[at])]];
-  find("facts").replaceChildren(...rows.map(([name, x]) => make("div", {}, make("dt", {}, name), make("dd", {}, x))));
+  find("facts").replaceChildren(...figures(rows));
+  const seen = told.observation?.[at] ?? [];
+  find("numbered").replaceChildren(...figures(seen.map((x, i) => [component(i), number(x)])));
+  find("picture").alt = `Step ${at}: ${rows.map(([name, x]) => `${name} ${x}`).join(", ")}`;
 }
 
-const action = (a) => (a === null ? "end" : Array.isArray(a) ? a.map((x) => number(x)).join(", ") : number(a));
+const figures = (rows) => rows.map(([name, x]) => make("div", {}, make("dt", {}, name), make("dd", {}, x)));
+const component = (i) => state.told.names.observation[i] ?? `observation ${i}`;
+
+// A choice with its name, or each number of a continuous action with its own.
+function action(a) {
+  const names = state.told.names.action;
+  if (a === null) return "end";
+  if (Array.isArray(a)) return a.map((x, i) => `${names[i] ? `${names[i]} ` : ""}${number(x)}`).join(", ");
+  return names[a] ? `${names[a]} (${number(a)})` : number(a);
+}
 
 function observations() {
   const seen = state.told.observation, width = seen[0].length;
-  observed ??= Array.from({ length: Math.min(width, 8) }, (_, i) => new Chart(find("observed"), { title: `observation ${i}`, xName: "step", height: 84 }));
+  observed ??= Array.from({ length: Math.min(width, 8) }, (_, i) => new Chart(find("observed"), { title: component(i), xName: "step", height: 84 }));
   observed.forEach((chart, i) => chart.set([{ name: "", points: seen.map((row, t) => [t, row[i]]) }], [state.at]));
 }
 

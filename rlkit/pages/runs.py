@@ -48,7 +48,7 @@ class RunPage:
         if self.live is None:
             return Site("run.html", reads)
         live = self.live
-        reads["frame"] = live.frame
+        reads |= {"frame": live.frame, "doing": live.doing_now}
         writes: dict[str, Call] = {"play": live.play, "learn": live.learn, "group": live.group}
         return Site("run.html", reads, writes | {"replay": live.replay, "map": live.map})
 

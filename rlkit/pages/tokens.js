@@ -1,43 +1,69 @@
 // What a language model writes: the attempts at one prompt side by side, each token coloured by what is known of it.
 
-import { ask, choices, choose, find, fixed, guarded, make, number, paint, say, whenSchemeChanges } from "./common.js";
+import { ask, choices, choose, find, guarded, keys, make, number, paint, say, whenSchemeChanges } from "./common.js";
+import { SCALES, place, ramp } from "./scales.js";
 
 const WORDS = { advantage: "Advantage", ratio: "Ratio π/π_b", clipped: "Clipped", log_prob: "Log-probability" };
 const ORDER = Object.keys(WORDS);
 const CARDS = 8; // that are shown at once, if a group has fewer: several groups
-const state = { told: null, groups: null, at: 0, colour: null };
+const LOOK = 300; // milliseconds between two looks at how far the server is
+const state = { told: null, groups: null, at: 0, colour: null, begun: false };
 
 export async function openTokens() {
-  if (state.told) return;
-  await play();
-}
-
-async function play() {
-  busy("playing …");
-  state.at = 0;
+  if (state.begun) return;
+  state.begun = true;
   try {
-    state.told = await ask("play", {});
-    if (state.told.known.includes("ratio")) state.told = await ask("learn", {});
-    await group();
-  } finally {
-    busy("");
+    await play();
+  } catch (error) {
+    state.begun = false;
+    throw error;
   }
 }
 
-async function learn() {
-  busy("learning …");
+const play = () => working(async () => {
+  state.told = await ask("play", {});
+  if (state.told.known.includes("ratio")) state.told = await ask("learn", {});
+  state.at = first();
+  await group();
+});
+
+const learn = () => working(async () => {
+  state.told = await ask("learn", {});
+  await group();
+});
+
+// Show how far the server is until the work is done.
+async function working(work) {
+  const buttons = ["learn", "again", "back", "on", "telling"].map(find);
+  buttons.forEach((button) => (button.disabled = true));
+  find("working").hidden = false;
+  find("doing").textContent = "asking the server …";
+  find("done").removeAttribute("value");
+  const timer = setInterval(() => ask("doing").then(progress, () => {}), LOOK);
   try {
-    state.told = await ask("learn", {});
-    await group();
+    await work();
   } finally {
-    busy("");
+    clearInterval(timer);
+    find("working").hidden = true;
+    buttons.forEach((button) => (button.disabled = false));
+    if (state.told) find("telling").disabled = !state.told.informative.length;
   }
 }
 
-function busy(text) {
-  for (const id of ["learn", "again", "back", "on"]) find(id).disabled = Boolean(text);
-  if (text) find("told").textContent = text;
+function progress({ doing, at, steps, seconds }) {
+  if (!steps) return;
+  find("done").max = steps;
+  find("done").value = at + 0.5;
+  const text = `Step ${at + 1} of ${steps}: ${doing}`;
+  if (find("doing").dataset.text !== text) find("doing").replaceChildren(text, make("span", { "aria-hidden": "true" })); // said once
+  find("doing").dataset.text = text;
+  find("doing").lastElementChild.textContent = `, ${number(Math.round(seconds))} s`;
 }
+
+// The prompts that are shown together begin at a multiple of their number.
+const page = (at) => at - (at % many());
+const first = () => page(state.told.informative[0] ?? 0);
+const pages = () => [...new Set(state.told.informative.map(page))];
 
 async function group() {
   const shown = Array.from({ length: Math.min(many(), state.told.groups - state.at) }, (_, i) => state.at + i);
@@ -56,80 +82,110 @@ function draw() {
   if (!groups) return;
   choose(find("colours"), "aria-pressed", state.colour);
   find("told").textContent = sentence(told);
-  const last = state.at + groups.length;
-  find("which").textContent = last > state.at + 1 ? `prompts ${state.at + 1} to ${last} of ${told.groups}` : `prompt ${last} of ${told.groups}`;
-  const values = groups.flatMap((group) => group.attempts.flatMap((attempt) => own(attempt, state.colour).map(place)));
-  const size = state.colour === "ratio" ? Math.log(2) : Math.max(1e-9, ...values.map(Math.abs));
-  scale(size);
+  find("which").textContent = which();
+  legend();
   find("read").hidden = !groups.some((group) => group.attempts.some((attempt) => attempt.read.includes(true)));
   find("attempts").classList.toggle("single", told.size === 1);
   find("attempts").replaceChildren(...groups.map((group) => {
-    const cards = group.attempts.map((attempt, i) => card(attempt, i, size));
+    const cards = group.attempts.map((attempt, i) => card(attempt, i));
     return make("div", {}, make("div", { class: "prompt" }, group.prompt.trim()), make("div", { class: "cards" }, ...cards));
   }));
 }
 
+function which() {
+  const { told, groups, at } = state, last = at + groups.length, rank = pages().indexOf(at);
+  const name = last > at + 1 ? `prompts ${at + 1} to ${last} of ${told.groups}` : `prompt ${last} of ${told.groups}`;
+  if (rank >= 0) return `${name}, informative ${rank + 1} of ${pages().length}`;
+  return `${name}, ${told.size > 1 ? "all attempts alike" : "nothing to learn"}`;
+}
+
 // What is known of the tokens that the model wrote itself.
 const own = (attempt, name) => attempt[name].filter((_, t) => !attempt.read[t]);
-
-// Where a value lies between orange and blue: a ratio by its logarithm.
-const place = (x) => (state.colour === "ratio" ? Math.log(x) : state.colour === "clipped" ? (x ? -1 : 0) : x);
 
 function sentence(told) {
   const parts = [`Iteration ${number(told.iteration + 1)} played from the newest checkpoint, in memory: nothing of it is saved.`];
   if (told.passes) parts.push(`Learned ${told.passes} × at rate ${number(told.lr)}${told.over ? " (its schedules as at their start)" : ""}: KL to the policy that played ${number(told.kl ?? null)}${told.clip_fraction === undefined ? "" : `, ${number(100 * told.clip_fraction, 2)} % of tokens clipped`}.`);
   else if (told.known.includes("ratio")) parts.push("Nothing learned yet, so every ratio is 1.");
   else parts.push("This algorithm has no ratio: log-probabilities only.");
+  if (!told.informative.length) parts.push("The attempts at each prompt were worth the same, so there is nothing to tell apart.");
   return parts.join(" ");
 }
 
-function scale(size) {
-  const texts = { ratio: ["½ or less", "2 or more"], clipped: ["clipped", ""], log_prob: [fixed(-size), "0"] };
-  const [low, high] = texts[state.colour] ?? [fixed(-size), `+${fixed(size)}`];
+function legend() {
+  const { low, high } = SCALES[state.colour];
   find("low").textContent = low;
   find("high").textContent = high;
-  const half = ["log_prob", "clipped"].includes(state.colour);
-  find("ramp").replaceChildren(...Array.from({ length: 24 }, (_, i) => {
+  find("ramp").replaceChildren(...ramp(state.colour).map((t) => {
     const node = make("b");
-    paint(node, half ? i / 23 - 1 : (i / 23) * 2 - 1);
+    paint(node, t);
     return node;
   }));
 }
 
-function card(attempt, i, size) {
+function card(attempt, i) {
   const marks = [];
   if (attempt.score !== null) marks.push(make("span", { class: attempt.score > 0 ? "good" : "bad" }, `score ${number(attempt.score)}`));
-  if (attempt.advantage) marks.push(make("span", {}, `advantage ${fixed(mean(own(attempt, "advantage")))}`));
-  const tokens = attempt.text.map((text, t) => {
-    const node = make("span", { class: "token" }, attempt.end[t] ? "end" : text);
-    node.classList.toggle("end", attempt.end[t]);
-    node.classList.toggle("read", attempt.read[t]);
-    if (attempt.read[t]) return node;
-    node.classList.toggle("clipped", Boolean(attempt.clipped?.[t]) && state.colour !== "log_prob");
-    paint(node, place(attempt[state.colour][t]) / size);
-    node.addEventListener("pointerenter", () => tip(node, attempt, t));
-    node.addEventListener("pointerleave", () => (find("token").hidden = true));
-    return node;
-  });
-  return make("article", { class: "card" }, make("header", {}, make("span", {}, state.told.size > 1 ? `attempt ${i + 1}` : ""), ...marks), make("div", { class: "text" }, ...tokens));
+  if (attempt.advantage) marks.push(make("span", {}, `advantage ${signed(mean(own(attempt, "advantage")))}`));
+  const name = state.told.size > 1 ? `attempt ${i + 1}` : "";
+  const text = make("div", { class: "text", role: "group", "aria-label": `${name || "attempt"}, ${marks.map((m) => m.textContent).join(", ")}. Arrow keys go from token to token` });
+  text.append(...attempt.text.map((_, t) => token(attempt, t)));
+  text.querySelector(".token:not(.read)")?.setAttribute("tabindex", "0");
+  text.addEventListener("keydown", (event) => walkTokens(text, event));
+  return make("article", { class: "card" }, make("header", {}, make("span", {}, name), ...marks), text);
+}
+
+function token(attempt, t) {
+  const node = make("span", { class: "token" }, attempt.end[t] ? "end" : attempt.text[t]);
+  node.classList.toggle("end", attempt.end[t]);
+  node.classList.toggle("read", attempt.read[t]);
+  if (attempt.read[t]) return node;
+  const value = attempt[state.colour][t];
+  node.classList.toggle("clipped", Boolean(attempt.clipped?.[t]) && state.colour !== "log_prob");
+  paint(node, place(state.colour, value));
+  if (find("numbers").checked && state.colour !== "clipped" && !attempt.text[t].includes("\n")) {
+    node.classList.add("stacked");
+    node.append(make("sub", {}, number(value, 2)));
+  }
+  const show = () => tip(node, attempt, t), hide = () => (find("token").hidden = true);
+  for (const [name, act] of [["pointerenter", show], ["focus", show], ["pointerleave", hide], ["blur", hide]]) node.addEventListener(name, act);
+  return node;
+}
+
+function walkTokens(text, event) {
+  const step = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
+  const tokens = [...text.querySelectorAll(".token:not(.read)")], at = tokens.indexOf(document.activeElement);
+  if (!step || at < 0) return;
+  event.preventDefault();
+  if (!tokens[at + step]) return;
+  tokens[at].removeAttribute("tabindex");
+  tokens[at + step].tabIndex = 0;
+  tokens[at + step].focus();
 }
 
 const mean = (xs) => xs.reduce((a, b) => a + b, 0) / Math.max(1, xs.length);
+const signed = (x) => `${x > 0 ? "+" : ""}${number(x)}`;
 
 function tip(node, attempt, t) {
-  const lines = [`token ${JSON.stringify(attempt.end[t] ? "end" : attempt.text[t])}`, `log-probability ${fixed(attempt.log_prob[t], 3)}`];
-  if (attempt.advantage) lines.push(`advantage ${fixed(attempt.advantage[t], 3)}`);
-  if (attempt.ratio) lines.push(`ratio ${fixed(attempt.ratio[t], 4)}${attempt.clipped?.[t] ? ", clipped" : ""}`);
-  const box = node.getBoundingClientRect(), place = find("token");
-  place.textContent = lines.join("\n");
-  place.hidden = false;
-  place.style.left = `${Math.min(box.left, innerWidth - place.offsetWidth - 8)}px`;
-  place.style.top = `${box.bottom + place.offsetHeight + 8 > innerHeight ? box.top - place.offsetHeight - 4 : box.bottom + 4}px`;
+  const p = Math.exp(attempt.log_prob[t]);
+  const lines = [`token ${JSON.stringify(attempt.end[t] ? "end" : attempt.text[t])}`, `log-probability ${number(attempt.log_prob[t])} (p = ${number(p)})`];
+  if (attempt.advantage) lines.push(`advantage ${signed(attempt.advantage[t])}`);
+  if (attempt.ratio) lines.push(`ratio ${number(attempt.ratio[t], 4)}${attempt.clipped?.[t] ? ", clipped" : ""}`);
+  const box = node.getBoundingClientRect(), at = find("token");
+  at.textContent = lines.join("\n");
+  at.hidden = false;
+  at.style.left = `${Math.max(8, Math.min(box.left, innerWidth - at.offsetWidth - 8))}px`;
+  at.style.top = `${box.bottom + at.offsetHeight + 8 > innerHeight ? box.top - at.offsetHeight - 4 : box.bottom + 4}px`;
 }
 
 async function walk(step) {
   const next = state.at + step * many();
-  state.at = next < 0 ? Math.floor((state.told.groups - 1) / many()) * many() : next < state.told.groups ? next : 0;
+  state.at = next < 0 ? page(state.told.groups - 1) : next < state.told.groups ? next : 0;
+  await group();
+}
+
+async function nextInformative() {
+  const order = pages();
+  state.at = order[(order.indexOf(state.at) + 1) % order.length] ?? state.at;
   await group();
 }
 
@@ -138,6 +194,9 @@ click("learn", learn);
 click("again", play);
 click("back", () => walk(-1));
 click("on", () => walk(1));
+click("telling", nextInformative);
+find("numbers").addEventListener("change", draw);
+keys({ n: () => find("tokens").hidden || find("telling").disabled || find("telling").click() });
 whenSchemeChanges(draw);
 
 // What the run itself wrote down.
@@ -165,7 +224,7 @@ function written(record) {
   const right = record.score > 0;
   const marks = [make("span", { class: right ? "good" : "bad" }, `score ${number(record.score)}`)];
   if (record.kind) marks.unshift(make("span", {}, record.kind));
-  if (record.advantage !== null && record.advantage !== undefined) marks.push(make("span", {}, `advantage ${fixed(record.advantage)}`));
+  if (record.advantage !== null && record.advantage !== undefined) marks.push(make("span", {}, `advantage ${signed(record.advantage)}`));
   return make("article", { class: "card" }, make("header", {}, ...marks), make("div", { class: "text" }, record.completion || "(nothing)"));
 }
 

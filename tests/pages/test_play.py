@@ -37,7 +37,14 @@ def lab() -> Iterator[Client]:
 
 def test_the_map_offers_every_algorithm_that_keeps_a_table_and_models_first(lab: Client) -> None:
     names = [one["name"] for one in lab.get("/api/lab")["algos"]]
-    assert set(names[:2]) == {"policy_iteration", "value_iteration"}
+    assert names[:2] == ["value_iteration", "policy_iteration"]
+    assert lab.get("/api/lab")["algo"] == "value_iteration"
+    titles = {one["name"]: one["title"] for one in lab.get("/api/lab")["algos"]}
+    assert (titles["q_learning"], titles["sarsa"], titles["value_iteration"]) == (
+        "Q-learning",
+        "SARSA",
+        "Value iteration",
+    )
     assert set(names[2:]) == {"q_learning", "sarsa", "expected_sarsa"}
 
 
@@ -158,7 +165,7 @@ def test_the_page_may_load_nothing_from_elsewhere(lab: Client) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["env=cartpole"], "no map to play on: use env=gridworld"),
+        (["env=cartpole"], "no map to play on: use env=cliffwalking or env=frozenlake or env=gridworld"),
         (["env=gridwold"], "did you mean gridworld?"),
         (["env=gridworld", "env.slipp=0.1"], "did you mean slip?"),
         (["env=gridworld", "env.slip=2"], "env.slip=2 is not allowed"),

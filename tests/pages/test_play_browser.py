@@ -77,7 +77,7 @@ def value(page: Any, cell: int) -> str:
 
 def test_stepping_and_running_value_iteration(browser: Any) -> None:
     with opened(browser, "env=gridworld") as page:
-        page.get_by_role("tab", name="value iteration").click()
+        page.get_by_role("tab", name="Value iteration").click()
         sync_api.expect(page.locator("#summary")).to_contain_text("Value iteration")
         assert value(page, 62) == "0.00"
         page.get_by_role("button", name="Step").click()
@@ -92,7 +92,11 @@ def test_stepping_and_running_value_iteration(browser: Any) -> None:
         assert figure(page, "largest change") == "0"
         assert value(page, 0) == "0.25"  # 0.9^13
         page.locator(".cell").nth(0).hover()
-        assert "0.2542" in page.locator("#about").inner_text()
+        sync_api.expect(page.locator("#about")).to_have_text("Update of row 0, column 0")
+        sync_api.expect(page.locator("#update")).to_contain_text("0.2542")
+        sync_api.expect(page.locator("#update .equation")).to_contain_text(
+            "V(s) ← max(0.229, 0.254, 0.254, 0.229) = 0.254"
+        )
         assert page.locator(".chart path.series").count() >= 2
 
 
@@ -119,7 +123,7 @@ def test_q_learning_runs_and_is_paused(browser: Any) -> None:
         page.on("request", lambda request: asked.append(request.url) if request.url.endswith("/api/step") else None)
         page.locator("#speed").fill("3")
         page.get_by_role("button", name="Run").click()
-        sync_api.expect(page.locator("#charts .chart").nth(1).locator("path.series")).to_have_count(1)
+        sync_api.expect(page.locator("#charts .chart").nth(1).locator("path.series")).to_have_count(2)
         page.get_by_role("button", name="Pause").click()
         paused = settled(page, "iteration", asked)
         page.wait_for_timeout(300)
@@ -151,6 +155,10 @@ def test_tokens_are_coloured_by_what_is_chosen(browser: Any, runs: Path) -> None
         sync_api.expect(page.locator("#told")).to_contain_text("Learned 1 ×")
         sync_api.expect(page.locator(".card")).to_have_count(8)
         sync_api.expect(page.locator("#read")).to_be_hidden()
+        words = page.locator("#which").inner_text()
+        assert "informative 1 of" in words  # it opens where the attempts differ
+        at = int(words.split()[1])
+        sync_api.expect(page.locator("#working")).to_be_hidden()
         colours = {}
         for name in ("Ratio", "Clipped", "Log-probability"):
             page.locator("#colours button", has_text=name).click()
@@ -166,7 +174,13 @@ def test_tokens_are_coloured_by_what_is_chosen(browser: Any, runs: Path) -> None
         sync_api.expect(page.locator("#told")).to_contain_text("Learned 2 ×")
         assert page.locator("#told").inner_text() != told
         page.get_by_role("button", name="Next prompt").click()
-        sync_api.expect(page.locator("#which")).to_contain_text("prompt 2 of 4")
+        sync_api.expect(page.locator("#which")).to_contain_text(f"prompt {at % 4 + 1} of 4")
+        page.get_by_role("button", name="Next informative").click()
+        sync_api.expect(page.locator("#which")).to_contain_text("informative")
+        page.locator(".text .token[tabindex]").first.focus()
+        sync_api.expect(page.locator("#token")).to_contain_text("log-probability")
+        page.keyboard.press("ArrowRight")
+        sync_api.expect(page.locator(".text").first.locator(".token").nth(1)).to_be_focused()
         page.get_by_role("tab", name="Completions").click()
         sync_api.expect(page.locator("#stored .card").first).to_be_visible()
 
@@ -188,6 +202,8 @@ def test_a_replay_advances_and_is_scrubbed(browser: Any, runs: Path) -> None:
     with opened(browser, str(runs / "ppo")) as page:
         page.get_by_role("tab", name="Replay").click()
         sync_api.expect(page.locator("#at")).to_contain_text("0 / ")
+        sync_api.expect(page.locator("#facts")).to_contain_text("push")
+        sync_api.expect(page.locator("#numbered")).to_contain_text("pole angle")
         page.locator("#next").click()
         sync_api.expect(page.locator("#at")).to_contain_text("1 / ")
         page.locator("#play").click()
@@ -272,3 +288,34 @@ def test_a_checker_of_accessibility_finds_nothing(browser: Any, runs: Path, sche
                 page.get_by_role("link", name="ppo").click()
                 sync_api.expect(page.locator("#panels .chart").first).to_be_visible()
         page.close()
+def test_a_taxi_is_looked_at_for_one_passenger_and_destination(browser: Any) -> None:
+    with opened(browser, "env=taxi", width=390) as page:
+        sync_api.expect(page.locator(".cell")).to_have_count(25)
+        page.get_by_role("button", name="Optimal V*").click()
+        page.get_by_label("passenger").select_option("in the taxi")
+        page.get_by_label("destination").select_option("blue")
+        page.locator(".cell").nth(23).focus()
+        sync_api.expect(page.locator("#about")).to_contain_text(
+            "row 4, column 3, passenger in the taxi, destination blue"
+        )
+        sync_api.expect(page.locator("#update .chosen .sum")).to_have_count(1)
+        sync_api.expect(page.locator("#update .chosen .sum")).to_contain_text("20 max")
+        page.keyboard.press("ArrowUp")
+        sync_api.expect(page.locator("#about")).to_contain_text("row 3, column 3")
+        page.get_by_label("passenger").select_option("blue")
+        sync_api.expect(page.locator(".layers")).to_contain_text("No episode goes on here")
+
+
+def test_colours_have_one_scale_for_all_prompts(browser: Any, runs: Path) -> None:
+    call = "async ([name, x]) => (await import('./scales.js')).place(name, x)"
+    with opened(browser, str(runs / "ppo")) as page:
+        for name, x, expected in SCALES:
+            assert abs(page.evaluate(call, [name, x]) - expected) < 1e-12, (name, x)
+        assert page.evaluate("async () => (await import('./scales.js')).ramp('log_prob')")[::23] == [-1, 0]
+
+
+SCALES = [
+    *[("log_prob", 0, 0), ("log_prob", -0.03, -0.01), ("log_prob", -3, -1), ("log_prob", -30, -1)],
+    *[("ratio", 1, 0), ("ratio", 2, 1), ("ratio", 0.5, -1), ("ratio", 9, 1), ("ratio", 0, -1)],
+    *[("advantage", 1, 0.5), ("advantage", -2, -1), ("advantage", 7, 1), ("clipped", True, -1), ("clipped", False, 0)],
+]

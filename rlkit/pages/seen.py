@@ -1,0 +1,71 @@
+"""What a replay shows of an observation: its numbers with their names, or the image that it is."""
+
+import io
+
+import numpy as np
+from gymnasium.spaces import Box
+
+from rlkit.control import names, video
+from rlkit.control.env import ControlEnv
+from rlkit.control.vector import Array
+from rlkit.pages.server import Json
+from rlkit.policies.encoders import channels_last, is_image
+
+MOST = 64  # numbers of an observation that are shown
+SIDE = 320  # pixels of a small image, at least
+
+
+def told(env: ControlEnv, frames: list[video.Frame]) -> Json:
+    """Each state of an episode: its numbers, where they are few, and what numbers and actions are called."""
+    called = names.of(env)
+    seen = [np.ravel(frame["observation"]).tolist() for frame in frames]
+    few = not isinstance(env.observation_space, Box) or not is_image(env.observation_space)
+    return {
+        "names": {"observation": list(called.observation), "action": list(called.action)},
+        "observation": seen if few and len(seen[0]) <= MOST else None,
+        "reward": [frame["reward"] for frame in frames],
+        "action": [frame["action"] for frame in frames],
+        "value": [frame["value"] for frame in frames],
+    }
+
+
+def images(env: ControlEnv, frames: list[video.Frame]) -> list[Array] | None:
+    """What the policy saw, as pictures [H, W, 3]; nothing where an observation is no image."""
+    space = env.observation_space
+    if not isinstance(space, Box) or not is_image(space):
+        return None
+    return [picture(np.asarray(frame["observation"]).reshape(space.shape), channels_last(space)) for frame in frames]
+
+
+def picture(image: Array, last: bool) -> Array:
+    """An image of any number of channels as [H, W, 3]: colors, the newest of several gray ones, or planes of bits.
+
+    last: whether the channels are its last dimension.
+    """
+    pixels = image if last else np.moveaxis(image, 0, -1)
+    channels, bits = pixels.shape[-1], pixels.max(initial=0) <= 1
+    if bits and channels > 1:
+        shown = planes(pixels)
+    elif channels == 3:
+        shown = pixels
+    else:
+        shown = np.repeat(pixels[..., -1:], 3, axis=-1) * (255 if bits else 1)
+    times = max(1, -(-SIDE // max(shown.shape[:2])))
+    return shown.astype(np.uint8).repeat(times, axis=0).repeat(times, axis=1)
+
+
+def planes(bits: Array) -> Array:
+    """A color for each plane, evenly around the wheel; where several are set, the last one; white where none is."""
+    count = bits.shape[-1]
+    turn = 2 * np.pi * (np.arange(count)[:, None] / count + np.array([0, 1 / 3, 2 / 3]))
+    colors = (127 + 90 * np.cos(turn)).astype(np.uint8)  # [planes, 3]
+    top = count - 1 - np.flip(bits, -1).argmax(-1)
+    return np.where(bits.max(-1, keepdims=True) > 0, colors[top], np.uint8(255))
+
+
+def png(image: Array) -> bytes:
+    from PIL import Image
+
+    file = io.BytesIO()
+    Image.fromarray(image).save(file, format="PNG", compress_level=3)
+    return file.getvalue()
