@@ -1,7 +1,7 @@
 """The documentation site: `sphinx-build -W docs docs/_build` writes it to docs/_build/index.html.
 
-The pages are the Markdown files of this folder. What stands in the code is read from there: the docstrings, the keys of the command
-line, and the files at the top of the repository (project/). Notebooks are shown and not run: tests/test_tutorials.py runs them.
+The pages are the Markdown files of this folder. The rest is read from the code: docstrings, the keys of the command
+line, and the files at the top of the repository (project/). tests/test_tutorials.py runs the notebooks, not this build.
 """
 
 import re
@@ -56,7 +56,7 @@ def read(app: Sphinx, docname: str, source: list[str]) -> None:
     if file:
         here = HERE.parent / file
         source[0] = here.read_text(encoding="utf-8")
-    if app.env.doc2path(docname).endswith(".md"):
+    if (HERE / f"{docname}.md").is_file():
         source[0] = LINK.sub(lambda found: link(found, here.parent, HERE / Path(docname).parent), source[0])
     source[0] = source[0].replace(KEYS, keys())
 
@@ -91,12 +91,13 @@ def keys() -> str:
 
 
 def table(title: str, summary: str, config: type, section: str) -> str:
-    rows = [f"| `{left}` | {right} |".replace("|", "\\|", 0) for left, right in explained(config, section)]
+    rows = [f"| `{left}` | {right} |" for left, right in explained(config, section)]
     return "\n".join([f"## {title}", "", summary, "", "| key and default | meaning |", "|---|---|", *rows])
 
 
 def explained(config: type, section: str) -> list[tuple[str, str]]:
-    return [tuple(cell.replace("|", "\\|") for cell in row) for row in schema.explain(config, {}, section)]  # type: ignore[misc]
+    rows = schema.explain(config, {}, section)
+    return [(left.replace("|", "\\|"), right.replace("|", "\\|")) for left, right in rows]
 
 
 def docstring(app: Sphinx, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
@@ -115,7 +116,8 @@ def docstring(app: Sphinx, what: str, name: str, obj: object, options: object, l
 
 def escaped(line: str) -> str:
     parts = re.split(r"(`[^`]+`)", line)
-    return "".join(p if p.startswith("`") else re.sub(r"([*|_`\\])", r"\\\1", p) for p in parts)
+    plain = "".join(part if part.startswith("`") else re.sub(r"([*|_`\\])", r"\\\1", part) for part in parts)
+    return re.sub(r"(`[^`]+`)(?=\w)", r"\1\\ ", plain)  # a letter may not follow code
 
 
 def setup(app: Sphinx) -> None:
