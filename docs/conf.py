@@ -26,16 +26,15 @@ html_theme = "furo"
 html_title = f"rlkit {release}"
 html_static_path = ["images"]
 html_theme_options = {"navigation_with_keys": True}
+html_show_copyright = False
+html_show_sourcelink = False
 
 nb_execution_mode = "off"
 myst_heading_anchors = 4
 myst_enable_extensions = ["dollarmath"]
-myst_links_external_new_tab = False
-suppress_warnings = ["myst.header"]  # a page of the repository may begin below a heading that GitHub shows
 
 autodoc_member_order = "bysource"
 autodoc_typehints = "description"
-autodoc_mock_imports = ["vllm", "ray", "wandb"]
 add_module_names = False
 default_role = "code"
 

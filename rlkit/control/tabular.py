@@ -44,7 +44,7 @@ class Grid:
 
     rows: int
     columns: int
-    moves: tuple[Cell, ...]  # of each action: rows and columns that it goes; (0, 0) for what is done on the spot
+    moves: tuple[Cell, ...]  # of each action: rows and columns that it goes; (0, 0) for what is done in place
     cells: Mapping[str, Cell] = field(default_factory=dict)  # fields of the Config that say where something lies
     actions: tuple[str, ...] = ()  # their names
     marks: Mapping[str, tuple[Cell, ...]] = field(default_factory=dict)  # what else lies there, and cannot be moved
