@@ -9,13 +9,20 @@ from torch import Tensor
 
 from rlkit import seeding
 from rlkit.api import State
+from rlkit.attributes import Derived
 from rlkit.buffers.frames import Frames
-from rlkit.buffers.splitting import acted_steps, check_alike, check_columns
+from rlkit.buffers.splitting import acted_steps, batch_of, check_alike, check_columns
 from rlkit.buffers.storage import Checks, Storage, bytes_each, checksums
 from rlkit.counters import natural
 
 SEEN = ("observation", "next_observation")  # what `frames` keeps: of these the store holds numbers
 PIECE = 4096  # steps whose checksums are computed at a time
+
+
+class Looked(Derived):
+    """Whether steps that came were found to be of the kind that is kept: those that follow are of the same source."""
+
+    at = False
 
 
 class Replay:
@@ -44,6 +51,7 @@ class Replay:
         self.slots = capacity + (storage.spare if storage else 0)
         self.checks: Checks = np.zeros(self.slots if storage else 0, dtype=np.uint32)  # of the steps in the files
         self.seen = 0  # steps ever added
+        self.looked = Looked()
 
     def __len__(self) -> int:
         return min(self.seen, self.capacity)
@@ -64,13 +72,17 @@ class Replay:
             steps = steps | self.framed(self.frames, steps)
         if not self.store:
             self.store = {key: self.ring(key, x) for key, x in steps.items()}
-        check_alike(self.store, steps, 1)  # of a checkpoint that was changed they are not
+        if not self.looked.at or steps.keys() != self.store.keys():
+            check_alike(self.store, steps, 1)  # of a checkpoint that was changed they are not
+            self.looked.at = True
         count, start = len(steps["mask"]), self.seen % self.slots
         before_the_end = min(count, self.slots - start)
         for key, ring in self.store.items():
-            ring[start : start + before_the_end] = steps[key][:before_the_end]
+            x = steps[key]
             if before_the_end < count:
-                ring[: count - before_the_end] = steps[key][before_the_end:]
+                ring[: count - before_the_end] = x[before_the_end:]
+                x = x[:before_the_end]
+            ring.narrow(0, start, before_the_end).copy_(x)
         if self.storage is not None:
             self.checks[(self.seen + np.arange(count)) % self.slots] = checksums([steps[key] for key in self.store])
         self.seen += count
@@ -116,7 +128,7 @@ class Replay:
                 data = {key: x.to(self.storage.device) for key, x in data.items()}
             device = data["mask"].device
             data |= {"index": index.to(device), "weight": weight.to(device)}
-            yield TensorDict(data, batch_size=[self.batch_size])
+            yield batch_of(data, self.batch_size)
 
     def where(self, index: Tensor) -> Tensor:
         """The places of steps, of which index i is the newest whose number is i modulo capacity."""
@@ -160,7 +172,7 @@ class Replay:
 
     def load_state_dict(self, state: State) -> None:
         self.store = check_columns(state["store"], 0 if self.storage else self.slots)
-        self.seen = natural(state["seen"])
+        self.seen, self.looked = natural(state["seen"]), Looked()
         if bool(self.store) != bool(self.seen):
             raise ValueError(f"{self.seen} steps were seen, and {len(self.store)} columns are kept")
         self.generator.set_state(state["generator"])
