@@ -9,7 +9,6 @@ from torch import Tensor
 
 from rlkit import seeding
 from rlkit.api import State
-from rlkit.attributes import Derived
 from rlkit.buffers.frames import Frames
 from rlkit.buffers.splitting import acted_steps, batch_of, check_alike, check_columns
 from rlkit.buffers.storage import Checks, Storage, bytes_each, checksums
@@ -17,12 +16,6 @@ from rlkit.counters import natural
 
 SEEN = ("observation", "next_observation")  # what `frames` keeps: of these the store holds numbers
 PIECE = 4096  # steps whose checksums are computed at a time
-
-
-class Looked(Derived):
-    """Whether steps that came were found to be of the kind that is kept: those that follow are of the same source."""
-
-    at = False
 
 
 class Replay:
@@ -51,7 +44,6 @@ class Replay:
         self.slots = capacity + (storage.spare if storage else 0)
         self.checks: Checks = np.zeros(self.slots if storage else 0, dtype=np.uint32)  # of the steps in the files
         self.seen = 0  # steps ever added
-        self.looked = Looked()
 
     def __len__(self) -> int:
         return min(self.seen, self.capacity)
@@ -72,9 +64,7 @@ class Replay:
             steps = steps | self.framed(self.frames, steps)
         if not self.store:
             self.store = {key: self.ring(key, x) for key, x in steps.items()}
-        if not self.looked.at or steps.keys() != self.store.keys():
-            check_alike(self.store, steps, 1)  # of a checkpoint that was changed they are not
-            self.looked.at = True
+        check_alike(self.store, steps, 1)  # of a checkpoint that was changed they are not
         count, start = len(steps["mask"]), self.seen % self.slots
         before_the_end = min(count, self.slots - start)
         for key, ring in self.store.items():
@@ -172,7 +162,7 @@ class Replay:
 
     def load_state_dict(self, state: State) -> None:
         self.store = check_columns(state["store"], 0 if self.storage else self.slots)
-        self.seen, self.looked = natural(state["seen"]), Looked()
+        self.seen = natural(state["seen"])
         if bool(self.store) != bool(self.seen):
             raise ValueError(f"{self.seen} steps were seen, and {len(self.store)} columns are kept")
         self.generator.set_state(state["generator"])
