@@ -102,10 +102,11 @@ def detached(metrics: Metrics, measured: bool = True) -> dict[str, Tensor]:
 def finished(rollout: TensorDict) -> list[tuple[float, int]]:
     """(return, length) of the episodes that ended in this rollout; on text (score, tokens) of its completions."""
     if "episode_return" in rollout.keys():
-        ended = rollout["episode_length"] > 0  # not done: a life that is lost is, and its game goes on
-        if not ended.any():
+        length = rollout["episode_length"]
+        if not length.any():
             return []
-        returns, lengths = rollout["episode_return"][ended].tolist(), rollout["episode_length"][ended].tolist()
+        ended = length > 0  # not done: a life that is lost is, and its game goes on
+        returns, lengths = rollout["episode_return"][ended].tolist(), length[ended].tolist()
     elif "score" in rollout.keys():
         returns, lengths = rollout["score"].flatten().tolist(), rollout["mask"].sum(-1).flatten().tolist()
     else:

@@ -5,6 +5,7 @@ from rlkit.buffers.prioritized import Prioritized, SumTree
 from rlkit.buffers.replay import Replay
 from rlkit.buffers.rollout import Rollout
 from rlkit.buffers.splitting import (
+    batch_of,
     beginnings,
     concatenate,
     cut_short,
@@ -30,6 +31,7 @@ __all__ = [
     "Storage",
     "SumTree",
     "Window",
+    "batch_of",
     "beginnings",
     "concatenate",
     "cut_short",

@@ -10,7 +10,7 @@ from torch import Tensor
 from rlkit import seeding
 from rlkit.api import State
 from rlkit.buffers.frames import Frames
-from rlkit.buffers.splitting import acted_steps, check_alike, check_columns
+from rlkit.buffers.splitting import acted_steps, batch_of, check_alike, check_columns
 from rlkit.buffers.storage import Checks, Storage, bytes_each, checksums
 from rlkit.counters import natural
 
@@ -68,9 +68,11 @@ class Replay:
         count, start = len(steps["mask"]), self.seen % self.slots
         before_the_end = min(count, self.slots - start)
         for key, ring in self.store.items():
-            ring[start : start + before_the_end] = steps[key][:before_the_end]
+            x = steps[key]
             if before_the_end < count:
-                ring[: count - before_the_end] = steps[key][before_the_end:]
+                ring[: count - before_the_end] = x[before_the_end:]
+                x = x[:before_the_end]
+            ring.narrow(0, start, before_the_end).copy_(x)
         if self.storage is not None:
             self.checks[(self.seen + np.arange(count)) % self.slots] = checksums([steps[key] for key in self.store])
         self.seen += count
@@ -116,7 +118,7 @@ class Replay:
                 data = {key: x.to(self.storage.device) for key, x in data.items()}
             device = data["mask"].device
             data |= {"index": index.to(device), "weight": weight.to(device)}
-            yield TensorDict(data, batch_size=[self.batch_size])
+            yield batch_of(data, self.batch_size)
 
     def where(self, index: Tensor) -> Tensor:
         """The places of steps, of which index i is the newest whose number is i modulo capacity."""

@@ -7,7 +7,7 @@ from tensordict import TensorDict
 
 from rlkit import seeding
 from rlkit.api import State
-from rlkit.buffers.splitting import flatten_steps
+from rlkit.buffers.splitting import batch_of, flatten_steps
 from rlkit.losses import Over, reduction, truncated_importance
 
 
@@ -60,7 +60,7 @@ class Rollout:
             shuffled = [x.index_select(0, order).split(sizes) for x in data.values()]
             for size, part in zip(sizes, zip(*shuffled, strict=True), strict=True):
                 minibatch = dict(zip(data.keys(), part, strict=True))
-                yield self.weigh(TensorDict(minibatch, batch_size=[size], device=data.device))
+                yield self.weigh(batch_of(minibatch, size, *data.batch_size[1:], device=data.device))
 
     def weigh(self, batch: TensorDict) -> TensorDict:
         weight = reduction(batch["mask"], self.over, self.length)

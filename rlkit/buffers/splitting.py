@@ -22,10 +22,19 @@ def flatten_groups(rollout: TensorDict) -> TensorDict:
     return rows
 
 
+def batch_of(data: dict[str, Tensor], *size: int, device: torch.device | None = None) -> TensorDict:
+    """A TensorDict of tensors that are known to begin with this size, and to be on this device if one is given.
+
+    It is made without looking at each of them, which takes as long as five small operations.
+    """
+    batch: TensorDict = TensorDict._new_unsafe(data, batch_size=torch.Size(size), device=device)
+    return batch
+
+
 def flatten_steps(rollout: TensorDict) -> TensorDict:
     """[B, T] → [N]: the steps where the policy acted, for policies without memory. Keys of whole rows are dropped."""
     steps = acted_steps(rollout)
-    return TensorDict(steps, batch_size=[len(steps["mask"])])
+    return batch_of(steps, len(steps["mask"]))
 
 
 def acted_steps(rollout: TensorDict) -> dict[str, Tensor]:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from rlkit import ranks, scores
 from rlkit.api import Acts, Plays, State
-from rlkit.buffers import of_all
+from rlkit.buffers import batch_of, of_all
 from rlkit.control import parts, proofs, requirements
 from rlkit.control.lesson import MEASURED, Lesson
 from rlkit.control.plain import Played
@@ -124,7 +124,7 @@ class ControlEnv(Played):
             self._memory = self._memory if fresh else player.memory.clone()
         data["score"] = data["reward"].sum(-1)
         self.lesson.teach(data)
-        return TensorDict(data, batch_size=lead, device=self.device)
+        return batch_of(data, *lead, device=data["reward"].device)
 
     def evaluate(
         self, policy: Plays | Tensor, episodes: int | None = None, split: Split = "validation", greedy: bool = True

@@ -275,7 +275,8 @@ def rows_first(tape: dict[str, Array], lead: tuple[int, ...], device: torch.devi
     """The same as tensors [*lead, T, ...]."""
     data = {}
     for key, array in tape.items():
-        rows = torch.from_numpy(np.ascontiguousarray(array.swapaxes(0, 1))).to(device)
+        rows = torch.from_numpy(np.ascontiguousarray(array.swapaxes(0, 1)))
+        rows = rows if device.type == "cpu" else rows.to(device)
         data[key] = rows if len(lead) == 1 else rows.view(*lead, *rows.shape[1:])
     return data
 
@@ -285,7 +286,10 @@ def ended(done: Array, sums: Array) -> tuple[Array, Array]:
 
     done, sums: [T, n].
     """
-    found, base = np.zeros(sums.shape, sums.dtype), np.zeros(sums.shape[1:], sums.dtype)
+    found = np.zeros(sums.shape, sums.dtype)
+    if not done.any():
+        return found, sums[-1]
+    base = np.zeros(sums.shape[1:], sums.dtype)
     for t, row in zip(*np.nonzero(done), strict=True):
         found[t, row] = sums[t, row] - base[row]
         base[row] = sums[t, row]

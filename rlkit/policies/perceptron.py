@@ -36,11 +36,11 @@ class Perceptron(nn.Sequential):
         tape = recording()
         into = tape is not None and id(x) in tape.leaves  # its gradient is asked for, too
         by_hand = into or not x.requires_grad if tape else not torch.is_grad_enabled()
-        if not (by_hand and self._plain() and x.device.type == "cpu" and x.dtype in PRECISIONS):
+        layers = self._plain() if by_hand and x.device.type == "cpu" and x.dtype in PRECISIONS else []
+        if not layers:
             for module in parts.modules[len(parts.first) :]:
                 x = module(x)
             return x
-        layers = [(layer.weight, layer.bias) for layer in parts.linear]
         with torch.no_grad():
             *inputs, out = forward(x, layers, parts.tanh)
         if tape is None or not (into or any(p.requires_grad for layer in layers for p in layer)):
@@ -55,15 +55,20 @@ class Perceptron(nn.Sequential):
             self._parts = Parts(modules)
         return self._parts
 
-    def _plain(self) -> bool:
-        """Whether the layers are as torch has them, with parameters of their own, and nobody watches them."""
+    def _plain(self) -> list["Layer"]:
+        """The layers, if they are as torch has them, with parameters of their own, and unwatched; else none."""
         parts = self._parts
-        if not (self.fast and parts.linear) or any(parts.hooks) or any("forward" in own for own in parts.attributes):
-            return False
-        return all(
-            type(layer) is nn.Linear and layer.weight.is_leaf and not hooked(layer.weight) and not hooked(layer.bias)
-            for layer in parts.linear
-        )
+        found: list[Layer] = []
+        if not self.fast or any(parts.hooks) or any("forward" in own for own in parts.attributes):
+            return []
+        for layer, own in zip(parts.linear, parts.parameters, strict=True):
+            weight, bias = own.get("weight"), own.get("bias")
+            if type(layer) is not nn.Linear or weight is None or bias is None:
+                return []
+            if not weight.is_leaf or hooked(weight) or hooked(bias):
+                return []
+            found.append((weight, bias))
+        return found
 
     def on_arrays(self, rows: int) -> Callable[[Array], Array] | None:
         """This network as a function of arrays [rows, n], with its weights as they are now; torch takes twice as long.
@@ -71,9 +76,9 @@ class Perceptron(nn.Sequential):
         None where the layers are not plain ones on a CPU, or where so many rows are better left to torch.
         """
         parts = self._found()
-        if type(self) is not Perceptron or changed(self) or not self._plain():
+        if type(self) is not Perceptron or changed(self):
             return None
-        layers = parts.arrays()
+        layers = parts.arrays(self._plain())
         if not layers or rows * max(weight.size for weight, _ in layers) > FEW:
             return None
         before = [module.on_arrays() for module in parts.first if type(module) is Normalizer and not changed(module)]
@@ -108,12 +113,16 @@ class Parts(Derived):
         between = {type(module) for module in rest[1::2]}
         regular = 2 * len(linear) == len(rest) + 1 and between in ({nn.Tanh}, {nn.ReLU}, set())
         self.linear, self.tanh = linear if regular else [], nn.Tanh in between
+        # Where each layer keeps them: to ask the module itself takes several times as long.
+        self.parameters = [layer._parameters for layer in self.linear]
         self.places: list[int] = []
         self.views: list[tuple[Array, Array]] = []
 
-    def arrays(self) -> list[tuple[Array, Array]]:
+    def __deepcopy__(self, memo: object) -> "Parts":
+        return Parts(())  # a copy of the network looks at its own layers
+
+    def arrays(self, parameters: Sequence["Layer"]) -> list[tuple[Array, Array]]:
         """The weights [n, m] and biases of the layers, in their own memory; none if they are not float32 on a CPU."""
-        parameters = [(layer.weight, layer.bias) for layer in self.linear]
         places = [p.data_ptr() for layer in parameters for p in layer]
         if self.places != places:  # they were moved, or are not looked at yet
             plain = all(p.dtype == torch.float32 and p.device.type == "cpu" for layer in parameters for p in layer)

@@ -1,5 +1,6 @@
 """Gradients by hand are autograd's: for networks, distributions, and each algorithm that learns by a network."""
 
+import copy
 import itertools
 import math
 from threading import Thread
@@ -248,3 +249,14 @@ def test_arrays_are_normalized_as_tensors_are() -> None:
     net, x = Perceptron(normalizer, nn.Linear(4, 3)), torch.randn(6, 4) * 40
     with torch.no_grad():
         assert_close(torch.from_numpy(net.on_arrays(6)(x.numpy())), net(x), rtol=1e-5, atol=1e-5)
+
+
+def test_a_copy_of_a_network_that_was_used_looks_at_its_own_layers() -> None:
+    net = Perceptron(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
+    x = torch.ones(5, 3)
+    with torch.no_grad():
+        before = net(x)
+        other = copy.deepcopy(net)
+        other[2].forward = lambda y: torch.zeros(5, 2)  # type: ignore[method-assign, assignment]
+        assert torch.equal(other(x), torch.zeros(5, 2))
+        assert torch.equal(net(x), before)
