@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict
 
 from rlkit.comparison.numbers import Band, Environment, Profiles, Results
-from rlkit.recording.files import replacing
+from rlkit.recording.files import replacing, write_atomically
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -41,28 +41,48 @@ LOOK: Any = {  # matplotlib types the keys one by one, and not in every version
     "ytick.labelcolor": INK,
     "legend.frameon": False,
     "svg.fonttype": "path",
+    "pdf.fonttype": 42,  # text in embedded TrueType fonts, as journals ask for it
     "svg.hashsalt": "rlkit",  # the same names in the file every time
 }
 CURVE_WORDS = {"evaluation": "held out", "training": "training attempts"}
 
 
-def draw(results: Results, folder: Path) -> dict[str, str]:
-    """Save each figure as NAME.png in the folder; returns NAME → the same as SVG, for a page."""
+def draw(results: Results, folder: Path, slugs: Sequence[str]) -> dict[str, str]:
+    """Save each figure as NAME.png, .pdf and .svg in the folder; returns NAME → the SVG, for a page.
+
+    slugs: what stands for each environment in the names of files, in order. Files tell no date: they are the same for
+    the same numbers.
+    """
     import matplotlib
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
     drawn = {}
     with matplotlib.rc_context(LOOK):
-        for name, figure in figures(results):
+        for name, figure in [*figures(results), *of_each(results, slugs)]:
             FigureCanvasAgg(figure)
             figure.draw_without_rendering()
             figure.set_layout_engine("none")  # everything is in its place; a second look would move nothing
             with replacing(folder / f"{name}.png") as file:
                 figure.savefig(file, format="png", dpi=DPI, facecolor="white")
+            with replacing(folder / f"{name}.pdf") as file:
+                figure.savefig(file, format="pdf", metadata={"CreationDate": None})
             text = io.StringIO()
             figure.savefig(text, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
             drawn[name] = text.getvalue()
+            write_atomically(folder / f"{name}.svg", drawn[name])
     return drawn
+
+
+def of_each(results: Results, slugs: Sequence[str]) -> Iterator[tuple[str, "Figure"]]:
+    """The figures of one environment alone, where there are several."""
+    if len(results["envs"]) < 2:
+        return
+    for slug, (env, found) in zip(slugs, results["envs"].items(), strict=True):
+        alone: Results = {**results, "envs": {env: found}, "shared": []}
+        yield f"iqm-{slug}", iqm(alone)
+        for axis, name in (("env_steps", "sample_efficiency"), ("seconds", "wall_clock")):
+            if any(axis in lines for lines in found["curves"].values()):
+                yield f"{name}-{slug}", curves(alone, axis)
 
 
 def figures(results: Results) -> Iterator[tuple[str, "Figure"]]:

@@ -124,9 +124,17 @@ class Run(TypedDict):
     versions: dict[str, str]
 
 
+class Names(TypedDict):
+    """What rows and columns are called where people read: PPO for ppo."""
+
+    algos: dict[str, str]
+    envs: dict[str, str]
+
+
 class Results(TypedDict):
     """All numbers of a comparison."""
 
+    names: Names
     algos: list[str]  # the rows: best first, where there is a number over all environments
     rows: str  # what the rows are: algorithms, or settings where one algorithm has several
     shared: list[str]  # the environments that this number is over

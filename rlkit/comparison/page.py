@@ -1,13 +1,14 @@
-"""The page of a comparison: one file without a link outwards; every text that comes from a run is escaped."""
+"""The page of a comparison: one file that links to those beside it only; texts that come from runs are escaped."""
 
 import re
 from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
 from string import Template
+from urllib.parse import quote
 
 import rlkit
-from rlkit.comparison import words
+from rlkit.comparison import paper, words
 from rlkit.comparison.figures import COLOURS, FAINT, GRID, INK
 from rlkit.comparison.numbers import Results
 from rlkit.comparison.words import NOTHING, Table, interval
@@ -16,8 +17,8 @@ SHOWN = 8  # warnings, or pairs; more of them are folded away
 INCHES = 110  # pixels of an inch of a figure
 
 
-def render(results: Results, drawn: Mapping[str, str]) -> str:
-    """The whole page as text. `drawn` holds the figures as SVG."""
+def render(results: Results, drawn: Mapping[str, str], slugs: Sequence[str]) -> str:
+    """The whole page as text. `drawn` holds the figures as SVG; `slugs` name the files of each environment."""
     template = Template(Path(__file__).with_name("page.html").read_text(encoding="utf-8"))
     finding = words.finding(results)
     return template.substitute(
@@ -25,9 +26,9 @@ def render(results: Results, drawn: Mapping[str, str]) -> str:
         size=escape(words.size(results)),
         finding=f'<p class="finding">{escape(finding)}</p>' if finding else "",
         warnings=warnings(results["caveats"]),
-        body=body(results, drawn),
+        body=body(results, drawn, slugs),
         runs=runs(results),
-        method="\n".join(f"<p>{escape(text)}</p>" for text in [results["measured"], *words.METHOD]),
+        method="\n".join(f"<p>{escape(text)}</p>" for text in [results["measured"], *words.METHOD]) + cited(),
         repeat=repeat(results["commands"]),
         made=escape(f"Written by rlkit {rlkit.__version__}. All numbers are in results.json beside this page."),
     )
@@ -45,10 +46,26 @@ def table(found: Table) -> str:
     return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>\n{body}\n</tbody></table></div>'
 
 
-def body(results: Results, drawn: Mapping[str, str]) -> str:
+def cited() -> str:
+    """How to cite the method."""
+    return f"<h3>To cite the method</h3><p>{escape(paper.CITATION)}</p><pre>{escape(paper.BIBTEX)}</pre>"
+
+
+def links(names: Sequence[str]) -> str:
+    """Files beside the page, by their names."""
+    found = [f'<a href="{quote(name)}">{escape(name)}</a>' for name in names]
+    return f'<p class="faint note files">{", ".join(found)}</p>'
+
+
+def body(results: Results, drawn: Mapping[str, str], slugs: Sequence[str]) -> str:
     """Each figure beside the table of the same numbers."""
-    figures = {name: figure(name, svg) for name, svg in drawn.items()}
-    cards = {kind: [card(found) for found in words.tables(results) if found.kind == kind] for kind in words.KINDS}
+    figures = {
+        name: figure(name, svg, [other for other in drawn if other == name or other.startswith(f"{name}-")])
+        for name, svg in drawn.items()
+        if name in words.READING
+    }
+    both = list(zip(words.tables(results), paper.names(results, slugs), strict=True))
+    cards = {kind: [card(found, name) for found, name in both if found.kind == kind] for kind in words.KINDS}
     few = " open" if len(results["improvement"]) <= SHOWN else ""
     numbers = [f"<details{few}><summary>the numbers</summary>{found}</details>" for found in cards["pairs"]]
     pairs = [f"<section>{figures.pop('improvement', '')}{found}</section>" for found in numbers]
@@ -59,9 +76,9 @@ def body(results: Results, drawn: Mapping[str, str]) -> str:
     return "\n".join([*parts, *(f"<section>{svg}</section>" for svg in figures.values())])
 
 
-def card(found: Table) -> str:
+def card(found: Table, name: str) -> str:
     heading = {"all": f"<h2>{escape(found.title)}</h2>", "env": f"<h3>{escape(found.title)}</h3>"}.get(found.kind, "")
-    return f"<div>{heading}{table(found)}{note(found)}</div>"
+    return f"<div>{heading}{table(found)}{note(found)}{links([f'{name}.csv', f'{name}.tex'])}</div>"
 
 
 def note(found: Table) -> str:
@@ -77,8 +94,8 @@ def warnings(texts: Sequence[str]) -> str:
     return f'<div class="warnings"><h2>Before you believe it</h2><ul>{"".join(items[:SHOWN])}</ul>{folded}</div>'
 
 
-def figure(name: str, svg: str) -> str:
-    """The figure in the page's own colours, so that it is at home in the dark, too."""
+def figure(name: str, svg: str, names: Sequence[str]) -> str:
+    """The figure in the page's own colours, so that it is at home in the dark, too; `names` of its files."""
     title, sentence = words.READING[name]
     svg = svg[svg.index("<svg") :]
     points = re.search(r'width="([\d.]+)pt"', svg)
@@ -90,7 +107,8 @@ def figure(name: str, svg: str) -> str:
     for colour, variable in ((INK, "ink"), (FAINT, "faint"), (GRID, "grid"), (COLOURS[0], "blue")):
         svg = svg.replace(colour, f"var(--{variable})")
     svg = svg.replace("<svg", f'<svg role="img" aria-label="{escape(title)}" style="--width: {width:.0f}px"', 1)
-    return f"<figure><h2>{title}</h2><figcaption>{sentence}</figcaption>{svg}</figure>"
+    files = links([f"{other}.{ending}" for other in names for ending in ("pdf", "svg", "png")])
+    return f"<figure><h2>{title}</h2><figcaption>{sentence}</figcaption>{svg}{files}</figure>"
 
 
 def runs(results: Results) -> str:
@@ -126,7 +144,7 @@ def runs(results: Results) -> str:
     ]
     body = table(Table("", columns, rows))
     text = "The interval is over the episodes or problems of that run's test, not over seeds."
-    return f'<section><h2>Every run</h2><p class="faint">{text}</p>{body}</section>'
+    return f'<section><h2>Every run</h2><p class="faint">{text}</p>{body}{links(["runs.csv"])}</section>'
 
 
 def repeat(commands: Sequence[str]) -> str:

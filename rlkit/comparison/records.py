@@ -67,10 +67,11 @@ def read(folder: Path) -> Record:
     summary = _finished(folder)
     before, after = (_dict(_dict(summary.get("evaluation")).get(when)) for when in ("before", "after"))
     score, low, high = _score(after, folder)
-    config, curves = sections.read(folder / "config.yaml"), _curves(folder / "metrics.jsonl")
+    config, found = sections.read(folder / "config.yaml"), _curves(folder / "metrics.jsonl")
+    curves = _from_step_0(found, before)
     called = names.read(folder.absolute())
     best = config.get("run", {}).get("measure") == "best"
-    candidates, validated_on = _search(summary, config, curves)
+    candidates, validated_on = _search(summary, config, found)
     try:
         return Record(
             algo=called.get("algo") or short(_text(summary, "algo")),
@@ -170,6 +171,17 @@ def _curves(path: Path) -> dict[str, Curve]:
                 if len(row) == 3:
                     points[name].append(row)
     return {name: _curve(rows) for name, rows in points.items() if rows}
+
+
+def _from_step_0(found: Mapping[str, Curve], before: Mapping[str, object]) -> dict[str, Curve]:
+    """The same curves; held-out evaluations begin with what was measured before training."""
+    curves = dict(found)
+    held = curves.get("evaluation")
+    if held is not None and is_number(before.get("mean")):
+        row = (0.0, 0.0, _number(before, "mean"))
+        both = zip(row, (held.env_steps, held.seconds, held.value), strict=True)
+        curves["evaluation"] = Curve(*(np.concatenate([[first], rest]) for first, rest in both))
+    return curves
 
 
 def _curve(rows: list[list[float]]) -> Curve:

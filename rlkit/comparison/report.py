@@ -1,4 +1,4 @@
-"""The report of a comparison: results.json, a PNG of each figure, one self-contained page, tables for the terminal."""
+"""The report of a comparison: results.json, figures, tables for papers, one page, tables for the terminal."""
 
 import json
 import os
@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from rlkit.api import UserError
-from rlkit.comparison import words
+from rlkit.comparison import naming, paper, words
 from rlkit.comparison.caveats import caveats
 from rlkit.comparison.numbers import Results
 from rlkit.comparison.records import Record
@@ -18,7 +18,7 @@ PAIRS = 15  # pairs of algorithms that a terminal shows; the page has all
 
 
 def write(records: Sequence[Record], folder: Path, missing: Sequence[str] = (), command: str = "") -> Results:
-    """Compute everything and write results.json, *.png and index.html into the folder; returns the results.
+    """Compute everything and write results.json, figures, tables and index.html into the folder; returns the results.
 
     `missing` says in a sentence each what should have been there; `command` is what repeats the comparison. Raises
     UserError where there is nothing to compare.
@@ -30,7 +30,8 @@ def write(records: Sequence[Record], folder: Path, missing: Sequence[str] = (), 
         raise UserError("there is no finished run to compare: " + (missing[0] if missing else "give run folders"))
     check(records)
     results = compute(records, missing)
-    results["caveats"] = caveats(records, results)
+    shown = naming.displayed(results)
+    results["caveats"] = caveats(naming.called(records, results["names"]), shown)
     for run in results["runs"]:
         with suppress(ValueError):  # on another drive of Windows there is no way from here to there
             run["folder"] = os.path.relpath(run["folder"], folder)
@@ -38,7 +39,11 @@ def write(records: Sequence[Record], folder: Path, missing: Sequence[str] = (), 
     results["commands"] = [*([command] if command else []), *repeats]
     folder.mkdir(parents=True, exist_ok=True)
     write_atomically(folder / "results.json", json.dumps(results, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
-    write_atomically(folder / "index.html", render(results, draw(results, folder)))
+    shown = naming.displayed(results)
+    slugs = naming.slugs(shown)
+    for name, text in paper.files(shown, slugs).items():
+        write_atomically(folder / name, text)
+    write_atomically(folder / "index.html", render(shown, draw(shown, folder, slugs), slugs))
     return results
 
 
@@ -63,7 +68,7 @@ def show(results: Results) -> None:
     from rlkit.recording.log import table
     from rlkit.screen import Screen
 
-    console = Screen(force_jupyter=False)
+    console, results = Screen(force_jupyter=False), naming.displayed(results)
     console.print(Text(f"\n{words.title(results)}", style="bold"))
     console.print(Text(words.size(results)))
     console.print(Text(results["measured"]))
@@ -76,3 +81,4 @@ def show(results: Results) -> None:
         console.print(Text(f"\n{words.finding(results)}"))
     for text in results["caveats"]:
         console.print(Text(f"! {text}", style="yellow"))
+    console.print(Text(f"\nThe statistics are those of {paper.CITATION} (citation.bib)"))

@@ -8,7 +8,7 @@ from statistics import median
 import numpy as np
 
 import rlkit
-from rlkit.comparison import measuring
+from rlkit.comparison import measuring, naming
 from rlkit.comparison.numbers import (
     Band,
     Cell,
@@ -29,7 +29,7 @@ from rlkit.statistics import runs as run_statistics
 from rlkit.statistics.runs import Array, Statistic
 
 THRESHOLDS = 201  # points of a performance profile
-SMOOTH = 3  # a curve of held-out evaluations has this many points at least, else the training attempts are drawn
+SMOOTH = 4  # a curve of held-out evaluations has this many points at least, step 0 among them, else the attempts are
 Cells = dict[str, dict[str, list[Record]]]  # env → algo → its runs
 
 
@@ -43,6 +43,7 @@ def compute(records: Sequence[Record], missing: Iterable[str] = ()) -> Results:
     if shared:
         algos.sort(key=lambda algo: -overall[algo]["iqm"])
     return {
+        "names": naming.names(records),
         "algos": algos,
         "rows": "settings" if len({r.plugin or r.algo for r in records}) < len(algos) else "algorithms",
         "shared": shared,

@@ -153,7 +153,8 @@ READING = {  # figure → title and one sentence of how to read it
     "sample_efficiency": (
         "Sample efficiency",
         "The interquartile mean over seeds while learning, with its 95 % band, as far as all seeds reach: further left "
-        "needs less experience. Held out: greedy, on validation episodes or problems that are not learned from.",
+        "needs less experience. Held out: greedy, on validation episodes or problems that are not learned from; step 0 "
+        "is the measurement before training, on the test split.",
     ),
     "wall_clock": (
         "Wall-clock time",

@@ -4,11 +4,13 @@ import json
 import re
 from dataclasses import replace
 from pathlib import Path
+from urllib.parse import unquote
 
 import numpy as np
 import pytest
 from rich import console
 
+from rlkit import titles
 from rlkit.api import Reference, UserError
 from rlkit.comparison import records, report, words
 from rlkit.comparison.caveats import caveats
@@ -16,6 +18,7 @@ from rlkit.comparison.records import Curve, Record
 from rlkit.comparison.results import compute
 from rlkit.comparison.view import View
 from rlkit.recording.log import table
+from rlkit.settings import plugins
 from rlkit.statistics import runs
 from rlkit.terminal import muted
 
@@ -55,7 +58,8 @@ def test_a_run_folder_is_read_with_its_curves_and_without_torn_lines(tmp_path: P
     found = records.read(folder(tmp_path / "a", reference=reference, alarms=alarms))
     assert (found.algo, found.env, found.seed, found.score, found.before) == ("ppo", "maze", 3, 7.0, 1.0)
     assert found.reference == Reference(0.0, 9.0, "a", "b") and found.alarms == ["clip: too much"]
-    assert found.curves["evaluation"].value.tolist() == [3.0]
+    assert found.curves["evaluation"].value.tolist() == [1.0, 3.0], "from step 0: what was measured before training"
+    assert found.curves["evaluation"].env_steps.tolist() == [0.0, 10.0]
     assert found.curves["training"].env_steps.tolist() == [10.0, 10.0]
     assert found.command == "python -m rlkit.run algo=ppo env=maze" and found.settings["algo.lr"] == "0.1"
     assert "seed" not in found.settings
@@ -213,13 +217,44 @@ def test_the_page_is_one_file_that_fetches_nothing_and_escapes_what_it_is_told(t
     page = (tmp_path / "index.html").read_text(encoding="utf-8")
     assert "<script" not in page and "<b>" not in page and "&lt;script&gt;alert(1)" in page
     for link in re.findall(r'(?:src|href|action|poster|data)="([^"]*)"|url\(([^)]*)\)', page):
-        assert "".join(link).startswith("#"), link
+        beside = "".join(link)
+        assert beside.startswith("#") or (tmp_path / unquote(beside)).is_file(), link
     assert "@import" not in page and "http" not in re.sub(r'xmlns(:\w+)?="[^"]*"', "", page)
     names = re.findall(r'\bid="([^"]+)"', page)
     assert len(names) == len(set(names)) and set(re.findall(r'href="#([^"]+)"', page)) <= set(names)
     assert json.loads((tmp_path / "results.json").read_text(encoding="utf-8")) == results
     for name in ("iqm", "improvement", "profiles", "sample_efficiency", "wall_clock"):
         assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+        assert b"/Subtype /Type3" not in (tmp_path / f"{name}.pdf").read_bytes(), "its fonts are embedded as they are"
+
+
+def test_a_paper_gets_figures_of_each_environment_and_tables_that_are_the_same_each_time(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    given = [
+        run(a, e, s, 0.1 * s) for a in ("ppo", "my_$algo") for e in ("cartpole", "gym:Acrobot-v1") for s in range(2)
+    ]
+    given = [replace(r, curves=curved("evaluation", 5)) for r in given]
+    for name in ("one", "two"):
+        report.write(given, tmp_path / name)
+    found = {path.name for path in (tmp_path / "one").iterdir()}
+    for env in ("CartPole", "Acrobot-v1"):
+        for figure in ("iqm", "sample_efficiency", "wall_clock"):
+            assert {f"{figure}-{env}.{ending}" for ending in ("pdf", "svg", "png")} <= found
+        assert {f"scores-{env}.csv", f"scores-{env}.tex"} <= found
+    assert {"overall.tex", "overall.csv", "improvement.tex", "improvement.csv", "runs.csv", "citation.bib"} <= found
+    for name in found:
+        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes(), name
+    table = (tmp_path / "one" / "scores-CartPole.tex").read_text(encoding="utf-8")
+    assert r"\toprule" in table and r"my\_\$algo &" in table and "PPO &" in table
+    page = (tmp_path / "one" / "index.html").read_text(encoding="utf-8")
+    assert page.count("@inproceedings") == 1 and "CartPole" in page and ">cartpole" not in page
+
+
+def test_the_names_of_papers_are_those_of_plugins_that_there_are() -> None:
+    assert set(titles.ALGORITHMS) == set(plugins.names("algorithms"))
+    assert set(titles.ENVIRONMENTS) == set(plugins.names("envs"))
+    assert titles.algorithm("ppo lr=0.1") == "PPO lr=0.1" and titles.algorithm("ppo2") == "ppo2"
+    assert titles.environment("gsm8k") == "Word problems" and titles.environment("gsm8k", "openai/gsm8k") == "GSM8K"
 
 
 def test_a_figure_is_not_written_through_a_link(tmp_path: Path) -> None:

@@ -1,0 +1,64 @@
+"""Names for people: what a row and a column of a comparison are called in its tables, figures and sentences."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+from rlkit import titles
+from rlkit.comparison.numbers import Names, Results
+from rlkit.comparison.records import Record
+
+T = TypeVar("T")
+
+
+def names(records: Sequence[Record]) -> Names:
+    """PPO for ppo, CartPole for cartpole; a name of the user's own stays."""
+    sources = {r.env: r.settings.get("env.source", "") for r in records}
+    return {
+        "algos": different({r.algo: titles.algorithm(r.algo) for r in records}),
+        "envs": different({env: titles.environment(env, source) for env, source in sources.items()}),
+    }
+
+
+def different(found: Mapping[str, str]) -> dict[str, str]:
+    """Two that would be called the same keep what tells them apart."""
+    shown = list(found.values())
+    return {name: title if shown.count(title) == 1 else name for name, title in found.items()}
+
+
+def slugs(results: Results) -> list[str]:
+    """What stands for each environment in the name of a file, in their order."""
+    plain = [re.sub(r"[^\w.-]", "_", env)[:60].strip(".") or "env" for env in results["envs"]]
+    return [slug if plain.count(slug) == 1 else f"{slug}-{i}" for i, slug in enumerate(plain)]
+
+
+def called(records: Sequence[Record], found: Names) -> list[Record]:
+    """The runs under these names."""
+    return [replace(r, algo=found["algos"][r.algo], env=found["envs"][r.env]) for r in records]
+
+
+def displayed(results: Results) -> Results:
+    """The same numbers under the names that people read."""
+    algos, envs = results["names"]["algos"], results["names"]["envs"]
+
+    def renamed(values: Mapping[str, T], names: Mapping[str, str]) -> dict[str, T]:
+        return {names[name]: value for name, value in values.items()}
+
+    profiles = results["profiles"]
+    return {
+        **results,
+        "algos": [algos[algo] for algo in results["algos"]],
+        "shared": [envs[env] for env in results["shared"]],
+        "overall": renamed(results["overall"], algos),
+        "envs": {
+            envs[env]: {**found, "algos": renamed(found["algos"], algos), "curves": renamed(found["curves"], algos)}
+            for env, found in results["envs"].items()
+        },
+        "improvement": [
+            {**pair, "x": algos[pair["x"]], "y": algos[pair["y"]], "envs": renamed(pair["envs"], envs)}
+            for pair in results["improvement"]
+        ],
+        "profiles": profiles and {**profiles, "algos": renamed(profiles["algos"], algos)},
+        "runs": [{**run, "algo": algos[run["algo"]], "env": envs[run["env"]]} for run in results["runs"]],
+    }
