@@ -91,7 +91,7 @@ def crew(jobs: Sequence[grid.Job], workers: int | str | None) -> tuple[int, grid
 
 
 def compare_folders(asked: Asked, command: str) -> Conducted:
-    """Compare runs that are there, whoever made them; a comparison's folder stands for its runs."""
+    """Compare runs that exist already; a comparison's folder stands for its runs."""
     if asked.keys or asked.scoped or asked.compare != Compare(out=asked.compare.out):
         raise UserError(
             f"'{asked.folders[0]}' stands for a folder, and folders are compared as they are: give only out=FOLDER "

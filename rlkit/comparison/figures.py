@@ -1,4 +1,4 @@
-"""Pictures of a comparison: matplotlib figures of the numbers, one colour for each algorithm in all of them."""
+"""Pictures of a comparison: matplotlib figures of the numbers, one color for each algorithm in all of them."""
 
 import io
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-# Okabe & Ito 2008, "Color universal design": told apart with any kind of colour vision; yellow is too light for a line.
-COLOURS = ("#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9", "#7f7f7f")
+# Okabe & Ito 2008, "Color universal design": distinct with any kind of color vision; yellow is too light for a line.
+COLORS = ("#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9", "#7f7f7f")
 LineStyle = Literal["-", "--", ":"]
 STYLES: tuple[LineStyle, ...] = ("-", "--", ":")  # of the first, second and third seven algorithms
 INK, FAINT, GRID = "#1b1f24", "#767d86", "#e2e5e9"  # text, what stands back, lines behind; a page may replace them
@@ -115,7 +115,7 @@ class Row(NamedTuple):
 
 def look(results: Results, algo: str) -> Style:
     i = results["algos"].index(algo)
-    return {"color": COLOURS[i % len(COLOURS)], "linestyle": STYLES[i // len(COLOURS) % len(STYLES)]}
+    return {"color": COLORS[i % len(COLORS)], "linestyle": STYLES[i // len(COLORS) % len(STYLES)]}
 
 
 def panels(n: int, height: float, share_y: bool = False) -> tuple["Figure", list["Axes"]]:
@@ -165,7 +165,7 @@ def iqm(results: Results) -> "Figure":
     figure, axes = panels(len(envs) + over_all, 0.9 + 0.34 * len(results["algos"]), share_y=True)
     if over_all:
         rows = {algo: Row([], x["iqm"], x["low"], x["high"]) for algo, x in results["overall"].items()}
-        dots(axes[0], results, rows, "over all, normalised")
+        dots(axes[0], results, rows, "over all, normalized")
         near(axes[0], [row.iqm for row in rows.values()], (0.0, 1.0), vertical=True)
     for panel, env in zip(axes[over_all:], envs, strict=True):
         found = results["envs"][env]
@@ -187,15 +187,15 @@ def dots(axes: "Axes", results: Results, rows: Mapping[str, Row], title: str) ->
         if algo not in rows:
             axes.text(0.02, y, "no finished run", transform=axes.get_yaxis_transform(), va="center", color=FAINT)
             continue
-        x, colour = rows[algo], look(results, algo)["color"]
-        axes.plot(x.runs, [y] * len(x.runs), "o", color=colour, alpha=0.3, markersize=5, markeredgewidth=0)
+        x, color = rows[algo], look(results, algo)["color"]
+        axes.plot(x.runs, [y] * len(x.runs), "o", color=color, alpha=0.3, markersize=5, markeredgewidth=0)
         if x.low is not None and x.high is not None:
-            axes.plot([x.low, x.high], [y, y], color=colour, linewidth=3, solid_capstyle="round")
-        axes.plot([x.iqm], [y], "o", color=colour, markersize=8, markeredgecolor="white", markeredgewidth=1)
+            axes.plot([x.low, x.high], [y, y], color=color, linewidth=3, solid_capstyle="round")
+        axes.plot([x.iqm], [y], "o", color=color, markersize=8, markeredgecolor="white", markeredgewidth=1)
 
 
 def improvement(results: Results) -> "Figure":
-    """P(X > Y) of every pair with its interval; grey where it separates nothing."""
+    """P(X > Y) of every pair with its interval; gray where it separates nothing."""
     pairs = [(pair, pair["value"]) for pair in results["improvement"] if pair["value"] is not None]
     figure, (axes,) = panels(1, 0.9 + 0.3 * max(len(pairs), 1))
     if any(len(pair["x"]) + len(pair["y"]) > LONG for pair, _ in pairs):
@@ -203,10 +203,10 @@ def improvement(results: Results) -> "Figure":
     axes.axvline(0.5, color=FAINT, linewidth=1, linestyle=(0, (4, 3)))
     for y, (pair, value) in enumerate(pairs):
         winner = {"better": pair["x"], "worse": pair["y"]}.get(pair["verdict"])
-        colour = look(results, winner)["color"] if winner else FAINT
+        color = look(results, winner)["color"] if winner else FAINT
         if pair["low"] is not None and pair["high"] is not None:
-            axes.plot([pair["low"], pair["high"]], [y, y], color=colour, linewidth=3, solid_capstyle="round")
-        axes.plot([value], [y], "o", color=colour, markersize=8, markeredgecolor="white", markeredgewidth=1)
+            axes.plot([pair["low"], pair["high"]], [y, y], color=color, linewidth=3, solid_capstyle="round")
+        axes.plot([value], [y], "o", color=color, markersize=8, markeredgecolor="white", markeredgewidth=1)
         words = f"{winner} is better" if winner else pair["verdict"]
         axes.text(1.03, y, words, va="center", color=INK if winner else FAINT)
     axes.set_yticks(range(len(pairs)), [f"{pair['x']} > {pair['y']}" for pair, _ in pairs])
@@ -219,7 +219,7 @@ def improvement(results: Results) -> "Figure":
 
 
 def profiles(results: Results, found: Profiles) -> "Figure":
-    """The fraction of runs above each normalised score."""
+    """The fraction of runs above each normalized score."""
     figure, (axes,) = panels(1, 3.8)
     x = found["thresholds"]
     for algo, line in found["algos"].items():
@@ -228,7 +228,7 @@ def profiles(results: Results, found: Profiles) -> "Figure":
         axes.axvline(at, color=FAINT, linewidth=1, linestyle=(0, (4, 3)))
     axes.set_ylim(-0.02, 1.02)
     axes.set_xlim(x[0], x[-1])
-    axes.set_xlabel("normalised score τ")
+    axes.set_xlabel("normalized score τ")
     axes.set_ylabel("fraction of runs above τ")
     legend(figure, results)
     return figure

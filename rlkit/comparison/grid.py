@@ -1,7 +1,7 @@
 """Many runs: each a process of its own, in a folder of its own, carried out, continued or waited for until it is done.
 
-What a run has come to is read from its folder alone, so that whoever looks (this process, the next one after a crash, a
-worker on another machine) sees the same.
+What a run has come to is read from its folder alone, so that every process that looks (this one, the next one
+after a crash, a worker on another machine) sees the same.
 """
 
 import json

@@ -1,6 +1,6 @@
 """The process that keeps a run on another machine: `python keeper.py FOLDER SECONDS`, asked by lines of JSON.
 
-It outlives whoever started it by as long as the run takes to write its last checkpoint, and removes the folder.
+It outlives its parent by as long as the run takes to write its last checkpoint, and removes the folder.
 It needs Python alone, so it is small and starts at once.
 """
 
@@ -18,12 +18,12 @@ POLL = 0.1  # seconds between two looks at the run
 
 
 def main(folder: str, patience: str) -> None:
-    if os.fork():  # whoever ends all children of the process that started this one does not end this one
+    if os.fork():  # so that ending all children of its parent does not end this one
         os._exit(0)
     os.setsid()
     run: subprocess.Popen[bytes] | None = None
     asked: float | None = None  # when the run was asked to leave
-    told, pending, there = False, b"", True  # there: whoever asks
+    told, pending, there = False, b"", True  # there: the process that asks
     while there or run is not None:
         if there and select.select([0], [], [], POLL)[0]:
             data = os.read(0, 1 << 16)

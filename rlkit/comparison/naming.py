@@ -22,7 +22,7 @@ def names(records: Sequence[Record]) -> Names:
 
 
 def different(found: Mapping[str, str]) -> dict[str, str]:
-    """Two that would be called the same keep what tells them apart."""
+    """Two that would have the same name keep what distinguishes them."""
     shown = list(found.values())
     return {name: title if shown.count(title) == 1 else name for name, title in found.items()}
 

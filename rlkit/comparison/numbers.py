@@ -16,7 +16,7 @@ class Estimate(Interval):
     value: float
 
 
-class Normalised(Interval):
+class Normalized(Interval):
     """Scores on the scale of their reference: 0 is its lower end, 1 its upper one."""
 
     scores: list[float]
@@ -33,11 +33,11 @@ class Cell(Interval):
     iqm: float
     env_steps: float  # the median
     seconds: float  # the median
-    normalised: Normalised | None
+    normalized: Normalized | None
 
 
 class Overall(Interval):
-    """One algorithm over all environments that are shared: of normalised scores."""
+    """One algorithm over all environments that are shared: of normalized scores."""
 
     iqm: float
     runs: int

@@ -1,6 +1,6 @@
 """A run on a machine that shares no files with the one that asked for it: what that machine does when it is asked.
 
-It knows nothing of Ray: whoever can call a method of an object on another machine can have runs there. Neither torch
+It knows nothing of Ray: all it needs is that a method of an object on another machine can be called. Neither torch
 nor the comparison is imported, so that it starts at once.
 """
 

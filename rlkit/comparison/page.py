@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import rlkit
 from rlkit.comparison import paper, words
-from rlkit.comparison.figures import COLOURS, FAINT, GRID, INK
+from rlkit.comparison.figures import COLORS, FAINT, GRID, INK
 from rlkit.comparison.numbers import Results
 from rlkit.comparison.words import NOTHING, Table, interval
 
@@ -95,7 +95,7 @@ def warnings(texts: Sequence[str]) -> str:
 
 
 def figure(name: str, svg: str, names: Sequence[str]) -> str:
-    """The figure in the page's own colours, so that it is at home in the dark, too; `names` of its files."""
+    """The figure in the page's own colors, so that it is at home in the dark, too; `names` of its files."""
     title, sentence = words.READING[name]
     svg = svg[svg.index("<svg") :]
     points = re.search(r'width="([\d.]+)pt"', svg)
@@ -104,8 +104,8 @@ def figure(name: str, svg: str, names: Sequence[str]) -> str:
     svg = re.sub(r' (width|height)="[\d.]+pt"', "", svg, count=2)
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
     svg = re.sub(r'\b(id="|url\(#|href="#)', rf"\g<1>{name}-", svg)  # names are unique in a page
-    for colour, variable in ((INK, "ink"), (FAINT, "faint"), (GRID, "grid"), (COLOURS[0], "blue")):
-        svg = svg.replace(colour, f"var(--{variable})")
+    for color, variable in ((INK, "ink"), (FAINT, "faint"), (GRID, "grid"), (COLORS[0], "blue")):
+        svg = svg.replace(color, f"var(--{variable})")
     svg = svg.replace("<svg", f'<svg role="img" aria-label="{escape(title)}" style="--width: {width:.0f}px"', 1)
     files = links([f"{other}.{ending}" for other in names for ending in ("pdf", "svg", "png")])
     return f"<figure><h2>{title}</h2><figcaption>{sentence}</figcaption>{svg}{files}</figure>"

@@ -56,7 +56,7 @@ def names(results: Results, slugs: Sequence[str]) -> list[str]:
 
 
 def escaped(text: str) -> str:
-    """Text that LaTeX prints as it is; what its fonts lack is left to whoever writes the paper."""
+    """Text that LaTeX prints as it is; what its fonts lack is left to the author."""
     return "".join(SIGNS.get(sign, sign) for sign in text)
 
 

@@ -41,7 +41,7 @@ class Compare:
 
 @dataclass(frozen=True)
 class Asked:
-    """A command line, taken apart."""
+    """The parts of a command line."""
 
     compare: Compare
     keys: Keys  # for all runs
@@ -59,7 +59,7 @@ class Checked:
 
 
 def parse(argv: Iterable[str]) -> Asked:
-    """Take a command line apart: keys of the comparison, keys of all runs, keys of some, folders."""
+    """Separate a command line into keys of the comparison, of all runs, of some runs, and folders."""
     own, keys, scoped, folders = {}, {}, [], []
     argv = list(argv)
     schema.once(argv)
@@ -130,7 +130,8 @@ def check_measures(
             what, first = checked[r, c].measured, checked[0, c].measured
             if what != first:
                 raise UserError(
-                    f"on {column.name} {row.name} is scored by {what}, {table[0].name} by {first}: compare them apart"
+                    f"on {column.name} {row.name} is scored by {what}, {table[0].name} by {first}: "
+                    "compare them separately"
                 )
     for c, column in enumerate(columns):
         runs = {row.name: yaml.safe_load(checked[r, c].text)["run"] for r, row in enumerate(table)}

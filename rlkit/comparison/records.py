@@ -156,7 +156,7 @@ def _settings(config: sections.Sections, left_out: set[str]) -> dict[str, str]:
 
 
 def _task(name: str, env: Mapping[str, object]) -> str:
-    """An environment's name; one plug-in that plays many problems is told apart by its problem, as gym:Acrobot-v1."""
+    """An environment's name; one plug-in that plays many problems is named by its problem, as gym:Acrobot-v1."""
     problem = next((env[key] for key in PROBLEMS if env.get(key)), None)
     return f"{short(name)}:{str(problem).rpartition('/')[2]}" if problem else short(name)
 

@@ -15,7 +15,7 @@ from rlkit.comparison.numbers import (
     Curve,
     Environment,
     Estimate,
-    Normalised,
+    Normalized,
     Overall,
     Pair,
     Profile,
@@ -29,7 +29,7 @@ from rlkit.statistics import runs as run_statistics
 from rlkit.statistics.runs import Array, Statistic
 
 THRESHOLDS = 201  # points of a performance profile
-SMOOTH = 4  # a curve of held-out evaluations has this many points at least, step 0 among them, else the attempts are
+SMOOTH = 3  # a curve of held-out evaluations has this many points after step 0 at least, else the attempts are
 Cells = dict[str, dict[str, list[Record]]]  # env → algo → its runs
 
 
@@ -94,7 +94,9 @@ def is_text(r: Record) -> bool:
 
 
 def drawable(r: Record, kind: str) -> bool:
-    return kind in r.curves and len(r.curves[kind].value) >= (SMOOTH if kind == "evaluation" else 2)
+    if kind == "evaluation":
+        return kind in r.curves and int((r.curves[kind].env_steps > 0).sum()) >= SMOOTH
+    return kind in r.curves and len(r.curves[kind].value) >= 2
 
 
 def referred(records: Sequence[Record]) -> Scale | None:
@@ -136,14 +138,14 @@ def cell(runs: Sequence[Record], reference: Scale | None) -> Cell:
         "high": found["high"],
         "env_steps": float(median(r.env_steps for r in runs)),
         "seconds": float(median(r.seconds for r in runs)),
-        "normalised": None,
+        "normalized": None,
     }
     if reference:
-        values["normalised"] = on_scale(raw, found, reference)
+        values["normalized"] = on_scale(raw, found, reference)
     return values
 
 
-def on_scale(raw: Array, found: Estimate, reference: Scale) -> Normalised:
+def on_scale(raw: Array, found: Estimate, reference: Scale) -> Normalized:
     """Scores and their estimate, from 0 to 1 between the two references."""
 
     scaled = partial(run_statistics.normalize, low=reference["low"], high=reference["high"])
@@ -151,14 +153,14 @@ def on_scale(raw: Array, found: Estimate, reference: Scale) -> Normalised:
     return {"scores": [scaled(x) for x in raw.tolist()], "iqm": scaled(found["value"]), "low": low, "high": high}
 
 
-def normalised(algo: str, envs: dict[str, Environment], shared: Sequence[str]) -> list[Array]:
-    cells = [envs[env]["algos"][algo]["normalised"] for env in shared]
+def normalized(algo: str, envs: dict[str, Environment], shared: Sequence[str]) -> list[Array]:
+    cells = [envs[env]["algos"][algo]["normalized"] for env in shared]
     return [np.array(found["scores"]) for found in cells if found is not None]
 
 
 def over_all(algo: str, envs: dict[str, Environment], shared: Sequence[str]) -> Overall:
-    """IQM of the normalised scores of all runs in the environments that all algorithms share."""
-    runs = normalised(algo, envs, shared)
+    """IQM of the normalized scores of all runs in the environments that all algorithms share."""
+    runs = normalized(algo, envs, shared)
     found = estimate(run_statistics.iqm, runs)
     return {"iqm": found["value"], "low": found["low"], "high": found["high"], "runs": sum(map(len, runs))}
 
@@ -167,7 +169,7 @@ def profiles(algos: Sequence[str], envs: dict[str, Environment], shared: Sequenc
     """The fraction of runs above each threshold with pointwise bands."""
     if not shared:
         return None
-    runs = {algo: normalised(algo, envs, shared) for algo in algos}
+    runs = {algo: normalized(algo, envs, shared) for algo in algos}
     every = np.concatenate([x for found in runs.values() for x in found])
     low, high = min(0.0, every.min()), max(1.0, every.max())
     thresholds = np.linspace(low - 0.02 * (high - low), high + 0.02 * (high - low), THRESHOLDS)
@@ -200,7 +202,10 @@ def pair(x: str, y: str, cells: Cells) -> Pair:
 
 
 def curves(runs: Sequence[Record], kind: str) -> dict[str, Curve]:
-    """IQM curves over env_steps, as far as all of the runs reach, and over seconds, where who has ended has ended."""
+    """IQM curves over env_steps, as far as all of the runs reach, and over seconds.
+
+    Over seconds, a run that has ended keeps its last score.
+    """
     found: dict[str, Curve] = {}
     for axis in ("env_steps", "seconds"):
         lines = [(c.env_steps if axis == "env_steps" else c.seconds, c.value) for c in (r.curves[kind] for r in runs)]

@@ -54,7 +54,7 @@ def finding(results: Results) -> str:
         "better": "separated from {}",
         "worse": "less likely than {} to score higher in a single run",
         "not separated": "not separated from {}",
-        "one run": "not to be told from {} by a single run",
+        "one run": "not distinguishable from {} by a single run",
         "nothing in common": "not compared with {}",
     }
     said = "; ".join(phrase[word].format(listed(algos)) for word, algos in groups)
@@ -89,7 +89,7 @@ def over_all(results: Results) -> Table:
         if r is not None
     ]
     note = f"IQM: interquartile mean. {'; '.join(words)}."
-    return Table(f"Normalised score {where}", ["", "IQM", "95 %", "runs", "P(> next)"], rows, "all", note)
+    return Table(f"Normalized score {where}", ["", "IQM", "95 %", "runs", "P(> next)"], rows, "all", note)
 
 
 def environment(results: Results, env: str) -> Table:
@@ -142,12 +142,12 @@ READING = {  # figure → title and one sentence of how to read it
     ),
     "improvement": (
         "Probability of improvement",
-        "How likely a run of the first algorithm scores higher than a run of the second. Grey separates nothing: the "
+        "How likely a run of the first algorithm scores higher than a run of the second. Gray separates nothing: the "
         "bar crosses 0.5, or chance does as much in 5 % of cases (p).",
     ),
     "profiles": (
         "Performance profiles",
-        "At each normalised score, the fraction of runs above it with its 95 % band: a line that is higher everywhere "
+        "At each normalized score, the fraction of runs above it with its 95 % band: a line that is higher everywhere "
         "is better everywhere.",
     ),
     "sample_efficiency": (
@@ -168,7 +168,7 @@ METHOD = [
     "at. The unit of statistics is the run (a seed), not the episode: the interval of a single run, in the list of "
     "runs, says how well that run is measured, and nothing about other seeds.",
     "IQM is the interquartile mean: the mean of the middle half of all runs of all environments, after each score is "
-    "normalised, (score − low) / (high − low). Intervals are 95 % percentile intervals of 10,000 stratified bootstrap "
+    "normalized, (score − low) / (high − low). Intervals are 95 % percentile intervals of 10,000 stratified bootstrap "
     "repetitions (bands: 2,000), which draw the runs of each environment anew. Medians of steps and seconds.",
     "The probability of improvement is P(X > Y) + ½ P(X = Y) for a run of each, averaged over the environments that "
     "both have. Two algorithms are called separated only if its interval leaves 0.5 out and a permutation test agrees "

@@ -1,6 +1,7 @@
 """The home of runs: a table of what folders hold, read again while they grow; the page of a run is made when opened."""
 
 import hashlib
+import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -35,7 +36,7 @@ def is_home(folder: Path) -> bool:
 
 
 def is_run(folder: Path) -> bool:
-    return (folder / "config.yaml").is_file()
+    return os.path.isfile(folder / "config.yaml")  # False for what cannot be a path
 
 
 def found(folders: Iterable[Path]) -> Iterator[Path]:

@@ -105,7 +105,7 @@ def test_folders_without_a_run_and_broken_files_are_refused_in_one_line(tmp_path
         records.read(tmp_path / "nowhere")
 
 
-def test_the_ranking_is_by_normalised_scores_over_the_environments_that_all_share() -> None:
+def test_the_ranking_is_by_normalized_scores_over_the_environments_that_all_share() -> None:
     given = grid(a_x=[0.2, 0.4], b_x=[0.6, 0.8], a_y=[0.9, 0.9])
     found = compute(given)
     assert found["shared"] == ["x"] and found["algos"] == ["b", "a"]
@@ -129,15 +129,15 @@ def test_the_numbers_are_those_of_the_functions_with_unequal_numbers_of_runs() -
     assert found["profiles"]["algos"]["b"]["fraction"] == runs.profile(b, tau).tolist()
 
 
-def test_scores_are_normalised_by_the_reference_the_median_of_several_or_the_range_of_the_runs() -> None:
+def test_scores_are_normalized_by_the_reference_the_median_of_several_or_the_range_of_the_runs() -> None:
     twice = replace(UNIT, low=0.4, high=2.0)
     given = [run(seed=0, score=1.1), run(seed=1, score=1.1, reference=twice)]
     found = compute(given)
-    assert found["envs"]["maze"]["algos"]["ppo"]["normalised"]["scores"] == pytest.approx([0.9 / 1.3] * 2)
+    assert found["envs"]["maze"]["algos"]["ppo"]["normalized"]["scores"] == pytest.approx([0.9 / 1.3] * 2)
     assert any("their median is used" in text for text in caveats(given, found))
     given = [run(seed=s, score=score, reference=None, before=1.0) for s, score in enumerate([2.0, 5.0])]
     found = compute(given)
-    assert found["envs"]["maze"]["algos"]["ppo"]["normalised"]["scores"] == [0.25, 1.0]
+    assert found["envs"]["maze"]["algos"]["ppo"]["normalized"]["scores"] == [0.25, 1.0]
     assert any("belongs to these runs alone" in text for text in caveats(given, found))
     assert compute([run(reference=None, score=0.0)])["shared"] == []  # nothing lies between
 

@@ -153,7 +153,7 @@ def test_names_are_kept_with_the_comparison_and_in_every_table(tmp_path: Path, c
     assert compare.main(given) == 0  # finished already: nothing is run
     said = capsys.readouterr().out
     assert "10 finished, 0 to continue, 0 to start" in said and "2 settings × 1 environment" in said
-    assert "q_learning lr=0.5 has the highest" in " ".join(said.split())
+    assert "Q-learning lr=0.5 has the highest" in " ".join(said.split())
     found = json.loads((out / "results.json").read_text())
     assert set(found["algos"]) == {"q_learning lr=1e-1", "q_learning lr=0.5"} and not found["caveats"][1:]
     assert "lr=1e-1" in (out / "index.html").read_text(encoding="utf-8")

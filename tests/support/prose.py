@@ -86,6 +86,11 @@ def markdown(text: str) -> str:
     return without_code(text)
 
 
+def page(text: str) -> str:
+    """The text of a page, without its style and its tags."""
+    return without_code(re.sub(r"<style>.*?</style>|<[^>]*>", blank, text, flags=re.S))
+
+
 def blank(found: re.Match[str]) -> str:
     return "\n" * found.group(0).count("\n")
 
@@ -129,7 +134,7 @@ def texts(tree: ast.AST) -> Iterator[tuple[int, str]]:
 
 def prose(path: Path) -> str:
     text = path.read_text(encoding="utf-8")
-    return {".py": python, ".md": markdown}.get(path.suffix, without_code)(text)
+    return {".py": python, ".md": markdown, ".html": page}.get(path.suffix, without_code)(text)
 
 
 def files() -> list[Path]:
@@ -139,7 +144,7 @@ def files() -> list[Path]:
     ]
     pages = [path for pattern in ("*.js", "*.html") for path in (ROOT / "rlkit").rglob(pattern)]
     documents = [path for pattern in ("*.md", "docs/**/*.md", "benchmarks/*.md") for path in ROOT.glob(pattern)]
-    rest = {ROOT / "rlkit" / "pages", ROOT / "rlkit" / "comparison"}
+    rest = {ROOT / "rlkit" / "pages"}
     return sorted(path for path in [*python_files, *pages, *documents] if path.parent not in rest)
 
 
