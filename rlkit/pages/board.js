@@ -120,7 +120,7 @@ export class Board {
     return found.map((each) => each.join(", "));
   }
 
-  // shown: {values, best}; text(state) replaces the number; size scales the colour; agents are the states of the copies
+  // shown: {values, best}; text(state) replaces the number; size scales the color; agents are the states of the copies
   draw(world, shown, { size = world.scale, text = null, agents = [] } = {}) {
     Object.assign(this, { world, drawn: [world, shown, { size, text, agents }], sizes: world.layers.map((layer) => layer.choices.length) });
     this.build(world);
@@ -164,8 +164,8 @@ export class Board {
     cell.dot.classList.toggle("off", !all);
     cell.agents.textContent = "●".repeat(Math.min(copies, 4));
     const done = over || closed || !shown.best ? "" : all ? ", all actions equal" : `, ${world.actions.filter((_, a) => best[a]).join(" or ")}`;
-    const told = `${this.where(state)}${name ? `, ${name}` : ""}: ${closed ? "no episode comes here" : printed}${done}${copies ? `, ${copies} here` : ""}`;
-    if (cell.said.textContent !== told) cell.said.textContent = told;
+    const spoken = `${this.where(state)}${name ? `, ${name}` : ""}: ${closed ? "no episode comes here" : printed}${done}${copies ? `, ${copies} here` : ""}`;
+    if (cell.said.textContent !== spoken) cell.said.textContent = spoken;
   }
 
   // Ring the cell that is explained, and the cells from which its value comes, each with its part: {cell: text}.

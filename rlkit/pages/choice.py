@@ -71,7 +71,7 @@ def home_here(trust: Trust) -> Site:
     """The runs and comparisons that commands in this directory wrote."""
     folders = [Path(name) for name in OWN if os.path.isdir(name) and not os.path.islink(name)]
     if not folders:
-        raise UserError("what shall be shown? There is no folder runs/ here: give env=NAME, or the folder of a run")
+        raise UserError("what do you want to see? There is no folder runs/ here: give env=NAME, or the folder of a run")
     return home_of(folders, trust)
 
 

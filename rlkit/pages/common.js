@@ -1,4 +1,4 @@
-// What every page needs: asking the server, making elements, colours, numbers. All text goes through textContent.
+// What every page needs: asking the server, making elements, colors, numbers. All text goes through textContent.
 
 const address = new URLSearchParams(location.search);
 export const token = address.get("token") ?? "";
@@ -42,7 +42,7 @@ export function say(text, wrong = false) {
   place.hidden = !text;
 }
 
-// Run what may fail; a failure is told in one line.
+// Run what may fail; a failure is shown in one line.
 export async function guarded(work) {
   try {
     return await work();
@@ -62,7 +62,7 @@ export function number(x, digits = 3) {
 
 export const fixed = (x, digits = 2) => x.toFixed(digits).replace(/^-(0\.?0*)$/, "$1").replace("-", "−");
 
-// Blue above, orange below, paper between: told apart by every kind of colour vision.
+// Blue above, orange below, paper between: every kind of color vision tells them from each other.
 const LIGHT = [[158, 74, 3], [224, 148, 70], [250, 214, 168], [247, 248, 250], [190, 216, 238], [94, 153, 205], [24, 88, 156]];
 const DARK = [[250, 170, 90], [190, 112, 40], [98, 66, 40], [35, 40, 48], [38, 70, 104], [50, 112, 176], [112, 182, 250]];
 const scheme = matchMedia("(prefers-color-scheme: dark)");
@@ -74,7 +74,7 @@ export function diverging(t) {
   return stops[low].map((x, i) => Math.round(x + (stops[low + 1][i] - x) * (at - low)));
 }
 
-// Colour an element, and its text so that it can be read.
+// Color an element, and its text so that it can be read.
 export function paint(node, t) {
   const [r, g, b] = diverging(t);
   const light = [r, g, b].map((x) => ((x / 255 + 0.055) / 1.055) ** 2.4);
@@ -99,7 +99,7 @@ export function keys(actions) {
   });
 }
 
-// One of several buttons: role=tab or aria-pressed, told by data-value.
+// One of several buttons: role=tab or aria-pressed, each with its value in data-value.
 export function choices(host, attribute, names, chosen, pick) {
   host.replaceChildren();
   for (const [value, label] of names) {

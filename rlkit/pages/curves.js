@@ -3,9 +3,10 @@
 import { ask, find, make, number } from "./common.js";
 import { Chart } from "./chart.js";
 
-const GROUPS = { rollout: "Training: what was played", eval: "Validation", train: "Training: what was learned", time: "Time" };
-const FIRST = ["rollout/return", "rollout/score", "eval/return", "eval/accuracy"];
+const GROUPS = { rollout: "Training: what was played", eval: "Validation", train: "Training: what was learned", time: "Time", metric: "Measures of the task", reward: "Reward functions", doctor: "Alarms" };
+const FIRST = ["rollout/return", "eval/return", "eval/accuracy"];
 const X = { env_steps: "environment steps", iteration: "iteration", seconds: "seconds" };
+const STEPS = { true: "tokens", false: X.env_steps, both: "environment steps or tokens" };
 
 export class Curves {
   constructor(host) {
@@ -22,12 +23,14 @@ export class Curves {
     this.onceBox = make("div", { class: "group", hidden: true }, make("h2", {}, "Measured once so far"), this.once);
     host.append(this.tools, this.panels, this.onceBox);
     for (const input of [this.x, this.smooth, this.log]) input.addEventListener("input", () => this.draw());
-    this.told = ask("meanings").then((told) => ((this.meanings = told), this.draw()));
+    this.answer = ask("meanings").then((answer) => ((this.meanings = answer), this.draw()));
   }
 
-  // runs: [{name, style, lines}] of metrics.jsonl
+  // runs: [{name, style, lines, tokens}]: the lines of metrics.jsonl, and whether their steps are tokens
   set(runs) {
     this.runs = runs;
+    const units = new Set(runs.map((run) => Boolean(run.tokens)));
+    this.x.options[0].textContent = STEPS[units.size > 1 ? "both" : [...units][0] ?? false];
     this.draw();
   }
 
@@ -48,7 +51,7 @@ export class Curves {
       }
       charted.add(name);
       const chart = this.charts.get(name) ?? this.place(name);
-      Object.assign(chart, { log: this.log.checked, xName: X[this.x.value] });
+      Object.assign(chart, { log: this.log.checked, xName: this.x.selectedOptions[0].textContent });
       chart.explain(this.meaning(name));
       chart.set(series);
     }

@@ -1,4 +1,4 @@
-// A chart as a file: SVG and PNG with their own colours, CSV with the numbers.
+// A chart as a file: SVG and PNG with their own colors, CSV with the numbers.
 
 import { make } from "./common.js";
 

@@ -10,7 +10,7 @@ const COLUMNS = [
   ["before", "before"], ["after", "after"], ["seconds", "seconds"], ["date", "started"],
 ];
 const NUMBERS = new Set(["seed", "env_steps", "before", "after", "seconds", "date"]);
-const TITLES = { before: "Score before training, on the test split", after: "Score after training, on the test split" };
+const TITLES = { env_steps: "Environment steps; on text the tokens written", before: "Score before training, on the test split", after: "Score after training, on the test split" };
 const state = { runs: [], sort: "date", down: true, chosen: new Map() }; // chosen: key → {style, metrics}
 let curves = null, asked = "";
 
@@ -82,7 +82,7 @@ async function pick(run, box) {
   } else {
     const used = new Set([...state.chosen.values()].map((one) => one.style));
     const style = [...Array(MOST).keys()].find((i) => !used.has(i));
-    state.chosen.set(run.key, { name: run.name, style, file: "", offset: 0, lines: [] });
+    state.chosen.set(run.key, { name: run.name, style, tokens: run.tokens, file: "", offset: 0, lines: [] });
   }
   say("");
   draw();
@@ -129,13 +129,13 @@ async function differences(keys) {
 }
 
 async function look() {
-  const told = await ask("home");
-  const same = JSON.stringify(told.runs) === JSON.stringify(state.runs);
-  state.runs = told.runs;
-  find("where").textContent = told.folders.join(", ");
+  const answer = await ask("home");
+  const same = JSON.stringify(answer.runs) === JSON.stringify(state.runs);
+  state.runs = answer.runs;
+  find("where").textContent = answer.folders.join(", ");
   if (!same || !find("heads").children.length) draw();
-  if (told.left) find("count").textContent += `, ${number(told.left)} more not read yet`;
-  const pages = told.comparisons.map((one) => make("li", {}, one.page ? make("a", { href: address("/api/comparison", one.key) }, one.name) : `${one.name} (no page yet)`));
+  if (answer.left) find("count").textContent += `, ${number(answer.left)} more not read yet`;
+  const pages = answer.comparisons.map((one) => make("li", {}, one.page ? make("a", { href: address("/api/comparison", one.key) }, one.name) : `${one.name} (no page yet)`));
   find("comparisons").hidden = !pages.length;
   if (pages.length && !find("pages").contains(document.activeElement)) find("pages").replaceChildren(...pages);
   await lay();

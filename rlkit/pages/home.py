@@ -12,7 +12,7 @@ from rlkit.comparison.grid import is_comparison, runs_of
 from rlkit.disk import refuse_link
 from rlkit.errors import UserError, one_line
 from rlkit.pages import meanings
-from rlkit.pages.runs import RunPage, changed, evaluation, metrics, object_of, state
+from rlkit.pages.runs import RunPage, changed, counts_tokens, evaluation, metrics, object_of, state
 from rlkit.pages.server import Document, Json, Site
 from rlkit.recording.files import opened, read_text
 from rlkit.recording.writers import record
@@ -111,12 +111,19 @@ class Home:
                 return inside if len(self.folders) == 1 else f"{folder.name}/{inside}"
         return path.name
 
+    def written(self, path: Path) -> Path:
+        """A run's path as the user wrote that of the folder."""
+        held = ((folder, absolute) for folder, absolute in self.absolute.items() if path.is_relative_to(absolute))
+        return next((folder / path.relative_to(absolute) for folder, absolute in held), path)
+
     def row(self, path: Path) -> Json:
         """What the table says of a run; read again only where a file has changed."""
         now = [changed(path / name) for name in FILES[:4]]
         before, told = self.rows.get(path, (None, {}))
         if before != now:
             told = row(path)
+            if "reason" in told:
+                told["reason"] = told["reason"].replace(str(path), str(self.written(path)))
             self.rows[path] = now, told
         if told.get("state") != "damaged" and told.get("state") != "finished":
             told = told | {"state": state(path, object_of(path / "summary.json"))}
@@ -146,12 +153,14 @@ class Home:
             if key not in self.pages:
                 for old in list(self.pages)[: len(self.pages) - OPEN + 1]:
                     del self.pages[old]
-                self.pages[key] = RunPage(path, self.assemble).site()
+                page = RunPage(path, self.assemble)
+                page.called = self.written(path)
+                self.pages[key] = page.site()
             return self.pages[key]
 
 
 def refuse_links(folder: Path) -> None:
-    """Refuse a run whose files lead elsewhere: whoever made it may have pointed them at something private."""
+    """Refuse a run whose files lead elsewhere: its author may have pointed them at something private."""
     for name in FILES:
         refuse_link(folder / name)
 
@@ -172,6 +181,7 @@ def row(folder: Path) -> Json:
         "env": given.env["name"],
         "seed": seed if isinstance(seed, int) else str(seed),
         "state": state(folder, summary),
+        "tokens": counts_tokens(given),
         "env_steps": _whole(last.get("env_steps", summary.get("env_steps"))),
         "metric": str((after or before).get("metric", "")),
         "before": before.get("mean"),

@@ -143,11 +143,11 @@ async function cell() {
     board.explain(at, {});
     return;
   }
-  const told = await ask(`cell?algo=${encodeURIComponent(now.algo)}&state=${at}`).catch(() => null);
-  if (!told || mine !== asked) return;
+  const answer = await ask(`cell?algo=${encodeURIComponent(now.algo)}&state=${at}`).catch(() => null);
+  if (!answer || mine !== asked) return;
   const value = now.learned.values[at], given = { world, value, algo: now.algo, where: (s) => board.where(s) };
-  find("update").replaceChildren(...(told.backups ? sweep(told, given) : trial(told, given)), facts(at));
-  const ways = told.backups ? told.backups.flatMap((one) => one.outcomes.map((way) => way.state)) : told.update ? [told.update.after] : [];
+  find("update").replaceChildren(...(answer.backups ? sweep(answer, given) : trial(answer, given)), facts(at));
+  const ways = answer.backups ? answer.backups.flatMap((one) => one.outcomes.map((way) => way.state)) : answer.update ? [answer.update.after] : [];
   board.explain(at, Object.fromEntries(ways.map((s) => [board.place(s).cell, true])));
 }
 

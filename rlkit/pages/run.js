@@ -41,7 +41,7 @@ function head() {
 function progress(last) {
   const [[unit, total]] = Object.entries(run.length).concat([["iterations", null]]);
   const done = unit === "iterations" ? last.iteration : last.env_steps;
-  return `${number(done)}${total ? ` of ${number(total)}` : ""} ${unit.replace("env_", "")}`;
+  return `${number(done)}${total ? ` of ${number(total)}` : ""} ${unit === "env_steps" ? (run.tokens ? "tokens" : "steps") : unit}`;
 }
 
 function result() {
@@ -73,7 +73,7 @@ function intervals(rows) {
   return make("svg", { class: "interval", viewBox: "0 0 280 40", "aria-hidden": "true" }, ...ends, ...parts);
 }
 
-const curves = () => drawn.set([{ name: "", lines: metrics.lines }]);
+const curves = () => drawn.set([{ name: "", lines: metrics.lines, tokens: run?.tokens }]);
 
 function open(part) {
   if (shown === "replay" && part !== "replay") closeReplay();

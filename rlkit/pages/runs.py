@@ -18,7 +18,7 @@ from rlkit.settings import config, plugins
 from rlkit.settings.assemble import Assemble
 from rlkit.settings.given import Trust
 
-MOST = 1 << 24  # bytes that are read of a file at a time; whoever wrote the folder decides how large it is
+MOST = 1 << 24  # bytes that are read of a file at a time; the author of the folder decides how large it is
 QUIET = 60.0  # seconds without a new line after which one looks whether a process still writes to the folder
 
 
@@ -64,6 +64,7 @@ class RunPage:
             "about": [] if self.live is None else [_summary("algorithms", algo), _summary("envs", env)],
             "seed": _plain({"seed": self.given.run.get("seed", 0)}).get("seed"),
             "length": _plain(length),
+            "tokens": counts_tokens(self.given),
             "state": state(self.folder, summary),
             "evaluation": evaluation(summary.get("evaluation") or before),
             "alarms": _records(summary.get("alarms")),
@@ -102,6 +103,11 @@ class RunPage:
         }
 
 
+def counts_tokens(given: config.Given) -> bool:
+    """Whether the steps of a run are tokens: its policy is a language model."""
+    return "model" in given.policy
+
+
 def state(folder: Path, summary: Json) -> str:
     """finished, running, or stopped: not finished, quiet for a while, and no process writes to its folder."""
     metrics, told = folder / "metrics.jsonl", folder / "summary.json"
@@ -127,7 +133,7 @@ def metrics(folder: Path, request: Json) -> Json:
         return {"file": "", "offset": 0, "from": 0, "lines": []}
     end = found.rfind(b"\n") + 1
     lines = [_numbers(held) for line in io.BytesIO(found[:end]) if (held := record(line)) is not None]
-    passed = end or (len(found) if len(found) == MOST else 0)  # so much without a line break is no line
+    passed = end or (len(found) if len(found) == MOST else 0)  # so much without a line break is not a line
     return {"file": name, "offset": offset + passed, "from": offset, "lines": lines}
 
 

@@ -1,6 +1,6 @@
-// How a number becomes a colour: the same for every prompt, run and time of learning, so that colours can be compared.
+// How a number becomes a color: the same for every prompt, run and time of learning, so that colors can be compared.
 
-// Each from low to high; values beyond have the colour of the end. place(x) is from -1 (orange) to 1 (blue).
+// Each from low to high; values beyond have the color of the end. place(x) is from -1 (orange) to 1 (blue).
 export const SCALES = {
   advantage: { low: "−2 or less", high: "+2 or more", from: -1, to: 1, place: (x) => clamp(x / 2) },
   ratio: { low: "½ or less", high: "2 or more", from: -1, to: 1, place: (x) => clamp(Math.log2(x)) },

@@ -30,7 +30,7 @@ def told(env: ControlEnv, frames: list[video.Frame]) -> Json:
 
 
 def images(env: ControlEnv, frames: list[video.Frame]) -> list[Array] | None:
-    """What the policy saw, as pictures [H, W, 3]; nothing where an observation is no image."""
+    """What the policy saw, as pictures [H, W, 3]; nothing where an observation is not an image."""
     space = env.observation_space
     if not isinstance(space, Box) or not is_image(space):
         return None

@@ -1,9 +1,9 @@
 """A web server for one person on this machine: static files, and calls that answer with JSON or a picture.
 
 It listens on 127.0.0.1 only, where every user of the machine and every page in the same browser could reach it. So each
-call must carry the token that stands in the address which the terminal shows; the pages send it themselves. It is in no
-cookie: a browser gives those to whoever listens on another port of this machine. A request whose Host is not this
-server's is refused (DNS rebinding), and so is a POST that another origin sent or that is not JSON.
+call must carry the token that stands in the address which the terminal shows; the pages send it themselves. It is not
+in a cookie: a browser gives those to any program that listens on another port of this machine. A request whose Host is
+not this server's is refused (DNS rebinding), and so is a POST that another origin sent or that is not JSON.
 """
 
 import errno
@@ -55,7 +55,7 @@ Call = Callable[[Json], Json | bytes]  # an answer, or a picture
 
 
 class Document(bytes):
-    """HTML that a folder holds, whoever wrote it: the browser shows it in a sandbox."""
+    """HTML that a folder holds, and anybody may have written it: the browser shows it in a sandbox."""
 
 
 class Refused(Exception):
@@ -255,7 +255,7 @@ class Handler(BaseHTTPRequestHandler):
             raise Refused(400, "this address cannot be read") from None
 
     def check_token(self, given: str) -> None:
-        """Refuse whoever does not know the address that the terminal shows; how long it takes tells nothing."""
+        """Refuse those who do not know the address that the terminal shows; how long it takes tells nothing."""
         told = self.headers.get(TOKEN, given)
         if not hmac.compare_digest(told.encode(errors="replace"), self.server.token.encode()):
             raise Refused(403, "open the whole address that the terminal shows, with its token")

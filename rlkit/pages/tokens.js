@@ -1,4 +1,4 @@
-// What a language model writes: the attempts at one prompt side by side, each token coloured by what is known of it.
+// What a language model writes: the attempts at one prompt side by side, each token colored by what is known of it.
 
 import { ask, choices, choose, find, guarded, keys, make, number, paint, say, whenSchemeChanges } from "./common.js";
 import { SCALES, place, ramp } from "./scales.js";
@@ -7,7 +7,7 @@ const WORDS = { advantage: "Advantage", ratio: "Ratio π/π_b", clipped: "Clippe
 const ORDER = Object.keys(WORDS);
 const CARDS = 8; // that are shown at once, if a group has fewer: several groups
 const LOOK = 300; // milliseconds between two looks at how far the server is
-const state = { told: null, groups: null, at: 0, colour: null, begun: false };
+const state = { answer: null, groups: null, at: 0, color: null, begun: false };
 
 export async function openTokens() {
   if (state.begun) return;
@@ -21,14 +21,14 @@ export async function openTokens() {
 }
 
 const play = () => working(async () => {
-  state.told = await ask("play", {});
-  if (state.told.known.includes("ratio")) state.told = await ask("learn", {});
+  state.answer = await ask("play", {});
+  if (state.answer.known.includes("ratio")) state.answer = await ask("learn", {});
   state.at = first();
   await group();
 });
 
 const learn = () => working(async () => {
-  state.told = await ask("learn", {});
+  state.answer = await ask("learn", {});
   await group();
 });
 
@@ -46,7 +46,7 @@ async function working(work) {
     clearInterval(timer);
     find("working").hidden = true;
     buttons.forEach((button) => (button.disabled = false));
-    if (state.told) find("telling").disabled = !state.told.informative.length;
+    if (state.answer) find("telling").disabled = !state.answer.informative.length;
   }
 }
 
@@ -62,30 +62,30 @@ function progress({ doing, at, steps, seconds }) {
 
 // The prompts that are shown together begin at a multiple of their number.
 const page = (at) => at - (at % many());
-const first = () => page(state.told.informative[0] ?? 0);
-const pages = () => [...new Set(state.told.informative.map(page))];
+const first = () => page(state.answer.informative[0] ?? 0);
+const pages = () => [...new Set(state.answer.informative.map(page))];
 
 async function group() {
-  const shown = Array.from({ length: Math.min(many(), state.told.groups - state.at) }, (_, i) => state.at + i);
+  const shown = Array.from({ length: Math.min(many(), state.answer.groups - state.at) }, (_, i) => state.at + i);
   state.groups = await Promise.all(shown.map((at) => ask("group", { group: at })));
-  const known = ORDER.filter((name) => state.told.known.includes(name));
-  if (!known.includes(state.colour)) state.colour = known[0];
-  choices(find("colours"), "aria-pressed", known.map((name) => [name, WORDS[name]]), state.colour, (name) => ((state.colour = name), draw()));
+  const known = ORDER.filter((name) => state.answer.known.includes(name));
+  if (!known.includes(state.color)) state.color = known[0];
+  choices(find("colors"), "aria-pressed", known.map((name) => [name, WORDS[name]]), state.color, (name) => ((state.color = name), draw()));
   find("learn").hidden = !known.includes("ratio");
   draw();
 }
 
-const many = () => Math.max(1, Math.floor(CARDS / state.told.size));
+const many = () => Math.max(1, Math.floor(CARDS / state.answer.size));
 
 function draw() {
-  const { told, groups } = state;
+  const { answer, groups } = state;
   if (!groups) return;
-  choose(find("colours"), "aria-pressed", state.colour);
-  find("told").textContent = sentence(told);
+  choose(find("colors"), "aria-pressed", state.color);
+  find("played").textContent = sentence(answer);
   find("which").textContent = which();
   legend();
   find("read").hidden = !groups.some((group) => group.attempts.some((attempt) => attempt.read.includes(true)));
-  find("attempts").classList.toggle("single", told.size === 1);
+  find("attempts").classList.toggle("single", answer.size === 1);
   find("attempts").replaceChildren(...groups.map((group) => {
     const cards = group.attempts.map((attempt, i) => card(attempt, i));
     return make("div", {}, make("div", { class: "prompt" }, group.prompt.trim()), make("div", { class: "cards" }, ...cards));
@@ -93,29 +93,29 @@ function draw() {
 }
 
 function which() {
-  const { told, groups, at } = state, last = at + groups.length, rank = pages().indexOf(at);
-  const name = last > at + 1 ? `prompts ${at + 1} to ${last} of ${told.groups}` : `prompt ${last} of ${told.groups}`;
+  const { answer, groups, at } = state, last = at + groups.length, rank = pages().indexOf(at);
+  const name = last > at + 1 ? `prompts ${at + 1} to ${last} of ${answer.groups}` : `prompt ${last} of ${answer.groups}`;
   if (rank >= 0) return `${name}, informative ${rank + 1} of ${pages().length}`;
-  return `${name}, ${told.size > 1 ? "all attempts alike" : "nothing to learn"}`;
+  return `${name}, ${answer.size > 1 ? "all attempts alike" : "nothing to learn"}`;
 }
 
 // What is known of the tokens that the model wrote itself.
 const own = (attempt, name) => attempt[name].filter((_, t) => !attempt.read[t]);
 
-function sentence(told) {
-  const parts = [`Iteration ${number(told.iteration + 1)} played from the newest checkpoint, in memory: nothing of it is saved.`];
-  if (told.passes) parts.push(`Learned ${told.passes} × at rate ${number(told.lr)}${told.over ? " (its schedules as at their start)" : ""}: KL to the policy that played ${number(told.kl ?? null)}${told.clip_fraction === undefined ? "" : `, ${number(100 * told.clip_fraction, 2)} % of tokens clipped`}.`);
-  else if (told.known.includes("ratio")) parts.push("Nothing learned yet, so every ratio is 1.");
+function sentence(answer) {
+  const parts = [`Iteration ${number(answer.iteration + 1)} played from the newest checkpoint, in memory: nothing of it is saved.`];
+  if (answer.passes) parts.push(`Learned ${answer.passes} × at rate ${number(answer.lr)}${answer.over ? " (its schedules as at their start)" : ""}: KL to the policy that played ${number(answer.kl ?? null)}${answer.clip_fraction === undefined ? "" : `, ${number(100 * answer.clip_fraction, 2)} % of tokens clipped`}.`);
+  else if (answer.known.includes("ratio")) parts.push("Nothing learned yet, so every ratio is 1.");
   else parts.push("This algorithm has no ratio: log-probabilities only.");
-  if (!told.informative.length) parts.push("The attempts at each prompt were worth the same, so there is nothing to tell apart.");
+  if (!answer.informative.length) parts.push("The attempts at each prompt were worth the same, so there is nothing to tell apart.");
   return parts.join(" ");
 }
 
 function legend() {
-  const { low, high } = SCALES[state.colour];
+  const { low, high } = SCALES[state.color];
   find("low").textContent = low;
   find("high").textContent = high;
-  find("ramp").replaceChildren(...ramp(state.colour).map((t) => {
+  find("ramp").replaceChildren(...ramp(state.color).map((t) => {
     const node = make("b");
     paint(node, t);
     return node;
@@ -126,7 +126,7 @@ function card(attempt, i) {
   const marks = [];
   if (attempt.score !== null) marks.push(make("span", { class: attempt.score > 0 ? "good" : "bad" }, `score ${number(attempt.score)}`));
   if (attempt.advantage) marks.push(make("span", {}, `advantage ${signed(mean(own(attempt, "advantage")))}`));
-  const name = state.told.size > 1 ? `attempt ${i + 1}` : "";
+  const name = state.answer.size > 1 ? `attempt ${i + 1}` : "";
   const text = make("div", { class: "text", role: "group", "aria-label": `${name || "attempt"}, ${marks.map((m) => m.textContent).join(", ")}. Arrow keys go from token to token` });
   text.append(...attempt.text.map((_, t) => token(attempt, t)));
   text.querySelector(".token:not(.read)")?.setAttribute("tabindex", "0");
@@ -139,10 +139,10 @@ function token(attempt, t) {
   node.classList.toggle("end", attempt.end[t]);
   node.classList.toggle("read", attempt.read[t]);
   if (attempt.read[t]) return node;
-  const value = attempt[state.colour][t];
-  node.classList.toggle("clipped", Boolean(attempt.clipped?.[t]) && state.colour !== "log_prob");
-  paint(node, place(state.colour, value));
-  if (find("numbers").checked && state.colour !== "clipped" && !attempt.text[t].includes("\n")) {
+  const value = attempt[state.color][t];
+  node.classList.toggle("clipped", Boolean(attempt.clipped?.[t]) && state.color !== "log_prob");
+  paint(node, place(state.color, value));
+  if (find("numbers").checked && state.color !== "clipped" && !attempt.text[t].includes("\n")) {
     node.classList.add("stacked");
     node.append(make("sub", {}, number(value, 2)));
   }
@@ -179,7 +179,7 @@ function tip(node, attempt, t) {
 
 async function walk(step) {
   const next = state.at + step * many();
-  state.at = next < 0 ? page(state.told.groups - 1) : next < state.told.groups ? next : 0;
+  state.at = next < 0 ? page(state.answer.groups - 1) : next < state.answer.groups ? next : 0;
   await group();
 }
 

@@ -147,32 +147,32 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_tokens_are_coloured_by_what_is_chosen(browser: Any, runs: Path) -> None:
+def test_tokens_are_colored_by_what_is_chosen(browser: Any, runs: Path) -> None:
     with opened(browser, str(runs / "grpo")) as page:
         drawn = page.locator("#group-rollout .chart > svg path.series").first
         sync_api.expect(drawn).to_have_attribute("d", re.compile(r"^M[\d. ]+L[\d. ]+$"))  # two iterations, one line
         page.get_by_role("tab", name="Tokens").click()
-        sync_api.expect(page.locator("#told")).to_contain_text("Learned 1 ×")
+        sync_api.expect(page.locator("#played")).to_contain_text("Learned 1 ×")
         sync_api.expect(page.locator(".card")).to_have_count(8)
         sync_api.expect(page.locator("#read")).to_be_hidden()
         words = page.locator("#which").inner_text()
         assert "informative 1 of" in words  # it opens where the attempts differ
         at = int(words.split()[1])
         sync_api.expect(page.locator("#working")).to_be_hidden()
-        colours = {}
+        colors = {}
         for name in ("Ratio", "Clipped", "Log-probability"):
-            page.locator("#colours button", has_text=name).click()
+            page.locator("#colors button", has_text=name).click()
             tokens = page.locator(".token")
-            colours[name] = [tokens.nth(i).evaluate("node => node.style.backgroundColor") for i in range(12)]
-        assert len(set(colours["Log-probability"])) > 1
-        assert colours["Ratio"] != colours["Log-probability"]
+            colors[name] = [tokens.nth(i).evaluate("node => node.style.backgroundColor") for i in range(12)]
+        assert len(set(colors["Log-probability"])) > 1
+        assert colors["Ratio"] != colors["Log-probability"]
         page.locator(".token").first.hover()
         tip = page.locator("#token").inner_text()
         assert all(word in tip for word in ("log-probability", "advantage", "ratio"))
-        told = page.locator("#told").inner_text()
+        told = page.locator("#played").inner_text()
         page.get_by_role("button", name="Learn once more").click()
-        sync_api.expect(page.locator("#told")).to_contain_text("Learned 2 ×")
-        assert page.locator("#told").inner_text() != told
+        sync_api.expect(page.locator("#played")).to_contain_text("Learned 2 ×")
+        assert page.locator("#played").inner_text() != told
         page.get_by_role("button", name="Next prompt").click()
         sync_api.expect(page.locator("#which")).to_contain_text(f"prompt {at % 4 + 1} of 4")
         page.get_by_role("button", name="Next informative").click()
@@ -194,7 +194,7 @@ def test_what_a_game_says_is_marked(browser: Any, tmp_path: Path) -> None:
         said = page.locator(".token.read").first
         assert said.evaluate("node => getComputedStyle(node).fontStyle") == "italic"
         assert not said.evaluate("node => node.style.backgroundColor")
-        page.locator("#colours button", has_text="Ratio").click()
+        page.locator("#colors button", has_text="Ratio").click()
         sync_api.expect(page.locator("#low")).to_have_text("½ or less")
 
 
@@ -308,7 +308,7 @@ def test_a_taxi_is_looked_at_for_one_passenger_and_destination(browser: Any) -> 
         sync_api.expect(page.locator(".layers")).to_contain_text("No episode goes on here")
 
 
-def test_colours_have_one_scale_for_all_prompts(browser: Any, runs: Path) -> None:
+def test_colors_have_one_scale_for_all_prompts(browser: Any, runs: Path) -> None:
     call = "async ([name, x]) => (await import('./scales.js')).place(name, x)"
     with opened(browser, str(runs / "ppo")) as page:
         for name, x, expected in SCALES:

@@ -144,8 +144,7 @@ def files() -> list[Path]:
     ]
     pages = [path for pattern in ("*.js", "*.html") for path in (ROOT / "rlkit").rglob(pattern)]
     documents = [path for pattern in ("*.md", "docs/**/*.md", "benchmarks/*.md") for path in ROOT.glob(pattern)]
-    rest = {ROOT / "rlkit" / "pages"}
-    return sorted(path for path in [*python_files, *pages, *documents] if path.parent not in rest)
+    return sorted([*python_files, *pages, *documents])
 
 
 def complaints(path: Path) -> list[str]:
