@@ -21,7 +21,7 @@ RUNS = {
     "ppo-cartpole-s0": ["algo=ppo", "env=cartpole", "iterations=40", "seed=0"],
     "ppo-cartpole-s1": ["algo=ppo", "env=cartpole", "iterations=40", "seed=1", "algo.lr=1e-3"],
     "q-gridworld": ["algo=q_learning", "env=gridworld", "iterations=200"],
-    "grpo-gsm8k": ["algo=grpo", "env=gsm8k", "iterations=6", "env.rows=8", "env.test=16", "env.validation=16"],
+    "grpo-gsm8k": ["algo=grpo", "env=gsm8k", "iterations=4", "env.rows=8", "env.test=16", "env.validation=16"],
 }
 
 
@@ -32,7 +32,7 @@ def main(out: Path = HERE) -> None:
         for name, words in RUNS.items():
             assert run.main([*words, f"out={runs / name}", "evaluation_episodes=20", "threads=1"]) == 0
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
-        page = browser.new_page(viewport={"width": 1280, "height": 800})
+        page = browser.new_page(viewport={"width": 1280, "height": 840})
         home(page, runs, out / "play-home.png")
         tokens(page, runs / "grpo-gsm8k", out / "play-tokens.png")
         plain_map(page, out / "play-map.png")
@@ -54,6 +54,7 @@ def tokens(page: Any, folder: Path, picture: Path) -> None:
         page.goto(client.server.url)
         page.get_by_role("tab", name="Tokens").click()
         page.locator(".card").first.wait_for()
+        page.get_by_label("numbers").check()
         page.locator("#where").evaluate("node => (node.textContent = 'runs/grpo-gsm8k')")
         page.screenshot(path=picture)
 
@@ -63,7 +64,12 @@ def plain_map(page: Any, picture: Path) -> None:
         page.goto(client.server.url)
         page.locator("#speed").fill("3")
         page.get_by_role("button", name="Run").click()
-        page.wait_for_timeout(3000)
+        page.wait_for_timeout(1500)
+        page.get_by_role("button", name="Move trap").click()
+        page.locator(".cell").nth(45).click()
+        page.get_by_role("button", name="Look").click()
+        page.locator(".cell").nth(44).hover()  # its update is shown
+        page.wait_for_timeout(1500)
         page.get_by_role("button", name="Pause").click()
         page.screenshot(path=picture)
 

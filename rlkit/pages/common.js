@@ -116,7 +116,9 @@ export function choose(host, attribute, chosen) {
   for (const button of host.children) {
     const on = button.dataset.value === chosen;
     button.setAttribute(attribute, String(on));
-    if (attribute === "aria-selected") button.tabIndex = on ? 0 : -1;
+    if (attribute !== "aria-selected") continue;
+    button.tabIndex = on ? 0 : -1;
+    button.setAttribute("aria-controls", host.dataset.controls ?? button.dataset.value);
   }
 }
 

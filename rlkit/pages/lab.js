@@ -51,8 +51,9 @@ function furnish() {
 // The charts take what height is left beside the map.
 function stretch() {
   const shown = [convergence, returns].filter((chart) => !chart.node.hidden), host = find("charts");
+  const narrow = matchMedia("(max-width: 1000px)").matches; // the page grows with its charts there
   const columns = getComputedStyle(host).gridTemplateColumns.split(" ").length, rows = Math.ceil(shown.length / columns);
-  const height = Math.max(150, Math.min(640, host.clientHeight / rows - 40));
+  const height = narrow ? 180 : Math.max(150, Math.min(640, host.clientHeight / rows - 40));
   for (const chart of shown) {
     if (Math.abs(chart.height - height) < 2) continue;
     chart.height = height;

@@ -104,7 +104,7 @@ const own = (attempt, name) => attempt[name].filter((_, t) => !attempt.read[t]);
 
 function sentence(answer) {
   const parts = [`Iteration ${number(answer.iteration + 1)} played from the newest checkpoint, in memory: nothing of it is saved.`];
-  if (answer.passes) parts.push(`Learned ${answer.passes} × at rate ${number(answer.lr)}${answer.over ? " (its schedules as at their start)" : ""}: KL to the policy that played ${number(answer.kl ?? null)}${answer.clip_fraction === undefined ? "" : `, ${number(100 * answer.clip_fraction, 2)} % of tokens clipped`}.`);
+  if (answer.passes) parts.push(`Learned ${answer.passes} × at rate ${number(answer.lr)}${answer.over ? ", as at the start of the run" : ""}: KL to the policy that played ${number(answer.kl ?? null)}${answer.clip_fraction === undefined ? "" : `, ${number(100 * answer.clip_fraction, 2)} % of tokens clipped`}.`);
   else if (answer.known.includes("ratio")) parts.push("Nothing learned yet, so every ratio is 1.");
   else parts.push("This algorithm has no ratio: log-probabilities only.");
   if (!answer.informative.length) parts.push("The attempts at each prompt were worth the same, so there is nothing to tell apart.");
