@@ -164,9 +164,58 @@ def test_a_folder_with_too_many_runs_is_read_in_turns(runs: Path, monkeypatch: p
         assert client.get("/api/home")["left"] == 1
 
 
-def test_every_metric_that_runs_write_is_explained(runs: Path) -> None:
-    written = {name for path in runs.glob("*/metrics.jsonl") for line in path.open() for name in json.loads(line)}
-    metrics = {name for name in written if "/" in name}
-    assert len(metrics) > 10
-    assert not [name for name in metrics if name not in meanings.MEANINGS]
-    assert all(said.endswith(".") and said.count(".") <= 2 for said in meanings.MEANINGS.values())
+TEXT = ["env.rows=2", "env.validation=4"]
+WRITERS = {
+    "grpo": ["env=gsm8k", "env.test=4", *TEXT],
+    "sft": ["env=gsm8k", "env.test=4", *TEXT],
+    "dpo": ["env=preferences", "env.test=4", *TEXT],
+    "reward_model": ["env=preferences", "env.test=4", *TEXT],
+    "dqn": ["env=cartpole", "env.rows=2", "algo.warmup_steps=4"],
+    "sac": ["env=pendulum", "env.rows=2", "algo.warmup_steps=4", "algo.batch_size=4"],
+    "a2c": ["env=cartpole", "env.rows=2"],
+}
+OWN = ("eval/", "rollout/", "train/", "time/")  # the rest is named by the task, its rewards, and the doctor
+
+
+def test_every_metric_that_runs_write_is_explained(runs: Path, tmp_path: Path) -> None:
+    for algo, words in WRITERS.items():
+        given = [f"algo={algo}", f"out={tmp_path / algo}", "iterations=3", "threads=1", "evaluation_episodes=2"]
+        assert run.main([*given, *words]) == 0
+    written = {
+        name
+        for path in [*runs.glob("*/metrics.jsonl"), *tmp_path.glob("*/metrics.jsonl")]
+        for line in path.open()
+        for name in json.loads(line)
+        if "/" in name
+    }
+    assert {"train/nll", "train/margin", "train/score", "train/temperature", "train/critic_loss"} <= written
+    assert not [name for name in written if name.startswith(OWN) and name not in meanings.MEANINGS]
+    assert not [name for name in written if not name.startswith(tuple(meanings.FAMILIES))]
+
+
+def test_meanings_are_one_sentence_each() -> None:
+    said = [*meanings.MEANINGS.values(), *meanings.FAMILIES.values()]
+    assert len(set(said)) == len(said)
+    assert all(one.endswith(".") and one.count(". ") == 0 for one in said)
+
+
+def test_a_run_says_whether_its_steps_are_tokens(runs: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "runs"
+    words = ["algo=sft", "env=gsm8k", "iterations=1", "threads=1", "evaluation_episodes=2", "env.test=4", *TEXT]
+    assert run.main([*words, f"out={folder / 'sft'}"]) == 0
+    shutil.copytree(runs / "table", folder / "table")
+    with serve(str(folder)) as client:
+        rows = table(client)
+        assert {name: row["tokens"] for name, row in rows.items()} == {"sft": True, "table": False}
+        assert client.get(f"/api/{rows['sft']['key']}/run")["tokens"]
+
+
+def test_paths_are_shown_as_the_user_wrote_them(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.copytree(runs / "table", tmp_path / "mine" / "table")
+    (tmp_path / "mine" / "broken").mkdir()
+    (tmp_path / "mine" / "broken" / "config.yaml").write_text("run: [")
+    monkeypatch.chdir(tmp_path)
+    with serve("mine") as client:
+        rows = table(client)
+        assert rows["broken"]["reason"].startswith("mine/broken/config.yaml:1: ")
+        assert client.get(f"/api/{rows['table']['key']}/run")["folder"] == "mine/table"

@@ -95,7 +95,8 @@ def test_the_sum_over_outcomes_is_the_update() -> None:
 def test_a_sweep_writes_what_the_figure_says(name: str) -> None:
     with serve(f"env={name}") as client:
         before = client.post("step", algo="value_iteration", steps=3)
-        open_ = [s for s, over in enumerate(before["world"]["terminal"]) if not over][::7]
+        open_ = [s for s, over in enumerate(before["world"]["terminal"]) if not over]
+        open_ = open_[:: max(1, len(open_) // 8)]
         foretold = {s: client.get(f"/api/cell?algo=value_iteration&state={s}") for s in open_}
         after = client.post("step", algo="value_iteration", steps=1)
         for s, told in foretold.items():

@@ -1,60 +1,16 @@
 """The pages in a headless browser: what people click, see and type."""
 
 import re
-import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import pytest
-from support.served import serve
+from support.browsing import opened
 
 from rlkit import run
 
 sync_api = pytest.importorskip("playwright.sync_api")
-LIMIT = 600_000  # milliseconds, as pytest has it: a loaded machine is slow, and what is there already is seen at once
-sync_api.expect.set_options(timeout=LIMIT)
-CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
-QUIET = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"]
-QUIET += ["--disable-component-update", "--disable-sync", "--disable-quic"]
-
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium or google-chrome")]
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=QUIET)
-        yield browser
-        browser.close()
-
-
-def grave(message: Any) -> bool:
-    """An error or a warning; that a request was refused (400) the page itself tells."""
-    return message.type in ("error", "warning") and "status of 400" not in message.text
-
-
-@contextmanager
-def opened(browser: Any, *words: str, width: int = 1280) -> Iterator[Any]:
-    """The page; on the way out: nothing went wrong in it, nothing was asked of another host, nothing sticks out."""
-    with serve(*words) as client:
-        page = browser.new_page(viewport={"width": width, "height": 800})
-        page.set_default_timeout(LIMIT)
-        wrong: list[str] = []
-        hosts: set[str] = set()
-        page.on("console", lambda message: wrong.append(message.text) if grave(message) else None)
-        page.on("pageerror", lambda error: wrong.append(str(error)))
-        page.on("request", lambda request: request.url.startswith("blob:") or hosts.add(urlsplit(request.url).netloc))
-        page.goto(client.server.url)
-        yield page
-        page.wait_for_timeout(100)
-        assert page.evaluate("document.documentElement.scrollWidth") <= width
-        page.close()
-        assert not wrong
-        assert hosts == {f"127.0.0.1:{client.server.port}"}
-
+pytestmark = pytest.mark.slow
 
 COME = "() => performance.getEntriesByName(location.origin + '/api/step').filter((x) => x.responseEnd).length"
 
@@ -132,19 +88,6 @@ def test_q_learning_runs_and_is_paused(browser: Any) -> None:
         assert int(value(page, 0).replace(",", "")) > 0
         page.get_by_role("button", name="Reset").click()
         sync_api.expect(page.locator("#figures dd").first).to_have_text("0")
-
-
-@pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("runs")
-    tiny = ["iterations=2", "threads=1", "evaluation_episodes=2"]
-    for algo, env, more in (
-        ("ppo", "cartpole", ["env.rows=2"]),
-        ("q_learning", "gridworld", ["env.rows=2"]),
-        ("grpo", "gsm8k", ["env.rows=4", "env.test=4", "env.validation=4"]),
-    ):
-        assert run.main([f"algo={algo}", f"env={env}", f"out={folder / algo}", *tiny, *more]) == 0
-    return folder
 
 
 def test_tokens_are_colored_by_what_is_chosen(browser: Any, runs: Path) -> None:
@@ -227,9 +170,6 @@ def test_the_table_of_a_run_is_on_its_map(browser: Any, runs: Path) -> None:
         sync_api.expect(page.locator(".cell .value").nth(62)).to_have_text("1.00")
 
 
-AXE = Path(__file__).resolve().parents[2] / "node_modules" / "axe-core" / "axe.min.js"  # npm install axe-core
-
-
 def test_runs_are_sorted_filtered_laid_over_each_other_and_saved(browser: Any, runs: Path) -> None:
     with opened(browser, str(runs)) as page:
         names = page.locator("#rows th")
@@ -269,25 +209,6 @@ def test_runs_are_sorted_filtered_laid_over_each_other_and_saved(browser: Any, r
         sync_api.expect(page.locator("#at")).to_contain_text("0 / ")
         page.get_by_role("link", name="all runs").click()
         sync_api.expect(page.locator("#rows th")).to_have_count(3)
-
-
-@pytest.mark.skipif(not AXE.is_file(), reason="there is no node_modules/axe-core")
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_a_checker_of_accessibility_finds_nothing(browser: Any, runs: Path, scheme: str) -> None:
-    with serve(str(runs)) as client:
-        page = browser.new_page(color_scheme=scheme, bypass_csp=True)
-        page.set_default_timeout(LIMIT)
-        page.goto(client.server.url)
-        page.get_by_label("Select ppo", exact=True).check()
-        sync_api.expect(page.locator("#curves .chart").first).to_be_visible()
-        for _ in range(2):
-            page.evaluate(AXE.read_text(encoding="utf-8"))
-            found = page.evaluate("axe.run()")["violations"]
-            assert not [(each["id"], [node["html"] for node in each["nodes"]]) for each in found]
-            if page.locator("#rows").count():
-                page.get_by_role("link", name="ppo").click()
-                sync_api.expect(page.locator("#panels .chart").first).to_be_visible()
-        page.close()
 
 
 def test_a_taxi_is_looked_at_for_one_passenger_and_destination(browser: Any) -> None:
