@@ -11,8 +11,8 @@ export class Chart {
     Object.assign(this, { title, height, log, xName, tools, titles, name, series: [], marks: [] });
     [this.left, this.bottom] = titles ? [66, 38] : [50, 20];
     this.legend = make("div", { class: "legend" });
-    this.svg = make("svg", { role: "img", "aria-label": title, tabindex: tools ? 0 : undefined });
-    this.tip = make("div", { class: "tip", role: tools ? "status" : undefined, hidden: true });
+    this.svg = make("svg", { role: "img", "aria-label": title, tabindex: 0 });
+    this.tip = make("div", { class: "tip", role: "status", hidden: true });
     this.about = make("span", { class: "about", hidden: true });
     this.node = make("figure", { class: "chart" }, make("figcaption", {}, make("b", {}, title), ...(tools ? this.buttons() : []), this.about, this.legend), this.svg, this.tip);
     host.append(this.node);
@@ -148,7 +148,7 @@ export class Chart {
   // ← and → go from point to point.
   walk(event) {
     const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
-    if (!step || !this.tools || !this.shown?.length) return;
+    if (!step || !this.shown?.length) return;
     event.preventDefault();
     event.stopPropagation();
     const xs = [...new Set(this.shown.flatMap((one) => one.points.map(([x]) => x)))].sort((a, b) => a - b);
