@@ -22,7 +22,7 @@ export class Board {
     this.cells = [];
     const rows = [];
     for (let row = 0; row < world.rows; row++) {
-      const line = make("div", { role: "row", class: "row" });
+      const line = make("div", { role: "row", class: "row", "aria-label": `row ${row}` });
       for (let column = 0; column < world.columns; column++) line.append(this.cell(world, row * world.columns + column));
       rows.push(line);
     }

@@ -27,7 +27,7 @@ async function look() {
 function head() {
   const state = find("state"), last = metrics.lines.at(-1);
   document.title = `${run.algo} on ${run.env} · rlkit`;
-  find("title").replaceChildren("rlkit", make("span", { title: run.about.join("\n") }, `${run.algo} on ${run.env}, seed ${run.seed}`));
+  find("title").replaceChildren("rlkit ", make("span", { title: run.about.join("\n") }, `${run.algo} on ${run.env}, seed ${run.seed}`));
   state.textContent = run.state + (run.state === "running" && last ? ` · ${progress(last)}` : "");
   state.classList.toggle("running", run.state === "running");
   find("where").textContent = run.folder;
@@ -50,7 +50,7 @@ function result() {
   if (rows.length) {
     const first = rows[0][1];
     const figures = rows.map(([name, e]) => make("div", { title: `95 % interval, ${e.episodes} episodes or problems of the test split` },
-      make("dt", {}, make("svg", { class: "sample", viewBox: "0 0 8 8", "aria-hidden": "true" }, make("circle", { cx: 4, cy: 4, r: 4, class: `dot ${STYLE[name]}` })), name), make("dd", {}, number(e.mean)), make("dt", {}, `${number(e.low)} to ${number(e.high)}`)));
+      make("dt", {}, make("svg", { class: "sample", viewBox: "0 0 8 8", "aria-hidden": "true" }, make("circle", { cx: 4, cy: 4, r: 4, class: `dot ${STYLE[name]}` })), name), make("dd", {}, number(e.mean)), make("dd", { class: "within" }, `${number(e.low)} to ${number(e.high)}`)));
     const title = make("div", {}, make("b", {}, `greedy ${first.metric}`), make("div", { class: "quiet" }, `${number(first.episodes)} test ${first.metric === "accuracy" ? "problems" : "episodes"}, 95 %`));
     parts.push(make("div", { class: "result" }, title, make("dl", { class: "figures" }, ...figures), intervals(rows)));
   }

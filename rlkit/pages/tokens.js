@@ -131,7 +131,7 @@ function card(attempt, i) {
   text.append(...attempt.text.map((_, t) => token(attempt, t)));
   text.querySelector(".token:not(.read)")?.setAttribute("tabindex", "0");
   text.addEventListener("keydown", (event) => walkTokens(text, event));
-  return make("article", { class: "card" }, make("header", {}, make("span", {}, name), ...marks), text);
+  return make("article", { class: "card", "aria-label": name || "attempt" }, make("header", {}, make("span", {}, name), ...marks), text);
 }
 
 function token(attempt, t) {
