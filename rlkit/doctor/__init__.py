@@ -1,4 +1,4 @@
-"""Detects degenerate training. It only reads a run and never changes it."""
+"""Names what is degenerate in a run: it reads, and changes nothing."""
 
 from rlkit.doctor.checks import CHECKS, Check, Doctor, Numbers
 
