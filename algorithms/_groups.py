@@ -1,7 +1,7 @@
-"""The parts that a member of the GRPO family composes its configuration from: keys, and the formula that reads them.
+"""Building blocks for the configurations of the GRPO family: each holds keys and the formula that reads them.
 
-`Groups` holds what every member reads, `Scale` what divides the advantage, `Clip` the clipped surrogate. A member whose
-formula differs replaces a part by its own keys and formula, so that a key exists only where it does something.
+`Groups` holds the keys of every member, `Scale` the divisor of the advantage, `Clip` the clipped surrogate. A member
+with a different formula replaces a part by its own keys and formula. So a key exists only where it has an effect.
 """
 
 import math
@@ -80,16 +80,16 @@ class Groups(policies.Optimization, ABC):
         return kl if self.kl_clip is None else kl.clamp(-self.kl_clip, self.kl_clip)
 
     def clip_width(self) -> float:
-        """How far the ratio may leave 1 before the surrogate acts on it."""
+        """The largest deviation of the ratio from 1 that is never clipped."""
         return math.inf
 
     def advantage(self, score: Tensor) -> Tensor:
-        """What each attempt was worth: its score less the mean of its group. [P, G] → [P, G]."""
+        """The advantage of each attempt: its score minus the mean score of its group. [P, G] → [P, G]."""
         return group_scores.group_centered(score)
 
     @abstractmethod
     def surrogate(self, log_ratio: Tensor, log_prob: Tensor, batch: TensorDict) -> tuple[Tensor, Tensor]:
-        """What is minimized for each step, and where a clip acts on it (bool), [B, T]; log_ratio is that of `ratio`."""
+        """The loss of each step and whether it is clipped (bool), both [B, T]; log_ratio follows `ratio`."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What algorithms share that learn from replayed steps: the memory and its keys, n-step sums, priorities.
+"""Shared code of algorithms that learn from replayed steps: the buffer and its keys, n-step sums, priorities.
 
 A step is learned from many times. n > 1 sums rewards as in Rainbow (arXiv:1710.02298, uncorrected for exploration);
 `prioritized` is arXiv:1511.05952.
@@ -78,12 +78,12 @@ class OffPolicy(Algorithm):
             self.buffer = buffers.Replay(*sizes, frames, storage)
 
     def anneal(self) -> None:
-        """Correct for what is replayed more often, the more so the further the run is."""
+        """Raise the exponent β of the importance weights linearly from `beta` to 1 over the run."""
         if isinstance(self.buffer, buffers.Prioritized):
             self.buffer.beta = self.config.beta + (1 - self.config.beta) * self.progress
 
     def credit(self, rollout: TensorDict) -> TensorDict:
-        """Rewards become n-step sums and successors what follows them; a bootstrap waits for the day of its replay."""
+        """Replace rewards by n-step sums and successors by the states after them; replay adds the bootstrap."""
         if self.config.n_step == 1:
             return rollout.set("discount", torch.full_like(rollout["reward"], self.config.gamma))
         joined = self.window.join(rollout)  # [B, n - 1 + steps]
@@ -94,7 +94,7 @@ class OffPolicy(Algorithm):
 
     @torch.no_grad()
     def after_step(self, learned: Sequence[tuple[TensorDict, dict[str, Tensor]]]) -> None:
-        """Set the priorities of what was learned from; a member then moves its target."""
+        """Set the priorities of the replayed steps. A member then moves its target."""
         if isinstance(self.buffer, buffers.Prioritized):
             for batch, metrics in learned:
                 self.buffer.update(batch["index"], metrics["td_error"])

@@ -31,7 +31,7 @@ class Config(Clip, Scale):
     tries: Annotated[Count, Needs("dynamic_sampling", True)] = 10  # rollouts an iteration may take
     overlong_filter: bool = False  # leave attempts that were cut short out of the loss
     overlong_buffer: Natural = 0  # steps before the limit in which the soft punishment grows; 0: none
-    overlong_penalty: Annotated[NonNegative, Needs("overlong_buffer")] = 1.0  # what an attempt at the limit loses
+    overlong_penalty: Annotated[NonNegative, Needs("overlong_buffer")] = 1.0  # maximum penalty, at the limit
 
 
 class DAPO(GRPO):

@@ -22,7 +22,7 @@ from rlkit.fields import Count, Needs, NonNegative, Positive
 
 @dataclass(frozen=True)
 class Pairs(policies.Optimization):
-    """What every method that learns from pairs needs."""
+    """The keys of every method that learns from pairs."""
 
     group: Count = 8  # attempts from each start, of which the best and the worst make a pair (stored pairs: 2)
     epochs: Count = 1  # passes over each rollout's pairs
@@ -130,7 +130,7 @@ def best_pairs(rollout: TensorDict) -> TensorDict:
     best, worst, differ = returns.best_and_worst(rollout["preference" if judged else "score"])
     start = torch.arange(len(best), device=best.device).unsqueeze(-1)
     pairs: TensorDict = rollout[start, torch.stack([best, worst], -1)]
-    valid = differ & pairs["mask"].any(-1).all(-1)  # and where nobody acted on one side
+    valid = differ & pairs["mask"].any(-1).all(-1)  # and where one side has no acted step
     pairs["mask"] = pairs["mask"] & valid[:, None, None]
     return pairs
 

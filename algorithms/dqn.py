@@ -72,7 +72,7 @@ class DQN(OffPolicy):
 
     @torch.no_grad()
     def after_step(self, learned: Sequence[tuple[TensorDict, dict[str, Tensor]]]) -> None:
-        """Set the priorities of what was learned from, and move the target network."""
+        """Set the priorities of the replayed steps, and move the target network."""
         super().after_step(learned)
         tau = self.config.tau or float(self.updates % self.config.sync_every == 0)
         if tau:

@@ -76,7 +76,7 @@ class GRPO(Algorithm):
         return buffers.flatten_groups(rollout.set("advantage", self.worth(rollout) * rollout["mask"]))  # [B, T]
 
     def worth(self, rollout: TensorDict) -> Tensor:
-        """What each step was worth, [P, G, T]: here all steps of an attempt the same."""
+        """The advantage of each step, [P, G, T]: here the same for all steps of an attempt."""
         score = self.scores(rollout)
         if self.config.in_reward:
             penalty = self.config.divergence(rollout["log_prob"], rollout) * rollout["mask"]
@@ -84,7 +84,7 @@ class GRPO(Algorithm):
         return self.config.advantage(score).unsqueeze(-1)
 
     def scores(self, rollout: TensorDict) -> Tensor:
-        """What each attempt is judged by, [P, G]."""
+        """The score of each attempt, [P, G]."""
         score: Tensor = rollout["score"]
         return score
 

@@ -104,7 +104,7 @@ class PPO(Algorithm):
         rollout["ref_log_prob"] = reference["log_prob"]
         kl = divergences.kl_k1(rollout["log_prob"], reference["log_prob"]) * mask
         penalty: Tensor = self.kl_coef * kl
-        rollout["kl_coef"] = torch.full_like(penalty, self.kl_coef)  # what this rollout paid, for the log
+        rollout["kl_coef"] = torch.full_like(penalty, self.kl_coef)  # the weight that this rollout used, for the log
         if c.kl_target is not None:
             rows = int(mask.any(-1).sum())
             error = float(kl.sum()) / max(rows, 1) / c.kl_target - 1

@@ -47,7 +47,7 @@ class QLearning(Algorithm):
         return env.rollout(self.policy, steps=c.steps)  # [B, steps]
 
     def next_value(self, q: Tensor) -> Tensor:
-        """What Q(s', ·) [..., A] is worth to this method: [...]."""
+        """The value of s' that this method bootstraps from: Q(s', ·) [..., A] → [...]."""
         return q.amax(-1)
 
     def credit(self, rollout: TensorDict) -> TensorDict:

@@ -23,7 +23,7 @@ Baseline = Annotated[Literal["none", "batch", "value"], Choose("batch", "value")
 class Config(policies.Optimization):
     gamma: Fraction = 0.99  # discount per step
     returns: Literal["total", "reward_to_go"] = "reward_to_go"  # return that multiplies log π(a|s)
-    baseline: Baseline = "batch"  # what is subtracted: none, the mean of the batch, or a learned V(s)
+    baseline: Baseline = "batch"  # baseline: none, the mean of the batch, or a learned V(s)
     normalize_advantage: Annotated[bool, Needs("baseline", "batch", "value")] = True  # standardize advantages
     value_coef: Annotated[NonNegative, Needs("baseline", "value")] = 0.5  # weight of the value loss
     entropy_coef: NonNegative = 0.0  # weight of the entropy bonus

@@ -21,7 +21,7 @@ from .grpo import GRPO
 @dataclass(frozen=True)
 class Config(Clip, Groups):
     group: Count = 1  # attempts from each start; above 1 for baseline=group
-    baseline: Literal["none", "group"] = "none"  # what is subtracted: none, or the mean score of the group
+    baseline: Literal["none", "group"] = "none"  # baseline: none, or the mean score of the group
     gamma: Fraction = 1.0  # discount per step
     over: Over = "token"
     std: Deviation = "unbiased"  # standard deviation with n − 1 (unbiased) or n (biased)

@@ -81,7 +81,7 @@ class SAC(OffPolicy):
 
     @torch.no_grad()
     def after_step(self, learned: Sequence[tuple[TensorDict, dict[str, Tensor]]]) -> None:
-        """Set the priorities of what was learned from, and move the target critics."""
+        """Set the priorities of the replayed steps, and move the target critics."""
         super().after_step(learned)
         policies.follow(self.followers, self.critics, self.config.tau)
 

@@ -28,7 +28,7 @@ class Sarsa(ExpectedSarsa):
         steps = self.window.join(rollout)  # [B, 1 + T]
         q = self.policy(steps["next_observation"])
         taken = policies.pick(q, steps["action"].roll(-1, 1))
-        # Where an episode was cut short nobody acted in s': the expectation over what would have been drawn stands in.
+        # No action follows s' where an episode was truncated: use the expected value under the policy instead.
         after = torch.where(steps["done"], self.next_value(q), taken)
         target = returns.td_target(steps["reward"], after, steps["terminated"], self.config.gamma)
         return self.window.ready(steps.set("return", target))

@@ -1,7 +1,7 @@
 """Temporal-difference prediction on a table of V: TD(0), n-step TD and TD(λ).
 
 V[s] += α·(G − V[s]), with G = r + γ·V(s') for TD(0), the n-step return for n > 1, the λ-return within a rollout of
-`steps` steps for λ > 0. The policy that is judged never changes. Sutton 1988, doi:10.1007/BF00115009.
+`steps` steps for λ > 0. The evaluated policy never changes. Sutton 1988, doi:10.1007/BF00115009.
 """
 
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ class Config(policies.StepSize):
 
 
 def judged(env: Env, name: str, epsilon: float, gamma: float) -> Tensor:
-    """π(a|s) [S, A]: at random with probability ε, otherwise optimal, which takes the environment's model to know."""
+    """π(a|s) [S, A]: random with probability ε, otherwise optimal. ε < 1 needs the environment's model."""
     states, actions = policies.sizes(env, name)
     if epsilon == 1:
         return torch.full((states, actions), 1 / actions, dtype=torch.float64)
@@ -35,7 +35,7 @@ def judged(env: Env, name: str, epsilon: float, gamma: float) -> Tensor:
 
 
 class Prediction(Algorithm):
-    """What TD and Monte Carlo share: a table of V, the policy that it evaluates, and the step towards a return."""
+    """Shared by TD and Monte Carlo: a table of V, the policy that it evaluates, and the step towards a return."""
 
     name: str
     policy: policies.ValueTable
@@ -47,7 +47,7 @@ class Prediction(Algorithm):
         self.optimizer = torch.optim.SGD(self.policy.parameters(), lr=lr)
 
     def share(self, state: Tensor) -> Tensor:
-        """The part of a step that each visit takes: visits to one state share it. [N] → [N]."""
+        """The weight of each visit: 1 / number of visits to the same state in the batch. [N] → [N]."""
         return 1 / policies.meetings(state).double()
 
     def loss(self, batch: TensorDict) -> tuple[Tensor, Metrics]:

@@ -62,7 +62,7 @@ class TD3(OffPolicy):
     def loss(self, batch: TensorDict) -> tuple[Tensor, Metrics]:
         c = self.config
         for p in self.delayed:
-            p.requires_grad_(self.moves_actor)  # or the optimizer would move them by what it remembers
+            p.requires_grad_(self.moves_actor)  # otherwise the optimizer would move them by its running averages
         with torch.no_grad():
             ahead = self.target.choices(batch["next_observation"])
             around = self.policy.disturbed(ahead.action, c.target_noise, c.noise_clip)
@@ -80,12 +80,12 @@ class TD3(OffPolicy):
 
     @property
     def moves_actor(self) -> bool:
-        """Whether this update is one of the actor, too."""
+        """Whether this update also changes the actor."""
         return (self.updates + 1) % self.config.policy_delay == 0
 
     @torch.no_grad()
     def after_step(self, learned: Sequence[tuple[TensorDict, dict[str, Tensor]]]) -> None:
-        """Set the priorities of what was learned from, and move the targets with the actor."""
+        """Set the priorities of the replayed steps, and move the targets when the actor is updated."""
         moved = self.moves_actor
         super().after_step(learned)
         for p in self.delayed:

@@ -22,7 +22,7 @@ class Config:
 
 
 class Sweeps(Algorithm):
-    """What both methods share: the model as one batch, and the step that assigns the target."""
+    """Shared by value and policy iteration: the model as one batch, and the step that assigns the target."""
 
     name: str
     table: type[policies.Table] = policies.Table
@@ -37,7 +37,7 @@ class Sweeps(Algorithm):
         self.optimizer = torch.optim.SGD(self.policy.parameters(), lr=1.0)
 
     def rollout(self, env: Env) -> TensorDict:
-        """Every pair once: rows are states, columns actions, rewards what is earned on average."""
+        """Every state-action pair once, [S, A]: rows are states, columns are actions, rewards are expected rewards."""
         states, actions = self.model.reward.shape
         data = {"observation": torch.arange(states)[:, None], "action": torch.arange(actions)}
         data |= {"reward": self.model.reward, "mask": ~self.model.terminal[:, None]}

@@ -49,7 +49,7 @@ class TextConfig:
 
 @dataclass(frozen=True)
 class Grading:
-    """What an environment says of how its completions are graded.
+    """How an environment's completions are graded.
 
     metric: what the rewards themselves measure; None: accuracy is, by the number that each answer ends in.
     scorers: the environment's own rewards, which env.reward=own means. They measure, whatever else is rewarded.
@@ -109,7 +109,7 @@ def text_env(
 
 
 def asking(config: TextConfig, shots: tuple[Problem, ...]) -> Asking:
-    """What stands around a question."""
+    """The prompt format: the text around a question."""
     chat = None if config.chat == "auto" else config.chat
     return Asking(config.prompt, chat, config.system, shots, config.stop, config.chat_options)
 
@@ -135,7 +135,7 @@ def rewards_of(config: TextConfig, scorers: Sequence[Reward]) -> tuple[list[Rewa
 
 
 def measuring(config: TextConfig, grading: Grading, rewards: Sequence[Reward], weights: Sequence[float]) -> Measuring:
-    """What evaluation measures: accuracy by number, strict and flexible, or what the rewards give; and env.metrics."""
+    """The evaluation metrics: strict and flexible accuracy by number, or the rewards; then env.metrics."""
     own = [*grading.beside, *(load_rewards(config.metrics, learned, "env.metrics") if config.metrics else [])]
     judge = load_judge(config.judge) if config.judge else None
     packages = (*grading.packages, *(("math-verify",) if BUILT_IN["math"] in (*rewards, *own) else ()))

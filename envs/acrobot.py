@@ -12,7 +12,7 @@ from rlkit.control import Array, Batched, ControlEnv, Painter
 GRAVITY = 9.8
 SINES = np.array([[1.5 * GRAVITY], [0.5], [0.5 * GRAVITY]])  # what multiplies sin θ₁, sin θ₂, sin(θ₁ + θ₂)
 TAU = 0.2  # seconds between two states
-SPEED = np.array([[4 * np.pi], [9 * np.pi]])  # the most there is, of either joint
+SPEED = np.array([[4 * np.pi], [9 * np.pi]])  # maximum velocity of each joint
 HIGH = np.array([1, 1, 1, 1, 4 * np.pi, 9 * np.pi], dtype=np.float32)
 # Uniformly random actions: mean of 10,000 episodes, ±0.1 (one standard error). The best of the Zoo's benchmark.md.
 REFERENCE = Reference(-498.8, -73.5, "a random policy", "RL Baselines3 Zoo (ppo)")

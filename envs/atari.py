@@ -87,7 +87,7 @@ class Games(Vector):
 
 
 def check_game(name: str) -> None:
-    """Raises: UserError where there is no such game, with those that look like it."""
+    """Raises: UserError for an unknown game; it suggests similar names."""
     from ale_py import roms
 
     games = sorted({*roms.get_all_rom_ids()} - TOGETHER)

@@ -40,7 +40,7 @@ def arrivals(cell: Cell, action: int, config: Config) -> Iterator[tuple[float, C
 
 
 def check(config: Config) -> None:
-    """Every cell named lies in the grid, and no two of them on each other."""
+    """Raises: UserError where a given cell lies outside the grid, or two of them are the same."""
     cells = {"goal": config.goal, "trap": config.trap}
     if config.start != "uniform":
         cells["start"] = config.start

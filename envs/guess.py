@@ -50,7 +50,7 @@ class Guess:
 
 
 def optimum(numbers: int, guesses: int) -> float:
-    """min(N, 2^K − 1) / N: what binary search wins. K answers of two kinds distinguish at most 2^K − 1 numbers."""
+    """min(N, 2^K − 1) / N: how often binary search wins. K guesses distinguish at most 2^K − 1 numbers."""
     return min(numbers, (1 << guesses) - 1) / numbers
 
 

@@ -106,7 +106,7 @@ def imported(module: str, key: str) -> ModuleType:
 
 
 def specification(config: Config, factory: Factory | None) -> EnvSpec:
-    """What Gymnasium is to make: a registered id, the class that `entry` names, or what a program gave."""
+    """What Gymnasium makes: a registered id, the class that `entry` names, or an object given in Python."""
     if factory is None and not config.entry:
         return known(config.id)
     make_it = factory or named(config.entry)

@@ -33,7 +33,7 @@ GROWTH = 16  # each time that there are too few frames, there are made 1 / GROWT
 
 @dataclass(frozen=True)
 class Layout:
-    """How the frames of an observation lie in its row of numbers."""
+    """The layout of an observation's frames in its row of numbers."""
 
     size: int  # bytes of a frame
     count: int = 1
@@ -120,7 +120,7 @@ class Frames:
         return self.layout.join(found.view(*numbers.shape, found.shape[1]))
 
     def release(self, numbers: Tensor) -> None:
-        """These frames have a holder less, for each time that they are named."""
+        """Reduce the reference count of these frames by one for each time that they are listed."""
         named = numbers.flatten().cpu().numpy()
         np.subtract.at(self.holders, named, 1)
         freed = [int(number) for number in np.unique(named) if not self.holders[number]]
@@ -136,7 +136,7 @@ class Frames:
             self.free.append(self.kept.popleft()[1])
 
     def next_rollout(self) -> None:
-        """Forget what frames look like that have not come again for long."""
+        """Drop the digests of frames that have not been seen again for a long time."""
         self.rollouts += 1
         old = [digest for digest, (_, came) in self.recent.items() if came < self.rollouts - self.reach]
         if old:

@@ -78,7 +78,7 @@ class Replay:
         self.seen += count
 
     def ring(self, key: str, like: Tensor) -> Tensor:
-        """Room for as many as there are slots."""
+        """Allocate memory for all slots."""
         if self.storage is not None:
             return self.storage.new(key, like, self.slots)
         return like.new_zeros((self.slots, *like.shape[1:]))
@@ -138,12 +138,12 @@ class Replay:
         return self.storage is not None and self.storage.is_full(self.seen)
 
     def flush(self) -> None:
-        """Have on the disk what a checkpoint will say is there."""
+        """Flush to disk the steps that a checkpoint refers to."""
         if self.storage is not None:
             self.storage.flush()
 
     def saved(self) -> None:
-        """A checkpoint counts: what only the one before needed may be written over."""
+        """Confirm a checkpoint: steps that only the previous one needed may be overwritten."""
         if self.storage is not None and self.store:
             self.storage.keep(self.seen)
 
@@ -185,7 +185,7 @@ class Replay:
             self.storage.keep(self.seen)
 
     def verify(self, storage: Storage) -> None:
-        """Refuse files that hold other steps than when the checkpoint was written."""
+        """Raises: UserError where the files changed since the checkpoint was written."""
         for piece in torch.split(self.places(self.seen), PIECE):
             found = checksums([ring[piece] for ring in self.store.values()])
             if not np.array_equal(found, self.checks[piece.numpy()]):

@@ -164,7 +164,7 @@ def beginnings(observation: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def per_step(x: Tensor, mask: Tensor) -> Tensor:
-    """What holds for whole rows, [B] or [B, 1], at each step, [B, T]."""
+    """Expand one value for each row, [B] or [B, 1], to every step, [B, T]."""
     return (x if x.dim() == mask.dim() else x.unsqueeze(-1)).expand_as(mask)
 
 

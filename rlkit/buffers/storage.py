@@ -151,7 +151,7 @@ class Storage:
         )
 
     def flush(self) -> None:
-        """Have on the disk what was written so far."""
+        """Flush to disk all that was written so far."""
         for path in [*self.paths, self.folder] if self.paths else []:
             with writing(path):
                 to_disk(path)
@@ -181,7 +181,7 @@ def writing(path: Path) -> Iterator[None]:
 
 
 def bytes_each(x: Tensor) -> int:
-    """What one of [N, ...] takes."""
+    """The bytes of one row of a tensor [N, ...]."""
     return prod(x.shape[1:]) * x.dtype.itemsize
 
 

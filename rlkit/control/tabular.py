@@ -29,7 +29,7 @@ Outcomes = Mapping[int, Mapping[int, Sequence[tuple[float, int, float, bool]]]]
 
 @dataclass(frozen=True)
 class Layer:
-    """Something that a state knows beside its cell, such as where the passenger of a taxi is."""
+    """A part of the state besides its cell, such as where the passenger of a taxi is."""
 
     name: str
     choices: Mapping[str, Cell | None]  # its values in order; the cell that each stands for, if it is one
@@ -76,7 +76,7 @@ def from_outcomes(outcomes: Outcomes, start: Sequence[float], goal: Sequence[int
 
 
 def check_model(model: Model, outcomes: Outcomes) -> None:
-    """Refuse what would be played in one way and computed in another."""
+    """Raises: UserError where playing the model and computing from it would disagree."""
     for s, row in outcomes.items():
         for a in range(model.reward.shape[1]):
             chances = [outcome[0] for outcome in row.get(a, ())]
@@ -198,7 +198,7 @@ class TabularEnv(ControlEnv):
         return Reference(low, high, "a random policy, exact", "the optimum, exact")
 
     def exact(self, policy: Plays | Tensor, gamma: float = 0.99) -> dict[str, float]:
-        """What the greedy policy is worth, computed from the model, beside the best there is.
+        """The value of the greedy policy and the optimal value, both computed from the model.
 
         `policy` is a table of actions [S], or acts. judge="success": the probability of
         reaching the goal at all and within the step limit. judge="value": discounted value of the start, and the
@@ -231,7 +231,7 @@ class TabularEnv(ControlEnv):
         }
 
     def _prediction(self, probabilities: Tensor, values: Tensor, gamma: float) -> dict[str, float]:
-        """The value of the start as it was learned, as it is, and √mean (V − V_π)² over the states π can come to."""
+        """The learned and true value of the start, and √mean (V − V_π)² over the states that π can reach."""
         model = self._model
         true = exact.policy_values(model, probabilities, gamma)
         seen = exact.reachable(model, probabilities) & ~model.terminal

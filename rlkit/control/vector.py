@@ -110,12 +110,12 @@ class Copies:
         self.vector.set_attr("np_random", [np_random(seed)[0] for seed in seeds])  # type: ignore[attr-defined]
 
     def check_luck(self) -> None:
-        """Refuse `reseed` where it cannot be."""
+        """Raises: UserError where `reseed` is impossible."""
         self.reset([0] * self.n)
         self.reseed([0] * self.n)
 
     def _acts(self) -> Array:
-        """Whose action counts after a reset."""
+        """Whether each row's agent acts after a reset. bool [n]."""
         return np.ones(self.n, dtype=bool) if self.shared is None else self.shared.acting.copy()
 
     def _seeded(self) -> bool:
@@ -171,7 +171,7 @@ class Copies:
         self._wait()
 
     def _wait(self) -> None:
-        """Ask an agent that waits by what it saw first: its last observation may allow no action."""
+        """Show a waiting agent its first observation: its last one may allow no action."""
         if self.shared is not None and not self.acting.all():
             waits = ~self.acting.reshape(-1, *[1] * (self.first.ndim - 1))
             self.observation = np.where(waits, self.first, self.observation)
@@ -212,7 +212,7 @@ class Copies:
         return float(self.ended[row])
 
     def _lawful(self, action: Array, others: Array) -> Array:
-        """Actions, those of the rows in `others` being of other episodes, which may forbid them now."""
+        """Make the actions of rows in `others` permitted: they belong to other episodes, and may be forbidden now."""
         if not (spaces.masks_actions(self.observation_space) and others.any()):
             return action
         free = spaces.permitted(self.observation_space, self.action_space, self.observation, action)

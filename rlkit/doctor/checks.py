@@ -33,7 +33,7 @@ class Alarm(TypedDict):
 
 
 class Numbers(dict[str, float]):
-    """What was seen, by name; a number that nobody measured is nan."""
+    """The measurements by name; a missing one is nan."""
 
     def __missing__(self, name: str) -> float:
         return math.nan
@@ -52,7 +52,7 @@ def beyond(x: Numbers) -> bool:
 
 @dataclass(frozen=True)
 class Check:
-    """One way in which a run may go wrong."""
+    """One kind of problem, with its condition and its message."""
 
     wrong: Callable[[Numbers], bool]
     says: str  # what is seen and what to do, filled in with the numbers
@@ -280,7 +280,7 @@ class Doctor:
         return metrics | found
 
     def compared(self, x: Numbers) -> Numbers:
-        """Add what only shows beside the past: scores, groups, entropy."""
+        """Add the numbers that need earlier iterations to compare with: scores, groups, entropy."""
         past = self.past
         if "rollout/return" in x:
             score = x["rollout/return"]

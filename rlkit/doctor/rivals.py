@@ -59,7 +59,7 @@ def look(
 
 
 def golds(x: Mapping[str, float], penalties: Collection[str]) -> list[str]:
-    """What a rising return should not be paid for with: metrics, and each of several rewards but for penalties."""
+    """The measures that should not fall while the return rises: metrics, and each reward except penalties."""
     rewards = [name for name in x if name.startswith(REWARD)]
     several = [name for name in rewards if name.removeprefix(REWARD) not in penalties] if len(rewards) > 1 else []
     metrics = [name for name in x if name.startswith(METRIC) and name.removeprefix(METRIC) not in penalties]
@@ -67,7 +67,7 @@ def golds(x: Mapping[str, float], penalties: Collection[str]) -> list[str]:
 
 
 def diverged(points: Points) -> Divergence | None:
-    """What the rule finds in points (proxy, gold) [N, 2], in the order of time."""
+    """Apply the rule to points (proxy, gold) [N, 2], in the order of time."""
     found = _found(points)
     again = found and all(_found(points[:-back]) for back in range(1, LOOKS))
     return found if again else None

@@ -69,7 +69,7 @@ def of_groups(rollout: TensorDict) -> Found:
 
 
 def of_observations(rollout: TensorDict, env: Env) -> Found:
-    """By how much the observations leave their space, and in which component."""
+    """How far the observations lie outside their space, and in which component."""
     space, x = env.observation_space, rollout["observation"]
     found: Found = {}
     if isinstance(env.action_space, Box):
@@ -84,7 +84,7 @@ def of_observations(rollout: TensorDict, env: Env) -> Found:
     return found | {"outside": outside, "component": component}
 
 
-FEW_ACTIONS = 32  # which say nothing of how far actions reach
+FEW_ACTIONS = 32  # these do not show how far actions reach
 
 
 def of_actions(rollout: TensorDict, env: Env) -> Found:

@@ -1,4 +1,4 @@
-"""What every policy has: the generator that it draws from, its statistics of observations, and defaults."""
+"""Base classes of policies: the generator for draws, statistics of observations, and defaults."""
 
 import copy
 from collections.abc import Callable, Sequence
@@ -116,7 +116,7 @@ class EpsilonGreedy(PolicyModule):
 
 
 def any_of(q: Tensor, draw: Tensor) -> Tensor:
-    """One of the allowed actions, evenly, by a draw from [0, 1). [..., A], [...] → [...]"""
+    """A uniformly random allowed action, from a draw in [0, 1). [..., A], [...] → [...]"""
     possible = q > FORBIDDEN / 2
     rank = possible.cumsum(-1)
     which = (draw * rank[..., -1]).long().unsqueeze(-1) + 1

@@ -29,7 +29,7 @@ class LearningRate:
         return self.lr * (1 - (1 - self.lr_end) * progress if self.schedule == "linear" else 1.0)
 
     def gradient_limit(self) -> float:
-        """The global norm that gradients are scaled down to."""
+        """The maximum global norm of the gradients."""
         return math.inf
 
 
@@ -97,12 +97,12 @@ def rmsprop(module: Parametrized, config: Optimization) -> torch.optim.Optimizer
 
 
 def parameters_of(optimizer: torch.optim.Optimizer) -> list[Tensor]:
-    """All that an optimizer moves."""
+    """All parameters of an optimizer."""
     return [p for group in optimizer.param_groups for p in group["params"]]
 
 
 def clip_gradients(optimizer: torch.optim.Optimizer, limit: float) -> Tensor:
-    """Scale all gradients down to this global norm, and return what it was."""
+    """Scale all gradients down to this global norm. Returns the norm before."""
     if isinstance(optimizer, Flat):
         return optimizer.clip(limit)
     parameters = parameters_of(optimizer)

@@ -34,7 +34,7 @@ class Perceptron(nn.Sequential):
         for module in parts.first:
             x = module(x)
         tape = recording()
-        into = tape is not None and id(x) in tape.leaves  # its gradient is asked for, too
+        into = tape is not None and id(x) in tape.leaves  # its gradient is also needed
         by_hand = into or not x.requires_grad if tape else not torch.is_grad_enabled()
         layers = self._plain() if by_hand and x.device.type == "cpu" and x.dtype in PRECISIONS else []
         if not layers:
@@ -124,7 +124,7 @@ class Parts(Derived):
     def arrays(self, parameters: Sequence["Layer"]) -> list[tuple[Array, Array]]:
         """The weights [n, m] and biases of the layers, in their own memory; none if they are not float32 on a CPU."""
         places = [p.data_ptr() for layer in parameters for p in layer]
-        if self.places != places:  # they were moved, or are not looked at yet
+        if self.places != places:  # they were moved, or have not been checked yet
             plain = all(p.dtype == torch.float32 and p.device.type == "cpu" for layer in parameters for p in layer)
             self.places = places
             self.views = [(w.detach().numpy().T, b.detach().numpy()) for w, b in parameters] if plain else []

@@ -31,16 +31,16 @@ class Memory(nn.Module):
             self.double()
 
     def start(self, rows: int) -> Tensor:
-        """What is remembered before an episode's first step. [rows, size]"""
+        """The memory before an episode's first step. [rows, size]"""
         return next(self.gru.parameters()).new_zeros(rows, self.size)
 
     def step(self, observation: Tensor, memory: Tensor) -> Tensor:
-        """What is remembered once these observations were seen. [n, observation], [n, size] → [n, size]"""
+        """The memory after these observations. [n, observation], [n, size] → [n, size]"""
         after: Tensor = self.gru(self.encoder(observation).unsqueeze(1), memory.unsqueeze(0).contiguous())[1]
         return after.squeeze(0)
 
     def read(self, observation: Tensor, memory: Tensor, begins: Tensor) -> Tensor:
-        """What is remembered at each step of whole rows.
+        """The memory after each step of whole rows.
 
         observation: [..., T, observation]; memory: before the first step [..., size]; begins: bool [..., T], where a
         row forgets what was before. → [..., T, size]

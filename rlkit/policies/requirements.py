@@ -1,4 +1,4 @@
-"""What an algorithm needs of an environment; one that does not have it is refused in one line."""
+"""Requirements of algorithms: an environment that does not meet one is refused in one line."""
 
 import math
 from typing import Protocol, runtime_checkable

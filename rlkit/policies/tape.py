@@ -20,7 +20,7 @@ _open = local()  # each thread has its own
 
 
 class Tape:
-    """What was computed by hand while it was open. The loop opens one around each loss; elsewhere there is none."""
+    """Records computations with hand-written gradients while it is open. The loop opens one around each loss."""
 
     def __init__(self) -> None:
         self.notes: list[tuple[tuple[Tensor, ...], Callable[..., None]]] = []
@@ -42,7 +42,7 @@ class Tape:
         return results
 
     def backward(self) -> None:
-        """Add to the gradients of parameters what came to the leaves, the newest first."""
+        """Add the gradients of the leaves to those of the parameters, the newest operation first."""
         with torch.no_grad():
             for results, back in reversed(self.notes):
                 gradients = [x.grad for x in results]

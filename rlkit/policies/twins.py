@@ -28,7 +28,7 @@ LOG_STD = (-20.0, 2.0)  # bounds of a state's log σ
 
 @contextmanager
 def fixed(parameters: Sequence[Tensor]) -> Iterator[None]:
-    """Within, what is computed with these parameters has a gradient of its inputs and none of theirs."""
+    """Inside this context the parameters get no gradient; the inputs still do."""
     learning = [p for p in parameters if p.requires_grad]
     for p in learning:
         p.requires_grad_(False)
@@ -57,7 +57,7 @@ class Temperature(nn.Module):
 
 
 class Twins(PolicyModule):
-    """What all of them share: two critics, and actions that are uniformly random with probability `epsilon`."""
+    """Base class: two critics, and actions that are uniformly random with probability `epsilon`."""
 
     def __init__(self, env: Env, network: Layers, outputs: int, continuous: bool) -> None:
         super().__init__(seeding.generator(env.seed, "action"))
@@ -226,7 +226,7 @@ class Categorical(Twins):
         return Choices(log_p.exp(), log_p, torch.arange(self.size, device=log_p.device).expand_as(log_p))
 
     def logits(self, observation: Tensor) -> Tensor:
-        """Those of forbidden actions are so low that their probability is 0."""
+        """The logits of forbidden actions are so low that their probability is 0."""
         logits: Tensor = self.actor(observation)
         return logits if self.allowed is None else self.allowed.forbid(observation, logits, (self.size,))
 

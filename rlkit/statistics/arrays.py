@@ -1,4 +1,4 @@
-"""What every statistic asks of its arrays."""
+"""Input checks shared by all statistics."""
 
 import numpy as np
 from numpy.typing import NDArray

@@ -217,7 +217,7 @@ def compare(metric: str, ours: Array, theirs: Array) -> Paired:
 
 
 def verdict(found: Paired, ours: str, theirs: str) -> str:
-    """One sentence of what a comparison says."""
+    """The result of a comparison in one sentence."""
     p = f"p = {found['p']:.3f}" if found["p"] >= 0.001 else "p < 0.001"
     numbers = f"{found['difference']:+.4g} ({found['low']:.4g} to {found['high']:.4g}), {p}"
     if found["better"] is None:

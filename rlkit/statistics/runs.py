@@ -102,7 +102,7 @@ def chance(x: Runs, y: Runs, repetitions: int = REPETITIONS, seed: int = 0) -> f
 
 
 def verdict(bounds: Interval | None, chance: float) -> str:
-    """What may be said of x against y: better, worse, not separated, or one run (then nothing).
+    """The verdict on x against y: better, worse, not separated, or one run (no verdict).
 
     Separated means that the 95 % interval of P(X > Y) leaves 0.5 out and that chance alone does the same in fewer than
     5 % of cases. The interval alone is too bold for few runs: three of each sweep three others one time in ten.
