@@ -139,7 +139,7 @@ def read(folder: Path, decoder: Decoder, names: tuple[str, ...], mark: Callable[
     if different := sorted(name for name in found.keys() | wanted.keys() if found.get(name) != wanted.get(name)):
         name = different[0]
         raise UserError(
-            f"{path}: {name} is {found.get(name, 'missing')}, and policy.model={names[0]} wants "
+            f"{path}: {name} is {found.get(name, 'missing')}, and policy.model={names[0]} needs "
             f"{wanted.get(name, 'none')}: give the model that the adapter was trained on"
         )
     check_base(folder, names, mark)

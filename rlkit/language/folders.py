@@ -75,8 +75,8 @@ def _download(name: str) -> Path:
     except (OSError, HfHubHTTPError, HFValidationError, ConnectionError) as error:
         reason = str(error).strip().split("\n")[0]
         raise UserError(
-            f"model {name!r} is not a local folder and cannot be had from the hub ({type(error).__name__}: {reason}); "
-            "check the id and the connection, or give a local folder"
+            f"model {name!r} is not a local folder and could not be loaded from the hub ({type(error).__name__}: "
+            f"{reason}); check the id and the connection, or give a local folder"
         ) from None
 
 
