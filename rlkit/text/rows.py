@@ -49,7 +49,7 @@ def check_answers(problems: Sequence[Problem], graders: Sequence[str], source: s
 
 def _task(where: str, row: dict[str, object]) -> Task:
     if taken := sorted({*RESERVED} & row.keys()):
-        raise UserError(f"{where}: {' and '.join(taken)}: reward functions already have an argument of that name; rename it")
+        raise UserError(f"{where}: {' and '.join(taken)}: rewards take an argument of that name; rename it")
     prompt = row.get("prompt")
     turns = prompt_turns(where, prompt) if isinstance(prompt, list) else ()
     if not isinstance(prompt, list) and not (isinstance(prompt, str) and prompt.strip()):

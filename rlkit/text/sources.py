@@ -89,7 +89,7 @@ def problems_from(rows: list[Row]) -> list[Problem]:
         if extract(answer, strict=True) is None:
             raise UserError(f"{where}: the answer gives no number after '####'; its last line must be '#### N'")
         if taken := sorted({"prompts", "completions"} & row.keys()):
-            raise UserError(f"{where}: {' and '.join(taken)}: reward functions already have an argument of that name; rename it")
+            raise UserError(f"{where}: {' and '.join(taken)}: rewards take an argument of that name; rename it")
         columns = {key: value for key, value in row.items() if key not in ("question", "answer", "kind")}
         kind = row.get("kind")
         problems.append(Problem(question, answer, kind if isinstance(kind, str) else "", columns))
