@@ -118,7 +118,9 @@ ELSEWHERE = {
     ),
     "could not be loaded from the hub": "test_errors.py::test_a_hub_dataset_that_cannot_be_had_is_refused",
     "has no split 'train' (it has: ": "test_errors.py::test_a_hub_dataset_without_a_train_split_is_refused",
-    " and could not be loaded from the hub (": "language/test_language_folders.py::test_offline_a_hub_id_says_what_to_do",
+    " and could not be loaded from the hub (": (
+        "language/test_language_folders.py::test_offline_a_hub_id_says_what_to_do"
+    ),
     " is not a text: give texts of ": (
         "text/test_damaged_rows.py::test_half_a_character_is_refused_wherever_it_comes_from"
     ),
@@ -141,9 +143,7 @@ ELSEWHERE = {
     ": return True or False": "control/test_contract.py::test_another_contract_is_one_line",
     ", which is not in ": "control/test_contract.py::test_a_number_outside_of_its_space_is_one_line",
     ": return an array of numbers": "control/test_contract.py::test_another_contract_is_one_line",
-    ": this run is the one that goes on; ": (
-        "python/test_mistakes.py::test_a_run_that_goes_on_is_told_nothing_of_another"
-    ),
+    ": this run itself is resumed; ": ("python/test_mistakes.py::test_a_run_that_goes_on_is_told_nothing_of_another"),
     ", and the run was made on ": (
         "python/test_mistakes.py::test_another_environment_does_not_take_the_place_of_the_runs"
     ),
