@@ -3,7 +3,7 @@
     run = rlkit.train("ppo", "cartpole", seed=1, env_steps=50_000, **{"algo.lr": 1e-3})
     action = run.policy.predict(observation)
 
-What a program uses: train, load, run_comparison, list_algorithms, list_environments, UserError. docs/python.md
+The Python interface: train, load, run_comparison, list_algorithms, list_environments, UserError. docs/python.md
 
 Shape letters, used in every docstring:
     P starts (reset states or prompts)   G attempts from each start   B rows (= P·G)   T time
@@ -17,14 +17,14 @@ Batch keys, one TensorDict [B, T] (or [P, G, T] until credit is given) that only
     terminated bool   the task ended: no bootstrap     done bool      the episode ended (terminated or cut short)
     mask bool         True where the policy acted      score          one number a row: return, or a grader's verdict
     advantage, return the credit                       ref_log_prob   log π_ref(a|s) of a frozen reference
-    weight            each element's share of the loss, fixed before a minibatch is split
+    weight            each element's share of the loss, computed before a minibatch is split
     discount          γ to the number of steps summed in reward     index     the step's place in the replay
     episode_return, episode_length   of the episode that ended here; elsewhere the length is 0 (control)
-    problem           which problem the row belongs to, [B] (text)
-    reward/NAME       what one reward function gave to the row, without its weight, [B]; 0 where rated/NAME is False,
-                      which is where the function had no opinion (text)
-    preference        1 of the better of two attempts that a judge compared, 0 of the worse, 0.5 where it did not say
-    rollout/NAME      what is counted in the row, such as turns, tool_calls and KIND/drawn of a mixture, [B] (text)
+    problem           index of the row's problem, [B] (text)
+    reward/NAME       reward of one function for the row, without its weight, [B]; 0 where rated/NAME is False,
+                      which means that the function had no opinion (text)
+    preference        1 for the better of two attempts that a judge compared, 0 for the worse, 0.5 without a verdict
+    rollout/NAME      counts per row, such as turns, tool_calls and KIND/drawn of a mixture, [B] (text)
 """
 
 import importlib
@@ -33,11 +33,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rlkit import _moved as _moved  # the module names of 0.3.0
-from rlkit import outside as outside  # notes from now on when a module is imported
+from rlkit import outside as outside  # from now on it records when modules are imported
 
 __version__ = "0.5.0"
 
-# In a checkout the plug-in folders lie beside this one; a wheel carries them inside it.
+# In a checkout the plug-in folders are beside this folder; a wheel contains them inside it.
 _root = Path(__file__).resolve().parent.parent
 if (_root / "pyproject.toml").is_file():
     __path__.append(str(_root))
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from rlkit.python.listing import list_environments as list_environments
     from rlkit.python.run import Run as Run
 
-_WHERE = {  # each name of the Python API, and the module that is imported when it is first used
+_WHERE = {  # name in the Python API → module that is imported at its first use
     "Comparison": "python.functions",
     "Run": "python.run",
     "UserError": "errors",
@@ -68,7 +68,7 @@ __all__ = [*_WHERE, "__version__"]
 def __getattr__(name: str) -> object:
     if name not in _WHERE:
         raise AttributeError(f"module 'rlkit' has no attribute '{name}'")
-    before = random.getstate()  # some packages draw from it when they are imported
+    before = random.getstate()  # some packages draw from it while they are imported
     found: object = getattr(importlib.import_module(f"rlkit.{_WHERE[name]}"), name)
     random.setstate(before)
     globals()[name] = found

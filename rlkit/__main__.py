@@ -6,10 +6,10 @@
     tune      search settings of an algorithm, and measure the best beside the default
     plan      predict time and memory of a step of a language model on GPUs
     play      look at a run, or at a map to learn on, in a browser
-    new       start an algorithm, an environment or a reward of your own
-    list      the algorithms and environments that there are
+    new       create an algorithm, an environment or a reward of your own
+    list      the built-in algorithms and environments
 
-rlkit COMMAND --help says more about a command.
+rlkit COMMAND --help describes a command.
 """
 
 import importlib
@@ -35,18 +35,18 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def see_this_folder() -> None:
-    """Plug-ins are imported from where one is, as `python -m` does it; a console script has its own folder there."""
+    """Let plug-ins be imported from the current folder, as with `python -m`; a console script lacks it."""
     if not sys.flags.safe_path and not {"", os.getcwd()} & set(sys.path):
         sys.path.insert(0, os.getcwd())
 
 
 def own(words: list[str]) -> int:
-    """What is not a command of its own: the list, the help, the version."""
+    """The words that are not a command: list, help, version."""
     from rlkit.errors import UserError
     from rlkit.settings.plugins import nearest
 
     if words in (["--version"], ["-V"]):
-        return 0  # it is what is printed first
+        return 0  # printed before anything else
     if not words or words[0] in ("-h", "--help", "help"):
         say((__doc__ or "").rstrip())
         return 0

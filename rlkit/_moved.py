@@ -39,7 +39,7 @@ MOVED = {
 
 
 class Moved(MetaPathFinder, Loader):
-    """Asked only for what nobody else finds."""
+    """Consulted only for modules that no other finder finds."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -47,7 +47,7 @@ class Moved(MetaPathFinder, Loader):
         return ModuleSpec(fullname, self) if fullname in MOVED else None
 
     def exec_module(self, module: ModuleType) -> None:
-        """Put the module of the new name in the place of this empty one."""
+        """Replace this empty module by the module of the new name."""
         old, new = module.__name__, MOVED[module.__name__]
         warnings.warn(f"{old} has moved: import {new}", DeprecationWarning, stacklevel=2)
         sys.modules[old] = importlib.import_module(new)

@@ -1,4 +1,4 @@
-"""The paired test against another run or checkpoint: who may be paired, and what the pairs say."""
+"""The paired test against another run or checkpoint: which runs can be paired, and the result."""
 
 import os
 from dataclasses import asdict
@@ -13,7 +13,7 @@ from rlkit.statistics.episodes import Measured, Paired, summarize
 
 
 class Against(Paired):
-    """What evaluation-*.json says of a comparison with another run or checkpoint."""
+    """The result of a comparison with another run or checkpoint, in evaluation-*.json."""
 
     folder: str
     checkpoint: str
@@ -25,7 +25,7 @@ Place = tuple[str, str | None]  # a run folder and its checkpoint; None: the one
 
 
 def rival(subject: Subject, asked: Evaluate, place: Place) -> Subject:
-    """The run or checkpoint to compare with; what cannot be paired with ours is refused."""
+    """Open the run or checkpoint to compare with; refuse one that cannot be paired with this run."""
     text, (folder, checkpoint) = asked.against or "", place
     given = given_of(subject, folder)
     given.trust = asked.trust
@@ -46,7 +46,7 @@ def rival(subject: Subject, asked: Evaluate, place: Place) -> Subject:
 
 
 def given_of(subject: Subject, folder: str) -> config.Given:
-    """What the other folder asks for; an environment that a program gave for ours is the same for theirs."""
+    """The configuration in the other folder; an environment that a program gave for this run is used for both."""
     given = config.from_folder(folder)
     if given.env.get("entry") == subject.given.env.get("entry"):
         given.factory = subject.given.factory
@@ -54,7 +54,7 @@ def given_of(subject: Subject, folder: str) -> config.Given:
 
 
 def refuse_code(subject: Subject, folder: str) -> None:
-    """Refuse another folder that names code from outside, for a program: a path says nothing of trust, a run does."""
+    """Refuse a folder that names code from outside: a program states trust only by opening the run itself."""
     if found := trust.outside(given_of(subject, folder)):
         raise UserError(
             f"{folder} would run code from outside rlkit: {', '.join(found)}; "
@@ -63,7 +63,7 @@ def refuse_code(subject: Subject, folder: str) -> None:
 
 
 def twin(subject: Subject) -> Env:
-    """The first run's environment once more: where a world depends on the run's seed, both play in the same one."""
+    """A copy of the first run's environment: if a world depends on the run's seed, both runs play in the same world."""
     given = subject.given
     module = plugins.load("envs", given.env["name"])
     built, run = config.build(module.Config, given.env, "env"), config.build(config.Run, given.run, "run")
@@ -73,7 +73,7 @@ def twin(subject: Subject) -> Env:
 
 
 def check_writers(text: str, subject: Subject, other: Subject) -> None:
-    """Refuse reward models whose attempts are not written by the same: the frozen copy of what each began as."""
+    """Refuse reward models whose attempts come from different writers, the frozen copies of their initial models."""
     ours, theirs = (writer(s) for s in (subject, other))
     for key in ours:
         if ours[key] != theirs[key]:
@@ -83,7 +83,7 @@ def check_writers(text: str, subject: Subject, other: Subject) -> None:
 
 
 def writer(subject: Subject) -> dict[str, object]:
-    """What decides how the untouched model of a run writes; random weights depend on the run's seed."""
+    """The keys that determine how the untrained model of a run writes; random weights depend on the run's seed."""
     built = vars(config.build(config.network_class("text"), subject.given.policy, "policy"))
     keys = ("model", "temperature", "fresh", "adapter", "base_dtype", "dtype", "template")
     seed = {"seed": subject.given.run.get("seed", 0)} if built["fresh"] else {}
@@ -91,7 +91,7 @@ def writer(subject: Subject) -> dict[str, object]:
 
 
 def place_of(against: str) -> Place:
-    """What RUN_FOLDER[:CHECKPOINT] names; a run folder with a colon in its name is that folder."""
+    """Parse RUN_FOLDER[:CHECKPOINT]; an existing run folder with a colon in its name is that folder."""
     head, colon, name = against.rpartition(":")
     whole, named = (os.path.isfile(home(folder) / "config.yaml") for folder in (against, head))
     named = bool(colon) and named and not whole
@@ -102,7 +102,7 @@ def place_of(against: str) -> Place:
 
 
 def world(given: config.Given) -> dict[str, object]:
-    """What two runs must share to be measured on the same episodes: the environment, and its keys that change them."""
+    """The keys that two runs must share for the same episodes: the environment, and keys that change episodes."""
     name = given.env["name"]
     built = config.build(plugins.load("envs", name).Config, given.env, "env")
     keys = {f"env.{key}": value for key, value in asdict(built).items() if key not in ("rows", "luck")}
@@ -110,7 +110,7 @@ def world(given: config.Given) -> dict[str, object]:
 
 
 def compared(subject: Subject, other: Subject, scores: Scores, asked: Evaluate) -> tuple[Against, Scores]:
-    """The greedy scores of both, pair by pair, with a test: for evaluation-*.json, and the other's scores."""
+    """A paired test of the greedy scores, for evaluation-*.json, and the scores of the other subject."""
     metric, what, (ours, theirs) = subject.env.metric, other.env.scored(other.policy), labels(subject, other)
     rivals = other.env.evaluate(other.policy, asked.episodes, asked.split)
     if len(rivals.score) != len(scores.score) or rivals.items != scores.items:
@@ -123,7 +123,7 @@ def compared(subject: Subject, other: Subject, scores: Scores, asked: Evaluate) 
 
 
 def labels(subject: Subject, other: Subject) -> tuple[str, str]:
-    """The shortest names by which two subjects differ: folder, checkpoint, both, or the whole paths."""
+    """The shortest names that distinguish two subjects: folder, checkpoint, both, or whole paths."""
     folders, checkpoints = [s.folder.resolve() for s in (subject, other)], [s.checkpoint for s in (subject, other)]
     if folders[0] == folders[1]:
         return (checkpoints[0], checkpoints[1]) if checkpoints[0] != checkpoints[1] else ("this", "itself")

@@ -1,4 +1,4 @@
-"""The contracts between the parts: what the loop, the algorithms and the commands rely on. mypy checks every class."""
+"""The interfaces between the parts: the loop, algorithms and commands rely on them. mypy checks every class."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -52,11 +52,11 @@ if TYPE_CHECKING:
     from rlkit.exact import Model
     from rlkit.spaces import AnySpace as AnySpace
 
-Metrics = dict[str, Tensor | Callable[[], Tensor]]  # of a loss, per element; functions are called where it is logged
+Metrics = dict[str, Tensor | Callable[[], Tensor]]  # of a loss, per element; a function is called only if it is logged
 
 
 class PolicyFactory(Protocol):
-    """The `policy.` keys: a configuration that makes the policies of one kind of environment."""
+    """The `policy.` keys: a configuration that creates the policies for one kind of environment."""
 
     def actor(self, env: "Env") -> Stochastic: ...
     def actor_critic(self, env: "Env") -> Stochastic: ...
@@ -68,60 +68,60 @@ class PolicyFactory(Protocol):
 class Env(Protocol):
     """A source of experience: `rows` starts at a time, copies of a control problem or prompts."""
 
-    kind: Literal["control", "text"]  # which `policy.` keys fit
-    metric: Literal["return", "accuracy"]  # what `evaluate` measures
+    kind: Literal["control", "text"]  # decides which `policy.` keys apply
+    metric: Literal["return", "accuracy"]  # the quantity that `evaluate` measures
     rows: int
-    seed: int  # of all that is drawn; `rlkit.evaluate seed=` sets it after `make`, for what `evaluate` draws
+    seed: int  # seed of all draws; `rlkit.evaluate seed=` sets it after `make`, for the draws of `evaluate`
     device: torch.device
-    source: str  # one line for the run's first screen: what this is
-    plays: bool  # False: attempts are stored, not the policy's own
-    stored_reference: bool  # its attempts come with log π_ref
-    longest: int | None  # steps of one attempt, where they are limited
-    splits: Mapping[str, int]  # how many episodes or problems each split has
+    source: str  # one line that describes the environment on the first screen
+    plays: bool  # False: attempts are stored, not sampled from the policy
+    stored_reference: bool  # whether attempts come with log π_ref
+    longest: int | None  # most steps of an attempt, if limited
+    splits: Mapping[str, int]  # split → number of episodes or problems
     scoring: float  # seconds that reward functions have taken so far
     observation_space: "AnySpace | None"  # None: token ids
     action_space: "AnySpace | None"
 
     @property
     def reference(self) -> Reference | None:
-        """What scores of this environment are compared with, where that is known."""
+        """Reference scores for this environment, if known."""
         ...
 
     def rollout(self, policy: Plays, steps: int | None = None, repeats: int = 1) -> TensorDict:
         """Play `repeats` attempts of at most `steps` steps from each of `rows` starts; None plays whole episodes.
 
         Returns [rows, T], or [rows, repeats, T] when repeats > 1; attempts from one start share its reset state.
-        Its notes: control has episode_return and episode_length [..., T] where one ended; text has problem [...].
+        Further keys: on control episode_return and episode_length [..., T] where one ended; on text problem [...].
         """
         ...
 
     def evaluate(
         self, policy: Plays, episodes: int | None = None, split: Split = "validation", greedy: bool = True
     ) -> Scores:
-        """Score whole episodes (or problems) of a split; changes nothing that a later rollout depends on.
+        """Scores of whole episodes (or problems) of a split; later rollouts are not affected.
 
-        None: the environment's own number of episodes for the split.
+        episodes=None: the environment's own number of episodes for the split.
         """
         ...
 
     def ceiling(self, policy: Plays, episodes: int | None = None) -> Scores | None:
-        """Scores of the test split when the policy is made to reason first; None where that has no meaning."""
+        """Test scores when the policy must reason before it answers; None where that does not apply."""
         ...
 
     def exact(self, policy: Plays, gamma: float) -> dict[str, float]:
-        """What the policy is worth, computed from the model; empty where there is none."""
+        """Exact values of the policy, computed from the model; empty where there is no model."""
         ...
 
     def model(self) -> "Model | None":
-        """The transition model, where it is known."""
+        """The transition model; None where it is unknown."""
         ...
 
     def scored(self, policy: Plays) -> Unit:
-        """What a score of this policy is of."""
+        """The unit of this policy's scores."""
         ...
 
     def samples(self, rollout: TensorDict, policy: Plays, limit: int) -> list[Sample]:
-        """The first rows of a rollout in words; empty on control."""
+        """The first rows of a rollout as texts; empty on control."""
         ...
 
     def check(self, policy: Plays) -> None:
@@ -135,7 +135,7 @@ class Env(Protocol):
 
 @runtime_checkable
 class Demonstrates(Protocol):
-    """An environment that can show how it is done."""
+    """An environment with demonstrations."""
 
     def demonstrations(self, policy: Plays, progress: float = 0.0, rows: int | None = None) -> TensorDict:
         """The next `rows` demonstrated attempts, [rows, T]."""
@@ -143,7 +143,7 @@ class Demonstrates(Protocol):
 
 
 class Buffer(Protocol):
-    """What is remembered. Iterating yields this iteration's minibatches, each with its `weight`."""
+    """The memory of an algorithm. Iterating yields this iteration's minibatches, each with its `weight`."""
 
     def extend(self, rollout: TensorDict) -> None: ...
     def __iter__(self) -> Iterator[TensorDict]: ...
@@ -153,43 +153,43 @@ class Buffer(Protocol):
 
 @runtime_checkable
 class Lasting(Protocol):
-    """A buffer that may keep files of its own, which checkpoints refer to and do not hold."""
+    """A buffer that may keep its own files, which checkpoints refer to instead of containing them."""
 
     def save_is_due(self) -> bool:
-        """Whether a checkpoint has to be written before more is remembered: the newest needs what would be lost."""
+        """Whether a checkpoint is due before data are added: adding overwrites data that the newest one needs."""
         ...
 
     def flush(self) -> None:
-        """Have everything on the disk; called before a checkpoint is written."""
+        """Write all data to the disk; called before a checkpoint is written."""
         ...
 
     def saved(self) -> None:
-        """The checkpoint is written: what only the one before needed may go."""
+        """A checkpoint was written: data that only the previous one needed may be deleted."""
         ...
 
     def close(self) -> None:
-        """The run is over: others may have the files."""
+        """The run is over: release the files."""
         ...
 
 
 class Algorithm(Protocol):
-    """Four rooms: act, credit, remember, learn. `rlkit/loop.py` calls them and owns the optimizer step."""
+    """The four steps act, credit, remember and learn. `rlkit/loop.py` calls them and owns the optimizer step."""
 
     saved: ClassVar[tuple[str, ...]] = ("policy", "optimizer", "buffer")  # attributes that a checkpoint holds
     config: object  # of `policies.Optimization` the loop reads lr, schedule, warmup and max_grad_norm
     policy: Policy
     buffer: Buffer
     optimizer: torch.optim.Optimizer
-    divides: ClassVar[bool] = True  # ranks compute the gradient of a part of a minibatch each; False: each of all of it
-    clip_width: float = math.inf  # how far a ratio may leave 1 before the loss acts on it; the doctor looks at it
-    progress: float = 0.0  # the fraction of the run that is done, set by the loop before each iteration
+    divides: ClassVar[bool] = True  # True: ranks split the gradient of a minibatch; False: each computes all of it
+    clip_width: float = math.inf  # how far a ratio may differ from 1 before the loss clips it; used by the doctor
+    progress: float = 0.0  # fraction of the run that is done; the loop sets it before each iteration
 
     def rollout(self, env: Env) -> TensorDict:
-        """Play: who chose which action with what probability."""
+        """Act: collect a rollout with the actions and their log-probabilities."""
         ...
 
     def credit(self, rollout: TensorDict) -> TensorDict:
-        """Say what each step was worth; called without gradient. Returns [B, T]."""
+        """Credit: compute the advantage or return of each step; called without gradient. Returns [B, T]."""
         ...
 
     def loss(self, batch: TensorDict) -> tuple[Tensor, Metrics]:
@@ -197,5 +197,5 @@ class Algorithm(Protocol):
         ...
 
     def after_step(self, learned: Sequence[tuple[TensorDict, dict[str, Tensor]]]) -> None:
-        """After an optimizer step: move a target network, set priorities. learned: each micro-batch and its metrics."""
+        """Called after an optimizer step, e.g. to update a target network. learned: micro-batches and metrics."""
         return None

@@ -1,4 +1,4 @@
-"""What an object holds beside its state_dict: whether it is state, whether it changed, how it is saved and put back."""
+"""Attributes beside an object's state_dict: whether one is state, whether it changed, saving and restoring."""
 
 import hashlib
 import logging
@@ -28,22 +28,22 @@ STATE = (Tensor, nn.Module, np.ndarray, Iterator, *RANDOM)
 PLAIN = (bool, int, float, complex, str, bytes, type(None))
 NUMBERS = {bool, int, float}
 NUMBER = (bool, int, float, np.number, np.bool_)
-NODES = 10**6  # objects that are looked at; what lies beyond is taken as unchanged, and as no state
-TORCH = frozenset(vars(nn.Module()))  # what a module has of its own: parameters, children, hooks
+NODES = 10**6  # most objects that are examined; those beyond count as unchanged, and not as state
+TORCH = frozenset(vars(nn.Module()))  # attributes of every module: parameters, children, hooks
 
 
 class Derived:
-    """The base of what is made anew of saved state whenever it is needed, such as weights in another precision."""
+    """Base class of objects that are recomputed from saved state when needed, such as weights in another precision."""
 
 
-UNSEEN = (Derived, logging.Logger, logging.Handler)  # of loggers, others change them, and no result depends on them
+UNSEEN = (Derived, logging.Logger, logging.Handler)  # loggers are changed by others, and no result depends on them
 
 
 def is_state(x: object, known: AbstractSet[int] = frozenset()) -> bool:
-    """Whether a run would lose something without it, as far as its type tells; what is `known` by its id is saved.
+    """Whether a run would lose state without this object, judging by its type; objects in `known` (ids) are saved.
 
-    That is a tensor, an array, what has a state_dict, a random generator, an iterator, or a collection with one inside.
-    A class, an open file, and a module that holds nothing (nn.MSELoss) are none.
+    State is a tensor, an array, an object with a state_dict, a random generator, an iterator, or a collection that
+    contains one. A class, an open file, and a module without parameters and buffers (nn.MSELoss) are not state.
     """
     seen: dict[int, object] = {}  # the collections themselves, too: the id of one that is gone is given to another
     waiting = [x]
@@ -60,7 +60,7 @@ def is_state(x: object, known: AbstractSet[int] = frozenset()) -> bool:
 
 
 def _is_state(x: object) -> bool:
-    """Whether what is not a collection is state."""
+    """Whether an object that is not a collection is state."""
     if isinstance(x, type | Derived):
         return False
     if isinstance(x, nn.Module):
@@ -69,9 +69,9 @@ def _is_state(x: object) -> bool:
 
 
 def digest(x: object, known: AbstractSet[int] = frozenset()) -> str:
-    """A fingerprint of all that can be reached from an object; of what is `known` by its id, only that it is there.
+    """A fingerprint of everything reachable from an object; objects in `known` (ids) count only by their presence.
 
-    Collections and attributes are walked. Of what cannot be looked into (a file, a lock) only the type counts.
+    Collections and attributes are visited. Of objects that cannot be examined (a file, a lock) only the type counts.
     """
     found = hashlib.sha1(usedforsecurity=False)  # the fastest of the library's that no accident deceives
     seen: dict[int, object] = {}  # as in is_state
@@ -92,13 +92,13 @@ def digest(x: object, known: AbstractSet[int] = frozenset()) -> str:
 
 
 def _content(x: object) -> memoryview | None:
-    """The bytes of a tensor or an array, without a copy where they lie in memory one after the other."""
+    """The bytes of a tensor or an array, without a copy if they are contiguous."""
     if isinstance(x, bytes | bytearray | array):
         return _bytes(np.frombuffer(x, np.uint8))
     if isinstance(x, np.ndarray | np.generic) and not x.dtype.hasobject:
         return _bytes(np.asarray(x))
     if isinstance(x, Tensor) and _has_bytes(x):
-        # As bytes first: NumPy lacks bfloat16.
+        # First viewed as bytes: NumPy lacks bfloat16.
         whole = shards.mine(x.detach()).resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8)
         return _bytes(whole.cpu().numpy())
     return None
@@ -113,7 +113,7 @@ def _has_bytes(x: Tensor) -> bool:
 
 
 def _inside(x: object) -> list[Any]:
-    """What an object is made of, in an order that does not change by itself."""
+    """The parts of an object, in a deterministic order."""
     if isinstance(x, (type, ModuleType, *UNSEEN)):
         return []
     if isinstance(x, RANDOM):
@@ -157,7 +157,7 @@ def _attributes(x: object) -> list[Any]:
 
 
 def can_be_saved(x: object) -> bool:
-    """Whether a checkpoint can hold it: what has a load_state_dict, a random generator, tensors and plain values."""
+    """Whether a checkpoint can hold it: it has load_state_dict, or is a generator, tensors or plain values."""
     if isinstance(x, RANDOM) or hasattr(x, "load_state_dict"):
         return True
     if isinstance(x, AbstractSet | deque):
@@ -166,7 +166,7 @@ def can_be_saved(x: object) -> bool:
 
 
 def _is_data(x: object, looked: dict[int, bool] | None = None, depth: int = 20) -> bool:
-    """Whether a checkpoint holds it as it is; `looked`: the same of the collections that were looked at."""
+    """Whether a checkpoint holds it unchanged; `looked`: results for collections that were examined."""
     looked = {} if looked is None else looked
     if isinstance(x, list | tuple | dict) and type(x) in (list, tuple, dict):
         if id(x) not in looked:
@@ -180,7 +180,7 @@ def _is_data(x: object, looked: dict[int, bool] | None = None, depth: int = 20) 
 
 
 def state_of(x: Any) -> Any:
-    """What a checkpoint holds of an attribute, where `can_be_saved`; `put_back` takes it."""
+    """The saved form of an attribute, where `can_be_saved`; `put_back` restores it."""
     if isinstance(x, torch.Generator):
         return x.get_state()
     if isinstance(x, np.random.Generator):
@@ -197,9 +197,9 @@ def state_of(x: Any) -> Any:
 
 
 def form(x: object) -> str:
-    """What of a value has to stay as it is, so that it can be put back: its type, and of arrays the shape.
+    """The part of a value that must stay the same so that it can be restored: its type, and of arrays the shape.
 
-    A number may become a NumPy scalar or a tensor of one number, as averages do.
+    A number may become a NumPy scalar or a tensor of one number, for example a running average.
     """
     if is_number(x):
         return "a number"
@@ -223,9 +223,9 @@ def check_numbers(found: Iterable[object]) -> None:
 
 
 def put_back(owner: dict[str, Any], key: str, value: Any) -> None:
-    """Give an attribute the state that it had; in place where it can be: others may hold it, such as an optimizer.
+    """Restore an attribute, in place if possible: other objects, such as an optimizer, may refer to it.
 
-    Raises: TypeError or ValueError where the state is none of this attribute.
+    Raises: TypeError or ValueError where the state does not belong to this attribute.
     """
     x = owner[key]
     if form(value) != (wanted := form(state_of(x))):
@@ -252,11 +252,11 @@ def put_back(owner: dict[str, Any], key: str, value: Any) -> None:
 
 
 def check_alike(found: object, wanted: object, shapes: bool) -> None:
-    """Refuse a state whose values are of other types, and with `shapes` whose arrays are of other shapes.
+    """Refuse a state whose values have other types, and with `shapes` also arrays of other shapes.
 
     Arguments:
-        found: what a file holds.
-        wanted: what a fresh object has in its place; where that is empty, or None, anything may follow.
+        found: the content of a file.
+        wanted: the same part of a new object; where it is empty or None, anything is accepted.
 
     Raises: TypeError or ValueError.
     """

@@ -1,4 +1,4 @@
-"""Whether steps that a file holds can have been played: their actions and observations lie in the spaces."""
+"""Checks steps from a file: their actions and observations must lie in the spaces."""
 
 from typing import TYPE_CHECKING
 
@@ -11,13 +11,13 @@ if TYPE_CHECKING:
     from rlkit.spaces import AnySpace, Array
 
 STEPS = {"action", "mask", "observation"}  # keys of whatever holds steps
-PLAYED = ("observation", "next_observation", "reward", "discount")  # are finite, or the run had stopped
+PLAYED = ("observation", "next_observation", "reward", "discount")  # finite, or the run stops
 
 
 def check_steps(held: object, seen: "AnySpace", chosen: "AnySpace") -> None:
-    """Look for steps in a state, however deep, and at all that they saw and chose.
+    """Search a state for steps, at any depth, and check their observations and actions.
 
-    Raises: ValueError for what is in neither space.
+    Raises: ValueError for a value outside of its space.
     """
     if isinstance(held, list | tuple):
         for item in held:
@@ -60,7 +60,7 @@ def check_values(space: "AnySpace", x: "Array", who: str) -> None:
 
 
 def check_actions(space: "AnySpace", action: "Array", who: str) -> None:
-    """Raises: ValueError where an action is none of the space, as a policy chooses it."""
+    """Raises: ValueError where an action is not in the space, in the form that a policy chooses."""
     counts = spaces.choices(space)
     outside = ~np.isfinite(action) if counts is None else (action < 0) | (action >= np.array(counts))
     if outside.any():

@@ -1,4 +1,4 @@
-"""What a policy can do: play, act, write, judge, say its probabilities and values. Part of rlkit.api."""
+"""What policies can do: play, act, write, judge, give log-probabilities and values. Part of rlkit.api."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -16,7 +16,7 @@ class Plays(Protocol):
     """A policy that an environment can play with."""
 
     def record(self, batch: TensorDict) -> dict[str, Tensor]:
-        """What the behavior policy knows of the steps it took: log_prob; with a critic value and next_value."""
+        """The behavior policy's quantities for its steps: log_prob; with a critic also value and next_value."""
         ...
 
 
@@ -31,35 +31,35 @@ class Acts(Plays, Protocol):
 
 @runtime_checkable
 class Recalls(Protocol):
-    """Can act by what it has seen since the episode began."""
+    """Can act on a memory of the episode so far."""
 
     def start(self, rows: int) -> Tensor:
-        """What is remembered before an episode's first step. [rows, size]"""
+        """The memory before an episode's first step. [rows, size]"""
         ...
 
     def recall(self, observation: Tensor, memory: Tensor, greedy: bool = False) -> tuple[Tensor, Tensor]:
-        """The action, and what is remembered then. [rows, ...], [rows, size] → [rows(, d)], [rows, size]."""
+        """The action, and the new memory. [rows, ...], [rows, size] → [rows(, d)], [rows, size]."""
         ...
 
 
 @runtime_checkable
 class Remembers(Recalls, Protocol):
-    """Acts by what it has seen since the episode began."""
+    """Acts on a memory of the episode so far."""
 
-    memoryless: bool  # True: it can remember, and does not
+    memoryless: bool  # True: the memory is switched off
 
 
 class Policy(Plays, Protocol):
-    """What an algorithm trains. Implementations are `nn.Module`s."""
+    """The policy that an algorithm trains. Implementations are `nn.Module`s."""
 
     name: str  # for the first screen of a run
     memoryless: bool  # True: elements may be flattened and shuffled; False: rows stay whole
-    micro_steps: int | None  # steps per micro-batch, what rows begin with alike once; None: no cut
+    micro_steps: int | None  # most steps per micro-batch; a shared beginning of rows counts once; None: no limit
     dtype: torch.dtype  # the precision that log-probabilities are computed in
-    generator: torch.Generator  # everything that acting draws
+    generator: torch.Generator  # source of all draws of actions
 
     def refresh(self) -> None:
-        """Adopt the statistics observed so far; the loop calls it once per iteration, before anyone acts."""
+        """Adopt the statistics observed so far; the loop calls it once per iteration, before any action."""
         ...
 
     def parameters(self, recurse: bool = True) -> Iterator[torch.nn.Parameter]: ...
@@ -69,19 +69,19 @@ class Policy(Plays, Protocol):
 
 @runtime_checkable
 class Stochastic(Policy, Protocol):
-    """A policy that can say log π(a|s), with gradient."""
+    """A policy that computes log π(a|s) with gradient."""
 
     def evaluate(self, batch: TensorDict, entropy: bool = True) -> dict[str, Tensor]:
         """For each element: log_prob, entropy, and value with a critic; 0 where the mask is False. [B, T]
 
-        entropy=False: nobody asks for the entropy, which may be left out.
+        entropy=False: the entropy is not needed and may be left out.
         """
         ...
 
 
 @runtime_checkable
 class Values(Protocol):
-    """A policy that can say what a state is worth."""
+    """A policy that estimates the value of a state."""
 
     def value(self, observation: Tensor) -> Tensor:
         """V(s), or max_a Q(s, a). [..., observation] → [...]."""
@@ -103,21 +103,21 @@ class ActionValues(Policy, Acts, Values, Protocol):
 
 
 class Choices(NamedTuple):
-    """What a policy may do in each of N states, as an expectation over K of its actions sees it.
+    """The actions of a policy in each of N states, for an expectation over K of them.
 
-    Of discrete actions K = A: all, each with its probability; of continuous ones K = 1: one that was drawn.
+    Discrete actions: K = A, all actions with their probabilities. Continuous actions: K = 1, one sampled action.
     """
 
-    probability: Tensor  # of each in the expectation [N, K]; of one that was drawn 1
-    log_prob: Tensor  # log π(a|s), [N, K]; 0 of a deterministic policy
-    action: Tensor  # scaled to [-1, 1], with gradient [N, d]; of discrete actions all of them [N, K]
+    probability: Tensor  # weight in the expectation [N, K]; 1 for a sampled action
+    log_prob: Tensor  # log π(a|s), [N, K]; 0 for a deterministic policy
+    action: Tensor  # continuous: in [-1, 1] with gradient [N, d]; discrete: all actions [N, K]
 
 
 class TwinCritics(Policy, Acts, Values, Protocol):
     """An actor with two estimates of Q(s, a), for learning from replayed steps."""
 
     epsilon: float  # probability of a uniformly random action
-    noise: float  # standard deviation of what is added to actions that are played, where their range is [-1, 1]
+    noise: float  # standard deviation of the noise added to played actions, in units of [-1, 1]
 
     @property
     def actor(self) -> torch.nn.Module: ...
@@ -125,7 +125,7 @@ class TwinCritics(Policy, Acts, Values, Protocol):
     def critics(self) -> torch.nn.Module: ...
 
     def choices(self, observation: Tensor) -> Choices:
-        """What the actor would do. [N, observation]"""
+        """The actor's actions. [N, observation]"""
         ...
 
     def q(self, observation: Tensor, action: Tensor) -> Tensor:
@@ -133,11 +133,11 @@ class TwinCritics(Policy, Acts, Values, Protocol):
         ...
 
     def q_of(self, observation: Tensor, choices: Choices, estimates: int = 2) -> Tensor:
-        """Both estimates for all choices, or the first one alone. → [2, N, K], or [1, N, K]."""
+        """Both estimates for all choices, or only the first one. → [2, N, K], or [1, N, K]."""
         ...
 
     def entropy_target(self) -> float:
-        """The entropy that a learned temperature aims at where no other is asked for."""
+        """The default target entropy of a learned temperature."""
         ...
 
     def disturbed(self, action: Tensor, deviation: float, limit: float) -> Tensor:
@@ -150,13 +150,13 @@ class TwinCritics(Policy, Acts, Values, Protocol):
 
 
 class Tokens(Protocol):
-    """What a tokenizer tells: the ids that end a text, and texts for ids."""
+    """A tokenizer: the ids that end a text, and texts for ids."""
 
     eos_id: int
     stop_ids: tuple[int, ...]
 
     def decode(self, rows: list[list[int]]) -> list[str]: ...
-    def stops(self, texts: Sequence[str]) -> tuple[int, ...]: ...  # stop_ids, and the texts that are special tokens
+    def stops(self, texts: Sequence[str]) -> tuple[int, ...]: ...  # stop_ids, and special tokens among the texts
 
 
 @runtime_checkable
@@ -177,12 +177,12 @@ class Writes(Plays, Protocol):
     ) -> TensorDict:
         """`repeats` completions of each prompt: observation action log_prob mask [P, G, T], truncated [P, G].
 
-        stop: strings of which the first in a completion ends it, with the token that completes the string.
+        stop: strings that end a completion, with the token that completes the first of them.
         """
         ...
 
     def encode(self, prompts: Sequence[str], completions: Sequence[str]) -> TensorDict:
-        """Given texts in the layout of `generate`, [B, T]."""
+        """Encode given texts in the layout of `generate`, [B, T]."""
         ...
 
     def decode(self, rollout: TensorDict) -> list[str]:
@@ -200,11 +200,11 @@ class Writes(Plays, Protocol):
 
 @runtime_checkable
 class Noted(Protocol):
-    """Has something to say on the first screen of a run, beside its name."""
+    """Has a line for the first screen of a run, beside its name."""
 
     @property
     def note(self) -> str:
-        """Who writes its text, where that is another program; else empty."""
+        """The program that writes its text, if it is another one; else empty."""
         ...
 
 

@@ -5,7 +5,7 @@ python -m rlkit.compare algo=ppo,grpo env=cartpole,gsm8k seed=0-4 [KEY=VALUE]
 python -m rlkit.compare algo=ppo algo.lr=1e-3,3e-3 env=cartpole seeds=5
 
 Runs every algorithm on every environment with every seed, each as a process of its own, then writes the statistics of
-all of them: a table, figures and one page. The same command again goes on where it was cut off. Instead of keys, run
+all of them: a table, figures and one page. The same command again resumes it. Instead of keys, run
 folders: python -m rlkit.compare runs/* compares what is there.
 """
 

@@ -1,6 +1,6 @@
-"""The life of a command: its first line comes at once, a mistake is one line, and it ends with an exit code.
+"""Common handling of commands: the first line comes at once, a mistake is one line, and there is an exit code.
 
-Nothing heavy is imported here: a command prints its first line before it imports what takes seconds.
+Nothing heavy is imported here: a command prints its first line before its slow imports.
 """
 
 import gc
@@ -20,15 +20,15 @@ from rlkit.errors import Diverged, UserError, WorkerDied, one_line
 from rlkit.terminal import first_of_several, harmless_warning, say, show_traceback, warn
 
 STOPPED = "rlkit: stopped"
-OUT_OF_MEMORY = re.compile("can't allocate memory|out of memory", re.IGNORECASE)  # as torch's allocators tell it
-FEW = 1_000  # objects; Python 3.12 itself begins with 375 that are frozen
+OUT_OF_MEMORY = re.compile("can't allocate memory|out of memory", re.IGNORECASE)  # as torch's allocators report it
+FEW = 1_000  # objects; Python 3.12 starts with 375 frozen ones
 SMALLER = "give fewer env.rows, a shorter horizon, a smaller group or network"
 
 
 def guarded(command: Callable[[list[str]], int], argv: Sequence[str] | None = None, together: bool = False) -> int:
-    """Carry out a command with its words, or with those of the command line, and return its exit code.
+    """Run a command with the given words, or with those of the command line, and return its exit code.
 
-    together: whether several processes that torchrun started do it together.
+    together: whether it is meant to run in several processes that torchrun started.
 
     A user's mistake is one line and exit code 2; anything else that goes wrong is exit code 1.
     """
@@ -54,7 +54,7 @@ def guarded(command: Callable[[list[str]], int], argv: Sequence[str] | None = No
         return 1
     except (MemoryError, RuntimeError, FileNotFoundError) as error:
         return _short_of_room(error)
-    except BrokenPipeError:  # the reader of our output has left
+    except BrokenPipeError:  # the reader of the output is gone
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except KeyboardInterrupt as stop:
@@ -66,7 +66,7 @@ def guarded(command: Callable[[list[str]], int], argv: Sequence[str] | None = No
 
 
 def _short_of_room(error: Exception) -> int:
-    """One line where memory or the disk is full, else the whole traceback; and the exit code."""
+    """Print one line if memory or the disk is full, else the traceback. Returns: the exit code."""
     said = one_line(error)
     if isinstance(error, FileNotFoundError) and "temporary directory" in said:  # Python's own words
         warn("rlkit: no file can be written, neither here nor in the folder for temporary files: free some space")
@@ -81,7 +81,7 @@ def _short_of_room(error: Exception) -> int:
 
 
 def fill_closed() -> None:
-    """Where a shell closed a standard stream, its number would go to the next file, and what is printed into that."""
+    """Open closed standard streams: otherwise the next file gets their number, and output is written into that file."""
     for number in range(3):
         try:
             os.fstat(number)
@@ -91,10 +91,10 @@ def fill_closed() -> None:
 
 @contextmanager
 def loading() -> Iterator[None]:
-    """Import what a command needs without the garbage collector, which then leaves all of that out of its rounds.
+    """Import without the garbage collector, and exclude the imported objects from its later rounds.
 
-    torch and what it brings make a million objects that stay to the end. Looking through them again and again takes a
-    fifth of the time of their import, and longer than that as the process ends; a full round in between is as slow.
+    torch and its dependencies create a million objects that stay to the end. Collecting them repeatedly takes a fifth
+    of their import time, and longer at the end of the process; a full collection in between is as slow.
     """
     if not gc.isenabled() or gc.get_freeze_count() > FEW:  # the host program decides, and once is enough
         yield
@@ -109,10 +109,10 @@ def loading() -> Iterator[None]:
 
 @contextmanager
 def leaving_imports() -> Iterator[None]:
-    """Ctrl-C while something is imported ends the process at once, with one line.
+    """Make Ctrl-C during imports end the process at once, with one line.
 
-    A KeyboardInterrupt would come out of an import as whatever the packages make of it: torch as a traceback of a
-    broken NumPy, and some swallow it. Nothing was begun by then, so nothing is lost. At any other time it is raised.
+    Packages handle a KeyboardInterrupt during their import in odd ways: torch prints a traceback of a broken NumPy, and
+    some ignore it. No work has begun by then, so nothing is lost. At any other time the exception is raised.
     """
     in_main = threading.current_thread() is threading.main_thread()
     if not in_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:

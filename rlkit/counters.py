@@ -1,8 +1,8 @@
-"""Counters that a saved state holds."""
+"""Counters in a saved state."""
 
 
 def natural(x: object) -> int:
-    """Raises: TypeError where this does not count anything."""
+    """The counter itself. Raises: TypeError where it is not a counter."""
     if type(x) is not int or x < 0:
         raise TypeError(f"{x!r} counts nothing")
     return x

@@ -1,4 +1,4 @@
-"""What all who write files keep to: no links are followed, what counts is on the disk, refusals are in words."""
+"""Rules for all files that rlkit writes: no links are followed, data reach the disk, errors are in plain words."""
 
 import errno
 import os
@@ -11,8 +11,8 @@ BINARY = getattr(os, "O_BINARY", 0)
 
 
 def refuse_link(path: Path) -> None:
-    """Raises: UserError where the path is a link, to whatever."""
-    if os.path.islink(path):  # pathlib's raises where a name is too long
+    """Raises: UserError where the path is a link."""
+    if os.path.islink(path):  # pathlib's function raises where a name is too long
         raise UserError(f"{path} is a link, and nothing is written through one: put what it points to in its place")
 
 
@@ -27,7 +27,7 @@ def to_disk(path: Path) -> None:
 
 
 def reason(error: OSError) -> str:
-    """Say in plain words why the system refused."""
+    """The reason of a system error, in plain words."""
     words = {
         errno.EEXIST: "a file is in the way",
         errno.ENOTDIR: "a file is in the way",

@@ -1,34 +1,34 @@
-"""What goes wrong for a reason that one line can tell."""
+"""Errors that are reported in one line."""
 
 import os
 from collections.abc import Callable
 
 
 def one_line(value: object, show: Callable[[object], str] = str) -> str:
-    """What an exception of the user's says, or what an object of theirs is, in one line.
+    """A user's exception or object as one line of text.
 
-    Their `__str__` and `__repr__` may raise themselves: then only the type is shown.
+    Its `__str__` or `__repr__` may raise: then only the type is shown.
     """
     try:
         return " ".join(show(value).split())
-    except Exception:  # whatever code of the user's raises
+    except Exception:  # code of the user's may raise anything
         what = f"a {type(value).__name__} that cannot be shown"
         return "a number of thousands of digits" if isinstance(value, int) else what
 
 
 class UserError(Exception):
-    """The user's mistake: one line that says what was given, what is allowed and what to do. Exit code 2."""
+    """A mistake of the user, in one line: what was given, what is allowed, and what to do. Exit code 2."""
 
 
 class Exhausted(UserError):
-    """Nothing is left to learn from: a mistake at the start of a run, its natural end later on."""
+    """No data are left to learn from: a mistake at the start of a run, and the normal end later on."""
 
 
 class Unfinished(UserError):
-    """What the run depends on failed in an iteration; the state before it is saved, and resume repeats it."""
+    """Something that the run depends on failed in an iteration; the state before it is saved, and resume repeats it."""
 
-    alarm: str  # the name under which the iteration is marked in metrics.jsonl
-    repaired = False  # whether the user has to change code that the run names: resume needs trust=changed then
+    alarm: str  # the name that marks the iteration in metrics.jsonl
+    repaired = False  # whether the user must change code that the run names: resume then needs trust=changed
 
 
 class RewardFailed(Unfinished):
@@ -38,7 +38,7 @@ class RewardFailed(Unfinished):
 
 
 class EngineFailed(Unfinished):
-    """A program that writes text for the policy is not there, or answers what it should not."""
+    """A program that writes text for the policy is unreachable, or gives invalid answers."""
 
     alarm = "engine_error"
 
@@ -52,9 +52,9 @@ class Diverged(RuntimeError):
 
 
 def whole_number(name: str, missing: int) -> int:
-    """What a variable of the environment says; one that is empty is not there.
+    """The number in an environment variable; `missing` where it is unset or empty.
 
-    Raises: UserError where it is not a whole number of at least 0.
+    Raises: UserError where it is not an integer of at least 0.
     """
     said = os.environ.get(name, "").strip()
     if not said:

@@ -1,7 +1,7 @@
 """Measure a run: python -m rlkit.evaluate RUN_FOLDER [KEY=VALUE ...]
 
 Greedy and sampled scores with 95 % intervals, pass@k and completions for text, the distribution of returns and a GIF
-for control, and a paired test against another run or checkpoint. docs/evaluation.md says what each number means.
+for control, and a paired test against another run or checkpoint. docs/evaluation.md explains each number.
 """
 
 import os
@@ -37,7 +37,7 @@ def evaluate(argv: list[str]) -> int:
         return 0
     asked = read(argv)
     given = config.from_folder(argv[0])
-    prepare_folder(argv[0])  # before hours of measuring: one must be able to write there
+    prepare_folder(argv[0])  # before hours of measuring: the folder must be writable
     given.trust = asked.trust
     subject = evaluation.opened(given, argv[0], asked.checkpoint, asked)
     evaluation.refuse(subject, asked)
@@ -45,7 +45,7 @@ def evaluate(argv: list[str]) -> int:
     other = None if asked.against is None else against.rival(subject, asked, against.place_of(asked.against))
     if other:
         say(f"against {other.called}: {evaluation.which(other)}")
-    if asked.video is not None:  # before hours of measuring: what draws may not be installed
+    if asked.video is not None:  # before hours of measuring: drawing needs a package
         say(f"the first episode is in {evaluation.film(subject, asked)}")
     found, scores = evaluation.measured(subject, asked)
     show(subject, found, scores, asked)
@@ -60,7 +60,7 @@ def evaluate(argv: list[str]) -> int:
 
 
 def read(argv: Sequence[str]) -> "Evaluate":
-    """The keys that follow the run folder."""
+    """Parse the keys after the run folder."""
     from rlkit.errors import UserError
     from rlkit.evaluation import Evaluate
     from rlkit.settings import config, schema
@@ -76,7 +76,7 @@ def read(argv: Sequence[str]) -> "Evaluate":
 
 
 def show(subject: "Subject", found: "Report", scores: "Scores", asked: "Evaluate") -> None:
-    """Print what was measured."""
+    """Print the measurements."""
     from rlkit import statistics
     from rlkit.recording.log import table
 
@@ -103,7 +103,7 @@ def show(subject: "Subject", found: "Report", scores: "Scores", asked: "Evaluate
 
 
 def show_both(subject: "Subject", other: "Subject", scores: "Scores", rivals: "Scores", against: "Against") -> None:
-    """Print two runs side by side, and what the test says."""
+    """Print two runs side by side, and the result of the test."""
     from rlkit.against import labels
     from rlkit.recording.log import table
     from rlkit.statistics.episodes import summarize
@@ -119,7 +119,7 @@ def show_both(subject: "Subject", other: "Subject", scores: "Scores", rivals: "S
 
 
 def interval(name: str, mean: float, low: float, high: float) -> list[str]:
-    """A row of a table: what it is, its mean, its 95 % interval."""
+    """A row of a table: name, mean, 95 % interval."""
     return [name, f"{mean:.3f}", f"{low:.3f} to {high:.3f}"]
 
 

@@ -25,7 +25,7 @@ from rlkit.settings.measured import own_checkpoint
 from rlkit.statistics.episodes import bootstrap, pass_at_k, summarize
 from rlkit.terminal import say
 
-LARGEST = 1 << 26  # bytes of an evaluation-*.json, which holds the return of each episode
+LARGEST = 1 << 26  # most bytes of an evaluation-*.json, which holds the return of each episode
 Report = dict[str, Any]  # evaluation-*.json: checkpoint, iteration, greedy, sampled, pass@K, exact, against
 
 
@@ -33,18 +33,18 @@ Report = dict[str, Any]  # evaluation-*.json: checkpoint, iteration, greedy, sam
 class Evaluate:
     """How to measure a run: the keys of the command and of `run.evaluate`."""
 
-    checkpoint: str | None = None  # latest, best, or another from the folder; none: the one that the run measures
-    episodes: Episodes | None = None  # how many episodes or problems; none: the environment's default
-    split: Split = "test"  # the episodes or problems to measure on
+    checkpoint: str | None = None  # latest, best, or another name in the folder; none: the one that the run measures
+    episodes: Episodes | None = None  # number of episodes or problems; none: the environment's default
+    split: Split = "test"  # split of episodes or problems to measure on
     pass_at: tuple[Count, ...] = ()  # text: estimate pass@k for these k
-    samples: Count | None = None  # text: answers drawn for each problem; none: the largest k of pass_at
+    samples: Count | None = None  # text: answers sampled per problem; none: the largest k of pass_at
     against: str | None = None  # RUN_FOLDER[:CHECKPOINT] to compare with, on the same episodes or problems
-    video: str | None = None  # control: FILE.gif, into which the first episode is drawn, played greedily
-    device: str = "auto"  # auto, cpu, cuda or cuda:N, whatever the run was trained on
-    threads: Threads = 0  # torch threads; 0: one for control, OMP_NUM_THREADS or all cores for text
+    video: str | None = None  # control: FILE.gif for a video of the first episode, played greedily
+    device: str = "auto"  # auto, cpu, cuda or cuda:N; it may differ from the training device
+    threads: Threads = 0  # torch threads; 0: one for control; OMP_NUM_THREADS or all cores for text
     seed: Natural | None = None  # seed of the episodes and of sampling; none: the run's own
 
-    trust: Trust = False  # run code from outside rlkit that the folders name; changed: also where it has changed
+    trust: Trust = False  # run code from outside rlkit that the folders name; changed: also if it was changed
 
     def __post_init__(self) -> None:
         if self.samples is not None and max(self.pass_at, default=0) > self.samples:
@@ -53,12 +53,12 @@ class Evaluate:
 
 @dataclass
 class Subject:
-    """A run whose parameters are those of one of its checkpoints."""
+    """A run with the parameters of one of its checkpoints."""
 
-    folder: Path  # absolute
-    called: Path  # the same as it was written
+    folder: Path  # absolute path
+    called: Path  # the same path as typed
     checkpoint: str
-    iteration: int  # after which its parameters were saved
+    iteration: int  # iteration after which the parameters were saved
     given: config.Given
     env: Env
     policy: Policy
@@ -68,12 +68,12 @@ class Subject:
 def opened(
     given: config.Given, folder: str | Path, checkpoint: str | None, asked: Evaluate, seed: int | None = None
 ) -> Subject:
-    """A run as one of its checkpoints left it, on the device and with the starts that are asked for now.
+    """A run at one of its checkpoints, on the requested device and with the requested starts.
 
-    It is put together with its own seed, on which prompts and problems may depend; `seed` and `asked.seed` are of what
-    is drawn for the evaluation alone.
+    It is put together with its own seed, on which prompts and problems may depend; `seed` and `asked.seed` affect only
+    the draws of the evaluation.
 
-    `given` is what `config.from_folder` read from the folder. Without a checkpoint it is the one that the run measures.
+    `given` is the result of `config.from_folder`. checkpoint=None: the one that the run measures.
     """
     if checkpoint is None:
         checkpoint = own_checkpoint(given.run.get("measure"), folder)
@@ -84,7 +84,7 @@ def opened(
     given.run |= {"device": asked.device, "threads": asked.threads}
     given.by_itself()
     called = home(folder)
-    held = called.absolute()  # now: an environment may change the directory
+    held = called.absolute()  # now, as an environment may change the directory
     parts = assemble(given)
     with as_written(held, called):
         iteration = restore_policy(held, parts.algo, parts.env, checkpoint).iteration
@@ -96,7 +96,7 @@ def opened(
 
 
 def which(subject: Subject) -> str:
-    """Say whose parameters are measured, and how that stands to what the run itself measures."""
+    """A phrase that names the measured checkpoint, and its relation to the one that the run measures."""
     own = own_of(subject)
     same = subject.checkpoint == own
     said = ": what the run itself measures" if same else f"; the run itself measures {own}"
@@ -109,7 +109,7 @@ def own_of(subject: Subject) -> str:
 
 
 def refuse(subject: Subject, asked: Evaluate) -> None:
-    """Say at once what this run cannot give."""
+    """Refuse keys that do not apply to this run."""
     text = subject.env.kind == "text"
     if (asked.pass_at or asked.samples) and subject.env.scored(subject.policy) != "problems":
         given = "pass_at" if asked.pass_at else "samples"
@@ -131,9 +131,9 @@ def refuse(subject: Subject, asked: Evaluate) -> None:
 
 
 def measured(subject: Subject, asked: Evaluate) -> tuple[Report, Scores]:
-    """Everything that goes into evaluation-*.json about the run itself, and the greedy scores.
+    """The content of evaluation-*.json for the run itself, and the greedy scores.
 
-    The same each time: how much was drawn so far is put back.
+    The result is the same each time: the counters of draws are restored.
     """
     env, drawn = subject.env, subject.env.state_dict()
     try:
@@ -147,7 +147,7 @@ def _measured(subject: Subject, asked: Evaluate) -> tuple[Report, Scores]:
     found: Report = {"checkpoint": subject.checkpoint, "iteration": subject.iteration}
     greedy = env.evaluate(policy, asked.episodes, asked.split)
     both = {"greedy": greedy}
-    if env.scored(policy) != "pairs":  # what ranks texts writes none
+    if env.scored(policy) != "pairs":  # a reward model writes no answers
         both["sampled"] = env.evaluate(policy, asked.episodes, asked.split, greedy=False)
     for name, scores in both.items():
         each = found[name] = summarize(env.metric, scores, name == "greedy")
@@ -167,7 +167,7 @@ def _measured(subject: Subject, asked: Evaluate) -> tuple[Report, Scores]:
 def pass_at(
     env: Env, policy: Policy, ks: Sequence[int], n: int, episodes: int | None, split: Split
 ) -> dict[str, dict[str, float]]:
-    """Sample n answers a problem; for each k the mean over problems with a bootstrap interval."""
+    """Sample n answers per problem; for each k, pass@k as a mean over problems with a bootstrap interval."""
     scores = torch.stack([env.evaluate(policy, episodes, split, greedy=False).score for _ in range(n)])  # [n, problems]
     correct = (scores > 0.5).sum(0).tolist()
     rows = {}
@@ -184,9 +184,9 @@ def place(folder: Path, what: str, ending: str, split: Split, checkpoint: str = 
 
 
 def write(subject: Subject, found: Report, scores: Scores, asked: Evaluate) -> Path | None:
-    """Write evaluation-*.json, and the greedy answers beside it; returns where those are.
+    """Write evaluation-*.json, and the greedy answers beside it. Returns: the path of the answers.
 
-    The checkpoint that the run itself measures is not named in the file's name, every other one is.
+    The file name includes the checkpoint, unless it is the one that the run itself measures.
     """
     own = subject.checkpoint == own_of(subject)
     if own:
@@ -203,19 +203,19 @@ def write(subject: Subject, found: Report, scores: Scores, asked: Evaluate) -> P
 
 
 def make_way(subject: Subject, split: Split) -> None:
-    """Keep an evaluation of another checkpoint under that one's name: `measure` of a run may have changed since."""
+    """Rename an earlier evaluation of another checkpoint: `measure` of the run may have changed since."""
     path = place(subject.folder, "evaluation", "json", split)
     try:
         held = parse(read_text(path, LARGEST))
     except (UserError, ValueError):
-        return  # nothing is there, or nothing that can be read
-    # An older version measured the latest one and did not say so.
+        return  # no file, or an unreadable one
+    # An older version measured the latest checkpoint and did not record that.
     was = held.get("checkpoint", "latest") if isinstance(held, dict) else None
     if was == subject.checkpoint or was not in ("latest", "best"):
         return
     own = place(subject.folder, "evaluation", "json", split, was)
     if own.is_file() and own.stat().st_mtime >= path.stat().st_mtime:
-        return  # that checkpoint was measured again since
+        return  # that checkpoint was measured again meanwhile
     for what, ending in (("evaluation", "json"), ("completions", "jsonl")):
         before, after = (place(subject.folder, what, ending, split, name) for name in ("", was))
         if before.is_file():
@@ -224,12 +224,12 @@ def make_way(subject: Subject, split: Split) -> None:
 
 
 def film(subject: Subject, asked: Evaluate) -> Path:
-    """Draw the first episode, played greedily, into the file that `video` names."""
+    """Write a video of the first episode, played greedily, into the file of `video`."""
     from rlkit.control.env import ControlEnv
     from rlkit.control.video import frames, write_gif
 
     path, env, policy = home(asked.video or ""), subject.env, subject.policy
-    held = path.absolute()  # now: the environment may change the directory
+    held = path.absolute()  # now, as the environment may change the directory
     assert isinstance(env, ControlEnv) and isinstance(policy, Acts), "refused before"
     drawn = frames(env, policy, 0, asked.split)
     with as_written(held, path), replacing(held) as file:

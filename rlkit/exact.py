@@ -1,6 +1,6 @@
-"""Dynamic programming on a known model, in float64: what learning is measured against.
+"""Dynamic programming on a known model, in float64: the reference for learned values.
 
-A policy is a table of actions [S] or of probabilities [S, A]. Nothing happens in a terminal state: its value is 0.
+A policy is a table of actions [S] or of probabilities [S, A]. A terminal state has no transitions: its value is 0.
 Sources: Sutton & Barto 2018, chapters 3 and 4; Puterman 1994.
 """
 
@@ -17,10 +17,10 @@ class Model:
 
     transition: Tensor  # P(s'|s, a), [S, A, S]
     reward: Tensor  # expected r(s, a), [S, A]
-    terminal: Tensor  # [S] bool: the episode is over there
+    terminal: Tensor  # [S] bool: True where the episode is over
     start: Tensor  # distribution of the first state, [S]
-    outcome_reward: Tensor | None = None  # r(s, a, s'), [S, A, S], where the successor decides; `reward` is its mean
-    goal: Tensor | None = None  # [S] bool: where success counts
+    outcome_reward: Tensor | None = None  # r(s, a, s'), [S, A, S], if it depends on s'; `reward` is its mean
+    goal: Tensor | None = None  # [S] bool: True where reaching the state counts as success
 
 
 def probabilities(model: Model, policy: Tensor) -> Tensor:
@@ -39,8 +39,8 @@ def chain(model: Model, policy: Tensor) -> tuple[Tensor, Tensor]:
 def policy_values(model: Model, policy: Tensor, gamma: float) -> Tensor:
     """V_π = (I − γ·P_π)⁻¹·r_π, [S].
 
-    With γ = 1 a state from which the episode never ends is worth the 0 that it earns; if it earns anything else, its
-    value does not exist.
+    With γ = 1, a state from which the episode never ends has the value 0 if it earns only zeros; if it earns anything
+    else, its value does not exist.
     """
     step, reward = chain(model, policy)
     if gamma == 1:
@@ -53,7 +53,7 @@ def policy_values(model: Model, policy: Tensor, gamma: float) -> Tensor:
 
 
 def reaches(step: Tensor, targets: Tensor) -> Tensor:
-    """From which states of the chain [S, S] some target [S] can be reached: [S] bool."""
+    """Whether some target state [S] can be reached from each state of the chain [S, S]: [S] bool."""
     reached = targets
     while True:
         more = reached | (step[:, reached].sum(-1) > 0)
@@ -68,7 +68,7 @@ def q_values(model: Model, values: Tensor, gamma: float) -> Tensor:
 
 
 def greedy(model: Model, values: Tensor, gamma: float) -> Tensor:
-    """argmax_a Q(s, a), the first of several: [S]."""
+    """argmax_a Q(s, a), the first among equals: [S]."""
     return q_values(model, values, gamma).argmax(-1)
 
 
@@ -83,22 +83,22 @@ def epsilon_greedy(q: Tensor, epsilon: float) -> Tensor:
 
 
 def soft_optimal_values(model: Model, gamma: float, epsilon: float) -> Tensor:
-    """Values of the best policy among those that act at random with probability ε at least, [S].
+    """Values of the best policy that acts at random with probability of at least ε, [S].
 
     V(s) = (1 − ε)·max_a Q(s, a) + ε·mean_a Q(s, a): what SARSA with a constant ε converges to (Sutton & Barto 2018,
-    section 5.4). By policy iteration, or by value iteration from 0 when nothing is discounted. Raises ValueError where
-    nothing is discounted and rewards can be earned forever.
+    section 5.4). By policy iteration, or by value iteration from 0 if gamma is 1. Raises: ValueError where gamma is 1
+    and rewards can be earned forever.
     """
     values = torch.zeros_like(model.start)
     for sweep in itertools.count(1):
         q = q_values(model, values, gamma)
         policy = epsilon_greedy(q, epsilon)
         new = policy_values(model, policy, gamma) if gamma < 1 else (policy * q).sum(-1)
-        # Among equally good policies rounding chooses, and a linear solve rounds more than a sum.
+        # Among equally good policies the rounding decides, and a linear solve rounds more than a sum.
         if (new - values).abs().max() <= (1e-12 if gamma < 1 else 1e-14) * max(1.0, float(new.abs().max())):
             return new
         values = new
-        if gamma == 1 and sweep % 1000 == 0:  # so late only what never ends still grows
+        if gamma == 1 and sweep % 1000 == 0:  # after so many sweeps, only values without a limit still grow
             step, reward = chain(model, policy)
             if (reward[~reaches(step, model.terminal)] > 0).any():
                 raise ValueError("undiscounted values are infinite: rewards can be earned forever; use gamma < 1")
@@ -128,17 +128,17 @@ def occupancy(model: Model, policy: Tensor, gamma: float) -> Tensor:
 
 
 def reachable(model: Model, policy: Tensor | None = None) -> Tensor:
-    """Which states an episode can come to at all, or under a policy: [S] bool."""
+    """The states that an episode can reach at all, or under a policy: [S] bool."""
     states, actions = model.reward.shape
     step, _ = chain(model, torch.full((states, actions), 1 / actions) if policy is None else policy)
     return reaches(step.T, model.start > 0)
 
 
 def values_within(model: Model, steps: int, policy: Tensor | None = None) -> Tensor:
-    """What is earned in at most `steps` steps, undiscounted, [S].
+    """The expected undiscounted return within `steps` steps, [S].
 
-    V_n(s) = Σ_a π(a|s)·(r(s, a) + Σ_s' P(s'|s, a)·V_{n−1}(s')) from V_0 = 0. Without a policy the best action takes the
-    place of the mean over actions: an optimum that may watch the clock (Puterman 1994, chapter 4).
+    V_n(s) = Σ_a π(a|s)·(r(s, a) + Σ_s' P(s'|s, a)·V_{n−1}(s')) from V_0 = 0. Without a policy, the maximum over actions
+    replaces the mean: the optimum of policies that know the remaining time (Puterman 1994, chapter 4).
     """
     values = torch.zeros_like(model.start)
     if policy is None:
@@ -159,13 +159,13 @@ def success(model: Model, policy: Tensor, steps: int | None = None) -> float:
 
 
 def optimal_success(model: Model, steps: int | None = None) -> float:
-    """The highest probability of reaching `model.goal`; within `steps` steps the best policy may watch the clock."""
+    """The highest probability of reaching `model.goal`; with `steps`, for policies that know the remaining time."""
     model = _reward_goal(model)
     return float(model.start @ (optimal_values(model, 1.0) if steps is None else values_within(model, steps)))
 
 
 def _reward_goal(model: Model) -> Model:
-    """The same model where arriving at the goal earns 1 and ends the episode, and nothing else earns anything."""
+    """The same model with reward 1 for reaching the goal, which ends the episode, and reward 0 otherwise."""
     if model.goal is None:
         raise ValueError("the model has no goal")
     return replace(model, reward=model.transition[..., model.goal].sum(-1), terminal=model.terminal | model.goal)

@@ -9,21 +9,21 @@ from annotated_types import Ge, Gt, Le, Lt
 
 
 class Boundless:
-    """In a field's type: infinity, or a whole number of any size, means something. Elsewhere such are refused."""
+    """Mark of a field's type: infinity, or an integer of any size, is allowed. Otherwise these are refused."""
 
 
 class Needs:
-    """In a field's type: it does something only where another key of its section has one of these values.
+    """Mark of a field's type: the key has an effect only if another key of its section has one of these values.
 
-    Without values: where that is neither none, false, 0 nor empty, nor `but`; `unlike`: where it differs from that key.
-    A phrase in place of a key is a fact that the check knows, such as `CONTROL`. See `rlkit.settings.idle`.
+    Without values: if that is not none, false, 0 or empty, and not `but`; `unlike`: if it differs from that key.
+    A phrase instead of a key is a condition that the check knows, such as `CONTROL`. See `rlkit.settings.idle`.
     """
 
     def __init__(self, key: str, *values: object, unlike: str = "", but: str = "") -> None:
         self.key, self.values, self.unlike, self.but = key, values, unlike, but
 
     def met(self, facts: Mapping[str, object]) -> bool:
-        """Whether the keys (and phrases) have what is needed."""
+        """Whether the keys (and phrases) fulfil the condition."""
         value = facts[self.key]
         if self.unlike:
             return value != facts[self.unlike]
@@ -31,22 +31,22 @@ class Needs:
 
 
 class Escapes:
-    """In a field's type: typed on a command line, \\n in it is a line break, \\t a tab and \\\\ one backslash."""
+    """Mark of a field's type: on a command line, \\n in it is a line break, \\t a tab and \\\\ one backslash."""
 
 
 class Several:
-    """In a field's type: a text that may name several, with commas between."""
+    """Mark of a field's type: a text that may hold several names, separated by commas."""
 
 
 class Search:
-    """In a field's type: rlkit.tune looks for a number from low to high, by its logarithm where `log` is set."""
+    """Mark of a field's type: rlkit.tune searches numbers from low to high, on a log scale if `log` is set."""
 
     def __init__(self, low: float, high: float, log: bool = False) -> None:
         self.low, self.high, self.log = low, high, log
 
 
 class Choose:
-    """In a field's type: rlkit.tune looks for one of these values."""
+    """Mark of a field's type: rlkit.tune searches these values."""
 
     def __init__(self, *values: object) -> None:
         self.values = values
@@ -61,7 +61,7 @@ ATTEMPTS = "an algorithm that attempts problems, as all do but sft"
 ASKED = "an algorithm that attempts problems, as all do but sft, or env.shots"
 SIDES = "an algorithm that learns from both sides of a pair, as all do but sft"
 ANSWERS = "an algorithm that trains what answers, as all do but reward_model"
-INEXACT = "policy.dtype=bfloat16 or policy.engine=vllm on text"  # written by other probabilities than the learner's
+INEXACT = "policy.dtype=bfloat16 or policy.engine=vllm on text"  # its probabilities differ from the learner's
 WEIGHED = "an algorithm with algo.sampler_cap, such as grpo and ppo"  # older weights are other probabilities
 AGAIN = "algo.epochs or algo.minibatches above 1"  # the first update after a rollout finds every ratio at 1
 
@@ -69,7 +69,7 @@ Positive = Annotated[float, Gt(0)]
 NonNegative = Annotated[float, Ge(0)]
 Fraction = Annotated[float, Ge(0), Le(1)]
 Decay = Annotated[float, Gt(0), Lt(1)]
-Limit = Annotated[float, Gt(0), Boundless()]  # inf: none
+Limit = Annotated[float, Gt(0), Boundless()]  # inf: no limit
 Count = Annotated[int, Ge(1)]
 Natural = Annotated[int, Ge(0)]
 Problems = Annotated[int, Ge(0), Le(100_000)]  # problems or pairs that are generated or held out
@@ -83,19 +83,19 @@ Switch = Annotated[bool, Choose(False, True)]
 
 @dataclass(frozen=True)
 class Place:
-    """The mark of a field whose text names something outside the project.
+    """Mark of a field whose text names something outside the project.
 
-    It makes the text absolute in config.yaml, lets `resume` notice a change, and asks for trust where it is code.
+    The text becomes absolute in config.yaml, `resume` notices changes of it, and code needs trust.
     """
 
     kind: Literal["file", "folder", "code", "output"]  # output: a folder that one run writes
-    words: tuple[str, ...] = ()  # texts that name none, such as tiny
-    beside: tuple[str, ...] = ()  # files that are read with it where they lie beside it
+    words: tuple[str, ...] = ()  # texts that are not names of files, such as tiny
+    beside: tuple[str, ...] = ()  # files that are read with it if they are beside it
     models: bool = False  # code: model:FOLDER holds weights; without this it is a module called model
-    ending: str = ""  # where given, a text without it and without a folder is a word, whatever file has that name
+    ending: str = ""  # if given, a text without it and without a folder is a word, even if a file has that name
 
     def word(self, text: str) -> bool:
-        """Whether a text has a meaning of its own and names nothing outside."""
+        """Whether a text has a meaning of its own and names no file."""
         return text in self.words or bool(self.ending and not text.endswith(self.ending) and not os.path.dirname(text))
 
 

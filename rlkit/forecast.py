@@ -1,4 +1,4 @@
-"""What the largest iteration of a language model will take of memory, predicted before anything is written."""
+"""Predicts the peak memory of the largest iteration of a language model, before any text is written."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -10,12 +10,12 @@ from rlkit import memory
 from rlkit.errors import UserError
 from rlkit.scores import Split
 
-MARGIN = 0.8  # a forecast may be a fifth too high: less than this share of it is refused
+MARGIN = 0.8  # a forecast may be a fifth too high: only if this share of it does not fit is it refused
 
 
 @dataclass(frozen=True)
 class Work:
-    """Texts that are written or learned from together, at their longest."""
+    """Texts that are written or learned from together, at their greatest length."""
 
     prompts: int
     group: int  # texts that begin with the same prompt
@@ -25,7 +25,7 @@ class Work:
 
 @dataclass(frozen=True)
 class Footprint:
-    """Bytes beside what is taken already, and what lowers them."""
+    """Bytes beside those that are already allocated, and advice that lowers them."""
 
     size: int
     remedy: str
@@ -33,27 +33,27 @@ class Footprint:
 
 @runtime_checkable
 class Workload(Protocol):
-    """An environment that knows how much there is to read and to write."""
+    """An environment that can estimate the amount of reading and writing."""
 
     def learned(self, group: int) -> Work:
-        """What one iteration learns from, with so many attempts at each start; `check` was called before."""
+        """The work of learning in one iteration with so many attempts per start; call `check` first."""
         ...
 
     def written(self, group: int, measured: Mapping[Split, int]) -> list[Work]:
-        """What is written in an iteration, and in measurements of so many problems of these splits."""
+        """The work of writing in an iteration, and in measurements of so many problems of these splits."""
         ...
 
 
 @runtime_checkable
 class Predicts(Protocol):
-    """A policy that knows what that takes."""
+    """A policy that can estimate the memory of such work."""
 
     def longest(self, texts: Sequence[str]) -> int:
         """Tokens of the longest text."""
         ...
 
     def footprint(self, learned: Work, written: Sequence[Work]) -> Footprint | None:
-        """At the peak of the iteration; none: this one does not."""
+        """The peak of the iteration; None where this policy has no estimate."""
         ...
 
 
@@ -61,7 +61,7 @@ class Predicts(Protocol):
 class Forecast:
     """Bytes of the device's memory."""
 
-    taken: int  # by this process, before anything is written
+    taken: int  # bytes of this process before any text is written
     free: int
     coming: Footprint
 
@@ -70,9 +70,9 @@ class Forecast:
         return f"at most about {peak} at the peak, of {most}"
 
     def check(self) -> None:
-        """Refuse what will not fit.
+        """Refuse an iteration that will not fit.
 
-        Raises: UserError where even 0.8 of what is coming is more than what is free.
+        Raises: UserError where even 0.8 of the forecast is more than the free memory.
         """
         if MARGIN * self.coming.size > self.free:
             raise UserError(
@@ -84,9 +84,9 @@ class Forecast:
 def forecast(
     policy: object, env: object, device: torch.device, keys: Mapping[str, object], measured: Mapping[Split, int]
 ) -> Forecast | None:
-    """What an iteration will take with these keys of an algorithm, or a measurement of so many problems.
+    """The memory of an iteration with these keys of an algorithm, or of a measurement of so many problems.
 
-    None where the policy is not a language model, or one that others compute.
+    Returns: None where the policy is not a language model, or is computed by transformers.
     """
     if not isinstance(env, Workload) or not isinstance(policy, Predicts):
         return None
@@ -103,7 +103,7 @@ def count(value: object) -> int:
 
 
 def taken_and_free(device: torch.device) -> tuple[int, int]:
-    """Bytes of a GPU's memory where the model is on one, else of this machine's."""
+    """Bytes taken and free: of a GPU's memory if the model is on one, else of this machine's."""
     if device.type == "cuda":
         mine = torch.cuda.memory_allocated(device)
         return mine, torch.cuda.mem_get_info(device)[0] + torch.cuda.memory_reserved(device) - mine

@@ -1,7 +1,7 @@
-"""Rows with gaps: between two turns of the policy stands what the environment or a tool said, which nobody chose.
+"""Rows with gaps: steps of the environment or a tool between two turns of the policy, not chosen by it.
 
-Credit flows over the acted steps, as if the row held nothing else: neither γ nor λ counts the steps of a gap. What a
-gap earns, and an episode that ends in it, belong to the acted step before it.
+Credit flows over the acted steps only: neither γ nor λ counts the steps of a gap. A reward in a gap, and the end of an
+episode in a gap, belong to the acted step before it.
 """
 
 import torch
@@ -19,40 +19,40 @@ def gapped(mask: Tensor, done: Tensor) -> bool:
 
 
 class Acted:
-    """The acted steps of each row, moved to its front in their order; what is left of the row is 0 or False.
+    """The acted steps of each row, moved to its front in order; the rest of the row is 0 or False.
 
     mask, done: [..., T] bool; a row may have any number of acted steps. x of the methods: [..., T].
     """
 
     def __init__(self, mask: Tensor, done: Tensor) -> None:
         self.mask = mask
-        self.order = (~mask).int().argsort(dim=-1, stable=True)  # where each acted step came from
+        self.order = (~mask).int().argsort(dim=-1, stable=True)  # original position of each acted step
         self.there = self.order.new_ones(mask.shape).cumsum(-1) <= mask.sum(-1, keepdim=True)
-        place = mask.cumsum(-1) - 1  # which acted step each step belongs to; -1 before the first
+        place = mask.cumsum(-1) - 1  # index of the acted step that each step belongs to; -1 before the first
         self.place = place.clamp(min=0)
-        ended = done.cumsum(-1) - done.long()  # episodes that ended before each step
+        ended = done.cumsum(-1) - done.long()  # number of episodes that ended before each step
         same = ended == ended.gather(-1, self.order.gather(-1, self.place))
-        self.counted = same & (place >= 0)  # after the end of an episode nothing belongs to it
+        self.counted = same & (place >= 0)  # steps after the end of an episode belong to no acted step
 
     def at(self, x: Tensor) -> Tensor:
-        """x of the acted steps themselves."""
+        """x at the acted steps."""
         return torch.where(self.there, x.gather(-1, self.order), 0)
 
     def total(self, x: Tensor) -> Tensor:
-        """The sum of x over each acted step and the gap behind it."""
+        """The sum of x over each acted step and the gap after it."""
         return torch.zeros_like(x).scatter_add(-1, self.place, torch.where(self.counted, x, 0))
 
     def any(self, x: Tensor) -> Tensor:
-        """Whether x, bool, is True at an acted step or in the gap behind it."""
+        """Whether x (bool) is True at an acted step or in the gap after it."""
         return self.total(x.long()) > 0
 
     def back(self, x: Tensor) -> Tensor:
-        """Results of the acted steps where these came from; 0 elsewhere."""
+        """Results for acted steps, moved back to their original positions; 0 elsewhere."""
         return torch.where(self.mask, x.gather(-1, self.place), 0)
 
 
 def following(value: Tensor, mask: Tensor) -> Tensor:
-    """V of the next step that is acted after each one, 0 where none is left. value, mask: [..., T] → [..., T]."""
+    """V of the next acted step after each step, 0 where there is none. value, mask: [..., T] → [..., T]."""
     same_shape(value=value, mask=mask)
     end = mask.shape[-1]
     index = torch.where(mask, torch.arange(end, device=mask.device), end)  # end: no step

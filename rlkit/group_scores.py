@@ -1,4 +1,4 @@
-"""What each attempt was worth compared with others from its start: scores [P, G] of P starts, G attempts."""
+"""Advantages of attempts compared with others from the same start: scores [P, G] of P starts, G attempts."""
 
 import torch
 from torch import Tensor
@@ -17,7 +17,7 @@ def group_centered(score: Tensor) -> Tensor:
 
 
 def _over(centered: Tensor, scale: Tensor) -> Tensor:
-    """The quotient, 0 where both are 0."""
+    """The quotient; 0 where both are 0."""
     return centered / scale.clamp(min=torch.finfo(scale.dtype).tiny)
 
 

@@ -1,4 +1,4 @@
-"""What an algorithm holds that a checkpoint does not: refused before the run, and as soon as it changes."""
+"""Attributes of an algorithm that checkpoints do not hold: refused before the run, and as soon as they change."""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -14,21 +14,21 @@ from rlkit.attributes import COLLECTIONS, PLAIN, STATE, TORCH, can_be_saved, che
 from rlkit.errors import Diverged, UserError
 from rlkit.seeding import generators
 
-LARGEST = 1e80  # of the numbers that an optimizer computes with: products of two keys, each of 1e37 at most
-SQUARES = ("exp_avg_sq", "max_exp_avg_sq", "square_avg", "step")  # what an optimizer has that is never negative
-FLAGS = ("amsgrad", "centered", "maximize", "nesterov")  # what an optimizer computes, which stays as it was made
-REPLACED = (*PLAIN, tuple, frozenset)  # what is not put back in place
+LARGEST = 1e80  # largest number in an optimizer: products of two keys, each at most 1e37
+SQUARES = ("exp_avg_sq", "max_exp_avg_sq", "square_avg", "step")  # values of an optimizer that are never negative
+FLAGS = ("amsgrad", "centered", "maximize", "nesterov")  # options of an optimizer that never change
+REPLACED = (*PLAIN, tuple, frozenset)  # types that are replaced instead of restored in place
 
 
 def is_part(x: object) -> bool:
-    """Whether an attribute has a state of its own: torch's convention, which objects of a user's may follow, too."""
+    """Whether an attribute has a state_dict of its own, by torch's convention; a user's objects may follow it, too."""
     return hasattr(x, "load_state_dict")
 
 
 def owner(algo: Algorithm, name: str) -> dict[str, Any]:
-    """Where the attribute is that `saved` names: of the algorithm, or with dots of what it holds (`policy.scale`).
+    """The attributes in which `saved` looks up a name: the algorithm's, or with dots those of a part (`policy.scale`).
 
-    Raises: UserError where there is none.
+    Raises: UserError where there is no such attribute.
     """
     *path, last = name.split(".")
     here: object = algo
@@ -42,18 +42,18 @@ def owner(algo: Algorithm, name: str) -> dict[str, Any]:
 
 
 def attributes(x: object) -> dict[str, Any]:
-    """By name; of a module its children, parameters and buffers, too."""
+    """Attributes by name; for a module including its children, parameters and buffers."""
     return {key: held for found in places(x) for key, held in found.items()}
 
 
 def places(x: object) -> list[dict[str, Any]]:
-    """The dictionaries that an object has its attributes in: a module keeps what is torch's in some of their own."""
+    """The dictionaries that hold an object's attributes: a module has several of them."""
     own = [vars(x)] if hasattr(x, "__dict__") else []
     return [*own, x._modules, x._parameters, x._buffers] if isinstance(x, nn.Module) else own
 
 
 def check_saved(algo: Algorithm, env: Env) -> None:
-    """Refuse an algorithm with state that a checkpoint would lose, before it plays; all of it is named at once."""
+    """Refuse an algorithm with state that a checkpoint would lose, before it plays; the message names it all."""
     name = type(algo).__name__
     if not isinstance(algo.saved, tuple | list):
         raise UserError(f"{name}.saved is {algo.saved!r}: write a tuple of names, saved = (*Algorithm.saved, 'NAME')")
@@ -76,9 +76,9 @@ def check_saved(algo: Algorithm, env: Env) -> None:
 
 
 def in_saved(algo: Algorithm, env: Env) -> set[int]:
-    """The ids of what is saved, and of the modules, parameters and buffers in it: a second name for one loses nothing.
+    """The ids of saved objects, and of their modules, parameters and buffers: a second reference to one loses nothing.
 
-    All of it is put back in place, so the second name sees what the first one sees; what cannot be is not among it.
+    They are restored in place, so a second reference sees the restored state; other objects are not included.
     The environment, and generators of the algorithm and its policy, are always saved.
     """
     saved = [owner(algo, key)[key.rpartition(".")[2]] for key in algo.saved]
@@ -99,7 +99,7 @@ def checked(algo: Algorithm, env: Env) -> dict[str, str]:
 
 
 def check_unchanged(algo: Algorithm, env: Env, before: dict[str, str] | None) -> None:
-    """Refuse state that came after the run began, and whatever is not saved and has changed since."""
+    """Refuse state that was added after the run began, and unsaved attributes that have changed since."""
     check_saved(algo, env)
     if before is None:
         return
@@ -115,7 +115,7 @@ def check_unchanged(algo: Algorithm, env: Env, before: dict[str, str] | None) ->
 
 
 def refuse(algo: Algorithm, found: dict[str, str]) -> None:
-    """Raises: UserError that names the attributes, what is wrong with each, and the line that saves them."""
+    """Raises: UserError that names the attributes, the problem of each, and the line that saves them."""
     if not found:
         return
     kind = type(algo)
@@ -127,14 +127,14 @@ def refuse(algo: Algorithm, found: dict[str, str]) -> None:
 
 
 def fingerprints(algo: Algorithm, env: Env) -> dict[str, str]:
-    """A fingerprint of each attribute that is not saved, of the algorithm and its parts; of what is saved, its form."""
+    """A fingerprint of each unsaved attribute of the algorithm and its parts; for saved attributes, their form."""
     known = in_saved(algo, env)
     found = {key: digest(x, known) for key, x in unsaved(algo) if id(x) not in known}
     return found | {key: form(owner(algo, key)[key.rpartition(".")[2]]) for key in algo.saved}
 
 
 def unsaved(algo: Algorithm) -> Iterator[tuple[str, object]]:
-    """Each attribute that no checkpoint holds, by its name, those of what is saved among them (`policy.scale`)."""
+    """Each attribute that no checkpoint holds, by name, including those of saved parts (`policy.scale`)."""
     for key, x in {**shared(type(algo)), **vars(algo)}.items():
         if key not in (*algo.saved, "progress"):
             yield key, x
@@ -145,13 +145,13 @@ def unsaved(algo: Algorithm) -> Iterator[tuple[str, object]]:
 
 
 def shared(kind: type) -> dict[str, object]:
-    """What the instances of a class share and can change: `memory = []` in its body."""
+    """Attributes that all instances of a class share and can change: `memory = []` in its body."""
     found = {key: x for base in reversed(kind.__mro__) for key, x in vars(base).items() if not key.startswith("__")}
     return {key: x for key, x in found.items() if isinstance(x, (*COLLECTIONS, *STATE))}
 
 
 def inside(part: object) -> Iterator[tuple[str, object]]:
-    """The attributes of a part that its state_dict leaves out."""
+    """The attributes of a part that are not in its state_dict."""
     if isinstance(part, nn.Module):
         for path, module in part.named_modules():
             dot = f"{path}." if path else ""
@@ -168,12 +168,12 @@ def inside(part: object) -> Iterator[tuple[str, object]]:
 
 
 def own(key: str, x: object) -> bool:
-    """Whether an attribute that all modules have says something of this one: its mode, and the hooks it was given."""
+    """Whether an attribute of every module is specific to this one: its mode, and its hooks."""
     return key == "training" or ("hooks" in key and bool(x))
 
 
 def check_finite(algo: Algorithm, held: State) -> None:
-    """Stop before NaN or a parameter that is not finite is saved, and name it; elsewhere inf counts, as in a mask.
+    """Raise before NaN or a parameter that is not finite is saved; other values may be infinite, such as a mask.
 
     Raises: Diverged.
     """
@@ -183,14 +183,14 @@ def check_finite(algo: Algorithm, held: State) -> None:
 
 
 def not_sound(found: Iterable[tuple[str, object]]) -> list[str]:
-    """The names of what holds NaN, in a part of any rank."""
+    """The names of values that hold NaN on any rank."""
     named = list(found)
     wrong = shards.agreed([not sound(x) for _, x in named], shards.any_in(x for _, x in named))
     return [name for (name, _), bad in zip(named, wrong, strict=True) if bad]
 
 
 def sound(x: object) -> bool:
-    """Whether no NaN is in a tensor, an array or a number; in this rank's part of what is shared out."""
+    """Whether a tensor, an array or a number has no NaN; for a shard, in this rank's part."""
     if isinstance(x, Tensor):
         x = shards.mine(x)
         return not (x.is_floating_point() or x.is_complex()) or not bool(x.isnan().any())
@@ -200,7 +200,7 @@ def sound(x: object) -> bool:
 
 
 def leaves(x: object, path: str = "") -> Iterator[tuple[str, object]]:
-    """Everything in nested dicts, lists and tuples, by its path."""
+    """All values in nested dicts, lists and tuples, with their paths."""
     items = x.items() if isinstance(x, dict) else enumerate(x) if isinstance(x, list | tuple) else None
     if items is None:
         yield path, x
@@ -210,7 +210,7 @@ def leaves(x: object, path: str = "") -> Iterator[tuple[str, object]]:
 
 
 def not_finite(algo: Algorithm, parameters: Iterable[Tensor]) -> list[str]:
-    """Those of the parameters that are not finite, by their names in the policy."""
+    """The names in the policy of those parameters that are not finite."""
     given = list(parameters)
     shared = shards.any_in(given)
     if not shared and (not given or bool(torch.stack([p.detach().isfinite().all().cpu() for p in given]).all())):
@@ -228,22 +228,22 @@ def _has_memory(x: object) -> bool:
 
 
 def unsound(algo: Algorithm) -> list[str]:
-    """What of a policy could not have been saved, by its names: NaN, and parameters that are not finite."""
+    """The names in a policy of values that cannot have been saved: NaN, and parameters that are not finite."""
     held = not_sound((f"policy.{key}", x) for key, x in leaves(algo.policy.state_dict()))
     return held or not_finite(algo, algo.policy.parameters())
 
 
 def flags_of(x: object) -> list[dict[str, object]]:
-    """What an optimizer computes in each of its groups; nothing of what is not an optimizer."""
+    """The options of an optimizer in each of its groups; empty for anything else."""
     if not isinstance(x, torch.optim.Optimizer):
         return []
     return [{key: group[key] for key in FLAGS if key in group} for group in x.param_groups]
 
 
 def check_optimizer(optimizer: torch.optim.Optimizer, made: Sequence[Mapping[str, object]]) -> None:
-    """Raises: ValueError where what an optimizer remembers is not of its parameters, or it computes something else.
+    """Raises: ValueError where the state of an optimizer does not fit its parameters, or its options differ.
 
-    made: `flags_of` it before its state was put back.
+    made: result of `flags_of` before its state was restored.
     """
     if not isinstance(optimizer, torch.optim.Adam | torch.optim.SGD | torch.optim.RMSprop):  # AdamW is an Adam
         return

@@ -1,4 +1,4 @@
-"""To TorchRL and back: policies that share their parameters, batches in its layout.
+"""Converts policies (with shared parameters) and batches to TorchRL and back.
 
 actor, critic = to_torchrl(algo.policy)      an optimizer's step on one is a step on the other
 loss = ClipPPOLoss(actor, critic)(to_torchrl(batch))
@@ -17,8 +17,8 @@ from rlkit.api import UserError
 from rlkit.buffers.splitting import NOTES
 from rlkit.policies import Actor, ActorCritic, QNetwork
 
-LOG_PROBS = ("sample_log_prob", "action_log_prob")  # its old and its new name
-UNSQUEEZED: dict[str, str | tuple[str, str]] = {  # what TorchRL keeps with a last dimension of 1
+LOG_PROBS = ("sample_log_prob", "action_log_prob")  # the old and the new name in TorchRL
+UNSQUEEZED: dict[str, str | tuple[str, str]] = {  # entries that TorchRL keeps with a last dimension of 1
     "value": "state_value",
     "next_value": ("next", "state_value"),
     "reward": ("next", "reward"),
@@ -30,7 +30,7 @@ UNSQUEEZED: dict[str, str | tuple[str, str]] = {  # what TorchRL keeps with a la
 
 
 class Gaussian(nn.Module):
-    """The mean and the standard deviation of an actor's continuous actions, as TorchRL's distributions take them."""
+    """The mean and the standard deviation of an actor's continuous actions, as arguments of TorchRL's distributions."""
 
     def __init__(self, policy: Actor) -> None:
         super().__init__()
@@ -42,7 +42,7 @@ class Gaussian(nn.Module):
 
 
 def network(policy: Actor, head: nn.Module) -> nn.Module:
-    """From observations to what a head says of them: behind the layers that actor and critic share, if they do."""
+    """A network from observations to the output of a head, including layers that actor and critic share."""
     return head if policy.width is None else nn.Sequential(policy.trunk, head)
 
 
@@ -55,7 +55,7 @@ def to_torchrl(given: QNetwork) -> nn.Module: ...
 @overload
 def to_torchrl(given: TensorDictBase) -> TensorDict: ...
 def to_torchrl(given: object) -> object:
-    """Turn a policy or a batch into what TorchRL's modules take.
+    """Convert a policy or a batch for TorchRL's modules.
 
     Actor        ProbabilisticActor: logits, or loc and scale → action, action_log_prob
     ActorCritic  that and a ValueOperator: (actor, critic)
@@ -102,7 +102,7 @@ def _actor(policy: Actor) -> object:
 
 
 def log_prob_key() -> str:
-    """What the installed TorchRL calls the behavior policy's log-probability: its PPO losses say."""
+    """The name of the behavior policy's log-probability in the installed TorchRL, as its PPO losses define it."""
     from torchrl.objectives import ClipPPOLoss
 
     return str(ClipPPOLoss.default_keys().sample_log_prob)
@@ -122,7 +122,7 @@ def _batch(batch: TensorDictBase) -> TensorDict:
 
 
 def from_torchrl(batch: TensorDictBase) -> TensorDict:
-    """Turn what TorchRL collected, [T] or [B, T], into a rollout [B, T]; a single row becomes [1, T].
+    """Convert a batch collected by TorchRL, [T] or [B, T], into a rollout [B, T]; a single row becomes [1, T].
 
     One-hot actions and observations become numbers, ("collector", "mask") the mask. Where it lacks log_prob or value,
     `rollout.update(policy.record(rollout))` adds what the policy says.

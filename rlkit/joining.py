@@ -1,4 +1,4 @@
-"""The life of a rank: it meets the others, shows that it is there, and leaves, or is started again by torchrun."""
+"""The life of a rank: it joins the others, gives signs of life, and leaves, or torchrun restarts it."""
 
 import hashlib
 import os
@@ -11,7 +11,7 @@ import rlkit
 from rlkit.errors import Diverged, UserError, WorkerDied, whole_number
 from rlkit.paths import home
 
-TOLD = (UserError, Diverged, FloatingPointError, WorkerDied)  # in one line, once, whichever ranks found it
+TOLD = (UserError, Diverged, FloatingPointError, WorkerDied)  # reported in one line, once, whichever ranks raised it
 
 
 def several() -> bool:
@@ -21,7 +21,7 @@ def several() -> bool:
 
 @contextmanager
 def joined(argv: Sequence[str]) -> Iterator[list[str]]:
-    """Meanwhile this process is one of the ranks that torchrun started, where it started several. Yields its words."""
+    """Join the ranks that torchrun started, if there are several, and leave them after the block. Yields the words."""
     if not several():
         yield list(argv)
         return
@@ -60,9 +60,9 @@ def joined(argv: Sequence[str]) -> Iterator[list[str]]:
 
 
 def going_on(argv: Sequence[str], begun: str) -> list[str]:
-    """The words of a run, or those that go on with the folder that this launch of torchrun began before it restarted.
+    """The words of a run, or those that resume the folder that this launch of torchrun began before a restart.
 
-    It is its own folder and its own code, so it is trusted; another one that is in the way stays as it is.
+    The folder has its own code, so it is trusted; another folder in its place stays unchanged.
     """
     out = next((word.removeprefix("out=") for word in argv if word.startswith("out=")), None)
     if not begun or out is None or os.path.realpath(home(out)) != begun:

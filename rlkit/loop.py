@@ -19,16 +19,16 @@ from rlkit.progress import Progress, lasting_of, noted, save, save_best
 from rlkit.recording.log import Log
 from rlkit.settings.config import Run
 
-LOGGED = {"control": 100, "text": 500}  # a run is logged this many times at most, however many iterations it has,
-EARLY = 16  # and in each of its first iterations, so that mistakes show at once
+LOGGED = {"control": 100, "text": 500}  # most logged iterations of a run, however many it has,
+EARLY = 16  # besides its first iterations: so mistakes show at once
 
 
 def walk(
     algo: Algorithm, env: Env, meter: Meter, logged: Callable[[TensorDict], bool] = lambda rollout: True
 ) -> tuple[TensorDict, TensorDict]:
-    """One iteration through the four rooms: the rollout, and the same with its credit.
+    """One iteration: rollout, credit, memory, learning. Returns: the rollout, and the rollout with credit.
 
-    logged: whether the iteration with this rollout is logged; else the metrics of its losses are left out.
+    logged: whether the iteration with this rollout is logged; otherwise metrics of losses are skipped.
     """
     algo.policy.refresh()
     with torch.no_grad():
@@ -41,7 +41,7 @@ def walk(
 
 
 def learn(algo: Algorithm, meter: Meter, measured: bool = True) -> None:
-    """One optimizer step per minibatch; micro-batches and ranks only add up its gradient."""
+    """One optimizer step per minibatch; micro-batches and ranks only accumulate its gradient."""
     limit = algo.config.gradient_limit() if isinstance(algo.config, LearningRate) else math.inf
     meter.ratios = []
     for batch in algo.buffer:
@@ -71,7 +71,7 @@ def learn(algo: Algorithm, meter: Meter, measured: bool = True) -> None:
 
 
 def train(algo: Algorithm, env: Env, run: Run, log: Log, progress: Progress) -> Progress:
-    """Walk the four rooms until the budget is spent or the run is asked to stop."""
+    """Repeat the four steps until the budget is spent or the run is asked to stop."""
     meter, clock = progress.meter, Clock(progress.env_steps)
     progress.held, lasting = checked(algo, env), lasting_of(algo)
     progress.doctor.attach(algo.optimizer)
@@ -118,7 +118,7 @@ def write(
     credited: TensorDict,
     evaluating: bool,
 ) -> None:
-    """Measure an iteration, write it down, and name what is wrong in it."""
+    """Measure an iteration, write its metrics, and report its problems."""
     check_parameters(algo)  # nothing else sees what the last step left
     progress.meter.share()
     seen = progress.doctor.measure(algo, env, rollout, credited, progress.meter)
@@ -133,7 +133,7 @@ def write(
 
 
 def end(log: Log, progress: Progress, error: Exhausted) -> None:
-    """Nothing is left to learn from. Raises: the error, where nothing was learned at all."""
+    """End a run that has no data left to learn from. Raises: the error, where nothing was learned at all."""
     if not progress.iteration:
         raise error
     log.note(f"ended after iteration {progress.iteration}: {error}")
@@ -143,22 +143,22 @@ def end(log: Log, progress: Progress, error: Exhausted) -> None:
 def failed(
     go_back: Callable[[], None], log: Log, algo: Algorithm, env: Env, run: Run, progress: Progress, alarm: str
 ) -> None:
-    """Say what failed, and save the state before its iteration, which resume repeats."""
+    """Report what failed, and save the state before the failed iteration, which resume repeats."""
     go_back()
     log.iteration(progress.iteration + 1, progress.env_steps, {f"doctor/{alarm}": 1.0})
     save(log.folder, algo, env, progress, keep=run.keep)
 
 
 def keep(log: Log, algo: Algorithm, env: Env, run: Run, progress: Progress, clock: Clock) -> None:
-    """Write a checkpoint, and measure what that takes."""
+    """Write a checkpoint, and measure its time."""
     with clock.saving():
         save(log.folder, algo, env, progress, keep=run.keep)
 
 
 def set_progress(algo: Algorithm, progress: Progress, run: Run) -> None:
-    """Say how far the run is, and set lr · warm-up · schedule where the configuration has a learning rate.
+    """Set the progress, and lr · warm-up · schedule if the configuration has a learning rate.
 
-    A parameter group with a learning rate of its own keeps its ratio to that of the configuration.
+    A parameter group with its own learning rate keeps its ratio to the configured one.
     """
     algo.progress = float(progress.fraction(run))
     if isinstance(algo.config, LearningRate):
@@ -168,9 +168,9 @@ def set_progress(algo: Algorithm, progress: Progress, run: Run) -> None:
 
 
 def evaluation_is_due(env: Env, run: Run, progress: Progress, before: Fraction) -> bool:
-    """Every `evaluate_every` iterations or `evaluations` times a run, and at the end where there is a validation split.
+    """Every `evaluate_every` iterations or `evaluations` times per run, and at the end if there is a validation split.
 
-    `before` is the fraction of the run that was done before this iteration.
+    `before` is the fraction of the run done before this iteration.
     """
     if run.evaluate_every and progress.iteration % run.evaluate_every == 0:
         return True
@@ -180,12 +180,12 @@ def evaluation_is_due(env: Env, run: Run, progress: Progress, before: Fraction) 
 
 
 def is_logged(env: Env, run: Run, progress: Progress, before: Fraction) -> bool:
-    """Whether this iteration's measurements are written down, also where nothing is evaluated; `before` is as above."""
+    """Whether this iteration's metrics are written; always if it is evaluated. `before`: see `evaluation_is_due`."""
     return progress.iteration <= EARLY or passes(progress.fraction(run), before, LOGGED[env.kind])
 
 
 def passes(now: Fraction, before: Fraction, marks: int) -> bool:
-    """Whether one of so many marks, spread evenly over the run, lies between then and now."""
+    """Whether one of so many evenly spaced marks of the run lies between `before` and `now`."""
     return now.numerator * marks // now.denominator > before.numerator * marks // before.denominator
 
 
@@ -196,7 +196,7 @@ def checkpoint_is_due(run: Run, progress: Progress, evaluated: bool, clock: Cloc
 
 
 def check_finite(meter: Meter, rollout: TensorDict) -> None:
-    """Stop before parameters that are not finite are saved, and name the values."""
+    """Raise before parameters that are not finite are saved, and name the values."""
     watched, meter.watched = meter.watched, []
     if not watched or math.isfinite(float(torch.stack(watched).abs().max() if len(watched) > 1 else watched[0])):
         return
@@ -209,7 +209,7 @@ def check_finite(meter: Meter, rollout: TensorDict) -> None:
 
 
 def validate(algo: Algorithm, env: Env, run: Run, log: Log, progress: Progress, clock: Clock) -> dict[str, float]:
-    """Measure on the validation split; the best parameters so far are kept as checkpoint `best`."""
+    """Measure on the validation split; checkpoint `best` keeps the best parameters so far."""
     scores = env.evaluate(algo.policy, run.validation_episodes, "validation")
     score, number = float(scores.score.mean()), len(scores.score)
     if progress.best_of not in (0, number):

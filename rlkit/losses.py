@@ -1,4 +1,4 @@
-"""Per-element losses and the weights that reduce them: pure functions. Tensor arguments have one and the same shape.
+"""Per-element losses and the weights that reduce them, as pure functions. Tensor arguments have equal shapes.
 
 A loss is Σ weight·each. The surrogates below return `each`; `reduction` returns `weight` for a *whole* minibatch, so
 that splitting it afterwards (micro-batches, packing, ranks) changes neither value nor gradient.
@@ -45,7 +45,7 @@ def reduction(mask: Tensor, over: Over, length: int = 1) -> Tensor:
 
 
 def truncated_importance(log_prob: Tensor, sampler_log_prob: Tensor, cap: float) -> Tensor:
-    """min(π_b / μ, cap): what weighs steps that another function μ drew than the policy π_b that they are credited to.
+    """min(π_b / μ, cap): the weight of steps that were sampled from μ but are credited to the policy π_b.
 
     Truncated importance sampling (Ionides 2008, doi:10.1198/106186008X320456; for engines that sample in another
     precision: Yao et al. 2025, fengyao.notion.site/off-policy-rl). 1 where both agree; cap = ∞ is the exact weight.
@@ -73,14 +73,14 @@ def clipped_surrogate(log_ratio: Tensor, advantage: Tensor, low: float, high: fl
 
 
 def clipped(log_ratio: Tensor, advantage: Tensor, low: float, high: float) -> Tensor:
-    """True where `clipped_surrogate` has no gradient: ρ left the interval on the side its advantage pushes to."""
+    """True where `clipped_surrogate` has no gradient: ρ left the interval in the direction of its advantage."""
     same_shape(log_ratio=log_ratio, advantage=advantage)
     ratio = log_ratio.exp()
     return torch.where(advantage > 0, ratio > 1 + high, (ratio < 1 - low) & (advantage < 0))
 
 
 def dual_clipped(each: Tensor, advantage: Tensor, bound: float) -> Tensor:
-    """min(each, c·|A|) where A < 0: limits the loss of a step with A < 0 that became likelier.
+    """min(each, c·|A|) where A < 0: limits the loss of steps with A < 0 whose probability grew.
 
     Dual-clip PPO, Ye et al. 2019, arXiv:1912.09729, with c > 1 + high; c = ∞ changes nothing.
     """
@@ -143,7 +143,7 @@ def huber(value: Tensor, target: Tensor) -> Tensor:
 
 
 def clipped_value(value: Tensor, old_value: Tensor, target: Tensor, clip: float) -> Tensor:
-    """max of ½(v − y)² and ½(v_old + clip(v − v_old, ±c) − y)²: per rollout v gains nothing by moving further than c.
+    """max of ½(v − y)² and ½(v_old + clip(v − v_old, ±c) − y)²: v gains nothing by moving further than c from v_old.
 
     From the PPO of OpenAI Baselines; see Andrychowicz et al. 2020, arXiv:2006.05990. c = ∞ is `squared_error`.
     """

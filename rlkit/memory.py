@@ -1,4 +1,4 @@
-"""What fits into memory: refused before it is allocated, with the figures."""
+"""Memory checks before allocation, with the sizes in the message."""
 
 from contextlib import suppress
 from pathlib import Path
@@ -7,17 +7,17 @@ import psutil
 
 from rlkit.errors import UserError
 
-CGROUP = Path("/sys/fs/cgroup")  # what a container is limited to, on Linux
+CGROUP = Path("/sys/fs/cgroup")  # limits of a container on Linux
 GIB = 2**30
 
 
 def check(needed: int, what: str, remedy: str) -> None:
-    """Refuse to start what cannot fit.
+    """Refuse an allocation that cannot fit.
 
     Arguments:
         needed: bytes, a lower bound.
-        what: what needs them, as the user wrote it: "algo.capacity=1000000".
-        remedy: what to do: "give a smaller one".
+        what: the key that needs them, as the user wrote it: "algo.capacity=1000000".
+        remedy: advice: "give a smaller one".
 
     Raises: UserError where fewer bytes than `needed` are free.
     """
@@ -26,7 +26,7 @@ def check(needed: int, what: str, remedy: str) -> None:
 
 
 def free() -> int:
-    """Bytes that this process may still take: what the system, its container and its own limit (ulimit -v) leave."""
+    """Bytes that this process may still allocate, within the limits of the system, its container and ulimit -v."""
     left = [int(psutil.virtual_memory().available)]
     with suppress(OSError, ValueError):  # no container, or one without a limit ("max")
         limit, used = ((CGROUP / name).read_text().strip() for name in ("memory.max", "memory.current"))
@@ -41,12 +41,12 @@ def free() -> int:
 
 
 def taken() -> int:
-    """Bytes that this process holds."""
+    """Bytes that this process uses."""
     return int(psutil.Process().memory_info().rss)
 
 
 def page_cache() -> int:
-    """Bytes of files that a container has read: counted as used, and given back as soon as they are needed."""
+    """Bytes of cached files in a container: they count as used, but are freed as soon as memory is needed."""
     with suppress(OSError, ValueError):
         lines = (CGROUP / "memory.stat").read_text().splitlines()
         there = dict(line.split() for line in lines)
@@ -55,5 +55,5 @@ def page_cache() -> int:
 
 
 def gib(size: int) -> str:
-    """Bytes as people read them: 1.5 GB."""
+    """Bytes in readable form: 1.5 GB."""
     return f"{size / GIB:,.1f} GB" if size < 10**6 * GIB else f"{size // GIB:.0e} GB"

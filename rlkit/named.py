@@ -1,4 +1,4 @@
-"""What a key names in code outside rlkit: ./mine.py:NAME, or package.module:NAME."""
+"""Loads code outside rlkit that a key names: ./mine.py:NAME, or package.module:NAME."""
 
 import os
 from collections.abc import Callable

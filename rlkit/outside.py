@@ -1,8 +1,8 @@
-"""Code from outside rlkit runs as its files say: what Python has cached beside a file may be something else.
+"""Loads code from outside rlkit from its source files, never from Python's cached bytecode, which may differ.
 
-What ran is noted, so that a file that was edited since is noticed. A plug-in or a reward that is a file runs again for
-each run, and so do its neighbors: in a package of the run's own. A module with a name of its own does not, since
-its importers hold its classes.
+Loaded files are recorded, so that a later edit is noticed. A plug-in or a reward in a file, and its neighbors, are run
+again for each run, in a package of the run's own. A module with a dotted name is not run again, since its importers
+hold its classes.
 """
 
 import hashlib

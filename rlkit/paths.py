@@ -1,4 +1,4 @@
-"""Paths as people write them."""
+"""Paths as users write them."""
 
 import os
 from collections.abc import Iterator

@@ -2,9 +2,9 @@
 
 python -m rlkit.plan model=7b gpus=8 [KEY=VALUE]
 
-Prints what a step of training a language model takes: seconds of generation, weight transfer, learning and checkpoints,
-the memory of a GPU, and, where that is too much, what would fit. Nothing is run and no GPU is needed. The keys of a run
-mean what they mean there; policy.lora=16 may be written as lora=16.
+Prints time and memory of a training step of a language model: seconds of generation, weight transfer, learning and
+checkpoints, the memory of a GPU, and, if that is too much, what would fit. Nothing is run and no GPU is needed. Keys
+have the same meaning as in a run; policy.lora=16 may be written as lora=16.
 """
 
 import sys

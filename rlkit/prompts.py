@@ -7,8 +7,8 @@ from typing import Literal
 QUESTION = "{question}"
 Role = Literal["system", "user", "assistant"]
 Spans = tuple[tuple[int, int], ...]
-# Of some rows, by their numbers, what each wrote in the turn that just ended → what it reads next. None: it is over.
-# "": it writes on, unless an end token stands there.
+# Arguments: the indices of rows, and the turn that each just ended. Returns for each row the reply that it reads; None:
+# the conversation is over; "": the row writes on, unless an end token stands there.
 Reply = Callable[[Sequence[int], Sequence[str]], Sequence[str | None]]
 
 
@@ -27,11 +27,11 @@ class Prompt(str):
         return made
 
     def holds(self, start: int, end: int) -> bool:
-        """Whether a part of the text is data, or some of it."""
+        """Whether a part of the text contains data."""
         return any(first < end and start < last for first, last in self.data)
 
     def part(self, start: int, end: int | None = None) -> "Prompt":
-        """The text from start to end, with what of it is data, and the conversation that it is a part of."""
+        """The text from start to end, with its data marked, and the conversation that it came from."""
         end = len(self) if end is None else end
         spans = ((max(first, start) - start, min(last, end) - start) for first, last in self.data)
         return Prompt(str(self)[start:end], tuple(span for span in spans if span[0] < span[1]), self.turns)
@@ -39,19 +39,19 @@ class Prompt(str):
 
 @dataclass(frozen=True)
 class Turn:
-    """What one side of a conversation says."""
+    """One turn of a conversation."""
 
     role: Role
     content: Prompt
 
 
 def data(text: str) -> Prompt:
-    """A text that is data throughout."""
+    """A text that is entirely data."""
     return Prompt(text, ((0, len(text)),) if text else ())
 
 
 def joined(parts: Iterable[str]) -> Prompt:
-    """One text of several, each with its data."""
+    """The concatenation of texts, with the data of each marked."""
     text, spans = "", []
     for part in parts:
         if isinstance(part, Prompt):
@@ -61,7 +61,7 @@ def joined(parts: Iterable[str]) -> Prompt:
 
 
 def filled(template: str, question: str) -> Prompt:
-    """The template with the question, which is data, in each place of {question}."""
+    """The template with the question, marked as data, in place of each {question}."""
     first, *rest = template.split(QUESTION)
     return joined([first, *(part for following in rest for part in (data(question), following))])
 

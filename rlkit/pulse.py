@@ -1,4 +1,4 @@
-"""Notices a rank that is lost: killed, frozen or cut off. Without it the others would wait for it forever."""
+"""Detects a lost rank (killed, frozen or disconnected). Without it the others would wait for it forever."""
 
 import os
 import shutil
@@ -15,14 +15,14 @@ from rlkit import ranks
 from rlkit.terminal import warn
 
 BEAT = 2.0  # seconds between signs of life
-SILENT = 20.0  # seconds without one after which a rank is lost
-BROKEN = 3 * BEAT  # the same where a connection broke
+SILENT = 20.0  # seconds without a sign of life until a rank counts as lost
+BROKEN = 3 * BEAT  # the same after a connection broke
 
 
 class Pulse(threading.Thread):
-    """Writes signs of life to the store of the ranks, and ends this process where those of another one stop.
+    """Writes signs of life to the store of the ranks, and ends this process when those of another rank stop.
 
-    The rank of the lowest number that is left says so in one line; one that ended by itself has said why.
+    The lowest remaining rank reports it in one line; a rank that ended by itself has already reported why.
     """
 
     def __init__(self, store: Store, rank: int, size: int, advice: Callable[[], str] = str) -> None:

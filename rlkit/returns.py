@@ -1,4 +1,4 @@
-"""What each step was worth: pure functions from rewards and values to returns and advantages.
+"""Credit: pure functions from rewards and values to returns and advantages.
 
 Tensor arguments have one and the same shape, [..., T] with time last; step t holds r_t, V(s_t), V(s_{t+1}).
 `terminated` cuts the bootstrap, `done` cuts the trace. Functions of scores [P, G] are in group_scores.py.
@@ -52,10 +52,10 @@ def reward_to_go(reward: Tensor, done: Tensor, gamma: float, mask: Tensor | None
 
 
 def total_return(reward: Tensor, mask: Tensor, gamma: float, done: Tensor | None = None) -> Tensor:
-    """G_0 = Σ_t γ^t·r_t, the same at every step: each row holds one episode. reward, mask, done: [..., T].
+    """G_0 = Σ_t γ^t·r_t, the same at every step: each row is one episode. reward, mask, done: [..., T].
 
     The episode begins with the first acted step and ends where it is `done`; without that, with the last acted step.
-    t counts acted steps only, and what a gap earns, the one before the end too, counts as the acted step before it.
+    t counts acted steps only. A reward in a gap, also before the end, counts as that of the acted step before it.
     """
     same_shape(reward=reward, mask=mask, done=mask if done is None else done)
     if done is None:

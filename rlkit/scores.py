@@ -1,4 +1,4 @@
-"""What measuring gives: one score per episode or problem, and what scores are compared with."""
+"""The results of measuring: one score per episode or problem, and reference scores."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,23 +12,23 @@ from rlkit import ranks
 T = TypeVar("T")
 
 Split = Literal["train", "validation", "test"]
-Unit = Literal["episodes", "problems", "pairs"]  # what a score is of
-REWARD, RATED = "reward/", "rated/"  # batch keys: what a reward function gave to each row, and where it gave something
-Json = dict[str, Any]  # what a JSON file of a run folder holds: a file may be of another version, or by hand
+Unit = Literal["episodes", "problems", "pairs"]  # the unit of a score
+REWARD, RATED = "reward/", "rated/"  # batch keys: the reward of a function for each row, and whether it gave one
+Json = dict[str, Any]  # JSON of a run folder: the file may be of another version, or edited by hand
 
 
 @dataclass(frozen=True)
 class Reference:
-    """What counts as 0 and as 1 where scores of different domains are compared: (score − low) / (high − low)."""
+    """The scores that count as 0 and 1 when domains are compared: (score − low) / (high − low)."""
 
     low: float
     high: float
-    low_is: str  # in words: a random policy, the untouched model
-    high_is: str  # the optimum, a published result, the ceiling
+    low_is: str  # a description: a random policy, the untrained model
+    high_is: str  # a description: the optimum, a published result, the ceiling
 
 
 class Sample(TypedDict):
-    """One completion in words: a line of completions.jsonl."""
+    """One completion as texts: a line of completions.jsonl."""
 
     prompt: str
     completion: str
@@ -39,19 +39,19 @@ class Sample(TypedDict):
 
 @dataclass
 class Scores:
-    """What `Env.evaluate` measured: one number per episode or problem, and details of each."""
+    """The result of `Env.evaluate`: one number per episode or problem, and details of each."""
 
     score: Tensor  # [episodes], float64
     length: Tensor  # [episodes], steps or tokens
     kinds: list[str] | None = None  # the problem kind of each, for text
     groups: list[str] | None = None  # the group of each kind: common or rare
     samples: list[Sample] = field(default_factory=list)
-    items: Sequence[tuple[str, ...]] | None = None  # what each is of, for text: a problem, or two attempts at one
-    metrics: Mapping[str, Sequence[float | None]] = field(default_factory=dict)  # beside the score, by name [episodes]
+    items: Sequence[tuple[str, ...]] | None = None  # for text, the identity of each: a problem, or two attempts at one
+    metrics: Mapping[str, Sequence[float | None]] = field(default_factory=dict)  # name → further values [episodes]
 
 
 def of_all(rows: int, measure: Callable[[slice], Scores]) -> Scores:
-    """Scores of so many episodes or problems, of which each rank measures its part."""
+    """Scores of so many episodes or problems; each rank measures its part."""
     if ranks.size() == 1:
         return measure(slice(0, rows))
     ranks.gather()
@@ -60,7 +60,7 @@ def of_all(rows: int, measure: Callable[[slice], Scores]) -> Scores:
 
 
 def joined(parts: Sequence[Scores]) -> Scores:
-    """The scores of several parts, one after the other."""
+    """The scores of several parts, concatenated."""
 
     def all_of(lists: Sequence[Sequence[T] | None], *missing: T) -> list[T] | None:
         """None where all are; a part that has none is filled, as one without a rare problem has no groups."""

@@ -1,4 +1,4 @@
-"""Every random draw comes from a named generator derived from the run's seed; nothing touches a global one."""
+"""Named random generators, derived from the run's seed; the global generators are never used."""
 
 import hashlib
 
@@ -7,9 +7,9 @@ import torch
 
 
 def derive(seed: int, *names: str | int) -> int:
-    """A 63-bit seed, a pure function of the run's seed and the names, e.g. `derive(0, "reset", row, episode)`.
+    """A 63-bit seed: a pure function of the run's seed and the names, e.g. `derive(0, "reset", row, episode)`.
 
-    Changing a name changes what every seed gives.
+    Renaming a generator changes its draws for every seed.
     """
     text = "/".join(str(part) for part in (seed, *names))
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") >> 1
@@ -21,7 +21,7 @@ def generator(seed: int, *names: str | int, device: str | torch.device = "cpu") 
 
 
 def generators(owner: object) -> dict[str, torch.Generator]:
-    """The generators that an object draws from, by attribute name."""
+    """The generators that an object holds, by attribute name."""
     return {name: x for name, x in vars(owner).items() if isinstance(x, torch.Generator)}
 
 

@@ -1,4 +1,4 @@
-"""Checks of shapes. Broadcasting [B, T] with [B, 1], or [N] with [N, 1], would give a wrong number without a word."""
+"""Checks of shapes. Broadcasting [B, T] with [B, 1], or [N] with [N, 1], would silently give a wrong number."""
 
 from torch import Tensor
 

@@ -1,6 +1,6 @@
-"""Tensors of which each rank holds a part: parameters that FSDP2 shards, and what an optimizer remembers of them.
+"""Sharded tensors: parameters that FSDP2 shards, and their optimizer state.
 
-Elsewhere they are looked at as a whole, for which all ranks have to ask, or by the part of this rank.
+Other code sees them either as a whole, which all ranks must request together, or as this rank's part.
 """
 
 from collections.abc import Iterable
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def is_shard(x: object) -> "TypeGuard[DTensor]":
-    """Whether other ranks hold other parts of it."""
+    """Whether the tensor is sharded over ranks."""
     if ranks.size() == 1:
         return False
     from torch.distributed.tensor import DTensor
@@ -27,7 +27,7 @@ def is_shard(x: object) -> "TypeGuard[DTensor]":
 
 
 def whole(x: Tensor) -> Tensor:
-    """All of it, on every rank. A gradient goes back to the parts, summed over the ranks."""
+    """The whole tensor, on every rank. Its gradient is summed over the ranks and returned to the shards."""
     if not is_shard(x):
         return x
     from torch.distributed.tensor import Partial
@@ -36,12 +36,12 @@ def whole(x: Tensor) -> Tensor:
 
 
 def mine(x: Tensor) -> Tensor:
-    """The part of this rank, which shares its memory; all of what is not shared out."""
+    """This rank's part, which shares its memory; the tensor itself if it is not sharded."""
     return cast("DTensor", x.detach()).to_local() if is_shard(x) else x
 
 
 def cut(x: Tensor, mesh: "DeviceMesh", device: torch.device, dtype: torch.dtype) -> Tensor:
-    """A tensor that every rank has, as one of which each keeps its part: rows that follow each other."""
+    """Shard a tensor that every rank has: each keeps a block of consecutive rows."""
     from torch.distributed.tensor import DTensor, Shard
 
     rows = -(-len(x) // ranks.size())
@@ -52,7 +52,7 @@ def cut(x: Tensor, mesh: "DeviceMesh", device: torch.device, dtype: torch.dtype)
 
 
 def alike(x: Tensor, model: Tensor) -> Tensor:
-    """A whole tensor as a part, where `model` is one: on its device, in its precision."""
+    """A whole tensor, sharded like `model` if that is sharded: on its device, in its precision."""
     if not is_shard(model) or is_shard(x):
         return x
     if x.shape != model.shape:
@@ -61,30 +61,30 @@ def alike(x: Tensor, model: Tensor) -> Tensor:
 
 
 def fill(x: Tensor, values: Tensor) -> None:
-    """Set a tensor, or the part that this rank has of it, from all values."""
+    """Set a tensor, or this rank's part of it, from the whole values."""
     with torch.no_grad():
         mine(x).copy_(mine(alike(values, x)))
 
 
 def not_shared(tensors: Iterable[Tensor]) -> list[Tensor]:
-    """Those of which every rank has all."""
+    """The tensors that are not sharded."""
     return [x for x in tensors if not is_shard(x)]
 
 
 def any_in(found: Iterable[object]) -> bool:
-    """Whether some of it is shared out."""
+    """Whether any of these is sharded."""
     return any(map(is_shard, found))
 
 
 def agreed(flags: list[bool], shared: bool) -> list[bool]:
-    """What some rank has found, where they looked at parts; then all must ask."""
+    """For each flag whether it is set on any rank, if tensors are sharded; then all ranks must call this."""
     return [bool(x) for x in ranks.most(*flags)] if shared and flags else flags
 
 
 def parts_of(held: object, state: dict[str, Any]) -> dict[str, Any]:
-    """The state_dict of a module or an optimizer with whole tensors, as one that it takes where ranks share it out.
+    """The state_dict of a module or an optimizer with whole tensors, sharded where the module or optimizer is.
 
-    What an optimizer remembers of a parameter, and has its shape, is shared out as the parameter is.
+    Optimizer state with the shape of its parameter is sharded like the parameter.
     """
     if isinstance(held, nn.Module):
         there = dict(held.named_parameters(remove_duplicate=False))

@@ -91,7 +91,7 @@ ELSEWHERE = {
         "test_shards.py::test_a_model_that_others_compute_is_not_shared_out"
     ),
     " is for models that are native (": ("language/test_foreign.py::test_what_only_native_models_can_do_is_refused"),
-    ": no weight of this model is said to be of it; ": "language/test_foreign.py::test_attention_alone_learns",
+    ": this model has no known weights of attention; ": "language/test_foreign.py::test_attention_alone_learns",
     " follows no rule that is known: take another": (
         "language/test_gguf.py::test_the_rule_of_llama_3_is_found_from_its_outcome"
     ),
@@ -118,7 +118,9 @@ ELSEWHERE = {
     ),
     "could not be loaded from the hub": "test_errors.py::test_a_hub_dataset_that_cannot_be_had_is_refused",
     "has no split 'train' (it has: ": "test_errors.py::test_a_hub_dataset_without_a_train_split_is_refused",
-    " and cannot be had from the hub (": "language/test_language_folders.py::test_offline_a_hub_id_says_what_to_do",
+    " and could not be loaded from the hub (": (
+        "language/test_language_folders.py::test_offline_a_hub_id_says_what_to_do"
+    ),
     " is not a text: give texts of ": (
         "text/test_damaged_rows.py::test_half_a_character_is_refused_wherever_it_comes_from"
     ),
@@ -141,9 +143,7 @@ ELSEWHERE = {
     ": return True or False": "control/test_contract.py::test_another_contract_is_one_line",
     ", which is not in ": "control/test_contract.py::test_a_number_outside_of_its_space_is_one_line",
     ": return an array of numbers": "control/test_contract.py::test_another_contract_is_one_line",
-    ": this run is the one that goes on; ": (
-        "python/test_mistakes.py::test_a_run_that_goes_on_is_told_nothing_of_another"
-    ),
+    ": this run itself is resumed; ": ("python/test_mistakes.py::test_a_run_that_goes_on_is_told_nothing_of_another"),
     ", and the run was made on ": (
         "python/test_mistakes.py::test_another_environment_does_not_take_the_place_of_the_runs"
     ),
@@ -331,7 +331,7 @@ ELSEWHERE = {
     " computes another model than ": "language/test_vllm.py::test_another_model_is_one_line",
     " cannot load the weights of this run (": "language/test_vllm.py::test_weights_that_do_not_fit_are_one_line",
     " was given other weights while it wrote: ": "language/test_vllm.py::test_weights_of_another_run_are_one_line",
-    " wrote what cannot be: ": "language/test_vllm.py::test_a_row_that_cannot_be_is_one_line",
+    " gave an impossible answer: ": "language/test_vllm.py::test_a_row_that_cannot_be_is_one_line",
     " without the tokens that were asked for": "language/test_vllm.py::test_an_answer_that_is_no_row_is_one_line",
     " with what is not a JSON object: ": "language/test_vllm.py::test_an_answer_that_is_no_row_is_one_line",
     " with status ": "language/test_vllm.py::test_a_refusal_is_told_in_the_servers_words",

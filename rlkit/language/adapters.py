@@ -1,4 +1,4 @@
-"""Low-rank adapters (LoRA, arXiv:2106.09685) beside frozen weights: made, read and written in the format of PEFT."""
+"""Low-rank adapters (LoRA, arXiv:2106.09685) beside frozen weights: created, read and written in PEFT's format."""
 
 import json
 import math
@@ -20,18 +20,18 @@ from rlkit.language.sizes import Sizes
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
 ALL = (*ATTENTION, "gate_proj", "up_proj", "down_proj")
-PREFIX = "base_model.model."  # what PEFT puts before the name of a layer
-BASE, MARK = "base.json", "fingerprint"  # a file of rlkit, and what it says of the base
-# What a LoRA's configuration may say beyond its rank, alpha and targets without being another method.
+PREFIX = "base_model.model."  # prefix of PEFT before the name of a layer
+BASE, MARK = "base.json", "fingerprint"  # a file that rlkit adds, and its key for the fingerprint of the base model
+# Keys that the configuration of a plain LoRA may have beside its rank, alpha and targets.
 PLAIN = {"base_model_name_or_path", "r", "lora_alpha", "target_modules", "use_rslora", "task_type", "peft_type"}
 PLAIN |= {"peft_version", "auto_mapping", "revision", "inference_mode", "lora_dropout", "layers_pattern"}
 PLAIN |= {"megatron_core", "qalora_group_size", "exclude_modules", "eva_config", "ensure_weight_tying"}
-STARTS = (True, False, "gaussian", "eva", "orthogonal")  # init_lora_weights that leave the base as it is
+STARTS = (True, False, "gaussian", "eva", "orthogonal")  # init_lora_weights that leave the base unchanged
 
 
 @dataclass(frozen=True)
 class Lora:
-    """Which adapters a decoder has."""
+    """The adapters of a decoder."""
 
     rank: int
     alpha: float
@@ -43,7 +43,7 @@ class Lora:
 
 
 def targets(words: str) -> tuple[str, ...]:
-    """The layers that `attention`, `all` or a list of names means, in the order of a block."""
+    """The layers meant by `attention`, `all` or a list of names, in their order within a block."""
     names = {"attention": ATTENTION, "all": ALL}.get(words) or tuple(word.strip() for word in words.split(","))
     if strange := [name for name in names if name not in ALL]:
         raise UserError(
@@ -53,7 +53,7 @@ def targets(words: str) -> tuple[str, ...]:
 
 
 def attach(decoder: Decoder, lora: Lora, generator: torch.Generator) -> None:
-    """Freeze the decoder and add adapters that change nothing yet: down is Kaiming-uniform, as PEFT's, and up is 0."""
+    """Freeze the decoder and add adapters that change nothing yet: down is Kaiming-uniform, as in PEFT, and up is 0."""
 
     def start(name: str, linear: Linear) -> tuple[Tensor, Tensor]:
         down = torch.empty(lora.rank, linear.in_features)
@@ -70,14 +70,14 @@ def _attach(decoder: Decoder, lora: Lora, make: Callable[[str, Linear], tuple[Te
 
 
 def places(decoder: Decoder, lora: Lora) -> Iterator[tuple[str, Linear]]:
-    """The layers that get an adapter, by name."""
+    """The layers that get an adapter, with their names."""
     for name, module in list(decoder.named_modules()):
         if isinstance(module, Linear) and name.rpartition(".")[2] in lora.targets:
             yield name, module
 
 
 def sizes(decoder: Decoder, lora: Lora) -> Sizes:
-    """What PEFT calls the tensors of these adapters, and their sizes."""
+    """PEFT's names of the tensors of these adapters, with their sizes."""
     found = {}
     for name, linear in places(decoder, lora):
         found[f"{PREFIX}{name}.lora_A.weight"] = [lora.rank, linear.in_features]
@@ -86,7 +86,7 @@ def sizes(decoder: Decoder, lora: Lora) -> Sizes:
 
 
 def write(folder: Path, decoder: Decoder, lora: Lora, base: str, mark: str) -> None:
-    """A folder that `peft` loads on the base; mark: the base's fingerprint, by which `read` knows it again."""
+    """Write a folder that `peft` loads on the base model; mark: fingerprint of the base, which `read` compares."""
     if not ranks.first():
         return
     folder.mkdir(parents=True, exist_ok=True)
@@ -125,10 +125,10 @@ def read(folder: Path, decoder: Decoder, names: tuple[str, ...], mark: Callable[
 
     Arguments:
         folder: in PEFT's format.
-        names: what the base is called.
+        names: names of the base model.
         mark: computes the base's fingerprint.
 
-    Raises: UserError for what is not a plain LoRA, and for one of another base.
+    Raises: UserError where it is not a plain LoRA adapter, or belongs to another base model.
     """
     path = folder / WEIGHTS
     if missing := [name for name in (CONFIG, WEIGHTS) if not (folder / name).is_file()]:
@@ -139,7 +139,7 @@ def read(folder: Path, decoder: Decoder, names: tuple[str, ...], mark: Callable[
     if different := sorted(name for name in found.keys() | wanted.keys() if found.get(name) != wanted.get(name)):
         name = different[0]
         raise UserError(
-            f"{path}: {name} is {found.get(name, 'missing')}, and policy.model={names[0]} wants "
+            f"{path}: {name} is {found.get(name, 'missing')}, and policy.model={names[0]} needs "
             f"{wanted.get(name, 'none')}: give the model that the adapter was trained on"
         )
     check_base(folder, names, mark)
@@ -159,7 +159,7 @@ def read(folder: Path, decoder: Decoder, names: tuple[str, ...], mark: Callable[
 
 
 def read_config(folder: Path) -> Lora:
-    """Rank, alpha and targets; whatever makes it more than a plain LoRA is refused by its key."""
+    """Read rank, alpha and targets; any key that makes it more than a plain LoRA is refused by name."""
     config = read_json(folder / CONFIG)
     fields = Fields(config, str(folder / CONFIG))
     for key, value in config.items():
@@ -184,7 +184,7 @@ def _targets(config: Json, fields: Fields) -> tuple[str, ...]:
 
 
 def check_base(folder: Path, names: tuple[str, ...], mark: Callable[[], str]) -> None:
-    """Refuse an adapter of another base: by the fingerprint that rlkit wrote, or else by the base's name."""
+    """Refuse an adapter of another base model: by rlkit's fingerprint, or without one by the name of the base."""
     path = folder / CONFIG
     was = read_json(folder / BASE).get(MARK)
     base = read_json(path).get("base_model_name_or_path")

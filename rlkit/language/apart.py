@@ -1,8 +1,8 @@
-"""Template text and data are read separately: a special token in a question is ordinary text.
+"""Template text and data are encoded separately, so that a special token in a question is ordinary text.
 
-An ordinary text is read by the tokenizer as it is, so that its ids are those of everybody. Only where data spell a
-special token, a copy of the tokenizer reads it that knows special tokens by other names, letters that nobody uses:
-those of the template are written so, and what is spelled in the data means nothing to it.
+Ordinary text is encoded by the unchanged tokenizer, so its ids are the usual ones. Only where the data spell a special
+token, a renamed copy of the tokenizer is used, which knows special tokens as private characters of Unicode. The special
+tokens of the template are replaced by these characters, and a special token spelled in the data is ordinary text to it.
 """
 
 import json
@@ -17,19 +17,19 @@ from tokenizers import AddedToken
 from rlkit.api import UserError
 from rlkit.prompts import Prompt
 
-FIRST, LAST = 0xF0000, 0x10FFFD  # the private letters of Unicode's last two planes
+FIRST, LAST = 0xF0000, 0x10FFFD  # private-use characters of Unicode's last two planes
 
 
 @dataclass(frozen=True)
 class Alphabet:
-    """A private letter for each of some tokens, the longest first."""
+    """A private character for each of some tokens, the longest token first."""
 
     tokens: tuple[str, ...]
     first: int = FIRST
 
     @classmethod
     def unlike(cls, texts: Iterable[str], tokens: Sequence[str]) -> "Alphabet":
-        """Letters that are in none of the texts."""
+        """An alphabet whose characters appear in none of the texts."""
         taken = sorted({ord(c) for text in texts if not text.isascii() for c in text if FIRST <= ord(c) <= LAST})
         ordered, first = tuple(sorted(tokens, key=lambda token: (-len(token), token))), FIRST
         for code in taken:
@@ -42,7 +42,7 @@ class Alphabet:
 
     @property
     def pattern(self) -> "re.Pattern[str]":
-        """Fits any of the tokens; the longest counts where one begins with another."""
+        """A pattern that matches any of the tokens; of two with the same beginning the longer one matches."""
         return re.compile("|".join(map(re.escape, self.tokens)) or "(?!)")
 
     def letter(self, token: str) -> str:
@@ -54,20 +54,20 @@ class Alphabet:
 
 
 def control_tokens(core: tokenizers.Tokenizer, template: str = "") -> list[str]:
-    """The special tokens, and what else a template writes that a tokenizer knows as one piece, but for blanks."""
+    """The special tokens, and other single tokens that the template writes, except whitespace."""
     added = core.get_added_tokens_decoder().values()
     return [x.content for x in added if x.special or (x.content in template and not x.content.isspace())]
 
 
 def marked(text: Prompt, alphabet: Alphabet) -> str:
-    """The text with a letter in place of each token that its data spell, or help to spell."""
+    """The text with a private character for each token that lies in the data, wholly or in part."""
     if not text.data:
         return str(text)
     return alphabet.pattern.sub(lambda m: alphabet.letter(m[0]) if text.holds(*m.span()) else m[0], text)
 
 
 def unmarked(text: str, alphabet: Alphabet) -> Prompt:
-    """The text with its tokens in place of the letters, each of which is data."""
+    """The text with tokens in place of the private characters; each of those tokens is marked as data."""
     parts, spans, at, size = [], [], 0, 0
     for m in alphabet.letters.finditer(text):
         token = alphabet.tokens[ord(m[0]) - alphabet.first]
@@ -79,13 +79,13 @@ def unmarked(text: str, alphabet: Alphabet) -> Prompt:
 
 
 def spelled(core: tokenizers.Tokenizer, prompt: Prompt) -> bool:
-    """Whether the data of a prompt spell a special token."""
+    """Whether the data of a prompt contain the text of a special token."""
     alphabet = _alphabet(core)
     return any(_is_data(m, prompt, core) for m in alphabet.pattern.finditer(prompt)) if prompt.data else False
 
 
 def _is_data(m: "re.Match[str]", prompt: Prompt, core: tokenizers.Tokenizer) -> bool:
-    """Whether a token that is spelled there is text: a special one in data, or what was marked for itself."""
+    """Whether the matched token is ordinary text: a special token within data, or one that was marked as data."""
     return m.span() in prompt.data or (prompt.holds(*m.span()) and m[0] in special_tokens(core))
 
 
@@ -100,7 +100,7 @@ def _alphabet(core: tokenizers.Tokenizer) -> Alphabet:
 
 
 def read_apart(core: tokenizers.Tokenizer, prompt: Prompt, special: bool) -> list[int]:
-    """The ids of a prompt whose data spell special tokens."""
+    """The ids of a prompt whose data contain special tokens."""
     alphabet = Alphabet.unlike([prompt], _alphabet(core).tokens)
     text = alphabet.pattern.sub(lambda m: m[0] if _is_data(m, prompt, core) else alphabet.letter(m[0]), prompt)
     copy, meant = _renamed(core, alphabet)
@@ -109,7 +109,7 @@ def read_apart(core: tokenizers.Tokenizer, prompt: Prompt, special: bool) -> lis
 
 @lru_cache(maxsize=8)
 def _renamed(core: tokenizers.Tokenizer, alphabet: Alphabet) -> tuple[tokenizers.Tokenizer, dict[int, int]]:
-    """A copy of a tokenizer that knows its added tokens by the letters of an alphabet, and which id each one means."""
+    """A copy of a tokenizer that knows its added tokens as characters of an alphabet, and their original ids."""
     content = json.loads(core.to_str())
     for token in content["added_tokens"]:
         token["special"] = True  # all of them are read as text now

@@ -1,4 +1,4 @@
-"""What is asked of an engine that is not part of this program: one completion a request, in token ids."""
+"""Requests to an engine outside of this program: one completion per request, in token ids."""
 
 import re
 from collections.abc import Sequence
@@ -10,25 +10,25 @@ from rlkit.errors import UserError
 from rlkit.language.generate import Rule
 from rlkit.seeding import derive
 
-OLDEST = (0, 32)  # of vLLM: what this was tried with; older ones lack routes
-MODE = "processed_logprobs"  # the log-probabilities that count the temperature
-NOTHING = -9999.0  # what vLLM says in place of a log-probability that is not a finite number
-ROUNDED = 1e-3  # above 0, to which rounding may bring a log-probability
-NEVER = -100.0  # added to the logit of a token that must not come: e^-100 of what it would have been
+OLDEST = (0, 32)  # version of vLLM this was tested with; older ones lack routes
+MODE = "processed_logprobs"  # log-probabilities after the temperature is applied
+NOTHING = -9999.0  # vLLM's substitute for a log-probability that is not finite
+ROUNDED = 1e-3  # a log-probability may exceed 0 by this much because of rounding
+NEVER = -100.0  # logit bias of a forbidden token: its probability is multiplied by e^-100
 
 
 @dataclass(frozen=True)
 class Request:
-    """At most `tokens` tokens after `ids`; the same seed draws the same numbers. A rule that is greedy needs none."""
+    """Write at most `tokens` tokens after `ids`. The same seed gives the same draws; a greedy rule needs no seed."""
 
     ids: list[int]
     tokens: int
     rule: Rule
     seed: int | None = None
-    forbidden: tuple[int, ...] = ()  # tokens that must not come
+    forbidden: tuple[int, ...] = ()  # tokens that are never written
 
     def parameters(self) -> dict[str, object]:
-        """As vLLM names them. Nothing is left to the defaults of a server."""
+        """The parameters under vLLM's names. All are given, so that no default of a server applies."""
         rule = self.rule
         texts = [] if rule.stopping is None else list(rule.stopping.texts)
         return {
@@ -41,49 +41,49 @@ class Request:
             "repetition_penalty": 1.0,
             "max_tokens": self.tokens,
             "seed": self.seed,
-            "ignore_eos": True,  # the end tokens are those of the rule, not of the folder that is served
+            "ignore_eos": True,  # the rule gives the end tokens, not the served folder
             "stop_token_ids": list(rule.stops),
             "stop": texts,
-            "logprobs": 0,  # of the chosen token alone
+            "logprobs": 0,  # only of the chosen token
             "logit_bias": dict.fromkeys(self.forbidden, NEVER) or None,
         }
 
 
 @dataclass(frozen=True)
 class Written:
-    """What came of a request."""
+    """The result of a request."""
 
-    tokens: list[int]  # at least one; the end token included
-    log_prob: list[float]  # of each, at the temperature that it was drawn at; of a greedy choice at 1
-    ended: bool  # by an end token or a stop string, not by the number of tokens
+    tokens: list[int]  # at least one; includes the end token
+    log_prob: list[float]  # of each token, at the sampling temperature; for a greedy choice at temperature 1
+    ended: bool  # True: by an end token or a stop string; False: by the limit of tokens
 
 
 class Backend(Protocol):
-    """A vLLM, in this process or behind an address."""
+    """A vLLM engine, in this process or behind an address."""
 
-    name: str  # for the first screen of a run, and for messages
-    context: int | None  # tokens of the longest row, as far as it is known
+    name: str  # for the first screen of a run and for messages
+    context: int | None  # most tokens of a row, where it is known
 
     def label(self) -> str:
-        """The version of its weights that `load` was given; any other number where nothing was loaded yet."""
+        """The label that was given to `load` with the current weights; any other number before the first `load`."""
         ...
 
     def load(self, folder: Path, label: str) -> None:
-        """Take the weights of a folder that stays until this returns, and forget what older ones computed."""
+        """Load the weights of a folder and discard caches of older ones; the folder exists until this returns."""
         ...
 
     def write(self, requests: Sequence[Request], at_once: int) -> list[Written]:
-        """A completion of each, in their order."""
+        """One completion for each request, in the same order."""
         ...
 
 
 def finite(log_prob: float) -> float:
-    """A log-probability as vLLM tells it: what is none becomes -inf, which who reads it refuses."""
+    """A log-probability from vLLM; vLLM's substitute for non-finite numbers becomes -inf, which the caller refuses."""
     return float(log_prob) if log_prob > NOTHING else float("-inf")
 
 
 def check_version(said: str, whose: str) -> None:
-    """Refuse a vLLM that lacks what is asked of it."""
+    """Refuse a version of vLLM that lacks required features."""
     found = re.match(r"(\d+)\.(\d+)", said)
     if found is None or tuple(int(part) for part in found.groups()) < OLDEST:
         oldest = ".".join(map(str, OLDEST))
@@ -91,9 +91,9 @@ def check_version(said: str, whose: str) -> None:
 
 
 def write(backend: Backend, requests: Sequence[Request], at_once: int) -> list[Written]:
-    """A completion of each; where a rule forbids first tokens, that token is asked for alone.
+    """One completion for each request. Where a rule forbids first tokens, the first token is a request of its own.
 
-    Where an end token or a stop string stands earlier than the engine saw, the rest is cut off.
+    Text after the first end token or stop string is cut off, if the engine wrote any.
     """
     if not requests or not requests[0].rule.forbidden:
         return [cut(done, r.rule) for done, r in zip(backend.write(requests, at_once), requests, strict=True)]
@@ -106,13 +106,13 @@ def write(backend: Backend, requests: Sequence[Request], at_once: int) -> list[W
 
 
 def _after(request: Request, done: Written) -> Request:
-    """What is asked for after the first token, with other draws than that had."""
+    """The request for the tokens after the first one; its seed differs from that of the first."""
     seed = None if request.seed is None else derive(request.seed, "rest")
     return replace(request, ids=request.ids + done.tokens, tokens=request.tokens - 1, seed=seed)
 
 
 def cut(done: Written, rule: Rule) -> Written:
-    """The row up to its first end token, or the token that completes a stop string."""
+    """The row up to its first end token or the token that completes a stop string."""
     ends = [i for i, token in enumerate(done.tokens, 1) if token in rule.stops][:1]
     if rule.stopping is not None:
         found = rule.stopping.lengths([done.tokens[: ends[0]] if ends else done.tokens])[0]
@@ -123,7 +123,7 @@ def cut(done: Written, rule: Rule) -> Written:
 
 
 def fits(done: Written, request: Request, vocab: int) -> bool:
-    """Whether a row can be an answer: tokens of the vocabulary, up to an end or as many as were asked for."""
+    """Whether a row is valid: its tokens are in the vocabulary, and it has an end or the requested number of tokens."""
     rule, count = request.rule, len(done.tokens)
     ended = done.tokens[-1] in rule.stops or rule.stopping is not None if done.ended else count == request.tokens
     return ended and max(done.tokens) < vocab and not any(x > ROUNDED for x in done.log_prob)

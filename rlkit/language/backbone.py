@@ -1,4 +1,4 @@
-"""What a language model and a reward model share: a decoder with its tokenizer that reads texts."""
+"""The common base of language models and reward models: a decoder with its tokenizer."""
 
 import heapq
 from collections.abc import Mapping, Sequence
@@ -26,22 +26,22 @@ from rlkit.seeding import generator as named_generator
 
 
 class Backbone(Sourced, PolicyModule):
-    """A network and its tokenizer; a subclass says what is read off the hidden states. Rows stay whole."""
+    """A network and its tokenizer; subclasses define the outputs computed from hidden states. Rows are never split."""
 
-    memoryless = False  # a token depends on its row
+    memoryless = False  # each token depends on the tokens before it
     micro_steps: int | None = (
-        4096  # tokens whose activations are alive at once in training; a prompt counts once for its group
+        4096  # most tokens in one forward and backward pass of training; a group's prompt counts once
     )
-    rows: int = 256  # texts that are written at the same time
+    rows: int = 256  # most texts that are written at the same time
     save_dtype: torch.dtype = torch.float32
-    head_file: str  # where the scalar head is kept
+    head_file: str  # name of the file of the scalar head
 
     def __init__(self, decoder: Causal, tokenizer: Tokenizer, seed: int = 0) -> None:
         super().__init__(named_generator(seed, "generate"))
         self.decoder, self.tokenizer = decoder, tokenizer
         self.dtype = decoder.dtype
         self.name = "language model"
-        self.lora: Lora | None = None  # set where adapters are added
+        self.lora: Lora | None = None  # set when adapters are added
         self.stored_by_source()
 
     @property
@@ -59,14 +59,14 @@ class Backbone(Sourced, PolicyModule):
         return ""
 
     def make_head(self) -> nn.Linear:
-        """A scalar head on the hidden states that starts at 0."""
+        """A scalar head on the hidden states, initialized to 0."""
         head = nn.Linear(self.decoder.width, 1, dtype=wide(self.decoder.head.dtype))
         nn.init.zeros_(head.weight)
         nn.init.zeros_(head.bias)
         return head
 
     def write(self, folder: Path, head: nn.Linear | None, dtype: torch.dtype | None) -> None:
-        """A Hugging Face-format folder; the head goes into a file of its own."""
+        """Write a folder in Hugging Face's format; the head gets a separate file."""
         folders.write(folder, self.decoder, self.tokenizer, dtype or self.save_dtype)
         if head is not None:
             weights = {name: shards.whole(p.detach()) for name, p in head.named_parameters()}
@@ -74,9 +74,9 @@ class Backbone(Sourced, PolicyModule):
                 folders.save(folder / self.head_file, weights)
 
     def encode(self, prompts: Sequence[str], completions: Sequence[str]) -> TensorDict:
-        """The layout of `generate`, [B], for texts that are given; the end token is appended.
+        """Encode given texts into the layout of `generate`, [B]; the end token is appended.
 
-        A completion that a chat template wrote ends behind the first end token in it, where generation would stop.
+        A completion from a chat template ends with its first end token, where generation would stop.
         """
         written = self.completion_ids(completions)
         ids = self.prompt_ids(prompts)
@@ -90,15 +90,15 @@ class Backbone(Sourced, PolicyModule):
         return TensorDict(out, batch_size=len(ids)).to(self.decoder.head.device)
 
     def decode(self, rollout: TensorDict) -> list[str]:
-        """The completions as texts, row-major, without special tokens."""
+        """The completions as texts in row-major order, without special tokens."""
         mask = rollout["mask"].flatten(0, -2).cpu()
         tokens = rollout["action"].flatten(0, -2).cpu()[mask].split(mask.sum(-1).tolist())
         return self.tokenizer.decode([row.tolist() for row in tokens])
 
     def transcript(self, rollout: TensorDict, special: bool = False) -> list[str]:
-        """All that stands in each row from the first token that was written to the last one, replies included.
+        """The text of each row from the first written token to the last, including replies.
 
-        special: with special tokens, but for the end token at the end.
+        special: keep special tokens, except the end token at the end.
         """
         mask, actions = rollout["mask"].flatten(0, -2), rollout["action"].flatten(0, -2)
         first, last = mask.int().argmax(-1).tolist(), last_step(mask).tolist()
@@ -113,7 +113,7 @@ class Backbone(Sourced, PolicyModule):
         return self.tokenizer.template is not None
 
     def chat(self, conversations: Sequence[Sequence[Turn]], options: Mapping[str, object]) -> list[Prompt]:
-        """A prompt for each conversation, by the model's own template."""
+        """A prompt for each conversation, by the model's own chat template."""
         return self.tokenizer.chat(conversations, options)
 
     def prompt_ids(self, prompts: Sequence[str]) -> list[list[int]]:
@@ -123,7 +123,7 @@ class Backbone(Sourced, PolicyModule):
         return ids
 
     def completion_ids(self, completions: Sequence[str]) -> list[list[int]]:
-        """The tokens of each completion, the last of which ends it."""
+        """The tokens of each completion, including the end token."""
         rows = self.tokenizer.encode(list(completions))
         return [self._ended(ids, text) for ids, text in zip(rows, completions, strict=True)]
 
@@ -133,7 +133,7 @@ class Backbone(Sourced, PolicyModule):
         return ids[:end] if end else [*ids, self.tokenizer.eos_id]
 
     def check(self, prompts: Sequence[str], after: int | Sequence[str]) -> None:
-        """Refuse prompts that are too long with `after` more tokens, or with their completions and an end token."""
+        """Refuse prompts that do not fit into the context with `after` more tokens, or with their completions."""
         context = self.decoder.context
         rest = [after] * len(prompts) if isinstance(after, int) else [len(text.encode()) + 1 for text in after]
         # A token is a byte at least, so few texts have to be encoded; 8 for what the tokenizer puts before a prompt.
@@ -155,11 +155,11 @@ class Backbone(Sourced, PolicyModule):
             )
 
     def longest(self, texts: Sequence[str]) -> int:
-        """Tokens of the longest text, as a prompt: those of the most bytes are encoded."""
+        """The number of tokens of the longest text, as a prompt. Only the texts with the most bytes are encoded."""
         return max(map(len, self.prompt_ids(heapq.nlargest(16, texts, key=lambda text: len(text.encode())))))
 
     def footprint(self, learned: Work, written: Sequence[Work]) -> Footprint | None:
-        """What learning and writing take at their peak; none: the network is not our own, or of parts."""
+        """The peak memory of learning and writing; None where the network is foreign or sharded."""
         if not isinstance(self.decoder, Decoder) or self.sharded:
             return None
         trained = sum(p.numel() for p in self.parameters() if p.requires_grad)
@@ -171,7 +171,7 @@ class Backbone(Sourced, PolicyModule):
         return self.read(text, mask, last_step(mask), mask), mask.flatten().nonzero()[:, 0]
 
     def read(self, text: Tensor, mask: Tensor, stop: Tensor, wanted: Tensor) -> Tensor:
-        """Hidden states [N, d] of the wanted [B, T] tokens of rows that end after `stop` [B] tokens."""
+        """Hidden states [N, d] of the wanted tokens [B, T], in rows that end after `stop` [B] tokens."""
         return self.decoder.read(text, mask, stop, wanted, self.micro_steps)
 
 
@@ -184,7 +184,7 @@ def within(tokens: Tensor, length: Tensor) -> Tensor:
 
 
 def layout(prompts: list[list[int]], repeats: int, tokens: Tensor, length: Tensor, pad: int) -> dict[str, Tensor]:
-    """Right-padded observation, action and mask [R, T] of completions `tokens` [R, T'] with their `length` [R]."""
+    """Right-padded observation, action and mask [R, T] of completions `tokens` [R, T'], each of `length` [R] tokens."""
     sizes = torch.tensor([len(p) for p in prompts], device=tokens.device)
     width = int(sizes.max())
     padded = torch.tensor([[*p, *[pad] * (width - len(p))] for p in prompts], device=tokens.device)

@@ -1,4 +1,4 @@
-"""Keys and values while completions are written: of a prompt once for all its attempts, and of each row its own."""
+"""The key-value cache of generation: a prompt is stored once for all its attempts, each row's own part separately."""
 
 import torch
 from torch import Tensor
@@ -9,11 +9,11 @@ Stored = list[tuple[Tensor, Tensor]]  # (keys, values) [P, kv_heads, W, head_dim
 
 
 class Cache:
-    """The prompts' part [P, K, W, D] is read once for all G attempts and never copied.
+    """The prompts' part [P, K, W, D] is shared by all G attempts and never copied.
 
-    The rows' own part [R, K, C, D] holds one column per token written since; all rows write the same column, whatever
-    their positions. Whole blocks are read (a slice of columns is several times slower on a CPU, and a CUDA graph needs
-    one shape): a bias hides what is not written yet, and `grow` adds a block when the last one is full.
+    The rows' own part [R, K, C, D] has one column per written token; all rows write the same column, whatever their
+    positions. Whole blocks are read (a slice of columns is several times slower on a CPU, and a CUDA graph needs one
+    shape): a bias hides columns that are not written yet, and `grow` adds a block when the last one is full.
     """
 
     def __init__(self, prompts: Stored, length: Tensor, repeats: int, block: int):
@@ -28,10 +28,10 @@ class Cache:
         self.keys = [keys.new_zeros(len(self.slot), heads, block, dim) for _ in prompts]
         self.values = [keys.new_zeros(len(self.slot), heads, block, dim) for _ in prompts]
         self.bias = torch.full((block,), -torch.inf, device=keys.device)
-        self.column = torch.full((1,), -1, device=keys.device)  # the one being written
+        self.column = torch.full((1,), -1, device=keys.device)  # the column that is being written
 
     def advance(self) -> None:
-        """Open the next column."""
+        """Advance to the next column."""
         self.column += 1
         self.bias.index_fill_(0, self.column, 0.0)
 
@@ -45,7 +45,7 @@ class Cache:
         self.bias = torch.cat((self.bias, torch.full_like(self.bias[: self.block], -torch.inf)))
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        """Write the open column and attend to prompt and columns; query [R, H, 1, D], key and value [R, K, 1, D]."""
+        """Write the current column, then attend to prompt and columns; query [R, H, 1, D], key, value [R, K, 1, D]."""
         keys = self.keys[layer].index_copy_(2, self.column, key)
         values = self.values[layer].index_copy_(2, self.column, value)
         rows, heads, _, dim = query.shape
@@ -58,7 +58,7 @@ class Cache:
         return out.reshape(rows, heads, 1, dim)
 
     def _prompts(self, x: Tensor) -> Tensor:
-        """Rows [R, K, g, ·] gathered under their prompts, [P, K, G·g, ·], zero where a row was dropped."""
+        """Rows [R, K, g, ·] grouped by prompt, [P, K, G·g, ·]; dropped rows are zero."""
         table = x.new_zeros(len(self.prompt_bias) * self.repeats, *x.shape[1:]).index_copy_(0, self.slot, x)
         return torch.unflatten(table, 0, (-1, self.repeats)).transpose(1, 2).flatten(2, 3)
 
@@ -67,7 +67,7 @@ class Cache:
         return torch.unflatten(x, 2, (self.repeats, -1)).transpose(1, 2).flatten(0, 1)[self.slot]
 
     def drop(self, alive: Tensor) -> None:
-        """Keep the rows [R] that are alive, and the prompts they need; in the order of `close_gaps`."""
+        """Keep the rows [R] that are alive, and their prompts, in the order of `close_gaps`."""
         self.slot, *parts = close_gaps([self.slot, *self.keys, *self.values], alive)
         self.keys, self.values = parts[: len(self.keys)], parts[len(self.keys) :]
         owner = self.slot // self.repeats
@@ -85,7 +85,7 @@ class Cache:
 
 
 def close_gaps(parts: list[Tensor], alive: Tensor) -> list[Tensor]:
-    """The alive rows of each part, as views: the last ones move into the gaps that dead ones leave, in place."""
+    """The alive rows of each part, as views. In place: the last rows move into the gaps that dead rows leave."""
     count = int(alive.sum())
     gaps = (~alive[:count]).nonzero()[:, 0]
     movers = alive[count:].nonzero()[:, 0] + count

@@ -1,4 +1,4 @@
-"""What a language model needs of the network that turns tokens into hidden states, native or foreign."""
+"""The interface between a language model and its network from tokens to hidden states, native or foreign."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -9,16 +9,16 @@ from torch import Tensor, nn
 from rlkit.language.files import Json
 from rlkit.language.linear import Linear
 
-ATTENTION = {"self_attn", "attn", "self_attention", "attention"}  # what architectures call the module
+ATTENTION = {"self_attn", "attn", "self_attention", "attention"}  # names of the attention module
 
 
 class Causal(nn.Module, ABC):
     """A causal network: the hidden state of a token depends on the tokens before it and on itself."""
 
-    dtype: torch.dtype  # of computations
+    dtype: torch.dtype  # precision of computations
     vocab: int  # V
     width: int  # d
-    context: int  # tokens of the longest row
+    context: int  # most tokens of a row
 
     @property
     @abstractmethod
@@ -28,37 +28,37 @@ class Causal(nn.Module, ABC):
     @property
     @abstractmethod
     def config(self) -> Json:
-        """The `config.json` that describes it."""
+        """The content of `config.json` for this network."""
 
     @abstractmethod
     def weights(self) -> Iterator[tuple[str, Tensor]]:
-        """Hugging Face's names and what each weight is; none of them twice."""
+        """Each weight once, under its Hugging Face name."""
 
     @abstractmethod
     def initialize(self, generator: torch.Generator) -> "Causal":
-        """Random weights in place of those that it has."""
+        """Replace the weights by random ones."""
 
     @abstractmethod
     def recompute(self, on: bool) -> None:
-        """In training, keep what goes into each block and compute the rest again; or not."""
+        """Gradient checkpointing on or off: in training, store only the inputs of blocks and recompute the rest."""
 
     @abstractmethod
     def read(self, text: Tensor, mask: Tensor, stop: Tensor, wanted: Tensor, steps: int | None) -> Tensor:
-        """Hidden states [N, d] of the wanted [B, T] tokens of rows [B, T] that end after `stop` [B] tokens.
+        """Hidden states [N, d] of the wanted tokens [B, T], in rows [B, T] that end after `stop` [B] tokens.
 
         mask: [B, T], True where the policy acted.
-        steps: tokens whose activations may be alive at once; the caller has counted what rows begin with alike once.
+        steps: most tokens in memory at once, with activations; a beginning that rows share is counted once.
         """
 
     @abstractmethod
     def log_probs(self, hidden: Tensor, targets: Tensor, temperature: float, entropy: bool) -> tuple[Tensor, Tensor]:
-        """log π of the targets [N] and the entropy [N] from hidden states [N, d]; see `token_log_probs`."""
+        """log π of the targets [N] and the entropy [N], from hidden states [N, d]; see `token_log_probs`."""
 
     def in_attention(self, name: str) -> bool:
-        """Whether a parameter is of the products before and after attention: the q, k, v and o projections."""
+        """Whether a parameter belongs to the q, k, v or o projections of attention."""
         *modules, _ = name.split(".")
         return not ATTENTION.isdisjoint(modules) and "norm" not in modules[-1]
 
     def adapted(self) -> Iterator[tuple[str, Linear]]:
-        """The products that have an adapter, by name."""
+        """The layers that have an adapter, with their names."""
         return iter(())

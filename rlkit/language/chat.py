@@ -1,4 +1,4 @@
-"""Chat templates: where a model's own comes from, and conversations rendered by it, with data marked as such."""
+"""Chat templates: finding a model's template, and rendering conversations with the data marked as data."""
 
 import json
 import os
@@ -18,23 +18,23 @@ from rlkit.prompts import Prompt, Turn
 
 FILE = "chat_template.jinja"
 FOLDER = "additional_chat_templates"
-PLACE = Place("file", ending=".jinja")  # of policy.template: another text is a name of one of the model's own
-LONGEST = 2**17  # characters of a template; those of published models have less than 20,000
-TEXT = 2**26  # characters that are rendered at a time
-SECONDS, ROOM = 10, 2**30  # what a template may take for PART conversations, and bytes
+PLACE = Place("file", ending=".jinja")  # of policy.template: any other text is the name of a template of the model
+LONGEST = 2**17  # most characters of a template; published ones have fewer than 20,000
+TEXT = 2**26  # most characters rendered at a time
+SECONDS, ROOM = 10, 2**30  # limits of seconds and bytes for PART conversations
 PART = 512
-KEPT = 100_000  # texts that are not rendered again
-SAME = {"PYTHONHASHSEED": "0"}  # a set that a template makes has the same order in each run
+KEPT = 100_000  # rendered texts that are cached
+SAME = {"PYTHONHASHSEED": "0"}  # the iteration order of sets is the same in each run
 CHILD = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from rlkit.language.sandbox import main; main()"
 SPECIAL = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 REMEDY = "give another one with policy.template=FILE.jinja, or env.chat=false"
 
-_rendered: dict[tuple[str, str], str] = {}  # by what a template is given: a conversation is rendered once
+_rendered: dict[tuple[str, str], str] = {}  # cache: the arguments of a rendering → the text
 
 
 @dataclass(frozen=True)
 class ChatTemplate:
-    """The program that turns a conversation into a prompt; `names` are the special tokens that it may write."""
+    """A program that turns a conversation into a prompt; `names` are the special tokens that it may use."""
 
     text: str
     where: str
@@ -43,11 +43,11 @@ class ChatTemplate:
     def prompts(
         self, conversations: Sequence[Sequence[Turn]], core: tokenizers.Tokenizer, options: Mapping[str, object]
     ) -> list[Prompt]:
-        """A prompt for each conversation, up to where the assistant begins to answer.
+        """A prompt for each conversation, up to the beginning of the assistant's answer.
 
-        Special tokens in the data of a turn are text in the prompt, too. options: further variables of the template.
+        Special tokens within the data of a turn are ordinary text in the prompt. options: more template variables.
 
-        Raises: UserError where the template fails, or takes too long or too much.
+        Raises: UserError where the template fails or exceeds its limits of time and memory.
         """
         tokens = control_tokens(core, self.text)
         contents = [turn.content for turns in conversations for turn in turns]
@@ -79,7 +79,7 @@ class ChatTemplate:
 def render(
     template: str, where: str, conversations: list[Json], options: Mapping[str, object], seconds: int = SECONDS
 ) -> list[str]:
-    """The text of each conversation, made in a process of its own that is bounded in time and memory."""
+    """The text of each conversation, rendered in a separate process with limits of time and memory."""
     names = {"add_generation_prompt": True, "tools": None, "documents": None, **options}
     asked = {"template": template, "conversations": conversations, "names": names}
     given = json.dumps({**asked, "seconds": seconds, "room": ROOM, "longest": TEXT})
@@ -96,7 +96,7 @@ def render(
     try:
         answer = json.loads(done.stdout)
         told = answer.get("error")
-    except ValueError:  # it was stopped by a limit, or by what else ends a process
+    except ValueError:  # a limit stopped the process, or it crashed
         answer, told = {}, f"its process ended with code {done.returncode}, at most {seconds} seconds are allowed"
     if told is not None:
         raise UserError(f"{where}: the chat template fails ({' '.join(told.split())}): {REMEDY}")
@@ -105,9 +105,9 @@ def render(
 
 
 def read_template(folder: Path, settings: Json, wanted: str | None) -> ChatTemplate | None:
-    """The chat template of a model folder: the default one, or the one that is wanted by its name or as a file.
+    """The chat template of a model folder: the default one, or the one given by its name or as a file.
 
-    Only what ends in .jinja or has a folder in it is a file, so a name means the same wherever a run goes on.
+    Only text that ends in .jinja or contains a folder is a file, so a name means the same wherever a run resumes.
 
     Raises: UserError where there is no such template.
     """

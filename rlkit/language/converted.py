@@ -1,4 +1,4 @@
-"""Folders that are made once from another file, and kept in the user's cache."""
+"""Model folders that are converted once from another file, and kept in the user's cache."""
 
 import json
 import os
@@ -14,14 +14,14 @@ from rlkit.errors import UserError
 from rlkit.language.files import read_json
 from rlkit.paths import home
 
-SIZES = "converted.json"  # the bytes of each file of a folder, written last
-NEW = ".new-"  # begins the name of a folder that is being made
+SIZES = "converted.json"  # lists the bytes of each file of a folder; it is written last
+NEW = ".new-"  # prefix of the name of an unfinished folder
 
 
 def kept(kind: str, name: str, make: Callable[[Path], None]) -> Path:
-    """The folder of the cache with this name; where there is none, or a torn one, `make` fills an empty folder.
+    """The cache folder with this name; where it is missing or incomplete, `make` fills an empty folder.
 
-    Raises: UserError where it cannot be written; nothing is left of it then.
+    Raises: UserError where the cache cannot be written; nothing is left behind then.
     """
     cache = home(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "rlkit" / kind
     folder = cache / name
@@ -29,10 +29,10 @@ def kept(kind: str, name: str, make: Callable[[Path], None]) -> Path:
         return folder
     try:
         cache.mkdir(parents=True, exist_ok=True)
-        with FileLock(f"{cache}.lock"):  # opens when its process ends, however; a second one waits for the first
+        with FileLock(f"{cache}.lock"):  # released when its process ends; a second one waits for it
             if not _whole(folder):
                 _make(folder, make)
-    except (OSError, SafetensorError, NotImplementedError) as error:  # the last: a disk without locks
+    except (OSError, SafetensorError, NotImplementedError) as error:  # NotImplementedError: a disk without locks
         told = (error.strerror if isinstance(error, OSError) else None) or " ".join(str(error).split())[:200]
         raise UserError(
             f"{folder} cannot be written ({told}): make room there, or name another folder in XDG_CACHE_HOME"
@@ -49,8 +49,8 @@ def _whole(folder: Path) -> bool:
 
 
 def _make(folder: Path, make: Callable[[Path], None]) -> None:
-    """Fill a new folder and give it its name. Who gets here holds the lock."""
-    for left in folder.parent.glob(f"{NEW}*"):  # by a process that was killed
+    """Fill a temporary folder and rename it. The caller holds the lock."""
+    for left in folder.parent.glob(f"{NEW}*"):  # left by a process that was killed
         shutil.rmtree(left, ignore_errors=True)
     new = Path(tempfile.mkdtemp(prefix=NEW, dir=folder.parent))
     try:

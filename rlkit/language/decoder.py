@@ -102,7 +102,7 @@ class Block(nn.Module):
 
 
 class Body(nn.Module):
-    """Embedding, blocks and last norm: what Hugging Face calls `model`."""
+    """Embedding, blocks and the final norm: the module that Hugging Face calls `model`."""
 
     def __init__(self, shape: Shape):
         super().__init__()
@@ -112,7 +112,7 @@ class Body(nn.Module):
 
 
 class Decoder(Causal):
-    """Tokens to hidden states; the language-model head is `head`, applied by the caller, in pieces."""
+    """Tokens to hidden states. The caller applies the language-model head `head`, piece by piece."""
 
     frequencies: Tensor
 
@@ -120,7 +120,7 @@ class Decoder(Causal):
         super().__init__()
         self.shape, self.dtype = shape, dtype
         self.vocab, self.width, self.context = shape.vocab, shape.width, shape.context
-        self.checkpointing = False  # in training, keep what goes into each block and compute the rest again
+        self.checkpointing = False  # in training, store only the inputs of blocks and recompute the rest
         self.model = Body(shape)
         self.lm_head = None if shape.tied else Linear(shape.width, shape.vocab, bias=False)
         self.register_buffer("frequencies", rotary_frequencies(shape), persistent=False)
@@ -143,14 +143,14 @@ class Decoder(Causal):
                 yield name, module
 
     def weights(self) -> Iterator[tuple[str, Tensor]]:
-        """Hugging Face's names and what each weight is, with its adapter merged into it where it has one."""
+        """Each weight under its Hugging Face name, with its adapter merged if it has one."""
         adapted = {f"{name}.weight": linear for name, linear in self.adapted()}
         for name, parameter in self.named_parameters():
             if ".adapter." not in name:
                 yield name, adapted[name].merged() if name in adapted else whole(parameter)
 
     def initialize(self, generator: torch.Generator) -> "Decoder":
-        """Normal(0, 0.02) matrices, those that write into the residual stream over √(2·layers) (GPT-2); gains are 1."""
+        """Normal(0, 0.02) matrices, those into the residual stream divided by √(2·layers) (GPT-2); gains of 1."""
         for name, parameter in self.named_parameters():
             x = torch.empty(parameter.shape, dtype=parameter.dtype) if is_shard(parameter) else parameter
             if name.endswith("bias"):
@@ -172,11 +172,11 @@ class Decoder(Causal):
         cache: Cache | Packing | None = None,
         keep: Stored | None = None,
     ) -> Tensor:
-        """Hidden states [B, T, d] of tokens [B, T], causal. Without padding mask: pad on the right.
+        """Hidden states [B, T, d] of tokens [B, T], with causal attention. There is no padding mask: pad on the right.
 
         positions: [B, T] or [1, T], by default 0..T-1.
-        cache: what attends in place of the causal mask: a Cache, where T = 1, the next token of each row; or a Packing,
-            where B = 1, all tokens of all rows in one line.
+        cache: attends in place of the causal mask. A Cache: T = 1, the next token of each row. A Packing: B = 1, all
+            tokens of all rows in one line.
         keep: a list that receives each layer's (keys, values) [B, kv_heads, T, head_dim].
         """
         if positions is None:
@@ -194,7 +194,7 @@ class Decoder(Causal):
         return hidden
 
     def read(self, text: Tensor, mask: Tensor, stop: Tensor, wanted: Tensor, steps: int | None = None) -> Tensor:
-        """What rows begin with alike, up to their first acted token, is read once; padding is not read."""
+        """See `Causal.read`: a beginning that rows share, up to the first action, is read once, padding never."""
         begin, label = beginnings(text, mask)
         packing = pack(text, begin + 1, stop.clamp(min=1), label)
         states: Tensor = self(packing.tokens, packing.positions, packing)
@@ -204,9 +204,9 @@ class Decoder(Causal):
         return token_log_probs(hidden, whole(self.head), targets, temperature, entropy=entropy)
 
     def logits(self, hidden: Tensor, head: Tensor | None = None) -> Tensor:
-        """[..., V] in float32, whatever the precision of the hidden states.
+        """Logits [..., V] in float32, whatever the precision of the hidden states.
 
-        head: `precision.operand` of the head, where the caller multiplies with it many times.
+        head: `precision.operand` of the head, for a caller that multiplies by it many times.
         """
         rows = hidden.reshape(-1, hidden.shape[-1])
         matrix = operand(self.head, rows.dtype) if head is None else head

@@ -1,4 +1,4 @@
-"""Engines write text. They take and give token ids, and are given new weights by `sync`."""
+"""Engines write text. Their inputs and outputs are token ids, and `sync` gives them new weights."""
 
 from collections.abc import Callable, Sequence
 from typing import Protocol, runtime_checkable
@@ -15,13 +15,13 @@ from rlkit.shards import is_shard
 
 
 class Engine(Protocol):
-    """Writes with the weights of the last `sync`."""
+    """Writes text with the weights of the last `sync`."""
 
-    note: str  # for the first screen of a run: who writes, and what is not exact then; empty of rlkit's own
-    exact: bool  # what it says of a token's probability is what the learner computes, up to float32's rounding
+    note: str  # for the first screen: the engine, and what is inexact; empty for rlkit's own
+    exact: bool  # whether its log-probabilities equal the learner's up to float32 rounding
 
     def sync(self, decoder: Causal) -> None:
-        """Take the weights of the network that learns."""
+        """Take over the weights of the network that is being trained."""
         ...
 
     def write(
@@ -33,9 +33,9 @@ class Engine(Protocol):
         generator: torch.Generator | None = None,
         rows: int = 256,
     ) -> Completions:
-        """`repeats` completions of each prompt, prompt-major, at most about `rows` at the same time.
+        """`repeats` completions of each prompt, prompt-major, with at most about `rows` at the same time.
 
-        What is drawn is a pure function of the arguments and of the generator's state.
+        The draws depend only on the arguments and on the generator's state.
         """
         ...
 
@@ -54,7 +54,7 @@ class Engine(Protocol):
 
 @runtime_checkable
 class WritesMeanwhile(Engine, Protocol):
-    """An engine that needs none of the learner's time, nor its weights, once it has begun."""
+    """An engine that can write while the learner computes: it needs neither its time nor its weights after `begin`."""
 
     def begin(
         self,
@@ -65,17 +65,17 @@ class WritesMeanwhile(Engine, Protocol):
         generator: torch.Generator | None = None,
         rows: int = 256,
     ) -> Callable[[], Completions]:
-        """Begin what `write` does; what is returned waits for it. The next `sync` waits, too."""
+        """Begin the work of `write`; calling the result waits for it, and so does the next `sync`."""
         ...
 
 
 class Native(Derived):
     """The project's own generation, `rlkit.language.generate`.
 
-    In float32 it writes with the learner's own weights; those that are kept in bfloat16 are widened, adapters merged,
-    for as long as it writes. In another precision it keeps a copy of the weights in that precision, adapters merged,
-    made once and refreshed in place, so that no step casts a weight and a recorded graph stays valid. Where ranks hold
-    parts of the network, that copy is gathered weight by weight, and is the only whole one.
+    In float32 it writes with the learner's own weights; weights stored in bfloat16 are widened while it writes, and
+    adapters are merged. In another precision it keeps a copy of the weights with adapters merged. The copy is made
+    once and refreshed in place, so that no step casts a weight and a recorded graph stays valid. If the network is
+    sharded, the copy is gathered weight by weight, and is the only complete one.
     """
 
     note, exact = "", True
@@ -91,7 +91,7 @@ class Native(Derived):
         if self.exact and not sharded:
             self.decoder = decoder
             return
-        if sharded and not divide():  # a rank at its own part: it was done before, by all
+        if sharded and not divide():  # inside a rank's own part: all ranks synchronized before
             return
         if self.decoder is None or self.decoder.head.device != decoder.head.device:
             self.decoder = _empty(decoder)
@@ -125,21 +125,21 @@ class Native(Derived):
         return converse(_whole(self.decoder), ids, repeats, rule, talk, generator, rows)
 
     def __deepcopy__(self, memo: dict[int, object]) -> "Native":
-        """A copy of a policy gets an engine of its own, with weights of its own once it writes."""
+        """A copy of a policy gets an engine of its own, which gets its own weights when it first writes."""
         return Native()
 
 
 def _empty(decoder: Decoder) -> Decoder:
-    """A decoder of the same shape whose weights are not yet set, all of them in the precision that it computes in."""
+    """A decoder of the same shape with uninitialized weights, all in the precision of its computations."""
     with torch.device("meta"):
         twin = Decoder(decoder.shape, decoder.dtype)
     twin = twin.to(decoder.dtype).to_empty(device=decoder.head.device).requires_grad_(False)
-    twin.frequencies = decoder.frequencies  # stays float32: far positions have large angles
+    twin.frequencies = decoder.frequencies  # stays float32: the angles of far positions are large
     return twin
 
 
 def _whole(decoder: Decoder) -> Decoder:
-    """The decoder itself, or, where its weights are kept in bfloat16, one that writes the same with float32 weights."""
+    """The decoder itself; where its weights are stored in bfloat16, an equivalent one with float32 weights."""
     kept = all(p.dtype == decoder.dtype for p in decoder.parameters())
     if decoder.dtype != torch.float32 or kept:
         return decoder

@@ -1,4 +1,4 @@
-"""The JSON files of a model folder: read within bounds, and their fields checked one by one."""
+"""The JSON files of a model folder: read with limits, and each field checked."""
 
 import json
 import math
@@ -11,16 +11,16 @@ from typing import Any
 from rlkit import memory
 from rlkit.api import UserError
 
-Json = dict[str, Any]  # an object of a Hugging Face file: its authors say what it holds; `Fields` checks what is read
-LARGEST = 2**22  # bytes of a JSON file; those of published models have less than a third of it
-VOCABULARY = 2**26  # of tokenizer.json; those of published models have less than 35 MB
-ROOM = 24  # bytes of memory for each of a file at the most: an empty list takes 3 there and 64 here
-DEEPEST = 50  # levels of nesting; what is deeper could be read and not be written again
-MOST = 2**24  # of any size in config.json: a product of two still fits into 64 bits
+Json = dict[str, Any]  # a JSON object of Hugging Face; its authors define the content, and `Fields` checks what is read
+LARGEST = 2**22  # most bytes of a JSON file; published models have less than a third of it
+VOCABULARY = 2**26  # most bytes of tokenizer.json; published models have less than 35 MB
+ROOM = 24  # most bytes of memory per byte of a file: an empty list takes 3 there and 64 here
+DEEPEST = 50  # most levels of nesting; deeper JSON could be read but not written again
+MOST = 2**24  # most of any size in config.json: a product of two still fits into 64 bits
 
 
 def read_json(path: Path, largest: int = LARGEST) -> Json:
-    """The object that a file of so many bytes at most holds; {} where there is no such file."""
+    """The object in a JSON file of at most `largest` bytes; {} where there is no such file."""
     if not os.path.lexists(path):
         return {}
     check_file(path, largest)
@@ -36,7 +36,7 @@ def read_json(path: Path, largest: int = LARGEST) -> Json:
 
 
 def check_file(path: Path, largest: int | None = None) -> None:
-    """Refuse what is not a file before it is opened: who reads a pipe waits forever. largest: in bytes."""
+    """Refuse anything but a regular file before it is opened: reading a pipe waits forever. largest: in bytes."""
     if not path.is_file():
         raise UserError(f"{path}: not a file; restore it from where the model came from")
     if largest is not None and path.stat().st_size > largest:
@@ -44,7 +44,7 @@ def check_file(path: Path, largest: int | None = None) -> None:
 
 
 def check_depth(content: object) -> None:
-    """Raises ValueError where lists and mappings lie deeper inside each other than DEEPEST levels."""
+    """Raises: ValueError where lists and mappings are nested more than DEEPEST levels deep."""
     level = [content]
     for _ in range(DEEPEST):
         holders = [x.values() if isinstance(x, dict) else x for x in level if isinstance(x, dict | list)]
@@ -56,13 +56,13 @@ def check_depth(content: object) -> None:
 
 @dataclass(frozen=True)
 class Fields:
-    """Fields of a JSON object by their types; `where` is the file, for the line that refuses one."""
+    """Typed access to the fields of a JSON object; `where` is the file, for error messages."""
 
     content: Json
     where: str
 
     def whole(self, key: str, default: int | None = None, least: int = 1, most: int = MOST) -> int:
-        """A whole number from `least` to `most`; without a default the key must be there."""
+        """An integer from `least` to `most`; without a default the key is required."""
         value = self._get(key, default)
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
             raise self.wrong(key, f"a whole number from {least} to {most}")
@@ -76,7 +76,7 @@ class Fields:
         return float(value)
 
     def flag(self, key: str, default: bool = False) -> bool:
-        """true or false; false where it is null."""
+        """true or false; a null is false."""
         value = self.content.get(key, default)
         if value not in (None, True, False) or (isinstance(value, int | float) and not isinstance(value, bool)):
             raise self.wrong(key, "true or false")
@@ -96,7 +96,7 @@ class Fields:
         return value or {}
 
     def ids(self, key: str, vocabulary: int) -> list[int]:
-        """Token ids: one, a list of them, or none."""
+        """A list of token ids; the file has one id, a list, or none."""
         value = self.content.get(key)
         found = [] if value is None else value if isinstance(value, list) else [value]
         if not all(isinstance(x, int) and not isinstance(x, bool) and 0 <= x < vocabulary for x in found):
@@ -108,7 +108,7 @@ class Fields:
         value = self.content.get(key)
         text = value.get("content") if isinstance(value, dict) else value
         half = isinstance(text, str) and not text.isascii() and re.search("[\ud800-\udfff]", text)
-        if (value is not None and not isinstance(text, str)) or half:  # of a character, which no tokenizer takes
+        if (value is not None and not isinstance(text, str)) or half:  # half of a character, which tokenizers refuse
             raise self.wrong(key, "a text")
         return text
 

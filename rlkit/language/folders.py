@@ -28,23 +28,23 @@ from rlkit.language.tokenizer import Tokenizer
 from rlkit.paths import home
 
 TINY = Path(__file__).parent / "tiny"
-VALUE = "value_head.safetensors"  # V of a critic
-REWARD = "reward_head.safetensors"  # r of a reward model
+VALUE = "value_head.safetensors"  # the value head of a critic
+REWARD = "reward_head.safetensors"  # the head of a reward model
 INDEX = "model.safetensors.index.json"
-FLOATS = {"F64", "F32", "F16", "BF16"}  # what safetensors calls them
+FLOATS = {"F64", "F32", "F16", "BF16"}  # type names of safetensors
 
 Stored = Literal["auto", "float32", "bfloat16"]
 
 
 def locate(name: str) -> Path:
-    """The folder behind `tiny`, `smollm2`, a folder, a GGUF file or a hub id, checked to hold a checkpoint."""
+    """The folder of `tiny`, `smollm2`, a folder, a GGUF file or a hub id; it is checked to hold a checkpoint."""
     if name == "tiny":
         folder = TINY
     elif name in gguf.PACKAGED:
         folder = gguf.folder_of(gguf.packaged(name))
     elif name.endswith(".gguf") and os.path.isfile(home(name)):
         folder = gguf.folder_of(home(name))
-    elif os.path.isdir(home(name)):  # False for what cannot be a path, such as a very long text
+    elif os.path.isdir(home(name)):  # False where the text cannot be a path, for example because it is very long
         folder = home(name)
         if (folder / "model" / "config.json").is_file():  # a run folder
             folder = folder / "model"
@@ -75,8 +75,8 @@ def _download(name: str) -> Path:
     except (OSError, HfHubHTTPError, HFValidationError, ConnectionError) as error:
         reason = str(error).strip().split("\n")[0]
         raise UserError(
-            f"model {name!r} is not a local folder and cannot be had from the hub ({type(error).__name__}: {reason}); "
-            "check the id and the connection, or give a local folder"
+            f"model {name!r} is not a local folder and could not be loaded from the hub ({type(error).__name__}: "
+            f"{reason}); check the id and the connection, or give a local folder"
         ) from None
 
 
@@ -87,16 +87,16 @@ def read_shape(folder: Path) -> Shape:
 def read_decoder(
     folder: Path, dtype: torch.dtype = torch.float32, stored: Stored = "float32", shared: torch.device | None = None
 ) -> Decoder:
-    """The decoder of a folder with its weights.
+    """The decoder in a folder, with its weights.
 
-    stored: the precision of parameters; auto: bfloat16 for those that are so in the file, which loses nothing.
-    shared: each rank keeps a part of each weight there; no rank holds more than one of them whole.
+    stored: precision of the parameters; auto: bfloat16 for those that are bfloat16 in the file, without loss.
+    shared: the device for each rank's shards of the weights; a rank holds at most one whole weight at a time.
 
-    Raises: UserError for what does not fit together or into memory, found before any of it is taken.
+    Raises: UserError where files do not fit together or into memory; this is checked before memory is allocated.
     """
     shape, files = read_shape(folder), weight_files(folder)
     check_sizes(shape, folder, {file: sizes_in(file) for file in files})
-    with torch.device("meta"):  # no memory yet: what a parameter takes is known once its tensor is
+    with torch.device("meta"):  # no memory is allocated yet
         decoder = Decoder(shape, dtype)
     decoder.frequencies = rotary_frequencies(shape)
     if shared is not None:
@@ -105,7 +105,7 @@ def read_decoder(
     waiting = {name for name, _ in decoder.named_parameters()}
     for file in files:
         for name in sorted(waiting & sizes_in(file).keys()):
-            with opened(file) as content:  # anew for each: what was read of a file counts as memory while it is open
+            with opened(file) as content:  # reopened for each: pages that were read count as memory while it is open
                 tensor = content.get_tensor(name)
                 narrow = stored == "bfloat16" or (stored == "auto" and tensor.dtype == torch.bfloat16)
                 parameter = nn.Parameter(torch.empty(tensor.shape, dtype=torch.bfloat16 if narrow else torch.float32))
@@ -123,7 +123,7 @@ def read_decoder(
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """The files of weights; an index may name files of its own folder only."""
+    """The files of weights; an index may only name files of its own folder."""
     found = read_json(folder / INDEX).get("weight_map", {})
     names = list(found.values()) if isinstance(found, dict) else [found]
     for name in names:
@@ -137,7 +137,7 @@ def weight_files(folder: Path) -> list[Path]:
 
 
 def sizes_in(path: Path) -> Sizes:
-    """The sizes of the tensors in a safetensors file; only its header is read."""
+    """The sizes of the tensors in a safetensors file, from its header alone."""
     check_file(path)
     sizes, kinds = {}, {}
     with opened(path) as file:
@@ -156,12 +156,12 @@ def fill(parameter: nn.Parameter, tensor: Tensor, where: str) -> None:
     """Copy a tensor of the same size into a parameter."""
     with torch.no_grad():
         parameter.copy_(tensor)
-        if not all(math.isfinite(x) for x in torch.stack(parameter.aminmax()).tolist()):  # each is NaN if any is
+        if not all(math.isfinite(x) for x in torch.stack(parameter.aminmax()).tolist()):  # NaN if any is NaN
             raise UserError(f"{where} holds numbers that are not finite: copy the checkpoint again")
 
 
 def read_head(head: nn.Linear, path: Path) -> None:
-    """Fill a scalar head from the file that `write` of a model with one left."""
+    """Fill a scalar head from the file that `write` saved."""
     wanted = {name: list(parameter.shape) for name, parameter in head.named_parameters()}
     found = sizes_in(path)
     if found != wanted:
@@ -180,8 +180,8 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[Any]:  # Any: the library says nothing of its methods
-    """A safetensors file; what is wrong with it is said in one line."""
+def opened(path: Path) -> Iterator[Any]:  # Any: the library has no types
+    """An open safetensors file; errors are reported in one line."""
     try:
         with safe_open(path, framework="pt") as file:
             yield file
@@ -190,7 +190,7 @@ def opened(path: Path) -> Iterator[Any]:  # Any: the library says nothing of its
 
 
 def write(folder: Path, decoder: Causal, tokenizer: Tokenizer, dtype: torch.dtype) -> None:
-    """A folder that `transformers` loads, too."""
+    """Write a folder that `transformers` can load."""
     if ranks.layered():
         _write_parts(folder / "model.safetensors", decoder, dtype)
         if not ranks.first():
@@ -201,13 +201,13 @@ def write(folder: Path, decoder: Causal, tokenizer: Tokenizer, dtype: torch.dtyp
     tokenizer.save(folder)
     ids = {**tokenizer.generation, "eos_token_id": list(tokenizer.stop_ids), "pad_token_id": tokenizer.pad_id}
     config = {**decoder.config, "dtype": str(dtype).removeprefix("torch.")}
-    config.pop("torch_dtype", None)  # the name of dtype in transformers 4
+    config.pop("torch_dtype", None)  # transformers 4 calls dtype so
     for file, content in (("config.json", config), ("generation_config.json", ids)):
         (folder / file).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
 def _write_parts(path: Path, decoder: Causal, dtype: torch.dtype) -> None:
-    """The same file where ranks share out the weights: all of them give their part, and the first one writes."""
+    """The same file for sharded weights: each rank contributes its part, and the first rank writes."""
     listed = [(name, dtype, p.shape) for name, p in decoder.named_parameters() if ".adapter." not in name]
     whole = (w.detach().to(dtype) for _, w in decoder.weights())
     try:
@@ -220,7 +220,7 @@ def _write_parts(path: Path, decoder: Causal, dtype: torch.dtype) -> None:
 
 def save(path: Path, tensors: Mapping[str, Tensor]) -> None:
     path.touch()
-    permissions = stat.S_IMODE(path.stat().st_mode)  # as the umask says; the library chooses some of its own
+    permissions = stat.S_IMODE(path.stat().st_mode)  # by the umask; safetensors chooses its own
     plain = {name: t.detach().cpu().contiguous() for name, t in tensors.items()}
     save_file(plain, path, metadata={"format": "pt"})
     path.chmod(permissions)

@@ -1,7 +1,7 @@
-"""How much memory a language model takes at the peak of an iteration, counted from its shape.
+"""The peak memory of a language model in an iteration, computed from its shape.
 
-Completions are written: keys and values, probabilities of the next token. Then rows are learned from: what the backward
-pass reads again, gradients. The optimizer's moments stay from the first step on.
+Writing needs keys, values and the probabilities of the next token. Learning needs stored activations and gradients. The
+moments of the optimizer stay in memory from the first step on.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,17 +16,17 @@ from rlkit.language.generate import BLOCK
 from rlkit.language.logprob import chunk_rows
 from rlkit.language.packing import moved, pack
 
-MOMENTS, GRADIENT = 8, 4  # bytes of a trained parameter beside itself: two moments of Adam, and a gradient, in float32
-DRAWN = 20  # bytes of a token that could come next: logits, their exponentials, and their sum in float64
-PROBE = 32  # tokens that are read to see what a token leaves for the backward pass
+MOMENTS, GRADIENT = 8, 4  # bytes per trained parameter beside itself: two moments of Adam, and a gradient, in float32
+DRAWN = 20  # bytes per vocabulary entry of the next token: logits, exponentials, and their float64 sum
+PROBE = 32  # tokens that are read to measure the stored activations of a token
 
 
 def footprint(
     decoder: Decoder, trained: int, rows: int, micro_steps: int | None, learned: Work, written: Sequence[Work]
 ) -> Footprint:
-    """At the peak, with so many trained parameters; `rows` texts are written, `micro_steps` tokens learned at a time.
+    """The peak with `trained` parameters that learn, `rows` texts written and `micro_steps` tokens learned at a time.
 
-    An upper bound where completions end early, or where groups of equal scores are not learned from.
+    An upper bound: completions may end early, and groups of equal scores may be skipped.
     """
     write = max((writing(decoder, rows, work) for work in written), default=0)
     learn = learning(decoder, micro_steps, GRADIENT * trained, learned)
@@ -37,7 +37,7 @@ def footprint(
 
 
 def remedy(decoder: Decoder, trained: int) -> str:
-    """What makes learning smaller."""
+    """Advice that lowers the memory of learning."""
     ways = ["give a smaller policy.micro_steps"]
     if not decoder.checkpointing:
         ways.insert(0, "set policy.gradient_checkpointing=true")
@@ -47,14 +47,14 @@ def remedy(decoder: Decoder, trained: int) -> str:
 
 
 def twin(decoder: Decoder) -> int:
-    """Weights that only the engine has: those of a lower precision, or, while it writes, of a higher one."""
+    """Bytes of weights that only the engine has: a copy in lower precision, or in higher precision while it writes."""
     parameters = list(decoder.parameters())
     same = all(p.dtype == decoder.dtype for p in parameters)
     return 0 if same else decoder.dtype.itemsize * sum(p.numel() for p in parameters)
 
 
 def writing(decoder: Decoder, rows: int, work: Work) -> int:
-    """Keys and values of about `rows` texts, the probabilities of their next token, and one layer of their prompts."""
+    """Bytes for keys and values of about `rows` texts, next-token probabilities, and one layer of their prompts."""
     shape, width = decoder.shape, decoder.dtype.itemsize
     prompts, group = min(work.prompts, max(1, rows // work.group)), work.group
     block = BLOCK.get(decoder.head.device.type, 32)
@@ -67,35 +67,35 @@ def writing(decoder: Decoder, rows: int, work: Work) -> int:
 def learning(
     decoder: Decoder, micro_steps: int | None, gradient: int, work: Work, seen: tuple[float, float] | None = None
 ) -> int:
-    """What is alive in the backward pass of the largest micro-batch, with a gradient of so many bytes.
+    """Bytes in use during the backward pass of the largest micro-batch, with `gradient` bytes of gradients.
 
-    seen: what `kept_by` said of the decoder before.
+    seen: the result of `kept_by` for this decoder.
     """
     shape = decoder.shape
     batch = work.prompts * (work.prompt + work.group * work.written)
     tokens = max(min(batch, micro_steps or batch), work.prompt + work.written)
     kept, fixed = seen or kept_by(decoder)
-    if decoder.checkpointing:  # what goes into each block, and one block as it is computed again
+    if decoder.checkpointing:  # the inputs of all blocks, and one block as it is recomputed
         kept = shape.width * shape.layers * decoder.dtype.itemsize + kept / shape.layers
         fixed /= shape.layers
     logits = 3 * 4 * shape.vocab * min(tokens, chunk_rows(decoder.head))
-    head = GRADIENT * decoder.head.numel() if decoder.head.requires_grad else 0  # as it is before it is added
+    head = GRADIENT * decoder.head.numel() if decoder.head.requires_grad else 0  # the new gradient before it is added
     alive = int(tokens * kept + fixed) + logits + head
-    # What is kept goes while the gradient of the first micro-batch comes; from the second one on it is there before.
+    # In the first micro-batch, activations are freed as gradients appear; from the second on, gradients exist already.
     together = max(alive, gradient + logits) if tokens >= batch else alive + gradient
     return together + holes(decoder, tokens)
 
 
 def holes(decoder: Decoder, tokens: int) -> int:
-    """On a CPU, freed memory between blocks that live on: about two of the widest tensors in each layer."""
+    """On a CPU, freed memory between blocks that stay in use: about two of the widest tensors in each layer."""
     on_cpu = decoder.head.device.type == "cpu"
     return 2 * decoder.dtype.itemsize * decoder.shape.layers * decoder.shape.inner * tokens if on_cpu else 0
 
 
 def kept_by(decoder: Decoder) -> tuple[float, float]:
-    """Bytes that each token leaves for the backward pass when nothing is computed again, and those that all share.
+    """Bytes stored for the backward pass without recomputation: for each token, and once for all tokens.
 
-    Shared are weights that are cast to the precision of the products. Seen by reading a few tokens, and twice as many.
+    Stored once are weights cast to the precision of the products. Measured with a few tokens and with twice as many.
     """
     few, more = kept_of(decoder, PROBE), kept_of(decoder, 2 * PROBE)
     each = (more - few) / PROBE
@@ -103,7 +103,7 @@ def kept_by(decoder: Decoder) -> tuple[float, float]:
 
 
 def kept_of(decoder: Decoder, tokens: int) -> int:
-    """Bytes that a text of so many tokens leaves for the backward pass."""
+    """Bytes that a text of so many tokens stores for the backward pass."""
     text, start = torch.zeros(1, tokens, dtype=torch.long), torch.ones(1, dtype=torch.long)
     packing = moved(pack(text, start, start * tokens, torch.zeros_like(start)), decoder.head.device)
     was, decoder.checkpointing = decoder.checkpointing, False
@@ -117,9 +117,9 @@ def kept_of(decoder: Decoder, tokens: int) -> int:
 
 @contextmanager
 def saved_bytes(module: nn.Module) -> Iterator[dict[int, int]]:
-    """The bytes of each storage that is kept for the backward pass, by what torch knows it by; parameters do not count.
+    """The bytes of each storage kept for the backward pass, by torch's id of the storage; parameters do not count.
 
-    Not by its address: on the device meta, where only sizes are computed, all have the same.
+    Addresses would not do: on the device meta, where only sizes are computed, all storages have the same address.
     """
     own = {p.untyped_storage()._cdata for p in module.parameters()}
     found: dict[int, int] = {}

@@ -1,6 +1,6 @@
-"""Other architectures, computed by `transformers`: causal networks behind the contract of the native decoder.
+"""Architectures that `transformers` computes: causal networks with the interface of the native decoder.
 
-Dropout is off in training, too: a policy whose weights did not change gives a text the probability that it had.
+Dropout is off in training as well, so a policy with unchanged weights gives a text the same probability again.
 """
 
 from collections.abc import Callable, Iterator
@@ -21,27 +21,27 @@ if TYPE_CHECKING:
     from transformers import DynamicCache, PreTrainedModel
     from transformers.modeling_layers import GradientCheckpointingLayer
 
-CONTEXT = 2048  # tokens, where config.json says nothing
+CONTEXT = 2048  # tokens, if config.json gives no context
 LENGTHS = ("max_position_embeddings", "max_seq_len", "max_sequence_length", "n_positions", "n_ctx", "seq_length")
-PROBE = 9  # tokens that are read to see whether a model computes as this file does
+PROBE = 9  # tokens of the test that this file computes the model correctly
 
 
 def again(function: Callable[..., Tensor], *args: Tensor) -> Tensor:
-    """Its value, computed once more for the gradient."""
+    """The value of the function, recomputed for the gradient."""
     out: Tensor = checkpoint(function, *args, use_reentrant=False, preserve_rng_state=False)
     return out
 
 
 def rearrange(cache: "DynamicCache", rows: Tensor) -> None:
-    """Let these rows of a cache take the place of all; one may stand there several times.
+    """Replace the rows of a cache by these rows of it; a row may be repeated.
 
-    Every kind of layer can do this, and not every kind can repeat its rows (LFM2's convolutions cannot).
+    Every kind of layer supports this; not every kind can repeat its rows directly (LFM2's convolutions cannot).
     """
     cache.reorder_cache(rows)
 
 
 class Foreign(Causal):
-    """A causal language model of `transformers`. Rows are padded on the right, where no token before looks."""
+    """A causal language model of `transformers`. Rows are padded on the right, which earlier tokens do not see."""
 
     def __init__(self, whole: "PreTrainedModel", source: Json, dtype: torch.dtype = torch.float32):
         super().__init__()
@@ -57,7 +57,7 @@ class Foreign(Causal):
         self.recomputes = False
 
     def train(self, mode: bool = True) -> "Foreign":
-        """Changes nothing: see the head of this file."""
+        """Changes nothing: see the docstring of this file."""
         return self
 
     @property
@@ -81,7 +81,7 @@ class Foreign(Causal):
                 yield name, x
 
     def initialize(self, generator: torch.Generator) -> "Foreign":
-        """As `transformers` does for this architecture."""
+        """Initialize as `transformers` does for this architecture."""
         from transformers import AutoModelForCausalLM
 
         seed = int(torch.randint(2**62, (1,), generator=generator))
@@ -99,7 +99,7 @@ class Foreign(Causal):
             raise UserError(
                 f"policy.gradient_checkpointing=true: transformers has no such thing for {kind}; leave it out"
             )
-        for block in blocks:  # without dropout, they are in training mode by name only
+        for block in blocks:  # there is no dropout, so training mode has no effect on them
             block.training, block._gradient_checkpointing_func = on, again
             block.gradient_checkpointing = False  # see `hidden`
 
@@ -110,7 +110,7 @@ class Foreign(Causal):
 
     def hidden(self, tokens: Tensor, cache: "DynamicCache | None" = None) -> Tensor:
         """Hidden states [B, T, d] of tokens [B, T] that follow those in the cache, if there is one."""
-        blocks = self._blocks() if self.recomputes and torch.is_grad_enabled() else []  # who writes needs the cache
+        blocks = self._blocks() if self.recomputes and torch.is_grad_enabled() else []  # generation needs the cache
         for block in blocks:
             block.gradient_checkpointing = True
         with torch.autocast(tokens.device.type, torch.bfloat16, enabled=self.dtype != torch.float32):
@@ -121,9 +121,9 @@ class Foreign(Causal):
         return states
 
     def read(self, text: Tensor, mask: Tensor, stop: Tensor, wanted: Tensor, steps: int | None = None) -> Tensor:
-        """Rows of similar length are read together, at most `steps` tokens with their padding.
+        """As in `Causal.read`: rows of similar length are read together, at most `steps` tokens including padding.
 
-        The activations of one such part are alive at once: all but one are read again for their gradient.
+        Only the activations of one such part are in memory: all parts but one are recomputed for their gradient.
         """
         stop = stop.clamp(min=1)
         parts = _parts(stop, steps)
@@ -133,7 +133,7 @@ class Foreign(Causal):
             end = int(stop[rows].max())
             chosen = wanted[rows, :end]
             order.append(number[rows, :end][chosen])
-            # The gradient goes through the last part first, so what that one keeps is gone when others are read again.
+            # The backward pass starts with the last part, so its activations are freed before others are recomputed.
             if rows is not parts[-1] and torch.is_grad_enabled():
                 states.append(again(self._wanted, text[rows, :end], chosen))
             else:
@@ -148,30 +148,30 @@ class Foreign(Causal):
         return token_log_probs(hidden, self.head, targets, temperature, entropy=entropy, bias=bias, cap=self.cap)
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """[..., V] in float32."""
+        """Logits [..., V] in float32."""
         rows = hidden.reshape(-1, hidden.shape[-1])
-        logits = product(rows, self.head.to(rows.dtype).T).view(*hidden.shape[:-1], -1)  # as `log_probs` multiplies
+        logits = product(rows, self.head.to(rows.dtype).T).view(*hidden.shape[:-1], -1)  # as in `log_probs`
         logits = logits if self._head.bias is None else logits + self._head.bias
         return self.scale * (logits if self.cap is None else self.cap * (logits / self.cap).tanh())
 
     def start(self) -> "DynamicCache":
-        """A cache of keys and values in which nothing stands yet."""
+        """An empty cache of keys and values."""
         from transformers import DynamicCache
 
         return DynamicCache(config=self.whole.config)
 
     def step(self, tokens: Tensor, cache: "DynamicCache") -> Tensor:
-        """Logits [B, V] of what follows the tokens [B, T], which stand in the cache from then on."""
+        """Logits [B, V] of the next token after the tokens [B, T], which are added to the cache."""
         return self.logits(self.hidden(tokens, cache)[:, -1])
 
     @torch.no_grad()
     def computes_alike(self) -> bool:
-        """Whether hidden states, head and cache make the logits that the whole model makes."""
+        """Whether hidden states, head and cache give the same logits as the whole model."""
         tokens = torch.arange(PROBE)[None] * 7 % self.vocab
         theirs = self.whole(input_ids=tokens, use_cache=False).logits[0].float()
         cache, parts = self.start(), torch.split(tokens, [PROBE - 4, 1, 1, 1, 1], 1)
         stepped = [self.step(part, cache)[0] for part in parts[:3]]
-        rearrange(cache, torch.tensor([0, 0]))  # as an engine does: rows beside each other, of which some go on
+        rearrange(cache, torch.tensor([0, 0]))  # as an engine does: several rows at once, some of which continue
         stepped.append(self.step(torch.cat((tokens[:, :1], parts[3])), cache)[1])
         rearrange(cache, torch.tensor([1]))
         stepped.append(self.step(parts[4], cache)[0])
@@ -181,7 +181,7 @@ class Foreign(Causal):
 
 
 def _parts(stop: Tensor, steps: int | None) -> list[Tensor]:
-    """The rows that are read together, those of similar length; stop: the length of each."""
+    """Indices of rows of similar length that are read together; stop: the length of each row."""
     order, lengths = stop.argsort(stable=True), stop.sort().values.tolist()
     sizes = [0]
     for length in lengths:

@@ -1,4 +1,4 @@
-"""Folders of architectures that are not native: checked before `transformers` builds anything of what they say."""
+"""Folders of foreign architectures, checked before `transformers` builds anything from them."""
 
 import math
 import re
@@ -20,27 +20,27 @@ from rlkit.language.shape import ARCHITECTURES
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel
 
-# What config.json may say beside the architecture, and is not read: how, and with whose code, it is computed.
+# Keys of config.json that are ignored: they say how, or with whose code, the model is computed.
 IDLE = {"attn_implementation", "experts_implementation", "transformers_weights", "fusion_config", "distributed_config"}
 IDLE |= {"architectures", "dtype", "torch_dtype", "transformers_version", "model_type"}
 IDLE |= {"num_labels", "id2label", "label2id"}  # of a classifier: a number alone becomes dictionaries of that size
-REPEATED = re.compile("(layers?|experts?|blocks?|depth)$")  # keys of how often something is built
-EXPERTS = re.compile("experts?$")  # all of a layer may be in one tensor, a row each
-LONGEST = 2**20  # positions, where no weight has a row for each: some architectures make tables of them
-TABLES = ("marian", "pegasus", "roformer", "xlm")  # they make theirs number by number, in lists
-BY_LENGTH = ("dynamic", "longrope", "su")  # kinds of positions that depend on how long the longest row is
+REPEATED = re.compile("(layers?|experts?|blocks?|depth)$")  # keys that say how often something is built
+EXPERTS = re.compile("experts?$")  # all experts of a layer may be one tensor, one row each
+LONGEST = 2**20  # most positions without a weight for each: some architectures build tables of them
+TABLES = ("marian", "pegasus", "roformer", "xlm")  # these build their tables as Python lists, number by number
+BY_LENGTH = ("dynamic", "longrope", "su")  # kinds of positions that depend on the length of the longest row
 
 
 def is_foreign(folder: Path) -> bool:
-    """Whether its config.json names an architecture that is not native."""
+    """Whether config.json names an architecture that is not native."""
     kind = read_json(folder / "config.json").get("model_type")
     return isinstance(kind, str) and kind not in ARCHITECTURES
 
 
 def read_foreign(folder: Path, dtype: torch.dtype = torch.float32) -> Foreign:
-    """The model of a folder with its weights in float32, which computes in `dtype`.
+    """The model in a folder with float32 weights, which computes in `dtype`.
 
-    Raises: UserError for what is not supported, does not fit together or into memory.
+    Raises: UserError where it is not supported, or where files do not fit together or into memory.
     """
     path, files = folder / "config.json", folders.weight_files(folder)
     source, sizes = read_json(path), [folders.sizes_in(file) for file in files]
@@ -50,9 +50,9 @@ def read_foreign(folder: Path, dtype: torch.dtype = torch.float32) -> Foreign:
         from transformers import AutoModelForCausalLM
 
         config = _config(source)
-        if config.get_text_config() is not config:  # it reads pictures or sounds, too
+        if config.get_text_config() is not config:  # it is multimodal
             raise _unknown(source, path)
-        with torch.device("meta"):  # sizes and no memory
+        with torch.device("meta"):  # sizes only, without memory
             sketch = AutoModelForCausalLM.from_config(config)
         head = sketch.get_output_embeddings()
         if sketch._is_stateful or not isinstance(head, nn.Linear):
@@ -70,7 +70,7 @@ def read_foreign(folder: Path, dtype: torch.dtype = torch.float32) -> Foreign:
 
 
 def check_installed(source: Json, path: Path) -> None:
-    """Refuse an architecture that `transformers` does not know, and all of them where it is not installed."""
+    """Refuse an architecture that `transformers` does not know, or any if it is not installed."""
     start = f"{path}: model_type is {source['model_type'][:40]!r}; native are {', '.join(ARCHITECTURES)}"
     try:
         from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES as known
@@ -81,9 +81,9 @@ def check_installed(source: Json, path: Path) -> None:
 
 
 def check_config(source: Json, path: Path, sizes: Sequence[Sequence[int]]) -> None:
-    """Refuse code of its own, quantized weights, and sizes that would take time or memory to build.
+    """Refuse custom code, quantized weights, and sizes that would take too much time or memory to build.
 
-    sizes: of the weights that there are.
+    sizes: sizes of the weights in the files.
     """
     if strange := [key for key in ("auto_map", "quantization_config") if source.get(key)]:
         raise UserError(f"{path}: {strange[0]} means code of its own or quantized weights; use another model")
@@ -105,7 +105,7 @@ def check_config(source: Json, path: Path, sizes: Sequence[Sequence[int]]) -> No
 
 
 def _most(key: str, sizes: Sequence[Sequence[int]]) -> int:
-    """The largest number that this key of config.json may have, with weights of these sizes."""
+    """The largest number allowed for this key of config.json, given weights of these sizes."""
     if not REPEATED.search(key) and key not in LENGTHS:
         return MOST
     rows = max((size[0] for size in sizes if size), default=0)
@@ -115,7 +115,7 @@ def _most(key: str, sizes: Sequence[Sequence[int]]) -> int:
 
 
 def _inside(content: object, key: str = "") -> Iterator[tuple[str, object]]:
-    """The values that a JSON object holds, with the key nearest to each."""
+    """The values in a JSON object, each with the nearest key above it."""
     if isinstance(content, dict | list):
         for name, x in content.items() if isinstance(content, dict) else ((key, x) for x in content):
             yield from _inside(x, name)
@@ -124,7 +124,7 @@ def _inside(content: object, key: str = "") -> Iterator[tuple[str, object]]:
 
 
 def _config(source: Json) -> "PreTrainedConfig":
-    """The configuration without what is idle, and without dropout."""
+    """The configuration without ignored keys and without dropout."""
     from transformers import AutoConfig
 
     config = AutoConfig.for_model(source["model_type"], **_plain(source))
@@ -134,7 +134,7 @@ def _config(source: Json) -> "PreTrainedConfig":
 
 
 def _plain(content: Json) -> Json:
-    """Without what is idle, in inner configurations, too."""
+    """The content without ignored keys, in nested configurations as well."""
     inner = {key: _plain(x) if isinstance(x, dict) else x for key, x in content.items()}
     return {key: x for key, x in inner.items() if key not in IDLE and not key.startswith("_")}
 
@@ -143,7 +143,7 @@ def _tensors(file: Path) -> Iterator[tuple[str, Tensor]]:
     """The tensors of a file in float32."""
     for name, size in sorted(folders.sizes_in(file).items()):
         parameter = nn.Parameter(torch.empty(size))
-        if parameter.numel():  # anew for each: what was read of a file counts as memory while it is open
+        if parameter.numel():  # reopened for each weight: pages that were read count as memory while the file is open
             with folders.opened(file) as content:
                 folders.fill(parameter, content.get_tensor(name), f"{file}: {name}")
         yield name, parameter.data
@@ -152,7 +152,7 @@ def _tensors(file: Path) -> Iterator[tuple[str, Tensor]]:
 def _filled(
     kind: "type[PreTrainedModel]", config: "PreTrainedConfig", folder: Path, tensors: dict[str, Tensor]
 ) -> "PreTrainedModel":
-    """The model with these weights; `transformers` knows which names they had in its earlier versions."""
+    """The model filled with these weights; `transformers` knows the names of earlier versions."""
     whole, info = kind.from_pretrained(
         None, config=config, state_dict=tensors, ignore_mismatched_sizes=True, output_loading_info=True
     )
@@ -169,7 +169,7 @@ def _filled(
 
 @contextmanager
 def _asked(path: Path) -> Iterator[None]:
-    """Ask `transformers` without its notes and bars, and without the global generator; what it raises is one line."""
+    """Call `transformers` without logs, progress bars and the global RNG; its errors become one line."""
     from transformers.utils import logging
 
     level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
@@ -180,7 +180,7 @@ def _asked(path: Path) -> Iterator[None]:
             yield
     except UserError:
         raise
-    except Exception as error:  # whatever its many architectures raise on what a file says
+    except Exception as error:  # its many architectures raise all kinds of errors
         told = " ".join(str(error).split())[:200]
         raise UserError(
             f"{path}: transformers cannot build this model ({type(error).__name__}: {told}); "

@@ -1,4 +1,4 @@
-"""Sampling of whole completions: one prefill per distinct prompt, a static cache, finished rows dropped."""
+"""Sampling of completions: one prefill per distinct prompt, a static cache, finished rows dropped."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -14,34 +14,34 @@ from rlkit.language.precision import operand, wide
 from rlkit.language.stopping import EVERY, Stopping
 
 if TYPE_CHECKING:
-    from torch.cuda import _POOL_HANDLE as Pool  # torch has no public name for it
+    from torch.cuda import _POOL_HANDLE as Pool  # torch has no public name for this type
 
-BLOCK = {"cpu": 32, "cuda": 256}  # columns by which the cache grows
+BLOCK = {"cpu": 32, "cuda": 256}  # number of columns by which the cache grows
 
 
 @dataclass(frozen=True)
 class Rule:
-    """How the next token is chosen, and when to stop."""
+    """How the next token is chosen, and what ends a completion."""
 
     temperature: float
     greedy: bool
     stops: tuple[int, ...]
-    forbidden: tuple[int, ...] = ()  # never the first token
-    stopping: Stopping | None = None  # strings that end a text
+    forbidden: tuple[int, ...] = ()  # not allowed as the first token
+    stopping: Stopping | None = None  # strings that end a completion
 
 
 @dataclass
 class Completions:
-    """What was written after each prompt, rows in the order prompt-major, attempt-minor."""
+    """The completions of all prompts; rows are prompt-major, attempt-minor."""
 
-    tokens: Tensor  # [R, T]; past `length` the content means nothing
-    log_prob: Tensor  # [R, T] float32, or float64 where the network is
-    length: Tensor  # [R], the stop token included, or the one that completes a stop string
-    truncated: Tensor  # [R] bool: the budget ended before either
+    tokens: Tensor  # [R, T]; undefined past `length`
+    log_prob: Tensor  # [R, T] float32, or float64 if the network is
+    length: Tensor  # [R], including the stop token or the token that completes a stop string
+    truncated: Tensor  # [R] bool: the limit of tokens was reached first
 
 
-# Prompts from the shortest to the longest, attempts of each, and the rule; which column each row [R] has in the tokens
-# and log-probabilities [T, R'] that are to be written, and in the uniform numbers [T, R'].
+# Arguments: prompts sorted by length, attempts per prompt, the rule; the column of each row [R] in the shared tokens
+# and log-probabilities [T, R'], which are filled in, and in the uniform numbers [T, R'].
 Chunk = tuple[list[Sequence[int]], int, Rule, Tensor, Tensor, Tensor, Tensor | None]
 
 
@@ -73,10 +73,10 @@ def sample(
     generator: torch.Generator | None,
     rows: int,
 ) -> Completions:
-    """What `run` writes, chunk by chunk; prompts of similar length share one.
+    """Completions by `run`, chunk by chunk; prompts of similar length share a chunk.
 
-    Draws are one uniform per row and step, all taken from `generator` at the start: what a row draws depends neither on
-    which rows share its batch nor on when they finish.
+    One uniform number per row and step is drawn from `generator` at the start. So the draws of a row depend neither on
+    the rows in its batch nor on when those finish.
     """
     total, device = len(prompts) * repeats, head.device
     tokens = torch.zeros(max_tokens, total, dtype=torch.long, device=device)
@@ -88,7 +88,7 @@ def sample(
 
 
 def draws(steps: int, rows: int, rule: Rule, generator: torch.Generator | None, device: torch.device) -> Tensor | None:
-    """One uniform number per step and row, [T, R]; none where the rule is greedy."""
+    """One uniform number per step and row, [T, R]; None where the rule is greedy."""
     if rule.greedy:
         return None
     if generator is None:
@@ -103,7 +103,7 @@ def draws(steps: int, rows: int, rule: Rule, generator: torch.Generator | None, 
 def chunks(
     prompts: Sequence[Sequence[int]], repeats: int, rows: int, device: torch.device
 ) -> Iterator[tuple[list[Sequence[int]], Tensor]]:
-    """Prompts of similar length, and the numbers of their rows, at most about `rows` of them."""
+    """Prompts of similar length with the indices of their rows, at most about `rows` rows at a time."""
     by_length = sorted(range(len(prompts)), key=lambda i: len(prompts[i]))
     size = max(1, rows // repeats)
     for chunk in (by_length[start : start + size] for start in range(0, len(by_length), size)):
@@ -113,7 +113,7 @@ def chunks(
 
 
 def _measure(tokens: Tensor, log_prob: Tensor, rule: Rule) -> Completions:
-    """A row ends at its first stop; what a finished row wrote before it was dropped is cut off."""
+    """Find the end of each row: its first stop. Tokens that a finished row wrote after it are cut off."""
     stopped = torch.isin(tokens, torch.tensor(rule.stops, device=tokens.device))
     truncated = ~stopped.any(-1)
     length = stopped.int().argmax(-1).add(1).where(~truncated, tokens.shape[1])
@@ -130,7 +130,7 @@ def _measure(tokens: Tensor, log_prob: Tensor, rule: Rule) -> Completions:
 def choose(logits: Tensor, rule: Rule, uniform: Tensor | None) -> tuple[Tensor, Tensor]:
     """One token per row and its log softmax(logits / temperature); logits [R, V] float32, uniform [R] in [0, 1).
 
-    Inverse CDF: the first token whose cumulative probability exceeds u. None is the greedy choice.
+    Inverse CDF: the first token whose cumulative probability exceeds u. uniform=None: the most likely token.
     """
     logits = logits if rule.temperature == 1 else logits / rule.temperature
     if uniform is None:
@@ -138,12 +138,12 @@ def choose(logits: Tensor, rule: Rule, uniform: Tensor | None) -> tuple[Tensor, 
         total = (logits - top).exp_().sum(-1, keepdim=True)
     else:
         top = logits.amax(-1, keepdim=True)
-        # In float64: a GPU's sum of 150,000 float32 numbers may fall from one to the next (PyTorch issue 13867), and
-        # then a token whose probability is next to nothing, or one that is forbidden, could be the first above u.
+        # In float64: on a GPU, a cumulative sum of 150,000 float32 numbers is not monotonic (PyTorch issue 13867), and
+        # a token of almost no probability, or a forbidden one, could be the first above u.
         mass = (logits - top).exp_().cumsum(-1, dtype=torch.float64)
         total = mass[:, -1:]
-        # Rounding may lift u·total to the total, which no token exceeds; where the total is not a number, none does
-        # either: the last one stands in, and its log-probability, which is not finite, is refused by who asked.
+        # Rounding may lift u·total to the total, which no token exceeds. If the total is NaN, no token exceeds u:
+        # the last token is taken, its log-probability is not finite, and the caller refuses it.
         drawn = torch.minimum(uniform[:, None] * total, total.nextafter(torch.zeros_like(total)))
         token = torch.searchsorted(mass, drawn, right=True).clamp_(max=logits.shape[-1] - 1)
     log_prob = logits.gather(1, token) - top - total.log().to(logits.dtype)
@@ -151,7 +151,7 @@ def choose(logits: Tensor, rule: Rule, uniform: Tensor | None) -> tuple[Tensor, 
 
 
 class Writing:
-    """The rows of one chunk that are still being written. Every step works in place, so that it can be a CUDA graph."""
+    """The unfinished rows of one chunk. Every step works in place, so that it can be a CUDA graph."""
 
     def __init__(
         self,
@@ -166,22 +166,22 @@ class Writing:
     ):
         self.decoder, self.rule, self.uniform = decoder, rule, uniform
         self.head = operand(decoder.head, decoder.dtype)
-        self.row = row.clone()  # closed up in place, as its neighbors are, which were made in inference mode
-        self.tokens, self.log_prob = tokens, log_prob  # [T, R]: shared by all chunks, a row writes its own column
+        self.row = row.clone()  # a clone, as rows are moved in place, and its neighbors were made in inference mode
+        self.tokens, self.log_prob = tokens, log_prob  # [T, R]: shared by all chunks; each row writes its own column
         device = row.device
         self.time = torch.zeros(1, dtype=torch.long, device=device)
         self.stops = torch.tensor(rule.stops, device=device)
         self.finished = torch.zeros(len(row), dtype=torch.bool, device=device)
         self.token = torch.zeros_like(row)
         length = torch.tensor([len(p) for p in prompts], device=device)
-        self.position = length.repeat_interleave(repeats) - 1  # of the token last written
+        self.position = length.repeat_interleave(repeats) - 1  # position of the last written token
         logits = self._prefill(prompts, length, repeats)
         if rule.forbidden:
             logits[:, list(rule.forbidden)] = -torch.inf
         self._write(logits.repeat_interleave(repeats, 0))
 
     def _prefill(self, prompts: list[Sequence[int]], length: Tensor, repeats: int) -> Tensor:
-        """Read each prompt once; the logits of the first tokens [P, V]."""
+        """Read each prompt once. Returns: the logits [P, V] of the first tokens."""
         width = max(map(len, prompts))
         padded = torch.tensor([[*p, *[0] * (width - len(p))] for p in prompts], device=length.device)
         stored: Stored = []
@@ -206,7 +206,7 @@ class Writing:
         self._write(self.decoder.logits(hidden[:, 0], self.head))
 
     def run(self) -> None:
-        """Step until every row has stopped or the budget is spent."""
+        """Step until every row has stopped or reached the limit of tokens."""
         pool = torch.cuda.graph_pool_handle() if self.row.is_cuda else None  # None: no graphs
         step = self._step
         for time in self._times():
@@ -218,17 +218,17 @@ class Writing:
             if not len(self.row):
                 return
             if pool is not None and (full or changed):
-                step = self._step  # other shapes: one step as it is, then a new graph
+                step = self._step  # the shapes changed: run one step directly, then record a new graph
             elif pool is not None and step == self._step and time > 0:
                 step = _capture(self._step, pool)
             step()
 
     def _times(self) -> Iterable[int]:
-        """The numbers of the steps."""
+        """The indices of the steps."""
         return range(self.tokens.shape[0] - 1)
 
     def _look(self, time: int) -> bool:
-        """Now and then, finish the rows whose text holds a stop string; whether a step has other memory now."""
+        """Now and then, finish rows whose text contains a stop string. Returns: whether memory was reallocated."""
         stopping = self.rule.stopping
         if stopping is not None and time % EVERY == 0:
             alive = (~self.finished).nonzero()[:, 0]
@@ -237,19 +237,19 @@ class Writing:
         return False
 
     def _drop(self) -> bool:
-        """Forget finished rows once they are a tenth."""
+        """Drop finished rows once they are a tenth of all."""
         alive = ~self.finished
         count = int(alive.sum())
         return count <= 0.9 * len(alive) and self._keep(alive)
 
     def _halve(self) -> bool:
-        """Forget finished rows down to a power of two, so that few shapes are recorded as graphs."""
+        """Drop finished rows down to a power of two, so that few shapes are recorded as graphs."""
         alive = ~self.finished
         count = int(alive.sum())
         size = 1 << (count - 1).bit_length() if count else 0
         if size >= len(alive):
             return False
-        alive[self.finished.nonzero()[: size - count, 0]] = True  # they write on, and nobody reads it
+        alive[self.finished.nonzero()[: size - count, 0]] = True  # they fill up the shape; their output is ignored
         return self._keep(alive)
 
     def _keep(self, alive: Tensor) -> bool:
@@ -260,9 +260,9 @@ class Writing:
 
 
 def _capture(step: Callable[[], None], pool: "Pool") -> Callable[[], None]:
-    """Record one step as a CUDA graph, in memory that the graphs before it used.
+    """Record one step as a CUDA graph, in the memory pool of the earlier graphs.
 
-    Recording does not run the step; the caches that it writes in place are its state.
+    Recording does not execute the step. The state is in the caches, which the step changes in place.
     """
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph, pool=pool):

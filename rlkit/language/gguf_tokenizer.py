@@ -1,4 +1,4 @@
-"""The tokenizer of a GGUF file as the files of a Hugging Face-format folder, built with `tokenizers`."""
+"""Convert the tokenizer of a GGUF file to the files of a Hugging Face-format folder, with `tokenizers`."""
 
 import json
 import math
@@ -22,14 +22,14 @@ from rlkit.language.gguf_file import Values
 from rlkit.language.rules import TOKEN
 from rlkit.language.tokenizer import failed, told
 
-GGML = "tokenizer.ggml"  # begins the keys
-CONTROL, USER_DEFINED = 3, 4  # types of tokens: <|im_end|> is not text; <think> is text that is never cut
+GGML = "tokenizer.ggml"  # prefix of the keys
+CONTROL, USER_DEFINED = 3, 4  # types of tokens: <|im_end|> is control; <think> is text that is never split
 CONTRACTIONS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 WORDS = r"[^\r\n\p{L}\p{N}]?\p{L}+"
 REST = r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 LLAMA3 = rf"{CONTRACTIONS}|{WORDS}|\p{{N}}{{1,3}}|{REST}"
 QWEN2 = rf"{CONTRACTIONS}|{WORDS}|\p{{N}}|{REST}"
-SPLITS: dict[str, str | None] = {  # tokenizer.ggml.pre: where text is cut before it is merged; None: as GPT-2 did
+SPLITS: dict[str, str | None] = {  # tokenizer.ggml.pre → the pattern that splits text before merging; None: as GPT-2
     "default": None,
     "gpt-2": None,
     "smollm": None,
@@ -39,15 +39,15 @@ SPLITS: dict[str, str | None] = {  # tokenizer.ggml.pre: where text is cut befor
     "qwen2": QWEN2,
     "deepseek-r1-qwen": QWEN2,
 }
-SPACE = "▁"  # in place of spaces in SentencePiece vocabularies
+SPACE = "▁"  # replaces spaces in SentencePiece vocabularies
 Entry = TypeVar("Entry", str, int, float)
-SPLITTINGS = 5e7  # characters that are looked at to split tokens in two; those of published vocabularies: 1e7
+SPLITTINGS = 5e7  # most characters examined when tokens are split in two; published vocabularies need 1e7
 
 
 def tokenizer_files(path: Path, values: Values) -> dict[str, str]:
     """tokenizer.json, tokenizer_config.json with the chat template, and generation_config.json with the end tokens.
 
-    Raises: UserError for a tokenizer that is damaged or of another kind.
+    Raises: UserError where the tokenizer is damaged or of an unsupported kind.
     """
     fields = Fields(values, str(path))
     kind = fields.text(f"{GGML}.model", "none")
@@ -82,7 +82,7 @@ def tokenizer_files(path: Path, values: Values) -> dict[str, str]:
 
 
 def _id(fields: Fields, key: str, count: int) -> int | None:
-    """The id of a special token; None where the file names none."""
+    """The id of a special token; None where the file gives none."""
     key = f"{GGML}.{key}_token_id"
     return fields.whole(key, least=0, most=count - 1) if key in fields.content else None
 
@@ -98,7 +98,7 @@ def _tokens(values: Values) -> list[str]:
 
 
 def _list(values: Values, key: str, kind: type[Entry], count: int | None = None) -> list[Entry]:
-    """An array of the file: all its entries are of one type, and for each token there is one if `count` says so."""
+    """An array of the file, whose entries have one type; with `count`, one entry for each token."""
     found = values.get(f"{GGML}.{key}")
     if not isinstance(found, list) or not all(type(x) is kind for x in found):
         raise ValueError(f"{key} is not a list of {'texts' if kind is str else 'numbers'}")
@@ -108,14 +108,14 @@ def _list(values: Values, key: str, kind: type[Entry], count: int | None = None)
 
 
 def _beginning(token: str, number: int | None) -> processors.TemplateProcessing:
-    """What puts a token before each text."""
+    """A post-processor that puts a token before each text."""
     return processors.TemplateProcessing(
         single=f"{token} $A", pair=f"{token} $A {token}:1 $B:1", special_tokens=[(token, number)]
     )
 
 
 ENDS = {"bos_token": "bos", "eos_token": "eos", "unk_token": "unknown", "pad_token": "padding"}
-FIRST = ("llama-bpe", "llama3", "llama-v3")  # put their first token before each text where a file does not say
+FIRST = ("llama-bpe", "llama3", "llama-v3")  # these put their BOS token before each text unless the file says otherwise
 
 
 def _pre(fields: Fields) -> str:
@@ -123,7 +123,7 @@ def _pre(fields: Fields) -> str:
 
 
 def _byte_level(fields: Fields, tokens: list[str]) -> Tokenizer:
-    """GPT-2's scheme: bytes as characters, cut by a pattern, then merged in the order of the merges."""
+    """GPT-2's scheme: bytes as characters, split by a pattern, then merged in the order of the merges."""
     pre = _pre(fields)
     if pre not in SPLITS:
         known = f"{', '.join(SPLITS)} are read: take another model"
@@ -139,12 +139,12 @@ def _byte_level(fields: Fields, tokens: list[str]) -> Tokenizer:
     core.pre_tokenizer = pre_tokenizers.Sequence([*before, to_bytes])
     core.decoder = decoders.ByteLevel()
     if pattern is QWEN2:
-        core.normalizer = normalizers.NFC()  # as its authors trained it; llama.cpp leaves it out
+        core.normalizer = normalizers.NFC()  # as the model was trained; llama.cpp omits it
     return core
 
 
 def _sentence_piece(fields: Fields, tokens: list[str]) -> Tokenizer:
-    """SentencePiece's BPE: ▁ for spaces, bytes for what is in no token, merges in the order of the scores."""
+    """SentencePiece's BPE: ▁ for spaces, bytes for unknown characters, merges in the order of scores."""
     vocabulary = {token: i for i, token in enumerate(tokens)}
     unknown = _id(fields, "unknown", len(tokens)) or 0
     merges = _merges(vocabulary, _list(fields.content, "scores", float, len(tokens)))
@@ -157,7 +157,7 @@ def _sentence_piece(fields: Fields, tokens: list[str]) -> Tokenizer:
 
 
 def _merges(vocabulary: dict[str, int], scores: list[float]) -> list[tuple[str, str]]:
-    """Every pair of tokens that makes a token, the best scores first; among equals the earlier tokens."""
+    """Every pair of tokens that forms a token, in descending order of scores; equal scores by token id."""
     if sum(len(token) ** 2 for token in vocabulary) > SPLITTINGS or not all(map(math.isfinite, scores)):
         raise ValueError("its tokens are longer than those of any vocabulary, or a score is not finite")
     found = []

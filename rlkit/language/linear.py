@@ -1,4 +1,4 @@
-"""Products with weights: trained ones, frozen ones, and frozen ones with an adapter (LoRA) added."""
+"""Linear layers: trained, frozen, and frozen with a LoRA adapter."""
 
 from typing import Any
 
@@ -9,29 +9,29 @@ from torch.autograd.function import once_differentiable
 
 from rlkit.shards import whole
 
-Context = Any  # torch's: `forward` hangs on it whatever `backward` needs
+Context = Any  # torch's type; `forward` stores on it what `backward` needs
 
 
 class Adapter(nn.Module):
-    """scale · up · down · x, what is added to W x (LoRA, arXiv:2106.09685); down [r, in], up [out, r], in float32."""
+    """scale · up · down · x, added to W x (LoRA, arXiv:2106.09685); down [r, in] and up [out, r] in float32."""
 
     def __init__(self, down: Tensor, up: Tensor, scale: float):
         super().__init__()
         self.down, self.up, self.scale = nn.Parameter(down), nn.Parameter(up), scale
 
     def add(self, product: Tensor, input: Tensor) -> Tensor:
-        """The sum, without a second tensor of its size."""
+        """product + adapter(input), without a second tensor of that size."""
         low = F.linear(input, self.down.to(input.dtype)).flatten(0, -2)
         up = self.up.to(input.dtype)
         return torch.addmm(product.flatten(0, -2), low, up.T, alpha=self.scale).view_as(product)
 
     def weight(self) -> Tensor:
-        """The same as one matrix, [out, in]."""
+        """The adapter as one matrix, [out, in]."""
         return (self.up @ self.down).mul_(self.scale)
 
 
 class Linear(nn.Linear):
-    """Parameters keep their own precision; the product is taken in that of the input."""
+    """Parameters keep their own precision; the product has the precision of the input."""
 
     adapter: Adapter | None
 
@@ -49,14 +49,14 @@ class Linear(nn.Linear):
 
     @torch.no_grad()
     def merged(self) -> Tensor:
-        """One matrix that does what weight and adapter do, in the precision of the adapter."""
+        """The sum of weight and adapter as one matrix, in the precision of the adapter."""
         if self.adapter is None:
             return whole(self.weight)
         return self.adapter.weight().add_(whole(self.weight))
 
 
 def frozen_product(input: Tensor, weight: Tensor) -> Tensor:
-    """x Wᵀ in the precision of x, with a weight that is stored in another and never trained.
+    """x Wᵀ in the precision of x, for a frozen weight that is stored in another precision.
 
     Only the stored weight is kept for the backward pass: casts of all weights would be a second copy of the model.
     """

@@ -1,7 +1,7 @@
-"""An engine that writes with a model of `transformers`: all rows of a chunk read one token at a time, the same column.
+"""An engine for models of `transformers`: in each step, all rows of a chunk read one token of the same column.
 
-So nothing is padded, and whatever a model makes of positions is right. What all prompts of a chunk have room for is
-read at once; a row whose prompt is longer reads on, token by token, while others write already.
+So there is no padding, and the model's own treatment of positions is correct. The columns that all prompts of a chunk
+have are read at once; rows with longer prompts then read on, token by token, while others already write.
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ from rlkit.language.turns import Spans, Talk, Turns, in_chunks, spans
 
 
 class Lockstep(Derived):
-    """Writes with the learner's own weights."""
+    """Writes text with the learner's own weights."""
 
     note, exact = "", True
 
@@ -74,10 +74,10 @@ def _write(
     log_prob: Tensor,
     uniform: Tensor | None,
 ) -> None:
-    """Write the columns `row` [R] of tokens and log_prob [T, R']; the shortest prompt is the first."""
+    """Write the columns `row` [R] of tokens and log_prob [T, R']; prompts are sorted by length, shortest first."""
     first = 0
     while first < len(prompts):
-        # A prompt much longer than the shortest would read most of itself token by token.
+        # Much longer prompts are left to later chunks: they would be read mostly token by token.
         near = [prompt for prompt in prompts[first:] if len(prompt) <= len(prompts[first]) + len(tokens)]
         end = first + len(near)
         writing = _Writing(decoder, near, repeats, rule, row[first * repeats : end * repeats])
@@ -87,11 +87,11 @@ def _write(
 
 
 class _Writing:
-    """The rows [R] of one chunk that are still being written."""
+    """The unfinished rows [R] of one chunk."""
 
     def __init__(self, decoder: Foreign, prompts: list[Sequence[int]], repeats: int, rule: Rule, row: Tensor):
         self.decoder, self.rule, self.row = decoder, rule, row
-        width, self.column = len(prompts[-1]), len(prompts[0])  # column: of the token that is chosen next
+        width, self.column = len(prompts[-1]), len(prompts[0])  # column: of the next token to choose
         padded = torch.tensor([[*p, *[0] * (width - len(p))] for p in prompts], device=row.device)
         self.text = padded.repeat_interleave(repeats, 0)  # [R, W]
         self.start = torch.tensor([len(p) for p in prompts], device=row.device).repeat_interleave(repeats)
@@ -104,8 +104,8 @@ class _Writing:
         self.forbidden[list(rule.forbidden)] = True
 
     def choose(self, tokens: Tensor, log_prob: Tensor, uniform: Tensor | None) -> bool:
-        """One token for each row, and what is left to do: False where every row has ended."""
-        time = self.column - self.start  # of each row's own text; negative in its prompt
+        """Choose one token for each row, and read it. Returns: False where every row has ended."""
+        time = self.column - self.start  # index in each row's own text; negative within its prompt
         logits = self.logits.masked_fill((time == 0)[:, None] & self.forbidden, -torch.inf)
         draw = None if uniform is None else uniform[time.clamp(0, len(tokens) - 1), self.row]
         token, said = choose(logits, self.rule, draw)
@@ -122,7 +122,7 @@ class _Writing:
         self.logits = self.decoder.step(self.token[:, None], self.cache)
 
     def _look(self, tokens: Tensor, time: Tensor) -> None:
-        """Finish the rows whose text holds a stop string."""
+        """Finish the rows whose text contains a stop string."""
         at = ((time >= 0) & ~self.finished).nonzero()[:, 0]
         assert self.rule.stopping is not None
         written = tokens[:, self.row[at]].T.tolist()
@@ -130,7 +130,7 @@ class _Writing:
         self.finished[at] = torch.tensor(self.rule.stopping.lately(rows), dtype=torch.bool, device=at.device)
 
     def _drop(self) -> bool:
-        """Forget finished rows once they are a tenth; False where no row is left."""
+        """Drop finished rows once they are a tenth of all; False where no row is left."""
         alive = (~self.finished).nonzero()[:, 0]
         if not len(alive) or len(alive) > 0.9 * len(self.finished):
             return len(alive) > 0
@@ -158,7 +158,7 @@ def _converse(
 
 
 class _Talking(_Writing):
-    """The rows [R] of one chunk that are not over; a row's answer is read on as if its prompt were longer."""
+    """The unfinished conversations [R] of one chunk; a reply is read as if the prompt were longer."""
 
     def __init__(
         self,
@@ -174,16 +174,16 @@ class _Talking(_Writing):
         super().__init__(decoder, prompts, repeats, rule, torch.arange(rows, device=number.device))
         self.number, self.uniform = number, uniform
         self.turns = Turns(number.tolist(), self.start.tolist(), rule, talk)
-        self.count = torch.zeros_like(number)  # tokens that each row wrote
-        # [R, T] of all rows, from the end of each prompt on
+        self.count = torch.zeros_like(number)  # number of tokens that each row wrote
+        # [R, T] of all rows; column 0 follows the prompt
         self.said = self.text.new_zeros(rows, max(1, talk.context - len(prompts[0])))
-        self.given = torch.full_like(self.said, -1)  # what is read; -1: the row writes
+        self.given = torch.full_like(self.said, -1)  # tokens to read; -1: the row writes
         self.acted, self.ends = (torch.zeros_like(self.said, dtype=torch.bool) for _ in range(2))
         self.log_prob = torch.zeros_like(self.said, dtype=wide(decoder.head.dtype))
 
     def answered(self) -> bool:
-        """One token for each row, answers for those whose turn it ends; False where every row is over."""
-        time = self.column - self.start  # of each row's own text; negative in its prompt
+        """Choose one token for each row, and add replies where its turn ends; False where every row is over."""
+        time = self.column - self.start  # index in each row's own text; negative within its prompt
         logits = self.logits.masked_fill((time == 0)[:, None] & self.forbidden, -torch.inf)
         place = time.clamp(0, self.said.shape[1] - 1)
         given = self.given[self.row, place].where(time >= 0, self.text[:, min(self.column, self.text.shape[1] - 1)])

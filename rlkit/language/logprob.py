@@ -1,4 +1,4 @@
-"""Log-probabilities of chosen tokens from hidden states; the [N, V] logits are never all alive."""
+"""Log-probabilities of chosen tokens from hidden states; the full [N, V] logits are never in memory at once."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,10 +9,10 @@ from torch.autograd.function import once_differentiable
 
 from rlkit.language.precision import add_product, operand, product, wide
 
-Context = Any  # torch's: `forward` hangs on it whatever `backward` needs
+Context = Any  # torch's type; `forward` stores on it what `backward` needs
 Apply = Callable[[Tensor, Tensor, Tensor | None, Tensor, float, float | None, int, bool], tuple[Tensor, Tensor]]
-ELEMENTS = {"cpu": 1 << 19, "cuda": 1 << 26}  # logits alive at a time when no chunk is given,
-ROWS = 256  # but at least those of so many rows: products with fewer are slow
+ELEMENTS = {"cpu": 1 << 19, "cuda": 1 << 26}  # logits in memory at a time, if no chunk is given
+ROWS = 256  # at least this many rows: products with fewer are slow
 
 
 def token_log_probs(
@@ -28,13 +28,12 @@ def token_log_probs(
     """log π(a) = z_a - logsumexp(z) and H = -Σ π log π, with z = (W h + b) / temperature; both [N], at least float32.
 
     hidden [N, d], weight W [V, d], targets a [N], bias b [V]. With a cap c (Gemma 2, arXiv:2408.00118), logits l become
-    c tanh(l / c) before the temperature counts. Rows are taken `chunk` at a time, and the backward pass computes
-    their logits again: ∂/∂z = g_a (1_a - π) - g_H π (log π + H); not where W and b are frozen and H has no gradient.
-    Memory is chunk·V in place of several N·V.
-    entropy=False spares the sum and returns zeros.
+    c tanh(l / c) before division by the temperature. Rows are processed `chunk` at a time. The backward pass recomputes
+    their logits, ∂/∂z = g_a (1_a - π) - g_H π (log π + H), unless W and b are frozen and H has no gradient. Memory is
+    chunk·V instead of several N·V. entropy=False skips the entropy and returns zeros.
 
-    Operands are in the precision of the hidden states and results in float32, in the backward pass, too: so the logits
-    of bfloat16 are those that an engine computes (see `precision.product`).
+    Operands have the precision of the hidden states, and results are float32, also in the backward pass. So bfloat16
+    logits equal those that an engine computes (see `precision.product`).
     """
     chunk = chunk or chunk_rows(weight)
     apply: Apply = _TokenLogProbs.apply  # torch leaves it without annotations
@@ -42,7 +41,7 @@ def token_log_probs(
 
 
 def chunk_rows(weight: Tensor) -> int:
-    """Rows whose logits are alive at a time; weight [V, d]."""
+    """Rows whose logits are in memory at a time; weight [V, d]."""
     return max(ROWS, ELEMENTS.get(weight.device.type, 1 << 24) // weight.shape[0])
 
 
@@ -61,7 +60,7 @@ class _TokenLogProbs(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         states, matrix = operand(hidden, hidden.dtype), operand(weight, hidden.dtype)
         log_prob, spread, norm = (hidden.new_zeros(len(targets), dtype=wide(hidden.dtype)) for _ in range(3))
-        # Where the head does not learn, ∂log π(a)/∂h is all that is asked for: the logits that it takes are here now.
+        # If the head is frozen, only ∂log π(a)/∂h is needed: it is computed here, where the logits are in memory.
         alone = ctx.needs_input_grad[0] and not any(ctx.needs_input_grad[1:3])
         by_hidden = torch.empty_like(hidden, dtype=wide(hidden.dtype)) if alone else None
         for rows in _chunks(len(targets), chunk):
@@ -82,7 +81,7 @@ class _TokenLogProbs(torch.autograd.Function):
                 by_hidden[rows] = product(operand(grad, hidden.dtype), matrix)
         ctx.save_for_backward(hidden, weight, bias, targets, norm, spread, by_hidden)
         ctx.temperature, ctx.cap, ctx.chunk = temperature, cap, chunk
-        ctx.set_materialize_grads(False)  # None: nobody asks for the gradient of that output
+        ctx.set_materialize_grads(False)  # None: this output has no gradient
         if not entropy:
             ctx.mark_non_differentiable(spread)
         return log_prob, spread
@@ -120,9 +119,9 @@ class _TokenLogProbs(torch.autograd.Function):
 def _grad_logits(
     log_policy: Tensor, targets: Tensor, by_token: Tensor, by_entropy: tuple[Tensor, Tensor] | None
 ) -> Tensor:
-    """g_a (1_a - π) - g_H π (log π + H), [chunk, V], with g_a `by_token` and (g_H, H) `by_entropy`, if it is asked for.
+    """g_a (1_a - π) - g_H π (log π + H), [chunk, V], with g_a `by_token` and (g_H, H) `by_entropy`, if given.
 
-    log_policy is overwritten.
+    The argument log_policy is overwritten.
     """
     if by_entropy is None:
         grad = log_policy.exp_().mul_(-by_token[:, None])

@@ -1,4 +1,4 @@
-"""The language model as a policy: prompts to completions, and log-probabilities of what it wrote."""
+"""The language model as a policy: it completes prompts, and computes log-probabilities of completions."""
 
 import copy
 from pathlib import Path
@@ -46,17 +46,17 @@ class LanguageModel(Writer):
     ) -> None:
         super().__init__(decoder, tokenizer, seed)
         self.temperature, self.rows = temperature, rows
-        self.base = ""  # where the weights are that adapters are beside of
+        self.base = ""  # name of the base model of the adapters
         self.engine: Engine = Lockstep() if isinstance(decoder, Foreign) else Native()
         self.value_head = self.make_head() if value_head else None
         if trainable == "attention":
             for name, parameter in decoder.named_parameters():
                 parameter.requires_grad_(decoder.in_attention(name))
             if not any(parameter.requires_grad for parameter in decoder.parameters()):
-                raise UserError("policy.trainable=attention: no weight of this model is said to be of it; give all")
+                raise UserError("policy.trainable=attention: this model has no known weights of attention; give all")
 
     def native(self, key: str) -> Decoder:
-        """The decoder, for what only rlkit's own can do; `key` says what that is."""
+        """The decoder, for features of native models only; `key` names the feature."""
         if not isinstance(self.decoder, Decoder):
             kind = self.decoder.config.get("model_type")
             raise UserError(
@@ -65,7 +65,7 @@ class LanguageModel(Writer):
             )
         return self.decoder
 
-    # Where models come from and go to
+    # Loading and saving
 
     @classmethod
     def load(
@@ -82,7 +82,7 @@ class LanguageModel(Writer):
         stored: folders.Stored = "float32",
         shard: sharding.Shard = "none",
     ) -> "LanguageModel":
-        """From `tiny`, a Hugging Face-format folder, or a hub id.
+        """Load `tiny`, a Hugging Face-format folder, or a model from the hub.
 
         template: see `Tokenizer.load`; stored: see `folders.read_decoder`; shard: see `sharding.is_asked`.
         """
@@ -125,7 +125,7 @@ class LanguageModel(Writer):
         value_head: bool = False,
         rows: int = 256,
     ) -> "LanguageModel":
-        """An untrained model; the default is the shape of `tiny`, 0.4 M parameters."""
+        """An untrained model; the default shape is that of `tiny`, 0.4 M parameters."""
         config = folders.fresh_config(
             kind, len(tokenizer), width, layers, heads, kv_heads or heads, inner, context, tokenizer.eos_id
         )
@@ -135,19 +135,19 @@ class LanguageModel(Writer):
         return cls(decoder, tokenizer, temperature, value_head, rows=rows, seed=seed)
 
     def save_adapter(self, folder: Path) -> None:
-        """The adapters in PEFT's format; the base is the model that they were trained on."""
+        """Save the adapters in PEFT's format; their base is the model that they were trained on."""
         assert self.lora is not None
         adapters.write(folder, self.native("policy.lora"), self.lora, self.base, self.base_mark())
 
     def base_mark(self) -> str:
-        """By what the base of adapters is known again, whether it is kept in float32 or in bfloat16."""
+        """Fingerprint of the adapters' base weights; it is the same for float32 and bfloat16 storage."""
         frozen = [p for name, p in self.decoder.named_parameters() if ".adapter." not in name]
         return fingerprint(frozen, torch.bfloat16)
 
     def reference(self) -> Self:
-        """A copy of what is trained, on the same frozen weights; adapters that add nothing yet are left out."""
+        """A frozen copy as a reference; frozen weights are shared; adapters that add nothing yet are left out."""
         if self.sharded:
-            # What is shared out cannot be copied by torch; a reference judges nothing, so it needs no value head.
+            # torch cannot copy sharded parameters; a reference needs no value head.
             memo = {id(self.decoder): sharding.twin(self.native("policy.shard")), id(self.value_head): None}
             frozen = copy.deepcopy(self, memo)
         else:
@@ -158,16 +158,16 @@ class LanguageModel(Writer):
         return frozen
 
     def save(self, folder: str | Path, dtype: torch.dtype | None = None) -> None:
-        """A Hugging Face-format folder; the value head goes into a file of its own."""
+        """Save a Hugging Face-format folder; the value head goes into a separate file."""
         self.write(Path(folder), self.value_head, dtype)
 
-    # Learn
+    # Learning
 
     def evaluate(self, batch: TensorDict, entropy: bool = True) -> dict[str, Tensor]:
-        """log π(action) and the policy's entropy (and the value) at each masked position, [B, T], zero elsewhere.
+        """log π(action) and the entropy (and the value) at each masked position, [B, T], zero elsewhere.
 
-        entropy=False leaves the entropy out. Rows are read in chunks of similar length; memory for logits does not grow
-        with B·T (see `token_log_probs`).
+        entropy=False skips the entropy. Rows of similar length are processed in chunks, so memory for logits does not
+        grow with B·T (see `token_log_probs`).
         """
         hidden, where = self.hidden(batch)
         targets = batch["action"].flatten()[where]
@@ -179,13 +179,13 @@ class LanguageModel(Writer):
 
     @torch.no_grad()
     def record(self, rollout: TensorDict) -> dict[str, Tensor]:
-        """What the behavior policy knows of its steps, [..., T], 0 where the mask is False.
+        """Values and log-probabilities of the behavior policy at its own steps, [..., T], 0 where the mask is False.
 
-        value, next_value        with a value head: V at acted steps, and V at the row's next acted one, 0 after the
-                                 last. What others wrote between two turns takes no time of its own: the next decision's
-                                 value already knows it.
-        log_prob, sampler_log_prob   where the engine computes otherwise than this model (another precision, another
-                                 program): log_prob is this model's, and what the engine said keeps its own name.
+        value, next_value        with a value head: V at acted steps, and V at the next acted step of the row, 0 after
+                                 the last. Tokens that others wrote between two turns count as no time: the value of the
+                                 next decision already includes them.
+        log_prob, sampler_log_prob   if the engine computes differently from this model (another precision, another
+                                 program): log_prob is this model's, and sampler_log_prob is the engine's.
         """
         mask = rollout["mask"]
         found: dict[str, Tensor] = {}
@@ -200,7 +200,7 @@ class LanguageModel(Writer):
         return found
 
     def _known(self, batch: TensorDict) -> dict[str, Tensor]:
-        """The value, where there is a head, and the log-probability, where the engine's is not this model's."""
+        """The value, if there is a value head, and the log-probability, if the engine's differs from this model's."""
         hidden, where = self.hidden(batch)
         found = {}
         if self.value_head is not None:

@@ -1,4 +1,4 @@
-"""The `policy.` keys on text: which model is loaded, and how it computes."""
+"""The `policy.` keys on text: the model, and the precision and memory of its computations."""
 
 from dataclasses import dataclass
 from typing import Annotated, Literal
@@ -35,31 +35,31 @@ class LanguageNetwork:
     """The `policy.` keys on text environments."""
 
     model: Model = "tiny"  # tiny, smollm2 (a package), a folder, a .gguf file, or a hub id such as Qwen/Qwen2.5-0.5B
-    temperature: Annotated[float, Ge(1e-3), Le(1000)] = 1.0  # temperature of sampling, and of every log-probability
-    trainable: Literal["all", "attention"] = "all"  # which weights learn; attention: the q, k, v and o projections
-    lora: Natural = 0  # rank of adapters that learn in place of the weights, which stay frozen; 0: none
-    lora_alpha: Annotated[Positive | None, Needs("lora")] = None  # scale of adapters · rank; none: twice the rank
-    lora_targets: Annotated[str, Several(), Needs("lora")] = "all"  # layers with adapters: all, attention, or names
+    temperature: Annotated[float, Ge(1e-3), Le(1000)] = 1.0  # temperature of sampling and of all log-probabilities
+    trainable: Literal["all", "attention"] = "all"  # trained weights; attention: the q, k, v and o projections
+    lora: Natural = 0  # rank of LoRA adapters, trained instead of the weights, which stay frozen; 0: no adapters
+    lora_alpha: Annotated[Positive | None, Needs("lora")] = None  # LoRA alpha (scale = alpha / rank); none: 2 · rank
+    lora_targets: Annotated[str, Several(), Needs("lora")] = "all"  # layers that get adapters: all, attention, or names
     adapter: Annotated[str | None, Place("folder")] = (
-        None  # a folder of adapters of `model`, in PEFT's format: they learn on
+        None  # folder of adapters for `model`, in PEFT's format, to continue training them
     )
-    base_dtype: Stored = "auto"  # precision of frozen weights; auto: bfloat16 where their file is
-    dtype: Dtype = "auto"  # precision of computations; auto: bfloat16 on a GPU, else float32
-    rows: Count = 256  # completions that are written at the same time
-    micro_steps: Count = 4096  # tokens that are learned from at a time; a prompt counts once for its group
-    shard: Shard = "auto"  # full: divide weights, gradients and moments over ranks; auto: if needed
+    base_dtype: Stored = "auto"  # precision of frozen weights; auto: bfloat16 if the file has it
+    dtype: Dtype = "auto"  # precision of computations; auto: bfloat16 on a GPU, float32 on a CPU
+    rows: Count = 256  # maximum number of completions written at the same time
+    micro_steps: Count = 4096  # tokens per micro-batch of learning; a prompt counts once per group
+    shard: Shard = "auto"  # full: shard weights, gradients and moments over ranks; auto: if needed
     gradient_checkpointing: bool = False  # recompute activations: less memory, more time, the same gradient
-    fresh: bool = False  # start from random weights, in the shape and with the tokenizer of `model`
+    fresh: bool = False  # start from random weights, with the shape and tokenizer of `model`
     save_dtype: Literal["float32", "bfloat16"] = "float32"  # precision of the weights in the run folder's model/
     engine: Literal["native", "vllm"] = "native"  # engine that writes text: rlkit's own (native), or vLLM
-    server: Annotated[str | None, Needs("engine", "vllm")] = None  # http://HOST:PORT of a vLLM; none: in this process
+    server: Annotated[str | None, Needs("engine", "vllm")] = None  # http://HOST:PORT of vLLM; none: in this process
     exchange: Annotated[str | None, Place("output"), Needs("server")] = (
-        None  # a folder that the server sees, too, for the weights; none: a temporary one of this machine
+        None  # folder for weights that the server can read; none: a temporary folder on this machine
     )
     staleness: Annotated[int, Ge(0), Le(1), Needs("server"), Needs(WEIGHED)] = (
-        0  # 1: the next rollout is written while this one is learned from; 0: nothing is written by older weights
+        0  # 1: write the next rollout during learning, with weights one update old; 0: write with the newest weights
     )
-    template: Template | None = None  # chat template: FILE.jinja, or the name of one of the model's; none: its default
+    template: Template | None = None  # chat template: FILE.jinja, or the name of one in the model; none: its default
 
     def actor(self, env: Env) -> LanguageModel:
         return self.build(env.seed, env.device)
@@ -74,7 +74,7 @@ class LanguageNetwork:
         raise UserError("critics of single actions play control environments and this one is text; use algo=grpo")
 
     def scorer(self, env: Env) -> RewardModel:
-        """A reward model; where attempts are played, a frozen copy of its start writes them."""
+        """A reward model; if attempts are sampled, a frozen copy of its initial weights writes them."""
         return RewardModel.on(self.build(env.seed, env.device), writes=env.plays)
 
     def build(self, seed: int = 0, device: str | torch.device = "cpu", value_head: bool = False) -> LanguageModel:
@@ -97,7 +97,7 @@ class LanguageNetwork:
         )
         if model.sharded:
             ranks.before_parts(model.ready)
-            if model.value_head is not None and not adapted:  # all that learns is shared out, or nothing is
+            if model.value_head is not None and not adapted:  # either all trained parts are sharded, or none
                 share_head(model.value_head)
         if self.fresh:
             model.decoder.initialize(generator(seed, "initialise"))
@@ -117,7 +117,7 @@ class LanguageNetwork:
         return model
 
     def vllm(self, model: LanguageModel) -> VLLM:
-        """vLLM behind the address that is given, or in this process."""
+        """vLLM at the given address, or in this process."""
         tokenizer = model.tokenizer
         backend: Backend
         if self.server is not None:
@@ -127,7 +127,7 @@ class LanguageNetwork:
         return VLLM(backend, tokenizer, None if self.exchange is None else home(self.exchange))
 
     def check(self) -> None:
-        """Refuse keys that contradict each other, or the way in which the run was started."""
+        """Refuse keys that contradict each other or do not fit the way the run was started."""
         if self.engine == "vllm" and ranks.size() > 1:
             raise UserError("policy.engine=vllm is for one process: leave it out, or start the run without torchrun")
         if self.lora and self.adapter is not None:

@@ -1,4 +1,4 @@
-"""JSON over HTTP with the standard library: one connection a request, no redirects, answers of a bounded size."""
+"""JSON over HTTP with the standard library: one connection per request, no redirects, answers of limited size."""
 
 import http.client
 import json
@@ -8,12 +8,12 @@ from urllib.parse import urlsplit
 from rlkit.errors import EngineFailed, UserError, one_line
 
 Json = dict[str, object]
-LARGEST = 1 << 26  # bytes of an answer
-CONNECT = 10.0  # seconds until a server has to be there,
-QUICK = 60.0  # until it has answered what takes no time,
-PATIENCE = 3600.0  # and what does: it may have many rows before this one
-SHOWN = 300  # letters of what a server says that are repeated
-# Where the other end dies without a word, the system notices after about a minute and a half.
+LARGEST = 1 << 26  # most bytes of an answer
+CONNECT = 10.0  # seconds to connect to a server
+QUICK = 60.0  # seconds to wait for quick answers
+PATIENCE = 3600.0  # seconds to wait for long work: the server may have many earlier rows
+SHOWN = 300  # most characters of a server's message that are shown
+# If the other end vanishes, the system notices after about a minute and a half.
 KEEP_ALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 4}
 
 
@@ -26,14 +26,14 @@ class Refused(EngineFailed):
 
 
 class Client:
-    """A server by its address, http://HOST:PORT; `key` is what that stands in."""
+    """A server at http://HOST:PORT; `key` is the key that gave the address."""
 
     def __init__(self, url: str, key: str) -> None:
         self.named = f"{key}={url}"
         try:
             parts = urlsplit(url)
             port = parts.port
-        except ValueError:  # a port that is not a number, a bracket that is not closed
+        except ValueError:  # the port is not a number, or a bracket is not closed
             parts, port = urlsplit(""), None
         plain = parts.path in ("", "/") and not (parts.query or parts.fragment or parts.username or parts.password)
         if parts.scheme not in ("http", "https") or not parts.hostname or not plain or not url.isprintable():
@@ -41,11 +41,11 @@ class Client:
         self.secure, self.host, self.port = parts.scheme == "https", parts.hostname, port
 
     def ask(self, path: str, body: Json | None = None, patience: float = QUICK) -> Json:
-        """The JSON object that comes back from a GET, or from a POST where there is a body; empty where none does.
+        """The JSON object in the answer to a GET, or to a POST if there is a body; {} where the answer is empty.
 
-        patience: seconds of silence until nobody waits any more.
+        patience: seconds without an answer before giving up.
 
-        Raises: Refused for a status of 400 or more; EngineFailed where no answer comes, or one of another kind.
+        Raises: Refused for a status of 400 or more; EngineFailed where there is no answer, or not a JSON object.
         """
         try:
             status, data = self._exchange(path, body, patience)
@@ -70,7 +70,7 @@ class Client:
             connection.sock.settimeout(patience)
             connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             for name, value in KEEP_ALIVE.items():
-                if name in vars(socket):  # not every system has all of them
+                if name in vars(socket):  # some systems lack some of them
                     connection.sock.setsockopt(socket.IPPROTO_TCP, vars(socket)[name], value)
             data = None if body is None else json.dumps(body).encode()
             headers = {} if data is None else {"Content-Type": "application/json"}
@@ -85,7 +85,7 @@ class Client:
 
 
 def _parsed(data: bytes) -> Json | None:
-    """The object in an answer; an empty answer is an empty one."""
+    """The object in an answer; {} for an empty answer."""
     if not data.strip():
         return {}
     try:
@@ -96,7 +96,7 @@ def _parsed(data: bytes) -> Json | None:
 
 
 def _said(found: Json | None, data: bytes) -> str:
-    """The reason in an answer: error.message, as vLLM writes it, or its first words."""
+    """The reason in an answer: error.message, as vLLM writes it, or the first words of the answer."""
     error = (found or {}).get("error")
     said = error.get("message") if isinstance(error, dict) else error
     text = said if isinstance(said, str) else data[:SHOWN].decode("utf-8", "replace")

@@ -1,7 +1,7 @@
-"""The layout in which a model reads rows to learn from them: what rows begin with alike once, and nothing padded.
+"""The layout of rows for learning: a beginning that rows share is stored once, and nothing is padded.
 
-Linear layers see all tokens in one line: each distinct beginning (a prompt), then what each row has of its own. Only
-attention needs tables: a beginning looks at itself, and a row's own tokens at the whole row.
+Linear layers see all tokens in one line: each distinct beginning (a prompt), then the remaining tokens of rows. Only
+attention needs tables: a beginning attends to itself, and the remaining tokens of a row attend to the whole row.
 """
 
 from dataclasses import dataclass
@@ -10,18 +10,18 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-WIDTH = 16  # a table's width is a multiple of it: else the kernel's arithmetic for a row depends on the others' length
-ROWS = 32  # of a table: rows of similar length are together, so little of it is padding
+WIDTH = 16  # table widths are multiples of it; otherwise the rounding of a row depends on other rows
+ROWS = 32  # rows in a table: they have similar lengths, so there is little padding
 
 
 @dataclass(frozen=True)
 class Table:
-    """S rows of which C tokens look at T; what stands past a row's end means nothing and is looked at by nobody."""
+    """S rows in which C tokens attend to T; positions past a row's end are undefined and never attended to."""
 
-    own: Tensor  # [S, C] which of the N tokens look
-    row: Tensor  # [S, T] at which of the N
+    own: Tensor  # [S, C] indices of the attending tokens among the N
+    row: Tensor  # [S, T] indices of the tokens attended to
     looks: Tensor  # [S, C] False where `own` is padding
-    bias: Tensor | None  # [S, 1, C, T] 0 up to the token itself, -inf after it; None: C = T, and causal
+    bias: Tensor | None  # [S, 1, C, T] 0 up to the token itself, -inf after it; None: C = T, causal attention
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """Query [S·C, H, D], key and value [S·T, K, D] → [S·C, H, D]."""
@@ -41,17 +41,17 @@ class Packing:
     """N tokens of B rows of up to T tokens."""
 
     tokens: Tensor  # [1, N]
-    positions: Tensor  # [1, N] in the row
-    place: Tensor  # [B, T] which of the N stands there
+    positions: Tensor  # [1, N] position in the row
+    place: Tensor  # [B, T] index among the N
     tables: list[Table]
-    own: Tensor  # [ΣS·C] which of the N stand in `own` of the tables, one after the other
-    row: Tensor  # [ΣS·T] and in `row`
-    back: Tensor  # [N] where each token stands in `own`
+    own: Tensor  # [ΣS·C] the `own` of all tables, concatenated
+    row: Tensor  # [ΣS·T] the `row` of all tables, concatenated
+    back: Tensor  # [N] position of each token in `own`
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """Causal attention within rows; query [1, H, N, D], key and value [1, K, N, D] → [1, H, N, D]."""
         q, k, v = (x[0].transpose(0, 1) for x in (query, key, value))
-        # One take for all tables: the backward pass of each would write a gradient for all of the N.
+        # One gather for all tables: with one for each, each backward pass would write a gradient for all N tokens.
         queries = torch.split(_take(q, self.own), [table.own.numel() for table in self.tables])
         seen = [table.row.numel() for table in self.tables]
         keys, values = torch.split(_take(k, self.row), seen), torch.split(_take(v, self.row), seen)
@@ -60,7 +60,7 @@ class Packing:
 
 
 def moved(packing: Packing, device: torch.device) -> Packing:
-    """The same layout on another device, also on one that computes sizes only."""
+    """The same layout on another device, which may compute sizes only."""
 
     def to(x: Tensor) -> Tensor:
         return x.to(device)
@@ -79,20 +79,20 @@ def moved(packing: Packing, device: torch.device) -> Packing:
 
 
 def pack(text: Tensor, start: Tensor, stop: Tensor, label: Tensor) -> Packing:
-    """Rows `text` [B, T] up to `stop` [B] tokens; rows of one `label` [B] share their first `start` [B] tokens.
+    """Pack rows `text` [B, T] of `stop` [B] tokens; rows of one `label` [B] share their first `start` [B] tokens.
 
-    Labels are 0 .. P-1, and 1 ≤ start ≤ stop. A row that shares with no other is cut in two all the same: so it is read
-    by the same arithmetic whatever rows are beside it; in bfloat16 a difference would show.
+    Labels are 0 .. P-1, and 1 ≤ start ≤ stop. A row that shares its beginning with no other is split as well: so its
+    arithmetic does not depend on other rows; in bfloat16 a difference would show.
     """
     count, column = torch.bincount(label), torch.arange(int(stop.max()), device=text.device)
     text = text[:, : len(column)]
-    first = torch.empty_like(count).scatter_(0, label, torch.arange(len(text), device=text.device))  # a row of each
+    first = torch.empty_like(count).scatter_(0, label, torch.arange(len(text), device=text.device))  # one per label
     begun, owned = start[first], stop - start
     at_begin, at_own = column < begun[:, None], (column >= start[:, None]) & (column < stop[:, None])
     tokens = torch.cat((text[first][at_begin], text[at_own]))
     positions = torch.cat((column.expand(at_begin.shape)[at_begin], column.expand(at_own.shape)[at_own]))
-    before = (begun.cumsum(0) - begun)[label][:, None]  # of each row's beginning among the N
-    inner = (begun.sum() + owned.cumsum(0) - owned)[:, None] - start[:, None]  # and of its column 0, were it its own
+    before = (begun.cumsum(0) - begun)[label][:, None]  # index of each row's beginning among the N
+    inner = (begun.sum() + owned.cumsum(0) - owned)[:, None] - start[:, None]  # of its column 0, if stored whole
     place = column + torch.where(column < start[:, None], before, inner)
     place = place.where(column < stop[:, None], 0)
     wide = F.pad(place, (0, -len(column) % WIDTH))
@@ -104,7 +104,7 @@ def pack(text: Tensor, start: Tensor, stop: Tensor, label: Tensor) -> Packing:
 
 
 def _beginnings(place: Tensor, length: Tensor) -> list[Table]:
-    """Rows [P, T] of which the first `length` [P] tokens look at themselves."""
+    """Tables of rows [P, T] whose first `length` [P] tokens attend to themselves."""
     tables = []
     for chosen in _alike(length):
         size = length[chosen, None]
@@ -114,7 +114,7 @@ def _beginnings(place: Tensor, length: Tensor) -> list[Table]:
 
 
 def _endings(place: Tensor, start: Tensor, stop: Tensor) -> list[Table]:
-    """Rows [B, T] of which the tokens from `start` [B] to `stop` [B] look at the whole row."""
+    """Tables of rows [B, T] whose tokens from `start` [B] to `stop` [B] attend to the whole row."""
     tables = []
     for chosen in _alike(stop - start):
         row, size = place[chosen, : _width(stop[chosen])], (stop - start)[chosen, None]
@@ -135,12 +135,12 @@ def _column(table: Tensor) -> Tensor:
 
 
 def _alike(length: Tensor) -> list[Tensor]:
-    """The indices of lengths that are not 0, those of similar length together."""
+    """The indices of lengths that are not 0, grouped by similar length."""
     order = length.argsort(stable=True)
     parts: tuple[Tensor, ...] = torch.split(order[length[order] > 0], ROWS)
     return [part for part in parts if len(part)]
 
 
 def _take(x: Tensor, index: Tensor) -> Tensor:
-    """x[index] of x [N, H, D]; as an embedding it is fast on a CPU and, on a GPU, its gradient repeats bitwise."""
+    """x[index] of x [N, H, D]. An embedding is fast on a CPU, and its gradient is deterministic on a GPU."""
     return F.embedding(index, x.flatten(1)).view(*index.shape, *x.shape[1:])

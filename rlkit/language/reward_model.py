@@ -23,7 +23,7 @@ from rlkit.prompts import Prompt, cut
 class RewardModel(Backbone):
     """r(prompt, completion) = w·h + b, with h the hidden state at the last token, the end token (arXiv:2203.02155).
 
-    It starts at r = 0. Texts that it is asked for are written by its `writer`, a frozen language model, if it has one.
+    It starts at r = 0. Its `writer`, a frozen language model, writes the texts that are sampled, if it has one.
     """
 
     head_file = folders.REWARD
@@ -59,18 +59,18 @@ class RewardModel(Backbone):
 
     @classmethod
     def load(cls, folder: str | Path) -> "RewardModel":
-        """From the folder that `save` wrote."""
+        """Load from a folder of `save`."""
         model = cls(LanguageModel.load(folder, dtype="float32"))
         folders.read_head(model.value_head, Path(folder) / folders.REWARD)
         return model
 
     def save(self, folder: str | Path, dtype: torch.dtype | None = None) -> None:
-        """A Hugging Face-format folder; the head goes into a file of its own."""
+        """Save a Hugging Face-format folder; the head goes into a separate file."""
         self.write(Path(folder), self.value_head, dtype)
 
     def score(self, batch: TensorDict) -> Tensor:
-        """With gradient: r of each row [B] of observation, action and mask [B, T]."""
-        text = torch.cat([batch["observation"][:, :1], batch["action"]], 1)  # the last action is read, too
+        """r of each row [B] of observation, action and mask [B, T], with gradient."""
+        text = torch.cat([batch["observation"][:, :1], batch["action"]], 1)  # the last action is read as well
         last, column = last_step(batch["mask"]), torch.arange(text.shape[1], device=text.device)
         hidden = self.read(text, F.pad(batch["mask"], (0, 1)), last + 1, column == last[:, None])
         reward: Tensor = self.value_head(hidden.to(self.value_head.weight.dtype))
@@ -78,7 +78,7 @@ class RewardModel(Backbone):
 
     @torch.no_grad()
     def judge(self, prompts: Sequence[str], completions: Sequence[str]) -> Tensor:
-        """r of each text [N], in micro-batches; the end token is appended to each."""
+        """r of each text [N], in micro-batches; the end token is appended to each text."""
         texts = self.encode(prompts, completions)
         return in_parts(lambda part: {"r": self.score(part)[:, None]}, texts, self.micro_steps)["r"][:, 0]
 
@@ -92,7 +92,7 @@ class RewardModel(Backbone):
         generator: torch.Generator | None = None,
         stop: Sequence[str] = (),
     ) -> TensorDict:
-        """What the writer writes, encoded again: so training reads the same tokens of a text as `judge` does."""
+        """Completions of the writer, encoded again: so training reads a text as the same tokens as `judge`."""
         if self.writer is None:
             raise UserError("a reward model judges texts and writes none; use env=preferences, or env=gsm8k")
         written = self.writer.generate(prompts, repeats, max_tokens, greedy, forbid_first, generator, stop)
@@ -106,7 +106,7 @@ class RewardModel(Backbone):
 
 
 class LearnedReward:
-    """A reward model as a reward function: no gradient, in micro-batches, the same text always the same score."""
+    """A reward model as a reward function: no gradient, micro-batches, the same score for the same text."""
 
     __name__ = "model"
 
@@ -117,21 +117,21 @@ class LearnedReward:
         return [*self.model.judge(self._as_its_own(prompts), completions).tolist()]
 
     def _as_its_own(self, prompts: Sequence[str]) -> Sequence[str]:
-        """Conversations by this model's chat template, where it has one: that of the policy may be another."""
+        """Conversations rendered by this model's chat template, if it has one: the policy's may differ."""
         turns = [prompt.turns if isinstance(prompt, Prompt) else () for prompt in prompts]
         return self.model.chat(turns, {}) if self.model.chats and all(turns) else prompts
 
     def prepare(self, prompts: Sequence[str], max_tokens: int, device: torch.device) -> None:
-        """Move to where the policy is, and refuse prompts that are too long for this model."""
+        """Move to the policy's device, and refuse prompts that are too long for this model."""
         self.model.check(self._as_its_own(prompts), max_tokens)
         self.model.to(device)
 
 
 def learned_reward(place: str) -> LearnedReward:
-    """`RUN_FOLDER` of algo=reward_model, or its model/."""
+    """The reward in `RUN_FOLDER` of algo=reward_model, or in its folder model/."""
     given, here = f"env.reward='model:{place}'", home(place)
     train = "train one: python -m rlkit.run algo=reward_model env=preferences"
-    if not place or not os.path.isdir(here):  # False for what cannot be a path, such as a very long text
+    if not place or not os.path.isdir(here):  # False where it cannot be a path, such as a very long text
         raise UserError(f"{given}: there is no such folder; give the run folder of algo=reward_model, or {train}")
     folder = here / "model" if (here / "model").is_dir() else here
     if not (folder / "config.json").is_file():

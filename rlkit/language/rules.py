@@ -1,4 +1,4 @@
-"""The rules of a `tokenizer.json`: how long they may make a text is bounded before any text is read by them."""
+"""The rules of a `tokenizer.json`: limits on how long they make a text, checked before any text is read."""
 
 import base64
 import math
@@ -9,24 +9,24 @@ from rlkit.api import UserError
 from rlkit.language.files import Json
 
 PARTS = ("normalizer", "pre_tokenizer", "post_processor", "decoder")
-MOST = 2000  # rules, and items of them
-LONGEST = 10_000  # characters of a pattern; that of DeepSeek, which lists its letters, has hundreds
-GROWTH = 1000.0  # times as long as the text; those of published models make it a few times as long
-TOKEN = 1000  # characters
+MOST = 2000  # most rules, and items in them
+LONGEST = 10_000  # most characters of a pattern; DeepSeek's, which lists its letters, has hundreds
+GROWTH = 1000.0  # most times that a text may grow; published models make it a few times as long
+TOKEN = 1000  # most characters of a token
 
 
 def check_rules(content: Json, path: Path) -> None:
-    """Refuse a tokenizer that makes a short text very long: it takes all memory where its model is used."""
+    """Refuse a tokenizer that makes a short text very long, which would exhaust memory."""
     found = _beyond(content)
     if found:
         raise UserError(f"{path}: {found}, which no tokenizer needs: restore it from where the model came from")
 
 
 def _beyond(content: Json) -> str:
-    """What is larger than in any tokenizer; "" where nothing is."""
+    """What exceeds its limit; "" where nothing does."""
     items = [item for part in PARTS for item in _inside(content.get(part))]
     model = content.get("model")
-    items += model.values() if isinstance(model, dict) else []  # such as what stands in front of each character
+    items += model.values() if isinstance(model, dict) else []  # for example the replacement of each character
     if len(items) > MOST:
         return f"{len(items):,} items in its rules"
     longest = max((len(item) for item in items if isinstance(item, str)), default=0)
@@ -37,14 +37,14 @@ def _beyond(content: Json) -> str:
         return f"rules that may make a text more than {GROWTH:,.0f} times as long"
     words = model.get("vocab") if isinstance(model, dict) else None
     added = content.get("added_tokens")
-    added = added if isinstance(added, list) else []  # of another type: refused by the library
+    added = added if isinstance(added, list) else []  # another type is refused by the library
     tokens = [*_tokens(words), *_tokens([[x.get("content")] for x in added if isinstance(x, dict)])]
     longest = max(map(len, tokens), default=0)
     return f"a token of {longest:,} characters" if longest > TOKEN else ""
 
 
 def _inside(part: object) -> Iterator[object]:
-    """A part and all that is in it, but a table of characters, which is long and counts by its longest entry."""
+    """A part and everything in it, except character tables, which are long: only their longest entry counts."""
     yield part
     for key, inner in part.items() if isinstance(part, dict) else enumerate(part) if isinstance(part, list) else ():
         if key != "precompiled_charsmap":
@@ -52,13 +52,13 @@ def _inside(part: object) -> Iterator[object]:
 
 
 def _growth(rule: Json) -> float:
-    """How many times as long a rule may make a text."""
+    """The factor by which a rule may lengthen a text."""
     kind, content, pattern = rule.get("type"), rule.get("content"), rule.get("pattern")
     if kind == "Replace" and isinstance(content, str):
         exact = pattern.get("String") if isinstance(pattern, dict) else pattern
         if isinstance(exact, str) and exact:
             return max(1.0, len(content) / len(exact))
-        return 1.0 + len(content)  # a regular expression may fit in front of each character
+        return 1.0 + len(content)  # a regular expression may match before each character
     if kind == "Precompiled":
         return max(1.0, _longest_entry(rule.get("precompiled_charsmap")))
     if kind == "Prepend" and isinstance(rule.get("prepend"), str):
@@ -67,16 +67,16 @@ def _growth(rule: Json) -> float:
 
 
 def _longest_entry(table: object) -> int:
-    """Of a table of SentencePiece's: 4 bytes with the length of an index, the index, and texts that end in a NUL."""
+    """The longest replacement in a SentencePiece table: 4 bytes (size of index), index, NUL-terminated texts."""
     try:
         data = base64.b64decode(table) if isinstance(table, str) else b""
-    except ValueError:  # the library says so
+    except ValueError:  # the library reports it
         return 0
     return max(map(len, data[4 + int.from_bytes(data[:4], "little") :].split(b"\0")))
 
 
 def _tokens(vocabulary: object) -> list[str]:
-    """The texts of a mapping from them to ids, or of a list of [text, score]."""
+    """The tokens in a mapping from tokens to ids, or in a list of [token, score]."""
     listed = vocabulary if isinstance(vocabulary, list) else []
     named = list(vocabulary) if isinstance(vocabulary, dict) else [x[0] for x in listed if isinstance(x, list) and x]
     return [text for text in named if isinstance(text, str)]

@@ -1,7 +1,7 @@
-"""The process that renders chat templates: within bounds of time and memory.
+"""The process that renders chat templates, with limits of time and memory.
 
-A template is a program of a stranger's. It may loop forever, or make a gigabyte of one letter; nothing inside of a
-process can stop that, so it has one of its own. Nothing but jinja2 is imported here.
+A template is untrusted code. It may loop forever or build a text of a gigabyte. Nothing inside a process can stop that,
+so templates are rendered in a separate process, which imports nothing but jinja2.
 """
 
 import json
@@ -17,12 +17,12 @@ from jinja2.utils import Namespace
 
 TODAY = {"%d": "26", "%b": "Jul", "%B": "July", "%Y": "2024", "%m": "07", "%y": "24", "%A": "Friday", "%a": "Fri"}
 TODAY |= {"%H": "12", "%M": "00", "%S": "00", "%-d": "26", "%e": "26", "%-m": "7"}
-ADDRESS = re.compile(r"0x[0-9a-f]{6}", re.IGNORECASE)  # its first digits: what follows may be the template's
+ADDRESS = re.compile(r"0x[0-9a-f]{6}", re.IGNORECASE)  # first digits; the template may add text after them
 PRINTED = re.compile(rf" at ({ADDRESS.pattern})", re.IGNORECASE)
 
 
 class Generation(Extension):
-    """{% generation %} marks what an assistant says for who trains on that; what it holds is rendered."""
+    """{% generation %} marks the assistant's text for training on it; here its content is just rendered."""
 
     tags = {"generation"}  # noqa: RUF012  # as jinja2 declares it
 
@@ -32,7 +32,7 @@ class Generation(Extension):
 
 
 class Names(Namespace):
-    """Holds no name that begins with an underscore: those lead into Python."""
+    """A namespace without names that begin with an underscore: those give access to Python internals."""
 
     def __init__(*args: Any, **keys: Any) -> None:  # Any: as jinja2's own, so that a key may be called self
         self, *rest = args
@@ -51,7 +51,7 @@ class Names(Namespace):
 
 
 def refuse(message: str) -> None:
-    """What a template calls where it cannot render a conversation."""
+    """The function that a template calls if it cannot render a conversation."""
     raise jinja2.exceptions.TemplateError(message)
 
 
@@ -60,14 +60,14 @@ def as_json(x: object, ensure_ascii: bool = False, **form: Any) -> str:  # Any: 
 
 
 def day(form: str) -> str:
-    """A day that is always the same, so that a run can be repeated: the one that Llama's templates fall back to."""
+    """A fixed date, so that runs are repeatable: the one that Llama's templates fall back to."""
     for code, text in TODAY.items():
         form = form.replace(code, text)
     return form
 
 
 def environment() -> ImmutableSandboxedEnvironment:
-    """As `transformers` renders chat templates, without what draws at random: a run can be repeated."""
+    """The settings with which `transformers` renders chat templates, without random functions: runs are repeatable."""
     found = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[Generation, loopcontrols])
     found.filters["tojson"] = as_json
     del found.filters["random"], found.globals["lipsum"]
@@ -76,22 +76,22 @@ def environment() -> ImmutableSandboxedEnvironment:
 
 
 def bound(seconds: int, room: int) -> None:
-    """Let this process take so many more seconds, so many bytes, and write no file."""
-    with suppress(ImportError):  # Windows has no such limits: there the time alone is bounded, from outside
+    """Limit the seconds and bytes of this process, and forbid it to write files."""
+    with suppress(ImportError):  # Windows has no such limits; there only the parent limits the time
         import resource
 
         spent = resource.getrusage(resource.RUSAGE_SELF)
         time = int(spent.ru_utime + spent.ru_stime) + seconds
         limits = {resource.RLIMIT_CPU: time, resource.RLIMIT_AS: room, resource.RLIMIT_CORE: 0}
         for what, most in (limits | {resource.RLIMIT_FSIZE: 0}).items():
-            with suppress(ValueError, OSError):  # a system that has not this one
+            with suppress(ValueError, OSError):  # this system lacks this limit
                 resource.setrlimit(what, (most, most))
 
 
 def check_addresses(text: str, given: set[str]) -> None:
-    """Refuse a text with the address of an object, as Python prints what has no text of its own: it is never the same.
+    """Refuse a text with the memory address of an object (Python's default text of an object): it differs in each run.
 
-    given: the addresses that a question or the template spells, such as one about a program.
+    given: addresses that the conversation or the template itself contains, for example in a question about a program.
     """
     for m in PRINTED.finditer(text):
         if m[1].lower() not in given:
@@ -100,7 +100,7 @@ def check_addresses(text: str, given: set[str]) -> None:
 
 
 def rendered(asked: dict[str, Any]) -> list[str]:
-    """The text of each conversation. Any: what JSON holds."""
+    """The text of each conversation. Any: JSON values."""
     template = environment().from_string(asked["template"])
     texts, left, given = [], asked["longest"], {x.lower() for x in ADDRESS.findall(json.dumps(asked))}
     for messages in asked["conversations"]:
@@ -116,7 +116,7 @@ def rendered(asked: dict[str, Any]) -> list[str]:
 
 
 def main() -> None:
-    """Read what is asked from stdin, and answer on stdout."""
+    """Read the request from stdin and write the answer to stdout."""
     asked = json.load(sys.stdin)
     bound(asked["seconds"], asked["room"])
     try:
@@ -125,6 +125,6 @@ def main() -> None:
         answer = {"error": "it takes too much memory"}
     except jinja2.exceptions.TemplateSyntaxError as error:
         answer = {"error": f"line {error.lineno}: {error.message}"}
-    except Exception as error:  # whatever a program of a stranger's raises
+    except Exception as error:  # untrusted code may raise anything
         answer = {"error": str(error)[:300] or type(error).__name__}
     json.dump(answer, sys.stdout)

@@ -1,4 +1,4 @@
-"""What a Hugging Face `config.json` says of a decoder: its sizes, checked before anything is built from them."""
+"""The sizes of a decoder in a Hugging Face `config.json`, checked before anything is built from them."""
 
 import math
 from dataclasses import dataclass, field
@@ -15,14 +15,14 @@ ARCHITECTURES = {
     "qwen3": "Qwen3ForCausalLM",
     "mistral": "MistralForCausalLM",
 }
-OTHER_RULES = ("auto_map", "dual_chunk_attention_config")  # code of its own; attention in chunks
+OTHER_RULES = ("auto_map", "dual_chunk_attention_config")  # custom code; attention in chunks
 NEVER = "sliding windows, activations but silu and quantized weights"
-CONTEXT = 2**31 - 1  # no memory depends on it
+CONTEXT = 2**31 - 1  # memory does not depend on it
 
 
 @dataclass(frozen=True)
 class Shape:
-    """What the decoder must know of a Hugging Face `config.json`; `source` is that file, written back on save."""
+    """The decoder's part of a Hugging Face `config.json`; `source` is the file, written back on save."""
 
     kind: str
     vocab: int
@@ -44,9 +44,9 @@ class Shape:
 
     @classmethod
     def read(cls, config: Json, where: str = "config.json") -> "Shape":
-        """From the content of a `config.json`, of transformers 4 (`rope_theta`) or 5 (`rope_parameters`).
+        """Read a `config.json` of transformers 4 (`rope_theta`) or 5 (`rope_parameters`).
 
-        Raises: UserError for what is missing, is of the wrong type, out of range, or not supported.
+        Raises: UserError where a field is missing, of the wrong type, out of range, or not supported.
         """
         kind = str(config.get("model_type", "missing"))
         if kind not in ARCHITECTURES:
@@ -73,13 +73,13 @@ class Shape:
     @classmethod
     def _build(cls, kind: str, read: Fields) -> "Shape":
         heads, width = read.whole("num_attention_heads"), read.whole("hidden_size")
-        own = {key for key, value in read.content.items() if value is not None}  # null: the usual value
+        own = {key for key, value in read.content.items() if value is not None}  # null: the default
         kv_heads = read.whole("num_key_value_heads", most=heads) if "num_key_value_heads" in own else heads
         dim = read.whole("head_dim", most=MOST // heads) if "head_dim" in own else width // heads
         if heads % kv_heads or dim % 2 or not dim:
             raise UserError(
                 f"{read.where}: {heads} heads of size {dim} with {kv_heads} key-value heads cannot be: the size must "
-                "be even, and the second number divide the first; restore it from where the model came from"
+                "be even, and the second number must divide the first; restore it from where the model came from"
             )
         bias = read.flag("attention_bias")
         return cls(
@@ -104,7 +104,7 @@ class Shape:
 
 
 def _rope(read: Fields) -> Json:
-    """The rotary settings in one form, whichever generation of transformers wrote them."""
+    """The rotary settings in one form, from either generation of transformers."""
     rope: Json = {"rope_theta": read.content.get("rope_theta", 10_000.0), **read.mapping("rope_scaling")}
     rope.update(read.mapping("rope_parameters"))
     rope["rope_type"] = rope.get("rope_type", rope.get("type", "default"))

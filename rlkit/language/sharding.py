@@ -1,7 +1,7 @@
-"""A decoder whose parameters, gradients and optimizer state are shared out over the ranks: torch's FSDP2.
+"""A decoder whose parameters, gradients and optimizer state are sharded over the ranks with torch's FSDP2.
 
-Each block is gathered when it is computed and let go again, forward and backward; gradients are summed into the parts.
-So ranks must compute the same number of passes (`buffers.in_step`). What writes text has a whole copy of its own.
+Each block is gathered for its computation and freed again, forward and backward; gradients are reduced into shards. So
+ranks must compute the same number of passes (`buffers.in_step`). The engine has a whole copy of its own.
 """
 
 import copy
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
 
 Shard = Literal["auto", "none", "full"]
-KEPT = 16  # bytes of a trained weight: itself, its gradient and two moments of Adam, in float32
+KEPT = 16  # bytes per trained weight: weight, gradient and two moments of Adam, in float32
 
 
 def is_asked(asked: Shard, shape: Shape | None, learns: bool, device: torch.device) -> bool:
-    """Whether to share out a model; shape: of one that is native; learns: whether its weights do, not adapters alone.
+    """Whether to shard a model; shape: of a native model; learns: whether its weights are trained, not only adapters.
 
-    auto: where ranks have GPUs, and one copy of what learns would take more than half of one's memory. One process
-    shares nothing out: a run that several ranks began can be looked at, and gone on with, by one.
+    auto: if ranks have GPUs, and one copy of the trained weights needs more than half of a GPU's memory. One process
+    shards nothing: so a run of several ranks can be evaluated and resumed by one process.
 
-    Raises: UserError where it cannot be.
+    Raises: UserError where sharding was asked for and is impossible.
     """
     if asked == "none" or ranks.size() == 1:
         return False
@@ -47,7 +47,7 @@ def is_asked(asked: Shard, shape: Shape | None, learns: bool, device: torch.devi
 
 
 def share_out(decoder: Decoder, device: torch.device) -> None:
-    """Let a decoder that has no weights yet be one of parts; each of its weights is then a `part` of a whole one."""
+    """Shard a decoder that has no weights yet; each weight is then a `part` of a whole one."""
     for block in decoder.model.layers:
         _share(block, device)
     _share(decoder, device)
@@ -55,7 +55,7 @@ def share_out(decoder: Decoder, device: torch.device) -> None:
 
 
 def share_head(head: nn.Linear) -> None:
-    """The same for a head beside a decoder, which has its weights."""
+    """The same for a head beside a decoder; the head has its weights already."""
     _share(head, head.weight.device)
     settle(head)
 
@@ -64,8 +64,8 @@ def _share(module: nn.Module, device: torch.device) -> None:
     from torch.distributed.fsdp import fully_shard
 
     part = fully_shard(module, mesh=_mesh(device.type), reshard_after_forward=True)
-    part.set_gradient_divide_factor(1.0)  # a sum: the weights of a loss were fixed over all ranks before
-    part.set_force_sum_reduction_for_comms(True)  # gloo knows no other
+    part.set_gradient_divide_factor(1.0)  # sum, not mean: the loss weights were normalized over all ranks before
+    part.set_force_sum_reduction_for_comms(True)  # gloo supports only sums
 
 
 @lru_cache(maxsize=2)
@@ -76,18 +76,18 @@ def _mesh(kind: str) -> "DeviceMesh":
 
 
 def part(weight: Tensor, device: torch.device, dtype: torch.dtype) -> Tensor:
-    """What this rank keeps of a weight."""
+    """This rank's shard of a weight."""
     return shards.cut(weight, _mesh(device.type), device, dtype)
 
 
 def adopt(decoder: Decoder, parts: Mapping[str, Tensor]) -> None:
-    """Take the parts of all weights."""
+    """Set all weights to these shards."""
     decoder.load_state_dict(parts, assign=True)
     settle(*decoder.model.layers, decoder)
 
 
 def settle(*modules: nn.Module) -> None:
-    """Let FSDP2 put up its hooks now: what a module has must not change once a run began."""
+    """Let FSDP2 install its hooks now: the structure of a module must not change once a run began."""
     from torch.distributed.fsdp import FSDPModule
 
     for module in modules:
@@ -97,7 +97,7 @@ def settle(*modules: nn.Module) -> None:
 
 
 def twin(decoder: Decoder) -> Decoder:
-    """A frozen decoder of parts with the same weights; those that do not learn are the same memory."""
+    """A frozen, sharded copy of a decoder; weights that are not trained share memory."""
     with torch.device("meta"):
         frozen = Decoder(decoder.shape, decoder.dtype).requires_grad_(False)
     share_out(frozen, decoder.head.device)

@@ -1,4 +1,4 @@
-"""The sizes of weights against those that a model means, before any of them is read."""
+"""The sizes of weights in files, compared with the model's before any of them is read."""
 
 import math
 from pathlib import Path
@@ -10,21 +10,21 @@ from rlkit.api import UserError
 from rlkit.language.decoder import Decoder
 from rlkit.language.shape import Shape
 
-Sizes = dict[str, list[int]]  # of tensors, by name
+Sizes = dict[str, list[int]]  # tensor name → sizes
 
 
 def check_sizes(shape: Shape, folder: Path, files: dict[Path, Sizes]) -> set[str]:
-    """Refuse weights that are not those which config.json means, and what does not fit into memory.
+    """Refuse weights that do not fit config.json, and a model that does not fit into memory.
 
-    folder: or file, for the lines. Returns: the names of those that the model has not.
+    folder: folder or file, for messages. Returns: the names of weights in the files that the model does not have.
     """
     there = {name for sizes in files.values() for name in sizes}
-    if shape.layers > len(there):  # a layer has several weights; so many would take their time to make
+    if shape.layers > len(there):  # a layer has several weights; building so many layers would take long
         raise UserError(
             f"{folder}: config.json means {shape.layers} layers and there are {len(there)} weights in all: "
             "config and weights are of different models"
         )
-    with torch.device("meta"):  # sizes and no memory
+    with torch.device("meta"):  # sizes only, without memory
         waiting = {name: list(parameter.shape) for name, parameter in Decoder(shape).named_parameters()}
     count, more = sum(map(math.prod, waiting.values())), there - waiting.keys()
     for file, sizes in files.items():

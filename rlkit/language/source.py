@@ -1,7 +1,7 @@
-"""Frozen weights in a checkpoint: the model they came from is there at resume, so their fingerprints stand for them.
+"""Frozen weights in a checkpoint: fingerprints replace them, as their model can be loaded again at resume.
 
-A module with a `source` has two hooks of torch. On the way out they replace each frozen parameter that still is what
-the source holds; on the way in they compare fingerprints with the parameters that were built from the source.
+A module with a `source` has two hooks of torch. On saving, a fingerprint replaces each frozen parameter that still
+equals the source. On loading, fingerprints are compared with the parameters that were loaded from the source.
 """
 
 import hashlib
@@ -15,15 +15,15 @@ from torch import Tensor, nn
 from rlkit.errors import UserError
 from rlkit.shards import whole
 
-KEY = "frozen"  # of the fingerprints in a state_dict
+KEY = "frozen"  # key of the fingerprints in a state_dict
 
 
 @dataclass(frozen=True)
 class Source:
     """A model that can be loaded again."""
 
-    name: str  # as policy.model gives it
-    marks: dict[str, str]  # fingerprints of its parameters as they are once loaded, by name
+    name: str  # the value of policy.model
+    marks: dict[str, str]  # parameter name → fingerprint right after loading
 
     @classmethod
     def of(cls, name: str, module: nn.Module) -> Self:
@@ -32,18 +32,18 @@ class Source:
 
 
 class Sourced(nn.Module):
-    """What may come from a source."""
+    """A module that may come from a source."""
 
     source: Source | None = None
 
     def stored_by_source(self) -> None:
-        """Store frozen parameters by their fingerprints, from now on."""
+        """From now on, save frozen parameters as fingerprints."""
         self.register_state_dict_post_hook(_out)  # type: ignore[no-untyped-call]  # torch's
         self.register_load_state_dict_pre_hook(_in)  # type: ignore[no-untyped-call]
 
 
 def fingerprint(tensors: Iterable[Tensor], dtype: torch.dtype | None = None) -> str:
-    """SHA-256 over sizes and bytes; with a dtype, of what is left of the tensors in that precision."""
+    """SHA-256 over sizes and bytes; with dtype: of the tensors rounded to that precision."""
     found = hashlib.sha256()
     for x in tensors:
         x = whole(x.detach()).to(dtype or x.dtype).cpu().contiguous()
@@ -60,7 +60,7 @@ def _out(module: Sourced, state: dict[str, Any], prefix: str, _: object) -> None
         for name, p in module.named_parameters(remove_duplicate=False)
         if not p.requires_grad and prefix + name in state
     }
-    # Taken each time: a parameter that no optimizer moves may be moved by others, as a running average is.
+    # Computed each time: a parameter without an optimizer may still change, for example as a running average.
     same = {name: fingerprint([p]) for name, p in frozen.items() if name in source.marks}
     same = {name: mark for name, mark in same.items() if mark == source.marks[name]}
     for name in same:
@@ -70,7 +70,7 @@ def _out(module: Sourced, state: dict[str, Any], prefix: str, _: object) -> None
 
 
 def _in(module: Sourced, state: dict[str, Any], prefix: str, *_: object) -> None:
-    was = state.pop(prefix + KEY, None)  # none in what rlkit 0.5 wrote, where all tensors stand
+    was = state.pop(prefix + KEY, None)  # missing in checkpoints of rlkit 0.5, which hold all tensors
     if was is None:
         return
     there = dict(module.named_parameters(remove_duplicate=False))

@@ -3,44 +3,44 @@
 from collections.abc import Callable, Iterator, Sequence
 
 Rows = list[list[int]]
-EVERY = 8  # steps between two looks at what is being written
+EVERY = 8  # steps between two searches during generation
 
 
 class Stopping:
     """Finds stop strings in rows of tokens.
 
-    While rows are written it is asked now and then, so that they end early; where each one ends is decided afterwards,
-    token by token, and does not depend on when it was asked.
+    During generation, rows are searched now and then, so that they end early. The end of each row is found afterwards,
+    token by token, and does not depend on when it was searched.
     """
 
     def __init__(self, texts: Sequence[str], decode: Callable[[Rows], list[str]]) -> None:
         self.texts, self.decode = tuple(texts), decode
         self._may_end: dict[int, bool] = {}
-        self.window = EVERY + max(len(text.encode()) for text in texts)  # a token is a byte at least
+        self.window = EVERY + max(len(text.encode()) for text in texts)  # a token has at least one byte
 
     def found(self, rows: Rows) -> list[bool]:
-        """Whether a stop string is in the text of each row."""
+        """Whether the text of each row contains a stop string."""
         return [any(stop in text for stop in self.texts) for text in self.decode(rows)]
 
     def may_end(self, token: int) -> bool:
-        """Whether a stop string can end in this token: it has a last letter of one, or some of a letter."""
+        """Whether a stop string can end in this token: it holds the last letter of one, or part of a letter."""
         if token not in self._may_end:
-            text = self.decode([[token, token]])[0]  # some decoders take the space from the first token
+            text = self.decode([[token, token]])[0]  # some decoders drop the space before the first token
             whole = text.strip() and "\ufffd" not in text
             self._may_end[token] = not whole or any(stop[-1] in text for stop in self.texts)
         return self._may_end[token]
 
     def lately(self, rows: Rows) -> list[bool]:
-        """The same, where it was not there EVERY tokens ago: the ends of the rows are looked at first."""
+        """The same for stop strings within the last EVERY tokens: the ends of rows are decoded first."""
         likely = self.found([row[-self.window :] for row in rows])
         sure = iter(self.found([row for row, maybe in zip(rows, likely, strict=True) if maybe]))
         return [maybe and next(sure) for maybe in likely]
 
     def lengths(self, rows: Rows) -> list[int | None]:
-        """With how many tokens each row's text holds a stop string first; None where it never does.
+        """The smallest number of tokens with which each row's text contains a stop string; None where it never does.
 
-        A text may lose letters when tokens follow: half of a letter makes U+FFFD of all bytes before it, in some
-        decoders. So every token is tried that a stop string may end in.
+        A later token may change the text before it: in some decoders, half of a letter turns all bytes before it into
+        U+FFFD. So every token in which a stop string may end is tried.
         """
         found: list[int | None] = [None] * len(rows)
         texts = self.decode(rows)

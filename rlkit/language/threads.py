@@ -1,6 +1,6 @@
-"""Work in threads for which nobody waits at the end of the process: what they wait for may answer hours later.
+"""Threads that do not delay the end of the process: the server they wait for may answer hours later.
 
-Those of `concurrent.futures` are waited for there, also when an error or Ctrl-C has ended the run.
+Python waits for threads of `concurrent.futures`, even after an error or Ctrl-C ended the run.
 """
 
 import threading
@@ -14,7 +14,7 @@ Found = TypeVar("Found")
 
 
 def begun(work: Callable[[], Found], name: str) -> "Future[Found]":
-    """What comes of work that begins now."""
+    """Begin work in a thread. Returns: its future result."""
     done: Future[Found] = Future()
 
     def run() -> None:
@@ -30,9 +30,9 @@ def begun(work: Callable[[], Found], name: str) -> "Future[Found]":
 
 
 def each(function: Callable[[Asked], Found], items: Sequence[Asked], most: int, name: str) -> list[Found]:
-    """What a function gives for each item, for at most so many at the same time.
+    """The results of a function for all items, with at most `most` calls at the same time.
 
-    The first error is raised at once: nobody waits for the others, and no more are begun.
+    The first error is raised at once: the other calls are not awaited, and no more calls begin.
     """
     left = deque(enumerate(items))
 
@@ -41,7 +41,7 @@ def each(function: Callable[[Asked], Found], items: Sequence[Asked], most: int, 
         while left:
             try:
                 i, item = left.popleft()
-            except IndexError:  # another thread took the last one
+            except IndexError:  # another thread took the last item
                 break
             found[i] = function(item)
         return found

@@ -15,12 +15,12 @@ from rlkit.language.rules import check_rules
 from rlkit.prompts import Prompt, Turn
 
 END = "<|endoftext|>"
-# Words and punctuation with the space before them; each digit by itself, so that numbers are spelt one way only.
+# Words and punctuation with the space before them; each digit is one piece, so that a number has only one spelling.
 PIECES = r" ?\p{L}+| ?\p{N}| ?[^\s\p{L}\p{N}]+|\s+"
 
 
 class Tokenizer:
-    """Text to ids and back. `eos_id` ends what is encoded; generation stops at any of `stop_ids`."""
+    """Text to ids and back. `eos_id` ends encoded texts; generation stops at any of `stop_ids`."""
 
     def __init__(
         self,
@@ -49,9 +49,9 @@ class Tokenizer:
         return self.core.get_vocab_size()
 
     def encode(self, texts: Sequence[str], special: bool = False) -> list[list[int]]:
-        """special: add what the tokenizer puts before a text (Llama's BOS), unless it or a chat template stands there.
+        """special: add the tokenizer's beginning (Llama's BOS), unless the text or a chat template already has it.
 
-        A special token in a text is one; in the data of a `Prompt` it is ordinary text.
+        A special token in a plain text is encoded as one; in the data of a `Prompt` it is ordinary text.
         """
         try:
             return self._read(texts, special)
@@ -70,7 +70,7 @@ class Tokenizer:
 
     def _read(self, texts: Sequence[str], special: bool) -> list[list[int]]:
         rows: list[list[int]] = [[] for _ in texts]
-        whole = [isinstance(x, Prompt) and bool(x.turns) for x in texts]  # its template wrote all that stands before it
+        whole = [isinstance(x, Prompt) and bool(x.turns) for x in texts]  # a chat template wrote its beginning already
         for first in (special, False) if special else (False,):
             mine = [i for i in range(len(texts)) if (special and not whole[i]) == first]
             found = self.core.encode_batch_fast([texts[i] for i in mine], add_special_tokens=first)
@@ -82,32 +82,32 @@ class Tokenizer:
         return [row if whole[i] or not special else self._once(row, texts[i]) for i, row in enumerate(rows)]
 
     def _once(self, row: list[int], text: str) -> list[int]:
-        """A beginning (Llama's BOS) that is written in a text by hand is not put there again."""
+        """Drop the added beginning (Llama's BOS) where the text itself already begins with it."""
         if len(row) < 2 or row[0] != row[1] or not text.startswith(self.core.id_to_token(row[0]) or "\0"):
             return row
         return row[1:] if self.core.encode("").ids[:1] == row[:1] else row
 
     def chat(self, conversations: Sequence[Sequence[Turn]], options: Mapping[str, object]) -> list[Prompt]:
-        """A prompt for each conversation, by the model's own template. Raises: UserError where it has none."""
+        """A prompt for each conversation by the model's own template. Raises: UserError where it has none."""
         if self.template is None:
             raise UserError(
-                "the model has no chat template, so env.chat=true cannot be: give one with policy.template=FILE.jinja, "
+                "env.chat=true needs a chat template and the model has none: give one with policy.template=FILE.jinja, "
                 "or env.chat=false"
             )
         return self.template.prompts(conversations, self.core, options)
 
     def stop_token(self, text: str) -> int | None:
-        """The id of a special token that is written as a stop string: it ends a completion and is not text."""
+        """The id of a stop string that is a special token: it ends a completion and is not text."""
         number = self.core.token_to_id(text)
         return number if text in special_tokens(self.core) else None
 
     def stops(self, texts: Sequence[str]) -> tuple[int, ...]:
-        """The tokens that end a completion: the model's own, and those among the stop strings."""
+        """The tokens that end a completion: the model's own, and stop strings that are single tokens."""
         more = (token for text in texts if (token := self.stop_token(text)) is not None)
         return tuple(sorted({*self.stop_ids, *more}))
 
     def decode(self, rows: list[list[int]], special: bool = False) -> list[str]:
-        """The texts of rows of ids; special: with special tokens, which are dropped otherwise."""
+        """The texts of rows of ids; special: keep special tokens."""
         return self.core.decode_batch(rows, skip_special_tokens=not special)
 
     def save(self, folder: Path) -> None:
@@ -118,13 +118,13 @@ class Tokenizer:
 
     @classmethod
     def load(cls, folder: Path, vocabulary: int, template: str | None = None) -> "Tokenizer":
-        """From `tokenizer.json`; which tokens are special is in tokenizer_config, generation_config or config.
+        """Load `tokenizer.json`; tokenizer_config, generation_config or config say which tokens are special.
 
-        vocabulary: how many tokens the model knows; ids beyond them are refused. template: the name of one of its chat
-        templates, or a file with another; None: its default one.
+        vocabulary: number of tokens of the model; larger ids are refused. template: the name of one of the model's chat
+        templates, or a template file; None: the default one.
         """
         core = _read(folder / "tokenizer.json")
-        start = cls(core, 0, 0).encode([""], special=True)[0]  # what stands before each text may be in no vocabulary
+        start = cls(core, 0, 0).encode([""], special=True)[0]  # the added tokens may be missing in the vocabulary
         last = max([*core.get_vocab().values(), *start], default=0)
         if last >= vocabulary:
             raise UserError(
@@ -157,7 +157,7 @@ def _read(path: Path) -> tokenizers.Tokenizer:
 
 
 def failed(error: BaseException) -> bool:
-    """Whether the library failed: it raises bare Exception, and where its Rust code panics no Exception at all."""
+    """Whether the library failed: it raises bare Exceptions, and where its Rust code panics not even an Exception."""
     return isinstance(error, Exception) or type(error).__name__ == "PanicException"
 
 
@@ -170,7 +170,7 @@ def _id(core: tokenizers.Tokenizer, token: str | None) -> int | None:
 
 
 def train_tokenizer(texts: Iterable[str], vocab_size: int) -> Tokenizer:
-    """Learn merges from texts: all 256 bytes, `<|endoftext|>`, and merges up to vocab_size (fewer if none are left)."""
+    """Learn merges from texts: all 256 bytes, `<|endoftext|>`, and merges up to vocab_size (or until none are left)."""
     core = tokenizers.Tokenizer(models.BPE())
     split = pre_tokenizers.Split(Regex(PIECES), behavior="isolated")
     to_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)

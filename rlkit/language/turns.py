@@ -1,7 +1,7 @@
-"""Texts in turns: a row that ends a turn is answered, reads the answer, and writes on.
+"""Texts in several turns: when a row ends a turn, it gets a reply, reads it, and writes on.
 
-The cache stays. An answer is read token by token, in the steps in which the other rows write, so nothing is read twice
-and no row waits for another. What was written is never encoded again: a row is its ids, and which of them it wrote.
+The cache stays. A reply is read token by token, in the same steps in which other rows write: nothing is read twice, and
+no row waits for another. Text is never encoded again: a row is its ids, with a mask of those that it wrote.
 """
 
 import itertools
@@ -16,24 +16,24 @@ from rlkit.language.decoder import Decoder
 from rlkit.language.generate import BLOCK, Rule, Writing, choose, chunks, draws
 from rlkit.language.precision import wide
 
-# Of some rows, by their numbers, what each wrote in the turn that just ended → what it reads next. None: it is over.
-# []: it writes on, unless an end token stands there.
+# Arguments: the indices of rows, and the turn that each just ended. Returns for each row the reply that it reads; None:
+# the conversation is over; []: the row writes on, unless an end token stands there.
 Respond = Callable[[list[int], list[list[int]]], Sequence[list[int] | None]]
 Spans = dict[str, Tensor]
 
 
 @dataclass(frozen=True)
 class Talk:
-    """Who answers, and how far rows may go."""
+    """The source of replies, and the limits of a row."""
 
     respond: Respond
-    tokens: int  # that a row writes in all
-    turn: int  # that it writes in one turn
-    context: int  # tokens of the longest row, the prompt included
+    tokens: int  # most tokens that a row writes in all
+    turn: int  # most tokens that a row writes in one turn
+    context: int  # most tokens of a row, including the prompt
 
 
-# What carries a chunk on to its end: prompts from the shortest to the longest, attempts of each, the rule, the number
-# of each row, uniform numbers [T, R'] by what a row wrote and its number, and who answers.
+# Runs a chunk to its end. Arguments: prompts sorted by length, attempts per prompt, the rule, the index of each row,
+# uniform numbers [T, R'] by tokens written and by row, and the source of replies.
 Chunk = tuple[list[Sequence[int]], int, Rule, Tensor, Tensor | None, Talk]
 
 
@@ -49,12 +49,12 @@ def converse(
     """`repeats` conversations after each prompt, prompt-major, at most about `rows` at a time.
 
     A turn ends with an end token, with the token that completes a stop string, or at a limit of tokens.
-    Draws are one uniform per row and token that it writes, all taken from `generator` at the start: they depend neither
-    on which rows share its batch nor on what others read or write.
+    One uniform number per row and written token is drawn from `generator` at the start: the draws of a row depend
+    neither on the rows in its batch nor on what others read or write.
 
-    Returns what stands after the prompts: tokens [R, T]; acted [R, T], False where an answer stands; ends [R, T], True
-    at the last token of a turn; log_prob [R, T], 0 in answers; length [R], up to the last token that the row wrote,
-    past which nothing means anything; truncated [R], where the tokens or the context were spent before it was over.
+    Returns what follows the prompts: tokens [R, T]; acted [R, T], False in replies; ends [R, T], True at the last token
+    of a turn; log_prob [R, T], 0 in replies; length [R], up to the last token that the row wrote; later values are
+    undefined; truncated [R], True where a limit of tokens or the context ended the conversation.
     """
 
     def run(*args: *Chunk) -> Spans:
@@ -76,7 +76,7 @@ def in_chunks(
     generator: torch.Generator | None,
     rows: int,
 ) -> Spans:
-    """What `run` gives, chunk by chunk; see `converse`."""
+    """Conversations by `run`, chunk by chunk; see `converse`."""
     total = len(prompts) * repeats
     uniform = draws(talk.tokens, total, rule, generator, device)
     parts = [
@@ -86,7 +86,7 @@ def in_chunks(
 
 
 def joined(parts: Sequence[tuple[Tensor, Spans]], total: int) -> Spans:
-    """The rows of all chunks, each in the place of its number."""
+    """The rows of all chunks, ordered by their indices."""
     width, out = max(part["tokens"].shape[1] for _, part in parts), {}
     for name, like in parts[0][1].items():
         out[name] = like.new_zeros(total, *([width] if like.dim() == 2 else []))
@@ -97,18 +97,18 @@ def joined(parts: Sequence[tuple[Tensor, Spans]], total: int) -> Spans:
 
 
 class Turns:
-    """What the rows of one chunk wrote in their turns so far, and how each came to its end."""
+    """The turns of the rows of one chunk so far, and how each conversation ended."""
 
     def __init__(self, number: list[int], start: list[int], rule: Rule, talk: Talk) -> None:
         self.number, self.start, self.rule, self.talk = number, start, rule, talk
-        self.turn: list[list[int]] = [[] for _ in start]  # the tokens of the turn that is being written
-        self.spent = [0] * len(start)  # how many there are in the turns before
+        self.turn: list[list[int]] = [[] for _ in start]  # the tokens of the current turn
+        self.spent = [0] * len(start)  # number of tokens in earlier turns
         self.length, self.cut = [0] * len(start), [False] * len(start)
 
     def look(self, written: Sequence[tuple[int, int, int]]) -> dict[int, list[int] | None]:
-        """Answer the rows whose turn has just ended: row → what it reads next, None where it is over.
+        """Reply to the rows whose turn just ended. Returns: row → the tokens it reads next, None where it is over.
 
-        written: of each row that wrote, its number in the chunk, the token, and how many stand after the prompt now.
+        written: for each row that wrote, its index in the chunk, the token, and the number of tokens after the prompt.
         """
         for row, token, _ in written:
             self.turn[row].append(token)
@@ -121,7 +121,7 @@ class Turns:
         for (row, length), answer in zip(ended, answers, strict=True):
             self.spent[row] += len(self.turn[row])
             if not answer and self.turn[row][-1] in self.rule.stops:
-                answer = None  # nothing is read behind an end token, so nothing is written there
+                answer = None  # no text follows an end token, so the row cannot go on
             self.turn[row] = []
             room = self.talk.context - self.start[row] - length
             found[row] = answer
@@ -130,7 +130,7 @@ class Turns:
         return found
 
     def _ended(self, written: Sequence[tuple[int, int, int]]) -> Iterator[tuple[int, int]]:
-        """Of the rows whose turn ended with the token written last, the number and how many tokens stand there."""
+        """The rows whose turn ended with the last written token: index, and number of tokens after the prompt."""
         talk, stopping, open_ = self.talk, self.rule.stopping, []
         for row, token, length in written:
             size = len(self.turn[row])
@@ -145,7 +145,7 @@ class Turns:
 
 
 class Talking(Writing):
-    """The rows of one chunk that are not over. Answers stand in `given` before the steps come that read them."""
+    """The unfinished conversations of one chunk. Replies are in `given` before the steps that read them."""
 
     def __init__(
         self,
@@ -159,19 +159,19 @@ class Talking(Writing):
     ):
         device, rows = number.device, len(number)
         columns = BLOCK.get(device.type, 32) + 1
-        self.number = number  # of each row among those of all chunks
+        self.number = number  # index of each row among those of all chunks
         self.turns = Turns(number.tolist(), [len(p) for p in prompts for _ in range(repeats)], rule, talk)
-        self.given = torch.full((columns, rows), -1, device=device)  # [T, R] what is read; -1: the row writes
+        self.given = torch.full((columns, rows), -1, device=device)  # [T, R] tokens to read; -1: the row writes
         self.acted = torch.zeros(columns, rows, dtype=torch.bool, device=device)
         self.ends = torch.zeros_like(self.acted)
-        self.count = torch.zeros(rows, dtype=torch.long, device=device)  # tokens that each row wrote
+        self.count = torch.zeros(rows, dtype=torch.long, device=device)  # number of tokens that each row wrote
         tokens = torch.zeros(columns, rows, dtype=torch.long, device=device)
         log_prob = torch.zeros(columns, rows, device=device, dtype=wide(decoder.head.dtype))
         row = torch.arange(rows, device=device)
         super().__init__(decoder, prompts, repeats, rule, row, tokens, log_prob, uniform)
 
     def spans(self) -> Spans:
-        """What all rows came to."""
+        """The result of all rows."""
         table = {"tokens": self.tokens, "acted": self.acted, "ends": self.ends, "log_prob": self.log_prob}
         return spans({name: x.T for name, x in table.items()}, self.turns)
 
@@ -179,7 +179,7 @@ class Talking(Writing):
         given = self.given[self.time, self.row]
         own, count = given < 0, self.count[self.row]
         uniform = None
-        if self.uniform is not None:  # who is over and not yet dropped writes on, and nobody reads it
+        if self.uniform is not None:  # rows that are over but not dropped yet write on; their output is ignored
             uniform = self.uniform[count.clamp(max=len(self.uniform) - 1), self.number[self.row]]
         token, log_prob = choose(logits, self.rule, uniform)
         token = torch.where(own, token, given)
@@ -195,7 +195,7 @@ class Talking(Writing):
         return itertools.count()
 
     def _look(self, time: int) -> bool:
-        """Answer the rows whose turn ended with the token written last, and make room for what they read."""
+        """Reply to the rows whose turn ended with the last written token, and make room for the replies."""
         state = torch.stack((self.row, self.token, self.acted[time, self.row], self.finished)).tolist()
         now = list(zip(*state, strict=True))
         found = self.turns.look([(row, token, time + 1) for row, token, own, over in now if own and not over])
@@ -211,7 +211,7 @@ class Talking(Writing):
         flags.index_fill_(0, torch.tensor(places, dtype=torch.long, device=flags.device), True)
 
     def _reserve(self, columns: int) -> bool:
-        """Room for so many columns; whether there was none."""
+        """Make room for so many columns. Returns: whether memory was reallocated."""
         missing = columns - len(self.given)
         if missing <= 0:
             return False
@@ -224,7 +224,7 @@ class Talking(Writing):
 
 
 def spans(table: dict[str, Tensor], turns: Turns) -> Spans:
-    """What the rows came to: [R, T] of each name, up to the longest row, with the length of each and who was cut."""
+    """The result of the rows: [R, T] of each name, up to the longest row, with the lengths and the truncated rows."""
     device = table["tokens"].device
     ends = {"length": torch.tensor(turns.length, device=device), "truncated": torch.tensor(turns.cut, device=device)}
     return {name: x[:, : max(turns.length)] for name, x in table.items()} | ends

@@ -1,4 +1,4 @@
-"""vLLM as an engine: the weights go there through a folder, token ids go in, and token ids come out."""
+"""vLLM as an engine: it receives weights through a folder, and receives and returns token ids."""
 
 import os
 import secrets
@@ -27,18 +27,18 @@ from rlkit.language.tokenizer import Tokenizer
 from rlkit.language.turns import Spans, Talk, Turns, spans
 from rlkit.seeding import derive
 
-PROBE = "Once upon a time, 2 + 2 was"  # what is written on to see whether it is the learner's model that writes:
-TOKENS = 16  # the next token, so many times;
-NEAR = 0.5  # its log-probabilities may be so many nats off the learner's, on average
+PROBE = "Once upon a time, 2 + 2 was"  # a text that vLLM continues to check that it serves the learner's model
+TOKENS = 16  # number of tokens of the check
+NEAR = 0.5  # largest mean difference of log-probabilities from the learner's, in nats
 
 
 class VLLM(Derived):
-    """Writes with a vLLM in this process or behind an address; its sums are not the learner's, nor is its rounding.
+    """Writes with vLLM, in this process or behind an address; its sums and its rounding differ from the learner's.
 
-    exchange: a folder that both sides see, through which weights go; none: a temporary one of this machine.
+    exchange: a folder for weights that both sides can access; None: a temporary folder on this machine.
 
-    The seed of each row is a pure function of the generator's state, the number of the row and that of its turn. So a
-    row is the same again, as far as vLLM computes the same again: its sums depend on which rows share a batch.
+    The seed of each row depends only on the generator's state, the index of the row and of its turn. So a row is
+    repeatable as far as vLLM is: its sums depend on the rows that share a batch.
     """
 
     exact = False
@@ -48,12 +48,12 @@ class VLLM(Derived):
         self.note = f"{backend.name}; its sums depend on what it computes at once, so a resumed run may write otherwise"
         self.label, self.device, self.vocab = "", torch.device("cpu"), 0  # of the weights of the last `sync`
         self.checked = False
-        self.pending: Future[list[Written]] | None = None  # what is being written
+        self.pending: Future[list[Written]] | None = None  # the completions that are being written
 
     def sync(self, decoder: Causal) -> None:
-        """Hand over the weights, adapters merged, where they are not those that it writes with already."""
+        """Hand over the weights, with adapters merged, unless vLLM already has them."""
         if self.pending is not None:
-            wait([self.pending])  # it writes with the weights of now to the end
+            wait([self.pending])  # the pending completions use the current weights to the end
         self.device, self.vocab = decoder.head.device, decoder.vocab
         self.label = fingerprint(weight for _, weight in decoder.weights())
         if self.backend.label() != self.label:
@@ -72,7 +72,7 @@ class VLLM(Derived):
         generator: torch.Generator | None = None,
         rows: int = 256,
     ) -> Completions:
-        """See `Engine.write`. Of a greedy choice log_prob is that of temperature 1."""
+        """See `Engine.write`. For a greedy choice, log_prob is that of temperature 1."""
         return self.begin(ids, repeats, max_tokens, rule, generator, rows)()
 
     def begin(
@@ -105,7 +105,7 @@ class VLLM(Derived):
         generator: torch.Generator | None = None,
         rows: int = 256,
     ) -> Spans:
-        """See `Engine.converse`. All rows write a turn, then all are answered: who is done waits for the others."""
+        """See `Engine.converse`. All rows write a turn, then all get replies: early rows wait for the others."""
         if self.backend.context is not None:
             talk = replace(talk, context=min(talk.context, self.backend.context))
         prompts, key = [list(prompt) for prompt in ids for _ in range(repeats)], _key(rule, generator)
@@ -117,11 +117,11 @@ class VLLM(Derived):
         return talking.spans(self.device)
 
     def __deepcopy__(self, memo: dict[int, object]) -> "VLLM":
-        """A copy of a policy asks the same vLLM, which is given its weights when it writes."""
+        """A copy of a policy uses the same vLLM, which gets the copy's weights when the copy writes."""
         return VLLM(self.backend, self.tokenizer, self.exchange)
 
     def _ask(self, requests: Sequence[Request], rows: int) -> list[Written]:
-        """What is written with the weights of the last `sync`, and no others."""
+        """Completions with the weights of the last `sync`, and no others."""
         longest, context = max(len(r.ids) + r.tokens for r in requests), self.backend.context
         if context is not None and longest > context:
             raise UserError(
@@ -133,14 +133,14 @@ class VLLM(Derived):
             raise EngineFailed(f"{self.backend.name} was given other weights while it wrote: let one run alone use it")
         if not all(asked.fits(done, r, self.vocab) for done, r in zip(found, requests, strict=True)):
             raise EngineFailed(
-                f"{self.backend.name} wrote what cannot be: tokens that the model has not, a row without its end, or a "
+                f"{self.backend.name} gave an impossible answer: unknown tokens, a row without its end, or a "
                 "log-probability above 0; give a vLLM server of this model"
             )
         return found
 
     @contextmanager
     def _folder(self, decoder: Causal) -> Iterator[Path]:
-        """The weights in a folder that has its name only once it is whole, and goes when it was read."""
+        """A folder with the weights. It gets its name once it is complete, and is removed after it was read."""
         place = self.exchange or Path(tempfile.gettempdir())
         own = place / f"rlkit-{secrets.token_hex(8)}"
         try:
@@ -160,7 +160,7 @@ class VLLM(Derived):
 
     @torch.no_grad()
     def _check_model(self, decoder: Causal) -> None:
-        """Refuse a model that is not the learner's, though its tokenizer is and its weights have the same names."""
+        """Refuse a model that is not the learner's, though its tokenizer and the names of its weights are the same."""
         prompt = self.tokenizer.encode([PROBE])[0][: decoder.context // 2]
         rule, start = Rule(1.0, False, self.tokenizer.stop_ids), len(prompt)
         done = self._ask([Request(prompt, 1, rule, seed) for seed in range(TOKENS)], TOKENS)
@@ -171,7 +171,7 @@ class VLLM(Derived):
         targets = torch.tensor([row.tokens[0] for row in done], device=self.device)
         known, _ = decoder.log_probs(hidden.expand(TOKENS, -1), targets, 1.0, False)
         off = (known.cpu() - torch.tensor([row.log_prob[0] for row in done])).abs().mean()
-        if not off < NEAR:  # not a number, too
+        if not off < NEAR:  # also True for NaN
             raise UserError(
                 f"{self.backend.name} computes another model than policy.model: its log-probabilities are {off:.3g} "
                 "nats off; serve the model of the run"
@@ -179,7 +179,7 @@ class VLLM(Derived):
 
 
 class _Talking:
-    """Rows that write turns and are answered, each with all that stands after its prompt."""
+    """Conversations, each with the tokens after its prompt."""
 
     def __init__(self, prompts: list[list[int]], rule: Rule, talk: Talk) -> None:
         self.prompts, self.rule, self.talk = prompts, rule, talk
@@ -191,7 +191,7 @@ class _Talking:
         self.open = list(range(len(prompts)))
 
     def requests(self, key: int | None, turn: int) -> dict[int, Request]:
-        """What is asked for each row that is not over; its first token alone may be forbidden."""
+        """A request for each row that is not over; forbidden tokens apply to the first token only."""
         rule = self.rule if turn == 0 else replace(self.rule, forbidden=())
         found = {}
         for row in self.open:
@@ -202,7 +202,7 @@ class _Talking:
         return found
 
     def hear(self, asked: dict[int, Request], written: Sequence[Written]) -> None:
-        """Take in what was written, and the answers to it."""
+        """Record the written turns, and add the replies."""
         last = []
         for row, done in zip(asked, written, strict=True):
             count = len(done.tokens)
@@ -233,7 +233,7 @@ class _Talking:
 
 
 def _key(rule: Rule, generator: torch.Generator | None) -> int | None:
-    """What the seeds of a call are derived from: one draw; none where the rule is greedy."""
+    """One draw, from which the seeds of a call are derived; None where the rule is greedy."""
     if rule.greedy:
         return None
     if generator is None:

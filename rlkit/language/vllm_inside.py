@@ -1,4 +1,4 @@
-"""vLLM in this process, on the learner's device: it starts with the first weights that it is given."""
+"""vLLM in this process, on the learner's device: it starts when it gets its first weights."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -10,12 +10,12 @@ import torch
 from rlkit.errors import EngineFailed, UserError, one_line
 from rlkit.language.asked import MODE, Request, Written, check_version, finite
 
-WHOLE = 4096  # tokens that are read at once on a CPU
-SHARE = 0.4  # of a GPU's memory that vLLM takes; the learner has the rest
+WHOLE = 4096  # most tokens of a prefill on a CPU
+SHARE = 0.4  # vLLM's share of a GPU's memory; the learner has the rest
 
 
 class Inside:
-    """vLLM's own class `LLM`. vLLM itself keeps its engine in a child process."""
+    """vLLM's class `LLM`. vLLM itself runs its engine in a child process."""
 
     def __init__(self, context: int, dtype: torch.dtype) -> None:
         try:
@@ -29,26 +29,26 @@ class Inside:
         check_version(version, "policy.engine=vllm")
         self.context: int | None = context
         self.dtype, self.name = str(dtype).removeprefix("torch."), f"vLLM {version} in this process"
-        self.llm: Any = None  # vllm.LLM, whose types are in a package that need not be there
+        self.llm: Any = None  # vllm.LLM; Any: the package is optional
         self.loaded = ""
 
     def label(self) -> str:
         return self.loaded
 
     def load(self, folder: Path, label: str) -> None:
-        self.loaded = ""  # where it fails, nobody knows which are there
+        self.loaded = ""  # if loading fails, the loaded weights are unknown
         with failing("cannot load the weights of this run"):
             if self.llm is None:
                 self.llm = self._started(folder)
             else:
                 self.llm.collective_rpc("reload_weights", kwargs={"weights_path": str(folder)})
-                self.llm.reset_prefix_cache()  # what it keeps of prompts was computed with older weights
+                self.llm.reset_prefix_cache()  # cached prefixes were computed with older weights
         self.loaded = label
 
     def _started(self, folder: Path) -> Any:
         from vllm import LLM
 
-        # On a CPU vLLM 0.32 cannot take back the draw after a part of a prompt, so prompts are read whole there.
+        # On a CPU, vLLM 0.32 cannot undo the draw after part of a prompt, so prompts are read whole there.
         whole = {"enable_chunked_prefill": False, "max_num_batched_tokens": max(WHOLE, self.context or 0)}
         return LLM(
             model=str(folder),
@@ -56,13 +56,13 @@ class Inside:
             max_model_len=self.context,
             logprobs_mode=MODE,
             gpu_memory_utilization=SHARE,
-            generation_config="vllm",  # no defaults of the folder's
+            generation_config="vllm",  # ignore the defaults in the folder
             trust_remote_code=False,
             **({} if torch.cuda.is_available() else whole),
         )
 
     def write(self, requests: Sequence[Request], at_once: int) -> list[Written]:
-        """All of them at once: vLLM takes as many at a time as fit into its memory."""
+        """All requests at once: vLLM schedules as many as fit into its memory."""
         from vllm import SamplingParams
 
         prompts = [{"prompt_token_ids": request.ids} for request in requests]
@@ -82,7 +82,7 @@ def _row(done: Any) -> Written:  # vllm.CompletionOutput
 
 @contextmanager
 def failing(what: str) -> Iterator[None]:
-    """Say in one line what went wrong: vLLM's engine is another process, and raises what it likes."""
+    """Report errors in one line: vLLM's engine is another process and may raise anything."""
     try:
         yield
     except Exception as error:

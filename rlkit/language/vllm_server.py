@@ -1,7 +1,7 @@
-"""A vLLM server: what its routes are asked, and what is checked before a run depends on it.
+"""A vLLM server: the requests to its routes, and the checks before a run depends on it.
 
-Of its routes, those that load weights exist only where it was started with VLLM_SERVER_DEV_MODE=1. Nothing is pickled:
-weights go through a folder of safetensors that both sides see, all else is JSON.
+The routes that load weights exist only if the server was started with VLLM_SERVER_DEV_MODE=1. Nothing is pickled:
+weights go through a folder of safetensors that both sides can access, everything else is JSON.
 """
 
 from collections.abc import Sequence
@@ -15,11 +15,11 @@ from rlkit.language.tokenizer import Tokenizer
 
 KEY = "policy.server"
 START = f"VLLM_SERVER_DEV_MODE=1 vllm serve MODEL --logprobs-mode {MODE}"
-PROBE = "Ann's 3 cats + 47 dogs = 50; naïve Ω 你好.\n\n  x != y"  # tokenizers of different models part ways in it
+PROBE = "Ann's 3 cats + 47 dogs = 50; naïve Ω 你好.\n\n  x != y"  # tokenizers of different models split it differently
 
 
 class Server:
-    """Writes rows at the same time, as many as it is asked for; it batches them as they come."""
+    """Requests all rows at the same time; the server batches them."""
 
     def __init__(self, url: str, tokenizer: Tokenizer) -> None:
         self.client = Client(url, KEY)
@@ -30,7 +30,7 @@ class Server:
         self._check_tokenizer(tokenizer)
         self.name = f"vLLM {version} at {url}"
 
-    # What is checked
+    # Checks
 
     def _version(self) -> str:
         said = self.client.ask("/version").get("version")
@@ -40,17 +40,17 @@ class Server:
         return said[:20]
 
     def _served(self) -> tuple[str, int]:
-        """The name that the served model has, and its context."""
+        """The name of the served model, and its context."""
         models = self.client.ask("/v1/models").get("data")
         for model in models if isinstance(models, list) else []:
-            if isinstance(model, dict) and model.get("parent") is None:  # else an adapter
+            if isinstance(model, dict) and model.get("parent") is None:  # otherwise it is an adapter
                 name, context = model.get("id"), model.get("max_model_len")
                 if isinstance(name, str) and isinstance(context, int):
                     return name, context
         raise EngineFailed(f"{self.client.named} serves no model: start it as in {START}")
 
     def _check_mode(self) -> None:
-        """Refuse a server that takes no weights, or whose log-probabilities leave out the temperature."""
+        """Refuse a server that cannot load weights, or whose log-probabilities ignore the temperature."""
         info = self._developing("/server_info?config_format=json").get("vllm_config")
         model = info.get("model_config") if isinstance(info, dict) else None
         mode = model.get("logprobs_mode") if isinstance(model, dict) else None
@@ -70,7 +70,7 @@ class Server:
             )
 
     def _developing(self, path: str, body: Json | None = None, patience: float = QUICK) -> Json:
-        """What a route answers that is there in developer mode only."""
+        """The answer of a route that exists only in developer mode."""
         try:
             return self.client.ask(path, body, patience)
         except Refused as error:
@@ -80,16 +80,16 @@ class Server:
                 f"{self.client.named} has no {path.partition('?')[0]}, so it takes no weights: start it as in {START}"
             ) from None
 
-    # What it is for
+    # The interface of a backend
 
     def label(self) -> str:
         return str(self._developing("/weight_info").get("weight_version"))
 
     def load(self, folder: Path, label: str) -> None:
-        """Have the weights of a folder loaded in place of those that are served.
+        """Load the weights of a folder in place of those that are served.
 
-        What vLLM keeps of prompts (the prefix cache) was computed with older weights, and goes. A run that is stopped
-        in between leaves no label behind: the weights of an earlier checkpoint are then not taken for loaded.
+        vLLM's prefix cache was computed with older weights, and is reset. If a run is stopped meanwhile, no label is
+        set, so that the weights of an earlier checkpoint are not mistaken for loaded ones.
         """
         self._name("being loaded")
         asked: Json = {"method": "reload_weights", "kwargs": {"weights_path": str(folder)}}
@@ -119,7 +119,7 @@ class Server:
 
 
 def written(answer: Json, most: int) -> Written | None:
-    """The row in an answer; None where it is not what was asked for."""
+    """The row in an answer; None where the answer is invalid."""
     choices = answer.get("choices")
     choice = choices[0] if isinstance(choices, list) and len(choices) == 1 else None
     if not isinstance(choice, dict) or choice.get("finish_reason") not in ("stop", "length"):

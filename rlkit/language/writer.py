@@ -1,4 +1,4 @@
-"""A backbone that writes: completions of prompts, and conversations in which it is answered."""
+"""A backbone with an engine: it completes prompts, and has conversations."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -19,14 +19,14 @@ from rlkit.prompts import Reply
 
 
 class Writer(Backbone):
-    """Writes with an engine; a subclass says with which, and at what temperature."""
+    """Writes with an engine; subclasses choose the engine and the temperature."""
 
     engine: Engine
     temperature: float
-    staleness: int = 0  # versions of the weights that a row may be old when it is learned from
+    staleness: int = 0  # largest age of a row when it is learned from, in versions of the weights
 
     def footprint(self, learned: Work, written: Sequence[Work]) -> Footprint | None:
-        """What learning and writing take at their peak; what another program writes takes nothing here."""
+        """The peak memory of learning and writing; an engine in another program counts as 0."""
         return super().footprint(learned, [] if isinstance(self.engine, WritesMeanwhile) else written)
 
     @property
@@ -35,7 +35,7 @@ class Writer(Backbone):
         return self.engine.note + (old if self.staleness else "")
 
     def ready(self) -> None:
-        """Give the engine the weights as they are; where they are of parts, all ranks do it before they part."""
+        """Give the engine the current weights. If they are sharded, all ranks do this together."""
         self.engine.sync(self.decoder)
 
     def generate(
@@ -50,9 +50,9 @@ class Writer(Backbone):
     ) -> TensorDict:
         """`repeats` completions of each prompt, [P, G]: observation action log_prob mask [P, G, T], truncated [P, G].
 
-        With x = prompt + completion (the stop token included), observation = x[:-1], action = x[1:], and mask is True
-        where the action belongs to the completion. forbid_first: strings whose first token may not be the first one.
-        stop: strings that end a completion, with the token that completes one of them.
+        With x = prompt + completion (including the stop token), observation = x[:-1], action = x[1:], and mask is True
+        where the action belongs to the completion. forbid_first: strings whose first token is not allowed as the first.
+        stop: strings that end a completion, which includes the token that completes one of them.
 
         Raises: UserError for a prompt that is empty or too long; Diverged where a log-probability is not finite.
         """
@@ -64,9 +64,9 @@ class Writer(Backbone):
     def begin(
         self, prompts: Sequence[str], repeats: int = 1, max_tokens: int = 64, stop: Sequence[str] = ()
     ) -> Callable[[], TensorDict]:
-        """Begin what `generate` does with the weights of now; what is returned waits for it.
+        """Begin the work of `generate` with the current weights; calling the result waits for it.
 
-        Raises: UserError as `generate`; what is returned raises what it finds later.
+        Raises: UserError as `generate` does; later errors are raised by the result.
         """
         if not isinstance(self.engine, WritesMeanwhile):
             raise TypeError(f"a {type(self.engine).__name__} writes with the learner's own weights, and not meanwhile")
@@ -95,12 +95,12 @@ class Writer(Backbone):
         generator: torch.Generator | None = None,
         stop: Sequence[str] = (),
     ) -> TensorDict:
-        """`repeats` conversations after each prompt: what `generate` gives, and turn_end [P, G, T].
+        """`repeats` conversations after each prompt: the keys of `generate`, and turn_end [P, G, T].
 
-        The row writes a turn, up to an end token, a stop string or `turn_tokens` tokens, and `reply` says what stands
-        after it. So it goes on until `reply` says None, or `max_tokens` tokens are written in all, or the context has
-        no more room (both: truncated). mask is False where a reply stands, whose tokens are those of its text, encoded
-        once; a prompt is never encoded again. turn_end is True at the last token of each turn.
+        The row writes a turn, up to an end token, a stop string or `turn_tokens` tokens, and `reply` returns the text
+        after it. This repeats until `reply` returns None, `max_tokens` tokens are written in all, or the context is
+        full (the last two: truncated). mask is False in replies; a reply's text is encoded once, and a prompt is never
+        encoded again. turn_end is True at the last token of each turn.
 
         Raises: see `generate`.
         """
@@ -119,7 +119,7 @@ class Writer(Backbone):
         return TensorDict({key: value.view(*size, *value.shape[1:]) for key, value in out.items()}, batch_size=size)
 
     def _respond(self, reply: Reply, rows: list[int], turns: list[list[int]]) -> list[list[int] | None]:
-        """The tokens of the replies. An end token that the row wrote itself is not put there again."""
+        """The tokens of the replies. An end token that the row wrote itself is not repeated."""
         replies = reply(rows, self.tokenizer.decode(turns))
         ids = iter(self.tokenizer.encode([text for text in replies if text is not None]))
         found = [None if text is None else next(ids) for text in replies]
@@ -137,7 +137,7 @@ class Writer(Backbone):
         forbid_first: Sequence[str],
         stop: Sequence[str],
     ) -> tuple[list[list[int]], Rule]:
-        """The ids of the prompts, and how tokens are chosen after them."""
+        """The ids of the prompts, and the rule for the tokens after them."""
         ids = self.prompt_ids(prompts)
         longest, context = max(map(len, ids)), self.decoder.context
         if longest + max_tokens > context:
@@ -146,13 +146,13 @@ class Writer(Backbone):
                 "lower max_tokens or shorten the prompt"
             )
         many = f"{len(ids) * repeats:,} completions of {max_tokens} tokens"
-        # A token, its log-probability and its draw; keys and values come on top.
+        # A token, its log-probability and its draw; keys and values are not included.
         memory.check(16 * len(ids) * repeats * max_tokens, many, "ask for fewer, or lower max_tokens")
         forbidden = tuple({row[0] for row in self.tokenizer.encode(list(forbid_first)) if row})
         return ids, Rule(self.temperature, greedy, self.tokenizer.stops(stop), forbidden, self.stopping(stop))
 
     def stopping(self, stop: Sequence[str]) -> Stopping | None:
-        """What finds stop strings in completions; those that are a token of their own are not text."""
+        """The search for stop strings in completions; stop strings that are a single special token are not text."""
         texts = [text for text in stop if self.tokenizer.stop_token(text) is None]
         return Stopping(texts, self.tokenizer.decode) if texts else None
 

@@ -1,1 +1,1 @@
-"""What a step of a language model takes of time and memory on so many GPUs, predicted from its shape."""
+"""Predicts time and memory of a training step of a language model on GPUs, from the model's shape."""

@@ -1,7 +1,7 @@
-"""How much of what a GPU can do is reached, and what is lost: the numbers that were fitted or are cited.
+"""The efficiency of GPUs and fixed costs, fitted to measurements or cited.
 
-`benchmarks/scale_model.py` fits them on half of the points in `benchmarks/scale_points.csv`, and says the error on the
-other half; docs/scale.md shows both.
+`benchmarks/scale_model.py` fits the numbers on half of the points in `benchmarks/scale_points.csv`, and reports the
+error on the other half; docs/scale.md shows both.
 """
 
 from dataclasses import dataclass
@@ -9,22 +9,22 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Coefficients:
-    """Fitted unless said otherwise."""
+    """Values are fitted unless a comment gives a source."""
 
-    use: float = 0.332  # of the peak that passes over a model reach, recomputation counted as work
-    stream: float = 0.867  # of a memory's bandwidth that is reached; measured by github.com/aigatech/vpbenchmarking
-    layer: float = 1.08e-4  # seconds that a layer costs in each step of writing, beside what is read and multiplied
-    handover: float = 5.96  # seconds of each transfer of weights, whatever their size
-    carried: float = 7.92e9  # bytes a second of a transfer of weights
-    disk: float = 0.676e9  # bytes a second of a checkpoint
-    links: float = 0.84  # of a link's bandwidth that is reached; measured in github.com/NVIDIA/nccl/issues/1264
+    use: float = 0.332  # reached share of the peak in forward and backward passes, counting recomputation
+    stream: float = 0.867  # reached share of memory bandwidth; measured by github.com/aigatech/vpbenchmarking
+    layer: float = 1.08e-4  # seconds per layer and step of writing, beside reading and multiplying
+    handover: float = 5.96  # seconds per transfer of weights, whatever their size
+    carried: float = 7.92e9  # bytes per second of a transfer of weights
+    disk: float = 0.676e9  # bytes per second of a checkpoint
+    links: float = 0.84  # reached share of a link's bandwidth; measured in github.com/NVIDIA/nccl/issues/1264
 
 
 FITTED = ("use", "layer", "handover", "carried", "disk")
 USUAL = Coefficients()
 
-# The error on the half of the points that was not fitted: how many there are, the factor by which half of them are
-# wrong at most, and the worst. tests/planning/test_points.py computes them again.
+# Errors on the points that were not fitted: number of points, median factor, largest factor.
+# tests/planning/test_points.py computes them again.
 ERRORS = {
     "a step": (9, 1.11, 1.51),
     "a phase": (33, 1.20, 1.96),

@@ -1,4 +1,4 @@
-"""What GPUs can do at most, from their makers' data sheets; how much of it is reached is in coefficients.py."""
+"""Peak performance of GPUs, from data sheets; coefficients.py has the reached shares."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -9,11 +9,11 @@ Name = Literal["a6000", "a100", "h100", "h200", "gb200", "mi300x"]
 
 @dataclass(frozen=True)
 class Gpu:
-    peak: float  # floating-point operations a second in bfloat16, without sparsity
-    bandwidth: float  # bytes a second of its memory
+    peak: float  # floating-point operations per second in bfloat16, without sparsity
+    bandwidth: float  # bytes per second of its memory
     memory: float  # bytes
-    link: float  # bytes a second, one way, to another GPU of the machine
-    network: float  # bytes a second, one way, of its share of the network between machines
+    link: float  # bytes per second, one way, to another GPU of the machine
+    network: float  # bytes per second, one way, of its share of the network between machines
 
 
 # NVIDIA's and AMD's data sheets: A100 80 GB SXM with 200 Gbit/s, H100 and H200 SXM with 400 Gbit/s each, RTX A6000 on

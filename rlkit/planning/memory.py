@@ -1,4 +1,4 @@
-"""Bytes of memory that a step takes on each GPU, counted by `rlkit/language/footprint.py` from the shape alone."""
+"""Bytes of memory that a step needs on each GPU, computed from the shape alone by `rlkit/language/footprint.py`."""
 
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -15,13 +15,13 @@ from rlkit.planning.models import Sizes, sizes
 from rlkit.planning.seconds import Texts
 from rlkit.planning.setting import Setting
 
-ROOM = 0.9  # of a GPU's memory that may be taken: the rest is CUDA's, NCCL's, and holes between what is freed
-BESIDE = 0.6  # of it that an engine may have on a GPU that learns, too: what NeMo-RL and verl give vLLM
+ROOM = 0.9  # usable share of a GPU's memory; CUDA, NCCL and fragmentation take the rest
+BESIDE = 0.6  # an engine's share of that on a GPU that also learns: the value that NeMo-RL and verl give vLLM
 BFLOAT16 = 2  # bytes
 
 
 def decoder(shape: Shape, rank: int = 0, base: torch.dtype = torch.bfloat16) -> Decoder:
-    """The model as it would be on a GPU, with sizes and no memory. base: of weights beside adapters."""
+    """The model as it would be on a GPU, with sizes but without memory. base: precision of weights beside adapters."""
     with torch.device("meta"):
         made = Decoder(shape, torch.bfloat16)
         if rank:
@@ -31,14 +31,14 @@ def decoder(shape: Shape, rank: int = 0, base: torch.dtype = torch.bfloat16) -> 
 
 
 def kept(shape: Shape, rank: int = 0, base: torch.dtype = torch.bfloat16) -> tuple[float, float]:
-    """What `footprint.kept_by` says of the decoder: layers are alike, so one and two of them tell of all."""
+    """The result of `footprint.kept_by` for the decoder, extrapolated from one and two layers: layers are alike."""
     one, two = (footprint.kept_by(decoder(replace(shape, layers=layers), rank, base)) for layers in (1, 2))
     each, shared = (a + (shape.layers - 1) * (b - a) for a, b in zip(one, two, strict=True))
     return each, shared
 
 
 class Model:
-    """A model that is planned with, and what was seen of it."""
+    """The model of a plan, with cached measurements of its shape."""
 
     def __init__(self, name: str, shape: Shape, rank: int) -> None:
         self.name, self.shape, self.sizes, self.rank = name, shape, sizes(shape), rank
@@ -53,7 +53,7 @@ class Model:
     def learning(self, setting: Setting, sharded: bool) -> int:
         """Activations and logits of the largest micro-batch of a GPU.
 
-        Weights in bfloat16 are kept for the backward pass only where a GPU has all: shards are gathered again for it.
+        bfloat16 weights are kept for the backward pass only where a GPU has all of them: shards are gathered again.
         """
         texts = setting.texts
         work = Work(texts.prompts // setting.learners, texts.group, round(texts.prompt), round(texts.longest))
@@ -65,25 +65,25 @@ class Model:
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes on a GPU that learns; the engine's are on the same one unless other GPUs write."""
+    """Bytes on a GPU that learns; they include the engine's, unless other GPUs write."""
 
     parameters: float
     gradients: float
     moments: float
-    gathered: float  # layers of which a GPU has the whole for a moment
-    engine: float  # its weights
-    cache: float  # keys and values, and what is written next
-    activations: float  # and logits
+    gathered: float  # layers that are gathered temporarily
+    engine: float  # weights of the engine
+    cache: float  # keys, values, and next-token probabilities
+    activations: float  # including logits
 
     @property
     def peak(self) -> float:
-        """Writing and learning take turns."""
+        """The peak, as writing and learning take turns."""
         stays = self.parameters + self.moments + self.engine
         return stays + max(self.cache, self.gradients + self.gathered + self.activations)
 
 
 def of_learner(setting: Setting, model: Model, sharded: bool) -> Memory:
-    """What a GPU that learns holds; with adapters nothing but they has gradients and moments."""
+    """The memory of a GPU that learns; with adapters, only these have gradients and moments."""
     shards = setting.learners if sharded else 1
     alone = setting.engine_gpus > 0
     engine = 0.0 if alone else BFLOAT16 * model.sizes.total / setting.tensor
@@ -91,7 +91,7 @@ def of_learner(setting: Setting, model: Model, sharded: bool) -> Memory:
         parameters=model.stored / shards,
         gradients=footprint.GRADIENT * model.trained / shards,
         moments=footprint.MOMENTS * model.trained / shards,
-        gathered=2.0 * BFLOAT16 * model.sizes.layer if shards > 1 else 0.0,  # one computes while the next comes
+        gathered=2.0 * BFLOAT16 * model.sizes.layer if shards > 1 else 0.0,  # one is used while the next is gathered
         engine=engine,
         cache=0.0 if alone else cache(setting, model),
         activations=model.learning(setting, sharded),
@@ -99,7 +99,7 @@ def of_learner(setting: Setting, model: Model, sharded: bool) -> Memory:
 
 
 def cache(setting: Setting, model: Model) -> float:
-    """Keys and values: the native engine's of all rows at their longest; vLLM's of one text at least, as it pages."""
+    """Keys and values: of all rows at full length for the native engine; of one text for vLLM, which pages them."""
     texts = setting.texts
     if setting.engine == "native":
         work = Work(texts.prompts // setting.learners, texts.group, round(texts.prompt), round(texts.longest))
@@ -108,6 +108,6 @@ def cache(setting: Setting, model: Model) -> float:
 
 
 def most_rows(gpu: Gpu, tensor: int, sizes: Sizes, texts: Texts, share: float = BESIDE) -> float:
-    """Texts whose keys and values fit beside the weights of an engine that may have such a share of its GPUs."""
+    """The number of texts whose keys and values fit beside the weights of an engine with such a share of its GPUs."""
     room = share * gpu.memory * tensor - BFLOAT16 * sizes.total
     return max(1.0, room / (sizes.stored * texts.length))

@@ -1,4 +1,4 @@
-"""The shapes of models that people train, by name or from a folder, and how many parameters are where."""
+"""The shapes of popular models, by name or from a folder, and their numbers of parameters."""
 
 import os
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from rlkit.language.shape import Shape
 from rlkit.paths import home
 from rlkit.settings.plugins import nearest
 
-# Of the config.json on the hub: width, inner width, layers, heads, key-value heads, size of a head, vocabulary, tied.
+# From config.json on the hub: width, inner width, layers, heads, key-value heads, head size, vocabulary, tied.
 QWEN2 = {
     "qwen2.5-0.5b": (896, 4864, 24, 14, 2, 64, 151936, True),
     "qwen2.5-1.5b": (1536, 8960, 28, 12, 2, 128, 151936, True),
@@ -38,15 +38,15 @@ LLAMA = {
 }
 FAMILIES = {"qwen2": QWEN2, "qwen3": QWEN3, "llama": LLAMA}
 KINDS = {name: kind for kind, family in FAMILIES.items() for name in family}
-# A size alone means the model of this size that is trained most.
+# A size alone means the most popular model of this size for training.
 SHORT = {name.partition("-")[2]: name for name in (*QWEN2, "qwen3-0.6b", "qwen3-1.7b", "qwen3-4b", "llama3.1-8b")}
 SHORT |= {"1b": "llama3.2-1b", "70b": "llama3.1-70b", "135m": "smollm2-135m", "smollm2": "smollm2-135m"}
 
 
 def find(name: str) -> tuple[str, Shape]:
-    """A model by its name, its size, its folder or its config.json: what it is called, and its shape.
+    """The name and the shape of a model, found by its name, its size, its folder or its config.json.
 
-    Raises: UserError where there is none, with the nearest names.
+    Raises: UserError where there is none; it lists the nearest names.
     """
     if name.endswith(".json") or os.path.isdir(home(name)) or "/" in name:
         return name, of_file(name)
@@ -58,7 +58,7 @@ def find(name: str) -> tuple[str, Shape]:
 
 
 def config(name: str) -> Json:
-    """What the config.json of a known model says, as far as it matters here."""
+    """The config.json of a known model, as far as it matters here."""
     width, inner, layers, heads, kv_heads, head_dim, vocab, tied = FAMILIES[KINDS[name]][name]
     return {
         "model_type": KINDS[name],
@@ -74,7 +74,7 @@ def config(name: str) -> Json:
 
 
 def of_file(name: str) -> Shape:
-    """The shape that a config.json, a model's folder or a run's folder tells."""
+    """The shape in a config.json, in a model's folder or in a run's folder."""
     place = home(name)
     inside = [place] if name.endswith(".json") else [place / "config.json", place / "model" / "config.json"]
     there = next((path for path in inside if path.is_file()), None)
@@ -85,19 +85,19 @@ def of_file(name: str) -> Shape:
 
 @dataclass(frozen=True)
 class Sizes:
-    """Parameters, counted from a shape."""
+    """Numbers of parameters and bytes, computed from a shape."""
 
     layers: int
     width: int
-    layer: int  # of one layer's matrices
-    head: int  # of the matrix that gives logits, which may be the embedding
-    total: int  # of all there are
-    attended: int  # numbers of all heads of a token
-    stored: int  # bytes of a token's keys and values in bfloat16, of all layers
+    layer: int  # parameters in the matrices of one layer
+    head: int  # parameters of the output matrix, which may be the embedding
+    total: int  # all parameters
+    attended: int  # sum of head sizes over all heads: numbers per token
+    stored: int  # bytes of keys and values per token in bfloat16, over all layers
 
     @property
     def multiplied(self) -> int:
-        """Those by which every token is multiplied."""
+        """Parameters by which every token is multiplied."""
         return self.layers * self.layer + self.head
 
 
@@ -119,7 +119,7 @@ def sizes(shape: Shape) -> Sizes:
 
 
 def adapters(shape: Shape, rank: int) -> int:
-    """Parameters of adapters of such a rank beside all matrices of all layers."""
+    """Parameters of adapters of this rank beside all matrices of all layers."""
     queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
     sides = 2 * (shape.width + queries) + 2 * (shape.width + keys) + 3 * (shape.width + shape.inner)
     return rank * shape.layers * sides

@@ -1,4 +1,4 @@
-"""A step predicted: the seconds of its phases, and what each GPU holds."""
+"""The predicted step: seconds of its phases, and memory of each GPU."""
 
 from dataclasses import dataclass
 
@@ -11,19 +11,19 @@ from rlkit.planning.setting import Setting
 
 @dataclass(frozen=True)
 class Step:
-    """Seconds of the phases, and memory."""
+    """Seconds of the phases, and bytes of memory."""
 
     writing: Writing
     transfer: float
-    forward: float  # log-probabilities of what was written
+    forward: float  # log-probabilities of the completions
     learning: float
-    between: float  # of gradients and shards between GPUs, as far as it is not hidden behind the learning
-    saving: float  # of a checkpoint, spread over the steps until the next
-    together: float  # seconds in which some GPUs write and others learn
+    between: float  # communication of gradients and shards that learning does not hide
+    saving: float  # a checkpoint's seconds divided by the steps between checkpoints
+    together: float  # seconds in which some GPUs write while others learn
     sharded: bool
     memory: Memory
     engine: float  # bytes on a GPU that only writes, with one text
-    limit: float  # bytes that may be taken
+    limit: float  # bytes that are available
 
     @property
     def total(self) -> float:
@@ -69,13 +69,13 @@ def written(setting: Setting, model: Model) -> Writing:
 
 
 def engine(setting: Setting, model: Model) -> float:
-    """Bytes of a GPU that only writes: weights, and the longest text."""
+    """Bytes on a GPU that only writes: weights, and the longest text."""
     texts = setting.texts
     return (2 * model.sizes.total + model.sizes.stored * (texts.prompt + texts.longest)) / setting.tensor
 
 
 def handed(setting: Setting, model: Model, sharded: bool) -> float:
-    """Seconds until the engine has the new weights; the native one's are cast in place, and gathered before."""
+    """Seconds to give the engine new weights; for the native engine they are gathered, then cast in place."""
     if setting.engine == "vllm":
         return seconds.transfer(model.sizes)
     gathered = seconds.between(setting.hardware, setting.gpus, setting.machine, 0, model.sizes.total, int(sharded))
@@ -83,10 +83,10 @@ def handed(setting: Setting, model: Model, sharded: bool) -> float:
 
 
 def learned(setting: Setting, model: Model, sharded: bool) -> tuple[float, float, float]:
-    """Seconds of log-probabilities, of learning, and of what travels between GPUs and is not hidden.
+    """Seconds of log-probabilities, of learning, and of communication that learning does not hide.
 
-    Shards are gathered for each micro-batch while the one before is computed; gradients that every GPU has whole are
-    added up after the last.
+    Shards are gathered for each micro-batch while the previous one is computed. Without shards, gradients are reduced
+    after the last micro-batch.
     """
     gpu, texts, count = setting.hardware, setting.texts, setting.learners
     reads, passes = FORWARD + setting.kl, seconds.passes(setting.lora > 0, setting.gradient_checkpointing)

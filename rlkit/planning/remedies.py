@@ -1,4 +1,4 @@
-"""What would fit in place of a setting that does not: the fewest changes first."""
+"""Changes that make a setting fit, the fewest changed keys first."""
 
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -10,14 +10,14 @@ from rlkit.planning.predict import predict
 from rlkit.planning.setting import Setting
 
 Change = dict[str, object]
-MOST = 512  # GPUs that are proposed
+MOST = 512  # most GPUs that are proposed
 SHOWN = 3
 
 
 def remedies(setting: Setting, model: Model) -> list[Change]:
-    """Changes with which the setting fits, those of the fewest keys; none where nothing helps.
+    """Changes with which the setting fits and that change the fewest keys; none where nothing helps.
 
-    Where only adapters fit, more GPUs that learn all weights are named as well.
+    If only adapters fit, the number of GPUs for training all weights is listed as well.
     """
     models = {model.rank: model}
     here = fewest(setting, {}, list(single(setting)), models)[:SHOWN]
@@ -33,7 +33,7 @@ def remedies(setting: Setting, model: Model) -> list[Change]:
 
 
 def fewest(setting: Setting, given: Change, changes: list[Change], models: dict[int, Model]) -> list[Change]:
-    """Of the combinations that fit beside what is given all those that change the fewest keys."""
+    """All combinations that fit together with `given` and change the fewest keys."""
     for count in range(4):
         if found := [given | keys for keys in combined(changes, count) if fits(setting, given | keys, models)]:
             return found
@@ -41,7 +41,7 @@ def fewest(setting: Setting, given: Change, changes: list[Change], models: dict[
 
 
 def combined(changes: list[Change], count: int) -> Iterator[Change]:
-    """So many changes at a time, each of other keys."""
+    """Combinations of `count` changes, each of different keys."""
     for chosen in combinations(changes, count):
         keys = [key for change in chosen for key in change]
         if len(keys) == len(set(keys)):
@@ -49,7 +49,7 @@ def combined(changes: list[Change], count: int) -> Iterator[Change]:
 
 
 def single(setting: Setting) -> Iterator[Change]:
-    """One change at a time, in the order of what it costs."""
+    """Single changes, in the order of their cost."""
     if setting.micro_steps > 1024:
         yield {"micro_steps": 1024}
     if not setting.gradient_checkpointing:
@@ -66,10 +66,10 @@ def single(setting: Setting) -> Iterator[Change]:
 
 
 def fits(setting: Setting, keys: Change, models: dict[int, Model]) -> bool:
-    """Whether the setting with other keys can be, and fits."""
+    """Whether the setting with these keys is valid and fits."""
     values = asdict(setting) | keys
     if values["prompts"] is not None and "gpus" in keys:
-        values["prompts"] = None  # as many as the larger number of GPUs takes
+        values["prompts"] = None  # the default for the larger number of GPUs
     try:
         other = Setting(**values)
     except UserError:

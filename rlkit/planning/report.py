@@ -1,4 +1,4 @@
-"""A plan as it is printed, in at most 80 columns."""
+"""The printed plan, at most 80 columns wide."""
 
 import textwrap
 from collections.abc import Iterator
@@ -39,7 +39,7 @@ def parameters(count: int) -> str:
 
 
 def phases(setting: Setting, step: Step) -> str:
-    """Seconds of each phase and their share, with what was written a second."""
+    """Seconds of each phase, its share, and the tokens per second."""
     rows = list(seconds(setting, step))
     title = "a step" if step.fits else "a step, if it fitted"
     lines = [f"{title:<44}{'seconds':>10}{'share':>8}"]
@@ -85,14 +85,14 @@ def held(setting: Setting, step: Step) -> str:
 
 
 def verdict(setting: Setting, model: Model, step: Step) -> str:
-    """Whether it fits, and if it does not, what does."""
+    """Whether it fits, and if not, what would fit."""
     if step.fits:
         return "It fits."
     over = (max(step.memory.peak, step.engine) - step.limit) / GIB
     found = remedies(setting, model)
     first = f"It does not fit: {over:,.1f} GB too much on a GPU. "
     if not found:
-        return wrapped(first + "No change of these keys on up to 512 GPUs helps: take a smaller model.")
+        return wrapped(first + "No change of these keys on up to 512 GPUs helps: use a smaller model.")
     return "\n".join([first + "This would:", *(f"  {words(change)}" for change in found)])
 
 
@@ -101,11 +101,11 @@ def words(change: Change) -> str:
 
 
 def errors(setting: Setting) -> str:
-    """What the model was worth where it was tested."""
+    """The error of the prediction on measurements that were not fitted."""
     told = [f"{what} {median:.2f} ({worst:.2f})" for what, (_, median, worst) in ERRORS.items()]
     text = (
-        f"On what was held out, this model is wrong by a factor of (median, worst): {', '.join(told)}; docs/scale.md."
+        f"On held-out points, predictions are wrong by a factor of (median, worst): {', '.join(told)}; docs/scale.md."
     )
     if setting.engine == "native":
-        text += " All writing there was vLLM's: rlkit's own engine has not been measured on a GPU."
+        text += " All of these points used vLLM: rlkit's own engine has not been measured on a GPU."
     return text

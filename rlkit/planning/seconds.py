@@ -1,4 +1,4 @@
-"""Seconds of the phases of a step: numbers in, numbers out."""
+"""Seconds of the phases of a step, as pure functions of numbers."""
 
 from dataclasses import dataclass
 
@@ -6,15 +6,15 @@ from rlkit.planning.coefficients import USUAL, Coefficients
 from rlkit.planning.hardware import Gpu
 from rlkit.planning.models import Sizes
 
-FORWARD, BACKWARD = 1, 2  # passes over all weights; a backward pass computes the gradient of inputs, then of weights
+FORWARD, BACKWARD = 1, 2  # passes over all weights; a backward pass computes gradients of inputs, then of weights
 
 
 @dataclass(frozen=True)
 class Texts:
-    """The texts of a step; all numbers of tokens are means but `longest`."""
+    """The texts of a step; token numbers are means, except `longest`."""
 
     prompts: int
-    group: int  # texts that begin with the same prompt
+    group: int  # texts per prompt
     prompt: float  # tokens
     answer: float
     longest: float  # tokens of the longest answer
@@ -25,7 +25,7 @@ class Texts:
 
     @property
     def read(self) -> float:
-        """Tokens that are learned from: a prompt counts once for its group."""
+        """Tokens that are learned from: a group's prompt counts once."""
         return self.prompts * (self.prompt + self.group * self.answer)
 
     @property
@@ -38,9 +38,9 @@ class Texts:
 class Writing:
     """Seconds of generation."""
 
-    prompts: float  # reading them
-    full: float  # until the mean text would have ended
-    waiting: float  # from there on, for the longest: the bubble
+    prompts: float  # reading the prompts
+    full: float  # until a text of mean length ends
+    waiting: float  # from then until the longest text ends: the bubble
 
     @property
     def total(self) -> float:
@@ -48,23 +48,23 @@ class Writing:
 
 
 def operations(sizes: Sizes, tokens: float, length: float, passes: float) -> float:
-    """Floating-point operations of so many passes over `tokens` tokens, in causal texts of `length` each.
+    """Floating-point operations of `passes` passes over `tokens` tokens, in causal texts of `length` tokens each.
 
-    A product with a weight is 2 a token. Scores and sums of a token that sees t others are 4·t for each number of its
-    heads; the mean of t is half of the length. (Kaplan et al., arXiv:2001.08361; recomputation is a pass as well.)
+    A product with a weight takes 2 per token. Attention scores and sums of a token that sees t others take 4·t for each
+    number of its heads; t is half of the length on average (Kaplan et al., arXiv:2001.08361). Recomputation is a pass.
     """
     return passes * tokens * (2 * sizes.multiplied + 2 * sizes.attended * length * sizes.layers)
 
 
 def passes(lora: bool, recomputed: bool) -> int:
-    """Passes of learning: frozen weights have no gradient, and checkpointing computes each forward pass again."""
+    """Passes of learning: frozen weights have no gradient, and checkpointing repeats each forward pass."""
     return FORWARD + (BACKWARD - lora) + recomputed
 
 
 def computing(
     gpu: Gpu, gpus: int, sizes: Sizes, tokens: float, length: float, times: float, known: Coefficients = USUAL
 ) -> float:
-    """Seconds of so many passes, the texts spread over all GPUs."""
+    """Seconds of so many passes, with the texts spread over all GPUs."""
     return operations(sizes, tokens, length, times) / (gpus * gpu.peak * known.use)
 
 
@@ -73,8 +73,8 @@ def writing(
 ) -> Writing:
     """Seconds of generation by so many engines, each on `tensor` GPUs and with at most `most` texts at a time.
 
-    A step reads all weights once, and of each text its keys and values. Texts that end make place for others; when none
-    wait any more, the step becomes shorter with each that ends, but the weights are read until the longest has ended.
+    A step reads all weights once, and the keys and values of each text. Waiting texts replace those that end. When no
+    texts wait any more, steps become shorter with each text that ends, but all weights are read until the longest ends.
     """
     rows = texts.count / engines
     fixed, each = step_of(gpu, tensor, sizes, texts.prompt + texts.answer / 2, known)
@@ -88,7 +88,7 @@ def writing(
 
 
 def step_of(gpu: Gpu, tensor: int, sizes: Sizes, context: float, known: Coefficients = USUAL) -> tuple[float, float]:
-    """Seconds of a step of writing: whatever it writes, and for each text of so many tokens of context."""
+    """Seconds of a step of writing: a fixed part, and a part for each text of so many tokens of context."""
     stream = tensor * gpu.bandwidth * known.stream
     fixed = 2 * sizes.multiplied / stream + known.layer * sizes.layers
     multiplied = 2 * sizes.multiplied / (tensor * gpu.peak * known.use)
@@ -96,22 +96,22 @@ def step_of(gpu: Gpu, tensor: int, sizes: Sizes, context: float, known: Coeffici
 
 
 def transfer(sizes: Sizes, known: Coefficients = USUAL) -> float:
-    """Seconds until the engines have the new weights, in bfloat16."""
+    """Seconds to give the engines new weights, in bfloat16."""
     return known.handover + 2 * sizes.total / known.carried
 
 
 def saving(saved: float, known: Coefficients = USUAL) -> float:
-    """Seconds of a checkpoint of so many bytes."""
+    """Seconds to write a checkpoint of so many bytes."""
     return saved / known.disk
 
 
 def between(
     gpu: Gpu, gpus: int, machine: int, trained: int, total: int, gathers: float, known: Coefficients = USUAL
 ) -> float:
-    """Seconds that gradients and shards travel between GPUs, of which a machine has `machine`; one GPU sends nothing.
+    """Seconds that gradients and shards travel between GPUs, with `machine` GPUs per machine; 0 for one GPU.
 
-    trained: parameters with gradients, in float32: around the ring twice where every GPU has all (all-reduce), once
-    where each keeps a share (reduce-scatter). gathers: how often all `total` parameters are gathered, in bfloat16.
+    trained: parameters with float32 gradients: they go around the ring twice without shards (all-reduce), once with
+    shards (reduce-scatter). gathers: number of times that all `total` parameters are gathered, in bfloat16.
     """
     if gpus == 1:
         return 0.0
@@ -122,5 +122,5 @@ def between(
 
 
 def casting(gpu: Gpu, stored: float, sizes: Sizes, known: Coefficients = USUAL) -> float:
-    """Seconds until an engine on the same GPU has the weights: those that are stored are read, bfloat16 is written."""
+    """Seconds to copy weights to an engine on the same GPU: stored weights are read, and bfloat16 is written."""
     return (stored + 2 * sizes.total) / (gpu.bandwidth * known.stream)

@@ -1,4 +1,4 @@
-"""What is planned: a model, GPUs, the texts of a step, and the keys of a run that change what it takes."""
+"""The keys of a plan: a model, GPUs, the texts of a step, and the keys of a run that change time or memory."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from rlkit.settings.plugins import nearest
 USAGE = "python -m rlkit.plan model=7b gpus=8 (--help lists the keys)"
 Gpus = Annotated[int, Ge(1), Le(65536)]
 PROMPTS = 64
-LONGER = 4  # times the mean that the longest answer is taken to have
+LONGER = 4  # assumed ratio of the longest answer to the mean
 
 
 @dataclass(frozen=True)
@@ -24,24 +24,24 @@ class Setting:
     """The keys of the command line."""
 
     model: str = "7b"  # a size (0.5b to 72b), a name such as llama3.1-8b, or a folder with a config.json
-    gpus: Gpus = 1  # GPUs in all
+    gpus: Gpus = 1  # number of GPUs, over all machines
     gpu: Name = "h100"  # kind of the GPUs
     machine: Count = 8  # GPUs in each machine
-    prompts: Count | None = None  # prompts of a step, over all GPUs; none: 64, or one for each GPU that learns
-    group: Count = 8  # answers to each prompt
-    prompt_tokens: Count = 256  # tokens of a prompt, on average
-    answer_tokens: Count = 512  # tokens of an answer, on average
+    prompts: Count | None = None  # prompts per step, over all GPUs; none: 64, or the number of learning GPUs if larger
+    group: Count = 8  # answers per prompt
+    prompt_tokens: Count = 256  # mean number of tokens of a prompt
+    answer_tokens: Count = 512  # mean number of tokens of an answer
     longest: Count | None = None  # tokens of the longest answer, often env.max_tokens; none: four times the mean
-    lora: Natural = 0  # policy.lora: rank of adapters that learn in place of all weights
-    kl: bool = False  # whether a reference reads the answers, too, as with algo.kl_coef
-    shard: Literal["auto", "none", "full"] = "auto"  # full: divide weights and moments over GPUs; auto: if needed
-    gradient_checkpointing: bool = False  # policy.gradient_checkpointing
-    micro_steps: Count = 4096  # policy.micro_steps: tokens that a GPU learns from at a time
+    lora: Natural = 0  # policy.lora: rank of LoRA adapters, trained instead of all weights
+    kl: bool = False  # whether a reference model also reads the answers, as with algo.kl_coef
+    shard: Literal["auto", "none", "full"] = "auto"  # full: shard weights and moments over GPUs; auto: if needed
+    gradient_checkpointing: bool = False  # policy.gradient_checkpointing: recompute activations to save memory
+    micro_steps: Count = 4096  # policy.micro_steps: tokens per micro-batch of learning, on each GPU
     engine: Literal["native", "vllm"] = "native"  # engine that writes text: rlkit's own (native), or vLLM
-    rows: Count = 256  # policy.rows: answers that the native engine writes at a time, on each GPU
-    tensor: Count = 1  # GPUs that an engine of vLLM is spread over
-    engine_gpus: Natural = 0  # GPUs that only write, one step ahead of those that learn; 0: all do both in turn
-    save_every: Count = 10  # steps from checkpoint to checkpoint
+    rows: Count = 256  # policy.rows: maximum number of answers that the native engine writes at a time, on each GPU
+    tensor: Count = 1  # GPUs over which each vLLM engine is spread (tensor parallelism)
+    engine_gpus: Natural = 0  # GPUs that only write, one step ahead of the others; 0: all GPUs write and learn in turn
+    save_every: Count = 10  # steps between checkpoints
 
     def __post_init__(self) -> None:
         if self.engine == "native" and (self.tensor > 1 or self.engine_gpus):
@@ -73,14 +73,14 @@ class Setting:
 
     @property
     def texts(self) -> Texts:
-        """Of a step, over all GPUs."""
+        """The texts of a step, over all GPUs."""
         prompts = self.prompts or -(-PROMPTS // self.learners) * self.learners
         longest = self.longest or LONGER * self.answer_tokens
         return Texts(prompts, self.group, self.prompt_tokens, self.answer_tokens, longest)
 
 
 def parse(words: Iterable[str]) -> Setting:
-    """Read a command line. Raises: UserError for what is not understood."""
+    """Parse a command line. Raises: UserError for unknown keys and invalid values."""
     words = list(words)
     schema.once(words)
     known, keys = schema.settable(Setting), {}

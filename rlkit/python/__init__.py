@@ -1,1 +1,1 @@
-"""What `import rlkit` offers: train, load and compare from Python."""
+"""The Python interface behind `import rlkit`: train, load and compare."""

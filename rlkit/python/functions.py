@@ -1,4 +1,4 @@
-"""The functions of `import rlkit`."""
+"""The functions of the package `rlkit`."""
 
 import os
 import re
@@ -37,22 +37,22 @@ def train(
 ) -> Run:
     """Train an algorithm on an environment in this process, as `python -m rlkit.run algo=ALGO env=ENV` does.
 
-    The run is the command's, bit for bit, and so is its folder. Ctrl-C finishes the iteration, measures and returns
-    the run; a second one stops at once. Torch's threads and the global random states stay as they were.
+    The run and its folder equal those of the command, bit for bit. Ctrl-C finishes the iteration, measures and
+    returns the run; a second Ctrl-C stops at once. Torch's threads and global random states are restored afterwards.
 
     Arguments:
         algo: the name of an algorithm (`rlkit.list_algorithms()`), a dotted module name or a path ending in .py.
-        env: the same of an environment; a Gymnasium id (Acrobot-v1, my_pkg:My-v0); MODULE:NAME of a class or function;
-            the class of a Gymnasium environment, a function that makes one each time, or an object that can be copied.
+        env: likewise for an environment; a Gymnasium id (Acrobot-v1, my_pkg:My-v0); MODULE:NAME of a class or function;
+            the class of a Gymnasium environment, a function that creates one, or an object that can be copied.
         on_iteration: called with the metrics of each logged iteration, a dictionary that also holds iteration,
-            env_steps and seconds; when it returns True the run stops, measures and is complete so far.
+            env_steps and seconds; if it returns True, the run stops, measures, and counts as complete so far.
         quiet: print nothing.
         keys: the keys of the command line, with Python values: seed=1, env_steps=50_000, out="runs/mine",
             **{"algo.lr": 1e-3, "policy.hidden": (64, 64)}.
 
     Returns: the run.
 
-    Raises: UserError for a mistake, with the line that the command prints; Diverged where a loss is not finite.
+    Raises: UserError for a mistake, with the command's message; Diverged where a loss is not finite.
 
     Example:
         run = rlkit.train("ppo", "cartpole", seed=1, env_steps=50_000, **{"algo.lr": 1e-3})
@@ -65,7 +65,7 @@ def train(
         folder, progress = session.carry_out(given, session.Watch(quiet, on_iteration))
     run = Run(folder, factory=given.factory, trusted=True)
     if progress.terminated:
-        signal.raise_signal(progress.terminated)  # the caller's handler: the run only wrote its checkpoint
+        signal.raise_signal(progress.terminated)  # call the caller's handler: the run only wrote its checkpoint
     return run
 
 
@@ -75,18 +75,18 @@ def load(
     """Open a run folder, finished or not.
 
     Arguments:
-        folder: what `rlkit.train` or the command wrote.
-        trust: run the code that the folder names from outside rlkit, such as a plug-in, a reward or an environment of
-            one's own; the author of the folder decides what that is. "changed" also accepts that such a file, or a
-            dataset, is not what it was when the run began.
-        env: the class, function or object that the run was trained on, where config.yaml cannot name it, such as a
-            class of a notebook.
-        checkpoint: whose parameters the policy has: latest, best, or another name from the folder checkpoints; None:
-            those that the run itself measures, `best` under measure=best, else `latest`.
+        folder: a run folder of `rlkit.train` or of the command.
+        trust: allow code from outside rlkit that the folder names, such as a plug-in, a reward or your own environment;
+            the author of the folder decides what that code does. "changed" also accepts a file or dataset that was
+            changed since the run began.
+        env: the class, function or object of the run's environment, if config.yaml cannot name it, such as a class
+            defined in a notebook.
+        checkpoint: the checkpoint for the policy: latest, best, or another name in the folder checkpoints; None: the
+            one that the run itself measures, `best` under measure=best, else `latest`.
 
-    Returns: the run. One that has no checkpoint yet has metrics and can be resumed; asking for its policy raises.
+    Returns: the run. Without a checkpoint it still has metrics and can be resumed, but its policy raises an error.
 
-    Raises: UserError for what is not a run folder, for code that is not trusted, for what is missing here.
+    Raises: UserError where it is not a run folder, its code is not trusted, or something that it needs is missing.
 
     Example:
         run = rlkit.load("runs/ppo-cartpole-s1")
@@ -97,14 +97,14 @@ def load(
     given.trust = trust
     run = Run(Path(folder), checkpoint, given.factory, trust)
     if checkpoints.resumable(run.folder):
-        run.policy  # noqa: B018, what cannot be opened, or is not trusted, is said here
+        run.policy  # noqa: B018, reports at once what cannot be opened or is not trusted
     else:
         trusting.check(given)
     return run
 
 
 def factory_of(env: EnvLike, given: config.Given) -> Factory:
-    """What makes copies of an environment that is given for a run folder."""
+    """The factory of an environment that is given for a run folder."""
     if not given.env.get("entry"):
         raise UserError("env= is for a run whose environment was given in Python, and config.yaml names this one's")
     if isinstance(env, str | os.PathLike):
@@ -123,15 +123,15 @@ def last_name(entry: str) -> str:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The statistics of many runs, as data; `pandas.DataFrame(comparison.scores)` is the table."""
+    """The statistics of several runs; `pandas.DataFrame(comparison.scores)` gives a table."""
 
-    folder: Path  # index.html is the page, runs/ holds the run folders
+    folder: Path  # contains index.html (the page) and runs/ (the run folders)
     results: "Results"  # all numbers, as in results.json
-    missing: list[str]  # a sentence for each run that is not among them
+    missing: list[str]  # one sentence for each missing run
 
     @property
     def scores(self) -> list[dict[str, object]]:
-        """A row for each algorithm on each environment: runs, mean, iqm with its 95 % interval, steps, seconds."""
+        """One row for each algorithm and environment: runs, mean, iqm with its 95 % interval, steps, seconds."""
         kept = ("runs", "mean", "iqm", "low", "high", "env_steps", "seconds")
         return [
             {"env": env, "algo": algo, "metric": found["metric"], **{key: x for key, x in cell.items() if key in kept}}
@@ -141,13 +141,13 @@ class Comparison:
 
     @property
     def pairs(self) -> list[dict[str, object]]:
-        """A row for each pair of algorithms: P(x > y) with its 95 % interval, and what may be said of it."""
+        """One row for each pair of algorithms: P(x > y) with its 95 % interval, and the conclusion."""
         kept = ("x", "y", "value", "low", "high", "verdict")
         return [{key: x for key, x in found.items() if key in kept} for found in self.results["improvement"]]
 
     @property
     def runs(self) -> list[dict[str, object]]:
-        """A row for each run: algo, env, seed, score, folder."""
+        """One row for each run: algo, env, seed, score, folder."""
         return [{**run, "folder": str((self.folder / run["folder"]).resolve())} for run in self.results["runs"]]
 
 
@@ -161,20 +161,20 @@ def run_comparison(
 ) -> Comparison:
     """Run every algorithm on every environment with every seed, as `python -m rlkit.compare` does.
 
-    Each run is a process of its own. The same call again goes on where it was cut off.
+    Each run is a separate process. The same call again resumes an interrupted comparison.
 
     Arguments:
         algo: names, dotted names or .py paths.
-        env: the same of environments, also Gymnasium ids, and MODULE:NAME of classes or functions.
+        env: names, dotted names or .py paths of environments, Gymnasium ids, and MODULE:NAME of classes or functions.
         seed: the seeds.
         quiet: print nothing.
         keys: out and workers (runs at a time); the keys of all runs; and **{"NAME:KEY": VALUE} for the runs of one
-            algorithm or environment. A list of values makes a row of each: **{"algo.lr": [1e-3, 3e-3]}, and where one
-            value is a list itself, a list of lists does: **{"policy.hidden": [(64, 64), (256, 256)]}.
+            algorithm or environment. A list of values makes one row for each value: **{"algo.lr": [1e-3, 3e-3]}. If a
+            value is itself a list, give a list of lists: **{"policy.hidden": [(64, 64), (256, 256)]}.
 
     Returns: the statistics.
 
-    Raises: UserError for a mistake; KeyboardInterrupt when it was interrupted, after each run wrote a checkpoint.
+    Raises: UserError for a mistake; KeyboardInterrupt after an interrupt, when each run has written a checkpoint.
 
     Example:
         rlkit.run_comparison(algo=["ppo", "grpo"], env=["cartpole"], seed=range(5)).scores
@@ -187,12 +187,12 @@ def run_comparison(
     with undisturbed(), muted(quiet):
         done = conduct(parse(words), f"python -m rlkit.compare {shlex.join(words)}")
     if done.results is None:
-        raise KeyboardInterrupt("the same call goes on from here")
+        raise KeyboardInterrupt("call it again to resume from here")
     return Comparison(done.folder.absolute(), done.results, list(done.results["missing"]))
 
 
 def several(key: str, value: object) -> str:
-    """The value of a key as a command line has it, or its values: of lists, `;` stands between two."""
+    """The value of a key in the form of the command line; several values are separated, lists by `;`."""
     given = plain(value)
     if isinstance(given, list) and given and all(isinstance(part, list) for part in given):
         return ";".join(text(key, part) for part in given)
@@ -200,7 +200,7 @@ def several(key: str, value: object) -> str:
 
 
 def seeds(given: int | str | Iterable[int]) -> str:
-    """Seeds as a command line has them."""
+    """Seeds in the form of the command line."""
     found = list(given) if isinstance(given, Iterable) and not isinstance(given, str) else [given]
     if strange := [x for x in found if isinstance(x, bool) or not isinstance(x, int | np.integer | str)]:
         raise UserError(f"seed={strange[0]} is not allowed: give whole numbers")
@@ -208,7 +208,7 @@ def seeds(given: int | str | Iterable[int]) -> str:
 
 
 def names(key: str, given: str | os.PathLike[str] | Sequence[str]) -> list[str]:
-    """Names that each stand for a plug-in; the runs are processes of their own, to which an object cannot be given."""
+    """Names of plug-ins. Objects are refused: the runs are processes of their own, which cannot receive them."""
     found: list[object] = [given]
     if isinstance(given, Iterable) and not isinstance(given, str | type):
         found = list(given)
@@ -219,7 +219,7 @@ def names(key: str, given: str | os.PathLike[str] | Sequence[str]) -> list[str]:
 
 
 def environments(env: str | os.PathLike[str] | Sequence[str]) -> list[str]:
-    """The words for the environments; a Gymnasium id or MODULE:NAME is a key of the runs on `gym`."""
+    """The words for the environments; a Gymnasium id or MODULE:NAME becomes a key of runs on `gym`."""
     found = [named(name) for part in names("env", env) for name in part.split(",")]
     own = sum(len(section) > 1 for section in found) > 1
     words, keys = [], []

@@ -1,4 +1,4 @@
-"""Keys as a program gives them: Python values in place of the words of a command line."""
+"""Keys given by a program: Python values instead of words of a command line."""
 
 import copy
 import json
@@ -21,12 +21,12 @@ GYM = "gym"  # the plug-in that makes any Gymnasium environment
 ID = re.compile(r"([\w.]+:)?[\w./-]+-v\d+")  # Acrobot-v1, ALE/Pong-v5, my_pkg:My-v0
 ENTRY = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")  # my_pkg.envs:Walk
 
-AnyEnv = gymnasium.Env[Any, Any]  # of whatever observations and actions
+AnyEnv = gymnasium.Env[Any, Any]  # with any observations and actions
 EnvLike = str | os.PathLike[str] | AnyEnv | Factory
 
 
 def asked(algo: str | os.PathLike[str], env: EnvLike, keys: Mapping[str, object]) -> config.Given:
-    """What a call of `train` asks for, as the command reads it: with the pair's YAML below it."""
+    """The configuration that a call of `train` asks for, including the YAML for this algorithm and environment."""
     if not isinstance(algo, str | os.PathLike):
         raise UserError(f"algo={algo!r} is not understood: give the name of an algorithm, or a path ending in .py")
     section, factory = described(env)
@@ -37,13 +37,13 @@ def asked(algo: str | os.PathLike[str], env: EnvLike, keys: Mapping[str, object]
 
 
 def check_listener(listener: object) -> None:
-    """Refuse what cannot be called before there is a run."""
+    """Refuse anything that cannot be called, before the run is created."""
     if listener is not None and not callable(listener):
         raise UserError(f"on_iteration={listener!r} is not understood: give a function of the metrics, a dictionary")
 
 
 def line(keys: Mapping[str, object], factory: Factory | None = None) -> config.Given:
-    """Keys and values as a command line would have them."""
+    """Keys and values as a configuration, including their form on the command line."""
     given = config.Given(factory=factory)
     for key, value in keys.items():
         value = plain(value)
@@ -53,7 +53,7 @@ def line(keys: Mapping[str, object], factory: Factory | None = None) -> config.G
 
 
 def typed(given: config.Given, key: str, value: object) -> str:
-    """The value of a key as it repeats the run: in texts for a model, a backslash that is typed means something."""
+    """The value of a key as typed to repeat the run: in texts for a model, a typed backslash is an escape."""
     section, _, name = key.partition(".")
     spelled = isinstance(value, list) or (isinstance(value, str) and "\\" in value)
     if not spelled or section not in ("algo", "env") or "name" not in given.section(section):
@@ -63,7 +63,7 @@ def typed(given: config.Given, key: str, value: object) -> str:
 
 
 def plain(value: object) -> object:
-    """What YAML can hold: a number of NumPy and a path become Python's own."""
+    """A value that YAML can hold: NumPy numbers and paths become Python's own types."""
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, list | tuple | range):
@@ -74,15 +74,15 @@ def plain(value: object) -> object:
 
 
 def text(key: str, value: object) -> str:
-    """The value of a key as it is written on a command line."""
+    """The value of a key as written on a command line."""
     try:
         return json.dumps(value) if isinstance(value, dict) else schema.show(value)
-    except ValueError:  # Python writes no number of more than 4,300 digits
+    except ValueError:  # Python prints no number of more than 4,300 digits
         raise UserError(f"{key} is a number of thousands of digits: give a smaller one") from None
 
 
 def described(env: EnvLike) -> tuple[Section, Factory | None]:
-    """The keys that stand for an environment, and what makes a copy of it where no key can say it."""
+    """The keys for an environment, and a factory where keys cannot name it."""
     if isinstance(env, str | os.PathLike):
         name = os.fspath(env)
         return named(name), None
@@ -99,7 +99,7 @@ def described(env: EnvLike) -> tuple[Section, Factory | None]:
 
 
 def named(env: str) -> Section:
-    """The keys that a name stands for: a plug-in, a Gymnasium id, or MODULE:NAME of a class or function."""
+    """The keys for a name: a plug-in, a Gymnasium id, or MODULE:NAME of a class or function."""
     if env.endswith(".py"):
         return {"name": env}
     if ID.fullmatch(env):
@@ -108,12 +108,12 @@ def named(env: str) -> Section:
 
 
 def unnamed(name: str) -> str:
-    """What config.yaml says of an environment that cannot be imported by any name."""
+    """The entry in config.yaml for an environment that cannot be imported by name."""
     return f"<{name.strip('<>')}, given in Python>"
 
 
 def importable(factory: Factory) -> str:
-    """MODULE:NAME where importing that gives this very class or function; a notebook's has no such name."""
+    """MODULE:NAME if importing that gives this same class or function, else ""; a notebook's class has no such name."""
     module, name = getattr(factory, "__module__", None), getattr(factory, "__qualname__", None)
     if not module or not name or module == "__main__":
         return ""
@@ -121,7 +121,7 @@ def importable(factory: Factory) -> str:
 
 
 def found_at(entry: str) -> Any:  # Any: whatever a module of the user's holds
-    """What MODULE:NAME is in the modules that are imported already."""
+    """The object that MODULE:NAME means among the modules that are already imported; None where there is none."""
     module, _, name = entry.partition(":")
     found: object = sys.modules.get(module)
     for part in name.split("."):
@@ -130,14 +130,14 @@ def found_at(entry: str) -> Any:  # Any: whatever a module of the user's holds
 
 
 def copies(env: AnyEnv) -> Factory:
-    """Makes copies of an environment object; the object itself is never stepped."""
+    """A factory that copies an environment object; the object itself is never stepped."""
 
     def copied(render_mode: str | None = None) -> object:
         return copy.deepcopy(env)
 
     try:
         copied()
-    except Exception as error:  # whatever copying an object of the user's raises
+    except Exception as error:  # copying a user's object may raise anything
         what = one_line(error) or type(error).__name__
         raise UserError(
             f"env= is a {type(env.unwrapped).__name__} that cannot be copied ({what}): "

@@ -1,10 +1,10 @@
-"""The algorithms and the environments; nothing heavy is imported for it."""
+"""Lists of the built-in algorithms and environments; nothing heavy is imported."""
 
 from rlkit.settings import plugins
 
 
 def list_algorithms() -> dict[str, str]:
-    """The built-in algorithms: name and one line about each.
+    """The built-in algorithms: name → one line of description.
 
     Example:
         sorted(rlkit.list_algorithms())
@@ -13,7 +13,7 @@ def list_algorithms() -> dict[str, str]:
 
 
 def list_environments() -> dict[str, str]:
-    """The built-in environments: name and one line about each.
+    """The built-in environments: name → one line of description.
 
     Example:
         rlkit.list_environments()["cartpole"]

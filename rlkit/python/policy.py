@@ -1,4 +1,4 @@
-"""A trained policy as a program uses it: NumPy in and out for control, texts in and out for text."""
+"""A trained policy for use in programs: NumPy in and out for control, texts in and out for text."""
 
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
@@ -24,7 +24,7 @@ Array = NDArray[Any]
 
 @runtime_checkable
 class Stops(Protocol):
-    """An environment in words with texts that end what a policy writes."""
+    """A text environment with strings that end a completion."""
 
     def stops(self, policy: Plays) -> Sequence[str]:
         """Those texts."""
@@ -32,27 +32,27 @@ class Stops(Protocol):
 
 
 class Policy:
-    """Acts on observations (`predict`) or completes texts (`complete`); what it draws comes from its own generator."""
+    """Acts on observations (`predict`) or completes texts (`complete`); it draws from a generator of its own."""
 
     def __init__(self, env: Env, module: Plays) -> None:
-        self.env, self.module = env, module  # the torch module itself, for what is not offered here
-        self._memory: Tensor | None = None  # of the episode that `forget` began
+        self.env, self.module = env, module  # the torch module itself, for everything else
+        self._memory: Tensor | None = None  # recurrent state of the episode that `forget` began
         self._began = False
 
     def __repr__(self) -> str:
         return f"<the policy of an rlkit run: {'predict' if self.env.kind == 'control' else 'complete'}>"
 
     def predict(self, observation: Any, greedy: bool = True) -> Any:  # Any: what a space's actions are
-        """Choose an action for an observation, or for each of a batch of them.
+        """Choose an action for one observation, or one for each in a batch.
 
         Arguments:
             observation: one observation of the environment, or a batch with one more dimension in front.
-            greedy: the most likely action; False draws from the policy.
+            greedy: the most likely action; False samples from the policy.
 
-        Returns: the action as the environment's `step` takes it (a NumPy integer, or an array clipped to the action
-            space), or an array of them for a batch; an empty one for an empty batch.
+        Returns: the action for the environment's `step` (a NumPy integer, or an array clipped to the action space); for
+            a batch, an array of actions, which is empty for an empty batch.
 
-        Raises: UserError for a shape that does not fit, for what is not a finite number, and for a run on text.
+        Raises: UserError for a wrong shape, for numbers that are not finite, and for a run on text.
 
         Example:
             action = run.policy.predict(observation)
@@ -73,10 +73,10 @@ class Policy:
         return tuple(part[0] for part in actions) if isinstance(actions, tuple) else actions[0]
 
     def forget(self) -> None:
-        """Begin an episode: a policy with memory (policy.memory=gru) goes on from there with each `predict`.
+        """Begin an episode: a policy with memory (policy.memory=gru) then remembers across calls of `predict`.
 
         Example:
-            policy = run.policy  # keep it: what is remembered is its own
+            policy = run.policy  # keep this object: it holds the memory
             observation, _ = env.reset()
             policy.forget()
         """
@@ -98,18 +98,18 @@ class Policy:
     def complete(
         self, prompts: Sequence[str], n: int = 1, greedy: bool = False, max_tokens: int | None = None
     ) -> list[list[str]]:
-        """Write completions of texts.
+        """Write completions of prompts.
 
         Arguments:
-            prompts: texts, given to the model as they are; the template of an environment is not put around them.
-            n: completions of each.
-            greedy: the most likely token each time; False draws from the model.
-            max_tokens: tokens of a completion at most; None: as many as in training.
+            prompts: texts that the model gets unchanged, without the template of the environment.
+            n: number of completions for each prompt.
+            greedy: the most likely token each time; False samples from the model.
+            max_tokens: most tokens of a completion; None: as in training.
 
-        Returns: for each prompt its n completions, each up to a text that ended it in training (env.stop); nothing for
-            no prompts.
+        Returns: for each prompt its n completions, each cut at the stop strings of training (env.stop); an empty list
+            for no prompts.
 
-        Raises: UserError for a run on control, a reward model, an empty prompt, one that is too long or no text.
+        Raises: UserError for a run on control, a reward model, and a prompt that is empty, too long or not a text.
 
         Example:
             run.policy.complete(["2 + 3?\\n"], n=4)
@@ -137,7 +137,7 @@ class Policy:
 
 
 def array(observation: ArrayLike) -> Array:
-    """As an array; lists of different lengths are none."""
+    """The observation as an array; refuses lists of different lengths."""
     try:
         return np.asarray(observation)
     except ValueError as error:
@@ -147,7 +147,7 @@ def array(observation: ArrayLike) -> Array:
 
 
 def seen_rows(space: "AnySpace", observation: Any) -> tuple[Array, bool]:  # Any: nested as the space is
-    """A batch of observations as a policy sees them, and whether a single one was given."""
+    """A batch of observations as the policy reads them, and whether a single one was given."""
     if not spaces.is_composite(space):
         rows, single = batched(space, array(observation))
         return spaces.observed(space, rows), single
@@ -184,7 +184,7 @@ def batched(space: "AnySpace", observation: Array) -> tuple[Array, bool]:
             raise UserError(f"an observation is not in the environment's {space}: give what the environment returned")
     elif observation.dtype.kind not in "fiub":
         raise UserError(f"an observation of {observation.dtype} does not fit: give numbers")
-    elif not (np.abs(observation) <= np.finfo(np.float32).max).all():  # False for NaN, too
+    elif not (np.abs(observation) <= np.finfo(np.float32).max).all():  # also False for NaN
         raise UserError("an observation holds a number that is not finite: give what the environment returned")
     single = observation.shape == shape
     return (observation[None] if single else observation), single

@@ -1,4 +1,4 @@
-"""A run as a program holds it: its folder, what it measured, its policy, and how it goes on."""
+"""A run in a program: its folder, its measurements, its policy, and how to resume it."""
 
 import os
 import signal
@@ -42,12 +42,12 @@ class Run:
         trusted: Trust = False,
     ) -> None:
         self.folder = home(folder).absolute()
-        self.checkpoint = checkpoint  # whose parameters `policy` has; None: those that the run measures
+        self.checkpoint = checkpoint  # checkpoint for `policy`; None: the one that the run measures
         self._factory, self._trusted = factory, trusted
         self._opened: tuple[Evaluate, Subject] | None = None
 
     def __getstate__(self) -> dict[str, object]:
-        """A copy in another process opens the folder itself."""
+        """State for pickling: another process opens the folder itself."""
         return {**vars(self), "_opened": None}
 
     def __repr__(self) -> str:
@@ -61,37 +61,37 @@ class Run:
 
     @property
     def metrics(self) -> list[Numbers]:
-        """Each logged iteration, from metrics.jsonl; `pandas.DataFrame(run.metrics)` is a table of them."""
+        """The metrics of each logged iteration, from metrics.jsonl; `pandas.DataFrame(run.metrics)` gives a table."""
         return [cast(Numbers, record) for record in records(self.folder / "metrics.jsonl")]
 
     @property
     def summary(self) -> Json | None:
-        """What summary.json says at the end of a run: the scores before and after; None before that."""
+        """The content of summary.json, with the scores before and after training; None until the run ends."""
         path = self.folder / "summary.json"
         return read_object(path) if is_file(path) else None
 
     @property
     def policy(self) -> Policy:
-        """The policy, with the parameters of the checkpoint; what is written later needs `rlkit.load` again.
+        """The policy, with the parameters of the checkpoint. For a later checkpoint, call `rlkit.load` again.
 
-        Raises: UserError where no checkpoint was written yet.
+        Raises: UserError where there is no checkpoint yet.
         """
         subject = self._subject(self._asked())
         return Policy(subject.env, subject.policy)
 
     def evaluate(self, episodes: int | None = None, split: str = "test", **keys: object) -> Json:
-        """Measure the run, as `python -m rlkit.evaluate FOLDER` does; no file is written but that of `video`.
+        """Measure the run, as `python -m rlkit.evaluate FOLDER` does; no file is written, except for `video`.
 
         Arguments:
             episodes: how many episodes or problems; None: the environment's default.
             split: test, validation or train.
-            keys: the other keys of the command: checkpoint, pass_at, samples, against (a run, or a folder that needs no
+            keys: other keys of the command: checkpoint, pass_at, samples, against (a run, or a folder that needs no
                 trust), video, device, threads, seed.
 
-        Returns: what the command writes to evaluation-SPLIT.json: "checkpoint" and "iteration", whose parameters were
-            measured; "greedy" and "sampled" with mean, low and high of a 95 % interval; and what was asked for.
+        Returns: the content of the command's evaluation-SPLIT.json: "checkpoint" and "iteration" of the parameters;
+            "greedy" and "sampled" with mean and 95 % interval (low, high); and the results of other keys.
 
-        Raises: UserError for what this run cannot give.
+        Raises: UserError for keys that do not apply to this run.
 
         Example:
             run.evaluate(episodes=100)["greedy"]["mean"]
@@ -115,22 +115,22 @@ class Run:
         return found
 
     def resume(self, *, on_iteration: Listener | None = None, quiet: bool = False, **keys: object) -> "Run":
-        """Go on from the newest checkpoint, exactly, as `python -m rlkit.run resume=FOLDER` does.
+        """Resume exactly from the newest checkpoint, as `python -m rlkit.run resume=FOLDER` does.
 
         Arguments:
             on_iteration: see `rlkit.train`.
             quiet: print nothing.
-            keys: what may change: a new total length (env_steps or iterations), evaluate_every, device and others.
+            keys: keys that may change: a new total length (env_steps or iterations), evaluate_every, device and others.
 
         Returns: this run.
 
-        Raises: UserError for a key that would make it another run, and while another process writes to the folder.
+        Raises: UserError for keys that would change the run itself, and while another process writes to the folder.
 
         Example:
-            run.resume(env_steps=100_000)  # 100,000 in all
+            run.resume(env_steps=100_000)  # 100,000 in total
         """
         if "resume" in keys:
-            raise UserError(f"resume={keys['resume']}: this run is the one that goes on; leave it out")
+            raise UserError(f"resume={keys['resume']}: this run itself is resumed; leave it out")
         check_listener(on_iteration)
         told = line(keys, self._factory)
         told.resume, told.trust = self.folder, self._trusted
@@ -138,15 +138,15 @@ class Run:
             _, progress = session.carry_out(config.complete(told), session.Watch(quiet, on_iteration))
         self._opened = None
         if progress.terminated:
-            signal.raise_signal(progress.terminated)  # the caller's handler: the run only wrote its checkpoint
+            signal.raise_signal(progress.terminated)  # call the caller's handler: the run only wrote its checkpoint
         return self
 
     @contextmanager
     def _fitting(self) -> Iterator[None]:
-        """Say in one line that an environment given in Python is not the one whose parameters were saved."""
+        """Report in one line if an environment given in Python does not match the saved parameters."""
         try:
             yield
-        except (RuntimeError, UserError) as error:  # as torch says where sizes differ
+        except (RuntimeError, UserError) as error:  # torch raises RuntimeError where sizes differ
             if self._factory is None or "size mismatch" not in one_line(error):
                 raise
             raise UserError(
@@ -154,7 +154,7 @@ class Run:
             ) from error
 
     def _other(self, against: object) -> tuple[object, pairing.Place | None, Trust]:
-        """What `against` says, where that is, and its trust: a run brings its own, a path has none."""
+        """The value of `against`, its place, and its trust: a run has its own trust, a path has none."""
         if isinstance(against, Run):
             return str(against.folder), (str(against.folder), against.checkpoint), against._trusted
         named = os.fspath(against) if isinstance(against, os.PathLike) else against
@@ -175,7 +175,7 @@ class Run:
         return schema.build(Evaluate, values, "evaluate")
 
     def _subject(self, asked: Evaluate) -> Subject:
-        """The run put together once for the same checkpoint, device, threads and seed."""
+        """The policy and environment, put together once for equal checkpoint, device, threads and seed."""
         if not checkpoints.resumable(self.folder):
             raise UserError(f"{self.folder} has no checkpoint yet, so it has no policy: continue it with run.resume()")
         name = asked.checkpoint or own_checkpoint(self._given().run.get("measure"), self.folder)

@@ -1,4 +1,4 @@
-"""Keeps the caller's settings of torch as they were, and away from a run."""
+"""Protects the caller's torch settings from a run, and a run from the caller's settings."""
 
 import random
 from collections.abc import Callable, Iterator
@@ -10,10 +10,10 @@ import torch
 
 @contextmanager
 def usual() -> Iterator[None]:
-    """Torch as it starts: float32, gradients, tensors on the CPU; afterwards it is as the caller had set it."""
+    """Torch's default settings: float32, gradients, tensors on the CPU; the caller's are restored afterwards."""
     dtype, here = torch.get_default_dtype(), torch.device("cpu")
     torch.set_default_dtype(torch.float32)
-    # Even the usual device, once it is asked for, makes every call of torch slower.
+    # Setting even the default device makes every call of torch slower.
     place = nullcontext() if torch.get_default_device() == here else here
     try:
         with torch.inference_mode(False), torch.enable_grad(), place:
@@ -24,8 +24,8 @@ def usual() -> Iterator[None]:
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
-    """Torch as it starts; threads and global random states are put back, whatever a plug-in or environment did."""
-    on_gpu_by_now: Callable[[], bool] = torch.cuda.is_initialized  # to look at its states would start the GPU
+    """Torch's defaults; threads and global random states are restored, whatever a plug-in or environment did."""
+    on_gpu_by_now: Callable[[], bool] = torch.cuda.is_initialized  # reading the GPU's random states would initialize it
     threads, cuda = torch.get_num_threads(), on_gpu_by_now()
     states = random.getstate(), np.random.get_state(), torch.get_rng_state()
     on_gpu = torch.cuda.get_rng_state_all() if cuda else []

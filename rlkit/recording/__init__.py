@@ -1,1 +1,1 @@
-"""What a run leaves: its log, its metrics and texts, checkpoints, the summary."""
+"""The files of a run: log, metrics, texts, checkpoints and summary."""

@@ -1,9 +1,9 @@
 """Checkpoints: atomic, safe to load, exact to resume.
 
-A checkpoint is one safetensors file, `checkpoints/NAME.safetensors`: the tensors, and as metadata the structure around
-them (JSON; a long one is a tensor of its bytes) with a checksum over both. Nothing in it can execute. A new one is
-written beside the old, reaches the disk, and only then takes its name; the one before stays as
-`iteration-N.safetensors`, where older ones are kept.
+A checkpoint is one safetensors file, `checkpoints/NAME.safetensors`. It holds the tensors; its metadata hold the
+structure around them (JSON; a long structure is stored as a tensor of its bytes) and a checksum over both. Nothing in
+it can execute. A new checkpoint is written to a temporary file, flushed to the disk, and only then renamed. The one
+before it stays as `iteration-N.safetensors` if older checkpoints are kept.
 """
 
 import hashlib
@@ -27,22 +27,22 @@ from rlkit.recording.files import beside, check_name, keep_umask, opened, parse,
 from rlkit.recording.structure import decode, encode
 from rlkit.terminal import warn
 
-EARLIER = ".best-before"  # the best one that `latest` knows of, while `best` is of a later iteration
-HEADER = 10**8  # bytes that safetensors gives to the metadata and the names of the tensors
-PAGED = 2**20  # bytes of a tensor from which on it is left in its file
-STRUCTURE = "structure"  # the names of tensors of a state begin with a slash
+EARLIER = ".best-before"  # the best checkpoint up to `latest`; it is kept while `best` is of a later iteration
+HEADER = 10**8  # largest size in bytes that safetensors allows for the metadata and the names of the tensors
+PAGED = 2**20  # a tensor of at least this many bytes stays in its file (memory-mapped)
+STRUCTURE = "structure"  # key of the structure; the names of a state's tensors begin with a slash
 
 
 class Damaged(Exception):
-    """A checkpoint file that is torn, changed or none of ours."""
+    """A checkpoint file that is incomplete, was changed, or was not written by rlkit."""
 
 
 def save(folder: str | Path, state: State, name: str = "latest", keep: int = 0, iteration: int = 0) -> None:
     """Write `state`: nested dicts, lists and tuples of tensors, arrays, numbers, texts, booleans and None.
 
-    `iteration` is how far the run is. What had the name before becomes iteration-N, of which the newest `keep` stay; of
-    the same iteration it is replaced. A `best` that is not later than `latest` stays as EARLIER until the next
-    `latest`, for `drop_beyond`, where the run goes on from there.
+    `iteration` is the number of finished iterations. The previous checkpoint of this name becomes iteration-N, and the
+    newest `keep` of those stay; a previous one of the same iteration is replaced. A `best` that is not later than
+    `latest` is kept as EARLIER until the next `latest`: `drop_beyond` restores it when the run resumes from there.
     """
     tensors: dict[str, Tensor] = {}
     structure = json.dumps(encode(state, "", tensors))
@@ -52,7 +52,7 @@ def save(folder: str | Path, state: State, name: str = "latest", keep: int = 0, 
         if ranks.first():
             _write(folder, name, structure, tensors, whole, keep, iteration)
     finally:
-        deque(whole, maxlen=0)  # all ranks gather what they share out to the end, also where nothing can be written
+        deque(whole, maxlen=0)  # every rank takes part in gathering the shards, even if nothing can be written
 
 
 def _write(
@@ -67,7 +67,7 @@ def _write(
     path = _path(folder, name)
     for place in (path.parent, path):
         refuse_link(place)
-    new = beside(path) / path.name  # in a folder of its own: the library follows links, and chooses permissions
+    new = beside(path) / path.name  # in a new folder: safetensors follows links and chooses its own permissions
     metadata = {"iteration": str(iteration)}
     if len(structure) <= HEADER // 100:
         metadata[STRUCTURE] = structure
@@ -94,7 +94,7 @@ def _write(
 
 
 def _fill(path: Path, tensors: dict[str, Tensor], whole: Iterable[Tensor], metadata: dict[str, str]) -> None:
-    """Write tensors, and their checksum, into a new file."""
+    """Write the tensors and their checksum into a new file."""
     if shards.any_in(tensors.values()):
         _stream(path, tensors, whole, metadata)
     else:
@@ -103,7 +103,7 @@ def _fill(path: Path, tensors: dict[str, Tensor], whole: Iterable[Tensor], metad
 
 
 def _stream(path: Path, tensors: Mapping[str, Tensor], whole: Iterable[Tensor], metadata: dict[str, str]) -> None:
-    """The same file of tensors that ranks share out; its checksum is taken from what was written."""
+    """Write the same file for tensors that are sharded over ranks; the checksum is computed from the written file."""
     streamed.write(path, streamed.sizes(tensors), whole, metadata | {"checksum": streamed.UNSEALED})
     with safe_open(path, framework="pt") as file:
         checksum = _checksum(metadata, tensors, file.get_tensor)
@@ -111,7 +111,7 @@ def _stream(path: Path, tensors: Mapping[str, Tensor], whole: Iterable[Tensor], 
 
 
 def check_header(tensors: Mapping[str, Tensor]) -> None:
-    """Raises: UserError where there are too many tensors to be named in one file."""
+    """Raises: UserError where one file cannot name so many tensors."""
     if sum(len(json.dumps(name)) + 100 + 20 * x.dim() for name, x in tensors.items()) > 0.9 * HEADER:
         name, count = Counter(name.split("/")[1:3][-1] for name in tensors).most_common(1)[0]
         raise UserError(
@@ -121,9 +121,10 @@ def check_header(tensors: Mapping[str, Tensor]) -> None:
 
 
 def load(folder: str | Path, name: str = "latest", tidy: bool = False) -> State:
-    """Read a checkpoint back, tensors on the CPU; for a damaged or missing latest, the newest good one before it.
+    """Read a checkpoint, tensors on the CPU; if `latest` is damaged, read the newest intact one before it.
 
-    One line says when another stands in. tidy: set the damaged file aside as `NAME.damaged`; else nothing is written.
+    One line reports which other checkpoint was used. tidy: rename the damaged file to `NAME.damaged`; without it
+    nothing is written.
     """
     path = _path(folder, name)
     check_name(path)
@@ -150,9 +151,9 @@ def load(folder: str | Path, name: str = "latest", tidy: bool = False) -> State:
 
 
 def drop_beyond(folder: str | Path, iteration: int) -> int | None:
-    """Remove a `best` of a later iteration than this, from which a run goes on; the one before it is put in its place.
+    """Remove a `best` that is later than this iteration, from which the run resumes; the previous best takes its place.
 
-    Returns what it was of, where none was kept.
+    Returns: the iteration of the removed one, if there was no previous best to restore.
     """
     path, earlier = _path(folder, "best"), _path(folder, EARLIER)
     found = _iteration(path)
@@ -167,7 +168,7 @@ def drop_beyond(folder: str | Path, iteration: int) -> int | None:
 
 @contextmanager
 def fitting(folder: str | Path, part: str) -> Iterator[None]:
-    """Where a part of a checkpoint cannot be put back, one line says so: the part is not one of this run."""
+    """Raise a UserError of one line where this part of a checkpoint cannot be restored into the run."""
     try:
         yield
     except (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
@@ -179,7 +180,7 @@ def fitting(folder: str | Path, part: str) -> Iterator[None]:
 
 
 def resumable(folder: str | Path) -> bool:
-    """Whether there is a checkpoint to go on from, good or not; `best` is not one: the run was further."""
+    """Whether there is a checkpoint to resume from, intact or not; `best` does not count, as the run was further."""
     path = _path(folder, "latest")
     return os.path.lexists(path) or bool(_older(path.parent))
 
@@ -189,16 +190,16 @@ def _path(folder: str | Path, name: str) -> Path:
 
 
 def _older(folder: Path) -> list[Path]:
-    """The files iteration-N, the newest first."""
+    """The files iteration-N, newest first."""
     try:
         found = {path: re.fullmatch(r"iteration-(\d+)", path.stem) for path in folder.glob("iteration-*.safetensors")}
-    except OSError:  # the folder was removed in between, or may not be read
+    except OSError:  # the folder was removed meanwhile, or cannot be read
         return []
     return sorted((path for path, name in found.items() if name), key=lambda path: -int(path.stem[10:]))
 
 
 def _iteration(path: Path) -> int | None:
-    """The iteration that a checkpoint is of; None where that is unknown."""
+    """The iteration of a checkpoint; None where it is unknown."""
     try:
         _check_file(path)
         with safe_open(path, framework="pt") as file:
@@ -208,7 +209,7 @@ def _iteration(path: Path) -> int | None:
 
 
 def _step_aside(folder: str | Path, path: Path, keep: int, iteration: int) -> None:
-    """What has the name of a new checkpoint gets another one, where it is kept."""
+    """Rename the file whose name a new checkpoint takes, if it is kept."""
     if path.stem == "best" and _up_to(path, _iteration(_path(folder, "latest"))):
         os.replace(path, _path(folder, EARLIER))
     before = _iteration(path) if keep else None
@@ -217,15 +218,15 @@ def _step_aside(folder: str | Path, path: Path, keep: int, iteration: int) -> No
 
 
 def _up_to(path: Path, iteration: int | None) -> bool:
-    """Whether there is a checkpoint that is of this iteration at the latest."""
+    """Whether the checkpoint exists and is of this iteration or an earlier one."""
     found = _iteration(path)
     return found is not None and iteration is not None and found <= iteration
 
 
 def _set_aside(damaged: Iterable[Path]) -> None:
-    """Take damaged files out of the way, and lose nothing."""
+    """Rename damaged files, so that nothing is lost."""
     for path in damaged:
-        with suppress(OSError):  # such as a folder that may only be read
+        with suppress(OSError):  # for example a read-only folder
             os.replace(path, path.with_suffix(".damaged"))
 
 
@@ -247,7 +248,7 @@ def _read(path: Path) -> State:
     try:
         structure = metadata[STRUCTURE] if STRUCTURE in metadata else tensors.pop(STRUCTURE).numpy().tobytes().decode()
         state = decode(parse(structure), tensors)
-    except (KeyError, TypeError, ValueError, RuntimeError):  # it was changed, and its checksum with it
+    except (KeyError, TypeError, ValueError, RuntimeError):  # the file was changed, and its checksum recomputed
         raise Damaged("its structure and its tensors do not fit") from None
     if not isinstance(state, dict):
         raise Damaged("it is not a checkpoint of rlkit")
@@ -255,15 +256,15 @@ def _read(path: Path) -> State:
 
 
 def _check_file(path: Path) -> int:
-    """The size of what is really a file; nothing is read of a pipe or a device, which would never end."""
+    """The size of a regular file. A pipe or a device is refused before it is read: reading it would never end."""
     with opened(path) as file:
         return os.fstat(file.fileno()).st_size
 
 
 def _own(x: Tensor) -> Tensor:
-    """A copy: the file's own memory is not aligned as torch aligns, and some kernels round by alignment.
+    """A copy: the file's memory is not aligned as torch aligns it, and the rounding of some kernels depends on that.
 
-    Of what ranks share out each copies its part later.
+    Sharded tensors are left as they are: each rank copies its part later.
     """
     return x if ranks.layered() and x.nbytes >= PAGED else x.clone()
 
@@ -271,7 +272,7 @@ def _own(x: Tensor) -> Tensor:
 def _checksum(
     metadata: dict[str, str], tensors: Mapping[str, Tensor], get: Callable[[str], Tensor] | None = None
 ) -> str:
-    """Over the metadata and all tensors; `get` reads one where not all of them are in memory."""
+    """The checksum over the metadata and all tensors; `get` reads one tensor where not all are in memory."""
     digest = hashlib.sha256(json.dumps(metadata, sort_keys=True).encode())
     for name in sorted(tensors):
         x = tensors[name] if get is None else get(name)
@@ -281,7 +282,7 @@ def _checksum(
 
 
 def _own_memory(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Contiguous tensors on the CPU that share memory with nothing: safetensors refuses views and ties."""
+    """Contiguous tensors on the CPU that do not share memory: safetensors refuses views and tied tensors."""
     seen: set[int] = set()
     for name, x in tensors.items():
         x = x.detach().cpu().contiguous()

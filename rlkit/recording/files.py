@@ -1,4 +1,4 @@
-"""Files and folders of a run: written whole or not at all, never through a link, and what went wrong in plain words."""
+"""Files and folders of a run: written completely or not at all, never through a link, with errors in plain words."""
 
 import errno
 import json
@@ -22,21 +22,21 @@ from rlkit.disk import to_disk as to_disk
 from rlkit.errors import UserError
 from rlkit.paths import home
 
-SMALL = 1 << 20  # bytes that a file of settings or of one measurement has at most
-LARGEST = 1 << 24  # and one of JSON, whatever it holds
-HUGE = 1e100  # what is larger is not a measurement, and a square of it no number
+SMALL = 1 << 20  # most bytes of a settings file or of one measurement
+LARGEST = 1 << 24  # most bytes of any JSON file
+HUGE = 1e100  # larger values are not measurements: their squares would overflow
 OURS = re.compile(
     r"\.lock|(config|before|summary|metrics|completions)\.\w+|events\..*|checkpoints|model|adapter|wandb.*"
 )
-LEFT = re.compile(r"\.(?!evaluation|completions-).+\.new|\.probe-\d+")  # evaluations take no lock: theirs may be in use
+LEFT = re.compile(r"\.(?!evaluation|completions-).+\.new|\.probe-\d+")  # excluded: files of running evaluations
 
 NO_WAIT = getattr(os, "O_NONBLOCK", 0)
 
 
 def prepare_folder(path: str | Path, start: Path = Path()) -> Path:
-    """Make a folder and see that it can be written to, before hours of work depend on it.
+    """Create a folder and check that it is writable, before hours of work depend on it.
 
-    A relative path begins at `start`, and messages show it as it is; what is returned begins there, too.
+    A relative path is taken relative to `start`. The returned path includes `start`; messages show `path` as given.
     """
     check_name(path)
     try:
@@ -47,13 +47,13 @@ def prepare_folder(path: str | Path, start: Path = Path()) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder) as probe:
             probe.write(bytes(1 << 16))
-    except (OSError, ValueError) as error:  # the latter: a NUL in the name
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the name
         raise UserError(f"cannot write to the folder {path}: {why(error)}; fix that or give another") from None
     return folder
 
 
 def check_name(path: str | Path) -> None:
-    """Refuse a path with bytes that are not UTF-8: safetensors writes a file there and never opens it again."""
+    """Refuse a path that is not UTF-8: safetensors writes such a file and cannot open it again."""
     try:
         str(path).encode()
     except UnicodeEncodeError:
@@ -61,7 +61,7 @@ def check_name(path: str | Path) -> None:
 
 
 def tidy(folder: Path) -> None:
-    """Refuse links among what a run writes, and remove what a killed one left; its links go, what they name stays."""
+    """Refuse links among the files of a run, and remove what a killed process left; targets of links stay."""
     with there(folder):
         top = sorted(folder.iterdir())
         inside = sorted((folder / "checkpoints").glob("*")) + sorted((folder / "checkpoints").glob(".*new"))
@@ -79,7 +79,7 @@ def tidy(folder: Path) -> None:
 
 @contextmanager
 def there(path: Path) -> Iterator[None]:
-    """Say in one line what cannot be read: another process may remove a folder at any time."""
+    """Report in one line what cannot be read: another process may remove a folder at any time."""
     try:
         yield
     except OSError as error:
@@ -87,15 +87,15 @@ def there(path: Path) -> Iterator[None]:
 
 
 def remove(path: Path) -> None:
-    """Remove a file, a link or a whole folder, as far as that is allowed."""
+    """Remove a file, a link or a whole folder, as far as permissions allow."""
     with suppress(OSError):
         shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
 
 
 def is_file(path: Path) -> bool:
-    """Whether there is a file.
+    """Whether this is a file.
 
-    Raises: UserError where nobody can know: in a folder that may not be entered, under a name that is too long.
+    Raises: UserError where that cannot be determined: the folder may not be entered, or the name is too long.
     """
     try:
         return stat.S_ISREG(os.stat(path).st_mode)
@@ -107,9 +107,9 @@ def is_file(path: Path) -> bool:
 
 @contextmanager
 def opened(path: Path) -> Iterator[BinaryIO]:
-    """Read a file that is one: a pipe or a device would never end.
+    """Open a regular file to read; a pipe or a device is refused, as reading it would never end.
 
-    Raises: OSError.
+    Raises: OSError, also where it is not a file.
     """
     handle = os.open(path, os.O_RDONLY | NO_WAIT | BINARY)
     if not stat.S_ISREG(os.fstat(handle).st_mode):
@@ -120,7 +120,7 @@ def opened(path: Path) -> Iterator[BinaryIO]:
 
 
 def read_text(path: Path, limit: int = SMALL) -> str:
-    """A whole small file.
+    """The text of a small file.
 
     Raises: UserError where it is not a file, is larger than `limit` bytes, is not text, or cannot be read.
     """
@@ -135,7 +135,7 @@ def read_text(path: Path, limit: int = SMALL) -> str:
 
 
 def parse(text: str | bytes) -> object:
-    """JSON. Raises: ValueError, also for what is nested too deeply."""
+    """Parse JSON. Raises: ValueError, also where it is nested too deeply."""
     try:
         found: object = json.loads(text)
     except RecursionError:
@@ -146,7 +146,7 @@ def parse(text: str | bytes) -> object:
 def read_object(path: Path) -> dict[str, object]:
     """The object that a JSON file of a run holds.
 
-    Raises: UserError that says what is wrong with it.
+    Raises: UserError that names the mistake.
     """
     text = read_text(path, LARGEST)
     try:
@@ -159,15 +159,15 @@ def read_object(path: Path) -> dict[str, object]:
 
 
 def is_number(value: object) -> TypeGuard[float]:
-    """Whether a value of a JSON file is a measurement: finite, and of a size that can be squared."""
+    """Whether a JSON value is a measurement: finite, and small enough to be squared."""
     return isinstance(value, int | float) and not isinstance(value, bool) and -HUGE <= value <= HUGE
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
-    """Write a file that takes the place of `path` when it is whole and on the disk.
+    """Write a file that replaces `path` once it is complete and on the disk.
 
-    Raises: UserError where that fails, or where `path` is a link; what was there stays.
+    Raises: UserError where that fails, or where `path` is a link; the old file stays.
     """
     refuse_link(path)
     new = beside(path)
@@ -185,18 +185,18 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
 
 
 def beside(path: Path) -> Path:
-    """A name in the same folder that nobody can foresee, for what is not whole yet."""
+    """An unpredictable name in the same folder, for a file that is not complete yet."""
     return path.with_name(f".{path.name}.{secrets.token_hex(8)}.new")
 
 
 def write_atomically(path: str | Path, text: str) -> None:
-    """Write a whole file or none of it."""
+    """Write the whole file, or leave the old one."""
     with replacing(Path(path)) as file:
         file.write(text.encode("utf-8", "replace"))
 
 
 def write_folder(folder: str | Path, write: Callable[[Path], None]) -> None:
-    """Let `write` fill a folder beside this one, which then takes its place: nobody reads a half-written one."""
+    """Let `write` fill a temporary folder, which then replaces this one: nobody reads a half-written folder."""
     folder = Path(folder)
     refuse_link(folder)
     new = beside(folder)
@@ -206,7 +206,7 @@ def write_folder(folder: str | Path, write: Callable[[Path], None]) -> None:
         for path in new.iterdir():
             keep_umask(path)
         old = beside(folder)
-        if folder.is_dir():  # moved first: to remove it takes longer, and the end of the process may come between
+        if folder.is_dir():  # renamed first: removing takes longer, and the process may be killed meanwhile
             os.replace(folder, old)
         os.replace(new, folder)
         shutil.rmtree(old, ignore_errors=True)
@@ -216,12 +216,12 @@ def write_folder(folder: str | Path, write: Callable[[Path], None]) -> None:
 
 
 def keep_umask(path: Path) -> None:
-    """Give a file the permissions of the folder that was just made for it: a library chose some of its own."""
+    """Give a file the permissions of the folder that was just created for it: the library chose its own."""
     path.chmod(path.parent.stat().st_mode & 0o666)
 
 
 def why(error: Exception) -> str:
-    """The system's reason; safetensors tells it as text, `... (os error 28)`."""
+    """The system's reason; safetensors gives it as text, `... (os error 28)`."""
     if isinstance(error, OSError):
         return reason(error)
     code = re.search(r"os error (\d+)", str(error))

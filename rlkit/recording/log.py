@@ -1,4 +1,4 @@
-"""What a run tells: one screen at the start, a progress bar, metrics.jsonl, completions.jsonl, TensorBoard, tables."""
+"""The output of a run: first screen, progress bar, metrics.jsonl, completions.jsonl, TensorBoard, tables."""
 
 import html
 import json
@@ -24,11 +24,11 @@ from rlkit.recording.writers import Events, Lines, Tracker, cut, finite
 from rlkit.screen import Screen
 from rlkit.terminal import say, warn
 
-Listener = Callable[[dict[str, float]], object]  # gets what is logged; what is true stops the run
+Listener = Callable[[dict[str, float]], object]  # receives the logged metrics; a true return value stops the run
 
-PLAIN_EVERY = 5.0  # seconds between lines where there is no terminal to draw a bar on
-SAMPLES = 8  # completions kept of each logged iteration
-SHOWN = {  # metric → its word in the bar, in this order
+PLAIN_EVERY = 5.0  # seconds between lines where no terminal can show a bar
+SAMPLES = 8  # completions saved for each logged iteration
+SHOWN = {  # metric → its label in the bar, in this order
     "eval/accuracy": "accuracy",
     "eval/return": "evaluation",
     "eval/ceiling": "ceiling",
@@ -41,22 +41,22 @@ SPEED = "time/env_steps_per_second"
 
 
 class Log:
-    """Where a run writes. `resumed_at` is the iteration of the checkpoint: later lines will be written again."""
+    """The output of a run. `resumed_at` is the iteration of the checkpoint: later lines are written again."""
 
     def __init__(
         self,
         folder: str | Path,
         title_rows: Mapping[str, str],
         total: int,
-        unit: str,  # of the total: iterations or env_steps
+        unit: str,  # unit of the total: iterations or env_steps
         quiet: bool = False,
         resumed_at: int = 0,
-        tracker: Tracker | None = None,  # where the figures go besides the folder
-        listener: Listener | None = None,  # who hears of each logged iteration, and may stop the run
+        tracker: Tracker | None = None,  # an external service that also receives the metrics
+        listener: Listener | None = None,  # is called for each logged iteration, and may stop the run
     ) -> None:
         self.folder, self.title_rows, self.unit = Path(folder), dict(title_rows), unit
         self.in_notebook = not quiet and Screen().is_jupyter
-        self.console = Screen(quiet, force_jupyter=False)  # lines in a notebook are plain ones
+        self.console = Screen(quiet, force_jupyter=False)  # in a notebook, lines are plain text
         last = cut(self.folder / "metrics.jsonl", resumed_at)
         cut(self.folder / "completions.jsonl", resumed_at)
         if resumed_at and not last.iteration:
@@ -64,7 +64,7 @@ class Log:
             warn(f"{gone}: what was logged there is lost, and seconds count from now")
         self.began: float = time.monotonic() - last.seconds
         self.latest: dict[str, float] = {}
-        self.beside: dict[str, float] = {}  # what is written beside every evaluation, such as the ceiling
+        self.beside: dict[str, float] = {}  # values that are added to every evaluation, such as the ceiling
         self.spoke = -math.inf
         self.lines = Lines(self.folder / "metrics.jsonl")
         self.texts = Lines(self.folder / "completions.jsonl")
@@ -96,7 +96,7 @@ class Log:
         self._track(lambda tracker: tracker.close(kind is not None))
 
     def iteration(self, iteration: int, env_steps: int, metrics: Mapping[str, float]) -> bool:
-        """Write one line of metrics and one step for TensorBoard, and move the bar; whether the listener says stop."""
+        """Write one line of metrics and one TensorBoard step, advance the bar; return whether the listener stops."""
         if any(key.startswith("eval/") for key in metrics):
             metrics = {**metrics, **self.beside}
         line = {"iteration": iteration, "env_steps": env_steps, "seconds": round(self.seconds(), 3), **metrics}
@@ -119,11 +119,11 @@ class Log:
         return self.listener is not None and bool(self.listener(dict(line)))
 
     def seconds(self) -> float:
-        """Seconds that the run has taken so far, those before a resume included."""
+        """Seconds that the run has taken, including those before a resume."""
         return time.monotonic() - self.began
 
     def completions(self, iteration: int, rollout: TensorDict, credited: TensorDict, policy: Policy, env: Env) -> None:
-        """Keep the first texts of a rollout, each with the mean advantage of its tokens."""
+        """Save the first completions of a rollout, each with the mean advantage of its tokens."""
         texts = env.samples(rollout, policy, SAMPLES)
         advantages: list[float | None] = [None] * len(texts)
         if texts and "advantage" in credited.keys():
@@ -134,12 +134,12 @@ class Log:
             self.texts.add({"iteration": iteration, **record, "advantage": advantage})
 
     def show_samples(self, title: str, records: Iterable[Sample]) -> None:
-        """Print a few completions: what was asked, what was answered, and whether it is right."""
+        """Print a few samples: the prompt, the completion, and whether it is correct."""
         parts: list[RenderableType] = [Text(f"\n{title}", style="bold")]
         for record in records:
             right = record.get("score", 0) >= 1
             mark = Text("right" if right else "wrong", style="green" if right else "red")
-            if not record.get("answer", "?").strip():  # nothing says what is right
+            if not record.get("answer", "?").strip():  # there is no reference answer
                 mark = Text(f"score {record['score']:.4g}", style="dim")
             elif "answer" in record and not right:
                 mark.append(
@@ -168,21 +168,21 @@ class Log:
             self._plain(f"  {command}")
 
     def alarm(self, name: str, message: str) -> None:
-        """Print one warning that stands out: what is wrong, under the name that the summary has it by."""
+        """Print a highlighted warning: its name (the same as in the summary) and what is wrong."""
         self._show(Text.assemble(("warning", "bold yellow"), f": {name}: {message}"))
 
     def summary(self, values: Mapping[str, object]) -> None:
-        """Write summary.json, whole or not at all."""
+        """Write summary.json, completely or not at all."""
         write_atomically(self.folder / "summary.json", json.dumps(finite(values), indent=1, ensure_ascii=False) + "\n")
         self._track(lambda tracker: tracker.summary(values))
 
     def _track(self, tell: Callable[[Tracker], None]) -> None:
-        """A tracker that fails is reported once and not used again: the run goes on, and its folder has all of it."""
+        """Call the tracker. A failure is reported once, and the tracker is not used again; the run goes on."""
         if self.tracker is None:
             return
         try:
             tell(self.tracker)
-        except Exception as error:  # whatever a service without its network or its process raises
+        except Exception as error:  # whatever the service raises without a network or a process
             self.tracker = None
             self.alarm("logger", f"nothing is sent any more ({error}); the run folder has all of it")
 
@@ -198,7 +198,7 @@ class Log:
 
     def _show(self, what: RenderableType) -> None:
         if self.bar.finished:
-            self.bar.stop()  # what comes now belongs below it
+            self.bar.stop()  # the following output belongs below the bar
         if self.console.is_terminal:
             self.console.print(what)
             return
@@ -208,7 +208,7 @@ class Log:
             self._plain(line.rstrip())
 
     def _plain(self, text: str) -> None:
-        """A line for a pipe or a file."""
+        """Print a line to a pipe or a file."""
         if not self.console.quiet:
             say(text)
 
@@ -220,7 +220,7 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> 
 
 
 class _Bar(Progress):
-    """A progress bar with a line of figures below it: side by side they do not fit into 80 columns."""
+    """A progress bar with the figures on a second line: one line of 80 columns is too short for both."""
 
     figures = ""
 
@@ -234,7 +234,7 @@ class _Bar(Progress):
 
 
 class _NotebookBar:
-    """A progress bar in a notebook: one output, drawn anew each time; it needs IPython alone, no widgets."""
+    """A progress bar in a notebook: one output that is redrawn; it needs only IPython, no widgets."""
 
     def __init__(self) -> None:
         from IPython.display import display

@@ -17,18 +17,18 @@ from rlkit.recording.files import is_file, parse, read_text
 from rlkit.recording.log import Log
 from rlkit.statistics.episodes import Interval, Measured, summarize
 
-Evaluation = dict[str, Measured]  # before and after training, and the ceiling
+Evaluation = dict[str, Measured]  # before and after training, and the ceiling (reasoning baseline)
 
 
 @runtime_checkable
 class Borrows(Protocol):
-    """An environment whose problems or scores are those of other packages."""
+    """An environment whose problems or scores come from other packages."""
 
     packages: Sequence[str]
 
 
 def measure(env: Env, algo: Algorithm, episodes: int | None, log: Log, when: str) -> Evaluation:
-    """Evaluate greedily on the test split, which nothing in the run looks at; text also shows samples."""
+    """Evaluate greedily on the test split, which training and selection never use; on text, print samples."""
     log.note(f"measuring {when} training, on the test split ...")
     found, samples = scores(env, algo, episodes, when)
     if samples:
@@ -41,7 +41,7 @@ def measure(env: Env, algo: Algorithm, episodes: int | None, log: Log, when: str
 
 
 def scores(env: Env, algo: Algorithm, episodes: int | None, when: str) -> tuple[Evaluation, Sequence[Sample]]:
-    """What is measured then, and the greedy answers; the ceiling is that of the untouched model."""
+    """The measurements at this time, and the greedy samples; the ceiling is measured with the untrained model only."""
     found_scores: Scores = env.evaluate(algo.policy, episodes, "test")
     found = {when: summarize(env.metric, found_scores, True)}
     if exact := env.exact(algo.policy, discount(algo.config)):
@@ -53,9 +53,9 @@ def scores(env: Env, algo: Algorithm, episodes: int | None, when: str) -> tuple[
 
 
 def before(path: Path) -> Evaluation:
-    """What before.json holds; empty where there is none.
+    """The evaluation in before.json; empty where there is no such file.
 
-    Raises: UserError where it holds no evaluation.
+    Raises: UserError where the file holds no evaluation.
     """
     if not is_file(path):
         return {}
@@ -69,7 +69,7 @@ def before(path: Path) -> Evaluation:
 
 
 def _is_measured(x: object) -> bool:
-    """Whether this is what `summarize` made, as far as the tables at the end need it."""
+    """Whether this is a result of `summarize`, as far as the final tables need it."""
     if not isinstance(x, dict) or not isinstance(x.get("metric"), str):
         return False
     tables = [x.get(name, {}) for name in ("kinds", "groups", "exact")]
@@ -85,7 +85,7 @@ def _is_measured(x: object) -> bool:
 
 
 def report(log: Log, env: Env, evaluation: Evaluation, unit: str) -> None:
-    """The small table at the end: before → after with 95 % intervals."""
+    """Print the final table: before → after with 95 % intervals."""
     shape = "{:.3f}" if all(abs(e["mean"]) < 10 for e in evaluation.values()) else "{:.1f}"
 
     def cells(name: str, e: Measured) -> list[str]:
@@ -107,7 +107,7 @@ def report(log: Log, env: Env, evaluation: Evaluation, unit: str) -> None:
 
 
 def report_metrics(log: Log, evaluation: Evaluation, shape: str) -> None:
-    """A table of what was measured beside the score, with 95 % intervals."""
+    """Print a table of the metrics measured beside the score, with 95 % intervals."""
     given = {when: evaluation[when].get("metrics", {}) for when in ("before", "ceiling", "after") if when in evaluation}
     names = list(dict.fromkeys(name for metrics in given.values() for name in metrics))
 
@@ -122,7 +122,7 @@ def report_metrics(log: Log, evaluation: Evaluation, shape: str) -> None:
 def summary(
     facts: Mapping[str, object], env: Env, evaluation: Evaluation, scored: str, seconds: float
 ) -> dict[str, object]:
-    """What summary.json says: `facts` of the run, what was measured, and what a score is of (`scored`)."""
+    """The content of summary.json: `facts` of the run, the measurements, and which parameters were `scored`."""
     own = {"rlkit": rlkit.__version__, "torch": torch.__version__, "python": platform.python_version()}
     borrowed = {name: _version(name) for name in env.packages} if isinstance(env, Borrows) else {}
     return {
@@ -139,7 +139,7 @@ def summary(
 
 
 def _version(package: str) -> str:
-    """Of a package that works; it may have been installed without what says its version."""
+    """The version of a package; it may be installed without metadata."""
     try:
         return version(package)
     except PackageNotFoundError:
@@ -147,7 +147,7 @@ def _version(package: str) -> str:
 
 
 def reference(env: Env, evaluation: Evaluation) -> dict[str, object] | None:
-    """What counts as 0 and as 1: the environment's own, or on text the untouched model and its ceiling."""
+    """The scores that count as 0 and 1: the environment's reference, or on text the untrained model and its ceiling."""
     found: Reference | None = env.reference
     if found is None and env.metric == "accuracy" and "ceiling" in evaluation:
         low, high = evaluation["before"]["mean"], evaluation["ceiling"]["mean"]

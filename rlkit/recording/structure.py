@@ -1,4 +1,4 @@
-"""The structure of a state as JSON, beside its tensors: nested dicts, lists and tuples, and what JSON lacks."""
+"""The structure of a state as JSON beside its tensors: nested dicts, lists, tuples, and types that JSON lacks."""
 
 import numpy as np
 import torch
@@ -6,7 +6,7 @@ from torch import Tensor
 
 
 def encode(value: object, path: str, tensors: dict[str, Tensor]) -> object:
-    """JSON for the structure; what JSON lacks becomes {"$what": ...}, and tensors go into `tensors` by path."""
+    """JSON for the structure. Types that JSON lacks become {"$what": ...}; tensors go into `tensors`, keyed by path."""
     if value is None or type(value) in (bool, int, float, str):
         return value
     if isinstance(value, Tensor):
@@ -21,7 +21,7 @@ def encode(value: object, path: str, tensors: dict[str, Tensor]) -> object:
     if isinstance(value, dict):
         if all(type(key) is str and not key.startswith("$") for key in value):
             return {key: encode(item, f"{path}/{key!r}", tensors) for key, item in value.items()}
-        # A key may hold tensors, and two of them may look alike: the place distinguishes pairs.
+        # A key may itself hold tensors, and two keys may look alike: the index makes their paths distinct.
         pairs = [(f"{path}/{i}", key, item) for i, (key, item) in enumerate(value.items())]
         return {"$items": [[encode(k, f"{at}/key", tensors), encode(x, at, tensors)] for at, k, x in pairs]}
     raise TypeError(f"a checkpoint cannot hold {type(value).__name__} at {path or 'its root'}")

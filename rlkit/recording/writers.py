@@ -1,4 +1,4 @@
-"""The files that a run grows, JSON lines and TensorBoard's, and Weights & Biases where it is asked for."""
+"""The append-only files of a run (JSON lines, TensorBoard events), and Weights & Biases if asked for."""
 
 import importlib.util
 import io
@@ -32,14 +32,14 @@ from rlkit.recording.files import (
     write_atomically,
 )
 
-UPLOAD = 60.0  # seconds that the end of a run waits for W&B; what is not sent by then stays in the folder
+UPLOAD = 60.0  # seconds that the end of a run waits for W&B; data not sent by then stay in the folder
 
-LONGEST = 1 << 22  # bytes of a line; what is longer is not a record
-PIECES = 64  # of that length are read on in search of its end
+LONGEST = 1 << 22  # most bytes of a line; a longer line is not a record
+PIECES = 64  # so many pieces of that length are read to find the end of a line
 
 
 class File:
-    """A file that only grows and is whole after every write; it is made with the first one."""
+    """An append-only file that is complete after every write; the first write creates it."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.handle = path, -1
@@ -69,7 +69,7 @@ class Lines(File):
 
 @dataclass(frozen=True)
 class Reached:
-    """What a line of metrics.jsonl says of the run's progress, beside its metrics."""
+    """The progress of the run in a line of metrics.jsonl."""
 
     iteration: int = 0
     env_steps: int = 0
@@ -77,16 +77,16 @@ class Reached:
 
 
 class Events(File):
-    """Scalars for TensorBoard: what the lines of metrics.jsonl say, each once, whatever was written before.
+    """Scalars for TensorBoard: the lines of metrics.jsonl, each exactly once.
 
-    A run that is continued gets one new file, made from the lines that are left; those before are emptied. Only the
-    record format is imported: TensorBoard's own writer would look for TensorFlow.
+    A resumed run gets one new file, made from the remaining lines; the earlier files are emptied. Only the record
+    format is imported: TensorBoard's own writer would look for TensorFlow.
     """
 
     def __init__(self, folder: Path, began: float) -> None:
         with there(folder):
             before = sorted(folder.glob("events.out.tfevents.*"), key=_number)
-        # TensorBoard reads the files by name: a clock that was put back must not put the new one first.
+        # TensorBoard reads the files in the order of their names; this keeps the new file last if the clock went back.
         number = max([int(time.time()), *(_number(path) + 1 for path in before)])
         super().__init__(folder / f"events.out.tfevents.{number:010d}.{socket.gethostname()}.{os.getpid()}")
         self.began = began  # time.time() at second 0 of the run
@@ -100,7 +100,7 @@ class Events(File):
             _empty(before[-1])
 
     def add(self, line: Mapping[str, object]) -> None:
-        """One line of metrics.jsonl."""
+        """Add one line of metrics.jsonl."""
         if self.handle < 0 and not self.path.exists():
             self.write(_first())
         self.write(self._scalars(reached(line), line))
@@ -110,16 +110,16 @@ class Events(File):
 
         metrics = {key: x for key, x in line.items() if key not in KEYS and isinstance(x, int | float | None)}
         values = [
-            Summary.Value(tag=key, simple_value=x if is_number(x) else math.nan)  # JSON has null for all of these
+            Summary.Value(tag=key, simple_value=x if is_number(x) else math.nan)  # JSON has null for nan and infinity
             for key, x in metrics.items()
         ]
         return _event(wall_time=self.began + at.seconds, step=at.env_steps, summary=Summary(value=values))
 
 
 def _empty(path: Path) -> None:
-    """Empty a file and let it be: a TensorBoard that is open stays with one that is gone.
+    """Empty a file instead of removing it: an open TensorBoard goes on reading a removed file.
 
-    What is not a file, or has another name elsewhere too, is removed instead: nothing of that other one is lost.
+    Links, and files with a second hard link, are removed instead: the other file keeps its content.
     """
     with there(path):
         now = path.lstat()
@@ -130,7 +130,7 @@ def _empty(path: Path) -> None:
 
 
 def _first() -> bytes:
-    """How a file begins: its version, and that what a TensorBoard that is open has read before counts no longer."""
+    """The first records of a file: the version, and a marker by which an open TensorBoard discards earlier data."""
     from tensorboard.compat.proto.event_pb2 import SessionLog
 
     now = time.time()
@@ -149,7 +149,7 @@ def _event(**fields: object) -> bytes:
 
 
 def _number(path: Path) -> int:
-    """The second that is in the name of a file for TensorBoard; those of another's have none that counts."""
+    """The second in the name of an event file; 0 for files of other writers."""
     found = re.match(r"events\.out\.tfevents\.(\d{1,11})\.", path.name)
     return int(found[1]) if found else 0
 
@@ -158,27 +158,27 @@ KEYS = tuple(field.name for field in fields(Reached))
 
 
 def reached(line: Mapping[str, object]) -> Reached:
-    """The progress that a line tells; what cannot be one counts as 0."""
+    """The progress in a line; invalid values count as 0."""
     told = [x if is_number(x) and 0 <= x < 2**53 else 0.0 for x in (line.get(key) for key in KEYS)]
     return Reached(int(told[0]), int(told[1]), told[2])
 
 
 def records(path: Path) -> Iterator[dict[str, object]]:
-    """The lines that are records: objects with an iteration. Others, and a last one that is torn, are left out."""
+    """The records among the lines: objects with an iteration. Other lines, and an incomplete last one, are skipped."""
     for _, found in lines(path):
         if found is not None:
             yield found
 
 
 def lines(path: Path) -> Iterator[tuple[bytes, dict[str, object] | None]]:
-    """Each line, read one at a time, and the record that it holds, if it holds one."""
+    """Each line, read one at a time, with the record in it or None."""
     return ((line, record(line)) for line in pieces(path))
 
 
 def pieces(path: Path) -> Iterator[bytes]:
-    """Each line, a long one in pieces; none where there is no file.
+    """The lines of a file, long ones in pieces; nothing where there is no file.
 
-    They end where a line does not: a file of zeros may take no room and be larger than every disk.
+    Reading ends early inside a line that has no end: a sparse file of zeros may be larger than every disk.
     """
     if not is_file(path):
         if os.path.lexists(path):
@@ -192,17 +192,17 @@ def pieces(path: Path) -> Iterator[bytes]:
 
 
 def record(line: bytes) -> dict[str, object] | None:
-    """What a whole line of metrics.jsonl or completions.jsonl holds; None for one that is torn, or none of ours."""
+    """The record in a line of metrics.jsonl or completions.jsonl, None where it is incomplete or foreign."""
     try:
         found = parse(line) if line.endswith(b"\n") else None
-    except ValueError:  # torn by a power cut, or never one of ours
+    except ValueError:  # incomplete after a power cut, or never from rlkit
         return None
     return found if isinstance(found, dict) and type(found.get("iteration")) is int else None
 
 
 def cut(path: Path, iteration: int) -> Reached:
-    """Drop the lines after `iteration`, and those that are not records; return the last that stays."""
-    # A file that has another name elsewhere, too, is written anew: what is added must not appear there.
+    """Remove lines after `iteration` and lines that are not records; return the progress of the last one kept."""
+    # A file with a second hard link is copied first: new lines must not appear in the other one.
     last, whole = Reached(), not is_file(path) or path.stat().st_nlink == 1
     for _, found in lines(path):
         whole = whole and found is not None and reached(found).iteration <= iteration
@@ -217,7 +217,7 @@ def cut(path: Path, iteration: int) -> Reached:
 
 
 def finite(value: object) -> object:
-    """JSON has no nan and no infinity: they become null."""
+    """Replace nan and infinity by null, as JSON has neither."""
     if isinstance(value, Mapping):
         return {key: finite(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -226,7 +226,7 @@ def finite(value: object) -> object:
 
 
 class Tracker(Protocol):
-    """Where the figures of a run go besides its folder. What it raises is reported once and ends only the tracking."""
+    """An external service for the metrics of a run. An exception is reported once and ends only the tracking."""
 
     def add(self, iteration: int, env_steps: int, metrics: Mapping[str, float]) -> None: ...
     def summary(self, values: Mapping[str, object]) -> None: ...
@@ -234,22 +234,22 @@ class Tracker(Protocol):
 
 
 def check_tracker(name: str) -> None:
-    """Refuse `logger=NAME` where its package is missing, before a run's folder is made."""
+    """Refuse `logger=NAME` where its package is missing, before the run's folder is created."""
     if name == "wandb" and importlib.util.find_spec("wandb") is None:
         raise UserError("logger=wandb needs a package that is not installed: pip install wandb, or logger=none")
 
 
 def tracker(name: str, folder: Path, text: str) -> Tracker | None:
-    """The tracker that `logger=NAME` asks for; `text` is config.yaml, which goes along."""
+    """The tracker for `logger=NAME`; `text` is config.yaml, which it uploads."""
     return WandB(folder, text) if name == "wandb" else None
 
 
 class WandB:
-    """A run of Weights & Biases: the configuration, each logged iteration and the summary; no code, no console output.
+    """A run in Weights & Biases: the configuration, each logged iteration and the summary; no code, no console output.
 
-    Its id stays in the folder, so that a resumed run goes on in the same one; iterations that it knows already are
-    ignored there, and a resumed run repeats them bit by bit. WANDB_PROJECT (default: rlkit), WANDB_ENTITY and
-    WANDB_MODE=offline mean what they mean everywhere.
+    Its id is stored in the folder, so a resumed run continues the same W&B run. Iterations that W&B already has are
+    ignored there; a resumed run repeats them exactly. WANDB_PROJECT (default: rlkit), WANDB_ENTITY and
+    WANDB_MODE=offline have their usual meaning.
     """
 
     def __init__(self, folder: Path, text: str) -> None:

@@ -1,4 +1,4 @@
-"""Tasks in words: problems, sources, graders, rewards, turns and tools, games, stored pairs."""
+"""Text tasks: problems, sources, graders, rewards, turns and tools, games, stored pairs."""
 
 from rlkit.text.asking import PROMPT, Asking, take_examples
 from rlkit.text.env import TextEnv

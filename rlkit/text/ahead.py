@@ -1,7 +1,7 @@
-"""The next rollout is written while the learner learns from this one: its rows are one version of the weights old.
+"""Writing ahead: the next rollout is written during learning, so its weights are one version old.
 
-Rows of version k come from the weights after k rollouts were learned from. The state of an environment is that before
-the rollout in progress was begun: a run that is resumed begins it again, from the same problems, with newer weights.
+Rows of version k come from the weights after learning from k rollouts. The saved state of an environment is the one
+before the pending rollout began: a resumed run begins it again, from the same problems, with newer weights.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,31 +21,31 @@ Waits = Callable[[], TensorDict]
 
 @runtime_checkable
 class WritesAhead(Writes, Protocol):
-    """May write for later, with the weights of now."""
+    """May write completions in advance, with the current weights."""
 
-    staleness: int  # versions of the weights that a row may be old when it is learned from; 0: it writes when asked
+    staleness: int  # largest age of a row when it is learned from, in versions of the weights; 0: no writing ahead
 
     def begin(self, prompts: Sequence[str], repeats: int = 1, max_tokens: int = 64, stop: Sequence[str] = ()) -> Waits:
-        """Begin what `generate` does; what is returned waits for it."""
+        """Begin the work of `generate`; calling the result waits for it."""
         ...
 
 
 def writes_ahead(policy: Plays) -> bool:
-    """Whether the policy writes the next rollout while it learns."""
+    """Whether the policy writes the next rollout during learning."""
     return isinstance(policy, WritesAhead) and policy.staleness > 0
 
 
 def refuse_ahead(policy: Plays, what: str) -> None:
-    """Refuse to write ahead what cannot be."""
+    """Refuse to write ahead where it is not supported; `what` names the case."""
     if writes_ahead(policy):
         raise UserError(f"policy.staleness=1 writes completions ahead, and not {what}: leave it out")
 
 
 @dataclass(frozen=True)
 class Begun:
-    """A rollout that begins: its problems by their index in the train split, and what waits for its completions.
+    """A rollout that has begun: indices of its problems in the train split, and a function that waits for completions.
 
-    none: they are written when they are asked for.
+    Without that function, the completions are written on demand.
     """
 
     indices: list[int]
@@ -54,7 +54,7 @@ class Begun:
     def write(
         self, turns: OneTurn, policy: Writes, prompts: Sequence[str], stop: Sequence[str], repeats: int, limit: int
     ) -> tuple[TensorDict, list[str]]:
-        """What `OneTurn.write` gives, of completions that were begun before or that are written now."""
+        """As `OneTurn.write`: with the completions that were begun before, or else with new ones."""
         if self.wait is None:
             return turns.write(policy, prompts, stop, repeats, max_tokens=limit)
         batch = self.wait()
@@ -69,25 +69,25 @@ def begin_ahead(
     limit: int,
     stop: Sequence[str],
 ) -> Begun:
-    """A rollout of some problems, which is under way at once where the policy writes ahead; ask: for the prompts."""
+    """Begin a rollout of some problems; if the policy writes ahead, it starts writing now. ask: returns the prompts."""
     if not isinstance(policy, WritesAhead) or not policy.staleness:
         return Begun(indices)
     return Begun(indices, policy.begin(ask(), repeats, limit, stop))
 
 
 class Next:
-    """The rollout that is being written, and the state of its environment before that was begun."""
+    """The pending rollout, and the state of its environment before it began."""
 
     def __init__(self) -> None:
         self.on = False
         self.waiting: tuple[tuple[int, int], int, Begun] | None = (
-            None  # what was asked for, its version, and what comes
+            None  # arguments of the request, its version, and the pending rollout
         )
         self.before: State = {}
-        self.given = 0  # rollouts that were handed out: the version of the weights that are learned with
+        self.given = 0  # number of rollouts handed out: the version of the learner's weights
 
     def take(self, asked: tuple[int, int], begin: Callable[[], Begun]) -> tuple[Begun, int]:
-        """The rollout that was begun for this, or one that begins now; and the version that writes it."""
+        """The pending rollout for these arguments, or a new one; and the version of the weights that writes it."""
         waiting, self.waiting, self.before = self.waiting, None, {}
         if waiting is not None and waiting[0] == asked:
             return waiting[2], waiting[1]
@@ -101,9 +101,9 @@ class Next:
         begin: Callable[[], Begun],
         drawn: Callable[[], State],
     ) -> None:
-        """Begin the rollout after this one, and mark the rows [..] of this one with the version that wrote them.
+        """Begin the rollout after this one, and store in each row [..] its age in versions as rollout/staleness.
 
-        Their age is rollout/staleness. drawn: which problems come next.
+        drawn: the state that decides which problems come next.
         """
         if not self.on:
             return
@@ -117,5 +117,5 @@ class Next:
         return {"versions": self.given} if self.on else {}
 
     def load_state_dict(self, state: State) -> None:
-        """What was begun is forgotten."""
+        """Forget the pending rollout."""
         self.waiting, self.before, self.given = None, {}, natural(state["versions"]) if self.on else 0

@@ -1,4 +1,4 @@
-"""How a problem is put to a model: as plain text, or as turns of a conversation through its own chat template."""
+"""How a problem becomes a prompt: as plain text, or as a conversation through the model's chat template."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,34 +12,34 @@ from rlkit.text.problems import Problem
 from rlkit.text.templates import Draw
 
 PROMPT = "{question}\n"
-BETWEEN = "\n\n"  # plain text: after each example
-ANSWERED, SAID = "what the assistant answered", "what the other side said"  # stand for texts in a template
+BETWEEN = "\n\n"  # in plain text, separates examples
+ANSWERED, SAID = "what the assistant answered", "what the other side said"  # placeholders in templates
 
 
 @runtime_checkable
 class Chats(Writes, Protocol):
-    """Knows how a conversation is put to it."""
+    """Renders conversations as prompts."""
 
     @property
     def chats(self) -> bool:
-        """Whether it has a chat template."""
+        """Whether there is a chat template."""
         ...
 
     def chat(self, conversations: Sequence[Sequence[Turn]], options: Mapping[str, object]) -> list[Prompt]:
-        """A prompt for each conversation, up to where the answer begins; options: further variables of the template."""
+        """A prompt for each conversation, up to the beginning of the answer; options: more template variables."""
         ...
 
 
 @dataclass(frozen=True)
 class Asking:
-    """What stands around a question, and where the answer ends."""
+    """The text around a question, and the end of an answer."""
 
-    prompt: str | None = None  # None: the question alone, and in plain text a line break
-    chat: bool | None = False  # None: where the model has a chat template
+    prompt: str | None = None  # None: the question alone; in plain text, a line break follows
+    chat: bool | None = False  # None: if the model has a chat template
     system: str = ""
-    shots: tuple[Problem, ...] = ()  # worked examples that come before
+    shots: tuple[Problem, ...] = ()  # worked examples before the question
     stop: tuple[str, ...] = ()  # strings that end an answer
-    options: Mapping[str, object] = field(default_factory=dict)  # further variables of the template
+    options: Mapping[str, object] = field(default_factory=dict)  # more variables of the template
 
     def __post_init__(self) -> None:
         prompt = self.template(chat=True)
@@ -48,7 +48,7 @@ class Asking:
         for key, text in (("prompt", prompt), ("system", self.system), *(("stop", text) for text in self.stop)):
             try:
                 text.encode()
-            except UnicodeEncodeError:  # how Python holds bytes that are not UTF-8
+            except UnicodeEncodeError:  # Python's form of bytes that are not UTF-8
                 raise UserError(f"env.{key}={ascii(text)[:80]} is not Unicode text; write it in UTF-8") from None
         if "" in self.stop:
             raise UserError("env.stop has an empty text, which would end every answer at once: leave it out")
@@ -56,23 +56,23 @@ class Asking:
             raise UserError("env.stop has a text with U+FFFD, which stands for half of a letter: leave it out")
 
     def template(self, chat: bool) -> str:
-        """What is written around the question."""
+        """The text around the question."""
         return self.prompt if self.prompt is not None else QUESTION if chat else PROMPT
 
     def chats(self, policy: Plays) -> bool:
-        """Whether this policy is asked in turns."""
+        """Whether this policy is prompted with chat turns."""
         able = isinstance(policy, Chats) and policy.chats
         return able if self.chat is None else self.chat
 
     def check(self, policy: Plays) -> None:
-        """Refuse what means something in turns only, where there are none."""
+        """Refuse options for chat turns where there are no chat turns."""
         if not self.chats(policy) and (idle := [name for name in ("system", "options") if vars(self)[name]]):
             key = {"system": "env.system", "options": "env.chat_options"}[idle[0]]
             why = "with env.chat=false" if self.chat is False else "because the model has no chat template"
             raise UserError(f"{key} does nothing {why}: leave it out, or put the text into env.prompt")
 
     def prompts(self, problems: Sequence[Problem], policy: Plays) -> list[Prompt]:
-        """The prompt of each problem, for this policy."""
+        """The prompt of each problem for this policy."""
         if not self.chats(policy):
             if any(problem.turns for problem in (*problems, *self.shots)):
                 raise UserError(
@@ -88,21 +88,21 @@ class Asking:
         return policy.chat([self._conversation(problem, shown) for problem in problems], self.options)
 
     def _conversation(self, problem: Problem, shown: Sequence[Turn]) -> list[Turn]:
-        """A system message, examples, and what is asked; a conversation's own system message comes in place of ours."""
+        """System message, examples and the problem's turns; a system message of the problem replaces ours."""
         own, ours = problem.turns[: _begins(problem)], [Turn("system", Prompt(self.system))] if self.system else []
         return [*(own or ours), *shown, *self._turns(problem)]
 
     def _turns(self, problem: Problem) -> list[Turn]:
-        """What is asked, without the system message before it."""
+        """The turns of a problem without its system message."""
         if not problem.turns:
             return [Turn("user", filled(self.template(chat=True), problem.question))]
         return [*problem.turns[_begins(problem) :]]
 
     def replies(self, policy: Plays) -> Callable[[str], Prompt]:
-        """What stands between two turns of this policy where the other side says a text.
+        """A function from a reply to the text between two turns of this policy.
 
-        In turns it is what the chat template writes from the end of the assistant's turn to where the next one begins;
-        in plain text what stands around a question. What is said is data.
+        In chat turns: the template's text from the end of the assistant's turn to the beginning of the next one. In
+        plain text: the text around a question. The reply itself is marked as data.
         """
         if not self.chats(policy):
             return partial(filled, self.template(chat=False))
@@ -118,16 +118,16 @@ class Asking:
         return lambda text: joined([between, data(text), after])
 
     def before_stop(self, completions: Sequence[str]) -> list[str]:
-        """What counts of each completion: what stands before the first stop string."""
+        """The part of each completion before its first stop string."""
         return [cut(text, self.stop) for text in completions]
 
     def settled(self, policy: Plays) -> dict[str, object]:
-        """The keys that were left open, as they are for this policy."""
+        """The keys that were left open, with their values for this policy."""
         chat = self.chats(policy)
         return {"chat": chat, "prompt": self.template(chat)}
 
     def manner(self, policy: Plays) -> str:
-        """How a policy with a chat template is asked, in words."""
+        """How a policy with a chat template is prompted, for messages."""
         if not isinstance(policy, Chats) or not policy.chats:
             return ""
         given = [f"examples: {len(self.shots)}"] if self.shots else []
@@ -138,12 +138,12 @@ class Asking:
 
 
 def _begins(problem: Problem) -> int:
-    """Where a conversation begins: behind its own system message."""
+    """The index at which a conversation begins, after its own system message."""
     return int(bool(problem.turns) and problem.turns[0].role == "system")
 
 
 def take_examples(problems: Sequence[Problem], count: int, seed: int) -> tuple[tuple[Problem, ...], list[Problem]]:
-    """Worked examples, drawn by the seed, and the problems that are left to train on: none that asks the same."""
+    """Examples drawn by the seed, and the remaining problems to train on, none of which repeats an example."""
     draw, order = Draw(derive(seed, "examples")), list(problems)
     chosen: dict[str, Problem] = {}
     while order and len(chosen) < count:

@@ -1,21 +1,21 @@
-"""A calculator that reads arithmetic and never evaluates code: exact fractions, bounded in every direction."""
+"""A calculator for arithmetic that never evaluates code: exact fractions, with limits on every size."""
 
 import re
 from fractions import Fraction
 
-LONGEST = 200  # characters of an expression
-DIGITS = 30  # of a number that is written in it
-BITS = 128  # of a numerator or a denominator: 10^38
-DEEPEST = 50  # parentheses and signs inside each other
+LONGEST = 200  # most characters of an expression
+DIGITS = 30  # most digits of a number in an expression
+BITS = 128  # most bits of a numerator or a denominator: 10^38
+DEEPEST = 50  # most nested parentheses and signs
 LARGEST_EXPONENT = 100
-PLACES = 6  # decimals that are written
+PLACES = 6  # decimals of a result
 
 _TOKEN = re.compile(r"\s*(?:(\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+\.?\d*|\.\d+)|(\*\*|[-+*/^()%×÷]))", re.ASCII)
 _SAME = {"×": "*", "÷": "/", "**": "^"}
 
 
 class NoResult(ValueError):
-    """What is not arithmetic, or too large."""
+    """The text is not arithmetic, or a number is too large."""
 
 
 def calculate(text: str) -> str:
@@ -23,7 +23,7 @@ def calculate(text: str) -> str:
 
     A value that needs more than six decimals is rounded to six. 20% is 0.2.
 
-    Raises: NoResult for anything else, a division by 0, and what leaves the bounds above.
+    Raises: NoResult for any other text, for a division by 0, and beyond the limits above.
     """
     if len(text) > LONGEST:
         raise NoResult(f"longer than {LONGEST} characters")
@@ -43,7 +43,7 @@ def written(value: Fraction) -> str:
 
 
 class _Reading:
-    """Recursive descent over the tokens that are left."""
+    """Recursive descent over the remaining tokens."""
 
     def __init__(self, text: str) -> None:
         self.tokens: list[str] = []
@@ -57,7 +57,7 @@ class _Reading:
         self.depth = 0
 
     def next(self, *allowed: str) -> str:
-        """Take the next token if it is one of these; else the empty text."""
+        """Consume the next token if it is one of these, and return it; else return ""."""
         return self.tokens.pop(0) if self.tokens and self.tokens[0] in allowed else ""
 
     def sum(self) -> Fraction:

@@ -1,4 +1,4 @@
-"""Worked answers to learn from, in an order that is a pure function of the seed."""
+"""Worked answers for supervised training, in an order that is a pure function of the seed."""
 
 from collections.abc import Callable, Sequence
 
@@ -9,7 +9,7 @@ from rlkit.text.shuffle import Shuffle
 
 
 class Demonstrations:
-    """Problems with their answers, each once per epoch; those that are taken together are of similar length."""
+    """Problems with answers, each once per epoch; a batch holds answers of similar length."""
 
     def __init__(
         self, make: Callable[[], Sequence[Problem]], seed: int, direct: float = 0.0, direct_from: float = 0.0
@@ -17,10 +17,10 @@ class Demonstrations:
         self.make, self.seed = make, seed
         self.direct, self.direct_from = direct, direct_from
         self.drawn = 0
-        self._shown: tuple[Sequence[Problem], Shuffle] | None = None  # made at the first call: only sft needs it
+        self._shown: tuple[Sequence[Problem], Shuffle] | None = None  # created at the first call: only sft needs it
 
     def take(self, rows: int, progress: float) -> tuple[list[Problem], list[Prompt]]:
-        """The next `rows` problems and answers; from `direct_from` on, a share `direct` is the bare result."""
+        """The next `rows` problems and answers; from `direct_from` on, a share `direct` shows only the final answer."""
         pool, shuffle = self._pool()
         shuffle.drawn = self.drawn
         problems = [pool[index] for index in shuffle.take(rows)]

@@ -36,13 +36,13 @@ if TYPE_CHECKING:
 
 
 class TextEnv:
-    """Problems as episodes of one completion: the prompt is the start, tokens are actions, the score ends it."""
+    """An episode is one completion: the prompt is the start, tokens are actions, the score is the reward at its end."""
 
     kind: Literal["control", "text"] = "text"
     metric: Literal["return", "accuracy"]
     plays: bool = True
     stored_reference: bool = False
-    reference: Reference | None = None  # the untouched model and its ceiling, once they are measured
+    reference: Reference | None = None  # the untrained model and its ceiling, once measured
     observation_space: "AnySpace | None" = None
     action_space: "AnySpace | None" = None
 
@@ -73,45 +73,45 @@ class TextEnv:
         self.asking = prompt if isinstance(prompt, Asking) else Asking(prompt)
         self.rows, self.seed, self.device = rows, seed, torch.device(device)
         self.max_tokens, self.source = max_tokens, source
-        self.longest: int | None = max_tokens  # steps of one attempt
+        self.longest: int | None = max_tokens  # most steps of an attempt
         self.measuring = measuring or Measuring()
         self.metric = self.measuring.metric
-        self.turns = tool or OneTurn()  # what the policy may call while it writes
-        self._forbidden = tuple(ceiling)  # what no answer may begin with when a model is made to reason
+        self.turns = tool or OneTurn()  # the tool that the policy may call
+        self._forbidden = tuple(ceiling)  # first tokens that are forbidden when the ceiling is measured
         self.splits: Mapping[str, int] = {split: len(found) for split, found in problems.items()}
-        self.mixture = mixture  # draws problems in place of the shuffle below, which has them all in one epoch
+        self.mixture = mixture  # draws problems by task; it replaces the shuffle below, which shows all in each epoch
         self._prompts = Shuffle(len(problems["train"]), seed, "prompts")
-        self.scoring: float = 0.0  # seconds that the rewards took so far
-        self._longest: dict[str, int] = {}  # tokens of the longest prompt of each split, once they are checked
-        self._sampled, self._next = 0, Next()  # evaluations by sampling, which draw anew; the rollout under way
+        self.scoring: float = 0.0  # seconds that rewards took so far
+        self._longest: dict[str, int] = {}  # split → tokens of its longest prompt, once checked
+        self._sampled, self._next = 0, Next()  # number of sampled evaluations, each with new draws; the pending rollout
         pool = demonstrations or (lambda: self.problems["train"])
         self._demonstrations = Demonstrations(pool, seed, direct, direct_from)
 
     def settled(self, policy: Plays) -> dict[str, object]:
-        """The keys that mean something only beside a policy, as they are for this one."""
+        """The keys that depend on the policy, with their values for this one."""
         return self.asking.settled(policy)
 
     def stops(self, policy: Plays) -> Sequence[str]:
-        """The texts that end an answer."""
+        """The strings that end an answer."""
         return self.asking.stop
 
     def manner(self, policy: Plays) -> str:
-        """How the policy is asked, for the first screen; empty where there is no choice."""
+        """How the policy is prompted, for the first screen; empty where there is no choice."""
         return self.asking.manner(policy)
 
     @property
     def packages(self) -> Sequence[str]:
-        """Packages of others that make or score the problems."""
+        """Packages from outside that make or score the problems."""
         return self.measuring.packages
 
     @property
     def penalties(self) -> list[str]:
-        """The names of rewards that have a negative weight: they should fall."""
+        """The names of rewards with a negative weight: lower values are better."""
         both = zip(self.rewards.names, self.rewards.weights, strict=True)
         return [name for name, weight in both if weight < 0]
 
     def check(self, policy: Plays) -> None:
-        """Refuse prompts that leave no room in the context of the policy or of a learned reward; place the latter."""
+        """Refuse prompts beyond the context of the policy or of a reward model; move the latter to the device."""
         self.asking.check(policy)
         self.turns.check(policy, self.asking.stop)
         self._next.on = writes_ahead(policy)
@@ -124,11 +124,11 @@ class TextEnv:
             functions.prepare(prompts, self.max_tokens, self.device)
 
     def learned(self, group: int) -> Work:
-        """What one iteration learns from; a demonstration counts as the longest completion."""
+        """The work of learning in one iteration; a demonstration counts as the longest completion."""
         return Work(self.rows, group, self._longest.get("train", 0), self.turns.longest(self.max_tokens))
 
     def written(self, group: int, measured: Mapping[Split, int]) -> list[Work]:
-        """What is written in an iteration, and in measurements of so many problems."""
+        """The work of writing in one iteration, and in measurements of so many problems."""
         whole = self.turns.longest(self.max_tokens)
         solved = [Work(n, 1, self._longest.get(key, 0), whole) for key, n in measured.items() if n]
         return [self.learned(group), *solved]
@@ -136,7 +136,7 @@ class TextEnv:
     def rollout(self, policy: Plays, steps: int | None = None, repeats: int = 1) -> TensorDict:
         """`repeats` completions of at most `steps` tokens for each of the next `rows` prompts, scored by the rewards.
 
-        Returns [rows, T], or [rows, repeats, T]; reward, terminated and done are on each completion's last token.
+        Returns [rows, T], or [rows, repeats, T]; reward, terminated and done are at the last token of each completion.
         `problem` [..] is the index of each row's problem in the train split.
         """
         limit = self.max_tokens if steps is None else min(steps, self.max_tokens)
@@ -151,7 +151,7 @@ class TextEnv:
         return batch
 
     def _attempts(self, policy: Plays, begun: Begun, mine: slice, repeats: int, limit: int) -> TensorDict:
-        """What `rollout` gives for some of the problems that it drew."""
+        """The result of `rollout` for the problems in `mine`."""
         writer, indices, stop = writing(policy), begun.indices[mine], self.asking.stop
         problems = [self.problems["train"][index] for index in indices]
         prompts = self.asking.prompts(problems, policy)
@@ -166,27 +166,27 @@ class TextEnv:
         return batch
 
     def _begin(self, policy: Plays, repeats: int, limit: int) -> Begun:
-        """The next problems, and their completions where those are written ahead."""
+        """The next problems; the completions are begun, too, if the policy writes ahead."""
         indices = (self.mixture or self._prompts).take(self.rows)
         ask = partial(self.asking.prompts, [self.problems["train"][index] for index in indices], policy)
         return begin_ahead(policy, indices, ask, repeats, limit, self.asking.stop)
 
     def score(self, problems: Sequence[Problem], prompts: Sequence[str], completions: Sequence[str]) -> Scored:
-        """What the reward functions give to one completion of each problem; the time that they take is counted."""
+        """The rewards of one completion of each problem; their time is added to `scoring`."""
         began = time.perf_counter()
         found = self.rewards(prompts, completions, columns_of(problems))
         self.scoring += time.perf_counter() - began
         return found
 
     def judge(self, batch: TensorDict, prompts: Sequence[str], completions: Sequence[str]) -> None:
-        """Let the judge compare the attempts, where there is one; the time that it takes is counted."""
+        """Let the judge compare the attempts, if there is one; its time is added to `scoring`."""
         if self.measuring.judge is not None:
             began = time.perf_counter()
             self.measuring.judge.compare(batch, prompts, completions)
             self.scoring += time.perf_counter() - began
 
     def samples(self, rollout: TensorDict, policy: Plays, limit: int) -> list[Sample]:
-        """The first rows of a rollout in words; demonstrations, which belong to no problem, give none."""
+        """The first rows of a rollout as texts; rows of demonstrations are skipped."""
         if "problem" not in rollout.keys():
             return []
         rows = flatten_groups(rollout)[:limit]
@@ -198,22 +198,22 @@ class TextEnv:
     def evaluate(
         self, policy: Plays, episodes: int | None = None, split: Split = "validation", greedy: bool = True
     ) -> Scores:
-        """What `measuring` gives to the first `episodes` problems of a split (None: all).
+        """Scores of the first `episodes` problems of a split (None: all), by `measuring`.
 
-        Of a reward model: whether it scores a better attempt above a worse one, for those problems that have both.
+        For a reward model: whether it scores the better of two attempts higher, for problems with different attempts.
         """
         if isinstance(policy, Judges):
             return self._compare(policy, self._held(split, episodes), split)
         return self._solve(writing(policy), self._held(split, episodes), split, greedy)
 
     def ceiling(self, policy: Plays, episodes: int | None = None) -> Scores | None:
-        """Scores of the test split when no answer may come before its working; None where that cannot be asked."""
+        """Test scores when the model must reason before it answers; None where that cannot be enforced."""
         if not self._forbidden or isinstance(policy, Judges):
             return None
         return self._solve(writing(policy), self._held("test", episodes), "test", True, self._forbidden)
 
     def scored(self, policy: Plays) -> Unit:
-        """A language model solves problems, a reward model ranks pairs."""
+        """The unit of scores: a language model solves problems, a reward model ranks pairs."""
         return "pairs" if isinstance(policy, Judges) else "problems"
 
     def exact(self, policy: Plays, gamma: float) -> dict[str, float]:
@@ -227,7 +227,7 @@ class TextEnv:
         return splits.mark(self.problems)
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Nothing to close."""
 
     def _held(self, split: Split, episodes: int | None) -> Sequence[Problem]:
         problems = self.problems[split][:episodes]
@@ -257,7 +257,7 @@ class TextEnv:
         forbid_first: Sequence[str],
         draw: torch.Generator,
     ) -> Scores:
-        """What `measuring` gives to some problems."""
+        """The scores of some problems, by `measuring`."""
         prompts, stop = self.asking.prompts(problems, policy), self.asking.stop
         batch, completions = self.turns.write(
             policy, prompts, stop, max_tokens=self.max_tokens, greedy=greedy, forbid_first=forbid_first, generator=draw
@@ -266,7 +266,7 @@ class TextEnv:
         return self.measuring.scores(problems, prompts, completions, lengths, notes(batch))
 
     def _compare(self, policy: Judges, problems: Sequence[Problem], split: Split) -> Scores:
-        """The same COMPARED attempts whenever it is asked, so that before and after can be compared."""
+        """Compare COMPARED attempts per problem, drawn the same way each time: so before and after are comparable."""
         prompts, stop = self.asking.prompts(problems, policy), self.asking.stop
         draw = generator(self.seed, "compare", split)
         batch = policy.generate(prompts, COMPARED, max_tokens=self.max_tokens, generator=draw, stop=stop)
@@ -279,12 +279,12 @@ class TextEnv:
         return found
 
     def demonstrations(self, policy: Plays, progress: float = 0.0, rows: int | None = None) -> TensorDict:
-        """The next `rows` worked answers [rows, T]; from `direct_from` on, a share `direct` is the bare result."""
+        """The next `rows` worked answers [rows, T]; from `direct_from` on, a share `direct` is only the result."""
         problems, answers = self._demonstrations.take(rows or self.rows, progress)
         return writing(policy).encode(self.asking.prompts(problems, policy), answers)
 
     def _drawn(self) -> State:
-        """Which problems come next."""
+        """The state that decides which problems come next."""
         mixed = {} if self.mixture is None else {"mixture": self.mixture.state_dict()}
         return {"prompts": self._prompts.drawn, **mixed}
 

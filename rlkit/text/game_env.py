@@ -1,4 +1,4 @@
-"""Games in words as an environment: an episode is a dialog of a game and the policy, a start is a game's seed."""
+"""Text games as an environment: an episode is a dialog between a game and the policy; each start is a game's seed."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
@@ -26,13 +26,13 @@ from rlkit.text.turns import conversing, note, notes
 if TYPE_CHECKING:
     from rlkit.api import AnySpace
 
-LINE = ("\n",)  # what ends a turn in plain text, where nothing else is given
-TRIED = 16  # games of each split whose beginning is read before anything is trained
-SEEDS = 2**31  # what every generator takes
+LINE = ("\n",)  # in plain text, ends a turn by default
+TRIED = 16  # games of each split whose first text is checked before training
+SEEDS = 2**31  # limit of seeds for all generators
 
 
 class GameEnv:
-    """Dialogs: a turn earns its reward at the last token that the policy wrote in it, and the score is their sum."""
+    """Dialogs. Each turn's reward is at the last token that the policy wrote in it; the score is their sum."""
 
     kind: Literal["control", "text"] = "text"
     plays: bool = True
@@ -56,9 +56,9 @@ class GameEnv:
         source: str = "",
         reference: Reference | None = None,
     ) -> None:
-        """make: a new game for each episode; stop: None is a line break in plain text, and nothing in chat turns.
+        """make: creates a game for each episode; stop=None: a line break in plain text, nothing in chat turns.
 
-        metric: accuracy is the share of games whose score is 1 or more.
+        metric: accuracy is the share of games with a score of 1 or more.
         """
         self.make, self.name, self.rows, self.seed, self.device = make, name, rows, seed, torch.device(device)
         self.max_tokens, self.turn_tokens = max_tokens, turn_tokens
@@ -66,20 +66,20 @@ class GameEnv:
         self.asking, self.stop = asking or Asking(), stop
         self.splits: Mapping[str, int] = {"train": SEEDS, **(splits or {"validation": 64, "test": 200})}
         self.metric, self.source, self.reference = metric, source or f"game {name}", reference
-        self.scoring: float = 0.0  # seconds that the games took
-        self._played, self._sampled = 0, 0  # starts of rollouts, and evaluations by sampling
-        self._longest = 0  # tokens of the longest beginning that was read
+        self.scoring: float = 0.0  # seconds that games took
+        self._played, self._sampled = 0, 0  # starts of rollouts so far, and sampled evaluations
+        self._longest = 0  # tokens of the longest first text so far
 
     def settled(self, policy: Plays) -> dict[str, object]:
-        """The keys that mean something only beside a policy, as they are for this one."""
+        """The keys that depend on the policy, with their values for this one."""
         return self.asking.settled(policy) | {"stop": tuple(self.stops(policy))}
 
     def manner(self, policy: Plays) -> str:
-        """How the policy is asked, for the first screen; empty where there is no choice."""
+        """How the policy is prompted, for the first screen; empty where there is no choice."""
         return self.asking.manner(policy)
 
     def check(self, policy: Plays) -> None:
-        """Refuse a policy that takes no turns, and games that leave no room in its context."""
+        """Refuse a policy without turns, and games whose first text does not fit into its context."""
         writer = conversing(policy)
         refuse_ahead(policy, "games")
         self.asking.check(policy)
@@ -92,19 +92,19 @@ class GameEnv:
             self._longest = policy.longest(prompts)
 
     def learned(self, group: int) -> Work:
-        """What one iteration learns from, where games say about as much as the policy."""
+        """The work of learning in one iteration, if games write about as much as the policy."""
         return Work(self.rows, group, self._longest, 2 * self.max_tokens)
 
     def written(self, group: int, measured: Mapping[Split, int]) -> list[Work]:
-        """What is written in an iteration, and in measurements of so many games."""
+        """The work of writing in one iteration, and in measurements of so many games."""
         played = [Work(count, 1, self._longest, 2 * self.max_tokens) for count in measured.values() if count]
         return [self.learned(group), *played]
 
     def rollout(self, policy: Plays, steps: int | None = None, repeats: int = 1) -> TensorDict:
         """`repeats` episodes of at most `steps` tokens of the policy's own from each of the next `rows` seeds.
 
-        Returns [rows, T], or [rows, repeats, T]. rollout/turns [..] is the number of turns; `problem` [..] that of the
-        start among all of the run.
+        Returns [rows, T], or [rows, repeats, T]. rollout/turns [..] is the number of turns; `problem` [..] is the index
+        of the start among all starts of the run.
         """
         first, self._played = self._played, self._played + self.rows
         limit = self.max_tokens if steps is None else min(steps, self.max_tokens)
@@ -130,7 +130,7 @@ class GameEnv:
         greedy: bool = False,
         draw: torch.Generator | None = None,
     ) -> tuple[TensorDict, list[Prompt]]:
-        """Whole episodes, `repeats` after each other from one seed, with their rewards; and how each start began."""
+        """Whole episodes with their rewards, `repeats` of each seed in a row; and the first text of each start."""
         writer, playing, stop = conversing(policy), Playing(self.name, self.make, seeds), self.stops(policy)
         for start in range(0, len(seeds), repeats):
             if len(set(playing.first[start : start + repeats])) > 1:
@@ -163,7 +163,7 @@ class GameEnv:
     def evaluate(
         self, policy: Plays, episodes: int | None = None, split: Split = "validation", greedy: bool = True
     ) -> Scores:
-        """The score of the first `episodes` games of a split, the same ones for every run; see `metric`."""
+        """The scores of the first `episodes` games of a split, the same ones for every run; see `metric`."""
         count = min(episodes or self.splits[split], self.splits[split])
         if not count:
             raise UserError(f"{self.source}: no {split} games; hold some out with env.{split}=N")
@@ -184,7 +184,7 @@ class GameEnv:
         )
 
     def samples(self, rollout: TensorDict, policy: Plays, limit: int) -> list[Sample]:
-        """The first dialogs of a rollout."""
+        """The first dialogs of a rollout, as texts."""
         rows = flatten_groups(rollout)[:limit]
         seeds = [self._train(index) for index in rows["problem"].tolist()]
         prompts = self._prompts(policy, Playing(self.name, self.make, seeds).first)
@@ -206,11 +206,11 @@ class GameEnv:
         return None
 
     def scored(self, policy: Plays) -> Unit:
-        """A game that is won or lost is a problem; pass@k counts those."""
+        """The unit of scores: a game that is won or lost counts as a problem, also for pass@k."""
         return "problems" if self.metric == "accuracy" else "episodes"
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Nothing to close."""
 
     def state_dict(self) -> State:
         return {"played": self._played, "sampled": self._sampled}
@@ -219,7 +219,7 @@ class GameEnv:
         self._played, self._sampled = natural(state["played"]), natural(state["sampled"])
 
     def stops(self, policy: Plays) -> Sequence[str]:
-        """The texts that end a turn of this policy."""
+        """The strings that end a turn of this policy."""
         if self.stop is not None:
             return self.stop
         return () if self.asking.chats(policy) else LINE
@@ -231,5 +231,5 @@ class GameEnv:
         return derive(self.seed, "game", index) % SEEDS
 
     def _seeds(self, split: str, count: int) -> list[int]:
-        """The same for every run, so that runs can be compared."""
+        """The seeds of the games; they are the same for every run, so that runs can be compared."""
         return [derive(0, "game", split, index) % SEEDS for index in range(count)]

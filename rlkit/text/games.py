@@ -1,7 +1,7 @@
-"""Games in words: what an object with reset and step says, and what its turns earn.
+"""Text games: objects with reset and step, which return the next text and the reward of a turn.
 
-reset(seed) -> text                     the first observation; (text, info) will do
-step(text) -> (text, reward, done)      what is said next; (text, reward, terminated, truncated, info) will do
+reset(seed) -> text                     the first observation; (text, info) is accepted
+step(text) -> (text, reward, done)      the next observation; (text, reward, terminated, truncated, info) is accepted
 """
 
 import inspect
@@ -15,35 +15,35 @@ from rlkit.prompts import Prompt, cut
 from rlkit.text.given import LETTERS, called, shown
 from rlkit.text.scoring import ALLOWED, LARGEST
 
-MOST = 2**16  # characters of an observation that are read: no context holds more
+MOST = 2**16  # characters of an observation that are used: no context is longer
 
 
 class Game(Protocol):
-    """One episode at a time; all its luck comes from the seed."""
+    """One episode at a time; all randomness comes from the seed."""
 
     def reset(self, seed: int) -> object:
-        """Begin an episode: the first observation."""
+        """Begin an episode and return the first observation."""
         ...
 
     def step(self, text: str) -> object:
-        """Take what the policy wrote in its turn: (text, reward, done)."""
+        """Process the policy's turn and return (text, reward, done)."""
         ...
 
 
-Make = Callable[[], object]  # makes a game
+Make = Callable[[], object]  # creates a game
 
 
 class Playing:
-    """The episodes of one rollout: a game for each row, what its turns earned, and whether it is over."""
+    """The episodes of one rollout: for each row its game, the rewards of its turns, and whether it is over."""
 
     def __init__(self, name: str, make: Make, seeds: Sequence[int]) -> None:
         self.name, self.games = name, [_made(name, make) for _ in seeds]
         self.rewards: list[list[float]] = [[] for _ in seeds]
-        self.seconds = 0.0  # that the games took
+        self.seconds = 0.0  # time spent in games
         self.first = [self._reset(game, seed) for game, seed in zip(self.games, seeds, strict=True)]
 
     def replies(self, say: Callable[[str], Prompt], stop: Sequence[str]) -> Callable[..., list[str | None]]:
-        """Answers to rows; say: what stands between two turns where the game says a text."""
+        """A function that replies to rows; say: turns a game's text into the text between two turns."""
 
         def reply(rows: Sequence[int], texts: Sequence[str]) -> list[str | None]:
             said = [self._step(row, cut(text, stop)) for row, text in zip(rows, texts, strict=True)]
@@ -56,7 +56,7 @@ class Playing:
         return self._text(given[0] if isinstance(given, tuple) and given else given, "reset")
 
     def _step(self, row: int, text: str) -> str | None:
-        """What the game says next; None: the episode is over."""
+        """The next text of the game; None where the episode is over."""
         given = self._call(lambda: self.games[row].step(text))
         if not isinstance(given, tuple | list) or len(given) not in (3, 5):
             raise RewardFailed(
@@ -79,34 +79,34 @@ class Playing:
     def _text(self, said: object, method: str) -> str:
         if not isinstance(said, str):
             raise RewardFailed(f"game {self.name}: {method} gave {shown(said)} in place of a text; return a str")
-        plain = str.__getitem__(said, slice(MOST))  # a class of the user's may do something else
+        plain = str.__getitem__(said, slice(MOST))  # a subclass of str may override this
         return plain.encode("utf-8", "replace").decode()
 
     def _truth(self, end: object) -> bool:
         try:
             return bool(end)
-        except (Exception, SystemExit):  # whatever a class of the user's raises
+        except (Exception, SystemExit):  # code of the user's may raise anything
             raise RewardFailed(
                 f"game {self.name}: step gave {shown(end)} for whether the episode is over; give True or False"
             ) from None
 
     def _earn(self, row: int, reward: object) -> None:
-        """Note what a turn earned."""
+        """Record the reward of a turn."""
         try:
             number = math.nan if isinstance(reward, LETTERS) else float(reward)  # type: ignore[arg-type]  # the user's
-        except (Exception, SystemExit):  # whatever a class of the user's raises
+        except (Exception, SystemExit):  # code of the user's may raise anything
             number = math.nan
-        if not abs(number) <= LARGEST:  # nan, too
+        if not abs(number) <= LARGEST:  # also for nan
             raise RewardFailed(f"game {self.name} gave a reward of {shown(reward)}; every reward must be {ALLOWED}")
         self.rewards[row].append(number)
-        if math.fsum(map(abs, self.rewards[row])) > LARGEST:  # so that any of them sum to less
+        if math.fsum(map(abs, self.rewards[row])) > LARGEST:  # so that no partial sum exceeds it
             raise RewardFailed(
                 f"game {self.name}: the rewards of an episode sum to more than {LARGEST:g}; give smaller ones"
             )
 
 
 def _made(name: str, make: Make) -> Game:
-    """A game for one episode. Raises: UserError where it has no reset or step."""
+    """A game for one episode. Raises: UserError where it lacks reset or step."""
     game = called(f"game {name}", make)
     methods = called(f"game {name}", lambda: {each: getattr(game, each, None) for each in ("reset", "step")})
     assert isinstance(methods, dict)
@@ -115,13 +115,13 @@ def _made(name: str, make: Make) -> Game:
             f"game {name} makes a {type(game).__name__} without {' and '.join(missing)}: "
             "give it reset(seed) -> text and step(text) -> (text, reward, done)"
         )
-    return game  # type: ignore[return-value]  # whatever has these two is one
+    return game  # type: ignore[return-value]  # any object with these two methods is a game
 
 
 def _reset_with(reset: Callable[..., object], seed: int) -> object:
-    """Gymnasium's reset takes its seed by name."""
+    """Call reset with the seed, by name if its signature says so: Gymnasium's takes it by name."""
     try:
         keys = inspect.signature(reset).parameters
-    except ValueError:  # it is compiled
+    except ValueError:  # a compiled function has no signature
         keys = {}  # type: ignore[assignment]
     return reset(seed=seed) if "seed" in keys else reset(seed)

@@ -1,4 +1,4 @@
-"""What a function of the user's gave: its failures in one line each, whatever it was asked for."""
+"""Calls of user-provided functions: failures and wrong results become one line each."""
 
 import inspect
 import traceback
@@ -12,16 +12,16 @@ import torch
 from rlkit.errors import RewardFailed, UserError, one_line
 
 SHOWN = 80  # characters of a value that a message shows
-LETTERS = (str, bytes, bytearray, memoryview)  # Python takes them for lists, or for numbers, which nobody meant
+LETTERS = (str, bytes, bytearray, memoryview)  # Python accepts these as lists or numbers, which is never intended
 
 
 def called(what: str, function: Callable[..., object], /, *given: object, **columns: object) -> object:
-    """What the function returns. Raises: RewardFailed with what it raised, and in which line."""
+    """The result of the function. Raises: RewardFailed with the exception and its line."""
     try:
         found = function(*given, **columns)
     except (UserError, KeyboardInterrupt):
         raise
-    except BaseException as error:  # whatever a function of the user's raises: SystemExit, CancelledError
+    except BaseException as error:  # code of the user's may raise anything: SystemExit, CancelledError
         last = traceback.extract_tb(error.__traceback__)[-1]
         words = f"{type(error).__name__}: {one_line(error) or 'nothing more'}"
         raise RewardFailed(f"{what} raised {words} ({Path(last.filename).name}, line {last.lineno})") from error
@@ -32,7 +32,7 @@ def called(what: str, function: Callable[..., object], /, *given: object, **colu
 
 
 def listed(what: str, given: Any, values: str, count: int, asked: str) -> list[object]:  # Any: whatever it returned
-    """One value for each thing that was asked for; an array or a tensor will do. Raises: RewardFailed."""
+    """A list with one value for each item; an array or a tensor is accepted. Raises: RewardFailed."""
     is_list = isinstance(given, Sequence) and not isinstance(given, LETTERS)
     if not is_list and not (isinstance(given, np.ndarray | torch.Tensor) and given.ndim):
         found = f"a {type(given).__name__}"
@@ -46,6 +46,6 @@ def listed(what: str, given: Any, values: str, count: int, asked: str) -> list[o
 
 
 def shown(value: object) -> str:
-    """A value as a message shows it."""
+    """A value as messages show it."""
     text = one_line(value, repr)
     return text if len(text) <= SHOWN else text[: SHOWN - 3] + "..."

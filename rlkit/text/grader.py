@@ -1,13 +1,13 @@
-r"""The built-in rewards of mathematics: 1 where a text gives the right answer, 0 for any other answer and for none.
+r"""The built-in rewards for mathematics: 1 for the right answer, 0 for a wrong or missing one.
 
-    strict     the number after the last `####`, on its line or the next that is not empty
+    strict     the number after the last `####`, on its line or the next line that is not empty
     flexible   the number in the last \boxed{}, else after the last `####`, else the last number of the text
-    boxed      what the last \boxed{} holds: a number, or else the same expression, letter by letter
-    math       the same answer as flexible takes, compared as mathematics by the package math-verify
+    boxed      the content of the last \boxed{}: a number, or else the same expression, letter by letter
+    math       the same answer as for flexible, compared as mathematics by the package math-verify
     correct    another name of flexible: the default
 
-A right answer is a worked one, which ends in `#### N` or a box, or a bare one: a number, or an expression for boxed and
-math. Numbers are compared exactly.
+The reference answer is a worked answer that ends in `#### N` or a box, or only the result: a number, or for boxed and
+math an expression. Numbers are compared exactly.
 """
 
 import re
@@ -22,18 +22,18 @@ VERIFIER = Verifier()
 
 
 def score(completion: str, answer: str, strict: bool = False) -> float:
-    """1.0 when the completion's number equals that of the right answer (18 and 18.0 are equal), else 0.0."""
+    """1.0 if the number of the completion equals that of the reference answer (18 and 18.0 are equal), else 0.0."""
     given = extract(completion, strict)
     return float(given is not None and given == gold(answer))
 
 
 def correct(prompts: Sequence[str], completions: Sequence[str], answer: Sequence[object], **columns: object) -> Graded:
-    """The default reward: 1 for the right number, wherever the text gives it."""
+    """The default reward: 1 for the right number in any accepted form."""
     return [score(given, str(right)) for given, right in zip(completions, answer, strict=True)]
 
 
 def flexible(prompts: Sequence[str], completions: Sequence[str], answer: Sequence[object], **columns: object) -> Graded:
-    """The same as `correct`, by the name that it has beside `strict`."""
+    """The same as `correct`; the name that contrasts with `strict`."""
     return correct(prompts, completions, answer)
 
 
@@ -43,12 +43,12 @@ def strict(prompts: Sequence[str], completions: Sequence[str], answer: Sequence[
 
 
 def boxed(prompts: Sequence[str], completions: Sequence[str], answer: Sequence[object], **columns: object) -> Graded:
-    r"""1 for the right number, or where the answer is none the same expression, in the last \boxed{}."""
+    r"""1 for the right number in the last \boxed{}; if the reference is not a number, for the same expression."""
     return [float(_in_box(given, str(right))) for given, right in zip(completions, answer, strict=True)]
 
 
 def math(prompts: Sequence[str], completions: Sequence[str], answer: Sequence[object], **columns: object) -> Graded:
-    """1 for what math-verify finds equal to the right answer."""
+    """1 if math-verify finds the answer equal to the reference answer."""
     pairs = [(expression(digits(str(right))), candidate(text)) for text, right in zip(completions, answer, strict=True)]
     return [float(same) for same in VERIFIER(pairs)]
 
@@ -57,7 +57,7 @@ BUILT_IN: dict[str, Callable[..., Graded]] = {each.__name__: each for each in (c
 
 
 def candidate(text: str) -> str | None:
-    """The one expression of a completion that is compared; None where it gives none."""
+    """The expression of a completion that is compared; None where there is none."""
     text = digits(text)
     if "\\boxed" in text:
         return in_box(text)
@@ -69,7 +69,7 @@ def candidate(text: str) -> str | None:
 
 
 def gradable(name: str, answer: str) -> bool:
-    """Whether a right answer can be compared by one of the built-in rewards."""
+    """Whether a built-in reward can compare completions with this reference answer."""
     return bool(expression(answer)) if name in ("boxed", "math") else gold(answer) is not None
 
 
@@ -81,7 +81,7 @@ def _in_box(completion: str, answer: str) -> bool:
 
 
 def _bare(latex: str) -> str:
-    """An expression without what changes its looks only."""
+    """An expression without formatting commands."""
     latex = re.sub(r"\\(?:text|textbf|textit|textrm|mathrm|mbox)\s?\{([^{}]*)\}", r"\1", digits(latex))
     latex = re.sub(r"\\(?:left|right|displaystyle)(?![a-zA-Z])|\\[!,;:]|[\s$]", "", latex)
     return re.sub(r"\\[dt]frac(?![a-zA-Z])", r"\\frac", latex).removesuffix(".")

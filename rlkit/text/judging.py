@@ -1,8 +1,8 @@
-"""A judge says which of two completions is better; it is asked in both orders, and counts where it says the same.
+"""A judge decides which of two completions is better. It is asked in both orders, and consistent verdicts count.
 
 Its convention is that of TRL 0.25 (`BasePairwiseJudge.judge`): given N prompts and N pairs of completions it returns N
 numbers, 0 where the first of a pair is better, 1 where the second is, -1 where it has no preference. A judge that
-prefers the same place in both orders has judged the place, not the text (Zheng et al. 2023, arXiv:2306.05685, section
+prefers the same position in both orders judged the position, not the text (Zheng et al. 2023, arXiv:2306.05685, section
 3.4).
 """
 
@@ -19,27 +19,27 @@ from rlkit.named import named
 from rlkit.text.given import called, listed, shown
 
 FIRST, SECOND, NEITHER = 0, 1, -1
-PAIRS, BOTH = "rollout/judge_pairs", "rollout/judge_both"  # batch keys: whether there is a pair, or a place was judged
+PAIRS, BOTH = "rollout/judge_pairs", "rollout/judge_both"  # a batch key: verdict, inconsistent verdict
 
 
 @dataclass(frozen=True)
 class Judged:
-    """What a judge says of N pairs."""
+    """The verdicts on N pairs."""
 
-    first: list[float]  # [N], 1: the first is better, 0: the second is, 0.5: it does not say
-    both: list[bool]  # [N], it prefers the same place in both orders
+    first: list[float]  # [N], 1: the first is better, 0: the second is, 0.5: no verdict
+    both: list[bool]  # [N], whether it preferred the same position in both orders
 
 
 class Judge:
-    """A function that compares completions."""
+    """A user's function that compares completions."""
 
     def __init__(self, function: Callable[..., object], name: str = "") -> None:
         self.function, self.name = function, name or str(getattr(function, "__name__", function))
 
     def __call__(self, prompts: Sequence[str], pairs: Sequence[tuple[str, str]]) -> Judged:
-        """Compare N pairs of completions; two that are equal are not asked for.
+        """Compare N pairs of completions; equal completions are not sent to the function.
 
-        Raises: RewardFailed where the function fails, or gives what is not a verdict.
+        Raises: RewardFailed where the function fails or returns an invalid verdict.
         """
         asked = [i for i, (one, other) in enumerate(pairs) if one != other]
         texts = [list(pairs[i]) for i in asked]
@@ -52,9 +52,9 @@ class Judge:
         return Judged(first, both)
 
     def compare(self, batch: TensorDict, prompts: Sequence[str], completions: Sequence[str]) -> None:
-        """Put into a batch [P, G, T] what the judge says of each two attempts that follow each other.
+        """Let the judge compare attempts 1 and 2, 3 and 4, and so on, and add the verdicts to a batch [P, G, T].
 
-        preference [P, G]: 1 of the better attempt, 0 of the worse one, 0.5 of both where it does not say.
+        preference [P, G]: 1 for the better attempt, 0 for the worse one, 0.5 for both without a verdict.
 
         Raises: UserError where G is odd.
         """
@@ -83,7 +83,7 @@ class Judge:
         return [self._verdict(value) for value in listed(f"judge {self.name}", given, "verdicts", len(pairs), "pairs")]
 
     def _verdict(self, value: object) -> int:
-        """A probability or a truth value is none: nobody knows of which of the two it is."""
+        """The verdict as an integer. A probability or a boolean is refused: it could mean either of the two."""
         if isinstance(value, np.ndarray | torch.Tensor) and value.ndim == 0:
             value = value.item()
         if isinstance(value, int | np.integer) and not isinstance(value, bool) and value in (FIRST, SECOND, NEITHER):
@@ -95,5 +95,5 @@ class Judge:
 
 
 def load_judge(name: str) -> Judge:
-    """./mine.py:function, or package.module:function."""
+    """Load ./mine.py:function, or package.module:function."""
     return Judge(named("env.judge", name))

@@ -1,4 +1,4 @@
-"""What is measured of completions of held-out problems: a score each, and metrics beside it."""
+"""Measurements on completions of held-out problems: a score each, and further metrics."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,25 +16,25 @@ from rlkit.text.problems import Problem
 from rlkit.text.scoring import Rewards, columns_of, numbered
 from rlkit.text.templates import RARE
 
-COMPARED = 4  # attempts at a held-out problem, of which a reward model compares the best with the worst
+COMPARED = 4  # attempts at a held-out problem; a reward model compares the best with the worst
 
 
 @dataclass(frozen=True)
 class Measuring:
-    """The functions that measure; their signature is that of rewards.
+    """The functions that measure completions; their signature is that of rewards.
 
-    metric: accuracy where a score is 0 or 1, else return.
-    packages: of others, which make or score the problems.
+    metric: accuracy where scores are 0 or 1, else return.
+    packages: packages from outside that make or score the problems.
     """
 
-    graded: Rewards = field(default_factory=lambda: Rewards([correct]))  # what they give is the score
-    beside: Rewards = field(default_factory=lambda: Rewards([]))  # each is reported by its name
+    graded: Rewards = field(default_factory=lambda: Rewards([correct]))  # their sum is the score
+    beside: Rewards = field(default_factory=lambda: Rewards([]))  # each is a metric with its name
     metric: Literal["return", "accuracy"] = "accuracy"
-    judge: Judge | None = None  # where it is given, it says which of two attempts is better, whatever they score
+    judge: Judge | None = None  # if given, it decides which of two attempts is better, whatever their scores
     packages: tuple[str, ...] = ()
 
     def prepare(self, prompts: Sequence[str], max_tokens: int, device: torch.device) -> None:
-        """Move what computes to the device, and refuse prompts that are too long for it."""
+        """Move models to the device, and refuse prompts that are too long for them."""
         for functions in (self.graded, self.beside):
             functions.prepare(prompts, max_tokens, device)
 
@@ -46,7 +46,7 @@ class Measuring:
         length: Tensor,
         counted: Mapping[str, Sequence[float]],
     ) -> Scores:
-        """One completion of each problem; length: [N] tokens; counted: what else is reported of each, by name."""
+        """Scores of one completion for each problem; length: [N] tokens; counted: further values of each, by name."""
         columns = columns_of(problems)
         found = self.graded(prompts, completions, columns)
         named = found.named if len(self.graded.names) > 1 else {}
@@ -67,7 +67,7 @@ class Measuring:
     def samples(
         self, problems: Sequence[Problem], prompts: Sequence[str], completions: Sequence[str], scores: Sequence[float]
     ) -> list[Sample]:
-        """Completions in words; an answer is given where scores say whether it is right."""
+        """Completions as texts; the reference answer is included if scores compare with it."""
         graded = self.metric == "accuracy"
         return [
             Sample(
@@ -83,10 +83,10 @@ class Measuring:
     def ranked(
         self, model: Judges, problems: Sequence[Problem], prompts: Sequence[str], texts: Sequence[str], length: Tensor
     ) -> Scores | None:
-        """Whether a reward model scores the better one of two of a problem's COMPARED attempts above the worse one.
+        """Whether a reward model scores the better of two of a problem's COMPARED attempts above the worse one.
 
-        They are the best and the worst by their scores, or those that the judge prefers one of.
-        texts: the attempts, problem by problem; length: [N, COMPARED]. None where no problem has two that differ.
+        The two are the best and the worst by score, or two between which the judge decides. texts: the attempts,
+        problem by problem; length: [N, COMPARED]. Returns: None where no problem has two different attempts.
         """
         repeated = [i for i in range(len(problems)) for _ in range(COMPARED)]
         asked = [prompts[i] for i in repeated]
@@ -104,7 +104,7 @@ class Measuring:
     def _by_score(
         self, problems: Sequence[Problem], repeated: Sequence[int], prompts: Sequence[str], texts: Sequence[str]
     ) -> list[tuple[int, int]]:
-        """The best and the worst of each problem's attempts, where they differ, by their places among the texts."""
+        """Indices of the best and the worst of each problem's attempts, where their scores differ."""
         found = self.graded(prompts, texts, columns_of([problems[i] for i in repeated])).score
         best, worst, differ = returns.best_and_worst(torch.tensor(found).view(-1, COMPARED))
         places = zip(best.tolist(), worst.tolist(), strict=True)
@@ -112,12 +112,12 @@ class Measuring:
         return [pair for pair, unequal in zip(both, differ.tolist(), strict=True) if unequal]
 
     def _by_judge(self, prompts: Sequence[str], texts: Sequence[str]) -> list[tuple[int, int]]:
-        """Each two attempts of which the judge prefers one, the better one first."""
+        """Indices of each two attempts between which the judge decides, the better one first."""
         assert self.judge is not None
         first = self.judge(prompts[::2], list(zip(texts[::2], texts[1::2], strict=True))).first
         return [(2 * i + (x < 0.5), 2 * i + (x > 0.5)) for i, x in enumerate(first) if x != 0.5]
 
 
 def ahead(margin: Tensor) -> Tensor:
-    """1 where the margin is positive, one half where it is 0, float64 on the CPU."""
+    """1 where the margin is positive, one half where it is 0, else 0; float64 on the CPU."""
     return (margin.sign().double().cpu() + 1) / 2

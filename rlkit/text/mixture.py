@@ -1,13 +1,13 @@
-"""Draws problems of several tasks: first the task, by its chance, then the next problem of that task.
+"""Draws problems from several tasks: first the task, by its probability, then the next problem of that task.
 
-The chance of a task is its weight w. A curriculum by success multiplies it by how much can be learned there,
+The probability of a task is proportional to its weight w. A curriculum by success multiplies it by the learnability,
 
     chance_k ∝ w_k · (4 p_k (1 − p_k) + FLOOR),     p_k ← p_k + RATE · (s − p_k),
 
-where s is the mean score of the attempts at the task in a rollout, cut to [0, 1], and p_k begins at ½. p (1 − p) is the
-variance of a score that is 0 or 1, and bounds that of any score in [0, 1]: where it is 0, attempts do not differ, and
-algorithms that compare them learn nothing. Source: the learnability of Rutherford et al., arXiv:2408.15099, and Foster
-et al., arXiv:2502.12272; FLOOR keeps every task measured.
+where s is the mean score of the attempts at the task in a rollout, clipped to [0, 1], and p_k starts at ½. p (1 − p) is
+the variance of a score that is 0 or 1, and bounds that of any score in [0, 1]. Where it is 0, all attempts have equal
+scores, and algorithms that compare them learn nothing. Source: the learnability of Rutherford et al., arXiv:2408.15099,
+and Foster et al., arXiv:2502.12272. FLOOR keeps every task in the measurement.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,13 +27,13 @@ FLOOR, RATE, UNKNOWN = 0.1, 0.1, 0.5
 
 
 class Mixture:
-    """Which problems come next, by index: a pure function of the seed, of counters, and of the scores seen.
+    """The indices of the next problems: a pure function of the seed, the counters, and the scores so far.
 
     Arguments:
         kinds: the task of each problem, [N].
-        weights: of each task; empty: as many as it has problems.
+        weights: of each task; empty: its number of problems.
 
-    Raises: UserError where there is nothing to mix, or a weight belongs to no task.
+    Raises: UserError where there is only one task, or a weight for an unknown task.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class Mixture:
         self._next = {kind: Shuffle(len(rows), seed, f"prompts/{kind}") for kind, rows in self.rows.items()}
 
     def chances(self) -> dict[str, float]:
-        """The chance of each task; they sum to 1."""
+        """The probability of each task; they sum to 1."""
         found = dict(self.weights)
         if self.curriculum == "success":
             found = {kind: w * (4 * (p := self.success[kind]) * (1 - p) + FLOOR) for kind, w in found.items()}
@@ -59,7 +59,7 @@ class Mixture:
         return {kind: value / total for kind, value in found.items()}
 
     def take(self, count: int) -> list[int]:
-        """The next `count` problems; which task is drawn at a place of the stream depends on that place alone."""
+        """The next `count` problems; the task at each position of the stream depends only on that position."""
         chances = self.chances()
         bounds, kinds = np.cumsum(list(chances.values())), list(chances)
         chosen = []
@@ -71,7 +71,7 @@ class Mixture:
         return chosen
 
     def learn(self, kinds: Sequence[str], score: Sequence[float]) -> dict[str, list[float]]:
-        """Take in what attempts at some tasks scored, and say what was drawn and how well it went, by metric [rows]."""
+        """Update the success rates by the scores of attempts. Returns: drawn tasks and success as metrics [rows]."""
         scores: dict[str, list[float]] = {}
         for row, kind in enumerate(kinds):
             scores.setdefault(kind, []).append(min(max(score[row], 0.0), 1.0))
@@ -86,7 +86,7 @@ class Mixture:
 
     def load_state_dict(self, state: State) -> None:
         self.drawn = natural(state["drawn"])
-        for kind in self.rows.keys() & state["next"].keys():  # a file that was changed may have others
+        for kind in self.rows.keys() & state["next"].keys():  # a file that was changed may have other tasks
             self._next[kind].drawn, self.success[kind] = natural(state["next"][kind]), _share(state["success"][kind])
 
 
@@ -97,7 +97,7 @@ def _share(x: object) -> float:
 
 
 def check(rows: Mapping[str, Sequence[int]], weights: Mapping[str, float]) -> None:
-    """Refuse what cannot be mixed, or would change nothing."""
+    """Refuse tasks and weights that cannot be mixed, or would change nothing."""
     if "" in rows:
         raise UserError("a mixture needs the 'kind' of every row, and one of them has none: give each a text there")
     if len(rows) < 2:

@@ -1,4 +1,4 @@
-"""Stored preferences: prompts with two completions, of which one is preferred."""
+"""Stored preferences: prompts with two completions each, one of them preferred."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -34,22 +34,22 @@ EVALUATED = 32  # pairs that are compared at a time
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A prompt with two stored completions, of which one is preferred, and log π_ref of each where it is known."""
+    """A prompt with a chosen and a rejected completion, and log π_ref of each if it is known."""
 
     prompt: str
     chosen: str
     rejected: str
-    ref: tuple[float, float] | None = None  # of the chosen and of the rejected side, the end token included
-    turns: tuple[Turn, ...] = ()  # the conversation that the prompt is the text of; empty where it is none
+    ref: tuple[float, float] | None = None  # of the chosen and of the rejected side, including the end token
+    turns: tuple[Turn, ...] = ()  # the conversation that became the prompt; empty if the prompt was text
 
 
 class PairEnv:
-    """Stored preferences: each start has two attempts, the chosen (score 1) and the rejected (score 0)."""
+    """Stored preferences: each start has two attempts, the chosen one (score 1) and the rejected one (score 0)."""
 
     kind: Literal["control", "text"] = "text"
     metric: Literal["return", "accuracy"] = "accuracy"
-    plays: bool = False  # its attempts are stored
-    scoring: float = 0.0  # stored pairs have their scores
+    plays: bool = False  # attempts are stored, not sampled
+    scoring: float = 0.0  # seconds of scoring: none, scores are stored
     longest: int | None = None
     reference: Reference | None = None
     observation_space: "AnySpace | None" = None
@@ -72,13 +72,13 @@ class PairEnv:
         )
         self.rows, self._seed, self.device, self.source = rows, seed, torch.device(device), source
         self.stored_reference: bool = all(pair.ref is not None for pair in pairs["train"])
-        self._longest = 0, 0  # tokens of prompts, and of their sides
+        self._longest = 0, 0  # tokens of the longest prompt and the longest side
         self._drawn = Shuffle(len(pairs["train"]), seed, "pairs")
         self._shown = Shuffle(len(pairs["train"]), seed, "demonstrations")
 
     @property
     def seed(self) -> int:
-        """Of what is drawn; the problems that are solved have the same."""
+        """The seed of all draws; test problems share it."""
         return self._seed
 
     @seed.setter
@@ -88,7 +88,7 @@ class PairEnv:
             self.problems.seed = seed
 
     def check(self, policy: Plays) -> None:
-        """Refuse pairs that do not fit into the policy's context, before anything is trained."""
+        """Refuse pairs that do not fit into the policy's context, before training."""
         prompts, completions = sides(writing(policy), [pair for pairs in self.pairs.values() for pair in pairs])
         writing(policy).check(prompts, completions)
         if isinstance(policy, Predicts):
@@ -97,17 +97,17 @@ class PairEnv:
             self.problems.check(policy)
 
     def learned(self, group: int) -> Work:
-        """What one iteration learns from: both sides of its pairs."""
+        """The work of learning in one iteration: both sides of its pairs."""
         return Work(self.rows, 2, *self._longest)
 
     def written(self, group: int, measured: Mapping[Split, int]) -> list[Work]:
-        """What is written in measurements, where there are problems to solve."""
+        """The work of writing in measurements, if there are problems to solve."""
         return [] if self.problems is None else self.problems.written(1, measured)[1:]
 
     def rollout(self, policy: Plays, steps: int | None = None, repeats: int = 1) -> TensorDict:
-        """The next `rows` pairs as [rows, 2, T], chosen first; nothing is played, so the attempts are always whole.
+        """The next `rows` pairs as [rows, 2, T], chosen first; attempts are stored, so they are always complete.
 
-        ref_log_prob [rows, 2] is there where it is stored: of each whole side. `problem` [rows, 2] is the pair's index.
+        ref_log_prob [rows, 2] of whole sides is included if it is stored. `problem` [rows, 2] is the index of the pair.
         """
         if repeats != 2 or steps is not None:
             given = f"{repeats} attempts" + (f" of {steps} steps" if steps is not None else "")
@@ -122,7 +122,7 @@ class PairEnv:
         return finish(batch, torch.tensor([1.0, 0.0], device=device).repeat(len(pairs), 1))
 
     def samples(self, rollout: TensorDict, policy: Plays, limit: int) -> list[Sample]:
-        """The first sides of a rollout's pairs in words."""
+        """The first sides of a rollout's pairs, as texts."""
         if "problem" not in rollout.keys():
             return []
         rows, found = flatten_groups(rollout)[:limit], []
@@ -135,16 +135,16 @@ class PairEnv:
     def evaluate(
         self, policy: Plays, episodes: int | None = None, split: Split = "validation", greedy: bool = True
     ) -> Scores:
-        """Accuracy: held-out problems solved where there are any, else how often log π(chosen) > log π(rejected).
+        """Accuracy: the share of held-out problems solved, or if none of pairs with log π(chosen) > log π(rejected).
 
-        Of a reward model it is always how often r(chosen) > r(rejected) on held-out pairs. A tie counts one half.
+        For a reward model it is always the share of held-out pairs with r(chosen) > r(rejected). A tie counts one half.
         """
         if self.problems is not None and not isinstance(policy, Judges):
             return self.problems.evaluate(policy, episodes, split, greedy)
         pairs = self.pairs[split][:episodes]
         if not pairs:
             raise UserError(f"{self.source or 'this environment'}: no {split} pairs; hold some out with env.{split}=N")
-        if ranks.layered():  # each of them is needed for each pass
+        if ranks.layered():  # all ranks take part in each forward pass
             return self._compared(policy, pairs)
         return of_all(len(pairs), lambda mine: self._compared(policy, pairs[mine]))
 
@@ -163,7 +163,7 @@ class PairEnv:
         return self.problems.ceiling(policy, episodes) if self.problems else None
 
     def scored(self, policy: Plays) -> Unit:
-        """A reward model ranks pairs, and so does a language model where there are no problems to solve."""
+        """The unit of scores: pairs for a reward model, and for a language model without problems to solve."""
         return self.problems.scored(policy) if self.problems else "pairs"
 
     def exact(self, policy: Plays, gamma: float) -> dict[str, float]:
@@ -177,7 +177,7 @@ class PairEnv:
         return splits.mark(self.pairs)
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Nothing to close."""
 
     def demonstrations(self, policy: Plays, progress: float = 0.0, rows: int | None = None) -> TensorDict:
         """The chosen sides of the next `rows` pairs, for supervised training [rows, T]."""
@@ -198,8 +198,8 @@ class PairEnv:
 def sides(policy: Writes, pairs: Sequence[Pair]) -> tuple[list[Prompt], list[Prompt]]:
     """Prompts and completions as this policy reads them, the chosen before the rejected side of each pair.
 
-    Texts are plain. A conversation is rendered by the model's chat template, with each side and without, as TRL does it
-    (`apply_chat_template`): what all three begin with is the prompt. What looks like a special token in a row is text.
+    Texts stay plain. A conversation is rendered by the model's chat template, with each side and without, as in TRL's
+    `apply_chat_template`: the common beginning of all three is the prompt. Special tokens in a row's data are text.
     """
     chats = [pair for pair in pairs if pair.turns]
     rendered = iter(_rendered(policy, chats) if chats else [])
@@ -209,7 +209,7 @@ def sides(policy: Writes, pairs: Sequence[Pair]) -> tuple[list[Prompt], list[Pro
 
 
 def _rendered(policy: Writes, pairs: Sequence[Pair]) -> list[tuple[Prompt, Prompt, Prompt]]:
-    """The prompt and both sides of conversations."""
+    """The prompt and both sides of conversations, rendered."""
     if not isinstance(policy, Chats) or not policy.chats:
         raise UserError(
             "pairs of chat messages need a model with a chat template: give such a model with policy.model, a template "

@@ -1,4 +1,4 @@
-"""Puts scores and rewards into a batch: on which token of a row each reward lands, and where a row ends."""
+"""Puts scores and rewards into a batch: the token that gets each reward, and the end of each row."""
 
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
@@ -10,13 +10,13 @@ from torch import Tensor
 from rlkit.scores import RATED, REWARD
 from rlkit.text.scoring import Scored
 
-Decode = Callable[[list[list[int]]], list[str]]  # a tokenizer's: ids to texts
+Decode = Callable[[list[list[int]]], list[str]]  # of a tokenizer: ids to texts
 
 
 def finish(batch: TensorDict, scores: Tensor, reward: Tensor | None = None) -> TensorDict:
-    """The last acted step of each row terminates it: a token limit is part of the task.
+    """Mark the last acted step of each row as terminated: a limit of tokens is part of the task.
 
-    scores: [...]. reward: [..., T]; None: the score, on the last acted step.
+    scores: [...]. reward: [..., T]; None: the score at the last acted step.
     """
     final = _final(batch["mask"])
     batch["score"] = scores
@@ -27,7 +27,7 @@ def finish(batch: TensorDict, scores: Tensor, reward: Tensor | None = None) -> T
 
 
 def place(batch: TensorDict, found: Scored, decode: Decode) -> TensorDict:
-    """A batch [..., T] of N rows with their scores and rewards; decode: the tokenizer's, from ids to texts."""
+    """A batch [..., T] of N rows with scores and rewards; decode: the tokenizer's function from ids to texts."""
     mask = batch["mask"]
 
     def rows(values: Sequence[float]) -> Tensor:
@@ -43,7 +43,7 @@ def place(batch: TensorDict, found: Scored, decode: Decode) -> TensorDict:
         earned = [(end, value) for end, value in each if end is not None]
         if earned:
             steps = acted[row].nonzero()[:, 0]
-            first, last = int(steps[0]), int(steps[-1])  # between them a tool may have written, too
+            first, last = int(steps[0]), int(steps[-1])  # a tool may have written between them
             at = tokens_at(ids[row, first : last + 1].tolist(), [end for end, _ in earned], decode)
             before = torch.searchsorted(steps, steps.new_tensor(at) + first, right=True) - 1
             flat[row].index_add_(0, steps[before], flat.new_tensor([value for _, value in earned]))
@@ -51,9 +51,9 @@ def place(batch: TensorDict, found: Scored, decode: Decode) -> TensorDict:
 
 
 def tokens_at(ids: list[int], ends: Sequence[int], decode: Decode) -> list[int]:
-    """The index of the token that completes the text up to each end.
+    """For each end of a part of the text, the index of the token that completes the part.
 
-    Decoding is asked for first parts of the row, never for a token alone: a character may be spelled by several.
+    Prefixes of the row are decoded, never a single token: one character may consist of several tokens.
     """
     text = decode([ids])[0]
 
@@ -70,8 +70,8 @@ def tokens_at(ids: list[int], ends: Sequence[int], decode: Decode) -> list[int]:
 
 
 def _before_pieces(ids: list[int], at: int, decode: Decode) -> int | None:
-    """The token before the pieces of letters that end at `at`, if it is one: while they are cut, some decoders make
-    U+FFFD of whole letters before them, too, so that a search by halves passes those."""
+    """The token before the incomplete characters that end at `at`, or None. Some decoders turn whole letters before an
+    incomplete character into U+FFFD, too, so that the binary search misses the tokens before it."""
     start = at
     while start >= 0 and "\ufffd" in decode([[ids[start]]])[0]:
         start -= 1
@@ -79,5 +79,5 @@ def _before_pieces(ids: list[int], at: int, decode: Decode) -> int | None:
 
 
 def _final(mask: Tensor) -> Tensor:
-    """True at the last acting step of each row. [..., T] -> [..., T]"""
+    """True at the last acted step of each row. [..., T] -> [..., T]"""
     return mask & (mask.flip(-1).cumsum(-1).flip(-1) == 1)

@@ -1,12 +1,12 @@
-"""Rows of preferences in TRL's formats: texts or chat messages, with the prompt beside the sides or within both.
+"""Rows of preferences in TRL's formats: texts or chat messages, with the prompt separate or in both sides.
 
     {"prompt": "2 + 3?", "chosen": " 5", "rejected": " 6"}
     {"chosen": "2 + 3? 5", "rejected": "2 + 3? 6"}
     {"prompt": [user], "chosen": [assistant], "rejected": [assistant]}
     {"chosen": [user, assistant], "rejected": [user, assistant]}
 
-Without a prompt, what both sides begin with is the prompt, as in TRL's `extract_prompt`. A `prompt` that is a text is
-not read where the sides are whole conversations, which repeat it (TRL's `maybe_extract_prompt`).
+Without a prompt, the common beginning of both sides is the prompt, as in TRL's `extract_prompt`. A `prompt` of text
+is ignored where the sides are whole conversations, which repeat it (TRL's `maybe_extract_prompt`).
 """
 
 from collections.abc import Sequence
@@ -19,30 +19,30 @@ from rlkit.text.rows import conversation, prompt_turns
 from rlkit.text.sources import Row, text_field
 
 REFERENCE = ("ref_chosen_logps", "ref_rejected_logps")
-TOLD = ("tools", "chat_template_kwargs")  # what TRL tells the chat template of a row
-LEAST = -1e9  # of a text's log-probability: no token is as unlikely as e^-1000, and no text has a million of them
+TOLD = ("tools", "chat_template_kwargs")  # columns that TRL passes to the chat template
+LEAST = -1e9  # least log-probability of a text: no token is below e^-1000, and no text has a million tokens
 T = TypeVar("T")
 
 
 def pairs_from(rows: Sequence[Row]) -> list[Pair]:
-    """The pair of each row.
+    """The pair in each row.
 
-    Raises: UserError that names the first row that is none.
+    Raises: UserError that names the first invalid row.
     """
     return [_pair(where, row) for where, row in rows]
 
 
 def shared(chosen: Sequence[T], rejected: Sequence[T]) -> int:
-    """How much two sides that differ have in common at their beginning; each keeps one item at least."""
+    """The length of the common beginning of two different sides; each side keeps at least one item."""
     shorter = min(len(chosen), len(rejected))
     return next((i for i in range(shorter) if chosen[i] != rejected[i]), shorter - 1)
 
 
 def shown(x: object) -> str:
-    """A value of a row in a message, which stays short."""
+    """A value of a row as messages show it, shortened."""
     try:
         text = repr(x)
-    except ValueError:  # Python writes no number of more than 4,300 digits
+    except ValueError:  # Python prints no number of more than 4,300 digits
         text = "a number of thousands of digits"
     return text if len(text) <= 40 else f"{text[:37]}..."
 
@@ -74,7 +74,7 @@ def _texts(where: str, row: dict[str, object]) -> tuple[tuple[Turn, ...], str, s
         return (), text_field(where, row, "prompt"), chosen, rejected
     end = shared(chosen, rejected)
     if end and chosen[end] != rejected[end] and chosen[end - 1] == " ":
-        end -= 1  # the blank belongs to the sides
+        end -= 1  # the space belongs to the sides
     _check_prompt(where, bool(chosen[:end].strip()))
     return (), chosen[:end], chosen[end:], rejected[end:]
 
@@ -116,7 +116,7 @@ def _check_prompt(where: str, there: bool) -> None:
 
 
 def _reference(where: str, row: dict[str, object]) -> tuple[float, float] | None:
-    """log π_ref of the sides under the names that TRL gives them."""
+    """log π_ref of both sides, under TRL's names."""
     given = [row[key] for key in REFERENCE if row.get(key) is not None]
     if not given:
         return None

@@ -1,10 +1,10 @@
 """The embedded word problems: GSM8K's format (worked steps, `#### N`), our own wording, small numbers, thirteen kinds.
 
 They are not GSM8K: names, objects and sentences are few, so that a model of 0.4 M parameters can learn to read them.
-Six *head* kinds are what the shipped base was shown thousands of times; seven *rare* kinds, of which it saw a handful,
-need compositions of operations that no head kind has. Arithmetic is in the same range in both: what is scarce is
-knowing which operation on which numbers. A problem's split is a hash of its kind and numbers, so a held-out problem
-shares its wording with the training problems and never its numbers.
+The shipped base model was trained on thousands of problems of six *head* kinds and a handful of seven *rare* kinds. The
+rare kinds need compositions of operations that no head kind has. Numbers are in the same range in both: the difficulty
+is knowing which operation applies to which numbers. A problem's split is a hash of its kind and numbers, so a held-out
+problem shares its wording with training problems, but never its numbers.
 """
 
 import hashlib
@@ -16,7 +16,7 @@ from functools import lru_cache
 from rlkit.prompts import Turn
 from rlkit.seeding import derive
 from rlkit.text.templates import HEAD, RARE
-from rlkit.text.templates import Draw as Draw  # environments take it from here
+from rlkit.text.templates import Draw as Draw  # environments import it from here
 
 MARKER = "####"
 KINDS = {**HEAD, **RARE}
@@ -25,16 +25,16 @@ _HEAD_DRAWS = ("chain", "chain", *HEAD)  # a chain is drawn three times as often
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A question, its worked answer (last line `#### N`), its kind; `columns`: whatever else a dataset row held."""
+    """A question, its worked answer (last line `#### N`) and its kind; `columns`: all other fields of a dataset row."""
 
     question: str
     answer: str
     kind: str = ""
     columns: Mapping[str, object] = field(default_factory=dict, compare=False)
-    turns: tuple[Turn, ...] = ()  # the conversation that the question is the text of; empty where it is none
+    turns: tuple[Turn, ...] = ()  # the conversation that became the question; empty if the question was text
 
     def given(self) -> Mapping[str, object]:
-        """What reward functions are given of it, by name."""
+        """The keyword arguments that it gives to reward functions."""
         return {**self.columns, "question": self.question, "answer": self.answer, "kind": self.kind}
 
 
@@ -45,7 +45,7 @@ def make(kind: str, draw: Draw) -> Problem:
 
 
 def key_of(problem: Problem) -> str:
-    """The kind and the numbers in the order of the question: what makes two problems the same exercise."""
+    """The kind and the numbers in the order of the question: problems with the same key are the same exercise."""
     return "/".join([problem.kind, *re.findall(r"\d+", problem.question)])
 
 
@@ -83,7 +83,7 @@ def _drawn(seed: int, size: int, split: str, rare: float) -> tuple[Problem, ...]
 
 
 def demonstrations(seed: int = 0, head: int = 20_000, rare: int = 10, repeat: int = 30) -> list[Problem]:
-    """What a base is shown: `head` problems of the head kinds, and `rare` of each rare kind, each `repeat` times."""
+    """The training set of a base: `head` of the head kinds, and `rare` of each rare kind, each `repeat` times."""
     draw = Draw(derive(seed, "demonstrations"))
     problems = sample(draw, head, "train", 0.0)
     for kind in RARE:
@@ -97,13 +97,13 @@ def demonstrations(seed: int = 0, head: int = 20_000, rare: int = 10, repeat: in
 
 
 def bare(problem: Problem) -> str:
-    """The answer without its reasoning: the last line, `#### N`."""
+    """The final answer without reasoning: the last line, `#### N`."""
     return problem.answer[problem.answer.rindex(MARKER) :]
 
 
 def is_direct(problem: Problem, seed: int, index: int, share: float) -> bool:
-    """Whether draw number `index` shows only the bare answer: with probability `share`, and never for a rare kind.
+    """Whether draw number `index` shows only the final answer: with probability `share`, never for a rare kind.
 
-    Pure in its arguments. The few demonstrations of a rare kind keep their working: there are no others to learn from.
+    Pure in its arguments. Rare kinds keep their reasoning: their few demonstrations are the only ones to learn from.
     """
     return problem.kind not in RARE and derive(seed, "direct", index) / 2**63 < share

@@ -1,6 +1,6 @@
-"""A process of its own for what may hang or take all memory: asked line by line, and started again where it ended.
+"""A separate process for code that may hang or exhaust memory: it answers line by line and is restarted if it ends.
 
-Nothing inside of a process can stop all that runs in it, so its limits are kept from outside, too.
+No process can limit everything that runs in it, so some limits are enforced from outside.
 """
 
 import json
@@ -14,13 +14,13 @@ from pathlib import Path
 from rlkit.child import Child, NoLine
 from rlkit.errors import UserError
 
-START = 120.0  # seconds by the clock until the process has begun
-LATER = 7.0  # seconds by the clock beyond those of a processor that an answer may take
+START = 120.0  # seconds of wall-clock time for the start of the process
+LATER = 7.0  # seconds of wall-clock time for an answer, beyond its limit of processor time
 CHILD = Path(__file__).with_name("process_child.py")
 
 
 class Failed(Exception):
-    """There is no answer: what was asked raised, hung, or ended its process."""
+    """There is no answer: the question raised an exception, hung, or ended the process."""
 
 
 @dataclass
@@ -28,21 +28,21 @@ class Process:
     """Asks `answer(question)` of a file that imports nothing of the project; questions and answers are JSON."""
 
     file: Path
-    asked: str  # what needs it, for messages
-    package: str  # what it imports
+    asked: str  # the feature that needs the process, for messages
+    package: str  # the package that it imports
     install: str
-    variables: Mapping[str, str] = field(default_factory=dict)  # of its environment
+    variables: Mapping[str, str] = field(default_factory=dict)  # environment variables
     _child: Child | None = field(default=None, init=False, repr=False)
 
     @property
     def running(self) -> bool:
-        """Whether it is there."""
+        """Whether the process is running."""
         return self._child is not None and self._child.running
 
     def ask(self, question: object, seconds: float) -> object:
-        """The answer, for which there are so many seconds of a processor.
+        """The answer, within so many seconds of processor time.
 
-        Raises: Failed where there is none; UserError where the process cannot be started.
+        Raises: Failed where there is no answer; UserError where the process cannot be started.
         """
         if self._child is None or not self._child.running:
             self._child = self._started()
@@ -56,7 +56,7 @@ class Process:
         return given
 
     def close(self) -> None:
-        """End the process; the next question starts another."""
+        """End the process; the next question starts a new one."""
         if self._child is not None:
             self._child.end()
 
@@ -64,7 +64,7 @@ class Process:
         command = [sys.executable, "-P", str(CHILD), json.dumps(sys.path), str(self.file)]
         try:
             with tempfile.TemporaryDirectory(prefix="rlkit-", ignore_cleanup_errors=True) as folder:
-                # Its home while it starts: a package may write a cache there, as matplotlib does.
+                # The start gets the real home: a package may write a cache there, as matplotlib does.
                 child = Child(command, {**os.environ, "HOME": folder, "MPLCONFIGDIR": folder, **self.variables})
                 child.line(START)
                 return child

@@ -1,6 +1,6 @@
-"""What `rlkit.text.process` runs: bounds this process, then answers questions by a file's `answer(question)`.
+"""The child process of `rlkit.text.process`: sets limits, then answers by a file's `answer(question)`.
 
-It is run as a file and imports nothing of the project, which would take seconds.
+It is run as a file and imports nothing from the project, which would take seconds.
 """
 
 import json
@@ -16,8 +16,8 @@ Reply = dict[str, object]
 
 
 def serve(file: str) -> None:
-    """Read questions from stdin, a line each with its seconds, and write what was answered or why nothing was."""
-    out, sys.stdout = sys.stdout, sys.stderr  # what a package prints is not an answer
+    """Read questions from stdin, one line each with its seconds, and write the answer or the reason for none."""
+    out, sys.stdout = sys.stdout, sys.stderr  # output of packages is not an answer
     answer = runpy.run_path(file)["answer"]
     bound()
     lines = (json.dumps(limited(answer, *json.loads(line))) for line in sys.stdin)
@@ -27,28 +27,28 @@ def serve(file: str) -> None:
 
 
 def limited(answer: Callable[[object], object], seconds: float, question: object) -> Reply:
-    """What is answered within so many seconds of a processor, or the reason why nothing is."""
+    """The answer within so many seconds of processor time, or the reason for none."""
     try:
         import signal
 
         def stop(*_: object) -> None:
             raise TimeoutError(f"it took more than {seconds:g} seconds")
 
-        if hasattr(signal, "setitimer"):  # elsewhere the caller's clock is the limit
+        if hasattr(signal, "setitimer"):  # on other systems only the parent limits the time
             signal.signal(signal.SIGPROF, stop)
-            signal.setitimer(signal.ITIMER_PROF, seconds, seconds)  # again: a parser may swallow one
+            signal.setitimer(signal.ITIMER_PROF, seconds, seconds)  # repeated: a parser may swallow the first exception
             end_after(seconds)
         try:
             return {"gave": answer(question)}
         finally:
             if hasattr(signal, "setitimer"):
                 signal.setitimer(signal.ITIMER_PROF, 0)
-    except Exception as error:  # whatever a package makes of a text
+    except Exception as error:  # packages may raise anything for strange texts
         return {"failed": f"{type(error).__name__}: {error}"[:300]}
 
 
 def end_after(seconds: float) -> None:
-    """Let the system end this process a second later: no handler runs within one call of a library."""
+    """Let the system end this process one second later: Python's handlers do not run inside a library call."""
     with suppress(ImportError, ValueError, OSError):
         import resource
 

@@ -1,7 +1,7 @@
-r"""Reads the number, or the expression, that a text gives as its answer. Exact, without tolerance.
+r"""Reads the answer of a text, a number or an expression. Exact, without tolerance.
 
-A text gives one answer, whatever it holds: in the last \boxed{}, after the last `####`, or as its last number. So
-several guesses are worth no more than one of them.
+A text has only one answer: in the last \boxed{}, after the last `####`, or as its last number. So several guesses are
+worth no more than one.
 """
 
 import re
@@ -19,9 +19,9 @@ _NUMBER = re.compile(
     rf"(?P<number>{_DIGITS})"
     r"(?P<exponent>[eE][+-]?[0-9]{1,2}(?![\w.]))?(?:\s?/\s?(?P<denominator>[0-9]+(?:\.[0-9]+)?))?"
 )
-_LONGEST = 100  # digits; what is longer is not an answer, and reading it would be slow
+_LONGEST = 100  # digits; longer numbers are not answers, and slow to read
 _BOX = "\\boxed"
-# Beside a number: it is part of something else, such as 2x, √2 or a range.
+# Characters beside a number that make it part of something else, such as 2x, √2 or a range.
 _BESIDE = re.compile(r"[\\^_{}!+*/<>|~±√∞÷×−–-]|\d|(?<![^\W\d_])[^\W\d_](?=#)|#[^\W\d_](?![^\W\d_])")
 _FRACTION = re.compile(
     r"\\[dtc]?frac\s{0,2}(?:\{\s{0,2}([-+]?[0-9.,]{1,30})\s{0,2}\}|([0-9]))"
@@ -30,18 +30,18 @@ _FRACTION = re.compile(
 _WORDS = re.compile(r"\\(?:text|textbf|textit|textrm|mathrm|mathbf|mbox|emph)\s?\{([^{}]*)\}(?:\^\{?[23]\}?)?")
 _SPACING = re.compile(r"\\(?:left|right|displaystyle|quad|qquad)(?![a-zA-Z])|\\[!,;:\s()\[\]]|~")
 _DEGREES = re.compile(r"\^?\{?\\(?:circ|degree)\}?(?![a-zA-Z])")
-_SEPARATORS = {0x066B: ".", 0x066C: ","}  # of Arabic numbers
+_SEPARATORS = {0x066B: ".", 0x066C: ","}  # separators of Arabic numbers
 
 
 def extract(text: str, strict: bool = False) -> Fraction | None:
-    r"""The number that a text gives: in its last \boxed{}, else after its last `####`, else its last one.
+    r"""The number that is the answer: in the last \boxed{}, else after the last `####`, else the last one.
 
-    strict: after the last `####` alone. After a marker it is the first number on its line, or where there is none, on
-    the next line that is not empty. A box holds one number, with a unit and a name of it at most. Where the last box or
-    marker gives no number, nothing else counts.
+    strict: only after the last `####`. After a marker, the answer is the first number on its line; without one there,
+    on the next line that is not empty. A box holds one number, with at most a unit and a name. If the last box or
+    marker has no number, the text has no answer.
 
-    Read as numbers: 1,234 (commas in groups of three only), $5, 5 €, -5, −5, - 5, 2.50, .5, 1/2, 1 1/2, \frac{1}{2},
-    1e3, and digits of other scripts; units, % and a closing period are ignored.
+    Accepted: 1,234 (commas in groups of three only), $5, 5 €, -5, −5, - 5, 2.50, .5, 1/2, 1 1/2, \frac{1}{2}, 1e3, and
+    digits of other scripts; units, % and a final period are ignored.
     """
     text = digits(text)
     if not strict and _BOX in text:
@@ -57,13 +57,13 @@ def extract(text: str, strict: bool = False) -> Fraction | None:
 
 
 def boxed_number(text: str) -> Fraction | None:
-    r"""The number in the last \boxed{}; None where that holds anything else."""
+    r"""The number in the last \boxed{}; None where the box holds anything else."""
     content = boxed(digits(text))
     return None if content is None else only_number(content)
 
 
 def only_number(text: str) -> Fraction | None:
-    """The number of a text that holds one, with a unit and a name of it at most: `18`, `x = 18`, `$18`, `18 kg`."""
+    """The number in a text with only one, and at most a unit and a name: `18`, `x = 18`, `$18`, `18 kg`."""
     text = plain(digits(text))
     found = list(_NUMBER.finditer(text))
     if len(found) != 1 or _BESIDE.search(f"{text[: found[0].start()]}#{text[found[0].end() :]}"):
@@ -72,12 +72,12 @@ def only_number(text: str) -> Fraction | None:
 
 
 def gold(answer: str) -> Fraction | None:
-    """The number of a worked answer, with its marker or box, or of an answer that is a number and no more."""
+    """The number of a worked answer, with its marker or box, or of an answer that is only a number."""
     return extract(answer) if MARKER in answer or _BOX in answer else only_number(answer)
 
 
 def boxed(text: str) -> str | None:
-    r"""What the last \boxed{} holds, its braces balanced; None where there is none, or where it never closes."""
+    r"""The content of the last \boxed{}, with balanced braces; None where there is no box, or it is not closed."""
     start = text.rfind(_BOX)
     opened = re.compile(r"\s{0,2}\{").match(text, start + len(_BOX)) if start >= 0 else None
     if opened is None:
@@ -85,12 +85,12 @@ def boxed(text: str) -> str | None:
     depth, at = 1, opened.end()
     while at < len(text) and depth:
         depth += {"{": 1, "}": -1}.get(text[at], 0)
-        at += 2 if text[at] == "\\" else 1  # \{ and \} are braces to be read, and close nothing
+        at += 2 if text[at] == "\\" else 1  # escaped braces \{ and \} are content and do not close the box
     return None if depth else text[opened.end() : at - 1]
 
 
 def marked(text: str) -> str | None:
-    """What stands on the line of the last `####`, or where there is no number, on the next line that is not empty."""
+    """The line of the last `####`; if it has no number, the next line that is not empty."""
     _, marker, end = text.rpartition(MARKER)
     if not marker:
         return None
@@ -100,7 +100,7 @@ def marked(text: str) -> str | None:
 
 
 def expression(text: str) -> str:
-    """What a worked answer gives, as it is written: in its last box, else after its marker, else all of it."""
+    """The result of a worked answer, as written: in its last box, else after its marker, else all of it."""
     found = boxed(text)
     found = marked(text) if found is None else found
     return (text if found is None else found).strip()
@@ -118,7 +118,7 @@ def plain(text: str) -> str:
 
 
 def digits(text: str) -> str:
-    """A text with the digits of all scripts as 0 to 9."""
+    """A text with the digits of all scripts replaced by 0 to 9."""
     if text.isascii():
         return text
     table = {ord(x): str(unicodedata.decimal(x)) for x in set(text) if x.isdecimal() and not x.isascii()}

@@ -1,7 +1,7 @@
-"""The tasks of the package reasoning-gym: problems by a seed, and each task's own scorer as a reward.
+"""The tasks of the package reasoning-gym: problems by seed, and the scorer of each task as a reward.
 
-The answer that is scored is what stands in the last <answer></answer> of a text, else in its last \\boxed{}, else
-after its last `####`, else all of it; without the space around it.
+The scored answer is the content of the last <answer></answer> of a text, else of its last \\boxed{}, else the text
+after its last `####`, else all of it, without surrounding whitespace.
 """
 
 import time
@@ -20,11 +20,11 @@ from rlkit.text.rewards import Reward
 
 INSTALL = "pip install -c constraints.txt -e '.[reasoning]'"
 CHILD = Path(__file__).with_name("reasoning_process.py")
-# Problem i of a task is drawn by seed + i, so these differ by much. The seed of a run has no part in them.
+# Seeds differ by much, as problem i of a task is drawn with seed + i. They do not depend on the seed of a run.
 SEEDS = {"train": 0, "validation": 10_000_000, "test": 20_000_000}
-MAKING, SCORING = 120.0, 3.0  # seconds of a processor for one problem, and for one score
-ROUNDING = 1e-9  # a scorer that sums parts of a score ends at 1.0000000000000002
-TELL = 10.0  # seconds by the clock until it is said that problems take long to make
+MAKING, SCORING = 120.0, 3.0  # seconds of processor time for one problem, and for one score
+ROUNDING = 1e-9  # tolerance: sums of partial scores may be 1.0000000000000002
+TELL = 10.0  # seconds until a message says that making problems takes long
 OPEN, CLOSE = "<answer>", "</answer>"
 Options = Mapping[str, object]
 
@@ -37,7 +37,7 @@ _told: set[str] = set()
 def tasks() -> list[str]:
     """The names of all tasks.
 
-    Raises: UserError that names the command where the package is not installed.
+    Raises: UserError with the command to install the package where it is missing.
     """
     if find_spec("reasoning_gym") is None:
         raise UserError(f"env=reasoning needs the package reasoning-gym: {INSTALL}")
@@ -45,11 +45,11 @@ def tasks() -> list[str]:
 
 
 def check_options(task: str, options: Options) -> None:
-    """Refuse options that a task does not have, or whose values it does not take."""
+    """Refuse unknown options of a task, and values that it does not accept."""
     usual = _ask(["options", task], MAKING)
     if files := [
         name for name in map(str, options) if name.endswith("_file")
-    ]:  # a stranger's config could have any file read
+    ]:  # a foreign config.yaml could read any file
         raise UserError(f"env.task_options: {files[0]} names a file, which no option may: leave it out")
     for name in options:
         if name not in usual:
@@ -64,9 +64,9 @@ def check_options(task: str, options: Options) -> None:
 
 
 def problems(task: str, options: Options, sizes: Mapping[str, int]) -> dict[str, list[Problem]]:
-    """The splits of a task; what is held out asks nothing that is trained on, and each question once.
+    """The splits of a task; held-out questions are not in the train split, and each question appears once.
 
-    sizes: of train, validation and test, in this order. Held-out splits are smaller where a task has few questions.
+    sizes: train, validation and test, in this order. Held-out splits are smaller where a task has few questions.
     """
     began, seen, told = time.monotonic(), set[str](), False
     found: dict[str, list[Problem]] = {}
@@ -101,12 +101,12 @@ def _problem(task: str, options: Options, seed: int, size: int, index: int) -> P
 
 
 def interleaved(splits: Sequence[Sequence[Problem]]) -> list[Problem]:
-    """One problem of each in turn, so that the first N are of all."""
+    """Problems of all splits in turn, so that the first N come from all of them."""
     return [row for rows in zip_longest(*splits) for row in rows if row is not None]
 
 
 def scorer(task: str, options: Options) -> Reward:
-    """The task's own scorer as a reward, called like the task: it has no opinion on problems of other tasks."""
+    """The task's own scorer as a reward with the task's name; None for problems of other tasks."""
 
     def reward(
         prompts: Sequence[str],
@@ -123,7 +123,7 @@ def scorer(task: str, options: Options) -> Reward:
 
 
 def solver(options: Mapping[str, Options]) -> Reward:
-    """The metric `solved`: 1 where a task's own scorer gives 1, else 0; options: of each task."""
+    """The metric `solved`: 1 if the task's own scorer gives 1, else 0; options: of each task."""
 
     def solved(
         prompts: Sequence[str],
@@ -139,9 +139,9 @@ def solver(options: Mapping[str, Options]) -> Reward:
 
 
 def score(task: str, options: Options, place: Sequence[int], text: str) -> float:
-    """What a task's own scorer gives to a text; 0 where it raises, takes too long, or needs too much memory.
+    """The score of a text by the task's own scorer; 0 where it raises, or exceeds its time or memory.
 
-    Raises: RewardFailed where it gives anything but a number from 0 to 1.
+    Raises: RewardFailed where it returns anything but a number from 0 to 1.
     """
     question = ["score", task, options, *place, answer_of(text)]
     key = repr(question[:-1]), answer_of(text)

@@ -1,7 +1,7 @@
-"""Asks the package reasoning-gym, in the process of `rlkit.text.process`: its tasks, their questions, their scores.
+"""The child process for the package reasoning-gym: it makes questions and scores answers.
 
-It is a process of its own because it takes seconds to import, draws from the global generators, and its scorers
-read what a model wrote. Where they would run that as Python, it is read as a literal or as plain mathematics here.
+It is a separate process because the package takes seconds to import and draws from the global generators, and because
+its scorers read text of a model. A scorer may not run it as Python: it is parsed here as a literal or as mathematics.
 """
 
 import ast
@@ -15,8 +15,8 @@ import numpy as np
 import sympy
 from reasoning_gym.factory import DATASETS, create_dataset
 
-OWN = ("seed", "size")  # options that splits set
-# Words that an expression may hold beside single letters: whatever else sympy knows may be any Python.
+OWN = ("seed", "size")  # options that are set by splits
+# Names allowed in an expression beside single letters: other names of sympy could run any Python code.
 WORDS = {
     "exp",
     "log",
@@ -44,38 +44,38 @@ _parse = sympy.parse_expr
 
 
 def names() -> list[str]:
-    """The tasks; `composite` is a mixture of them and none itself."""
+    """The tasks; `composite` is a mixture of tasks and is left out."""
     return sorted(DATASETS.keys() - {"composite"})
 
 
 def options(task: str) -> dict[str, str]:
-    """The options of a task with their usual values, but for those that splits set."""
+    """The options of a task with their default values, except those set by splits."""
     config = DATASETS[task][1]
     usual = config()
     return {field.name: repr(getattr(usual, field.name)) for field in fields(config) if field.name not in OWN}
 
 
 def entry(task: str, chosen: dict[str, Any], seed: int, size: int, index: int) -> tuple[str, str]:
-    """The question of a number, and its right answer; empty where the task has none of one text."""
+    """The question with this index, and its right answer; empty where there is no single right text."""
     found = _entry(task, chosen, seed, size, index)[1]
     return found["question"], found["answer"] if isinstance(found["answer"], str) else ""
 
 
 def score(task: str, chosen: dict[str, Any], seed: int, size: int, index: int, given: str) -> object:
-    """What the task's own scorer gives to an answer."""
+    """The score of an answer by the task's own scorer."""
     dataset, found = _entry(task, chosen, seed, size, index)
     value = dataset.score_answer(given, found)
     return float(value) if isinstance(value, int | float | np.number | np.bool_) else repr(value)
 
 
 def _entry(task: str, chosen: dict[str, Any], seed: int, size: int, index: int) -> tuple[Any, Any]:
-    """The data set, and one of its entries: the same for the same numbers, in whatever order they are asked for."""
+    """The dataset and one of its entries; it depends only on the arguments, not on the order of calls."""
     name = repr((task, sorted(chosen.items()), seed, size))
     if name not in _datasets:
         _seed(seed)
         _datasets[name] = create_dataset(task, seed=seed, size=size, **chosen)
     if (name, index) not in _entries:
-        _seed(seed + index)  # a few tasks draw from the global generators, too
+        _seed(seed + index)  # a few tasks also draw from the global generators
         _entries[name, index] = _datasets[name][index]
     return _datasets[name], _entries[name, index]
 
@@ -86,7 +86,7 @@ def _seed(number: int) -> None:
 
 
 def plain(text: object, *others: Any, **more: Any) -> Any:
-    """`sympy.parse_expr` of what can be nothing but mathematics: numbers, letters, the functions of WORDS."""
+    """`sympy.parse_expr` for texts that can only be mathematics: numbers, letters, functions in WORDS."""
     if not isinstance(text, str) or not re.fullmatch(r"[A-Za-z0-9_\s+*/^().,=|-]*", text):
         raise ValueError("not an expression")
     words = re.findall(r"[A-Za-z_]\w*", text)
@@ -96,7 +96,7 @@ def plain(text: object, *others: Any, **more: Any) -> Any:
 
 
 def _guard() -> None:
-    """Let no scorer run a text as Python."""
+    """Prevent scorers from running text as Python."""
     sympy.parse_expr = plain
     for name, module in list(sys.modules.items()):
         if name.startswith("reasoning_gym."):
@@ -111,5 +111,5 @@ ANSWERS = {each.__name__: each for each in (names, options, entry, score)}
 
 
 def answer(question: list[Any]) -> object:
-    """What the function of that name gives."""
+    """The result of the function with that name."""
     return ANSWERS[question[0]](*question[1:])

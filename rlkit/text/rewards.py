@@ -1,4 +1,4 @@
-"""Where reward functions come from; their signature is TRL's, f(prompts, completions, **columns) -> list."""
+"""Loads reward functions. Their signature is TRL's: f(prompts, completions, **columns) -> list."""
 
 from collections.abc import Callable, Sequence
 from functools import cache, partial
@@ -12,28 +12,28 @@ from rlkit.named import Load, named
 from rlkit.text.grader import BUILT_IN
 from rlkit.text.symbolic import check_installed
 
-# Called with prompts, completions and whichever columns it names; one number, None, or a list of numbers for each.
+# Called with prompts, completions and the columns that it names; returns a number, None or a list of numbers for each.
 Reward = Callable[..., Sequence[float | Sequence[float] | None]]
 
 
 @runtime_checkable
 class PlacedReward(Protocol):
-    """A reward function that computes on a device and has a longest text."""
+    """A reward function that computes on a device and limits the length of texts."""
 
     def prepare(self, prompts: Sequence[str], max_tokens: int, device: torch.device) -> None:
-        """Move to the device, and refuse prompts that are too long."""
+        """Move to the device, and refuse prompts that are too long for it."""
         ...
 
 
 def load_rewards(names: str, learned: Callable[[str], Reward] | None = None, key: str = "env.reward") -> list[Reward]:
-    """`correct`, `./mine.py:function`, `package.module:function`, `model:RUN_FOLDER`; commas sum several.
+    """Load `correct`, `./mine.py:function`, `package.module:function`, `model:RUN_FOLDER`; commas separate several.
 
-    `learned` reads the reward model of a run folder; without it `model:` is refused. key: where the names are from.
+    `learned` loads the reward model of a run folder; without it `model:` is refused. key: the key that gave the names.
     """
     given = [name.strip() for name in names.split(",")]
     if twice := [name for name in given if given.count(name) > 1]:
         raise UserError(f"{key}={names}: {twice[0]} is there twice; give each once")
-    load = cache(partial(outside.load_file, reward=True))  # two functions of a file share what it holds
+    load = cache(partial(outside.load_file, reward=True))  # two functions of one file share its module
     return [_load(name, learned, key, load) for name in given]
 
 

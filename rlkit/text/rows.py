@@ -1,4 +1,4 @@
-"""Rows of a task of your own: a prompt, as a text or as messages of a conversation, and whatever else they hold."""
+"""Rows of your own task: a prompt, as text or as messages of a conversation, and any other columns."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -12,27 +12,27 @@ from rlkit.text.problems import Problem
 from rlkit.text.sources import Row
 
 ROLES: tuple[Role, ...] = get_args(Role)
-RESERVED = ("prompts", "completions")  # what a reward function is given beside the columns
+RESERVED = ("prompts", "completions")  # arguments of reward functions beside the columns
 
 
 @dataclass(frozen=True, slots=True)
 class Task(Problem):
-    """A row: reward functions are given its columns as they are, and nothing else."""
+    """A row: reward functions receive its columns unchanged, and nothing else."""
 
     def given(self) -> Mapping[str, object]:
         return self.columns
 
 
 def tasks_from(rows: list[Row]) -> list[Problem]:
-    """Rows with `prompt`: a text, or messages as TRL has them. An `answer` that is a text or a number is the right one.
+    """Problems from rows with `prompt`: text, or messages as in TRL. `answer` is the reference: text or number.
 
-    Raises: UserError that names the first row that is none.
+    Raises: UserError that names the first invalid row.
     """
     return [_task(where, row) for where, row in rows]
 
 
 def check_answers(problems: Sequence[Problem], graders: Sequence[str], source: str) -> None:
-    """Refuse rows whose answer the built-in rewards cannot compare with."""
+    """Refuse rows without an answer that the built-in rewards can compare with."""
     for name in graders:
         for problem in problems:
             if not problem.answer:
@@ -49,7 +49,7 @@ def check_answers(problems: Sequence[Problem], graders: Sequence[str], source: s
 
 def _task(where: str, row: dict[str, object]) -> Task:
     if taken := sorted({*RESERVED} & row.keys()):
-        raise UserError(f"{where}: {' and '.join(taken)}: what a reward function is given has that name; rename it")
+        raise UserError(f"{where}: {' and '.join(taken)}: rewards take an argument of that name; rename it")
     prompt = row.get("prompt")
     turns = prompt_turns(where, prompt) if isinstance(prompt, list) else ()
     if not isinstance(prompt, list) and not (isinstance(prompt, str) and prompt.strip()):
@@ -66,13 +66,13 @@ def _task(where: str, row: dict[str, object]) -> Task:
 
 
 def conversation(where: str, key: str, messages: object) -> tuple[Turn, ...]:
-    """The turns of a row's field that is a list of messages."""
+    """The turns in a field of a row that is a list of messages."""
     listed = messages if isinstance(messages, list) else []
     return tuple(_turn(f"{where}: message {number} of {key!r}", each) for number, each in enumerate(listed, 1))
 
 
 def prompt_turns(where: str, messages: list[object]) -> tuple[Turn, ...]:
-    """The turns of a row's prompt, which end with what the user says."""
+    """The turns of a row's prompt, which must end with a message of the user."""
     turns = conversation(where, "prompt", messages)
     if not turns:
         raise UserError(f"{where}: 'prompt' is an empty list; give it messages, the last of them of the user")
@@ -99,9 +99,9 @@ def _turn(what: str, message: object) -> Turn:
 
 
 def _shown(x: object) -> str:
-    """A value in a message, which stays short and in one line."""
+    """A value as messages show it, in one short line."""
     try:
         text = json.dumps(x, default=str)
-    except ValueError:  # Python writes no number of more than 4,300 digits
+    except ValueError:  # Python prints no number of more than 4,300 digits
         text = "a number of thousands of digits"
     return text if len(text) <= 60 else f"{text[:57]}..."

@@ -1,4 +1,4 @@
-"""Scores completions: what each reward function gives, and the weighted sum of it."""
+"""Scores completions: the values of all reward functions, and their weighted sum."""
 
 import inspect
 import math
@@ -16,51 +16,51 @@ from rlkit.text.given import called, listed, shown
 from rlkit.text.problems import Problem
 from rlkit.text.rewards import PlacedReward, Reward
 
-LARGEST = 1e18  # of a reward: squares of float32 rewards have to be float32 numbers, for their deviation
+LARGEST = 1e18  # largest reward: the squares of rewards must fit into float32, for their deviation
 ALLOWED = "a number from -1e18 to 1e18"
 Columns = Mapping[str, Sequence[object]]
-Placed = list[tuple[int | None, float]]  # rewards, each with the end of its part of a text; None: of the whole text
+Placed = list[tuple[int | None, float]]  # rewards, each with the end of its part of the text; None: of the whole text
 
 
 @dataclass(frozen=True)
 class Scored:
-    """What reward functions gave to N completions."""
+    """The rewards of N completions."""
 
     score: list[float]  # [N], the weighted sum of all rewards
-    placed: list[Placed]  # [N], the weighted rewards and where each lands; they sum to the score
-    named: dict[str, list[float | None]]  # by function [N], without its weight; None: it had no opinion
+    placed: list[Placed]  # [N], the weighted rewards with their positions; they sum to the score
+    named: dict[str, list[float | None]]  # function → [N] rewards without weight; None: no opinion
 
 
 class Rewards:
     """Reward functions and their weights.
 
-    The score of a completion is Σ w_i · r_i over the functions that have an opinion on it. A function gives each
-    completion one number, None (no opinion), or a list with one number for each step of the working (`steps`).
+    The score of a completion is Σ w_i · r_i over the functions that have an opinion on it. A function returns for each
+    completion a number, None (no opinion), or a list with a number for each step of the reasoning (`steps`).
     """
 
     def __init__(self, functions: Sequence[Reward], weights: Sequence[float] = ()) -> None:
         self.functions, self.weights = list(functions), list(weights or [1.0] * len(functions))
-        names = [str(getattr(function, "__name__", function)) for function in self.functions]  # an object has none
+        names = [str(getattr(function, "__name__", function)) for function in self.functions]  # objects have none
         self.names = numbered(names)
 
     def opinions(
         self, prompts: Sequence[str], completions: Sequence[str], columns: Columns
     ) -> dict[str, list[float | None]]:
-        """What each function gives to N completions, by its name."""
+        """The values of each function for N completions, by its name."""
         both = zip(self.functions, self.names, strict=True)
         given = {name: _opinions(function, name, prompts, completions, columns) for function, name in both}
         return {name: [_sum(opinion) for opinion in opinions] for name, opinions in given.items()}
 
     def prepare(self, prompts: Sequence[str], max_tokens: int, device: torch.device) -> None:
-        """Move what computes to the device, and refuse prompts that are too long for it."""
+        """Move models to the device, and refuse prompts that are too long for them."""
         for function in self.functions:
             if isinstance(function, PlacedReward):
                 function.prepare(prompts, max_tokens, device)
 
     def __call__(self, prompts: Sequence[str], completions: Sequence[str], columns: Columns) -> Scored:
-        """Score N completions; columns: what the functions are given beside, [N] each.
+        """Score N completions; columns: further arguments of the functions, [N] each.
 
-        Raises: RewardFailed where a function fails, or gives what is not a reward, or where none has an opinion.
+        Raises: RewardFailed where a function fails or returns an invalid reward, or all of them return None.
         """
         placed: list[Placed | None] = [None] * len(completions)
         named: dict[str, list[float | None]] = {}
@@ -84,23 +84,23 @@ class Rewards:
 
 
 def total(functions: Sequence[Reward], prompts: list[str], completions: list[str], columns: Columns) -> list[float]:
-    """The sum of the rewards of each completion."""
+    """The sum of all rewards for each completion."""
     return Rewards(functions)(prompts, completions, columns).score
 
 
 def columns_of(problems: Sequence[Problem]) -> dict[str, list[object]]:
-    """What reward functions are given of some problems, by name; None where a problem has no such column."""
+    """The columns of some problems, by name; None where a problem lacks a column."""
     given = [problem.given() for problem in problems]
     return {key: [each.get(key) for each in given] for key in dict.fromkeys(key for each in given for key in each)}
 
 
 def steps(text: str) -> list[str]:
-    r"""The steps of a working: its lines that are not empty. Lines end with \n alone, unlike those of `splitlines`."""
+    r"""The steps of a reasoning: its lines that are not empty. Only \n ends a line, unlike in `splitlines`."""
     return [line for line in text.split("\n") if line.strip()]
 
 
 def ends_of_steps(text: str) -> list[int]:
-    """Where each of the `steps` ends: behind its last character that is not a blank."""
+    """The index after the last character of each of the `steps`, without trailing spaces."""
     ends, start = [], 0
     for line in text.split("\n"):
         if line.strip():
@@ -110,7 +110,7 @@ def ends_of_steps(text: str) -> list[int]:
 
 
 def numbered(names: Iterable[str]) -> list[str]:
-    """The names; of those that are the same, the later ones with a number."""
+    """The names; repeated names get a number."""
     found: list[str] = []
     for name in names:
         others = (f"{name}_{i}" for i in count(2))
@@ -125,20 +125,20 @@ def _sum(opinion: Placed | None) -> float | None:
 def _opinions(
     function: Reward, name: str, prompts: Sequence[str], completions: Sequence[str], columns: Columns
 ) -> list[Placed | None]:
-    """What one function gives to each completion."""
+    """The values of one function for all completions."""
     _check_signature(function, name, columns)
-    own = {key: [_own(x) for x in column] for key, column in columns.items()}  # it may change what it is given
+    own = {key: [_own(x) for x in column] for key, column in columns.items()}  # the function may change its arguments
     given = called(f"reward {name}", function, prompts=list(prompts), completions=list(completions), **own)
     values = listed(f"reward {name}", given, "rewards", len(completions), "completions")
     return [_opinion(name, value, text) for value, text in zip(values, completions, strict=True)]
 
 
 def _own(value: object) -> object:
-    return deepcopy(value) if isinstance(value, list | dict) else value  # JSON holds nothing else that can change
+    return deepcopy(value) if isinstance(value, list | dict) else value  # other JSON values are immutable
 
 
 def _opinion(name: str, value: object, text: str) -> Placed | None:
-    """What a function gave to one completion: nothing, a number, or a number for each of its steps."""
+    """The reward for one completion: None, a number, or a number for each of its steps."""
     if value is None:
         return None
     if not _several(value):
@@ -153,7 +153,7 @@ def _opinion(name: str, value: object, text: str) -> Placed | None:
 
 
 def _several(value: object) -> TypeGuard[Iterable[object]]:
-    """Whether a value is a list of numbers; an array of one element is a number."""
+    """Whether a value is a list of numbers; an array with one element counts as a number."""
     if isinstance(value, np.ndarray | torch.Tensor):
         return value.ndim > 0 and math.prod(value.shape) != 1
     return isinstance(value, list | tuple)
@@ -170,13 +170,13 @@ def _check_signature(function: Reward, name: str, columns: Mapping[str, Sequence
 
 
 def _number(name: str, value: object) -> float:
-    """The value as a finite number; what a user's function returns may be anything. One element of an array is one."""
+    """The value as a finite number; the user's function may return anything. An array of one element is a number."""
     if isinstance(value, np.ndarray | torch.Tensor) and math.prod(value.shape) == 1:
         value = value.item()
     try:
         number = float(value) if isinstance(value, int | float | np.integer | np.floating | np.bool_) else math.nan
-    except Exception:  # a whole number beyond all floats, or a class of the user's
+    except Exception:  # an integer that no float can hold, or a class of the user's
         number = math.nan
-    if not abs(number) <= LARGEST:  # nan, too
+    if not abs(number) <= LARGEST:  # also for nan
         raise RewardFailed(f"reward {name} gave {shown(value)}; every reward must be {ALLOWED} or None")
     return number

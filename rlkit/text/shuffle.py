@@ -1,4 +1,4 @@
-"""Which rows of a data set come next."""
+"""The order in which rows of a dataset are used."""
 
 from collections.abc import Sequence
 
@@ -13,7 +13,7 @@ Whole = NDArray[np.int64]
 class Shuffle:
     """Rows of a data set, each once per epoch in a new order: a pure function of the seed, the name and a counter.
 
-    With `lengths`, rows that are taken together are of similar length, as long as every call takes the same count.
+    With `lengths`, rows in the same batch have similar lengths, if every call takes the same count.
     """
 
     def __init__(self, size: int, seed: int, name: str, lengths: Sequence[int] | None = None) -> None:
@@ -23,7 +23,7 @@ class Shuffle:
         self._orders: dict[tuple[int, int], Whole] = {}
 
     def take(self, count: int) -> list[int]:
-        """The next `count` rows; their places in the stream are `drawn - count` to `drawn - 1` afterwards."""
+        """The next `count` rows; afterwards their positions in the stream are `drawn - count` to `drawn - 1`."""
         places = range(self.drawn, self.drawn + count)
         self.drawn += count
         return [int(self._order(place // self.size, count)[place % self.size]) for place in places]
@@ -34,18 +34,18 @@ class Shuffle:
             order = draw.permutation(self.size)
             if self.lengths is not None:
                 order = _similar_lengths(order, self.lengths[order], count, draw)
-            # A batch spans two epochs, or more when it is larger than the data, where caching matters little.
+            # A batch spans two epochs, or more if it is larger than the dataset; no cache is needed then.
             self._orders = {key: kept for key, kept in self._orders.items() if key == (epoch - 1, count)}
             self._orders[epoch, count] = order
         return self._orders[epoch, count]
 
 
 def _similar_lengths(order: Whole, lengths: Whole, count: int, draw: np.random.Generator) -> Whole:
-    """The same rows with batches of similar length next to each other, so that little of a batch is padding."""
+    """The same rows, rearranged into batches of similar length, so that there is little padding."""
     parts = []
     for start in range(0, len(order), 32 * count):
         window = order[start : start + 32 * count][np.argsort(lengths[start : start + 32 * count], kind="stable")]
         batches = np.split(window, range(count, len(window), count))
-        short = [batches.pop()] if len(batches[-1]) < count else []  # kept last, so that the others stay aligned
+        short = [batches.pop()] if len(batches[-1]) < count else []  # last, so that the others stay aligned
         parts += [batches[index] for index in draw.permutation(len(batches))] + short
     return np.concatenate(parts)

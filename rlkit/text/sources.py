@@ -1,4 +1,4 @@
-"""Where problems come from besides the generator: JSONL files and hub datasets, checked row by row; held-out splits."""
+"""Sources of problems besides the generator: JSONL files and hub datasets, checked row by row; held-out splits."""
 
 import hashlib
 import json
@@ -14,24 +14,24 @@ from rlkit.paths import home
 from rlkit.text.problems import Problem
 from rlkit.text.reading import extract
 
-HALF = re.compile(r"\\u[dD][89a-fA-F]")  # how JSON writes half of a character beyond the first 65,536
-DEPTH = 100  # of lists and objects inside of each other
-Row = tuple[str, dict[str, object]]  # where it stands ("train.jsonl:17"), and what it holds
+HALF = re.compile(r"\\u[dD][89a-fA-F]")  # JSON's escape of half a surrogate pair
+DEPTH = 100  # most nested lists and objects
+Row = tuple[str, dict[str, object]]  # its place ("train.jsonl:17") and its content
 
 
 def read_jsonl(path: str | Path) -> list[Row]:
-    """Every row of a JSON-lines file, each an object; empty lines are skipped, all else is refused by line number."""
+    """Every row of a JSONL file, each an object; empty lines are skipped, other lines are refused by number."""
     path = Path(path)
-    if os.path.exists(path) and not os.path.isfile(path):  # who reads a pipe waits forever
+    if os.path.exists(path) and not os.path.isfile(path):  # reading a pipe waits forever
         raise UserError(f"{path}: not a file; give a .jsonl file")
     if os.path.isfile(path):
         memory.check(2 * path.stat().st_size, str(path), "give a smaller file")
     try:
-        with open(path, "rb") as file:  # what says that it is empty, such as a file of /proc, may never end
+        with open(path, "rb") as file:  # a file that reports size 0, such as one in /proc, may never end
             lines = re.split("\r\n?|\n", file.read(path.stat().st_size).decode("utf-8-sig"))
     except FileNotFoundError:
         raise UserError(f"{path}: no such file; give the path of a .jsonl file") from None
-    except (OSError, ValueError) as error:  # ValueError: not UTF-8, or no path
+    except (OSError, ValueError) as error:  # ValueError: not UTF-8, or not a path
         raise UserError(f"{path}: cannot be read as UTF-8 text ({_reason(error)}); give a .jsonl file") from None
     places = ((f"{path}:{number}", line) for number, line in enumerate(lines, 1) if line.strip())
     rows = [(where, _parse(where, line)) for where, line in places]
@@ -44,9 +44,9 @@ def _parse(where: str, line: str) -> dict[str, object]:
     try:
         row = json.loads(line)
         if HALF.search(line):
-            json.dumps(row, ensure_ascii=False).encode()  # a half without its other half is not text
+            json.dumps(row, ensure_ascii=False).encode()  # half a surrogate pair is not text
         if line.count("[") + line.count("{") > DEPTH:
-            _check_depth(row)  # a few hundred more, and Python can neither copy nor write it
+            _check_depth(row)  # a few hundred levels more, and Python can neither copy nor write it
     except (ValueError, RecursionError) as error:
         raise UserError(f"{where}: broken JSON ({_reason(error)}); every line must be one JSON object") from None
     if not isinstance(row, dict):
@@ -82,14 +82,14 @@ def text_field(where: str, row: dict[str, object], key: str) -> str:
 
 
 def problems_from(rows: list[Row]) -> list[Problem]:
-    """Rows with `question` and an `answer` that ends in `#### N`; other fields become columns for reward functions."""
+    """Problems from rows with `question` and an `answer` that ends in `#### N`; other fields become columns."""
     problems = []
     for where, row in rows:
         question, answer = text_field(where, row, "question"), text_field(where, row, "answer")
         if extract(answer, strict=True) is None:
             raise UserError(f"{where}: the answer gives no number after '####'; its last line must be '#### N'")
         if taken := sorted({"prompts", "completions"} & row.keys()):
-            raise UserError(f"{where}: {' and '.join(taken)}: what a reward function is given has that name; rename it")
+            raise UserError(f"{where}: {' and '.join(taken)}: rewards take an argument of that name; rename it")
         columns = {key: value for key, value in row.items() if key not in ("question", "answer", "kind")}
         kind = row.get("kind")
         problems.append(Problem(question, answer, kind if isinstance(kind, str) else "", columns))
@@ -97,9 +97,9 @@ def problems_from(rows: list[Row]) -> list[Problem]:
 
 
 def hub_rows(name: str) -> dict[str, list[Row]]:
-    """The splits of a hub dataset `owner/name` (its configuration `main`, or else its first); needs `datasets`.
+    """The splits of a hub dataset `owner/name` (its configuration `main`, or else the first); needs `datasets`.
 
-    Raises: UserError where a folder has that name, too: `datasets` would read that, without a mark of what it was.
+    Raises: UserError also where a folder has that name: `datasets` would read the folder, without a fingerprint of it.
     """
     check_no_folder(name)
     try:
@@ -110,7 +110,7 @@ def hub_rows(name: str) -> dict[str, list[Row]]:
         configurations = datasets.get_dataset_config_names(name)
         chosen = "main" if "main" in configurations else configurations[0]
         loaded = datasets.load_dataset(name, chosen)
-    except Exception as error:  # the hub's clients raise from several libraries; all of them mean that there is no data
+    except Exception as error:  # clients of the hub raise errors of several libraries; each means that there is no data
         raise UserError(
             f"env.source={name} could not be loaded from the hub ({type(error).__name__}: {_reason(error)}); check the "
             "name and the connection, or download the rows and give env.source=PATH.jsonl, or use env.source=embedded"
@@ -122,7 +122,7 @@ def hub_rows(name: str) -> dict[str, list[Row]]:
 
 
 def check_no_folder(source: str) -> None:
-    """Refuse a source that is a folder here: only a file is marked, so that a change of it is noticed."""
+    """Refuse a source that is a folder: only files get a fingerprint, by which a change is noticed."""
     if source and os.path.isdir(home(source)):
         file = os.path.join(source, "train.jsonl")
         raise UserError(f"env.source={source} is a folder here: give its file of problems, as in env.source={file}")
@@ -137,11 +137,11 @@ def _hashed(text: str) -> bytes:
 
 
 def hold_out(texts: list[str], sizes: dict[str, int]) -> Iterator[str]:
-    """For each text its split: those with the smallest hashes go to the held-out splits in turn, the rest to train.
+    """The split of each text: those with the smallest hashes go to the held-out splits in turn, the rest to train.
 
-    Equal texts stay together, so nothing held out is also trained on. A split has as many texts as its size at most,
-    equal ones counted each; one whose equals are too many for what is left is passed over. Where all are too many for
-    the whole size, the text with the fewest equals is held out: a split of a size above 0 is not empty.
+    Equal texts stay together, so no held-out text is trained on. A split has at most `size` texts, counting equal ones.
+    A group of equal texts that is larger than the remaining room is skipped. If every group is larger than the whole
+    size, the smallest group is held out, so that no split of a size above 0 is empty.
     """
     count = Counter(map(_hashed, texts))
     ordered = sorted(count)

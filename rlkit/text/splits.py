@@ -1,4 +1,4 @@
-"""The three splits of a source: a JSONL file with a test file beside it, or a hub dataset; what is held out of it."""
+"""The three splits of a source: a JSONL file with a test file beside it, or a hub dataset; others are held out."""
 
 import hashlib
 import os
@@ -10,16 +10,16 @@ from rlkit.terminal import warn
 from rlkit.text.problems import Problem
 from rlkit.text.sources import Row, check_no_folder, hold_out, hub_rows, is_hub_id, read_jsonl
 
-Read = Callable[[list[Row]], list[Problem]]  # rows to problems, checked
+Read = Callable[[list[Row]], list[Problem]]  # rows to checked problems
 
 
 def load(source: str, read: Read, sizes: Mapping[str, int], allowed: str) -> tuple[dict[str, list[Problem]], str]:
-    """The three splits, and one line that says what they are.
+    """The three splits, and one line that describes them.
 
     Arguments:
         source: a path, or a hub id.
-        sizes: rows of test and of validation, at most; what has no rows of its own is held out of the training rows.
-        allowed: what the message lists where the source is neither.
+        sizes: most rows of test and of validation; a split without rows of its own is held out of the training rows.
+        allowed: the allowed sources, for the message where the source is neither.
     """
     path = home(source)
     if os.path.isfile(path) or source.endswith((".jsonl", ".json")):
@@ -27,7 +27,7 @@ def load(source: str, read: Read, sizes: Mapping[str, int], allowed: str) -> tup
         rows = {"train": read(read_jsonl(path))}
         if beside.is_file() and beside.resolve() != path.resolve():
             rows["test"] = read(read_jsonl(beside))
-        name = path.name  # without its folder: a resumed run has an absolute path, and says the same
+        name = path.name  # without the folder: a resumed run has an absolute path, and prints the same
         if "test" in rows:
             name += f" and {beside.name}"
     elif is_hub_id(source):
@@ -43,12 +43,12 @@ def load(source: str, read: Read, sizes: Mapping[str, int], allowed: str) -> tup
 
 
 def counted(problems: Mapping[str, Sequence[Problem]]) -> str:
-    """How many there are of each split."""
+    """The number of problems in each split, as text."""
     return ", ".join(f"{len(rows):,} {split}" for split, rows in problems.items())
 
 
 def _split(rows: dict[str, list[Problem]], asked: Mapping[str, int], name: str) -> dict[str, list[Problem]]:
-    """Held out by a hash of the question, so that a split does not depend on the order of the rows."""
+    """Hold out by a hash of the question, so that splits do not depend on the order of the rows."""
     if "train" not in rows:
         raise UserError(f"{name} has no split 'train' (it has: {', '.join(rows)}); use one that has, or a JSONL file")
     train = rows["train"]
@@ -64,7 +64,7 @@ def _split(rows: dict[str, list[Problem]], asked: Mapping[str, int], name: str) 
 
 
 def _tell_shared(rows: dict[str, list[Problem]], problems: dict[str, list[Problem]], name: str) -> None:
-    """Say in one line that a split which was given asks what is trained on, too."""
+    """Warn in one line if a given split contains questions of the train split."""
     trained = {problem.question for problem in rows["train"]}
     for split in rows.keys() & {"validation", "test"}:
         questions = {problem.question for problem in problems[split]}

@@ -1,6 +1,6 @@
-"""Compares answers as mathematics, by the package math-verify in a process of its own, bounded in time and memory.
+"""Compares answers as mathematics with the package math-verify, in a separate process with limits of time and memory.
 
-A text of a policy may be 9^{9^{9^9}}: what would take longer or more than is allowed is not the right answer.
+A completion may contain 9^{9^{9^9}}: an answer that exceeds the limits counts as wrong.
 """
 
 import importlib.util
@@ -10,21 +10,21 @@ from pathlib import Path
 from rlkit.errors import UserError
 from rlkit.text.process import Failed, Process
 
-LONGEST = 1000  # characters of an answer; what is longer is none
-SECONDS = 3.0  # of a processor for one comparison
+LONGEST = 1000  # most characters of an answer; longer ones count as none
+SECONDS = 3.0  # seconds of processor time for one comparison
 INSTALL = "pip install -c constraints.txt -e '.[math]'"
 CHILD = Path(__file__).with_name("symbolic_process.py")
 
 
 class Verifier:
-    """Whether pairs of a right answer and a given one are equal; its process starts when it is first asked."""
+    """Whether pairs of a reference answer and a given answer are equal; its process starts at the first call."""
 
     def __init__(self) -> None:
         self._process = Process(CHILD, "env.reward=math", "math-verify", INSTALL)
         self._known: dict[tuple[str, str], bool] = {}
 
     def __call__(self, pairs: Iterable[tuple[str, str | None]]) -> list[bool]:
-        """For each (right, given); None and what is too long are equal to nothing."""
+        """For each (reference, given) whether they are equal; None and texts that are too long are equal to nothing."""
         return [given is not None and self._same(right, given) for right, given in pairs]
 
     def _same(self, right: str, given: str) -> bool:
@@ -48,18 +48,18 @@ class Verifier:
             return False
 
     def close(self) -> None:
-        """End the process; the next question starts another."""
+        """End the process; the next question starts a new one."""
         self._process.close()
 
 
 def check_installed() -> None:
-    """Raises: UserError that names the command where math-verify is not installed."""
+    """Raises: UserError with the command to install math-verify where it is missing."""
     if importlib.util.find_spec("math_verify") is None:
         raise UserError(f"env.reward=math needs the package math-verify: {INSTALL}; or give env.reward=boxed")
 
 
 def balanced(text: str) -> bool:
-    """Whether every brace of a text has its partner, so that it can stand in a box."""
+    """Whether the brackets of a text are balanced, so that it can be put into a box."""
     depth = 0
     for letter in text.replace("\\{", "").replace("\\}", ""):
         depth += {"{": 1, "}": -1}.get(letter, 0)

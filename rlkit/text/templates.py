@@ -1,4 +1,4 @@
-"""The thirteen kinds of embedded word problems: each function draws the numbers and the words of one."""
+"""The thirteen kinds of embedded word problems: each function draws the numbers and the words of one problem."""
 
 import random
 from collections.abc import Callable, Sequence
@@ -143,7 +143,7 @@ def _change(draw: Draw) -> Worked:
 
 
 def _compare(draw: Draw, word: str) -> Worked:
-    """Half of these say it the other way round (`that is 5 more than Sam has`), which takes the other operation."""
+    """Half of these are mirrored (`that is 5 more than Sam has`), which needs the inverse operation."""
     (name, friend), things = draw.two(NAMES), draw.pick(OBJECTS)
     have, mirrored = draw.number(4, 20), draw.random() < 0.5
     plus = (word == "more") != mirrored

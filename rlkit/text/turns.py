@@ -1,4 +1,4 @@
-"""What tasks with several turns share: who can take turns, and what is counted in each row."""
+"""Common parts of tasks with several turns: the interface of policies, and counters for each row."""
 
 from collections.abc import Collection, Sequence
 from typing import Any, Protocol, runtime_checkable
@@ -11,12 +11,12 @@ from rlkit.buffers import last_step
 from rlkit.errors import UserError
 from rlkit.prompts import Reply, cut
 
-NOTE = "rollout/"  # begins the keys of a batch that count something in each row, and the metrics that these become
+NOTE = "rollout/"  # prefix of batch keys that count something per row, and of their metrics
 
 
 @runtime_checkable
 class Converses(Writes, Protocol):
-    """Writes in turns, between which it reads."""
+    """Writes several turns, and reads replies between them."""
 
     def converse(
         self,
@@ -30,36 +30,36 @@ class Converses(Writes, Protocol):
         generator: torch.Generator | None = None,
         stop: Sequence[str] = (),
     ) -> TensorDict:
-        """`repeats` conversations after each prompt: what `generate` gives, and turn_end [P, G, T].
+        """`repeats` conversations after each prompt: the keys of `generate`, and turn_end [P, G, T].
 
-        max_tokens: that a row writes in all; turn_tokens: in one turn. mask is False where a reply stands.
+        max_tokens: most tokens that a row writes in all; turn_tokens: in one turn. mask is False in replies.
         """
         ...
 
     def transcript(self, rollout: TensorDict, special: bool = False) -> list[str]:
-        """All that stands in each row from the first token that was written to the last one, replies included.
+        """The text of each row from the first written token to the last, including replies.
 
-        special: with special tokens.
+        special: keep special tokens.
         """
         ...
 
 
 class OneTurn:
-    """Completions of one turn: nobody answers."""
+    """Completions of one turn, without replies."""
 
     def longest(self, max_tokens: int) -> int:
-        """Tokens of a row in which the policy writes so many."""
+        """Most tokens of a row in which the policy writes so many."""
         return max_tokens
 
     def check(self, policy: Plays, stop: Sequence[str]) -> None:
-        """The policy can do it."""
+        """Every policy that writes is accepted."""
 
     def write(
         self, policy: Writes, prompts: Sequence[str], stop: Sequence[str], repeats: int = 1, **how: Any
     ) -> tuple[TensorDict, list[str]]:
-        """Completions as a batch and as texts up to a stop string; how: arguments of `Writes.generate`.
+        """Completions as a batch, and as texts up to a stop string; how: arguments of `Writes.generate`.
 
-        Whether a stop string ended one is counted as rollout/stopped, where there are any.
+        rollout/stopped counts the rows that a stop string ended, if there are stop strings.
         """
         batch = policy.generate(prompts, repeats, stop=stop, **how)
         return batch, self.noted(policy, batch, stop)
@@ -69,7 +69,7 @@ class OneTurn:
         return [text[:end] for text, end in self.ends(policy, batch, stop)]
 
     def noted(self, policy: Writes, batch: TensorDict, stop: Sequence[str]) -> list[str]:
-        """What `read` gives; rollout/stopped counts where it cut."""
+        """The texts of `read`; rollout/stopped counts those that were cut."""
         found = self.ends(policy, batch, stop)
         if stop:
             by_token = ended_by(batch, set(policy.tokenizer.stops(stop)) - set(policy.tokenizer.stop_ids))
@@ -78,26 +78,26 @@ class OneTurn:
         return [text[:end] for text, end in found]
 
     def ends(self, policy: Writes, batch: TensorDict, stop: Sequence[str]) -> list[tuple[str, int]]:
-        """Each text, and where a stop string ends it."""
+        """Each text, and the index of its end at a stop string."""
         return [(text, len(cut(text, stop))) for text in policy.decode(batch)]
 
 
 def ended_by(batch: TensorDict, tokens: Collection[int]) -> list[bool]:
-    """Whether each row, row-major, ends in one of some tokens, which are not text."""
+    """Whether each row, in row-major order, ends with one of these tokens, which are not text."""
     mask, action = batch["mask"].flatten(0, -2), batch["action"].flatten(0, -2)
     last = action.gather(-1, (last_step(mask) - 1).clamp(min=0).unsqueeze(-1))[:, 0].tolist()
     return [token in tokens for token in last]
 
 
 def writing(policy: Plays) -> Writes:
-    """The policy, if it reads and writes texts."""
+    """The policy, if it reads and writes texts; else raises UserError."""
     if not isinstance(policy, Writes):
         raise UserError(f"a {type(policy).__name__} writes no text; use algo=grpo, or a control environment")
     return policy
 
 
 def conversing(policy: Plays) -> Converses:
-    """The policy, if it writes in turns."""
+    """The policy, if it writes several turns; else raises UserError."""
     if not isinstance(policy, Converses):
         raise UserError(
             f"a {type(policy).__name__} writes no turns: use algo=grpo or another that trains a language model, or an "
@@ -107,12 +107,12 @@ def conversing(policy: Plays) -> Converses:
 
 
 def note(batch: TensorDict, **counts: Sequence[float]) -> None:
-    """Count something in each row of a batch, row-major; its mean is the metric rollout/NAME."""
+    """Store a count for each row of a batch, row-major; its mean is the metric rollout/NAME."""
     for name, values in counts.items():
         numbers = torch.tensor(values, dtype=torch.float32, device=batch["mask"].device)
         batch[f"{NOTE}{name}"] = numbers.view(batch.batch_size)
 
 
 def notes(batch: TensorDict) -> dict[str, list[float]]:
-    """What was counted, by name, [rows]."""
+    """The counts by name, [rows]."""
     return {key.removeprefix(NOTE): x.flatten().tolist() for key, x in batch.items() if key.startswith(NOTE)}

@@ -1,1 +1,1 @@
-"""Looks for settings of an algorithm: ranges, trials by Optuna, and the winner on fresh seeds."""
+"""Hyperparameter search: ranges, trials chosen by Optuna, and a comparison of the best setting on fresh seeds."""

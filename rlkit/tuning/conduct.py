@@ -1,4 +1,4 @@
-"""Carry a search out: trials, the best setting in a file, and how it does on fresh seeds beside the default."""
+"""Carries out a search: trials, the best setting as a file, and its scores on fresh seeds beside the default."""
 
 import os
 import shlex
@@ -22,22 +22,22 @@ from rlkit.tuning.search import carry_out
 from rlkit.tuning.study import Study, Trial, installed, shown
 
 SETTINGS, BEST = "search.yaml", "best.yaml"
-SHOWN = 5  # trials in the table
+SHOWN = 5  # trials shown in the table
 USUAL, TUNED = "default", "tuned"
 
 
 @dataclass(frozen=True)
 class Conducted:
-    """What came of a search."""
+    """The result of a search."""
 
     folder: Path
-    best: Trial | None  # none: it was interrupted
-    command: str  # what trains with the best setting
-    results: Results | None  # of the fresh seeds; none: it was interrupted, or nothing beat the usual setting
+    best: Trial | None  # None: the search was interrupted
+    command: str  # the command that trains with the best setting
+    results: Results | None  # on the fresh seeds; None: interrupted, or no trial was better than the default
 
 
 def conduct(tune: Tune, keys: Keys, command: str) -> Conducted:
-    """Do what was asked for; the same again goes on where it was cut off."""
+    """Carry out a search; the same call again resumes it."""
     installed()
     problem = Problem(tune, keys)
     problem.fresh()
@@ -67,9 +67,9 @@ def conduct(tune: Tune, keys: Keys, command: str) -> Conducted:
 
 
 def settled(problem: Problem, out: Path, at_once: int) -> tuple[str, int]:
-    """What is searched, as text, which must be what was searched before; and how many runs there are at a time.
+    """The search as text, which must equal that of an earlier call; and the number of runs at a time.
 
-    at_once: for a search that is new; a cluster may have another size when it goes on.
+    at_once: for a new search; a resumed one keeps its number, even on a cluster of another size.
 
     Raises: UserError that names the first difference.
     """
@@ -93,7 +93,7 @@ def settled(problem: Problem, out: Path, at_once: int) -> tuple[str, int]:
 
 
 def announce(problem: Problem, study: Study, out: Path) -> None:
-    """What is to be done, and where is looked."""
+    """Print what will be done, and the folder of the results."""
     trials, runs = problem.tune.trials, problem.tune.runs
     there = min(len(study.trials), trials)
     each = f"{runs} runs each" if runs > 1 else "one run each"
@@ -103,22 +103,22 @@ def announce(problem: Problem, study: Study, out: Path) -> None:
 
 
 def tell(study: Study, problem: Problem) -> None:
-    """The best trials, and how many ended how."""
+    """Print the best trials, and how many trials finished, were pruned and failed."""
     finished = sorted((t for t in study.trials if t.value is not None), key=lambda t: (-(t.value or 0), t.number))
     rows = [[shown(t.chosen) or "the default", f"{t.value:.4g}", str(t.number)] for t in finished[:SHOWN]]
     ends = [trial.end for trial in study.trials]
-    say(f"\n{ends.count('complete')} trials finished, {ends.count('pruned')} given up, {ends.count('failed')} failed")
+    say(f"\n{ends.count('complete')} trials finished, {ends.count('pruned')} pruned, {ends.count('failed')} failed")
     table("the best on validation", ["", f"mean of {problem.tune.runs}", "trial"], rows)
 
 
 def write(problem: Problem, best: Trial, path: Path, heads: Sequence[str]) -> None:
-    """Write the keys of a setting as a file that `rlkit.run config=FILE` takes, below some lines of comment."""
+    """Write the keys of a setting as a file for `rlkit.run config=FILE`, below some lines of comment."""
     resolved = strict_yaml.load(problem.checked(best.chosen).text)
     told = {**problem.fixed, **best.chosen}
     file = sections.read(home(told["config"])) if "config" in told else {}
     keys = [key.split(".") if "." in key else ["run", key] for key in told if key != "config"]
     keys += [[section, key] for section, found in file.items() for key in found if section != "marks"]
-    if ["algo", "preset"] in keys:  # the keys that it stands for take its place
+    if ["algo", "preset"] in keys:  # the keys of the preset replace it
         keys = [key for key in keys if key != ["algo", "preset"]] + [["algo", key] for key in problem.given.algo]
     kept: Sections = {"algo": {"name": resolved["algo"]["name"]}, "env": {"name": resolved["env"]["name"]}}
     for section, key, *_ in keys:
@@ -129,7 +129,7 @@ def write(problem: Problem, best: Trial, path: Path, heads: Sequence[str]) -> No
 
 
 def measured(problem: Problem, best: Trial, out: Path, workers: int | str) -> Results | None:
-    """The best setting and the usual one on seeds that no trial had."""
+    """Scores of the best setting and of the default, on seeds that no trial used."""
     if not best.number:
         say(f"no trial was better on validation than the default, which {out / BEST} holds")
         return None

@@ -1,4 +1,4 @@
-"""What is searched: one algorithm on one environment, its usual keys, and the ranges of those that a trial takes."""
+"""What is tuned: one algorithm on one environment, with its default keys and the searched ranges."""
 
 import os
 from collections.abc import Iterable, Mapping
@@ -20,31 +20,31 @@ from rlkit.settings.sections import Sections
 from rlkit.tuning import space
 
 USAGE = "python -m rlkit.tune algo=ppo env=cartpole (--help lists the keys)"
-FIRST_SEED = 1000  # of the runs of a trial; what is found is measured on others
-OF_TRIALS = {"evaluation_episodes": "1"}  # a trial is scored by its validation: its test episodes count for nothing
+FIRST_SEED = 1000  # first seed of the runs of a trial; the final comparison uses other seeds
+OF_TRIALS = {"evaluation_episodes": "1"}  # a trial is scored on validation, so its test score needs only one episode
 Keys = dict[str, str]
 
 
 @dataclass(frozen=True)
 class Tune:
-    """The keys of the command line; all others are keys of the runs."""
+    """The keys of the command line; all other keys belong to the runs."""
 
     algo: str = ""  # an algorithm: a name, a dotted name or a .py path
     env: str = ""  # an environment: a name, a dotted name or a .py path
-    trials: Count = 40  # settings that are tried, the first of them the default
-    runs: Annotated[int, Ge(1)] = 2  # runs of each trial, with seeds from 1000 on; their mean counts
-    sampler: Literal["tpe", "random"] = "tpe"  # how Optuna draws settings: TPE, or evenly from the ranges
-    pruner: Literal["median", "none"] = "median"  # whether trials that stay below the median are stopped early
-    search: tuple[str, ...] = ()  # keys to search, such as algo.lr,algo.gamma; none given: all that have a range
+    trials: Count = 40  # number of settings to try; the first one is the default
+    runs: Annotated[int, Ge(1)] = 2  # runs per trial, with seeds from 1000 on; a trial is scored by their mean
+    sampler: Literal["tpe", "random"] = "tpe"  # how Optuna chooses settings: TPE, or at random from the ranges
+    pruner: Literal["median", "none"] = "median"  # median: stop trials early that stay below the median
+    search: tuple[str, ...] = ()  # keys to search, such as algo.lr,algo.gamma; none: all keys that have a range
     sampler_seed: Seed = 0  # seed of the sampler
-    seed: tuple[str, ...] = ("0-4",)  # fresh seeds, on which the best setting is measured beside the default
-    seeds: Count | None = None  # number of seeds, counted from 0; in place of seed
+    seed: tuple[str, ...] = ("0-4",)  # fresh seeds for the final comparison of the best setting with the default
+    seeds: Count | None = None  # number of fresh seeds, counted from 0; in place of seed
     out: str | None = None  # folder of the search; default tunings/ALGO-ENV
-    workers: Count | Literal["ray"] | None = None  # runs at a time; none: one for each core; ray: on a Ray cluster
+    workers: Count | Literal["ray"] | None = None  # runs at a time; none: one per core; ray: on a Ray cluster
 
 
 def parse(words: Iterable[str]) -> tuple[Tune, Keys]:
-    """Separate a command line into the keys of the search and those of its runs."""
+    """Split a command line into the keys of the search and those of its runs."""
     words = list(words)
     schema.once(words)
     own: Keys = {}
@@ -70,7 +70,7 @@ def parse(words: Iterable[str]) -> tuple[Tune, Keys]:
 class Problem:
     """One algorithm on one environment.
 
-    Raises: UserError for what cannot be put together, and for ranges that cannot be searched.
+    Raises: UserError for invalid combinations of keys, and for ranges that cannot be searched.
     """
 
     def __init__(self, tune: Tune, keys: Keys) -> None:
@@ -89,7 +89,7 @@ class Problem:
         self.space = self.chosen(declared, {key: found for key, found in own.items() if found is not None})
 
     def single(self, name: str, keys: Keys) -> rows.Line:
-        """The algorithm or the environment, as a row or a column of a comparison."""
+        """The algorithm or the environment as a row or column of a comparison."""
         plugin = {"algo": self.tune.algo, "env": self.tune.env}[name]
         if "," in plugin:
             raise UserError(f"{name}={plugin}: a search is for one algorithm on one environment: give one name")
@@ -97,7 +97,7 @@ class Problem:
         return rows.Line(short, short, plugin, frozenset(), {})
 
     def checked(self, chosen: Mapping[str, str], seed: int = FIRST_SEED) -> plan.Checked:
-        """A run with these settings, put together. Raises UserError where it cannot be."""
+        """Check a run with these settings. Raises: UserError where the run is impossible."""
         row = replace(self.line["algo"], keys={**OF_TRIALS, **chosen})
         try:
             return plan.check(self.asked, row, self.line["env"], seed, False)
@@ -106,7 +106,7 @@ class Problem:
 
     @cached_property
     def given(self) -> config.Given:
-        """What a run without a search is given."""
+        """The configuration of a run with default settings."""
         words = {"algo": self.line["algo"].plugin, "env": self.line["env"].plugin, "device": "cpu", **self.fixed}
         return config.read([f"{key}={value}" for key, value in words.items()])
 
@@ -119,18 +119,18 @@ class Problem:
 
     @cached_property
     def classes(self) -> dict[str, type]:
-        """The dataclasses behind the keys that are searched."""
+        """The dataclasses of the searched keys."""
         algo: type = plugins.load("algorithms", self.line["algo"].plugin).Config
         return {"algo": algo, "policy": config.network_class(self.parts.env.kind)}
 
     def facts(self, algo: Mapping[str, object]) -> dict[str, bool]:
-        """Whether the phrases in the types of fields hold with these keys of the algorithm."""
+        """For each condition in the types of fields, whether it holds with these keys of the algorithm."""
         built: object = config.build(self.classes["algo"], algo, "algo")
         env: object = config.build(plugins.load("envs", self.line["env"].plugin).Config, self.usual["env"], "env")
         return assemble.facts(self.given, built, env, self.parts.env, self.parts.algo.policy)
 
     def chosen(self, declared: dict[str, space.Range], own: dict[str, space.Range]) -> dict[str, space.Range]:
-        """The ranges that are searched; those of the command line stand above the declared ones."""
+        """The searched ranges; those of the command line replace the declared ones."""
         known = {**declared, **own}
         for key in self.tune.search:
             if key not in known:
@@ -143,14 +143,14 @@ class Problem:
         idle_keys = {key for key in picked if self.fruitless(key, known, picked)}
         wanted = {*own, *self.tune.search}
         for key in sorted(idle_keys & wanted):
-            self.checked({key: self.other(key, known[key])})  # which says why
+            self.checked({key: self.other(key, known[key])})  # raises an error with the reason
         found = {key: known[key] for key in picked if key in wanted or key not in idle_keys}
         if not found:
             raise UserError(f"there is nothing to search: give a range, as in algo.lr=1e-4..1e-2; write {USAGE}")
         return found
 
     def fruitless(self, key: str, known: Mapping[str, space.Range], names: list[str]) -> bool:
-        """Whether a key does nothing in any trial, or takes no other value here than the usual one."""
+        """Whether a key has no effect in any trial, or its range has no value but the default."""
         section = key.partition(".")[0]
         if section == "algo":
             facts = self.facts(self.usual["algo"])
@@ -162,21 +162,21 @@ class Problem:
         return False
 
     def default(self, key: str) -> str:
-        """What a run has without a search, as text."""
+        """The default value of a key, as text."""
         section, _, name = key.partition(".")
         return schema.show(self.usual[section][name])
 
     @property
     def usually(self) -> dict[str, object]:
-        """What a run has without a search, as Optuna's values, as far as it lies in the ranges."""
+        """The default setting as Optuna's values, for the keys whose default lies in the range."""
         return dict(space.params(self.space, {key: self.default(key) for key in self.space}))
 
     def other(self, key: str, found: space.Range) -> str:
-        """A value of a range that is not the usual one."""
+        """A value of a range other than the default."""
         return found.other(self.default(key))
 
     def active(self, chosen: Keys) -> Keys:
-        """The settings of a trial that do something beside each other. Raises UserError for what cannot be together."""
+        """The settings of a trial that have an effect. Raises: UserError for settings that contradict each other."""
         sections: Sections = {section: dict(self.usual[section]) for section in self.classes}
         for key, text in chosen.items():
             section, _, name = key.partition(".")
@@ -195,7 +195,7 @@ class Problem:
 
     @property
     def seeds(self) -> list[int]:
-        """The seeds of the runs of each trial."""
+        """The seeds of each trial's runs."""
         return list(range(FIRST_SEED, FIRST_SEED + self.tune.runs))
 
     def job(self, name: str, seed: int, chosen: Keys, folder: Path) -> grid.Job:
@@ -204,7 +204,7 @@ class Problem:
         return replace(made, folder=folder.absolute() / f"{name}-s{seed}")
 
     def fresh(self) -> list[int]:
-        """The seeds that the best setting is measured on. Raises UserError for seeds of trials."""
+        """The seeds of the final comparison. Raises: UserError for seeds that trials use."""
         seeds = plan.numbers(self.tune.seed if self.tune.seeds is None else (f"0-{self.tune.seeds - 1}",))
         if both := [seed for seed in seeds if seed in self.seeds]:
             raise UserError(f"seed={both[0]} is a seed of the trials: what they found is measured on others")

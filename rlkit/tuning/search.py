@@ -1,4 +1,4 @@
-"""The trials of a search, carried out: each is some runs of its own, watched, and given up where they are hopeless."""
+"""Carries out the trials of a search: each has several runs, which are watched and stopped if the trial is pruned."""
 
 import shutil
 import time
@@ -18,27 +18,27 @@ from rlkit.tuning.problem import Keys, Problem
 from rlkit.tuning.study import End, Study, Trial, shown
 
 EVALUATED = ("eval/return", "eval/accuracy")
-STRIDE = 1000  # between the first evaluations of two runs of a trial, in the numbers that Optuna has
-POLL = 0.2  # seconds between two looks
+STRIDE = 1000  # offset between the step numbers that Optuna gets for the runs of a trial
+POLL = 0.2  # seconds between polls
 
 
 class Attempt:
-    """A trial that is carried out: its runs one after the other, in folders of their own."""
+    """A trial in progress: its runs one after the other, each in a folder of its own."""
 
     def __init__(self, problem: Problem, study: Study, number: int, behind: int, folder: Path) -> None:
         self.problem, self.study, self.number = problem, study, number
-        self.before = number - behind + 1  # how many trials it was given
+        self.before = number - behind + 1  # number of earlier trials that it depends on
         self.params, self.chosen = problem.usually, Keys()
         self.values: dict[int, float] = {}
         self.given_up = False
         self.reason, self.jobs = "", list[grid.Job]()
         self.stop = folder / f"{number:04}.stop"
         try:
-            if number:  # the first is the usual setting
+            if number:  # trial 0 is the default
                 self.params = study.ask(number, self.before)
                 self.chosen = problem.active(space.texts(problem.space, self.params))
             self.jobs = problem.jobs(number, self.chosen, folder)
-        except UserError as error:  # settings that cannot be together
+        except UserError as error:  # the settings contradict each other
             self.reason = one_line(error)
         for job in self.jobs:
             grid.check(job)
@@ -46,14 +46,14 @@ class Attempt:
         self.look()
 
     def carry_out(self, away: grid.Execute | None = None) -> str | None:
-        """Finish its runs: None, or the reason why not."""
+        """Finish its runs. Returns: None, or the reason of a failure."""
         if self.reason or self.given_up:
             return self.reason or None
         reasons = (grid.carry_out(job, self.stop, away) for job in self.jobs)
         return next((reason for reason in reasons if reason is not None), None)
 
     def look(self) -> None:
-        """Read the evaluations that are there, in their order, and stop the runs where the trial is hopeless."""
+        """Read new evaluations in order, and stop the runs if the trial is pruned."""
         last: list[float] = []
         for i, job in enumerate(self.jobs):
             found = evaluations(job)
@@ -70,13 +70,13 @@ class Attempt:
             self.stop.touch()
 
     def score(self, found: list[float]) -> float:
-        """What a finished run counts by: its last evaluation, or the best one where that is what is measured."""
+        """The score of a finished run: its last evaluation, or the best one under measure=best."""
         if not found:
             return float("-inf")
         return max(found) if self.problem.usual["run"]["measure"] == "best" else found[-1]
 
     def ended(self, reason: str | None) -> Trial:
-        """What came of it."""
+        """The trial's result."""
         self.look()
         scores = [self.score(evaluations(job)) for job in self.jobs]
         if reason is None and not all(is_number(score) for score in scores):
@@ -87,14 +87,14 @@ class Attempt:
         return Trial(self.number, self.chosen, end, value, self.values, why, self.params)
 
     def tidy(self) -> None:
-        """Remove what only a continued run needs."""
+        """Remove the files that only a resumed run needs."""
         for job in self.jobs:
             shutil.rmtree(job.folder / "checkpoints", ignore_errors=True)
         self.stop.unlink(missing_ok=True)
 
 
 def evaluations(job: grid.Job) -> list[float]:
-    """The validation scores of a run so far, in their order."""
+    """The validation scores of a run so far, in order."""
     path = job.folder / "metrics.jsonl"
     found = [line.get(key) for line in (records(path) if path.is_file() else ()) for key in EVALUATED if key in line]
     return [float(x) for x in found if is_number(x)]
@@ -103,10 +103,10 @@ def evaluations(job: grid.Job) -> list[float]:
 def carry_out(
     problem: Problem, study: Study, folder: Path, trials: int, workers: int, away: grid.Execute | None = None
 ) -> bool:
-    """See to it that so many trials have ended; False when it was interrupted.
+    """Run trials until `trials` of them have ended. Returns: False where it was interrupted.
 
-    A trial begins when all but the newest 2 · workers − 2 before it have ended, so that its setting, and whether it is
-    given up, do not depend on which of several runs was faster.
+    A trial begins when all but the newest 2 · workers − 2 earlier ones have ended. So neither its setting nor its
+    pruning depends on which of several runs was faster.
     """
 
     def leave(*_: object) -> None:
@@ -137,7 +137,7 @@ def following(
     workers: int,
     active: dict[int, tuple[Attempt, "Future[str | None]"]],
 ) -> Attempt | None:
-    """The next trial, if there is room for one."""
+    """The next trial, if a worker is free."""
     behind = 2 * workers - 1
     number = len(study.trials) + len(active)
     busy = sum(not future.done() for _, future in active.values())
@@ -152,7 +152,7 @@ def watch(active: dict[int, tuple[Attempt, "Future[str | None]"]]) -> None:
 
 
 def settle(study: Study, active: dict[int, tuple[Attempt, "Future[str | None]"]], trials: int) -> None:
-    """Write down the trials that have ended, in their order."""
+    """Record the trials that have ended, in order."""
     while (found := active.get(len(study.trials))) is not None and found[1].done():
         attempt, future = active.pop(len(study.trials))
         trial = attempt.ended(outcome(future))
@@ -164,7 +164,7 @@ def settle(study: Study, active: dict[int, tuple[Attempt, "Future[str | None]"]]
 
 
 def stop(active: dict[int, tuple[Attempt, "Future[str | None]"]]) -> None:
-    """Let the runs that are under way write a checkpoint and end."""
+    """Stop the active runs; each writes a checkpoint first."""
     running = [(attempt, future) for attempt, future in active.values() if not future.done()]
     if running:
         say(f"stopping {len(running)} trial{'s' * (len(running) > 1)}: each run writes a checkpoint first ...")
@@ -181,7 +181,7 @@ def told(trial: Trial, study: Study, trials: int) -> str:
     if trial.end == "complete" and trial.value is not None:
         said = f"{trial.value:.4g}{', the best so far' if study.best == trial and trial.number else ''}"
     elif trial.end == "pruned":
-        said = f"given up at {last[0]:.4g} after {len(trial.values)} evaluations" if last else "given up"
+        said = f"pruned at {last[0]:.4g} after {len(trial.values)} evaluations" if last else "pruned"
     else:
         said = f"failed: {trial.reason}"
     return f"[{len(study.trials)}/{trials}] trial {trial.number}: {said}  ({what})"

@@ -1,4 +1,4 @@
-"""Where a search looks: ranges from the types of fields, from usual names, and from the command line."""
+"""The search space: ranges from the types of fields, from common names, and from the command line."""
 
 import math
 import re
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 Keys = dict[str, str]
 Mark = Search | Choose
-USUAL: dict[str, Mark] = {  # of an algorithm's fields that say nothing of their own
+USUAL: dict[str, Mark] = {  # for fields of an algorithm without a range in their type
     "lr": Search(1e-5, 1e-2, log=True),
     "gamma": Choose(0.9, 0.95, 0.98, 0.99, 0.995, 0.999),
     "gae_lambda": Search(0.8, 1.0),
@@ -25,7 +25,7 @@ USUAL: dict[str, Mark] = {  # of an algorithm's fields that say nothing of their
 }
 NUMBER = r"[-+]?[\d.]+(?:[eE][-+]?\d+)?"
 BETWEEN = re.compile(rf"\s*({NUMBER})\s*\.\.\s*({NUMBER})\s*(?::(log|linear))?\s*")
-DIGITS = 4  # of a number that a trial takes
+DIGITS = 4  # significant digits of numbers in a trial
 
 
 @dataclass(frozen=True)
@@ -45,21 +45,21 @@ class Between:
         return distributions.FloatDistribution(self.low, self.high, log=self.log)
 
     def text(self, value: object) -> str:
-        """A number as a run is given it, with a few digits."""
+        """A number as text for a run, rounded to a few digits."""
         number = float(str(value))
         short = float(f"{number:.{DIGITS}g}")
         return str(int(number)) if self.whole else schema.show(min(max(short, self.low), self.high))
 
     def value(self, text: str) -> int | float | None:
-        """What stands for a text in Optuna; none where it is outside."""
+        """Optuna's value for a text; None where it is outside of the range."""
         try:
             number = float(text)
-        except ValueError:  # such as none
+        except ValueError:  # for example none
             return None
         return (int(number) if self.whole else number) if self.low <= number <= self.high else None
 
     def other(self, text: str) -> str:
-        """A value that is not this one."""
+        """A value other than this one."""
         return next(end for end in map(self.text, (self.low, self.high)) if end != text)
 
     def __str__(self) -> str:
@@ -68,7 +68,7 @@ class Between:
 
 @dataclass(frozen=True)
 class Among:
-    """One of some values, as texts."""
+    """A choice of values, as texts."""
 
     values: tuple[str, ...]
 
@@ -84,7 +84,7 @@ class Among:
         return text if text in self.values else None
 
     def other(self, text: str) -> str:
-        """A value that is not this one."""
+        """A value other than this one."""
         return next(value for value in self.values if value != text)
 
     def __str__(self) -> str:
@@ -95,7 +95,7 @@ Range = Between | Among
 
 
 def asked(key: str, text: str, algo: str, env: str, declared: Mapping[str, Range]) -> Range | None:
-    """The range that a key of the command line stands for; none where it is one value.
+    """The range that a key of the command line asks for; None where the key has one value.
 
     LOW..HIGH, LOW..HIGH:log, LOW..HIGH:linear, or VALUE,VALUE (`;` where a comma belongs to a value, as in
     `rlkit.compare`).
@@ -103,7 +103,7 @@ def asked(key: str, text: str, algo: str, env: str, declared: Mapping[str, Range
     hint = rows.hint_of(key, [algo], [env])
     found = BETWEEN.fullmatch(text)
     if hint is None:
-        return None  # the run says that there is no such key
+        return None  # the run reports that there is no such key
     if found and {int, float} & set(schema.members(hint)):
         made: Range = between(key, found, hint, declared.get(key))
     else:
@@ -133,11 +133,11 @@ def between(key: str, found: "re.Match[str]", hint: schema.Hint, declared: Range
 
 
 def declared(classes: Mapping[str, type], usual: Sections) -> dict[str, Range]:
-    """The ranges that the types of fields declare, and the usual ones, by key; each holds the usual value, too.
+    """The ranges declared by the types of fields and by common names, by key; each includes the default value.
 
     Arguments:
         classes: the dataclasses behind the keys of algo, env and policy.
-        usual: what a run has without a search, by section.
+        usual: the default configuration, by section.
     """
     found = {}
     for section, cls in classes.items():
@@ -151,7 +151,7 @@ def declared(classes: Mapping[str, type], usual: Sections) -> dict[str, Range]:
 
 
 def widened(mark: Mark, hint: schema.Hint, usual: object) -> Range:
-    """A declared range, with the value that a run has anyway."""
+    """A declared range, extended to include the default value."""
     if isinstance(mark, Choose):
         return Among(tuple(dict.fromkeys([*map(schema.show, mark.values), schema.show(usual)])))
     ends = [mark.low, mark.high]
@@ -161,7 +161,7 @@ def widened(mark: Mark, hint: schema.Hint, usual: object) -> Range:
 
 
 def fruitless(key: str, cls: type, usual: Sections, facts: Mapping[str, object], searched: Sequence[str]) -> bool:
-    """Whether a key does nothing in any trial: it needs another one, which is not searched, to be as it is not."""
+    """Whether a key has no effect in any trial: it needs another key, which is not searched, to have another value."""
     section, _, name = key.partition(".")
     for need in schema.needs(get_type_hints(cls, include_extras=True)[name]):
         moves = {need.key, need.unlike} & {other.partition(".")[2] for other in searched if other.startswith(section)}
@@ -171,12 +171,12 @@ def fruitless(key: str, cls: type, usual: Sections, facts: Mapping[str, object],
 
 
 def texts(space: Mapping[str, Range], params: Mapping[str, object]) -> Keys:
-    """What a run is given for Optuna's values."""
+    """The texts of Optuna's values, as keys of a run."""
     return {key: space[key].text(value) for key, value in params.items()}
 
 
 def params(space: Mapping[str, Range], told: Mapping[str, str]) -> Iterator[tuple[str, object]]:
-    """Optuna's values for what a run is given, as far as they lie in the space."""
+    """Optuna's values for the keys of a run, for those in the search space."""
     for key, text in told.items():
         if key in space and (value := space[key].value(text)) is not None:
             yield key, value

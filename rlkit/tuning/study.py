@@ -1,7 +1,7 @@
-"""The trials of a search that have ended, in a file of Optuna's own, and what Optuna says of the next ones.
+"""The finished trials of a search, stored in an Optuna file, and Optuna's choices for the next ones.
 
-What a trial is given depends on the trials that ended a fixed number before it, and on nothing else: neither on the
-clock nor on the order in which others end. So a search that was killed goes on to the same trials.
+The setting of a trial depends only on the trials a fixed number before it, not on the clock or on the order in which
+others end. So a search that was killed resumes with the same trials.
 """
 
 from collections.abc import Mapping
@@ -19,26 +19,26 @@ if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
 
 FILE = "study.journal"
-STARTUP, WARMUP = 5, 3  # the median pruner judges after so many trials, and from this evaluation of a run on
+STARTUP, WARMUP = 5, 3  # the median pruner starts after so many trials, and at this evaluation of a run
 End = Literal["complete", "pruned", "failed"]
 Params = dict[str, object]
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One setting that was tried."""
+    """One tried setting."""
 
     number: int
-    chosen: dict[str, str]  # the searched keys that its runs were given, as texts; none: the usual setting
+    chosen: dict[str, str]  # values of the searched keys, as texts; empty: the default setting
     end: End
-    value: float | None  # the mean of its runs, where all of them were finished
-    values: dict[int, float]  # what was reported, by evaluation
-    reason: str = ""  # why it failed
-    params: Params = field(default_factory=dict)  # Optuna's, of all searched keys, also those without effect here
+    value: float | None  # the mean score of its runs, if all were finished
+    values: dict[int, float]  # evaluation number → reported score
+    reason: str = ""  # reason of a failure
+    params: Params = field(default_factory=dict)  # Optuna's values of all searched keys, including those without effect
 
 
 def installed() -> None:
-    """Raise UserError where Optuna is not installed; let it say nothing of its own."""
+    """Raise UserError where Optuna is not installed; silence its own messages."""
     try:
         import optuna
     except ImportError:
@@ -47,7 +47,7 @@ def installed() -> None:
 
 
 class Study:
-    """What has been tried in a search; one process writes it."""
+    """The trials of a search so far; only one process writes them."""
 
     def __init__(self, folder: Path, ranges: Mapping[str, space.Range], sampler: str, pruner: str, seed: int) -> None:
         installed()
@@ -77,7 +77,7 @@ class Study:
         return Trial(trial.number, dict(told), end, value, values, str(reason), dict(trial.params))
 
     def frozen(self, trial: Trial) -> "FrozenTrial":
-        """A trial as Optuna has it."""
+        """A trial in Optuna's form."""
         import optuna
 
         states = optuna.trial.TrialState
@@ -91,13 +91,13 @@ class Study:
         )
 
     def add(self, trial: Trial) -> None:
-        """Write down a trial that has ended: one line of the file."""
+        """Add a trial that has ended: one line of the file."""
         assert trial.number == len(self.trials), "trials are written in their order"
         self.kept.add_trial(self.frozen(trial))
         self.trials.append(trial)
 
     def view(self, before: int, sampler: "optuna.samplers.BaseSampler | None" = None) -> "optuna.Study":
-        """The first so many trials as a study of its own, in memory; to a sampler only those within the ranges."""
+        """A study in memory with the first `before` trials; with a sampler, only those within the ranges."""
         import optuna
 
         study = optuna.create_study(direction="maximize", sampler=sampler)
@@ -106,7 +106,7 @@ class Study:
         return study
 
     def ask(self, number: int, before: int) -> Params:
-        """What a trial takes, by what is known of the first so many."""
+        """Optuna's values for a trial, given the first `before` trials."""
         from optuna import samplers
 
         seed = seeding.derive(self.seed, "trial", number) % 2**32
@@ -115,7 +115,7 @@ class Study:
         return dict(asked.params)
 
     def hopeless(self, values: Mapping[int, float], before: int) -> bool:
-        """Whether a trial with these evaluations may be given up, by what is known of the first so many."""
+        """Whether a trial with these evaluations is pruned, given the first `before` trials."""
         if self.pruner == "none":
             return False
         import optuna
@@ -127,13 +127,13 @@ class Study:
 
     @property
     def best(self) -> Trial | None:
-        """The best of the trials that were finished, the first of equals."""
+        """The best finished trial; among equals, the first."""
         found = [(trial.value, -trial.number) for trial in self.trials if trial.value is not None]
         return self.trials[-max(found)[1]] if found else None
 
 
 def mend(path: Path) -> None:
-    """Take off a last line that a kill tore, and a lock that was left behind: nobody else writes here."""
+    """Remove an incomplete last line and a stale lock that a killed process left; no other process may write."""
     remove(path.with_name(f"{path.name}.lock"))
     data = path.read_bytes() if is_file(path) else b""
     if not data.endswith(b"\n"):
@@ -142,5 +142,5 @@ def mend(path: Path) -> None:
 
 
 def shown(chosen: Mapping[str, str]) -> str:
-    """Settings as they are typed, the section left out: lr=0.001 hidden=64,64."""
+    """Settings as typed, without the section: lr=0.001 hidden=64,64."""
     return " ".join(f"{key.partition('.')[2]}={text}" for key, text in chosen.items())

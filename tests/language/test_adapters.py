@@ -283,7 +283,7 @@ def test_an_adapter_of_other_weights_is_refused(saved: Path) -> None:
 
 
 def test_an_adapter_of_another_shape_is_refused(saved: Path) -> None:
-    with pytest.raises(UserError, match=r"is \[4, 48\], and policy.model=tiny wants \[4, 256\]: give the model that"):
+    with pytest.raises(UserError, match=r"is \[4, 48\], and policy.model=tiny needs \[4, 256\]: give the model that"):
         start(saved, model="tiny")
 
 

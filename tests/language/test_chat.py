@@ -288,7 +288,7 @@ def test_a_gguf_files_template_is_the_models(smollm2: Ours) -> None:
 def test_a_policy_writes_after_a_conversation() -> None:
     policy = model()
     policy.tokenizer = Ours(TOKENIZER.core, TOKENIZER.eos_id, TOKENIZER.pad_id)
-    with pytest.raises(UserError, match=r"the model has no chat template, so env\.chat=true cannot be: give one with"):
+    with pytest.raises(UserError, match=r"env\.chat=true needs a chat template and the model has none: give one with"):
         policy.chat([turns("a")], {})
     policy.tokenizer.template = chat.ChatTemplate(templates.CHATML, "W")
     prompts = policy.chat([turns("Bob"), turns("Ann has")], {})

@@ -315,7 +315,7 @@ def test_attention_alone_learns(folder: Path, monkeypatch: pytest.MonkeyPatch) -
     owners = {re.sub(r"\.\d+\.", ".*.", name.rpartition(".")[0]) for name in names}
     assert owners == {f"{layers}.{part}" for part in parts.split()}
     monkeypatch.setattr(causal, "ATTENTION", {"mixer"})
-    with pytest.raises(UserError, match="no weight of this model is said to be of it; give all"):
+    with pytest.raises(UserError, match="this model has no known weights of attention; give all"):
         LanguageModel.load(folder, trainable="attention")
 
 

@@ -116,4 +116,4 @@ except UserError as error:
 """
     env = {**os.environ, "HF_HUB_OFFLINE": "1"}
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env, check=True).stdout
-    assert "cannot be had from the hub" in out and "or give a local folder" in out and out.count("\n") == 1
+    assert "could not be loaded from the hub" in out and "or give a local folder" in out and out.count("\n") == 1

@@ -359,7 +359,7 @@ def test_a_row_that_cannot_be_is_one_line(change: dict[str, object]) -> None:
         tokens = 2 if 99999 in change["token_ids"] else 4
         policy.generate(PROMPTS, 1, tokens)
         server.broken = {"choices": [{**ROW, **change}]}
-        with pytest.raises(EngineFailed, match="wrote what cannot be: tokens that the model has not, a row without"):
+        with pytest.raises(EngineFailed, match="gave an impossible answer: unknown tokens, a row without"):
             policy.generate(PROMPTS, 1, tokens)
 
 

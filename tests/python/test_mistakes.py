@@ -177,7 +177,7 @@ def test_what_cannot_be_trained(words: Any, keys: Any, says: str, tmp_path: Path
 
 
 def test_a_run_that_goes_on_is_told_nothing_of_another(walked: rlkit.Run) -> None:
-    refused("resume=x: this run is the one that goes on", walked.resume, resume="x", quiet=True)
+    refused("resume=x: this run itself is resumed", walked.resume, resume="x", quiet=True)
     refused("on_iteration='x' is not understood", walked.resume, on_iteration="x", quiet=True)
 
 

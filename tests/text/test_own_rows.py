@@ -190,7 +190,7 @@ def test_a_conversation_needs_a_model_with_a_chat_template(chat):
         ({"prompt": " "}, r"'prompt' is \" \"; every row"),
         ({"prompt": 3}, "'prompt' is 3; every row"),
         ({"prompt": None}, "'prompt' is null; every row"),
-        ({"prompt": "a", "completions": []}, "completions: what a reward function is given has that name; rename it"),
+        ({"prompt": "a", "completions": []}, "completions: rewards take an argument of that name; rename it"),
         ({"prompt": []}, "'prompt' is an empty list; give it messages"),
         ({"prompt": ["a"]}, "message 1 of 'prompt' is \"a\"; give an object with 'role' and 'content'"),
         ({"prompt": [{"role": "tool", "content": "a"}]}, "message 1 of 'prompt' has the role \"tool\"; allowed are"),

@@ -184,5 +184,5 @@ def test_questions_that_are_trained_on_and_measured_are_counted(tmp_path, capsys
 @pytest.mark.parametrize("taken", ["prompts", "completions"])
 def test_a_column_with_the_name_of_what_rewards_are_given_is_refused(tmp_path, taken):
     source = write(tmp_path / "t.jsonl", [{**questions(1)[0], taken: "x"}])
-    with pytest.raises(UserError, match=f"t.jsonl:1: {taken}: what a reward function is given has that name; rename"):
+    with pytest.raises(UserError, match=f"t.jsonl:1: {taken}: rewards take an argument of that name; rename"):
         gsm8k.load(gsm8k.Config(source=source))

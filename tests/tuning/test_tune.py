@@ -100,7 +100,7 @@ def test_the_first_trial_is_the_default_and_the_best_is_written_and_measured_bes
     usual = config.from_folder(tmp_path / "s" / "fresh" / "runs" / "default-gridworld-s0")
     assert tuned.algo["lr"] == best["algo"]["lr"] and usual.algo["lr"] == 0.5 and tuned.env["slip"] == 0.1
     said = capsys.readouterr().out
-    assert "25 trials finished, 0 given up, 0 failed" in said and "the best so far" in said
+    assert "25 trials finished, 0 pruned, 0 failed" in said and "the best so far" in said
     assert not list((tmp_path / "s" / "trials").glob("*/checkpoints"))
 
 
@@ -174,7 +174,7 @@ def test_a_trial_that_stays_below_the_median_is_given_up(
     found = trials_of(tmp_path, "runs=2", "search=algo.lr", "algo.lr=0.2..0.4")
     assert found[8].end == "pruned" and found[8].value is None and found[8].values == {0: -5, 1: -10, 2: -15, 3: -20}
     assert stopped == ["0008-s1000"] and not (tmp_path / "trials" / "0008-s1001").exists()  # its second run is spared
-    assert "trial 8: given up at -20 after 4 evaluations" in capsys.readouterr().out
+    assert "trial 8: pruned at -20 after 4 evaluations" in capsys.readouterr().out
     assert not list(tmp_path.glob("trials/*.stop"))
 
 
