@@ -1,4 +1,4 @@
-"""Deep Q-learning (Mnih et al. 2015, doi:10.1038/nature14236): double, dueling, n-step and prioritised as fields.
+"""Deep Q-learning (Mnih et al. 2015, doi:10.1038/nature14236): double, dueling, n-step and prioritized as fields.
 
 y = Σ_{k<m} γ^k·r_{t+k} + γ^m·Q_target(s_{t+m}, a*) with m = n, fewer where the episode ends, and no bootstrap once it
 terminated. a* maximizes the target network, or with `double` (arXiv:1509.06461) the online one; `dueling` is

@@ -347,7 +347,7 @@ def test_a_box_without_width_is_refused() -> None:
 
 
 @pytest.mark.parametrize("name", ["sac", "td3"])
-def test_prioritised_steps_and_sums_of_rewards(name: str) -> None:
+def test_prioritized_steps_and_sums_of_rewards(name: str) -> None:
     env = pendulum(2, 20)
     keys = {"prioritized": True, "n_step": 3, "capacity": 64, "warmup_steps": 16, "batch_size": 8, "steps": 4}
     algo = algorithm(name, env, policies.Network(hidden=(8,)), **keys)

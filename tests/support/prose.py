@@ -53,7 +53,7 @@ BRITISH = [
 ]
 STEMS = [
     *("author", "central", "character", "general", "initial", "maxim", "minim", "normal", "optim", "organ", "parallel"),
-    *("penal", "prior", "quant", "random", "real", "recogn", "regular", "serial", "special", "stabil", "standard"),
+    *("penal", "priorit", "quant", "random", "real", "recogn", "regular", "serial", "special", "stabil", "standard"),
     *("summar", "token", "util", "visual"),
 ]
 ENDS = ["e", "es", "ed", "er", "ers", "ing", "ation", "ations"]
