@@ -23,17 +23,17 @@ from types import CodeType, ModuleType
 from rlkit.errors import UserError, one_line
 
 DEEPEST = 100  # packages inside each other; Python looks for them recursively, and ends in a RecursionError
-FOLDER = "rlkit_folder_"  # begins the name of a package that holds the files of a folder
+FOLDER = "rlkit_folder_"  # prefix of the package that holds the files of a folder
 NO_TEXT = (*EXTENSION_SUFFIXES, *BYTECODE_SUFFIXES)
-TOO_HIGH = ("beyond top-level package", "no known parent package")  # ends what Python says of `from ..x import y`
+TOO_HIGH = ("beyond top-level package", "no known parent package")  # endings of the message for `from ..x import y`
 
 
 class NotPython(UserError, ImportError):
-    """A neighbor that is not a .py file; its importer may go on without it, as after any ImportError."""
+    """A neighbor that is not a .py file; its importer may handle this as any ImportError."""
 
 
 class Fresh(SourceFileLoader):
-    """Compiles a file each time: its folder may hold a .pyc of other code that seems to be made of it."""
+    """Compiles a file each time: a .pyc in its folder may contain other code with matching metadata."""
 
     def get_code(self, fullname: str) -> CodeType:
         path = self.get_filename(fullname)
@@ -48,20 +48,20 @@ class Fresh(SourceFileLoader):
 
 
 class Finder(MetaPathFinder):
-    """Finds the modules of some packages where Python does, and has them compiled each time."""
+    """Finds modules of some packages where Python does, and compiles them each time."""
 
     def __init__(self) -> None:
         self.packages: set[str] = set()
-        self.ran: dict[str, tuple[str, str]] = {}  # module → its file, and the digest of what was compiled
-        self.folders: dict[Path, str] = {}  # folder → the package that holds what this run loaded of it
+        self.ran: dict[str, tuple[str, str]] = {}  # module → its file, and the digest of the compiled source
+        self.folders: dict[Path, str] = {}  # folder → the package that holds the files this run loaded from it
         self.rewards: set[str] = set()  # modules that were loaded as rewards
         self.count = itertools.count(1)
-        self.began = dict.fromkeys(sys.modules, time.time_ns())  # module → when its import began, or a little later
+        self.began = dict.fromkeys(sys.modules, time.time_ns())  # module → time of its import, or a little later
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if target is not None or fullname not in sys.modules:  # it is imported, or again; else it is only looked for
+        if target is not None or fullname not in sys.modules:  # imported or reloaded; else only looked up
             self.began[fullname] = time.time_ns()
         top = fullname.partition(".")[0]
         if top not in self.packages:
@@ -85,7 +85,7 @@ sys.meta_path.insert(0, FINDER)
 
 
 def import_module(name: str) -> ModuleType:
-    """A module from outside rlkit, by its dotted name."""
+    """Import a module from outside rlkit by its dotted name."""
     if name.count(".") > DEEPEST:
         raise ModuleNotFoundError(f"No module named '{name}'", name=name)
     FINDER.packages.add(name.partition(".")[0])
@@ -94,18 +94,18 @@ def import_module(name: str) -> ModuleType:
 
 
 def begin() -> None:
-    """A new run begins: each file, and the neighbors that it imports, run again for it.
+    """Begin a new run: each file, and the neighbors that it imports, run again for it.
 
-    What ran before stays in `sys.modules`, for its classes may import, or be looked up, later on.
+    Earlier modules stay in `sys.modules`, since their classes may still import, or be looked up, later on.
     """
     FINDER.folders.clear()
 
 
 def load_file(path: Path, reward: bool = False) -> ModuleType:
-    """A .py file from outside rlkit, which may import its neighbors: `from .helper import x`.
+    """Load a .py file from outside rlkit, which may import its neighbors: `from .helper import x`.
 
-    What ran since `begin` is taken as it is unless a file of the folder that ran has changed. reward: once only; who
-    makes an environment by hand begins no run, and yet its rewards begin with their own state as it was.
+    A file loaded since `begin` is reused unless a loaded file of its folder has changed. reward: reuse it only once; a
+    user who makes an environment by hand begins no run, and its rewards must still start with fresh state.
     """
     name = _name(path)
     if reward and name in FINDER.rewards:
@@ -118,7 +118,7 @@ def load_file(path: Path, reward: bool = False) -> ModuleType:
     spec = importlib.util.spec_from_file_location(name, path, loader=Fresh(name, str(path)))
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # before it runs: dataclasses look their own module up
+    sys.modules[name] = module  # before it runs: dataclasses look up their own module
     try:
         with _told(name, str(path)):
             spec.loader.exec_module(module)
@@ -129,7 +129,7 @@ def load_file(path: Path, reward: bool = False) -> ModuleType:
 
 
 def _name(path: Path) -> str:
-    """The name by which the neighbors of a file import it; one that no other file has, where they cannot."""
+    """The module name by which neighbors import a file; a unique name where they cannot."""
     package = _folder_as_package(path.parent)
     name = f"{package}.{path.stem}"
     found = None if "." in path.stem else PathFinder.find_spec(name, [str(path.parent)])
@@ -137,7 +137,7 @@ def _name(path: Path) -> str:
 
 
 def changed(files: Collection[str]) -> str | None:
-    """The first of some files that is another by now than when it was imported; None: all are what ran."""
+    """The first of these files that was changed since its import; None where none was."""
     for name, module in list(sys.modules.items()):
         top = name.partition(".")[0]
         ours = top in FINDER.folders.values() if top.startswith(FOLDER) else top in FINDER.packages
@@ -149,22 +149,22 @@ def changed(files: Collection[str]) -> str | None:
 
 
 def _stale(name: str, file: str) -> bool:
-    """Whether a file was changed since the module was imported; of what Python itself compiled only the time tells."""
+    """Whether a file was changed since the module's import; for modules compiled by Python, judged by time."""
     try:
         if name in FINDER.ran:
             path, digest = FINDER.ran[name]
             return digest != _digest(Path(path).read_bytes())
         return name in FINDER.began and os.stat(file).st_mtime_ns > FINDER.began[name]
-    except OSError:  # it is gone
+    except OSError:  # the file was removed
         return True
 
 
 def _folder_as_package(folder: Path) -> str:
-    """The name of a package that holds the files of a folder and nothing else, so that they can import each other.
+    """The name of a package that holds exactly the files of a folder, so that they can import each other.
 
-    It is another one for each run, and where one of the files has changed: what imported that holds what it was.
+    Each run has a new one, and so has a folder with a changed file: importers of the old one hold old classes.
     """
-    importlib.invalidate_caches()  # a neighbor may have been written a moment ago
+    importlib.invalidate_caches()  # a neighbor may have been written just now
     name = FINDER.folders.get(folder)
     if name is not None:
         inside = [module for module in sys.modules if module.startswith(f"{name}.")]
@@ -179,14 +179,14 @@ def _folder_as_package(folder: Path) -> str:
 
 @contextmanager
 def _told(name: str, given: str) -> Iterator[None]:
-    """Say in one line what is wrong with a module, or with what it imports, where that is not an error that it raises.
+    """Report in one line why a module or one of its imports cannot be loaded, unless it raises an ordinary error.
 
-    It reaches above where its own package begins, it is not Python, or it ends the program. given: how it was named.
+    It imports from above its own package, is not Python, or exits the program. given: its name in the key.
     """
     try:
         yield
     except SyntaxError as error:
-        if error.filename is None or not os.path.isfile(error.filename):  # it compiled a text itself
+        if error.filename is None or not os.path.isfile(error.filename):  # the module compiled a text itself
             raise
         raise UserError(_not_imported(error.filename, error, error.filename, error.lineno)) from None
     except SystemExit as error:
@@ -206,7 +206,7 @@ def _not_imported(given: str, error: BaseException, file: str, line: int | None)
 
 
 def _importing(error: ImportError, package: str) -> tuple[str, Path] | None:
-    """The module whose import failed, and its file; None where it is of another package."""
+    """The module whose import failed, and its file; None where it belongs to another package."""
     frames = [frame.f_globals for frame, _ in traceback.walk_tb(error.__traceback__)]
     ours = [each for each in frames if not str(each.get("__name__")).startswith("importlib.")]
     name, file = str(ours[-1].get("__name__")), ours[-1].get("__file__")
@@ -214,7 +214,7 @@ def _importing(error: ImportError, package: str) -> tuple[str, Path] | None:
 
 
 def _from_above(name: str, importing: str, file: Path) -> str:
-    """What to give instead: the dotted name that begins one folder higher up, or where the packages around it end."""
+    """Advice: the dotted name that begins one folder higher, or where the enclosing packages end."""
     path, own = file.parent if file.name == "__init__.py" else file, name.split(".")
     depth, folders = importing.count(".") + 1, list(path.parents)
     if name.startswith(FOLDER):

@@ -9,27 +9,27 @@ from rlkit.errors import UserError
 
 
 def home(path: str | os.PathLike[str]) -> Path:
-    """The path with the home folder in place of ~; one of a user who is not here stays as it is, as in a shell.
+    """The path with the home folder in place of ~; for an unknown user it stays unchanged, as in a shell.
 
-    Ask `os.path.isfile` and `os.path.isdir` of what a person wrote: pathlib's raise where a name is too long.
+    Check a user's paths with `os.path.isfile` and `os.path.isdir`: pathlib's raise where a name is too long.
     """
     try:
         return Path(os.path.expanduser(path))
-    except ValueError:  # a NUL, half a character: no user has such a name
+    except ValueError:  # no user has such a name: it has a NUL or half a character
         return Path(path)
 
 
 def start() -> Path:
-    """The directory that relative paths start from; code of the user's may change it later."""
+    """The directory at which relative paths start; user code may change the current directory later."""
     try:
         return Path.cwd()
-    except OSError:  # it was removed: relative paths lead nowhere
+    except OSError:  # the directory was removed: relative paths lead nowhere
         return Path()
 
 
 @contextmanager
 def back(here: Path) -> Iterator[None]:
-    """Stand in a directory meanwhile, where code of the user's has left it."""
+    """Return to a directory within the block, wherever user code has gone."""
     if start() == here:
         yield
         return
@@ -39,7 +39,7 @@ def back(here: Path) -> Iterator[None]:
 
 @contextmanager
 def as_written(held: Path, called: Path) -> Iterator[None]:
-    """Let mistakes name an absolute path as it was written."""
+    """Make errors show an absolute path as it was written."""
     try:
         yield
     except UserError as error:

@@ -46,7 +46,7 @@ def play(argv: list[str]) -> int:
 
 
 def has_screen() -> bool:
-    """Whether a browser has somewhere to appear; one of text would take over the terminal."""
+    """Whether a graphical browser can be shown; a text browser would take over the terminal."""
     return sys.platform in ("darwin", "win32") or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
 
 

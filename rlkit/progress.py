@@ -1,4 +1,4 @@
-"""How far a run has come, and everything that it is made of: saved, and put back exactly."""
+"""The progress of a run, and saving and restoring everything that it consists of."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -30,20 +30,20 @@ from rlkit.terminal import warn
 
 @dataclass
 class Progress:
-    """How far a run has come, and the measurements that were not logged yet."""
+    """The progress of a run, and measurements that are not logged yet."""
 
     iteration: int = 0
     env_steps: int = 0
     best: float = -math.inf  # the best validation score so far
-    best_of: int = 0  # the number of episodes or problems that it is the mean of; 0: not known
-    best_among: int | None = 0  # the number of evaluations since the search for it began; None: not known
+    best_of: int = 0  # number of episodes or problems in that score; 0: unknown
+    best_among: int | None = 0  # number of evaluations since the search for the best began; None: unknown
     ended: bool = False  # nothing was left to learn from
     meter: Meter = field(default_factory=Meter)
     doctor: Doctor = field(default_factory=Doctor)
-    interrupted: bool = False  # by Ctrl-C, or by a listener: the parameters so far are measured
+    interrupted: bool = False  # by Ctrl-C or a listener: the current parameters are measured
     terminated: int = 0  # the signal, such as SIGTERM, after which only a checkpoint is written
-    measured: bool = False  # what was learned is measured and written: a signal since then stopped nothing
-    held: dict[str, str] | None = None  # fingerprints of what the algorithm holds and does not save, as the run began
+    measured: bool = False  # the result is measured and written: later signals stop nothing
+    held: dict[str, str] | None = None  # fingerprints of unsaved attributes of the algorithm at the beginning
 
     def state_dict(self) -> State:
         numbers = {"iteration": self.iteration, "env_steps": self.env_steps, "best": self.best, "ended": self.ended}
@@ -53,10 +53,10 @@ class Progress:
         return numbers | {"meter": self.meter.state_dict(), "doctor": self.doctor.state_dict()}
 
     def load_state_dict(self, state: State) -> None:
-        """Raises: KeyError, TypeError or ValueError where this is not the state of a run's progress."""
+        """Raises: KeyError, TypeError or ValueError where this is not the progress of a run."""
         self.iteration, self.env_steps = (natural(state[key]) for key in ("iteration", "env_steps"))
         self.best, self.ended = float(state["best"]), bool(state["ended"])
-        # rlkit 0.5 wrote neither of these
+        # rlkit 0.5 wrote neither key
         self.best_of = natural(state.get("best_of", 0))
         known = "best_among" in state or self.best == -math.inf
         self.best_among = natural(state.get("best_among", 0)) if known else None
@@ -69,9 +69,9 @@ class Progress:
         self.doctor.load_state_dict(doctor)
 
     def over(self, run: Run, *stops: int) -> bool:
-        """Whether the loop stops here: the budget is spent, nothing is left, or a stop was asked for.
+        """Whether the loop stops: the budget is spent, no data are left, or a stop was requested.
 
-        stops: `interrupted` and `terminated`, where all ranks agreed on them.
+        stops: `interrupted` and `terminated`, after all ranks agreed on them.
         """
         asked = stops or (self.interrupted, self.terminated)
         if any(asked):
@@ -79,27 +79,27 @@ class Progress:
         return self.fraction(run) >= 1 or self.ended or any(asked)
 
     def count(self, rollout: TensorDict) -> None:
-        """An iteration more, with the steps that were acted in its rollout."""
+        """Count an iteration, and the acted steps in its rollout."""
         self.iteration += 1
         self.env_steps += int(rollout["mask"].sum())
 
     def fraction(self, run: Run) -> Fraction:
-        """How much of the run is done, exactly: a float near k/N may fall on either side of it."""
+        """The fraction of the run that is done, exact: a float near k/N may fall on either side of it."""
         return share(self.iteration, run.iterations, self.env_steps, run.env_steps)
 
 
-@lru_cache(maxsize=8)  # it is asked for several times an iteration
+@lru_cache(maxsize=8)  # called several times per iteration
 def share(iteration: int, iterations: int | None, env_steps: int, all_steps: int | None) -> Fraction:
-    """How much is done of a run that ends after so many iterations or environment steps, whichever is first."""
+    """The fraction of a run that ends after so many iterations or environment steps, whichever comes first."""
     done = [Fraction(iteration, iterations)] if iterations else []
     done += [Fraction(env_steps, all_steps)] if all_steps else []
     return min(Fraction(1), max(done))
 
 
 def save(folder: Path, algo: Algorithm, env: Env, progress: Progress, name: str = "latest", keep: int = 0) -> None:
-    """Everything the run is made of: what the algorithm declares as `saved`, generators, environment, progress.
+    """Save everything that a run consists of: the algorithm's `saved`, generators, environment, progress.
 
-    Raises: UserError where state would be lost, Diverged where it is not finite; the checkpoint before stays.
+    Raises: UserError where state would be lost, Diverged where it is not finite; the previous checkpoint stays.
     """
     check_unchanged(algo, env, progress.held)
     if (lasting := lasting_of(algo)) is not None:
@@ -114,15 +114,15 @@ def save(folder: Path, algo: Algorithm, env: Env, progress: Progress, name: str 
 
 
 def lasting_of(algo: Algorithm) -> Lasting | None:
-    """The buffer of an algorithm, where it may keep files of its own."""
-    buffer = vars(algo).get("buffer")  # a user's own may have none, which is reported elsewhere
+    """The buffer of an algorithm, if it may keep its own files."""
+    buffer = vars(algo).get("buffer")  # a user's algorithm may have none, which is reported elsewhere
     return buffer if isinstance(buffer, Lasting) else None
 
 
 def save_best(folder: Path, algo: Algorithm, env: Env, progress: Progress) -> None:
-    """What is saved of the policy, as checkpoint `best`: it is measured and played, and nothing is resumed from it.
+    """Save the policy as checkpoint `best`, to be measured and played; no run resumes from it.
 
-    Raises: as `save`.
+    Raises: as `save` does.
     """
     check_unchanged(algo, env, progress.held)
     state = {"run": identity(algo, env), **_content(algo, of_policy(algo)), "progress": progress.state_dict()}
@@ -130,7 +130,7 @@ def save_best(folder: Path, algo: Algorithm, env: Env, progress: Progress) -> No
 
 
 def _write(algo: Algorithm, write: Callable[[], None]) -> None:
-    """The first rank writes; where ranks share out the policy, all of them give what they have of it."""
+    """The first rank writes; for a sharded policy, all ranks contribute their shards."""
     if shards.any_in(algo.policy.parameters()):
         ranks.together(write)
     else:
@@ -138,7 +138,7 @@ def _write(algo: Algorithm, write: Callable[[], None]) -> None:
 
 
 def _content(algo: Algorithm, keys: Sequence[str]) -> State:
-    """The state of what `saved` names: of parts, and of what is not part.
+    """The state of the attributes that `saved` names, of parts and of plain values.
 
     Raises: Diverged where it is not finite.
     """
@@ -154,11 +154,11 @@ def of_policy(algo: Algorithm) -> list[str]:
 
 
 def restore(folder: Path, algo: Algorithm, env: Env, name: str = "latest", tidy: bool = False) -> Progress:
-    """Put a run back where `save` left it; tidy: see `checkpoint.load`.
+    """Restore a run to the state of `save`; tidy: see `checkpoint.load`.
 
-    Only what the algorithm declares as `saved` is set, whatever the file names.
+    Only attributes that the algorithm declares as `saved` are set, whatever the file contains.
 
-    Raises: UserError where the checkpoint is not one of this run.
+    Raises: UserError where the checkpoint does not belong to this run.
     """
     state = checkpoint.load(folder, name, tidy)
     check_content(folder, algo, env, state, algo.saved, ("generators", "env"))
@@ -180,11 +180,11 @@ def restore(folder: Path, algo: Algorithm, env: Env, name: str = "latest", tidy:
 
 
 def restore_policy(folder: Path, algo: Algorithm, env: Env, name: str) -> Progress:
-    """Put back what is saved of the policy, to measure or play it: of any checkpoint, `best` too.
+    """Restore the policy from any checkpoint, including `best`, to measure or play it.
 
-    How it explored is not what it learned: ε is 0.
+    Exploration is not part of the learned policy: ε is set to 0.
 
-    Raises: as `restore`; UserError where it is not finite.
+    Raises: as `restore` does; UserError where it is not finite.
     """
     state = checkpoint.load(folder, name)
     check_content(folder, algo, env, state, of_policy(algo))
@@ -221,16 +221,16 @@ def _progress(folder: Path, state: State) -> Progress:
 
 
 def identity(algo: Algorithm, env: Env) -> dict[str, object]:
-    """What tells a checkpoint of another run."""
+    """The properties that distinguish checkpoints of different runs."""
     return {"algorithm": type(algo).__name__, "environment": type(env).__name__, "seed": env.seed}
 
 
 def check_content(
     folder: Path, algo: Algorithm, env: Env, state: State, keys: Sequence[str], more: Sequence[str] = ()
 ) -> None:
-    """Refuse a checkpoint of another run, one that lacks what this needs, and one that holds what this would lose.
+    """Refuse a checkpoint of another run, one that lacks required state, and one with state that would be lost.
 
-    keys: what is needed, of what `saved` names; more: sections that are needed, too.
+    keys: required names of `saved`; more: further required sections.
     """
     name = type(algo).__name__
     if not all(isinstance(state.get(section), dict) for section in ("parts", "numbers", "progress", *more)):
@@ -248,7 +248,7 @@ def check_content(
 
 
 def check_played(folder: Path, algo: Algorithm, env: Env, state: State) -> None:
-    """Refuse what cannot have been saved, and steps that cannot have been played here: no network could read them."""
+    """Refuse values that cannot have been saved, and steps that cannot be played here: no network could read them."""
     if bad := [name for name, x in leaves(state["parts"] | state["numbers"]) if not sound(x)]:
         raise not_sound(folder, bad)
     if env.observation_space is None or env.action_space is None:
@@ -267,20 +267,20 @@ def not_sound(folder: Path, names: Sequence[str]) -> UserError:
 
 
 def is_ours(x: object) -> bool:
-    """Whether it is of the project, whose states keep their types; a plug-in's may change them."""
+    """Whether an object is of rlkit, whose states keep their types; those of plug-ins may change them."""
     return type(x).__module__.startswith("rlkit.") and not isinstance(x, nn.Module)  # a module looks for itself
 
 
 def drawing(algo: Algorithm) -> dict[str, torch.Generator]:
-    """Every generator that an algorithm or its policy draws from, by name."""
+    """All generators of an algorithm and its policy, by name."""
     return generators(algo) | {f"policy.{key}": x for key, x in generators(algo.policy).items()}
 
 
 def noted(algo: Algorithm, env: Env) -> Callable[[], None]:
-    """Note what acting moves, to go back to it where a reward fails: the iteration is repeated once it is repaired.
+    """Record what acting changes, and return a function that undoes it if a reward fails, so that resume can repeat it.
 
-    Only on text, where a user's code gives rewards; there it is some numbers and the states of generators. What an
-    algorithm of your own changes of itself in `rollout`, before the reward is asked, is not undone.
+    Only on text, where user code gives rewards; there it is a few numbers and the states of generators. Changes that an
+    algorithm of your own makes to itself in `rollout`, before the rewards, are not undone.
     """
     if env.kind != "text":
         return lambda: None

@@ -1,8 +1,8 @@
-"""Ranks: processes that torchrun started to train one policy together. Alone, everything here does nothing.
+"""Ranks: processes that torchrun started to train one policy together. In a single process, nothing here has an effect.
 
-Each rank plays its part of the rows of a rollout and is given the whole of it, so that credit, memory and the weights
-of a loss are those of one process. It computes the gradient of its part of a minibatch, and the gradients are summed.
-Draws are made for the rows of all ranks, so that what N ranks play is what one plays.
+Each rank plays its part of a rollout's rows and receives the whole rollout, so that credit, memory and loss weights
+equal those of one process. It computes the gradient of its part of a minibatch; gradients are summed. Random numbers
+are drawn for the rows of all ranks, so that N ranks play the same rows as one.
 """
 
 import io
@@ -24,34 +24,34 @@ from rlkit import errors
 from rlkit.errors import UserError, one_line, whole_number
 
 T = TypeVar("T")
-LONGEST = timedelta(days=2)  # that ranks wait for each other: a reward may take its time, and a lost rank is noticed
-PATIENCE = 90  # seconds until all ranks must have come
-FOLDER = "rlkit/folder"  # in the store of the launch
-BUCKET = 2**24  # numbers of a gradient that are summed at a time
+LONGEST = timedelta(days=2)  # timeout for other ranks: rewards may be slow, and `pulse` notices a lost rank
+PATIENCE = 90  # seconds until all ranks must have joined
+FOLDER = "rlkit/folder"  # key in the store of the launch
+BUCKET = 2**24  # numbers of a gradient that are summed in one operation
 MISTAKES = (errors.UserError, errors.Exhausted, errors.RewardFailed, errors.EngineFailed)
 KINDS = (*MISTAKES, errors.Diverged, errors.WorkerDied, FloatingPointError)
 SHIPPED: dict[str, type[Exception]] = {kind.__name__: kind for kind in KINDS}
 
-saved, command = 0, ""  # the iteration of the newest checkpoint, and how to go on: printed where a rank is lost
-scratch = ""  # a folder that a rank removes which ends at once
-_server: TCPStore | None = None  # the store of this launch, which outlives its ranks
-_part: tuple[int, slice] | None = None  # the rows of all ranks, and which of them this one plays now
-_layered = False  # whether ranks hold parts of one network, so that they must compute the same number of passes
-_before: list["weakref.WeakMethod[Callable[[], None]]"] = []  # what all do together before each plays its part
+saved, command = 0, ""  # iteration of the newest checkpoint, and the command to resume: printed if a rank is lost
+scratch = ""  # a folder that a rank removes when it ends
+_server: TCPStore | None = None  # the store of this launch; it outlives its ranks
+_part: tuple[int, slice] | None = None  # number of rows over all ranks, and the slice that this rank plays now
+_layered = False  # whether the network is sharded: then all ranks must compute the same number of passes
+_before: list["weakref.WeakMethod[Callable[[], None]]"] = []  # called together before each rank plays its part
 
 
 def size() -> int:
-    """How many ranks there are."""
+    """The number of ranks."""
     return dist.get_world_size() if dist.is_initialized() else 1
 
 
 def rank() -> int:
-    """The number of this one, from 0 on."""
+    """The index of this rank, from 0."""
     return dist.get_rank() if dist.is_initialized() else 0
 
 
 def launcher() -> str:
-    """How this process was started, up to the name of the module."""
+    """The command that started this process, up to the name of the module."""
     if size() == 1:
         return "python -m"
     machines = int(os.environ.get("GROUP_WORLD_SIZE", "1"))
@@ -60,23 +60,23 @@ def launcher() -> str:
 
 
 def lost() -> str:
-    """What to do where a rank is lost."""
+    """Advice after a rank was lost."""
     there = f"the newest checkpoint is of iteration {saved}" if saved else "no checkpoint was written"
     return f"{there}; continue with: {command}" if saved and command else f"{there}; start the run again"
 
 
 def first() -> bool:
-    """Whether this rank is the one that writes and speaks."""
+    """Whether this is the rank that writes files and prints."""
     return rank() == 0
 
 
 def divide() -> bool:
-    """Whether there is something to divide: several ranks, of which none is at its own part."""
+    """Whether work can be divided: there are several ranks, and none is inside its own part."""
     return size() > 1 and _part is None
 
 
 def join() -> Store:
-    """Meet the other ranks. Returns what all of them can write to.
+    """Join the other ranks. Returns: a store that all of them can write to.
 
     Raises: UserError where they cannot be reached.
     """
@@ -91,7 +91,7 @@ def join() -> Store:
     hosts = number == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
     try:
         _server = TCPStore(host, port, world, hosts, timeout=timedelta(seconds=PATIENCE), wait_for_workers=False)
-        # A run that torchrun starts again must not read what the one before wrote.
+        # A run that torchrun restarts must not read values of the earlier one.
         store = PrefixStore(f"rlkit/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", _server)
         wait_for(store, world)
         cuda = torch.cuda.is_available()
@@ -109,7 +109,7 @@ def join() -> Store:
 
 
 def wait_for(store: Store, world: int) -> None:
-    """Wait until all ranks are there. Raises: RuntimeError where they do not come."""
+    """Wait until all ranks have joined. Raises: RuntimeError where they do not."""
     here, end = store.add("here", 1), time.monotonic() + PATIENCE
     while here < world:
         if time.monotonic() > end:
@@ -119,24 +119,24 @@ def wait_for(store: Store, world: int) -> None:
 
 
 def begun() -> str:
-    """The run folder that this launch of torchrun began before it started its ranks again; empty: none."""
+    """The run folder that this launch of torchrun began before it restarted its ranks; empty: none."""
     return _server.get(FOLDER).decode() if _server is not None and _server.check([FOLDER]) else ""
 
 
 def note_begun(folder: str) -> None:
-    """Let ranks that are started again by the same launch know its run folder."""
+    """Record the run folder for ranks that the same launch restarts."""
     if _server is not None:
         _server.set(FOLDER, folder)
 
 
 def leave() -> None:
-    """The end of a run in which no rank was lost."""
+    """Leave at the end of a run in which no rank was lost."""
     if dist.is_initialized():
         dist.destroy_process_group()
 
 
 def everyones(mine: T) -> list[T]:
-    """What each rank has: tensors, numbers, texts, and lists, tuples and dictionaries of them. All ranks must ask."""
+    """The values of all ranks: tensors, numbers, texts, and collections of them. All ranks must call this."""
     if size() == 1:
         return [mine]
     buffer = io.BytesIO()
@@ -154,14 +154,14 @@ def everyones(mine: T) -> list[T]:
 
 
 def part_of(rows: int) -> slice:
-    """Which of so many rows are this rank's: neighbors, and as many as any other rank has, or one more."""
+    """This rank's slice of the rows: consecutive rows, as many as any other rank has, or one more."""
     return slice(rows * rank() // size(), rows * (rank() + 1) // size())
 
 
 def shared(rows: int, play: Callable[[slice], T]) -> list[T]:
-    """What each rank made of its part of the rows. A mistake that one of them finds is raised on all.
+    """The results of all ranks, each for its part of the rows. An error on one rank is raised on all.
 
-    Within `play`, draws are made for the rows of all ranks; see `drawn`.
+    Within `play`, random numbers are drawn for the rows of all ranks; see `drawn`.
     """
     if size() == 1:
         return [play(slice(0, rows))]
@@ -171,7 +171,7 @@ def shared(rows: int, play: Callable[[slice], T]) -> list[T]:
 
 
 def together(compute: Callable[[], T]) -> list[T]:
-    """What each rank computes; a mistake that one of them finds is raised on all."""
+    """The results of all ranks; an error on one rank is raised on all."""
     found: Any = ("", "", None)
     try:
         found = ("", "", compute())
@@ -186,14 +186,14 @@ def together(compute: Callable[[], T]) -> list[T]:
 
 
 def by_first(compute: Callable[[], T]) -> T:
-    """What the first rank computes, for all; nobody else does it."""
+    """The result of the first rank, on all ranks; only the first one computes it."""
     found: T = together(lambda: compute() if first() else None)[0]  # type: ignore[assignment]  # the first one's
     return found
 
 
 @contextmanager
 def playing(rows: int, mine: slice) -> Iterator[None]:
-    """Meanwhile draws are made for so many rows, of which this rank has a part."""
+    """Within the block, draw for so many rows, of which this rank has a part."""
     global _part
     before, _part = _part, (rows, mine)
     try:
@@ -203,38 +203,38 @@ def playing(rows: int, mine: slice) -> Iterator[None]:
 
 
 def drawn(draw: Callable[[Sequence[int]], Tensor], shape: Sequence[int], rows: int = 0) -> Tensor:
-    """What `draw` gives for a shape whose dimension `rows` are the rows, or attempts from them, that are played now.
+    """The part of `draw(shape)` for this rank; dimension `rows` are the rows in play, or attempts from them.
 
-    It draws for those of all ranks and keeps its own: what a row draws does not depend on how many ranks there are.
+    All ranks draw for all rows and keep their own: so the draws of a row do not depend on the number of ranks.
     """
     if _part is None:
         return draw(shape)
     total, mine = _part
-    each, rest = divmod(shape[rows], mine.stop - mine.start)  # attempts from a row
-    if rest or not each:  # not all of them at once, as where episodes are only scored
+    each, rest = divmod(shape[rows], mine.stop - mine.start)  # attempts per row
+    if rest or not each:  # not all rows at once, for example where episodes are only scored
         return draw(shape)
     found = draw([*shape[:rows], total * each, *shape[rows + 1 :]])
     return found.narrow(rows, mine.start * each, shape[rows]).contiguous()
 
 
 def share_layers() -> None:
-    """From now on ranks hold parts of one network."""
+    """Record that the network is sharded from now on."""
     global _layered
     _layered = True
 
 
 def layered() -> bool:
-    """Whether they do: each pass gathers the layers, for which all ranks are needed."""
+    """Whether the network is sharded: each pass gathers its layers, which needs all ranks."""
     return _layered and size() > 1
 
 
 def before_parts(gather: Callable[[], None]) -> None:
-    """Do this on all ranks before each of them plays its part, as long as the object lives that the method is of."""
+    """Call this on all ranks before each plays its part, as long as the method's object exists."""
     _before.append(weakref.WeakMethod(gather))
 
 
 def gather() -> None:
-    """Do together what the parts need that are played next."""
+    """Call together the functions registered by `before_parts`."""
     if divide():
         for method in _before:
             if (do := method()) is not None:
@@ -242,7 +242,7 @@ def gather() -> None:
 
 
 def most(*numbers: int) -> list[int]:
-    """The largest of each over the ranks, so that all of them go the same way."""
+    """The maximum of each number over the ranks, so that all of them take the same branch."""
     if size() == 1:
         return list(numbers)
     found = torch.tensor([int(x) for x in numbers])
@@ -251,9 +251,9 @@ def most(*numbers: int) -> list[int]:
 
 
 def add_up(parameters: Sequence[Tensor], total: Tensor | float) -> Tensor | float:
-    """Sum the gradients over the ranks in place, and the loss, which is returned; weights were fixed for all before.
+    """Sum gradients over the ranks in place. Returns: the summed loss. Loss weights are already global.
 
-    Shards are none of the parameters: their gradients are sums already.
+    `parameters` has no shards: their gradients are summed already.
     A parameter without gradient on one rank counts 0 there; without any, it keeps none.
     """
     if size() == 1:
@@ -278,7 +278,7 @@ def add_up(parameters: Sequence[Tensor], total: Tensor | float) -> Tensor | floa
 
 
 def _sum(bucket: Sequence[Tensor]) -> None:
-    """Sum some tensors over the ranks in place, as one."""
+    """Sum tensors over the ranks in place, in one operation."""
     flat = torch.cat([x.flatten() for x in bucket])
     dist.all_reduce(flat)
     for x, summed in zip(bucket, torch.split(flat, [x.numel() for x in bucket]), strict=True):
@@ -286,7 +286,7 @@ def _sum(bucket: Sequence[Tensor]) -> None:
 
 
 def check_same(what: str, mine: str, advice: str) -> None:
-    """Refuse ranks of which one has something else than the first one."""
+    """Refuse a rank whose value differs from that of the first rank."""
     found = everyones(mine)
     for number, other in enumerate(found):
         if other != found[0]:

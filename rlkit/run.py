@@ -14,7 +14,7 @@ def run(argv: list[str]) -> int:
 
 
 def alone(argv: list[str]) -> int:
-    """What this process does, beside others or not."""
+    """The work of this process, alone or as one of several ranks."""
     with loading():
         from rlkit.settings import config
 

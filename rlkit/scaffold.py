@@ -1,4 +1,4 @@
-"""Write the start of a plug-in of your own from the templates."""
+"""Writes the files of a new plug-in from templates."""
 
 import ast
 import builtins
@@ -18,7 +18,7 @@ from rlkit.recording.files import reason
 from rlkit.settings import plugins
 
 TASK = "env=text env.source=ROWS env.reward=FILE:NAME policy.model=tiny"
-COMMANDS = {  # what one does with each kind; FILE, ROWS and NAME stand for what was written
+COMMANDS = {  # commands for each kind; FILE, ROWS and NAME stand for the written files
     "algo": (
         "python -m rlkit.run algo=FILE env=cartpole env_steps=40_000",
         "python -m rlkit.run algo=FILE env=gsm8k iterations=12 env.rows=128 algo.lr=3e-4 algo.minibatches=1",
@@ -31,14 +31,14 @@ COMMANDS = {  # what one does with each kind; FILE, ROWS and NAME stand for what
         f"python -m rlkit.compare algo=grpo,ppo,dpo {TASK} iterations=10 seed=0,1,2",
     ),
 }
-FUNCTIONS = ("reward", "task")  # kinds whose file has a function of its name
+FUNCTIONS = ("reward", "task")  # kinds whose file defines a function with its name
 
 
 @dataclass(frozen=True)
 class New:
     """The keys of the command line."""
 
-    out: str = "."  # the folder that the files are written to; made where there is none
+    out: str = "."  # folder for the files; created if missing
 
 
 def check_name(kind: str, name: str) -> None:
@@ -58,14 +58,14 @@ def check_name(kind: str, name: str) -> None:
 
 
 def write(kind: str, name: str, folder: Path) -> Path:
-    """Write NAME.py and test_NAME.py from the templates of a kind, for a task NAME.jsonl, too; returns the first."""
+    """Write NAME.py and test_NAME.py from the templates of a kind, and NAME.jsonl for a task; return NAME.py."""
     paths = {f"{kind}.py": folder / f"{name}.py", f"test_{kind}.py": folder / f"test_{name}.py"}
     if kind == "task":
         paths["task.jsonl"] = folder / f"{name}.jsonl"
     for path in paths.values():
-        if os.path.lexists(path):  # pathlib's raises where a name is too long; a link to nothing is there, too
+        if os.path.lexists(path):  # pathlib's raises where a name is too long; a dangling link counts
             raise UserError(f"{path} exists and is not overwritten: choose another name, or out=FOLDER")
-    check_name(kind, name)  # after it: a file that is there is a module of that name
+    check_name(kind, name)  # after the loop: an existing file is itself a module of that name
     texts = {path: _template(part).replace(f"my_{kind}", name) for part, path in paths.items()}
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -76,7 +76,7 @@ def write(kind: str, name: str, folder: Path) -> Path:
 
 
 def _write_all(texts: Mapping[Path, str]) -> None:
-    """Write new files; none of them is left where one cannot be written."""
+    """Write new files; if one cannot be written, none is left."""
     begun: list[Path] = []
     try:
         for path, text in texts.items():

@@ -1,4 +1,4 @@
-"""What draws tables, bars and wrapped text for a terminal: rich, through the filter of `rlkit.terminal`."""
+"""Draws tables, bars and wrapped text in a terminal, with rich, through the filter of `rlkit.terminal`."""
 
 import sys
 from collections.abc import Iterable
@@ -13,7 +13,7 @@ from rlkit.terminal import Out, harmless
 
 
 class Screen(console.Console):
-    """rich's console for standard output; only what rich itself draws with reaches a terminal as it is."""
+    """rich's console for standard output; only rich's own control characters reach the terminal."""
 
     def __init__(self, quiet: bool = False, force_jupyter: bool | None = None) -> None:
         out = cast("IO[str]", Out(sys.stdout))  # typeshed gives io.TextIOBase no such name
@@ -24,5 +24,5 @@ class Screen(console.Console):
             yield segment if segment.control else segment._replace(text=harmless(segment.text))
 
     def command(self, text: str) -> None:
-        """A command to be copied: a line of its own, however long."""
+        """Print a command to be copied on a line of its own, without wrapping."""
         self.print(Text(f"  {text}"), soft_wrap=True)

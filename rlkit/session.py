@@ -1,4 +1,4 @@
-"""The life of a run: it starts or goes on, is watched, can be interrupted, and leaves its folder."""
+"""The life of a run: start or resume, watch, interrupt, and write the folder."""
 
 import json
 import math
@@ -39,9 +39,9 @@ from rlkit.terminal import say, warn
 
 
 def carry_out(given: config.Given, watch: Watch = UNWATCHED) -> tuple[Path, Progress]:
-    """Start the run that was asked for, or go on with the one that `resume` names: its folder, and how far it came.
+    """Start the requested run, or resume the one that `resume` names. Returns: its folder, and its progress.
 
-    The folder is absolute: a reward or an environment may change the directory. Messages show what was written.
+    The folder is absolute, as rewards and environments may change the directory. Messages show the path as written.
     """
     watch = replace(watch, quiet=watch.quiet or not ranks.first())
     with sheltered():  # an environment may have processes
@@ -51,14 +51,14 @@ def carry_out(given: config.Given, watch: Watch = UNWATCHED) -> tuple[Path, Prog
         finally:
             if (buffer := lasting_of(parts.algo)) is not None:
                 buffer.close()
-        parts.env.close()  # where something went wrong, its processes may not answer any more: they end with this one
+        parts.env.close()  # after an error its processes may not answer: they end with this process
     return found
 
 
 def begin(parts: Parts, given: config.Given, watch: Watch) -> tuple[Path, Progress]:
-    """Check what is put together, and start the run or go on with it."""
+    """Check the parts, and start or resume the run."""
     check_tracker(parts.run.logger)
-    check_saved(parts.algo, parts.env)  # before there is a folder
+    check_saved(parts.algo, parts.env)  # before the folder is created
     if bad := not_finite(parts.algo, parts.algo.policy.parameters()):
         raise UserError(
             f"{bad[0]} is not finite before anything is trained: give another policy.model, or train it anew"
@@ -76,7 +76,7 @@ def begin(parts: Parts, given: config.Given, watch: Watch) -> tuple[Path, Progre
 
 
 def alike(parts: Parts) -> None:
-    """Refuse ranks of which one would train something else."""
+    """Refuse ranks that would train different things."""
     if ranks.size() == 1:
         return
     ranks.check_same("configuration", parts.text, "start all with the same command, files and folder")
@@ -88,19 +88,19 @@ def alike(parts: Parts) -> None:
 
 @runtime_checkable
 class Marked(Protocol):
-    """An environment that can tell its data from others."""
+    """An environment with a fingerprint of its data."""
 
     def mark(self) -> str: ...
 
 
 def start(parts: Parts, given: config.Given, folder: Path) -> None:
-    """Write down what the run is, in its new folder."""
-    config.check_empty(folder, given)  # another start of the same folder may have come first
+    """Write the configuration of the run into its new folder."""
+    config.check_empty(folder, given)  # another process may have started in the same folder
     write_atomically(folder / "config.yaml", parts.text)
 
 
 def resume(parts: Parts, given: config.Given, folder: Path, watch: Watch) -> tuple[Path, Progress]:
-    """Go on from the newest checkpoint; a run that was killed before its first one starts again."""
+    """Resume from the newest checkpoint; a run that was killed before its first checkpoint starts again."""
     with locked(folder, given):
         there = checkpoint.resumable(folder)
         if not there and (folder / "summary.json").is_file():
@@ -114,7 +114,7 @@ def resume(parts: Parts, given: config.Given, folder: Path, watch: Watch) -> tup
         progress = restore(folder, parts.algo, parts.env, tidy=ranks.size() == 1) if there else Progress()
         ranks.saved = progress.iteration
         check_length(folder, given, parts.run, progress)
-        progress.ended &= not repeat.has_length(given.argv)  # asked for more, it looks again for what to learn from
+        progress.ended &= not repeat.has_length(given.argv)  # with a new length, it looks again for data to learn from
         check_validation(folder, given, parts.run, progress)
         drop_later_best(folder, progress)
         ranks.by_first(lambda: renew(parts, given, folder, progress))
@@ -124,15 +124,15 @@ def resume(parts: Parts, given: config.Given, folder: Path, watch: Watch) -> tup
 
 
 def renew(parts: Parts, given: config.Given, folder: Path, progress: Progress) -> None:
-    """Write down what the run is now, in its own folder."""
+    """Write the new configuration of the run into its own folder."""
     command = repeat.changed(read_text(folder / "config.yaml").partition("\n")[0], given.argv)
     write_atomically(folder / "config.yaml", "\n".join([command, parts.text.partition("\n")[2]]))
     if not progress.over(parts.run):
-        remove(folder / "summary.json")  # of a shorter run: this one is not finished
+        remove(folder / "summary.json")  # of a shorter run: this run is not finished
 
 
 def drop_later_best(folder: Path, progress: Progress) -> None:
-    """A run that was killed after it saved `best` goes on from before: it finds it again, or goes another way."""
+    """Remove a `best` that is later than the resumed iteration: the run finds it again, or a different one."""
     later = ranks.by_first(lambda: checkpoint.drop_beyond(folder, progress.iteration))
     if later is not None:
         progress.best, progress.best_among = -math.inf, 0
@@ -140,9 +140,9 @@ def drop_later_best(folder: Path, progress: Progress) -> None:
 
 
 def check_length(folder: Path, given: config.Given, run: config.Run, progress: Progress) -> None:
-    """Refuse a length that the run has passed: its config.yaml would tell of a run that never was.
+    """Refuse a length that the run has passed: its config.yaml would describe a run that never was.
 
-    The run's own length may be given again: its last iteration may have gone some steps beyond it.
+    The run's own length may be given again: its last iteration may have exceeded it by some steps.
     """
     if not repeat.has_length(given.argv):
         return
@@ -157,7 +157,7 @@ def check_length(folder: Path, given: config.Given, run: config.Run, progress: P
 
 
 def check_validation(folder: Path, given: config.Given, run: config.Run, progress: Progress) -> None:
-    """Refuse to change how a run is validated that has nothing left to do: its config.yaml would tell of another."""
+    """Refuse new validation keys for a run that has ended: its config.yaml would describe a different run."""
     if not progress.over(run):
         return
     held, now = sections.read(folder / "config.yaml").get("run", {}), asdict(run)
@@ -171,7 +171,7 @@ def check_validation(folder: Path, given: config.Given, run: config.Run, progres
 
 @contextmanager
 def locked(folder: Path, given: config.Given) -> Iterator[None]:
-    """Keep a second process out of a run folder; the system opens the lock again when the process ends, however."""
+    """Lock a run folder against other processes; the system releases the lock when the process ends in any way."""
     with as_written(folder, given.called(folder)):
         refuse_link(folder / ".lock")
         lock = FileLock(folder / ".lock")
@@ -190,19 +190,19 @@ def locked(folder: Path, given: config.Given) -> Iterator[None]:
 
 
 def occupy(lock: BaseFileLock, folder: Path) -> None:
-    """Lock a run folder, and remove what a process that was killed left in it."""
+    """Lock a run folder, and remove files that a killed process left."""
     acquire(lock, folder)
     tidy(folder)
     if ranks.size() > 1 and checkpoint.resumable(folder):
-        checkpoint.load(folder, tidy=True)  # the other ranks read what is left
+        checkpoint.load(folder, tidy=True)  # the other ranks read the remaining files
 
 
 def acquire(lock: BaseFileLock, folder: Path) -> None:
     try:
-        lock.acquire(timeout=1)  # who only looks whether it is locked holds it for a moment
+        lock.acquire(timeout=1)  # a process that only checks the lock holds it for a moment
     except Timeout:
         raise UserError(f"{folder} is being written by another process: wait until it ends, or stop it first") from None
-    except (OSError, NotImplementedError) as error:  # a network disk without locks, a folder in its place
+    except (OSError, NotImplementedError) as error:  # a network disk without locks, or a folder in the file's place
         raise UserError(
             f"{folder} cannot be locked: {why(error)}; give a folder on a disk whose files can be locked, such as /tmp"
         ) from None
@@ -211,7 +211,7 @@ def acquire(lock: BaseFileLock, folder: Path) -> None:
 def execute(
     parts: Parts, given: config.Given, folder: Path, progress: Progress, before: outcome.Evaluation, watch: Watch
 ) -> Progress:
-    """Measure, train, measure again and write what came of it."""
+    """Measure, train, measure again, and write the results."""
     run, algo, env, episodes = parts.run, parts.algo, parts.env, parts.run.evaluation_episodes
     with (
         interruptible(progress),
@@ -224,7 +224,7 @@ def execute(
         if "ceiling" in before:
             log.beside = {"eval/ceiling": before["ceiling"]["mean"]}
         progress = train(algo, env, run, log, progress)
-        asked = ranks.most(progress.terminated, progress.interrupted)  # a signal may have reached some ranks since
+        asked = ranks.most(progress.terminated, progress.interrupted)  # a signal may have reached only some ranks
         progress.terminated, progress.interrupted = asked[0], bool(asked[1])
         log.bar.stop()
         if progress.terminated:
@@ -238,7 +238,7 @@ def execute(
         write_models(algo.policy, folder)
         what = env.scored(algo.policy)
         told = outcome.summary(facts(run, given, progress), env, evaluation, what, log.seconds())
-        log.summary(told)  # last: the run is finished
+        log.summary(told)  # last, as it marks the run as finished
         outcome.report(log, env, evaluation, what)
         farewell(log, progress, run, given)
     progress.measured = True
@@ -246,7 +246,7 @@ def execute(
 
 
 def write_models(policy: Policy, folder: Path) -> None:
-    """A language model, and its adapters where it has some, in the formats of others. The first rank writes."""
+    """Save a language model, and its adapters if it has some, in standard formats. The first rank writes."""
     if isinstance(policy, Writes):
         write_model(policy, folder / "model", policy.save)
     if isinstance(policy, Adapted) and policy.lora is not None:
@@ -254,7 +254,7 @@ def write_models(policy: Policy, folder: Path) -> None:
 
 
 def write_model(policy: Policy, folder: Path, save: Callable[[Path], None]) -> None:
-    """Fill a folder with what `save` writes; where ranks share the network out, each gives what it has of it."""
+    """Fill a folder by `save`; for a sharded network, each rank contributes its shards."""
     if shards.any_in(policy.parameters()):
         ranks.together(lambda: write_folder(folder, save) if ranks.first() else save(folder))
     else:
@@ -263,9 +263,9 @@ def write_model(policy: Policy, folder: Path, save: Callable[[Path], None]) -> N
 
 @runtime_checkable
 class Adapted(Protocol):
-    """A language model that may have adapters beside its weights."""
+    """A language model that may have adapters."""
 
-    lora: object | None  # which; none: it has none
+    lora: object | None  # the adapters; None: it has none
 
     def save_adapter(self, folder: Path) -> None:
         """Write a folder in PEFT's format."""
@@ -273,5 +273,5 @@ class Adapted(Protocol):
 
 
 def keep_before(folder: Path, before: outcome.Evaluation) -> None:
-    """The measurement of the untouched policy is not repeated when the run goes on."""
+    """Save the measurement of the untrained policy, so that a resumed run does not repeat it."""
     ranks.by_first(lambda: write_atomically(folder / "before.json", json.dumps(before)))

@@ -1,4 +1,4 @@
-"""Signals that ask a process to leave, and handlers that are put back afterwards."""
+"""Signals that ask a process to leave, with handlers that are restored afterwards."""
 
 import os
 import signal
@@ -17,7 +17,7 @@ LEAVE = ("SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2")
 
 
 def leaving() -> list[signal.Signals]:
-    """The signals of `LEAVE` that this system has, without those that are ignored, as nohup has SIGHUP ignored."""
+    """The signals of `LEAVE` on this system, except those that are ignored, such as SIGHUP under nohup."""
     there = [signal.Signals[name] for name in LEAVE if name in signal.Signals.__members__]
     return [number for number in there if signal.getsignal(number) is not signal.SIG_IGN]
 
@@ -27,14 +27,14 @@ Handler = Callable[[int, FrameType | None], object]
 
 @contextmanager
 def handled(handlers: Mapping[signal.Signals, Handler]) -> Iterator[None]:
-    """Handle signals meanwhile. They reach the main thread only: in another one nothing is done.
+    """Handle signals during the block. They reach the main thread only: in other threads this has no effect.
 
-    Processes that are forked meanwhile let them pass until this one is done: it may need them for what is left to do.
+    Processes forked during the block ignore them until it ends, as the block may need them for its last steps.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    here, over = os.getpid(), mmap(-1, 1)  # memory that forked processes share
+    here, over = os.getpid(), mmap(-1, 1)  # memory shared with forked processes
 
     def guarded(handler: Handler) -> Handler:
         def act(number: int, frame: FrameType | None) -> None:
@@ -51,19 +51,19 @@ def handled(handlers: Mapping[signal.Signals, Handler]) -> Iterator[None]:
     finally:
         over[0] = 1
         for number, handler in before.items():
-            if handler is not None:  # None: one that was not set from Python and cannot be set from there
+            if handler is not None:  # None: a handler that was not set from Python cannot be restored
                 signal.signal(number, handler)
 
 
 def die(number: int) -> None:
-    """Do what a signal does where nobody handles it."""
+    """Apply the default action of a signal."""
     signal.signal(number, signal.SIG_DFL)
     os.kill(os.getpid(), number)
 
 
 @contextmanager
 def sheltered() -> Iterator[None]:
-    """Let signals do what they did before, but not to the processes that are forked meanwhile; see `handled`."""
+    """Keep signals as they were, but not for processes forked during the block; see `handled`."""
     numbers = [signal.SIGINT, *leaving()]
     before = {number: signal.getsignal(number) for number in numbers}
 
@@ -79,14 +79,14 @@ def sheltered() -> Iterator[None]:
 
 
 def patience() -> str:
-    """How long that may take where torchrun waits for it: then it kills the ranks."""
+    """The time limit for that under torchrun, which then kills the ranks."""
     if not os.environ.get("TORCHELASTIC_RUN_ID"):
         return ""
     return " (torchrun waits 30 seconds for both, or as long as its --shutdown-timeout says)"
 
 
 class Stoppable(Protocol):
-    """What looks now and then whether it was asked to stop."""
+    """An object that checks regularly whether it was asked to stop."""
 
     interrupted: bool  # by Ctrl-C
     terminated: int  # the signal that asked to leave
@@ -94,9 +94,9 @@ class Stoppable(Protocol):
 
 @contextmanager
 def interruptible(progress: Stoppable) -> Iterator[None]:
-    """Ctrl-C lets the iteration finish, and a second one stops at once; SIGTERM asks for a checkpoint and no more.
+    """The first Ctrl-C lets the iteration finish, a second one stops at once; SIGTERM asks only for a checkpoint.
 
-    So do SIGHUP (a lost connection), SIGUSR1 and SIGUSR2 (a cluster's warnings), unless they are ignored.
+    So do SIGHUP (lost connection), SIGUSR1 and SIGUSR2 (warnings of a cluster), unless they are ignored.
     """
 
     def interrupt(*_: object) -> None:

@@ -1,9 +1,9 @@
-"""Spaces as a policy sees them: what of Gymnasium's is taken, and how observations and actions become arrays.
+"""Spaces as a policy sees them: supported Gymnasium spaces, and conversion of observations and actions to arrays.
 
-An observation is one row of numbers: float32 of a Box (uint8 where it is one of bytes or bits), int64 of choices, uint8
-of bits. One with several parts is a row of bytes, in which each part lies in its own type, so that what is remembered
-is one tensor and no larger than it has to be; `parts` separates it. An action is a number, a row of whole numbers,
-one for each choice, or a row of real ones.
+An observation is one row of numbers: float32 for a Box (uint8 for bytes or bits), int64 for choices, uint8 for bits. An
+observation with several parts is a row of bytes in which each part keeps its own type, so that it is stored as one
+tensor of minimal size; `parts` splits it. An action is a number, a row of integers (one for each choice), or a row of
+real numbers.
 """
 
 import math
@@ -23,10 +23,10 @@ from rlkit.errors import UserError
 if TYPE_CHECKING:
     from gymnasium.spaces import Space
 
-    AnySpace = Space[Any]  # of whatever elements
+    AnySpace = Space[Any]  # of any elements
 
 Array = NDArray[Any]
-MASK, REST = "action_mask", "observation"  # keys of a Dict: which actions are allowed, and the observation beside it
+MASK, REST = "action_mask", "observation"  # keys of a Dict: the allowed actions, and the observation beside them
 FLAT = (Box, Discrete, MultiDiscrete, MultiBinary)
 OBSERVED = "Box, Discrete, MultiDiscrete, MultiBinary, and Dict and Tuple of them"
 CHOSEN = "Discrete, MultiDiscrete, MultiBinary, Tuple of them, and Box"
@@ -35,16 +35,16 @@ TORCH = {np.dtype(np.float32): torch.float32, np.dtype(np.int64): torch.int64, n
 
 @dataclass(frozen=True)
 class Part:
-    """Where one space of a composite one lies in the row."""
+    """The position of one space of a composite space in the row."""
 
-    path: tuple[str, ...]  # the keys of Dicts and the numbers of Tuples that lead to it
+    path: tuple[str, ...]  # keys of Dicts and indices of Tuples that lead to it
     space: "AnySpace"
-    start: int  # bytes
+    start: int  # offset in bytes
     end: int
 
 
 def leaves(space: "AnySpace", path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], "AnySpace"]]:
-    """The spaces that a space is made of, in its order."""
+    """The elementary spaces in a space, in order."""
     if isinstance(space, Dict | Tuple):
         items = space.spaces.items() if isinstance(space, Dict) else enumerate(space.spaces)
         for key, inner in items:
@@ -56,17 +56,17 @@ def leaves(space: "AnySpace", path: tuple[str, ...] = ()) -> Iterator[tuple[tupl
 
 
 def masks_actions(space: "AnySpace | None") -> bool:
-    """Whether an observation says which actions are allowed."""
+    """Whether observations include a mask of allowed actions."""
     return isinstance(space, Dict) and MASK in space.spaces
 
 
 def part_at(space: "AnySpace", path: tuple[str, ...]) -> Part:
-    """One part of a composite space."""
+    """The part of a composite space at a path."""
     return next(part for part in layout(Same(space))[0] if part.path == path)
 
 
 def beside_mask(space: "AnySpace") -> "AnySpace":
-    """What an observation is without its mask of actions, where that is one space under its own key."""
+    """The observation space without the mask, if the rest is one space under its own key."""
     if isinstance(space, Dict) and {*space.spaces} == {MASK, REST}:
         return space.spaces[REST]
     return space
@@ -77,20 +77,20 @@ def is_composite(space: "AnySpace") -> bool:
 
 
 def dtype(space: "AnySpace") -> np.dtype[Any]:
-    """What a part is kept in."""
+    """The type in which a part is stored."""
     if isinstance(space, Box):
         return np.dtype(np.uint8 if space.dtype in (np.uint8, np.bool_) else np.float32)
     return np.dtype(np.uint8 if isinstance(space, MultiBinary) else np.int64)
 
 
 def width(space: "AnySpace") -> int:
-    """How many numbers a part has."""
+    """The number of numbers in a part."""
     return math.prod(space.shape or ())
 
 
 @lru_cache(maxsize=64)
 def layout(key: "Same") -> tuple[tuple[Part, ...], int]:
-    """The parts of a composite space, and the bytes of a row; wide types come first, so that each is aligned."""
+    """The parts of a composite space, and the bytes of a row; wide types come first, for alignment."""
     found, end = {}, 0
     order = sorted(leaves(key.space), key=lambda leaf: -dtype(leaf[1]).itemsize)
     for path, space in order:
@@ -100,7 +100,7 @@ def layout(key: "Same") -> tuple[tuple[Part, ...], int]:
 
 
 class Same:
-    """A space by its identity: spaces have no hash."""
+    """A space, compared by identity: spaces have no hash."""
 
     def __init__(self, space: "AnySpace") -> None:
         self.space = space
@@ -113,14 +113,14 @@ class Same:
 
 
 def row(space: "AnySpace") -> tuple[tuple[int, ...], np.dtype[Any]]:
-    """The shape and the type of one observation as a policy sees it."""
+    """The shape and the type of one observation for a policy."""
     if is_composite(space):
         return (layout(Same(space))[1],), np.dtype(np.uint8)
     return () if isinstance(space, Discrete) else (width(space),), dtype(space)
 
 
 def observed(space: "AnySpace", observation: Any) -> Array:  # Any: arrays, nested as the space is
-    """What a policy sees of a batch of observations. → [n], [n, d]
+    """A batch of observations in the form for a policy. → [n], [n, d]
 
     Choices are counted from 0, wherever they start in the space.
     """
@@ -135,7 +135,7 @@ def observed(space: "AnySpace", observation: Any) -> Array:  # Any: arrays, nest
 
 
 def one(space: "AnySpace", observation: Any) -> Array:  # Any: an array, or nested as the space is
-    """What a policy sees of a single observation."""
+    """A single observation in the form for a policy."""
     if not is_composite(space):
         alone: Array = flat(space, np.asarray(observation)[None])[0]
         return alone
@@ -147,7 +147,7 @@ def one(space: "AnySpace", observation: Any) -> Array:  # Any: an array, or nest
 
 
 def inside(observation: Any, space: "AnySpace", path: tuple[str, ...]) -> Any:
-    """The part of a nested observation that a path leads to."""
+    """The part of a nested observation at a path."""
     for key in path:
         if isinstance(space, Dict):
             observation, space = observation[key], space.spaces[key]
@@ -158,7 +158,7 @@ def inside(observation: Any, space: "AnySpace", path: tuple[str, ...]) -> Any:
 
 
 def flat(space: "AnySpace", observation: Array) -> Array:
-    """The same of a space without parts."""
+    """A batch of observations of an elementary space, in the form for a policy."""
     if isinstance(space, Discrete):
         numbers: Array = np.asarray(observation, dtype=np.int64) - space.start
         return numbers
@@ -169,7 +169,7 @@ def flat(space: "AnySpace", observation: Array) -> Array:
 
 
 def parts(space: "AnySpace", x: Tensor) -> list[Tensor]:
-    """The parts of observations [..., bytes] of a composite space, in its order: [...] of a Discrete, else [..., d]."""
+    """The parts of observations [..., bytes] of a composite space, in order: [...] of a Discrete, else [..., d]."""
     found = []
     for part in layout(Same(space))[0]:
         inner = x[..., part.start : part.end].view(TORCH[dtype(part.space)])
@@ -178,7 +178,7 @@ def parts(space: "AnySpace", x: Tensor) -> list[Tensor]:
 
 
 def leaf_arrays(space: "AnySpace", observation: Array) -> Iterator[tuple[tuple[str, ...], "AnySpace", Array]]:
-    """Each part of observations as a policy sees them, with its path and its space."""
+    """Each part of observations in the form for a policy, with its path and its space."""
     if not is_composite(space):
         yield (), space, observation
         return
@@ -188,7 +188,7 @@ def leaf_arrays(space: "AnySpace", observation: Array) -> Iterator[tuple[tuple[s
 
 
 def range_of(space: "AnySpace") -> tuple[Array, Array]:
-    """The lowest value of each choice of a space, and how many there are: [] of a Discrete, else [k]."""
+    """The lowest value and the number of values of each choice in a space: [] for a Discrete, else [k]."""
     counts = np.array(choices(space))
     if isinstance(space, Discrete):
         return np.array(space.start), counts[0]
@@ -196,7 +196,7 @@ def range_of(space: "AnySpace") -> tuple[Array, Array]:
 
 
 def choices(space: "AnySpace") -> tuple[int, ...] | None:
-    """How many values each choice of an action has: (n,) of Discrete(n); None where an action is not a choice."""
+    """The number of values of each choice of an action: (n,) for Discrete(n); None where actions are not choices."""
     if isinstance(space, Discrete):
         return (int(space.n),)
     if isinstance(space, MultiDiscrete):
@@ -211,7 +211,7 @@ def choices(space: "AnySpace") -> tuple[int, ...] | None:
 
 
 def executed(space: "AnySpace", action: Array) -> Any:  # as the space nests them
-    """What the environment is given of a batch of actions: the actions themselves, clipped to a box."""
+    """The actions for the environment's `step`, from a batch of a policy's actions; clipped to a Box."""
     if isinstance(space, Box):
         clipped: Array = np.clip(action.reshape(len(action), *space.shape), space.low, space.high)
         return clipped.astype(space.dtype)
@@ -233,12 +233,12 @@ def executed(space: "AnySpace", action: Array) -> Any:  # as the space nests the
 
 
 def permitted(seen: "AnySpace", space: "AnySpace", observation: Array, action: Array) -> Array:
-    """Actions, of whose choices each one that its observation forbids is replaced by the first that it allows.
+    """Replace each forbidden choice in the actions by the first choice that its observation allows.
 
     Arguments:
-        seen: the space of observations, which says what is allowed.
-        space: the space of actions.
-        observation, action: as a policy sees and chooses them, [n, bytes] and [n] or [n, k].
+        seen: the observation space, which includes the mask.
+        space: the action space.
+        observation, action: in the form for a policy, [n, bytes] and [n] or [n, k].
     """
     part = part_at(seen, (MASK,))
     allowed = np.ascontiguousarray(observation[:, part.start : part.end]).view(dtype(part.space)) > 0
@@ -246,7 +246,7 @@ def permitted(seen: "AnySpace", space: "AnySpace", observation: Array, action: A
 
 
 def lawful(space: "AnySpace", allowed: Array, action: Array) -> Array:
-    """The same by a mask [n, Σ n_i] of bool."""
+    """As `permitted`, with a mask [n, Σ n_i] of bool."""
     found, rows = action.reshape(len(action), -1).copy(), np.arange(len(action))
     for i, mask in enumerate(np.split(allowed, np.cumsum(choices(space) or ())[:-1], -1)):
         found[:, i] = np.where(mask[rows, found[:, i]], found[:, i], mask.argmax(-1))
@@ -261,7 +261,7 @@ def action_shape(space: "AnySpace") -> tuple[tuple[int, ...], np.dtype[Any]]:
 
 
 def check_spaces(observation: "AnySpace", action: "AnySpace") -> None:
-    """Raises: UserError for spaces that no policy takes."""
+    """Raises: UserError for spaces that no policy supports."""
     for name, space, allowed in (("observation", observation, OBSERVED), ("action", action, CHOSEN)):
         for path, part in leaves(space):
             where = f"{name} space" + (f" at {'.'.join(path)}" if path else "")

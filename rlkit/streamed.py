@@ -1,6 +1,6 @@
-"""Safetensors files that are written tensor by tensor, so that of what ranks share out none holds more than one whole.
+"""Safetensors files written tensor by tensor, so that no rank holds more than one whole tensor of a sharded model.
 
-The format is that of https://github.com/huggingface/safetensors, which its own library reads.
+The format is that of https://github.com/huggingface/safetensors, and its library can read the files.
 """
 
 import json
@@ -29,23 +29,23 @@ KINDS = {
     torch.bool: "BOOL",
     torch.complex64: "C64",
 }
-UNSEALED = "0" * 64  # stands in the header until the checksum is known
+UNSEALED = "0" * 64  # placeholder in the header until the checksum is known
 
-Size = tuple[str, torch.dtype, torch.Size]  # the name of a tensor, and what it is
+Size = tuple[str, torch.dtype, torch.Size]  # the name, type and shape of a tensor
 
 
 def order(tensors: Mapping[str, Tensor]) -> list[str]:
-    """Names in the order of a file: the widest numbers first, so that all lie where their type may lie."""
+    """Names in the order of a file: the widest types first, so that all tensors are aligned."""
     return sorted(tensors, key=lambda name: (-tensors[name].dtype.itemsize, name))
 
 
 def sizes(tensors: Mapping[str, Tensor]) -> list[Size]:
-    """What a file of them holds, in its order."""
+    """Names, types and shapes in the order of a file."""
     return [(name, tensors[name].dtype, tensors[name].shape) for name in order(tensors)]
 
 
 def wholes(tensors: Mapping[str, Tensor]) -> Iterator[Tensor]:
-    """Each of them whole on the CPU, in the order of a file, for the first rank; all of them must come to the end."""
+    """Each tensor whole, on the CPU, in the order of a file, for the first rank; all ranks must iterate to the end."""
     for name in order(tensors):
         x = tensors[name].detach()
         if ranks.first() or shards.is_shard(x):
@@ -53,7 +53,7 @@ def wholes(tensors: Mapping[str, Tensor]) -> Iterator[Tensor]:
 
 
 def write(path: Path, listed: Sequence[Size], tensors: Iterable[Tensor], metadata: Mapping[str, str]) -> None:
-    """A new file of the tensors, one after the other."""
+    """Write a new file, one tensor after the other."""
     header: dict[str, object] = {"__metadata__": dict(metadata)}
     end = 0
     for name, dtype, shape in listed:
@@ -68,7 +68,7 @@ def write(path: Path, listed: Sequence[Size], tensors: Iterable[Tensor], metadat
 
 
 def seal(path: Path, checksum: str) -> None:
-    """Put a checksum where UNSEALED stands as one."""
+    """Replace UNSEALED by the checksum."""
     with path.open("r+b") as file:
         text = file.read(8 + int.from_bytes(file.read(8), "little"))
         place = text.index(f'"checksum":"{UNSEALED}"'.encode()) + len('"checksum":"')

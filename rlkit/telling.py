@@ -1,4 +1,4 @@
-"""What a run says of itself: its header, its log, its last lines, and the command that goes on with it."""
+"""Texts about a run: its header, its log, its last lines, and the command that resumes it."""
 
 import shlex
 from collections.abc import Iterator
@@ -22,10 +22,10 @@ UNLIMITED = "no step limit is known; one that does not end stops the run (env.st
 
 @dataclass(frozen=True)
 class Watch:
-    """How a run is followed while it goes on."""
+    """How a run is followed while it trains."""
 
     quiet: bool = False  # print nothing
-    listener: Listener | None = None  # gets each logged iteration; True stops the run
+    listener: Listener | None = None  # receives each logged iteration; True stops the run
 
 
 UNWATCHED = Watch()
@@ -33,7 +33,7 @@ UNWATCHED = Watch()
 
 @contextmanager
 def own_folder(folder: Path) -> Iterator[Path]:
-    """Where this rank writes what it logs: the run folder, or a place that is gone afterwards."""
+    """The folder for this rank's log: the run folder, or for other ranks a temporary one."""
     if ranks.first():
         yield folder
         return
@@ -43,7 +43,7 @@ def own_folder(folder: Path) -> Iterator[Path]:
 
 
 def opened_log(parts: Parts, given: config.Given, folder: Path, progress: Progress, watch: Watch) -> Log:
-    """The log of a run whose first lines are its header."""
+    """The log of a run, which begins with the header."""
     run = parts.run
     unit, total = ("iterations", run.iterations) if run.iterations else ("env_steps", run.env_steps)
     if not ranks.first():
@@ -54,7 +54,7 @@ def opened_log(parts: Parts, given: config.Given, folder: Path, progress: Progre
 
 
 def facts(run: config.Run, given: config.Given, progress: Progress) -> dict[str, object]:
-    """What a summary says of the run itself."""
+    """The facts of a run for its summary."""
     best = {"best": {"of": progress.best_among, "episodes": progress.best_of}} if progress.best_among else {}
     return {
         "algo": given.algo["name"],
@@ -69,12 +69,12 @@ def facts(run: config.Run, given: config.Given, progress: Progress) -> dict[str,
 
 
 def cut_short(progress: Progress, run: config.Run) -> bool:
-    """Whether a run was interrupted before its end; in its last iteration there is nothing left to cut."""
+    """Whether a run was interrupted before its end; an interrupt in the last iteration does not count."""
     return progress.interrupted and progress.fraction(run) < 1
 
 
 def farewell(log: Log, progress: Progress, run: config.Run, given: config.Given) -> None:
-    """The last lines: what the doctor warned of, and what to do next."""
+    """Print the last lines: the doctor's warnings, and what to do next."""
     if names := [alarm["name"] for alarm in progress.doctor.alarms]:
         log.note(f"warnings of this run: {', '.join(names)} (summary.json and docs/doctor.md say more)")
     if cut_short(progress, run):
@@ -85,17 +85,17 @@ def farewell(log: Log, progress: Progress, run: config.Run, given: config.Given)
 
 
 def again(folder: Path, given: config.Given, repaired: bool = False) -> str:
-    """The command that continues a run; `repaired`: after its code was changed."""
+    """The command that resumes a run; `repaired`: after its code was changed."""
     return f"{ranks.launcher()} rlkit.run resume={shlex.quote(str(given.called(folder)))}{needed(given, repaired)}"
 
 
 def needed(given: config.Given, repaired: bool = False) -> str:
-    """The trust that opening a run of your own asks for."""
+    """The trust that opening this run needs, as a word of a command."""
     return "" if not trust.outside(given) else " trust=changed" if repaired else " trust=true"
 
 
 def shared_out(policy: Policy) -> str:
-    """Whether ranks hold parts of a network; empty where there could be none."""
+    """How the network is sharded; empty where it cannot be."""
     shared = shards.any_in(policy.parameters())
     if ranks.size() == 1 or not isinstance(policy, Writes):
         return ""

@@ -1,7 +1,7 @@
-"""The one way to the terminal: whatever is printed goes through here, and what a terminal would obey does not.
+"""All output to the terminal goes through this module, which removes control characters.
 
-A file of a stranger may hold characters that move the cursor, rename the window or turn the text around. They are shown
-as �; files keep them exactly. tests/test_terminal.py sees to it that nothing is printed in another way.
+A foreign file may hold characters that move the cursor, rename the window or reverse text. They are shown as �; files
+keep them unchanged. tests/test_terminal.py checks that nothing is printed in another way.
 """
 
 import io
@@ -15,34 +15,34 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TextIO
 
-# C0 without tab and line feed, DEL, C1; marks that turn the direction of text; separators of lines; halves of pairs.
+# C0 except tab and line feed, DEL, C1; marks of text direction; line separators; surrogates.
 OBEYED = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufff9-\ufffb]"
 )
-COLOR = re.compile(r"\x1b\[[\d;]*m")  # which Gymnasium puts around its warnings
+COLOR = re.compile(r"\x1b\[[\d;]*m")  # Gymnasium's color codes around its warnings
 _format_warning = warnings.formatwarning
 _muted: ContextVar[bool] = ContextVar("muted", default=False)
 
 
 def harmless(text: str) -> str:
-    """The same text with � for each character that a terminal would obey; tabs and line feeds stay."""
+    """The text with � in place of each control character; tabs and line feeds stay."""
     return OBEYED.sub("\ufffd", text)
 
 
 def say(text: str = "", end: str = "\n") -> None:
-    """Print on standard output, at once."""
+    """Print to standard output, unbuffered."""
     out = Out(sys.stdout)
     out.write(harmless(text + end))
     out.flush()
 
 
 def warn(line: str) -> None:
-    """Print one line on standard error, whatever breaks it has."""
+    """Print one line to standard error; line breaks in it are removed."""
     tell(" ".join(line.split("\n")))
 
 
 def tell(text: str) -> None:
-    """Print on standard error."""
+    """Print to standard error."""
     out = Out(sys.stderr)
     out.write(harmless(text + "\n"))
     out.flush()
@@ -56,13 +56,13 @@ def show_traceback() -> None:
 def harmless_warning(
     message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
 ) -> str:
-    """A warning of Python's as it is printed: a library may repeat in it what a file of a stranger's holds."""
+    """The printed form of a Python warning: a library may repeat the content of a foreign file in it."""
     return harmless(COLOR.sub("", _format_warning(message, category, filename, lineno, line)))
 
 
 @contextmanager
 def muted(quiet: bool = True) -> Iterator[None]:
-    """Print nothing, here and in all that is called from here."""
+    """Suppress all output in the block."""
     before = _muted.set(quiet or _muted.get())
     try:
         yield
@@ -71,10 +71,10 @@ def muted(quiet: bool = True) -> Iterator[None]:
 
 
 class Out(io.TextIOBase):
-    """Standard output or error, where it may be closed, lack characters, or lead to a terminal that is gone."""
+    """Standard output or error; it may be closed, lack characters, or lead to a terminal that is gone."""
 
     def __init__(self, stream: TextIO | None) -> None:
-        self.stream = stream  # what stands in for one, as in a notebook, may have no more than `write` and `flush`
+        self.stream = stream  # a replacement, as in a notebook, may have only `write` and `flush`
 
     @property
     def encoding(self) -> str:  # type: ignore[override]  # a variable there
@@ -110,12 +110,12 @@ class Out(io.TextIOBase):
         except BrokenPipeError:
             raise
         except OSError:
-            # A connection that is lost, a full disk behind >. A run goes on without, and its end fails no more.
+            # The connection is lost, or the disk behind > is full. The run goes on without output.
             os.dup2(os.open(os.devnull, os.O_WRONLY), self.stream.fileno())
         except ValueError:  # it is closed
             self.stream = None
 
 
 def first_of_several() -> bool:
-    """Whether this process is alone, or the first of those that torchrun started: the one that speaks."""
+    """Whether this process prints: it is alone, or the first of those that torchrun started."""
     return os.environ.get("RANK", "") in ("", "0")

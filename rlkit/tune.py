@@ -3,8 +3,8 @@
 python -m rlkit.tune algo=ppo env=cartpole [KEY=VALUE]
 
 Tries settings of an algorithm on an environment with Optuna, each as runs of their own, then measures the best one on
-fresh seeds beside the default, and writes it as best.yaml, which rlkit.run takes as config=FILE. The same command again
-goes on where it was cut off.
+fresh seeds beside the default, and writes it as best.yaml, which rlkit.run takes as config=FILE. The same command
+again resumes it.
 """
 
 import sys

@@ -1,6 +1,6 @@
-"""A function of the user's, text in and text out, in a process of its own: bounded in time, and in what comes back.
+"""Runs a user's function from text to text in a separate process, with limits of time and of the result's length.
 
-A thread that hangs cannot be ended, a process can. It is started at the first call, and again after it was ended.
+A thread that hangs cannot be ended, but a process can. It starts at the first call, and restarts after it was ended.
 """
 
 import json
@@ -13,13 +13,13 @@ from rlkit.child import Child, NoLine
 from rlkit.errors import UserError, one_line
 from rlkit.named import named
 
-LONGEST = 1000  # characters of a result; the rest is cut off where it is made
-STARTING = 60.0  # seconds that its module may take to be imported
+LONGEST = 1000  # most characters of a result; the child cuts off the rest
+STARTING = 60.0  # seconds allowed for the import of its module
 CHILD = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from rlkit.worker import main; main(*sys.argv[2:])"
 
 
 class Failed(Exception):
-    """A call that gave no text: it raised, hung, or gave something else."""
+    """A call without a text as its result: the function raised, hung, or returned something else."""
 
 
 class Worker:
@@ -29,12 +29,12 @@ class Worker:
     """
 
     def __init__(self, key: str, name: str, seconds: float, words: str = "") -> None:
-        """words: what else the key allows, for messages."""
+        """words: other values that the key allows, for messages."""
         self.key, self.name, self.seconds, self.words = key, name, seconds, words
-        self.child = self._started()  # what cannot be imported is said before anything is trained
+        self.child = self._started()  # import errors are reported before training
 
     def __call__(self, text: str) -> str:
-        """Its result, at most LONGEST characters. Raises: Failed."""
+        """The result of the function, at most LONGEST characters. Raises: Failed."""
         if not self.child.running:
             self.child = self._started()
         try:
@@ -43,7 +43,7 @@ class Worker:
             raise Failed(str(error)) from None
 
     def end(self) -> None:
-        """End the process; the next call starts another."""
+        """End the process; the next call starts a new one."""
         self.child.end()
 
     def _started(self) -> Child:
@@ -72,9 +72,9 @@ def _text(line: str) -> str:
 
 
 def main(key: str, name: str, seconds: str, words: str) -> None:
-    """The process: a line with a text comes in, one with a text or an error goes out; first an empty text."""
+    """The child process: reads lines with a text, writes a text or an error for each; first an empty text."""
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # what the function prints is not its result
+    os.dup2(2, 1)  # output that the function prints is not its result
 
     def tell(**answer: str) -> None:
         out.write(json.dumps(answer) + "\n")
@@ -87,7 +87,7 @@ def main(key: str, name: str, seconds: str, words: str) -> None:
     except UserError as error:
         tell(text=str(error))
         return
-    except BaseException as error:  # whatever its module raises
+    except BaseException as error:  # its module may raise anything
         tell(error=f"{type(error).__name__}: {one_line(error)}"[:LONGEST])
         return
     _alarm(0)
@@ -95,7 +95,7 @@ def main(key: str, name: str, seconds: str, words: str) -> None:
     for line in sys.stdin:
         _alarm(2 * float(seconds) + 1)
         answer = _answer(function, json.loads(line))
-        if os.getpid() != own:  # the function forked, and this is not the process that was asked
+        if os.getpid() != own:  # the function forked, and this is the forked process
             os._exit(0)
         _alarm(0)
         tell(**answer)
@@ -104,7 +104,7 @@ def main(key: str, name: str, seconds: str, words: str) -> None:
 def _answer(function: Callable[[str], object], text: str) -> dict[str, str]:
     try:
         given = function(text)
-    except Exception as error:  # whatever a function of the user's raises
+    except Exception as error:  # a user's function may raise anything
         return {"error": f"it raised {type(error).__name__}: {one_line(error)}"[:LONGEST]}
     if not isinstance(given, str):
         return {"error": f"it gave a {type(given).__name__} in place of a text"}
@@ -112,6 +112,6 @@ def _answer(function: Callable[[str], object], text: str) -> dict[str, str]:
 
 
 def _alarm(seconds: float) -> None:
-    """End this process then, where the system can: nobody else would after the parent was killed. 0: never."""
+    """End this process after so many seconds, if supported: a killed parent could not. 0: never."""
     if hasattr(signal, "setitimer"):
         signal.setitimer(signal.ITIMER_REAL, seconds)
