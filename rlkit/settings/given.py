@@ -18,6 +18,8 @@ KINDS: dict[str, plugins.Kind] = {"algo": "algorithms", "env": "envs"}
 
 USAGE = "write KEY=VALUE, as in: python -m rlkit.run algo=ppo env=cartpole seed=1 (--help lists all)"
 
+HELP = ("--help", "-h")  # with `all` behind it: every key
+
 Factory = Callable[..., object]  # makes one gymnasium.Env; ...: its keywords and what it makes are checked then
 Trust = Literal[False, True, "changed"]  # run code that a folder names; changed: also what is not as it was
 
@@ -36,7 +38,7 @@ class Given:
     trusted: bool = False  # `trust.check` has seen it, and hashed all that the marks name
     resume: Path | None = None  # the run folder to continue
     config: Path | None = None  # a file of keys, which the command line stands above
-    help: bool = False
+    help: Literal["", "short", "all"] = ""  # the keys that people change first, or every key
     argv: tuple[str, ...] = ()
     here: Path = field(default_factory=start)  # where relative paths start: before any code of the user's ran
     factory: Factory | None = None  # from Python: makes one copy of an environment that has no name
@@ -60,9 +62,12 @@ class Given:
 def parse(argv: Sequence[str]) -> Given:
     given = Given(argv=tuple(argv))
     schema.once(argv)
-    for word in argv:
-        if word in ("--help", "-h"):
-            given.help = True
+    for before, word in zip(["", *argv], argv, strict=False):
+        if word in HELP:
+            given.help = given.help or "short"
+            continue
+        if word == "help=all" or (word == "all" and before in HELP):
+            given.help = "all"
             continue
         key, equals, value = word.partition("=")
         if word.startswith("-"):
