@@ -5,7 +5,7 @@ import shlex
 import textwrap
 from collections.abc import Callable, Iterable
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Group
 from rich.table import Table
@@ -102,7 +102,7 @@ def print_help(given: Given, policy: type | None = None, missing: str = "") -> N
 
 def print_first(given: Given, named: dict[str, str], policy: type | None, missing: str) -> None:
     """Print the keys that people change first, a line each, and how to see all."""
-    of = [(Run, given.run, "run")]
+    of: list[tuple[type, dict[str, Any], str]] = [(Run, given.run, "run")]
     of += [
         (plugins.load(KINDS[section], name).Config, given.section(section), section) for section, name in named.items()
     ]

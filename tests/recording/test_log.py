@@ -175,6 +175,29 @@ def test_a_command_to_be_copied_is_one_line_of_its_own(
     assert f"stopped at iteration 2; continue with:\n  {command}\n" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("terminal", [True, False])
+def test_history_is_whole_lines_that_fit(
+    terminal: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for key, value in {"COLUMNS": "80", "TERM": "xterm", **({"FORCE_COLOR": "1"} if terminal else {})}.items():
+        monkeypatch.setenv(key, value)
+    monkeypatch.setattr(logs, "PLAIN_EVERY", -1.0)
+    figures = dict.fromkeys([*logs.SHOWN, logs.SPEED], 123.456)
+    with Log(tmp_path, ROWS, 10**6, "iterations") as log:
+        for i in (123_456, 123_457):
+            log.iteration(i, 98_765_432, {key: x for key, x in figures.items() if not key.startswith("eval/")})
+    told = [line for line in capsys.readouterr().out.splitlines() if "iteration 12345" in line]
+    lines = [line[line.index("iteration") :].rstrip() for line in told]
+    assert len(lines) >= 1 and all("env_steps 98,765,432  return 123  loss 123  kl 123" in line for line in lines)
+    assert all(len(line) <= 80 and line.split("  ")[-1].split()[0].isalpha() for line in lines)
+    monkeypatch.setattr(logs, "PLAIN_EVERY", 1000.0)
+    with Log(tmp_path, ROWS, 10, "iterations") as log:
+        log.iteration(1, 1, {})
+        log.iteration(2, 2, {})
+    assert "iteration 2 " not in capsys.readouterr().out, "a line in so many seconds"
+    assert logs.whole(["a 1", "bcd 23"], 10) == "a 1" and logs.whole(["a 1", "bcd 23"], 11) == "a 1  bcd 23"
+
+
 def test_figures_are_short() -> None:
     shown = {0.12345: "0.123", 99.95: "100", 999.4: "999", 999.7: "1,000", -999.7: "-1,000", 12345.6: "12,346"}
     assert {x: logs._number(x) for x in shown} == shown
