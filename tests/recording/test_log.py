@@ -16,6 +16,7 @@ from tensordict import TensorDict
 from rlkit.api import UserError
 from rlkit.recording import log as logs
 from rlkit.recording.log import Log
+from rlkit.recording.outcome import report
 
 
 def read(path: Path) -> list[dict[str, Any]]:
@@ -189,7 +190,7 @@ def test_history_is_whole_lines_that_fit(
     told = [line for line in capsys.readouterr().out.splitlines() if "iteration 12345" in line]
     lines = [line[line.index("iteration") :].rstrip() for line in told]
     assert len(lines) >= 1 and all("env_steps 98,765,432  return 123  loss 123  kl 123" in line for line in lines)
-    assert all(len(line) <= 80 and line.split("  ")[-1].split()[0].isalpha() for line in lines)
+    assert all(len(line) <= 80 and len(line.split("  ")[-1].split()) == 2 for line in lines)
     monkeypatch.setattr(logs, "PLAIN_EVERY", 1000.0)
     with Log(tmp_path, ROWS, 10, "iterations") as log:
         log.iteration(1, 1, {})
@@ -298,3 +299,13 @@ def test_a_notebook_has_one_progress_bar_below_the_header(
     with Log(tmp_path, ROWS, 4, "iterations", quiet=True) as log:
         log.iteration(1, 10, {})
     assert len(made) == 1, "a quiet run shows none"
+
+
+def test_groups_of_kinds_have_a_table_of_their_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    part = {"metric": "accuracy", "mean": 0.5, "low": 0.4, "high": 0.6, "length": 3.0, "episodes": 8}
+    found: Any = {"after": part | {"kinds": {"add": 0.25}, "groups": {"common": 0.75}}}
+    with Log(tmp_path, {}, 1, "iterations") as log:
+        report(log, SimpleNamespace(metric="accuracy"), found, "problems")  # type: ignore[arg-type]
+    kinds, _, groups = capsys.readouterr().out.partition("accuracy per group of problems")
+    assert "accuracy per kind of problems" in kinds and "add" in kinds and "common" not in kinds
+    assert "common" in groups and "add" not in groups
