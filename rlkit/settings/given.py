@@ -71,7 +71,7 @@ def parse(argv: Sequence[str]) -> Given:
             continue
         key, equals, value = word.partition("=")
         if word.startswith("-"):
-            raise UserError(without_dashes(word, [*argv, ""][argv.index(word) + 1]))
+            raise UserError(without_dashes(argv, list(argv).index(word)))
         if not equals:
             raise UserError(f"'{word}' is not understood: {USAGE}")
         put(given, key, schema.Typed(value) if "." in key else value, word)
@@ -81,14 +81,22 @@ def parse(argv: Sequence[str]) -> Given:
     return given
 
 
-def without_dashes(word: str, following: str) -> str:
-    """The line for --KEY=VALUE, or for --KEY that a value follows."""
-    key, equals, value = word.lstrip("-").partition("=")
-    if not equals and following and "=" not in following and not following.startswith("-"):
-        word, value = f"{word} {following}", following
-    return (
-        f"'{word}' is not understood: write {key or 'KEY'}={value or 'VALUE'}, without dashes (--help lists all keys)"
-    )
+def without_dashes(argv: Sequence[str], first: int) -> str:
+    """The whole line for one with --KEY=VALUE, or with --KEY that a value follows; `first` is the first of these."""
+    words, odd, line, i = [*argv, ""], argv[first], [], 0
+    while i < len(argv):
+        word, following = words[i], words[i + 1]
+        key, equals, value = word.lstrip("-").partition("=")
+        i += 1
+        if not word.startswith("-") or word in HELP:
+            line.append(word)
+            continue
+        if not equals and following and "=" not in following and not following.startswith("-"):
+            odd, value, i = (f"{word} {following}" if word == odd else odd), following, i + 1
+        line.append(f"{key.replace('-', '_') or 'KEY'}={value or 'VALUE'}")
+    dashed = [word for word in argv if word.startswith("-") and word not in HELP]
+    told = " ".join(line) if len(dashed) > 1 else line[first]
+    return f"'{odd}' is not understood: write {told}, without dashes (--help lists all keys)"
 
 
 def put(given: Given, key: str, value: object, word: str) -> None:

@@ -1,6 +1,7 @@
 import errno
 import math
 import os
+import re
 import subprocess
 import tempfile
 from dataclasses import asdict, dataclass, field
@@ -283,6 +284,23 @@ def test_help_shows_what_people_change_first_a_line_each(
     assert page.splitlines()[-1] == "  python -m rlkit.run algo=ppo env=cartpole --help all"
     for words in (["--help", "all"], ["-h", "all"], ["help=all"]):
         assert read(["algo=ppo", *words]).help == "all"
+
+
+@pytest.mark.parametrize(
+    "words, told",
+    [
+        ("algo=dqn env=cartpole n_steps=3", "here it is algo.n_step;"),
+        ("algo=ppo env=cartpole n_steps=3", "here it is algo.horizon;"),
+        ("algo=ppo env=cartpole beta=0.1", "here it is algo.kl_coef;"),
+        ("algo=dpo env=cartpole beta=0.1", "here it is algo.beta;"),
+        ("algo=ppo env=cartpole lr=0.1", "here it is algo.lr;"),
+        ("--algo ppo env=cartpole --learning-rate 3", "write algo=ppo env=cartpole learning_rate=3, without"),
+        ("algo=ppo --seed 3", "'--seed 3' is not understood: write seed=3, without"),
+    ],
+)
+def test_words_of_other_libraries_are_looked_up_in_what_was_named(words: str, told: str) -> None:
+    with pytest.raises(UserError, match=re.escape(told)):
+        read(words.split())
 
 
 def test_preparing_a_folder_leaves_nothing_in_it(tmp_path: Path) -> None:
