@@ -288,6 +288,8 @@ def test_a_checker_of_accessibility_finds_nothing(browser: Any, runs: Path, sche
                 page.get_by_role("link", name="ppo").click()
                 sync_api.expect(page.locator("#panels .chart").first).to_be_visible()
         page.close()
+
+
 def test_a_taxi_is_looked_at_for_one_passenger_and_destination(browser: Any) -> None:
     with opened(browser, "env=taxi", width=390) as page:
         sync_api.expect(page.locator(".cell")).to_have_count(25)
