@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 HELP = """python -m rlkit.evaluate RUN_FOLDER [KEY=VALUE ...]     measure a run
 python -m rlkit.evaluate RUN_FOLDER against=RUN_FOLDER  compare it with another
+python -m rlkit.evaluate RUN_FOLDER video=FILE.gif      draw an episode, no more
 The parameters are those that the run itself measured, or of checkpoint=NAME.
 What is measured goes to evaluation-SPLIT.json in the first folder."""
 USAGE = "write: python -m rlkit.evaluate RUN_FOLDER [KEY=VALUE ...] (--help lists the keys)"
@@ -47,9 +48,12 @@ def evaluate(argv: list[str]) -> int:
         say(f"against {other.called}: {evaluation.which(other)}")
     if asked.video is not None:  # before hours of measuring: drawing needs a package
         say(f"the first episode is in {evaluation.film(subject, asked)}")
+        if only_draws(asked):
+            return 0
     found, scores = evaluation.measured(subject, asked)
-    show(subject, found, scores, asked)
-    if other:
+    if other is None:
+        show(subject, found, scores, asked)
+    else:
         found["against"], rivals = against.compared(subject, other, scores, asked)
         show_both(subject, other, scores, rivals, found["against"])
     with as_written(subject.folder, subject.called):
@@ -73,6 +77,11 @@ def read(argv: Sequence[str]) -> "Evaluate":
         raise UserError(f"'{strange[0]}' is not understood: {USAGE}")
     schema.once(words)
     return config.build(Evaluate, dict(word.split("=", 1) for word in words), "evaluate")
+
+
+def only_draws(asked: "Evaluate") -> bool:
+    """Whether video= is asked for and no key says what to measure."""
+    return asked.episodes is None and not asked.pass_at and asked.against is None
 
 
 def show(subject: "Subject", found: "Report", scores: "Scores", asked: "Evaluate") -> None:

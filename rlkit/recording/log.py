@@ -26,7 +26,8 @@ from rlkit.terminal import say, warn
 
 Listener = Callable[[dict[str, float]], object]  # receives the logged metrics; a true return value stops the run
 
-PLAIN_EVERY = 5.0  # seconds between lines where no terminal can show a bar
+PLAIN_EVERY = 5.0  # seconds between lines of history, at least
+LINES = 20  # a long run waits for this fraction of the time that it has taken
 SAMPLES = 8  # completions saved for each logged iteration
 SHOWN = {  # metric → its label in the bar, in this order
     "eval/accuracy": "accuracy",
@@ -108,13 +109,13 @@ class Log:
         if evaluated:
             words = "  ".join(f"{SHOWN[key]} {metrics[key]:.3f}" for key in evaluated)
             self.note(f"iteration {iteration}  env_steps {env_steps:,}  {words}")
-        self.bar.figures = self._figures()
+        self.bar.figures = whole(self._pairs(), self.console.width)
         self.bar.update(self.task, completed=iteration if self.unit == "iterations" else env_steps)
-        words = f"iteration {iteration}  env_steps {env_steps:,}  {self.bar.figures}{self._left()}"
+        pairs = [f"iteration {iteration}", f"env_steps {env_steps:,}", *self._pairs(), *self._left()]
         if self.notebook is not None:
-            self.notebook.show(self.bar.tasks[0].percentage / 100, words)
-        elif not evaluated and not self.console.is_terminal and time.monotonic() - self.spoke > PLAIN_EVERY:
-            self._plain(words)
+            self.notebook.show(self.bar.tasks[0].percentage / 100, "  ".join(pairs))
+        elif not evaluated and time.monotonic() - self.spoke > max(PLAIN_EVERY, self.seconds() / LINES):
+            self.note(whole(pairs, self.console.width))
             self.spoke = time.monotonic()
         return self.listener is not None and bool(self.listener(dict(line)))
 
@@ -186,15 +187,15 @@ class Log:
             self.tracker = None
             self.alarm("logger", f"nothing is sent any more ({error}); the run folder has all of it")
 
-    def _figures(self) -> str:
+    def _pairs(self) -> list[str]:
         words = [f"{word} {_number(self.latest[key])}" for key, word in SHOWN.items() if key in self.latest]
         if SPEED in self.latest:
             words.append(f"{_number(self.latest[SPEED])} steps/s")
-        return "  ".join(words)
+        return words
 
-    def _left(self) -> str:
+    def _left(self) -> list[str]:
         left = self.bar.tasks[0].time_remaining
-        return f"  {left // 60:.0f}:{left % 60:02.0f} left" if left is not None else ""
+        return [f"{left // 60:.0f}:{left % 60:02.0f} left"] if left is not None else []
 
     def _show(self, what: RenderableType) -> None:
         if self.bar.finished:
@@ -253,6 +254,16 @@ def _table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], dr
     for row in rows:
         grid.add_row(*(Text(str(cell)) for cell in row))
     return Group(Text(f"\n{title}", style="bold"), grid)
+
+
+def whole(pairs: Sequence[str], width: int) -> str:
+    """As many figures as fit into a line, each with its word: none is cut."""
+    line = ""
+    for pair in pairs:
+        longer = f"{line}  {pair}" if line else pair
+        if len(longer) <= width:
+            line = longer
+    return line
 
 
 def _number(x: float) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Literal, Protocol, runtime_checkable
 
 import torch
 
@@ -95,15 +95,20 @@ def report(log: Log, env: Env, evaluation: Evaluation, unit: str) -> None:
     rows = [cells(name, evaluation[name]) for name in ("before", "ceiling", "after") if name in evaluation]
     episodes = evaluation["after"]["episodes"]
     log.table(f"greedy {env.metric} on {episodes} test {unit}", ["", env.metric, "95 %", "length"], rows)
-    kinds = evaluation["after"].get("groups", {}) | evaluation["after"].get("kinds", {})
-    if kinds:
-        names = [name for name in ("before", "ceiling", "after") if name in evaluation]
-        both = {name: evaluation[name].get("groups", {}) | evaluation[name].get("kinds", {}) for name in names}
-        lines = [[kind, *(f"{both[name].get(kind, math.nan):.2f}" for name in names)] for kind in kinds]
-        log.table(f"{env.metric} per problem kind", ["kind", *names], lines)
+    report_parts(log, env.metric, evaluation, "kinds", "kind")
+    report_parts(log, env.metric, evaluation, "groups", "group")
     report_metrics(log, evaluation, shape)
     for name, x in evaluation["after"].get("exact", {}).items():
         log.note(f"exact {name}: {x:.4f}")
+
+
+def report_parts(log: Log, metric: str, evaluation: Evaluation, what: Literal["kinds", "groups"], called: str) -> None:
+    """A table of the score by kind of problem, or by the groups that kinds fall into."""
+    names = [name for name in ("before", "ceiling", "after") if name in evaluation]
+    parts = {name: evaluation[name].get(what, {}) for name in names}
+    if parts["after"]:
+        lines = [[part, *(f"{parts[name].get(part, math.nan):.2f}" for name in names)] for part in parts["after"]]
+        log.table(f"{metric} per {called} of problems", [called, *names], lines)
 
 
 def report_metrics(log: Log, evaluation: Evaluation, shape: str) -> None:

@@ -29,6 +29,7 @@ from rlkit.settings.plugins import nearest, short
 from rlkit.settings.plugins import network_class as network_class
 from rlkit.settings.schema import build as build
 from rlkit.settings.sections import Section, Sections
+from rlkit.settings.synonyms import instead
 
 FILE = Place("file")
 Threads = Annotated[int, Ge(0), Le(256)]
@@ -110,6 +111,7 @@ def complete(line: Given) -> Given:
         names = [str({"name": "", **file.section(s), **line.section(s)}["name"]) for s in KINDS]
         given = pair(*names)
         override(given, file)
+        refuse_strange(line, names)
         given.algo.update(preset({**given.algo, **line.algo}))
         line.algo.pop("preset", None)
     override(given, line)
@@ -117,6 +119,16 @@ def complete(line: Given) -> Given:
     if line.config is not None and not line.trust:
         trust.check_file(line.config, given)
     return given
+
+
+def refuse_strange(line: Given, names: Sequence[str]) -> None:
+    """Refuse a key that the run has not, and say which one of the named plug-ins is meant."""
+    known = schema.settable(Run)
+    for key in line.run:
+        if key not in known:
+            loaded = {s: plugins.load(KINDS[s], name) for s, name in zip(KINDS, names, strict=True) if name}
+            there = {section: list(schema.settable(module.Config)) for section, module in loaded.items()}
+            raise UserError(f"no key '{key}': {instead(key, 'run', list(known), there)}")
 
 
 def changes(line: Given, held: Given) -> Given:

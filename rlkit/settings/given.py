@@ -18,6 +18,8 @@ KINDS: dict[str, plugins.Kind] = {"algo": "algorithms", "env": "envs"}
 
 USAGE = "write KEY=VALUE, as in: python -m rlkit.run algo=ppo env=cartpole seed=1 (--help lists all)"
 
+HELP = ("--help", "-h")  # with `all` behind it: every key
+
 Factory = Callable[..., object]  # makes one gymnasium.Env; ...: its keywords and what it makes are checked then
 Trust = Literal[False, True, "changed"]  # run code that a folder names; changed: also what is not as it was
 
@@ -36,7 +38,7 @@ class Given:
     trusted: bool = False  # `trust.check` has seen it, and hashed all that the marks name
     resume: Path | None = None  # the run folder to continue
     config: Path | None = None  # a file of keys, which the command line stands above
-    help: bool = False
+    help: Literal["", "short", "all"] = ""  # the keys that people change first, or every key
     argv: tuple[str, ...] = ()
     here: Path = field(default_factory=start)  # where relative paths start: before any code of the user's ran
     factory: Factory | None = None  # from Python: makes one copy of an environment that has no name
@@ -60,13 +62,16 @@ class Given:
 def parse(argv: Sequence[str]) -> Given:
     given = Given(argv=tuple(argv))
     schema.once(argv)
-    for word in argv:
-        if word in ("--help", "-h"):
-            given.help = True
+    for before, word in zip(["", *argv], argv, strict=False):
+        if word in HELP:
+            given.help = given.help or "short"
+            continue
+        if word == "help=all" or (word == "all" and before in HELP):
+            given.help = "all"
             continue
         key, equals, value = word.partition("=")
         if word.startswith("-"):
-            raise UserError(without_dashes(word, [*argv, ""][argv.index(word) + 1]))
+            raise UserError(without_dashes(argv, list(argv).index(word)))
         if not equals:
             raise UserError(f"'{word}' is not understood: {USAGE}")
         put(given, key, schema.Typed(value) if "." in key else value, word)
@@ -76,14 +81,22 @@ def parse(argv: Sequence[str]) -> Given:
     return given
 
 
-def without_dashes(word: str, following: str) -> str:
-    """The line for --KEY=VALUE, or for --KEY that a value follows."""
-    key, equals, value = word.lstrip("-").partition("=")
-    if not equals and following and "=" not in following and not following.startswith("-"):
-        word, value = f"{word} {following}", following
-    return (
-        f"'{word}' is not understood: write {key or 'KEY'}={value or 'VALUE'}, without dashes (--help lists all keys)"
-    )
+def without_dashes(argv: Sequence[str], first: int) -> str:
+    """The whole line for one with --KEY=VALUE, or with --KEY that a value follows; `first` is the first of these."""
+    words, odd, line, i = [*argv, ""], argv[first], [], 0
+    while i < len(argv):
+        word, following = words[i], words[i + 1]
+        key, equals, value = word.lstrip("-").partition("=")
+        i += 1
+        if not word.startswith("-") or word in HELP:
+            line.append(word)
+            continue
+        if not equals and following and "=" not in following and not following.startswith("-"):
+            odd, value, i = (f"{word} {following}" if word == odd else odd), following, i + 1
+        line.append(f"{key.replace('-', '_') or 'KEY'}={value or 'VALUE'}")
+    dashed = [word for word in argv if word.startswith("-") and word not in HELP]
+    told = " ".join(line) if len(dashed) > 1 else line[first]
+    return f"'{odd}' is not understood: write {told}, without dashes (--help lists all keys)"
 
 
 def put(given: Given, key: str, value: object, word: str) -> None:

@@ -1,9 +1,11 @@
 """What `--help` prints: the plug-ins, or every key of those that were named."""
 
 import inspect
+import shlex
+import textwrap
 from collections.abc import Callable, Iterable
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Group
 from rich.table import Table
@@ -13,6 +15,8 @@ from rlkit.errors import UserError
 from rlkit.screen import Screen
 from rlkit.settings import plugins, schema, sections
 from rlkit.settings.config import KINDS, Given, Run, network_class
+from rlkit.settings.given import HELP as HELP_WORDS
+from rlkit.terminal import say
 
 if TYPE_CHECKING:
     from rlkit.api import Env
@@ -20,9 +24,15 @@ if TYPE_CHECKING:
 HELP = """python -m rlkit.run algo=NAME env=NAME [KEY=VALUE ...]  train
 python -m rlkit.run config=FILE.yaml [KEY=VALUE ...]    with the keys of a file, such as another run's config.yaml
 python -m rlkit.run resume=RUN_FOLDER                   continue a run exactly
-python -m rlkit.run algo=NAME [env=NAME] --help         every key of a plug-in
+python -m rlkit.run algo=NAME [env=NAME] --help         the keys that people change first
+python -m rlkit.run algo=NAME [env=NAME] --help all     every key
 NAME may be your own: a dotted module name, or a path ending in .py"""
 
+FIRST = (  # what people change first, in this order
+    *("env_steps", "iterations", "algo.lr", "env.rows", "algo.horizon", "algo.n_step", "algo.group", "algo.gamma"),
+    *("algo.clip", "algo.clip_high", "algo.entropy_coef", "algo.temperature", "algo.beta", "algo.kl_coef"),
+    *("policy.model", "policy.hidden", "policy.temperature", "env.max_tokens", "seed", "out", "evaluations"),
+)
 
 Page = tuple[str, list[tuple[str, str]]]  # a title, and each key (or name) with its meaning
 
@@ -61,11 +71,16 @@ def made(module: ModuleType, given: Given) -> "Env":
 
 
 def print_help(given: Given, policy: type | None = None, missing: str = "") -> None:
-    """Print the plug-ins, or every key of those that were named: default (as `configs/` has it), meaning, type.
+    """Print the plug-ins, or the keys of those that were named: default (as `configs/` has it) and meaning.
+
+    `--help` shows the keys that people change first, `--help all` every key, with its type.
 
     `policy` is the dataclass of its keys, or `missing` says why that is not known.
     """
     named = {s: given.section(s)["name"] for s in KINDS if "name" in given.section(s)}
+    if named and given.help != "all":
+        print_first(given, named, policy, missing)
+        return
     pages: list[Page] = []
     for section, name in named.items():
         module = plugins.load(KINDS[section], name)
@@ -83,6 +98,38 @@ def print_help(given: Given, policy: type | None = None, missing: str = "") -> N
             pages.append((f"{section}=NAME", [(n, plugins.summary(kind, n)) for n in plugins.names(kind)]))
     pages.append(("the run", schema.explain(Run, given.run, "run")))
     print_pages(HELP, pages)
+
+
+def print_first(given: Given, named: dict[str, str], policy: type | None, missing: str) -> None:
+    """Print the keys that people change first, a line each, and how to see all."""
+    of: list[tuple[type, dict[str, Any], str]] = [(Run, given.run, "run")]
+    of += [
+        (plugins.load(KINDS[section], name).Config, given.section(section), section) for section, name in named.items()
+    ]
+    of += [(policy, given.policy, "policy")] if policy is not None else []
+    there = dict(row for cls, values, section in of for row in schema.explain(cls, values, section, typed=False))
+    rows = [(left, there[left]) for key in FIRST for left in there if left.partition("=")[0] == key]
+    room = Screen().width - max(len(left) for left, _ in rows) - 4  # two spaces before a key, two behind it
+    print_pages(
+        "\n".join(
+            clause(f"{section}={name}: {plugins.summary(KINDS[section], name)}", Screen().width)
+            for section, name in named.items()
+        ),
+        [("what people change first", [(left, clause(meaning, room)) for left, meaning in rows])],
+    )
+    if missing:
+        say(f"\nthe policy: its keys depend on the environment, and {missing}")
+    words = shlex.join(word for word in given.argv if word not in HELP_WORDS)
+    say(f"\nevery key, with what is allowed:\n  python -m rlkit.run {words} --help all")
+
+
+def clause(text: str, room: int) -> str:
+    """The beginning of a text that fits into a line: whole clauses where they do, else whole words."""
+    for end in ("", "; "):
+        short = text.partition(end)[0] if end else text
+        if len(short) <= room:
+            return short
+    return textwrap.shorten(short, max(room, 20), placeholder=" ...")
 
 
 def print_pages(text: str, pages: Iterable[Page]) -> None:

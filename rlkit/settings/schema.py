@@ -155,15 +155,15 @@ def comments(cls: type) -> dict[str, str]:
     return found
 
 
-def explain(cls: type, values: Mapping[str, object], section: str) -> list[tuple[str, str]]:
-    """For each key: `KEY=DEFAULT` (or the value that would hold), and what is allowed and what it means."""
+def explain(cls: type, values: Mapping[str, object], section: str, typed: bool = True) -> list[tuple[str, str]]:
+    """For each key: `KEY=DEFAULT` (or the value that would hold), and what it means; typed: and what is allowed."""
     hints, notes, rows = get_type_hints(cls, include_extras=True), comments(cls), []
     values = convert(cls, values, section)
     for name, f in settable(cls).items():
         value = values.get(name, default(f))
         shown = "..." if value is MISSING else show(value)
         only = "".join(f"; only with {needed(need, section)}" for need in needs(hints[name]))
-        meaning = f"{notes.get(name, '')} ({allowed(hints[name])}{only})".lstrip()
+        meaning = f"{notes.get(name, '')} ({allowed(hints[name])}{only})".lstrip() if typed else notes.get(name, "")
         rows.append((f"{_key(section, name)}={shown}", meaning))
     return rows
 

@@ -1,7 +1,8 @@
 """What is said of a key that there is not: ours for a word of other libraries, or the nearest in spelling."""
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
+from types import MappingProxyType
 
 ELSEWHERE = {  # words of other libraries, and our keys for them, of which the first that there is counts
     "learning_rate": "algo.lr",
@@ -17,6 +18,7 @@ ELSEWHERE = {  # words of other libraries, and our keys for them, of which the f
     "n_epochs": "algo.epochs",
     "num_epochs": "algo.epochs",
     "update_epochs": "algo.epochs",
+    "beta": "algo.beta algo.kl_coef",
     "ent_coef": "algo.entropy_coef algo.temperature",
     "vf_coef": "algo.value_coef",
     "clip_range": "algo.clip algo.clip_high",
@@ -58,11 +60,15 @@ STANDS_IN = {  # algorithms that people look for, and ours for the same purpose
 }
 
 
-def instead(key: str, section: str, known: list[str]) -> str:
-    """What is said of a key that its section has not; `known` is what it has."""
-    for ours in ELSEWHERE.get(key.lower(), "").split():
+def instead(
+    key: str, section: str, known: list[str], there: Mapping[str, Collection[str]] = MappingProxyType({})
+) -> str:
+    """What is said of a key that its section has not; `known` is what it has, `there` what named plug-ins have."""
+    fields = {**there, section: known}
+    named = [f"{head}.{key}" for head, names in there.items() if key in names]
+    for ours in [*named, *ELSEWHERE.get(key.lower(), "").split()]:
         head, _, field = ours.rpartition(".")
-        if section in ("run", "algo", "env", "policy") and (head != section or field in known):
+        if section in ("run", "algo", "env", "policy") and field in fields.get(head, [field]):
             return f"here it is {ours}; there are: {', '.join(known)}"
     also = "; keys of the plug-ins are written algo.KEY, env.KEY, policy.KEY" if section == "run" else ""
     return f"{nearest(key, known)}{also}"

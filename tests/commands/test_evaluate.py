@@ -112,7 +112,9 @@ def test_a_run_against_itself_differs_by_nothing(copy, capsys):
         folder = copy(name)
         found = measure(folder, "episodes=5", f"against={folder}")["against"]
         assert (found["difference"], found["p"], found["ties"], found["better"]) == (0, 1, 5, None)
-        assert "no difference is shown" in capsys.readouterr().out
+        out = capsys.readouterr().out
+        assert "no difference is shown" in out
+        assert "distribution of the return" not in out and "sampled" not in out, "the comparison alone"
 
 
 def test_two_runs_are_played_from_the_same_starts_whatever_their_seeds(copy, capsys):
@@ -272,6 +274,13 @@ def test_a_colleague_s_folder_is_refused_before_anything_is_measured(copy, capsy
         assert "no permission" in refused(capsys, folder)
     finally:
         folder.chmod(0o755)
+
+
+def test_a_film_alone_measures_nothing(copy, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(evaluation, "measured", lambda *_: pytest.fail("it was measured"))
+    folder = copy("table")
+    assert evaluate.main([str(folder), "threads=1", f"video={tmp_path / 'walk.gif'}"]) == 0
+    assert (tmp_path / "walk.gif").stat().st_size > 0 and not (folder / "evaluation-test.json").exists()
 
 
 def test_a_film_is_not_drawn_through_a_link(copy, capsys) -> None:

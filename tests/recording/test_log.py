@@ -16,6 +16,7 @@ from tensordict import TensorDict
 from rlkit.api import UserError
 from rlkit.recording import log as logs
 from rlkit.recording.log import Log
+from rlkit.recording.outcome import report
 
 
 def read(path: Path) -> list[dict[str, Any]]:
@@ -175,6 +176,29 @@ def test_a_command_to_be_copied_is_one_line_of_its_own(
     assert f"stopped at iteration 2; continue with:\n  {command}\n" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("terminal", [True, False])
+def test_history_is_whole_lines_that_fit(
+    terminal: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for key, value in {"COLUMNS": "80", "TERM": "xterm", **({"FORCE_COLOR": "1"} if terminal else {})}.items():
+        monkeypatch.setenv(key, value)
+    monkeypatch.setattr(logs, "PLAIN_EVERY", -1.0)
+    figures = dict.fromkeys([*logs.SHOWN, logs.SPEED], 123.456)
+    with Log(tmp_path, ROWS, 10**6, "iterations") as log:
+        for i in (123_456, 123_457):
+            log.iteration(i, 98_765_432, {key: x for key, x in figures.items() if not key.startswith("eval/")})
+    told = [line for line in capsys.readouterr().out.splitlines() if "iteration 12345" in line]
+    lines = [line[line.index("iteration") :].rstrip() for line in told]
+    assert len(lines) >= 1 and all("env_steps 98,765,432  return 123  loss 123  kl 123" in line for line in lines)
+    assert all(len(line) <= 80 and len(line.split("  ")[-1].split()) == 2 for line in lines)
+    monkeypatch.setattr(logs, "PLAIN_EVERY", 1000.0)
+    with Log(tmp_path, ROWS, 10, "iterations") as log:
+        log.iteration(1, 1, {})
+        log.iteration(2, 2, {})
+    assert "iteration 2 " not in capsys.readouterr().out, "a line in so many seconds"
+    assert logs.whole(["a 1", "bcd 23"], 10) == "a 1" and logs.whole(["a 1", "bcd 23"], 11) == "a 1  bcd 23"
+
+
 def test_figures_are_short() -> None:
     shown = {0.12345: "0.123", 99.95: "100", 999.4: "999", 999.7: "1,000", -999.7: "-1,000", 12345.6: "12,346"}
     assert {x: logs._number(x) for x in shown} == shown
@@ -275,3 +299,13 @@ def test_a_notebook_has_one_progress_bar_below_the_header(
     with Log(tmp_path, ROWS, 4, "iterations", quiet=True) as log:
         log.iteration(1, 10, {})
     assert len(made) == 1, "a quiet run shows none"
+
+
+def test_groups_of_kinds_have_a_table_of_their_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    part = {"metric": "accuracy", "mean": 0.5, "low": 0.4, "high": 0.6, "length": 3.0, "episodes": 8}
+    found: Any = {"after": part | {"kinds": {"add": 0.25}, "groups": {"common": 0.75}}}
+    with Log(tmp_path, {}, 1, "iterations") as log:
+        report(log, SimpleNamespace(metric="accuracy"), found, "problems")  # type: ignore[arg-type]
+    kinds, _, groups = capsys.readouterr().out.partition("accuracy per group of problems")
+    assert "accuracy per kind of problems" in kinds and "add" in kinds and "common" not in kinds
+    assert "common" in groups and "add" not in groups

@@ -1,6 +1,7 @@
 import errno
 import math
 import os
+import re
 import subprocess
 import tempfile
 from dataclasses import asdict, dataclass, field
@@ -269,6 +270,39 @@ def test_a_folder_that_cannot_be_written_is_refused_at_once(tmp_path: Path, monk
             prepare_folder(tmp_path / "new")
 
 
+def test_help_shows_what_people_change_first_a_line_each(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    print_help(read(["algo=ppo", "env=cartpole", "--help"]), Network)
+    page = capsys.readouterr().out
+    keys = [line.split("=")[0].strip() for line in page.splitlines() if line.startswith("  ") and "=" in line]
+    assert keys[:5] == ["env_steps", "iterations", "algo.lr", "env.rows", "algo.horizon"]
+    assert {"algo.gamma", "algo.clip", "algo.entropy_coef", "seed", "out", "evaluations"} < set(keys)
+    assert "a whole number" not in page and "algo.adam_eps" not in page
+    assert max(map(len, page.splitlines())) <= 80
+    assert page.splitlines()[-1] == "  python -m rlkit.run algo=ppo env=cartpole --help all"
+    for words in (["--help", "all"], ["-h", "all"], ["help=all"]):
+        assert read(["algo=ppo", *words]).help == "all"
+
+
+@pytest.mark.parametrize(
+    "words, told",
+    [
+        ("algo=dqn env=cartpole n_steps=3", "here it is algo.n_step;"),
+        ("algo=ppo env=cartpole n_steps=3", "here it is algo.horizon;"),
+        ("algo=ppo env=cartpole beta=0.1", "here it is algo.kl_coef;"),
+        ("algo=dpo env=cartpole beta=0.1", "here it is algo.beta;"),
+        ("algo=ppo env=cartpole lr=0.1", "here it is algo.lr;"),
+        ("--algo ppo env=cartpole --learning-rate 3", "write algo=ppo env=cartpole learning_rate=3, without"),
+        ("algo=ppo --seed 3", "'--seed 3' is not understood: write seed=3, without"),
+    ],
+)
+def test_words_of_other_libraries_are_looked_up_in_what_was_named(words: str, told: str) -> None:
+    with pytest.raises(UserError, match=re.escape(told)):
+        read(words.split())
+
+
 def test_preparing_a_folder_leaves_nothing_in_it(tmp_path: Path) -> None:
     assert list(prepare_folder(tmp_path / "new").iterdir()) == []
 
@@ -277,7 +311,7 @@ def test_help_lists_the_plug_ins_or_the_keys_of_one(capsys: pytest.CaptureFixtur
     print_help(read(["--help"]))
     page = capsys.readouterr().out
     assert all(f"  {name} " in page for kind in ("algorithms", "envs") for name in plugins.names(kind))
-    print_help(read(["algo=dqn", "--help"]), Network)
+    print_help(read(["algo=dqn", "--help", "all"]), Network)
     page = capsys.readouterr().out
     assert all(f"algo.{key}=" in page for key in schema.settable(plugins.load("algorithms", "dqn").Config))
     assert "policy.width=8" in page
