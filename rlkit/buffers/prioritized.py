@@ -1,4 +1,4 @@
-"""Prioritised replay (Schaul et al. 2015, arXiv:1511.05952): surprising steps are replayed more often, and weigh less.
+"""Prioritized replay (Schaul et al. 2015, arXiv:1511.05952): surprising steps are replayed more often, and weigh less.
 
 P(i) = p_i / Σ_j p_j with p_i = (|δ_i| + ε)^α,   w_i = (N·P(i))^−β / max_j w_j over the minibatch.
 """

@@ -29,7 +29,18 @@ python -m rlkit.run algo=NAME [env=NAME] --help all     every key
 NAME may be your own: a dotted module name, or a path ending in .py"""
 
 FIRST = (  # what people change first, in this order
-    *("env_steps", "iterations", "algo.lr", "env.rows", "algo.horizon", "algo.n_step", "algo.group", "algo.gamma"),
+    *(
+        "env.id",
+        "env.source",
+        "env_steps",
+        "iterations",
+        "algo.lr",
+        "env.rows",
+        "algo.horizon",
+        "algo.n_step",
+        "algo.group",
+        "algo.gamma",
+    ),
     *("algo.clip", "algo.clip_high", "algo.entropy_coef", "algo.temperature", "algo.beta", "algo.kl_coef"),
     *("policy.model", "policy.hidden", "policy.temperature", "env.max_tokens", "seed", "out", "evaluations"),
 )
@@ -108,7 +119,9 @@ def print_first(given: Given, named: dict[str, str], policy: type | None, missin
     ]
     of += [(policy, given.policy, "policy")] if policy is not None else []
     there = dict(row for cls, values, section in of for row in schema.explain(cls, values, section, typed=False))
-    rows = [(left, there[left]) for key in FIRST for left in there if left.partition("=")[0] == key]
+    keys = {left.partition("=")[0]: left for left in there}
+    own = [key for key in keys if named.get(section := key.partition(".")[0], "") not in known(section)]
+    rows = [(keys[key], there[keys[key]]) for key in dict.fromkeys([*FIRST, *own]) if key in keys]
     room = Screen().width - max(len(left) for left, _ in rows) - 4  # two spaces before a key, two behind it
     print_pages(
         "\n".join(
@@ -121,6 +134,11 @@ def print_first(given: Given, named: dict[str, str], policy: type | None, missin
         say(f"\nthe policy: its keys depend on the environment, and {missing}")
     words = shlex.join(word for word in given.argv if word not in HELP_WORDS)
     say(f"\nevery key, with what is allowed:\n  python -m rlkit.run {words} --help all")
+
+
+def known(section: str) -> list[str]:
+    """The names of the shipped plug-ins; every key of others is shown."""
+    return ["", *plugins.names(KINDS[section])] if section in KINDS else [""]
 
 
 def clause(text: str, room: int) -> str:

@@ -236,7 +236,7 @@ def test_an_out_that_is_a_file_or_a_used_folder_is_refused_and_kept(tmp_path, ca
 def test_help_names_every_key_with_its_default(capsys):
     assert run.main(["--help"]) == 0
     assert "grpo" in capsys.readouterr().out
-    assert run.main(["algo=grpo", "env=gsm8k", "--help"]) == 0
+    assert run.main(["algo=grpo", "env=gsm8k", "--help", "all"]) == 0
     out = capsys.readouterr().out
     for key in ("algo.kl_coef", "env.source", "policy.model", "seed"):
         assert key in out

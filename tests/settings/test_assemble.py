@@ -60,7 +60,7 @@ def test_help_of_an_environment_of_ones_own_makes_it_to_know_the_policy(
             "from rlkit.settings import plugins\ncartpole = plugins.load('envs', 'cartpole')\n"
             f"Config = cartpole.Config\ndef make(config, seed, device):\n    return {result}\n"
         )
-        show_help(config.read(["algo=ppo", f"env={tmp_path}/{name}.py", "--help"]))
+        show_help(config.read(["algo=ppo", f"env={tmp_path}/{name}.py", "--help", "all"]))
     mine, _, bare = "".join(capsys.readouterr().out.split()).partition("bare.py")  # a long path is broken anywhere
     assert "policy.hidden=64,64" in mine and "policy.hidden" not in bare
     assert "itskeysdependontheenvironment,andnoenvironment'...'" in bare
