@@ -128,7 +128,7 @@ def refuse_strange(line: Given, names: Sequence[str]) -> None:
         if key not in known:
             loaded = {s: plugins.load(KINDS[s], name) for s, name in zip(KINDS, names, strict=True) if name}
             there = {section: list(schema.settable(module.Config)) for section, module in loaded.items()}
-            if not any(key in fields for fields in there.values()):  # such a key is reported below, with all that are known
+            if not any(key in fields for fields in there.values()):  # else it is reported below
                 raise UserError(f"no key '{key}': {instead(key, 'run', list(known), there)}")
 
 
