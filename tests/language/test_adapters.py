@@ -264,7 +264,7 @@ def edit(saved: Path, change: Callable[[dict[str, Any]], dict[str, Any]]) -> Non
         ("target_modules", ["embed_tokens"], "target_modules is .*a list of some of q_proj"),
         ("target_modules", None, "target_modules is .*a list of some of q_proj"),
         ("target_modules", "q_proj|v_proj", "target_modules is .*a list of some of q_proj"),
-        ("r", 8, r"lora_A.weight is \[4, 48\], and .*wants \[8, 48\]: give the model that"),
+        ("r", 8, r"lora_A.weight is \[4, 48\], and .*needs \[8, 48\]: give the model that"),
     ],
 )
 def test_what_is_no_plain_adapter_of_the_model_is_refused_in_one_line(
