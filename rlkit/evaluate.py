@@ -29,6 +29,7 @@ USAGE = "write: python -m rlkit.evaluate RUN_FOLDER [KEY=VALUE ...] (--help list
 def evaluate(argv: list[str]) -> int:
     with loading():
         from rlkit import against, evaluation
+        from rlkit.recording.bars import bars
         from rlkit.recording.files import prepare_folder
         from rlkit.settings import config, schema
         from rlkit.settings.help import print_pages
@@ -50,11 +51,13 @@ def evaluate(argv: list[str]) -> int:
         say(f"the first episode is in {evaluation.film(subject, asked)}")
         if only_draws(asked):
             return 0
-    found, scores = evaluation.measured(subject, asked)
+    with bars():
+        found, scores = evaluation.measured(subject, asked)
     if other is None:
         show(subject, found, scores, asked)
     else:
-        found["against"], rivals = against.compared(subject, other, scores, asked)
+        with bars():
+            found["against"], rivals = against.compared(subject, other, scores, asked)
         show_both(subject, other, scores, rivals, found["against"])
     with as_written(subject.folder, subject.called):
         path = evaluation.write(subject, found, scores, asked)

@@ -9,6 +9,7 @@ from rlkit.api import Acts
 from rlkit.control import requirements
 from rlkit.control.recall import at_play
 from rlkit.control.vector import Array, Copies
+from rlkit.waiting import advance
 
 
 def whole_episodes(
@@ -33,6 +34,7 @@ def whole_episodes(
             score += np.where(alive, reward, 0.0)
             length += alive
             alive &= ~done
+            advance(int((~alive).sum()), copies.n)
             if alive.any() and length.max() >= patience:
                 raise endless()
     requirements.check_scores(score, seeds, source)

@@ -12,6 +12,7 @@ from rlkit.language.cache import Cache, Stored, close_gaps
 from rlkit.language.decoder import Decoder
 from rlkit.language.precision import operand, wide
 from rlkit.language.stopping import EVERY, Stopping
+from rlkit.waiting import advance
 
 if TYPE_CHECKING:
     from torch.cuda import _POOL_HANDLE as Pool  # torch has no public name for this type
@@ -105,11 +106,13 @@ def chunks(
 ) -> Iterator[tuple[list[Sequence[int]], Tensor]]:
     """Prompts of similar length with the indices of their rows, at most about `rows` rows at a time."""
     by_length = sorted(range(len(prompts)), key=lambda i: len(prompts[i]))
-    size = max(1, rows // repeats)
+    size, written = max(1, rows // repeats), 0
     for chunk in (by_length[start : start + size] for start in range(0, len(by_length), size)):
         row = torch.tensor(chunk, device=device).repeat_interleave(repeats) * repeats
         row += torch.arange(repeats, device=device).repeat(len(chunk))
         yield [prompts[i] for i in chunk], row
+        written += len(chunk)
+        advance(written, len(prompts))
 
 
 def _measure(tokens: Tensor, log_prob: Tensor, rule: Rule) -> Completions:

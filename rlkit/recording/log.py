@@ -5,6 +5,7 @@ import json
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Self
 
@@ -19,10 +20,12 @@ from tensordict import TensorDict
 
 from rlkit.api import Env, Policy, Sample
 from rlkit.buffers import per_step
+from rlkit.recording.bars import WaitBar
 from rlkit.recording.files import write_atomically
 from rlkit.recording.writers import Events, Lines, Tracker, cut, finite
 from rlkit.screen import Screen
 from rlkit.terminal import say, warn
+from rlkit.waiting import shown_by
 
 Listener = Callable[[dict[str, float]], object]  # receives the logged metrics; a true return value stops the run
 
@@ -72,11 +75,13 @@ class Log:
         self.events = Events(self.folder, time.time() - last.seconds)
         self.tracker, self.listener = tracker, listener
         self.bar = _Bar(self.console)
+        self.waits = ExitStack()
         self.notebook: _NotebookBar | None = None
         done = resumed_at if unit == "iterations" else last.env_steps
         self.task = self.bar.add_task("", total=total, completed=done)
 
     def __enter__(self) -> Self:
+        self.waits.enter_context(shown_by(WaitBar(self.bar)))
         if self.console.is_terminal:
             grid = Table.grid(padding=(0, 2))
             for key, value in self.title_rows.items():
@@ -91,6 +96,7 @@ class Log:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self.waits.close()
         self.bar.stop()
         for file in (self.lines, self.texts, self.events):
             file.close()

@@ -1,0 +1,24 @@
+"""How far a wait has come: what takes long reports it, and a command may show a bar."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+Show = Callable[[int, int], object]
+_SHOW: ContextVar[Show | None] = ContextVar("show", default=None)
+
+
+def advance(done: int, total: int) -> None:
+    """Report that so many of all episodes or answers are done. Without `shown_by` nothing happens."""
+    if (show := _SHOW.get()) is not None:
+        show(done, total)
+
+
+@contextmanager
+def shown_by(show: Show) -> Iterator[None]:
+    """Inside this context, `show` gets what `advance` reports."""
+    before = _SHOW.set(show)
+    try:
+        yield
+    finally:
+        _SHOW.reset(before)
