@@ -228,6 +228,7 @@ def test_the_page_is_one_file_that_fetches_nothing_and_escapes_what_it_is_told(t
         assert b"/Subtype /Type3" not in (tmp_path / f"{name}.pdf").read_bytes(), "its fonts are embedded as they are"
 
 
+@pytest.mark.slow
 def test_a_paper_gets_figures_of_each_environment_and_tables_that_are_the_same_each_time(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     given = [
