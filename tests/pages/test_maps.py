@@ -91,7 +91,9 @@ def test_the_sum_over_outcomes_is_the_update() -> None:
             assert sum(o["probability"] for o in one["outcomes"]) == pytest.approx(1)
 
 
-@pytest.mark.parametrize("name", MAPS[1:])
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow) if name == "taxi" else name for name in MAPS[1:]]
+)
 def test_a_sweep_writes_what_the_figure_says(name: str) -> None:
     with serve(f"env={name}") as client:
         before = client.post("step", algo="value_iteration", steps=3)
