@@ -215,7 +215,7 @@ def test_a_reward_that_fails_on_one_rank_ends_all_with_one_line(tmp_path: Path) 
     done = start.run(2, *LONG, "iterations=2", f"env.reward={code}:mine", f"out={tmp_path / 'run'}")
     assert done.returncode
     (line,) = said(done)
-    assert "no answer" in line and "continue with: torchrun --nproc-per-node 2" in line
+    assert "no answer" in line and "resume with: torchrun --nproc-per-node 2" in line
 
 
 SICK = """
