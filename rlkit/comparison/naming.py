@@ -22,7 +22,7 @@ def names(records: Sequence[Record]) -> Names:
 
 
 def different(found: Mapping[str, str]) -> dict[str, str]:
-    """Two that would have the same name keep what distinguishes them."""
+    """Those that would share a name keep the names of the plug-ins."""
     shown = list(found.values())
     return {name: title if shown.count(title) == 1 else name for name, title in found.items()}
 

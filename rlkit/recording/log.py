@@ -30,7 +30,7 @@ from rlkit.waiting import shown_by
 Listener = Callable[[dict[str, float]], object]  # receives the logged metrics; a true return value stops the run
 
 PLAIN_EVERY = 5.0  # seconds between lines of history, at least
-LINES = 20  # a long run waits for this fraction of the time that it has taken
+LINES = 20  # history lines wait for at least 1 / LINES of the time that the run has taken
 SAMPLES = 8  # completions saved for each logged iteration
 SHOWN = {  # metric → its label in the bar, in this order
     "eval/accuracy": "accuracy",
