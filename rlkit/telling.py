@@ -17,7 +17,7 @@ from rlkit.recording.writers import tracker
 from rlkit.settings import config, plugins, trust
 from rlkit.settings.assemble import Parts, Settles
 
-UNLIMITED = "no step limit is known; one that does not end stops the run (env.step_limit=N sets one)"
+UNLIMITED = "no step limit is known: fine if step() ends each; one that does not end stops the run (env.step_limit=N)"
 
 
 @dataclass(frozen=True)

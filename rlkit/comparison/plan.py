@@ -15,7 +15,7 @@ from rlkit.comparison import grid, measuring, rows
 from rlkit.errors import UserError
 from rlkit.paths import home
 from rlkit.recording.writers import check_tracker
-from rlkit.settings import config, places, repeat, schema
+from rlkit.settings import config, places, plugins, repeat, schema
 from rlkit.settings.assemble import Parts, assemble
 from rlkit.settings.plugins import nearest, short
 
@@ -155,6 +155,11 @@ def names(key: str, given: Sequence[str]) -> Keys:
     for word in given:
         own = rows.OWN.fullmatch(word)
         name, plugin = (own["name"].strip(), own["plugin"].strip()) if own else (short(word), word)
+        if own and key == "env" and plugin.isidentifier() and plugin not in plugins.names("envs"):
+            raise UserError(
+                f"no environment '{plugin}' in env={word}: a class of your own is given as env=gym env.entry={word}; "
+                f"{nearest(plugin, plugins.names('envs'))}"
+            )
         if not name or found.setdefault(name, plugin) != plugin:
             raise UserError(
                 f"{key}={found.get(name, '')},{plugin}: both would be called {name}; give one a name of its own: "

@@ -153,7 +153,7 @@ class Comparison:
 
 def run_comparison(
     algo: str | os.PathLike[str] | Sequence[str],
-    env: str | os.PathLike[str] | Sequence[str],
+    env: str | os.PathLike[str] | Factory | Sequence[str | Factory],
     seed: int | str | Iterable[int] = range(5),
     *,
     quiet: bool = False,
@@ -165,7 +165,8 @@ def run_comparison(
 
     Arguments:
         algo: names, dotted names or .py paths.
-        env: names, dotted names or .py paths of environments, Gymnasium ids, and MODULE:NAME of classes or functions.
+        env: names, dotted names or .py paths of environments, Gymnasium ids, and classes or functions in modules: the
+            object, or its name as MODULE:NAME.
         seed: the seeds.
         quiet: print nothing.
         keys: out and workers (runs at a time); the keys of all runs; and **{"NAME:KEY": VALUE} for the runs of one
@@ -207,18 +208,28 @@ def seeds(given: int | str | Iterable[int]) -> str:
     return ",".join(text("seed", plain(x)) for x in found)
 
 
-def names(key: str, given: str | os.PathLike[str] | Sequence[str]) -> list[str]:
-    """Names of plug-ins. Objects are refused: the runs are processes of their own, which cannot receive them."""
+def names(key: str, given: object) -> list[str]:
+    """Names of plug-ins. Other objects are refused: the runs are processes of their own, which cannot receive them."""
     found: list[object] = [given]
     if isinstance(given, Iterable) and not isinstance(given, str | type):
         found = list(given)
-    for name in found:
-        if not isinstance(name, str | os.PathLike):
-            raise UserError(f"{key}={name!r} is not a name: the runs of a comparison are processes of their own")
-    return [os.fspath(name) for name in found if isinstance(name, str | os.PathLike)]
+    return [sendable(key, one) for one in found]
 
 
-def environments(env: str | os.PathLike[str] | Sequence[str]) -> list[str]:
+def sendable(key: str, given: object) -> str:
+    """The name by which another process finds it: an environment's class or function in a module has one."""
+    if isinstance(given, str | os.PathLike):
+        return str(os.fspath(given))
+    entry = str(described(given)[0]["entry"]) if key == "env" and callable(given) else ""
+    if entry and not entry.startswith("<"):
+        return entry
+    way = "'MODULE:NAME' of a class in a .py file" if key == "env" else "an algorithm's name or the path of its file"
+    raise UserError(
+        f"{key}={given!r} is not a name, and the runs of a comparison are processes of their own: give {way}"
+    )
+
+
+def environments(env: object) -> list[str]:
     """The words for the environments; a Gymnasium id or MODULE:NAME becomes a key of runs on `gym`."""
     found = [named(name) for part in names("env", env) for name in part.split(",")]
     own = sum(len(section) > 1 for section in found) > 1

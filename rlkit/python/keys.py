@@ -15,11 +15,11 @@ from gymnasium.vector import VectorEnv
 from rlkit.errors import UserError, one_line
 from rlkit.settings import config, schema
 from rlkit.settings.given import Factory
+from rlkit.settings.plugins import ENTRY
 from rlkit.settings.sections import Section
 
 GYM = "gym"  # the plug-in that makes any Gymnasium environment
 ID = re.compile(r"([\w.]+:)?[\w./-]+-v\d+")  # Acrobot-v1, ALE/Pong-v5, my_pkg:My-v0
-ENTRY = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")  # my_pkg.envs:Walk
 
 AnyEnv = gymnasium.Env[Any, Any]  # with any observations and actions
 EnvLike = str | os.PathLike[str] | AnyEnv | Factory

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 Kind = Literal["algorithms", "envs"]
 NOUN = {"algorithms": "algorithm", "envs": "environment"}
+ENTRY = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")  # my_pkg.envs:MyEnv
 GYMNASIUM = re.compile(r"([\w.-]+[:/])*[\w.-]+-v\d+")  # Acrobot-v1, ALE/Pong-v5, my_pkg:My-v0
 MAKE = {"algorithms": "make(config, env, ...)", "envs": "make(config, seed, device)"}
 
@@ -51,6 +52,8 @@ def load(kind: Kind, name: str) -> ModuleType:
             rule = f"did you mean ./{name}.py? A short name is one of: {', '.join(names(kind))}"
         elif kind == "envs" and GYMNASIUM.fullmatch(name):
             rule = f"a Gymnasium id is given as env=gym env.id={name}; {nearest(name.rpartition('-')[0], names(kind))}"
+        elif kind == "envs" and ENTRY.fullmatch(name):
+            rule = f"a class of your own is given as env=gym env.entry={name}"
         elif kind == "algorithms" and (ours := STANDS_IN.get(name.lower())):
             rule = f"it is not here, and {ours}; there are: {', '.join(names(kind))}"
         elif "," in name:
@@ -60,8 +63,20 @@ def load(kind: Kind, name: str) -> ModuleType:
     if not (isinstance(config, type) and is_dataclass(config) and callable(getattr(module, "make", None))):
         raise UserError(
             f"'{name}' is not an {NOUN[kind]} plug-in: it must define a frozen dataclass `Config` and `{MAKE[kind]}`"
+            f"{_entry(name, module) if kind == 'envs' else ''}"
         )
     return module
+
+
+def _entry(name: str, module: ModuleType) -> str:
+    """How a Gymnasium class in a module without a plug-in is given, if there is one."""
+    mine = [x for x in vars(module).values() if isinstance(x, type) and x.__module__ == module.__name__]
+    found = [x.__name__ for x in mine if callable(getattr(x, "reset", None)) and callable(getattr(x, "step", None))]
+    if not found:
+        return ""
+    folder, file = os.path.split(name) if name.endswith(".py") else ("", name)
+    start = f", started in the folder {folder}" if folder not in ("", ".") else ""
+    return f"; its class {found[0]} is given as env=gym env.entry={file.removesuffix('.py')}:{found[0]}{start}"
 
 
 def path_or_module(name: str) -> str:

@@ -14,11 +14,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from support import fakes
 from support.resuming import differences
 from support.trained import PPO, ROOT, RUNS, SHORT
 
 import rlkit
 from rlkit import run
+from rlkit.python.functions import environments
 
 
 def python(*words: str, folder: Path = ROOT) -> subprocess.CompletedProcess[str]:
@@ -260,6 +262,10 @@ def test_a_comparison_gives_its_tables_as_data(tmp_path: Path) -> None:
         rlkit.run_comparison("ppo", "cartpole", wrokers=2)
     with pytest.raises(rlkit.UserError, match="is not a name"):
         rlkit.run_comparison(["ppo"], [object()])  # type: ignore[list-item]
+
+
+def test_a_class_in_a_module_is_compared_by_its_name() -> None:
+    assert environments(fakes.Walk) == ["env=gym", "gym:env.entry=support.fakes:Walk"]
 
 
 def every_function(folder: str) -> None:

@@ -59,12 +59,22 @@ def test_an_algorithm_that_is_not_here_is_answered_with_one_that_is(name: str) -
         ("LunarLander-v3", "env=gym env.id=LunarLander-v3; did you mean lunarlander?"),
         ("ALE/Pong-v5", "a Gymnasium id is given as env=gym env.id=ALE/Pong-v5; there are: "),
         ("my_pkg:My-v0", "a Gymnasium id is given as env=gym env.id=my_pkg:My-v0; there are: "),
+        ("my_pkg.envs:Walk", "a class of your own is given as env=gym env.entry=my_pkg.envs:Walk"),
     ],
 )
 def test_a_gymnasium_id_is_told_how_it_is_given(name: str, rule: str) -> None:
     with pytest.raises(UserError) as caught:
         plugins.load("envs", name)
     assert f"no environment '{name}': " in str(caught.value) and rule in str(caught.value)
+
+
+def test_a_file_with_a_gymnasium_class_is_told_how_it_is_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "valley.py").write_text("import gymnasium\n\nclass Thermostat(gymnasium.Env):\n    pass\n")
+    with pytest.raises(UserError, match=r"; its class Thermostat .* env\.entry=valley:Thermostat, started in the"):
+        plugins.load("envs", str(tmp_path / "valley.py"))
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match=r"is given as env=gym env\.entry=valley:Thermostat$"):
+        plugins.load("envs", "./valley.py")
 
 
 @pytest.mark.parametrize("name", ["zzz", "a/b", "../dqn", "dqn/", "my algo", ".", "..", "dqn."])
