@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypedDict, TypeVar
+from typing import Any, Literal, NotRequired, TypedDict, TypeVar
 
 import torch
 from torch import Tensor
@@ -35,6 +35,7 @@ class Sample(TypedDict):
     answer: str
     score: float
     kind: str
+    rewards: NotRequired[dict[str, float | None]]  # by function, without weights; None: it gave none
 
 
 @dataclass

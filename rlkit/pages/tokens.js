@@ -224,6 +224,7 @@ function written(record) {
   const right = record.score > 0;
   const marks = [make("span", { class: right ? "good" : "bad" }, `score ${number(record.score)}`)];
   if (record.kind) marks.unshift(make("span", {}, record.kind));
+  for (const [name, value] of Object.entries(record.rewards ?? {})) marks.push(make("span", {}, `${name} ${value === null ? "none" : number(value)}`));
   if (record.advantage !== null && record.advantage !== undefined) marks.push(make("span", {}, `advantage ${signed(record.advantage)}`));
   return make("article", { class: "card" }, make("header", {}, ...marks), make("div", { class: "text" }, record.completion || "(nothing)"));
 }

@@ -32,12 +32,16 @@ def measure(env: Env, algo: Algorithm, episodes: int | None, log: Log, when: str
     log.note(f"measuring {when} training, on the test split ...")
     found, samples = scores(env, algo, episodes, when)
     if samples:
-        told = [sample["answer"] or sample["completion"] for sample in samples[:100]]
-        different = {text.rpartition("\n")[2]: sample for text, sample in zip(told, samples, strict=False)}
-        log.show_samples(f"{when}: greedy answers", list(different.values())[:3])
+        log.show_samples(f"{when}: greedy answers", told_apart(samples[:100]))
     if "ceiling" in found:
         log.note(f"ceiling {found['ceiling']['mean']:.3f}: the untouched model when it may not answer at once")
     return found
+
+
+def told_apart(samples: Sequence[Sample]) -> Sequence[Sample]:
+    """Three samples to print: of different problems where there are some, and the same ones after as before."""
+    different = {sample["answer"].rpartition("\n")[2] or sample["prompt"]: sample for sample in samples}
+    return list(different.values())[:3] if len(different) >= 3 else samples[:3]
 
 
 def scores(env: Env, algo: Algorithm, episodes: int | None, when: str) -> tuple[Evaluation, Sequence[Sample]]:

@@ -24,7 +24,7 @@ from rlkit.text.demonstrating import Demonstrations
 from rlkit.text.grader import correct
 from rlkit.text.measuring import COMPARED, Measuring
 from rlkit.text.mixture import Mixture
-from rlkit.text.placing import place
+from rlkit.text.placing import place, rewards_of
 from rlkit.text.problems import Problem
 from rlkit.text.rewards import Reward
 from rlkit.text.scoring import Rewards, Scored, columns_of
@@ -193,7 +193,7 @@ class TextEnv:
         problems = [self.problems["train"][index] for index in rows["problem"].tolist()]
         completions = self.turns.read(writing(policy), rows, self.asking.stop)
         prompts = self.asking.prompts(problems, policy)
-        return self.measuring.samples(problems, prompts, completions, rows["score"].tolist())
+        return self.measuring.samples(problems, prompts, completions, rows["score"].tolist(), rewards_of(rows))
 
     def evaluate(
         self, policy: Plays, episodes: int | None = None, split: Split = "validation", greedy: bool = True

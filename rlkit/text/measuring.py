@@ -59,17 +59,25 @@ class Measuring:
             length=length.double().cpu(),
             kinds=kinds if any(kinds) else None,
             groups=["rare" if kind in RARE else "common" for kind in kinds] if RARE.keys() & set(kinds) else None,
-            samples=self.samples(problems, prompts, completions, found.score),
+            samples=self.samples(problems, prompts, completions, found.score, named),
             items=[(problem.question, problem.answer) for problem in problems],
             metrics=dict(zip(names, reported, strict=True)),
         )
 
     def samples(
-        self, problems: Sequence[Problem], prompts: Sequence[str], completions: Sequence[str], scores: Sequence[float]
+        self,
+        problems: Sequence[Problem],
+        prompts: Sequence[str],
+        completions: Sequence[str],
+        scores: Sequence[float],
+        named: Mapping[str, Sequence[float | None]],
     ) -> list[Sample]:
-        """Completions as texts; the reference answer is included if scores compare with it."""
+        """Completions as texts; the reference answer is included if scores compare with it.
+
+        named: the rewards of each function, [N], where there are several.
+        """
         graded = self.metric == "accuracy"
-        return [
+        found = [
             Sample(
                 prompt=str(prompt),
                 completion=text,
@@ -79,6 +87,9 @@ class Measuring:
             )
             for prompt, problem, text, value in zip(prompts, problems, completions, scores, strict=True)
         ]
+        for i, sample in enumerate(found if named else []):
+            sample["rewards"] = {name: values[i] for name, values in named.items()}
+        return found
 
     def ranked(
         self, model: Judges, problems: Sequence[Problem], prompts: Sequence[str], texts: Sequence[str], length: Tensor

@@ -50,6 +50,17 @@ def place(batch: TensorDict, found: Scored, decode: Decode) -> TensorDict:
     return finish(batch, rows(found.score), reward)
 
 
+def rewards_of(rows: TensorDict) -> dict[str, list[float | None]]:
+    """The rewards that `place` put into rows [N], by function; empty where there is one function only."""
+    names = [key.removeprefix(REWARD) for key in rows.keys() if key.startswith(REWARD)]
+    pairs = {name: (rows[f"{REWARD}{name}"].tolist(), rows[f"{RATED}{name}"].tolist()) for name in names}
+    return {
+        name: [value if rated else None for value, rated in zip(*pair, strict=True)]
+        for name, pair in pairs.items()
+        if len(pairs) > 1
+    }
+
+
 def tokens_at(ids: list[int], ends: Sequence[int], decode: Decode) -> list[int]:
     """For each end of a part of the text, the index of the token that completes the part.
 

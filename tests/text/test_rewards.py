@@ -27,6 +27,10 @@ def test_rewards_have_trls_signature_and_are_summed_with_none_left_out():
     batch = world.rollout(Parrot(lambda prompt, attempt: "xyz" if prompt == "a\n" else "xy"))
     assert sorted(batch["score"].tolist()) == [2.0, 4.0]
     assert {record["prompt"]: record["score"] for record in told(world, batch)} == {"a\n": 4.0, "b\n": 2.0}
+    rewards = {record["prompt"]: record["rewards"] for record in told(world, batch)}
+    assert rewards == {"a\n": {"length": 3.0, "only_odd": 1.0}, "b\n": {"length": 2.0, "only_odd": None}}
+    alone = TextEnv({"train": problems, "validation": [], "test": []}, rows=2, seed=0, rewards=[length])
+    assert not any("rewards" in record for record in told(alone, alone.rollout(Parrot(lambda prompt, attempt: "x"))))
 
 
 def test_a_reward_function_comes_from_a_file_or_a_module(tmp_path):
