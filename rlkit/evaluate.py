@@ -41,7 +41,8 @@ def evaluate(argv: list[str]) -> int:
     given = config.from_folder(argv[0])
     prepare_folder(argv[0])  # before hours of measuring: the folder must be writable
     given.trust = asked.trust
-    subject = evaluation.opened(given, argv[0], asked.checkpoint, asked)
+    with bars("preparing"):
+        subject = evaluation.opened(given, argv[0], asked.checkpoint, asked)
     evaluation.refuse(subject, asked)
     say(evaluation.which(subject))
     other = None if asked.against is None else against.rival(subject, asked, against.place_of(asked.against))

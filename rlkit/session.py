@@ -4,7 +4,7 @@ import json
 import math
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Protocol, runtime_checkable
@@ -19,6 +19,7 @@ from rlkit.loop import train
 from rlkit.paths import as_written
 from rlkit.progress import Progress, lasting_of, restore, restore_policy
 from rlkit.recording import checkpoint, outcome
+from rlkit.recording.bars import bars
 from rlkit.recording.files import (
     prepare_folder,
     read_text,
@@ -45,7 +46,8 @@ def carry_out(given: config.Given, watch: Watch = UNWATCHED) -> tuple[Path, Prog
     """
     watch = replace(watch, quiet=watch.quiet or not ranks.first())
     with sheltered():  # an environment may have processes
-        parts = assemble(given)
+        with nullcontext() if watch.quiet else bars("preparing"):  # loading a large model takes a while
+            parts = assemble(given)
         try:
             found = begin(parts, given, watch)
         finally:

@@ -1,17 +1,27 @@
 """How far a wait has come: what takes long reports it, and a command may show a bar."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import TypeVar
 
+T = TypeVar("T")
 Show = Callable[[int, int], object]
 _SHOW: ContextVar[Show | None] = ContextVar("show", default=None)
 
 
 def advance(done: int, total: int) -> None:
-    """Report that so many of all episodes or answers are done. Without `shown_by` nothing happens."""
+    """Report that so many of all episodes, answers or weights are done. Without `shown_by` nothing happens."""
     if (show := _SHOW.get()) is not None:
         show(done, total)
+
+
+def counted(items: Collection[T]) -> Iterator[T]:
+    """The items one by one, reporting how many are done."""
+    for done, item in enumerate(items):
+        advance(done, len(items))
+        yield item
+    advance(len(items), len(items))
 
 
 @contextmanager

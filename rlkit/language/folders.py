@@ -26,6 +26,7 @@ from rlkit.language.shape import ARCHITECTURES, Shape, rotary_frequencies
 from rlkit.language.sizes import Sizes, check_sizes
 from rlkit.language.tokenizer import Tokenizer
 from rlkit.paths import home
+from rlkit.waiting import counted
 
 TINY = Path(__file__).parent / "tiny"
 VALUE = "value_head.safetensors"  # the value head of a critic
@@ -102,21 +103,20 @@ def read_decoder(
     if shared is not None:
         sharding.share_out(decoder, shared)
     parts: dict[str, Tensor] = {}
-    waiting = {name for name, _ in decoder.named_parameters()}
-    for file in files:
-        for name in sorted(waiting & sizes_in(file).keys()):
-            with opened(file) as content:  # reopened for each: pages that were read count as memory while it is open
-                tensor = content.get_tensor(name)
-                narrow = stored == "bfloat16" or (stored == "auto" and tensor.dtype == torch.bfloat16)
-                parameter = nn.Parameter(torch.empty(tensor.shape, dtype=torch.bfloat16 if narrow else torch.float32))
-                fill(parameter, tensor, f"{file}: {name}")
-                del tensor
-            if shared is not None:
-                parts[name] = sharding.part(parameter, shared, dtype if dtype == torch.float64 else parameter.dtype)
-            else:
-                module, _, last = name.rpartition(".")
-                setattr(decoder.get_submodule(module), last, parameter)
-            waiting.remove(name)
+    wanted = {name for name, _ in decoder.named_parameters()}
+    places = {name: file for file in reversed(files) for name in sorted(wanted & sizes_in(file).keys())}
+    for name, file in counted(places.items()):
+        with opened(file) as content:  # reopened for each: pages that were read count as memory while it is open
+            tensor = content.get_tensor(name)
+            narrow = stored == "bfloat16" or (stored == "auto" and tensor.dtype == torch.bfloat16)
+            parameter = nn.Parameter(torch.empty(tensor.shape, dtype=torch.bfloat16 if narrow else torch.float32))
+            fill(parameter, tensor, f"{file}: {name}")
+            del tensor
+        if shared is not None:
+            parts[name] = sharding.part(parameter, shared, dtype if dtype == torch.float64 else parameter.dtype)
+        else:
+            module, _, last = name.rpartition(".")
+            setattr(decoder.get_submodule(module), last, parameter)
     if shared is not None:
         sharding.adopt(decoder, parts)
     return decoder

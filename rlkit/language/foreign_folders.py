@@ -16,6 +16,7 @@ from rlkit.language import folders
 from rlkit.language.files import MOST, Json, read_json
 from rlkit.language.foreign import LENGTHS, Foreign
 from rlkit.language.shape import ARCHITECTURES
+from rlkit.waiting import counted
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel
@@ -141,7 +142,7 @@ def _plain(content: Json) -> Json:
 
 def _tensors(file: Path) -> Iterator[tuple[str, Tensor]]:
     """The tensors of a file in float32."""
-    for name, size in sorted(folders.sizes_in(file).items()):
+    for name, size in counted(sorted(folders.sizes_in(file).items())):
         parameter = nn.Parameter(torch.empty(size))
         if parameter.numel():  # reopened for each weight: pages that were read count as memory while the file is open
             with folders.opened(file) as content:

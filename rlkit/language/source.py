@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from rlkit.errors import UserError
 from rlkit.shards import whole
+from rlkit.waiting import counted
 
 KEY = "frozen"  # key of the fingerprints in a state_dict
 
@@ -28,7 +29,9 @@ class Source:
     @classmethod
     def of(cls, name: str, module: nn.Module) -> Self:
         """The source of a module that was just loaded."""
-        return cls(name, {key: fingerprint([p]) for key, p in module.named_parameters(remove_duplicate=False)})
+        return cls(
+            name, {key: fingerprint([p]) for key, p in counted(list(module.named_parameters(remove_duplicate=False)))}
+        )
 
 
 class Sourced(nn.Module):

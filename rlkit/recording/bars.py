@@ -4,7 +4,15 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TaskProgressColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TaskProgressColumn,
+    TextColumn,
+    TimeRemainingColumn,
+)
 
 from rlkit.screen import Screen
 from rlkit.waiting import shown_by
@@ -15,8 +23,8 @@ PATIENCE = 1.0  # seconds of a wait before its bar appears
 class WaitBar:
     """A row of a `Progress` while a wait lasts; called with how many of all episodes or answers are done."""
 
-    def __init__(self, progress: Progress) -> None:
-        self.progress = progress
+    def __init__(self, progress: Progress, title: str = "") -> None:
+        self.progress, self.title = progress, title
         self.began: float | None = None
         self.row: TaskID | None = None
 
@@ -28,7 +36,7 @@ class WaitBar:
         elif self.row is not None:
             self.progress.update(self.row, completed=done, total=total)
         elif now - self.began > PATIENCE:
-            self.row = self.progress.add_task("", completed=done, total=total)
+            self.row = self.progress.add_task(self.title, completed=done, total=total)
 
     def end(self) -> None:
         if self.row is not None:
@@ -37,10 +45,16 @@ class WaitBar:
 
 
 @contextmanager
-def bars() -> Iterator[None]:
+def bars(title: str = "") -> Iterator[None]:
     """Show a bar for the waits of a command; nothing where the output is not a terminal."""
     console = Screen(force_jupyter=False)
-    columns = (BarColumn(36), TaskProgressColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(36),
+        TaskProgressColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+    )
     progress = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
-    with progress, shown_by(WaitBar(progress)):
+    with progress, shown_by(WaitBar(progress, title)):
         yield

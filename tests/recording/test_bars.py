@@ -5,6 +5,7 @@ import torch
 from rich.progress import Progress
 from support.fakes import algorithm, cartpole
 
+from rlkit.language import folders
 from rlkit.language.generate import chunks
 from rlkit.policies import Network
 from rlkit.recording import bars
@@ -34,6 +35,13 @@ def test_episodes_and_answers_report_how_many_are_done() -> None:
         for _ in chunks([[1]] * 10, 2, 8, torch.device("cpu")):
             pass
     assert seen == [(4, 10), (8, 10), (10, 10)]
+
+
+def test_a_model_that_is_loaded_reports_its_weights() -> None:
+    seen: list[tuple[int, int]] = []
+    with shown_by(lambda done, total: seen.append((done, total))):
+        weights = sum(1 for _ in folders.read_decoder(folders.TINY).parameters())
+    assert seen == [(i, weights) for i in range(weights + 1)]
 
 
 def test_a_bar_appears_once_a_wait_has_lasted_and_goes_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
