@@ -233,26 +233,26 @@ ELSEWHERE = {
         "tuning/test_tune.py::test_a_default_that_fails_ends_the_search_in_one_line"
     ),
     ", which is not a file in its folder: it is refused": (
-        "comparison/test_away.py::test_what_leads_out_of_the_folder_is_refused_before_anything_is_written"
+        "comparison/test_parcel.py::test_what_leads_out_of_the_folder_is_refused_before_anything_is_written"
     ),
     ", which no run writes: it is refused": (
-        "comparison/test_away.py::test_what_leads_out_of_the_folder_is_refused_before_anything_is_written"
+        "comparison/test_parcel.py::test_what_leads_out_of_the_folder_is_refused_before_anything_is_written"
     ),
     "what a run came back with is damaged: ": (
-        "comparison/test_away.py::test_a_parcel_that_is_cut_off_finishes_nothing"
+        "comparison/test_parcel.py::test_a_parcel_that_is_cut_off_finishes_nothing"
     ),
     "; make room, and the same command goes on": (
-        "comparison/test_away.py::test_what_stands_in_the_way_of_a_folder_is_told"
+        "comparison/test_parcel.py::test_what_stands_in_the_way_of_a_folder_is_told"
     ),
-    "; its run cannot be sent": "comparison/test_away.py::test_a_full_disk_there_is_told",
+    "; its run cannot be sent": "comparison/test_parcel.py::test_a_full_disk_there_is_told",
     ": install the same on all of the cluster": (
         "comparison/test_away.py::test_another_version_there_is_refused_in_one_line"
     ),
     " as it is here: install it there, or give it as ": (
-        "comparison/test_away.py::test_what_is_too_large_or_installed_must_be_there"
+        "comparison/test_luggage.py::test_what_is_too_large_or_installed_must_be_there"
     ),
     " as here, and too large to be sent: ": (
-        "comparison/test_away.py::test_what_is_too_large_or_installed_must_be_there"
+        "comparison/test_luggage.py::test_what_is_too_large_or_installed_must_be_there"
     ),
     ": on a Ray cluster each run gets a GPU of its own": (
         "comparison/test_on_ray.py::test_what_no_machine_has_is_refused"
