@@ -319,28 +319,40 @@ ELSEWHERE = {
         "python/test_mistakes.py::test_a_number_that_python_cannot_write_is_one_line"
     ),
     ": give a tensor, or leave it out": "test_meter.py::test_a_metric_that_is_no_tensor_is_named",
-    "policy.engine=vllm is for one process: ": "language/test_vllm.py::test_several_ranks_are_one_line",
-    " does not say which vLLM it is: ": "language/test_vllm.py::test_what_is_no_vllm_is_one_line",
-    " serves no model: start it ": "language/test_vllm.py::test_what_is_no_vllm_is_one_line",
-    ", and rlkit needs ": "language/test_vllm.py::test_a_server_that_was_started_otherwise_is_one_line",
+    "policy.engine=vllm is for one process: ": "language/test_vllm_refused.py::test_several_ranks_are_one_line",
+    " does not say which vLLM it is: ": "language/test_vllm_refused.py::test_what_is_no_vllm_is_one_line",
+    " serves no model: start it ": "language/test_vllm_refused.py::test_what_is_no_vllm_is_one_line",
+    ", and rlkit needs ": "language/test_vllm_refused.py::test_a_server_that_was_started_otherwise_is_one_line",
     ", which leave out the temperature: ": (
-        "language/test_vllm.py::test_a_server_that_was_started_otherwise_is_one_line"
+        "language/test_vllm_refused.py::test_a_server_that_was_started_otherwise_is_one_line"
     ),
-    ", so it takes no weights: ": "language/test_vllm.py::test_a_server_that_was_started_otherwise_is_one_line",
-    ", whose tokenizer is another ": "language/test_vllm.py::test_another_tokenizer_is_one_line",
-    " computes another model than ": "language/test_vllm.py::test_another_model_is_one_line",
-    " cannot load the weights of this run (": "language/test_vllm.py::test_weights_that_do_not_fit_are_one_line",
-    " was given other weights while it wrote: ": "language/test_vllm.py::test_weights_of_another_run_are_one_line",
-    " gave an impossible answer: ": "language/test_vllm.py::test_a_row_that_cannot_be_is_one_line",
-    " without the tokens that were asked for": "language/test_vllm.py::test_an_answer_that_is_no_row_is_one_line",
-    " with what is not a JSON object: ": "language/test_vllm.py::test_an_answer_that_is_no_row_is_one_line",
-    " with status ": "language/test_vllm.py::test_a_refusal_is_told_in_the_servers_words",
-    " tokens, and rows may have ": ("language/test_vllm.py::test_rows_that_the_server_has_no_room_for_are_one_line"),
+    ", so it takes no weights: ": "language/test_vllm_refused.py::test_a_server_that_was_started_otherwise_is_one_line",
+    ", whose tokenizer is another ": "language/test_vllm_refused.py::test_another_tokenizer_is_one_line",
+    " computes another model than ": "language/test_vllm_refused.py::test_another_model_is_one_line",
+    " cannot load the weights of this run (": (
+        "language/test_vllm_refused.py::test_weights_that_do_not_fit_are_one_line"
+    ),
+    " was given other weights while it wrote: ": (
+        "language/test_vllm_refused.py::test_weights_of_another_run_are_one_line"
+    ),
+    " gave an impossible answer: ": "language/test_vllm_refused.py::test_a_row_that_cannot_be_is_one_line",
+    " without the tokens that were asked for": (
+        "language/test_vllm_refused.py::test_an_answer_that_is_no_row_is_one_line"
+    ),
+    " with what is not a JSON object: ": "language/test_vllm_refused.py::test_an_answer_that_is_no_row_is_one_line",
+    " with status ": "language/test_vllm_refused.py::test_a_refusal_is_told_in_the_servers_words",
+    " tokens, and rows may have ": (
+        "language/test_vllm_refused.py::test_rows_that_the_server_has_no_room_for_are_one_line"
+    ),
     "; make room, or give another policy.exchange": (
-        "language/test_vllm.py::test_a_folder_that_cannot_be_written_is_one_line"
+        "language/test_vllm_refused.py::test_a_folder_that_cannot_be_written_is_one_line"
     ),
-    "): its own lines above say more": ("language/test_vllm.py::test_a_vllm_in_this_process_that_fails_is_one_line"),
-    " cannot write: a row ended by ": ("language/test_vllm.py::test_a_vllm_in_this_process_that_fails_is_one_line"),
+    "): its own lines above say more": (
+        "language/test_vllm_refused.py::test_a_vllm_in_this_process_that_fails_is_one_line"
+    ),
+    " cannot write: a row ended by ": (
+        "language/test_vllm_refused.py::test_a_vllm_in_this_process_that_fails_is_one_line"
+    ),
     "policy.staleness=1 writes completions ahead, and not ": (
         "text/test_ahead.py::test_what_cannot_be_written_ahead_is_refused"
     ),
