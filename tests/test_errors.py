@@ -29,21 +29,23 @@ ERRORS = {"UserError", "Exhausted", "RewardFailed", "EngineFailed", "Refused", "
 
 # Errors that no folder of files can bring about, and the test that brings each about.
 ELSEWHERE = {
-    " ranks: give a multiple of ": "test_ranks.py::test_agents_of_a_copy_stay_on_one_rank",
-    ": continue it with as many (torchrun ": "test_ranks.py::test_episodes_in_progress_belong_to_as_many_ranks",
-    " in the environment is not a whole number: ": "test_ranks.py::test_a_number_of_ranks_that_is_none_is_one_line",
+    " ranks: give a multiple of ": "test_ranks_alone.py::test_agents_of_a_copy_stay_on_one_rank",
+    ": continue it with as many (torchrun ": "test_ranks_alone.py::test_episodes_in_progress_belong_to_as_many_ranks",
+    " in the environment is not a whole number: ": (
+        "test_ranks_alone.py::test_a_number_of_ranks_that_is_none_is_one_line"
+    ),
     "critics of actions read one choice or real numbers ": (
         "algorithms/test_sac_td3.py::test_what_takes_several_choices_is_named"
     ),
-    "MASTER_PORT=0 in the environment: ": "test_ranks.py::test_a_port_that_no_rank_knows_is_told_at_once",
+    "MASTER_PORT=0 in the environment: ": "test_ranks_alone.py::test_a_port_that_no_rank_knows_is_told_at_once",
     "torchrun starts processes of rlkit.run alone": (
-        "test_ranks.py::test_a_command_for_one_process_is_refused_under_torchrun"
+        "test_ranks_alone.py::test_a_command_for_one_process_is_refused_under_torchrun"
     ),
-    "): give torchrun --master-port another port": "test_ranks.py::test_ranks_that_cannot_meet_are_told_where",
-    " than rank 0: ": "test_ranks.py::test_a_rank_with_something_else_is_named",
-    " learns a table, which one process does": "test_ranks.py::test_what_several_ranks_cannot_do_is_refused",
-    " is for one process: leave it out": "test_ranks.py::test_what_several_ranks_cannot_do_is_refused",
-    " cannot be divided among ": "test_ranks.py::test_what_several_ranks_cannot_do_is_refused",
+    "): give torchrun --master-port another port": "test_ranks_alone.py::test_ranks_that_cannot_meet_are_told_where",
+    " than rank 0: ": "test_ranks_alone.py::test_a_rank_with_something_else_is_named",
+    " learns a table, which one process does": "test_ranks_alone.py::test_what_several_ranks_cannot_do_is_refused",
+    " is for one process: leave it out": "test_ranks_alone.py::test_what_several_ranks_cannot_do_is_refused",
+    " cannot be divided among ": "test_ranks_alone.py::test_what_several_ranks_cannot_do_is_refused",
     " cannot be made (": "text/test_reasoning.py::test_a_problem_that_cannot_be_made_is_one_line",
     "; the scorer of a task must give a number from 0 to 1": (
         "text/test_reasoning.py::test_a_score_that_is_none_is_one_line"
