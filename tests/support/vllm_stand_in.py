@@ -4,6 +4,8 @@ It says nothing about vLLM. What vLLM 0.32 answers was compared by hand with wha
 """
 
 import json
+import os
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,13 +14,18 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
+import pytest
 import torch
 
 from rlkit.language import folders
 from rlkit.language.generate import Rule, generate
+from rlkit.language.model import LanguageModel
+from rlkit.language.network import LanguageNetwork
 from rlkit.language.stopping import Stopping
 from rlkit.language.tokenizer import Tokenizer
 
+REAL = os.environ.get("RLKIT_VLLM_SERVER")  # of a vLLM that serves tiny: the contract is checked with it, too
+PROMPTS = ["What is 3 + 4?\n", "Bob has 5 apples and eats 2. How many are left?\n"]
 MODE = "processed_logprobs"
 
 
@@ -181,3 +188,10 @@ def module(version: str = "0.32.0") -> ModuleType:
     made = ModuleType("vllm")
     made.__version__, made.LLM, made.SamplingParams = version, LLM, dict  # type: ignore[attr-defined]
     return made
+
+
+def built(kind: str, server: StandIn, monkeypatch: pytest.MonkeyPatch, **keys: object) -> LanguageModel:
+    monkeypatch.setitem(sys.modules, "vllm", module())
+    engines = {"native": {}, "server": {"engine": "vllm", "server": server.url}, "inside": {"engine": "vllm"}}
+    engine = {**engines, "real": {"engine": "vllm", "server": REAL}}[kind]
+    return LanguageNetwork(temperature=0.8, **engine, **keys).build(0)

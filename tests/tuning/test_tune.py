@@ -1,82 +1,24 @@
-"""A search: what it tries, gives up, resumes and writes. The runs are pretended; the last tests carry real ones out."""
+"""A search: what it tries, gives up and writes. Its runs are pretended."""
 
-import json
-import os
 import random
-import signal
-import subprocess
-import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import yaml
+from support.pretended_searches import EVALUATIONS, WORDS, conducted, evaluated, finish, score, trials
 from support.words import last
 
 from rlkit import tune
-from rlkit.comparison import conduct as comparing
 from rlkit.comparison import grid
 from rlkit.errors import UserError
 from rlkit.settings import config
-from rlkit.tuning import conduct, search
+from rlkit.tuning import conduct
 from rlkit.tuning.problem import Problem, parse
 from rlkit.tuning.space import texts
 from rlkit.tuning.study import FILE, Study, Trial
 
 optuna = pytest.importorskip("optuna")
-ROOT = Path(__file__).resolve().parents[2]
-WORDS = ["algo=q_learning", "env=gridworld", "iterations=10", "workers=1", "runs=1", "trials=12", "seeds=2"]
-EVALUATIONS = 10
-
-Act = Callable[[grid.Job, Path, float], tuple[int, str]]
-
-
-def score(job: grid.Job) -> float:
-    """What a pretended run ends at: the better, the nearer its learning rate is to 0.3; seeds differ a little."""
-    return 100 - 100 * abs(float(job.config["algo"]["lr"]) - 0.3) + job.seed % 10
-
-
-def evaluated(job: grid.Job, values: list[float]) -> None:
-    job.folder.mkdir(parents=True, exist_ok=True)
-    (job.folder / "config.yaml").write_text(yaml.safe_dump(job.config))
-    lines = [{"iteration": i + 1, "env_steps": i, "seconds": i, "eval/return": x} for i, x in enumerate(values)]
-    (job.folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-
-
-def finish(job: grid.Job, stop: Path, at: float) -> tuple[int, str]:
-    """A run that is evaluated ten times on its way, and then measured."""
-    evaluated(job, [at * (i + 1) / EVALUATIONS for i in range(EVALUATIONS)])
-    (job.folder / "checkpoints").mkdir(exist_ok=True)
-    after = {"metric": "return", "mean": at, "low": at, "high": at, "episodes": 3}
-    summary = {"algo": job.config["algo"]["name"], "env": job.config["env"]["name"], "seed": job.seed, "env_steps": 9}
-    values = {**summary, "seconds": 1.0, "finished": True, "evaluation": {"after": after}}
-    (job.folder / "summary.json").write_text(json.dumps(values))
-    return 0, ""
-
-
-@pytest.fixture
-def carried(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The names of the runs that were carried out, all of them pretended; no report is drawn."""
-    names: list[str] = []
-
-    def execute(job: grid.Job, stop: Path) -> tuple[int, str]:
-        names.append(job.name)
-        return finish(job, stop, score(job))
-
-    monkeypatch.setattr(grid, "execute", execute)
-    monkeypatch.setattr(search, "POLL", 0.001)
-    monkeypatch.setattr(comparing, "report", lambda *_: {"pretended": True})
-    return names
-
-
-def conducted(out: Path, *words: str) -> conduct.Conducted:
-    return conduct.conduct(*parse(last(*WORDS, f"out={out}", *words)), "python -m rlkit.tune ...")
-
-
-def trials(out: Path) -> list[Trial]:
-    found = Problem(*parse([*WORDS, f"out={out}"]))
-    return Study(out, found.space, "tpe", "median", 0).trials
 
 
 def test_the_first_trial_is_the_default_and_the_best_is_written_and_measured_beside_it(
@@ -102,40 +44,6 @@ def test_the_first_trial_is_the_default_and_the_best_is_written_and_measured_bes
     said = capsys.readouterr().out
     assert "25 trials finished, 0 pruned, 0 failed" in said and "the best so far" in said
     assert not list((tmp_path / "s" / "trials").glob("*/checkpoints"))
-
-
-def test_the_same_search_finds_the_same_however_it_was_interrupted(
-    tmp_path: Path, carried: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    conducted(tmp_path / "whole")
-    settle, ends = search.settle, [2, 5, 6]
-
-    def interrupted(study: Study, *rest: object) -> None:
-        settle(study, *rest)  # type: ignore[arg-type]
-        if len(study.trials) >= ends[0]:
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr(search, "settle", interrupted)
-    while ends:
-        assert conducted(tmp_path / "cut").best is None
-        ends.pop(0)
-    monkeypatch.setattr(search, "settle", settle)
-    with (tmp_path / "cut" / FILE).open("ab") as file:
-        file.write(b'{"op_code": 4, "worker_id": "tor')  # a line that a kill tore
-    (tmp_path / "cut" / f"{FILE}.lock").symlink_to("nowhere")
-    done = conducted(tmp_path / "cut")
-    assert (
-        trials(tmp_path / "cut") == trials(tmp_path / "whole") and len(set(map(str, trials(tmp_path / "whole")))) == 12
-    )
-    assert done.best is not None and len(carried) == 2 * (12 + 4)  # nothing was carried out twice
-
-
-@pytest.mark.slow
-def test_more_trials_extend_a_search(tmp_path: Path, carried: list[str]) -> None:
-    conducted(tmp_path / "a", "trials=8")
-    conducted(tmp_path / "a", "trials=12")
-    conducted(tmp_path / "b", "trials=12")
-    assert trials(tmp_path / "a") == trials(tmp_path / "b")
 
 
 @pytest.mark.slow
@@ -235,38 +143,6 @@ def test_where_nothing_is_better_the_default_is_written(
     }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        (["runs=2"], "holds another search: runs=1, asked runs=2; choose another out="),
-        (["workers=2"], "workers=1, asked workers=2"),
-        (["algo.lr=0.1..0.2"], r"algo\.lr=0\.01\.\.1:log, asked algo\.lr=0\.1\.\.0\.2:log"),
-        (["algo.gamma=0.9"], r"algo\.gamma=None, asked algo\.gamma=0\.9"),
-        (["sampler=random"], "sampler=tpe, asked sampler=random"),
-    ],
-)
-def test_another_search_in_the_same_folder_is_refused(
-    tmp_path: Path, carried: list[str], words: list[str], says: str
-) -> None:
-    conducted(tmp_path, "trials=1")
-    with pytest.raises(UserError, match=says):
-        conducted(tmp_path, *words)
-
-
-def test_other_folders_and_damaged_files_are_refused(tmp_path: Path, carried: list[str]) -> None:
-    (tmp_path / "c" / "runs").mkdir(parents=True)
-    with pytest.raises(UserError, match="is a comparison's folder: give a search a folder of its own"):
-        conducted(tmp_path / "c")
-    conducted(tmp_path / "s", "trials=1")
-    (tmp_path / "s" / FILE).write_text("[1, 2]\n[]\n")
-    with pytest.raises(UserError, match=r"study\.journal is damaged: .*; choose another out="):
-        conducted(tmp_path / "s")
-    (tmp_path / "s" / FILE).unlink()
-    (tmp_path / "s" / FILE).symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(UserError, match="is a link"):
-        conducted(tmp_path / "s")
-
-
 def test_the_study_can_be_opened_with_optuna(tmp_path: Path, carried: list[str]) -> None:
     conducted(tmp_path, "trials=6")
     storage = optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(str(tmp_path / FILE)))
@@ -309,49 +185,3 @@ def test_best_yaml_holds_the_keys_that_a_preset_stands_for(tmp_path: Path, carri
         found = config.read([f"config={out / 'best.yaml'}"]).algo
         given = config.read([*words[:2], preset]).algo
         assert {**found, "lr": 0} == {**given, "lr": 0} and "kl_coef" in found and "preset" not in found
-
-
-def begin(out: Path, *words: str) -> "subprocess.Popen[str]":
-    command = [sys.executable, "-m", "rlkit.tune", *words, f"out={out}"]
-    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-
-
-REAL = ["algo=q_learning", "env=gridworld", "iterations=40", "runs=1", "trials=8", "seeds=2", "validation_episodes=3"]
-SHORT = [*REAL, "workers=2", "evaluation_episodes=3", "algo.schedule=constant"]
-
-
-@pytest.mark.slow
-def test_kill_9_loses_nothing(tmp_path: Path) -> None:
-    for kills in range(3):
-        process = begin(tmp_path / "killed", *SHORT)
-        assert process.stdout is not None
-        seen = 0
-        for line in process.stdout:  # each time it comes a little further
-            seen += "] trial" in line
-            if seen > kills % 2:
-                break
-        os.kill(process.pid, signal.SIGKILL)
-        process.communicate()
-    for out in (tmp_path / "killed", tmp_path / "whole"):
-        process = begin(out, *SHORT)
-        said, _ = process.communicate()
-        assert process.returncode == 0, said
-    killed, whole = (
-        Study(tmp_path / name, Problem(*parse(SHORT)).space, "tpe", "median", 0) for name in ("killed", "whole")
-    )
-    assert killed.trials == whole.trials and len(whole.trials) == 8
-    texts = [(tmp_path / name / "best.yaml").read_text().partition("\nalgo:")[2] for name in ("killed", "whole")]
-    assert texts[0] == texts[1]
-
-
-@pytest.mark.slow
-def test_ctrl_c_stops_safely_and_the_same_command_goes_on(tmp_path: Path) -> None:
-    words = [*SHORT, "iterations=4000"]
-    process = begin(tmp_path, *last(*words))
-    while not list(tmp_path.glob("trials/*/metrics.jsonl")) and process.poll() is None:
-        time.sleep(0.05)
-    process.send_signal(signal.SIGINT)
-    said, _ = process.communicate()
-    assert process.returncode == 1 and "the same command goes on from here" in said
-    assert "stopping" in said and not (tmp_path / "best.yaml").exists()
-    assert list(tmp_path.glob("trials/*/checkpoints/latest*"))

@@ -1,0 +1,132 @@
+"""A search that is interrupted, killed or extended goes on as if nothing had been, and in no other's folder."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from support.pretended_searches import conducted, trials
+from support.words import last
+
+from rlkit.errors import UserError
+from rlkit.tuning import search
+from rlkit.tuning.problem import Problem, parse
+from rlkit.tuning.study import FILE, Study
+
+pytest.importorskip("optuna")
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_the_same_search_finds_the_same_however_it_was_interrupted(
+    tmp_path: Path, carried: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    conducted(tmp_path / "whole")
+    settle, ends = search.settle, [2, 5, 6]
+
+    def interrupted(study: Study, *rest: object) -> None:
+        settle(study, *rest)  # type: ignore[arg-type]
+        if len(study.trials) >= ends[0]:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(search, "settle", interrupted)
+    while ends:
+        assert conducted(tmp_path / "cut").best is None
+        ends.pop(0)
+    monkeypatch.setattr(search, "settle", settle)
+    with (tmp_path / "cut" / FILE).open("ab") as file:
+        file.write(b'{"op_code": 4, "worker_id": "tor')  # a line that a kill tore
+    (tmp_path / "cut" / f"{FILE}.lock").symlink_to("nowhere")
+    done = conducted(tmp_path / "cut")
+    assert (
+        trials(tmp_path / "cut") == trials(tmp_path / "whole") and len(set(map(str, trials(tmp_path / "whole")))) == 12
+    )
+    assert done.best is not None and len(carried) == 2 * (12 + 4)  # nothing was carried out twice
+
+
+@pytest.mark.slow
+def test_more_trials_extend_a_search(tmp_path: Path, carried: list[str]) -> None:
+    conducted(tmp_path / "a", "trials=8")
+    conducted(tmp_path / "a", "trials=12")
+    conducted(tmp_path / "b", "trials=12")
+    assert trials(tmp_path / "a") == trials(tmp_path / "b")
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["runs=2"], "holds another search: runs=1, asked runs=2; choose another out="),
+        (["workers=2"], "workers=1, asked workers=2"),
+        (["algo.lr=0.1..0.2"], r"algo\.lr=0\.01\.\.1:log, asked algo\.lr=0\.1\.\.0\.2:log"),
+        (["algo.gamma=0.9"], r"algo\.gamma=None, asked algo\.gamma=0\.9"),
+        (["sampler=random"], "sampler=tpe, asked sampler=random"),
+    ],
+)
+def test_another_search_in_the_same_folder_is_refused(
+    tmp_path: Path, carried: list[str], words: list[str], says: str
+) -> None:
+    conducted(tmp_path, "trials=1")
+    with pytest.raises(UserError, match=says):
+        conducted(tmp_path, *words)
+
+
+def test_other_folders_and_damaged_files_are_refused(tmp_path: Path, carried: list[str]) -> None:
+    (tmp_path / "c" / "runs").mkdir(parents=True)
+    with pytest.raises(UserError, match="is a comparison's folder: give a search a folder of its own"):
+        conducted(tmp_path / "c")
+    conducted(tmp_path / "s", "trials=1")
+    (tmp_path / "s" / FILE).write_text("[1, 2]\n[]\n")
+    with pytest.raises(UserError, match=r"study\.journal is damaged: .*; choose another out="):
+        conducted(tmp_path / "s")
+    (tmp_path / "s" / FILE).unlink()
+    (tmp_path / "s" / FILE).symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(UserError, match="is a link"):
+        conducted(tmp_path / "s")
+
+
+def begin(out: Path, *words: str) -> "subprocess.Popen[str]":
+    command = [sys.executable, "-m", "rlkit.tune", *words, f"out={out}"]
+    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+REAL = ["algo=q_learning", "env=gridworld", "iterations=40", "runs=1", "trials=8", "seeds=2", "validation_episodes=3"]
+SHORT = [*REAL, "workers=2", "evaluation_episodes=3", "algo.schedule=constant"]
+
+
+@pytest.mark.slow
+def test_kill_9_loses_nothing(tmp_path: Path) -> None:
+    for kills in range(3):
+        process = begin(tmp_path / "killed", *SHORT)
+        assert process.stdout is not None
+        seen = 0
+        for line in process.stdout:  # each time it comes a little further
+            seen += "] trial" in line
+            if seen > kills % 2:
+                break
+        os.kill(process.pid, signal.SIGKILL)
+        process.communicate()
+    for out in (tmp_path / "killed", tmp_path / "whole"):
+        process = begin(out, *SHORT)
+        said, _ = process.communicate()
+        assert process.returncode == 0, said
+    killed, whole = (
+        Study(tmp_path / name, Problem(*parse(SHORT)).space, "tpe", "median", 0) for name in ("killed", "whole")
+    )
+    assert killed.trials == whole.trials and len(whole.trials) == 8
+    texts = [(tmp_path / name / "best.yaml").read_text().partition("\nalgo:")[2] for name in ("killed", "whole")]
+    assert texts[0] == texts[1]
+
+
+@pytest.mark.slow
+def test_ctrl_c_stops_safely_and_the_same_command_goes_on(tmp_path: Path) -> None:
+    words = [*SHORT, "iterations=4000"]
+    process = begin(tmp_path, *last(*words))
+    while not list(tmp_path.glob("trials/*/metrics.jsonl")) and process.poll() is None:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    said, _ = process.communicate()
+    assert process.returncode == 1 and "the same command goes on from here" in said
+    assert "stopping" in said and not (tmp_path / "best.yaml").exists()
+    assert list(tmp_path.glob("trials/*/checkpoints/latest*"))
