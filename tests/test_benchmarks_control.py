@@ -164,7 +164,8 @@ def test_rlkit_takes_the_keys_of_every_table() -> None:
         parts.env.close()
 
 
-@pytest.mark.parametrize("algo", ["ppo", pytest.param("dqn", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("algo", ["ppo", "dqn"])
 def test_the_program_of_rlkit_trains(algo: str, driver: ModuleType) -> None:
     import dqn_cartpole
     import ppo_cartpole

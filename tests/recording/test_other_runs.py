@@ -58,11 +58,14 @@ def at(state: Any, path: tuple[Any, ...]) -> Any:
     return state
 
 
+SLOW = pytest.mark.slow
 OTHER: list[Any] = ["text", None, [], {}, 2.5, -1, torch.zeros(3, 7), torch.tensor(float("nan")), 10**30]
 
 
-# Every fourth place of a table in each run of the tests, and all of all in the slow ones.
-@pytest.mark.parametrize(("name", "every"), [("table", 4), *(pytest.param(x, 1, marks=pytest.mark.slow) for x in RUNS)])
+# Every twelfth place of a table in each run of the tests, and all of all in the slow ones.
+@pytest.mark.parametrize(
+    ("name", "every"), [("table", 12), *(pytest.param(x, 1, marks=pytest.mark.slow) for x in RUNS)]
+)
 def test_no_part_that_is_missing_or_of_another_kind_ends_in_a_traceback(
     name: str, every: int, finished: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
