@@ -1,6 +1,6 @@
 // A line chart in SVG: several series, a logarithmic axis where it is wanted, values under the pointer.
 
-import { guarded, make, number } from "./common.js";
+import { ends, guarded, make, number } from "./common.js";
 import { fileName, picture, save, standing, table } from "./export.js";
 
 const RIGHT = 10, TOP = 8;
@@ -91,10 +91,9 @@ export class Chart {
 
   fit(all) {
     const xs = all.map(([x]) => x), ys = all.map(([, y]) => (this.log ? Math.log10(y) : y));
-    this.x0 = Math.min(...xs);
-    this.x1 = Math.max(...xs);
+    [this.x0, this.x1] = ends(xs);
     if (this.x0 === this.x1) [this.x0, this.x1] = [this.x0 - 1, this.x1 + 1];
-    let low = Math.min(...ys), high = Math.max(...ys);
+    let [low, high] = ends(ys);
     const least = this.log ? 1 : Math.max(Math.abs(high), Math.abs(low)) * 0.02 || 1;
     if (high - low < least) [low, high] = [low - least / 2, high + least / 2];
     const pad = (high - low) * 0.05;

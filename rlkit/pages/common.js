@@ -60,6 +60,13 @@ export function number(x, digits = 3) {
   return text.replaceAll("-", "−");
 }
 
+// The lowest and the highest of any number of values: as the arguments of Math.min they would not fit on the stack.
+export function ends(values) {
+  let low = Infinity, high = -Infinity;
+  for (const x of values) [low, high] = [Math.min(low, x), Math.max(high, x)];
+  return [low, high];
+}
+
 export const fixed = (x, digits = 2) => x.toFixed(digits).replace(/^-(0\.?0*)$/, "$1").replace("-", "−");
 
 // Blue above, orange below, paper between: every kind of color vision tells them from each other.

@@ -106,7 +106,7 @@ async function more(key, one) {
   for (;;) { // a large file comes in parts
     const got = await ask(`metrics?run=${key}&file=${one.file}&offset=${one.offset}`);
     if (got.from === 0) one.lines = [];
-    one.lines.push(...got.lines);
+    for (const line of got.lines) one.lines.push(line);
     const on = got.offset > one.offset || got.file !== one.file;
     Object.assign(one, { file: got.file, offset: got.offset });
     any ||= got.lines.length > 0;

@@ -17,7 +17,7 @@ async function look() {
   const [about, more] = await Promise.all([ask("run"), ask(`metrics?file=${metrics.file}&offset=${metrics.offset}`)]);
   run = about;
   if (more.from === 0) metrics.lines = [];
-  metrics.lines.push(...more.lines);
+  for (const line of more.lines) metrics.lines.push(line);
   metrics.file = more.file;
   metrics.offset = more.offset;
   head();

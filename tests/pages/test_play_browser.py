@@ -1,6 +1,7 @@
 """The pages in a headless browser: what people click, see and type."""
 
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -209,6 +210,19 @@ def test_runs_are_sorted_filtered_laid_over_each_other_and_saved(browser: Any, r
         sync_api.expect(page.locator("#at")).to_contain_text("0 / ")
         page.get_by_role("link", name="all runs").click()
         sync_api.expect(page.locator("#rows th")).to_have_count(3)
+
+
+def test_a_long_run_is_drawn_to_its_end(browser: Any, runs: Path, tmp_path: Path) -> None:
+    folder, many = tmp_path / "long", 130_000  # more than the arguments that a call takes
+    shutil.copytree(runs / "q_learning", folder)
+    lines = (f'"iteration":{i},"env_steps":{i},"seconds":0,"train/q":1' for i in range(1, many + 1))
+    (folder / "metrics.jsonl").write_text("".join(f"{{{line}}}\n" for line in lines))
+    for place in (folder, tmp_path):
+        with opened(browser, str(place)) as page:
+            if place == tmp_path:
+                page.get_by_label("Select long").check()
+            sync_api.expect(page.locator("#group-train .chart > svg path.series")).to_have_count(1)
+            sync_api.expect(page.locator("#notice")).to_be_hidden()
 
 
 def test_a_taxi_is_looked_at_for_one_passenger_and_destination(browser: Any) -> None:
