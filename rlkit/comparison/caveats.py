@@ -1,6 +1,7 @@
 """What a reader of a comparison has to know before believing it: one sentence each."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 
 from rlkit.comparison import measuring
 from rlkit.comparison.numbers import Results
@@ -120,13 +121,17 @@ def differing(group: Sequence[Mapping[str, str]]) -> Iterator[tuple[str, str]]:
 
 def apart(values: Sequence[str]) -> list[str]:
     """Different texts, long ones cut so that they still differ: … stands for what all share, and for the rest."""
-    columns = enumerate(zip(*values, strict=False))
-    shared = next((i for i, column in columns if len(set(column)) > 1), min(map(len, values)))
+    alike = [same(*pair) for pair in pairwise(sorted(values))]  # neighbors in order share the most
+    shared, most = min(alike, default=0), max(alike, default=0)
     start = shared - WIDE // 4 if shared >= WIDE else 0
-    end = start + WIDE
-    while len({value[:end] for value in values}) < len(values):
-        end += WIDE
+    end = start + WIDE * max(1, -(-(most + 1 - start) // WIDE))
     return [f"{'…' if start else ''}{value[start:end]}{'…' if value[end:] else ''}" for value in values]
+
+
+def same(one: str, other: str) -> int:
+    """How many letters two texts begin with alike."""
+    letters = enumerate(zip(one, other, strict=False))
+    return next((i for i, (a, b) in letters if a != b), min(len(one), len(other)))
 
 
 def unequal_versions(records: Sequence[Record]) -> Iterator[str]:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from rlkit.comparison.caveats import apart
 from rlkit.comparison.grid import is_comparison, runs_of
 from rlkit.disk import refuse_link
 from rlkit.errors import UserError, one_line
@@ -215,14 +216,19 @@ def settings(folder: Path) -> dict[str, str]:
 
 def _word(value: object) -> str:
     text = {None: "none", True: "true", False: "false"}.get(value) if isinstance(value, bool | None) else str(value)
-    return (text or "")[:200]
+    return text or ""
 
 
 def differences(given: list[dict[str, str]]) -> list[Json]:
     """The keys whose values are not all the same, each with the value of every run."""
-    names = list(dict.fromkeys(key for one in given for key in one if key != "out"))
-    rows = [{"key": name, "values": [one.get(name) for one in given]} for name in names]
-    return [each for each in rows if len(set(each["values"])) > 1]
+    rows: list[Json] = []
+    for name in dict.fromkeys(key for one in given for key in one if key != "out"):
+        values = [one.get(name) for one in given]
+        if len(set(values)) > 1:
+            texts = list(dict.fromkeys(value for value in values if value is not None))
+            short = dict(zip(texts, apart(texts), strict=True))
+            rows.append({"key": name, "values": [None if value is None else short[value] for value in values]})
+    return rows
 
 
 def document(folder: Path) -> Document:

@@ -110,6 +110,13 @@ def test_differences_are_the_keys_that_differ(runs: Path) -> None:
         assert client("GET", "/api/differences?runs=nothing")[0] == 400
 
 
+def test_long_texts_that_differ_at_their_end_are_different() -> None:
+    given = [{"env.prompt": "Think, then answer. " * 20 + end} for end in ("Briefly.", "Slowly.")]
+    (told,) = home.differences([*given, {}])
+    first, second, none = told["values"]
+    assert len({first, second}) == 2 and none is None and max(map(len, (first, second))) < 200
+
+
 def test_a_comparison_s_page_is_shown_in_a_sandbox(runs: Path, tmp_path: Path) -> None:
     folder = tmp_path / "comparisons" / "mine"
     shutil.copytree(runs, folder / "runs")
