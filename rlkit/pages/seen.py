@@ -34,16 +34,18 @@ def images(env: ControlEnv, frames: list[video.Frame]) -> list[Array] | None:
     space = env.observation_space
     if not isinstance(space, Box) or not is_image(space):
         return None
-    return [picture(np.asarray(frame["observation"]).reshape(space.shape), channels_last(space)) for frame in frames]
+    pixels = [np.asarray(frame["observation"]).reshape(space.shape) for frame in frames]
+    bits = max(int(image.max(initial=0)) for image in pixels) <= 1  # in all of them: one may be black
+    return [picture(image, channels_last(space), bits) for image in pixels]
 
 
-def picture(image: Array, last: bool) -> Array:
+def picture(image: Array, last: bool, bits: bool) -> Array:
     """An image of any number of channels as [H, W, 3]: colors, the newest of several gray ones, or planes of bits.
 
     last: whether the channels are its last dimension.
     """
     pixels = image if last else np.moveaxis(image, 0, -1)
-    channels, bits = pixels.shape[-1], pixels.max(initial=0) <= 1
+    channels = pixels.shape[-1]
     if bits and channels > 1:
         shown = planes(pixels)
     elif channels == 3:

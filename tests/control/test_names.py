@@ -1,5 +1,6 @@
 """The names of observations and actions fit the spaces that they name."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import gymnasium
@@ -56,11 +57,17 @@ def test_every_entry_fits_the_environment_that_is_registered_under_it() -> None:
 
 def test_an_image_that_is_observed_is_shown_as_a_picture() -> None:
     color = np.arange(48, dtype=np.uint8).reshape(4, 4, 3)
-    assert (seen.picture(color, True)[::80, ::80] == color).all()
+    assert (seen.picture(color, True, False)[::80, ::80] == color).all()
     stack = np.stack([np.full((8, 8), 9), np.full((8, 8), 200)]).astype(np.uint8)
-    assert (seen.picture(stack, False) == 200).all()  # the newest of several
+    assert (seen.picture(stack, False, False) == 200).all()  # the newest of several
     bits = np.zeros((5, 5, 4), dtype=np.uint8)
     bits[0, 0, 1] = bits[4, 4, 3] = 1
-    shown = seen.picture(bits, True)
+    shown = seen.picture(bits, True, True)
     assert shown.shape == (320, 320, 3) and len(np.unique(shown.reshape(-1, 3), axis=0)) == 3
     assert names.components(Box(0, 1, (2, 3))) == 6
+
+
+def test_a_black_frame_of_a_film_in_colors_stays_black() -> None:
+    frames: list[Any] = [{"observation": np.full((8, 8, 3), shade, np.uint8).tolist()} for shade in (0, 1, 200)]
+    env: Any = SimpleNamespace(observation_space=Box(0, 255, (8, 8, 3), np.uint8))
+    assert [int(shown.max()) for shown in seen.images(env, frames) or []] == [0, 1, 200]
