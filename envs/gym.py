@@ -25,6 +25,10 @@ from rlkit.fields import Needs
 from rlkit.terminal import warn
 
 EXTRAS = {".box2d": "box2d", ".mujoco": "mujoco", ".classic_control": "classic-control"}  # of gymnasium
+ELSEWHERE = {  # how ids begin that packages register which are not imported here
+    "ALE/": "Atari games are env=atari, as in env=atari env.game=pong",
+    "MiniGrid-": "it is a world of env=minigrid: give that with the same env.id",
+}
 UNNAMED = "<"  # begins the entry of an environment that was given in Python and has no name to import it by
 
 Factory = Callable[..., gymnasium.Env]  # ...: its keywords are its own, and so are those of a registered class:
@@ -67,8 +71,9 @@ def known(name: str) -> EnvSpec:
         return gymnasium.spec(inner)
     except (gymnasium.error.Error, ValueError) as error:
         ids = {known_id.lower(): known_id for known_id in gymnasium.registry}
-        near = [ids[match] for match in difflib.get_close_matches(inner.lower(), ids, n=3, cutoff=0.4)]
-        hint = f"did you mean {', '.join(near)}?" if near else "see gymnasium.farama.org for the ids"
+        near = [ids[match] for match in difflib.get_close_matches(inner.lower(), ids, n=3)]
+        other = next((words for start, words in ELSEWHERE.items() if inner.startswith(start)), "")
+        hint = f"did you mean {', '.join(near)}?" if near else other or "see gymnasium.farama.org for the ids"
         raise UserError(f"env.id={name} is not a Gymnasium environment: {hint}") from error
 
 

@@ -64,3 +64,14 @@ def test_ppo_finds_the_goal_of_an_empty_room() -> None:
     for _ in range(20):
         iterate(algo, env)
     assert float(env.evaluate(algo.policy, 20).score.mean()) >= 0.9
+
+
+@pytest.mark.parametrize(("name", "plugin"), [("MiniGrid-None-v0", "env=minigrid"), ("ALE/None-v5", "env=atari")])
+def test_an_id_that_another_package_registers_is_sent_to_its_environment(
+    name: str, plugin: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = {key: spec for key, spec in gymnasium.registry.items() if not key.startswith(("MiniGrid", "BabyAI", "ALE"))}
+    monkeypatch.setattr(gymnasium, "registry", own)  # as before those packages were imported
+    with pytest.raises(UserError, match=plugin) as refused:
+        made("gym", id=name)
+    assert "did you mean" not in str(refused.value)
