@@ -220,3 +220,11 @@ def test_gridworld_counts_every_optimal_action_as_agreement():
     wrong = best.argmax(-1)
     wrong[0] = 0  # against the wall
     assert env.exact(wrong)["agreement"] == pytest.approx(61 / 62)
+
+
+def test_values_of_a_billion_below_zero_are_no_forbidden_actions() -> None:
+    gamma = 1 - 1e-9  # a policy that never ends is worth -1e9
+    close(exact.epsilon_greedy(torch.tensor([[-1e9, -1e9 - 1]]).double(), 0.0), torch.tensor([[1.0, 0.0]]).double())
+    cliff = plugins.load("envs", "cliffwalking")
+    model = cliff.make(cliff.Config(), 0, torch.device("cpu")).model()
+    close(float(exact.optimal_values(model, gamma).min()), -14.0, rtol=0, atol=1e-6)
