@@ -1,7 +1,7 @@
 """Any Gymnasium environment: by its id, `env=gym env.id=Acrobot-v1`, or by its class, `env.entry=my_pkg.envs:MyEnv`."""
 
 import difflib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -13,7 +13,7 @@ import torch
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
-from rlkit import outside
+from rlkit import memory, outside
 from rlkit.api import Count, Natural, Place, Reference, UserError
 from rlkit.control import ControlEnv, Luck
 from rlkit.control.contract import check_copies
@@ -29,6 +29,7 @@ ELSEWHERE = {  # how ids begin that packages register which are not imported her
     "ALE/": "Atari games are env=atari, as in env=atari env.game=pong",
     "MiniGrid-": "it is a world of env=minigrid: give that with the same env.id",
 }
+MANY, TRIED = 4096, 32  # copies whose memory is checked before they are made, by that of some of them
 UNNAMED = "<"  # begins the entry of an environment that was given in Python and has no name to import it by
 
 Factory = Callable[..., gymnasium.Env]  # ...: its keywords are its own, and so are those of a registered class:
@@ -110,6 +111,23 @@ def imported(module: str, key: str) -> ModuleType:
         ) from None
 
 
+def check_memory(copies: Sequence[Callable[[], gymnasium.Env[object, object]]]) -> None:
+    """Refuse copies for which there is no room, judged by what some of them take: a world of Box2D is 0.1 MB."""
+
+    def begun(copy: Callable[[], gymnasium.Env[object, object]]) -> gymnasium.Env[object, object]:
+        env = copy()
+        env.reset(seed=0)
+        return env
+
+    begun(copies[0]).close()  # the first one loads what all of them use
+    before = memory.taken()
+    some = [begun(copy) for copy in copies[:TRIED]]
+    each = max(0, memory.taken() - before) // len(some)
+    for env in some:
+        env.close()
+    memory.check(each * len(copies), f"env.rows={len(copies)}", "give fewer")
+
+
 def specification(config: Config, factory: Factory | None) -> EnvSpec:
     """What Gymnasium makes: a registered id, the class that `entry` names, or an object given in Python."""
     if factory is None and not config.entry:
@@ -185,6 +203,8 @@ def make(
 
     def vector(n: int, render_mode: str | None = None) -> Vector:
         copies = [partial(copy, render_mode)] * n
+        if n >= MANY:
+            check_memory(copies)
         if config.processes and n == config.rows:  # those of a measurement may be many
             together = AsyncVectorEnv(copies, autoreset_mode=AutoresetMode.DISABLED)
             together.spec = spec  # it knows none of its own

@@ -31,18 +31,25 @@ def free() -> int:
     with suppress(OSError, ValueError):  # no container, or one without a limit ("max")
         limit, used = ((CGROUP / name).read_text().strip() for name in ("memory.max", "memory.current"))
         left.append(int(limit) - int(used) + page_cache())
-    with suppress(ImportError):  # Windows has no such limits
-        import resource
-
-        most, _ = resource.getrlimit(resource.RLIMIT_AS)
-        if most != resource.RLIM_INFINITY:
-            left.append(most - int(psutil.Process().memory_info().vms))
+    if (most := most_addresses()) is not None:
+        left.append(most - int(psutil.Process().memory_info().vms))
     return min(left)
 
 
 def taken() -> int:
-    """Bytes that this process uses."""
-    return int(psutil.Process().memory_info().rss)
+    """Bytes that this process uses; where `ulimit -v` limits its addresses, those that it has taken."""
+    there = psutil.Process().memory_info()
+    return int(there.rss if most_addresses() is None else there.vms)
+
+
+def most_addresses() -> int | None:
+    """The limit of `ulimit -v` in bytes; None: there is none."""
+    try:
+        import resource
+    except ImportError:  # Windows has no such limits
+        return None
+    most, _ = resource.getrlimit(resource.RLIMIT_AS)
+    return None if most == resource.RLIM_INFINITY else most
 
 
 def page_cache() -> int:

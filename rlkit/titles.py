@@ -65,9 +65,9 @@ def algorithm(name: str) -> str:
 def environment(name: str, source: str = "") -> str:
     """`CartPole` of the column `cartpole`, and `Acrobot-v1` of `gym:Acrobot-v1`.
 
-    source: where its problems are from, as env.source has it.
+    source: where its problems are from, as env.source has it: of a path, the file and its folder may name them.
     """
-    if name == "gsm8k" and "gsm8k" in source.lower():
+    if name == "gsm8k" and any("gsm8k" in part for part in source.lower().split("/")[-2:]):
         return "GSM8K"
     plugin, colon, problem = name.partition(":")
     return problem if colon and plugin == "gym" and problem else _titled(name, ENVIRONMENTS)

@@ -12,6 +12,7 @@ from rlkit.envs import gym
 from support.probes import Draws
 
 import rlkit
+from rlkit import memory
 
 
 class Good(gymnasium.Env[Any, Any]):
@@ -187,3 +188,18 @@ def test_a_reward_that_is_no_number_is_said_to_be_of_an_evaluation_where_it_is()
     told = rf"^not finite: the return of an evaluation's episode, that of reset seed {env.episode_seed('test', 0)} "
     with pytest.raises(FloatingPointError, match=told):
         env.evaluate(Draws(env), split="test")
+
+
+class Heavy(Good):
+    """Each copy holds four megabytes from its first reset on."""
+
+    def reset(self, **keys: Any) -> Any:
+        self.held = np.ones(2**19)
+        return super().reset(**keys)
+
+
+def test_copies_for_which_there_is_no_room_are_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gym, "MANY", 8)
+    monkeypatch.setattr(memory, "free", lambda: 2**24)
+    with pytest.raises(rlkit.UserError, match=r"^env\.rows=16 needs 0\.1 GB, 0\.0 GB are free: give fewer"):
+        gym.make(gym.Config(rows=16, entry="<Heavy, given in Python>"), 0, "cpu", factory=Heavy)
