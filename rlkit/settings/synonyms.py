@@ -78,7 +78,8 @@ def nearest(name: str, options: Iterable[str]) -> str:
     """Say what might have been meant and what exists: `did you mean dqn? There are: dqn, ppo`."""
     options = list(options)
     low = name.lower()
-    close = [x for x in options if one_off(low, x)] or difflib.get_close_matches(low, options, 1, 0.7)
+    close = [x for x in options if x.lower() == low] or [x for x in options if one_off(low, x)]
+    close = close or difflib.get_close_matches(low, options, 1, 0.7)
     close = close or [x for x in options if min(len(x), len(low)) > 2 and (x.startswith(low) or low.startswith(x))]
     there = f"there are: {', '.join(options)}" if options else "there are none"
     return f"did you mean {close[0]}? {there[0].upper()}{there[1:]}" if close else there

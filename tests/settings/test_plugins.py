@@ -40,6 +40,8 @@ def test_every_file_in_the_folder_is_a_plug_in_that_loads_and_says_what_it_is(ki
 def test_a_misspelt_name_is_answered_with_the_nearest_one() -> None:
     with pytest.raises(UserError, match=r"^no algorithm 'dqm': did you mean dqn\? There are: .*ppo.*q_learning"):
         plugins.load("algorithms", "dqm")
+    with pytest.raises(UserError, match=r"^no algorithm 'PPO': did you mean ppo\?"):
+        plugins.load("algorithms", "PPO")
     with pytest.raises(UserError, match=r"^no algorithm 'zal': there are: a2c, "):  # looks like a2c to a computer only
         plugins.load("algorithms", "zal")
 
