@@ -176,11 +176,12 @@ def together(compute: Callable[[], T]) -> list[T]:
     try:
         found = ("", "", compute())
     except tuple(SHIPPED.values()) as error:
-        found = (type(error).__name__, str(error), None)
+        kind = next(each for each in type(error).__mro__ if each in SHIPPED.values())  # of a subclass: what it is
+        found = (kind.__name__, str(error), None)
     values: list[T] = []
-    for kind, said, value in everyones(found):
-        if kind:
-            raise SHIPPED.get(kind, UserError)(said)
+    for name, said, value in everyones(found):
+        if name:
+            raise SHIPPED.get(name, UserError)(said)
         values.append(value)
     return values
 

@@ -101,7 +101,9 @@ def shared_out(policy: Policy) -> str:
         return ""
     if not shared:
         return "none: each rank holds all weights, gradients and moments"
-    return f"full: each rank holds 1/{ranks.size()} of weights, gradients and moments, and a whole copy to write with"
+    part = f"full: each rank holds 1/{ranks.size()} of weights, gradients and moments"
+    elsewhere = isinstance(policy, Noted) and policy.note
+    return f"{part}; only vLLM has a whole copy" if elsewhere else f"{part}, and a whole copy to write with"
 
 
 def header(parts: Parts, given: config.Given, folder: Path, progress: Progress) -> dict[str, str]:

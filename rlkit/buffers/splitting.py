@@ -120,19 +120,21 @@ def in_step(parts: Iterator[TensorDict], batch: TensorDict) -> Iterator[tuple[Te
 
 
 def of_all(rows: int, play: Callable[[slice], TensorDict]) -> TensorDict:
-    """A rollout of so many rows, of which each rank plays its part."""
+    """A rollout of so many rows, of which each rank plays its part. A rank without rows gets it on the CPU."""
     if ranks.size() == 1:
         return play(slice(0, rows))
     device: list[torch.device] = []
     ranks.gather()
 
     def mine(part: slice) -> dict[str, Tensor]:
+        if part.start == part.stop:
+            return {}
         played = play(part)
         device.append(played["mask"].device)
         return {key: x.cpu() for key, x in played.items()}
 
-    parts = [TensorDict(x, batch_size=x["mask"].shape[:-1]) for x in ranks.shared(rows, mine)]
-    return concatenate(parts).to(device[0])
+    parts = [TensorDict(x, batch_size=x["mask"].shape[:-1]) for x in ranks.shared(rows, mine) if x]
+    return concatenate(parts).to(device[0] if device else torch.device("cpu"))
 
 
 def cut_short(rollout: TensorDict) -> Tensor:

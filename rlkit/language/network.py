@@ -95,10 +95,8 @@ class LanguageNetwork:
             stored,
             self.shard,
         )
-        if model.sharded:
-            ranks.before_parts(model.ready)
-            if model.value_head is not None and not adapted:  # either all trained parts are sharded, or none
-                share_head(model.value_head)
+        if model.sharded and model.value_head is not None and not adapted:  # either all trained parts are, or none
+            share_head(model.value_head)
         if self.fresh:
             model.decoder.initialize(generator(seed, "initialise"))
         else:
@@ -111,6 +109,7 @@ class LanguageNetwork:
             adapters.attach(model.native("policy.lora"), model.lora, generator(seed, "adapters"))
         if self.engine == "vllm":
             model.engine, model.staleness = self.vllm(model), self.staleness
+        model.ready_before_parts()
         model.name, model.micro_steps = self.model, self.micro_steps
         model.decoder.recompute(self.gradient_checkpointing)
         model.save_dtype = torch.bfloat16 if self.save_dtype == "bfloat16" else torch.float32
@@ -121,15 +120,21 @@ class LanguageNetwork:
         tokenizer = model.tokenizer
         backend: Backend
         if self.server is not None:
-            backend = Server(self.server, tokenizer)
+            found: list[Server] = []
+            url = self.server
+            ranks.together(lambda: found.append(Server(url, tokenizer)))  # one that a rank cannot reach ends all
+            backend = found[0]
         else:
             backend = Inside(model.decoder.context, model.dtype)
         return VLLM(backend, tokenizer, None if self.exchange is None else home(self.exchange))
 
     def check(self) -> None:
         """Refuse keys that contradict each other or do not fit the way the run was started."""
-        if self.engine == "vllm" and ranks.size() > 1:
-            raise UserError("policy.engine=vllm is for one process: leave it out, or start the run without torchrun")
+        if self.engine == "vllm" and self.server is None and ranks.size() > 1:
+            raise UserError(
+                "policy.engine=vllm without policy.server is for one process: give policy.server=http://HOST:PORT of a "
+                "vLLM server, or start the run without torchrun"
+            )
         if self.lora and self.adapter is not None:
             raise UserError(
                 f"policy.lora={self.lora} with policy.adapter: the adapter has its own rank; leave lora out"

@@ -9,7 +9,6 @@ import torch.nn.functional as F
 from tensordict import TensorDict
 from torch import Tensor
 
-from rlkit import ranks
 from rlkit.buffers import in_parts, last_step
 from rlkit.errors import UserError
 from rlkit.language import folders
@@ -46,6 +45,7 @@ class RewardModel(Backbone):
         writer = start.reference() if writes else None
         if writer is not None:
             writer.generator = start.generator
+            writer.ready_before_parts()
         model = cls(start, writer)
         model.source = start.source
         if not start.sharded:
@@ -53,8 +53,6 @@ class RewardModel(Backbone):
         model.value_head.to(start.decoder.head.device)
         if model.lora is None:
             share_head(model.value_head)
-        if writer is not None:
-            ranks.before_parts(writer.ready)
         return model
 
     @classmethod

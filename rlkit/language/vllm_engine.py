@@ -4,6 +4,7 @@ import os
 import secrets
 import shutil
 import tempfile
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, wait
 from contextlib import contextmanager
@@ -15,7 +16,7 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor
 
-from rlkit import disk
+from rlkit import disk, ranks
 from rlkit.attributes import Derived
 from rlkit.errors import EngineFailed, UserError, one_line
 from rlkit.language import asked, folders, threads
@@ -38,7 +39,8 @@ class VLLM(Derived):
     exchange: a folder for weights that both sides can access; None: a temporary folder on this machine.
 
     The seed of each row depends only on the generator's state, the index of the row and of its turn. So a row is
-    repeatable as far as vLLM is: its sums depend on the rows that share a batch.
+    repeatable as far as vLLM is: its sums depend on the rows that share a batch. The index is among the rows of all
+    ranks: each rank requests its own rows. The first rank sends the weights.
     """
 
     exact = False
@@ -50,18 +52,29 @@ class VLLM(Derived):
         self.checked = False
         self.pending: Future[list[Written]] | None = None  # the completions that are being written
 
+    @torch.no_grad()
     def sync(self, decoder: Causal) -> None:
-        """Hand over the weights, with adapters merged, unless vLLM already has them."""
+        """Hand over the weights, with adapters merged, unless vLLM already has them. All ranks do this together."""
+        if ranks.size() > 1 and not ranks.divide():  # inside a rank's own part: all ranks synchronized before
+            return
         if self.pending is not None:
             wait([self.pending])  # the pending completions use the current weights to the end
         self.device, self.vocab = decoder.head.device, decoder.vocab
-        self.label = fingerprint(weight for _, weight in decoder.weights())
-        if self.backend.label() != self.label:
+        self.label, loaded = ranks.together(lambda: self._labels(decoder))[0]  # now no rank has pending completions
+        if loaded != self.label:
             with self._folder(decoder) as folder:
-                self.backend.load(folder, self.label)
+                ranks.by_first(lambda: self.backend.load(folder, self.label))
         if not self.checked:
             self._check_model(decoder)
             self.checked = True
+
+    def _labels(self, decoder: Causal) -> tuple[str, str]:
+        """On the first rank, the label of these weights and that of vLLM's. All ranks gather each sharded weight."""
+        weights = (weight for _, weight in decoder.weights())
+        try:
+            return (fingerprint(weights), self.backend.label()) if ranks.first() else ("", "")
+        finally:
+            deque(weights if ranks.layered() else (), maxlen=0)
 
     def write(
         self,
@@ -86,7 +99,8 @@ class VLLM(Derived):
     ) -> Callable[[], Completions]:
         """See `WritesMeanwhile.begin`."""
         prompts, key = [list(prompt) for prompt in ids for _ in range(repeats)], _key(rule, generator)
-        requests = [Request(p, max_tokens, rule, _seed(key, i)) for i, p in enumerate(prompts)]
+        numbers = _numbers(len(prompts))
+        requests = [Request(p, max_tokens, rule, _seed(key, i)) for i, p in zip(numbers, prompts, strict=True)]
         self.pending = done = threads.begun(partial(self._ask, requests, rows), "rlkit-vllm-ahead")
         return lambda: self._completions(done.result())
 
@@ -140,37 +154,46 @@ class VLLM(Derived):
 
     @contextmanager
     def _folder(self, decoder: Causal) -> Iterator[Path]:
-        """A folder with the weights. It gets its name once it is complete, and is removed after it was read."""
+        """A folder with the weights. It gets its name once it is complete, and is removed after it was read.
+
+        The first rank writes it. All ranks gather each sharded weight, so nothing else may fail between them.
+        """
         place = self.exchange or Path(tempfile.gettempdir())
         own = place / f"rlkit-{secrets.token_hex(8)}"
-        try:
-            try:
+
+        def make() -> None:
+            with _writing(place):
                 own.mkdir(mode=0o700 if self.exchange is None else 0o777, parents=True)
+
+        def fill() -> None:
+            if not (ranks.first() or ranks.layered()):
+                return
+            with _writing(place):
                 folders.write(own / "new", decoder, self.tokenizer, decoder.dtype)
-                disk.to_disk(own / "new" / "model.safetensors")
-                os.replace(own / "new", own / "weights")
-            except (OSError, SafetensorError) as error:
-                why = disk.reason(error) if isinstance(error, OSError) else one_line(error)
-                raise EngineFailed(
-                    f"cannot write weights to {place}: {why}; make room, or give another policy.exchange"
-                ) from None
+                if ranks.first():
+                    disk.to_disk(own / "new" / "model.safetensors")
+                    os.replace(own / "new", own / "weights")
+
+        try:
+            ranks.by_first(make)
+            ranks.together(fill)
             yield own / "weights"
         finally:
             shutil.rmtree(own, ignore_errors=True)
 
-    @torch.no_grad()
     def _check_model(self, decoder: Causal) -> None:
         """Refuse a model that is not the learner's, though its tokenizer and the names of its weights are the same."""
         prompt = self.tokenizer.encode([PROBE])[0][: decoder.context // 2]
         rule, start = Rule(1.0, False, self.tokenizer.stop_ids), len(prompt)
-        done = self._ask([Request(prompt, 1, rule, seed) for seed in range(TOKENS)], TOKENS)
+        requests = [Request(prompt, 1, rule, seed) for seed in range(TOKENS)]
+        done = ranks.by_first(lambda: [(x.tokens[0], x.log_prob[0]) for x in self._ask(requests, TOKENS)])
         text = torch.tensor([prompt], device=self.device)
         mask = torch.zeros_like(text, dtype=torch.bool)
         mask[0, -1] = True
         hidden = decoder.read(text, mask, torch.tensor([start], device=self.device), mask, None)
-        targets = torch.tensor([row.tokens[0] for row in done], device=self.device)
+        targets = torch.tensor([token for token, _ in done], device=self.device)
         known, _ = decoder.log_probs(hidden.expand(TOKENS, -1), targets, 1.0, False)
-        off = (known.cpu() - torch.tensor([row.log_prob[0] for row in done])).abs().mean()
+        off = (known.cpu() - torch.tensor([log_prob for _, log_prob in done])).abs().mean()
         if not off < NEAR:  # also True for NaN
             raise UserError(
                 f"{self.backend.name} computes another model than policy.model: its log-probabilities are {off:.3g} "
@@ -183,6 +206,7 @@ class _Talking:
 
     def __init__(self, prompts: list[list[int]], rule: Rule, talk: Talk) -> None:
         self.prompts, self.rule, self.talk = prompts, rule, talk
+        self.numbers = _numbers(len(prompts))
         self.turns = Turns(list(range(len(prompts))), [len(prompt) for prompt in prompts], rule, talk)
         self.said: list[list[int]] = [[] for _ in prompts]
         self.acted: list[list[bool]] = [[] for _ in prompts]
@@ -198,7 +222,7 @@ class _Talking:
             written, length = len(self.turns.turn[row]), len(self.prompts[row]) + len(self.said[row])
             left = (self.talk.turn, self.talk.tokens - self.turns.spent[row])
             room = min(min(left) - written, self.talk.context - length)
-            found[row] = Request(self.prompts[row] + self.said[row], room, rule, _seed(key, row, turn))
+            found[row] = Request(self.prompts[row] + self.said[row], room, rule, _seed(key, self.numbers[row], turn))
         return found
 
     def hear(self, asked: dict[int, Request], written: Sequence[Written]) -> None:
@@ -230,6 +254,23 @@ class _Talking:
             "log_prob": _padded(self.log_prob, torch.float32, device),
         }
         return spans(table, self.turns)
+
+
+@contextmanager
+def _writing(place: Path) -> Iterator[None]:
+    """Within the block, report in one line that weights cannot be written to a place."""
+    try:
+        yield
+    except (OSError, SafetensorError) as error:
+        why = disk.reason(error) if isinstance(error, OSError) else one_line(error)
+        raise EngineFailed(
+            f"cannot write weights to {place}: {why}; make room, or give another policy.exchange"
+        ) from None
+
+
+def _numbers(rows: int) -> list[int]:
+    """The index of each row among those of all ranks."""
+    return ranks.drawn(lambda shape: torch.arange(*shape), [rows]).tolist()
 
 
 def _key(rule: Rule, generator: torch.Generator | None) -> int | None:

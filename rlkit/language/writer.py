@@ -7,7 +7,7 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor
 
-from rlkit import memory
+from rlkit import memory, ranks
 from rlkit.errors import Diverged, UserError
 from rlkit.forecast import Footprint, Work
 from rlkit.language.backbone import Backbone, layout, within
@@ -37,6 +37,11 @@ class Writer(Backbone):
     def ready(self) -> None:
         """Give the engine the current weights. If they are sharded, all ranks do this together."""
         self.engine.sync(self.decoder)
+
+    def ready_before_parts(self) -> None:
+        """From now on, call `ready` before ranks play their parts, if sharded weights or another program need it."""
+        if self.sharded or isinstance(self.engine, WritesMeanwhile):
+            ranks.before_parts(self.ready)
 
     def generate(
         self,

@@ -11,6 +11,7 @@ from typing import Protocol, runtime_checkable
 import torch
 from tensordict import TensorDict
 
+from rlkit import ranks
 from rlkit.api import Plays, State, Writes
 from rlkit.counters import natural
 from rlkit.errors import UserError
@@ -43,7 +44,8 @@ def refuse_ahead(policy: Plays, what: str) -> None:
 
 @dataclass(frozen=True)
 class Begun:
-    """A rollout that has begun: indices of its problems in the train split, and a function that waits for completions.
+    """A rollout that has begun: indices of its problems in the train split, and a function that waits for completions
+    of this rank's part.
 
     Without that function, the completions are written on demand.
     """
@@ -72,7 +74,10 @@ def begin_ahead(
     """Begin a rollout of some problems; if the policy writes ahead, it starts writing now. ask: returns the prompts."""
     if not isinstance(policy, WritesAhead) or not policy.staleness:
         return Begun(indices)
-    return Begun(indices, policy.begin(ask(), repeats, limit, stop))
+    ranks.gather()
+    mine = ranks.part_of(len(indices))
+    with ranks.playing(len(indices), mine):
+        return Begun(indices, policy.begin(ask()[mine], repeats, limit, stop))
 
 
 class Next:
