@@ -1,24 +1,27 @@
 """Ranks with one vLLM server: together they ask for what one process asks for. A stand-in takes vLLM's place."""
 
 import json
-import os
+import shutil
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from support import ranks as start
 from support.ranks import apart, said
 from support.vllm_stand_in import PROMPTS, StandIn, served
 
 from rlkit import ranks, run
 from rlkit.errors import EngineFailed
+from rlkit.language.model import LanguageModel
+from rlkit.language.network import LanguageNetwork
 from rlkit.language.over_http import Refused
+from rlkit.seeding import generator
 
 SHORT = ("iterations=3", "evaluation_episodes=3", "validation_episodes=1")  # so that some ranks have no rows
 GRPO = ("algo=grpo", "env=gsm8k", "env.rows=4", "algo.group=4", "env.max_tokens=16", "policy.dtype=float64", *SHORT)
@@ -30,7 +33,7 @@ RUNS = {
     "adapted": (*GRPO, "policy.lora=4", FULL[0]),
     "game": ("algo=grpo", "env=guess", *GRPO[2:]),
     "pairs": ("algo=dpo", *GRPO[1:], *FULL),
-    "ranked": ("algo=reward_model", *GRPO[1:]),
+    "ranked": ("algo=reward_model", *GRPO[1:6], "iterations=2", "evaluation_episodes=13", "validation_episodes=9"),
 }
 
 
@@ -49,17 +52,19 @@ def words_of(name: str, folder: Path, server: StandIn) -> list[str]:
     return [*words, f"policy.exchange={folder}-weights", f"out={folder}"]
 
 
+def asked_of(server: StandIn) -> Counter[tuple[Any, ...]]:
+    return Counter((tuple(body["prompt"]), body["seed"], body["max_tokens"]) for body in server.asked)
+
+
 def served_run(folder: Path, server: StandIn) -> Served:
-    asked = Counter((tuple(body["prompt"]), body["seed"], body["max_tokens"]) for body in server.asked)
     left = [path.name for path in Path(f"{folder}-weights").iterdir()]
-    return Served(folder, asked, server.core.loads, left)
+    return Served(folder, asked_of(server), server.core.loads, left)
 
 
-def together(many: int, listed: Path) -> "subprocess.CompletedProcess[str]":
-    program = Path(start.__file__).with_name("rank_program.py")
+def together(many: int, program: Path, *words: str) -> "subprocess.CompletedProcess[str]":
     torchrun = (sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={many}")
     return subprocess.run(
-        [*torchrun, str(program), str(listed)],
+        [*torchrun, str(program), *words],
         env=start.environment(),
         capture_output=True,
         text=True,
@@ -83,7 +88,7 @@ def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
             assert run.main(own) == 0
         listed = folder / "runs.json"
         listed.write_text(json.dumps([words_of(n, folder / f"{n}-{many}", servers[n, many]) for n in names]))
-        done = together(many, listed)
+        done = together(many, Path(start.__file__).with_name("rank_program.py"), str(listed))
         assert not done.returncode, done.stderr
         found = {key: served_run(folder / "{}-{}".format(*key), server) for key, server in servers.items()}
     return {name: (found[name, 1], found[name, many]) for name in names}
@@ -102,3 +107,90 @@ def test_ranks_ask_for_what_one_process_asks_for(both: Both, name: str) -> None:
     ends = [json.loads((ran.folder / "summary.json").read_text())["evaluation"] for ran in (one, many)]
     assert ends[0] == ends[1]
     assert apart(one.folder, many.folder) < (1e-6 if name == "adapted" else 1e-8)  # adapters are float32
+
+
+def texts(policy: LanguageModel, prompts: list[str]) -> None:
+    policy.generate(prompts, 3, 4, generator=generator(0, "draws"))
+
+
+def talks(policy: LanguageModel, prompts: list[str]) -> None:
+    counts: Counter[int] = Counter()
+
+    def answers(rows: list[int], turns: list[str]) -> list[str | None]:
+        counts.update(rows)
+        return [None if counts[row] > 2 else " And 2 pears?\n" for row in rows]
+
+    policy.converse(prompts, answers, 3, 40, turn_tokens=5, generator=generator(0, "draws"))
+
+
+@pytest.mark.parametrize("write", [texts, talks])
+def test_the_parts_of_all_ranks_are_the_requests_of_one(
+    write: Callable[[LanguageModel, list[str]], None], server: StandIn
+) -> None:
+    policy, prompts = LanguageNetwork(engine="vllm", server=server.url).build(0), [*PROMPTS, PROMPTS[0]]
+    policy.ready()
+    found = []
+    for parts in ([slice(0, 3)], [slice(0, 1), slice(1, 3)]):
+        del server.asked[:]
+        for part in parts:
+            with ranks.playing(3, part):
+                write(policy, prompts[part])
+        found.append(asked_of(server))
+    assert len(found[0]) >= 9 and found[0] == found[1]
+
+
+def test_what_a_server_refuses_on_one_rank_is_a_failed_engine_on_all() -> None:
+    def refused() -> None:
+        raise Refused("the line", 500, "it fails")
+
+    with pytest.raises(EngineFailed, match="^the line$"):
+        ranks.together(refused)
+
+
+@pytest.mark.slow
+def test_a_server_that_stops_ends_all_ranks_and_any_number_goes_on(tmp_path: Path) -> None:
+    words = (*GRPO, "checkpoint_every=1", "policy.engine=vllm", "policy.staleness=1", *FULL)
+    with served() as server:
+        answer, cut = server.answer, tmp_path / "cut"
+
+        def tired(path: str, body: Any) -> Any:
+            stops = path == "/v1/completions" and len(server.asked) >= 16 + 4 + 2 * 16 + 5  # in the second iteration
+            return (500, {"error": {"message": "it is tired"}}) if stops else answer(path, body)
+
+        server.answer = tired  # type: ignore[method-assign]
+        done = start.run(2, *words, f"policy.server={server.url}", f"out={cut}")
+        (line,) = said(done)
+        assert done.returncode and "refused /v1/completions with status 500: it is tired; fix it, then resume" in line
+        assert line.endswith(f"torchrun --nproc-per-node 2 -m rlkit.run resume={cut}")
+        server.answer = answer  # type: ignore[method-assign]
+        shutil.copytree(cut, tmp_path / "one")
+        assert not start.run(2, f"resume={cut}").returncode
+        assert run.main([f"resume={tmp_path / 'one'}"]) == 0
+    assert apart(cut, tmp_path / "one") < 1e-8
+
+
+FULL_DISK = """
+import os, sys
+from rlkit import run, streamed
+
+def write(path, listed, tensors, metadata):
+    next(iter(tensors))
+    raise OSError(28, os.strerror(28))
+
+streamed.write = write
+sys.exit(run.main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.slow
+def test_a_full_disk_ends_all_ranks_with_one_line(tmp_path: Path) -> None:
+    """The other ranks have weights to gather, which they do."""
+    program = tmp_path / "full_disk.py"
+    program.write_text(FULL_DISK)
+    with served() as server:
+        keys = ("policy.engine=vllm", f"policy.server={server.url}", f"policy.exchange={tmp_path / 'weights'}")
+        done = together(2, program, *GRPO, *FULL, *keys, f"out={tmp_path / 'run'}")
+        assert server.core.loads == 1
+    (line,) = said(done)
+    assert done.returncode and line.startswith(f"rlkit: cannot write weights to {tmp_path / 'weights'}: ")
+    assert not list((tmp_path / "weights").iterdir())
