@@ -1,6 +1,7 @@
 """Ranks with one vLLM server: together they ask for what one process asks for. A stand-in takes vLLM's place."""
 
 import json
+import random
 import shutil
 import subprocess
 import sys
@@ -123,12 +124,20 @@ def talks(policy: LanguageModel, prompts: list[str]) -> None:
     policy.converse(prompts, answers, 3, 40, turn_tokens=5, generator=generator(0, "draws"))
 
 
+def row_of(_: list[int], asked: dict[str, Any]) -> dict[str, Any]:
+    """A row from the seed alone: rlkit's own generation in this process would draw for the part that is played."""
+    draw, count = random.Random(asked["seed"]), asked["max_tokens"]
+    tokens = [draw.randrange(20, 60) for _ in range(count)]
+    return {"tokens": tokens, "log_prob": [-1.0] * count, "finish_reason": "length"}
+
+
 @pytest.mark.parametrize("write", [texts, talks])
 def test_the_parts_of_all_ranks_are_the_requests_of_one(
-    write: Callable[[LanguageModel, list[str]], None], server: StandIn
+    write: Callable[[LanguageModel, list[str]], None], server: StandIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     policy, prompts = LanguageNetwork(engine="vllm", server=server.url).build(0), [*PROMPTS, PROMPTS[0]]
     policy.ready()
+    monkeypatch.setattr(server.core, "write", row_of)
     found = []
     for parts in ([slice(0, 3)], [slice(0, 1), slice(1, 3)]):
         del server.asked[:]
@@ -143,7 +152,7 @@ def test_what_a_server_refuses_on_one_rank_is_a_failed_engine_on_all() -> None:
     def refused() -> None:
         raise Refused("the line", 500, "it fails")
 
-    with pytest.raises(EngineFailed, match="^the line$"):
+    with pytest.raises(EngineFailed, match=r"^the line$"):
         ranks.together(refused)
 
 
