@@ -24,7 +24,7 @@ from rlkit.language.network import LanguageNetwork
 from rlkit.language.over_http import Refused
 from rlkit.seeding import generator
 
-SHORT = ("iterations=3", "evaluation_episodes=3", "validation_episodes=1")  # so that some ranks have no rows
+SHORT = ("iterations=2", "evaluation_episodes=3", "validation_episodes=1")  # so that some ranks have no rows
 GRPO = ("algo=grpo", "env=gsm8k", "env.rows=4", "algo.group=4", "env.max_tokens=16", "policy.dtype=float64", *SHORT)
 FULL = ("policy.shard=full", "policy.trainable=all")
 RUNS = {
@@ -34,7 +34,7 @@ RUNS = {
     "adapted": (*GRPO, "policy.lora=4", FULL[0]),
     "game": ("algo=grpo", "env=guess", *GRPO[2:]),
     "pairs": ("algo=dpo", *GRPO[1:], *FULL),
-    "ranked": ("algo=reward_model", *GRPO[1:6], "iterations=2", "evaluation_episodes=13", "validation_episodes=9"),
+    "ranked": ("algo=reward_model", *GRPO[1:6], SHORT[0], "evaluation_episodes=13", "validation_episodes=9"),
 }
 
 
