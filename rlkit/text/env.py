@@ -268,9 +268,8 @@ class TextEnv:
     def _compare(self, policy: Judges, problems: Sequence[Problem], split: Split) -> Scores:
         """Compare COMPARED attempts per problem, drawn the same way each time: so before and after are comparable."""
         prompts, stop = self.asking.prompts(problems, policy), self.asking.stop
-        draw = generator(self.seed, "compare", split)
-        write = partial(policy.generate, max_tokens=self.max_tokens, generator=draw, stop=stop)
-        batch = buffers.of_all(len(prompts), lambda mine: write(prompts[mine], COMPARED))
+        write = partial(policy.generate, max_tokens=self.max_tokens, generator=generator(self.seed, "compare", split))
+        batch = buffers.of_all(len(prompts), lambda mine: write(prompts[mine], COMPARED, stop=stop))
         texts = self.asking.before_stop(policy.decode(batch))
         found = self.measuring.ranked(policy, problems, prompts, texts, batch["mask"].sum(-1))
         if found is None:
