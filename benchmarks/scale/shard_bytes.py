@@ -4,8 +4,8 @@
     torchrun --nproc-per-node 2 benchmarks/scale/shard_bytes.py smollm2
     torchrun --nproc-per-node 2 benchmarks/scale/shard_bytes.py smollm2 float32 http://HOST:8000
 
-With an address, a vLLM there writes in place of the native engine and gets the weights. Each rank learns from one row of
-16 tokens, once. The last line is what one rank holds, as a share of one process.
+With an address, a vLLM there writes in place of the native engine and gets the weights. Each rank learns from one row
+of 16 tokens, once. The last line is what one rank holds, as a share of one process.
 """
 
 import json
