@@ -9,6 +9,7 @@ from torch import Tensor
 
 from rlkit import seeding
 from rlkit.api import State
+from rlkit.buffers.columns import Columns, kinds_of
 from rlkit.buffers.frames import Frames
 from rlkit.buffers.splitting import acted_steps, batch_of, check_alike, check_columns
 from rlkit.buffers.storage import Checks, Storage, bytes_each, checksums
@@ -40,6 +41,7 @@ class Replay:
         self.capacity, self.batch_size, self.updates, self.warmup = capacity, batch_size, updates, warmup
         self.generator = seeding.generator(seed, "replay")
         self.store: dict[str, Tensor] = {}
+        self._columns = Columns(self.store)
         self.frames, self.storage = frames, storage
         self.slots = capacity + (storage.spare if storage else 0)
         self.checks: Checks = np.zeros(self.slots if storage else 0, dtype=np.uint32)  # of the steps in the files
@@ -64,18 +66,22 @@ class Replay:
             steps = steps | self.framed(self.frames, steps)
         if not self.store:
             self.store = {key: self.ring(key, x) for key, x in steps.items()}
-        check_alike(self.store, steps, 1)  # of a checkpoint that was changed they are not
+        columns = self.columns()
+        if columns.kinds != kinds_of(steps):
+            check_alike(self.store, steps, 1)  # of a checkpoint that was changed they are not
         count, start = len(steps["mask"]), self.seen % self.slots
-        before_the_end = min(count, self.slots - start)
-        for key, ring in self.store.items():
-            x = steps[key]
-            if before_the_end < count:
-                ring[: count - before_the_end] = x[before_the_end:]
-                x = x[:before_the_end]
-            ring.narrow(0, start, before_the_end).copy_(x)
+        over = max(0, start + count - self.slots)  # the last ones go to the beginning
+        columns.write(start, start + count - over, steps)
+        if over:
+            columns.write(0, over, steps, count - over)
         if self.storage is not None:
             self.checks[(self.seen + np.arange(count)) % self.slots] = checksums([steps[key] for key in self.store])
         self.seen += count
+
+    def columns(self) -> Columns:
+        if self._columns.store is not self.store:
+            self._columns = Columns(self.store)
+        return self._columns
 
     def ring(self, key: str, like: Tensor) -> Tensor:
         """Allocate memory for all slots."""
@@ -110,8 +116,7 @@ class Replay:
         if self.seen < max(self.warmup, 1):
             return
         for index, weight in self.draw():
-            there = self.where(index).to(self.store["mask"].device)
-            data = {key: ring.index_select(0, there) for key, ring in self.store.items()}
+            data = self.columns().read(self.where(index))
             if self.frames is not None:
                 data |= {key: self.frames.get(data[key]) for key in SEEN}
             if self.storage is not None:
@@ -130,7 +135,7 @@ class Replay:
         """The indices of each minibatch, and the weight of each of its steps in the loss: [batch_size] both."""
         weight = torch.full((self.batch_size,), 1 / self.batch_size)
         drawn = torch.randint(len(self), (self.updates, self.batch_size), generator=self.generator)
-        for index in drawn:
+        for index in drawn.unbind():
             yield index, weight
 
     def save_is_due(self) -> bool:

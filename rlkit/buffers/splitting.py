@@ -40,9 +40,12 @@ def flatten_steps(rollout: TensorDict) -> TensorDict:
 def acted_steps(rollout: TensorDict) -> dict[str, Tensor]:
     """The same as a plain dictionary, which is made in a tenth of the time."""
     mask = rollout["mask"]
-    steps = {key: x for key, x in rollout.items() if x.shape[:2] == mask.shape and key not in NOTES}
-    whole = bool(mask.all())
-    return {key: x.flatten(0, 1) if whole else x[mask] for key, x in steps.items()}
+    size, whole = mask.shape, bool(mask.all())
+    steps = {}
+    for key, x in rollout.items():
+        if x.shape[:2] == size and key not in NOTES:
+            steps[key] = x.flatten(0, 1) if whole else x[mask]
+    return steps
 
 
 def check_columns(kept: object, length: int | None = None) -> dict[str, Tensor]:
