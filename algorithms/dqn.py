@@ -67,8 +67,7 @@ class DQN(OffPolicy):
             next_value = policies.pick(ahead, best)
             target = returns.td_target(batch["reward"], next_value, batch["terminated"], batch["discount"])
             error = (target - q).abs()
-        each = losses.huber(q, target)
-        return (each * batch["weight"]).sum(), {"q": q, "td_error": error}
+        return losses.weighted(losses.huber(q, target), batch["weight"]), {"q": q, "td_error": error}
 
     @torch.no_grad()
     def after_step(self, learned: Sequence[tuple[TensorDict, dict[str, Tensor]]]) -> None:

@@ -14,10 +14,11 @@ from rlkit.buffers import in_step, mine_of, split
 from rlkit.errors import Diverged, Exhausted, Unfinished
 from rlkit.held import check_parameters, checked
 from rlkit.meter import Clock, Meter, averages, detached
-from rlkit.policies import LearningRate, Tape, clip_gradients, parameters_of
+from rlkit.policies import LearningRate, clip_gradients, parameters_of
 from rlkit.progress import Progress, lasting_of, noted, save, save_best
 from rlkit.recording.log import Log
 from rlkit.settings.config import Run
+from rlkit.tape import Tape
 
 LOGGED = {"control": 100, "text": 500}  # most logged iterations of a run, however many it has,
 EARLY = 16  # besides its first iterations: so mistakes show at once
@@ -52,8 +53,7 @@ def learn(algo: Algorithm, meter: Meter, measured: bool = True) -> None:
         for part, counts in in_step(parts, batch):
             with Tape() as tape:
                 loss, metrics = algo.loss(part)
-            torch.autograd.backward(loss if counts else loss * 0.0)
-            tape.backward()
+            tape.backward(loss if counts else loss * 0.0)
             if not counts:
                 continue
             total = total + loss.detach()

@@ -21,6 +21,7 @@ from rlkit.preference_losses import hinge as hinge
 from rlkit.preference_losses import ipo as ipo
 from rlkit.preference_losses import simpo as simpo
 from rlkit.shapes import same_shape
+from rlkit.tape import add_gradient, holding
 
 Over = Literal["token", "sequence", "constant", "row"]
 
@@ -42,6 +43,18 @@ def reduction(mask: Tensor, over: Over, length: int = 1) -> Tensor:
     if over == "row":
         return acted / acted.sum().clamp(min=1)
     return m / (acted.sum().clamp(min=1) * m.sum(-1, keepdim=True).clamp(min=1))
+
+
+def weighted(each: Tensor, weight: Tensor) -> Tensor:
+    """Σ weight·each: the loss of a minibatch, where `weight` is its batch["weight"]."""
+    same_shape(each=each, weight=weight)
+    tape = None if weight.requires_grad else holding(each)
+    if tape is None:
+        return (each * weight).sum()
+    with torch.no_grad():
+        loss = (each * weight).sum()
+    tape.note((loss,), lambda g: add_gradient(each, g * weight))
+    return loss
 
 
 def truncated_importance(log_prob: Tensor, sampler_log_prob: Tensor, cap: float) -> Tensor:
@@ -133,13 +146,25 @@ def geometric_surrogate(log_ratio: Tensor, advantage: Tensor, mask: Tensor, low:
 def squared_error(value: Tensor, target: Tensor) -> Tensor:
     """½(v − y)²: a step of plain SGD at rate α on a table entry is v += α·(y − v)."""
     same_shape(value=value, target=target)
-    return 0.5 * F.mse_loss(value, target, reduction="none")
+    tape = None if target.requires_grad else holding(value)
+    if tape is None:
+        return 0.5 * F.mse_loss(value, target, reduction="none")
+    with torch.no_grad():
+        each = 0.5 * F.mse_loss(value, target, reduction="none")
+    tape.note((each,), lambda g: add_gradient(value, g * (value - target)))
+    return each
 
 
 def huber(value: Tensor, target: Tensor) -> Tensor:
     """½δ² for |δ| ≤ 1, |δ| − ½ beyond (Huber 1964; DQN's error clipping, Mnih et al. 2015)."""
     same_shape(value=value, target=target)
-    return F.huber_loss(value, target, reduction="none")
+    tape = None if target.requires_grad else holding(value)
+    if tape is None:
+        return F.huber_loss(value, target, reduction="none")
+    with torch.no_grad():
+        each = F.huber_loss(value, target, reduction="none")
+    tape.note((each,), lambda g: add_gradient(value, g * (value - target).clamp(-1, 1)))
+    return each
 
 
 def clipped_value(value: Tensor, old_value: Tensor, target: Tensor, clip: float) -> Tensor:

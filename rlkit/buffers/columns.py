@@ -1,4 +1,4 @@
-"""The columns of a ring of steps as arrays: numpy writes and reads a few rows in a third of the time that torch takes."""
+"""The columns of a ring of steps as arrays: numpy writes and reads a few rows in a third of the time of torch."""
 
 from typing import Any
 

@@ -19,8 +19,8 @@ from rlkit.policies.requirements import (
     step_size,
 )
 from rlkit.policies.tables import PolicyTable, StepSize, Table, ValueTable, meetings
-from rlkit.policies.tape import Tape
 from rlkit.policies.twins import Temperature, fixed, follow
+from rlkit.tape import Tape
 
 __all__ = [
     "Actor",

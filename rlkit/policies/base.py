@@ -14,7 +14,7 @@ from rlkit import ranks, seeding
 from rlkit.policies.encoders import FORBIDDEN, Allowed
 from rlkit.policies.normalize import Normalizer
 from rlkit.policies.optimizers import Parametrized
-from rlkit.policies.tape import changed
+from rlkit.tape import changed
 
 P = TypeVar("P", bound=Parametrized)
 Numbers = NDArray[Any]  # observations and actions, whole or real

@@ -6,12 +6,18 @@ from contextlib import nullcontext
 import torch
 from torch import Tensor
 
-from rlkit.policies.tape import add_gradient, hooked, recording
+from rlkit.tape import add_gradient, holding, hooked, recording
 
 
 def pick(values: Tensor, action: Tensor) -> Tensor:
     """values[..., a]: [..., A] and [...] → [...]."""
-    return values.gather(-1, action.unsqueeze(-1)).squeeze(-1)
+    tape, index = holding(values), action.unsqueeze(-1)
+    if tape is None:
+        return values.gather(-1, index).squeeze(-1)
+    with torch.no_grad():
+        picked = values.gather(-1, index).squeeze(-1)
+    tape.note((picked,), lambda g: add_gradient(values, torch.zeros_like(values).scatter_(-1, index, g.unsqueeze(-1))))
+    return picked
 
 
 def categorical(logits: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:

@@ -16,7 +16,7 @@ from rlkit.fields import Choose, Count, Needs, Place, Switch
 from rlkit.policies import encoders, own_encoder
 from rlkit.policies.normalize import Normalizer
 from rlkit.policies.perceptron import Perceptron
-from rlkit.policies.tape import joined
+from rlkit.tape import joined
 
 MOST_LAYERS = 100
 Encoder = Annotated[str, Place("code", words=own_encoder.WORDS)]

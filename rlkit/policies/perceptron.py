@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from rlkit.attributes import Derived
 from rlkit.policies.normalize import Normalizer
-from rlkit.policies.tape import add_gradient, changed, hooked, hooks, recording
+from rlkit.tape import add_gradient, changed, hooked, hooks, recording
 
 PRECISIONS = (torch.float32, torch.float64)
 FEW = 2**18  # products of numbers in a layer; numpy computes more of them in several threads

@@ -21,7 +21,7 @@ from rlkit.policies.distributions import pick, squashed
 from rlkit.policies.encoders import allowed_by
 from rlkit.policies.layers import ActionValue, Layers, idle_keys, mlp
 from rlkit.policies.normalize import normalizer_for
-from rlkit.policies.tape import tanh
+from rlkit.tape import tanh
 
 LOG_STD = (-20.0, 2.0)  # bounds of a state's log σ
 

@@ -16,7 +16,7 @@ from rlkit.loop import learn
 from rlkit.meter import Meter
 from rlkit.policies.flat import Flat
 from rlkit.policies.normalize import Normalizer
-from rlkit.policies.tape import Tape
+from rlkit.tape import Tape
 
 
 @pytest.mark.parametrize("continuous", [False, True])
@@ -140,8 +140,7 @@ def test_gradients_of_twin_critics_in_double_precision(name: str) -> None:
         data = {key: x.double() for key, x in data.items()} | {"terminated": torch.arange(16) % 5 == 0}
         with Tape() as tape:
             loss, _ = algo.loss(TensorDict(data, batch_size=[16]))
-        torch.autograd.backward(loss)
-        tape.backward()
+        tape.backward(loss)
         assert bool(tape.notes) is fast
         found.append([p.grad for p in algo.policy.parameters()])
     assert_close(*found, rtol=1e-12, atol=1e-12)
@@ -203,7 +202,6 @@ def test_a_hook_of_the_deviation_is_called() -> None:
     policy.log_std.register_hook(lambda gradient: 0 * gradient)
     with Tape() as tape:
         log_prob, _ = policy.log_prob_entropy(batch, batch["observation"])
-    torch.autograd.backward(log_prob.sum())
-    tape.backward()
+    tape.backward(log_prob.sum())
     assert torch.equal(policy.log_std.grad, torch.zeros(2))
     assert policy.actor[0].weight.grad.abs().sum() > 0

@@ -10,10 +10,11 @@ import torch
 from torch import Tensor, nn
 from torch.testing import assert_close
 
-from rlkit.policies.distributions import categorical, gaussian
+from rlkit import losses
+from rlkit.policies.distributions import categorical, gaussian, pick
 from rlkit.policies.normalize import Normalizer
 from rlkit.policies.perceptron import FEW, Perceptron
-from rlkit.policies.tape import Tape, joined, recording, tanh
+from rlkit.tape import Tape, joined, recording, tanh
 
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-6}
 
@@ -42,8 +43,7 @@ def by_hand(net: nn.Module, x: Tensor) -> tuple[Tensor, list[Tensor]]:
         assert out.is_leaf and out.requires_grad
         weights = torch.linspace(-1, 2, out.numel(), dtype=out.dtype).view_as(out)
         loss = (out * weights).sum() + out.square().sum()
-    loss.backward()
-    tape.backward()
+    tape.backward(loss)
     return out.detach(), [p.grad for p in net.parameters()]
 
 
@@ -64,8 +64,7 @@ def test_a_gradient_worked_out_on_paper() -> None:
     with Tape() as tape:
         out = net(torch.tensor([[0.5]], dtype=torch.float64))  # hidden (0.5, 0), so 2 · 0.5 + 1
     assert out.item() == 2.0
-    (3 * out).sum().backward()
-    tape.backward()
+    tape.backward((3 * out).sum())
     assert [p.grad.flatten().tolist() for p in net.parameters()] == [[3.0, 0.0], [6.0, 0.0], [1.5, 0.0], [3.0]]
 
 
@@ -76,8 +75,7 @@ def test_gradients_add_up_and_frozen_parameters_get_none() -> None:
     for _ in range(2):
         with Tape() as tape:
             out = net(x)
-        (out * torch.linspace(-1, 2, 10, dtype=out.dtype).view_as(out) + out.square()).sum().backward()
-        tape.backward()
+        tape.backward((out * torch.linspace(-1, 2, 10, dtype=out.dtype).view_as(out) + out.square()).sum())
     assert_close(net[2].weight.grad, 3 * first[2])
     assert_close(net[0].bias.grad, 3 * first[1])
     assert_close(net[0].weight.grad, first[0])
@@ -143,8 +141,7 @@ def test_a_categorical_by_hand_is_that_of_autograd(entropy: float) -> None:
         else:
             log_prob, spread = categorical(z, action)
         loss = (log_prob * torch.arange(6)).sum()
-        (loss + entropy * spread.square().sum() if entropy else loss).backward()
-        tape.backward()
+        tape.backward(loss + entropy * spread.square().sum() if entropy else loss)
         found.append((log_prob.detach(), spread.detach(), z.grad))
     for ours, theirs in zip(*found, strict=True):
         assert_close(ours, theirs, rtol=1e-12, atol=1e-12)
@@ -157,8 +154,7 @@ def test_a_uniform_categorical_has_the_largest_entropy_and_no_gradient_of_it() -
     with Tape() as tape:
         log_prob, spread = categorical(z, torch.tensor([2]))
     assert_close(spread.item(), math.log(4))
-    spread.sum().backward()
-    tape.backward()
+    tape.backward(spread.sum())
     assert_close(z.grad, torch.zeros(1, 4, dtype=torch.float64))
     assert log_prob.item() == pytest.approx(-math.log(4))
 
@@ -177,8 +173,7 @@ def test_a_gaussian_by_hand_is_that_of_autograd(shape: tuple[int, ...], entropy:
         else:
             log_prob, spread = gaussian(m, log_std, action)
         loss = (log_prob * torch.arange(log_prob.numel()).view(shape)).sum()
-        (loss + entropy * spread.square().sum() if entropy else loss).backward()
-        tape.backward()
+        tape.backward(loss + entropy * spread.square().sum() if entropy else loss)
         found.append((log_prob.detach(), spread.detach(), m.grad, log_std.grad))
     for ours, theirs in zip(*found, strict=True):
         assert_close(ours, theirs, rtol=1e-12, atol=1e-12)
@@ -194,10 +189,39 @@ def test_a_gaussian_of_what_autograd_computed_is_left_to_it() -> None:
         mean = torch.zeros(4, 2, requires_grad=True)
         with Tape() as tape:
             log_prob, _ = gaussian(mean, scale, action)
-        log_prob.sum().backward()
-        tape.backward()
+        tape.backward(log_prob.sum())
         assert tape.notes == [] and log_std.grad is not None and mean.grad is not None
     assert action.grad is not None
+
+
+@pytest.mark.parametrize("each", [losses.huber, losses.squared_error])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_a_loss_of_what_was_picked_by_hand_is_that_of_autograd(each, dtype) -> None:
+    net, x = network(nn.ReLU, 3, 8, 4, dtype=dtype), torch.randn(6, 3, dtype=dtype)
+    action, target, weight = (
+        torch.tensor([0, 1, 3, 3, 2, 0]),
+        3 * torch.randn(6, dtype=dtype),
+        torch.rand(6, dtype=dtype),
+    )
+    expected = losses.weighted(each(pick(nn.Sequential(*net)(x), action), target), weight)
+    gradients = torch.autograd.grad(expected, list(net.parameters()))
+    with Tape() as tape:
+        loss = losses.weighted(each(pick(net(x), action), target), weight)
+    assert loss.is_leaf and len(tape.notes) == 4, "all of it is on the tape"
+    tape.backward(loss)
+    assert_close(loss, expected)
+    for p, gradient in zip(net.parameters(), gradients, strict=True):
+        assert_close(p.grad, gradient, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
+
+
+def test_a_loss_whose_target_learns_is_left_to_autograd() -> None:
+    net, x = network(nn.ReLU, 3, 8, 1), torch.randn(6, 3, dtype=torch.float64)
+    target = torch.zeros(6, dtype=torch.float64, requires_grad=True)
+    with Tape() as tape:
+        value = pick(net(x), torch.zeros(6, dtype=torch.long))
+        loss = losses.weighted(losses.huber(value, target), torch.ones(6, dtype=torch.float64))
+    tape.backward(loss)
+    assert not loss.is_leaf and target.grad is not None and net[0].weight.grad is not None
 
 
 @pytest.mark.parametrize("frozen", [True, False])
@@ -213,8 +237,7 @@ def test_an_actor_through_a_critic_by_hand_is_that_of_autograd(frozen: bool) -> 
     with Tape() as tape:
         q = critic(joined(x, tanh(actor(x))))
     assert q.is_leaf, "all of it is on the tape"
-    torch.autograd.backward(q.sum())
-    tape.backward()
+    tape.backward(q.sum())
     assert_close(q, expected)
     assert_close([p.grad for p in learning], list(gradients), rtol=1e-12, atol=1e-12)
 

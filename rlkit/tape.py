@@ -4,9 +4,8 @@ Autograd takes as long for a layer of 64 units as the layer itself. On a tape th
 backward by hand, and autograd sees their results as leaves: a loss is written as for any network.
 
     with Tape() as tape:
-        loss = ...              # networks that can, note down how to go back
-    torch.autograd.backward(loss)  # the gradient of the leaves
-    tape.backward()             # and from there that of the parameters
+        loss = ...       # networks and losses that can, note down how to go back
+    tape.backward(loss)  # the gradient of the leaves, and from there that of the parameters
 """
 
 from collections.abc import Callable
@@ -41,8 +40,12 @@ class Tape:
         self.notes.append((results, back))
         return results
 
-    def backward(self) -> None:
-        """Add the gradients of the leaves to those of the parameters, the newest operation first."""
+    def backward(self, loss: Tensor) -> None:
+        """Add the gradients of a loss to those of the parameters: by autograd as far as the leaves, then by hand."""
+        if id(loss) in self.leaves:
+            loss.grad = torch.ones_like(loss)
+        else:
+            torch.autograd.backward(loss)
         with torch.no_grad():
             for results, back in reversed(self.notes):
                 gradients = [x.grad for x in results]
@@ -61,10 +64,16 @@ def current() -> Tape | None:
     return found
 
 
+def holding(x: Tensor) -> Tape | None:
+    """The open tape, where x is one of its results and a gradient is asked for."""
+    tape = recording()
+    return tape if tape is not None and id(x) in tape.leaves else None
+
+
 def joined(x: Tensor, last: Tensor) -> Tensor:
     """x and `last` side by side; on the tape where `last` is, and autograd knows nothing of x. [..., n], [..., d]"""
-    tape = recording()
-    if tape is None or x.requires_grad or id(last) not in tape.leaves:
+    tape = holding(last)
+    if tape is None or x.requires_grad:
         return torch.cat([x, last], -1)
     with torch.no_grad():
         both = torch.cat([x, last], -1)
@@ -74,8 +83,8 @@ def joined(x: Tensor, last: Tensor) -> Tensor:
 
 def tanh(x: Tensor) -> Tensor:
     """tanh x, on the tape where x is: its derivative is 1 − tanh² x."""
-    tape = recording()
-    if tape is None or id(x) not in tape.leaves:
+    tape = holding(x)
+    if tape is None:
         return x.tanh()
     with torch.no_grad():
         y = x.tanh()
