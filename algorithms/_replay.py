@@ -92,7 +92,6 @@ class OffPolicy(Algorithm):
         after = {key: joined[key][row, last] for key in ("next_observation", "terminated", "done")}
         return self.window.ready(joined.update({"reward": total, "discount": discount, **after}))
 
-    @torch.no_grad()
     def after_step(self, learned: Sequence[tuple[TensorDict, dict[str, Tensor]]]) -> None:
         """Set the priorities of the replayed steps. A member then moves its target."""
         if isinstance(self.buffer, buffers.Prioritized):

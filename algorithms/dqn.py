@@ -69,7 +69,6 @@ class DQN(OffPolicy):
             error = (target - q).abs()
         return losses.weighted(losses.huber(q, target), batch["weight"]), {"q": q, "td_error": error}
 
-    @torch.no_grad()
     def after_step(self, learned: Sequence[tuple[TensorDict, dict[str, Tensor]]]) -> None:
         """Set the priorities of the replayed steps, and move the target network."""
         super().after_step(learned)

@@ -79,7 +79,6 @@ class SAC(OffPolicy):
         metrics |= {"critic_loss": critic, "actor_loss": actor, "temperature": alpha.expand_as(entropy)}
         return ((critic + actor + temperature) * batch["weight"]).sum(), metrics
 
-    @torch.no_grad()
     def after_step(self, learned: Sequence[tuple[TensorDict, dict[str, Tensor]]]) -> None:
         """Set the priorities of the replayed steps, and move the target critics."""
         super().after_step(learned)

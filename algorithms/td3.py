@@ -83,7 +83,6 @@ class TD3(OffPolicy):
         """Whether this update also changes the actor."""
         return (self.updates + 1) % self.config.policy_delay == 0
 
-    @torch.no_grad()
     def after_step(self, learned: Sequence[tuple[TensorDict, dict[str, Tensor]]]) -> None:
         """Set the priorities of the replayed steps, and move the targets when the actor is updated."""
         moved = self.moves_actor

@@ -56,7 +56,7 @@ def learn(algo: Algorithm, meter: Meter, measured: bool = True) -> None:
             tape.backward(loss if counts else loss * 0.0)
             if not counts:
                 continue
-            total = total + loss.detach()
+            total = total + loss.detach() if learned else loss.detach()
             learned.append((part, detached(metrics, measured)))
             if measured:
                 meter.add(learned[-1][1], part["mask"])

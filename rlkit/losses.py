@@ -51,8 +51,7 @@ def weighted(each: Tensor, weight: Tensor) -> Tensor:
     tape = None if weight.requires_grad else holding(each)
     if tape is None:
         return (each * weight).sum()
-    with torch.no_grad():
-        loss = (each * weight).sum()
+    loss = (each.detach() * weight).sum()
     tape.note((loss,), lambda g: add_gradient(each, g * weight))
     return loss
 
@@ -149,9 +148,9 @@ def squared_error(value: Tensor, target: Tensor) -> Tensor:
     tape = None if target.requires_grad else holding(value)
     if tape is None:
         return 0.5 * F.mse_loss(value, target, reduction="none")
-    with torch.no_grad():
-        each = 0.5 * F.mse_loss(value, target, reduction="none")
-    tape.note((each,), lambda g: add_gradient(value, g * (value - target)))
+    gap = value.detach() - target  # the derivative
+    each = 0.5 * gap.square()
+    tape.note((each,), lambda g: add_gradient(value, g * gap))
     return each
 
 
@@ -161,9 +160,10 @@ def huber(value: Tensor, target: Tensor) -> Tensor:
     tape = None if target.requires_grad else holding(value)
     if tape is None:
         return F.huber_loss(value, target, reduction="none")
-    with torch.no_grad():
-        each = F.huber_loss(value, target, reduction="none")
-    tape.note((each,), lambda g: add_gradient(value, g * (value - target).clamp(-1, 1)))
+    gap = value.detach() - target
+    near = gap.clamp(-1, 1)  # the derivative
+    each = near * (gap - 0.5 * near)
+    tape.note((each,), lambda g: add_gradient(value, g * near))
     return each
 
 

@@ -91,12 +91,17 @@ def detached(metrics: Metrics, measured: bool = True) -> dict[str, Tensor]:
 
     Raises: UserError that names one that is not a tensor.
     """
-    with torch.no_grad():
-        found = {name: x() if callable(x) and measured else x for name, x in metrics.items()}
-    for name, x in found.items():
-        if not isinstance(x, Tensor) and not callable(x):
+    found = {}
+    for name, x in metrics.items():
+        if callable(x):
+            if not measured:
+                continue
+            with torch.no_grad():
+                x = x()
+        if not isinstance(x, Tensor):
             raise UserError(f"the metric '{name}' of a loss is a {type(x).__name__}: give a tensor, or leave it out")
-    return {name: x.detach() for name, x in found.items() if isinstance(x, Tensor)}
+        found[name] = x.detach()
+    return found
 
 
 def finished(rollout: TensorDict) -> list[tuple[float, int]]:

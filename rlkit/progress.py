@@ -93,7 +93,8 @@ def share(iteration: int, iterations: int | None, env_steps: int, all_steps: int
     """The fraction of a run that ends after so many iterations or environment steps, whichever comes first."""
     done = [Fraction(iteration, iterations)] if iterations else []
     done += [Fraction(env_steps, all_steps)] if all_steps else []
-    return min(Fraction(1), max(done))
+    furthest = max(done)
+    return furthest if furthest.numerator < furthest.denominator else Fraction(1)  # to compare fractions takes longer
 
 
 def save(folder: Path, algo: Algorithm, env: Env, progress: Progress, name: str = "latest", keep: int = 0) -> None:

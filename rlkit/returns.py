@@ -72,7 +72,7 @@ def td_target(reward: Tensor, next_value: Tensor, terminated: Tensor, gamma: flo
     """
     with_gamma = gamma if isinstance(gamma, Tensor) else reward
     same_shape(reward=reward, next_value=next_value, terminated=terminated, gamma=with_gamma)
-    return reward + gamma * next_value * (~terminated).to(reward.dtype)
+    return reward + (gamma * next_value).masked_fill(terminated, 0.0)
 
 
 def n_step(

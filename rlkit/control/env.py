@@ -99,7 +99,8 @@ class ControlEnv(Played):
         if steps is None or repeats > 1:
             parts.adopt_draws(policy, self._played)
         with torch.no_grad():
-            return rollout.update(policy.record(rollout))
+            noted = policy.record(rollout)
+        return rollout.update(noted) if noted else rollout
 
     def _rollout(self, policy: Plays, steps: int | None, repeats: int) -> TensorDict:
         """What the rows that are played here did."""
@@ -245,7 +246,8 @@ class ControlEnv(Played):
 
     def _act(self, policy: Acts, observation: Array, greedy: bool) -> Array:
         try:
-            return policy.act(torch.from_numpy(observation).to(self.device), greedy=greedy).cpu().numpy()
+            with torch.inference_mode():
+                return policy.act(torch.from_numpy(observation).to(self.device), greedy=greedy).cpu().numpy()
         except (RuntimeError, IndexError):
             requirements.check_observed(self.observation_space, observation, self.source)  # whose fault is it?
             raise
@@ -256,20 +258,19 @@ class ControlEnv(Played):
         tape = empty_tape(steps or 512, copies)
         alive, t = copies.acting | (not fresh), 0
         act = requirements.prepared(policy, steps, copies.n) or partial(self._act, policy, greedy=False)
-        with torch.inference_mode():
-            while t < limit and alive.any():
-                if t == len(tape["reward"]):
-                    tape = {key: np.concatenate([array, np.zeros_like(array)]) for key, array in tape.items()}
-                tape["observation"][t] = copies.observation
-                tape["mask"][t] = alive & copies.acting
-                tape["action"][t] = action = act(copies.observation)
-                successor, tape["reward"][t], tape["terminated"][t], done = copies.step(action)
-                tape["next_observation"][t], tape["done"][t] = successor, done
-                if copies.lives:
-                    tape[LIFE][t] = copies.lost
-                if fresh:
-                    alive &= ~done
-                t += 1
+        while t < limit and alive.any():
+            if t == len(tape["reward"]):
+                tape = {key: np.concatenate([array, np.zeros_like(array)]) for key, array in tape.items()}
+            tape["observation"][t] = copies.observation
+            tape["mask"][t] = alive & copies.acting
+            tape["action"][t] = action = act(copies.observation)
+            successor, tape["reward"][t], tape["terminated"][t], done = copies.step(action)
+            tape["next_observation"][t], tape["done"][t] = successor, done
+            if copies.lives:
+                tape[LIFE][t] = copies.lost
+            if fresh:
+                alive &= ~done
+            t += 1
         self._played = t
         if fresh and steps is None and alive.any():
             raise requirements.endless(self.source, limit, self.limiting)

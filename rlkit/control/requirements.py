@@ -85,6 +85,8 @@ def check_tape(tape: dict[str, Array], space: "AnySpace", source: str, first: in
 
 def check_finite(tape: dict[str, Array], source: str, first: int) -> None:
     """Stop at the first number that is none, and say where it came from; tape: [T, n, ...]."""
+    if all(np.isfinite(array).all() for array in tape.values() if array.dtype.kind == "f"):
+        return
     for key, array in sorted(tape.items()):  # the action first: a policy that diverged is not the environment's fault
         if array.dtype.kind == "f" and not np.isfinite(array).all():
             step, row, *component = np.argwhere(~np.isfinite(array))[0].tolist()

@@ -67,6 +67,7 @@ class Copies:
             envs = vector.unwrapped.envs
             vector.unwrapped.envs = [TransformObservation(env, copy.deepcopy, env.observation_space) for env in envs]
         self.action_space, self.observation_space = vector.single_action_space, vector.single_observation_space
+        self.action_shape, self.action_type = spaces.action_shape(self.action_space)
         self.resets_alone = self.mode is not AutoresetMode.DISABLED
         # A vector env with one generator for all its copies takes one seed, not one for each.
         self.separate = isinstance(vector.unwrapped, (SyncVectorEnv, AsyncVectorEnv))
@@ -249,12 +250,11 @@ def raise_died(vector: Vector, error: Exception) -> NoReturn:
 def empty_tape(length: int, copies: Copies) -> dict[str, Array]:
     """Where `length` steps of every copy are written: arrays [T, n, ...] of zeros."""
     observation = np.zeros((length, *copies.observation.shape), dtype=copies.observation.dtype)
-    shape, dtype = spaces.action_shape(copies.action_space)
     flags = ("terminated", "done", "mask", LIFE) if copies.lives else ("terminated", "done", "mask")
     return {
         "observation": observation,
         "next_observation": np.zeros(observation.shape, observation.dtype),
-        "action": np.zeros((length, copies.n, *shape), dtype=dtype),
+        "action": np.zeros((length, copies.n, *copies.action_shape), dtype=copies.action_type),
         "reward": np.zeros((length, copies.n), dtype=np.float32),
         **{key: np.zeros((length, copies.n), dtype=bool) for key in flags},
     }

@@ -14,8 +14,7 @@ def pick(values: Tensor, action: Tensor) -> Tensor:
     tape, index = holding(values), action.unsqueeze(-1)
     if tape is None:
         return values.gather(-1, index).squeeze(-1)
-    with torch.no_grad():
-        picked = values.gather(-1, index).squeeze(-1)
+    picked = values.detach().gather(-1, index).squeeze(-1)
     tape.note((picked,), lambda g: add_gradient(values, torch.zeros_like(values).scatter_(-1, index, g.unsqueeze(-1))))
     return picked
 
