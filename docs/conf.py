@@ -1,7 +1,7 @@
 """The documentation site: `sphinx-build -W docs docs/_build` writes it to docs/_build/index.html.
 
 The pages are the Markdown files of this folder. The rest is read from the code: docstrings, the keys of the command
-line, and the files at the top of the repository (project/). tests/test_tutorials.py runs the notebooks, not this build.
+line, and the files at the top of the repository (project/). tests/test_tutorials.py runs the notebooks.
 """
 
 import re
@@ -29,7 +29,9 @@ html_theme_options = {"navigation_with_keys": True}
 html_show_copyright = False
 html_show_sourcelink = False
 
-nb_execution_mode = "off"
+nb_execution_mode = "off"  # with -D nb_execution_mode=force the tutorials run, and the site shows what they print
+nb_execution_in_temp = nb_execution_raise_on_error = True
+nb_execution_timeout = 1800  # seconds of a cell
 myst_heading_anchors = 4
 myst_enable_extensions = ["dollarmath"]
 

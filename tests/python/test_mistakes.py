@@ -133,8 +133,8 @@ def test_more_completions_than_the_memory_holds(told: rlkit.Run, monkeypatch: py
     [
         ((None, "cartpole"), {}, "algo=None is not a name"),
         ((3, "cartpole"), {}, "algo=3 is not a name"),
-        (("ppo", lambda: Walk()), {}, "env=<function .*> is not a name, and .*: give 'MODULE:NAME' of a class"),
-        ((["ppo"], [Walk()]), {}, "is not a name"),
+        pytest.param(("ppo", lambda: Walk()), {}, "is not a name, and .*: give 'MODULE:NAME' of a class", id="lambda"),
+        pytest.param((["ppo"], [Walk()]), {}, "is not a name", id="object"),
         ((Path("nowhere.py"), "cartpole"), {}, r"no algorithm file .*nowhere\.py"),
         (("ppo", Path("nowhere.py")), {}, r"no environment file .*nowhere\.py"),
         (("ppo", "cartpole"), {"seed": None}, "seed=None is not allowed: give whole numbers"),
