@@ -147,6 +147,7 @@ def from_torchrl(batch: TensorDictBase) -> TensorDict:
 
 
 def _numbers(x: Tensor, dims: int) -> Tensor:
-    """The index of the 1 of one-hot vectors; anything else as it is. dims: of the batch."""
-    one_hot = x.dim() == dims + 1 and not x.is_floating_point() and bool((x.sum(-1) == 1).all())
+    """The index of the 1 of one-hot vectors of two numbers or more; anything else as it is. dims: of the batch."""
+    vectors = x.dim() == dims + 1 and x.shape[-1] > 1 and not x.is_floating_point()
+    one_hot = vectors and bool((x.sum(-1) == 1).all())
     return x.long().argmax(-1) if one_hot else x

@@ -189,6 +189,14 @@ def test_what_a_collector_padded_is_masked() -> None:
     assert rollout["action"].shape == (2, 3, 1)  # continuous ones keep their dimension
 
 
+@pytest.mark.parametrize("value", [0, 1])
+def test_whole_actions_of_one_number_are_no_one_hot_vectors(value: int) -> None:
+    flags = torch.zeros(2, 3, 1, dtype=torch.bool)
+    after = {"reward": torch.ones(2, 3, 1), "done": flags, "terminated": flags, "observation": torch.zeros(2, 3, 4)}
+    data = {"observation": torch.zeros(2, 3, 4), "action": torch.full((2, 3, 1), value), "next": after}
+    assert from_torchrl(TensorDict(data, [2, 3]))["action"].tolist() == [[[value]] * 3] * 2
+
+
 def test_what_is_neither_policy_nor_batch_is_refused() -> None:
     with pytest.raises(UserError, match=r"an Actor, ActorCritic or QNetwork, and this is a Table$"):
         to_torchrl(algorithm("q_learning", tabular("gridworld"), policies.Network()).policy)
