@@ -111,7 +111,7 @@ def imported(module: str, key: str) -> ModuleType:
         ) from None
 
 
-def check_memory(copies: Sequence[Callable[[], gymnasium.Env[object, object]]]) -> None:
+def check_memory(copies: Sequence[Callable[[], gymnasium.Env[object, object]]], rows: int) -> None:
     """Refuse copies for which there is no room, judged by what some of them take: a world of Box2D is 0.1 MB."""
 
     def begun(copy: Callable[[], gymnasium.Env[object, object]]) -> gymnasium.Env[object, object]:
@@ -125,7 +125,8 @@ def check_memory(copies: Sequence[Callable[[], gymnasium.Env[object, object]]]) 
     each = max(0, memory.taken() - before) // len(some)
     for env in some:
         env.close()
-    memory.check(each * len(copies), f"env.rows={len(copies)}", "give fewer")
+    many = "" if len(copies) == rows else f", as {len(copies):,} copies side by side,"
+    memory.check(each * len(copies), f"env.rows={rows}{many}", "give fewer")
 
 
 def specification(config: Config, factory: Factory | None) -> EnvSpec:
@@ -204,7 +205,7 @@ def make(
     def vector(n: int, render_mode: str | None = None) -> Vector:
         copies = [partial(copy, render_mode)] * n
         if n >= MANY:
-            check_memory(copies)
+            check_memory(copies, config.rows)
         if config.processes and n == config.rows:  # those of a measurement may be many
             together = AsyncVectorEnv(copies, autoreset_mode=AutoresetMode.DISABLED)
             together.spec = spec  # it knows none of its own

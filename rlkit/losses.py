@@ -52,7 +52,7 @@ def weighted(each: Tensor, weight: Tensor) -> Tensor:
     if tape is None:
         return (each * weight).sum()
     loss = (each.detach() * weight).sum()
-    tape.note((loss,), lambda g: add_gradient(each, g * weight))
+    tape.note((loss,), lambda g: add_gradient(each, g * weight.to(each.dtype)))
     return loss
 
 

@@ -42,7 +42,7 @@ class Tape:
 
     def backward(self, loss: Tensor) -> None:
         """Add the gradients of a loss to those of the parameters: by autograd as far as the leaves, then by hand."""
-        if id(loss) in self.leaves:
+        if id(loss) in self.leaves and not loss.dim():
             loss.grad = torch.ones_like(loss)
         else:
             torch.autograd.backward(loss)
@@ -67,7 +67,7 @@ def current() -> Tape | None:
 def holding(x: Tensor) -> Tape | None:
     """The open tape, where x is one of its results and a gradient is asked for."""
     tape = recording()
-    return tape if tape is not None and id(x) in tape.leaves else None
+    return tape if tape is not None and id(x) in tape.leaves and not hooked(x) else None
 
 
 def joined(x: Tensor, last: Tensor) -> Tensor:

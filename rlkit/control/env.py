@@ -100,7 +100,7 @@ class ControlEnv(Played):
             parts.adopt_draws(policy, self._played)
         with torch.no_grad():
             noted = policy.record(rollout)
-        return rollout.update(noted) if noted else rollout
+        return rollout.update(noted) if len(noted.keys()) else rollout
 
     def _rollout(self, policy: Plays, steps: int | None, repeats: int) -> TensorDict:
         """What the rows that are played here did."""

@@ -37,10 +37,12 @@ class WaitBar:
             self.progress.update(self.row, completed=done, total=total)
         elif now - self.began > PATIENCE:
             self.row = self.progress.add_task(self.title, completed=done, total=total)
+            self.progress.start()  # not before: it has a thread and takes over stdout, and environments may fork
 
     def end(self) -> None:
         if self.row is not None:
             self.progress.remove_task(self.row)
+            self.progress.stop()
         self.began = self.row = None
 
 
@@ -56,5 +58,9 @@ def bars(title: str = "") -> Iterator[None]:
         TimeRemainingColumn(),
     )
     progress = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
-    with progress, shown_by(WaitBar(progress, title)):
-        yield
+    bar = WaitBar(progress, title)
+    try:
+        with shown_by(bar):
+            yield
+    finally:
+        bar.end()

@@ -72,7 +72,8 @@ def _entry(name: str, module: ModuleType) -> str:
     """How a Gymnasium class in a module without a plug-in is given, if there is one."""
     mine = [x for x in vars(module).values() if isinstance(x, type) and x.__module__ == module.__name__]
     found = [x.__name__ for x in mine if callable(getattr(x, "reset", None)) and callable(getattr(x, "step", None))]
-    if not found:
+    stem = os.path.basename(name).removesuffix(".py") if name.endswith(".py") else name
+    if not found or not all(part.isidentifier() for part in stem.split(".")):
         return ""
     folder, file = os.path.split(name) if name.endswith(".py") else ("", name)
     start = f", started in the folder {folder}" if folder not in ("", ".") else ""

@@ -77,7 +77,9 @@ def begin_ahead(
     ranks.gather()
     mine = ranks.part_of(len(indices))
     with ranks.playing(len(indices), mine):
-        return Begun(indices, policy.begin(ask()[mine], repeats, limit, stop))
+        found: list[Waits] = []
+        ranks.together(lambda: found.append(policy.begin(ask()[mine], repeats, limit, stop)))
+    return Begun(indices, found[0])
 
 
 class Next:

@@ -190,16 +190,17 @@ def test_a_reward_that_is_no_number_is_said_to_be_of_an_evaluation_where_it_is()
         env.evaluate(Draws(env), split="test")
 
 
-class Heavy(Good):
-    """Each copy holds four megabytes from its first reset on."""
+class Counted(Good):
+    begun = 0
 
     def reset(self, **keys: Any) -> Any:
-        self.held = np.ones(2**19)
+        Counted.begun += 1
         return super().reset(**keys)
 
 
 def test_copies_for_which_there_is_no_room_are_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gym, "MANY", 8)
     monkeypatch.setattr(memory, "free", lambda: 2**24)
+    monkeypatch.setattr(memory, "taken", lambda: 2**22 * Counted.begun)  # as if each copy held four megabytes
     with pytest.raises(rlkit.UserError, match=r"^env\.rows=16 needs 0\.1 GB, 0\.0 GB are free: give fewer"):
-        gym.make(gym.Config(rows=16, entry="<Heavy, given in Python>"), 0, "cpu", factory=Heavy)
+        gym.make(gym.Config(rows=16, entry="<Counted, given in Python>"), 0, "cpu", factory=Counted)

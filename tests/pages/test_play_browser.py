@@ -121,6 +121,7 @@ def test_tokens_are_colored_by_what_is_chosen(browser: Any, runs: Path) -> None:
         sync_api.expect(page.locator("#which")).to_contain_text(f"prompt {at % 4 + 1} of 4")
         page.get_by_role("button", name="Next informative").click()
         sync_api.expect(page.locator("#which")).to_contain_text("informative")
+        sync_api.expect(page.locator("#working")).to_be_hidden()
         page.locator(".text .token[tabindex]").first.focus()
         sync_api.expect(page.locator("#token")).to_contain_text("log-probability")
         page.keyboard.press("ArrowRight")
