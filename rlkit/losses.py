@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from rlkit import tape as taped
 from rlkit.divergences import FAR  # `as`: the others are part of this module, for a plug-in's mypy, too
 from rlkit.divergences import kl_k1 as kl_k1
 from rlkit.divergences import kl_k2 as kl_k2
@@ -21,7 +22,6 @@ from rlkit.preference_losses import hinge as hinge
 from rlkit.preference_losses import ipo as ipo
 from rlkit.preference_losses import simpo as simpo
 from rlkit.shapes import same_shape
-from rlkit.tape import add_gradient, holding
 
 Over = Literal["token", "sequence", "constant", "row"]
 
@@ -48,11 +48,11 @@ def reduction(mask: Tensor, over: Over, length: int = 1) -> Tensor:
 def weighted(each: Tensor, weight: Tensor) -> Tensor:
     """Σ weight·each: the loss of a minibatch, where `weight` is its batch["weight"]."""
     same_shape(each=each, weight=weight)
-    tape = None if weight.requires_grad else holding(each)
+    tape = None if weight.requires_grad else taped.holding(each)
     if tape is None:
         return (each * weight).sum()
     loss = (each.detach() * weight).sum()
-    tape.note((loss,), lambda g: add_gradient(each, g * weight.to(each.dtype)))
+    tape.note((loss,), lambda g: taped.add_gradient(each, g * weight.to(each.dtype)))
     return loss
 
 
@@ -145,25 +145,25 @@ def geometric_surrogate(log_ratio: Tensor, advantage: Tensor, mask: Tensor, low:
 def squared_error(value: Tensor, target: Tensor) -> Tensor:
     """½(v − y)²: a step of plain SGD at rate α on a table entry is v += α·(y − v)."""
     same_shape(value=value, target=target)
-    tape = None if target.requires_grad else holding(value)
+    tape = None if target.requires_grad else taped.holding(value)
     if tape is None:
         return 0.5 * F.mse_loss(value, target, reduction="none")
     gap = value.detach() - target  # the derivative
     each = 0.5 * gap.square()
-    tape.note((each,), lambda g: add_gradient(value, g * gap))
+    tape.note((each,), lambda g: taped.add_gradient(value, g * gap))
     return each
 
 
 def huber(value: Tensor, target: Tensor) -> Tensor:
     """½δ² for |δ| ≤ 1, |δ| − ½ beyond (Huber 1964; DQN's error clipping, Mnih et al. 2015)."""
     same_shape(value=value, target=target)
-    tape = None if target.requires_grad else holding(value)
+    tape = None if target.requires_grad else taped.holding(value)
     if tape is None:
         return F.huber_loss(value, target, reduction="none")
     gap = value.detach() - target
     near = gap.clamp(-1, 1)  # the derivative
     each = near * (gap - 0.5 * near)
-    tape.note((each,), lambda g: add_gradient(value, g * near))
+    tape.note((each,), lambda g: taped.add_gradient(value, g * near))
     return each
 
 
