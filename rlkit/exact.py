@@ -73,7 +73,7 @@ def greedy(model: Model, values: Tensor, gamma: float) -> Tensor:
 
 
 def epsilon_greedy(q: Tensor, epsilon: float) -> Tensor:
-    """π(a|s) = ε/A + (1 − ε)·[a is the first argmax_b Q(s, b)]: how `tables.Table` acts. [..., A] → [..., A].
+    """π(a|s) = ε/A + (1 − ε)·[a is the first argmax_b Q(s, b)]: how `tables.Table` acts on values above -5e8. [..., A] → [..., A].
 
     A counts the actions that are allowed: those whose Q(s, a) is less than 5e8 below the best, which always is.
     """

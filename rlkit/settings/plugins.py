@@ -69,15 +69,15 @@ def load(kind: Kind, name: str) -> ModuleType:
 
 
 def _entry(name: str, module: ModuleType) -> str:
-    """How a Gymnasium class in a module without a plug-in is given, if there is one."""
+    """How a Gymnasium class in a module without a plug-in is given, if there is one that can be imported by name."""
     mine = [x for x in vars(module).values() if isinstance(x, type) and x.__module__ == module.__name__]
     found = [x.__name__ for x in mine if callable(getattr(x, "reset", None)) and callable(getattr(x, "step", None))]
-    stem = os.path.basename(name).removesuffix(".py") if name.endswith(".py") else name
-    if not found or not all(part.isidentifier() for part in stem.split(".")):
-        return ""
     folder, file = os.path.split(name) if name.endswith(".py") else ("", name)
+    dotted = file.removesuffix(".py")
+    if not found or not all(part.isidentifier() for part in dotted.split(".")):
+        return ""
     start = f", started in the folder {folder}" if folder not in ("", ".") else ""
-    return f"; its class {found[0]} is given as env=gym env.entry={file.removesuffix('.py')}:{found[0]}{start}"
+    return f"; its class {found[0]} is given as env=gym env.entry={dotted}:{found[0]}{start}"
 
 
 def path_or_module(name: str) -> str:

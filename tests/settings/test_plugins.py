@@ -75,6 +75,9 @@ def test_a_file_with_a_gymnasium_class_is_told_how_it_is_given(tmp_path: Path, m
     with pytest.raises(UserError, match=r"; its class Thermostat .* env\.entry=valley:Thermostat, started in the"):
         plugins.load("envs", str(tmp_path / "valley.py"))
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "my-valley.py").write_text((tmp_path / "valley.py").read_text())
+    with pytest.raises(UserError, match=r"and `make\(config, seed, device\)`$"):  # no name to import it by
+        plugins.load("envs", "./my-valley.py")
     with pytest.raises(UserError, match=r"is given as env=gym env\.entry=valley:Thermostat$"):
         plugins.load("envs", "./valley.py")
 
