@@ -73,12 +73,10 @@ def known(name: str) -> EnvSpec:
     except (gymnasium.error.Error, ValueError) as error:
         ids = {known_id.lower(): known_id for known_id in gymnasium.registry}
         near = [ids[match] for match in difflib.get_close_matches(inner.lower(), ids, n=3)]
-        absent = [
-            start for start in ELSEWHERE if not any(known_id.startswith(start) for known_id in gymnasium.registry)
-        ]
-        other = next((ELSEWHERE[start] for start in absent if inner.startswith(start)), "")
-        close = f"did you mean {', '.join(near)}?" if near else "see gymnasium.farama.org for the ids"
-        hint = other or close
+        hint = f"did you mean {', '.join(near)}?" if near else "see gymnasium.farama.org for the ids"
+        for start, words in ELSEWHERE.items():
+            if inner.startswith(start) and not any(known_id.startswith(start) for known_id in gymnasium.registry):
+                hint = words
         raise UserError(f"env.id={name} is not a Gymnasium environment: {hint}") from error
 
 

@@ -37,12 +37,10 @@ class WaitBar:
             self.progress.update(self.row, completed=done, total=total)
         elif now - self.began > PATIENCE:
             self.row = self.progress.add_task(self.title, completed=done, total=total)
-            self.progress.start()  # not before: it has a thread and takes over stdout, and environments may fork
 
     def end(self) -> None:
         if self.row is not None:
             self.progress.remove_task(self.row)
-            self.progress.stop()
         self.began = self.row = None
 
 
@@ -59,8 +57,17 @@ def bars(title: str = "") -> Iterator[None]:
     )
     progress = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
     bar = WaitBar(progress, title)
+
+    def show(done: int, total: int) -> None:
+        bar(done, total)
+        if bar.row is not None:
+            progress.start()  # not before: it has a thread and takes over stdout, and environments may fork
+        elif progress.live.is_started:
+            progress.stop()
+
     try:
-        with shown_by(bar):
+        with shown_by(show):
             yield
     finally:
-        bar.end()
+        if progress.live.is_started:
+            progress.stop()

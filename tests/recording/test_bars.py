@@ -37,6 +37,19 @@ def test_episodes_and_answers_report_how_many_are_done() -> None:
     assert seen == [(4, 10), (8, 10), (10, 10)]
 
 
+def test_only_a_bar_of_its_own_is_stopped_after_a_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bars, "PATIENCE", -1.0)
+    monkeypatch.setenv("FORCE_COLOR", "1")  # a terminal, to rich
+    with bars.bars("preparing"):
+        advance(0, 2)
+        advance(1, 2)
+    with Progress(transient=True) as live:  # as the log has one, with the bar of the run
+        wait = bars.WaitBar(live)
+        for done in range(3):
+            wait(done, 2)
+        assert live.live.is_started
+
+
 def test_a_model_that_is_loaded_reports_its_weights() -> None:
     seen: list[tuple[int, int]] = []
     with shown_by(lambda done, total: seen.append((done, total))):
