@@ -95,6 +95,8 @@ class Frames:
 
     def put(self, observation: Tensor) -> Tensor:
         """Keep observations [N, d] until their `release`. Returns the numbers of their frames [N, count], int32."""
+        if self.storage is None:  # a checkpoint brings them to the CPU
+            self.blocks = [block.to(observation.device) for block in self.blocks]
         frames = self.layout.cut(observation).flatten(0, 1).contiguous()
         rows = frames.cpu().view(torch.uint8).numpy()
         numbers, new = np.empty(len(rows), dtype=np.int32), []
@@ -105,7 +107,7 @@ class Frames:
                 new.append(i)
             numbers[i] = known[0] if known else self._take(frames, digest)
             self.recent[digest] = int(numbers[i]), self.rollouts
-        self._write(frames[new], numbers[new])
+        self._write(frames[torch.tensor(new, dtype=torch.long)], numbers[new])
         np.add.at(self.holders, numbers, 1)
         return torch.from_numpy(numbers).view(-1, self.layout.count).to(observation.device)
 

@@ -66,6 +66,8 @@ class Replay:
             steps = steps | self.framed(self.frames, steps)
         if not self.store:
             self.store = {key: self.ring(key, x) for key, x in steps.items()}
+        elif (device := steps["mask"].device) != self.store["mask"].device:  # a checkpoint brings them to the CPU
+            self.store = {key: x.to(device) for key, x in self.store.items()}
         columns = self.columns()
         if columns.kinds != kinds_of(steps):
             check_alike(self.store, steps, 1)  # of a checkpoint that was changed they are not

@@ -27,7 +27,7 @@ class Window:
         timed = {key: x for key, x in rollout.items() if x.shape[:2] == mask.shape and key not in NOTES}
         if self.waiting:
             check_alike(self.waiting, timed, 2)  # of a checkpoint that was changed they are not
-            timed = {key: torch.cat([self.waiting[key], x], 1) for key, x in timed.items()}
+            timed = {key: torch.cat([self.waiting[key].to(x.device), x], 1) for key, x in timed.items()}
         self.waiting = {key: x[:, -self.n :].clone() for key, x in timed.items()}
         rows = {key: x for key, x in rollout.items() if x.shape[:2] != mask.shape}
         return TensorDict({**rows, **timed}, batch_size=rollout.batch_size)
