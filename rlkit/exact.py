@@ -75,11 +75,10 @@ def greedy(model: Model, values: Tensor, gamma: float) -> Tensor:
 def epsilon_greedy(q: Tensor, epsilon: float) -> Tensor:
     """π(a|s) = ε/A + (1 − ε)·[a is the first argmax_b Q(s, b)]: how `tables.Table` acts. [..., A] → [..., A].
 
-    A counts the actions that are allowed: those whose Q(s, a) is less than 5e8 below the best, which always is. A table
-    compares with -5e8 itself, so they agree where values lie between -5e8 and 5e8.
+    A counts the actions that are allowed: a table gives the others -1e30 (`policies.encoders.FORBIDDEN`).
     """
     best = torch.nn.functional.one_hot(q.argmax(-1), q.shape[-1]).to(q.dtype)
-    possible = (q > q.amax(-1, keepdim=True) - 5e8).to(q.dtype)
+    possible = (q > -5e29).to(q.dtype)
     return (1 - epsilon) * best + epsilon * possible / possible.sum(-1, keepdim=True)
 
 

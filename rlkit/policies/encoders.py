@@ -20,7 +20,8 @@ from rlkit.errors import UserError
 if TYPE_CHECKING:
     from rlkit.api import AnySpace
 
-FORBIDDEN = -1e9  # the score of an action that is not allowed: its exponential is 0, and its gradient
+# The score of an action that is not allowed, about -1e30: its exponential is 0, and its gradient.
+FORBIDDEN = -(2.0**100)
 AT_ONCE = 256  # images that are read together where no gradient is asked for
 SMALLEST = 36  # pixels of a side that `nature` takes
 Make = Callable[[int, int, int], nn.Module]  # channels, height, width → [N, C, H, W] → [N, features]
@@ -113,7 +114,7 @@ class Allowed(nn.Module):
         return allowed
 
     def forbid(self, observation: Tensor, scores: Tensor, choices: tuple[int, ...]) -> Tensor:
-        """Scores with those of forbidden actions at -1e9, whose probability is 0. [..., Σ n_i]
+        """Scores with those of forbidden actions at -1e30, whose probability is 0. [..., Σ n_i]
 
         A choice without any allowed value keeps its scores: nothing is done after the end of an episode.
         """

@@ -19,7 +19,7 @@ from rlkit.control.contract import check_copies
 from rlkit.control.masks import MaskInObservation, tells_mask
 from rlkit.policies import Network
 from rlkit.policies.base import any_of
-from rlkit.policies.encoders import FORBIDDEN
+from rlkit.policies.encoders import FORBIDDEN, Allowed
 from rlkit.settings import plugins
 
 CARDS = 12
@@ -141,8 +141,6 @@ def test_several_choices_are_masked_one_by_one() -> None:
     spaces.check_spaces(space, MultiDiscrete([2, 3]))
     with pytest.raises(UserError, match=r"has 5 entries, and .* has 4 values to choose from"):
         spaces.check_spaces(space, Discrete(4))
-    from rlkit.policies.encoders import Allowed
-
     allowed = Allowed(space)
     row = torch.from_numpy(spaces.one(space, {"at": [0.5], "action_mask": np.array([0, 1, 1, 0, 1], np.int8)}))[None]
     scores = allowed.forbid(row, torch.zeros(1, 5), (2, 3))
@@ -160,6 +158,18 @@ def test_random_actions_are_even_among_the_allowed_ones() -> None:
     draw = torch.rand(500, generator=torch.Generator().manual_seed(1))
     assert torch.equal(any_of(torch.zeros(500, 7), draw), (draw * 7).long())
     assert_close(exact.epsilon_greedy(q[:1], 0.3), torch.tensor([[0.1, 0.0, 0.8, 0.0, 0.1]]))
+
+
+@pytest.mark.parametrize("scale", [1e9, 1e20])
+def test_values_far_below_zero_belong_to_allowed_actions(scale: float) -> None:
+    """Rewards of -1e8 a step lead to such values."""
+    space = Dict({"at": Box(-1, 1, (1,)), "action_mask": Box(0, 1, (3,), np.int8)})
+    row = torch.from_numpy(spaces.one(space, {"at": [0.5], "action_mask": np.array([0, 1, 1], np.int8)}))[None]
+    q = Allowed(space).forbid(row, torch.tensor([[0.0, -3 * scale, -2 * scale]]), (3,))
+    assert q.argmax(-1).tolist() == [2]
+    draw = torch.rand(200, generator=torch.Generator().manual_seed(0))
+    assert torch.bincount(any_of(q.expand(200, 3), draw), minlength=3)[1:].gt(70).all()
+    assert_close(exact.epsilon_greedy(q, 0.5), torch.tensor([[0.0, 0.25, 0.75]]))
 
 
 def test_a_mask_is_found_missing_or_wrong_in_one_line() -> None:
