@@ -65,6 +65,8 @@ def _write(
     iteration: int,
 ) -> None:
     path = _path(folder, name)
+    if not Path(folder).is_dir():  # a new one would hold no config.yaml, so no run could go on from it
+        raise UserError(f"{folder} is gone, moved or deleted during the run: resume it where it is, or start a new run")
     for place in (path.parent, path):
         refuse_link(place)
     new = beside(path) / path.name  # in a new folder: safetensors follows links and chooses its own permissions
@@ -74,7 +76,8 @@ def _write(
     else:
         tensors[STRUCTURE] = torch.frombuffer(bytearray(structure, "utf-8"), dtype=torch.uint8)
     try:
-        new.parent.mkdir(parents=True)
+        path.parent.mkdir(exist_ok=True)
+        new.parent.mkdir()
         _fill(new, tensors, whole, metadata)
         keep_umask(new)
         to_disk(new)

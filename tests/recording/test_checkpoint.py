@@ -98,6 +98,7 @@ def test_tied_tensors_and_slices_of_one_memory_are_saved_each_for_itself(tmp_pat
 
 
 def save_many(folder: Path, iterations: range, keep: int) -> None:
+    folder.mkdir(exist_ok=True)
     for iteration in iterations:
         state = {"iteration": iteration, "x": torch.full((100,), float(iteration))}
         checkpoint.save(folder, state, keep=keep, iteration=iteration)
@@ -230,6 +231,7 @@ def test_a_run_killed_while_saving_leaves_a_good_checkpoint(tmp_path: Path, monk
     ends = []
     for stop in range(6):
         folder = tmp_path / str(stop)
+        folder.mkdir()
         checkpoint.save(folder, {"version": 1}, keep=1, iteration=1)
         ends.append(save_until(stop, folder, {"version": 2}, monkeypatch))
         assert checkpoint.load(folder)["version"] in ((2,) if ends[-1] else (1, 2))
@@ -319,3 +321,15 @@ def test_the_folder_stays_until_the_new_one_is_whole(tmp_path: Path, monkeypatch
     monkeypatch.setattr(shutil, "rmtree", removing)
     write_folder(tmp_path / "model", lambda folder: (folder / "a").write_text("2") and None)
     assert there == ["2"] and [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
+def test_a_folder_that_was_moved_or_deleted_is_not_made_anew(tmp_path: Path) -> None:
+    """The new one would hold checkpoints and no config.yaml, and the run would end as if all were well."""
+    folder = tmp_path / "run"
+    folder.mkdir()
+    checkpoint.save(folder, {"x": 1})
+    folder.rename(tmp_path / "moved")
+    with pytest.raises(UserError, match=r"run is gone, moved or deleted during the run: resume it where it is, "):
+        checkpoint.save(folder, {"x": 2})
+    assert not folder.exists()
+    assert checkpoint.load(tmp_path / "moved") == {"x": 1}

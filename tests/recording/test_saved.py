@@ -61,6 +61,7 @@ def test_what_an_algorithm_of_the_project_holds_is_saved_and_put_back(name: str,
     save(tmp_path, algo, env, progress)
     again, second = made(name)
     restore(tmp_path, again, second)
+    (tmp_path / "again").mkdir()
     save(tmp_path / "again", again, second, progress)
     states = [checkpoint.load(folder) for folder in (tmp_path, tmp_path / "again")]
     for key in ("parts", "numbers", "generators", "env"):
