@@ -91,6 +91,8 @@ def load(
     Example:
         run = rlkit.load("runs/ppo-cartpole-s1")
     """
+    if not isinstance(folder, str | os.PathLike):
+        raise UserError(f"{folder!r} is not the path of a run folder: give text or a Path")
     given = config.from_folder(os.fspath(folder))
     if env is not None:
         given.factory = factory_of(env, given)

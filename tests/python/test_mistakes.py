@@ -240,3 +240,9 @@ def test_a_number_that_python_cannot_write_is_one_line(value: Any, tmp_path: Pat
     refused(says, rlkit.train, "ppo", "CartPole-v1", out=tmp_path / "r", **{"env.kwargs": value})
     words: tuple[Any, ...] = ("ppo", "cartpole", [10**5000])
     refused("^seed is a number of thousands", rlkit.run_comparison, *words, out=tmp_path / "c")
+
+
+@pytest.mark.parametrize("given", [None, 3, b"runs/mine", ["runs/mine"]])
+def test_what_is_no_path_is_no_run_folder(given: Any) -> None:
+    with pytest.raises(rlkit.UserError, match=r"^.+ is not the path of a run folder: give text or a Path$"):
+        rlkit.load(given)
