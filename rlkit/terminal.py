@@ -111,7 +111,10 @@ class Out(io.TextIOBase):
             raise
         except OSError:
             # The connection is lost, or the disk behind > is full. The run goes on without output.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), self.stream.fileno())
+            try:
+                os.dup2(os.open(os.devnull, os.O_WRONLY), self.stream.fileno())
+            except (AttributeError, OSError, ValueError):  # a replacement that leads to no file
+                self.stream = None
         except ValueError:  # it is closed
             self.stream = None
 

@@ -183,6 +183,19 @@ def test_a_terminal_that_is_gone_is_no_error(monkeypatch: pytest.MonkeyPatch) ->
         monkeypatch.undo()  # and closing it does not fail
 
 
+def test_a_replacement_of_the_stream_may_fail_and_have_no_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Full:
+        def write(self, text: str) -> int:
+            raise OSError(errno.ENOSPC, "full")
+
+        def flush(self) -> None:
+            raise OSError(errno.ENOSPC, "full")
+
+    monkeypatch.setattr(sys, "stdout", Full())
+    say("nobody hears it")
+    Screen().print(Text("nor this"))
+
+
 def test_muted_holds_for_everything_below_and_no_longer(capsys: pytest.CaptureFixture[str]) -> None:
     with muted(), muted(False):
         say("a")
