@@ -96,8 +96,7 @@ class Run:
         Example:
             run.evaluate(episodes=100)["greedy"]["mean"]
         """
-        if "trust" in keys:
-            raise UserError(f"trust={keys['trust']}: this run is open already; rlkit.load(FOLDER, trust=...) takes it")
+        _refuse_trust(keys)
         keys["against"], place, trusted = self._other(keys.get("against"))
         asked = self._asked(episodes=episodes, split=split, trust=trusted, **keys)
         with undisturbed():
@@ -131,6 +130,7 @@ class Run:
         """
         if "resume" in keys:
             raise UserError(f"resume={keys['resume']}: this run itself is resumed; leave it out")
+        _refuse_trust(keys)
         check_listener(on_iteration)
         told = line(keys, self._factory)
         told.resume, told.trust = self.folder, self._trusted
@@ -185,3 +185,8 @@ class Run:
                 subject = evaluation.opened(self._given(), self.folder, name, asked)
             self._opened = like, subject
         return self._opened[1]
+
+
+def _refuse_trust(keys: dict[str, object]) -> None:
+    if "trust" in keys:
+        raise UserError(f"trust={keys['trust']}: this run is open already; rlkit.load(FOLDER, trust=...) takes it")

@@ -182,9 +182,8 @@ def test_a_run_that_goes_on_is_told_nothing_of_another(walked: rlkit.Run) -> Non
 
 
 def test_trust_is_given_where_a_run_is_opened(walked: rlkit.Run) -> None:
-    refused(
-        r"trust=True: this run is open already; rlkit.load\(FOLDER, trust=...\) takes it", walked.evaluate, trust=True
-    )
+    for method in (walked.evaluate, walked.resume):
+        refused(r"trust=True: this run is open already; rlkit.load\(FOLDER, trust=...\) takes it", method, trust=True)
 
 
 def test_samples_of_a_control_run_are_named(walked: rlkit.Run) -> None:
