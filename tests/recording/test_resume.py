@@ -156,6 +156,8 @@ def marked(keys: list[str]) -> Any:
 def test_a_run_killed_again_and_again_is_the_run_that_was_not(
     keys: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    if "env=reasoning" in keys:
+        pytest.importorskip("reasoning_gym")
     monkeypatch.setattr(loop, "LOGGED", {"control": 1, "text": 1})  # so that checkpoints fall between two lines
     monkeypatch.setattr(loop, "EARLY", 0)
     monkeypatch.setattr(outcome, "reference", lambda *_: None)  # of taxi it takes a second
