@@ -112,7 +112,8 @@ class Out(io.TextIOBase):
         except OSError:
             # The connection is lost, or the disk behind > is full. The run goes on without output.
             try:
-                os.dup2(os.open(os.devnull, os.O_WRONLY), self.stream.fileno())
+                file = self.stream.fileno()
+                os.dup2(os.open(os.devnull, os.O_WRONLY), file)
             except (AttributeError, OSError, ValueError):  # a replacement that leads to no file
                 self.stream = None
         except ValueError:  # it is closed
