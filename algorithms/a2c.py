@@ -70,8 +70,8 @@ class A2C(Algorithm):
         c, now = self.config, self.policy.evaluate(batch)
         value = losses.squared_error(now["value"], batch["return"])
         surrogate = losses.policy_gradient(now["log_prob"], batch["advantage"])
-        each = surrogate + c.value_coef * value - c.entropy_coef * now["entropy"]
-        return (each * batch["weight"]).sum(), {"entropy": now["entropy"], "value_loss": value}
+        each = losses.plus(losses.plus(surrogate, value, c.value_coef), now["entropy"], -c.entropy_coef)
+        return losses.weighted(each, batch["weight"]), {"entropy": now["entropy"], "value_loss": value}
 
 
 make = A2C

@@ -91,7 +91,7 @@ class GRPO(Algorithm):
     def loss(self, batch: TensorDict) -> tuple[Tensor, Metrics]:
         c, now = self.config, self.policy.evaluate(batch)
         of_row = {"token": lambda x, _: x, "mean": losses.row_mean, "sum": losses.row_sum}[c.ratio]
-        log_ratio = of_row(now["log_prob"] - batch["log_prob"], batch["mask"])
+        log_ratio = of_row(losses.log_ratio(now["log_prob"], batch["log_prob"]), batch["mask"])
         each, clipped = c.surrogate(log_ratio, now["log_prob"], batch)
         metrics = {
             "kl": divergences.kl_k3(batch["log_prob"], now["log_prob"]),
@@ -101,10 +101,9 @@ class GRPO(Algorithm):
         }
         if self.reference is not None:
             metrics["ref_kl"] = penalty = c.divergence(now["log_prob"], batch, log_ratio)
-            each = each + c.kl_coef * penalty if c.kl_in == "loss" else each
-        if c.entropy_coef:
-            each = each - c.entropy_coef * now["entropy"]
-        return (each * batch["weight"]).sum(), metrics
+            each = losses.plus(each, penalty, c.kl_coef) if c.kl_in == "loss" else each
+        each = losses.plus(each, now["entropy"], -c.entropy_coef)
+        return losses.weighted(each, batch["weight"]), metrics
 
 
 make = GRPO

@@ -114,15 +114,14 @@ class PPO(Algorithm):
     def loss(self, batch: TensorDict) -> tuple[Tensor, Metrics]:
         c, now = self.config, self.policy.evaluate(batch)
         clip = c.clip * (1 - self.progress if c.clip_schedule == "linear" else 1)
-        log_ratio = now["log_prob"] - batch["log_prob"]
+        log_ratio = losses.log_ratio(now["log_prob"], batch["log_prob"])
         surrogate = losses.clipped_surrogate(log_ratio, batch["advantage"], clip, clip)
         if c.value_clip is None:
             value = losses.squared_error(now["value"], batch["return"])
         else:
             value = losses.clipped_value(now["value"], batch["value"], batch["return"], c.value_clip)
-        each = surrogate + c.value_coef * value
-        if c.entropy_coef:  # else it is only looked at, and its gradient spared
-            each = each - c.entropy_coef * now["entropy"]
+        each = losses.plus(surrogate, value, c.value_coef)
+        each = losses.plus(each, now["entropy"], -c.entropy_coef)
         metrics: Metrics = {
             "kl": lambda: divergences.kl_k3(batch["log_prob"], now["log_prob"]),
             "clip_fraction": lambda: losses.clipped(log_ratio, batch["advantage"], clip, clip),
@@ -133,7 +132,7 @@ class PPO(Algorithm):
         if self.reference is not None:
             metrics["ref_kl"] = divergences.kl_k1(batch["log_prob"], batch["ref_log_prob"])
             metrics["kl_coef"] = batch["kl_coef"]
-        return (each * batch["weight"]).sum(), metrics
+        return losses.weighted(each, batch["weight"]), metrics
 
 
 make = PPO

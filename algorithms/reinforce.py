@@ -60,12 +60,13 @@ class Reinforce(Algorithm):
 
     def loss(self, batch: TensorDict) -> tuple[Tensor, Metrics]:
         c, now = self.config, self.policy.evaluate(batch)
-        each = losses.policy_gradient(now["log_prob"], batch["advantage"]) - c.entropy_coef * now["entropy"]
+        each = losses.policy_gradient(now["log_prob"], batch["advantage"])
+        each = losses.plus(each, now["entropy"], -c.entropy_coef)
         metrics: Metrics = {"entropy": now["entropy"]}
         if c.baseline == "value":
             metrics["value_loss"] = value = losses.squared_error(now["value"], batch["return"])
-            each = each + c.value_coef * value
-        return (each * batch["weight"]).sum(), metrics
+            each = losses.plus(each, value, c.value_coef)
+        return losses.weighted(each, batch["weight"]), metrics
 
 
 make = Reinforce

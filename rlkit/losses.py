@@ -45,6 +45,24 @@ def reduction(mask: Tensor, over: Over, length: int = 1) -> Tensor:
     return m / (acted.sum().clamp(min=1) * m.sum(-1, keepdim=True).clamp(min=1))
 
 
+def plus(each: Tensor, other: Tensor, scale: float) -> Tensor:
+    """each + scale·other: another term of a loss. With scale 0 it is `each`, and the gradient of `other` is spared."""
+    same_shape(each=each, other=other)
+    if not scale:
+        return each
+    tape = taped.holding(each) if taped.holding(other) else None
+    if tape is None:
+        return each + scale * other
+    both = torch.add(each.detach(), other.detach(), alpha=scale)
+
+    def back(g: Tensor) -> None:
+        taped.add_gradient(other, scale * g)  # first: what is added to one of them must not change g
+        taped.add_gradient(each, g)
+
+    tape.note((both,), back)
+    return both
+
+
 def weighted(each: Tensor, weight: Tensor) -> Tensor:
     """Σ weight·each: the loss of a minibatch, where `weight` is its batch["weight"]."""
     same_shape(each=each, weight=weight)
@@ -69,7 +87,23 @@ def truncated_importance(log_prob: Tensor, sampler_log_prob: Tensor, cap: float)
 def policy_gradient(log_prob: Tensor, advantage: Tensor) -> Tensor:
     """−A·log π(a|s), whose gradient is the score-function estimator (Williams 1992, doi:10.1007/BF00992696)."""
     same_shape(log_prob=log_prob, advantage=advantage)
-    return -advantage * log_prob
+    tape = None if advantage.requires_grad else taped.holding(log_prob)
+    if tape is None:
+        return -advantage * log_prob
+    each = -advantage * log_prob.detach()
+    tape.note((each,), lambda g: taped.add_gradient(log_prob, g * -advantage))
+    return each
+
+
+def log_ratio(log_prob: Tensor, old_log_prob: Tensor) -> Tensor:
+    """log ρ = log π_θ − log π_b, of each step."""
+    same_shape(log_prob=log_prob, old_log_prob=old_log_prob)
+    tape = None if old_log_prob.requires_grad else taped.holding(log_prob)
+    if tape is None:
+        return log_prob - old_log_prob
+    ratio = log_prob.detach() - old_log_prob
+    tape.note((ratio,), lambda g: taped.add_gradient(log_prob, g))
+    return ratio
 
 
 def clipped_surrogate(log_ratio: Tensor, advantage: Tensor, low: float, high: float) -> Tensor:
@@ -77,11 +111,19 @@ def clipped_surrogate(log_ratio: Tensor, advantage: Tensor, low: float, high: fl
 
     PPO, Schulman et al. 2017, arXiv:1707.06347, eq. 7; low ≠ high is DAPO's clip-higher (arXiv:2503.14476). It takes
     the log-ratio, so a ratio per token or per sequence goes through the same function. At ρ = 1 the value is −A and the
-    gradient −A·∇log π; with infinite bounds it is plain importance sampling.
+    gradient −A·∇log π; with infinite bounds it is plain importance sampling. The derivative by log ρ is −ρ·A where that
+    is the larger one, else 0.
     """
     same_shape(log_ratio=log_ratio, advantage=advantage)
-    ratio, loss = log_ratio.clamp(-FAR, FAR).exp(), -advantage  # infinity times 0 is not a number
-    return torch.maximum(ratio * loss, ratio.clamp(1 - low, 1 + high) * loss)
+    tape = None if advantage.requires_grad else taped.holding(log_ratio)
+    x, loss = log_ratio if tape is None else log_ratio.detach(), -advantage
+    near = x.clamp(-FAR, FAR)  # infinity times 0 is not a number
+    ratio = near.exp()
+    free, bound = ratio * loss, ratio.clamp(1 - low, 1 + high) * loss
+    each = torch.maximum(free, bound)
+    if tape is not None:
+        tape.note((each,), lambda g: taped.add_gradient(log_ratio, g * free * ((free >= bound) & (near == x))))
+    return each
 
 
 def clipped(log_ratio: Tensor, advantage: Tensor, low: float, high: float) -> Tensor:

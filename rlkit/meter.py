@@ -92,15 +92,17 @@ def detached(metrics: Metrics, measured: bool = True) -> dict[str, Tensor]:
     Raises: UserError that names one that is not a tensor.
     """
     found = {}
-    for name, x in metrics.items():
-        if callable(x):
-            if not measured:
-                continue
-            with torch.no_grad():
+    with torch.no_grad():
+        for name, x in metrics.items():
+            if callable(x):
+                if not measured:
+                    continue
                 x = x()
-        if not isinstance(x, Tensor):
-            raise UserError(f"the metric '{name}' of a loss is a {type(x).__name__}: give a tensor, or leave it out")
-        found[name] = x.detach()
+            if not isinstance(x, Tensor):
+                raise UserError(
+                    f"the metric '{name}' of a loss is a {type(x).__name__}: give a tensor, or leave it out"
+                )
+            found[name] = x.detach()
     return found
 
 

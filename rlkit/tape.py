@@ -81,6 +81,17 @@ def joined(x: Tensor, last: Tensor) -> Tensor:
     return both
 
 
+def squeezed(x: Tensor) -> Tensor:
+    """x without its last dimension, which has one entry, on the tape where x is. [..., 1] → [...]"""
+    tape = holding(x)
+    if tape is None:
+        return x.squeeze(-1)
+    with torch.no_grad():
+        y = x.detach().squeeze(-1)
+    tape.note((y,), lambda gradient: add_gradient(x, gradient.unsqueeze(-1)))
+    return y
+
+
 def tanh(x: Tensor) -> Tensor:
     """tanh x, on the tape where x is: its derivative is 1 − tanh² x."""
     tape = holding(x)

@@ -20,6 +20,7 @@ SETS = {
     "high": 0.2,
     "bound": 3.0,
     "positive": 1.0,
+    "scale": 0.5,
     "negative": 1.0,
 }
 SETS |= {"cap": 2.0, "beta": 0.1, "clip": 0.2}
@@ -47,7 +48,7 @@ def cases() -> Iterator[tuple[Callable[..., object], str]]:
 
 
 def test_every_public_function_is_looked_at() -> None:
-    assert len(SEVERAL) == 32 and len(GROUPS) == 7
+    assert len(SEVERAL) == 34 and len(GROUPS) == 7
     assert all(x.__module__ == group_scores.__name__ for x in GROUPS)
 
 

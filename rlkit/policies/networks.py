@@ -22,6 +22,7 @@ from rlkit.policies.layers import Layers, common, encoder, idle_keys, mlp, perce
 from rlkit.policies.normalize import Normalizer, normalizer_for
 from rlkit.policies.perceptron import Perceptron
 from rlkit.policies.recurrent import Memory, beginnings
+from rlkit.tape import squeezed
 
 
 class Dueling(nn.Module):
@@ -224,8 +225,7 @@ class ActorCritic(Actor):
 
     def worth(self, features: Tensor) -> Tensor:
         """What the critic makes of observations, of what is remembered, or of what the trunk makes of either."""
-        value: Tensor = self.critic(features)
-        return value.squeeze(-1)
+        return squeezed(self.critic(features))
 
     def judged(self, batch: TensorDict, features: Tensor) -> dict[str, Tensor]:
         return super().judged(batch, features) | {"value": self.worth(features)}

@@ -43,9 +43,9 @@ class Perceptron(nn.Sequential):
             return x
         with torch.no_grad():
             *inputs, out = forward(x, layers, parts.tanh)
-        if tape is None or not (into or any(p.requires_grad for layer in layers for p in layer)):
-            return out
         learning = [(weight.requires_grad, bias.requires_grad) for weight, bias in layers]  # now, not at the way back
+        if tape is None or not (into or any(map(any, learning))):
+            return out
         tape.note((out,), lambda gradient: backward(gradient, inputs, layers, learning, parts.tanh, into))
         return out
 
@@ -176,14 +176,19 @@ def backward(
             else:
                 torch.ops.aten.threshold_backward.grad_input(g, h, 0, grad_input=g)
         elif into:
-            add_gradient(x, (g @ weight).view_as(x))
+            add_gradient(x, (torch.mm(weight.t(), g.t()).t() if narrow(weight) else g @ weight).reshape(x.shape))
 
 
 def add_product(weight: Tensor, g: Tensor, h: Tensor) -> None:
     """weight.grad += gᵀ·h."""
     if weight.grad is None:
         weight.grad = torch.zeros_like(weight)
-    if h.shape[1] >= g.shape[1]:
+    if narrow(weight):
+        weight.grad.t().add_(torch.mm(h.t(), g))
+    else:
         weight.grad.addmm_(g.t(), h)
-    else:  # the same, and faster where fewer numbers go in than come out
-        weight.grad.t().addmm_(h.t(), g)
+
+
+def narrow(weight: Tensor) -> bool:
+    """Whether so few numbers go in that a product is several times as fast transposed."""
+    return 2 * weight.shape[1] <= weight.shape[0]

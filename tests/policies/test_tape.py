@@ -14,7 +14,7 @@ from rlkit import losses
 from rlkit.policies.distributions import categorical, gaussian, pick
 from rlkit.policies.normalize import Normalizer
 from rlkit.policies.perceptron import FEW, Perceptron
-from rlkit.tape import Tape, joined, recording, tanh
+from rlkit.tape import Tape, joined, recording, squeezed, tanh
 
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-6}
 
@@ -49,7 +49,7 @@ def by_hand(net: nn.Module, x: Tensor) -> tuple[Tensor, list[Tensor]]:
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 @pytest.mark.parametrize("activation", [nn.Tanh, nn.ReLU])
-@pytest.mark.parametrize("sizes", [(4, 8, 3), (3, 64, 64, 1), (7, 2), (1, 5, 2, 9, 2)])
+@pytest.mark.parametrize("sizes", [(4, 8, 3), (3, 64, 64, 1), (7, 2), (2, 7), (1, 5, 2, 9, 2)])
 @pytest.mark.parametrize("shape", [(6,), (2, 5), (1,), (2, 3, 4)])
 def test_a_network_by_hand_is_that_of_autograd(shape, sizes, activation, dtype) -> None:
     net, x = network(activation, *sizes, dtype=dtype), torch.randn(*shape, sizes[0], dtype=dtype)
@@ -214,6 +214,63 @@ def test_a_loss_of_what_was_picked_by_hand_is_that_of_autograd(each, dtype) -> N
         assert_close(p.grad, gradient, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
 
 
+# log π_θ with −log π_b = 0: equal, within the bounds, on and beyond them, and beyond what exp is asked for
+RATIOS = [0.0, 0.1, -0.1, math.log(1.2), math.log(0.8), 0.5, -0.5, 25.0, -25.0]
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("scale", [0.0, -0.3])
+@pytest.mark.parametrize("surrogate", ["clipped", "plain"])
+def test_a_loss_of_several_terms_by_hand_is_that_of_autograd(surrogate: str, scale: float, dtype) -> None:
+    """As in ppo and a2c, for each sign of the advantage."""
+    inputs = [torch.tensor(RATIOS, dtype=dtype).repeat(3), *torch.randn(2, 27, dtype=dtype)]
+    advantage, old = torch.tensor([1.5, -0.5, 0.0], dtype=dtype).repeat_interleave(9), torch.zeros(27, dtype=dtype)
+    target, weight = torch.randn(27, dtype=dtype), torch.rand(27, dtype=dtype)
+    found = []
+    for by_hand in (True, False):
+        leaves = [x.clone().requires_grad_() for x in inputs]
+        with Tape() as tape:
+            results = [x.detach().clone() for x in inputs] if by_hand else leaves
+            for x, result in zip(leaves, results, strict=True) if by_hand else ():
+                tape.note((result,), lambda g, x=x: setattr(x, "grad", g))
+            log_prob, value, entropy = results
+            if surrogate == "clipped":
+                each = losses.clipped_surrogate(losses.log_ratio(log_prob, old), advantage, 0.2, 0.2)
+            else:
+                each = losses.policy_gradient(log_prob, advantage)
+            each = losses.plus(losses.plus(each, losses.squared_error(value, target), 0.5), entropy, scale)
+            loss = losses.weighted(each, weight)
+        assert loss.is_leaf == by_hand
+        tape.backward(loss)
+        found.append((loss.detach(), *(x.grad for x in leaves)))
+    assert (found[0][-1] is None) == (scale == 0) and found[0][1].abs().sum() > 0
+    for ours, theirs in zip(*found, strict=True):
+        assert (ours is None) == (theirs is None)
+        if ours is not None:
+            assert_close(ours, theirs, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
+
+
+def test_a_term_that_is_added_to_itself_counts_twice() -> None:
+    net, x = network(nn.Tanh, 3, 4, 1), torch.randn(5, 3, dtype=torch.float64)
+    with Tape() as tape:
+        value = squeezed(net(x))
+        loss = losses.weighted(losses.plus(value, value, 2.0), torch.ones(5, dtype=torch.float64))
+    tape.backward(loss)
+    gradients = torch.autograd.grad(3 * nn.Sequential(*net)(x).sum(), list(net.parameters()))
+    assert_close([p.grad for p in net.parameters()], list(gradients), rtol=1e-12, atol=1e-12)
+
+
+def test_a_term_that_is_not_on_the_tape_is_left_to_autograd() -> None:
+    net, x = network(nn.Tanh, 3, 4, 1), torch.randn(5, 3, dtype=torch.float64)
+    other = torch.randn(5, dtype=torch.float64, requires_grad=True)
+    with Tape() as tape:
+        loss = losses.weighted(losses.plus(squeezed(net(x)), other, 2.0), torch.ones(5, dtype=torch.float64))
+    tape.backward(loss)
+    assert_close(other.grad, torch.full((5,), 2.0, dtype=torch.float64))
+    gradients = torch.autograd.grad(nn.Sequential(*net)(x).sum(), list(net.parameters()))
+    assert_close([p.grad for p in net.parameters()], list(gradients), rtol=1e-12, atol=1e-12)
+
+
 def test_a_loss_whose_target_learns_is_left_to_autograd() -> None:
     net, x = network(nn.ReLU, 3, 8, 1), torch.randn(6, 3, dtype=torch.float64)
     target = torch.zeros(6, dtype=torch.float64, requires_grad=True)
@@ -227,7 +284,7 @@ def test_a_loss_whose_target_learns_is_left_to_autograd() -> None:
 @pytest.mark.parametrize("frozen", [True, False])
 def test_an_actor_through_a_critic_by_hand_is_that_of_autograd(frozen: bool) -> None:
     """Q(s, tanh μ(s)), as a deterministic actor is moved."""
-    actor, critic = network(nn.ReLU, 3, 8, 2), network(nn.ReLU, 5, 8, 1)
+    actor, critic = network(nn.ReLU, 3, 8, 2), network(nn.ReLU, 5, 16, 1)
     for p in critic.parameters():
         p.requires_grad_(not frozen)
     learning = [*actor.parameters(), *([] if frozen else critic.parameters())]
