@@ -89,11 +89,16 @@ def soft_optimal_values(model: Model, gamma: float, epsilon: float) -> Tensor:
     section 5.4). By policy iteration, or by value iteration from 0 if gamma is 1. Raises: ValueError where gamma is 1
     and rewards can be earned forever.
     """
-    values = torch.zeros_like(model.start)
+    values, tried = torch.zeros_like(model.start), set[tuple[int, ...]]()
     for sweep in itertools.count(1):
         q = q_values(model, values, gamma)
         policy = epsilon_greedy(q, epsilon)
         new = policy_values(model, policy, gamma) if gamma < 1 else (policy * q).sum(-1)
+        if gamma < 1:  # a policy comes again among equally good ones only, however much a solve near γ = 1 rounds
+            actions = tuple(q.argmax(-1).tolist())
+            if actions in tried:
+                return new
+            tried.add(actions)
         # Among equally good policies the rounding decides, and a linear solve rounds more than a sum.
         if (new - values).abs().max() <= (1e-12 if gamma < 1 else 1e-14) * max(1.0, float(new.abs().max())):
             return new
