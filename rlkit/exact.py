@@ -125,6 +125,20 @@ def best_actions(q: Tensor, tolerance: float = 1e-9) -> Tensor:
     return q >= q.amax(-1, keepdim=True) - tolerance
 
 
+def ending_actions(model: Model, best: Tensor) -> Tensor:
+    """One of the best actions [S, A] of each state: the first that leads nearer to an end, if there is one. [S]
+
+    With γ = 1 it is as good to stay for nothing as to go on, and a policy that always stays is worth nothing.
+    """
+    actions, near = best.long().argmax(-1), model.terminal
+    while True:
+        leads = best & (model.transition[..., near].sum(-1) > 0)
+        new = leads.any(-1) & ~near
+        if not new.any():
+            return actions
+        actions, near = torch.where(new, leads.long().argmax(-1), actions), near | new
+
+
 def occupancy(model: Model, policy: Tensor, gamma: float) -> Tensor:
     """d(s) = Σ_t γ^t·P(s_t = s) from the start distribution, not normalized, [S]; J(π) = Σ_s d(s)·r_π(s)."""
     step, _ = chain(model, policy)
