@@ -294,3 +294,10 @@ def test_where_a_game_is_over_nothing_is_allowed_and_nothing_is_asked(name: str,
         3 * (6 if mode == AutoresetMode.NEXT_STEP else 7)
     )
     assert env.evaluate(policy, 5).length.tolist() == [4] * 5
+
+
+def test_a_random_action_that_is_held_is_asked_for_where_one_is_allowed_only() -> None:
+    env = game(rows=1)
+    explorer = algorithm("dqn", env, Network(hidden=()), hold=3).explorer
+    with pytest.raises(UserError, match="asks for an action and allows none"):
+        explorer.act(torch.from_numpy(seen(np.zeros(CARDS)))[None])
