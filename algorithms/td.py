@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 from tensordict import TensorDict
 from torch import Tensor
+from torch.nn.functional import one_hot
 
 from rlkit import buffers, exact, losses, policies, returns
 from rlkit.api import Algorithm, Env, Metrics, PolicyFactory
@@ -31,7 +32,10 @@ def judged(env: Env, name: str, epsilon: float, gamma: float) -> Tensor:
     if epsilon == 1:
         return torch.full((states, actions), 1 / actions, dtype=torch.float64)
     model = policies.known_model(env, f"{name} with algo.epsilon={epsilon:g}", "algo.epsilon=1")
-    return exact.epsilon_greedy(exact.q_values(model, exact.optimal_values(model, gamma), gamma), epsilon)
+    q = exact.q_values(model, exact.optimal_values(model, gamma), gamma)
+    if gamma == 1:
+        q = one_hot(exact.ending_actions(model, exact.best_actions(q)), actions).double()
+    return exact.epsilon_greedy(q, epsilon)
 
 
 class Prediction(Algorithm):

@@ -89,11 +89,16 @@ def soft_optimal_values(model: Model, gamma: float, epsilon: float) -> Tensor:
     section 5.4). By policy iteration, or by value iteration from 0 if gamma is 1. Raises: ValueError where gamma is 1
     and rewards can be earned forever.
     """
-    values = torch.zeros_like(model.start)
+    values, tried = torch.zeros_like(model.start), set[tuple[int, ...]]()
     for sweep in itertools.count(1):
         q = q_values(model, values, gamma)
         policy = epsilon_greedy(q, epsilon)
         new = policy_values(model, policy, gamma) if gamma < 1 else (policy * q).sum(-1)
+        if gamma < 1:  # a policy comes again among equally good ones only, however much a solve near γ = 1 rounds
+            actions = tuple(q.argmax(-1).tolist())
+            if actions in tried:
+                return new
+            tried.add(actions)
         # Among equally good policies the rounding decides, and a linear solve rounds more than a sum.
         if (new - values).abs().max() <= (1e-12 if gamma < 1 else 1e-14) * max(1.0, float(new.abs().max())):
             return new
@@ -118,6 +123,20 @@ def optimal_actions(model: Model, gamma: float, tolerance: float = 1e-9) -> Tens
 def best_actions(q: Tensor, tolerance: float = 1e-9) -> Tensor:
     """Where Q(s, a) is the highest of its state, ties included: [S, A] → [S, A] bool."""
     return q >= q.amax(-1, keepdim=True) - tolerance
+
+
+def ending_actions(model: Model, best: Tensor) -> Tensor:
+    """One of the best actions [S, A] of each state: the first that leads nearer to an end, if there is one. [S]
+
+    With γ = 1 it is as good to stay for nothing as to go on, and a policy that always stays is worth nothing.
+    """
+    actions, near = best.long().argmax(-1), model.terminal
+    while True:
+        leads = best & (model.transition[..., near].sum(-1) > 0)
+        new = leads.any(-1) & ~near
+        if not new.any():
+            return actions
+        actions, near = torch.where(new, leads.long().argmax(-1), actions), near | new
 
 
 def occupancy(model: Model, policy: Tensor, gamma: float) -> Tensor:

@@ -117,12 +117,46 @@ def test_occupancy_and_values_give_the_same_return():
     close(exact.occupancy(model, policy, 0.9) @ earned, model.start @ exact.policy_values(model, policy, 0.9))
 
 
+TIES = (  # chances of the next state, rewards
+    (
+        [[[0, 1, 0], [0, 0.2, 0.8]], [[0.5, 0.5, 0], [0, 0.5, 0.5]], [[0.25, 0.75, 0], [1, 0, 0]]],
+        [[2, 2], [1, 2], [2, 0]],
+    ),
+    (
+        [[[0.2, 0.8, 0], [0.3, 0.7, 0]], [[0, 0.7, 0.3], [1, 0, 0]], [[1, 0, 0], [0.8, 0.2, 0]]],
+        [[2, 0], [2, 2], [1, 2]],
+    ),
+    (
+        [[[0, 0.8, 0.2], [0, 0.3, 0.7]], [[0.2, 0, 0.8], [0, 0.7, 0.3]], [[0, 0.25, 0.75], [0.2, 0.8, 0]]],
+        [[1, 0], [1, 1], [1, 1]],
+    ),
+)
+
+
 @pytest.mark.parametrize("gamma", [0.6, 0.99, 1.0])
 def test_optimal_values_are_the_best_of_all_policies(gamma):
     model = random_model(4)
     tables = [torch.tensor(actions) for actions in itertools.product(range(2), repeat=4)]
     best = torch.stack([exact.policy_values(model, table, gamma) for table in tables]).amax(0)
     close(exact.optimal_values(model, gamma), best)
+
+
+@pytest.mark.parametrize("gamma", [0.999, 0.9999, 0.99999])
+def test_equally_good_policies_do_not_take_turns_forever(gamma, monkeypatch):
+    """Near gamma = 1 a linear solve rounds by more than what ends the iteration."""
+    calls, real = itertools.count(), exact.policy_values
+
+    def counted(*given):
+        assert next(calls) < 1000, "it never ends"
+        return real(*given)
+
+    monkeypatch.setattr(exact, "policy_values", counted)
+    for chances, earned in TIES:
+        transition, reward = (torch.tensor(x, dtype=torch.float64) for x in (chances, earned))
+        model = exact.Model(transition, reward, torch.zeros(3, dtype=torch.bool), values(1, 0, 0))
+        calls = itertools.count()
+        best = exact.optimal_values(model, gamma)
+        close(exact.q_values(model, best, gamma).amax(-1), best, rtol=1e-9, atol=0)
 
 
 def test_undiscounted_values_of_a_policy_that_never_ends():

@@ -73,6 +73,7 @@ class Copies:
         self.separate = isinstance(vector.unwrapped, (SyncVectorEnv, AsyncVectorEnv))
         self.seed_each = not self.resets_alone or self.separate
         self.shared = vector if isinstance(vector, Shared) else None
+        self.masked = spaces.masks_actions(self.observation_space)
         self.acting = np.ones(self.n, dtype=bool)  # False: the next step of this row only resets it, or its agent left
         self.began = np.ones(self.n, dtype=bool)  # `observation` is the first one of an episode
         self.ages = np.zeros(self.n, dtype=np.int64)  # steps since the reset that this class or its user asked for
@@ -147,6 +148,7 @@ class Copies:
             self._leave(self.shared, done, total)
         elif self.mode is AutoresetMode.NEXT_STEP:
             self.acting = ~done
+            self._wait()
         elif done.any():
             successor = successor.copy()  # some vector environments return arrays that a reset writes over
             if self.mode is AutoresetMode.SAME_STEP:
@@ -172,8 +174,8 @@ class Copies:
         self._wait()
 
     def _wait(self) -> None:
-        """Show a waiting agent its first observation: its last one may allow no action."""
-        if self.shared is not None and not self.acting.all():
+        """Show a row that does not act its first observation: its last one may allow no action."""
+        if (self.shared is not None or self.masked) and not self.acting.all():
             waits = ~self.acting.reshape(-1, *[1] * (self.first.ndim - 1))
             self.observation = np.where(waits, self.first, self.observation)
 
@@ -214,7 +216,7 @@ class Copies:
 
     def _lawful(self, action: Array, others: Array) -> Array:
         """Make the actions of rows in `others` permitted: they belong to other episodes, and may be forbidden now."""
-        if not (spaces.masks_actions(self.observation_space) and others.any()):
+        if not (self.masked and others.any()):
             return action
         free = spaces.permitted(self.observation_space, self.action_space, self.observation, action)
         return np.where(others.reshape(-1, *[1] * (action.ndim - 1)), free, action)

@@ -5,7 +5,7 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from rlkit.api import ActionValues, State
-from rlkit.policies.base import any_of
+from rlkit.policies.base import EpsilonGreedy, any_of
 from rlkit.policies.distributions import pick
 from rlkit.policies.encoders import FORBIDDEN
 
@@ -29,6 +29,8 @@ class Persistent:
 
     def act(self, observation: Tensor, greedy: bool = False) -> Tensor:
         q = self.policy(observation)
+        if isinstance(self.policy, EpsilonGreedy) and self.policy.allowed is not None:
+            self.policy.allowed.check(observation, (q.shape[-1],))
         draw = torch.rand(3, len(self.held), generator=self.policy.generator)
         begins = (self.left == 0) & (draw[0] < self.policy.epsilon)
         self.held = torch.where(begins, any_of(q.cpu(), draw[1]), self.held)

@@ -34,7 +34,7 @@ class Own(nn.Module):
         inner = named("policy.encoder", name, f"{', '.join(WORDS)}, ")(spaces.beside_mask(space))
         if not isinstance(inner, nn.Module):
             raise UserError(f"policy.encoder={name} made {type(inner).__name__}: it has to return a torch.nn.Module")
-        self.inner = inner
+        self.inner = steady(inner)
 
     def forward(self, observation: Tensor) -> Tensor:
         lead = observation.shape if isinstance(self.space, Discrete) else observation.shape[:-1]
@@ -56,6 +56,19 @@ class Own(nn.Module):
             assert isinstance(whole, dict)
             return whole[spaces.REST]
         return whole
+
+
+def steady(module: nn.Module) -> nn.Module:
+    """The same module with dropout off, and batch norms that keep their statistics.
+
+    Otherwise acting, learning and evaluating would each compute another function, and draw from torch's own generator.
+    """
+    module.eval()
+    for part in module.modules():
+        if isinstance(part, nn.RNNBase):  # cuDNN goes back through one in training mode only
+            part.dropout = 0.0
+            part.train()
+    return module
 
 
 def nested(space: "AnySpace", parts: Iterator[Tensor]) -> Nested:

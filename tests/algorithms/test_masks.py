@@ -281,3 +281,23 @@ def test_a_lawful_action_is_kept_and_another_replaced() -> None:
     allowed = np.array([[0, 1, 1, 1, 0, 0, 1], [1, 0, 0, 1, 1, 1, 1]], bool)
     action = np.array([[0, 1, 0], [0, 1, 1]])
     assert spaces.lawful(space, allowed, action).tolist() == [[1, 0, 1], [0, 1, 1]]
+
+
+@pytest.mark.parametrize("mode", list(AutoresetMode))
+@pytest.mark.parametrize("name", ["ppo", "dqn", "sac"])
+def test_where_a_game_is_over_nothing_is_allowed_and_nothing_is_asked(name: str, mode: AutoresetMode) -> None:
+    """An empty hand allows no card; a step that only resets is not chosen by the policy."""
+    env = ControlEnv(lambda n: SyncVectorEnv([lambda: MaskInObservation(Hand())] * n, autoreset_mode=mode), 3)
+    policy = algorithm(name, env, Network(hidden=(8,))).policy
+    rollout = env.rollout(policy, steps=30)
+    assert rollout["episode_length"][rollout["done"]].tolist() == [4] * (
+        3 * (6 if mode == AutoresetMode.NEXT_STEP else 7)
+    )
+    assert env.evaluate(policy, 5).length.tolist() == [4] * 5
+
+
+def test_a_random_action_that_is_held_is_asked_for_where_one_is_allowed_only() -> None:
+    env = game(rows=1)
+    explorer = algorithm("dqn", env, Network(hidden=()), hold=3).explorer
+    with pytest.raises(UserError, match="asks for an action and allows none"):
+        explorer.act(torch.from_numpy(seen(np.zeros(CARDS)))[None])

@@ -255,6 +255,19 @@ def test_the_policy_acts_at_random_with_probability_epsilon_and_otherwise_optima
     assert torch.equal(algorithm("td", env).policy.probabilities, torch.full((64, 4), 0.25, dtype=torch.float64))
 
 
+@pytest.mark.parametrize("name", ["td", "monte_carlo"])
+def test_an_optimal_policy_without_a_discount_comes_to_an_end(name: str) -> None:
+    """To walk into a wall earns 0 and costs nothing, so of the best actions most lead nowhere."""
+    module = plugins.load("envs", "gridworld")
+    env = module.make(module.Config(size=5, goal=(4, 4), trap=(2, 2)), 0, "cpu")
+    model = env.model()
+    policy = algorithm(name, env, epsilon=0.0, gamma=1.0).policy
+    reached = exact.policy_values(model, policy.probabilities, 1.0)
+    assert_close(reached[~model.terminal], torch.ones(23, dtype=torch.float64))
+    slips = algorithm(name, env, epsilon=0.1, gamma=1.0).policy
+    assert float(exact.policy_values(model, slips.probabilities, 1.0) @ model.start) > 0.9
+
+
 @pytest.mark.parametrize("greedy", [False, True])
 def test_a_value_table_draws_from_its_probabilities_even_when_it_is_measured(greedy: bool) -> None:
     probabilities = torch.tensor([[0.7, 0.0, 0.3], [0.0, 0.0, 1.0]], dtype=torch.float64)

@@ -43,6 +43,17 @@ class Whole(Net):
     def forward(self, x):
         return super().forward(x).long()
 
+def chance(space):
+    return nn.Sequential(nn.Linear(space.shape[0], 16), nn.BatchNorm1d(16), nn.Dropout(0.5), Recurrent())
+
+class Recurrent(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.GRU(16, 16, num_layers=2, dropout=0.5)
+
+    def forward(self, x):
+        return self.inner(x[None])[0][0]
+
 class Nothing(Net):
     def forward(self, x):
         return None
@@ -121,3 +132,15 @@ def test_a_folder_asks_for_trust_and_goes_on(file: str, tmp_path: Path, capsys: 
     Path(file).write_text(NET + "\n")
     assert main([f"resume={folder}", "iterations=4", "trust=true"]) == 2
     assert "has changed since the run" in capsys.readouterr().err
+
+
+def test_who_acts_and_who_learns_compute_the_same_function(file: str) -> None:
+    """Dropout would draw anew at each call, and a batch norm look at who else is in the batch."""
+    env = cartpole.make(cartpole.Config(rows=4), 0, "cpu")
+    policy = Network(encoder=f"{file}:chance").actor_critic(env)
+    state = {key: x.clone() for key, x in policy.state_dict().items()}
+    rollout = env.rollout(policy, steps=8)
+    assert torch.equal(env.evaluate(policy, 2).score, env.evaluate(policy, 2).score)
+    torch.testing.assert_close(policy.evaluate(rollout[:1])["log_prob"], rollout["log_prob"][:1])
+    assert all(torch.equal(x, state[key]) for key, x in policy.state_dict().items())
+    policy.evaluate(rollout)["value"].sum().backward()
