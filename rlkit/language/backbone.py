@@ -76,9 +76,10 @@ class Backbone(Sourced, PolicyModule):
     def encode(self, prompts: Sequence[str], completions: Sequence[str]) -> TensorDict:
         """Encode given texts into the layout of `generate`, [B]; the end token is appended.
 
-        A completion from a chat template ends with its first end token, where generation would stop.
+        A completion from a chat template ends with its first end token, where generation would stop. So does a plain
+        answer to a conversation: a text is the same tokens, whether the template wrote the answer or a policy.
         """
-        written = self.completion_ids(completions)
+        written = self.completion_ids(completions, [isinstance(x, Prompt) and bool(x.turns) for x in prompts])
         ids = self.prompt_ids(prompts)
         longest, context = max(len(p) + len(c) for p, c in zip(ids, written, strict=True)), self.decoder.context
         if longest > context:
@@ -122,15 +123,17 @@ class Backbone(Sourced, PolicyModule):
             raise UserError("a prompt is empty: every prompt needs at least one token")
         return ids
 
-    def completion_ids(self, completions: Sequence[str]) -> list[list[int]]:
-        """The tokens of each completion, including the end token."""
-        rows = self.tokenizer.encode(list(completions))
-        return [self._ended(ids, text) for ids, text in zip(rows, completions, strict=True)]
+    def completion_ids(self, completions: Sequence[str], in_turns: Sequence[bool] = ()) -> list[list[int]]:
+        """The tokens of each completion, including the end token; in_turns: which of them answer a conversation."""
+        rows, end = self.tokenizer.encode(list(completions)), self.tokenizer.eos_id
+        turn_end = self.tokenizer.turn_end() if any(in_turns) else end
+        ends = [turn_end if turns else end for turns in in_turns] or [end] * len(rows)
+        return [self._ended(*each) for each in zip(rows, completions, ends, strict=True)]
 
-    def _ended(self, ids: list[int], text: str) -> list[int]:
+    def _ended(self, ids: list[int], text: str, end: int) -> list[int]:
         rendered = isinstance(text, Prompt) and bool(text.turns)
-        end = next((i for i, token in enumerate(ids, 1) if token in self.tokenizer.stop_ids), 0) if rendered else 0
-        return ids[:end] if end else [*ids, self.tokenizer.eos_id]
+        own = next((i for i, token in enumerate(ids, 1) if token in self.tokenizer.stop_ids), 0) if rendered else 0
+        return ids[:own] if own else [*ids, self.tokenizer.eos_id if rendered else end]
 
     def check(self, prompts: Sequence[str], after: int | Sequence[str]) -> None:
         """Refuse prompts that do not fit into the context with `after` more tokens, or with their completions."""

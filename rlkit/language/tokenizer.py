@@ -12,11 +12,13 @@ from rlkit.language.apart import read_apart, special_tokens, spelled
 from rlkit.language.chat import FILE, ChatTemplate, read_template
 from rlkit.language.files import VOCABULARY, Fields, Json, read_json
 from rlkit.language.rules import check_rules
-from rlkit.prompts import Prompt, Turn
+from rlkit.prompts import Prompt, Turn, data
 
 END = "<|endoftext|>"
 # Words and punctuation with the space before them; each digit is one piece, so that a number has only one spelling.
 PIECES = r" ?\p{L}+| ?\p{N}| ?[^\s\p{L}\p{N}]+|\s+"
+ASKED, ANSWERED = "what the user asked", "what the assistant answered"  # placeholders in a template
+WHOLE = {"add_generation_prompt": False}
 
 
 class Tokenizer:
@@ -95,6 +97,14 @@ class Tokenizer:
                 "or env.chat=false"
             )
         return self.template.prompts(conversations, self.core, options)
+
+    def turn_end(self) -> int:
+        """The token that ends an answer in turns: the first end token that the chat template writes after one."""
+        if self.template is None:
+            return self.eos_id
+        (whole,) = self.chat([[Turn("user", data(ASKED)), Turn("assistant", data(ANSWERED))]], WHOLE)
+        after = whole.part(len(whole.rpartition(ANSWERED)[0]) + len(ANSWERED))
+        return next((token for token in self.encode([after])[0] if token in self.stop_ids), self.eos_id)
 
     def stop_token(self, text: str) -> int | None:
         """The id of a stop string that is a special token: it ends a completion and is not text."""

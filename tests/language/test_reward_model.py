@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from support import templates
 from support.fakes import (
     Gives,
     RaggedText,
@@ -26,11 +27,14 @@ from torch.testing import assert_close
 from rlkit import run, seeding
 from rlkit.api import UserError
 from rlkit.language import folders
+from rlkit.language.model import LanguageModel
 from rlkit.language.network import LanguageNetwork
 from rlkit.language.reward_model import RewardModel, learned_reward
 from rlkit.policies import Network
+from rlkit.prompts import Turn, data
 from rlkit.settings import plugins
 from rlkit.text import Pair, PairEnv, Problem, TextEnv, load_rewards, total
+from rlkit.text.pairs import sides
 
 COMPLETIONS = ["12 apples", "Bob sells 7 apples.\n#### 5", ""]
 NONE: dict[str, list] = {"validation": [], "test": []}
@@ -101,6 +105,24 @@ def test_the_score_of_a_text_is_what_training_computed_for_it_in_any_batch(tmp_p
     assert learned(prompts=PROMPTS * 4, completions=COMPLETIONS * 4) == pytest.approx(trained * 4, abs=1e-5)
     again = [learned(prompts=PROMPTS, completions=COMPLETIONS) for _ in range(2)]
     assert again[0] == again[1] and not any(p.requires_grad for p in learned.model.parameters())
+
+
+@pytest.mark.parametrize("name", ["chatml", "mistral", "llama3"])
+def test_a_conversation_is_read_alike_as_a_stored_pair_and_as_a_policys_answer(name: str) -> None:
+    """Also where the template ends an answer with another end token than the one that ends a text, as Gemma's does."""
+    tokenizer = templates.ours(templates.qwen(), templates.TEMPLATES[name])
+    ended = tokenizer.eos_id
+    text_end = tokenizer.core.token_to_id("<|endoftext|>")
+    tokenizer.eos_id, tokenizer.stop_ids = text_end, (text_end, ended)
+    judge = RewardModel.on(LanguageModel.fresh(tokenizer, width=32, layers=2, heads=2, context=128), False)
+    asked, texts = (Turn("user", data("What color?")),), ("It is blue.", "Green")
+    pairs = [Pair("", *texts, turns=asked)]
+    trained = judge.encode(*sides(judge, pairs))
+    used = judge.encode(judge.chat([asked, asked], {}), texts)
+    assert torch.equal(used["action"][used["mask"]], trained["action"][trained["mask"]])
+    assert (used["action"] == ended).any(-1).all()
+    plain = judge.encode(["What color?"], ["Green"])
+    assert plain["action"][0, -1] == text_end
 
 
 def test_training_reads_the_attempts_of_its_writer_as_the_reward_will() -> None:
