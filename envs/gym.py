@@ -18,6 +18,7 @@ from rlkit.api import Count, Natural, Place, Reference, UserError
 from rlkit.control import ControlEnv, Luck
 from rlkit.control.contract import check_copies
 from rlkit.control.masks import MaskInObservation, tells_mask
+from rlkit.control.sendable import Sendable
 from rlkit.control.vector import Vector
 from rlkit.control.wrapping import DRAWN, Keywords, check_drawing, wrapped
 from rlkit.errors import one_line
@@ -209,7 +210,8 @@ def make(
         if n >= MANY:
             check_memory(copies, config.rows)
         if config.processes and n == config.rows:  # those of a measurement may be many
-            together = AsyncVectorEnv(copies, autoreset_mode=AutoresetMode.DISABLED)
+            apart = [lambda: Sendable(copy(render_mode))] * n
+            together = AsyncVectorEnv(apart, autoreset_mode=AutoresetMode.DISABLED)
             together.spec = spec  # it knows none of its own
             return together
         return SyncVectorEnv(copies, autoreset_mode=AutoresetMode.DISABLED)

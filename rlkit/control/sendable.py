@@ -1,0 +1,43 @@
+"""A copy in a process of its own whose errors reach the process that trains."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, SupportsFloat
+
+import gymnasium
+
+from rlkit import errors
+
+KNOWN = ("builtins", errors.__name__)  # modules of the classes that every process has
+
+
+def sendable(error: Exception) -> Exception:
+    """The error itself if it is of a class that every process has and holds one text, else one that says the same.
+
+    Gymnasium sends an error from a thread that drops what cannot be pickled; the receiver would wait forever.
+    """
+    if type(error).__module__ in KNOWN and len(error.args) == 1 and isinstance(error.args[0], str):
+        return error
+    return RuntimeError(f"{type(error).__name__}: {errors.one_line(error)}")
+
+
+@contextmanager
+def sending() -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        if (sent := sendable(error)) is error:
+            raise
+        raise sent from error
+
+
+class Sendable(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Raises only errors that another process can receive."""
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        with sending():
+            return self.env.reset(seed=seed, options=options)
+
+    def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
+        with sending():
+            return self.env.step(action)
