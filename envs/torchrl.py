@@ -5,17 +5,23 @@ import importlib
 from dataclasses import dataclass, field
 from functools import partial
 from importlib.util import find_spec
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gymnasium
+import numpy as np
 import torch
+from gymnasium.spaces import Discrete, MultiDiscrete
 
+from rlkit import spaces
 from rlkit.api import Count, Natural, UserError
 from rlkit.control import ControlEnv, specs
 from rlkit.control.wrapping import Keywords
 from rlkit.errors import one_line
 
 from . import gym
+
+if TYPE_CHECKING:
+    from rlkit.api import AnySpace
 
 FRAMES = ("frame_skip",)
 PIXELS = ("frame_skip", "from_pixels", "pixels_only")
@@ -111,7 +117,17 @@ def world(lib: str, name: str, **keywords: Any) -> Adapted:
         hint = f"did you mean {', '.join(near)}?" if near and name not in known else one_line(error)
         told = f" with env.kwargs={one_line(keywords)}" if keywords else ""
         raise UserError(f"{called} of env.lib={lib}{told} cannot be made: {hint}") from error
+    if lib == "gym":
+        for space in (made.observation_space, made.action_space):
+            check_starts(space, called)
     return Adapted(made, called)
+
+
+def check_starts(space: "AnySpace", called: str) -> None:
+    """Raises: UserError where choices do not count from 0; TorchRL would hand on others than were chosen."""
+    for _, part in spaces.leaves(space):
+        if isinstance(part, Discrete | MultiDiscrete) and np.any(part.start):
+            raise UserError(f"{called} has {part}, whose start TorchRL leaves out: use env=gym env.id=...")
 
 
 def tasks(listed: str | tuple[str, list[str]]) -> list[str]:

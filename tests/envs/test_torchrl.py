@@ -188,3 +188,25 @@ def test_what_does_not_fit_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     several = SimpleNamespace(batch_size=(), action_keys=[("agents", "action")], action_key=("agents", "action"))
     with pytest.raises(UserError, match=r"^env\.id=x has several agents or actions: use env=pettingzoo"):
         torchrl.Adapted(several, "env.id=x")
+
+
+@pytest.mark.parametrize(
+    ("seen", "action"),
+    [
+        (Box(0, 1, (2,)), Discrete(3, start=2)),
+        (Box(0, 1, (2,)), MultiDiscrete([2, 3], start=[1, -1])),
+        (Dict({"a": Discrete(3, start=1)}), Discrete(3)),
+    ],
+)
+def test_choices_that_do_not_count_from_0_are_refused(seen: gymnasium.Space[Any], action: gymnasium.Space[Any]) -> None:
+    """TorchRL would play 0 where 2 was chosen."""
+
+    class World(gymnasium.Env[Any, Any]):
+        observation_space, action_space = seen, action
+
+    gymnasium.register("CountsFromElsewhere-v0", entry_point=lambda **_: World(), disable_env_checker=True)
+    try:
+        with pytest.raises(UserError, match=r"whose start TorchRL leaves out: use env=gym env\.id=\.\.\.$"):
+            torchrl.world("gym", "CountsFromElsewhere-v0")
+    finally:
+        del gymnasium.registry["CountsFromElsewhere-v0"]
