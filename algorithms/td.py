@@ -32,7 +32,10 @@ def judged(env: Env, name: str, epsilon: float, gamma: float) -> Tensor:
     if epsilon == 1:
         return torch.full((states, actions), 1 / actions, dtype=torch.float64)
     model = policies.known_model(env, f"{name} with algo.epsilon={epsilon:g}", "algo.epsilon=1")
-    q = exact.q_values(model, exact.optimal_values(model, gamma), gamma)
+    try:
+        q = exact.q_values(model, exact.optimal_values(model, gamma), gamma)
+    except ValueError as error:
+        raise UserError(f"algo.epsilon={epsilon:g} asks for the optimal policy: {error}") from error
     if gamma == 1:
         q = one_hot(exact.ending_actions(model, exact.best_actions(q)), actions).double()
     return exact.epsilon_greedy(q, epsilon)

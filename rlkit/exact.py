@@ -87,7 +87,7 @@ def soft_optimal_values(model: Model, gamma: float, epsilon: float) -> Tensor:
 
     V(s) = (1 − ε)·max_a Q(s, a) + ε·mean_a Q(s, a): what SARSA with a constant ε converges to (Sutton & Barto 2018,
     section 5.4). By policy iteration, or by value iteration from 0 if gamma is 1. Raises: ValueError where gamma is 1
-    and rewards can be earned forever.
+    and rewards can be earned forever, or have to be paid forever.
     """
     values, tried = torch.zeros_like(model.start), set[tuple[int, ...]]()
     for sweep in itertools.count(1):
@@ -105,9 +105,30 @@ def soft_optimal_values(model: Model, gamma: float, epsilon: float) -> Tensor:
         values = new
         if gamma == 1 and sweep % 1000 == 0:  # after so many sweeps, only values without a limit still grow
             step, reward = chain(model, policy)
-            if (reward[~reaches(step, model.terminal)] > 0).any():
+            lost = ~reaches(step, model.terminal)
+            if (reward[lost] > 0).any():
                 raise ValueError("undiscounted values are infinite: rewards can be earned forever; use gamma < 1")
+            if (reward[lost] < 0).any() if epsilon else not ends_or_rests(model).all():
+                raise ValueError("undiscounted values are infinite: some states pay forever; use gamma < 1")
     raise AssertionError("counting never ends")
+
+
+def ends_or_rests(model: Model) -> Tensor:
+    """From which states [S] some policy surely comes to an end, or to states where it can stay for nothing."""
+    leads = model.transition > 0
+    rest, best = ~model.terminal, torch.ones_like(model.terminal)
+    while True:  # the largest set in which an action costs nothing and does not leave it
+        stays = ~(leads & ~(rest | model.terminal)).any(-1) & (model.reward >= 0)
+        if torch.equal(fewer := rest & stays.any(-1), rest):
+            break
+        rest = fewer
+    while True:  # the largest set from which actions that do not leave it come to the goal
+        safe, near = ~(leads & ~best).any(-1), rest | model.terminal
+        while not torch.equal(more := near | (safe & (leads & near).any(-1)).any(-1), near):
+            near = more
+        if torch.equal(near, best):
+            return best
+        best = near
 
 
 def optimal_values(model: Model, gamma: float) -> Tensor:

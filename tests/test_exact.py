@@ -262,3 +262,33 @@ def test_values_of_a_billion_below_zero_are_no_forbidden_actions() -> None:
     cliff = plugins.load("envs", "cliffwalking")
     model = cliff.make(cliff.Config(), 0, torch.device("cpu")).model()
     close(float(exact.optimal_values(model, gamma).min()), -14.0, rtol=0, atol=1e-6)
+
+
+def test_a_state_that_pays_forever_has_no_undiscounted_value() -> None:
+    """From 0 one comes to the end at −1. Action 0 of 2 stays at −1 forever, its action 1 to the end or to 2."""
+    end = [(1.0, 1, 0.0, True)]
+    to_end, stay = [(1.0, 1, -1.0, True)], [(1.0, 2, -1.0, False)]
+    closed = from_outcomes({0: {0: to_end}, 1: {0: end}, 2: {0: stay}}, [1.0, 0.0, 0.0], [1])
+    for epsilon in (0.0, 0.1):
+        with pytest.raises(ValueError, match=r"some states pay forever; use gamma < 1$"):
+            exact.soft_optimal_values(closed, 1.0, epsilon)
+    close(exact.optimal_values(closed, 0.5), torch.tensor([-1.0, 0.0, -2.0]).double())
+    # Slow, but it ends: −1 a step for 2,000 steps on average.
+    slow = from_outcomes(
+        {0: {0: to_end}, 1: {0: end}, 2: {0: [(0.9995, 2, -1.0, False), (0.0005, 1, -1.0, True)]}}, [1.0, 0.0, 0.0], [1]
+    )
+    close(exact.optimal_values(slow, 1.0), torch.tensor([-1.0, 0.0, -2000.0]).double(), rtol=1e-6, atol=1e-6)
+
+
+def test_from_where_a_policy_surely_ends_or_rests() -> None:
+    """0 rests for nothing, 1 pays and comes to 0, 2 pays forever or gambles between 1 and 3, and 3 pays forever."""
+    outcomes = {
+        0: {0: [(1.0, 0, 0.0, False)], 1: [(1.0, 0, -1.0, False)]},
+        1: {0: [(1.0, 0, -5.0, False)], 1: [(1.0, 1, -1.0, False)]},
+        2: {0: [(1.0, 2, -1.0, False)], 1: [(0.5, 1, -1.0, False), (0.5, 3, -1.0, False)]},
+        3: {a: [(1.0, 3, -1.0, False)] for a in (0, 1)},
+    }
+    model = from_outcomes(outcomes, [1.0, 0.0, 0.0, 0.0])
+    assert exact.ends_or_rests(model).tolist() == [True, True, False, False]
+    outcomes[2][1][1] = (0.5, 2, -1.0, False)  # it may be repeated until it comes to 1
+    assert exact.ends_or_rests(from_outcomes(outcomes, [1.0, 0.0, 0.0, 0.0])).tolist() == [True, True, True, False]
