@@ -211,9 +211,7 @@ def drawn(draw: Callable[[Sequence[int]], Tensor], shape: Sequence[int], rows: i
     if _part is None:
         return draw(shape)
     total, mine = _part
-    each, rest = divmod(shape[rows], mine.stop - mine.start)  # attempts per row
-    if rest or not each:  # not all rows at once, for example where episodes are only scored
-        return draw(shape)
+    each = -(-shape[rows] // (mine.stop - mine.start))  # attempts per row; 1 where not all rows are played at once
     found = draw([*shape[:rows], total * each, *shape[rows + 1 :]])
     return found.narrow(rows, mine.start * each, shape[rows]).contiguous()
 

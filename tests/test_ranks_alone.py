@@ -223,3 +223,21 @@ def test_scores_of_parts_are_joined() -> None:
 def test_an_empty_minibatch_gives_no_micro_batch() -> None:
     empty = TensorDict({"mask": torch.zeros(0, 3, dtype=torch.bool), "observation": torch.zeros(0, 3)}, batch_size=[0])
     assert not list(buffers.split(empty, 8)) and not list(buffers.split(empty, None))
+
+
+@pytest.mark.parametrize(("at_once", "attempts"), [(4, 1), (2, 1), (1, 1), (8, 2), (6, 2)])
+def test_two_ranks_never_share_a_draw(at_once: int, attempts: int) -> None:
+    """Also where each measures its episodes a few at a time."""
+    found = []
+    for start in (0, 4):
+        generator = torch.Generator().manual_seed(0)
+        with ranks.playing(8, slice(start, start + 4)):
+            drawn = [ranks.drawn(lambda shape, g=generator: torch.rand(shape, generator=g), (at_once, 3))]
+            drawn += [ranks.drawn(lambda shape, g=generator: torch.rand(shape, generator=g), (3, at_once), 1).T]
+        assert all(x.shape == (at_once, 3) for x in drawn)
+        found.append(torch.cat(drawn))
+    assert not torch.isin(found[0], found[1]).any()
+    generator = torch.Generator().manual_seed(0)
+    whole = torch.rand(8 * attempts, 3, generator=generator)
+    assert torch.equal(found[0][:at_once], whole[:at_once])
+    assert torch.equal(found[1][:at_once], whole[4 * attempts :][:at_once])
