@@ -104,7 +104,8 @@ def tanh(x: Tensor) -> Tensor:
 
 
 def add_gradient(x: Tensor, gradient: Tensor) -> None:
-    """x.grad += gradient."""
+    """x.grad += gradient, in the precision of x, as autograd does."""
+    gradient = gradient.to(x.dtype)
     if x.grad is None:
         x.grad = gradient
     else:

@@ -250,6 +250,19 @@ def test_a_loss_of_several_terms_by_hand_is_that_of_autograd(surrogate: str, sca
             assert_close(ours, theirs, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
 
 
+@pytest.mark.parametrize("each", [losses.policy_gradient, losses.log_ratio, losses.squared_error])
+def test_what_is_given_in_another_precision_is_left_in_that_of_the_network(each) -> None:
+    """Such as advantages that one's own algorithm computes in float64."""
+    net, x = network(nn.Tanh, 3, 4, 1, dtype=torch.float32), torch.randn(5, 3)
+    given, weight = torch.randn(5, dtype=torch.float64), torch.rand(5, dtype=torch.float64)
+    with Tape() as tape:
+        loss = losses.weighted(each(squeezed(net(x)), given), weight)
+    tape.backward(loss)
+    expected = losses.weighted(each(nn.Sequential(*net)(x).squeeze(-1), given), weight)
+    gradients = torch.autograd.grad(expected, list(net.parameters()))
+    assert_close([p.grad for p in net.parameters()], list(gradients), rtol=1e-5, atol=1e-6)
+
+
 def test_a_term_that_is_added_to_itself_counts_twice() -> None:
     net, x = network(nn.Tanh, 3, 4, 1), torch.randn(5, 3, dtype=torch.float64)
     with Tape() as tape:
