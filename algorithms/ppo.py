@@ -7,6 +7,7 @@ step may pay for leaving the starting policy, r_t −= β·(log π_b − log π_
 """
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated
 
 import torch
@@ -14,7 +15,7 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from rlkit import buffers, divergences, losses, policies, returns
-from rlkit.api import Algorithm, Env, Metrics, PolicyFactory, Stochastic
+from rlkit.api import Algorithm, Elementwise, Env, Metrics, PolicyFactory, Stochastic
 from rlkit.errors import UserError
 from rlkit.fields import (
     AGAIN,
@@ -123,11 +124,11 @@ class PPO(Algorithm):
         each = losses.plus(surrogate, value, c.value_coef)
         each = losses.plus(each, now["entropy"], -c.entropy_coef)
         metrics: Metrics = {
-            "kl": lambda: divergences.kl_k3(batch["log_prob"], now["log_prob"]),
-            "clip_fraction": lambda: losses.clipped(log_ratio, batch["advantage"], clip, clip),
+            "kl": Elementwise(divergences.kl_k3, (batch["log_prob"], now["log_prob"])),
+            "clip_fraction": Elementwise(partial(losses.clipped, low=clip, high=clip), (log_ratio, batch["advantage"])),
             "entropy": now["entropy"],
             "value_loss": value,
-            "ratio": lambda: log_ratio.exp(),
+            "ratio": Elementwise(torch.exp, (log_ratio,)),
         }
         if self.reference is not None:
             metrics["ref_kl"] = divergences.kl_k1(batch["log_prob"], batch["ref_log_prob"])

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from tensordict import TensorDict
@@ -52,7 +52,28 @@ if TYPE_CHECKING:
     from rlkit.exact import Model
     from rlkit.spaces import AnySpace as AnySpace
 
-Metrics = dict[str, Tensor | Callable[[], Tensor]]  # of a loss, per element; a function is called only if it is logged
+
+class Elementwise(NamedTuple):
+    """The metric f(x, y, ...), element by element, of tensors of one shape: computed only in logged iterations.
+
+    The tensors of all minibatches are then put side by side, and the function of the first is called once.
+    """
+
+    function: Callable[..., Tensor]
+    tensors: tuple[Tensor, ...]
+
+    def __call__(self) -> Tensor:
+        return self.function(*self.tensors)
+
+    @property
+    def shape(self) -> torch.Size:
+        return self.tensors[0].shape
+
+    def detach(self) -> "Elementwise":
+        return Elementwise(self.function, tuple(x.detach() for x in self.tensors))
+
+
+Metrics = dict[str, Tensor | Elementwise]  # of a loss, per element or per row
 
 
 class PolicyFactory(Protocol):

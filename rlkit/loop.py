@@ -57,9 +57,10 @@ def learn(algo: Algorithm, meter: Meter, measured: bool = True) -> None:
             if not counts:
                 continue
             total = total + loss.detach() if learned else loss.detach()
-            learned.append((part, detached(metrics, measured)))
+            measures = detached(metrics)
+            learned.append((part, {name: x for name, x in measures.items() if isinstance(x, Tensor)}))
             if measured:
-                meter.add(learned[-1][1], part["mask"])
+                meter.add(measures, part["mask"])
         if algo.divides:
             total = ranks.add_up(shards.not_shared(parameters_of(algo.optimizer)), total)
         norm = clip_gradients(algo.optimizer, limit)
@@ -68,6 +69,7 @@ def learn(algo: Algorithm, meter: Meter, measured: bool = True) -> None:
         meter.watched.append(total + norm)
         if measured:
             meter.add({"loss": torch.as_tensor(total), "grad_norm": norm})
+    meter.settle()
 
 
 def train(algo: Algorithm, env: Env, run: Run, log: Log, progress: Progress) -> Progress:

@@ -1,7 +1,7 @@
 """What the loop measures of itself: averages of what was learned and played, and its pace."""
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import torch
@@ -9,7 +9,7 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from rlkit import ranks
-from rlkit.api import Metrics, State
+from rlkit.api import Elementwise, Metrics, State
 from rlkit.attributes import check_numbers
 from rlkit.errors import UserError
 from rlkit.scores import RATED, REWARD
@@ -18,28 +18,45 @@ FIRST = 5.0  # seconds until the first checkpoint
 SHARE = 20  # times as long as saving took, nothing is saved: it takes 5 % of the time at most
 
 
+Counted = tuple[Tensor | Elementwise, Tensor | None]  # a metric of a batch, and the steps that count, if not all
+
+
 class Meter:
     """Averages per-element metrics over many batches as tensors; nothing is read back before `read`."""
 
     def __init__(self) -> None:
         self.watched: list[Tensor] = []  # numbers that are finite as long as the parameters are
-        self.ratios: list[tuple[Tensor, Tensor]] = []  # ρ = π/π_b of each batch of this iteration, and its mask
+        self.waiting: dict[str, list[Counted]] = {}  # what is not yet in the sums
+        self.ratios: list[tuple[Tensor | Elementwise, Tensor]] = []  # ρ = π/π_b of the first and the last batch, masks
         self.sums: dict[str, Tensor] = {}
         self.counts: dict[str, Tensor | int] = {}
         self.episodes: list[tuple[float, int]] = []  # (return, length) of those that ended
 
-    def add(self, metrics: Mapping[str, Tensor], mask: Tensor | None = None) -> None:
+    def add(self, metrics: Mapping[str, Tensor | Elementwise], mask: Tensor | None = None) -> None:
         """Count some metrics; a `ratio` of each element is kept as it is instead, for the doctor."""
         for name, x in metrics.items():
-            x = x.detach()
             if name == "ratio" and mask is not None and x.shape == mask.shape:
-                self.ratios.append((x, mask))
+                self.ratios = [*self.ratios[:1], (x.detach(), mask)]
                 continue
-            count: Tensor | int = x.numel()
-            if mask is not None and mask.dim() > 1 and x.shape == mask.shape:
-                x, count = x * mask, mask.sum()
-            self.sums[name] = x.sum(dtype=torch.float32) + self.sums.get(name, 0.0)
-            self.counts[name] = self.counts.get(name, 0) + count
+            masked = mask is not None and mask.dim() > 1 and x.shape == mask.shape
+            self.waiting.setdefault(name, []).append((x.detach(), mask if masked else None))
+
+    def settle(self) -> None:
+        """Sum up what waits: one operation for all batches, since to begin one takes longer than to compute it."""
+        waiting, self.waiting = self.waiting, {}
+        for name, found in waiting.items():
+            for masked in (False, True):
+                batches = [(x, mask) for x, mask in found if (mask is not None) == masked]
+                if batches:
+                    self._sum(name, side_by_side([x for x, _ in batches]), [m for _, m in batches if m is not None])
+
+    def _sum(self, name: str, x: Tensor, masks: list[Tensor]) -> None:
+        count: Tensor | int = x.numel()
+        if masks:
+            mask = side_by_side(masks)
+            x, count = x * mask, mask.sum()
+        self.sums[name] = x.sum(dtype=torch.float32) + self.sums.get(name, 0.0)
+        self.counts[name] = self.counts.get(name, 0) + count
 
     def play(self, rollout: TensorDict) -> None:
         """Count the episodes that ended in a rollout, and what each reward function gave where it had an opinion."""
@@ -54,6 +71,7 @@ class Meter:
 
         The loop counts the metrics of a loss in logged iterations alone, and what was played in all.
         """
+        self.settle()
         counts = {name: float(count) for name, count in self.counts.items()}
         averages = {name: float(x) / counts[name] for name, x in self.sums.items() if counts[name]}
         self.sums, self.counts = {}, {}
@@ -63,7 +81,8 @@ class Meter:
         """Put together what each rank counted; what all of them counted alike keeps its average."""
         if ranks.size() == 1:
             return
-        flat = [(ratio[mask] if mask.dim() > 1 else ratio).flatten().cpu() for ratio, mask in self.ratios]
+        self.settle()
+        flat = [acted(*batch).cpu() for batch in self.ratios]
         found = ranks.everyones((self.sums, {name: float(count) for name, count in self.counts.items()}, flat))
         most = max(len(ratios) for *_, ratios in found)
         both = [torch.cat([ratios[i] for *_, ratios in found if i < len(ratios)]) for i in range(most)]
@@ -75,6 +94,7 @@ class Meter:
                 self.counts[name] = torch.as_tensor(counts[name]) + self.counts.get(name, 0)
 
     def state_dict(self) -> State:
+        self.settle()
         return {"sums": self.sums, "counts": self.counts, "episodes": self.episodes}
 
     def load_state_dict(self, state: State) -> None:
@@ -86,24 +106,33 @@ class Meter:
         self.sums, self.counts, self.episodes = state["sums"], state["counts"], state["episodes"]
 
 
-def detached(metrics: Metrics, measured: bool = True) -> dict[str, Tensor]:
-    """The metrics of a loss, without gradient; those that are functions are called only where they are measured.
+def side_by_side(found: Sequence[Tensor | Elementwise]) -> Tensor:
+    """The elements of some tensors, or of what an element-wise function makes of them. → [N]"""
+    first = found[0]
+    if isinstance(first, Elementwise):
+        columns = zip(*(x.tensors for x in found if isinstance(x, Elementwise)), strict=True)
+        return Elementwise(first.function, tuple(side_by_side(column) for column in columns))()
+    flat = [x.flatten() for x in found if isinstance(x, Tensor)]
+    return torch.cat(flat) if len(flat) > 1 else flat[0]
+
+
+def acted(x: Tensor | Elementwise, mask: Tensor) -> Tensor:
+    """What was measured in the steps that were acted in. [N]"""
+    each = x() if isinstance(x, Elementwise) else x
+    return (each[mask] if mask.dim() > 1 else each).flatten()
+
+
+def detached(metrics: Metrics) -> Metrics:
+    """The metrics of a loss, without gradient.
 
     Raises: UserError that names one that is not a tensor.
     """
-    found = {}
-    with torch.no_grad():
-        for name, x in metrics.items():
-            if callable(x):
-                if not measured:
-                    continue
-                x = x()
-            if not isinstance(x, Tensor):
-                raise UserError(
-                    f"the metric '{name}' of a loss is a {type(x).__name__}: give a tensor, or leave it out"
-                )
-            found[name] = x.detach()
-    return found
+    for name, x in metrics.items():
+        for each in x.tensors if isinstance(x, Elementwise) else (x,):
+            if not isinstance(each, Tensor):
+                kind = type(each).__name__
+                raise UserError(f"the metric '{name}' of a loss is a {kind}: give a tensor, or leave it out")
+    return {name: x.detach() for name, x in metrics.items()}
 
 
 def finished(rollout: TensorDict) -> list[tuple[float, int]]:

@@ -1,6 +1,7 @@
 """What a loss reports is averaged; what cannot be is named."""
 
 import itertools
+import math
 from typing import Any
 
 import pytest
@@ -8,8 +9,8 @@ import torch
 from tensordict import TensorDict
 
 from rlkit import meter as meter_module
-from rlkit.api import UserError
-from rlkit.meter import Clock, Meter, averages, detached
+from rlkit.api import Elementwise, UserError
+from rlkit.meter import Clock, Meter, acted, averages, detached
 from rlkit.progress import Progress
 
 
@@ -18,6 +19,8 @@ def test_a_metric_that_is_no_tensor_is_named(value: Any) -> None:
     kind = type(value).__name__
     with pytest.raises(UserError, match=rf"^the metric 'mood' of a loss is a {kind}: give a tensor, or leave it out$"):
         detached({"kl": torch.zeros(3), "mood": value})
+    with pytest.raises(UserError, match=rf"^the metric 'mood' of a loss is a {kind}: give a tensor, or leave it out$"):
+        detached({"mood": Elementwise(torch.add, (torch.zeros(3), value))})
 
 
 def test_a_metric_of_any_shape_is_averaged() -> None:
@@ -29,6 +32,45 @@ def test_a_metric_of_any_shape_is_averaged() -> None:
             mask,
         )
     assert meter.read() == {"one": 2.0, "row": 2.0, "odd": pytest.approx(1 / 3)}
+
+
+def test_an_elementwise_metric_is_called_once_for_all_batches_and_averages_the_same() -> None:
+    """Rows of different lengths, as micro-batches have them, and batches without time."""
+    calls = []
+
+    def gap(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        calls.append(x.shape)
+        return (x - y).abs()
+
+    generator = torch.Generator().manual_seed(0)
+    for shapes in (((2, 3), (4, 5)), ((6,), (2,))):
+        lazy, eager = Meter(), Meter()
+        for shape in shapes:
+            x, y = torch.rand(2, *shape, generator=generator)
+            mask = torch.rand(shape, generator=generator) > 0.3
+            lazy.add({"gap": Elementwise(gap, (x, y)), "ratio": Elementwise(torch.exp, (x,))}, mask)
+            eager.add({"gap": (x - y).abs(), "ratio": x.exp()}, mask)
+        lazy.settle()
+        assert calls.pop() == (sum(math.prod(shape) for shape in shapes),) and not calls
+        assert lazy.read() == pytest.approx(eager.read())
+        for ours, theirs in zip(lazy.ratios, eager.ratios, strict=True):
+            assert torch.equal(acted(*ours), acted(*theirs))
+
+
+def test_only_the_first_and_the_last_ratios_are_kept() -> None:
+    meter, mask = Meter(), torch.ones(2, dtype=torch.bool)
+    for value in (1.0, 2.0, 3.0):
+        meter.add({"ratio": torch.full((2,), value)}, mask)
+    assert [float(ratio[0]) for ratio, _ in meter.ratios if isinstance(ratio, torch.Tensor)] == [1.0, 3.0]
+
+
+def test_what_is_kept_until_the_end_of_an_iteration_holds_no_graph() -> None:
+    meter, x = Meter(), torch.ones(3, requires_grad=True)
+    meter.add({"twice": 2 * x, "log": Elementwise(torch.log, (3 * x,))})
+    (twice, _), (log, _) = meter.waiting["twice"][0], meter.waiting["log"][0]
+    assert isinstance(twice, torch.Tensor) and not twice.requires_grad
+    assert isinstance(log, Elementwise) and not log.tensors[0].requires_grad
+    assert meter.read() == pytest.approx({"twice": 2.0, "log": math.log(3)})
 
 
 def test_a_metric_of_no_step_is_left_out() -> None:

@@ -258,7 +258,7 @@ class ControlEnv(Played):
         tape = empty_tape(steps or 512, copies)
         alive, t = copies.acting | (not fresh), 0
         act = requirements.prepared(policy, steps, copies.n) or partial(self._act, policy, greedy=False)
-        while t < limit and alive.any():
+        while t < limit and (not fresh or alive.any()):
             if t == len(tape["reward"]):
                 tape = {key: np.concatenate([array, np.zeros_like(array)]) for key, array in tape.items()}
             tape["observation"][t] = copies.observation

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, NoReturn, Protocol, runtime_checkabl
 
 import numpy as np
 import torch
+from gymnasium.spaces import Box
 from gymnasium.utils.seeding import np_random
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 from gymnasium.wrappers import TransformObservation
@@ -74,6 +75,8 @@ class Copies:
         self.seed_each = not self.resets_alone or self.separate
         self.shared = vector if isinstance(vector, Shared) else None
         self.masked = spaces.masks_actions(self.observation_space)
+        shape, kind = spaces.row(self.observation_space)
+        self._plain = ((self.n, *shape), kind) if isinstance(self.observation_space, Box) else None
         self.acting = np.ones(self.n, dtype=bool)  # False: the next step of this row only resets it, or its agent left
         self.began = np.ones(self.n, dtype=bool)  # `observation` is the first one of an episode
         self.ages = np.zeros(self.n, dtype=np.int64)  # steps since the reset that this class or its user asked for
@@ -133,7 +136,7 @@ class Copies:
     def step(self, action: Array) -> tuple[Array, Array, Array, Array]:
         """Step every copy with the policy's action [n] or [n, d]: true successor, reward, terminated, done."""
         try:
-            raw, reward, terminated, truncated, info = self.vector.step(self._execute(action))
+            raw, reward, terminated, truncated, info = self.vector.step(spaces.executed(self.action_space, action))
         except (EOFError, ConnectionError) as error:
             raise_died(self.vector, error)
         done = terminated | truncated
@@ -222,11 +225,9 @@ class Copies:
         return np.where(others.reshape(-1, *[1] * (action.ndim - 1)), free, action)
 
     def _convert(self, observation: Array) -> Array:
+        if self._plain and (observation.shape, observation.dtype) == self._plain:
+            return observation  # is already as a policy reads it
         return spaces.observed(self.observation_space, observation)
-
-    def _execute(self, action: Array) -> Array:
-        given: Array = spaces.executed(self.action_space, action)
-        return given
 
 
 def raise_died(vector: Vector, error: Exception) -> NoReturn:

@@ -8,8 +8,9 @@ from gymnasium.spaces import Box, Discrete
 from tensordict import TensorDict
 from torch import Tensor
 
-from rlkit.api import Env, Policy, Writes
+from rlkit.api import Elementwise, Env, Policy, Writes
 from rlkit.buffers import last_step, per_step
+from rlkit.meter import acted
 
 Found = dict[str, Tensor | float]
 
@@ -141,14 +142,14 @@ def of_sampler(rollout: TensorDict) -> Found:
     return {"rollout/sampler_gap": gap[rollout["mask"]].mean()}
 
 
-def of_ratios(ratios: list[tuple[Tensor, Tensor]], policy: Policy, clip_width: float = math.inf) -> Found:
+def of_ratios(ratios: list[tuple[Tensor | Elementwise, Tensor]], policy: Policy, clip_width: float = math.inf) -> Found:
     """How far ρ is from 1 before the first update, and (Σρ)²/(N·Σρ²) before the last one (Kish 1965).
 
     A ratio may be off by what rounding does, and by a tenth of what the clip allows at the most.
     """
     if not ratios:
         return {}
-    first, last = (ratio[mask] if mask.dim() > 1 else ratio for ratio, mask in (ratios[0], ratios[-1]))
+    first, last = (acted(*batch) for batch in (ratios[0], ratios[-1]))
     if not len(first) or not len(last):
         return {}
     off, ess = (first - 1).abs().mean(), last.mean().square() / last.square().mean()

@@ -11,7 +11,7 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from rlkit import buffers, divergences, loop, losses
-from rlkit.api import Judges, Stochastic, Tokens, Writes
+from rlkit.api import Elementwise, Judges, Stochastic, Tokens, Writes
 from rlkit.control import video
 from rlkit.control.env import ControlEnv
 from rlkit.control.requirements import acting
@@ -143,7 +143,8 @@ class Live:
 
     def reported(self, batch: TensorDict) -> dict[str, Tensor]:
         """What the algorithm's own `loss` reports of each token, where the page draws it. [B, T] each"""
-        metrics = detached(self.parts.algo.loss(batch)[1])
+        found = detached(self.parts.algo.loss(batch)[1])
+        metrics = {key: x() if isinstance(x, Elementwise) else x for key, x in found.items() if key in SHOWN}
         return {key: metrics[key] for key in SHOWN if key in metrics and metrics[key].shape == batch["mask"].shape}
 
     def tokenizer(self) -> Tokens:
