@@ -246,7 +246,7 @@ def raise_died(vector: Vector, error: Exception) -> NoReturn:
     inner.closed = True  # to close it would ask the dead one
     raise WorkerDied(
         f"the process of copy {dead[0][0]} of the environment has ended with exit code {dead[0][1]}; resume=FOLDER "
-        "goes on from the newest checkpoint"
+        "continues the run"
     ) from error
 
 

@@ -81,7 +81,7 @@ class Shape:
                 f"{read.where}: {heads} heads of size {dim} with {kv_heads} key-value heads cannot be: the size must "
                 "be even, and the second number must divide the first; restore it from where the model came from"
             )
-        bias = read.flag("attention_bias")
+        bias = kind != "mistral" and read.flag("attention_bias")  # Mistral has none, whatever its configuration says
         return cls(
             kind=kind,
             vocab=read.whole("vocab_size"),

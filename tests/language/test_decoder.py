@@ -40,6 +40,7 @@ FAMILIES = [
     ("Qwen2", {"rms_norm_eps": 1e-5}),
     ("Qwen3", {"head_dim": 16, "tie_word_embeddings": True}),
     ("Qwen3", {"head_dim": 8, "attention_bias": True}),
+    ("Mistral", {"sliding_window": None, "attention_bias": True}),
     ("Mistral", {"sliding_window": None}),
     ("Mistral", {"sliding_window": None, "head_dim": 20, "tie_word_embeddings": True}),
 ]
