@@ -1,7 +1,6 @@
 """Each algorithm reaches a stated score on a small problem with fixed seeds."""
 
 import json
-import statistics
 
 import pytest
 
@@ -82,10 +81,10 @@ def test_every_control_cell_learns_the_cart_pole(tmp_path, algo, score):
 
 
 @pytest.mark.slow
-def test_a2c_learns_the_cart_pole_on_the_median_of_three_seeds(tmp_path):
-    # One of fifteen seeds stays where every episode drifts out of the screen, at a return of about 170.
-    runs = [after(tmp_path / f"{seed}", "algo=a2c", "env=cartpole", f"seed={seed}") for seed in range(3)]
-    assert statistics.median(found["after"]["mean"] for found in runs) >= 475
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a2c_learns_the_cart_pole(tmp_path, seed):
+    # Of seeds 0 to 14 only seed 0 stays where every episode drifts out of the screen, at a return of about 170.
+    assert after(tmp_path, "algo=a2c", "env=cartpole", f"seed={seed}")["after"]["mean"] >= 475
 
 
 @pytest.mark.slow
@@ -98,7 +97,7 @@ def test_q_learning_is_within_two_percent_of_the_optimum_on_the_frozen_lake(tmp_
 @pytest.mark.parametrize(
     "algo, env, score",
     [
-        ("dqn", "mountaincar", -130),
+        pytest.param("dqn", "mountaincar", -130, marks=pytest.mark.campaign),  # minutes
         ("a2c", "acrobot", -100),
         ("ppo", "pendulum", -300),
     ],
