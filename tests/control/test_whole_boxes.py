@@ -1,0 +1,26 @@
+"""Actions of a Box of whole numbers: each of them can be played, and evenly where actions are drawn evenly."""
+
+import numpy as np
+import pytest
+from gymnasium.spaces import Box
+
+from rlkit import spaces
+
+
+@pytest.mark.parametrize("kind", [np.int64, np.int8, np.uint8])
+def test_the_highest_and_the_lowest_whole_number_are_played(kind):
+    space = Box(0, 3, (1,), kind)
+    played = spaces.executed(space, np.array([[-9.0], [0.4], [0.6], [1.5], [2.4], [2.6], [9.0]], dtype=np.float32))
+    assert played.dtype == kind and played.ravel().tolist() == [0, 0, 1, 2, 2, 3, 3]
+
+
+def test_zero_is_no_more_likely_than_its_neighbors():
+    even = np.linspace(-2, 2, 40_001, dtype=np.float32)[:, None]
+    played = spaces.executed(Box(-2, 2, (1,), np.int64), even)
+    share = np.bincount(played.ravel() + 2) / len(even)
+    assert share == pytest.approx([1 / 8, 1 / 4, 1 / 4, 1 / 4, 1 / 8], abs=1e-3)
+
+
+def test_real_numbers_stay_as_they_are():
+    action = np.array([[0.25, -0.75]], dtype=np.float32)
+    assert np.array_equal(spaces.executed(Box(-1, 1, (2,), np.float32), action), action)
