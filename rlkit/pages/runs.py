@@ -117,8 +117,18 @@ def state(folder: Path, summary: Json) -> str:
     if time.time() - heard < QUIET:
         return "running"
     with suppress(UserError):  # a folder in which nothing may be opened for writing
-        return "running" if is_locked(folder) else "stopped"
-    return "stopped"
+        if is_locked(folder):
+            return "running"
+    return "finished" if _reached(folder, summary) else "stopped"
+
+
+def _reached(folder: Path, summary: Json) -> bool:
+    """Whether a finished summary is of the length that is asked for now: a copy's files may be of any date."""
+    with suppress(UserError):
+        run = config.from_folder(folder).run
+        asked = [(summary.get(key), run.get(key)) for key in ("iterations", "env_steps") if run.get(key)]
+        return summary.get("finished") is True and any(is_number(x) and is_number(n) and x >= n for x, n in asked)
+    return False
 
 
 def metrics(folder: Path, request: Json) -> Json:

@@ -4,6 +4,7 @@ import http.client
 import itertools
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -59,6 +60,24 @@ def test_a_run_that_says_nothing_for_long_goes_on_while_its_process_lives(tmp_pa
         assert client.get("/api/run")["state"] == "stopped"
         with session.locked(tmp_path, Given()):
             assert client.get("/api/run")["state"] == "running"
+
+
+def test_a_copy_of_a_finished_run_is_finished_in_whatever_order_its_files_were_copied(
+    tmp_path: Path, runs: Path
+) -> None:
+    path = tmp_path / "copy"
+    shutil.copytree(runs / "ppo", path)
+    os.utime(path / "summary.json", (0, 0))
+    for name in ("metrics.jsonl", "config.yaml"):
+        os.utime(path / name, (5, 5))
+    with serve(str(path)) as client:
+        assert client.get("/api/run")["state"] == "finished"
+        text = (path / "config.yaml").read_text()
+        longer = re.sub(r"(  (iterations|env_steps): )\d+", r"\g<1>10000000", text)  # resumed, and stopped on the way
+        assert longer != text
+        (path / "config.yaml").write_text(longer)
+        os.utime(path / "config.yaml", (5, 5))
+        assert client.get("/api/run")["state"] == "stopped"
 
 
 def test_lines_that_are_written_later_are_read_and_a_torn_one_waits(tmp_path: Path, runs: Path) -> None:
