@@ -2,8 +2,7 @@
 
 import copy
 from collections.abc import Callable, Sequence
-from multiprocessing.connection import wait
-from typing import Annotated, Any, Literal, NoReturn, Protocol, runtime_checkable
+from typing import Annotated, Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -15,16 +14,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rlkit import spaces
-from rlkit.errors import UserError, WorkerDied
+from rlkit.control import workers
+from rlkit.errors import UserError
 from rlkit.fields import GROUPS, Needs
 
 Array = NDArray[Any]  # numbers of any type: float64 states, float32 observations, whole or real actions
 Vector = VectorEnv[Array, Array, Array]
 Luck = Annotated[Literal["shared", "own"], Needs(GROUPS)]
 LIFE = "life_lost"  # in an info: which copies lost a life in this step, and play on
-
-
-GOING = 30.0  # seconds that a process may take to end on a busy machine
 
 
 @runtime_checkable
@@ -137,8 +134,8 @@ class Copies:
         """Step every copy with the policy's action [n] or [n, d]: true successor, reward, terminated, done."""
         try:
             raw, reward, terminated, truncated, info = self.vector.step(spaces.executed(self.action_space, action))
-        except (EOFError, ConnectionError) as error:
-            raise_died(self.vector, error)
+        except workers.UNANSWERED as error:
+            workers.give_up(self.vector, error)
         done = terminated | truncated
         total = self.earned + reward * self.acting  # before the rows that act change
         self.earned, self.began = np.where(done, 0.0, total), done | ~self.acting
@@ -185,8 +182,8 @@ class Copies:
     def _begin(self, seed: int | list[int], options: dict[str, Any] | None = None) -> Array:
         try:
             observation: Array = self.vector.reset(seed=seed, options=options)[0]  # type: ignore[arg-type]
-        except (EOFError, ConnectionError) as error:
-            raise_died(self.vector, error)
+        except workers.UNANSWERED as error:
+            workers.give_up(self.vector, error)
         return observation
 
     def replay(self, actions: Array, seeds: Sequence[int], ages: Array) -> None:
@@ -228,26 +225,6 @@ class Copies:
         if self._plain and (observation.shape, observation.dtype) == self._plain:
             return observation  # is already as a policy reads it
         return spaces.observed(self.observation_space, observation)
-
-
-def raise_died(vector: Vector, error: Exception) -> NoReturn:
-    """Say which process of a vector environment has ended; raise the error as it is where none has."""
-    inner = vector.unwrapped
-    processes = inner.processes if isinstance(inner, AsyncVectorEnv) else []
-    going = wait([process.sentinel for process in processes], GOING)
-    for process in processes:
-        if process.sentinel in going:  # its pipes are closed, and it may be a moment until it has an exit code
-            process.join(GOING)
-    dead = [(i, process.exitcode) for i, process in enumerate(processes) if process.exitcode is not None]
-    if not dead:
-        raise error
-    for process in processes:
-        process.terminate()
-    inner.closed = True  # to close it would ask the dead one
-    raise WorkerDied(
-        f"the process of copy {dead[0][0]} of the environment has ended with exit code {dead[0][1]}; resume=FOLDER "
-        "continues the run"
-    ) from error
 
 
 def empty_tape(length: int, copies: Copies) -> dict[str, Array]:

@@ -5,7 +5,9 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode
 from rlkit.envs import gym
@@ -79,6 +81,36 @@ def test_a_key_steps_copies_in_processes_with_the_same_result(tmp_path: Path) ->
         return found
 
     assert (played(True) == played(False)).all()
+
+
+class Stuck(Counts):
+    """In compiled code that never returns, where Python handles no signal."""
+
+    def step(self, action: object) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        sum(range(10**13))
+        raise AssertionError
+
+
+class Interrupted(AsyncVectorEnv):
+    def step(self, actions: Any) -> Any:
+        self.step_async(actions)
+        raise KeyboardInterrupt
+
+
+def test_one_that_never_answers_ends_with_the_second_ctrl_c() -> None:
+    """Python waits for its processes when it ends, and one in compiled code would not leave by a gentle signal."""
+    vector = Interrupted([Stuck, Counts], autoreset_mode=AutoresetMode.DISABLED)
+    copies = Copies(vector)
+    copies.reset([0, 1])
+    with pytest.raises(KeyboardInterrupt):
+        copies.step(np.zeros(2, dtype=np.int64))
+    try:
+        for process in vector.processes:
+            process.join(20)
+        assert all(process.exitcode for process in vector.processes) and vector.closed
+    finally:
+        for process in vector.processes:
+            process.kill()
 
 
 @pytest.mark.skipif(os.name != "posix", reason="groups of processes")

@@ -1,0 +1,49 @@
+"""The processes of a vector environment that plays each copy in one of its own."""
+
+from multiprocessing.connection import wait
+from typing import Any, NoReturn
+
+from gymnasium.vector import AsyncVectorEnv, VectorEnv
+
+from rlkit.errors import WorkerDied
+
+GOING = 30.0  # seconds that a process may take to end on a busy machine
+UNANSWERED = (EOFError, ConnectionError, KeyboardInterrupt)  # while answers of all copies are waited for
+
+
+def give_up(vector: VectorEnv[Any, Any, Any], error: BaseException) -> NoReturn:
+    """End the processes where one of them has ended, or where the second Ctrl-C came: one may never answer.
+
+    Raises: WorkerDied; the error as it is where all of them are alive.
+    """
+    if isinstance(error, KeyboardInterrupt):
+        end(vector)
+        raise error
+    raise_died(vector, error)
+
+
+def raise_died(vector: VectorEnv[Any, Any, Any], error: BaseException) -> NoReturn:
+    """Say which process of a vector environment has ended; raise the error as it is where none has."""
+    inner = vector.unwrapped
+    processes = inner.processes if isinstance(inner, AsyncVectorEnv) else []
+    going = wait([process.sentinel for process in processes], GOING)
+    for process in processes:
+        if process.sentinel in going:  # its pipes are closed, and it may be a moment until it has an exit code
+            process.join(GOING)
+    dead = [(i, process.exitcode) for i, process in enumerate(processes) if process.exitcode is not None]
+    if not dead:
+        raise error
+    end(vector)
+    raise WorkerDied(
+        f"the process of copy {dead[0][0]} of the environment has ended with exit code {dead[0][1]}; resume=FOLDER "
+        "continues the run"
+    ) from error
+
+
+def end(vector: VectorEnv[Any, Any, Any]) -> None:
+    """Kill the processes: compiled code sees no gentler signal, and Python waits for them before it ends itself."""
+    inner = vector.unwrapped
+    if isinstance(inner, AsyncVectorEnv):
+        for process in inner.processes:
+            process.kill()
+        inner.closed = True  # to close it would ask those that are gone
