@@ -113,7 +113,7 @@ def tell(study: Study, problem: Problem) -> None:
 
 def write(problem: Problem, best: Trial, path: Path, heads: Sequence[str]) -> None:
     """Write the keys of a setting as a file for `rlkit.run config=FILE`, below some lines of comment."""
-    resolved = strict_yaml.load(problem.checked(best.chosen).text)
+    resolved = strict_yaml.load(problem.checked(best.chosen, of_trial=False).text)
     told = {**problem.fixed, **best.chosen}
     file = sections.read(home(told["config"])) if "config" in told else {}
     keys = [key.split(".") if "." in key else ["run", key] for key in told if key != "config"]

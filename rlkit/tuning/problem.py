@@ -96,9 +96,12 @@ class Problem:
         short = plugins.short(plugin)
         return rows.Line(short, short, plugin, frozenset(), {})
 
-    def checked(self, chosen: Mapping[str, str], seed: int = FIRST_SEED) -> plan.Checked:
-        """Check a run with these settings. Raises: UserError where the run is impossible."""
-        row = replace(self.line["algo"], keys={**OF_TRIALS, **chosen})
+    def checked(self, chosen: Mapping[str, str], seed: int = FIRST_SEED, of_trial: bool = True) -> plan.Checked:
+        """Check a run with these settings, of a trial or as the user asked for it.
+
+        Raises: UserError where the run is impossible.
+        """
+        row = replace(self.line["algo"], keys={**(OF_TRIALS if of_trial else {}), **chosen})
         try:
             return plan.check(self.asked, row, self.line["env"], seed, False)
         finally:

@@ -185,3 +185,9 @@ def test_best_yaml_holds_the_keys_that_a_preset_stands_for(tmp_path: Path, carri
         found = config.read([f"config={out / 'best.yaml'}"]).algo
         given = config.read([*words[:2], preset]).algo
         assert {**found, "lr": 0} == {**given, "lr": 0} and "kl_coef" in found and "preset" not in found
+
+
+def test_best_yaml_measures_as_was_asked_and_not_as_a_trial_does(tmp_path: Path, carried: list[str]) -> None:
+    words = ["algo=ppo", "env=cartpole", "iterations=10", "workers=1", "runs=1", "trials=2", "seeds=1"]
+    conduct.conduct(*parse([*words, "evaluation_episodes=7", f"out={tmp_path / 'out'}"]), "python -m rlkit.tune ...")
+    assert config.read([f"config={tmp_path / 'out' / 'best.yaml'}"]).run["evaluation_episodes"] == 7
