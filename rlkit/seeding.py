@@ -11,7 +11,7 @@ def derive(seed: int, *names: str | int) -> int:
 
     Renaming a generator changes its draws for every seed.
     """
-    text = "/".join(str(part) for part in (seed, *names))
+    text = "/".join(map(str, (seed, *names)))
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") >> 1
 
 

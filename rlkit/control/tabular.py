@@ -125,13 +125,12 @@ class TabularVectorEnv(Vector):
         """Start the rows of `options["reset_mask"]` (all without one), each from its own seed."""
         if not isinstance(seed, Sequence):
             raise ValueError(f"seed={seed}: give one for each of the {self.num_envs} copies")
-        rows = range(self.num_envs) if options is None else np.flatnonzero(np.asarray(options["reset_mask"])).tolist()
-        for row in rows:
+        rows = np.arange(self.num_envs) if options is None else np.flatnonzero(np.asarray(options["reset_mask"]))
+        for row in rows.tolist():
             if self._seeds[row] != seed[row]:
                 self._seeds[row] = seed[row]
                 np.random.Generator(np.random.PCG64(seed[row])).random(out=self._luck[row])
-            self.state[row] = (self._start > self._luck[row, 0]).argmax()
-            self.steps[row] = 0
+        self.state[rows], self.steps[rows] = (self._start > self._luck[rows, :1]).argmax(-1), 0
         return self.state.copy(), {}
 
     def reseed(self, seeds: Sequence[int]) -> None:

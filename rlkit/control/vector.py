@@ -267,10 +267,9 @@ def ended(done: Array, sums: Array) -> tuple[Array, Array]:
     done, sums: [T, n].
     """
     found = np.zeros(sums.shape, sums.dtype)
-    if not done.any():
-        return found, sums[-1]
     base = np.zeros(sums.shape[1:], sums.dtype)
-    for t, row in zip(*np.nonzero(done), strict=True):
-        found[t, row] = sums[t, row] - base[row]
-        base[row] = sums[t, row]
+    for t in np.flatnonzero(done.any(1)):
+        rows = done[t]
+        found[t, rows] = sums[t, rows] - base[rows]
+        base[rows] = sums[t, rows]
     return found, sums[-1] - base
