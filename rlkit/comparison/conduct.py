@@ -12,7 +12,7 @@ from rlkit.comparison.numbers import Results
 from rlkit.comparison.plan import USAGE, Asked, Compare, plan
 from rlkit.errors import UserError
 from rlkit.paths import home
-from rlkit.recording.files import prepare_folder, refuse_link
+from rlkit.recording.files import prepare_folder, refuse_link, sweep
 from rlkit.signals import handled, leaving
 from rlkit.terminal import say, warn
 
@@ -35,6 +35,8 @@ def conduct(asked: Asked, command: str) -> Conducted:
     with grid.alone(out):
         refuse_link(out / "runs")
         prepare_folder(out / "runs")
+        for folder in (out, out / "runs"):
+            sweep(folder)
         for job in jobs:
             grid.check(job)
         names.write(out, jobs)

@@ -65,16 +65,23 @@ def tidy(folder: Path) -> None:
     with there(folder):
         top = sorted(folder.iterdir())
         inside = sorted((folder / "checkpoints").glob("*")) + sorted((folder / "checkpoints").glob(".*new"))
+    sweep(folder)
     for path in top:
-        if LEFT.fullmatch(path.name):
-            remove(path)
-        elif OURS.fullmatch(path.name):
+        if OURS.fullmatch(path.name):
             refuse_link(path)
     for path in inside:
         if path.name == ".new" or LEFT.fullmatch(path.name):
             remove(path)
         else:
             refuse_link(path)
+
+
+def sweep(folder: Path) -> None:
+    """Remove the incomplete files that killed processes left in a folder which this process has locked."""
+    with there(folder):
+        left = [path for path in folder.iterdir() if LEFT.fullmatch(path.name)]
+    for path in left:
+        remove(path)
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from rlkit.comparison import grid, plan
 from rlkit.comparison.numbers import Results
 from rlkit.errors import UserError
 from rlkit.paths import home
-from rlkit.recording.files import is_file, prepare_folder, refuse_link, write_atomically
+from rlkit.recording.files import is_file, prepare_folder, refuse_link, sweep, write_atomically
 from rlkit.recording.log import table
 from rlkit.settings import sections, strict_yaml, trust
 from rlkit.settings.sections import Section, Sections
@@ -52,6 +52,8 @@ def conduct(tune: Tune, keys: Keys, command: str) -> Conducted:
         study = Study(out, problem.space, tune.sampler, tune.pruner, tune.sampler_seed)
         refuse_link(out / "trials")
         prepare_folder(out / "trials")
+        for folder in (out, out / "trials"):
+            sweep(folder)
         write_atomically(out / SETTINGS, settings)
         announce(problem, study, out)
         if not carry_out(problem, study, out / "trials", tune.trials, workers, away) or study.best is None:

@@ -13,7 +13,7 @@ import pytest
 from filelock import FileLock
 
 from rlkit.api import UserError
-from rlkit.comparison import conduct, grid, view
+from rlkit.comparison import conduct, grid, plan, view
 from rlkit.comparison.grid import Job, carry_out, check, difference, progress, state
 from rlkit.signals import LEAVE
 
@@ -273,3 +273,14 @@ def test_two_comparisons_of_one_folder_keep_apart(tmp_path):
         pass
     with grid.alone(tmp_path):
         pass
+
+
+def test_what_a_killed_comparison_left_is_removed(tmp_path, monkeypatch):
+    asked = plan.parse(["algo=ppo", "env=cartpole", "seeds=1", f"out={tmp_path}"])
+    monkeypatch.setattr(conduct, "carry_out", lambda *_: None)
+    (tmp_path / "runs").mkdir()
+    left = [tmp_path / ".iqm.png.0123456789abcdef.new", tmp_path / "runs" / ".ppo-cartpole-s0.now.0123456789abcdef.new"]
+    for path in left:
+        path.write_text("half")
+    assert conduct.conduct(asked, "").results is None
+    assert not any(path.exists() for path in left)

@@ -46,6 +46,15 @@ def test_the_same_search_finds_the_same_however_it_was_interrupted(
     assert done.best is not None and len(carried) == 2 * (12 + 4)  # nothing was carried out twice
 
 
+def test_what_a_killed_search_left_is_removed(tmp_path: Path, carried: list[str]) -> None:
+    (tmp_path / "trials").mkdir()
+    left = [tmp_path / ".best.yaml.0123456789abcdef.new", tmp_path / "trials" / ".0001-s1000.now.0123456789abcdef.new"]
+    for path in left:
+        path.write_text("half")
+    conducted(tmp_path, "trials=1")
+    assert not any(path.exists() for path in left)
+
+
 @pytest.mark.slow
 def test_more_trials_extend_a_search(tmp_path: Path, carried: list[str]) -> None:
     conducted(tmp_path / "a", "trials=8")
