@@ -17,7 +17,7 @@ from rlkit.attributes import check_alike, check_numbers, put_back, state_of
 from rlkit.bounds import check_actions, check_steps
 from rlkit.counters import natural
 from rlkit.doctor.checks import Doctor
-from rlkit.errors import UserError
+from rlkit.errors import UserError, one_line
 from rlkit.held import check_finite, check_optimizer, check_unchanged, flags_of, is_part, leaves, owner, sound, unsound
 from rlkit.meter import Meter
 from rlkit.policies.base import EpsilonGreedy
@@ -64,6 +64,8 @@ class Progress:
         doctor = state["doctor"]
         if not all(isinstance(alarm["name"], str) and isinstance(alarm["message"], str) for alarm in doctor["alarms"]):
             raise TypeError("an alarm is not text")
+        if len(doctor["update"]) not in (0, 2):
+            raise ValueError("an update has two norms")
         points = [x for each in doctor.get("points", {}).values() for proxy, gold in each for x in (proxy, gold)]
         check_numbers([*doctor["streaks"].values(), *doctor["past"].values(), *doctor["update"], *points])
         self.doctor.load_state_dict(doctor)
@@ -237,12 +239,14 @@ def check_content(
     if not all(isinstance(state.get(section), dict) for section in ("parts", "numbers", "progress", *more)):
         raise UserError(f"{folder}: its checkpoint is not that of a run; start a new run")
     mine = identity(algo, env)
-    if state.get("run", mine) != mine:
-        raise UserError(f"{folder}: its checkpoint is of another run ({state['run']}, not {mine}); put its own back")
-    there = state["parts"].keys() | state["numbers"].keys()
+    there = state.get("run", mine)
+    if not isinstance(there, dict) or any(one_line(there.get(key)) != str(x) for key, x in mine.items()):
+        words = one_line(there)[:200]  # anything may stand in a file that was changed
+        raise UserError(f"{folder}: its checkpoint is of another run ({words}, not {mine}); put its own back")
+    held = state["parts"].keys() | state["numbers"].keys()
     for key in keys:
         # What is not part and is missing was not named in `saved` then: it had not changed, else it would be refused.
-        if key not in there and is_part(owner(algo, key)[key.rpartition(".")[2]]):
+        if key not in held and is_part(owner(algo, key)[key.rpartition(".")[2]]):
             raise UserError(f"{folder}: its checkpoint has no '{key}', which {name} needs; start a new run")
     if strange := sorted(state["parts"].keys() - set(algo.saved)):
         raise UserError(f"{folder}: its checkpoint has a '{strange[0]}', which {name} has not; start a new run")

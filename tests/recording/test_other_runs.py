@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
@@ -109,6 +110,12 @@ def without(*path: Any) -> Change:
 
 FOREIGN = {
     "of another seed": (put("run", "seed", value=7), "is of another run"),
+    "of several seeds": (put("run", "seed", value=np.zeros(2)), "is of another run"),
+    "of no seed": (put("run", value=np.zeros(2)), "is of another run"),
+    "of half an update": (
+        put("progress", "doctor", "update", value=[1.0]),
+        "does not fit this run (ValueError: an",
+    ),
     "without parts": (without("parts"), "its checkpoint is not that of a run"),
     "without the policy": (without("parts", "policy"), "its checkpoint has no 'policy', which Sarsa needs"),
     "with a part more": (put("parts", "critic", value={}), "its checkpoint has a 'critic', which Sarsa has not"),
