@@ -16,6 +16,8 @@ from rlkit.seeding import generators
 
 LARGEST = 1e80  # largest number in an optimizer: products of two keys, each at most 1e37
 SQUARES = ("exp_avg_sq", "max_exp_avg_sq", "square_avg", "step")  # values of an optimizer that are never negative
+MOMENTS = ("exp_avg", "exp_avg_sq", "max_exp_avg_sq", "square_avg", "grad_avg", "momentum_buffer")  # one per element
+NEEDED = {torch.optim.Adam: ("step", "exp_avg", "exp_avg_sq"), torch.optim.RMSprop: ("step", "square_avg")}
 FLAGS = ("amsgrad", "centered", "maximize", "nesterov")  # options of an optimizer that never change
 REPLACED = (*PLAIN, tuple, frozenset)  # types that are replaced instead of restored in place
 
@@ -248,6 +250,7 @@ def check_optimizer(optimizer: torch.optim.Optimizer, made: Sequence[Mapping[str
     if not isinstance(optimizer, torch.optim.Adam | torch.optim.SGD | torch.optim.RMSprop):  # AdamW is an Adam
         return
     for parameter, state in optimizer.state.items():
+        check_moments(optimizer, parameter, state)
         for key, x in state.items():
             if isinstance(x, Tensor) and x.dim() and x.shape != parameter.shape:
                 raise ValueError(f"{key} has the shape {tuple(x.shape)}, not {tuple(parameter.shape)}")
@@ -261,12 +264,32 @@ def check_optimizer(optimizer: torch.optim.Optimizer, made: Sequence[Mapping[str
         check_numbers([group.get("initial_lr", 0.0)])
         check_numbers([x for value in group.values() if isinstance(value, tuple) for x in value])
         for key, default in optimizer.defaults.items():
-            if type(group.get(key)) is not type(default) and not isinstance(group.get(key), int | float):
+            given = group.get(key)
+            if type(given) is not type(default) and (isinstance(given, bool) or not isinstance(given, int | float)):
                 raise TypeError(f"{key} is {group.get(key)!r}")
         used = [group.get(key) for key in ("initial_lr", *optimizer.defaults)]  # a user's own keys may hold anything
         numbers = [x for value in used for x in (value if isinstance(value, tuple) else (value,))]
         if bad := [x for x in numbers if isinstance(x, int | float) and not 0 <= x < LARGEST]:
             raise ValueError(f"a number of it is {bad[0]}")
+
+
+def check_moments(optimizer: torch.optim.Optimizer, parameter: Tensor, state: Mapping[str, object]) -> None:
+    """Refuse a state that torch's kernels would trust: they write past the end of a moment that is too small.
+
+    Raises: KeyError, TypeError or ValueError.
+    """
+    ours = type(optimizer).__module__.startswith(("torch.", "rlkit."))  # a user's own may keep less
+    for kind, needed in NEEDED.items() if ours and state else ():
+        if isinstance(optimizer, kind) and (missing := [key for key in needed if key not in state]):
+            raise KeyError(missing[0])
+    for key in state.keys() & {"step", *MOMENTS}:
+        x = state[key]
+        if not isinstance(x, Tensor) and not (x is None and key == "momentum_buffer"):
+            raise TypeError(f"{key} is {form(x)}")
+        if key == "step" and isinstance(x, Tensor) and not (x.numel() == 1 and x.is_floating_point()):
+            raise ValueError(f"{key} is {form(x)}")
+        if key in MOMENTS and isinstance(x, Tensor) and x.shape != parameter.shape:
+            raise ValueError(f"{key} has the shape {tuple(x.shape)}, not {tuple(parameter.shape)}")
 
 
 def check_parameters(algo: Algorithm) -> None:

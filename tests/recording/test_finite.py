@@ -178,6 +178,43 @@ def test_a_checkpoint_that_nobody_can_have_saved_is_refused(
     assert told.count("\n") == 1 and line in told
 
 
+@pytest.mark.parametrize(
+    ("key", "value", "error"),
+    [
+        ("exp_avg", torch.tensor(0.0), ValueError),  # the fused kernel would write past its end
+        ("exp_avg_sq", [], TypeError),
+        ("exp_avg", None, KeyError),
+        ("step", torch.zeros(3, 2), ValueError),
+    ],
+)
+def test_a_state_that_a_kernel_would_trust_is_refused(key: str, value: Any, error: type[Exception]) -> None:
+    parameters = [torch.nn.Parameter(torch.ones(3, 2)) for _ in range(2)]
+    optimizer = torch.optim.AdamW(parameters, fused=True)
+    for parameter in parameters:
+        parameter.grad = torch.ones(3, 2)
+    optimizer.step()
+    made = flags_of(optimizer)
+    check_optimizer(optimizer, made)
+    held = optimizer.state_dict()
+    last = held["state"][1]
+    changed = {name: x for name, x in last.items() if name != key} | ({} if value is None else {key: value})
+    optimizer.load_state_dict(held | {"state": {0: held["state"][0], 1: changed}})
+    with pytest.raises(error, match=key):
+        check_optimizer(optimizer, made)
+
+
+@pytest.mark.parametrize("name", ["AdamW", "RMSprop", "SGD"])
+def test_the_state_of_every_optimizer_comes_back(name: str) -> None:
+    parameter = torch.nn.Parameter(torch.tensor(1.0))
+    for more in ({}, {"momentum": 0.9} if name != "AdamW" else {"amsgrad": True}):
+        optimizer = getattr(torch.optim, name)([parameter], lr=0.1, **more)
+        made = flags_of(optimizer)
+        parameter.grad = torch.tensor(2.0)
+        optimizer.step()
+        optimizer.load_state_dict(optimizer.state_dict())
+        check_optimizer(optimizer, made)
+
+
 def test_an_optimizer_that_computes_something_else_is_refused() -> None:
     optimizer = torch.optim.RMSprop([{"params": [torch.zeros(2)], "centered": True}])
     made = flags_of(optimizer)
