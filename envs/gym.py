@@ -1,6 +1,7 @@
 """Any Gymnasium environment: by its id, `env=gym env.id=Acrobot-v1`, or by its class, `env.entry=my_pkg.envs:MyEnv`."""
 
 import difflib
+import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ from rlkit.control.contract import check_copies
 from rlkit.control.masks import MaskInObservation, tells_mask
 from rlkit.control.sendable import Sendable
 from rlkit.control.vector import Vector
+from rlkit.control.workers import end_with_parent
 from rlkit.control.wrapping import DRAWN, Keywords, check_drawing, wrapped
 from rlkit.errors import one_line
 from rlkit.fields import Needs
@@ -210,8 +212,13 @@ def make(
         if n >= MANY:
             check_memory(copies, config.rows)
         if config.processes and n == config.rows:  # those of a measurement may be many
-            apart = [lambda: Sendable(copy(render_mode))] * n
-            together = AsyncVectorEnv(apart, autoreset_mode=AutoresetMode.DISABLED)
+            trains = os.getpid()
+
+            def apart() -> gymnasium.Env[object, object]:
+                end_with_parent(trains)
+                return Sendable(copy(render_mode))
+
+            together = AsyncVectorEnv([apart] * n, autoreset_mode=AutoresetMode.DISABLED)
             together.spec = spec  # it knows none of its own
             return together
         return SyncVectorEnv(copies, autoreset_mode=AutoresetMode.DISABLED)

@@ -1,6 +1,9 @@
 """The processes of a vector environment that plays each copy in one of its own."""
 
+import os
+import time
 from multiprocessing.connection import wait
+from threading import Thread
 from typing import Any, NoReturn
 
 from gymnasium.vector import AsyncVectorEnv, VectorEnv
@@ -8,6 +11,7 @@ from gymnasium.vector import AsyncVectorEnv, VectorEnv
 from rlkit.errors import WorkerDied
 
 GOING = 30.0  # seconds that a process may take to end on a busy machine
+LOOK = 1.0  # seconds between two looks at whether the process that trains is still there
 UNANSWERED = (EOFError, ConnectionError, KeyboardInterrupt)  # while answers of all copies are waited for
 
 
@@ -47,3 +51,20 @@ def end(vector: VectorEnv[Any, Any, Any]) -> None:
         for process in inner.processes:
             process.kill()
         inner.closed = True  # to close it would ask those that are gone
+
+
+def end_with_parent(trains: int) -> None:
+    """In the process of a copy: end it when the process `trains` was killed, even if a step never returns.
+
+    Compiled code that never lets other threads run keeps the process alive.
+    """
+    if os.getpid() == trains:  # the copy that only tells its spaces
+        return
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(LOOK)
+        os._exit(1)
+
+    Thread(target=watch, daemon=True).start()

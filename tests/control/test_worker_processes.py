@@ -4,6 +4,8 @@ import os
 import signal
 import subprocess
 import sys
+import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +113,47 @@ def test_one_that_never_answers_ends_with_the_second_ctrl_c() -> None:
     finally:
         for process in vector.processes:
             process.kill()
+
+
+HUNG = """
+import time
+from pathlib import Path
+import gymnasium
+import numpy as np
+from gymnasium.spaces import Box, Discrete
+
+
+class World(gymnasium.Env):
+    observation_space, action_space, steps = Box(0, 1, (1,), np.float32), Discrete(2), 0
+
+    def reset(self, *, seed=None, options=None):
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        self.steps += 1
+        if self.steps > 3:
+            Path("hung").touch()
+            time.sleep(1000)
+        return np.zeros(1, np.float32), 1.0, False, False, {}
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="kill -9")
+def test_a_copy_that_never_answers_ends_after_kill_9_of_the_run(tmp_path: Path) -> None:
+    (tmp_path / "hung_world.py").write_text(HUNG)
+    words = ["algo=a2c", "env=gym", "env.entry=hung_world:World", "env.processes=true", "env.rows=2", "out=run"]
+    words += ["env.step_limit=2", "evaluations=0", "evaluation_episodes=1", "algo.horizon=2", "iterations=8"]
+    command = [sys.executable, "-m", "rlkit.run", *words]
+    run = subprocess.Popen(command, cwd=tmp_path, start_new_session=True, stdout=subprocess.PIPE)
+    try:
+        while not (tmp_path / "hung").exists() and run.poll() is None:
+            time.sleep(0.05)
+        assert run.poll() is None
+        run.kill()
+        run.communicate(timeout=60)  # the copies have its output open as long as they live
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(run.pid, signal.SIGKILL)
 
 
 @pytest.mark.skipif(os.name != "posix", reason="groups of processes")
