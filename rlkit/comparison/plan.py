@@ -15,7 +15,7 @@ from rlkit.comparison import grid, measuring, rows
 from rlkit.errors import UserError
 from rlkit.paths import home
 from rlkit.recording.writers import check_tracker
-from rlkit.settings import config, places, plugins, repeat, schema
+from rlkit.settings import config, places, plugins, repeat, schema, sections
 from rlkit.settings.assemble import Parts, assemble
 from rlkit.settings.plugins import nearest, short
 
@@ -198,10 +198,10 @@ def default_out(algos: Sequence[str], envs: Sequence[str]) -> str:
 def check(asked: Asked, row: rows.Line, column: rows.Line, seed: int, several: bool) -> Checked:
     """Put a pair together as a run would; `several` says whether there are other pairs."""
     called = row.called | column.called
-    keys = over(over(DEFAULTS, asked.keys), {key: value for name, key, value in asked.scoped if name in called})
-    keys = over(keys, {**row.keys, **column.keys})
-    words = {"algo": row.plugin, "env": column.plugin, "seed": str(seed), "device": "cpu", **keys}
+    scoped = {key: value for name, key, value in asked.scoped if name in called}
     try:
+        keys = over(over(over(defaults(asked.keys), asked.keys), scoped), {**row.keys, **column.keys})
+        words = {"algo": row.plugin, "env": column.plugin, "seed": str(seed), "device": "cpu", **keys}
         parts = assemble(config.read([f"{key}={value}" for key, value in words.items()]))
         check_tracker(parts.run.logger)
         refuse_output(parts)
@@ -219,6 +219,12 @@ def refuse_output(parts: Parts) -> None:
     for key, place in found.items():
         if place.kind == "output" and (value := vars(config)[key]) is not None:
             raise UserError(f"algo.{key}={value} is for one run, and here several would write there: leave it out")
+
+
+def defaults(asked: Keys) -> Keys:
+    """DEFAULTS, but for what a file says that was given for all runs: that was asked for, too."""
+    said = sections.read(home(asked["config"])).get("run", {}) if "config" in asked else {}
+    return {key: x for key, x in repeat.without_rivals(DEFAULTS, said).items() if key not in said}
 
 
 def over(below: Keys, above: Keys) -> Keys:
