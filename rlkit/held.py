@@ -252,7 +252,7 @@ def check_optimizer(optimizer: torch.optim.Optimizer, made: Sequence[Mapping[str
     for parameter, state in optimizer.state.items():
         check_moments(optimizer, parameter, state)
         for key, x in state.items():
-            if isinstance(x, Tensor) and x.dim() and x.shape != parameter.shape:
+            if isinstance(x, Tensor) and (x.dim() or key in MOMENTS) and x.shape != parameter.shape:
                 raise ValueError(f"{key} has the shape {tuple(x.shape)}, not {tuple(parameter.shape)}")
             if isinstance(x, Tensor) and not bool(x.isfinite().all()):
                 raise ValueError(f"{key} is not finite")
@@ -274,7 +274,7 @@ def check_optimizer(optimizer: torch.optim.Optimizer, made: Sequence[Mapping[str
 
 
 def check_moments(optimizer: torch.optim.Optimizer, parameter: Tensor, state: Mapping[str, object]) -> None:
-    """Refuse a state that torch's kernels would trust: they write past the end of a moment that is too small.
+    """Refuse a state that lacks what torch's kernels trust, or holds something else in place of a tensor.
 
     Raises: KeyError, TypeError or ValueError.
     """
@@ -288,8 +288,6 @@ def check_moments(optimizer: torch.optim.Optimizer, parameter: Tensor, state: Ma
             raise TypeError(f"{key} is {form(x)}")
         if key == "step" and isinstance(x, Tensor) and not (x.numel() == 1 and x.is_floating_point()):
             raise ValueError(f"{key} is {form(x)}")
-        if key in MOMENTS and isinstance(x, Tensor) and x.shape != parameter.shape:
-            raise ValueError(f"{key} has the shape {tuple(x.shape)}, not {tuple(parameter.shape)}")
 
 
 def check_parameters(algo: Algorithm) -> None:
