@@ -256,6 +256,15 @@ def test_replay_resumes_with_the_same_contents_and_the_same_draws() -> None:
     assert [batch["id"].tolist() for batch in second] == drawn
 
 
+def test_a_replay_whose_first_steps_all_wait_resumes() -> None:
+    first, second = (buffers.Replay(3, capacity=6, batch_size=4, updates=2, warmup=0) for _ in range(2))
+    first.extend(numbered(0, 0))  # with n-step sums, until the first step has its successors
+    second.load_state_dict(first.state_dict())
+    for memory in (first, second):
+        memory.extend(numbered(0, 3))
+    assert [batch["id"].tolist() for batch in second] == [batch["id"].tolist() for batch in first]
+
+
 @pytest.mark.parametrize("minibatches", [1, 4])
 @pytest.mark.parametrize("whole_rows", [False, True])
 def test_a_rollout_without_elements_gives_no_minibatch(whole_rows: bool, minibatches: int) -> None:
