@@ -263,7 +263,7 @@ class ControlEnv(Played):
                 tape = {key: np.concatenate([array, np.zeros_like(array)]) for key, array in tape.items()}
             tape["observation"][t] = copies.observation
             tape["mask"][t] = alive & copies.acting
-            tape["action"][t] = action = act(copies.observation)
+            tape["action"][t] = action = act(copies.observation).astype(copies.action_type, copy=False)
             successor, tape["reward"][t], tape["terminated"][t], done = copies.step(action)
             tape["next_observation"][t], tape["done"][t] = successor, done
             if copies.lives:

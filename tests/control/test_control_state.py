@@ -7,6 +7,7 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
+from gymnasium.spaces import Box
 from gymnasium.vector import AutoresetMode
 from support.probes import Chooses, Draws, control, make, same
 from support.resuming import same as alike
@@ -85,6 +86,24 @@ def test_resuming_in_the_middle_of_episodes_is_bitwise_exact(name, before):
     for other in (resumed, once_more):
         policy.generator.set_state(generator)
         same(other.rollout(policy, steps=20), expected)
+
+
+class Doubles(gymnasium.Env):
+    """Pays what an action of double precision has beyond single precision."""
+
+    observation_space, action_space = Box(-1, 1, (1,), np.float32), Box(-1, 1, (1,), np.float64)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        return np.zeros(1, np.float32), float(action[0] - np.float32(action[0])), False, False, {}
+
+
+def test_what_is_played_of_an_action_is_what_a_resume_plays_again():
+    rollout = control(Doubles).rollout(Chooses(lambda x: torch.full((len(x), 1), 0.1, dtype=torch.float64)), steps=9)
+    assert not rollout["reward"].any()
 
 
 def test_resuming_continues_the_starts_of_fresh_episodes():
