@@ -20,7 +20,7 @@ from rlkit.doctor.checks import Doctor
 from rlkit.errors import UserError, one_line
 from rlkit.held import check_finite, check_optimizer, check_unchanged, flags_of, is_part, leaves, owner, sound, unsound
 from rlkit.meter import Meter
-from rlkit.policies.base import EpsilonGreedy
+from rlkit.policies.base import Exploring
 from rlkit.recording import checkpoint
 from rlkit.recording.checkpoint import fitting
 from rlkit.seeding import generators
@@ -192,7 +192,7 @@ def restore_policy(folder: Path, algo: Algorithm, env: Env, name: str) -> Progre
     state = checkpoint.load(folder, name)
     check_content(folder, algo, env, state, of_policy(algo))
     _put(folder, algo, state, of_policy(algo))
-    if isinstance(algo.policy, EpsilonGreedy):
+    if isinstance(algo.policy, Exploring):
         algo.policy.epsilon = 0.0
     if bad := unsound(algo):
         raise not_sound(folder, bad)

@@ -68,12 +68,19 @@ class PolicyModule(nn.Module):
         return frozen_copy(self)
 
 
-class EpsilonGreedy(PolicyModule):
+class Exploring(PolicyModule):
+    """Acts at random with probability `epsilon` while it learns, and not once it has learned."""
+
+    def __init__(self, generator: torch.Generator) -> None:
+        super().__init__(generator)
+        self.epsilon = 0.0
+
+
+class EpsilonGreedy(Exploring):
     """Q(s, ·) as `forward`, [..., observation] → [..., A]; acts at random with probability `epsilon`."""
 
     def __init__(self, seed: int) -> None:
         super().__init__(seeding.generator(seed, "action"))
-        self.epsilon = 0.0
 
     def act(self, observation: Tensor, greedy: bool = False) -> Tensor:
         q: Tensor = self(observation)

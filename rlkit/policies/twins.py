@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from rlkit import seeding
 from rlkit.api import Choices, Env, TwinCritics
 from rlkit.errors import UserError
-from rlkit.policies.base import Function, Numbers, PolicyModule, any_of, frozen_copy
+from rlkit.policies.base import Exploring, Function, Numbers, any_of, frozen_copy
 from rlkit.policies.distributions import pick, squashed
 from rlkit.policies.encoders import allowed_by
 from rlkit.policies.layers import ActionValue, Layers, idle_keys, mlp
@@ -56,12 +56,12 @@ class Temperature(nn.Module):
         return self.log_alpha.detach().exp()
 
 
-class Twins(PolicyModule):
+class Twins(Exploring):
     """Base class: two critics, and actions that are uniformly random with probability `epsilon`."""
 
     def __init__(self, env: Env, network: Layers, outputs: int, continuous: bool) -> None:
         super().__init__(seeding.generator(env.seed, "action"))
-        self.epsilon, self.noise = 0.0, 0.0
+        self.noise = 0.0
         self.normalizer = normalizer_for(env, network.normalize)
         self.idle_keys = idle_keys(env, network, self.normalizer, continuous, "critics that learn from replayed steps")
         self.actor = mlp(env, outputs, 0.01, network, "actor", self.normalizer)

@@ -79,3 +79,11 @@ def test_how_a_run_explored_is_not_put_back(algo: str, tmp_path: Path) -> None:
     live = Live(run.folder, assemble(config.from_folder(run.folder)))
     live.replay({"greedy": False, "episode": 0})
     assert live.parts.algo.policy.epsilon == 0
+
+
+def test_nor_are_the_random_actions_of_a_warm_up(tmp_path: Path) -> None:
+    keys: dict[str, Any] = {"env.rows": 2, "policy.log_std": -20, "algo.capacity": 100}  # hardly any noise of its own
+    run = rlkit.train("sac", "pendulum", out=tmp_path / "r", quiet=True, iterations=3, evaluation_episodes=2, **keys)
+    assert run.policy.module.epsilon == 0
+    greedy, sampled = (run.policy.predict([1, 0, 0], greedy=greedy) for greedy in (True, False))
+    assert abs(greedy - sampled).item() < 1e-6
