@@ -82,19 +82,19 @@ def frames(
 def _play(copies: Copies, env: ControlEnv, policy: Acts, greedy: bool, look: Callable[[Copies], Array]) -> list[Frame]:
     found: list[Frame] = []
 
-    def frame(observation: torch.Tensor) -> Frame:
-        seen, value = copies.observation[0].tolist(), _value(policy, observation)
-        return Frame(image=look(copies), observation=seen, action=None, reward=0.0, value=value)
+    def frame(seen: Array) -> Frame:
+        value = _value(policy, torch.from_numpy(seen).to(env.device))
+        return Frame(image=look(copies), observation=seen[0].tolist(), action=None, reward=0.0, value=value)
 
     policy = at_play(policy, copies)
     for _ in range(env.patience):
         observation = torch.from_numpy(copies.observation).to(env.device)
         action = policy.act(observation, greedy=greedy).cpu().numpy()
-        now = frame(observation)
-        _, reward, _, done = copies.step(action)
+        now = frame(copies.observation)
+        successor, reward, _, done = copies.step(action)
         found.append({**now, "action": action[0].tolist(), "reward": float(reward[0])})
-        if done[0]:
-            return [*found, frame(torch.from_numpy(copies.observation).to(env.device))]
+        if done[0]:  # what it acts on next is not the end where it resets itself, or waits for other agents
+            return [*found, frame(successor)]
     raise endless(env.source, env.patience, env.limiting)
 
 

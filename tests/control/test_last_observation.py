@@ -5,10 +5,14 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+import torch
 from gymnasium.spaces import Box, Discrete
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from support.probes import Chooses
 
+from rlkit.control import ControlEnv
 from rlkit.control.vector import Copies
+from rlkit.control.video import frames
 
 
 class Counts(gymnasium.Env[Any, Any]):
@@ -35,3 +39,10 @@ def test_it_is_not_what_the_reset_wrote(mode: AutoresetMode, copy: bool) -> None
     copies.reset([0, 0])
     seen = [copies.step(np.array([0, 0]))[0][0].tolist() for _ in range(3)]
     assert seen == [[0, 1], [0, 2], [0, 3]]
+
+
+@pytest.mark.parametrize("mode", AutoresetMode)
+def test_it_is_what_is_shown_at_the_end(mode: AutoresetMode) -> None:
+    env = ControlEnv(lambda n: SyncVectorEnv([Counts] * n, autoreset_mode=mode), rows=2)
+    shown = frames(env, Chooses(lambda x: torch.zeros(len(x), dtype=torch.long)), draw=False)
+    assert [frame["observation"] for frame in shown] == [[0, 0], [0, 1], [0, 2], [0, 3]]

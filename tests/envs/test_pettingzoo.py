@@ -91,6 +91,12 @@ def test_an_episode_has_one_score() -> None:
     assert whole["score"].tolist() == [2, 6, 12] * 2 and whole["mask"].sum(-1).tolist() == [2, 3, 4] * 2
 
 
+def test_what_is_shown_ends_with_what_the_first_agent_saw_last() -> None:
+    env = leaving()
+    shown = frames(env, Draws(env), draw=False)
+    assert [frame["observation"][1] for frame in shown] == [0, 1, 2] and shown[-1]["action"] is None
+
+
 @pytest.mark.parametrize("before", range(1, 10))
 def test_it_goes_on_where_it_stopped(before: int, capsys: pytest.CaptureFixture[str]) -> None:
     one, other = leaving(), leaving()
