@@ -1,8 +1,9 @@
 """Atari 2600 games of the Arcade Learning Environment (needs ale-py, GPL-2.0), with the usual preprocessing.
 
 An observation is the last 4 of 84 × 84 gray frames, each the maximum of two; an action lasts 4 frames; an episode
-begins with 1 to 30 frames of nothing (Mnih et al. 2015, doi:10.1038/nature14236). The emulator's own vector environment
-does that. FIRE is pressed at the start and after each lost life, where a game has it: else it may wait forever.
+begins with up to 29 frames of nothing (as Mnih et al. 2015, doi:10.1038/nature14236). The emulator's own vector
+environment does that. FIRE is pressed at the start and after each lost life, where a game has it: else it may wait
+forever.
 """
 
 import difflib
