@@ -34,7 +34,7 @@ def size(results: Results) -> str:
     """What was compared: n algorithms × m environments, and how many runs."""
     n, m, runs = len(results["algos"]), len(results["envs"]), len(results["runs"])
     seeds = sorted({run["seed"] for run in results["runs"]})
-    unbroken = len(seeds) > 2 and seeds == list(range(seeds[0], seeds[-1] + 1))
+    unbroken = len(seeds) > 2 and seeds[-1] - seeds[0] == len(seeds) - 1  # each once, in order
     which = f"{seeds[0]} to {seeds[-1]}" if unbroken else listed([str(seed) for seed in seeds])
     rows = results["rows"] if n > 1 else results["rows"].removesuffix("s")
     words = [f"{n} {rows} × {m} environment{'s' * (m > 1)}", f"{runs} run{'s' * (runs > 1)}"]
