@@ -12,7 +12,7 @@ from rlkit.comparison.numbers import Results
 from rlkit.comparison.plan import USAGE, Asked, Compare, plan
 from rlkit.errors import UserError
 from rlkit.paths import home
-from rlkit.recording.files import prepare_folder, refuse_link, sweep
+from rlkit.recording.files import prepare_folder, refuse_link, remove, sweep
 from rlkit.signals import handled, leaving
 from rlkit.terminal import say, warn
 
@@ -58,7 +58,7 @@ def carry_out(jobs: list[grid.Job], workers: int | str | None, out: Path) -> dic
 
     stop = out / ".stop"
     for left_over in (stop, *(job.now for job in jobs)):
-        left_over.unlink(missing_ok=True)
+        remove(left_over)
     states = [grid.state(job) for job in jobs]
     todo = [job for job, state in zip(jobs, states, strict=True) if state != "finished"]
     cut = states.count("cut off")

@@ -7,9 +7,10 @@ from pathlib import Path
 from rlkit.comparison.grid import Job
 from rlkit.recording.files import is_file, read_object, write_atomically
 from rlkit.settings.plugins import short
+from rlkit.terminal import harmless
 
 FILE = "names.json"
-LONGEST = 200  # characters of a name that are read
+LONGEST = 200  # characters of a name that are read; a figure of a million would take hours
 
 
 def write(out: Path, jobs: Sequence[Job]) -> None:
@@ -31,4 +32,9 @@ def read(run: Path) -> dict[str, str]:
     path = run.parent.parent / FILE
     found = read_object(path).get(run.name) if run.parent.name == "runs" and is_file(path) else None
     given = found if isinstance(found, dict) else {}
-    return {key: name[:LONGEST] for key in ("algo", "env") if isinstance(name := given.get(key), str) and name}
+    return {key: readable(name) for key in ("algo", "env") if isinstance(name := given.get(key), str) and name}
+
+
+def readable(name: str) -> str:
+    """The beginning of a name that may be a stranger's, without characters that cannot be drawn."""
+    return harmless(name[:LONGEST])

@@ -74,11 +74,11 @@ def read(folder: Path) -> Record:
     candidates, validated_on = _search(summary, config, found)
     try:
         return Record(
-            algo=called.get("algo") or short(_text(summary, "algo")),
-            env=called.get("env") or _task(_text(summary, "env"), config.get("env", {})),
+            algo=called.get("algo") or names.readable(short(_text(summary, "algo"))),
+            env=called.get("env") or names.readable(_task(_text(summary, "env"), config.get("env", {}))),
             seed=int(_number(summary, "seed")),
             folder=folder,
-            metric=_text(after, "metric") if "metric" in after else "return",
+            metric=names.readable(_text(after, "metric")) if "metric" in after else "return",
             score=score,
             low=low,
             high=high,
@@ -190,12 +190,12 @@ def _curve(rows: list[list[float]]) -> Curve:
 
 
 def _reference(given: object) -> Reference | None:
-    """None for a run that has none, and where no number lies between low and high."""
+    """None for a run that has none, and where no score could be divided by what lies between low and high."""
     if given is None:
         return None
     values = _dict(given)
     low, high = values["low"], values["high"]
-    if not (is_number(low) and is_number(high) and low < high):
+    if not (is_number(low) and is_number(high) and high - low > 1 / HUGE):
         return None
     return Reference(low, high, str(values["low_is"]), str(values["high_is"]))
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from rlkit.comparison import grid
 from rlkit.comparison.view import outcome
 from rlkit.errors import UserError, one_line
-from rlkit.recording.files import is_number
+from rlkit.recording.files import is_number, remove
 from rlkit.recording.writers import records
 from rlkit.signals import handled, leaving
 from rlkit.terminal import say
@@ -42,7 +42,7 @@ class Attempt:
             self.reason = one_line(error)
         for job in self.jobs:
             grid.check(job)
-        self.stop.unlink(missing_ok=True)
+        remove(self.stop)
         self.look()
 
     def carry_out(self, away: grid.Execute | None = None) -> str | None:

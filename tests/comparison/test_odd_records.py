@@ -1,0 +1,66 @@
+"""Odd values of finished runs: seeds far apart, names that no figure can hold, references without room."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from rlkit import compare
+from rlkit.comparison import names, records, words
+
+AFTER = {"metric": "return", "mean": 7.0, "low": 6.0, "high": 8.0, "episodes": 100}
+FACTS = {"algo": "ppo", "env": "cartpole", "seed": 3, "env_steps": 50, "seconds": 1.5}
+HALF = "\ud800"  # half of a character: JSON can write it, and no font has it
+
+
+def folder(at: Path, after: object = AFTER, keys: object = None, **changes: object) -> Path:
+    """A finished run, with other values in its files."""
+    at.mkdir(parents=True)
+    config = {"run": {"seed": 3}, "algo": {"name": "ppo"}, "env": {"name": "cartpole", **(keys or {})}}  # type: ignore[dict-item]
+    (at / "config.yaml").write_text(json.dumps(config))  # JSON is YAML
+    (at / "summary.json").write_text(json.dumps({**FACTS, "evaluation": {"after": after}, **changes}))
+    return at
+
+
+def test_seeds_far_apart_are_listed_and_not_counted_through(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    seeds = [0, 1, 10**12]
+    found = [str(folder(tmp_path / str(seed), seed=seed)) for seed in seeds]
+    assert compare.main([*found, f"out={tmp_path / 'out'}"]) == 0
+    assert "seeds 0, 1 and 1000000000000" in capsys.readouterr().out
+    results = {"algos": {"a": 0}, "envs": {"x": 0}, "rows": "algorithms"}
+    runs = [{"seed": seed} for seed in (4, 2, 3, 3)]
+    assert words.size({**results, "runs": runs}).endswith("seeds 2 to 4")  # type: ignore[typeddict-item]
+
+
+@pytest.mark.parametrize("name", [HALF, f"a{HALF}b", "\x1b[2J", "x" * 100_000])
+@pytest.mark.parametrize("place", ["algo", "env", "metric", "id", "names.json"])
+def test_a_name_that_cannot_be_drawn_is_shortened_or_replaced(
+    name: str, place: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tmp_path / "c" / "runs" / "one"
+    changes = {place: name} if place in ("algo", "env") else {}
+    after = {**AFTER, "metric": name} if place == "metric" else AFTER
+    folder(run, after, {"id": name} if place == "id" else None, **changes)
+    if place == "names.json":
+        (tmp_path / "c" / "names.json").write_text(json.dumps({"one": {"algo": name, "env": name}}))
+    found = records.read(run)
+    assert all(len(text) <= names.LONGEST for text in (found.algo, found.env, found.metric))
+    if len(name) < 100:  # drawing 200 letters takes seconds
+        assert compare.main([str(tmp_path / "c")]) == 0
+        assert HALF not in (tmp_path / "c" / "results.json").read_text(encoding="utf-8")
+
+
+def test_a_reference_without_room_is_none(tmp_path: Path) -> None:
+    reference = {"low": 0.0, "high": 5e-324, "low_is": "a", "high_is": "b"}
+    found = [str(folder(tmp_path / str(seed), seed=seed, reference=reference)) for seed in (0, 1)]
+    assert records.read(tmp_path / "0").reference is None
+    assert compare.main([*found, f"out={tmp_path / 'out'}"]) == 0
+
+
+def test_a_folder_in_the_place_of_a_mark_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from rlkit.comparison import conduct, view
+
+    monkeypatch.setattr(view, "watch", lambda *_: {})
+    (tmp_path / ".stop" / "inside").mkdir(parents=True)
+    assert conduct.carry_out([], 1, tmp_path) == {}
+    assert not (tmp_path / ".stop").exists()
