@@ -77,8 +77,9 @@ def settled(problem: Problem, out: Path, at_once: int) -> tuple[str, int]:
     """
     tune, path = problem.tune, out / SETTINGS
     held = sections.read(path) if is_file(path) else {}
-    there = None if tune.workers == "ray" else tune.workers
-    workers = there or held.get("search", {}).get("workers") or at_once
+    noted = held.get("search", {}).get("workers")
+    there = noted if type(noted) is int and noted > 0 else at_once  # anything else is refused below
+    workers = there if tune.workers in (None, "ray") else tune.workers
     kept = {key: getattr(tune, key) for key in ("algo", "env", "runs", "sampler", "pruner", "sampler_seed")}
     now: Sections = {
         "search": {**kept, "workers": workers},

@@ -21,6 +21,15 @@ if TYPE_CHECKING:
 FILE = "study.journal"
 STARTUP, WARMUP = 5, 3  # the median pruner starts after so many trials, and at this evaluation of a run
 End = Literal["complete", "pruned", "failed"]
+DAMAGE = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    LookupError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)  # of others
 Params = dict[str, object]
 
 
@@ -65,12 +74,14 @@ class Study:
                 storage=storage, study_name="rlkit", direction="maximize", load_if_exists=True
             )
             self.trials = [self.read(trial) for trial in self.kept.trials]
-        except (ValueError, KeyError, TypeError, RuntimeError, AssertionError) as error:
+            self.view(len(self.trials))
+        except DAMAGE as error:
             raise UserError(f"{path} is damaged: {one_line(error)}; choose another out=") from None
 
     def read(self, trial: "FrozenTrial") -> Trial:
         end, told, reason = (trial.user_attrs[key] for key in ("end", "chosen", "reason"))
-        if trial.number != trial.user_attrs["number"] or not {key: str(text) for key, text in told.items()} == told:
+        texts = space.texts(self.ranges, trial.params)  # what a trial set can only be what was searched
+        if trial.number != trial.user_attrs["number"] or not told.items() <= texts.items():
             raise ValueError(f"trial {trial.number} is not as it was written")
         values = {int(step): float(x) for step, x in trial.intermediate_values.items()}
         value = trial.value if end == "complete" else None

@@ -1,0 +1,69 @@
+"""The folder of a search that was damaged or is a stranger's: one line, and nothing runs that was not asked for."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.pretended_searches import conducted
+
+from rlkit.errors import UserError
+from rlkit.tuning.study import FILE
+
+pytest.importorskip("optuna")
+Change = Callable[[dict[str, Any]], object]
+
+
+def change_trials(out: Path, change: Change) -> None:
+    """Change the lines of the journal that are trials."""
+    lines = [json.loads(line) for line in (out / FILE).read_text().splitlines()]
+    for line in lines:
+        if "user_attrs" in line:
+            change(line)
+    (out / FILE).write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def told(**keys: object) -> Change:
+    return lambda line: line["user_attrs"].update(keys)
+
+
+DAMAGES: dict[str, Change] = {
+    "a list of settings": told(chosen=[]),
+    "settings of no text": told(chosen={"algo.lr": 0.1}),
+    "settings that were not searched": told(chosen={"env.reward": "./evil.py:f"}),
+    "a setting that was not the trial's": told(chosen={"algo.lr": "0.7"}),
+    "a value outside of the range": lambda line: line["params"].update({"algo.lr": 7.0}),
+    "a range that is not searched": lambda line: (
+        line["params"].update(x=1.0),
+        line["distributions"].update(x=line["distributions"]["algo.lr"]),
+    ),
+    "a score that is none": lambda line: line.update(value=float("nan")),
+    "no score": lambda line: line.update(value=None, values=None),
+    "a score of 400 digits": lambda line: line.update(intermediate_values={"0": 10**400}),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_trial_that_was_changed_is_one_line(damage: str, tmp_path: Path, carried: list[str]) -> None:
+    conducted(tmp_path, "trials=2")
+    change_trials(tmp_path, DAMAGES[damage])
+    before = len(carried)
+    with pytest.raises(UserError, match=r"study\.journal is damaged: .*; choose another out="):
+        conducted(tmp_path, "trials=3")
+    assert len(carried) == before, "nothing was carried out"
+
+
+@pytest.mark.parametrize("number", ["abc", "-1", "0", "[1]", "true", "{a: 1}", "1.5"])
+def test_a_number_of_runs_that_is_none_is_one_line(number: str, tmp_path: Path, carried: list[str]) -> None:
+    conducted(tmp_path, "trials=1")
+    path = tmp_path / "search.yaml"
+    path.write_text(path.read_text().replace("workers: 1", f"workers: {number}"))
+    with pytest.raises(UserError, match=r"holds another search: workers=.*; choose another out="):
+        conducted(tmp_path, "trials=1", "workers=none")
+
+
+def test_a_folder_in_the_place_of_a_mark_is_removed(tmp_path: Path, carried: list[str]) -> None:
+    (tmp_path / "trials" / "0000.stop" / "inside").mkdir(parents=True)
+    conducted(tmp_path, "trials=1")
+    assert carried
