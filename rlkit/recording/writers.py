@@ -111,9 +111,14 @@ class Events(File):
         metrics = {key: x for key, x in line.items() if key not in KEYS and isinstance(x, int | float | None)}
         values = [
             Summary.Value(tag=key, simple_value=x if is_number(x) else math.nan)  # JSON has null for nan and infinity
-            for key, x in metrics.items()
+            for key, x in zip(map(whole, metrics), metrics.values(), strict=True)
         ]
         return _event(wall_time=self.began + at.seconds, step=at.env_steps, summary=Summary(value=values))
+
+
+def whole(name: str) -> str:
+    """A name that may stand in any file: JSON's escapes can write half of a character, which no other format has."""
+    return name.encode("utf-8", "replace").decode("utf-8")
 
 
 def _empty(path: Path) -> None:

@@ -210,6 +210,14 @@ def test_no_number_of_a_line_is_too_large_for_tensorboard(tmp_path: Path) -> Non
         cut(tmp_path / "metrics.jsonl", 1)
 
 
+def test_half_of_a_character_in_a_name_ends_no_run(tmp_path: Path) -> None:
+    (tmp_path / "metrics.jsonl").write_text('{"iteration": 1, "env_steps": 10, "train/\\ud800": 0.5}\n')
+    for _ in range(2):  # the second one makes the events again
+        with Log(tmp_path, {}, 3, "iterations", quiet=True, resumed_at=1) as log:
+            log.iteration(2, 20, {"train/\udcff": 0.5})
+    assert {("train/?", 10, "0.5"), ("train/?", 20, "0.5")} <= set(points(tmp_path))
+
+
 def test_what_has_another_name_elsewhere_keeps_what_it_holds(tmp_path: Path) -> None:
     theirs, folder = tmp_path / "theirs", tmp_path / "run"
     assert run.main([*TABLE, "checkpoint_every=1", f"out={folder}"]) == 0
