@@ -26,7 +26,7 @@ from rlkit.settings import config, schema
 from rlkit.settings.assemble import threads
 from rlkit.settings.given import Factory, Trust
 from rlkit.settings.measured import own_checkpoint
-from rlkit.terminal import muted
+from rlkit.terminal import harmless, muted
 
 Numbers = dict[str, float]
 
@@ -51,13 +51,17 @@ class Run:
         return {**vars(self), "_opened": None}
 
     def __repr__(self) -> str:
-        given, told = self._given(), self.summary
+        given = self._given()
         words = f"{given.algo['name']} on {given.env['name']}, seed {given.run.get('seed', 0)}"
-        if told is None:
-            return f"<rlkit run: {words}, not finished, in {self.folder}>"
-        before, after = (told["evaluation"][when] for when in ("before", "after"))
-        scores = f"test {after['metric']} {before['mean']:.4g} → {after['mean']:.4g}"
-        return f"<rlkit run: {words}, {told['env_steps']:,} steps, {scores}, in {self.folder}>"
+        try:
+            told = self.summary
+            if told is None:
+                return f"<rlkit run: {words}, not finished, in {self.folder}>"
+            before, after = (told["evaluation"][when] for when in ("before", "after"))
+            scores = f"test {after['metric']} {before['mean']:.4g} → {after['mean']:.4g}"
+            return harmless(f"<rlkit run: {words}, {told['env_steps']:,} steps, {scores}, in {self.folder}>")
+        except (LookupError, TypeError, ValueError, UserError):  # it may be a stranger's
+            return f"<rlkit run: {words}, with a damaged summary.json, in {self.folder}>"
 
     @property
     def metrics(self) -> list[Numbers]:

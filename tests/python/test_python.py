@@ -213,6 +213,20 @@ def test_drawn_actions_come_from_the_policys_own_generator(trained: dict[str, rl
     assert (other.predict(np.zeros((64, 4)), greedy=False) == drawn).all()
 
 
+@pytest.mark.parametrize(
+    "evaluation", ["[]", "{}", "7", '{"before": 1, "after": {}}', '{"before": {"mean": "x"}, "after": {"mean": 1}}']
+)
+def test_a_strangers_run_with_a_damaged_summary_can_be_printed(evaluation: str, tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("run: {seed: 3}\nalgo: {name: ppo}\nenv: {name: cartpole}\n")
+    (tmp_path / "summary.json").write_text(f'{{"env_steps": 1, "evaluation": {evaluation}}}')
+    assert "ppo on cartpole, seed 3, with a damaged summary.json, in " in repr(rlkit.load(tmp_path))
+    after = '{"mean": 1.5, "metric": "\\u001b[2J"}'
+    (tmp_path / "summary.json").write_text(f'{{"env_steps": 1, "evaluation": {{"before": {after}, "after": {after}}}}}')
+    assert "1.5 → 1.5" in repr(rlkit.load(tmp_path)) and "\x1b" not in repr(rlkit.load(tmp_path))
+    (tmp_path / "summary.json").write_text("[")
+    assert "damaged" in repr(rlkit.load(tmp_path))
+
+
 def test_a_run_without_a_checkpoint_has_no_policy_and_can_go_on(tmp_path: Path) -> None:
     def fail(metrics: dict[str, float]) -> None:
         raise ZeroDivisionError
