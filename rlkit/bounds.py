@@ -1,5 +1,6 @@
 """Checks steps from a file: their actions and observations must lie in the spaces."""
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,6 +13,19 @@ if TYPE_CHECKING:
 
 STEPS = {"action", "mask", "observation"}  # keys of whatever holds steps
 PLAYED = ("observation", "next_observation", "reward", "discount")  # finite, or the run stops
+
+
+def check_real(held: object, own: Callable[[], object]) -> None:
+    """Raises: TypeError for complex numbers in a state whose owner has none: torch would drop their imaginary part."""
+    if is_complex(held) and not is_complex(own()):
+        raise TypeError("complex numbers")
+
+
+def is_complex(state: object) -> bool:
+    """Whether a state holds complex numbers, at any depth."""
+    if isinstance(state, dict | list | tuple):
+        return any(map(is_complex, state.values() if isinstance(state, dict) else state))
+    return isinstance(state, Tensor) and state.is_complex()
 
 
 def check_steps(held: object, seen: "AnySpace", chosen: "AnySpace") -> None:

@@ -14,7 +14,7 @@ from torch import nn
 from rlkit import ranks, shards
 from rlkit.api import Algorithm, Env, Lasting, State
 from rlkit.attributes import check_alike, check_numbers, put_back, state_of
-from rlkit.bounds import check_actions, check_steps
+from rlkit.bounds import check_actions, check_real, check_steps
 from rlkit.counters import natural
 from rlkit.doctor.checks import Doctor
 from rlkit.errors import UserError, one_line
@@ -201,13 +201,13 @@ def restore_policy(folder: Path, algo: Algorithm, env: Env, name: str) -> Progre
 
 def _put(folder: Path, algo: Algorithm, state: State, keys: Sequence[str]) -> None:
     for key in keys:
-        there = owner(algo, key)
-        last = key.rpartition(".")[2]
+        there, last = owner(algo, key), key.rpartition(".")[2]
         made = flags_of(there[last])
         with fitting(folder, key):
             if key in state["parts"]:
                 if is_ours(there[last]):
                     check_alike(state["parts"][key], there[last].state_dict(), shapes=True)
+                check_real(state["parts"][key], there[last].state_dict)
                 there[last].load_state_dict(shards.parts_of(there[last], state["parts"][key]))
             elif key in state["numbers"]:
                 put_back(there, last, state["numbers"][key])

@@ -119,6 +119,10 @@ FOREIGN = {
     "without parts": (without("parts"), "its checkpoint is not that of a run"),
     "without the policy": (without("parts", "policy"), "its checkpoint has no 'policy', which Sarsa needs"),
     "with a part more": (put("parts", "critic", value={}), "its checkpoint has a 'critic', which Sarsa has not"),
+    "of complex numbers": (
+        lambda state: state["parts"]["policy"].update({"q.weight": state["parts"]["policy"]["q.weight"] * 1j}),
+        "'policy' of its checkpoint does not fit this run (TypeError: complex numbers)",
+    ),
     "of another shape": (shorter, "'policy' of its checkpoint does not fit this run (RuntimeError: Error(s) in"),
     "counting backwards": (
         put("progress", "iteration", value=-3),
