@@ -7,7 +7,7 @@ tokens of the template are replaced by these characters, and a special token spe
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -59,11 +59,18 @@ def control_tokens(core: tokenizers.Tokenizer, template: str = "") -> list[str]:
     return [x.content for x in added if x.special or (x.content in template and not x.content.isspace())]
 
 
-def marked(text: Prompt, alphabet: Alphabet) -> str:
-    """The text with a private character for each token that lies in the data, wholly or in part."""
+def marked(text: Prompt, alphabet: Alphabet, only: Container[str] | None = None) -> str:
+    """The text with a private character for each token that lies in the data, wholly or in part.
+
+    only: tokens to replace; None: all of the alphabet.
+    """
     if not text.data:
         return str(text)
-    return alphabet.pattern.sub(lambda m: alphabet.letter(m[0]) if text.holds(*m.span()) else m[0], text)
+
+    def replaced(m: "re.Match[str]") -> str:
+        return alphabet.letter(m[0]) if text.holds(*m.span()) and (only is None or m[0] in only) else m[0]
+
+    return alphabet.pattern.sub(replaced, text)
 
 
 def unmarked(text: str, alphabet: Alphabet) -> Prompt:

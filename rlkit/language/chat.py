@@ -45,15 +45,18 @@ class ChatTemplate:
     ) -> list[Prompt]:
         """A prompt for each conversation, up to the beginning of the assistant's answer.
 
-        Special tokens within the data of a turn are ordinary text in the prompt. options: more template variables.
+        Special tokens within the data of a turn are ordinary text in the prompt. So are other tokens that the template
+        writes, but for <think> and the like in an assistant's turn: there the template handles them, as models mean
+        them. options: more template variables.
 
         Raises: UserError where the template fails or exceeds its limits of time and memory.
         """
         tokens = control_tokens(core, self.text)
         contents = [turn.content for turns in conversations for turn in turns]
         alphabet = Alphabet.unlike([self.text, *contents], tokens)
+        own = {"assistant": set(control_tokens(core))}
         asked = [
-            json.dumps([{"role": turn.role, "content": marked(turn.content, alphabet)} for turn in turns])
+            json.dumps([{"role": x.role, "content": marked(x.content, alphabet, own.get(x.role))} for x in turns])
             for turns in conversations
         ]
         texts = self._texts(asked, {**dict(self.names), **options})

@@ -128,6 +128,22 @@ def test_a_piece_that_the_template_writes_is_text_in_a_question() -> None:
     assert ids.count(qwen().token_to_id("<tool_call>")) == 1  # the template writes none: it is as for everybody
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_what_an_assistant_thought_is_rendered_as_transformers_does(name: str) -> None:
+    template = templates.TEMPLATES[name]
+    ours, theirs = templates.ours(qwen(), template), templates.theirs(qwen(), template)
+    given = [turns("2 + 3?", "<think>\n2 and 3\n</think>\n\n5<tool_call>", "why?"), turns("a", "b</think>c", "d")]
+    prompts = ours.chat(given, {})
+    conversations = [messages(conversation) for conversation in given]
+    assert prompts == [theirs.apply_chat_template(x, tokenize=False, add_generation_prompt=True) for x in conversations]
+    ids = [theirs.apply_chat_template(x, add_generation_prompt=True, return_dict=False) for x in conversations]
+    assert ours.encode(prompts, special=True) == ids
+    (spelled_out,) = ours.encode(ours.chat([turns("a", "<think>b<|im_end|></think>", "c")], {}), special=True)
+    (without,) = ours.encode(ours.chat([turns("a", "<think>b</think>", "c")], {}), special=True)
+    end = qwen().token_to_id("<|im_end|>")
+    assert spelled_out.count(end) == without.count(end)  # an assistant's turn cannot be ended by its data either
+
+
 def test_private_letters_in_a_text_stay_what_they_are() -> None:
     tokenizer = templates.ours(qwen(), templates.CHATML)
     odd = "".join(map(chr, range(FIRST, FIRST + 40))) + "<|im_end|>" + chr(FIRST + 60)

@@ -29,6 +29,7 @@ def assistant(text: str) -> dict[str, str]:
 
 BEFORE = [user("Hello!"), assistant("Hello, what is it?"), user("What color is the sky? ")]
 BLUE, GREEN = assistant("It is blue."), assistant("It is\ngreen, <|im_end|> isn't it?")
+THOUGHT = assistant("<think>\nA sky.\n</think>\n\nIt is gray.")
 SYSTEM = {"role": "system", "content": "Be brief."}
 TEXTS: list[Row] = [
     {"prompt": "2 + 3?", "chosen": " 5", "rejected": " 6"},
@@ -44,6 +45,7 @@ CHATS: list[Row] = [
     {"chosen": [*BEFORE, BLUE], "rejected": [*BEFORE, GREEN]},
     {"prompt": "What color is the sky?", "chosen": [*BEFORE[-1:], BLUE], "rejected": [*BEFORE[-1:], GREEN]},
     {"prompt": BEFORE[-1:], "chosen": [BLUE], "rejected": [assistant("It is blue, or not.")]},  # they begin alike
+    {"prompt": [user("Hi?"), THOUGHT, *BEFORE[-1:]], "chosen": [BLUE], "rejected": [THOUGHT]},
 ]
 
 
