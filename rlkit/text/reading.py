@@ -10,7 +10,7 @@ from fractions import Fraction
 
 from rlkit.text.problems import MARKER
 
-_DIGITS = r"(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]+)(?:\.[0-9]+)?|\.[0-9]+"
+_DIGITS = r"(?:[1-9][0-9]{0,2}(?:,[0-9]{3})+(?![0-9])|[0-9]+)(?:\.[0-9]+)?|\.[0-9]+"
 _NUMBER = re.compile(
     # A minus is a sign where it can be neither subtraction nor hyphen: "-5", "is - 5", not "9-5", "9 - 5", "top-5".
     r"(?P<sign>(?<![\w.)\]%])(?<![0-9)\]%]\s)[-−–]\s{0,2})?"
@@ -23,6 +23,7 @@ _LONGEST = 100  # digits; longer numbers are not answers, and slow to read
 _BOX = "\\boxed"
 # Characters beside a number that make it part of something else, such as 2x, √2 or a range.
 _BESIDE = re.compile(r"[\\^_{}!+*/<>|~±√∞÷×−–-]|\d|(?<![^\W\d_])[^\W\d_](?=#)|#[^\W\d_](?![^\W\d_])")
+_ENCLOSED = re.compile(r"[(\[]\s*#\s*[)\]]")  # with a comma within, it is a pair: (3,100) is a point or an interval
 _FRACTION = re.compile(
     r"\\[dtc]?frac\s{0,2}(?:\{\s{0,2}([-+]?[0-9.,]{1,30})\s{0,2}\}|([0-9]))"
     r"\s{0,2}(?:\{\s{0,2}([0-9.,]{1,30})\s{0,2}\}|([0-9]))"
@@ -66,9 +67,11 @@ def only_number(text: str) -> Fraction | None:
     """The number in a text with only one, and at most a unit and a name: `18`, `x = 18`, `$18`, `18 kg`."""
     text = plain(digits(text))
     found = list(_NUMBER.finditer(text))
-    if len(found) != 1 or _BESIDE.search(f"{text[: found[0].start()]}#{text[found[0].end() :]}"):
+    if len(found) != 1:
         return None
-    return _value(found[0])
+    around = f"{text[: found[0].start()]}#{text[found[0].end() :]}"
+    pair = "," in found[0]["number"] and _ENCLOSED.search(around)
+    return None if pair or _BESIDE.search(around) else _value(found[0])
 
 
 def gold(answer: str) -> Fraction | None:

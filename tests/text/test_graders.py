@@ -53,6 +53,10 @@ BOXED = {
     "#### 18": None,
     r"\boxed{18, 19}": None,
     r"\boxed{18 \text{ or } 19}": None,
+    r"\boxed{1,800}": 1800,
+    r"\boxed{(-1,800)}": None,  # a point
+    r"\boxed{x \in \left[3,100\right)}": None,  # an interval
+    r"\boxed{0,100}": None,
     r"\boxed{18-19}": None,
     r"\boxed{18\text{--}19}": None,
     r"\boxed{17 < x < 19}": None,
@@ -150,12 +154,14 @@ def test_two_guesses_are_worth_one_at_most(name, form):
 
 def test_a_bare_answer_is_one_number_or_for_a_box_an_expression():
     assert gold("18") == gold("$18.00") == gold("18 dollars") == gold(r"\frac{36}{2}") == 18
-    for answer in ("18 or 19", "2x", "x^2", "Paris", "(1, 2)", "3:2", "", "5 apples and 3 pears"):
+    for answer in ("18 or 19", "2x", "x^2", "Paris", "(1, 2)", "(1,200)", "[0,100]", "3:2", "", "5 apples and 3 pears"):
         assert gold(answer) is None
     assert expression("so\n#### 18") == expression(r"it is \boxed{18}") == expression(" 18 ") == "18"
     assert grade("boxed", r"\boxed{\text{Paris}}", "Paris") == grade("boxed", r"\boxed{x^2 + 1}", "x^2+1") == 1.0
     assert grade("boxed", r"\boxed{\dfrac{x}{2}}", r"\frac{x}{2}") == 1.0
     assert grade("boxed", r"\boxed{Paris or Rome}", "Paris") == grade("boxed", "Paris", "Paris") == 0.0
+    assert grade("boxed", r"\boxed{(3,100)}", "(3,100)") == grade("boxed", r"\boxed{[0, 100]}", "[0,100]") == 1.0
+    assert grade("boxed", r"\boxed{3100}", "(3,100)") == grade("boxed", r"\boxed{100}", "[0,100]") == 0.0
     assert grade("boxed", r"\boxed{2}", "2x") == grade("boxed", r"\boxed{3x}", "2x") == 0.0
     assert grade("strict", "#### 18", "18") == grade("flexible", "18", "18") == 1.0
 
