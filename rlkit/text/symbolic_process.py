@@ -9,5 +9,10 @@ from math_verify import parse, verify
 def answer(pair: tuple[str, str]) -> bool:
     """Whether both are equal as mathematics."""
     # Each in a box, so that there is one answer to compare; the package's own time limits need a main thread.
-    both = [parse(f"\\boxed{{{text.replace('$', '')}}}", parsing_timeout=None) for text in pair]
+    both = [parse(f"\\boxed{{{bare(text)}}}", parsing_timeout=None) for text in pair]
     return bool(verify(*both, timeout_seconds=None))
+
+
+def bare(text: str) -> str:
+    r"""A text without the marks around mathematics, and without the sign of an amount: \$5 is 5."""
+    return text.replace("\\$", "").replace("$", "")

@@ -237,6 +237,7 @@ def test_what_a_comparison_does_ends_with_it(verifier, monkeypatch):
         True,
         True,
     ]
+    assert verifier([("1/2", r"\$0.5"), (r"\$1/2", "0.5")]) == [True, True], "an amount is its number"
 
 
 def test_a_process_that_fails_is_one_line(verifier, tmp_path, monkeypatch):
@@ -259,6 +260,8 @@ def test_mathematics_is_compared_by_math_verify_where_it_is_installed(monkeypatc
         (r"\boxed{2x + 2}", "2(x+1)", 1.0),
         (r"\boxed{0.5}", r"\frac{1}{2}", 1.0),
         ("#### 18", "#### 18", 1.0),
+        (r"\boxed{\$18}", "18", 1.0),
+        (r"\boxed{18.90}", r"\$18.90", 1.0),
         (r"\boxed{18, 19}", "18", 0.0),
         (r"\boxed{18} \boxed{19}", "18", 0.0),
         (r"\boxed{\sqrt{18}}", "18", 0.0),
