@@ -1,7 +1,7 @@
 """The reward model: a language model's backbone with a scalar head that reads whole texts."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -9,14 +9,19 @@ import torch.nn.functional as F
 from tensordict import TensorDict
 from torch import Tensor
 
+from rlkit import ranks
 from rlkit.buffers import in_parts, last_step
 from rlkit.errors import UserError
 from rlkit.language import folders
+from rlkit.language.adapters import write_json
 from rlkit.language.backbone import Backbone
+from rlkit.language.files import read_json
 from rlkit.language.model import LanguageModel
 from rlkit.language.sharding import share_head
 from rlkit.paths import home
-from rlkit.prompts import Prompt, cut
+from rlkit.prompts import Prompt, Turn, cut
+
+OPTIONS = "chat_options.json"  # variables of the chat template with which the model was trained
 
 
 class RewardModel(Backbone):
@@ -32,6 +37,7 @@ class RewardModel(Backbone):
         self.generator, self.name, self.save_dtype = backbone.generator, backbone.name, backbone.save_dtype
         self.micro_steps, self.value_head = backbone.micro_steps, self.make_head()
         self.writer = writer
+        self.options: Mapping[str, object] = {}  # variables of the chat template with which it is asked
         self.rows, self.lora = backbone.rows, backbone.lora
 
     def idle(self, key: str) -> str:
@@ -60,11 +66,19 @@ class RewardModel(Backbone):
         """Load from a folder of `save`."""
         model = cls(LanguageModel.load(folder, dtype="float32"))
         folders.read_head(model.value_head, Path(folder) / folders.REWARD)
+        model.options = read_json(Path(folder) / OPTIONS)
         return model
 
     def save(self, folder: str | Path, dtype: torch.dtype | None = None) -> None:
-        """Save a Hugging Face-format folder; the head goes into a separate file."""
+        """Save a Hugging Face-format folder; the head and the options of the chat template go into separate files."""
         self.write(Path(folder), self.value_head, dtype)
+        if self.options and ranks.first():
+            write_json(Path(folder) / OPTIONS, dict(self.options))
+
+    def chat(self, conversations: Sequence[Sequence[Turn]], options: Mapping[str, object]) -> list[Prompt]:
+        """A prompt for each conversation; the options are kept, so that the saved model is asked in the same way."""
+        self.options = {key: value for key, value in options.items() if key != "add_generation_prompt"}
+        return super().chat(conversations, options)
 
     def score(self, batch: TensorDict) -> Tensor:
         """r of each row [B] of observation, action and mask [B, T], with gradient."""
@@ -117,7 +131,7 @@ class LearnedReward:
     def _as_its_own(self, prompts: Sequence[str]) -> Sequence[str]:
         """Conversations rendered by this model's chat template, if it has one: the policy's may differ."""
         turns = [prompt.turns if isinstance(prompt, Prompt) else () for prompt in prompts]
-        return self.model.chat(turns, {}) if self.model.chats and all(turns) else prompts
+        return self.model.chat(turns, self.model.options) if self.model.chats and all(turns) else prompts
 
     def prepare(self, prompts: Sequence[str], max_tokens: int, device: torch.device) -> None:
         """Move to the policy's device, and refuse prompts that are too long for this model."""

@@ -224,6 +224,22 @@ def test_a_learned_reward_reads_conversations_by_its_own_template(talking: Path,
     assert reward(["2 + 3?"], ["#### 5"]) == judge.judge(["2 + 3?"], ["#### 5"]).tolist()
 
 
+def test_a_learned_reward_is_asked_with_the_options_of_its_training(tmp_path: Path) -> None:
+    folder = tmp_path / "thinks"
+    shutil.copytree(folders.TINY, folder)
+    (folder / "chat_template.jinja").write_text(templates.QWEN3)
+    made = parts(f"policy.model={folder}", "env.chat_options={enable_thinking: false}")
+    judge = RewardModel.on(made.algo.policy, writes=False)
+    torch.nn.init.normal_(judge.value_head.weight, generator=torch.Generator().manual_seed(0))
+    prompts = made.env.asking.prompts(made.env.problems["test"][:1], judge)
+    assert prompts[0].endswith("<think>\n\n</think>\n\n")
+    judge.save(tmp_path / "saved")
+    (plain,) = made.algo.policy.chat([prompts[0].turns], {})  # a policy that is asked to think
+    want = judge.judge(prompts, ["#### 5"]).tolist()
+    for _ in range(2):
+        assert LearnedReward(tmp_path / "saved")([plain], ["#### 5"]) == want
+
+
 # What is typed on a command line
 
 
