@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rlkit.comparison import grid, names
+from rlkit.comparison import grid, names, warm
 from rlkit.comparison.numbers import Results
 from rlkit.comparison.plan import USAGE, Asked, Compare, plan
 from rlkit.errors import UserError
@@ -73,7 +73,7 @@ def carry_out(jobs: list[grid.Job], workers: int | str | None, out: Path) -> dic
             raise KeyboardInterrupt
 
     try:
-        with handled(dict.fromkeys(leaving(), leave)):
+        with handled(dict.fromkeys(leaving(), leave)), warm.kept(grid.variables()):
             return watch(todo, grid.by_processes(todo, at_once, stop, away), stop)
     except KeyboardInterrupt:
         stop.touch()

@@ -19,6 +19,7 @@ from typing import Literal
 from filelock import FileLock, Timeout
 
 from rlkit.api import UserError
+from rlkit.comparison import warm
 from rlkit.recording.files import is_number, opened, prepare_folder, read_object, there, why, write_atomically
 from rlkit.settings import config
 from rlkit.settings.sections import Sections
@@ -185,13 +186,12 @@ def carry_out(job: Job, stop: Path, away: Execute | None = None) -> str | None:
 
 def execute(job: Job, stop: Path) -> tuple[int, str]:
     """Run the process to its end: its exit code, and the last line that it printed."""
-    command = [sys.executable, "-m", "rlkit.run", *job.command()]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+    words = job.command()
     with open(job.console, "ab", opener=no_link) as console:  # one process after another adds to it
-        process = subprocess.Popen(
-            command,
+        process = warm.start(words, job.directory, console.fileno()) or subprocess.Popen(
+            [sys.executable, "-m", "rlkit.run", *words],
             cwd=job.directory,
-            env=environment,
+            env=variables(),
             stdin=subprocess.DEVNULL,
             stdout=console,
             stderr=console,
@@ -209,12 +209,17 @@ def execute(job: Job, stop: Path) -> tuple[int, str]:
     return code, next(iter(reversed(tail(job.console))), "")
 
 
+def variables() -> dict[str, str]:
+    """The environment of a run."""
+    return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+
+
 def no_link(path: str, flags: int) -> int:
     """Open a file, but neither what a link leads to nor a pipe that nobody reads. Raises OSError for those."""
     return os.open(path, flags | (os.O_NOFOLLOW | os.O_NONBLOCK if os.name == "posix" else 0), 0o666)
 
 
-def ended(process: subprocess.Popen[bytes], seconds: float) -> int | None:
+def ended(process: subprocess.Popen[bytes] | warm.Forked, seconds: float) -> int | None:
     """The exit code of a process that ends within so many seconds."""
     with suppress(subprocess.TimeoutExpired):
         return process.wait(seconds)

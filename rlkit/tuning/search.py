@@ -6,7 +6,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from pathlib import Path
 
-from rlkit.comparison import grid
+from rlkit.comparison import grid, warm
 from rlkit.comparison.view import outcome
 from rlkit.errors import UserError, one_line
 from rlkit.recording.files import is_number, remove
@@ -113,7 +113,7 @@ def carry_out(
         raise KeyboardInterrupt
 
     active: dict[int, tuple[Attempt, Future[str | None]]] = {}
-    with ThreadPoolExecutor(workers) as pool:
+    with warm.kept(grid.variables()), ThreadPoolExecutor(workers) as pool:
         try:
             with handled(dict.fromkeys(leaving(), leave)):
                 while len(study.trials) < trials:
