@@ -58,7 +58,7 @@ class Replay:
 
     def add(self, steps: dict[str, Tensor]) -> None:
         """Remember at most `capacity` steps, [N] each."""
-        if not len(steps["mask"]):  # with n-step sums the first ones wait
+        if not len(next(iter(steps.values()))):  # with n-step sums the first ones wait
             return
         if self.storage is not None:
             steps = self.storage.taken(steps, self.seen)

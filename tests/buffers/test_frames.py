@@ -48,7 +48,8 @@ def batches(memory: buffers.Replay) -> Iterator[dict[str, Tensor]]:
 
 def holders(frames: buffers.Frames, memory: buffers.Replay) -> np.ndarray[Any, Any]:
     """How many steps, and recent frames, hold each frame: counted anew."""
-    held = [memory.store[key][memory.places(memory.seen)].flatten() for key in ("observation", "next_observation")]
+    keys = ("observation", "next_observation") if memory.seen else ()  # no columns before the first step
+    held = [memory.store[key][memory.places(memory.seen)].flatten() for key in keys]
     recent = torch.tensor([number for number, _ in frames.recent.values()], dtype=torch.int32)
     return torch.cat([*held, recent]).long().bincount(minlength=len(frames.holders)).numpy()
 

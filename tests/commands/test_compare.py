@@ -202,13 +202,10 @@ def begin(out: Path, *words: str) -> "subprocess.Popen[str]":
 def children(out: Path) -> list[int]:
     """The processes that carry out runs of a comparison, orphans included."""
     found = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            words = path.read_bytes().split(b"\0")
-        except OSError:
-            continue
-        if b"rlkit.run" in words and any(str(out).encode() in word for word in words):
-            found.append(int(path.parent.name))
+    for path in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if os.readlink(path / "fd" / "1").startswith(str(out)):  # it writes to NAME.txt
+                found.append(int(path.name))
     return found
 
 
