@@ -110,8 +110,8 @@ class Events(File):
 
         metrics = {key: x for key, x in line.items() if key not in KEYS and isinstance(x, int | float | None)}
         values = [
-            Summary.Value(tag=key, simple_value=x if is_number(x) else math.nan)  # JSON has null for nan and infinity
-            for key, x in zip(map(whole, metrics), metrics.values(), strict=True)
+            Summary.Value(tag=whole(key), simple_value=x if is_number(x) else math.nan)  # JSON: null for nan, infinity
+            for key, x in metrics.items()
         ]
         return _event(wall_time=self.began + at.seconds, step=at.env_steps, summary=Summary(value=values))
 

@@ -21,15 +21,8 @@ if TYPE_CHECKING:
 FILE = "study.journal"
 STARTUP, WARMUP = 5, 3  # the median pruner starts after so many trials, and at this evaluation of a run
 End = Literal["complete", "pruned", "failed"]
-DAMAGE = (
-    ArithmeticError,
-    AssertionError,
-    AttributeError,
-    LookupError,
-    RuntimeError,
-    TypeError,
-    ValueError,
-)  # of others
+# What Optuna and `Study.read` raise where the journal was changed.
+DAMAGE = (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 Params = dict[str, object]
 
 
