@@ -38,11 +38,14 @@ async function working(work) {
   buttons.forEach((button) => (button.disabled = true));
   find("working").hidden = false;
   find("doing").textContent = "asking the server …";
+  delete find("doing").dataset.text; // the step of an earlier work, which may have the same words
   find("done").removeAttribute("value");
-  const timer = setInterval(() => ask("doing").then(progress, () => {}), LOOK);
+  let going = true;
+  const timer = setInterval(() => ask("doing").then((now) => going && progress(now), () => {}), LOOK);
   try {
     await work();
   } finally {
+    going = false;
     clearInterval(timer);
     find("working").hidden = true;
     buttons.forEach((button) => (button.disabled = false));

@@ -136,6 +136,24 @@ def test_tokens_are_colored_by_what_is_chosen(browser: Any, runs: Path) -> None:
         sync_api.expect(page.locator("#stored .card").first).to_be_visible()
 
 
+def test_two_works_may_be_at_the_same_step(browser: Any, runs: Path) -> None:
+    """The server may say the same words of two works; each shows them, and an error of the page fails the test."""
+    now = {"doing": "learning", "at": 0, "steps": 3, "seconds": 1.0}
+    with opened(browser, str(runs / "grpo")) as page:
+        page.get_by_role("tab", name="Tokens").click()
+        sync_api.expect(page.locator("#played")).to_contain_text("Learned 1 ×")
+        sync_api.expect(page.locator("#working")).to_be_hidden()
+        page.route("**/api/doing", lambda route: route.fulfill(json=now))
+        held: list[Any] = []
+        page.route("**/api/learn", lambda route: held.append(route))
+        for times in (2, 3):
+            page.get_by_role("button", name="Learn once more").click()
+            sync_api.expect(page.locator("#doing")).to_have_text("Step 1 of 3: learning, 1 s")
+            held.pop().continue_()
+            sync_api.expect(page.locator("#played")).to_contain_text(f"Learned {times} ×")
+            sync_api.expect(page.locator("#working")).to_be_hidden()
+
+
 def test_what_a_game_says_is_marked(browser: Any, tmp_path: Path) -> None:
     small = ["iterations=2", "threads=1", "evaluation_episodes=2", "env.rows=4", "env.test=4", "env.validation=4"]
     assert run.main(["algo=grpo", "env=guess", "algo.group=8", f"out={tmp_path / 'guess'}", *small]) == 0

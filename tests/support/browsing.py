@@ -35,5 +35,5 @@ def opened(browser: Any, *words: str, width: int = 1280) -> Iterator[Any]:
         page.wait_for_timeout(100)
         assert page.evaluate("document.documentElement.scrollWidth") <= width
         page.close()
-        assert not wrong
-        assert hosts == {f"127.0.0.1:{client.server.port}"}
+        assert not wrong, wrong
+        assert hosts == {f"127.0.0.1:{client.server.port}"}, hosts
