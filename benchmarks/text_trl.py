@@ -1,9 +1,12 @@
-"""One GRPO step beside TRL's on a CPU: python benchmarks/text_trl.py [together=ROWS] [steps=N] [key=value ...]
+"""One GRPO step beside TRL's on a CPU: python benchmarks/text_trl.py [NAME=VALUE ...]
 
 Both train the same model in float32 on the same prompts with the same reward, groups, completions and KL penalty, each
-in a process of its own. The keys are those of `rlkit.run`; without any: tiny on the embedded problems. `together` is
-how many rows TRL reads at a time (default: all, its fastest where memory allows). Times are of the processor, over all
-threads; the first step of each is not counted. Needs `pip install -e '.[test]'`, which brings TRL.
+in a process of its own. A round is both programs in turn; medians are printed, and the ratios within rounds with their
+range. The keys are those of `rlkit.run`; without any: tiny on the embedded problems. `together` is how many rows TRL
+reads at a time (default: all, its fastest where memory allows), `rounds` and `steps` are how many there are. Times are
+of the processor, over all threads; the first step of each program is not counted.
+
+Needs `pip install -e '.[test]'`, which brings TRL.
 """
 
 import json
@@ -72,19 +75,25 @@ def theirs(keys: list[str], steps: int, together: int) -> tuple[list[float], flo
 
 
 def main(words: list[str]) -> None:
-    own = dict(word.split("=", 1) for word in words if word.startswith(("steps=", "together=")))
+    own = dict(word.split("=", 1) for word in words if word.startswith(("rounds=", "steps=", "together=")))
     given = [word for word in words if word.partition("=")[0] not in own]
     named = {word.partition("=")[0] for word in given}
     keys = [*(word for word in KEYS if word.partition("=")[0] not in named), *given]
-    found = {}
-    for who in ("rlkit", "TRL"):
-        command = [sys.executable, __file__, "--work", who, own.get("steps", "8"), own.get("together", "0"), *keys]
-        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-        seconds, tokens = json.loads(done.stdout.splitlines()[-1])
-        found[who] = statistics.median(seconds), 1e3 * sum(seconds) / tokens
-        print(f"{who}: {found[who][0]:.2f} s a step, {found[who][1]:.2f} ms a token written", flush=True)
-    step, token = (theirs / ours for ours, theirs in zip(found["rlkit"], found["TRL"], strict=True))
-    print(f"TRL takes {step:.1f} times as long for a step, {token:.1f} times for a token ({' '.join(keys)})")
+    found: dict[str, list[tuple[float, float, float]]] = {"rlkit": [], "TRL": []}
+    for _ in range(int(own.get("rounds", "5"))):
+        for who, rounds in found.items():
+            command = [sys.executable, __file__, "--work", who, own.get("steps", "8"), own.get("together", "0"), *keys]
+            done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+            seconds, tokens = json.loads(done.stdout.splitlines()[-1])
+            rounds.append((statistics.median(seconds), 1e3 * sum(seconds) / tokens, tokens / len(seconds)))
+    for who, rounds in found.items():
+        step, token, written = (statistics.median(values) for values in zip(*rounds, strict=True))
+        print(f"{who}: {step:.2f} s a step, {token:.2f} ms a token written, {written:.0f} tokens a step")
+    for i, what in enumerate(("a step", "a token")):
+        ratios = [theirs[i] / ours[i] for ours, theirs in zip(found["rlkit"], found["TRL"], strict=True)]
+        middle, low, high = statistics.median(ratios), min(ratios), max(ratios)
+        print(f"TRL takes {middle:.1f} ({low:.1f} to {high:.1f}) times as long for {what}")
+    print(" ".join(keys))
 
 
 if __name__ == "__main__":
