@@ -22,7 +22,7 @@ from rlkit.control.masks import MaskInObservation, tells_mask
 from rlkit.control.sendable import Sendable
 from rlkit.control.vector import Vector
 from rlkit.control.workers import end_with_parent
-from rlkit.control.wrapping import DRAWN, Keywords, check_drawing, wrapped
+from rlkit.control.wrapping import DRAWN, Keywords, check_drawing, longest, wrapped
 from rlkit.errors import one_line
 from rlkit.fields import Needs
 from rlkit.terminal import warn
@@ -47,7 +47,7 @@ class Config:
     kwargs: Keywords = field(default_factory=dict)  # keyword arguments of the environment's constructor
     wrappers: tuple[Named, ...] = ()  # wrappers, the first innermost: names of gymnasium.wrappers, or FILE.py:NAME
     wrapper_kwargs: Wrapped = field(default_factory=dict)  # keyword arguments of each wrapper, by its NAME
-    step_limit: Natural = 0  # steps after which an episode is truncated; 0: the environment's own limit
+    step_limit: Natural = 0  # steps inside of the wrappers that truncate an episode; 0: the environment's own limit
     entry: Named = ""  # in place of id: MODULE:NAME of a class, or of a function that makes an environment
     processes: bool = False  # run each copy in a process of its own, in training
     luck: Luck = "shared"  # randomness of attempts from one start: shared, or their own after the reset
@@ -188,6 +188,15 @@ def bare(
         raise UserError(f"{config.called} with env.kwargs={one_line(config.kwargs)} cannot be made: {words}") from error
 
 
+def told(config: Config, factory: Factory | None) -> tuple[EnvSpec | None, int | None]:
+    """What a copy says of itself: its specification, and the most steps of an episode."""
+    one = make_one(config, factory)
+    try:
+        return one.spec, longest(one)
+    finally:
+        one.close()
+
+
 def make(
     config: Config,
     seed: int,
@@ -203,9 +212,7 @@ def make(
         made = make_one(config, factory, render_mode)
         return MaskInObservation(made) if masked else made
 
-    one = make_one(config, factory)
-    spec = one.spec
-    one.close()
+    spec, most = told(config, factory)
 
     def vector(n: int, render_mode: str | None = None) -> Vector:
         copies = [partial(copy, render_mode)] * n
@@ -225,6 +232,8 @@ def make(
 
     source, together = f"Gymnasium {config.entry or config.id}", max(config.rows, 16)
     drawn, limiting = partial(vector, 1, render_mode=DRAWN), "give env.step_limit=N"
-    return ControlEnv(
+    env = ControlEnv(
         vector, config.rows, seed, device, source, together, reference, drawn, luck=config.luck, limiting=limiting
     )
+    env.longest = most
+    return env

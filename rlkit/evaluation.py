@@ -153,8 +153,8 @@ def _measured(subject: Subject, asked: Evaluate) -> tuple[Report, Scores]:
         each = found[name] = summarize(env.metric, scores, name == "greedy")
         if env.metric == "return":
             each["distribution"] = statistics.distribution(scores.score.numpy())
-            if env.longest is not None:
-                each["at_step_limit"] = float((scores.length >= env.longest).double().mean())
+            if scores.truncated is not None:
+                each["at_step_limit"] = float(scores.truncated.double().mean())
             each["returns"], each["lengths"] = scores.score.tolist(), scores.length.tolist()
     if asked.pass_at:
         n = asked.samples or max(asked.pass_at)

@@ -49,6 +49,7 @@ class Scores:
     samples: list[Sample] = field(default_factory=list)
     items: Sequence[tuple[str, ...]] | None = None  # for text, the identity of each: a problem, or two attempts at one
     metrics: Mapping[str, Sequence[float | None]] = field(default_factory=dict)  # name → further values [episodes]
+    truncated: Tensor | None = None  # for control, [episodes], bool: the environment cut it, as at a step limit
 
 
 def of_all(rows: int, measure: Callable[[slice], Scores]) -> Scores:
@@ -71,6 +72,7 @@ def joined(parts: Sequence[Scores]) -> Scores:
         return [x for each, part in both for x in (list(missing) * len(part.score) if each is None else each)]
 
     names = dict.fromkeys(name for part in parts for name in part.metrics)
+    cut = [part.truncated for part in parts if part.truncated is not None]
     missing = {id(part): [None] * len(part.score) for part in parts}
     return Scores(
         score=torch.cat([part.score for part in parts]),
@@ -79,5 +81,6 @@ def joined(parts: Sequence[Scores]) -> Scores:
         groups=all_of([part.groups for part in parts], "common"),
         samples=all_of([part.samples for part in parts]) or [],
         items=all_of([part.items for part in parts]),
+        truncated=torch.cat(cut) if len(cut) == len(parts) else None,
         metrics={name: [x for part in parts for x in part.metrics.get(name, missing[id(part)])] for name in names},
     )

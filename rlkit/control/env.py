@@ -157,8 +157,11 @@ class ControlEnv(Played):
         found = [whole_episodes(copies, policy, part, act, self.patience, endless, self.source) for part in at_once]
         for generator, state in zip(drawing, states, strict=True):
             generator.set_state(state)
-        score, length = (np.concatenate(part).reshape(-1, self.agents)[:episodes] for part in zip(*found, strict=True))
-        return Scores(score=torch.from_numpy(score.mean(1)), length=torch.from_numpy(length.max(1)))
+        score, length, truncated = (
+            torch.from_numpy(np.concatenate(part).reshape(-1, self.agents)[:episodes])
+            for part in zip(*found, strict=True)
+        )
+        return Scores(score.mean(1), length.amax(1), truncated=truncated.any(1))
 
     def episode_seed(self, split: Split, episode: int) -> int:
         """The reset seed of an episode of `evaluate`."""

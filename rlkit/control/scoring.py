@@ -11,6 +11,8 @@ from rlkit.control.recall import at_play
 from rlkit.control.vector import Array, Copies
 from rlkit.waiting import advance
 
+Measured = tuple[Array, Array, Array]  # the return, the length and whether it was truncated, of each episode [n]
+
 
 def whole_episodes(
     copies: Copies,
@@ -20,22 +22,24 @@ def whole_episodes(
     patience: int,
     endless: Callable[[], Exception],
     source: str,
-) -> tuple[Array, Array]:
-    """The return and the length of an episode from each reset seed [n].
+) -> Measured:
+    """An episode from each reset seed; it was truncated where its last step says so and did not terminate it.
 
     Raises: what `endless` makes, where one has not ended after `patience` steps.
     """
     copies.reset(seeds)
     policy = at_play(policy, copies)
     alive, score, length = copies.acting.copy(), np.zeros(copies.n), np.zeros(copies.n, dtype=np.int64)
+    truncated = np.zeros(copies.n, dtype=bool)
     with torch.inference_mode():
         while alive.any():
-            _, reward, _, done = copies.step(act(policy, copies.observation))
+            _, reward, terminated, done = copies.step(act(policy, copies.observation))
             score += np.where(alive, reward, 0.0)
             length += alive
+            truncated |= alive & done & ~terminated
             alive &= ~done
             advance(int((~alive).sum()), copies.n)
             if alive.any() and length.max() >= patience:
                 raise endless()
     requirements.check_scores(score, seeds, source)
-    return score, length
+    return score, length, truncated

@@ -5,7 +5,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import gymnasium
+from gymnasium.wrappers import TimeLimit
 
+from rlkit.control.contract import some_action
 from rlkit.errors import UserError, one_line
 from rlkit.named import named
 
@@ -90,3 +92,22 @@ def wrapped(env: gymnasium.Env[Any, Any], names: Sequence[str], keywords: Keywor
         if not isinstance(env, gymnasium.Env):
             raise UserError(f"env.wrappers={name} returned {type(env).__name__}: it has to return an environment")
     return env
+
+
+def longest(env: gymnasium.Env[Any, Any]) -> int | None:
+    """The most steps of a policy in an episode; None where no TimeLimit is known.
+
+    A TimeLimit counts the steps inside of it, and a wrapper around it may play several of them in one of the policy's:
+    how many shows the first step of an episode.
+    """
+    limits, inner = [], env
+    while isinstance(inner, gymnasium.Wrapper):
+        limits += [inner] if isinstance(inner, TimeLimit) else []
+        inner = inner.env
+    if not limits or limits == [env]:
+        return limits[0]._max_episode_steps if limits else None
+    told = env.reset(seed=0)
+    before = [limit._elapsed_steps or 0 for limit in limits]
+    env.step(some_action(env, *told))
+    paces = [max(1, (limit._elapsed_steps or 0) - then) for limit, then in zip(limits, before, strict=True)]
+    return min((-(-limit._max_episode_steps // n) for limit, n in zip(limits, paces, strict=True)))

@@ -76,10 +76,10 @@ def test_control_is_told_by_its_distribution_and_every_return(copy, capsys):
     assert "at the step limit" in out and "iqm" in out and "####" in out
 
 
-def test_the_share_of_episodes_at_the_step_limit_is_counted(copy):
+def test_the_share_of_truncated_episodes_is_counted(copy):
     e = measure(copy("short"), "episodes=30")["sampled"]
-    assert e["at_step_limit"] == pytest.approx(sum(length == 20 for length in e["lengths"]) / 30)
-    assert 0 < e["at_step_limit"] < 1
+    longest = sum(length == 20 for length in e["lengths"]) / 30  # one of them may have fallen in its last step
+    assert 0 < e["at_step_limit"] <= longest < 1
 
 
 def test_a_table_is_also_judged_exactly_and_drawn(copy, tmp_path, capsys):

@@ -5,6 +5,7 @@ from pathlib import Path
 import gymnasium
 import numpy as np
 import pytest
+import torch
 from gymnasium.wrappers import FrameStackObservation, TimeAwareObservation
 from rlkit.envs import gym
 
@@ -102,3 +103,52 @@ def test_the_first_screen_says_that_no_limit_is_known(tmp_path: Path, capsys: py
         folder = tmp_path / step_limit
         assert main([*words, "validation_episodes=2", f"env.step_limit={step_limit}", f"out={folder}"]) == 0
         assert ("episodes: no step limit is known" in capsys.readouterr().out) is says
+
+
+FRAMES = """
+import gymnasium
+
+class Skip(gymnasium.Wrapper):
+    def step(self, action):
+        total = 0.0
+        for _ in range(4):
+            seen, reward, terminated, truncated, info = self.env.step(action)
+            total += reward
+            if terminated or truncated:
+                break
+        return seen, total, terminated, truncated, info
+"""
+
+
+@pytest.mark.parametrize("wrapper", ["MaxAndSkipObservation", "own"])
+def test_episodes_that_are_cut_are_counted_where_a_wrapper_skips_frames(wrapper: str, tmp_path: Path) -> None:
+    (tmp_path / "skip.py").write_text(FRAMES)
+    name = f"{tmp_path / 'skip.py'}:Skip" if wrapper == "own" else wrapper
+    keywords = {} if wrapper == "own" else {wrapper: {"skip": 4}}
+    config = gym.Config(2, "MountainCar-v0", wrappers=(name,), wrapper_kwargs=keywords, step_limit=30)
+    env = gym.make(config, 0, "cpu")
+    assert env.longest == 8, "30 frames, four in a step"
+    played = env.evaluate(Still(), episodes=3)
+    assert played.length.tolist() == [8, 8, 8] and played.truncated.tolist() == [True] * 3
+
+
+def test_an_episode_that_ends_in_its_last_step_is_not_called_cut() -> None:
+    env = gym.make(gym.Config(1, "CartPole-v1", step_limit=9), 0, "cpu")
+    found = env.evaluate(Still(), episodes=40)
+    assert ((found.length == 9) & ~found.truncated).any() and found.truncated.any(), "both kinds are there"
+    assert not (found.truncated & (found.length < 9)).any()
+
+
+def test_an_inner_limit_is_known_by_the_policys_steps() -> None:
+    skipped = gymnasium.wrappers.MaxAndSkipObservation(gymnasium.make("MountainCar-v0"), skip=4)
+    assert wrapping.longest(skipped) == 50
+    assert wrapping.longest(gymnasium.wrappers.TimeLimit(skipped, 20)) == 20
+    assert wrapping.longest(gymnasium.make("Blackjack-v1")) is None
+
+
+class Still:
+    def act(self, observation: torch.Tensor, greedy: bool = False) -> torch.Tensor:
+        return torch.zeros(len(observation), dtype=torch.long)
+
+    def record(self, batch: object) -> dict[str, torch.Tensor]:
+        return {}
