@@ -1,10 +1,10 @@
-"""Checks steps from a file: their actions and observations must lie in the spaces."""
+"""Checks what comes from a file: the types of tensors, and that steps lie in the spaces."""
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from torch import Tensor
+from torch.optim import Optimizer
 
 from rlkit import spaces
 
@@ -15,17 +15,34 @@ STEPS = {"action", "mask", "observation"}  # keys of whatever holds steps
 PLAYED = ("observation", "next_observation", "reward", "discount")  # finite, or the run stops
 
 
-def check_real(held: object, own: Callable[[], object]) -> None:
-    """Raises: TypeError for complex numbers in a state whose owner has none: torch would drop their imaginary part."""
-    if is_complex(held) and not is_complex(own()):
-        raise TypeError("complex numbers")
+def check_types(held: object, part: Any, ours: bool) -> None:  # Any: whatever has a state_dict
+    """Refuse tensors of other types than a part of the algorithm has: torch would cast them without a word.
+
+    held: its state from a file; ours: it is a module, or of rlkit or torch. Others may keep other types, but no complex
+    numbers where they have none.
+
+    Raises: TypeError.
+    """
+    if isinstance(part, Optimizer):
+        parameters = [p for group in part.param_groups for p in group["params"]]
+        moments = held["state"] if isinstance(held, dict) else {}
+        ours = type(part).__module__.startswith(("torch.", "rlkit."))
+        for number, state in moments.items():
+            for parameter in parameters[number : number + 1]:
+                _compare(state, {key: parameter for key in state if key != "step"}, ours)
+    else:
+        _compare(held, part.state_dict(), ours)
 
 
-def is_complex(state: object) -> bool:
-    """Whether a state holds complex numbers, at any depth."""
-    if isinstance(state, dict | list | tuple):
-        return any(map(is_complex, state.values() if isinstance(state, dict) else state))
-    return isinstance(state, Tensor) and state.is_complex()
+def _compare(held: object, own: object, ours: bool, name: str = "") -> None:
+    if isinstance(held, dict) and isinstance(own, dict):
+        for key in held.keys() & own.keys():
+            _compare(held[key], own[key], ours, f"{name}.{key}" if name else str(key))
+    elif isinstance(held, Tensor) and isinstance(own, Tensor) and held.dtype != own.dtype:
+        if not ours and (own.is_complex() or not held.is_complex()):
+            return
+        found, wanted = (str(x.dtype).removeprefix("torch.") for x in (held, own))
+        raise TypeError(f"{name} is of {found}, not {wanted}")
 
 
 def check_steps(held: object, seen: "AnySpace", chosen: "AnySpace") -> None:

@@ -14,7 +14,7 @@ from torch import nn
 from rlkit import ranks, shards
 from rlkit.api import Algorithm, Env, Lasting, State
 from rlkit.attributes import check_alike, check_numbers, put_back, state_of
-from rlkit.bounds import check_actions, check_real, check_steps
+from rlkit.bounds import check_actions, check_steps, check_types
 from rlkit.counters import natural
 from rlkit.doctor.checks import Doctor
 from rlkit.errors import UserError, one_line
@@ -205,9 +205,9 @@ def _put(folder: Path, algo: Algorithm, state: State, keys: Sequence[str]) -> No
         made = flags_of(there[last])
         with fitting(folder, key):
             if key in state["parts"]:
-                if is_ours(there[last]):
+                if ours := is_ours(there[last]):
                     check_alike(state["parts"][key], there[last].state_dict(), shapes=True)
-                check_real(state["parts"][key], there[last].state_dict)
+                check_types(state["parts"][key], there[last], ours or isinstance(there[last], nn.Module))
                 there[last].load_state_dict(shards.parts_of(there[last], state["parts"][key]))
             elif key in state["numbers"]:
                 put_back(there, last, state["numbers"][key])

@@ -121,7 +121,15 @@ FOREIGN = {
     "with a part more": (put("parts", "critic", value={}), "its checkpoint has a 'critic', which Sarsa has not"),
     "of complex numbers": (
         lambda state: state["parts"]["policy"].update({"q.weight": state["parts"]["policy"]["q.weight"] * 1j}),
-        "'policy' of its checkpoint does not fit this run (TypeError: complex numbers)",
+        "'policy' of its checkpoint does not fit this run (TypeError: q.weight is of complex64, not float32)",
+    ),
+    "of doubles": (
+        lambda state: state["parts"]["policy"].update({"q.weight": state["parts"]["policy"]["q.weight"].double()}),
+        "'policy' of its checkpoint does not fit this run (TypeError: q.weight is of float64, not float32)",
+    ),
+    "of whole numbers": (
+        lambda state: state["parts"]["policy"].update({"q.weight": state["parts"]["policy"]["q.weight"].char()}),
+        "'policy' of its checkpoint does not fit this run (TypeError: q.weight is of int8, not float32)",
     ),
     "of another shape": (shorter, "'policy' of its checkpoint does not fit this run (RuntimeError: Error(s) in"),
     "counting backwards": (
@@ -171,6 +179,12 @@ REPLAYED: dict[str, tuple[Change, str]] = {
     "doubles": (
         lambda state: doubled(state, "buffer", "store"),
         "steps of another kind than are played",
+    ),
+    "other moments": (
+        lambda state: state["parts"]["optimizer"]["state"][0].update(
+            exp_avg=state["parts"]["optimizer"]["state"][0]["exp_avg"].char()
+        ),
+        "'optimizer' of its checkpoint does not fit this run (TypeError: exp_avg is of int8, not float32)",
     ),
     "a key less": (
         without("parts", "buffer", "store", "reward"),
