@@ -3,7 +3,7 @@ r"""The built-in rewards for mathematics: 1 for the right answer, 0 for a wrong 
     strict     the number after the last `####`, on its line or the next line that is not empty
     flexible   the number in the last \boxed{}, else after the last `####`, else the last number of the text
     boxed      the content of the last \boxed{}: a number, or else the same expression, letter by letter
-    math       the same answer as for flexible, compared as mathematics by the package math-verify
+    math       the same answer as for flexible, as a number or else compared by the package math-verify
     correct    another name of flexible: the default
 
 The reference answer is a worked answer that ends in `#### N` or a box, or only the result: a number, or for boxed and
@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Sequence
 
 from rlkit.text.reading import boxed as in_box
-from rlkit.text.reading import boxed_number, digits, expression, extract, gold, marked
+from rlkit.text.reading import boxed_number, digits, expression, extract, gold, lone_number, marked, only_number
 from rlkit.text.symbolic import Verifier
 
 Graded = list[float | None]
@@ -48,9 +48,9 @@ def boxed(prompts: Sequence[str], completions: Sequence[str], answer: Sequence[o
 
 
 def math(prompts: Sequence[str], completions: Sequence[str], answer: Sequence[object], **columns: object) -> Graded:
-    """1 if math-verify finds the answer equal to the reference answer."""
+    """1 for the right number in any accepted form, or if math-verify finds the answer equal to the reference answer."""
     pairs = [(expression(digits(str(right))), candidate(text)) for text, right in zip(completions, answer, strict=True)]
-    return [float(same) for same in VERIFIER(pairs)]
+    return [float(given is not None and _same(right, given)) for right, given in pairs]
 
 
 BUILT_IN: dict[str, Callable[..., Graded]] = {each.__name__: each for each in (correct, strict, flexible, boxed, math)}
@@ -66,6 +66,19 @@ def candidate(text: str) -> str | None:
         return line.strip() or None
     number = extract(text)
     return None if number is None else str(number)
+
+
+def _same(right: str, given: str) -> bool:
+    number = lone_number(right)
+    if number is not None and number in (lone_number(given), only_number(given)):
+        return True
+    return VERIFIER([(_written(right), _written(given))])[0]
+
+
+def _written(expression: str) -> str:
+    """An expression as math-verify reads it: to it, 3 1/2 is not 7/2, and a closing period makes anything a word."""
+    number = lone_number(expression) if " " in expression else None
+    return expression.removesuffix(".") if number is None else str(number)
 
 
 def gradable(name: str, answer: str) -> bool:

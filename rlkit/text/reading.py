@@ -17,7 +17,7 @@ _NUMBER = re.compile(
     r"\\?[$€£]?\s{0,2}(?P<sign_after>(?<=[$€£])[-−–])?"
     r"(?:(?P<whole>[0-9]{1,9})\s(?=[0-9]{1,9}/[0-9]))?"
     rf"(?P<number>{_DIGITS})"
-    r"(?P<exponent>[eE][+-]?[0-9]{1,2}(?![\w.]))?(?:\s?/\s?(?P<denominator>[0-9]+(?:\.[0-9]+)?))?"
+    rf"(?P<exponent>[eE][+-]?[0-9]{{1,2}}(?![\w.]))?(?:\s?/\s?(?P<denominator>{_DIGITS}))?"
 )
 _LONGEST = 100  # digits; longer numbers are not answers, and slow to read
 _BOX = "\\boxed"
@@ -72,6 +72,12 @@ def only_number(text: str) -> Fraction | None:
     around = f"{text[: found[0].start()]}#{text[found[0].end() :]}"
     pair = "," in found[0]["number"] and _ENCLOSED.search(around)
     return None if pair or _BESIDE.search(around) else _value(found[0])
+
+
+def lone_number(text: str) -> Fraction | None:
+    """The number of a text that is nothing else: `18`, `$18.`, `**18**`, `3 1/2`."""
+    match = _NUMBER.fullmatch(plain(digits(text)).strip(" $*").removesuffix("."))
+    return _value(match) if match else None
 
 
 def gold(answer: str) -> Fraction | None:
@@ -133,7 +139,7 @@ def _value(match: re.Match[str]) -> Fraction | None:
         return None
     value = Fraction(match["number"].replace(",", "") + (match["exponent"] or ""))
     if match["denominator"]:
-        below = Fraction(match["denominator"])
+        below = Fraction(match["denominator"].replace(",", ""))
         if below == 0:
             return None
         value /= below

@@ -166,6 +166,12 @@ def test_a_bare_answer_is_one_number_or_for_a_box_an_expression():
     assert grade("strict", "#### 18", "18") == grade("flexible", "18", "18") == 1.0
 
 
+def test_a_denominator_may_have_thousands():
+    for text in ("#### 1/2,000", r"\boxed{\frac{1}{2,000}}", "it is 1/2,000."):
+        assert extract(text) == Fraction(1, 2000), text
+    assert grade("flexible", "#### 18/1,000") == 0.0 and extract("1/2,30") is not None
+
+
 def test_the_answer_may_be_a_number():
     assert BUILT_IN["strict"](prompts=["?"], completions=["#### 18"], answer=[18]) == [1.0]
 
@@ -266,8 +272,22 @@ def test_mathematics_is_compared_by_math_verify_where_it_is_installed(monkeypatc
         (r"\boxed{18} \boxed{19}", "18", 0.0),
         (r"\boxed{\sqrt{18}}", "18", 0.0),
         ("none", "18", 0.0),
+        (r"\boxed{18.}", "18", 1.0),
+        ("#### 18.", "18", 1.0),
+        ("#### **18**", "18", 1.0),
+        ("#### 18 dollars", "18", 1.0),
+        ("#### It is 18", "18", 1.0),
+        ("#### 1.8e1", "18", 1.0),
+        (r"\boxed{3 1/2}", "3.5", 1.0),
+        (r"\boxed{3.5}", "#### 3 1/2", 1.0),
+        (r"\boxed{18}", "#### 18.", 1.0),
+        (r"\boxed{x + 1}", "x+1.", 1.0),
+        (r"\boxed{3 1/2}", "2", 0.0),  # math-verify takes the one for the other
+        (r"\boxed{2}", "#### 3 1/2", 0.0),
+        (r"\boxed{2x}", "2", 0.0),
+        (r"\boxed{2}", "2 x", 0.0),
     ):
-        assert grade("math", text, answer) == want, text
+        assert grade("math", text, answer) == want, (text, answer)
     monkeypatch.setattr(symbolic, "SECONDS", 0.3)
     assert grade("math", r"\boxed{9^{9^{9^{9}}}}", "18") == 0.0
 
