@@ -23,6 +23,7 @@ _LONGEST = 100  # digits; longer numbers are not answers, and slow to read
 _BOX = "\\boxed"
 # Characters beside a number that make it part of something else, such as 2x, √2 or a range.
 _BESIDE = re.compile(r"[\\^_{}!+*/<>|~±√∞÷×−–-]|\d|(?<![^\W\d_])[^\W\d_](?=#)|#[^\W\d_](?![^\W\d_])")
+_MINUEND = re.compile(r"(?<![^\W\d_])[^\W\d_]\s*$")  # a variable before a minus: x - 5 is not the number -5
 _ENCLOSED = re.compile(r"[(\[]\s*#\s*[)\]]")  # with a comma within, it is a pair: (3,100) is a point or an interval
 _FRACTION = re.compile(
     r"\\[dtc]?frac\s{0,2}(?:\{\s{0,2}([-+]?[0-9.,]{1,30})\s{0,2}\}|([0-9]))"
@@ -69,7 +70,10 @@ def only_number(text: str) -> Fraction | None:
     found = list(_NUMBER.finditer(text))
     if len(found) != 1:
         return None
-    around = f"{text[: found[0].start()]}#{text[found[0].end() :]}"
+    before, after = text[: found[0].start()], text[found[0].end() :]
+    if found[0]["sign"] and _MINUEND.search(before):
+        return None
+    around = f"{before}#{after}"
     pair = "," in found[0]["number"] and _ENCLOSED.search(around)
     return None if pair or _BESIDE.search(around) else _value(found[0])
 

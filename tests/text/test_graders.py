@@ -71,6 +71,10 @@ BOXED = {
     r"\boxed{18!}": None,
     r"\boxed{|18|}": None,
     r"\boxed{-x = 18}": None,
+    r"\boxed{x - 18}": None,
+    r"\boxed{x -18}": None,
+    r"\boxed{x = - 18}": -18,
+    r"\boxed{profit: -18}": -18,
     r"\boxed{\frac{1}{0}}": None,
     r"\boxed{" + "9" * 5000 + "}": None,
     r"\boxed{" * 3000 + "18" + "}" * 3000: 18,
@@ -162,6 +166,7 @@ def test_a_bare_answer_is_one_number_or_for_a_box_an_expression():
     assert grade("boxed", r"\boxed{Paris or Rome}", "Paris") == grade("boxed", "Paris", "Paris") == 0.0
     assert grade("boxed", r"\boxed{(3,100)}", "(3,100)") == grade("boxed", r"\boxed{[0, 100]}", "[0,100]") == 1.0
     assert grade("boxed", r"\boxed{3100}", "(3,100)") == grade("boxed", r"\boxed{100}", "[0,100]") == 0.0
+    assert grade("boxed", r"\boxed{x-5}", "x - 5") == 1.0 and grade("boxed", r"\boxed{y - 5}", "x - 5") == 0.0
     assert grade("boxed", r"\boxed{2}", "2x") == grade("boxed", r"\boxed{3x}", "2x") == 0.0
     assert grade("strict", "#### 18", "18") == grade("flexible", "18", "18") == 1.0
 
