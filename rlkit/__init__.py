@@ -23,6 +23,11 @@ Batch keys, one TensorDict [B, T] (or [P, G, T] until credit is given) that only
     problem           index of the row's problem, [B] (text)
     reward/NAME       reward of one function for the row, without its weight, [B]; 0 where rated/NAME is False,
                       which means that the function had no opinion (text)
+    truncated bool    True where the row was cut at its limit, [B] (text)
+    sampler_log_prob  log μ(a|s) of the engine that sampled, where its numbers are not π_b's (text)
+    version           which weights wrote the row, [B] (text, with policy.staleness=1)
+    memory            of the policy before the first step of the row, [B, 1, size] (policy.memory)
+    kl_coef           weight of the KL penalty that this rollout paid (ppo)
     preference        1 for the better of two attempts that a judge compared, 0 for the worse, 0.5 without a verdict
     rollout/NAME      counts per row, such as turns, tool_calls and KIND/drawn of a mixture, [B] (text)
 """
