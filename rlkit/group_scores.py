@@ -24,7 +24,7 @@ def _over(centered: Tensor, scale: Tensor) -> Tensor:
 def group_relative(score: Tensor, eps: float = 1e-4, correction: int = 1) -> Tensor:
     """A_g = (s_g − mean_g(s)) / (std_g(s) + ε), std with divisor G − correction (1 unbiased, 0 biased). score: [P, G].
 
-    GRPO, Shao et al. 2024, arXiv:2402.03300, eq. 3. A group of equal scores gets 0: it carries no signal.
+    GRPO, Shao et al. 2024, arXiv:2402.03300, section 4.1.2. A group of equal scores gets 0: it carries no signal.
     """
     in_groups(score)
     return _over(group_centered(score), score.std(-1, correction=correction, keepdim=True) + eps)
