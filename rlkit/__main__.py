@@ -6,7 +6,7 @@
     tune      search settings of an algorithm, and measure the best beside the default
     plan      predict time and memory of a step of a language model on GPUs
     play      look at a run, or at a map to learn on, in a browser
-    new       create an algorithm, an environment or a reward of your own
+    new       create an algorithm, an environment, a reward or a task of your own
     list      the built-in algorithms and environments
 
 rlkit COMMAND --help describes a command.
