@@ -22,8 +22,9 @@ from torch import Tensor
 
 from rlkit import memory, ranks, shards, streamed
 from rlkit.api import State, UserError
+from rlkit.disk import refuse_link, to_disk
 from rlkit.errors import one_line
-from rlkit.recording.files import beside, check_name, keep_umask, opened, parse, refuse_link, remove, to_disk, why
+from rlkit.recording.files import beside, check_name, keep_umask, names_in, opened, parse, remove, why
 from rlkit.recording.structure import decode, encode
 from rlkit.terminal import warn
 
@@ -183,9 +184,12 @@ def fitting(folder: str | Path, part: str) -> Iterator[None]:
 
 
 def resumable(folder: str | Path) -> bool:
-    """Whether there is a checkpoint to resume from, intact or not; `best` does not count, as the run was further."""
+    """Whether there is a checkpoint to resume from, intact or not; `best` does not count, as the run was further.
+
+    Raises: UserError where nobody can tell: the run would start again.
+    """
     path = _path(folder, "latest")
-    return os.path.lexists(path) or bool(_older(path.parent))
+    return path.name in names_in(path.parent) or bool(_older(path.parent))
 
 
 def _path(folder: str | Path, name: str) -> Path:
@@ -194,10 +198,7 @@ def _path(folder: str | Path, name: str) -> Path:
 
 def _older(folder: Path) -> list[Path]:
     """The files iteration-N, newest first."""
-    try:
-        found = {path: re.fullmatch(r"iteration-(\d+)", path.stem) for path in folder.glob("iteration-*.safetensors")}
-    except OSError:  # the folder was removed meanwhile, or cannot be read
-        return []
+    found = {folder / name: re.fullmatch(r"iteration-(\d+)\.safetensors", name) for name in names_in(folder)}
     return sorted((path for path, name in found.items() if name), key=lambda path: -int(path.stem[10:]))
 
 
@@ -246,6 +247,8 @@ def _read(path: Path) -> State:
             raise Damaged("it is not a checkpoint of rlkit")
         if checksum != _checksum(metadata, tensors):
             raise Damaged("its checksum does not fit")
+    except PermissionError as error:  # it may be intact
+        raise UserError(f"{path} cannot be read: {why(error)}") from None
     except (OSError, SafetensorError, ValueError, RuntimeError) as error:
         raise Damaged(why(error)) from None
     try:

@@ -93,6 +93,16 @@ def there(path: Path) -> Iterator[None]:
         raise UserError(f"{path} cannot be read: {why(error)}") from None
 
 
+def names_in(folder: Path) -> list[str]:
+    """The names in a folder; none where there is no folder. Raises: UserError where it cannot be read."""
+    try:
+        return os.listdir(folder)
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise UserError(f"{folder} cannot be read: {why(error)}") from None
+
+
 def remove(path: Path) -> None:
     """Remove a file, a link or a whole folder, as far as permissions allow."""
     with suppress(OSError):

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.resuming import REWARD, Killed, differences
+from support.resuming import REWARD, Killed, cut, differences
 from support.terminals import terminal
 from support.words import last
 
@@ -335,3 +335,18 @@ def test_another_number_of_validation_episodes_begins_the_search_for_the_best_an
     assert run.main([f"resume={tmp_path}", "iterations=4", "validation_episodes=3"]) == 0
     assert "validated on 3 in place of 1: checkpoint best is looked for again from here on" in capsys.readouterr().out
     assert checkpoint.load(tmp_path, "best")["progress"]["iteration"] == 4
+
+
+def test_a_run_whose_checkpoints_cannot_be_read_stays_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Otherwise it would start again, and replace its metrics."""
+    folder = tmp_path / "run"
+    cut([*TABLE, "iterations=5", "checkpoint_every=1"], folder, monkeypatch)
+    (folder / "checkpoints").rename(tmp_path / "aside")
+    (folder / "checkpoints").write_text("")
+    before = (folder / "metrics.jsonl").read_text()
+    assert run.main([f"resume={folder}"]) == 2
+    told = capsys.readouterr().err.splitlines()
+    assert told == [f"rlkit: {folder / 'checkpoints'} cannot be read: a file is in the way"]
+    assert (folder / "metrics.jsonl").read_text() == before != ""
