@@ -1,7 +1,8 @@
-"""Rules for all files that rlkit writes: no links are followed, data reach the disk, errors are in plain words."""
+"""Rules for all files of rlkit: no links are followed, data reach the disk, errors are in plain words."""
 
 import errno
 import os
+import stat
 from pathlib import Path
 
 from rlkit.errors import UserError
@@ -14,6 +15,20 @@ def refuse_link(path: Path) -> None:
     """Raises: UserError where the path is a link."""
     if os.path.islink(path):  # pathlib's function raises where a name is too long
         raise UserError(f"{path} is a link, and nothing is written through one: put what it points to in its place")
+
+
+def is_file(path: Path) -> bool:
+    """Whether this is a file.
+
+    Raises: UserError where that cannot be determined: the folder may not be entered, or the name is too long.
+    """
+    try:
+        return stat.S_ISREG(os.stat(path).st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except (OSError, ValueError) as error:
+        words = reason(error) if isinstance(error, OSError) else error
+        raise UserError(f"{path} cannot be read: {words}; fix that or give another") from None
 
 
 def to_disk(path: Path) -> None:

@@ -20,6 +20,7 @@ from importlib.machinery import BYTECODE_SUFFIXES, EXTENSION_SUFFIXES, ModuleSpe
 from pathlib import Path
 from types import CodeType, ModuleType
 
+from rlkit.disk import reason
 from rlkit.errors import UserError, one_line
 
 DEEPEST = 100  # packages inside each other; Python looks for them recursively, and ends in a RecursionError
@@ -37,7 +38,10 @@ class Fresh(SourceFileLoader):
 
     def get_code(self, fullname: str) -> CodeType:
         path = self.get_filename(fullname)
-        data = self.get_data(path)
+        try:
+            data = self.get_data(path)
+        except OSError as error:
+            raise UserError(f"{path} cannot be read: {reason(error)}; fix that or give another") from None
         FINDER.ran[fullname] = path, _digest(data)
         try:
             code: CodeType = self.source_to_code(data, path)

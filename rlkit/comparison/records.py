@@ -9,7 +9,7 @@ import numpy as np
 
 from rlkit.api import Reference, UserError
 from rlkit.comparison import names
-from rlkit.recording.files import HUGE, LARGEST, is_number, read_object, read_text
+from rlkit.recording.files import HUGE, LARGEST, is_file, is_number, read_object, read_text
 from rlkit.recording.writers import records
 from rlkit.settings import repeat, sections
 from rlkit.settings.plugins import short
@@ -105,9 +105,9 @@ def read(folder: Path) -> Record:
 
 def _finished(folder: Path) -> dict[str, object]:
     """The summary of a finished run; raises UserError where there is none."""
-    if not os.path.isfile(folder / "config.yaml"):
+    if not is_file(folder / "config.yaml"):
         raise UserError(f"{folder} is not a run folder: it has no config.yaml; give folders that rlkit.run wrote")
-    if not os.path.isfile(folder / "summary.json"):
+    if not is_file(folder / "summary.json"):
         raise UserError(f"{folder} is not finished: it has no summary.json; continue it with resume={folder}")
     summary = read_object(folder / "summary.json")
     if not summary.get("finished", True):

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from rlkit import ranks
 from rlkit.api import UserError
+from rlkit.disk import is_file
 from rlkit.language import folders
 from rlkit.language.decoder import Decoder
 from rlkit.language.files import Fields, Json, read_json
@@ -131,8 +132,8 @@ def read(folder: Path, decoder: Decoder, names: tuple[str, ...], mark: Callable[
     Raises: UserError where it is not a plain LoRA adapter, or belongs to another base model.
     """
     path = folder / WEIGHTS
-    if missing := [name for name in (CONFIG, WEIGHTS) if not (folder / name).is_file()]:
-        inside = f"; give {folder / 'adapter'}" if (folder / "adapter" / CONFIG).is_file() else ""
+    if missing := [name for name in (CONFIG, WEIGHTS) if not is_file(folder / name)]:
+        inside = f"; give {folder / 'adapter'}" if is_file(folder / "adapter" / CONFIG) else ""
         raise UserError(f"policy.adapter={folder}: it lacks {', '.join(missing)}, which PEFT writes{inside}")
     lora = read_config(folder)
     found, wanted = folders.sizes_in(path), sizes(decoder, lora)

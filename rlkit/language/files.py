@@ -10,6 +10,7 @@ from typing import Any
 
 from rlkit import memory
 from rlkit.api import UserError
+from rlkit.disk import is_file
 
 Json = dict[str, Any]  # a JSON object of Hugging Face; its authors define the content, and `Fields` checks what is read
 LARGEST = 2**22  # most bytes of a JSON file; published models have less than a third of it
@@ -37,7 +38,7 @@ def read_json(path: Path, largest: int = LARGEST) -> Json:
 
 def check_file(path: Path, largest: int | None = None) -> None:
     """Refuse anything but a regular file before it is opened: reading a pipe waits forever. largest: in bytes."""
-    if not path.is_file():
+    if not is_file(path):
         raise UserError(f"{path}: not a file; restore it from where the model came from")
     if largest is not None and path.stat().st_size > largest:
         raise UserError(f"{path}: larger than {largest // 2**20} MB; restore it from where the model came from")

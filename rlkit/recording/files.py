@@ -16,6 +16,7 @@ from typing import BinaryIO, TypeGuard
 from safetensors import SafetensorError
 
 from rlkit.disk import BINARY, NO_LINK
+from rlkit.disk import is_file as is_file
 from rlkit.disk import reason as reason
 from rlkit.disk import refuse_link as refuse_link
 from rlkit.disk import to_disk as to_disk
@@ -107,19 +108,6 @@ def remove(path: Path) -> None:
     """Remove a file, a link or a whole folder, as far as permissions allow."""
     with suppress(OSError):
         shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
-
-
-def is_file(path: Path) -> bool:
-    """Whether this is a file.
-
-    Raises: UserError where that cannot be determined: the folder may not be entered, or the name is too long.
-    """
-    try:
-        return stat.S_ISREG(os.stat(path).st_mode)
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path} cannot be read: {why(error)}; fix that or give another") from None
 
 
 @contextmanager
