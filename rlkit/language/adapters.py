@@ -167,8 +167,8 @@ def read_config(folder: Path) -> Lora:
         usual = value in STARTS if key == "init_lora_weights" else value in (None, False, "none", {}, [])
         usual = value == "LORA" if key == "peft_type" else usual
         if not usual and (key not in PLAIN or key == "peft_type"):
-            given = json.dumps(value)[:40]
-            raise UserError(f"{fields.where}: {key} is {given}, and only plain LoRA adapters are read: use another one")
+            given = f"{key[:40]} is {json.dumps(value)[:40]}"
+            raise UserError(f"{fields.where}: {given}, and only plain LoRA adapters are read: use another one")
     rank = fields.whole("r")
     alpha = fields.number("lora_alpha", 1e-9, 1e9)
     if fields.flag("use_rslora"):  # its scale is alpha / √rank (arXiv:2312.03732)
@@ -189,12 +189,13 @@ def check_base(folder: Path, names: tuple[str, ...], mark: Callable[[], str]) ->
     path = folder / CONFIG
     was = read_json(folder / BASE).get(MARK)
     base = read_json(path).get("base_model_name_or_path")
+    shown = str(base)[:100]
     if was is not None and was != mark():
-        raise UserError(f"{folder}: the adapter was trained on {base}, and policy.model={names[0]} has other weights")
+        raise UserError(f"{folder}: the adapter was trained on {shown}, and policy.model={names[0]} has other weights")
     if was is not None or not base:
         return
     if not isinstance(base, str) or Path(base).name.lower() not in {Path(name).name.lower() for name in names}:
         raise UserError(
-            f"{path}: the adapter was trained on {base}, and policy.model is {names[0]}: give that model, or write "
+            f"{path}: the adapter was trained on {shown}, and policy.model is {names[0]}: give that model, or write "
             "where it is now into base_model_name_or_path"
         )

@@ -1,7 +1,6 @@
 """The JSON files of a model folder: read with limits, and each field checked."""
 
 import json
-import math
 import os
 import re
 from dataclasses import dataclass
@@ -71,7 +70,7 @@ class Fields:
 
     def number(self, key: str, low: float, high: float, default: float | None = None) -> float:
         value = self._get(key, default)
-        number = not isinstance(value, bool) and isinstance(value, int | float) and math.isfinite(value)
+        number = not isinstance(value, bool) and isinstance(value, int | float)  # NaN is within no limits
         if not number or not low <= value <= high:
             raise self.wrong(key, f"a number from {low:g} to {high:g}")
         return float(value)
