@@ -16,9 +16,10 @@ Found = dict[str, Tensor | float]
 
 
 def read(found: Found) -> dict[str, float]:
-    """All of them as numbers, in one transfer."""
+    """All of them as numbers, in one transfer. What ranks have put together lies on the CPU, wherever the rest does."""
     tensors = {name: x for name, x in found.items() if isinstance(x, Tensor)}
-    numbers = torch.stack([x.double() for x in tensors.values()]).tolist() if tensors else []
+    device = next((x.device for x in tensors.values()), None)
+    numbers = torch.stack([x.to(device, torch.float64) for x in tensors.values()]).tolist() if tensors else []
     return {name: x for name, x in found.items() if not isinstance(x, Tensor)} | dict(
         zip(tensors, numbers, strict=True)
     )

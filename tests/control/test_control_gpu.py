@@ -10,8 +10,9 @@ from support.pretend_cuda import pretended
 from torch import Tensor, nn
 from torch.testing import assert_close
 
-from rlkit import loop, progress
+from rlkit import loop, progress, ranks
 from rlkit.buffers import Replay
+from rlkit.doctor import Doctor
 from rlkit.meter import Meter
 from rlkit.progress import Progress
 from rlkit.settings import config
@@ -85,3 +86,16 @@ def test_the_first_steps_on_the_device_learn_what_the_cpu_learns(words: str) -> 
     for parts in (there, here):
         walk(parts, 3)
     assert_close(learned(there), learned(here), rtol=1e-3, atol=1e-4)
+
+
+def test_the_doctor_reads_the_ratios_of_all_ranks_beside_what_lies_on_the_device(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    parts, meter = made("algo=ppo env=cartpole algo.horizon=16", GPU), Meter()
+    rollout, credited = loop.walk(parts.algo, parts.env, meter)
+    with monkeypatch.context() as several:
+        several.setattr(ranks, "size", lambda: 2)
+        several.setattr(ranks, "everyones", lambda mine: [mine, mine])
+        meter.share()
+    found = Doctor().measure(parts.algo, parts.env, rollout, credited, meter)
+    assert 0 < found["train/ess"] <= 1 and found["steps"] == rollout["mask"].numel()

@@ -26,6 +26,7 @@ PLACE = torch.device("cuda", 0)
 FREE = 80 * 2**30  # bytes of its memory, all of them free
 ANSWERS = {"_local_scalar_dense", "nonzero", "equal", "masked_select", "bincount", "_unique2", "unique_consecutive"}
 COPIES = {"copy_", "_to_copy"}
+TOGETHER = {"cat", "stack"}  # of which also a single number has to be where the others are
 INDEXED = {"index", "index_put", "index_put_", "_index_put_impl_"}
 KERNELS = {  # that torch has for GPUs only
     torch.ops.aten.mm.dtype: lambda a, b, dtype: torch.mm(a.float(), b.float()).to(dtype),
@@ -152,7 +153,9 @@ class Device(TorchDispatchMode):
         leaves = not isinstance(args[0], Pretended) if name == "copy_" else target is not None and not _here(target)
         moves = name in COPIES and (leaves or len(mine) < len(tensors))
         indices = _tensors(args[1]) if name in INDEXED else []  # may be on the CPU, and are then copied
-        foreign = {id(x): tuple(x.shape) for x in tensors if not isinstance(x, Pretended) and x.dim()}
+        foreign = {
+            id(x): tuple(x.shape) for x in tensors if not isinstance(x, Pretended) and (x.dim() or name in TOGETHER)
+        }
         brought = [foreign.pop(id(x)) for x in indices if isinstance(args[0], Pretended) and id(x) in foreign]
         if mine and foreign and not moves:
             raise RuntimeError(f"{name}: tensors on cuda:0 and on the CPU, of shapes {[*foreign.values()]}")
