@@ -10,6 +10,7 @@ from gymnasium.spaces import Space
 from gymnasium.wrappers import OrderEnforcing, TimeLimit
 
 from rlkit import spaces
+from rlkit.control.masks import side_by_side
 from rlkit.control.vector import Array
 from rlkit.errors import UserError
 from rlkit.terminal import warn
@@ -84,7 +85,7 @@ def some_action(env: One, observation: Any, info: Any) -> Any:  # as the environ
     told = observation if spaces.masks_actions(env.observation_space) else info
     if counts is None or not isinstance(told, Mapping) or spaces.MASK not in told:
         return actions.sample()
-    allowed = np.asarray(told[spaces.MASK]).reshape(1, -1) > 0
+    allowed = side_by_side(told[spaces.MASK])[None] > 0
     if allowed.shape[1] != sum(counts):  # said where it is read
         return actions.sample()
     shape, kind = spaces.action_shape(actions)

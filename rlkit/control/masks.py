@@ -8,7 +8,7 @@ import numpy as np
 from gymnasium.spaces import Dict, MultiBinary
 
 from rlkit.errors import UserError
-from rlkit.spaces import MASK, REST, choices
+from rlkit.spaces import MASK, REST, Array, choices
 
 One = gymnasium.Env[Any, Any]
 
@@ -20,6 +20,17 @@ def tells_mask(make: Callable[[], One]) -> bool:
         return choices(env.action_space) is not None and MASK in env.reset(seed=0)[1]
     finally:
         env.close()
+
+
+def side_by_side(mask: Any) -> Array:  # Any: nested as the action space is
+    """A mask of actions as one row of numbers: of several choices it may be a tuple, as `sample` of the space takes it.
+
+    What is not numbers (None in a tuple: all are allowed) gives no entries.
+    """
+    if isinstance(mask, tuple | list):
+        return np.concatenate([np.empty(0, dtype=np.int8), *map(side_by_side, mask)])
+    row = np.asarray(mask).reshape(-1)
+    return row if row.dtype.kind in "biuf" else np.empty(0, dtype=np.int8)
 
 
 class MaskInObservation(gymnasium.Wrapper[Any, Any, Any, Any]):
@@ -50,7 +61,7 @@ class MaskInObservation(gymnasium.Wrapper[Any, Any, Any, Any]):
                 "the environment gave an action_mask before and gives none now: give one at each step, all of 1 where "
                 "every action is allowed"
             )
-        mask = np.asarray(info.get(MASK, np.ones(self.size)), dtype=np.int8).reshape(-1)
+        mask = side_by_side(info.get(MASK, np.ones(self.size))).astype(np.int8)
         if len(mask) != self.size:
             raise UserError(f"action_mask has {len(mask)} entries, and there are {self.size} actions: give one each")
         return {REST: observation, MASK: mask}

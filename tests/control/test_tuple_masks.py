@@ -1,0 +1,53 @@
+"""A mask of several choices may come as a tuple of masks, as Gymnasium's own spaces take it."""
+
+from functools import partial
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.spaces import Box, Discrete, MultiDiscrete, Tuple
+from support.fakes import algorithm, iterate
+
+from rlkit.api import UserError
+from rlkit.control.contract import check_copies
+from rlkit.control.masks import MaskInObservation
+from rlkit.policies import Network
+from rlkit.settings import plugins
+
+ONE, OTHER = np.array([0, 1], dtype=np.int8), np.array([1, 0, 1], dtype=np.int8)
+
+
+class Door(gymnasium.Env[Any, Any]):
+    """Two choices, of two and of three values; `mask` says which are allowed."""
+
+    def __init__(self, actions: Any, mask: Any = (ONE, OTHER)) -> None:
+        self.observation_space, self.action_space, self.mask = Box(-1, 1, (1,)), actions, mask
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        return np.zeros(1, np.float32), {"action_mask": self.mask}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        first, second = (int(x) for x in action)
+        assert ONE[first] and OTHER[second], "a forbidden action was played"
+        return np.zeros(1, np.float32), float(second), False, bool(self.np_random.random() < 0.3), self.reset()[1]
+
+
+@pytest.mark.parametrize("actions", [MultiDiscrete([2, 3]), Tuple((Discrete(2), Discrete(3)))], ids=str)
+def test_a_tuple_of_masks_is_kept_to(actions: Any) -> None:
+    make = partial(Door, actions)
+    check_copies(make, "env.entry=door:Door")
+    assert actions.contains(actions.sample(mask=make().mask))
+    seen = MaskInObservation(make()).reset(seed=0)[0]["action_mask"]
+    assert seen.tolist() == [*ONE, *OTHER]
+    module = plugins.load("envs", "gym")
+    env = module.make(module.Config(rows=2), 0, "cpu", factory=make)
+    algo = algorithm("ppo", env, Network(hidden=(8,)), horizon=8)
+    iterate(algo, env)
+
+
+@pytest.mark.parametrize("mask", [(ONE, None), (ONE,), None], ids=["one of two", "one", "none"])
+def test_a_mask_that_lacks_entries_is_one_line(mask: Any) -> None:
+    with pytest.raises(UserError, match=r"^action_mask has [02] entries, and there are 5 actions: give one each$"):
+        MaskInObservation(Door(MultiDiscrete([2, 3]), mask)).reset(seed=0)
