@@ -67,6 +67,8 @@ def to_torchrl(given: object) -> object:
     """
     if isinstance(given, TensorDictBase):
         return _batch(given)
+    if isinstance(given, Actor | QNetwork) and given.allowed is not None:
+        raise UserError("to_torchrl takes policies that choose among all actions, and this one keeps to an action_mask")
     if isinstance(given, QNetwork):
         from torchrl.modules import QValueActor
 

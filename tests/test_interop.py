@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from gymnasium.spaces import MultiDiscrete
+from gymnasium.spaces import Box, Dict, MultiBinary, MultiDiscrete
 from support.fakes import (
     Ring,
     algorithm,
@@ -242,6 +242,15 @@ def test_several_choices_are_refused() -> None:
     env.action_space = MultiDiscrete([2, 3])
     with pytest.raises(UserError, match="here they are several choices"):
         to_torchrl(policies.Network().actor(env))
+
+
+@pytest.mark.parametrize("kind", ["actor", "actor_critic", "q_network"])
+def test_a_policy_that_keeps_to_a_mask_is_refused(kind: str) -> None:
+    """TorchRL's modules would choose what is forbidden, and give it a probability."""
+    env = cartpole(rows=2)
+    env.observation_space = Dict({"observation": Box(-1, 1, (4,)), "action_mask": MultiBinary(2)})
+    with pytest.raises(UserError, match="this one keeps to an action_mask$"):
+        to_torchrl(getattr(policies.Network(), kind)(env))
 
 
 def test_layers_that_actor_and_critic_share_are_in_front_of_both() -> None:
