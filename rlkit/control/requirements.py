@@ -30,7 +30,7 @@ class ActionTable:
         self.actions = actions
 
     def act(self, observation: Tensor, greedy: bool = False) -> Tensor:
-        return self.actions[observation]
+        return self.actions[observation.to(self.actions.device)]  # that of a model is on the CPU
 
     def record(self, batch: TensorDict) -> dict[str, Tensor]:
         return {}

@@ -242,7 +242,7 @@ class TabularEnv(ControlEnv):
 
     def _greedy(self, policy: Plays | Tensor) -> Tensor:
         if isinstance(policy, Tensor):
-            return policy
+            return policy.cpu()  # where the model is
         states = torch.arange(len(self._model.start), device=self.device)
         with torch.no_grad():
             return acting(policy).act(states, greedy=True).cpu()

@@ -10,8 +10,9 @@ from support.pretend_cuda import pretended
 from torch import Tensor, nn
 from torch.testing import assert_close
 
-from rlkit import loop, progress, ranks
+from rlkit import exact, loop, progress, ranks
 from rlkit.buffers import Replay
+from rlkit.control import TabularEnv
 from rlkit.doctor import Doctor
 from rlkit.meter import Meter
 from rlkit.progress import Progress
@@ -99,3 +100,14 @@ def test_the_doctor_reads_the_ratios_of_all_ranks_beside_what_lies_on_the_device
         meter.share()
     found = Doctor().measure(parts.algo, parts.env, rollout, credited, meter)
     assert 0 < found["train/ess"] <= 1 and found["steps"] == rollout["mask"].numel()
+
+
+def test_a_table_of_actions_may_lie_elsewhere_than_the_device() -> None:
+    """That of a model does, which is computed on the CPU."""
+    env = made("algo=q_learning env=frozenlake", GPU).env
+    model = env.model()
+    assert model is not None and isinstance(env, TabularEnv)
+    table = exact.greedy(model, exact.optimal_values(model, 0.99), 0.99)
+    scores = [env.evaluate(x, 20).score for x in (table, table.to(GPU))]
+    assert_close(scores[0], scores[1], rtol=0, atol=0)
+    assert env.exact(table) == env.exact(table.to(GPU))
