@@ -71,16 +71,16 @@ def of_groups(rollout: TensorDict) -> Found:
 
 
 def of_observations(rollout: TensorDict, env: Env) -> Found:
-    """How far the observations lie outside their space, and in which component."""
-    space, x = env.observation_space, rollout["observation"]
+    """How far the observations that were acted on lie outside their space, and in which component."""
+    space = env.observation_space
     found: Found = {}
     if isinstance(env.action_space, Box):
         found["dimensions"] = float(rollout["action"].shape[-1])
+    if not isinstance(space, Box | Discrete) or not len(x := rollout["observation"][rollout["mask"]]):
+        return found
     if isinstance(space, Discrete):
         return found | {"outside": torch.maximum(-x.min(), x.max() - int(space.n) + 1), "component": 0.0}
-    if not isinstance(space, Box):
-        return found
-    rows = x.flatten(0, -2).float()
+    rows = x.float()
     low, high = (torch.from_numpy(bound.astype(np.float32)).reshape(-1).to(rows) for bound in (space.low, space.high))
     outside, component = torch.maximum(low - rows.amin(0), rows.amax(0) - high).max(0)
     return found | {"outside": outside, "component": component}
@@ -98,7 +98,7 @@ def of_actions(rollout: TensorDict, env: Env) -> Found:
     space = env.action_space
     if not isinstance(space, Box) or not (free := np.flatnonzero(space.low < space.high)).size:
         return {}
-    x = rollout["action"].flatten(0, -2)[:, free]
+    x = rollout["action"][rollout["mask"]][:, free]
     if len(x) < FEW_ACTIONS:
         return {}
     low, high = (torch.from_numpy(bound.reshape(-1)[free]).to(x) for bound in (space.low, space.high))

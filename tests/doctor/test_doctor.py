@@ -182,7 +182,8 @@ def test_an_observation_outside_its_space_is_named_with_its_component(tmp_path: 
 def test_a_discrete_observation_outside_its_space_is_seen() -> None:
     env = SimpleNamespace(observation_space=Discrete(4), action_space=Discrete(2))
     for states, by in (([[0, 3]], 0), ([[0, 5]], 2), ([[-1, 2]], 1)):
-        rollout = TensorDict({"observation": torch.tensor(states)}, batch_size=[1])
+        seen = {"observation": torch.tensor(states), "mask": torch.ones(1, 2, dtype=torch.bool)}
+        rollout = TensorDict(seen, batch_size=[1])
         assert int(of_observations(rollout, env)["outside"]) == by
 
 
@@ -200,7 +201,8 @@ def test_actions_far_from_their_space_are_named_and_not_the_reward(
 
 
 def test_a_component_with_nothing_to_choose_is_not_looked_at() -> None:
-    rollout = TensorDict({"action": torch.tensor([[[0.1, 0.0, -0.9], [-0.2, 0.3, 0.8]] * 16])}, batch_size=[1, 32])
+    actions = torch.tensor([[[0.1, 0.0, -0.9], [-0.2, 0.3, 0.8]] * 16])
+    rollout = TensorDict({"action": actions, "mask": torch.ones(1, 32, dtype=torch.bool)}, batch_size=[1, 32])
     fixed = np.array([[0, -1, -1], [0, 1, 1]], np.float32)
     found = of_actions(rollout, SimpleNamespace(action_space=Box(*fixed)))
     assert int(found["action_component"]) == 1 and float(found["reach"]) == pytest.approx(0.15)
