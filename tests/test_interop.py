@@ -249,7 +249,7 @@ def test_a_policy_that_keeps_to_a_mask_is_refused(kind: str) -> None:
     """TorchRL's modules would choose what is forbidden, and give it a probability."""
     env = cartpole(rows=2)
     env.observation_space = Dict({"observation": Box(-1, 1, (4,)), "action_mask": MultiBinary(2)})
-    with pytest.raises(UserError, match="this one keeps to an action_mask$"):
+    with pytest.raises(UserError, match=r"this one keeps to an action_mask$"):
         to_torchrl(getattr(policies.Network(), kind)(env))
 
 

@@ -1,4 +1,4 @@
-"""What nobody played is not looked at: rollouts of different lengths are padded with zeros where they are put together."""
+"""What nobody played is not looked at: rollouts of different lengths are padded with zeros where they are joined."""
 
 from types import SimpleNamespace
 from typing import Any
