@@ -53,7 +53,8 @@ class OffPolicy(Algorithm):
     def __init__(self, config: Replayed, env: Env) -> None:
         c = self.config = config
         self.updates = 0
-        waiting = -(-c.warmup_steps // (env.rows * c.steps)) - 1  # iterations without an update
+        columns = max(1, -(-c.warmup_steps // env.rows)) + c.n_step - 1  # of steps; the newest wait for their sums
+        waiting = -(-columns // c.steps) - 1  # iterations without an update
         if 0 < c.warmup <= waiting:
             raise UserError(
                 f"algo.warmup={c.warmup} is over before anything is learned: algo.warmup_steps={c.warmup_steps} takes "

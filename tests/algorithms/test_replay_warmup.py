@@ -1,0 +1,25 @@
+"""How long a replay waits for its first update: what the refusal of a learning rate that rises too early says."""
+
+import pytest
+from support.fakes import algorithm, cartpole, iterate
+
+from rlkit.api import UserError
+from rlkit.policies import Network
+
+
+@pytest.mark.parametrize("wanted", [0, 7, 20])
+@pytest.mark.parametrize(("rows", "steps", "n_step"), [(1, 1, 1), (1, 1, 3), (2, 3, 1), (2, 3, 5), (3, 2, 4)])
+def test_a_warmup_is_refused_if_it_is_over_before_the_first_update(
+    rows: int, steps: int, n_step: int, wanted: int
+) -> None:
+    keys = {"steps": steps, "n_step": n_step, "warmup_steps": wanted, "batch_size": 4}
+    env = cartpole(rows)
+    algo, waited = algorithm("dqn", env, Network(hidden=(4,)), **keys), -1
+    while not algo.updates:
+        iterate(algo, env)
+        waited += 1
+    algorithm("dqn", env, Network(hidden=(4,)), **keys, warmup=waited + 1)
+    if waited:
+        told = rf"^algo\.warmup={waited} is over before .* takes {waited} iterations; give algo\.warmup={waited + 1} or"
+        with pytest.raises(UserError, match=told):
+            algorithm("dqn", env, Network(hidden=(4,)), **keys, warmup=waited)
