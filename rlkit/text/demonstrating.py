@@ -2,6 +2,9 @@
 
 from collections.abc import Callable, Sequence
 
+from tensordict import TensorDict
+
+from rlkit.api import Writes
 from rlkit.errors import UserError
 from rlkit.prompts import Prompt, data
 from rlkit.text.problems import Problem, bare, is_direct
@@ -18,6 +21,19 @@ class Demonstrations:
         self.direct, self.direct_from = direct, direct_from
         self.drawn = 0
         self._shown: tuple[Sequence[Problem], Shuffle] | None = None  # created at the first call: only sft needs it
+
+    def encoded(
+        self, policy: Writes, ask: Callable[[Sequence[Problem]], list[Prompt]], rows: int, progress: float
+    ) -> TensorDict:
+        """The next `rows` worked answers [rows, T]; ask: turns problems into prompts.
+
+        Raises: UserError at the first call where an answer does not fit into the policy's context.
+        """
+        if self._shown is None:
+            pool, _ = self._pool()
+            policy.check(ask(pool), [data(problem.answer) for problem in pool])
+        problems, answers = self.take(rows, progress)
+        return policy.encode(ask(problems), answers)
 
     def take(self, rows: int, progress: float) -> tuple[list[Problem], list[Prompt]]:
         """The next `rows` problems and answers; from `direct_from` on, a share `direct` shows only the final answer."""

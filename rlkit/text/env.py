@@ -280,8 +280,8 @@ class TextEnv:
 
     def demonstrations(self, policy: Plays, progress: float = 0.0, rows: int | None = None) -> TensorDict:
         """The next `rows` worked answers [rows, T]; from `direct_from` on, a share `direct` is only the result."""
-        problems, answers = self._demonstrations.take(rows or self.rows, progress)
-        return writing(policy).encode(self.asking.prompts(problems, policy), answers)
+        ask = partial(self.asking.prompts, policy=policy)
+        return self._demonstrations.encoded(writing(policy), ask, rows or self.rows, progress)
 
     def _drawn(self) -> State:
         """The state that decides which problems come next."""

@@ -9,6 +9,7 @@ import torch
 from support.parrot import Parrot, told
 
 from rlkit.api import UserError
+from rlkit.language.model import LanguageModel
 from rlkit.settings import plugins
 from rlkit.text import TextEnv
 from rlkit.text.problems import Problem, bare
@@ -158,6 +159,14 @@ def test_demonstrations_resume_where_they_stopped():
     shown(first, Parrot(), 1.0, calls=7)
     second.load_state_dict(first.state_dict())
     assert shown(first, Parrot(), 1.0, calls=20) == shown(second, Parrot(), 1.0, calls=20)
+
+
+def test_an_answer_that_does_not_fit_is_refused_before_anything_is_learned():
+    """It would end a run in the middle of an epoch, which could not be resumed with another file."""
+    long = Problem("9 + 2 =", "9 + 2 is 11. " * 600 + "#### 11")
+    world = env(problems={"train": [*adds(200), long], "validation": [], "test": []})
+    with pytest.raises(UserError, match=r"a prompt of \d+ tokens \('9 \+ 2 = ...'\) and \d+ more exceed"):
+        world.demonstrations(LanguageModel.load("tiny"))
 
 
 def test_rows_taken_together_have_similar_lengths():
