@@ -37,7 +37,8 @@ def make(config: Config, seed: int, device: str | torch.device) -> TextEnv:
     check(config, rows)
     names = [name.strip() for name in (config.reward or "flexible").split(",")]
     graders = [name for name in names if name in BUILT_IN]
-    check_answers(rows, graders, config.source)
+    check_answers(rows, ",".join(names), config.source)
+    check_answers([*problems["validation"], *problems["test"]], config.metrics, config.source, "env.metrics")
     # A score is 0 or 1 where one built-in reward gives it, and whatever the rewards say elsewhere.
     accuracy = names == graders[:1] and config.reward_weights in ((), (1.0,))
     chosen = replace(config, reward=",".join(names))

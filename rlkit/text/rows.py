@@ -7,7 +7,7 @@ from typing import get_args
 
 from rlkit.errors import UserError
 from rlkit.prompts import Role, Turn, data
-from rlkit.text.grader import gradable
+from rlkit.text.grader import BUILT_IN, gradable
 from rlkit.text.problems import Problem
 from rlkit.text.sources import Row
 
@@ -31,19 +31,22 @@ def tasks_from(rows: list[Row]) -> list[Problem]:
     return [_task(where, row) for where, row in rows]
 
 
-def check_answers(problems: Sequence[Problem], graders: Sequence[str], source: str) -> None:
-    """Refuse rows without an answer that the built-in rewards can compare with."""
-    for name in graders:
+def check_answers(problems: Sequence[Problem], names: str, source: str, key: str = "env.reward") -> None:
+    """Refuse rows without an answer that the built-in rewards can compare with.
+
+    names: rewards, as the key gives them; those of the user's own compare with what they like.
+    """
+    for name in [name.strip() for name in names.split(",") if name.strip() in BUILT_IN]:
         for problem in problems:
             if not problem.answer:
                 raise UserError(
                     f"{source}: {name} compares with a right answer, and the row {_shown(problem.question)} has no "
-                    "'answer'; give every row one, or a reward function of your own: env.reward=./mine.py:function"
+                    f"'answer'; give every row one, or a reward function of your own: {key}=./mine.py:function"
                 )
             if not gradable(name, problem.answer):
                 raise UserError(
                     f"{source}: the answer {_shown(problem.answer)} is not one number, which {name} needs; write it as "
-                    "'#### N' or as a number, or give env.reward=boxed or ./mine.py:function"
+                    f"'#### N' or as a number, or give {key}=boxed or ./mine.py:function"
                 )
 
 
