@@ -1,7 +1,7 @@
 """Tasks of the package reasoning-gym, each with its own scorer; several at once with weights."""
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
@@ -9,8 +9,10 @@ import torch
 from annotated_types import Ge, Le
 
 from rlkit.api import Count, UserError
+from rlkit.errors import one_line
 from rlkit.fields import Problems
-from rlkit.text import TextEnv, reasoning, splits
+from rlkit.text import Problem, TextEnv, reasoning, splits
+from rlkit.text.grader import BUILT_IN, gradable
 
 from ._text import OWN, PLAYED, Graded, Grading, TextConfig, text_env
 
@@ -41,6 +43,8 @@ def make(config: Config, seed: int, device: str | torch.device) -> TextEnv:
             raise UserError(
                 f"env.shots={config.shots} shows answers, and {row.kind} has several right ones: leave it out"
             )
+    check_graders("reward", config.reward, [row for found in problems.values() for row in found])
+    check_graders("metrics", config.metrics, [*problems["validation"], *problems["test"]])
     scorers = tuple(reasoning.scorer(task, chosen) for task, chosen in options.items())
     weights = dict(zip(config.task, config.task_weights or [1.0] * len(config.task), strict=True))
     return text_env(
@@ -52,6 +56,18 @@ def make(config: Config, seed: int, device: str | torch.device) -> TextEnv:
         grading=Grading(scorers=scorers, beside=(reasoning.solver(options),), packages=("reasoning-gym",)),
         weights=weights if len(weights) > 1 else {},
     )
+
+
+def check_graders(key: str, names: str, rows: Sequence[Problem]) -> None:
+    """Refuse a built-in reward that cannot compare with an answer: every text would be wrong."""
+    for name in [name.strip() for name in names.split(",") if name.strip() in BUILT_IN]:
+        for row in rows:
+            if not gradable(name, row.answer):
+                right = repr(one_line(row.answer)[:40]) if row.answer else "one of several texts"
+                raise UserError(
+                    f"env.{key}={names}: {name} cannot compare with a right answer of {row.kind}, which is {right}: "
+                    f"give the task's own scorer (env.reward={OWN}), or a function of your own"
+                )
 
 
 def options_of(config: Config) -> dict[str, Mapping[str, object]]:

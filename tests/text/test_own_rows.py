@@ -213,7 +213,7 @@ def test_what_no_row_makes_sense_of_is_one_line(tmp_path):
         ({"reward": "strict"}, rows(), r"strict compares with a right answer, and the row \"say \d+\" has no 'answer'"),
         ({}, rows(answer="2x + 1"), "the answer \"2x \\+ 1\" is not one number, which flexible needs"),
         ({"reward": "says", "metrics": "boxed, strict"}, rows(), "boxed compares .* of your own: env.metrics=./mine"),
-        ({"reward": "says", "metrics": "strict"}, rows(answer="two"), "is not one number, .* or give env.metrics=boxed"),
+        ({"reward": "says", "metrics": "strict"}, rows(answer="two"), "is not one number, .* give env.metrics=boxed"),
         ({"reward": "says", "shots": 2}, rows(), r"env\.shots=2 shows rows with their answers: give every row"),
         ({"reward": "says", "prompt": "{question}!"}, [{"prompt": CHAT, "word": "x"}] * 5, r"env\.prompt does noth"),
         ({"reward": "says,length", "reward_weights": (1.0,)}, rows(), r"env\.reward_weights has 1 numbers and .* 2"),

@@ -52,6 +52,18 @@ def test_every_task_is_there_by_name() -> None:
 
 
 @needs
+@pytest.mark.parametrize(
+    ("task", "right"), [("word_sorting", "'[a-zA-Z, ]+'"), ("graph_color", "one of several texts")]
+)
+def test_a_built_in_reward_that_cannot_compare_with_the_answers_is_refused(task: str, right: str) -> None:
+    """Every text would be wrong, the right one as well."""
+    for key in ("reward", "metrics"):
+        with pytest.raises(UserError, match=rf"env\.{key}=strict: strict .* answer of {task}, which is {right}: give"):
+            made(task, **{key: "strict"})
+    assert made("gcd", reward="own,strict", metrics="flexible").rewards.names == ["gcd", "strict"]
+
+
+@needs
 def test_the_problems_of_a_task_do_not_depend_on_the_seed_of_a_run_and_no_split_shares_any() -> None:
     one, other = made("chain_sum"), made("chain_sum", seed=7)
     assert one.problems == other.problems and {split: len(rows) for split, rows in one.problems.items()} == {
