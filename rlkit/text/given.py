@@ -3,6 +3,7 @@
 import inspect
 import traceback
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,13 @@ from rlkit.errors import RewardFailed, UserError, one_line
 
 SHOWN = 80  # characters of a value that a message shows
 LETTERS = (str, bytes, bytearray, memoryview)  # Python accepts these as lists or numbers, which is never intended
+
+
+def name_of(function: object) -> str:
+    """The name of a function; an object has that of its class, as its text holds an address, another each time."""
+    if isinstance(function, partial):
+        return name_of(function.func)
+    return str(getattr(function, "__name__", type(function).__name__))
 
 
 def called(what: str, function: Callable[..., object], /, *given: object, **columns: object) -> object:

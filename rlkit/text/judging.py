@@ -16,7 +16,7 @@ from tensordict import TensorDict
 
 from rlkit.errors import RewardFailed, UserError
 from rlkit.named import named
-from rlkit.text.given import called, listed, shown
+from rlkit.text.given import called, listed, name_of, shown
 
 FIRST, SECOND, NEITHER = 0, 1, -1
 PAIRS, BOTH = "rollout/judge_pairs", "rollout/judge_both"  # a batch key: verdict, inconsistent verdict
@@ -34,7 +34,7 @@ class Judge:
     """A user's function that compares completions."""
 
     def __init__(self, function: Callable[..., object], name: str = "") -> None:
-        self.function, self.name = function, name or str(getattr(function, "__name__", function))
+        self.function, self.name = function, name or name_of(function)
 
     def __call__(self, prompts: Sequence[str], pairs: Sequence[tuple[str, str]]) -> Judged:
         """Compare N pairs of completions; equal completions are not sent to the function.

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from rlkit.errors import RewardFailed
-from rlkit.text.given import called, listed, shown
+from rlkit.text.given import called, listed, name_of, shown
 from rlkit.text.problems import Problem
 from rlkit.text.rewards import PlacedReward, Reward
 
@@ -40,8 +40,7 @@ class Rewards:
 
     def __init__(self, functions: Sequence[Reward], weights: Sequence[float] = ()) -> None:
         self.functions, self.weights = list(functions), list(weights or [1.0] * len(functions))
-        names = [str(getattr(function, "__name__", function)) for function in self.functions]  # objects have none
-        self.names = numbered(names)
+        self.names = numbered(map(name_of, self.functions))
 
     def opinions(
         self, prompts: Sequence[str], completions: Sequence[str], columns: Columns

@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import warnings
+from functools import partial
 
 import numpy as np
 import pytest
@@ -31,6 +32,25 @@ def test_rewards_have_trls_signature_and_are_summed_with_none_left_out():
     assert rewards == {"a\n": {"length": 3.0, "only_odd": 1.0}, "b\n": {"length": 2.0, "only_odd": None}}
     alone = TextEnv({"train": problems, "validation": [], "test": []}, rows=2, seed=0, rewards=[length])
     assert not any("rewards" in record for record in told(alone, alone.rollout(Parrot(lambda prompt, attempt: "x"))))
+
+
+class Short:
+    """A reward that is an object."""
+
+    def __init__(self, most):
+        self.most = most
+
+    def __call__(self, prompts, completions, **columns):
+        return [float(len(text) < self.most) for text in completions]
+
+
+def test_an_object_is_named_after_its_class():
+    """Its own text holds an address, which is another in each process: metrics of a resumed run would be others."""
+    objects = [Short(2), partial(correct), Short(3), partial(Short(4)), correct]
+    rewards = Rewards(objects)
+    assert rewards.names == ["Short", "correct", "Short_2", "Short_3", "correct_2"]
+    found = rewards(["a"], ["xx"], {"answer": ["1"]}).named
+    assert found == {"Short": [0.0], "correct": [0.0], "Short_2": [1.0], "Short_3": [1.0], "correct_2": [0.0]}
 
 
 def test_a_reward_function_comes_from_a_file_or_a_module(tmp_path):
