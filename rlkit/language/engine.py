@@ -56,6 +56,8 @@ class Engine(Protocol):
 class WritesMeanwhile(Engine, Protocol):
     """An engine that can write while the learner computes: it needs neither its time nor its weights after `begin`."""
 
+    iterations: int  # number of iterations that began: in each, the learner's weights are others than before
+
     def begin(
         self,
         ids: Sequence[Sequence[int]],

@@ -49,7 +49,7 @@ class VLLM(Derived):
         self.backend, self.tokenizer, self.exchange = backend, tokenizer, exchange
         self.note = f"{backend.name}; its sums depend on what it computes at once, so a resumed run may write otherwise"
         self.label, self.device, self.vocab = "", torch.device("cpu"), 0  # of the weights of the last `sync`
-        self.checked = False
+        self.checked, self.iterations = False, 0
         self.pending: Future[list[Written]] | None = None  # the completions that are being written
 
     @torch.no_grad()

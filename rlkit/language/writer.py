@@ -34,6 +34,16 @@ class Writer(Backbone):
         old = "; rows are learned from one version later, and those under way are written anew by a run that goes on"
         return self.engine.note + (old if self.staleness else "")
 
+    @property
+    def iterations(self) -> int:
+        """The number of iterations that began, as an engine that writes meanwhile counts them; else 0."""
+        return self.engine.iterations if isinstance(self.engine, WritesMeanwhile) else 0
+
+    def refresh(self) -> None:
+        super().refresh()
+        if isinstance(self.engine, WritesMeanwhile):
+            self.engine.iterations += 1
+
     def ready(self) -> None:
         """Give the engine the current weights. If they are sharded, all ranks do this together."""
         self.engine.sync(self.decoder)

@@ -1,6 +1,6 @@
 """Writing ahead: the next rollout is written during learning, so its weights are one version old.
 
-Rows of version k come from the weights after learning from k rollouts. The saved state of an environment is the one
+Rows of version k come from the weights after k iterations of learning. The saved state of an environment is the one
 before the pending rollout began: a resumed run begins it again, from the same problems, with newer weights.
 """
 
@@ -25,6 +25,11 @@ class WritesAhead(Writes, Protocol):
     """May write completions in advance, with the current weights."""
 
     staleness: int  # largest age of a row when it is learned from, in versions of the weights; 0: no writing ahead
+
+    @property
+    def iterations(self) -> int:
+        """The number of iterations that began; within one, all rollouts come before the learning."""
+        ...
 
     def begin(self, prompts: Sequence[str], repeats: int = 1, max_tokens: int = 64, stop: Sequence[str] = ()) -> Waits:
         """Begin the work of `generate`; calling the result waits for it."""
@@ -91,14 +96,18 @@ class Next:
             None  # arguments of the request, its version, and the pending rollout
         )
         self.before: State = {}
-        self.given = 0  # number of rollouts handed out: the version of the learner's weights
+        self.version = 0  # of the learner's weights: the number of iterations that learned
+        self.iteration: int | None = None  # of the policy, at the last rollout; None: no rollout since the start
 
-    def take(self, asked: tuple[int, int], begin: Callable[[], Begun]) -> tuple[Begun, int]:
+    def take(self, policy: Plays, asked: tuple[int, int], begin: Callable[[], Begun]) -> tuple[Begun, int]:
         """The pending rollout for these arguments, or a new one; and the version of the weights that writes it."""
+        if self.on and isinstance(policy, WritesAhead):
+            self.version += self.iteration not in (None, policy.iterations)  # several rollouts may precede the learning
+            self.iteration = policy.iterations
         waiting, self.waiting, self.before = self.waiting, None, {}
         if waiting is not None and waiting[0] == asked:
             return waiting[2], waiting[1]
-        return begin(), self.given
+        return begin(), self.version
 
     def follow(
         self,
@@ -115,14 +124,15 @@ class Next:
         if not self.on:
             return
         self.before = drawn()
-        self.waiting = asked, self.given, begin()
+        self.waiting = asked, self.version, begin()
         batch["version"] = torch.full(batch.batch_size, version, device=batch["mask"].device)
-        note(batch, staleness=[float(self.given - version)] * batch.numel())
-        self.given += 1
+        note(batch, staleness=[float(self.version - version)] * batch.numel())
 
     def state_dict(self) -> State:
-        return {"versions": self.given} if self.on else {}
+        """The version after the learning from the last rollout."""
+        return {"versions": self.version + (self.iteration is not None)} if self.on else {}
 
     def load_state_dict(self, state: State) -> None:
         """Forget the pending rollout."""
-        self.waiting, self.before, self.given = None, {}, natural(state["versions"]) if self.on else 0
+        self.waiting, self.before, self.iteration = None, {}, None
+        self.version = natural(state["versions"]) if self.on else 0

@@ -141,7 +141,7 @@ class TextEnv:
         """
         limit = self.max_tokens if steps is None else min(steps, self.max_tokens)
         begin = partial(self._begin, policy, repeats, limit)
-        begun, version = self._next.take((repeats, limit), begin)
+        begun, version = self._next.take(policy, (repeats, limit), begin)
         batch = buffers.of_all(self.rows, lambda mine: self._attempts(policy, begun, mine, repeats, limit))
         if self.mixture is not None:
             kinds = [self.problems["train"][index].kind for index in begun.indices for _ in range(repeats)]

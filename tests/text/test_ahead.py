@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from support.resuming import cut
+from support.resuming import REWARD, cut
 from support.vllm_stand_in import StandIn, served
 from torch.testing import assert_close
 
@@ -28,7 +28,8 @@ def server() -> Iterator[StandIn]:
 
 
 def parts_of(server: StandIn, *words: str) -> Parts:
-    given = ["algo=grpo", "algo.group=4", *WORDS, f"policy.server={server.url}", *words]
+    algo = [] if any(word.startswith("algo=") for word in words) else ["algo=grpo"]
+    given = [*algo, "algo.group=4", *WORDS, f"policy.server={server.url}", *words]
     return assemble(config.read(given))
 
 
@@ -47,6 +48,29 @@ def test_rows_are_one_version_old_and_say_so(server: StandIn) -> None:
         before = now
     age = rollout["rollout/staleness"]
     assert (age == 1).all() and (rows["log_prob"] - rows["sampler_log_prob"]).abs().max() > 1e-3
+
+
+def test_rollouts_of_one_iteration_are_of_the_weights_that_wrote_them(server: StandIn) -> None:
+    """DAPO plays on until enough groups differ: the weights of its second rollout are those that learn from it."""
+    words = ("algo=dapo", "algo.overlong_buffer=0", REWARD)
+    parts = parts_of(server, *words)
+    algo, env = parts.algo, parts.env
+    algo.rows = 3  # more than one rollout has
+    before = algo.policy.reference()
+    for iteration, versions in enumerate([{0}, {0, 1}, {1, 2}]):
+        now = algo.policy.reference()
+        rows = walk(algo, env, Meter())[0].flatten()
+        assert {*rows["version"].tolist()} == versions
+        assert torch.equal(rows["rollout/staleness"], (iteration - rows["version"]).float())
+        for version, writer in ((iteration - 1, before), (iteration, now)):
+            mine = rows[rows["version"] == version]
+            if len(mine):
+                assert_close(mine["sampler_log_prob"], writer.evaluate(mine)["log_prob"], rtol=1e-4, atol=1e-4)
+        before = now
+    again = parts_of(server, *words)
+    again.algo.rows = 3
+    again.env.load_state_dict(env.state_dict())
+    assert {*walk(again.algo, again.env, Meter())[0]["version"].flatten().tolist()} == {3}
 
 
 def test_the_next_rollout_is_under_way_while_this_one_is_learned_from(server: StandIn) -> None:
