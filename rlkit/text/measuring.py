@@ -12,7 +12,7 @@ from rlkit.api import Judges
 from rlkit.scores import Sample, Scores
 from rlkit.text.grader import correct
 from rlkit.text.judging import Judge
-from rlkit.text.problems import Problem
+from rlkit.text.problems import KINDS, Problem
 from rlkit.text.scoring import Rewards, columns_of, numbered
 from rlkit.text.templates import RARE
 
@@ -58,7 +58,7 @@ class Measuring:
             score=torch.tensor(found.score, dtype=torch.float64),
             length=length.double().cpu(),
             kinds=kinds if any(kinds) else None,
-            groups=["rare" if kind in RARE else "common" for kind in kinds] if RARE.keys() & set(kinds) else None,
+            groups=["rare" if kind in RARE else "common" for kind in kinds] if are_embedded(kinds) else None,
             samples=self.samples(problems, prompts, completions, found.score, named),
             items=[(problem.question, problem.answer) for problem in problems],
             metrics=dict(zip(names, reported, strict=True)),
@@ -127,6 +127,11 @@ class Measuring:
         assert self.judge is not None
         first = self.judge(prompts[::2], list(zip(texts[::2], texts[1::2], strict=True))).first
         return [(2 * i + (x < 0.5), 2 * i + (x > 0.5)) for i, x in enumerate(first) if x != 0.5]
+
+
+def are_embedded(kinds: Sequence[str]) -> bool:
+    """Whether these are kinds of the embedded problems, with a rare one; a user's own may have the name of one."""
+    return bool(RARE.keys() & {*kinds}) and {*kinds} <= KINDS.keys()
 
 
 def ahead(margin: Tensor) -> Tensor:

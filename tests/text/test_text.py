@@ -133,6 +133,13 @@ def test_embedded_kinds_are_grouped_into_common_and_rare():
     assert "embedded" in world.source and "not GSM8K" in world.source
 
 
+def test_kinds_of_ones_own_are_not_rare_because_an_embedded_kind_has_that_name():
+    for kinds, groups in ((("days", "months"), None), (("days", "chain"), ["rare", "common"])):
+        problems = [Problem(f"{kind}?", "#### 4", kind) for kind in kinds]
+        world = env(problems={"train": problems, "validation": problems, "test": []})
+        assert world.evaluate(Parrot()).groups == groups
+
+
 def shown(world, policy, progress, calls=30, rows=8):
     return [text for _ in range(calls) for text in policy.decode(world.demonstrations(policy, progress, rows))]
 
