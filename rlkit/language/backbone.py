@@ -81,14 +81,19 @@ class Backbone(Sourced, PolicyModule):
         """
         written = self.completion_ids(completions, [isinstance(x, Prompt) and bool(x.turns) for x in prompts])
         ids = self.prompt_ids(prompts)
-        longest, context = max(len(p) + len(c) for p, c in zip(ids, written, strict=True)), self.decoder.context
-        if longest > context:
-            raise UserError(f"a text has {longest} tokens, the model's context is {context}: drop or shorten such rows")
+        written = self.fitted(ids, written)
         length = torch.tensor([len(row) for row in written])
         width = int(length.max())
         tokens = torch.tensor([row + [0] * (width - len(row)) for row in written])
         out = layout(ids, 1, tokens, length, self.tokenizer.pad_id)
         return TensorDict(out, batch_size=len(ids)).to(self.decoder.head.device)
+
+    def fitted(self, prompts: list[list[int]], written: list[list[int]]) -> list[list[int]]:
+        """The completions, if all of them fit into the context behind their prompts; else raises UserError."""
+        longest, context = max(len(p) + len(c) for p, c in zip(prompts, written, strict=True)), self.decoder.context
+        if longest > context:
+            raise UserError(f"a text has {longest} tokens, the model's context is {context}: drop or shorten such rows")
+        return written
 
     def decode(self, rollout: TensorDict) -> list[str]:
         """The completions as texts in row-major order, without special tokens."""

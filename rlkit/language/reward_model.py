@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 
 import torch
@@ -21,6 +22,7 @@ from rlkit.language.model import LanguageModel
 from rlkit.language.sharding import share_head
 from rlkit.paths import home
 from rlkit.prompts import Prompt, Turn, cut
+from rlkit.terminal import warn
 
 OPTIONS = "chat_options.json"  # variables of the chat template with which the model was trained
 
@@ -67,7 +69,7 @@ class RewardModel(Backbone):
         """Load from a folder of `save`."""
         model = cls(LanguageModel.load(folder, dtype="float32"))
         folders.read_head(model.value_head, Path(folder) / folders.REWARD)
-        model.options = read_json(Path(folder) / OPTIONS)
+        model.name, model.options = str(folder), read_json(Path(folder) / OPTIONS)
         return model
 
     def save(self, folder: str | Path, dtype: torch.dtype | None = None) -> None:
@@ -88,6 +90,21 @@ class RewardModel(Backbone):
         hidden = self.read(text, F.pad(batch["mask"], (0, 1)), last + 1, column == last[:, None])
         reward: Tensor = self.value_head(hidden.to(self.value_head.weight.dtype))
         return reward[:, 0]
+
+    def fitted(self, prompts: list[list[int]], written: list[list[int]]) -> list[list[int]]:
+        """The completions without what does not fit into the context: each is read up to there, and ends with its end.
+
+        A policy's text may have more tokens here than the policy wrote: it is encoded again, perhaps by another
+        tokenizer. So no check before a run can exclude that it is too long.
+        """
+        room = [self.decoder.context - len(prompt) for prompt in prompts]
+        if min(room) > 0 and any(len(row) > most for row, most in zip(written, room, strict=True)):
+            tell_cut(self.name, self.decoder.context)
+            written = [
+                row if len(row) <= most else [*row[: most - 1], row[-1]]
+                for row, most in zip(written, room, strict=True)
+            ]
+        return super().fitted(prompts, written)
 
     @torch.no_grad()
     def judge(self, prompts: Sequence[str], completions: Sequence[str]) -> Tensor:
@@ -116,6 +133,12 @@ class RewardModel(Backbone):
 
     def check(self, prompts: Sequence[str], after: int | Sequence[str]) -> None:
         super().check(prompts, after + 1 if isinstance(after, int) else after)  # the end token is appended
+
+
+@cache
+def tell_cut(name: str, context: int) -> None:
+    """Say once that a text is too long."""
+    warn(f"{name}: the reward model reads {context} tokens, and a longer text is scored by its beginning")
 
 
 class LearnedReward:

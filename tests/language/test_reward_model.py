@@ -125,6 +125,16 @@ def test_a_conversation_is_read_alike_as_a_stored_pair_and_as_a_policys_answer(n
     assert plain["action"][0, -1] == text_end
 
 
+def test_a_text_beyond_its_context_is_scored_by_its_beginning(capsys: Any) -> None:
+    """Encoded again, a policy's text may have more tokens: no check before a run can exclude that."""
+    judge = reward_model()
+    judge.name, judge.decoder.context = "short", 20
+    read = judge.encode(PROMPTS, ["b " * 99, "b", *COMPLETIONS[2:]])
+    assert read["mask"].shape[1] == 19 and read["action"][0, -1] == TOKENIZER.eos_id
+    assert judge.judge(PROMPTS[:1] * 2, ["b " * 99, "b " * 80]).unique().numel() == 1
+    assert capsys.readouterr().err.count("short: the reward model reads 20 tokens, and a longer text is scored by") == 1
+
+
 def test_training_reads_the_attempts_of_its_writer_as_the_reward_will() -> None:
     problems = [Problem(prompt, "#### 5") for prompt in PROMPTS]
     env = TextEnv({"train": problems, **NONE}, rows=3, seed=0, max_tokens=12, prompt="{question}")
