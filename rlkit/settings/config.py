@@ -108,25 +108,26 @@ def complete(line: Given) -> Given:
                 raise UserError(f"which {noun}? Give {section}=NAME (python -m rlkit.run --help lists them)")
         if line.trust and line.config is None:
             raise UserError("trust= is for a run folder of someone else's: give it beside resume=FOLDER")
-        names = [str({"name": "", **file.section(s), **line.section(s)}["name"]) for s in KINDS]
-        given = pair(*names)
+        given = pair(*(str({"name": "", **file.section(s), **line.section(s)}["name"]) for s in KINDS))
         override(given, file)
-        refuse_strange(line, names)
         given.algo.update(preset({**given.algo, **line.algo}))
         line.algo.pop("preset", None)
     override(given, line)
     given.resume, given.help, given.argv, given.factory = line.resume, line.help, line.argv, line.factory
     if line.config is not None and not line.trust:
         trust.check_file(line.config, given)
+    if line.resume is None:
+        refuse_strange(line, given)
     return given
 
 
-def refuse_strange(line: Given, names: Sequence[str]) -> None:
-    """Refuse a key that the run has not, and say which one of the named plug-ins is meant."""
+def refuse_strange(line: Given, given: Given) -> None:
+    """Refuse a key that the run has not, and say which one of the named plug-ins is meant: this imports them."""
     known = schema.settable(Run)
     for key in line.run:
         if key not in known:
-            loaded = {s: plugins.load(KINDS[s], name) for s, name in zip(KINDS, names, strict=True) if name}
+            names = {s: given.section(s)["name"] for s in KINDS if "name" in given.section(s)}
+            loaded = {s: plugins.load(KINDS[s], name) for s, name in names.items()}
             there = {section: list(schema.settable(module.Config)) for section, module in loaded.items()}
             if not any(key in fields for fields in there.values()):  # else it is reported below
                 raise UserError(f"no key '{key}': {instead(key, 'run', list(known), there)}")

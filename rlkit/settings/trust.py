@@ -13,7 +13,7 @@ from rlkit.settings.sections import Section, Sections
 
 def outside(given: Given) -> list[str]:
     """The keys of a configuration that name code from outside: plug-ins, rewards, environments, networks."""
-    names = {section: str(given.section(section)["name"]) for section in KINDS}
+    names = _names(given)
     found = [f"{section}={name}" for section, name in names.items() if name not in plugins.names(KINDS[section])]
     for section, key, place in _codes(given):
         value = given.section(section).get(key) or ""
@@ -22,9 +22,14 @@ def outside(given: Given) -> list[str]:
     return found
 
 
+def _names(given: Given) -> dict[str, str]:
+    """The algorithm and the environment; where only help is asked for, one of them may not be named."""
+    return {x: str(given.section(x)["name"]) for x in KINDS if "name" in given.section(x)}
+
+
 def _codes(given: Given) -> Iterator[tuple[str, str, Place]]:
     """The keys of rlkit's own plug-ins and policies whose texts name code."""
-    names = {section: str(given.section(section)["name"]) for section in KINDS}
+    names = _names(given)
     own = {x: plugins.load(KINDS[x], name).Config for x, name in names.items() if name in plugins.names(KINDS[x])}
     for section, cls in (own | {"policy": policy_keys(given)}).items():
         for key, place in places.marked(cls).items():

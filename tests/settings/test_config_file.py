@@ -75,6 +75,8 @@ def test_code_that_only_the_file_names_needs_trust(tmp_path: Path, monkeypatch: 
         config.read([f"config={path}"])
     assert config.read([f"config={path}", "trust=true"]).algo["name"] == str(tmp_path / "mine.py")
     assert config.read([f"config={path}", f"algo={tmp_path / 'mine.py'}"]).algo["name"] == str(tmp_path / "mine.py")
+    with pytest.raises(UserError, match="would run code from outside rlkit: algo="):
+        config.read([f"config={path}", "sede=1"])  # a mistake on the command line imports nothing, either
     path.write_text("algo: {name: grpo}\nenv: {name: gsm8k, reward: './mine.py:f'}\n")
     with pytest.raises(UserError, match=r"would run code from outside rlkit: env\.reward="):
         config.read([f"config={path}"])
@@ -93,6 +95,13 @@ def test_code_that_only_the_file_names_needs_trust(tmp_path: Path, monkeypatch: 
         assemble(config.read([f"config={path}"]))
     with pytest.raises(UserError, match="trust= is for"):
         config.read(["algo=ppo", "env=cartpole", "trust=true"])
+
+
+def test_help_needs_neither_name(tmp_path: Path) -> None:
+    path = tmp_path / "seed.yaml"
+    path.write_text("run: {seed: 1}\n")
+    assert config.read([f"config={path}", "--help"]).run["seed"] == 1
+    assert config.read([f"config={path}", "algo=ppo", "--help"]).algo["name"] == "ppo"
 
 
 @pytest.mark.parametrize(
