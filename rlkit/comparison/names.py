@@ -1,5 +1,6 @@
 """What the runs of a comparison are called in its tables, kept beside them in names.json."""
 
+import hashlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -36,5 +37,8 @@ def read(run: Path) -> dict[str, str]:
 
 
 def readable(name: str) -> str:
-    """The beginning of a name that may be a stranger's, without characters that cannot be drawn."""
-    return harmless(name[:LONGEST])
+    """A name that may be a stranger's, without characters that cannot be drawn; of a long one the beginning, marked."""
+    if len(name) > LONGEST:  # two that begin alike stay two
+        mark = hashlib.blake2b(name.encode("utf-8", "replace"), digest_size=4).hexdigest()
+        name = f"{name[: LONGEST - len(mark) - 2]}… {mark}"
+    return harmless(name)

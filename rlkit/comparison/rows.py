@@ -18,7 +18,7 @@ from rlkit.settings.plugins import short
 Keys = dict[str, str]
 Scoped = Sequence[tuple[str, str, str]]  # NAME, KEY, VALUE
 Kind = Literal["algo", "env"]
-OWN = re.compile(r"(?P<name>[^:=;/\\]+):(?P<plugin>[^/\\].*)")  # NAME:PLUGIN, and not C:\mine.py
+OWN = re.compile(r"(?![A-Za-z]:[/\\])(?P<name>[^:=;/\\]+):(?P<plugin>.+)")  # NAME:PLUGIN, and not C:\mine.py
 PLAYED = ("env.rows", "env.luck")  # keys of an environment that say how it is played: they belong to the algorithm
 LONGEST = 60  # characters of a name in a folder's name
 BRACKETS = {"[": 1, "{": 1, "(": 1, "]": -1, "}": -1, ")": -1}
@@ -54,7 +54,7 @@ def lines(kind: Kind, given: Mapping[str, str], keys: Keys, scoped: Scoped, envs
             key: alternatives(key, value, owners, envs if kind == "algo" else [plugin]) for key, value in mine.items()
         }
         axes = {key: values for key, values in axes.items() if len(values) > 1}
-        shown = {key: dict(zip(values, apart(list(values.values())), strict=True)) for key, values in axes.items()}
+        shown = {key: dict(zip(values, different(key, values), strict=True)) for key, values in axes.items()}
         for chosen in product(*axes.values()):
             pairs = dict(zip(axes, chosen, strict=True))
             words = {key: shown[key][value] for key, value in pairs.items()}
@@ -75,6 +75,13 @@ def is_problem(key: str) -> bool:
     return key in {f"env.{name}" for name in PROBLEMS}
 
 
+def different(key: str, values: Keys) -> list[str]:
+    """Each value as it stands in a name: of a problem its last part, where no other problem has the same."""
+    typed = list(values.values())
+    ends = [last(value) for value in typed] if is_problem(key) else typed
+    return apart(ends if len(set(ends)) == len(ends) else typed)
+
+
 def last(value: str) -> str:
     """Pong-v5 of ALE/Pong-v5."""
     return value.rpartition("/")[2]
@@ -84,7 +91,7 @@ def titled(name: str, words: Keys) -> str:
     """`ppo lr=1e-3`, and gym:Acrobot-v1 of the key that says the problem."""
     inner = [key.partition(".")[2] or key for key in words]
     ends = [key if inner.count(end) > 1 else end for key, end in zip(words, inner, strict=True)]
-    problem = "".join(f":{last(value)}" for key, value in words.items() if is_problem(key))
+    problem = "".join(f":{value}" for key, value in words.items() if is_problem(key))
     rest = [f"{end}={value}" for end, (key, value) in zip(ends, words.items(), strict=True) if not is_problem(key)]
     return " ".join([f"{name}{problem}", *rest])
 

@@ -8,7 +8,7 @@ from support.words import last
 
 import rlkit
 from rlkit import compare
-from rlkit.comparison import conduct, grid, names, plan, records, report, words
+from rlkit.comparison import conduct, grid, names, plan, records, report, rows, words
 from rlkit.comparison.results import compute
 from rlkit.comparison.rows import alternatives
 from rlkit.errors import UserError
@@ -90,6 +90,24 @@ def test_several_gymnasium_ids_are_columns_that_listen_to_their_id() -> None:
     assert table(jobs) == (["ppo"], ["gym:CartPole-v1", "gym:MountainCar-v0"])
     assert [job.config["run"]["iterations"] for job in jobs] == [3, 2]
     assert [job.name for job in jobs] == ["ppo-gym_CartPole-v1-s0", "ppo-gym_MountainCar-v0-s0"]
+
+
+def test_problems_whose_last_parts_are_alike_are_columns_of_their_own() -> None:
+    given = {"env.id": "one/World-v0,two/World-v0,CartPole-v1"}
+    columns = rows.lines("env", {"gym": "gym"}, given, [], ["gym"])
+    assert [line.name for line in columns] == ["gym:one/World-v0", "gym:two/World-v0", "gym:CartPole-v1"]
+    assert all({"World-v0", line.keys["env.id"]} <= line.called for line in columns[:2])
+
+
+def test_long_names_that_begin_alike_stay_apart() -> None:
+    one, other = (names.readable(f"ppo encoder={'x' * names.LONGEST}{end}") for end in "ab")
+    assert one != other and len(one) == len(other) == names.LONGEST
+
+
+@pytest.mark.parametrize("path", ["/abs/mine.py", "./mine.py", "mine.py"])
+def test_a_plugin_with_a_name_of_ones_own_may_be_any_path(path: str) -> None:
+    assert plan.names("algo", (f"default:{path}", f"tuned:{path}")) == {"default": path, "tuned": path}
+    assert rows.OWN.fullmatch("C:/mine.py") is None and rows.OWN.fullmatch(r"C:\mine.py") is None
 
 
 def test_rows_and_columns_have_names_of_ones_own() -> None:

@@ -187,6 +187,14 @@ def test_best_yaml_holds_the_keys_that_a_preset_stands_for(tmp_path: Path, carri
         assert {**found, "lr": 0} == {**given, "lr": 0} and "kl_coef" in found and "preset" not in found
 
 
+def test_an_algorithm_may_be_given_by_its_whole_path(tmp_path: Path, carried: list[str]) -> None:
+    (tmp_path / "mine.py").write_text("from rlkit.algorithms.ppo import Config, make\n")
+    words = [f"algo={tmp_path / 'mine.py'}", "env=cartpole", "iterations=10", "workers=1", "runs=1", "trials=3"]
+    done = conduct.conduct(*parse([*words, "seeds=1", f"out={tmp_path / 'out'}"]), "python -m rlkit.tune ...")
+    assert done.best is not None and done.best.number and done.results
+    assert sum("default-cartpole" in name for name in carried) == sum("tuned-cartpole" in name for name in carried) == 1
+
+
 def test_best_yaml_measures_as_was_asked_and_not_as_a_trial_does(tmp_path: Path, carried: list[str]) -> None:
     words = ["algo=ppo", "env=cartpole", "iterations=10", "workers=1", "runs=1", "trials=2", "seeds=1"]
     conduct.conduct(*parse([*words, "evaluation_episodes=7", f"out={tmp_path / 'out'}"]), "python -m rlkit.tune ...")
