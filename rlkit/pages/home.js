@@ -101,7 +101,10 @@ async function lay() {
   if (keys !== asked) await differences(keys);
 }
 
-async function more(key, one) {
+// What a run has written since, read once: two who ask at a time get the same lines.
+const more = (key, one) => (one.reading ??= read(key, one).finally(() => (one.reading = null)));
+
+async function read(key, one) {
   let any = false;
   for (;;) { // a large file comes in parts
     const got = await ask(`metrics?run=${key}&file=${one.file}&offset=${one.offset}`);

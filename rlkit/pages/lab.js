@@ -17,9 +17,14 @@ const LEADS = {
   tries: "Press Run: the dots try actions, and learn from what happens to them. Point at a cell to see what was learned there last.",
 };
 
+let sent = 0, newest = 0;
+
+// Ask, and draw what comes, unless the answer to a later request was drawn already.
 async function refresh(request) {
+  const mine = ++sent;
   const answer = await guarded(request);
-  if (answer) {
+  if (answer && mine > newest) {
+    newest = mine;
     const other = !state.now || state.now.algo !== answer.algo;
     state.now = answer;
     if (other) furnish();

@@ -1,10 +1,12 @@
 """A run's page: what its folder holds, read while it may still grow; nothing is written and no lock is kept."""
 
+import hashlib
 import io
 import os
 import time
 from contextlib import suppress
 from pathlib import Path
+from typing import BinaryIO
 
 from rlkit.api import UserError
 from rlkit.comparison.grid import is_locked
@@ -13,7 +15,7 @@ from rlkit.pages.live import Live
 from rlkit.pages.server import Call, Json, Site, number
 from rlkit.paths import home
 from rlkit.recording.files import is_number, opened, read_object, read_text
-from rlkit.recording.writers import record
+from rlkit.recording.writers import LONGEST, record
 from rlkit.settings import config, plugins
 from rlkit.settings.assemble import Assemble
 from rlkit.settings.given import Trust
@@ -135,7 +137,7 @@ def metrics(folder: Path, request: Json) -> Json:
     """{"file"?, "offset"?}: the next whole lines after that byte; from the first where the file is another one."""
     try:
         with opened(folder / "metrics.jsonl") as file:
-            name = str(os.fstat(file.fileno()).st_ino)
+            name = identity(file)
             offset = int(number(request, "offset", 0, 2**53)) if request.get("file") == name else 0
             file.seek(offset)
             found = file.read(MOST)
@@ -145,6 +147,13 @@ def metrics(folder: Path, request: Json) -> Json:
     lines = [_numbers(held) for line in io.BytesIO(found[:end]) if (held := record(line)) is not None]
     passed = end or (len(found) if len(found) == MOST else 0)  # so much without a line break is not a line
     return {"file": name, "offset": offset + passed, "from": offset, "lines": lines}
+
+
+def identity(file: BinaryIO) -> str:
+    """What tells a file from another one: a new file of this name may have the number of one that was removed."""
+    first = file.readline(LONGEST)
+    mark = hashlib.blake2b(first, digest_size=8).hexdigest() if first.endswith(b"\n") else ""
+    return f"{os.fstat(file.fileno()).st_ino}-{mark}"
 
 
 def changed(path: Path) -> float:

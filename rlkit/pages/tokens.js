@@ -7,7 +7,7 @@ const WORDS = { advantage: "Advantage", ratio: "Ratio π/π_b", clipped: "Clippe
 const ORDER = Object.keys(WORDS);
 const CARDS = 8; // that are shown at once, if a group has fewer: several groups
 const LOOK = 300; // milliseconds between two looks at how far the server is
-const state = { answer: null, groups: null, at: 0, color: null, begun: false };
+const state = { answer: null, groups: null, at: 0, color: null, begun: false, turn: 0 };
 
 export async function openTokens() {
   if (state.begun) return;
@@ -69,8 +69,11 @@ const first = () => page(state.answer.informative[0] ?? 0);
 const pages = () => [...new Set(state.answer.informative.map(page))];
 
 async function group() {
+  const mine = ++state.turn;
   const shown = Array.from({ length: Math.min(many(), state.answer.groups - state.at) }, (_, i) => state.at + i);
-  state.groups = await Promise.all(shown.map((at) => ask("group", { group: at })));
+  const groups = await Promise.all(shown.map((at) => ask("group", { group: at })));
+  if (mine !== state.turn) return; // others were asked for meanwhile
+  state.groups = groups;
   const known = ORDER.filter((name) => state.answer.known.includes(name));
   if (!known.includes(state.color)) state.color = known[0];
   choices(find("colors"), "aria-pressed", known.map((name) => [name, WORDS[name]]), state.color, (name) => ((state.color = name), draw()));
@@ -204,14 +207,17 @@ whenSchemeChanges(draw);
 
 // What the run itself wrote down.
 
-let kept = null;
+let kept = null, asked = 0;
 
 export async function openCompletions() {
   await show(kept ? kept.iteration : undefined);
 }
 
 async function show(iteration) {
-  kept = await ask(`completions${iteration === undefined ? "" : `?iteration=${iteration}`}`);
+  const mine = ++asked;
+  const answer = await ask(`completions${iteration === undefined ? "" : `?iteration=${iteration}`}`);
+  if (mine !== asked) return; // the slider stands elsewhere by now
+  kept = answer;
   const slider = find("iteration"), at = kept.iterations.indexOf(kept.iteration);
   slider.max = Math.max(0, kept.iterations.length - 1);
   slider.value = Math.max(0, at);

@@ -285,3 +285,16 @@ def test_what_a_configuration_holds_in_place_of_numbers_is_no_error_of_the_page(
     with serve(str(folder)) as client:
         about = client.get("/api/run")
     assert about["seed"] == "2001-01-01" and "seed=2001-01-01 is not allowed" in about["reason"]
+
+
+def test_a_new_run_in_the_place_of_another_is_read_from_its_beginning(tmp_path: Path, runs: Path) -> None:
+    """A disk may give its file the number of the one that was removed; here it is the very same file."""
+    (tmp_path / "config.yaml").write_bytes((runs / "ppo" / "config.yaml").read_bytes())
+    path = tmp_path / "metrics.jsonl"
+    with serve(str(tmp_path)) as client:
+        path.write_text('{"iteration": 1, "seconds": 1.5}\n{"iteration": 2, "seconds": 1.6}\n')
+        first = client.get("/api/metrics?file=&offset=0")
+        for lines in ('{"iteration": 1, "seconds": 1.7}\n', '{"iteration": 1, "seconds": 1.8}\n{"iteration": 2}\n' * 9):
+            path.write_text(lines)
+            again = client.get(f"/api/metrics?file={first['file']}&offset={first['offset']}")
+            assert again["from"] == 0 and len(again["lines"]) == lines.count("\n")
