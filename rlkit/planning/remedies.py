@@ -26,10 +26,18 @@ def remedies(setting: Setting, model: Model) -> list[Change]:
     whole = [change for change in single(setting) if "lora" not in change]
     gpus = 2 * setting.gpus
     while gpus <= MOST:
-        if found := fewest(setting, {"gpus": gpus}, whole, models):
+        if found := fewest(setting, {"gpus": gpus, **spread(setting, gpus)}, whole, models):
             return [*here, found[0]]
         gpus *= 2
     return here
+
+
+def spread(setting: Setting, gpus: int) -> Change:
+    """The next number of prompts that so many GPUs can share, where another one was given."""
+    learners = gpus - setting.engine_gpus
+    if setting.prompts is None or setting.prompts % learners == 0:
+        return {}
+    return {"prompts": -(-setting.prompts // learners) * learners}
 
 
 def fewest(setting: Setting, given: Change, changes: list[Change], models: dict[int, Model]) -> list[Change]:
@@ -67,11 +75,8 @@ def single(setting: Setting) -> Iterator[Change]:
 
 def fits(setting: Setting, keys: Change, models: dict[int, Model]) -> bool:
     """Whether the setting with these keys is valid and fits."""
-    values = asdict(setting) | keys
-    if values["prompts"] is not None and "gpus" in keys:
-        values["prompts"] = None  # the default for the larger number of GPUs
     try:
-        other = Setting(**values)
+        other = Setting(**(asdict(setting) | keys))
     except UserError:
         return False
     if other.lora not in models:

@@ -1,6 +1,6 @@
 """What each GPU holds: shares of what is sharded, adapters in place of weights, and what would fit."""
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 
@@ -122,3 +122,13 @@ def test_more_gpus_are_proposed_where_only_adapters_fit() -> None:
 
 def test_where_nothing_helps_nothing_is_proposed() -> None:
     assert remedies(Setting(model="0.5b", longest=10**9), SMALL) == []
+
+
+@pytest.mark.parametrize("prompts", [63, 100, 512])
+def test_more_gpus_are_proposed_for_the_prompts_that_were_asked_for(prompts: int) -> None:
+    """As it is printed, beside the keys that were given: neither refused, nor of another number of prompts."""
+    asked = Setting(model="7b", prompts=prompts)
+    change = remedies(asked, SEVEN)[-1]
+    assert isinstance(change["gpus"], int) and change["gpus"] > 1
+    meant = Setting(**(asdict(asked) | change))
+    assert predict(meant, SEVEN).fits and prompts <= (meant.prompts or 0) < prompts + change["gpus"]
