@@ -223,13 +223,13 @@ def make_way(subject: Subject, split: Split) -> None:
             say(f"{subject.called / before.name} was of checkpoint {was}: it is {after.name} now")
 
 
-def film(subject: Subject, asked: Evaluate) -> Path:
-    """Write a video of the first episode, played greedily, into the file of `video`."""
+def film(subject: Subject, asked: Evaluate, here: Path) -> Path:
+    """Write a video of the first episode, played greedily, into the file of `video`; a relative path starts `here`."""
     from rlkit.control.env import ControlEnv
     from rlkit.control.video import frames, write_gif
 
     path, env, policy = home(asked.video or ""), subject.env, subject.policy
-    held = path.absolute()  # now, as the environment may change the directory
+    held = here / path
     assert isinstance(env, ControlEnv) and isinstance(policy, Acts), "refused before"
     drawn = frames(env, policy, 0, asked.split)
     with as_written(held, path), replacing(held) as file:

@@ -11,6 +11,7 @@ import torch
 
 from rlkit import ranks, shards
 from rlkit.api import Noted, Policy, Writes
+from rlkit.paths import back
 from rlkit.progress import Progress
 from rlkit.recording.log import Listener, Log
 from rlkit.recording.writers import tracker
@@ -49,7 +50,8 @@ def opened_log(parts: Parts, given: config.Given, folder: Path, progress: Progre
     if not ranks.first():
         return Log(folder, {}, total or 0, unit, quiet=True)
     sent_to = tracker(run.logger, folder, parts.text)
-    rows = header(parts, given, folder, progress)
+    with back(given.here):  # where a plug-in's path starts, wherever the environment has gone
+        rows = header(parts, given, folder, progress)
     return Log(folder, rows, total or 0, unit, watch.quiet, progress.iteration, sent_to, watch.listener)
 
 

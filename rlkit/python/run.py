@@ -13,7 +13,7 @@ from rlkit import against as pairing
 from rlkit import evaluation, session
 from rlkit.errors import UserError, one_line
 from rlkit.evaluation import Evaluate, Subject
-from rlkit.paths import home
+from rlkit.paths import back, home, start
 from rlkit.python.keys import check_listener, line
 from rlkit.python.policy import Policy
 from rlkit.python.surroundings import undisturbed
@@ -103,15 +103,17 @@ class Run:
         _refuse_trust(keys)
         keys["against"], place, trusted = self._other(keys.get("against"))
         asked = self._asked(episodes=episodes, split=split, trust=trusted, **keys)
+        here = start()
         with undisturbed():
             subject = self._subject(asked)
             torch.set_num_threads(asked.threads or threads(subject.env.kind))
-            evaluation.refuse(subject, asked)
-            if place is not None and not asked.trust:
-                pairing.refuse_code(subject, place[0])
-            other = None if place is None else pairing.rival(subject, asked, place)
+            with back(here):  # relative paths start there, wherever the environment has gone
+                evaluation.refuse(subject, asked)
+                if place is not None and not asked.trust:
+                    pairing.refuse_code(subject, place[0])
+                other = None if place is None else pairing.rival(subject, asked, place)
             if asked.video is not None:
-                evaluation.film(subject, asked)
+                evaluation.film(subject, asked, here)
             found, scores = evaluation.measured(subject, asked)
             if other is not None:
                 found["against"], _ = pairing.compared(subject, other, scores, asked)

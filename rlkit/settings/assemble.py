@@ -29,6 +29,7 @@ from rlkit.fields import (
     WEIGHED,
 )
 from rlkit.forecast import Forecast, forecast
+from rlkit.paths import back
 from rlkit.policies import LearningRate, PolicyModule, Table, ValueTable
 from rlkit.scores import Split
 from rlkit.settings import config, idle, plugins, schema, trust
@@ -95,11 +96,12 @@ def assemble(given: config.Given) -> Parts:
         run = replace(run, env_steps=STEPS if control else None, iterations=None if control else ITERATIONS)
     torch.set_num_threads(run.threads or threads(env.kind))
     network = config.build(config.network_class(env.kind), given.policy, "policy")
-    algo = make_algorithm(given, modules["algo"], algo_config, env, network)
-    trust.check_ran(
-        {section: given.section(section)["name"] for section in KINDS},
-        {"algo": algo_config, "env": env_config, "policy": network},
-    )
+    with back(given.here):  # relative paths start there, wherever the environment has gone
+        algo = make_algorithm(given, modules["algo"], algo_config, env, network)
+        trust.check_ran(
+            {section: given.section(section)["name"] for section in KINDS},
+            {"algo": algo_config, "env": env_config, "policy": network},
+        )
     if ranks.size() > 1:
         check_divided(given.algo["name"], algo)
     refuse_idle(given, algo_config, env_config, network, env, algo.policy)

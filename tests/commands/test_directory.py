@@ -59,6 +59,7 @@ def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]
     for folder in (here, away):
         folder.mkdir()
     (here / "leaves.py").write_text(LEAVES)
+    (here / "at_once.py").write_text(AT_ONCE)
     (here / "r.py").write_text(REWARD)
     monkeypatch.setenv("AWAY", str(away))
     monkeypatch.setenv("PYTHONPATH", str(Path(rlkit.__file__).resolve().parents[1]))
@@ -66,7 +67,11 @@ def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]
     return here, away
 
 
-@pytest.mark.parametrize("words", [[*TABLE, "env=./leaves.py"], TEXT], ids=["environment", "reward"])
+@pytest.mark.parametrize(
+    "words",
+    [[*TABLE, "env=./leaves.py"], [*TABLE, "env=./at_once.py"], TEXT],
+    ids=["environment", "environment as it is made", "reward"],
+)
 def test_a_run_stays_in_the_folder_where_it_began(
     words: list[str],
     places: tuple[Path, Path],
@@ -81,7 +86,7 @@ def test_a_run_stays_in_the_folder_where_it_began(
     assert "\nrun folder: r\n" in told and "python -m rlkit.play r trust=true\n" in told
     held = yaml.safe_load((here / "r" / "config.yaml").read_text())
     own = held["env"]["reward"].partition(":")[0] if "reward" in held["env"] else held["env"]["name"]
-    assert own in (str(here / "r.py"), str(here / "leaves.py"))
+    assert own in (str(here / "r.py"), str(here / "leaves.py"), str(here / "at_once.py"))
     monkeypatch.chdir(here)
     assert run.main(["resume=r", "iterations=3", "trust=true"]) == 0
     assert json.loads((here / "r" / "summary.json").read_text())["iterations"] == 3 and not list(away.iterdir())
@@ -98,13 +103,14 @@ def test_an_error_while_a_run_goes_on_names_the_folder_as_it_was_written(
     assert capsys.readouterr().err.endswith("then resume with: python -m rlkit.run resume=r trust=changed\n")
 
 
+@pytest.mark.parametrize("name", ["leaves", "at_once"])
 def test_an_evaluation_and_its_picture_are_where_they_were_asked_for(
-    places: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    name: str, places: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     here, away = places
-    assert run.main([*TABLE, "env=./leaves.py", "iterations=1", "out=r"]) == 0
+    assert run.main([*TABLE, f"env=./{name}.py", "iterations=1", "out=r"]) == 0
     monkeypatch.chdir(here)
-    assert evaluate.main(["r", "episodes=1", "trust=true", "video=x.gif"]) == 0
+    assert evaluate.main(["r", "episodes=1", "trust=true", "video=x.gif", "against=r:latest"]) == 0
     assert "the first episode is in x.gif\n" in capsys.readouterr().out
     assert (here / "r" / "evaluation-test.json").is_file() and (here / "x.gif").is_file() and not list(away.iterdir())
 
@@ -122,3 +128,15 @@ def test_a_run_from_python_knows_its_folder(places: tuple[Path, Path]) -> None:
     (places[0] / "leaves.py").write_text(AT_ONCE)
     done = rlkit.train("q_learning", str(places[0] / "leaves.py"), out="r", iterations=1, quiet=True, **keys)
     assert done.folder == places[0] / "r" and done.summary is not None
+
+
+def test_an_evaluation_from_python_is_where_it_was_asked_for(
+    places: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, away = places
+    assert run.main([*TABLE, "env=./at_once.py", "iterations=1", "out=r"]) == 0
+    monkeypatch.chdir(here)
+    opened = rlkit.load("r", trust=True, checkpoint="latest")
+    monkeypatch.chdir(here)
+    assert opened.evaluate(episodes=1, video="x.gif", against="r:latest")["against"]["folder"] == "r"
+    assert (here / "x.gif").is_file() and not list(away.iterdir())
