@@ -11,7 +11,7 @@ const COLUMNS = [
 ];
 const NUMBERS = new Set(["seed", "env_steps", "before", "after", "seconds", "date"]);
 const TITLES = { env_steps: "Environment steps; on text the tokens written", before: "Score before training, on the test split", after: "Score after training, on the test split" };
-const state = { runs: [], sort: "date", down: true, chosen: new Map() }; // chosen: key → {style, metrics}
+const state = { runs: [], left: 0, sort: "date", down: true, chosen: new Map() }; // chosen: key → {style, metrics}
 let curves = null, asked = "";
 
 const address = (page, key) => `${page}?token=${encodeURIComponent(token)}&run=${key}`;
@@ -52,7 +52,8 @@ function draw() {
   heads();
   const shown = state.runs.filter(wanted).sort(order);
   find("rows").replaceChildren(...shown.map(row));
-  find("count").textContent = shown.length === state.runs.length ? `${number(shown.length)} ${shown.length === 1 ? "run" : "runs"}` : `${number(shown.length)} of ${number(state.runs.length)} runs`;
+  const count = shown.length === state.runs.length ? `${number(shown.length)} ${shown.length === 1 ? "run" : "runs"}` : `${number(shown.length)} of ${number(state.runs.length)} runs`;
+  find("count").textContent = state.left ? `${count}, ${number(state.left)} more not read yet` : count;
   find("empty").hidden = shown.length > 0;
   find("empty").textContent = state.runs.length ? "No run has all these words." : "There is no run yet. One appears here as soon as it starts.";
   if (focused) document.querySelector(`[data-focus="${CSS.escape(focused)}"]`)?.focus();
@@ -133,11 +134,10 @@ async function differences(keys) {
 
 async function look() {
   const answer = await ask("home");
-  const same = JSON.stringify(answer.runs) === JSON.stringify(state.runs);
-  state.runs = answer.runs;
+  const same = answer.left === state.left && JSON.stringify(answer.runs) === JSON.stringify(state.runs);
+  Object.assign(state, { runs: answer.runs, left: answer.left });
   find("where").textContent = answer.folders.join(", ");
   if (!same || !find("heads").children.length) draw();
-  if (answer.left) find("count").textContent += `, ${number(answer.left)} more not read yet`;
   const pages = answer.comparisons.map((one) => make("li", {}, one.page ? make("a", { href: address("/api/comparison", one.key) }, one.name) : `${one.name} (no page yet)`));
   find("comparisons").hidden = !pages.length;
   if (pages.length && !find("pages").contains(document.activeElement)) find("pages").replaceChildren(...pages);

@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 from support.browsing import opened
 
+from rlkit.pages import home
+
 sync_api = pytest.importorskip("playwright.sync_api")
 pytestmark = pytest.mark.slow
 
@@ -70,6 +72,18 @@ def test_the_lines_of_a_run_are_asked_for_once(browser: Any, runs: Path) -> None
         seen = True
         held[0].continue_()
         sync_api.expect(page.locator("#group-time .chart > svg path.series").first).to_be_visible()
+
+
+def test_runs_that_do_not_fit_are_counted_once(browser: Any, runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(home, "MOST", 2)
+    with opened(browser, str(runs)) as page:
+        for _ in range(2):
+            with page.expect_response("**/api/home"):
+                pass
+        page.wait_for_timeout(100)
+        assert page.locator("#count").inner_text() == "2 runs, 1 more not read yet"
+        page.locator("#filter").fill("cartpole")
+        assert page.locator("#count").inner_text() == "1 of 2 runs, 1 more not read yet"
 
 
 def test_the_algorithm_that_was_chosen_last_is_shown(browser: Any) -> None:
