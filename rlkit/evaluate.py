@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rlkit.console import guarded, loading
-from rlkit.paths import as_written, back, home, start
+from rlkit.paths import as_written, back, home
 from rlkit.terminal import say
 
 if TYPE_CHECKING:
@@ -41,17 +41,16 @@ def evaluate(argv: list[str]) -> int:
     given = config.from_folder(argv[0])
     prepare_folder(argv[0])  # before hours of measuring: the folder must be writable
     given.trust = asked.trust
-    here = start()
     with bars("preparing"):
         subject = evaluation.opened(given, argv[0], asked.checkpoint, asked)
-    with back(here):  # relative paths start there, wherever the environment has gone
+    with back(given.here):  # relative paths start there, wherever the environment has gone
         evaluation.refuse(subject, asked)
         say(evaluation.which(subject))
         other = None if asked.against is None else against.rival(subject, asked, against.place_of(asked.against))
     if other:
         say(f"against {other.called}: {evaluation.which(other)}")
     if asked.video is not None:  # before hours of measuring: drawing needs a package
-        say(f"the first episode is in {evaluation.film(subject, asked, here)}")
+        say(f"the first episode is in {evaluation.film(subject, asked, given.here)}")
         if only_draws(asked):
             return 0
     with bars():
