@@ -37,7 +37,7 @@ def changed(first: str, argv: Sequence[str]) -> str:
     """The line of a run that `argv` continues: what that changes takes the place of what was given before."""
     head, found, command = first.partition(COMMAND)
     now = {key(word): quoted(word) for word in argv if key(word) in RESUMABLE}
-    was = {key(word): word for word in WORD.findall(command)}
+    was = {key(word.lstrip("$'")): word for word in WORD.findall(command)}  # some are quoted
     return f"{head}{found}{' '.join((without_rivals(was, now) | now).values())}" if found and now else first
 
 

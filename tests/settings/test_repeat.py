@@ -4,7 +4,9 @@ import pytest
 
 from rlkit.settings import repeat
 
+PLACES = ["policy.exchange=/my disk/x", "policy.server=http://[::1]:80"]
 GIVEN = ["algo=grpo", "env.prompt=it's $5\niterations=7: {question}", "iterations=7", "env.x=a iterations=7", "keep=2"]
+GIVEN += PLACES
 
 
 @pytest.mark.parametrize(
@@ -15,6 +17,7 @@ GIVEN = ["algo=grpo", "env.prompt=it's $5\niterations=7: {question}", "iteration
         (["resume=x", "iterations=9"], ["iterations=9"], ["iterations=7"]),
         (["resume=x", "env_steps=900", "keep=3"], ["env_steps=900", "keep=3"], ["iterations=7", "keep=2"]),
         (["resume=x", "evaluations=4"], ["evaluations=4"], []),
+        (["resume=x", "policy.exchange=/y", PLACES[1]], ["policy.exchange=/y", PLACES[1]], PLACES),
     ],
 )
 def test_what_a_resume_changes_takes_the_place_of_what_was_given(
