@@ -234,11 +234,14 @@ def sendable(key: str, given: object) -> str:
 def environments(env: object) -> list[str]:
     """The words for the environments; a Gymnasium id or MODULE:NAME becomes a key of runs on `gym`."""
     found = [named(name) for part in names("env", env) for name in part.split(",")]
-    own = sum(len(section) > 1 for section in found) > 1
+    inners = [{key: value for key, value in section.items() if key != "name"} for section in found]
+    problems = ["".join(inner.values()) for inner in inners if inner]
+    lasts = [last_name(problem.rpartition("/")[2]) for problem in dict.fromkeys(problems)]
     words, keys = [], []
-    for section in found:
-        inner = {key: value for key, value in section.items() if key != "name"}
-        name = last_name("".join(inner.values()).rpartition("/")[2]) if own and inner else ""
+    for section, inner in zip(found, inners, strict=True):
+        name = last_name("".join(inner.values()).rpartition("/")[2]) if len(problems) > 1 and inner else ""
+        if lasts.count(name) > 1:  # others end alike
+            name = re.sub(r"[:/]", ".", "".join(inner.values()))
         words.append(f"{name}:{section['name']}" if name else section["name"])
         keys += [f"{name or GYM}:env.{key}={value}" for key, value in inner.items()]
     return [f"env={','.join(words)}", *keys]

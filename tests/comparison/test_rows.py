@@ -197,6 +197,15 @@ def test_a_setting_is_said_to_be_none_where_the_rows_are_algorithms(tmp_path: Pa
     assert words.size(found).startswith("2 algorithms × 1 environment") and set(found["algos"]) == {"A", "B"}
 
 
+def test_python_gives_ids_that_end_alike_names_of_their_own() -> None:
+    assert environments(["one/World-v0", "two/World-v0", "CartPole-v1", "taxi"]) == [
+        "env=one.World-v0:gym,two.World-v0:gym,CartPole-v1:gym,taxi",
+        "one.World-v0:env.id=one/World-v0",
+        "two.World-v0:env.id=two/World-v0",
+        "CartPole-v1:env.id=CartPole-v1",
+    ]
+
+
 def test_a_damaged_file_of_names_is_one_line(tmp_path: Path, capsys) -> None:
     [job] = planned(f"out={tmp_path}")
     finished(job, 1.0)
