@@ -75,12 +75,12 @@ class Lab:
         return Learner(parts, policy, env, world, torch.tensor(world["optimal"]["values"], dtype=torch.float64))
 
     def rebuild(self, fields: Mapping[str, object], given: Mapping[str, Mapping[str, object]]) -> None:
-        """Change the world or the algorithms, all or none of them, and let every learner keep its table."""
+        """Change these algorithms, for a change of the world all of them, or none; each learner keeps its table."""
         fields = {**self.fields, **fields}
-        given = {name: {**self.given.get(name, {}), **given.get(name, {})} for name in self.learners}
-        fresh = {name: self.learner(self.build(name, fields, given[name])) for name in self.learners}
-        self.learners = {n: old.moved(fresh[n]) for n, old in self.learners.items()}
-        self.fields, self.given = fields, {name: dict(keys) for name, keys in given.items()}
+        keys = {name: {**self.given.get(name, {}), **asked} for name, asked in given.items()}
+        fresh = {name: self.learner(self.build(name, fields, keys[name])) for name in given}
+        self.learners = {n: old.moved(fresh[n]) if n in fresh else old for n, old in self.learners.items()}
+        self.fields, self.given = fields, self.given | keys
         self.chance = self.chances()
 
     # What the page asks for

@@ -101,6 +101,14 @@ def test_a_change_that_one_algorithm_refuses_changes_nothing(lab: Client) -> Non
     assert lab.get("/api/lab?algo=value_iteration") == before
 
 
+def test_tuning_one_algorithm_leaves_the_others_as_they_are(lab: Client) -> None:
+    other = lab.post("step", algo="sarsa", steps=5)
+    lab.post("tune", algo="q_learning", lr=0.125)
+    assert lab.get("/api/lab?algo=sarsa") == other
+    lab.post("world", algo="q_learning", gamma=0.5)
+    assert lab.get("/api/lab?algo=sarsa")["curves"]["altered"] == [*other["curves"]["altered"], 5]
+
+
 def test_q_learning_plays_is_tuned_and_starts_over(lab: Client) -> None:
     now = lab.post("step", algo="q_learning", steps=50)
     rows = len(now["agents"])
