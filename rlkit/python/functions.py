@@ -235,13 +235,14 @@ def environments(env: object) -> list[str]:
     """The words for the environments; a Gymnasium id or MODULE:NAME becomes a key of runs on `gym`."""
     found = [named(name) for part in names("env", env) for name in part.split(",")]
     inners = [{key: value for key, value in section.items() if key != "name"} for section in found]
-    problems = ["".join(inner.values()) for inner in inners if inner]
-    lasts = [last_name(problem.rpartition("/")[2]) for problem in dict.fromkeys(problems)]
+    problems = ["".join(inner.values()) for inner in inners]  # of one key at most
+    ends = {problem: last_name(problem.rpartition("/")[2]) for problem in problems if problem}
+    several = sum(map(bool, problems)) > 1
     words, keys = [], []
-    for section, inner in zip(found, inners, strict=True):
-        name = last_name("".join(inner.values()).rpartition("/")[2]) if len(problems) > 1 and inner else ""
-        if lasts.count(name) > 1:  # others end alike
-            name = re.sub(r"[:/]", ".", "".join(inner.values()))
+    for section, inner, problem in zip(found, inners, problems, strict=True):
+        name = ends[problem] if several and problem else ""
+        if list(ends.values()).count(name) > 1:  # others end alike
+            name = re.sub(r"[:/]", ".", problem)
         words.append(f"{name}:{section['name']}" if name else section["name"])
         keys += [f"{name or GYM}:env.{key}={value}" for key, value in inner.items()]
     return [f"env={','.join(words)}", *keys]
