@@ -182,8 +182,17 @@ LAYOUTS = {name: torch.contiguous_format if name == "small" else torch.channels_
 
 
 def channels_last(space: Box) -> bool:
-    """Whether the channels of an image are its last dimension: the smaller one of the first and the last."""
-    return space.shape[-1] <= space.shape[0]
+    """Whether the channels of an image are its last dimension: the one beside two equal ones, else the smaller one."""
+    first, middle, last = space.shape
+    if (first == middle) != (middle == last):
+        return first == middle
+    return last <= first
+
+
+def sides(space: Box) -> tuple[int, int]:
+    """Height and width of an image, in pixels."""
+    height, width = space.shape[:2] if channels_last(space) else space.shape[1:]
+    return height, width
 
 
 def is_image(space: "AnySpace") -> bool:
@@ -198,8 +207,8 @@ def of_image(space: Box, name: str) -> nn.Module:
             f"policy.encoder={name} takes images of height, width and channels, and here is {space}: use "
             "policy.encoder=flat, or add the channel (gymnasium.wrappers.FrameStackObservation)"
         )
-    height, width, channels = space.shape if channels_last(space) else (*space.shape[1:], space.shape[0])
-    return Image(space, IMAGES[name](channels, height, width), LAYOUTS[name])
+    channels = space.shape[-1 if channels_last(space) else 0]
+    return Image(space, IMAGES[name](channels, *sides(space)), LAYOUTS[name])
 
 
 def of_leaf(space: "AnySpace", name: str) -> nn.Module | None:
@@ -218,8 +227,7 @@ def of_leaf(space: "AnySpace", name: str) -> nn.Module | None:
             "(gymnasium.wrappers.FrameStackObservation), or give policy.encoder=flat"
         )
     if name == "auto" and is_image(space):
-        nature_takes = sorted(space.shape)[-2] >= SMALLEST
-        return of_image(space, "nature" if nature_takes else "small")
+        return of_image(space, "nature" if min(sides(space)) >= SMALLEST else "small")
     return None if spaces.dtype(space) == np.float32 else Floats()
 
 

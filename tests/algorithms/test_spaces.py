@@ -17,6 +17,7 @@ from rlkit import spaces
 from rlkit.api import UserError
 from rlkit.control import ControlEnv
 from rlkit.policies import Network
+from rlkit.policies.encoders import Image, of_leaf
 from rlkit.python.policy import Policy
 
 IMAGE = Box(0, 255, (6, 6, 1), np.uint8)
@@ -248,6 +249,26 @@ def test_networks_for_images(encoder: Any) -> None:
         again = Network(encoder=encoder, hidden=(8,)).q_network(env)
         pairs = zip(policy.parameters(), again.parameters(), strict=True)
         assert all(torch.equal(a, b) for a, b in pairs)  # the same seed, whatever torch drew before
+
+
+@pytest.mark.parametrize(
+    ("channels", "shape"),
+    [
+        (3, (84, 84, 3)),
+        (4, (4, 84, 84)),
+        (20, (7, 7, 20)),
+        (20, (20, 7, 7)),
+        (3, (60, 80, 3)),
+        (3, (3, 60, 80)),
+        (9, (9, 9, 9)),
+    ],
+)
+def test_convolutions_run_over_height_and_width(channels: int, shape: tuple[int, ...]) -> None:
+    image = of_leaf(Box(0, 1, shape, np.bool_), "small")
+    assert isinstance(image, Image)
+    first = next(part for part in image.modules() if isinstance(part, torch.nn.Conv2d))
+    assert first.in_channels == channels
+    assert image(torch.ones(2, int(np.prod(shape)))).shape == (2, 32 * np.prod(shape) // channels)
 
 
 @pytest.mark.parametrize(
