@@ -139,7 +139,7 @@ def report(folders: Sequence[Path], out: Path, command: str, missing: Sequence[s
     from rlkit.comparison import report as pages
 
     prepare_folder(out)
-    results = pages.write(found, out, [*missing, *left_out], command)
+    results = pages.write(records.apart(found), out, [*missing, *left_out], command)
     pages.show(results)
     say(f"the page: {out / 'index.html'}")
     return results

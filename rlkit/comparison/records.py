@@ -1,8 +1,8 @@
 """A run folder → what a comparison needs to know of it."""
 
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -101,6 +101,21 @@ def read(folder: Path) -> Record:
         )
     except (KeyError, TypeError, ValueError) as error:
         raise UserError(f"{folder / 'summary.json'} is damaged: {error!r}; run it again") from None
+
+
+def apart(found: Sequence[Record]) -> list[Record]:
+    """The same runs, where columns of several problems that end alike have the whole ids: one/Maze-v0, two/Maze-v0."""
+    problems: dict[str, set[str]] = {}
+    for r in found:
+        problems.setdefault(r.env, set()).add(r.settings.get("env.id", ""))
+    return [replace(r, env=_whole(r)) if len(problems[r.env]) > 1 else r for r in found]
+
+
+def _whole(r: Record) -> str:
+    """gym:one/Maze-v0 for gym:Maze-v0; a name that does not end with the problem stays."""
+    problem = r.settings.get("env.id", "")
+    end = f":{problem.rpartition('/')[2]}"
+    return names.readable(f"{r.env.removesuffix(end)}:{problem}") if problem and r.env.endswith(end) else r.env
 
 
 def _finished(folder: Path) -> dict[str, object]:

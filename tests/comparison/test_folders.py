@@ -57,6 +57,19 @@ def test_a_clock_that_goes_back_leaves_a_curve_in_order(tmp_path: Path) -> None:
     assert records.read(folder(tmp_path / "a", lines=lines)).curves["evaluation"].seconds.tolist() == [1, 5, 5, 6]
 
 
+def test_problems_that_end_alike_have_columns_of_their_own(tmp_path: Path) -> None:
+    def run(name: str, problem: str) -> records.Record:
+        config = f"run: {{seed: 3}}\nalgo: {{name: ppo}}\nenv: {{name: gym, id: {problem}}}\n"
+        return records.read(folder(tmp_path / name, config=config, env="gym"))
+
+    one, two, other = run("a", "one/Maze-v0"), run("b", "two/Maze-v0"), run("c", "Pong-v5")
+    assert [r.env for r in (one, two)] == ["gym:Maze-v0"] * 2
+    assert [r.env for r in records.apart([one, two, other, one])] == [
+        *("gym:one/Maze-v0", "gym:two/Maze-v0", "gym:Pong-v5", "gym:one/Maze-v0")
+    ]
+    assert records.apart([one, other, one]) == [one, other, one]
+
+
 WRONG = {
     "a score that is not a measurement": {"evaluation": {"after": {**AFTER, "mean": 1e308}}},
     "a score of 400 digits": {"evaluation": {"after": {**AFTER, "mean": 10**400}}},
