@@ -7,6 +7,8 @@ import pytest
 
 from rlkit import compare
 from rlkit.comparison import names, records, words
+from rlkit.comparison.caveats import caveats
+from rlkit.comparison.results import compute
 
 AFTER = {"metric": "return", "mean": 7.0, "low": 6.0, "high": 8.0, "episodes": 100}
 FACTS = {"algo": "ppo", "env": "cartpole", "seed": 3, "env_steps": 50, "seconds": 1.5}
@@ -55,6 +57,13 @@ def test_a_reference_without_room_is_none(tmp_path: Path) -> None:
     found = [str(folder(tmp_path / str(seed), seed=seed, reference=reference)) for seed in (0, 1)]
     assert records.read(tmp_path / "0").reference is None
     assert compare.main([*found, f"out={tmp_path / 'out'}"]) == 0
+
+
+@pytest.mark.parametrize(("before", "said"), [(7.0, "scored the same as before training,"), (None, "scored the same,")])
+def test_runs_that_all_score_alike_are_said_to(before: float | None, said: str, tmp_path: Path) -> None:
+    evaluation = {"before": {**AFTER, "mean": before}, "after": AFTER}
+    found = [records.read(folder(tmp_path / str(seed), seed=seed, evaluation=evaluation)) for seed in (0, 1)]
+    assert f"All runs on cartpole {said}" in " ".join(caveats(found, compute(found)))
 
 
 def test_a_folder_in_the_place_of_a_mark_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
