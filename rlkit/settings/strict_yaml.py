@@ -11,7 +11,9 @@ from typing import Any
 
 import yaml
 
-LONGEST = 1000  # digits of a number; 1:1:1:... of 1 MB takes minutes, and no message can show 0xfff... as a number
+LONGEST = 4300  # digits of a number: Python reads no more on a command line either
+LONGEST_CODED = 1000  # of one that is not decimal: no message could show a longer one as a number
+CODED = {"0o": 8, "0x": 16}
 DEEPEST = 20  # lists and mappings inside each other
 CORE = {  # YAML 1.2.2, section 10.3.2; an int may be read as a float, so it comes first
     "null": (re.compile(r"~|null|Null|NULL|"), "~nN"),
@@ -48,15 +50,16 @@ class Loader(yaml.SafeLoader):
             self.depth -= 1
 
     def construct_number(self, node: yaml.ScalarNode) -> float:
-        if len(node.value) > LONGEST:
-            problem = f"a number of more than {LONGEST:,} digits"
+        most = LONGEST_CODED if node.value[:2] in CODED else LONGEST
+        if len(node.value) > most:
+            problem = f"a number of more than {most:,} digits"
             raise yaml.constructor.ConstructorError(problem=problem, problem_mark=node.start_mark)
         if node.tag != "tag:yaml.org,2002:int":
             return self.construct_yaml_float(node)
         return self.construct_whole(node)
 
     def construct_whole(self, node: yaml.ScalarNode) -> int:
-        return int(node.value, {"0o": 8, "0x": 16}.get(node.value[:2], 10))
+        return int(node.value, CODED.get(node.value[:2], 10))
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         found: dict[Hashable, Any] = super().construct_mapping(node, deep)

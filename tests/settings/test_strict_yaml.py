@@ -30,9 +30,9 @@ BOMB = "a: &a [1, 2]\nb: &b [*a, *a]\nc: [*b, *b]\n"
         ("!!str 1", TAGS),
         ("{!<tag:yaml.org,2002:int> a: 1}", TAGS),
         ("! text", TAGS),
-        ("1" * 5000, "a number of more than 1,000 digits"),
+        ("1" * 5000, "a number of more than 4,300 digits"),
         ("0x" + "f" * 100_000, "a number of more than 1,000 digits"),  # could be read, and never shown
-        ("0." + "1" * 5000, "a number of more than 1,000 digits"),
+        ("0." + "1" * 5000, "a number of more than 4,300 digits"),
         ("{[1]: 2}", "found unhashable key"),
     ],
 )
