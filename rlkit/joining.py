@@ -5,7 +5,7 @@ import os
 import platform
 import signal
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import rlkit
 from rlkit.errors import Diverged, UserError, WorkerDied, whole_number
@@ -23,7 +23,7 @@ def several() -> bool:
 def joined(argv: Sequence[str]) -> Iterator[list[str]]:
     """Join the ranks that torchrun started, if there are several, and leave them after the block. Yields the words."""
     if not several():
-        yield list(argv)
+        yield going_on(argv, begun_alone())
         return
     import torch
 
@@ -57,6 +57,17 @@ def joined(argv: Sequence[str]) -> Iterator[list[str]]:
         signal.signal(signal.SIGTERM, before)
     pulse.ended()
     ranks.leave()
+
+
+def begun_alone() -> str:
+    """The folder that was begun before a restart by a rank that is the only one; empty: none."""
+    if not os.environ.get("RANK") or os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
+        return ""
+    from rlkit import ranks
+
+    with suppress(RuntimeError):  # out of reach: it can run all the same
+        ranks.connect()
+    return ranks.begun()
 
 
 def going_on(argv: Sequence[str], begun: str) -> list[str]:

@@ -80,19 +80,11 @@ def join() -> Store:
 
     Raises: UserError where they cannot be reached.
     """
-    global _server
     number, world = whole_number("RANK", 0), whole_number("WORLD_SIZE", 1)
-    host, port = os.environ.get("MASTER_ADDR", "localhost"), whole_number("MASTER_PORT", 29500)
-    if not port:
-        raise UserError(
-            "MASTER_PORT=0 in the environment: with --master-port 0 torchrun tells no rank which port it took; give "
-            "--standalone in its place, or a port that is free"
-        )
     hosts = number == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
     try:
-        _server = TCPStore(host, port, world, hosts, timeout=timedelta(seconds=PATIENCE), wait_for_workers=False)
         # A run that torchrun restarts must not read values of the earlier one.
-        store = PrefixStore(f"rlkit/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", _server)
+        store = PrefixStore(f"rlkit/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", connect(hosts))
         wait_for(store, world)
         cuda = torch.cuda.is_available()
         if cuda:
@@ -101,6 +93,7 @@ def join() -> Store:
         dist.init_process_group(kind, store=store, rank=number, world_size=world, timeout=LONGEST)
         dist.barrier()
     except (RuntimeError, ValueError) as error:
+        host, port = os.environ.get("MASTER_ADDR", "localhost"), os.environ.get("MASTER_PORT", "29500")
         raise UserError(
             f"rank {number} of {world} cannot meet the others at {host}:{port} ({one_line(error)[:120]}): give "
             "torchrun --master-port another port, start all ranks, or unset RANK to train with one process"
@@ -116,6 +109,21 @@ def wait_for(store: Store, world: int) -> None:
             raise RuntimeError(f"{here} came in {PATIENCE} seconds")
         time.sleep(0.05)
         here = store.add("here", 0)
+
+
+def connect(hosts: bool = False) -> TCPStore:
+    """The store of this launch, which this process may have to host. Raises: RuntimeError where it is out of reach."""
+    global _server
+    host, port = os.environ.get("MASTER_ADDR", "localhost"), whole_number("MASTER_PORT", 29500)
+    if not port:
+        raise UserError(
+            "MASTER_PORT=0 in the environment: with --master-port 0 torchrun tells no rank which port it took; give "
+            "--standalone in its place, or a port that is free"
+        )
+    _server = TCPStore(
+        host, port, whole_number("WORLD_SIZE", 1), hosts, timeout=timedelta(seconds=PATIENCE), wait_for_workers=False
+    )
+    return _server
 
 
 def begun() -> str:

@@ -159,10 +159,11 @@ def test_a_lost_rank_ends_the_others_and_the_run_goes_on_exactly(tmp_path: Path)
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("ranks", [1, 2])
 @pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="children are listed in /proc")
-def test_torchrun_starts_a_run_again_and_it_goes_on(tmp_path: Path) -> None:
+def test_torchrun_starts_a_run_again_and_it_goes_on(ranks: int, tmp_path: Path) -> None:
     folder = tmp_path / "again"
-    process = started(2, *LONG, "iterations=12", f"out={folder}", torchrun=("--max-restarts=1",))
+    process = started(ranks, *LONG, "iterations=12", f"out={folder}", torchrun=("--max-restarts=1",))
     until_line(process, folder / "metrics.jsonl", 3)
     kill_a_rank(process, 0)
     _, error = process.communicate(timeout=200)
@@ -241,10 +242,11 @@ def test_what_is_not_finite_on_one_rank_is_told_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_folder_of_others_stays_as_it_is_though_torchrun_tries_again(tmp_path: Path) -> None:
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_folder_of_others_stays_as_it_is_though_torchrun_tries_again(ranks: int, tmp_path: Path) -> None:
     folder = tmp_path / "theirs"
     assert run.main(["algo=ppo", "env=cartpole", "iterations=1", *start.SHORT, f"out={folder}"]) == 0
     before = (folder / "config.yaml").read_bytes()
-    done = start.run(2, *LONG, "iterations=2", f"out={folder}", torchrun=("--max-restarts=1",))
+    done = start.run(ranks, *LONG, "iterations=2", f"out={folder}", torchrun=("--max-restarts=1",))
     assert done.returncode and all("is not empty" in line for line in said(done)) and said(done)
     assert (folder / "config.yaml").read_bytes() == before

@@ -13,11 +13,10 @@ SHORT = ("evaluation_episodes=4", "validation_episodes=4")
 
 
 def command(ranks: int, *words: str, torchrun: tuple[str, ...] = ()) -> list[str]:
-    """One process without torchrun; several with it, which meet at a port that is free."""
+    """One process without torchrun, unless it gets words; several with it, which meet at a port that is free."""
     alone = [sys.executable, "-m"]
-    start = (
-        [] if ranks == 1 else ["torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", *torchrun, "-m"]
-    )
+    launched = ["torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", *torchrun, "-m"]
+    start = launched if torchrun or ranks > 1 else []
     return [*alone, *start, "rlkit.run", *words]
 
 
