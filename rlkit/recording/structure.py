@@ -1,8 +1,15 @@
 """The structure of a state as JSON beside its tensors: nested dicts, lists, tuples, and types that JSON lacks."""
 
+from typing import Any
+
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
+
+from rlkit.errors import UserError
+
+ABSENT = (torch.complex128, torch.complex32)  # types of numbers that safetensors does not have
 
 
 def encode(value: object, path: str, tensors: dict[str, Tensor]) -> object:
@@ -10,10 +17,10 @@ def encode(value: object, path: str, tensors: dict[str, Tensor]) -> object:
     if value is None or type(value) in (bool, int, float, str):
         return value
     if isinstance(value, Tensor):
-        tensors[path] = value
+        tensors[path] = dense(value, path)
         return {"$tensor": path}
     if isinstance(value, np.ndarray | np.generic):
-        tensors[path] = torch.from_numpy(np.array(value))
+        tensors[path] = dense(of_array(np.array(value), path), path)
         return {"$array" if isinstance(value, np.ndarray) else "$scalar": path}
     if isinstance(value, list | tuple):
         items = [encode(item, f"{path}/{i}", tensors) for i, item in enumerate(value)]
@@ -25,6 +32,21 @@ def encode(value: object, path: str, tensors: dict[str, Tensor]) -> object:
         pairs = [(f"{path}/{i}", key, item) for i, (key, item) in enumerate(value.items())]
         return {"$items": [[encode(k, f"{at}/key", tensors), encode(x, at, tensors)] for at, k, x in pairs]}
     raise TypeError(f"a checkpoint cannot hold {type(value).__name__} at {path or 'its root'}")
+
+
+def dense(x: Tensor, path: str) -> Tensor:
+    """The tensor as a file can hold it. Raises: UserError where it is sparse, or of another type than files have."""
+    if x.layout is not torch.strided or x.is_quantized or x.dtype in ABSENT:
+        kind = f"{x.dtype}, {x.layout}".replace("torch.", "")
+        raise UserError(f"a checkpoint cannot hold the tensor {path} ({kind}): keep a dense one, of real numbers")
+    return x.resolve_conj().resolve_neg()
+
+
+def of_array(x: NDArray[Any], path: str) -> Tensor:
+    try:
+        return torch.from_numpy(x)
+    except TypeError:
+        raise UserError(f"a checkpoint cannot hold the array {path} ({x.dtype}): keep one of a type of torch") from None
 
 
 def decode(value: object, tensors: dict[str, Tensor]) -> object:

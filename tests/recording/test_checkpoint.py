@@ -1,6 +1,7 @@
 import errno
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable
 from functools import partial
@@ -278,6 +279,28 @@ def test_more_tensors_than_a_file_can_name_are_one_line(tmp_path: Path, monkeypa
     with pytest.raises(UserError, match=words):
         checkpoint.save(tmp_path, state)
     assert checkpoint.load(tmp_path)["version"] == 1
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (torch.eye(2).to_sparse(), "float32, sparse_coo"),
+        (torch.ones(2, dtype=torch.complex128), "complex128, strided"),
+        (np.ones(2, dtype=np.complex128), "complex128, strided"),
+        (np.ones(2, dtype=np.longdouble), "the array.*longdouble|the array.*float128"),
+        (np.array(["text"]), "the array.*<U4"),
+    ],
+)
+def test_what_a_file_cannot_hold_is_one_line(value: object, words: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"^a checkpoint cannot hold the (tensor|array) /'mine' \(.*: keep") as said:
+        checkpoint.save(tmp_path, {"mine": value})
+    assert re.search(words, str(said.value)) and not list(tmp_path.iterdir())
+
+
+def test_a_conjugate_is_kept_as_its_numbers(tmp_path: Path) -> None:
+    state = {"mine": torch.tensor([1 + 2j]).conj()}
+    checkpoint.save(tmp_path, state)
+    assert torch.equal(checkpoint.load(tmp_path)["mine"], torch.tensor([1 - 2j]))
 
 
 def test_a_whole_file_or_none(tmp_path: Path) -> None:
