@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 
 from rlkit.api import Count, Reference
-from rlkit.control import ControlEnv, Luck
+from rlkit.control import ControlEnv
 
 from . import gym
 
@@ -18,11 +18,10 @@ REFERENCE = Reference(-280.6, 12089.9, "a random policy", "RL Baselines3 Zoo (tq
 class Config:
     rows: Count = 1  # copies played side by side
     step_limit: Count = 1000  # steps after which an episode is truncated
-    luck: Luck = "shared"  # randomness of attempts from one start: shared, or their own after the reset
 
 
 def make(config: Config, seed: int, device: str | torch.device) -> ControlEnv:
     """HalfCheetah: the reward is the speed, less the torque; an episode lasts until the step limit."""
     reference = REFERENCE if config.step_limit == Config.step_limit else None
-    cheetah = gym.Config(config.rows, "HalfCheetah-v5", step_limit=config.step_limit, luck=config.luck)
+    cheetah = gym.Config(config.rows, "HalfCheetah-v5", step_limit=config.step_limit)
     return gym.make(cheetah, seed, device, reference)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 
 from rlkit.api import Count, Reference
-from rlkit.control import ControlEnv, Luck
+from rlkit.control import ControlEnv
 
 from . import gym
 
@@ -18,11 +18,10 @@ REFERENCE = Reference(17.5, 3754.2, "a random policy", "RL Baselines3 Zoo (tqc, 
 class Config:
     rows: Count = 1  # copies played side by side
     step_limit: Count = 1000  # steps after which an episode is truncated
-    luck: Luck = "shared"  # randomness of attempts from one start: shared, or their own after the reset
 
 
 def make(config: Config, seed: int, device: str | torch.device) -> ControlEnv:
     """Hopper: the reward is 1 a step and the speed, less the torque; an episode ends with a fall."""
     reference = REFERENCE if config.step_limit == Config.step_limit else None
-    hopper = gym.Config(config.rows, "Hopper-v5", step_limit=config.step_limit, luck=config.luck)
+    hopper = gym.Config(config.rows, "Hopper-v5", step_limit=config.step_limit)
     return gym.make(hopper, seed, device, reference)
