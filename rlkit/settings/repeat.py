@@ -34,7 +34,12 @@ def line(argv: Sequence[str]) -> str:
 
 
 def changed(first: str, argv: Sequence[str]) -> str:
-    """The line of a run that `argv` continues: what that changes takes the place of what was given before."""
+    """The line of a run that `argv` continues: what that changes takes the place of what was given before.
+
+    A file that begins with a key has lost its line, and gets one without a command, so that no key stands there twice.
+    """
+    if not first.startswith("#"):
+        return f"# rlkit {rlkit.__version__}"
     head, found, command = first.partition(COMMAND)
     now = {key(word): quoted(word) for word in argv if key(word) in RESUMABLE}
     was = {key(word.lstrip("$'")): word for word in WORD.findall(command)}  # some are quoted

@@ -293,3 +293,13 @@ def test_an_environment_that_does_not_come_back_is_told(capsys: pytest.CaptureFi
     control(Remembers, limit=3).load_state_dict(one.state_dict())
     told = capsys.readouterr().err
     assert told.count("\n") == 1 and "cannot be repeated exactly" in told
+
+
+def test_a_configuration_without_its_first_line_is_written_anew(tmp_path: Path) -> None:
+    keys = ["algo=sarsa", "env=gridworld", "iterations=2", "evaluation_episodes=2", f"out={tmp_path}"]
+    assert run.main(keys) == 0
+    path = tmp_path / "config.yaml"
+    path.write_text(path.read_text().partition("\n")[2])  # as programs do that read YAML and write it again
+    for length in (3, 4):
+        assert run.main([f"resume={tmp_path}", f"iterations={length}"]) == 0
+    assert path.read_text().count("\nrun:\n") == 1

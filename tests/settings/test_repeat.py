@@ -2,6 +2,7 @@
 
 import pytest
 
+import rlkit
 from rlkit.settings import repeat
 
 PLACES = ["policy.exchange=/my disk/x", "policy.server=http://[::1]:80"]
@@ -27,3 +28,4 @@ def test_what_a_resume_changes_takes_the_place_of_what_was_given(
     found = repeat.changed(repeat.line([*GIVEN, "out=there"]), told).partition(repeat.COMMAND)[2]
     assert sorted(repeat.WORD.findall(found)) == sorted(map(repeat.quoted, words + put))
     assert repeat.changed("# written by hand", told) == "# written by hand"
+    assert repeat.changed("run:", told) == f"# rlkit {rlkit.__version__}"
