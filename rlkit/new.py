@@ -17,6 +17,7 @@ from rlkit.terminal import say
 
 def new(argv: list[str]) -> int:
     import importlib.util
+    import re
     import shlex
     from pathlib import Path
 
@@ -39,11 +40,11 @@ def new(argv: list[str]) -> int:
     path = scaffold.write(kind, name, home(asked.out))
     shown = path if path.is_absolute() or path.parent != Path(".") else f"./{path}"
     quoted, test = shlex.quote(str(shown)), shlex.quote(str(path.with_name(f"test_{name}.py")))
-    rows = shlex.quote(str(path.with_suffix(".jsonl")))
+    meant = {"FILE": quoted, "ROWS": shlex.quote(str(path.with_suffix(".jsonl"))), "NAME": name}
     written = f"{shown}, its rows" if kind == "task" else f"{shown}"
     say(f"wrote {written} and its test\n\nrun it:")
     for line in scaffold.COMMANDS[kind]:  # each alone on its line, to be copied
-        say(f"  {line.replace('FILE', quoted).replace('ROWS', rows).replace('NAME', name)}")
+        say("  " + re.sub("|".join(meant), lambda word: meant[word[0]], line))  # in one go: a path may hold these, too
     lacking = "" if importlib.util.find_spec("pytest") else " (after: pip install pytest)"
     say(f"test it{lacking}:\n  python -m pytest {test}")
     guide = Path(rlkit.__path__[0]).parent / "docs" / ("new_task.md" if kind == "task" else "your_own.md")

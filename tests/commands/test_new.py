@@ -78,6 +78,8 @@ def test_what_to_do_next_is_printed_with_the_paths_as_they_were_given(
     out = capsys.readouterr().out
     assert "wrote my tasks/puzzle.py, its rows and its test" in out
     assert "env.source='my tasks/puzzle.jsonl' env.reward='my tasks/puzzle.py':puzzle" in out
+    assert main(["task", "puzzle", "out=MY_NAME/ROWS"]) == 0
+    assert "env.source=MY_NAME/ROWS/puzzle.jsonl env.reward=MY_NAME/ROWS/puzzle.py:puzzle " in capsys.readouterr().out
 
 
 TAKEN = {
