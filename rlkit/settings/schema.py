@@ -70,11 +70,8 @@ def validate(key: str, raw: object, hint: Hint, usual: object = MISSING) -> obje
     """One value of one field, or a line that names the key, what was given and what is allowed; `usual` always is."""
     wrong = UserError(f"{key}={_cited(raw)} is not allowed: give {allowed(hint)}")
     try:
-        value = _from_text(raw, hint)
-        if isinstance(value, bool) and not {bool, Any} & set(members(hint)) and value not in _literals(hint):
-            raise wrong  # pydantic would take true for 1
         form: Any = hint  # pydantic's own type for hints leaves some of them out
-        value = TypeAdapter(form, config=ConfigDict(arbitrary_types_allowed=True)).validate_python(value)
+        value = TypeAdapter(form, config=ConfigDict(arbitrary_types_allowed=True)).validate_python(_read(raw, form))
     except (ValueError, RecursionError):  # pydantic's own is a ValueError; so is a number of too many digits
         raise wrong from None
     except yaml.YAMLError:
@@ -205,6 +202,14 @@ def plain(value: object) -> object:
     return str(value.resolve()) if isinstance(value, Path) else value
 
 
+def _read(raw: object, hint: Hint) -> object:
+    """A value as the type wants it. Raises: ValueError for a truth value elsewhere: pydantic would take true for 1."""
+    value = _from_text(raw, hint)
+    if isinstance(value, bool) and not {bool, Any} & set(members(hint)) and value not in _literals(hint):
+        raise ValueError
+    return value
+
+
 def _from_text(raw: object, hint: Hint) -> object:
     """Read a text as the type wants it."""
     plain_types = members(hint)
@@ -227,7 +232,7 @@ def _from_text(raw: object, hint: Hint) -> object:
     if parts is not None and isinstance(raw, list):
         args = get_args(parts)
         kinds = [args[0]] * len(raw) if args[-1] is Ellipsis else [*args, *[Any] * len(raw)]
-        return [_from_text(item, kind) for item, kind in zip(raw, kinds, strict=False)]
+        return [_read(item, kind) for item, kind in zip(raw, kinds, strict=False)]
     return raw
 
 

@@ -110,6 +110,7 @@ def test_values_of_yaml_are_read_by_the_same_rules() -> None:
         ("gamma", "1.01", "a number from 0 to 1"),
         ("hidden", "64,big", "a list A,B,...: each a whole number"),
         ("hidden", "64,1.5", "a list A,B,...: each a whole number"),
+        ("hidden", "64,true", "a list A,B,...: each a whole number"),
         ("goal", "1,2,3", "2 values: a whole number, a whole number or corner"),
         ("scale", "sdt", "one of: std, none"),
         ("horizon", "0", "a whole number of at least 1 or none"),
@@ -125,6 +126,12 @@ def test_a_value_of_the_wrong_type_or_range_is_told_what_is_allowed(key: str, te
     with pytest.raises(UserError) as caught:
         built(**{key: text})
     assert str(caught.value) == f"algo.{key}={text} is not allowed: give {allowed}"
+
+
+def test_a_truth_value_of_yaml_is_no_number() -> None:
+    for values in ({"lr": True}, {"hidden": [64, True]}, {"goal": [False, 1]}):
+        with pytest.raises(UserError, match="is not allowed: give "):
+            built(**values)
 
 
 def test_a_text_that_is_no_yaml_is_told_so() -> None:
