@@ -75,7 +75,8 @@ def from_file(path: Path, line: Given) -> Given:
         if one and other and plugins.path_or_module(one) != plugins.path_or_module(str(other)):
             raise UserError(f"config={path} is for {section}={other}, not {section}={one}: leave out one of the two")
     found.run.pop("out", None)
-    found.algo = preset({**line.algo, **found.algo}) | found.algo
+    below = {} if "preset" in line.algo else preset({**line.algo, **found.algo})  # that of the line takes its place
+    found.algo = below | found.algo
     found.algo.pop("preset", None)
     return found
 

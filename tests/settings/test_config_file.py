@@ -67,6 +67,13 @@ def test_a_preset_in_the_file_stands_below_its_keys(tmp_path: Path) -> None:
     assert sections(f"config={path}", "algo.preset=trl")["algo"]["epochs"] == by_word["algo"].get("epochs", 3)
 
 
+def test_a_preset_on_the_command_line_takes_the_place_of_that_in_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text("algo: {name: grpo, preset: openrlhf}\nenv: {name: gsm8k}\n")
+    by_word = sections("algo=grpo", "env=gsm8k", "algo.preset=trl")
+    assert sections(f"config={path}", "algo.preset=trl")["algo"] == by_word["algo"]
+
+
 def test_code_that_only_the_file_names_needs_trust(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "mine.py").write_text("raise SystemExit('ran')\n")
     path = tmp_path / "theirs.yaml"
