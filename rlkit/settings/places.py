@@ -54,9 +54,8 @@ def absolute(value: object, place: Place) -> object:
         return os.path.realpath(home(value))
     if place.kind == "code":
         return ",".join(_absolute_entry(entry.strip(), place) for entry in value.split(","))
-    return _absolute(
-        value, os.path.exists if place.kind == "folder" else os.path.isfile
-    )  # a .gguf file is a model, too
+    there = os.path.exists if place.kind == "folder" else os.path.isfile  # a .gguf file is a model, too
+    return _absolute(value, there, linked=True)
 
 
 def named(value: object, place: Place) -> Iterator[str]:
@@ -160,10 +159,17 @@ def _digest(path: Path) -> str:
     return found.hexdigest()
 
 
-def _absolute(text: str, there: Callable[[str], bool]) -> str:
-    """The absolute path where there is such a file or folder; else the text."""
+def _absolute(text: str, there: Callable[[str], bool], linked: bool = False) -> str:
+    """The absolute path where there is such a file or folder; else the text.
+
+    linked: a file that is a link stays one, as it is read by its name and with its neighbors. Code is not: it is run
+    from where it leads.
+    """
     path = str(home(text)) if text.startswith("~") else text
-    return os.path.realpath(path) if "\0" not in path and there(path) else text
+    if "\0" in path or not there(path):
+        return text
+    folder, name = os.path.split(path)
+    return os.path.join(os.path.realpath(folder), name) if linked and os.path.isfile(path) else os.path.realpath(path)
 
 
 def _absolute_entry(entry: str, place: Place) -> str:

@@ -60,6 +60,23 @@ def test_paths_become_absolute_where_something_is_there(
     )
 
 
+def test_a_link_to_a_file_keeps_its_name_and_its_neighbors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "blobs").mkdir()
+    (tmp_path / "here").mkdir()
+    for name, blob in (("train.jsonl", "0a"), ("test.jsonl", "0b"), ("m.gguf", "0c"), ("mine.py", "0d.py")):
+        (tmp_path / "blobs" / blob).write_text(blob)
+        (tmp_path / "here" / name).symlink_to(tmp_path / "blobs" / blob)
+    (tmp_path / "way").symlink_to("here")
+    monkeypatch.chdir(tmp_path)
+    here = str(tmp_path.resolve() / "here")
+    data = Place("file", beside=("test.jsonl",))
+    assert places.absolute("way/train.jsonl", data) == f"{here}/train.jsonl"
+    assert list(places.named("way/train.jsonl", data)) == [f"{here}/train.jsonl", f"{here}/test.jsonl"]
+    assert places.absolute("way/m.gguf", Place("folder")) == f"{here}/m.gguf"
+    assert places.absolute("way", Place("folder")) == here
+    assert places.absolute("way/mine.py:f", Place("code")) == f"{tmp_path.resolve()}/blobs/0d.py:f"
+
+
 def test_a_word_of_the_field_is_no_path_even_where_one_has_its_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
