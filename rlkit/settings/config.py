@@ -255,6 +255,8 @@ def new_folder(run: Run, given: Given) -> Path:
             folder.mkdir()
         except FileExistsError:  # another run of the same second
             number += 1
+        except OSError:  # the name may be too long
+            return prepare_folder(folder)  # which says so
         else:
             return prepare_folder(folder)
 

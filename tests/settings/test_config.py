@@ -252,6 +252,8 @@ def test_a_new_run_never_writes_into_the_folder_of_another(tmp_path: Path, monke
     (tmp_path / "a" / "b" / "metrics.jsonl").touch()
     with pytest.raises(UserError, match="is not empty: choose another folder, or continue it with resume="):
         config.new_folder(out, given)
+    with pytest.raises(UserError, match=r"^cannot write to the folder .*: file name too long; "):
+        config.new_folder(Run(seed=10**250), given)
 
 
 def test_a_folder_that_cannot_be_written_is_refused_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
