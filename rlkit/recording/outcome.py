@@ -13,7 +13,7 @@ import torch
 import rlkit
 from rlkit.api import Algorithm, Env, Reference, Sample, Scores, UserError
 from rlkit.policies import discount
-from rlkit.recording.files import is_file, parse, read_text
+from rlkit.recording.files import LARGEST, is_file, parse, read_text
 from rlkit.recording.log import Log
 from rlkit.statistics.episodes import Interval, Measured, summarize
 
@@ -64,7 +64,7 @@ def before(path: Path) -> Evaluation:
     if not is_file(path):
         return {}
     try:
-        found = parse(read_text(path))
+        found = parse(read_text(path, LARGEST))  # rows may have thousands of kinds
     except ValueError as error:
         found = error
     if isinstance(found, dict) and "before" in found and all(map(_is_measured, found.values())):

@@ -12,7 +12,7 @@ from support.resuming import Killed, differences, logged, points
 
 from rlkit import loop, run
 from rlkit.api import UserError
-from rlkit.recording import writers
+from rlkit.recording import outcome, writers
 from rlkit.recording.log import Log
 from rlkit.recording.writers import Events, Reached, cut
 
@@ -178,6 +178,13 @@ def test_a_measurement_of_another_kind_does_not_end_the_run_at_its_end(tmp_path:
     found["before"]["kinds"] = {"sums": 0.5}
     (tmp_path / "before.json").write_text(json.dumps(found))
     assert run.main([f"resume={tmp_path}", "iterations=9"]) == 0
+
+
+def test_a_measurement_of_many_kinds_is_read_as_it_was_written(tmp_path: Path) -> None:
+    kinds = {f"the kind with the number {number}": 0.5 for number in range(30_000)}
+    measured = {"metric": "accuracy", "mean": 0.5, "low": 0.4, "high": 0.6, "length": 9.0, "episodes": 30_000}
+    (tmp_path / "before.json").write_text(json.dumps({"before": measured | {"kinds": kinds}}))
+    assert outcome.before(tmp_path / "before.json")["before"]["kinds"] == kinds
 
 
 def test_a_full_disk_at_the_first_checkpoint_does_not_speak_of_one_before(
