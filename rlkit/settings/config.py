@@ -196,7 +196,7 @@ def preset(algo: Section) -> Section:
     They stand above the pair's YAML and below the command line, and config.yaml holds what came out.
     """
     system = algo.pop("preset", None)
-    if system is None:
+    if system is None or system == "none":
         return {}
     name = algo.get("name", "")
     known = sections.presets(name)

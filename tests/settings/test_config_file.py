@@ -72,6 +72,9 @@ def test_a_preset_on_the_command_line_takes_the_place_of_that_in_the_file(tmp_pa
     path.write_text("algo: {name: grpo, preset: openrlhf}\nenv: {name: gsm8k}\n")
     by_word = sections("algo=grpo", "env=gsm8k", "algo.preset=trl")
     assert sections(f"config={path}", "algo.preset=trl")["algo"] == by_word["algo"]
+    without = sections("algo=grpo", "env=gsm8k")["algo"]
+    assert sections(f"config={path}", "algo.preset=none")["algo"] == without, "as --help shows it"
+    assert sections("algo=grpo", "env=gsm8k", "algo.preset=none")["algo"] == without
 
 
 def test_code_that_only_the_file_names_needs_trust(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
