@@ -180,7 +180,8 @@ class Problem:
 
     def active(self, chosen: Keys) -> Keys:
         """The settings of a trial that have an effect. Raises: UserError for settings that contradict each other."""
-        sections: Sections = {section: dict(self.usual[section]) for section in self.classes}
+        # env.rows and env.luck may be searched, too.
+        sections: Sections = {section: dict(self.usual[section]) for section in (*self.classes, "env")}
         for key, text in chosen.items():
             section, _, name = key.partition(".")
             sections[section][name] = schema.Typed(text)

@@ -102,6 +102,7 @@ def test_what_can_do_nothing_is_not_searched() -> None:
     assert found.active({"algo.advantage": "mc", "algo.gae_lambda": "0.9"}) == {"algo.advantage": "mc"}
     both = {"algo.advantage": "gae", "algo.gae_lambda": "0.9"}
     assert found.active(both) == both
+    assert found.active({"env.rows": "4", **both}) == {"env.rows": "4", **both}
     once = {"algo.epochs": "1", "algo.minibatches": "1", "algo.clip": "0.3"}
     assert problem(*PPO).active(once) == {key: once[key] for key in ("algo.epochs", "algo.minibatches")}
 
