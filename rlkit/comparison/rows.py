@@ -47,7 +47,8 @@ def lines(kind: Kind, given: Mapping[str, str], keys: Keys, scoped: Scoped, envs
     found = []
     for name, plugin in given.items():
         called = {name, plugin, short(plugin)}
-        told = keys | {key: value for of, key, value in scoped if of in called}
+        own = {key: value for of, key, value in scoped if of in called}
+        told = repeat.without_rivals(keys, own) | own
         mine = {key: value for key, value in told.items() if makes_rows(key) == (kind == "algo")}
         owners = [plugin] if kind == "algo" else []
         axes = {

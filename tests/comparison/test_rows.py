@@ -124,6 +124,9 @@ def test_rows_and_columns_have_names_of_ones_own() -> None:
 def test_a_key_for_some_stands_above_the_values_that_make_rows() -> None:
     rows, _ = table(planned("algo=q_learning,sarsa", "algo.lr=0.1,0.2", "sarsa:algo.lr=0.3"))
     assert rows == ["q_learning lr=0.1", "q_learning lr=0.2", "sarsa"]
+    jobs = planned("algo=q_learning,sarsa", "iterations=2,3", "sarsa:env_steps=500")  # one excludes the other
+    assert [job.algo for job in jobs] == ["q_learning iterations=2", "q_learning iterations=3", "sarsa"]
+    assert (jobs[2].config["run"]["iterations"], jobs[2].config["run"]["env_steps"]) == (None, 500)
 
 
 @pytest.mark.parametrize(
