@@ -103,6 +103,7 @@ def plan(asked: Asked) -> tuple[list[grid.Job], Path]:
         if name not in listening:
             raise UserError(f"{name}:{key}={value}: no '{name}' is compared here: {nearest(name, [*algos, *envs])}")
     rows.refuse_crossed(table, columns, asked.scoped)
+    refuse_shared(table, columns)
     seeds = numbers(asked.compare.seed if asked.compare.seeds is None else (f"0-{asked.compare.seeds - 1}",))
     out = home(asked.compare.out or default_out([row.slug for row in table], [column.slug for column in columns]))
     here = Path.cwd()
@@ -119,6 +120,21 @@ def plan(asked: Asked) -> tuple[list[grid.Job], Path]:
     return [
         job(table[r], columns[c], seed, found, out, here) for seed in seeds for (r, c), found in checked.items()
     ], out
+
+
+def refuse_shared(table: Sequence[rows.Line], columns: Sequence[rows.Line]) -> None:
+    """Refuse names of which two pairs make one folder, as a-b on c and a on b-c do: one of the two would never run."""
+    pairs: dict[str, str] = {}
+    for row in table:
+        for column in columns:
+            folder, pair = stem(row, column), f"{row.name} on {column.name}"
+            if pairs.setdefault(folder, pair) != pair:
+                raise UserError(f"the runs of {pairs[folder]} and of {pair} would share {folder}: rename one of them")
+
+
+def stem(row: rows.Line, column: rows.Line) -> str:
+    """The name of the folders of a pair, without the seed."""
+    return f"{row.slug}-{column.slug}"
 
 
 def check_measures(
@@ -140,7 +156,7 @@ def check_measures(
 
 def job(row: rows.Line, column: rows.Line, seed: int, found: Checked, out: Path, here: Path) -> grid.Job:
     """One run, with its folder."""
-    folder = out.absolute() / "runs" / f"{row.slug}-{column.slug}-s{seed}"
+    folder = out.absolute() / "runs" / f"{stem(row, column)}-s{seed}"
     words = {"algo": row.plugin, "env": column.plugin, "seed": str(seed), **found.keys}
     resolved = yaml.safe_load(found.text)
     resolved["run"]["seed"] = seed

@@ -141,6 +141,10 @@ def test_a_key_for_some_stands_above_the_values_that_make_rows() -> None:
         (["algo.lr=0.1,-2"], r"algo.lr=-2 is not allowed: give a number above 0"),
         (["measure=latest,best"], "is measured with measure=best"),
         (["algo=a:q_learning,a:sarsa"], "both would be called a; give one a name of its own: algo=NAME:sarsa"),
+        (
+            ["algo=a:q_learning,a-b:q_learning", "env=b-c:gridworld,c:gridworld"],
+            "a on b-c and of a-b on c would share a-b-c",
+        ),
         (["seeds=0"], "seeds=0 is not allowed"),
         (["algo.double=true,false"], "no key 'algo.double'"),
         (["policy.hidden=64;wide"], "policy.hidden=wide is not allowed"),
