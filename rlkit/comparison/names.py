@@ -15,14 +15,24 @@ LONGEST = 200  # characters of a name that are read; a figure of a million would
 
 
 def write(out: Path, jobs: Sequence[Job]) -> None:
-    """Note what runs are called where it is not what their plug-ins are; what was noted of others stays."""
+    """Note what runs are called where it is not what their plug-ins are; what was noted of others stays.
+
+    Other seeds of the same pair get its names: of one setting that is written in another way they would be two rows.
+    """
     given = {job.name: {"algo": job.algo, "env": job.env} for job in jobs}
     plain = {job.name: {key: short(str(job.config[key]["name"])) for key in ("algo", "env")} for job in jobs}
     own = {run: {key: name for key, name in names.items() if name != plain[run][key]} for run, names in given.items()}
     there = read_object(out / FILE) if is_file(out / FILE) else {}
-    noted = {**there, **{run: names for run, names in own.items() if names or run in there}}
+    pairs = {stem(run): names for run, names in own.items()}
+    noted = {run: pairs.get(stem(run), names) for run, names in there.items()}
+    noted |= {run: names for run, names in own.items() if names or run in there}
     if noted != there:
         write_atomically(out / FILE, json.dumps(noted, indent=1, ensure_ascii=False) + "\n")
+
+
+def stem(run: str) -> str:
+    """The name of a run folder without its seed."""
+    return run.rpartition("-s")[0]
 
 
 def read(run: Path) -> dict[str, str]:

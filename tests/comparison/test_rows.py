@@ -192,6 +192,18 @@ def test_names_are_kept_with_the_comparison_and_in_every_table(tmp_path: Path, c
     assert {records.read(job.folder).algo for job in jobs} == set(found["algos"])
 
 
+def test_a_setting_that_is_written_in_another_way_for_other_seeds_stays_one_row(tmp_path: Path) -> None:
+    given = [*SMALL[:2], "iterations=3", f"out={tmp_path}"]
+    first, more = (
+        plan.plan(plan.parse([*given, *x]))[0] for x in (["algo.lr=1e-1,0.5", "seed=0"], ["algo.lr=0.1,0.50", "seed=1"])
+    )
+    for jobs in (first, more):
+        names.write(tmp_path, jobs)
+    for job in (*first, *more):
+        finished(job, 1.0)
+    assert {records.read(job.folder).algo for job in (*first, *more)} == {"q_learning lr=0.1", "q_learning lr=0.50"}
+
+
 def test_a_setting_is_said_to_be_none_where_the_rows_are_algorithms(tmp_path: Path) -> None:
     jobs = planned("algo=A:q_learning,B:sarsa", f"out={tmp_path}")
     for job in jobs:
