@@ -13,7 +13,7 @@ import numpy as np
 
 from rlkit import session
 from rlkit.errors import UserError
-from rlkit.python.keys import GYM, EnvLike, asked, check_listener, described, found_at, named, plain, text
+from rlkit.python.keys import GYM, EnvLike, asked, check_listener, described, found_at, inside, named, plain, text
 from rlkit.python.run import Run
 from rlkit.python.surroundings import undisturbed
 from rlkit.recording import checkpoint as checkpoints
@@ -197,7 +197,8 @@ def run_comparison(
 def several(key: str, value: object) -> str:
     """The value of a key in the form of the command line; several values are separated, lists by `;`."""
     given = plain(value)
-    if isinstance(given, list) and given and all(isinstance(part, list) for part in given):
+    # In a mapping, a comma belongs to the value.
+    if isinstance(given, list) and given and (inside(key) or all(isinstance(part, list) for part in given)):
         return ";".join(text(key, part) for part in given)
     return text(key, given)
 

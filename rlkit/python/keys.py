@@ -64,8 +64,8 @@ def typed(given: config.Given, key: str, value: object) -> str:
 
 def plain(value: object) -> object:
     """A value that YAML can hold: NumPy numbers and paths become Python's own types."""
-    if isinstance(value, np.generic):
-        return value.item()
+    if isinstance(value, np.generic | np.ndarray):
+        return value.tolist()
     if isinstance(value, list | tuple | range):
         return [plain(item) for item in value]
     if isinstance(value, Mapping):
@@ -74,11 +74,33 @@ def plain(value: object) -> object:
 
 
 def text(key: str, value: object) -> str:
-    """The value of a key as written on a command line."""
+    """The value of a key as written on a command line; in a mapping, where any value may stand, it is read as it is."""
+
+    def refuse(other: object) -> object:
+        raise UserError(
+            f"{key} holds a value of type {type(other).__name__}, which config.yaml cannot: give numbers, texts, or "
+            "lists and mappings of them"
+        )
+
     try:
-        return json.dumps(value) if isinstance(value, dict) else schema.show(value)
+        if isinstance(value, dict) or (inside(key) and not is_word(key, value)):
+            return json.dumps(value, ensure_ascii=False, default=refuse)
+        return schema.show(value)
     except ValueError:  # Python prints no number of more than 4,300 digits
         raise UserError(f"{key} is a number of thousands of digits: give a smaller one") from None
+
+
+def inside(key: str) -> bool:
+    """Whether a key is of a mapping, such as env.kwargs.size, also behind a NAME: of a comparison."""
+    return key.rpartition(":")[2].count(".") > 1
+
+
+def is_word(key: str, value: object) -> bool:
+    """Whether a text is read as this text without quotes, as 3 and none are not."""
+    try:
+        return isinstance(value, str) and schema.validate(key, value, Any) == value
+    except UserError:  # such as a bracket alone
+        return False
 
 
 def described(env: EnvLike) -> tuple[Section, Factory | None]:

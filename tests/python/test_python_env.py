@@ -14,7 +14,10 @@ import pytest
 from gymnasium.spaces import Box, Dict, Discrete, Sequence
 
 import rlkit
+from rlkit.python.functions import several
+from rlkit.python.keys import line
 from rlkit.recording import checkpoint
+from rlkit.settings import schema
 
 ROOT = Path(__file__).resolve().parents[2]
 SHORT: dict[str, Any] = {"iterations": 1, "evaluation_episodes": 3, "validation_episodes": 2, "quiet": True}
@@ -152,6 +155,27 @@ def test_a_registered_id_imports_its_module(package: Path, tmp_path: Path, monke
         train("hill_pkg:Hull-v0", tmp_path / "x")
     with pytest.raises(rlkit.UserError, match=r"there is no module '\./hill\.py' here"):
         train("gym", tmp_path / "x", **{"env.id": "./hill.py:Hill-v0"})
+
+
+@pytest.mark.parametrize(
+    "value", [None, "none", "1", "true", "{", "two words", True, 3, 1.0, [3, 4.5], [], {"a": "😀"}], ids=str
+)
+def test_a_keyword_of_any_type_is_read_from_the_command_as_it_was_given(value: object) -> None:
+    word = line({"env": "gym", "env.kwargs.size": value}).argv[-1]
+    found = schema.validate("env.kwargs.size", word.removeprefix("env.kwargs.size="), Any)
+    assert (found, type(found)) == (value, type(value))
+
+
+def test_keywords_of_several_values_are_problems_of_a_comparison() -> None:
+    assert several("env.kwargs.size", [3, "4", None]) == '3;"4";null'
+    assert several("gym:env.kwargs.size", [(3, 4), np.zeros(1)]) == "[3, 4];[0.0]"
+    assert several("env.kwargs", {"size": np.arange(2)}) == '{"size": [0, 1]}'
+
+
+def test_a_keyword_that_no_file_holds_is_refused(tmp_path: Path) -> None:
+    for keys in ({"env.kwargs": {"size": object()}}, {"env.kwargs.size": object()}):
+        with pytest.raises(rlkit.UserError, match=r"^env\.kwargs.* holds a value of type object, which config\.yaml"):
+            train("CartPole-v1", tmp_path / "r", **keys)
 
 
 def command(name: str, *words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
