@@ -13,12 +13,13 @@ import numpy as np
 
 from rlkit import session
 from rlkit.errors import UserError
+from rlkit.fields import Escapes
 from rlkit.python.keys import GYM, EnvLike, asked, check_listener, described, found_at, inside, named, plain, text
 from rlkit.python.run import Run
 from rlkit.python.surroundings import undisturbed
 from rlkit.recording import checkpoint as checkpoints
 from rlkit.recording.log import Listener
-from rlkit.settings import config
+from rlkit.settings import config, schema
 from rlkit.settings import trust as trusting
 from rlkit.terminal import muted
 
@@ -186,12 +187,25 @@ def run_comparison(
     from rlkit.comparison.plan import parse
 
     words = [f"algo={','.join(names('algo', algo))}", *environments(env)]
-    words += [f"seed={seeds(seed)}", *(f"{key}={several(key, value)}" for key, value in keys.items())]
+    words += [f"seed={seeds(seed)}", *(f"{key}={spelled(key, value, words[1])}" for key, value in keys.items())]
     with undisturbed(), muted(quiet):
         done = conduct(parse(words), f"python -m rlkit.compare {shlex.join(words)}")
     if done.results is None:
         raise KeyboardInterrupt("call it again to resume from here")
     return Comparison(done.folder.absolute(), done.results, list(done.results["missing"]))
+
+
+def spelled(key: str, value: object, envs: str) -> str:
+    """The value of a key as typed: in a text for a model, which an environment of `env=...` has, \\n is an escape."""
+    from rlkit.comparison import plan, rows
+
+    given, bare = plain(value), key.rpartition(":")[2]
+    if bare.startswith("env.") and (isinstance(given, list) or (isinstance(given, str) and "\\" in given)):
+        plugins = plan.names("env", envs.removeprefix("env=").split(",")).values()
+        hint = rows.hint_of(bare, [], list(plugins))
+        if any(isinstance(mark, Escapes) for mark in schema.metadata(hint)):
+            return schema.typed(schema.validate(bare, given, hint), hint)
+    return several(key, given)
 
 
 def several(key: str, value: object) -> str:

@@ -249,6 +249,13 @@ def test_python_gives_lists_of_values_and_several_ids(tmp_path: Path, monkeypatc
     assert rows == [f"ppo lr={lr} hidden={hidden}" for lr in ("0.001", "0.003") for hidden in ("64,64", "32")]
     assert columns == ["CartPole-v1", "MountainCar-v0"]
     assert environments(["CartPole-v1"]) == ["env=gym", "gym:env.id=CartPole-v1"]
+    # Nothing in a text for a model is an escape, and its commas and blanks stay.
+    texts = {"env.prompt": "{question}\n\\text{}:", "gsm8k:env.stop": ["a, b", "\n\n"]}
+    rlkit.run_comparison("grpo", "gsm8k", [0], out=tmp_path, **texts)  # type: ignore[arg-type]
+    [job] = plan.plan(asked[1])[0]
+    assert job.config["env"]["prompt"] == texts["env.prompt"] and job.config["env"]["stop"] == texts["gsm8k:env.stop"]
+    with pytest.raises(UserError, match=r"env\.prompt=.* is not allowed: give text"):
+        rlkit.run_comparison("grpo", "gsm8k", [0], out=tmp_path, **{"env.prompt": ["{question}", "Q: {question}"]})  # type: ignore[arg-type]
 
 
 @pytest.mark.slow
