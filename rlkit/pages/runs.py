@@ -94,7 +94,7 @@ class RunPage:
     def completions(self, request: Json) -> Json:
         """{"iteration"?}: the completions kept of one iteration, without it of the last; of a large file its end."""
         lines = io.BytesIO(_end(self.folder / "completions.jsonl"))
-        records = [_plain(held) for line in lines if (held := record(line)) is not None]
+        records = [_sample(held) for line in lines if (held := record(line)) is not None]
         iterations = sorted({each["iteration"] for each in records})
         wanted = request.get("iteration", "")
         chosen = int(number(request, "iteration", 0, 2**53)) if wanted else iterations[-1] if iterations else 0
@@ -179,6 +179,12 @@ def _numbers(record: Json) -> Json:
 def _plain(record: Json) -> Json:
     """What can be shown of a record."""
     return {key: x for key, x in record.items() if x is None or isinstance(x, str | int | float)}
+
+
+def _sample(record: Json) -> Json:
+    """What can be shown of a completion, with the reward of each function where several scored it."""
+    rewards = record.get("rewards")
+    return _plain(record) | ({"rewards": _plain(rewards)} if isinstance(rewards, dict) else {})
 
 
 def _records(given: object) -> list[Json]:

@@ -247,6 +247,15 @@ def test_odd_files_are_no_error_of_the_server(runs: Path, tmp_path: Path, capsys
     assert capsys.readouterr().err == ""
 
 
+def test_a_completion_has_the_reward_of_each_function(runs: Path, tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_bytes((runs / "ppo" / "config.yaml").read_bytes())
+    sample = {"iteration": 1, "prompt": "a", "completion": "b", "score": 1.5, "rewards": {"strict": 1.0, "short": None}}
+    (tmp_path / "completions.jsonl").write_text(json.dumps(sample) + "\n" + json.dumps(sample | {"rewards": 3}) + "\n")
+    with serve(str(tmp_path)) as client:
+        first, odd = client.get("/api/completions")["records"]
+        assert first == sample and odd["rewards"] == 3
+
+
 @pytest.mark.parametrize("name", ["metrics.jsonl", "completions.jsonl", "summary.json", "before.json"])
 def test_a_file_without_end_takes_no_memory(name: str, runs: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
