@@ -237,14 +237,13 @@ class Handler(BaseHTTPRequestHandler):
             raise Refused(411, "say how long the request is, in Content-Length")
         if len(length) > len(str(LONGEST_BODY)) or int(length) > LONGEST_BODY:
             raise Refused(413, f"a request may have {LONGEST_BODY} bytes")
-        call = self.call("writes", name)
-        try:
+        try:  # before a call is looked up, which may fail: the connection goes on behind what was read
             request = json.loads(self.rfile.read(int(length)))
         except (ValueError, RecursionError):
             raise UserError("the request is not valid JSON") from None
         if not isinstance(request, dict):
             raise UserError("the request is not a JSON object")
-        return _json(call(request))
+        return _json(self.call("writes", name)(request))
 
     def address(self) -> tuple[str, dict[str, str]]:
         """What is asked for, and its query."""

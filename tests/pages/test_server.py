@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from support.served import Client, serving
 
+from rlkit.errors import UserError
 from rlkit.pages import server as pages
 from rlkit.pages.server import LONGEST_BODY, LONGEST_HEAD, Server, Site
 
@@ -148,6 +149,22 @@ def test_a_connection_stays_open_for_more_requests(served: Client) -> None:
         connection.request("GET", "/api/echo?a=1", headers={"X-Token": served.server.token})
         assert connection.getresponse().read() == b'{"a": "1"}'
     connection.close()
+
+
+def test_a_mistake_in_one_request_does_not_spoil_the_next_of_the_connection() -> None:
+    def within(key: str) -> Site:
+        raise UserError("this run is gone")
+
+    with serving(Site("lab.html", {"echo": lambda request: request}, within=within)) as client:
+        connection, headers = (
+            http.client.HTTPConnection("127.0.0.1", client.server.port),
+            {"X-Token": client.server.token},
+        )
+        connection.request("POST", "/api/ab/play", "{}", {**headers, "Content-Type": "application/json"})
+        assert connection.getresponse().read() == b'{"error": "this run is gone"}'
+        connection.request("GET", "/api/echo", headers=headers)
+        assert connection.getresponse().read() == b"{}"
+        connection.close()
 
 
 @pytest.mark.parametrize("path", ["http://[", "/?" + "&".join(f"a{i}=1" for i in range(30))])
