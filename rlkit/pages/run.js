@@ -51,7 +51,7 @@ function result() {
     const first = rows[0][1];
     const figures = rows.map(([name, e]) => make("div", { title: `95 % interval, ${e.episodes} episodes or problems of the test split` },
       make("dt", {}, make("svg", { class: "sample", viewBox: "0 0 8 8", "aria-hidden": "true" }, make("circle", { cx: 4, cy: 4, r: 4, class: `dot ${STYLE[name]}` })), name), make("dd", {}, number(e.mean)), make("dd", { class: "within" }, `${number(e.low)} to ${number(e.high)}`)));
-    const title = make("div", {}, make("b", {}, `greedy ${first.metric}`), make("div", { class: "quiet" }, `${number(first.episodes)} test ${first.metric === "accuracy" ? "problems" : "episodes"}, 95 %`));
+    const title = make("div", {}, make("b", {}, `greedy ${first.metric}`), make("div", { class: "quiet" }, `${number(first.episodes)} test ${run.unit || "episodes or problems"}, 95 %`));
     parts.push(make("div", { class: "result" }, title, make("dl", { class: "figures" }, ...figures), intervals(rows)));
   }
   if (run.reason) parts.push(make("p", { class: "quiet" }, `Only what was written can be shown: ${run.reason}`));

@@ -69,11 +69,16 @@ class RunPage:
             "tokens": counts_tokens(self.given),
             "state": state(self.folder, summary),
             "evaluation": evaluation(summary.get("evaluation") or before),
+            "unit": self.unit(),
             "alarms": _records(summary.get("alarms")),
             "config": read_text(self.folder / "config.yaml"),
             "parts": self.parts(),
             "reason": self.reason,
         }
+
+    def unit(self) -> str:
+        """What a score is a mean of: episodes, problems or pairs; of a run that cannot be opened, nobody knows."""
+        return "" if self.live is None else self.live.parts.env.scored(self.live.parts.algo.policy)
 
     def parts(self) -> list[str]:
         """What the page can show of this run."""

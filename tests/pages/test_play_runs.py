@@ -17,6 +17,8 @@ from support.served import serve
 
 from rlkit import run, session
 from rlkit.pages import runs as pages_runs
+from rlkit.settings import config
+from rlkit.settings.assemble import assemble
 from rlkit.settings.given import Given
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -42,7 +44,7 @@ def test_a_run_s_header_and_metrics(runs: Path) -> None:
     with serve(str(runs / "ppo")) as client:
         about = client.get("/api/run")
         assert (about["algo"], about["env"], about["seed"], about["state"]) == ("ppo", "cartpole", 0, "finished")
-        assert about["parts"] == ["curves", "replay"]
+        assert about["parts"] == ["curves", "replay"] and about["unit"] == "episodes"
         assert about["evaluation"]["after"]["low"] <= about["evaluation"]["after"]["mean"]
         lines = [json.loads(line) for line in (runs / "ppo" / "metrics.jsonl").read_text().splitlines()]
         first = client.get("/api/metrics?file=&offset=0")
@@ -245,6 +247,13 @@ def test_odd_files_are_no_error_of_the_server(runs: Path, tmp_path: Path, capsys
         for odd in ("nan", "1e400", "-1", "9" * 5000, "[]"):
             assert client("GET", f"/api/completions?iteration={odd}")[0] == 400
     assert capsys.readouterr().err == ""
+
+
+def test_scores_of_a_reward_model_are_of_pairs(tmp_path: Path) -> None:
+    parts = assemble(config.read(["algo=reward_model", "env=gsm8k", "env.test=4", "env.validation=4", *TINY]))
+    (tmp_path / "config.yaml").write_text(parts.text)
+    with serve(str(tmp_path)) as client:
+        assert client.get("/api/run")["unit"] == "pairs"
 
 
 def test_a_completion_has_the_reward_of_each_function(runs: Path, tmp_path: Path) -> None:
