@@ -79,16 +79,21 @@ class Setting:
         return Texts(prompts, self.group, self.prompt_tokens, self.answer_tokens, longest)
 
 
+def plain(word: str) -> str:
+    """lora=16 of policy.lora=16: a key may be written as a run writes it."""
+    return word.removeprefix("policy.").removeprefix("algo.")
+
+
 def parse(words: Iterable[str]) -> Setting:
     """Parse a command line. Raises: UserError for unknown keys and invalid values."""
     words = list(words)
-    schema.once(words)
+    schema.once(map(plain, words))
     known, keys = schema.settable(Setting), {}
     for word in words:
         key, equals, value = word.partition("=")
         if not equals or word.startswith("-"):
             raise UserError(f"'{word}' is not understood: write {USAGE}")
-        name = key.removeprefix("policy.").removeprefix("algo.")
+        name = plain(key)
         if name not in known:
             raise UserError(f"no key '{key}': {nearest(name, known)}")
         keys[name] = value

@@ -92,6 +92,7 @@ def test_help_lists_keys_and_models(capsys: pytest.CaptureFixture[str]) -> None:
         (["gpus=8", "engine=vllm", "engine_gpus=8"], "none is left to learn"),
         (["longest=5"], "longest=5 is below the mean"),
         (["model=./nowhere"], "there is no config.json"),
+        (["lora=8", "policy.lora=16"], "lora is given twice, as lora=8 and as lora=16"),
     ],
     ids=str,
 )
