@@ -29,6 +29,7 @@ SIGNS = {  # what LaTeX reads as more than itself
     "<": r"\textless{}",
     ">": r"\textgreater{}",
     "|": r"\textbar{}",
+    **{sign: f"{{{sign}}}" for sign in "[*"},  # at the start of a row LaTeX would take them for a part of the \\ before
     NOTHING: "--",
     "−": "$-$",
     "×": r"$\times$",

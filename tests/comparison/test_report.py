@@ -12,7 +12,7 @@ from rich import console
 
 from rlkit import titles
 from rlkit.api import Reference, UserError
-from rlkit.comparison import records, report, words
+from rlkit.comparison import paper, records, report, words
 from rlkit.comparison.caveats import caveats
 from rlkit.comparison.records import Curve, Record
 from rlkit.comparison.results import compute
@@ -249,6 +249,11 @@ def test_a_paper_gets_figures_of_each_environment_and_tables_that_are_the_same_e
     assert r"\toprule" in table and r"my\_\$algo &" in table and "PPO &" in table
     page = (tmp_path / "one" / "index.html").read_text(encoding="utf-8")
     assert page.count("@inproceedings") == 1 and "CartPole" in page and ">cartpole" not in page
+
+
+def test_a_name_is_no_argument_of_the_row_before_in_latex() -> None:
+    text = paper.latex(words.Table("t", ["", "IQM"], [["[a]", "1"], ["*b", "2"]]))
+    assert text.splitlines()[5:7] == [r"{[}a] & 1 \\", r"{*}b & 2 \\"]
 
 
 def test_the_names_of_papers_are_those_of_plugins_that_there_are() -> None:
