@@ -1,6 +1,7 @@
 """Pictures of a comparison: matplotlib figures of the numbers, one color for each algorithm in all of them."""
 
 import io
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict
@@ -20,6 +21,8 @@ STYLES: tuple[LineStyle, ...] = ("-", "--", ":")  # of the first, second and thi
 INK, FAINT, GRID = "#1b1f24", "#767d86", "#e2e5e9"  # text, what stands back, lines behind; a page may replace them
 DPI, WIDTH = 150, 10.0  # of a PNG; inches
 LONG = 24  # letters of two names that leave too little of a narrow figure
+TALLEST = 100  # inches of rows whose names have several lines
+LINE, WIDE = 30, 60  # letters of a line of a name, beside a figure and above it
 
 LOOK: Any = {  # matplotlib types the keys one by one, and not in every version
     "font.size": 10,
@@ -137,7 +140,19 @@ def legend(figure: "Figure", results: Results) -> None:
     handles = [Line2D([], [], linewidth=2, **look(results, algo)) for algo in results["algos"]]
     room = 11 * figure.get_figwidth() / (7 + max(map(len, results["algos"])))  # in words of this length
     columns = max(1, min(len(handles), int(room)))
-    figure.legend(handles, results["algos"], loc="outside upper left", ncols=columns)
+    figure.legend(handles, [folded(x, WIDE) for x in results["algos"]], loc="outside upper left", ncols=columns)
+
+
+def folded(name: str, width: int = LINE) -> str:
+    """A long name in several lines: in one it would leave nothing of the figure."""
+    return name if len(name) <= width else textwrap.fill(name, width)
+
+
+def tall(names: Sequence[str], least: float) -> float:
+    """Inches that rows with these names take, each of so many at least; no more where they would be too many."""
+    lines = max((name.count("\n") + 1 for name in names), default=1)
+    each = max(least, 0.1 + 0.17 * lines)
+    return len(names) * (each if len(names) * each < TALLEST else least)
 
 
 def near(axes: "Axes", values: Sequence[float], ends: tuple[float, float] | None, vertical: bool) -> None:
@@ -162,7 +177,7 @@ def iqm(results: Results) -> "Figure":
     """Interquartile means with their intervals and every run behind them: over all environments, then in each."""
     over_all = len(results["shared"]) > 1
     envs = list(results["envs"])
-    figure, axes = panels(len(envs) + over_all, 0.9 + 0.34 * len(results["algos"]), share_y=True)
+    figure, axes = panels(len(envs) + over_all, 0.9 + tall([*map(folded, results["algos"])], 0.34), share_y=True)
     if over_all:
         rows = {algo: Row([], x["iqm"], x["low"], x["high"]) for algo, x in results["overall"].items()}
         dots(axes[0], results, rows, "over all, normalized")
@@ -179,7 +194,7 @@ def dots(axes: "Axes", results: Results, rows: Mapping[str, Row], title: str) ->
     """A row for each algorithm: its runs pale, the estimate a point, its interval a bar."""
     algos = results["algos"]
     axes.set_title(title)
-    axes.set_yticks(range(len(algos)), algos)
+    axes.set_yticks(range(len(algos)), [*map(folded, algos)])
     axes.set_ylim(len(algos) - 0.5, -0.5)
     axes.tick_params(axis="y", length=0)
     axes.grid(axis="y", visible=False)
@@ -197,7 +212,8 @@ def dots(axes: "Axes", results: Results, rows: Mapping[str, Row], title: str) ->
 def improvement(results: Results) -> "Figure":
     """P(X > Y) of every pair with its interval; gray where it separates nothing."""
     pairs = [(pair, pair["value"]) for pair in results["improvement"] if pair["value"] is not None]
-    figure, (axes,) = panels(1, 0.9 + 0.3 * max(len(pairs), 1))
+    names = [both(pair["x"], pair["y"]) for pair, _ in pairs]
+    figure, (axes,) = panels(1, 0.9 + max(tall(names, 0.3), 0.3))
     if any(len(pair["x"]) + len(pair["y"]) > LONG for pair, _ in pairs):
         figure.set_figwidth(WIDTH)
     axes.axvline(0.5, color=FAINT, linewidth=1, linestyle=(0, (4, 3)))
@@ -208,14 +224,19 @@ def improvement(results: Results) -> "Figure":
             axes.plot([pair["low"], pair["high"]], [y, y], color=color, linewidth=3, solid_capstyle="round")
         axes.plot([value], [y], "o", color=color, markersize=8, markeredgecolor="white", markeredgewidth=1)
         words = f"{winner} is better" if winner else pair["verdict"]
-        axes.text(1.03, y, words, va="center", color=INK if winner else FAINT)
-    axes.set_yticks(range(len(pairs)), [f"{pair['x']} > {pair['y']}" for pair, _ in pairs])
+        axes.text(1.03, y, folded(words), va="center", color=INK if winner else FAINT)
+    axes.set_yticks(range(len(pairs)), names)
     axes.set_ylim(max(len(pairs), 1) - 0.5, -0.5)
     axes.set_xlim(-0.03, 1.03)
     axes.tick_params(axis="y", length=0)
     axes.grid(axis="y", visible=False)
     axes.set_xlabel("P(first > second)")
     return figure
+
+
+def both(x: str, y: str) -> str:
+    """`x > y`, long names below each other."""
+    return f"{x} > {y}" if max(len(x), len(y)) <= LINE else f"{folded(x)}\n> {folded(y)}"
 
 
 def profiles(results: Results, found: Profiles) -> "Figure":

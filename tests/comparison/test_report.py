@@ -12,7 +12,7 @@ from rich import console
 
 from rlkit import titles
 from rlkit.api import Reference, UserError
-from rlkit.comparison import paper, records, report, words
+from rlkit.comparison import figures, paper, records, report, words
 from rlkit.comparison.caveats import caveats
 from rlkit.comparison.records import Curve, Record
 from rlkit.comparison.results import compute
@@ -249,6 +249,18 @@ def test_a_paper_gets_figures_of_each_environment_and_tables_that_are_the_same_e
     assert r"\toprule" in table and r"my\_\$algo &" in table and "PPO &" in table
     page = (tmp_path / "one" / "index.html").read_text(encoding="utf-8")
     assert page.count("@inproceedings") == 1 and "CartPole" in page and ">cartpole" not in page
+
+
+@pytest.mark.filterwarnings("error")
+def test_long_names_are_folded_and_leave_room_for_what_is_drawn(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    settings = "hidden=256,256 gae_lambda=0.95 epochs=10 clip=0.2"
+    long = [f"ppo lr=1e-3 {settings}", f"ppo lr=3e-3 {settings}", "x" * 200]
+    report.write([run(a, "cartpole", s, 0.1 * s) for a in long for s in range(2)], tmp_path)
+    assert figures.both("a", "b") == "a > b" and figures.folded("a") == "a"
+    assert figures.both(long[0], "b").splitlines() == [
+        "ppo lr=1e-3 hidden=256,256", "gae_lambda=0.95 epochs=10", "clip=0.2", "> b"
+    ]  # fmt: skip
 
 
 def test_a_name_is_no_argument_of_the_row_before_in_latex() -> None:
