@@ -28,7 +28,7 @@ def tune(argv: list[str]) -> int:
         warn("rlkit: stopped; the same command goes on from here")
         return 1
     say(done.command)
-    return 0
+    return 1 if done.failed else 0
 
 
 def show_help(argv: list[str]) -> int:

@@ -34,6 +34,7 @@ class Conducted:
     best: Trial | None  # None: the search was interrupted
     command: str  # the command that trains with the best setting
     results: Results | None  # on the fresh seeds; None: interrupted, or no trial was better than the default
+    failed: Sequence[str] = ()  # a sentence for each run on a fresh seed that could not be finished
 
 
 def conduct(tune: Tune, keys: Keys, command: str) -> Conducted:
@@ -65,7 +66,8 @@ def conduct(tune: Tune, keys: Keys, command: str) -> Conducted:
         which = f"trial {best.number} of {len(study.trials)}, {best.value:.4g} on validation"
         heads = [f"{which if best.number else 'the default'}. Found by: {command}", again]
         write(problem, best, out / BEST, heads)
-        return Conducted(out, best, again, measured(problem, best, out, "ray" if away else workers))
+        fresh = measured(problem, best, out, "ray" if away else workers)
+        return Conducted(out, best, again, fresh.results, fresh.failed)
 
 
 def settled(problem: Problem, out: Path, at_once: int) -> tuple[str, int]:
@@ -131,11 +133,11 @@ def write(problem: Problem, best: Trial, path: Path, heads: Sequence[str]) -> No
     write_atomically(path, comment + strict_yaml.dump(kept))
 
 
-def measured(problem: Problem, best: Trial, out: Path, workers: int | str) -> Results | None:
+def measured(problem: Problem, best: Trial, out: Path, workers: int | str) -> comparing.Conducted:
     """Scores of the best setting and of the default, on seeds that no trial used."""
     if not best.number:
         say(f"no trial was better on validation than the default, which {out / BEST} holds")
-        return None
+        return comparing.Conducted(out, None, [])
     say(f"the best setting: {out / BEST}; now on fresh seeds, beside the default:")
     plugins = {name: line.plugin for name, line in problem.line.items()}
     words = [f"algo={USUAL}:{plugins['algo']},{TUNED}:{plugins['algo']}", f"env={plugins['env']}"]
@@ -145,5 +147,4 @@ def measured(problem: Problem, best: Trial, out: Path, workers: int | str) -> Re
         f"out={out / 'fresh'}",
         f"workers={workers}",
     ]
-    done = comparing.conduct(plan.parse(words), f"python -m rlkit.compare {shlex.join(words)}")
-    return done.results
+    return comparing.conduct(plan.parse(words), f"python -m rlkit.compare {shlex.join(words)}")

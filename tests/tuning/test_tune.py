@@ -143,6 +143,19 @@ def test_where_nothing_is_better_the_default_is_written(
     }  # fmt: skip
 
 
+def test_a_run_on_a_fresh_seed_that_fails_is_no_success(
+    tmp_path: Path, carried: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def execute(job: grid.Job, stop: Path) -> tuple[int, str]:
+        return (1, "rlkit: it broke") if job.name.startswith("tuned") else finish(job, stop, score(job))
+
+    monkeypatch.setattr(grid, "execute", execute)
+    given = [*last(*WORDS, "trials=4"), f"out={tmp_path}"]
+    assert tune.main(given) == 1
+    monkeypatch.setattr(grid, "execute", lambda job, stop: finish(job, stop, score(job)))
+    assert tune.main(given) == 0
+
+
 def test_the_study_can_be_opened_with_optuna(tmp_path: Path, carried: list[str]) -> None:
     conducted(tmp_path, "trials=6")
     storage = optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(str(tmp_path / FILE)))
