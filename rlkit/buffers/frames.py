@@ -205,7 +205,8 @@ class Frames:
             sized = enumerate(zip(self.blocks, state["sizes"], strict=True))
             self.blocks = [self.storage.open(f"frames-{i}", like, size) for i, (like, size) in sized]
             self.kept = deque((end, number) for kept in state["kept"] for end, number in kept.tolist())
-            self.checks = state["checks"][0].numpy().view(np.uint32).copy()
+            for checks in state["checks"]:  # none before the first step
+                self.checks = checks.numpy().view(np.uint32).copy()
         self.recent = {bytes.fromhex(digest): (number, came) for digest, number, came in state["recent"]}
         self.rollouts, self.holders = state["rollouts"], np.zeros(0, dtype=np.int32)
         steps = [numbers.flatten().cpu().numpy() for numbers in held]
