@@ -99,6 +99,8 @@ class Trip:
         self.send_folder()
         moved = config_text(self.job, self.root, [str(path) for path in sent.values()])
         self.host.start(str(self.job.folder), str(self.job.directory), moved)
+        if not (self.job.folder / "config.yaml").is_file():  # without it, metrics.jsonl alone would be in the way
+            write_atomically(self.job.folder / "config.yaml", config_text(self.job, "", ()))
         write_atomically(self.job.now, "running")
         return self.watch(), next(iter(reversed(tail(self.job.console))), "")
 

@@ -85,16 +85,28 @@ def test_a_run_is_tried_on_so_many_machines_and_no_more(tmp_path):
     def lost(*_: object) -> None:
         raise away.Lost("gone (ActorDiedError)")
 
-    machines = Machines(lambda host: Fails(host, pack=lost))
-    assert carried_out(job(tmp_path), machines) == "lost 3 times: gone (ActorDiedError)"
-    assert len(machines.roots) == 3 and grid.state(job(tmp_path)) == "waiting"
+    one, machines = job(tmp_path), Machines(lambda host: Fails(host, pack=lost))
+    assert carried_out(one, machines) == "lost 3 times: gone (ActorDiedError)"
+    assert len(machines.roots) == 3 and grid.state(one) == "cut off"
+
+
+def test_the_same_command_goes_on_where_nothing_but_metrics_came_home(tmp_path):
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    one = job(tmp_path)
+    with pytest.raises(KeyboardInterrupt):
+        carried_out(one, Machines(lambda host: Fails(host, pack=killed)))
+    assert lines(one) == [1] and not (one.folder / "checkpoints").exists()
+    grid.check(one)
+    assert carried_out(one, Machines()) is None and grid.state(one) == "finished"
 
 
 def test_what_arrives_in_part_or_changed_is_no_finished_run(tmp_path):
     machines = Machines(lambda host: Fails(host, chunk=lambda start: b"" if start else host.chunk(0)[:2000]))
     one = job(tmp_path)
     assert carried_out(one, machines) == "lost 3 times: what came home of the run is not what was sent"
-    assert not (one.folder / "summary.json").exists() and grid.state(one) == "waiting"
+    assert not (one.folder / "summary.json").exists() and grid.state(one) == "cut off"
 
 
 def test_a_run_that_fails_says_why_and_one_that_is_killed_goes_on_once(tmp_path):
