@@ -7,6 +7,7 @@ from typing import Any, SupportsFloat
 import gymnasium
 
 from rlkit import errors
+from rlkit.control.workers import UNANSWERED
 
 KNOWN = ("builtins", errors.__name__)  # modules of the classes that every process has
 
@@ -14,9 +15,11 @@ KNOWN = ("builtins", errors.__name__)  # modules of the classes that every proce
 def sendable(error: Exception) -> Exception:
     """The error itself if it is of a class that every process has and holds one text, else one that says the same.
 
-    Gymnasium sends an error from a thread that drops what cannot be pickled; the receiver would wait forever.
+    Gymnasium sends an error from a thread that drops what cannot be pickled; the receiver would wait forever. What
+    the pipes themselves raise would look like the end of the process.
     """
-    if type(error).__module__ in KNOWN and len(error.args) == 1 and isinstance(error.args[0], str):
+    known = type(error).__module__ in KNOWN and not isinstance(error, UNANSWERED)
+    if known and len(error.args) == 1 and isinstance(error.args[0], str):
         return error
     return RuntimeError(f"{type(error).__name__}: {errors.one_line(error)}")
 

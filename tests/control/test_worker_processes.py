@@ -17,6 +17,7 @@ from support.probes import Draws
 from tensordict import TensorDict
 from test_last_observation import Counts
 
+from rlkit.control.sendable import Sendable
 from rlkit.control.vector import Copies
 from rlkit.errors import UserError
 
@@ -113,6 +114,21 @@ def test_one_that_never_answers_ends_with_the_second_ctrl_c() -> None:
     finally:
         for process in vector.processes:
             process.kill()
+
+
+class HangsUp(Counts):
+    def step(self, action: object) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        raise ConnectionError("the simulator hung up")
+
+
+@pytest.mark.filterwarnings("ignore:.*ERROR")
+def test_an_error_of_an_environments_own_connection_is_not_the_end_of_its_process() -> None:
+    vector = AsyncVectorEnv([lambda: Sendable(HangsUp())], autoreset_mode=AutoresetMode.DISABLED)
+    copies = Copies(vector)
+    copies.reset([0])
+    with pytest.raises(RuntimeError, match=r"^ConnectionError: the simulator hung up$"):
+        copies.step(np.zeros(1, dtype=np.int64))
+    vector.close(terminate=True)
 
 
 HUNG = """
