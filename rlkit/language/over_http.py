@@ -79,6 +79,8 @@ class Client:
             found = answer.read(LARGEST + 1)
             if len(found) > LARGEST:
                 raise http.client.HTTPException(f"its answer has more than {LARGEST:,} bytes")
+            if answer.length:  # the server ended meanwhile; `read` with a limit says nothing of it
+                raise http.client.IncompleteRead(found, answer.length)
             return answer.status, found
         finally:
             connection.close()

@@ -1,7 +1,9 @@
 """What a vLLM is refused for: servers that are down, other ones or strange, weights that do not fit, wrong answers."""
 
 import copy
+import socket
 import sys
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,6 +15,7 @@ from torch.testing import assert_close
 
 from rlkit.errors import Diverged, EngineFailed, UserError
 from rlkit.language.network import LanguageNetwork
+from rlkit.language.over_http import Client
 
 
 def test_a_server_that_is_down_is_one_line() -> None:
@@ -189,6 +192,21 @@ def test_an_answer_without_end_is_not_read(server: StandIn, monkeypatch: pytest.
     monkeypatch.setattr("rlkit.language.over_http.LARGEST", 20)
     with pytest.raises(EngineFailed, match="its answer has more than 20 bytes"):
         LanguageNetwork(engine="vllm", server=server.url).build(0)
+
+
+@pytest.mark.parametrize("begun", [b"", b'{"version": "0.3'])
+def test_a_server_that_ends_within_an_answer_is_one_line(begun: bytes) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            with server.accept()[0] as asks:
+                asks.recv(1 << 16)
+                asks.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n" + begun)
+
+        threading.Thread(target=answer).start()
+        client = Client(f"http://127.0.0.1:{server.getsockname()[1]}", "policy.server")
+        with pytest.raises(EngineFailed, match=r"does not answer /version \(IncompleteRead.*: see that it runs there"):
+            client.ask("/version")
 
 
 def test_rows_that_the_server_has_no_room_for_are_one_line() -> None:
