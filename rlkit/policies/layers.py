@@ -78,15 +78,13 @@ def encoder(env: Env, network: Layers, name: str, normalizer: Normalizer | None)
     if network.own_encoder:
         own = own_encoder.made(network.encoder, space, generator)
         return encoders.features(space, own), [own] if normalizer is None else [normalizer, own]
-    if normalizer is not None:
-        return spaces.width(space), [normalizer]
     with torch.random.fork_rng(devices=[]):  # torch draws weights when a module is made; ours come below
         made = encoders.of_space(space, network.encoder)
     for module in made.modules() if made is not None else ():
         if isinstance(module, nn.Conv2d):
             nn.init.orthogonal_(module.weight, 2**0.5, generator=generator)
             nn.init.zeros_(cast(Tensor, module.bias))
-    return encoders.features(space, made), [] if made is None else [made]
+    return encoders.features(space, made), [module for module in (normalizer, made) if module is not None]
 
 
 def perceptron(

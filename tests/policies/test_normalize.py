@@ -195,6 +195,13 @@ def test_a_target_network_normalises_as_its_policy_does_and_a_reference_stays() 
     assert torch.equal(reference.normalizer(x), x)
 
 
+def test_images_of_real_numbers_are_normalised_and_go_through_convolutions() -> None:
+    env = control(Drift, 1, 5)
+    env.observation_space = Box(-1, 1, (3, 6, 6))
+    first, second, *_ = policies.Network(encoder="small", normalize=True).actor(env).actor
+    assert isinstance(first, Normalizer) and type(second).__name__ == "Image"
+
+
 def test_states_are_not_normalised_and_without_the_key_nothing_is() -> None:
     for env, normalize in ((control(Ring, 2, 8), True), (control(Drift, 2, 5), False)):
         policy = policies.Actor(env, policies.Network(normalize=normalize))
