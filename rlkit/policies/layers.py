@@ -135,7 +135,10 @@ class ActionValue(nn.Module):
         if encoders.learns(before):
             narrow = linear(width, NARROW, 2**0.5, seeding.generator(env.seed, "init", name, "narrow"))
             width, before = NARROW, [*before, narrow, nn.LayerNorm(NARROW), nn.Tanh()]
-        self.encoder = nn.Sequential(*before).to(env.device)
+        wide = widened(network)
+        self.encoder = nn.Sequential(*wide, *before, *wide).to(env.device)
+        if wide:
+            self.encoder.double()
         self.layers = perceptron(env, width + size, 1, 1.0, network, name, [])
 
     def forward(self, observation: Tensor, action: Tensor) -> Tensor:

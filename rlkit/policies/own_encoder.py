@@ -22,8 +22,9 @@ Nested = Tensor | dict[str, "Nested"] | tuple["Nested", ...]
 class Own(nn.Module):
     """Hands a network observations as their space has them: [..., row] → [N, *shape] → [..., features].
 
-    Those of a Dict are a dict of tensors, those of a Tuple are a tuple. A Box is float32, or uint8 where it is
-    one of bytes or bits; choices are int64 and count from 0. A mask of actions that came in an info is left out.
+    Those of a Dict are a dict of tensors, those of a Tuple are a tuple. A Box is float32 (or as policy.dtype says), or
+    uint8 where it is one of bytes or bits; choices are int64 and count from 0. A mask of actions that came in an info
+    is left out.
 
     Raises: UserError where what comes out is not one row of real numbers for each observation.
     """
@@ -51,7 +52,9 @@ class Own(nn.Module):
         """Observations [N, row] as their space has them."""
         if not spaces.is_composite(self.space):
             return shaped(self.space, rows)
-        whole = nested(self.space, iter(spaces.parts(self.space, rows)))
+        kind = next((p.dtype for p in self.inner.parameters()), torch.float32)  # float64 by policy.dtype
+        parts = (x.to(kind) if x.is_floating_point() else x for x in spaces.parts(self.space, rows))
+        whole = nested(self.space, parts)
         if spaces.beside_mask(self.space) is not self.space:
             assert isinstance(whole, dict)
             return whole[spaces.REST]

@@ -1,6 +1,7 @@
 """policy.encoder=./my_net.py: what it is handed, what it has to return, its seed, trust and resume."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -53,6 +54,14 @@ class Recurrent(nn.Module):
 
     def forward(self, x):
         return self.inner(x[None])[0][0]
+
+class Deep(nn.Module):
+    def __init__(self, space):
+        super().__init__()
+        self.inner = nn.Linear(3, 16)
+
+    def forward(self, x):
+        return self.inner(x["at"] if isinstance(x, dict) else x)
 
 class Nothing(Net):
     def forward(self, x):
@@ -117,6 +126,18 @@ def test_it_is_drawn_from_the_seed_and_normalized(file: str) -> None:
     state = torch.get_rng_state()
     Network(encoder=file).actor(env)
     assert torch.equal(torch.get_rng_state(), state), "the program's own numbers are not touched"
+
+
+@pytest.mark.parametrize("normalize", [False, True])
+@pytest.mark.parametrize("space", [Box(-1, 1, (3,)), Dict({"at": Box(-1, 1, (3,)), "which": Discrete(2)})])
+def test_it_computes_in_the_precision_of_the_policy(file: str, space: Space, normalize: bool) -> None:
+    network = Network(encoder=f"{file}:Deep", normalize=normalize, dtype="float64")
+    env = SimpleNamespace(observation_space=space, action_space=Box(-1, 1, (2,)), seed=0, device="cpu")
+    seen = torch.from_numpy(spaces.one(space, space.sample())[None])
+    for policy in (network.actor(env), network.twin_critics(env)):
+        assert {p.dtype for p in policy.parameters()} == {torch.float64}
+        assert policy.act(seen).dtype == torch.float64
+    assert policy.q(seen, torch.zeros(1, 2)).dtype == torch.float64
 
 
 def test_a_folder_asks_for_trust_and_goes_on(file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
