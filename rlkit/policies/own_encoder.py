@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from rlkit import spaces
 from rlkit.errors import UserError
 from rlkit.named import named
+from rlkit.policies.encoders import features
 
 if TYPE_CHECKING:
     from rlkit.api import AnySpace
@@ -91,4 +92,6 @@ def made(name: str, space: "AnySpace", generator: torch.Generator) -> Own:
     """The network; what it draws from torch's own generator when it is made follows from the run's seed."""
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.set_state(generator.get_state())
-        return Own(name, space)
+        own = Own(name, space)
+        features(space, own)  # a lazy layer draws its weights when it first sees an observation
+        return own

@@ -63,6 +63,9 @@ class Deep(nn.Module):
     def forward(self, x):
         return self.inner(x["at"] if isinstance(x, dict) else x)
 
+def lazy(space):
+    return nn.LazyLinear(16)
+
 class Nothing(Net):
     def forward(self, x):
         return None
@@ -117,8 +120,9 @@ def test_what_it_returns_wrongly_is_one_line(file: str, name: str, says: str) ->
         Network(encoder=f"{file}:{name}").actor(cartpole.make(cartpole.Config(rows=1), 0, "cpu"))
 
 
-def test_it_is_drawn_from_the_seed_and_normalized(file: str) -> None:
-    env = cartpole.make(cartpole.Config(rows=1), 0, "cpu")
+@pytest.mark.parametrize("name", ["make", "lazy"])
+def test_it_is_drawn_from_the_seed_and_normalized(file: str, name: str) -> None:
+    env, file = cartpole.make(cartpole.Config(rows=1), 0, "cpu"), f"{file}:{name}"
     first, second = (Network(encoder=file, normalize=True).actor(env) for _ in range(2))
     torch.testing.assert_close(first.state_dict(), second.state_dict(), rtol=0, atol=0)
     linear = [x for x in first.modules() if isinstance(x, nn.Linear)]
