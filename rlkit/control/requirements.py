@@ -59,9 +59,13 @@ class Prepares(Protocol):
         ...
 
 
+# The methods by which policies of rlkit act.
+CHOOSING = ("act", "forward", "choose", "outputs", "highest", "noisy", "best", "drawn", "disturbed", "scaled")
+
+
 def prepared(policy: Acts, steps: int | None, rows: int) -> Callable[[Array], Array] | None:
     """See `Prepares`; None also where the number of steps is open."""
-    if not steps or not _prepares(type(policy)) or "act" in vars(policy):
+    if not steps or not _prepares(type(policy)) or not vars(policy).keys().isdisjoint(CHOOSING):
         return None
     return cast(Prepares, policy).prepared(steps, rows)
 
@@ -73,7 +77,7 @@ def _prepares(kind: type) -> bool:
     def newest(*names: str) -> int:
         return next((i for i, base in enumerate(kind.__mro__) if any(name in vars(base) for name in names)), 10**6)
 
-    return issubclass(kind, Prepares) and newest("prepared", "on_arrays") <= newest("act", "forward")
+    return issubclass(kind, Prepares) and newest("prepared", "on_arrays") <= newest(*CHOOSING)
 
 
 def check_tape(tape: dict[str, Array], space: "AnySpace", source: str, first: int = 0) -> None:

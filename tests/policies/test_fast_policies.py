@@ -169,6 +169,16 @@ def test_a_policy_that_acts_in_another_way_is_asked_at_each_step() -> None:
     assert env.rollout(plain, steps=8)["action"].eq(1).all()
 
 
+def test_a_subclass_acts_by_the_scores_that_it_gives() -> None:
+    class Second(policies.Actor):
+        def outputs(self, observation: Tensor, features: Tensor | None = None) -> Tensor:
+            return super().outputs(observation, features) + torch.tensor([-99.0, 99.0])
+
+    env = boxed(4)
+    rollout = env.rollout(Second(env, policies.Network()), steps=8)
+    assert rollout["action"].eq(1).all() and rollout["log_prob"].min() > -1
+
+
 def test_hooks_of_a_policy_are_asked_when_it_acts() -> None:
     env = boxed(3)
     env.action_space = Discrete(2)
