@@ -12,7 +12,7 @@ from gymnasium.vector.utils import batch_space
 from torch import Tensor
 
 from rlkit import exact
-from rlkit.api import Plays
+from rlkit.api import Plays, Remembers
 from rlkit.control.env import ControlEnv
 from rlkit.control.requirements import acting
 from rlkit.control.vector import Array, Luck, Vector
@@ -204,8 +204,10 @@ class TabularEnv(ControlEnv):
         fraction of states whose action is an optimal one, of those that an episode can come to. With γ = 1 only the
         step limit bounds a return, so value and optimum are what is earned within it, and an optimal action is one
         that is optimal with all steps left. For a policy that is only evaluated (`ValueTable`) it is how far off the
-        learned values are instead.
+        learned values are instead. Nothing of a policy with memory: its actions depend on more than the state.
         """
+        if isinstance(policy, Remembers) and not policy.memoryless:
+            return {}
         if isinstance(policy, ValueTable):
             return self._prediction(policy.probabilities.cpu(), policy.values.cpu(), gamma)
         model, actions, limit = self._model, self._greedy(policy), self.step_limit

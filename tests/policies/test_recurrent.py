@@ -12,6 +12,7 @@ import torch
 from gymnasium.spaces import Box, Discrete
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers import TransformObservation
+from rlkit.envs import gridworld
 from support.fakes import algorithm, iterate
 from tensordict import TensorDict
 from torch.testing import assert_close
@@ -115,6 +116,11 @@ def test_groups_begin_without_memory_and_rows_that_ended_forget_nothing() -> Non
     done = torch.tensor([[0, 1, 0, 0, 1], [1, 0, 0, 0, 0]]).bool()
     mask = torch.tensor([[1, 1, 0, 1, 1], [1, 0, 0, 0, 0]]).bool()
     assert beginnings(done, mask).int().tolist() == [[0, 0, 0, 1, 0], [0, 0, 0, 0, 0]]
+
+
+def test_a_table_of_states_says_nothing_of_a_policy_that_remembers() -> None:
+    env = gridworld.make(gridworld.Config(rows=1, size=3, goal=(2, 2), trap=(1, 1)), 0, "cpu")
+    assert env.exact(Network(hidden=(8,)).actor(env)) and not env.exact(GRU.actor(env))
 
 
 def test_measurements_do_not_touch_the_memory_of_the_stream() -> None:
