@@ -5,6 +5,7 @@ from functools import partial
 from typing import Any, Literal
 
 import gymnasium
+import numpy as np
 import torch
 
 from rlkit.api import Count, UserError
@@ -22,12 +23,29 @@ class Config:
 
 
 class Fresh(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """A reset forgets the last action, too: MinAtar would repeat it in the first step of the next episode."""
+    """A reset forgets the last action, too: MinAtar would repeat it in the first step of the next episode.
+
+    MinAtar draws from a generator of its own: `env.luck=own` seeds that one in the place of Gymnasium's.
+    """
+
+    seeded = -1  # as in Gymnasium: unknown
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         found = super().reset(seed=seed, options=options)
-        self.get_wrapper_attr("game").last_action = 0
+        self.get_wrapper_attr("game").last_action, self.seeded = 0, -1 if seed is None else seed
         return found
+
+    @property
+    def np_random_seed(self) -> int:
+        return self.seeded
+
+    @property
+    def np_random(self) -> np.random.Generator:
+        return self.env.np_random
+
+    @np_random.setter
+    def np_random(self, value: np.random.Generator) -> None:
+        self.get_wrapper_attr("game").seed(int(value.integers(2**31)))
 
 
 def game(name: str, **keywords: Any) -> gymnasium.Env[Any, Any]:

@@ -43,6 +43,27 @@ def test_every_game_is_played(game: str) -> None:
     assert kept.dtype == torch.uint8 and kept.max() == 1 and env.longest == 30
 
 
+class Script:
+    """Plays some actions one after the other, and then the last one."""
+
+    def __init__(self, *actions: int) -> None:
+        self.actions = list(actions)
+
+    def act(self, observation: torch.Tensor, greedy: bool = False) -> torch.Tensor:
+        action = self.actions.pop(0) if len(self.actions) > 1 else self.actions[0]
+        return torch.full((len(observation),), action)
+
+    def record(self, batch: Any) -> dict[str, torch.Tensor]:
+        return {}
+
+
+@pytest.mark.parametrize("luck", ["shared", "own"])
+def test_attempts_at_a_game_may_have_luck_of_their_own(luck: str) -> None:
+    env = made("minatar", game="asterix", rows=1, step_limit=60, luck=luck)
+    seen = env.rollout(Script(1), repeats=8)["observation"][0]
+    assert [len(seen[:, t].unique(dim=0)) > 1 for t in (0, 40)] == [False, luck == "own"]
+
+
 @pytest.mark.parametrize(("name", "package"), [("minigrid", "minigrid"), ("minatar", "minatar.gym")])
 def test_a_missing_package_is_one_line(name: str, package: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, package, None)
