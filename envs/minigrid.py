@@ -37,9 +37,11 @@ class Cells(gymnasium.ObservationWrapper[Any, Any, Any]):
         return np.concatenate([image[..., i, None] == np.arange(n) for i, n in enumerate(KINDS)], -1)
 
 
-def world(name: str, **keywords: Any) -> gymnasium.Env[Any, Any]:
-    """One copy."""
+def world(name: str, limit: int = 0, **keywords: Any) -> gymnasium.Env[Any, Any]:
+    """One copy; its reward counts steps as fractions of the limit, and it ends there by itself. 0: its own limit."""
     made: gymnasium.Env[Any, Any] = Cells(gymnasium.make(name, disable_env_checker=True, **keywords))
+    if limit:
+        made.set_wrapper_attr("max_steps", limit)
     return made
 
 
@@ -59,4 +61,4 @@ def make(config: Config, seed: int, device: str | torch.device) -> ControlEnv:
     one.close()
     worlds = gym.Config(config.rows, config.id, step_limit=limit, luck=config.luck)
     reference = Reference(0.0, 1.0, "no goal", "a goal at once")
-    return gym.make(worlds, seed, device, reference, factory=partial(world, config.id))
+    return gym.make(worlds, seed, device, reference, factory=partial(world, config.id, config.step_limit))

@@ -64,6 +64,13 @@ def test_attempts_at_a_game_may_have_luck_of_their_own(luck: str) -> None:
     assert [len(seen[:, t].unique(dim=0)) > 1 for t in (0, 40)] == [False, luck == "own"]
 
 
+@pytest.mark.parametrize("limit", [30, 300])
+def test_a_world_ends_at_the_limit_and_pays_by_it(limit: int) -> None:
+    env = made("minigrid", id="MiniGrid-Empty-5x5-v0", rows=1, step_limit=limit)  # its own is 100
+    assert env.longest == limit and env.evaluate(Script(1), 1).length.tolist() == [limit]
+    assert env.evaluate(Script(2, 2, 1, 2), 1).score.item() == pytest.approx(1 - 0.9 * 5 / limit)
+
+
 @pytest.mark.parametrize(("name", "package"), [("minigrid", "minigrid"), ("minatar", "minatar.gym")])
 def test_a_missing_package_is_one_line(name: str, package: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, package, None)
