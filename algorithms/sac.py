@@ -37,7 +37,7 @@ class Config(Replayed):
     tau: Following = 0.005  # after each update target += tau · (critics − target)
     temperature: Positive = 1.0  # α: weight of the entropy, at the start where it is learned
     learn_temperature: bool = True  # adapt α so that the entropy becomes target_entropy
-    target_entropy: Target = None  # target of the entropy; none: −d for d components, ½ log A for A actions
+    target_entropy: Target = None  # target of the entropy; none: −d for d components, ½ log A for A allowed actions
 
 
 class SAC(OffPolicy):
@@ -50,8 +50,6 @@ class SAC(OffPolicy):
         self.target = self.policy.frozen()
         self.critics, self.followers = ([*x.critics.parameters()] for x in (self.policy, self.target))
         self.temperature = policies.Temperature(config.temperature, config.learn_temperature).to(env.device)
-        given = config.target_entropy
-        self.target_entropy = self.policy.entropy_target() if given is None else given
         others = (self.policy.critics, config.critic_lr or config.lr), (self.temperature, config.lr)
         self.optimizer = policies.adam(self.policy.actor, config, *others)
 
@@ -74,7 +72,8 @@ class SAC(OffPolicy):
             value = self.policy.q_of(batch["observation"], now).amin(0)
         actor = (now.probability * (alpha * now.log_prob - value)).sum(-1)
         entropy = -(now.probability * now.log_prob).sum(-1).detach()
-        temperature = self.temperature.log_alpha * (entropy - self.target_entropy)
+        wanted = self.policy.entropy_target(now) if self.config.target_entropy is None else self.config.target_entropy
+        temperature = self.temperature.log_alpha * (entropy - wanted)
         metrics: Metrics = {"q": q.mean(0), "td_error": (target - q).abs().mean(0), "entropy": entropy}
         metrics |= {"critic_loss": critic, "actor_loss": actor, "temperature": alpha.expand_as(entropy)}
         return ((critic + actor + temperature) * batch["weight"]).sum(), metrics

@@ -136,8 +136,8 @@ class TwinCritics(Policy, Acts, Values, Protocol):
         """Both estimates for all choices, or only the first one. → [2, N, K], or [1, N, K]."""
         ...
 
-    def entropy_target(self) -> float:
-        """The default target entropy of a learned temperature."""
+    def entropy_target(self, choices: Choices) -> Tensor:
+        """The default target entropy of a learned temperature, in each of the states of some choices. → [N]"""
         ...
 
     def disturbed(self, action: Tensor, deviation: float, limit: float) -> Tensor:

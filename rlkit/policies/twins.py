@@ -18,7 +18,7 @@ from rlkit.api import Choices, Env, TwinCritics
 from rlkit.errors import UserError
 from rlkit.policies.base import Exploring, Function, Numbers, any_of, frozen_copy
 from rlkit.policies.distributions import pick, squashed
-from rlkit.policies.encoders import allowed_by
+from rlkit.policies.encoders import FORBIDDEN, allowed_by
 from rlkit.policies.layers import ActionValue, Layers, idle_keys, mlp
 from rlkit.policies.normalize import normalizer_for
 from rlkit.tape import tanh
@@ -132,9 +132,9 @@ class Continuous(Twins):
         noise = deviation * self.normal(action.shape).to(action.device)
         return (action + noise.clamp(-limit, limit)).clamp(-1, 1)
 
-    def entropy_target(self) -> float:
+    def entropy_target(self, choices: Choices) -> Tensor:
         """−d (Haarnoja et al. 2018, arXiv:1812.05905, appendix D)."""
-        return -float(self.size)
+        return choices.log_prob.new_full(choices.log_prob.shape[:-1], -float(self.size))
 
 
 class SquashedGaussian(Continuous):
@@ -260,9 +260,13 @@ class Categorical(Twins):
     def disturbed(self, action: Tensor, deviation: float, limit: float) -> Tensor:
         raise NotImplementedError("discrete actions have no noise")
 
-    def entropy_target(self) -> float:
-        """Half of log A, the entropy of the uniform policy: a fraction of it as in arXiv:1910.07207, and less."""
-        return 0.5 * math.log(self.size)
+    def entropy_target(self, choices: Choices) -> Tensor:
+        """Half of log A, the entropy of the uniform policy: a fraction of it as in arXiv:1910.07207, and less.
+
+        A counts the actions that are allowed: of a few among many, no policy comes to half of the entropy of all.
+        """
+        allowed = (choices.log_prob > FORBIDDEN / 2).sum(-1)
+        return 0.5 * allowed.to(choices.log_prob.dtype).log()
 
 
 def twin_critics(env: Env, network: Layers, deterministic: bool) -> TwinCritics:

@@ -4,16 +4,17 @@ import math
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
-from gymnasium.spaces import Box, Discrete, MultiDiscrete
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete
 from support.boxes import continuous, drawn_batch
 from support.fakes import Walk, algorithm, control, iterate, pendulum
 from tensordict import TensorDict
 from torch import nn
 from torch.testing import assert_close
 
-from rlkit import policies
+from rlkit import policies, spaces
 from rlkit.api import UserError
 from rlkit.loop import learn
 from rlkit.meter import Meter
@@ -52,6 +53,17 @@ def test_the_temperature_falls_while_there_is_more_entropy_than_wanted() -> None
         algo.buffer = [single(drawn_batch(Box(-1, 1, (2,))))]
         learn(algo, Meter())
         assert (float(algo.temperature()) < 1.0) is falls
+
+
+def test_the_entropy_that_is_wanted_is_one_of_the_actions_that_are_allowed() -> None:
+    env = control(Walk, 1, 6)
+    env.observation_space = Dict({"observation": Discrete(2), "action_mask": MultiBinary(20)})
+    env.action_space = Discrete(20)
+    allowed = [np.arange(20) < n for n in (1, 4, 20)]
+    seen = [spaces.one(env.observation_space, {"observation": 0, "action_mask": mask}) for mask in allowed]
+    policy = policies.Network().twin_critics(env)
+    found = policy.entropy_target(policy.choices(torch.from_numpy(np.stack(seen))))
+    assert_close(found, 0.5 * torch.tensor([1.0, 4.0, 20.0]).log())
 
 
 # The delayed actor
