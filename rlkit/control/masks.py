@@ -61,7 +61,7 @@ class MaskInObservation(gymnasium.Wrapper[Any, Any, Any, Any]):
                 "the environment gave an action_mask before and gives none now: give one at each step, all of 1 where "
                 "every action is allowed"
             )
-        mask = side_by_side(info.get(MASK, np.ones(self.size))).astype(np.int8)
+        mask = (side_by_side(info.get(MASK, np.ones(self.size))) > 0).astype(np.int8)  # as bytes 0.5 and 256 would be 0
         if len(mask) != self.size:
             raise UserError(f"action_mask has {len(mask)} entries, and there are {self.size} actions: give one each")
         return {REST: observation, MASK: mask}

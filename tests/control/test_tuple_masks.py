@@ -51,3 +51,9 @@ def test_a_tuple_of_masks_is_kept_to(actions: Any) -> None:
 def test_a_mask_that_lacks_entries_is_one_line(mask: Any) -> None:
     with pytest.raises(UserError, match=r"^action_mask has [02] entries, and there are 5 actions: give one each$"):
         MaskInObservation(Door(MultiDiscrete([2, 3]), mask)).reset(seed=0)
+
+
+def test_whatever_is_not_0_is_allowed() -> None:
+    mask = np.array([0.0, 0.5, 256.0, 0.0, 1.0])
+    seen = MaskInObservation(Door(MultiDiscrete([2, 3]), mask)).reset(seed=0)[0]["action_mask"]
+    assert seen.tolist() == [0, 1, 1, 0, 1]
