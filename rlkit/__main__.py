@@ -52,6 +52,9 @@ def own(words: list[str]) -> int:
         return 0
     if words[0] != "list":
         raise UserError(f"no command '{words[0]}': {nearest(words[0], [*COMMANDS, 'list'])}")
+    if {"-h", "--help"} & set(words[1:]):  # as of every other command
+        say((__doc__ or "").rstrip())
+        return 0
     if words[1:]:
         raise UserError(f"'{words[1]}' is not understood: rlkit list takes no more words")
     show_list()

@@ -116,7 +116,7 @@ def test_list_names_every_plug_in_with_a_line(
 def test_help_version_and_a_typo(capsys: pytest.CaptureFixture[str]) -> None:
     assert script.main(["--version"]) == 0
     assert capsys.readouterr().out == f"rlkit {rlkit.__version__}\n"
-    for words in ([], ["--help"], ["-h"]):
+    for words in ([], ["--help"], ["-h"], ["list", "--help"], ["list", "-h"]):
         assert script.main(words) == 0
         said = capsys.readouterr().out
         assert all(f"\n    {name} " in said for name in (*COMMANDS, "list"))
