@@ -63,7 +63,6 @@ class Config:
     )  # what the environment takes besides, such as frame_skip or from_pixels
     step_limit: Natural = 0  # steps after which an episode is truncated; 0: the environment's own limit
     processes: bool = False  # run each copy in a process of its own, in training
-    action_masks: bool = True  # use info["action_mask"], where the environment gives it
 
 
 class Adapted(gymnasium.Env[Any, Any]):
@@ -182,7 +181,6 @@ def make(config: Config, seed: int, device: str | torch.device) -> ControlEnv:
         config.kwargs,
         step_limit=config.step_limit,
         processes=config.processes,
-        action_masks=config.action_masks,
     )
     made = gym.make(copies, seed, device, factory=partial(world, config.lib, config.id))
     made.source = f"TorchRL {config.lib} {config.id}"

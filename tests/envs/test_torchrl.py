@@ -13,7 +13,7 @@ from support.fakes import algorithm
 from rlkit.api import UserError
 from rlkit.control import specs
 from rlkit.policies import Network
-from rlkit.settings import plugins
+from rlkit.settings import config, plugins
 
 torchrl = plugins.load("envs", "torchrl")
 SMALL = Network(hidden=(8,))
@@ -42,6 +42,12 @@ def test_it_is_the_environment_that_gymnasium_has(name: str) -> None:
         if terminated or truncated:
             break
     assert rollout["done"][0, t]
+
+
+def test_a_mask_is_a_part_of_the_observation_and_no_key_ignores_it() -> None:
+    """TorchRL hands on no info, so there is none with a mask that env.action_masks=false could ignore."""
+    with pytest.raises(UserError, match=r"no key 'env\.action_masks'"):
+        config.build(torchrl.Config, {"lib": "gym", "id": "CartPole-v1", "action_masks": False}, "env")
 
 
 def test_specs_are_spaces_and_back() -> None:
