@@ -3,6 +3,7 @@
 import http.client
 import json
 import os
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -198,6 +199,12 @@ def test_every_metric_that_runs_write_is_explained(runs: Path, tmp_path: Path) -
     assert {"train/nll", "train/margin", "train/score", "train/temperature", "train/critic_loss"} <= written
     assert not [name for name in written if name.startswith(OWN) and name not in meanings.MEANINGS]
     assert not [name for name in written if not name.startswith(tuple(meanings.FAMILIES))]
+
+
+def test_the_page_of_metrics_has_every_meaning() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `([a-z]+/[a-z_]+)` \| (.*) \|$", page, re.MULTILINE)
+    assert dict(rows) == meanings.MEANINGS
 
 
 def test_meanings_are_one_sentence_each() -> None:
