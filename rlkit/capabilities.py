@@ -72,9 +72,10 @@ class Stochastic(Policy, Protocol):
     """A policy that computes log π(a|s) with gradient."""
 
     def evaluate(self, batch: TensorDict, entropy: bool = True) -> dict[str, Tensor]:
-        """For each element: log_prob, entropy, and value with a critic; 0 where the mask is False. [B, T]
+        """For each element: log_prob, entropy, and value with a critic. [B, T]
 
-        entropy=False: the entropy is not needed and may be left out.
+        What stands where the mask is False counts nowhere: a language model gives 0 there, a network for control any
+        number. entropy=False: the entropy is not needed and may be left out.
         """
         ...
 
