@@ -21,7 +21,7 @@ MEANINGS = {
     "rollout/judge_pairs": "Share of pairs in which the judge decided for one side.",
     "train/loss": "What the optimizer minimizes; compare it within one run only.",
     "train/kl": "Estimated KL divergence to the policy that acted, in nats per step or token.",
-    "train/ref_kl": "Estimated KL divergence to the reference model, in nats per token.",
+    "train/ref_kl": "Estimated KL divergence to the reference model, in nats per step or token.",
     "train/kl_coef": "Weight of the penalty on the divergence from the reference model.",
     "train/entropy": "How undecided the policy is, in nats per step or token; 0 is certain among listed actions.",
     "train/clip_fraction": "Share of steps or tokens on which the clip of the ratio acts.",
