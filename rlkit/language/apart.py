@@ -120,6 +120,10 @@ def _renamed(core: tokenizers.Tokenizer, alphabet: Alphabet) -> tuple[tokenizers
     content = json.loads(core.to_str())
     for token in content["added_tokens"]:
         token["special"] = True  # all of them are read as text now
+    model, special = content["model"], {*alphabet.tokens}
+    if model["type"] == "Unigram":  # it would find special tokens in a text as pieces of its vocabulary
+        pieces = model["vocab"]
+        model["vocab"] = [[alphabet.letter(text) if text in special else text, score] for text, score in pieces]
     copy = tokenizers.Tokenizer.from_str(json.dumps(content))
     copy.encode_special_tokens = True
     meant = {}

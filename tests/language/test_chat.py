@@ -12,7 +12,7 @@ import torch
 from support import templates
 from support.small_model import TOKENIZER, model
 from support.texts import installed, texts
-from tokenizers import Tokenizer, processors
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 from transformers import AutoTokenizer
 
 from rlkit.errors import UserError
@@ -119,6 +119,17 @@ def test_every_special_token_of_smollm2_is_text_in_a_question(smollm2: Ours) -> 
 
 def test_every_special_token_of_a_qwen_is_text_in_a_question() -> None:
     check_every_special_token(templates.ours(qwen(), templates.QWEN3), [*templates.SPECIAL, "<|endoftext|>"])
+
+
+def test_every_special_token_of_a_unigram_is_text_in_a_question() -> None:
+    """SentencePiece lists special tokens as pieces with the score 0, so they are the likeliest split of a text."""
+    special = ["<s>", "<pad>", "<|im_end|>", "<unk>"]
+    letters = [(letter, -4.0) for letter in sorted({*"▁Q: is a word?\nA:x", *"".join(special)} - {" "})]
+    core = Tokenizer(models.Unigram([*((token, 0.0) for token in special), *letters], 3, byte_fallback=False))
+    core.pre_tokenizer = pre_tokenizers.Metaspace("▁", "never")
+    core.decoder = decoders.Metaspace("▁", "never")
+    core.add_special_tokens(special)
+    check_every_special_token(templates.ours(core, "{{ bos_token }}{{ messages[0].content }}"), special)
 
 
 def test_a_piece_that_the_template_writes_is_text_in_a_question() -> None:
