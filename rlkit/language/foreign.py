@@ -113,7 +113,7 @@ class Foreign(Causal):
         blocks = self._blocks() if self.recomputes and torch.is_grad_enabled() else []  # generation needs the cache
         for block in blocks:
             block.gradient_checkpointing = True
-        with torch.autocast(tokens.device.type, torch.bfloat16, enabled=self.dtype != torch.float32):
+        with torch.autocast(tokens.device.type, torch.bfloat16, enabled=self.dtype == torch.bfloat16):
             out = self.whole.base_model(input_ids=tokens, past_key_values=cache, use_cache=cache is not None)
         for block in blocks:
             block.gradient_checkpointing = False

@@ -66,6 +66,8 @@ def read_foreign(folder: Path, dtype: torch.dtype = torch.float32) -> Foreign:
         )
         if not model.computes_alike():
             raise _unknown(source, path)
+    if dtype == torch.float64:  # torch multiplies by all experts at once in lower precisions only
+        model.whole.set_experts_implementation("eager")
     model.dtype = dtype
     return model
 

@@ -23,7 +23,7 @@ from rlkit.language.reward_model import RewardModel
 from rlkit.seeding import generator
 
 transformers = pytest.importorskip("transformers")
-from support.foreign_folders import KINDS, write  # noqa: E402  # they import transformers
+from support.foreign_folders import GPT2, KINDS, write  # noqa: E402  # they import transformers
 
 LONG = [*PROMPTS, "Ann has 12 apples and Bob sells 7 pears. " * 2]
 ANSWERS = [" 5", " sells 12 apples", " #### 7", " 3 pears"]
@@ -283,6 +283,18 @@ def test_bfloat16_is_told_by_the_learner(gpt2: Path) -> None:
     gap = (known["log_prob"] - rollout["log_prob"]).abs().max()
     exact = LanguageModel.load(gpt2).evaluate(rollout.flatten())["log_prob"]
     assert gap < 0.1 and 1e-5 < (known["log_prob"].flatten(0, 1) - exact).abs().max() < 0.1
+
+
+@pytest.mark.parametrize(("kind", "sizes"), [("gptj", {**GPT2, "rotary_dim": 4}), ("mixtral", {})])
+def test_in_float64_nothing_is_rounded_to_bfloat16(kind: str, sizes: dict[str, object], tmp_path: Path) -> None:
+    """GPT-J computes some angles in float32 whatever its precision; Mixtral's experts need another product."""
+    write(tmp_path, kind, **sizes)
+    policy, single = LanguageModel.load(tmp_path, dtype="float64"), LanguageModel.load(tmp_path)
+    batch = single.encode(LONG, ANSWERS)
+    found, wanted = (each.evaluate(batch)["log_prob"] for each in (policy, single))
+    assert found.dtype == torch.float64
+    assert_close(found, wanted.double(), rtol=0, atol=1e-5)
+    found.sum().backward()
 
 
 def test_fresh_weights_are_those_of_the_seed_and_no_global_generator_moves(gpt2: Path) -> None:
