@@ -9,7 +9,7 @@ from tokenizers import Regex, decoders, models, pre_tokenizers, trainers
 
 from rlkit.api import UserError
 from rlkit.language.apart import read_apart, special_tokens, spelled
-from rlkit.language.chat import FILE, ChatTemplate, read_template
+from rlkit.language.chat import FILE, SPECIAL, ChatTemplate, read_template
 from rlkit.language.files import VOCABULARY, Fields, Json, read_json
 from rlkit.language.rules import check_rules
 from rlkit.prompts import Prompt, Turn, data
@@ -133,7 +133,12 @@ class Tokenizer:
         vocabulary: number of tokens of the model; larger ids are refused. template: the name of one of the model's chat
         templates, or a template file; None: the default one.
         """
-        core = _read(folder / "tokenizer.json")
+        settings = read_json(folder / "tokenizer_config.json")
+        special = Fields(settings, str(folder / "tokenizer_config.json"))
+        chat = read_template(folder, settings, template)
+        needed = [token for name in SPECIAL if (token := special.token(name)) is not None]
+        needed += [] if chat is None else [chat.text]
+        core = _without_unknown(_read(folder / "tokenizer.json"), vocabulary, needed)
         start = cls(core, 0, 0).encode([""], special=True)[0]  # the added tokens may be missing in the vocabulary
         last = max([*core.get_vocab().values(), *start], default=0)
         if last >= vocabulary:
@@ -141,18 +146,15 @@ class Tokenizer:
                 f"{folder / 'tokenizer.json'}: it has token {last}, and config.json a vocabulary of {vocabulary}, 0 to "
                 f"{vocabulary - 1}; they are of different models"
             )
-        settings = read_json(folder / "tokenizer_config.json")
         stops = []
         for name in ("generation_config.json", "config.json"):
             stops += Fields(read_json(folder / name), str(folder / name)).ids("eos_token_id", vocabulary)
-        special = Fields(settings, str(folder / "tokenizer_config.json"))
         end = _id(core, special.token("eos_token"))
         if end is None and not stops:
             raise UserError(f"{folder}: no end-of-text token; name one as eos_token in tokenizer_config.json")
         end = stops[0] if end is None else end
         pad = _id(core, special.token("pad_token"))
         generation = read_json(folder / "generation_config.json")
-        chat = read_template(folder, settings, template)
         return cls(core, end, end if pad is None else pad, stops, settings, generation, chat)
 
 
@@ -164,6 +166,20 @@ def _read(path: Path) -> tokenizers.Tokenizer:
         if not failed(error):
             raise
         raise UserError(f"{path}: not a tokenizer file ({told(error)}); save it with the model in one folder") from None
+
+
+def _without_unknown(core: tokenizers.Tokenizer, vocabulary: int, needed: Sequence[str]) -> tokenizers.Tokenizer:
+    """The tokenizer without added tokens beyond the vocabulary, but for those in one of the `needed` texts.
+
+    Gemma 3's models of text share their tokenizer with those of pictures, whose <image_soft_token> they do not know.
+    """
+    beyond = {token.content for i, token in core.get_added_tokens_decoder().items() if i >= vocabulary}
+    unused = {token for token in beyond if not any(token in text for text in needed)}
+    if not unused:
+        return core
+    content = json.loads(core.to_str())
+    content["added_tokens"] = [token for token in content["added_tokens"] if token["content"] not in unused]
+    return tokenizers.Tokenizer.from_str(json.dumps(content))
 
 
 def failed(error: BaseException) -> bool:

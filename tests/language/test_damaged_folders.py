@@ -129,16 +129,23 @@ def test_a_wrong_file_is_named(what: str, says: str, good: Path, tmp_path: Path)
         LanguageModel.load(folder, value_head=True)
 
 
-def test_a_token_that_the_model_does_not_know_is_refused(good: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("key", ["chat_template", "unk_token", ""])
+def test_a_token_that_the_model_does_not_know_is_refused_where_it_is_used(key: str, good: Path, tmp_path: Path) -> None:
     folder = shutil.copytree(good, tmp_path / "model")
     core = LanguageModel.load(folder).tokenizer.core
+    size = core.get_vocab_size()
     core.add_special_tokens(["<more>"])
     core.save(str(folder / "tokenizer.json"))
-    size = core.get_vocab_size() - 1
-    with pytest.raises(
-        UserError, match=f"it has token {size}, and config.json a vocabulary of {size}, 0 to {size - 1}"
-    ):
-        LanguageModel.load(folder)
+    settings = json.loads((folder / "tokenizer_config.json").read_text())
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings | ({key: "<more>"} if key else {})))
+    if key:
+        with pytest.raises(
+            UserError, match=f"it has token {size}, and config.json a vocabulary of {size}, 0 to {size - 1}"
+        ):
+            LanguageModel.load(folder)
+        return
+    tokenizer = LanguageModel.load(folder).tokenizer
+    assert len(tokenizer) == size and max(tokenizer.encode(["a <more>"])[0]) < size
 
 
 def test_a_model_larger_than_the_memory_is_refused_before_it_is_read(
