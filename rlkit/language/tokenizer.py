@@ -12,13 +12,14 @@ from rlkit.language.apart import read_apart, special_tokens, spelled
 from rlkit.language.chat import FILE, SPECIAL, ChatTemplate, read_template
 from rlkit.language.files import VOCABULARY, Fields, Json, read_json
 from rlkit.language.rules import check_rules
-from rlkit.prompts import Prompt, Turn, data
+from rlkit.prompts import Prompt, Turn, data, joined
 
 END = "<|endoftext|>"
 # Words and punctuation with the space before them; each digit is one piece, so that a number has only one spelling.
 PIECES = r" ?\p{L}+| ?\p{N}| ?[^\s\p{L}\p{N}]+|\s+"
 ASKED, ANSWERED = "what the user asked", "what the assistant answered"  # placeholders in a template
 WHOLE = {"add_generation_prompt": False}
+BEFORE = "\U0010fffd"  # a character that no vocabulary merges with another
 
 
 class Tokenizer:
@@ -69,6 +70,13 @@ class Tokenizer:
             raise UserError(
                 f"the model's tokenizer.json cannot read a text ({told(error)}): take another model"
             ) from None
+
+    def encode_after(self, texts: Sequence[str]) -> list[list[int]]:
+        """The ids of texts that follow others in a row, without the space that SentencePiece puts before a text."""
+        if not "".join(self.core.encode("a", add_special_tokens=False).tokens).startswith("▁"):
+            return self.encode(texts)
+        before, *rows = self.encode([BEFORE, *(joined([BEFORE, text]) for text in texts)])
+        return [row[len(before) :] for row in rows]
 
     def _read(self, texts: Sequence[str], special: bool) -> list[list[int]]:
         rows: list[list[int]] = [[] for _ in texts]

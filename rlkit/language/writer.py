@@ -136,7 +136,7 @@ class Writer(Backbone):
     def _respond(self, reply: Reply, rows: list[int], turns: list[list[int]]) -> list[list[int] | None]:
         """The tokens of the replies. An end token that the row wrote itself is not repeated."""
         replies = reply(rows, self.tokenizer.decode(turns))
-        ids = iter(self.tokenizer.encode([text for text in replies if text is not None]))
+        ids = iter(self.tokenizer.encode_after([text for text in replies if text is not None]))
         found = [None if text is None else next(ids) for text in replies]
         for i, (turn, after) in enumerate(zip(turns, found, strict=True)):
             if after and after[0] == turn[-1] and after[0] in self.tokenizer.stop_ids:

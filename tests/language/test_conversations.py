@@ -6,11 +6,13 @@ import pytest
 import torch
 from support.small_model import PROMPTS, TOKENIZER, model
 from tensordict import TensorDict
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 from torch import Tensor
 from torch.testing import assert_close
 
 from rlkit.api import UserError
 from rlkit.language.model import LanguageModel
+from rlkit.language.tokenizer import Tokenizer as Ours
 from rlkit.prompts import Reply, data
 from rlkit.seeding import generator
 
@@ -183,3 +185,30 @@ def test_the_transcript_holds_what_all_sides_said() -> None:
     batch = talk(policy)
     for text, (ids, _, _) in zip(policy.transcript(batch), rows_of(batch), strict=True):
         assert text == TOKENIZER.decode([ids])[0]
+
+
+def sentence_piece(kind: str) -> Ours:
+    """A tokenizer that puts a space before a text, in one of three ways."""
+    pieces = ["<unk>", "</s>", *"▁s0123456789<>/=", "▁2", "▁24", ">>", *(f"<0x{byte:02X}>" for byte in range(256))]
+    vocabulary, merges = {piece: i for i, piece in enumerate(pieces)}, [("▁", "2"), ("▁2", "4"), (">", ">")]
+    core = Tokenizer(models.BPE(vocabulary, merges, unk_token="<unk>", fuse_unk=True, byte_fallback=True))
+    if kind == "legacy":
+        core.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    else:
+        core.pre_tokenizer = pre_tokenizers.Metaspace("▁", kind, split=False)
+    core.add_special_tokens(["</s>"])
+    return Ours(core, 1, 1)
+
+
+@pytest.mark.parametrize("kind", ["first", "always", "legacy"])
+def test_a_reply_gets_no_space_where_sentencepiece_puts_one_before_a_text(kind: str) -> None:
+    tokenizer = sentence_piece(kind)
+    replies = {"24>>": ["2", "4", ">>"], " 24": ["▁24"], "": [], data("</s>2"): [*"</s>2"], "</s>=": ["</s>", "="]}
+    if kind != "first":  # these put it after a special token as well
+        replies["</s>="] = ["</s>", "▁", "="]
+    found = tokenizer.encode_after(list(replies))
+    assert [[tokenizer.core.id_to_token(i) for i in row] for row in found] == list(replies.values())
+    policy = LanguageModel.fresh(tokenizer, width=32, layers=1, heads=2, inner=48, context=64)
+    batch = policy.converse(["48/2="], answering(lambda *_: "24>>"), max_tokens=2, turn_tokens=1)
+    ((ids, acted, _),) = rows_of(batch)
+    assert acted == [True, False, False, False, True] and ids[1:-1] == found[0]
