@@ -139,9 +139,15 @@ class Writer(Backbone):
         ids = iter(self.tokenizer.encode_after([text for text in replies if text is not None]))
         found = [None if text is None else next(ids) for text in replies]
         for i, (turn, after) in enumerate(zip(turns, found, strict=True)):
-            if after and after[0] == turn[-1] and after[0] in self.tokenizer.stop_ids:
-                found[i] = after[1:]
+            if after and turn[-1] in self.tokenizer.stop_ids:
+                found[i] = self._beyond(turn[-1], after)
         return found
+
+    def _beyond(self, end: int, reply: list[int]) -> list[int]:
+        """The tokens after the end token that a reply begins with, if it does; Llama 2's has a space before it."""
+        at = reply.index(end) if end in reply else 0
+        begins = end in reply and not self.tokenizer.decode([reply[:at]], special=True)[0].strip()
+        return reply[at + 1 :] if begins else reply
 
     def _asked(
         self,
