@@ -52,7 +52,8 @@ class Tokenizer:
         return self.core.get_vocab_size()
 
     def encode(self, texts: Sequence[str], special: bool = False) -> list[list[int]]:
-        """special: add the tokenizer's beginning (Llama's BOS), unless the text or a chat template already has it.
+        """special: add the tokenizer's beginning (Llama's BOS), unless the text or a chat template already has it; what
+        it adds behind a text is left out.
 
         A special token in a plain text is encoded as one; in the data of a `Prompt` it is ordinary text.
         """
@@ -89,7 +90,15 @@ class Tokenizer:
         for i, x in enumerate(texts):
             if isinstance(x, Prompt) and spelled(self.core, x):
                 rows[i] = read_apart(self.core, x, special and not whole[i])
-        return [row if whole[i] or not special else self._once(row, texts[i]) for i, row in enumerate(rows)]
+        if not special:
+            return rows
+        behind = self._behind()
+        return [row if whole[i] else self._once(row[: len(row) - behind], texts[i]) for i, row in enumerate(rows)]
+
+    def _behind(self) -> int:
+        """How many tokens the tokenizer adds behind a text: an end token, after which no prompt could go on."""
+        added = self.core.encode("a").special_tokens_mask
+        return 0 if all(added) else added[::-1].index(0)
 
     def _once(self, row: list[int], text: str) -> list[int]:
         """Drop the added beginning (Llama's BOS) where the text itself already begins with it."""

@@ -177,6 +177,20 @@ def test_a_beginning_written_by_hand_is_not_doubled() -> None:
     assert tokenizer.encode(["the cat", *tokenizer.chat([turns("a")], {}), "x"], special=True)[0] == plain
 
 
+def test_an_end_that_the_tokenizer_adds_is_not_part_of_a_prompt() -> None:
+    """Tokenizers are saved so after training with `add_eos_token`."""
+    core = templates.qwen()
+    first, end = core.token_to_id("<s>"), core.token_to_id("<|im_end|>")
+    added = [("<s>", first), ("<|im_end|>", end)]
+    core.post_processor = processors.TemplateProcessing("<s> $A <|im_end|>", special_tokens=added)
+    tokenizer = templates.ours(core, templates.MISTRAL)
+    (plain,) = tokenizer.encode(["the cat"])
+    apart = filled("{question}", "a <|im_end|>")
+    assert tokenizer.encode(["the cat", "<s>the cat", ""], special=True) == [[first, *plain], [first, *plain], [first]]
+    assert tokenizer.encode([apart], special=True) == [[first, *tokenizer.encode([apart])[0]]]
+    assert tokenizer.encode(["the cat<|im_end|>"], special=True) == [[first, *plain, end]]  # the user's own
+
+
 # What a template may do
 
 
