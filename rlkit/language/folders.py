@@ -248,6 +248,7 @@ def fresh_config(
         "rope_parameters": {"rope_type": "default", "rope_theta": 10_000.0},
         "tie_word_embeddings": True,
         "attention_bias": False,
+        **({"sliding_window": None} if kind == "mistral" else {}),
         "bos_token_id": None,
         "eos_token_id": end,
         "pad_token_id": end,

@@ -61,7 +61,7 @@ class Shape:
             or config.get("use_sliding_window")
             or config.get("hidden_act", "silu") != "silu"
             or config.get("quantization_config")
-            or (kind == "mistral" and config.get("sliding_window") is not None)  # of Qwen2, unless it is used, idle
+            or (kind == "mistral" and looks_back_less(config))  # a window of Qwen2 is idle unless it is used
         ):
             raise UserError(f"{where}: {NEVER} are not supported; use another model")
         if strange := [key for key in OTHER_RULES if config.get(key)]:
@@ -101,6 +101,14 @@ class Shape:
             rope=_rope(read),
             source=read.content,
         )
+
+
+def looks_back_less(config: Json) -> bool:
+    """Whether a Mistral's window is shorter than its context: it is of 4096 tokens unless it says otherwise."""
+    window, context = config.get("sliding_window", 4096), config.get("max_position_embeddings", 2048)
+    if window is None:
+        return False
+    return not isinstance(window, int) or not isinstance(context, int) or window < context
 
 
 def _rope(read: Fields) -> Json:

@@ -42,6 +42,7 @@ FAMILIES = [
     ("Qwen3", {"head_dim": 8, "attention_bias": True}),
     ("Mistral", {"sliding_window": None, "attention_bias": True}),
     ("Mistral", {"sliding_window": None}),
+    ("Mistral", {"sliding_window": 256}),  # as long as its context
     ("Mistral", {"sliding_window": None, "head_dim": 20, "tie_word_embeddings": True}),
 ]
 TOKENS = torch.randint(0, 90, (3, 120), generator=generator(0, "tokens"))
@@ -177,7 +178,9 @@ def checkpoint_with_tokenizer(folder: Path) -> Path:
         ({"rope_scaling": {"rope_type": "yarn"}}, "rope_type is 'yarn'"),
         ({"hidden_act": "gelu"}, "not supported"),
         ({"use_sliding_window": True}, "not supported"),
-        ({"model_type": "mistral", "sliding_window": 4096}, "not supported"),
+        ({"model_type": "mistral", "sliding_window": 8}, "not supported"),
+        ({"model_type": "mistral", "sliding_window": "8"}, "not supported"),
+        ({"model_type": "mistral", "max_position_embeddings": 4097}, "not supported"),  # has 4096, as in transformers
         ({"dual_chunk_attention_config": {"chunk_size": 64}}, "dual_chunk_attention_config says"),
         ({"auto_map": {"AutoModel": "own.Own"}}, "auto_map says"),
         ({"hidden_size": None}, "'hidden_size' is missing"),

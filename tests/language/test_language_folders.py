@@ -50,14 +50,16 @@ def test_a_new_tiny_model_has_the_shape_that_is_shipped():
     assert count == 96 * len(TOKENIZER) + 3 * (4 * 96 * 96 + 3 * 96 * 256 + 2 * 96) + 96
 
 
-def test_transformers_loads_a_new_model(tmp_path):
+@pytest.mark.parametrize("kind", ["llama", "mistral"])
+def test_transformers_loads_a_new_model(kind, tmp_path):
     transformers = pytest.importorskip("transformers")
-    policy = model(kv_heads=1)
+    policy = model(kv_heads=1, kind=kind)
     policy.save(tmp_path)
     theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path).eval()
     tokens = torch.tensor(TOKENIZER.encode(["Ann has 12 apples and 3 pears."]))
     with torch.no_grad():
         assert_close(policy.decoder.logits(policy.decoder(tokens)), theirs(tokens).logits)
+    assert getattr(theirs.config, "sliding_window", None) is None
 
 
 # Mistakes
