@@ -238,7 +238,8 @@ class Lines:
         extra: list[str] = []
         for _ in range(draw.choices((0, 1, 2, 3, 6), (6, 52, 25, 12, 5))[0]):
             change = draw.choices(("value", "unknown", "twice", "word", "name"), (82, 7, 5, 3, 3))[0]
-            section = draw.choices([*sections], weights)[0]
+            new = [3 if self._has_untried(*section) else 1 for section in sections.items()]
+            section = draw.choices([*sections], [a * b for a, b in zip(weights, new, strict=True)])[0]
             key, text = self._value(draw, section, sections[section], tried=change == "value")
             dotted = f"{section}.{key}" if section in ("algo", "env", "policy") else key
             if change == "value":
@@ -258,6 +259,10 @@ class Lines:
         if draw.random() < 0.2:
             draw.shuffle(words)
         return words
+
+    def _has_untried(self, section: str, name: str) -> bool:
+        """Whether a key of a section was in no line yet."""
+        return not all(self.covered["key"][section, name, key] for key in self.fields[section, name])
 
     def _value(self, draw: Random, section: str, name: str, tried: bool) -> tuple[str, str]:
         """The key of a section that was set least, and a text from the class of values that it got least."""
