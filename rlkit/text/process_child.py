@@ -5,6 +5,7 @@ It is run as a file and imports nothing from the project, which would take secon
 
 import json
 import math
+import os
 import runpy
 import sys
 from collections.abc import Callable
@@ -17,7 +18,8 @@ Reply = dict[str, object]
 
 def serve(file: str) -> None:
     """Read questions from stdin, one line each with its seconds, and write the answer or the reason for none."""
-    out, sys.stdout = sys.stdout, sys.stderr  # output of packages is not an answer
+    out = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)  # output of packages, of their compiled parts, too, is not an answer
     answer = runpy.run_path(file)["answer"]
     bound()
     lines = (json.dumps(limited(answer, *json.loads(line))) for line in sys.stdin)

@@ -328,3 +328,12 @@ def test_what_no_handler_can_stop_is_ended_by_the_system(tmp_path, monkeypatch):
     assert time.monotonic() - began < 1.0 + process.LATER, "nobody waited for the clock"
     assert found.ask(3, 1.0) == 3
     found.close()
+
+
+def test_what_a_compiled_part_prints_is_no_answer(tmp_path):
+    (tmp_path / "prints.py").write_text(
+        "import os\n\n\ndef answer(n):\n    print('from Python')\n    os.write(1, b'from C\\n')\n    return n + 1\n"
+    )
+    found = Process(tmp_path / "prints.py", "env.test", "prints", "pip")
+    assert [found.ask(3, 1.0), found.ask(4, 1.0)] == [4, 5]
+    found.close()
