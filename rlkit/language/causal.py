@@ -57,7 +57,7 @@ class Causal(nn.Module, ABC):
     def in_attention(self, name: str) -> bool:
         """Whether a parameter belongs to the q, k, v or o projections of attention."""
         *modules, _ = name.split(".")
-        return not ATTENTION.isdisjoint(modules) and "norm" not in modules[-1]
+        return not ATTENTION.isdisjoint(modules) and "norm" not in modules[-1].lower()
 
     def adapted(self) -> Iterator[tuple[str, Linear]]:
         """The layers that have an adapter, with their names."""

@@ -348,3 +348,17 @@ def test_bias_and_cap_count_in_value_and_gradient(dtype: torch.dtype, cap: float
     inputs = [x for x in (hidden, weight, bias) if x is not None]
     one, two = (torch.autograd.grad((x[0] * by[0] + x[1] * by[1]).sum(), inputs) for x in (expected, found))
     assert_close(two, one)
+
+
+@pytest.mark.parametrize(
+    ("name", "is_in"),
+    [
+        ("layers.0.self_attn.q_proj.weight", True),
+        ("layers.0.mlp.up_proj.weight", False),
+        ("layers.0.self_attn.q_norm.weight", False),
+        ("layer.0.attention.output.LayerNorm.weight", False),
+    ],
+)
+def test_norms_inside_attention_are_none_of_its_projections(name: str, is_in: bool, tmp_path: Path) -> None:
+    write(tmp_path, "gpt2")
+    assert read_foreign(tmp_path).in_attention(name) == is_in
