@@ -3,6 +3,7 @@
 import hashlib
 import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from rlkit.api import UserError
 from rlkit.paths import home
@@ -37,6 +38,7 @@ def load(source: str, read: Read, sizes: Mapping[str, int], allowed: str) -> tup
         check_no_folder(source)
         given = source if len(source) <= 80 else f"{source[:77]}..."
         raise UserError(f"env.source={given!r} is not a source; allowed are {allowed}")
+    rows = _of_all_columns(rows)
     problems = _split(rows, sizes, name)
     _tell_shared(rows, problems, name)
     return problems, f"{name} ({counted(problems)})"
@@ -45,6 +47,21 @@ def load(source: str, read: Read, sizes: Mapping[str, int], allowed: str) -> tup
 def counted(problems: Mapping[str, Sequence[Problem]]) -> str:
     """The number of problems in each split, as text."""
     return ", ".join(f"{len(rows):,} {split}" for split, rows in problems.items())
+
+
+def _of_all_columns(rows: Mapping[str, Sequence[Problem]]) -> dict[str, list[Problem]]:
+    """The problems, each with the columns of all: None for one that its row lacks.
+
+    A reward may name a column that few rows have, and is also called for problems of which none has it.
+    """
+    names = dict.fromkeys(name for found in rows.values() for problem in found for name in problem.columns)
+
+    def whole(problem: Problem) -> Problem:
+        if len(problem.columns) == len(names):
+            return problem
+        return replace(problem, columns={**dict.fromkeys(names), **problem.columns})
+
+    return {split: [whole(problem) for problem in found] for split, found in rows.items()}
 
 
 def _split(rows: dict[str, list[Problem]], asked: Mapping[str, int], name: str) -> dict[str, list[Problem]]:

@@ -64,6 +64,13 @@ def test_a_reward_gets_every_column_as_it_is_and_no_other(tmp_path):
     assert not set(columns) & {"question", "answer", "kind"}, "what the rows do not have"
 
 
+def test_a_column_that_few_rows_have_is_given_for_all(tmp_path):
+    (tmp_path / "test.jsonl").write_text('{"prompt": "say 0", "late": 1}\n')
+    env = made(tmp_path, [{"prompt": f"say {n}"} for n in range(1, 9)] + [{"prompt": "say 9", "word": "9"}], "length")
+    assert {tuple(sorted(x.given())) for found in env.problems.values() for x in found} == {("late", "word")}
+    assert env.problems["test"][0].given() == {"late": 1, "word": None}
+
+
 def test_a_prompt_is_given_as_it_is_or_in_a_template(tmp_path):
     env = made(tmp_path, rows(), "says", rows=1)
     assert env.asking.prompts(env.problems["test"], Parrot())[0] == env.problems["test"][0].question
