@@ -15,7 +15,7 @@ _NUMBER = re.compile(
     # A minus is a sign where it can be neither subtraction nor hyphen: "-5", "is - 5", not "9-5", "9 - 5", "top-5".
     r"(?P<sign>(?<![\w.)\]%])(?<![0-9)\]%]\s)[-−–]\s{0,2})?"
     r"\\?[$€£]?\s{0,2}(?P<sign_after>(?<=[$€£])[-−–])?"
-    r"(?:(?P<whole>[0-9]{1,9})\s(?=[0-9]{1,9}/[0-9]))?"
+    r"(?:(?P<whole>[0-9]{1,9})[^\S\n]{1,2}(?=[0-9]{1,9}/[0-9]))?"
     rf"(?P<number>{_DIGITS})"
     rf"(?P<exponent>[eE][+-]?[0-9]{{1,2}}(?![\w.]))?(?:\s?/\s?(?P<denominator>{_DIGITS}))?"
 )

@@ -55,6 +55,7 @@ MARKED = {
     "#### \\frac{36}{2}": 18,
     "#### -\\dfrac{1}{2}": Fraction(-1, 2),
     "#### 1\\frac12": Fraction(3, 2),
+    "#### 1 \\frac12": Fraction(3, 2),
     "#### \\text{about } 18 \\text{ kg}": 18,
     "#### 1{,}234\\,567": 1234567,
     "#### ١٨": 18,
@@ -73,6 +74,8 @@ NOTHING = [
     "#### " + "9" * 5000,
 ]
 UNMARKED = {
+    "2 + 3 = 5\n1/2": Fraction(1, 2),
+    "2 + 3 = 5\n\\frac12": Fraction(1, 2),
     "so it is 18.": 18,
     "3 apples and 4 pears": 4,
     "9 - 5": 5,

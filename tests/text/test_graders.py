@@ -32,6 +32,7 @@ BOXED = {
     r"\boxed{-\dfrac{1}{2}}": Fraction(-1, 2),
     r"\boxed{\tfrac 1 2}": Fraction(1, 2),
     r"\boxed{2\frac{1}{2}}": Fraction(5, 2),
+    r"\boxed{2 \frac{1}{2}}": Fraction(5, 2),
     r"\boxed{\$1,234.50}": Fraction("1234.5"),
     r"\boxed{1{,}234}": 1234,
     r"\boxed{18\%}": 18,
