@@ -11,6 +11,7 @@ from annotated_types import Ge, Le
 
 from rlkit.api import Count, Fraction, Place, UserError
 from rlkit.fields import ANSWERS, SIDES, Needs, Problems
+from rlkit.paths import home
 from rlkit.seeding import derive
 from rlkit.text import PROMPT, Pair, PairEnv, TextEnv
 from rlkit.text.preferring import REFERENCE, pairs_from
@@ -42,7 +43,7 @@ def make(config: Config, seed: int, device: str | torch.device) -> PairEnv:
         return _embedded(config, seed, device)
     if not config.source.endswith((".jsonl", ".json")):
         raise UserError(f"env.source={config.source!r} is not a source of pairs; allowed are embedded or PATH.jsonl")
-    pairs = pairs_from(read_jsonl(config.source))
+    pairs = pairs_from(read_jsonl(home(config.source)))
     most = len(pairs) // 10
     sizes = {"test": min(config.test, most), "validation": min(config.validation, most)}
     splits: dict[str, list[Pair]] = {"train": [], "validation": [], "test": []}

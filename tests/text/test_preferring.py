@@ -124,6 +124,14 @@ def made(folder: Path, given: list[Row], **settings: object) -> PairEnv:
     return preferences.make(preferences.Config(source=str(folder / "p.jsonl"), **settings), 0, "cpu")
 
 
+def test_a_file_in_the_home_folder_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows: list[Row] = [{"prompt": f"{n}?", "chosen": "yes", "rejected": "no"} for n in range(3)]
+    made(tmp_path, rows)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    env = preferences.make(preferences.Config(source="~/p.jsonl"), 0, "cpu")
+    assert len(env.pairs["train"]) == 3
+
+
 def test_conversations_play_and_demonstrate_as_they_are_rendered(tmp_path: Path) -> None:
     rows: list[Row] = [
         {"prompt": [user(f"{n}?")], "chosen": [assistant("yes")], "rejected": [assistant("no")]} for n in range(4)
