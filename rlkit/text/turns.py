@@ -6,7 +6,7 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from tensordict import TensorDict
 
-from rlkit.api import Plays, Writes
+from rlkit.api import Judges, Plays, Writes
 from rlkit.buffers import last_step
 from rlkit.errors import UserError
 from rlkit.prompts import Reply, cut
@@ -69,9 +69,9 @@ class OneTurn:
         return [text[:end] for text, end in self.ends(policy, batch, stop)]
 
     def noted(self, policy: Writes, batch: TensorDict, stop: Sequence[str]) -> list[str]:
-        """The texts of `read`; rollout/stopped counts those that were cut."""
+        """The texts of `read`; rollout/stopped counts those that were cut, unless a reward model had them written."""
         found = self.ends(policy, batch, stop)
-        if stop:
+        if stop and not isinstance(policy, Judges):  # it encoded the texts again, without what ended them
             by_token = ended_by(batch, set(policy.tokenizer.stops(stop)) - set(policy.tokenizer.stop_ids))
             cut_off = [end < len(text) for text, end in found]
             note(batch, stopped=[a or b for a, b in zip(cut_off, by_token, strict=True)])

@@ -133,3 +133,5 @@ def test_a_reward_model_reads_texts_up_to_the_stop_string() -> None:
     cut = judge.generate(PROMPTS, 3, 30, generator=generator(0, "draw"), stop=["e"])
     texts = [text.partition("e")[0] for text in judge.decode(whole)]
     assert judge.decode(cut) == texts and any("e" in text for text in judge.decode(whole))
+    batch, found = OneTurn().write(judge, PROMPTS, ["e"], 3, max_tokens=30, generator=generator(0, "draw"))
+    assert found == texts and "rollout/stopped" not in batch.keys(), "it does not know what ended them"
