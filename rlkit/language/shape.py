@@ -112,9 +112,12 @@ def looks_back_less(config: Json) -> bool:
 
 
 def _rope(read: Fields) -> Json:
-    """The rotary settings in one form, from either generation of transformers."""
-    rope: Json = {"rope_theta": read.content.get("rope_theta", 10_000.0), **read.mapping("rope_scaling")}
-    rope.update(read.mapping("rope_parameters"))
+    """The rotary settings in one form, from either generation of transformers.
+
+    Where both are given, `rope_scaling` replaces `rope_parameters`, as in transformers 5: model cards say to add it.
+    """
+    given = read.mapping("rope_scaling") or read.mapping("rope_parameters")
+    rope: Json = {"rope_theta": read.content.get("rope_theta", 10_000.0), **given}
     rope["rope_type"] = rope.get("rope_type", rope.get("type", "default"))
     if rope["rope_type"] not in ("default", "llama3") or rope.get("partial_rotary_factor", 1.0) != 1.0:
         kind = f"rope_type is {str(rope['rope_type'])[:40]!r}"

@@ -114,6 +114,21 @@ def test_both_generations_of_rope_settings_mean_the_same():
     assert plain.rope == {"rope_type": "default", "rope_theta": 500_000.0}
 
 
+def test_rope_scaling_that_is_added_to_rope_parameters_replaces_them(tmp_path):
+    peer("Llama", {}).save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    assert "rope_parameters" in config
+    nested = {**LLAMA3, "rope_theta": 1_000_000.0, "original_max_position_embeddings": 32}
+    (tmp_path / "config.json").write_text(json.dumps({**config, "rope_scaling": nested}))
+    model = pytest.importorskip("transformers").AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float32)
+    decoder = ours(tmp_path)
+    with torch.no_grad():
+        assert_close(decoder.logits(decoder(TOKENS)), model.eval()(TOKENS).logits, rtol=1e-4, atol=1e-4)
+    yarn = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}  # as Qwen's cards say
+    with pytest.raises(UserError, match="rope_type is 'yarn'"):
+        Shape.read({**config, "rope_scaling": yarn})
+
+
 def test_llama3_scaling_keeps_fast_frequencies_and_divides_slow_ones():
     shape = Shape.read({"model_type": "llama", **SIZES, "head_dim": 64, "rope_parameters": LLAMA3})
     plain = Shape.read({"model_type": "llama", **SIZES, "head_dim": 64, "rope_theta": 500_000.0})
