@@ -32,7 +32,7 @@ from rlkit.waiting import counted
 TINY = Path(__file__).parent / "tiny"
 VALUE = "value_head.safetensors"  # the value head of a critic
 REWARD = "reward_head.safetensors"  # the head of a reward model
-INDEX = "model.safetensors.index.json"
+WHOLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 FLOATS = {"F64", "F32", "F16", "BF16"}  # type names of safetensors
 
 Stored = Literal["auto", "float32", "bfloat16"]
@@ -56,9 +56,9 @@ def locate(name: str) -> Path:
         given = name if len(name) <= 80 else f"{name[:77]}..."
         rule = "give tiny, smollm2, a checkpoint folder, a .gguf file, or a hub id such as org/name"
         raise UserError(f"model {given!r}: no such folder; {rule}")
-    weights = is_file(folder / "model.safetensors") or is_file(folder / INDEX)
+    weights = is_file(folder / WHOLE) or is_file(folder / INDEX)
     missing = [file for file in ("config.json", "tokenizer.json") if not is_file(folder / file)]
-    missing += [] if weights else ["model.safetensors"]
+    missing += [] if weights else [WHOLE]
     if missing:
         raise UserError(f"model {name!r}: {folder} is not a checkpoint folder: it lacks {', '.join(missing)}")
     return folder
@@ -124,7 +124,10 @@ def read_decoder(
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """The files of weights; an index may only name files of its own folder."""
+    """The files of weights; an index may only name files of its own folder.
+
+    A whole file is read in place of the parts in the index, as in transformers: it was saved over them.
+    """
     found = read_json(folder / INDEX).get("weight_map", {})
     names = list(found.values()) if isinstance(found, dict) else [found]
     for name in names:
@@ -134,7 +137,9 @@ def weight_files(folder: Path) -> list[Path]:
                 f"{folder / INDEX}: weight_map names {given!r}; it must map names of weights to .safetensors files of "
                 "this folder: copy the checkpoint again"
             )
-    return [folder / name for name in sorted(set(names)) or ["model.safetensors"]]
+    if WHOLE not in names and is_file(folder / WHOLE):
+        return [folder / WHOLE]
+    return [folder / name for name in sorted(set(names)) or [WHOLE]]
 
 
 def sizes_in(path: Path) -> Sizes:
@@ -193,12 +198,12 @@ def opened(path: Path) -> Iterator[Any]:  # Any: the library has no types
 def write(folder: Path, decoder: Causal, tokenizer: Tokenizer, dtype: torch.dtype) -> None:
     """Write a folder that `transformers` can load."""
     if ranks.layered():
-        _write_parts(folder / "model.safetensors", decoder, dtype)
+        _write_parts(folder / WHOLE, decoder, dtype)
         if not ranks.first():
             return
     else:
         folder.mkdir(parents=True, exist_ok=True)
-        save(folder / "model.safetensors", {name: w.to(dtype) for name, w in decoder.weights()})
+        save(folder / WHOLE, {name: w.to(dtype) for name, w in decoder.weights()})
     tokenizer.save(folder)
     ids = {**tokenizer.generation, "eos_token_id": list(tokenizer.stop_ids), "pad_token_id": tokenizer.pad_id}
     config = {**decoder.config, "dtype": str(dtype).removeprefix("torch.")}

@@ -181,6 +181,16 @@ def test_sharded_weights_are_read(tmp_path):
         assert_close(decoder.logits(decoder(TOKENS)), model(TOKENS).logits)
 
 
+def test_a_model_saved_over_parts_of_an_older_one_is_read(tmp_path):
+    peer("Llama", {}).save_pretrained(tmp_path, max_shard_size="30KB")
+    decoder = ours(tmp_path)
+    with torch.no_grad():
+        decoder.model.norm.weight += 1
+    folders.write(tmp_path, decoder, train_tokenizer(["one two"], 257), torch.float32)
+    assert (tmp_path / "model.safetensors.index.json").exists()
+    assert_close(ours(tmp_path).model.norm.weight, decoder.model.norm.weight, rtol=0, atol=0)
+
+
 def checkpoint_with_tokenizer(folder: Path) -> Path:
     train_tokenizer(["one two"], 257).save(folder)
     return folders.locate(str(folder))
