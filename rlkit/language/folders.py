@@ -33,6 +33,7 @@ TINY = Path(__file__).parent / "tiny"
 VALUE = "value_head.safetensors"  # the value head of a critic
 REWARD = "reward_head.safetensors"  # the head of a reward model
 WHOLE, INDEX = "model.safetensors", "model.safetensors.index.json"
+EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"  # names of weights
 FLOATS = {"F64", "F32", "F16", "BF16"}  # type names of safetensors
 
 Stored = Literal["auto", "float32", "bfloat16"]
@@ -97,7 +98,9 @@ def read_decoder(
     Raises: UserError where files do not fit together or into memory; this is checked before memory is allocated.
     """
     shape, files = read_shape(folder), weight_files(folder)
-    check_sizes(shape, folder, {file: sizes_in(file) for file in files})
+    sizes = {file: sizes_in(file) for file in files}
+    if HEAD in check_sizes(shape, folder, sizes):
+        _check_tied(folder, {name: file for file, found in sizes.items() for name in found})
     with torch.device("meta"):  # no memory is allocated yet
         decoder = Decoder(shape, dtype)
     decoder.frequencies = rotary_frequencies(shape)
@@ -121,6 +124,19 @@ def read_decoder(
     if shared is not None:
         sharding.adopt(decoder, parts)
     return decoder
+
+
+def _check_tied(folder: Path, places: Mapping[str, Path]) -> None:
+    """Refuse a head that config.json ties and that differs from the embedding: transformers ties equal weights only."""
+    with opened(places[HEAD]) as one, opened(places[EMBEDDING]) as other:
+        head, embedding = one.get_slice(HEAD), other.get_slice(EMBEDDING)
+        parts = [slice(at, at + 2**12) for at in range(0, embedding.get_shape()[0], 2**12)]  # little memory at a time
+        equal = head.get_shape() == embedding.get_shape()
+        if not equal or not all(torch.equal(head[part].double(), embedding[part].double()) for part in parts):
+            raise UserError(
+                f"{folder}: tie_word_embeddings is true, and {HEAD} is not the embedding: write false there into "
+                "config.json"
+            )
 
 
 def weight_files(folder: Path) -> list[Path]:

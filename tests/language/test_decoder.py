@@ -181,6 +181,20 @@ def test_sharded_weights_are_read(tmp_path):
         assert_close(decoder.logits(decoder(TOKENS)), model(TOKENS).logits)
 
 
+def test_a_head_that_is_not_tied_although_its_configuration_says_so_is_refused(tmp_path):
+    model = peer("Llama", {"tie_word_embeddings": True})
+    model.save_pretrained(tmp_path)
+    weights = load_file(tmp_path / "model.safetensors")
+    head = weights["model.embed_tokens.weight"].clone()
+    save_file({**weights, "lm_head.weight": head}, tmp_path / "model.safetensors", {"format": "pt"})
+    with torch.no_grad():
+        assert_close(ours(tmp_path).logits(ours(tmp_path)(TOKENS)), model(TOKENS).logits)
+    for wrong in (head.flip(0), head[:-1]):
+        save_file({**weights, "lm_head.weight": wrong.clone()}, tmp_path / "model.safetensors", {"format": "pt"})
+        with pytest.raises(UserError, match=r"_embeddings is true, and lm_head\.weight is not the embedding"):
+            ours(tmp_path)
+
+
 def test_a_model_saved_over_parts_of_an_older_one_is_read(tmp_path):
     peer("Llama", {}).save_pretrained(tmp_path, max_shard_size="30KB")
     decoder = ours(tmp_path)
