@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import tokenizers
-from tokenizers import Regex, decoders, models, pre_tokenizers, trainers
+from tokenizers import AddedToken, Regex, decoders, models, pre_tokenizers, trainers
 
 from rlkit.api import UserError
 from rlkit.language.apart import read_apart, special_tokens, spelled
@@ -153,9 +153,10 @@ class Tokenizer:
         settings = read_json(folder / "tokenizer_config.json")
         special = Fields(settings, str(folder / "tokenizer_config.json"))
         chat = read_template(folder, settings, template)
-        needed = [token for name in SPECIAL if (token := special.token(name)) is not None]
-        needed += [] if chat is None else [chat.text]
+        named = [token for name in SPECIAL if (token := special.token(name)) is not None]
+        needed = named if chat is None else [*named, chat.text]
         core = _without_unknown(_read(folder / "tokenizer.json"), vocabulary, needed)
+        _mark_special(core, named)
         start = cls(core, 0, 0).encode([""], special=True)[0]  # the added tokens may be missing in the vocabulary
         last = max([*core.get_vocab().values(), *start], default=0)
         if last >= vocabulary:
@@ -197,6 +198,19 @@ def _without_unknown(core: tokenizers.Tokenizer, vocabulary: int, needed: Sequen
     content = json.loads(core.to_str())
     content["added_tokens"] = [token for token in content["added_tokens"] if token["content"] not in unused]
     return tokenizers.Tokenizer.from_str(json.dumps(content))
+
+
+def _mark_special(core: tokenizers.Tokenizer, named: Sequence[str]) -> None:
+    """Mark the tokens that tokenizer_config.json names as special, as transformers does: a text is shown without them.
+
+    In some tokenizer.json the end token is an added token like any other, or a piece of the vocabulary.
+    """
+    known = {token.content: token for token in core.get_added_tokens_decoder().values()}
+    for text in dict.fromkeys(named):
+        token = known.get(text, AddedToken(text, normalized=False))
+        if core.token_to_id(text) is not None and not token.special:
+            token.special = True
+            core.add_special_tokens([token])
 
 
 def failed(error: BaseException) -> bool:

@@ -1,5 +1,6 @@
 """Language models as folders: what is saved and loaded, and which folders and texts are refused."""
 
+import json
 import os
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from rlkit.api import UserError
 from rlkit.language import folders
 from rlkit.language.model import LanguageModel
 from rlkit.language.network import LanguageNetwork
+from rlkit.prompts import data
 
 # Folders
 
@@ -60,6 +62,23 @@ def test_transformers_loads_a_new_model(kind, tmp_path):
     with torch.no_grad():
         assert_close(policy.decoder.logits(policy.decoder(tokens)), theirs(tokens).logits)
     assert getattr(theirs.config, "sliding_window", None) is None
+
+
+@pytest.mark.parametrize("added", [True, False], ids=["an added token", "a piece of the vocabulary"])
+def test_an_end_token_that_is_not_marked_as_special_is_not_in_a_text(added, tmp_path):
+    """As the tokenizers of some ChatML models are: transformers marks what tokenizer_config.json names."""
+    transformers = pytest.importorskip("transformers")
+    model().save(tmp_path)
+    path = tmp_path / "tokenizer.json"
+    content = json.loads(path.read_text())
+    content["added_tokens"] = [{**token, "special": False} for token in content["added_tokens"]] if added else []
+    path.write_text(json.dumps(content))
+    ours, theirs = LanguageModel.load(tmp_path).tokenizer, transformers.AutoTokenizer.from_pretrained(tmp_path)
+    text = "#### 12<|endoftext|>"
+    (ids,) = ours.encode([text])
+    assert ids == theirs.encode(text) and ids[-1] == ours.eos_id
+    assert ours.decode([ids]) == [theirs.decode(ids, skip_special_tokens=True)] == ["#### 12"]
+    assert ours.encode([data(text)])[0][-1] != ours.eos_id  # in a question, it is a text
 
 
 # Mistakes
