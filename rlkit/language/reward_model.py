@@ -67,7 +67,8 @@ class RewardModel(Backbone):
     @classmethod
     def load(cls, folder: str | Path) -> "RewardModel":
         """Load from a folder of `save`."""
-        model = cls(LanguageModel.load(folder, dtype="float32"))
+        here = os.path.join(os.curdir, folder)  # a folder called tiny is not the model of that name
+        model = cls(LanguageModel.load(here, dtype="float32"))
         folders.read_head(model.value_head, Path(folder) / folders.REWARD)
         model.name, model.options = str(folder), read_json(Path(folder) / OPTIONS)
         return model

@@ -235,6 +235,15 @@ def test_saved_and_loaded_it_is_the_same_reward_model(tmp_path: Any) -> None:
 # What is refused
 
 
+def test_a_folder_with_the_name_of_a_model_is_that_folder(tmp_path: Any, monkeypatch: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    made = reward_model()
+    made.save("tiny")
+    found = learned_reward("tiny")
+    assert_close(found.model.judge(PROMPTS, COMPLETIONS), made.judge(PROMPTS, COMPLETIONS), rtol=0, atol=0)
+    assert found.model.name == "tiny"
+
+
 def test_control_has_no_texts_to_judge() -> None:
     with pytest.raises(UserError, match="a reward model reads texts") as error:
         algorithm("reward_model", cartpole(2), Network())
