@@ -133,9 +133,10 @@ class Native(Derived):
 
 def _empty(decoder: Decoder) -> Decoder:
     """A decoder of the same shape with uninitialized weights, all in the precision of its computations."""
-    with torch.device("meta"):
-        twin = Decoder(decoder.shape, decoder.dtype)
-    twin = twin.to(decoder.dtype).to_empty(device=decoder.head.device).requires_grad_(False)
+    with torch.inference_mode(False):  # what is made in inference mode could only be refreshed there
+        with torch.device("meta"):
+            twin = Decoder(decoder.shape, decoder.dtype)
+        twin = twin.to(decoder.dtype).to_empty(device=decoder.head.device).requires_grad_(False)
     twin.frequencies = decoder.frequencies  # stays float32: the angles of far positions are large
     return twin
 

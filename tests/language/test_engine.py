@@ -47,6 +47,13 @@ def test_another_precision_keeps_its_buffers_and_follows_the_weights() -> None:
         assert x.data_ptr() == before[name] and torch.equal(x, newest[name].bfloat16()), name
 
 
+def test_what_first_wrote_in_inference_mode_writes_outside_of_it() -> None:
+    policy = model("bfloat16")
+    with torch.inference_mode():  # as rlkit.load(FOLDER).policy.complete
+        first = policy.generate(PROMPTS, max_tokens=8, greedy=True)
+    assert torch.equal(policy.generate(PROMPTS, max_tokens=8, greedy=True)["action"], first["action"])
+
+
 def test_a_copy_of_a_policy_writes_with_its_own_weights() -> None:
     policy = model("bfloat16")
     first = policy.generate(PROMPTS, max_tokens=8, greedy=True)
