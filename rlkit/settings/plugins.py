@@ -11,7 +11,7 @@ import importlib.util
 import os
 import pkgutil
 import re
-from dataclasses import is_dataclass
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Literal
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 Kind = Literal["algorithms", "envs"]
 NOUN = {"algorithms": "algorithm", "envs": "environment"}
+OURS = {"algorithms": ("name", "preset"), "envs": ("name",)}  # algo.KEY and env.KEY that are not for fields
 ENTRY = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")  # my_pkg.envs:MyEnv
 GYMNASIUM = re.compile(r"([\w.-]+[:/])*[\w.-]+-v\d+")  # Acrobot-v1, ALE/Pong-v5, my_pkg:My-v0
 MAKE = {"algorithms": "make(config, env, ...)", "envs": "make(config, seed, device)"}
@@ -64,6 +65,10 @@ def load(kind: Kind, name: str) -> ModuleType:
         raise UserError(
             f"'{name}' is not an {NOUN[kind]} plug-in: it must define a frozen dataclass `Config` and `{MAKE[kind]}`"
             f"{_entry(name, module) if kind == 'envs' else ''}"
+        )
+    if taken := [field.name for field in fields(config) if field.name in OURS[kind]]:
+        raise UserError(
+            f"'{name}' cannot have a field {taken[0]} in its Config: rlkit has a key of that name; give it another"
         )
     return module
 

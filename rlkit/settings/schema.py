@@ -52,7 +52,7 @@ def convert(cls: type, values: Mapping[str, object], section: str) -> dict[str, 
     ready: dict[str, object] = {}
     for key, raw in sorted(values.items(), key=lambda item: item[0].count(".")):  # `kwargs` before `kwargs.render`
         head, _, inner = key.partition(".")
-        if key == "name" and section in ("algo", "env") and "name" not in known:
+        if key == "name" and section in ("algo", "env"):
             continue  # says which plug-in this is
         if head not in known or (inner and not any(get_origin(m) is dict for m in members(hints[head]))):
             raise UserError(f"no key '{_key(section, key)}': {instead(key, section, list(known))}")

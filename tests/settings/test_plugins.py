@@ -122,6 +122,13 @@ def test_a_module_without_config_or_make_is_told_what_to_define(elsewhere: Path)
         plugins.load("envs", "os.path")
 
 
+@pytest.mark.parametrize("field, kind", [("name", "algorithms"), ("name", "envs"), ("preset", "algorithms")])
+def test_a_config_has_no_field_with_the_name_of_a_key_of_ours(field: str, kind: plugins.Kind, elsewhere: Path) -> None:
+    (elsewhere / "theirs.py").write_text(PLUGIN.replace("lr: float = 0.5", f"{field}: str = 'maze'"))
+    with pytest.raises(UserError, match=f"cannot have a field {field} in its Config"):
+        plugins.load(kind, str(elsewhere / "theirs.py"))
+
+
 def test_an_error_inside_a_plug_in_is_not_disguised_as_a_missing_one(elsewhere: Path) -> None:
     (elsewhere / "faulty_pkg").mkdir()
     (elsewhere / "faulty_pkg" / "__init__.py").touch()
