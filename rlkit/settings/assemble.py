@@ -10,6 +10,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Protocol, cast, runtime_checkable
 
 import torch
+import yaml
 
 from rlkit import memory, outside, ranks
 from rlkit.api import Algorithm, Env, Plays, PolicyFactory
@@ -32,7 +33,7 @@ from rlkit.forecast import Forecast, forecast
 from rlkit.paths import back
 from rlkit.policies import LearningRate, PolicyModule, Table, ValueTable
 from rlkit.scores import Split
-from rlkit.settings import config, idle, plugins, schema, trust
+from rlkit.settings import config, idle, plugins, schema, strict_yaml, trust
 from rlkit.settings.given import KINDS
 
 if TYPE_CHECKING:
@@ -90,6 +91,9 @@ def assemble(given: config.Given) -> Parts:
     run = config.build(config.Run, given.run, "run")
     env_config = config.build(modules["env"].Config, given.env, "env")
     algo_config = config.build(modules["algo"].Config, given.algo, "algo")
+    for section, built in (("env", env_config), ("algo", algo_config)):
+        if given.section(section)["name"] not in plugins.names(KINDS[section]):
+            check_read_back(built, section)
     env = make_env(given, modules["env"], env_config, run)
     if run.iterations is None and run.env_steps is None:
         control = env.kind == "control"
@@ -111,6 +115,24 @@ def assemble(given: config.Given) -> Parts:
     resolved = partial(config.resolved, given, run, algo_config, env_config, network)
     predicted = partial(forecast, algo.policy, env, env.device, asdict(algo_config), measured(env, run))
     return Parts(run, algo, env, resolved, predicted)
+
+
+def check_read_back(built: object, section: str) -> None:
+    """Refuse a value that config.yaml would not give back, such as a set: the run could not be opened again."""
+    here = cast("DataclassInstance", built)
+    values = asdict(here)
+    for key in schema.settable(type(here)):
+        value = schema.plain(values[key])
+        try:
+            held = strict_yaml.load(strict_yaml.dump(value))
+            same = schema.plain(schema.convert(type(here), {key: held}, section)[key]) == value
+        except (yaml.YAMLError, UserError):
+            same = False
+        if not same:
+            raise UserError(
+                f"{section}.{key}={schema.show(value)} could not be read back from config.yaml: let its field hold "
+                "numbers, texts, Literal, or tuples and dicts of them"
+            )
 
 
 def measured(env: Env, run: config.Run) -> dict[Split, int]:

@@ -18,7 +18,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 import yaml
 from annotated_types import Ge, Gt, Le, Lt
-from pydantic import ConfigDict, TypeAdapter
+from pydantic import ConfigDict, PydanticUserError, TypeAdapter
 
 from rlkit.errors import UserError, one_line
 from rlkit.fields import Boundless, Escapes, Needs
@@ -59,8 +59,9 @@ def convert(cls: type, values: Mapping[str, object], section: str) -> dict[str, 
         usual = default(known[head])
         if inner:
             held = ready.get(head, usual)
-            value = validate(_key(section, key), raw, Any)
-            ready[head] = {**(held if isinstance(held, dict) else {}), inner: value}
+            ready[head] = {**(held if isinstance(held, dict) else {}), inner: validate(_key(section, key), raw, Any)}
+        elif type(raw) is type(usual) and raw == usual:  # also where its own type refuses it, as in `n: int = None`
+            ready[head] = usual
         else:
             ready[head] = validate(_key(section, key), raw, hints[head], usual)
     return ready
@@ -72,7 +73,7 @@ def validate(key: str, raw: object, hint: Hint, usual: object = MISSING) -> obje
     try:
         form: Any = hint  # pydantic's own type for hints leaves some of them out
         value = TypeAdapter(form, config=ConfigDict(arbitrary_types_allowed=True)).validate_python(_read(raw, form))
-    except (ValueError, RecursionError):  # pydantic's own is a ValueError; so is a number of too many digits
+    except (ValueError, RecursionError, PydanticUserError):  # also of too many digits, and of a type it cannot read
         raise wrong from None
     except yaml.YAMLError:
         raise UserError(f"{key}={_cited(raw)} cannot be read: give {allowed(hint)}") from None
@@ -158,10 +159,9 @@ def explain(cls: type, values: Mapping[str, object], section: str, typed: bool =
     values = convert(cls, values, section)
     for name, f in settable(cls).items():
         value = values.get(name, default(f))
-        shown = "..." if value is MISSING else show(value)
         only = "".join(f"; only with {needed(need, section)}" for need in needs(hints[name]))
         meaning = f"{notes.get(name, '')} ({allowed(hints[name])}{only})".lstrip() if typed else notes.get(name, "")
-        rows.append((f"{_key(section, name)}={shown}", meaning))
+        rows.append((f"{_key(section, name)}={'...' if value is MISSING else show(value)}", meaning))
     return rows
 
 

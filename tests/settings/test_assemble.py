@@ -1,15 +1,17 @@
 """What surrounds a run when it is put together: threads, and what a help page knows of an environment."""
 
+import enum
 import os
+from dataclasses import dataclass, field, make_dataclass
 from pathlib import Path
-from typing import get_type_hints
+from typing import Any, get_type_hints
 
 import pytest
 
 from rlkit import run
 from rlkit.errors import UserError
-from rlkit.settings import config, plugins
-from rlkit.settings.assemble import threads
+from rlkit.settings import config, plugins, schema
+from rlkit.settings.assemble import check_read_back, threads
 from rlkit.settings.help import show_help
 
 
@@ -78,4 +80,41 @@ def test_an_algorithm_without_a_policy_is_one_line(tmp_path: Path, capsys: pytes
     assert run.main([f"algo={path}", "env=cartpole", f"out={tmp_path / 'r'}"]) == 2
     said = capsys.readouterr().err
     assert said.endswith(": Mine has no policy; set one in its __init__: self.policy = network.actor(env)\n"), said
+    assert not (tmp_path / "r").exists()
+
+
+class Side(enum.Enum):
+    LEFT = "left"
+
+
+@dataclass(frozen=True)
+class Inner:
+    size: int = 1
+
+
+@pytest.mark.parametrize(
+    ("hint", "value"), [(set[int], {1}), (Side, Side.LEFT), (Inner, Inner()), (bytes, b"a"), (float, float("nan"))]
+)
+def test_a_value_that_config_yaml_cannot_hold_is_refused_before_the_run(hint: Any, value: Any) -> None:
+    cls = make_dataclass("Config", [("kept", hint, field(default_factory=lambda: value))], frozen=True)
+    with pytest.raises(UserError, match=r"algo\.kept=.* could not be read back from config\.yaml: let its field"):
+        check_read_back(cls(), "algo")
+
+
+@pytest.mark.parametrize(("hint", "value"), [(int, None), (int, 2.5), (str, 3), (tuple[str, ...], "ab"), (Any, "3")])
+def test_a_default_is_read_back_as_it_is_also_where_its_type_is_another(hint: Any, value: Any) -> None:
+    cls = make_dataclass("Config", [("kept", hint, value)], frozen=True)
+    check_read_back(cls(), "algo")
+    assert schema.build(cls, {"kept": value}, "algo") == cls()
+
+
+def test_a_run_of_a_config_with_a_set_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "mine.py").write_text(
+        "from dataclasses import dataclass\nfrom rlkit.settings import plugins\n"
+        "cartpole = plugins.load('envs', 'cartpole')\n\n"
+        "@dataclass(frozen=True)\nclass Config:\n    kinds: frozenset[int] = frozenset()\n\n"
+        "def make(config, seed, device):\n    return cartpole.make(cartpole.Config(), seed, device)\n"
+    )
+    assert run.main(["algo=ppo", f"env={tmp_path}/mine.py", "iterations=1", f"out={tmp_path / 'r'}"]) == 2
+    assert "rlkit: env.kinds=frozenset() could not be read back" in capsys.readouterr().err
     assert not (tmp_path / "r").exists()
