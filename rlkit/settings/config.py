@@ -231,8 +231,9 @@ def resolved(given: Given, run: Run, algo: object, env: object, policy: object =
             if name is not None:
                 values[section] = {"name": plugins.path_or_module(name)}
             if is_dataclass(config) and not isinstance(config, type):
-                marked = places.marked(type(config))
-                keys = {k: places.absolute(x, marked[k]) if k in marked else x for k, x in asdict(config).items()}
+                marked, built = places.marked(type(config)), asdict(config)
+                settable = {k: built[k] for k in schema.settable(type(config))}  # others the class sets itself
+                keys = {k: places.absolute(x, marked[k]) if k in marked else x for k, x in settable.items()}
                 values.setdefault(section, {}).update(keys)
         values |= trust.marks({section: given.section(section)["name"] for section in KINDS}, configs)
     text = strict_yaml.dump(schema.plain(values))

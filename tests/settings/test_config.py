@@ -36,6 +36,7 @@ class Config:
     horizon: Count | None = 128
     kwargs: dict[str, Any] = field(default_factory=dict)
     words: tuple[str, ...] = ()
+    first: float = field(init=False, default=0.0)  # as a __post_init__ may set it
 
 
 def test_the_short_form_names_the_plug_in_and_bare_keys_belong_to_the_run() -> None:
