@@ -174,9 +174,10 @@ def make_algorithm(
     check_contract(
         algo, name, ("saved", "rollout", "credit", "loss", "after_step", "clip_width"), "rlkit.api.Algorithm"
     )
-    if not hasattr(algo, "policy"):
-        kind = type(algo).__name__
-        raise UserError(f"{name}: {kind} has no policy; set one in its __init__: self.policy = network.actor(env)")
+    for part, value in (("policy", "network.actor(env)"), ("config", "config")):
+        if not hasattr(algo, part):
+            kind = type(algo).__name__
+            raise UserError(f"{name}: {kind} has no {part}; set it in its __init__: self.{part} = {value}")
     note_rates(algo)
     return algo
 

@@ -68,18 +68,25 @@ def test_help_of_an_environment_of_ones_own_makes_it_to_know_the_policy(
     assert "itskeysdependontheenvironment,andnoenvironment'...'" in bare
 
 
-def test_an_algorithm_without_a_policy_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("has", "lacks", "told"),
+    [("config = config", "policy", "network.actor(env)"), ("policy = network.actor(env)", "config", "config")],
+)
+def test_an_algorithm_without_a_policy_or_its_config_is_one_line(
+    has: str, lacks: str, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = tmp_path / "mine.py"
     path.write_text(
         "from dataclasses import dataclass\n\nfrom rlkit.api import Algorithm\n\n\n"
         "@dataclass(frozen=True)\nclass Config:\n    lr: float = 1.0\n\n\n"
-        "class Mine(Algorithm):\n    saved = ()\n\n    def __init__(self, config, env, network):\n        pass\n\n"
+        "class Mine(Algorithm):\n    saved = ()\n\n"
+        f"    def __init__(self, config, env, network):\n        self.{has}\n\n"
         "    def rollout(self, env): ...\n\n    def credit(self, rollout): ...\n\n    def loss(self, batch): ...\n\n\n"
         "make = Mine\n"
     )
     assert run.main([f"algo={path}", "env=cartpole", f"out={tmp_path / 'r'}"]) == 2
     said = capsys.readouterr().err
-    assert said.endswith(": Mine has no policy; set one in its __init__: self.policy = network.actor(env)\n"), said
+    assert said.endswith(f": Mine has no {lacks}; set it in its __init__: self.{lacks} = {told}\n"), said
     assert not (tmp_path / "r").exists()
 
 
