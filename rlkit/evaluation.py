@@ -123,11 +123,21 @@ def refuse(subject: Subject, asked: Evaluate) -> None:
         return
     if text:
         raise UserError("video= shows a control problem and this run is text: its answers are in completions-*.jsonl")
+    if not drawable(subject.env):
+        kind = type(subject.env).__name__
+        raise UserError(f"video= draws a rlkit.control.ControlEnv, and this run plays a {kind}: leave it out")
     path = home(asked.video)
     if path.suffix.lower() != ".gif":
         raise UserError(f"video={asked.video} is not written: give a name that ends in .gif")
     if not os.path.isdir(path.parent):
         raise UserError(f"video={asked.video}: there is no folder {path.parent}")
+
+
+def drawable(env: Env) -> bool:
+    """Whether rlkit can make copies of an environment and draw them."""
+    from rlkit.control.env import ControlEnv  # a run on text needs none
+
+    return isinstance(env, ControlEnv)
 
 
 def measured(subject: Subject, asked: Evaluate) -> tuple[Report, Scores]:

@@ -239,6 +239,19 @@ def test_a_mistake_is_one_line_and_says_what_to_do(copy, tmp_path, capsys):
     assert "episodes=0 is not allowed" in refused(capsys, folder, "episodes=0")
 
 
+def test_an_environment_that_is_not_rlkits_is_not_drawn(tmp_path, capsys):
+    (tmp_path / "mine.py").write_text(
+        "from rlkit.settings import plugins\ncartpole = plugins.load('envs', 'cartpole')\nConfig = cartpole.Config\n\n"
+        "class Mine:\n    def __init__(self, inner):\n        self.inner = inner\n\n"
+        "    def __getattr__(self, name):\n        return getattr(vars(self)['inner'], name)\n\n"
+        "def make(config, seed, device):\n    return Mine(cartpole.make(config, seed, device))\n"
+    )
+    words = [f"env={tmp_path}/mine.py", "algo=ppo", "iterations=1", "evaluation_episodes=2", f"out={tmp_path / 'run'}"]
+    assert run.main(words) == 0
+    said = refused(capsys, tmp_path / "run", f"video={tmp_path / 'walk.gif'}", "trust=true")
+    assert "video= draws a rlkit.control.ControlEnv, and this run plays a Mine" in said
+
+
 def test_the_device_of_training_does_not_bind_the_evaluation(copy):
     folder = copy("cart")
     config = folder / "config.yaml"
