@@ -8,9 +8,12 @@ from support.fakes import tabular
 from support.resuming import cut, differences
 
 from rlkit import run
-from rlkit.loop import evaluation_is_due
+from rlkit.loop import evaluation_is_due, walk
+from rlkit.meter import Meter
+from rlkit.policies import Network
 from rlkit.progress import Progress
 from rlkit.recording import checkpoint
+from rlkit.settings import plugins
 from rlkit.settings.config import Run
 
 
@@ -35,6 +38,17 @@ def test_a_run_is_evaluated_as_often_as_was_asked_for(iterations: int, times: in
 
 def test_the_last_iteration_of_a_run_is_evaluated_once() -> None:
     assert evaluated(Run(env_steps=10, evaluations=2), "env_steps", 3) == [6, 12]
+
+
+def test_after_step_gets_the_tensors_among_the_metrics_in_logged_iterations_too() -> None:
+    cartpole, ppo = plugins.load("envs", "cartpole"), plugins.load("algorithms", "ppo")
+    env = cartpole.make(cartpole.Config(rows=2), 0, "cpu")
+    algo = ppo.make(ppo.Config(horizon=8, epochs=1, minibatches=1), env, Network(hidden=(8,)))
+    seen: list[set[str]] = []
+    algo.after_step = lambda learned: seen.append(set(learned[0][1]))
+    for logged in (True, False):
+        walk(algo, env, Meter(), lambda rollout, logged=logged: logged)
+    assert seen == [{"entropy", "value_loss"}] * 2
 
 
 TWO_RATES = """from dataclasses import dataclass
