@@ -157,9 +157,10 @@ def seen_rows(space: "AnySpace", observation: Any) -> tuple[Array, bool]:  # Any
         try:
             inner = spaces.inside(nested, space, path)
         except (KeyError, IndexError, TypeError):
-            raise UserError(
-                f"an observation has nothing at {'.'.join(path)}: give what the environment returns"
-            ) from None
+            told = "what the environment returns"
+            if spaces.beside_mask(space) is not space:  # it may have come in an info
+                told = f"{{'{spaces.REST}': OBSERVATION, '{spaces.MASK}': info['{spaces.MASK}']}}"
+            raise UserError(f"an observation has nothing at {'.'.join(path)}: give {told}") from None
         alone.append(batched(part, array(inner))[1])
     if all(alone):
         return spaces.one(space, nested)[None], True

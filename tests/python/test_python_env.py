@@ -255,3 +255,14 @@ def test_an_object_is_copied_and_never_stepped(tmp_path: Path) -> None:
     before = copy.deepcopy(vars(env))
     train(env, tmp_path / "r")
     assert vars(env).keys() == before.keys() and env.steps == 0
+
+
+def test_predict_takes_the_mask_of_an_info_beside_the_observation() -> None:
+    run = rlkit.train("q_learning", "Taxi-v4", env_steps=64, **SHORT | {"iterations": None})
+    observation, info = gymnasium.make("Taxi-v4").reset(seed=0)
+    action = run.policy.predict({"observation": observation, "action_mask": info["action_mask"]})
+    assert info["action_mask"][action]
+    with pytest.raises(
+        rlkit.UserError, match=r"give \{'observation': OBSERVATION, 'action_mask': info\['action_mask'\]\}"
+    ):
+        run.policy.predict(observation)
