@@ -96,7 +96,7 @@ def test_a_stranger_s_words_reach_no_terminal(
     plugin = tmp_path / "mine.py"
     plugin.write_text(
         f'"""Mine {words}."""\nfrom dataclasses import dataclass\n\n@dataclass(frozen=True)\nclass Config:\n'
-        f"    name: str = {words!r}  # a key {words}\n    lr: float = 1.0\n\ndef make(config, env):\n    ...\n",
+        f"    title: str = {words!r}  # a key {words}\n    lr: float = 1.0\n\ndef make(config, env):\n    ...\n",
         encoding="utf-8",
     )
     assert run.main([f"algo={plugin}", "--help"]) == 0
