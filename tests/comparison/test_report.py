@@ -9,31 +9,18 @@ from urllib.parse import unquote
 import numpy as np
 import pytest
 from rich import console
+from support.compared import UNIT, curved, grid, run
 
 from rlkit import titles
 from rlkit.api import Reference, UserError
-from rlkit.comparison import figures, paper, records, report, words
+from rlkit.comparison import records, report, words
 from rlkit.comparison.caveats import caveats
-from rlkit.comparison.records import Curve, Record
 from rlkit.comparison.results import compute
 from rlkit.comparison.view import View
 from rlkit.recording.log import table
 from rlkit.settings import plugins
 from rlkit.statistics import runs
 from rlkit.terminal import muted
-
-UNIT = Reference(0.0, 1.0, "a random policy", "the optimum")
-
-
-def run(algo: str = "ppo", env: str = "maze", seed: int = 0, score: float = 0.5, **more) -> Record:
-    given = {"low": score, "high": score, "env_steps": 100, "seconds": 2.0, "reference": UNIT, "before": 0.0} | more
-    return Record(algo, env, seed, Path(f"runs/{algo}-{env}-{seed}"), given.pop("metric", "return"), score, **given)
-
-
-def grid(**scores: list[float]) -> list[Record]:
-    """Scores by ALGO_ENV."""
-    cells = [(*name.split("_"), values) for name, values in scores.items()]
-    return [run(a, e, seed, score) for a, e, values in cells for seed, score in enumerate(values)]
 
 
 def folder(at: Path, **changes) -> Path:
@@ -192,11 +179,6 @@ def test_an_alarm_of_several_seeds_is_told_once() -> None:
     assert caveats(given, compute(given)) == ["ppo on maze, seed 0, 2, 3 and 4: clip: 0 too much"]
 
 
-def curved(kind: str, n: int) -> dict[str, Curve]:
-    x = np.arange(1.0, n + 1)
-    return {kind: Curve(x * 10, x, x / n)}
-
-
 def test_curves_are_of_evaluations_where_every_run_has_enough_of_them() -> None:
     held = [run(seed=s, curves=curved("evaluation", 4)) for s in range(2)]
     assert compute(held)["envs"]["maze"]["curve"] == "evaluation"
@@ -228,60 +210,11 @@ def test_the_page_is_one_file_that_fetches_nothing_and_escapes_what_it_is_told(t
         assert b"/Subtype /Type3" not in (tmp_path / f"{name}.pdf").read_bytes(), "its fonts are embedded as they are"
 
 
-@pytest.mark.slow
-def test_a_paper_gets_figures_of_each_environment_and_tables_that_are_the_same_each_time(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
-    given = [
-        run(a, e, s, 0.1 * s) for a in ("ppo", "my_$algo") for e in ("cartpole", "gym:Acrobot-v1") for s in range(2)
-    ]
-    given = [replace(r, curves=curved("evaluation", 5)) for r in given]
-    for name in ("one", "two"):
-        report.write(given, tmp_path / name)
-    found = {path.name for path in (tmp_path / "one").iterdir()}
-    for env in ("CartPole", "Acrobot-v1"):
-        for figure in ("iqm", "sample_efficiency", "wall_clock"):
-            assert {f"{figure}-{env}.{ending}" for ending in ("pdf", "svg", "png")} <= found
-        assert {f"scores-{env}.csv", f"scores-{env}.tex"} <= found
-    assert {"overall.tex", "overall.csv", "improvement.tex", "improvement.csv", "runs.csv", "citation.bib"} <= found
-    for name in found:
-        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes(), name
-    table = (tmp_path / "one" / "scores-CartPole.tex").read_text(encoding="utf-8")
-    assert r"\toprule" in table and r"my\_\$algo &" in table and "PPO &" in table
-    page = (tmp_path / "one" / "index.html").read_text(encoding="utf-8")
-    assert page.count("@inproceedings") == 1 and "CartPole" in page and ">cartpole" not in page
-
-
-@pytest.mark.filterwarnings("error")
-def test_long_names_are_folded_and_leave_room_for_what_is_drawn(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
-    settings = "hidden=256,256 gae_lambda=0.95 epochs=10 clip=0.2"
-    long = [f"ppo lr=1e-3 {settings}", f"ppo lr=3e-3 {settings}", "x" * 200]
-    report.write([run(a, "cartpole", s, 0.1 * s) for a in long for s in range(2)], tmp_path)
-    assert figures.both("a", "b") == "a > b" and figures.folded("a") == "a"
-    assert figures.both(long[0], "b").splitlines() == [
-        "ppo lr=1e-3 hidden=256,256", "gae_lambda=0.95 epochs=10", "clip=0.2", "> b"
-    ]  # fmt: skip
-
-
-def test_a_name_is_no_argument_of_the_row_before_in_latex() -> None:
-    text = paper.latex(words.Table("t", ["", "IQM"], [["[a]", "1"], ["*b", "2"]]))
-    assert text.splitlines()[5:7] == [r"{[}a] & 1 \\", r"{*}b & 2 \\"]
-
-
 def test_the_names_of_papers_are_those_of_plugins_that_there_are() -> None:
     assert set(titles.ALGORITHMS) == set(plugins.names("algorithms"))
     assert set(titles.ENVIRONMENTS) == set(plugins.names("envs"))
     assert titles.algorithm("ppo lr=0.1") == "PPO lr=0.1" and titles.algorithm("ppo2") == "ppo2"
     assert titles.environment("gsm8k") == "Word problems" and titles.environment("gsm8k", "openai/gsm8k") == "GSM8K"
-
-
-def test_a_figure_is_not_written_through_a_link(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
-    (tmp_path / "private").write_text("mine")
-    (tmp_path / "iqm.png").symlink_to(tmp_path / "private")
-    with pytest.raises(UserError, match=r"iqm\.png is a link, and nothing is written through one"):
-        report.write([run()], tmp_path)
-    assert (tmp_path / "private").read_text() == "mine"
 
 
 def test_a_comparison_of_a_single_run_is_written_and_one_of_none_refused(tmp_path: Path) -> None:
@@ -297,13 +230,6 @@ def test_a_comparison_of_a_single_run_is_written_and_one_of_none_refused(tmp_pat
     with pytest.raises(UserError, match=r"measures accuracy of problems on maze and .* of pairs"):
         report.write([pairs, problems], tmp_path)
     report.check([pairs, replace(problems, scored="")])  # of an older run
-
-
-@pytest.mark.filterwarnings("error")
-def test_runs_with_nothing_in_common_are_drawn_without_a_warning(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
-    report.write([run("ppo", "maze"), run("dqn", "cliff")], tmp_path)
-    assert (tmp_path / "index.html").is_file()
 
 
 def test_the_terminal_shows_what_the_page_says_in_80_columns(capsys, monkeypatch) -> None:

@@ -8,6 +8,8 @@ from rlkit.language.tokenizer import train_tokenizer
 TEXTS = ["Ann has 12 apples and 3 pears.", "Bob sells 7 apples.", "How many apples are left?\n#### 5"] * 3
 TOKENIZER = train_tokenizer(TEXTS, 300)
 PROMPTS = ["Ann has 12 apples", "Bob", "How many pears are left?"]
+LONG = [*PROMPTS, "Ann has 12 apples and Bob sells 7 pears. " * 2]
+ANSWERS = [" 5", " sells 12 apples", " #### 7", " 3 pears"]
 
 
 def model(spread: float = 6.0, **options) -> LanguageModel:

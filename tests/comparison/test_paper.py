@@ -1,0 +1,66 @@
+"""What a comparison draws: figures and tables for a paper."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from support.compared import curved, run
+
+from rlkit.api import UserError
+from rlkit.comparison import figures, paper, report, words
+
+
+@pytest.mark.slow
+def test_a_paper_gets_figures_of_each_environment_and_tables_that_are_the_same_each_time(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    given = [
+        run(a, e, s, 0.1 * s) for a in ("ppo", "my_$algo") for e in ("cartpole", "gym:Acrobot-v1") for s in range(2)
+    ]
+    given = [replace(r, curves=curved("evaluation", 5)) for r in given]
+    for name in ("one", "two"):
+        report.write(given, tmp_path / name)
+    found = {path.name for path in (tmp_path / "one").iterdir()}
+    for env in ("CartPole", "Acrobot-v1"):
+        for figure in ("iqm", "sample_efficiency", "wall_clock"):
+            assert {f"{figure}-{env}.{ending}" for ending in ("pdf", "svg", "png")} <= found
+        assert {f"scores-{env}.csv", f"scores-{env}.tex"} <= found
+    assert {"overall.tex", "overall.csv", "improvement.tex", "improvement.csv", "runs.csv", "citation.bib"} <= found
+    for name in found:
+        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes(), name
+    table = (tmp_path / "one" / "scores-CartPole.tex").read_text(encoding="utf-8")
+    assert r"\toprule" in table and r"my\_\$algo &" in table and "PPO &" in table
+    page = (tmp_path / "one" / "index.html").read_text(encoding="utf-8")
+    assert page.count("@inproceedings") == 1 and "CartPole" in page and ">cartpole" not in page
+
+
+@pytest.mark.filterwarnings("error")
+def test_long_names_are_folded_and_leave_room_for_what_is_drawn(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    settings = "hidden=256,256 gae_lambda=0.95 epochs=10 clip=0.2"
+    long = [f"ppo lr=1e-3 {settings}", f"ppo lr=3e-3 {settings}", "x" * 200]
+    report.write([run(a, "cartpole", s, 0.1 * s) for a in long for s in range(2)], tmp_path)
+    assert figures.both("a", "b") == "a > b" and figures.folded("a") == "a"
+    assert figures.both(long[0], "b").splitlines() == [
+        "ppo lr=1e-3 hidden=256,256", "gae_lambda=0.95 epochs=10", "clip=0.2", "> b"
+    ]  # fmt: skip
+
+
+def test_a_name_is_no_argument_of_the_row_before_in_latex() -> None:
+    text = paper.latex(words.Table("t", ["", "IQM"], [["[a]", "1"], ["*b", "2"]]))
+    assert text.splitlines()[5:7] == [r"{[}a] & 1 \\", r"{*}b & 2 \\"]
+
+
+def test_a_figure_is_not_written_through_a_link(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    (tmp_path / "private").write_text("mine")
+    (tmp_path / "iqm.png").symlink_to(tmp_path / "private")
+    with pytest.raises(UserError, match=r"iqm\.png is a link, and nothing is written through one"):
+        report.write([run()], tmp_path)
+    assert (tmp_path / "private").read_text() == "mine"
+
+
+@pytest.mark.filterwarnings("error")
+def test_runs_with_nothing_in_common_are_drawn_without_a_warning(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    report.write([run("ppo", "maze"), run("dqn", "cliff")], tmp_path)
+    assert (tmp_path / "index.html").is_file()
