@@ -43,7 +43,8 @@ def main(folder: str, patience: str) -> None:
         if (code := run.poll()) is not None:
             end(run)
             if there and not told:
-                os.write(1, b"%d\n" % code)
+                with suppress(OSError):  # it may have gone since
+                    os.write(1, b"%d\n" % code)
                 told = True
             run = None
     shutil.rmtree(folder, ignore_errors=True)
