@@ -72,7 +72,10 @@ class GRPO(Algorithm):
         if self.reference is not None:
             rows, steps = buffers.flatten_groups(rollout), self.policy.micro_steps
             ref = buffers.in_parts(self.reference.evaluate, rows, steps, entropy=False)["log_prob"]
-            rollout["ref_log_prob"] = ref.view_as(rollout["mask"])
+            ref = ref.view_as(rollout["mask"])
+            if self.config.in_reward:
+                ref = divergences.beyond_rounding(rollout["log_prob"], ref, rollout["mask"])
+            rollout["ref_log_prob"] = ref
         return buffers.flatten_groups(rollout.set("advantage", self.worth(rollout) * rollout["mask"]))  # [B, T]
 
     def worth(self, rollout: TensorDict) -> Tensor:

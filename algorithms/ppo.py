@@ -101,9 +101,9 @@ class PPO(Algorithm):
     def kl_penalty(self, frozen: Stochastic, rollout: TensorDict) -> Tensor:
         """β·(log π_b − log π_ref) at each step; then β ← β·(1 + clip(KL/target − 1, ±0.2)·rows/horizon). [B, T]"""
         c, mask = self.config, rollout["mask"]
-        reference = buffers.in_parts(frozen.evaluate, rollout, self.policy.micro_steps, entropy=False)
-        rollout["ref_log_prob"] = reference["log_prob"]
-        kl = divergences.kl_k1(rollout["log_prob"], reference["log_prob"]) * mask
+        ref = buffers.in_parts(frozen.evaluate, rollout, self.policy.micro_steps, entropy=False)["log_prob"]
+        rollout["ref_log_prob"] = ref = divergences.beyond_rounding(rollout["log_prob"], ref, mask)
+        kl = divergences.kl_k1(rollout["log_prob"], ref) * mask
         penalty: Tensor = self.kl_coef * kl
         rollout["kl_coef"] = torch.full_like(penalty, self.kl_coef)  # the weight that this rollout used, for the log
         if c.kl_target is not None:

@@ -139,6 +139,17 @@ def test_in_reinforce_pp_the_penalty_falls_due_step_by_step() -> None:
     assert_close(batch["advantage"][mask], (expected - expected.mean()) / (expected.std() + 1e-8))
 
 
+@pytest.mark.parametrize(
+    ("name", "config"),
+    [("reinforce_pp", {"kl": "k1"}), ("rloo", {"kl": "k1"}), ("grpo", {"kl": "k1", "scale": "batch"})],
+)
+def test_a_penalty_of_rounding_alone_is_0(name: str, config: dict[str, Any]) -> None:
+    algo, rollout = with_scores(name, torch.ones(4, 2), kl_coef=0.5, kl_in="reward", **config)
+    algo.reference.move(1e-14)
+    rollout["reward"], rollout["score"] = torch.zeros_like(rollout["reward"]), torch.zeros_like(rollout["score"])
+    assert not algo.credit(rollout)["advantage"].any()
+
+
 def test_k1_in_the_loss_is_refused_with_the_reason_and_unbiased_in_the_reward_too() -> None:
     with pytest.raises(UserError, match=r"algo\.kl=k1 .*expected gradient of k1 is zero"):
         algorithm("grpo", cartpole(2), policies.Network(), kl="k1", kl_coef=0.1)

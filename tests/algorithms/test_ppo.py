@@ -78,6 +78,18 @@ def test_a_coefficient_of_0_keeps_no_reference_and_the_first_rollout_pays_nothin
     assert torch.equal(results[0][0], results[1][0]) and torch.equal(results[0][1], results[1][1])
 
 
+def test_a_log_ratio_of_rounding_is_0_unless_some_step_differs_by_more() -> None:
+    """Where nothing was earned, standardized advantages would otherwise be rounding at full size."""
+    rollout = by_hand([[-9.0, -1.0, -2.0, -0.5]], [[0, 1, 1, 1]], score=0.0)
+    near = [[-3.0, -1.00001, -2.00002, -0.5]]
+    algo = penalized(near, kl_coef=0.1, normalize_advantage=True)
+    credit = algo.credit(rollout.clone())
+    assert not credit["advantage"].any() and not credit["return"].any()
+    near[0][3] = -0.51
+    algo = penalized(near, kl_coef=0.1)
+    assert_close(algo.kl_penalty(algo.reference, rollout), torch.tensor([[0.0, 1e-6, 2e-6, 1e-3]]), rtol=0.1, atol=0)
+
+
 def test_the_penalty_is_the_same_however_the_reference_is_cut() -> None:
     env = RaggedText(rows=5)
     algo = on_text("ppo", env, kl_coef=0.5)
