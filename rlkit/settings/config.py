@@ -71,8 +71,11 @@ def from_file(path: Path, line: Given) -> Given:
         raise UserError(f"config={path}: there is no such file: give one with sections of keys, such as a config.yaml")
     found = _from_yaml(place)
     for section in KINDS:
-        one, other = line.section(section).get("name"), found.section(section).get("name")
-        if one and other and plugins.path_or_module(one) != plugins.path_or_module(str(other)):
+        one, other = line.section(section).get("name"), found.section(section).get("name", "")
+        if not isinstance(other, str):
+            what = f"{section}.name={schema.show(other)}"
+            raise UserError(f"config={path}: {what} is not a text: write the name of a plug-in, or leave it out")
+        if one and other and plugins.path_or_module(one) != plugins.path_or_module(other):
             raise UserError(f"config={path} is for {section}={other}, not {section}={one}: leave out one of the two")
     found.run.pop("out", None)
     below = {} if "preset" in line.algo else preset({**line.algo, **found.algo})  # that of the line takes its place
@@ -200,10 +203,10 @@ def preset(algo: Section) -> Section:
         return {}
     name = algo.get("name", "")
     known = sections.presets(name)
-    if system not in known:
+    if not isinstance(system, str) or system not in known:
         if plugins.is_short(name):  # nothing else is imported: it may be a stranger's
             plugins.load("algorithms", name)  # is there such an algorithm at all?
-        raise UserError(f"no preset '{system}' of {name}: {nearest(system, known)}")
+        raise UserError(f"no preset '{system}' of {name}: {nearest(str(system), known)}")
     return known[system]
 
 

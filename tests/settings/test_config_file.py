@@ -116,7 +116,14 @@ def test_help_needs_neither_name(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("text", "says"),
-    [("run: [1]", "not sections of keys"), ("runs: {a: 1}", "no section 'runs'"), ("run: {", "not valid YAML")],
+    [
+        ("run: [1]", "not sections of keys"),
+        ("runs: {a: 1}", "no section 'runs'"),
+        ("run: {", "not valid YAML"),
+        ("algo: {name: 5}", "algo.name=5 is not a text"),
+        ("env: {name: null}", "env.name=none is not a text"),
+        ("algo: {preset: [trl]}", r"no preset '\['trl'\]' of ppo"),
+    ],
 )
 def test_a_file_of_anything_else_is_one_line(file: Path, text: str, says: str) -> None:
     file.write_text(text)
