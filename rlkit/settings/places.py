@@ -42,10 +42,14 @@ def place_of(hint: object) -> Place | None:
 
 
 def absolute(value: object, place: Place) -> object:
-    """A text, or a list of them, with absolute paths where it names what is there: a run can go on from elsewhere.
+    """Texts, or collections of them, with absolute paths where it names what is there: a run can go on from elsewhere.
 
-    A word of the field's own (tiny), a hub id and a module stay as they are.
+    A word of the field's own (tiny), a hub id and a module stay as they are. A Path always becomes absolute.
     """
+    if isinstance(value, Path):
+        return str(value.resolve())
+    if isinstance(value, dict):
+        return {key: absolute(item, place) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [absolute(item, place) for item in value]
     if not isinstance(value, str) or place.word(value) or value.startswith(PYTHON):
@@ -59,11 +63,15 @@ def absolute(value: object, place: Place) -> object:
 
 
 def named(value: object, place: Place) -> Iterator[str]:
-    """What a value stands for whose change is to be noticed: absolute paths, and modules by their dotted names."""
-    texts = value if isinstance(value, list | tuple) else [value]
+    """What a value stands for whose change is to be noticed: absolute paths, and modules by their dotted names.
+
+    A Path to no file stands for nothing: it may be a folder, or what the plug-in writes.
+    """
+    held = list(value.values()) if isinstance(value, dict) else value
+    texts = held if isinstance(held, list | tuple) else [held]
     for text in texts if place.kind != "output" else []:  # which changes as the run writes
         found = absolute(text, place)
-        if not isinstance(found, str):
+        if not isinstance(found, str) or (isinstance(text, Path) and not os.path.isfile(found)):
             continue
         if place.kind != "code":
             yield from ([found, *_beside(found, place)] if os.path.isabs(found) else [])

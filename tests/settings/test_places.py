@@ -60,6 +60,19 @@ def test_paths_become_absolute_where_something_is_there(
     )
 
 
+def test_a_path_and_a_mapping_are_marked_as_texts_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("a.csv", "b.csv"):
+        Path(name).write_text("1")
+    here, file = str(tmp_path.resolve()), Place("file")
+    assert places.absolute((Path("a.csv"), Path("new.csv")), file) == [f"{here}/a.csv", f"{here}/new.csv"]
+    assert places.absolute({"x": "a.csv", "y": "word"}, file) == {"x": f"{here}/a.csv", "y": "word"}
+    assert list(places.named(Path("a.csv"), file)) == [f"{here}/a.csv"]
+    assert list(places.named((Path("a.csv"), Path("b.csv")), file)) == [f"{here}/a.csv", f"{here}/b.csv"]
+    assert list(places.named({"x": "a.csv", "y": Path("b.csv")}, file)) == [f"{here}/a.csv", f"{here}/b.csv"]
+    assert not list(places.named((Path(), Path("new.csv")), file)), "a folder, and what is not there yet"
+
+
 def test_a_link_to_a_file_keeps_its_name_and_its_neighbors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "blobs").mkdir()
     (tmp_path / "here").mkdir()
