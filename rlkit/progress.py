@@ -76,8 +76,8 @@ class Progress:
         stops: `interrupted` and `terminated`, after all ranks agreed on them.
         """
         asked = stops or (self.interrupted, self.terminated)
-        if any(asked):
-            self.interrupted, self.terminated = bool(asked[0]), asked[1]
+        self.interrupted |= bool(asked[0])  # a signal may have come since the ranks agreed: it is kept
+        self.terminated = max(self.terminated, asked[1])
         return self.fraction(run) >= 1 or self.ended or any(asked)
 
     def count(self, rollout: TensorDict) -> None:

@@ -15,7 +15,7 @@ from support.resuming import REWARD, Killed, cut, differences
 from support.terminals import terminal
 from support.words import last
 
-from rlkit import loop, run
+from rlkit import loop, ranks, run
 from rlkit.language import folders as model_files
 from rlkit.recording import checkpoint, outcome
 from rlkit.recording.log import Log
@@ -105,6 +105,28 @@ def test_a_signal_while_the_end_is_measured_stops_nothing(tmp_path: Path, monkey
     monkeypatch.setattr(outcome, "measure", measure)
     assert run.main([*TABLE, "iterations=2", f"out={tmp_path}"]) == 0
     assert json.loads((tmp_path / "summary.json").read_text())["finished"] is True
+
+
+def test_sigterm_in_the_instant_after_ctrl_c_leaves_a_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Clusters kill soon after it: there is no time to measure."""
+    real, walked = ranks.most, loop.walk
+
+    def most(*stops: int) -> list[int]:
+        agreed = real(*stops)
+        if agreed == [True, 0]:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return agreed
+
+    def walk(*args: Any) -> Any:
+        os.kill(os.getpid(), signal.SIGINT)
+        return walked(*args)
+
+    monkeypatch.setattr(ranks, "most", most)
+    monkeypatch.setattr(loop, "walk", walk)
+    assert run.main([*TABLE, "iterations=6", f"out={tmp_path}"]) == 1
+    assert not (tmp_path / "summary.json").exists() and checkpoint.resumable(tmp_path)
 
 
 posix = pytest.mark.skipif(os.name != "posix", reason="Windows has neither the signal nor such terminals")
