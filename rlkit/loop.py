@@ -86,6 +86,10 @@ def train(algo: Algorithm, env: Env, run: Run, log: Log, progress: Progress) -> 
         measuring = evaluating or is_logged(env, run, progress, before)
         return measuring
 
+    if meter.unwritten:
+        seen, metrics = (meter.unwritten.pop(key) for key in ("seen", "metrics"))
+        conclude(log, algo, env, run, progress, clock, seen, metrics, True)
+        keep(log, algo, env, run, progress, clock)
     while not progress.over(run, *ranks.most(progress.interrupted, progress.terminated)):
         before = progress.fraction(run)
         set_progress(algo, progress, run)
@@ -97,7 +101,8 @@ def train(algo: Algorithm, env: Env, run: Run, log: Log, progress: Progress) -> 
             end(log, progress, error)
             break
         except Unfinished as error:
-            failed(go_back, log, algo, env, run, progress, error.alarm)
+            go_back()
+            failed(log, algo, env, run, progress, error.alarm)
             raise
         meter.play(rollout)
         if measuring:
@@ -126,12 +131,31 @@ def write(
     seen = progress.doctor.measure(algo, env, rollout, credited, progress.meter)
     seen["finished"] = float(progress.fraction(run) >= 1)
     metrics = averages(progress.meter) | clock.speed(progress.env_steps)
-    if evaluating:
-        metrics |= validate(algo, env, run, log, progress, clock)
-    metrics = progress.doctor.name(seen, metrics, progress.iteration, log.alarm)
+    log.completions(progress.iteration, rollout, credited, algo.policy, env)
+    conclude(log, algo, env, run, progress, clock, seen, metrics, evaluating)
+
+
+def conclude(
+    log: Log,
+    algo: Algorithm,
+    env: Env,
+    run: Run,
+    progress: Progress,
+    clock: Clock,
+    seen: dict[str, float],
+    metrics: dict[str, float],
+    evaluating: bool,
+) -> None:
+    """Validate, and write the line of an iteration; if that fails, resume validates again. seen: by the doctor."""
+    try:
+        found = validate(algo, env, run, log, progress, clock) if evaluating else {}
+    except Unfinished as error:
+        progress.meter.unwritten = {"seen": seen, "metrics": metrics}
+        failed(log, algo, env, run, progress, error.alarm)
+        raise
+    metrics = progress.doctor.name(seen, metrics | found, progress.iteration, log.alarm)
     if log.iteration(progress.iteration, progress.env_steps, metrics):
         progress.interrupted = True
-    log.completions(progress.iteration, rollout, credited, algo.policy, env)
 
 
 def end(log: Log, progress: Progress, error: Exhausted) -> None:
@@ -142,11 +166,8 @@ def end(log: Log, progress: Progress, error: Exhausted) -> None:
     progress.ended = True
 
 
-def failed(
-    go_back: Callable[[], None], log: Log, algo: Algorithm, env: Env, run: Run, progress: Progress, alarm: str
-) -> None:
-    """Report what failed, and save the state before the failed iteration, which resume repeats."""
-    go_back()
+def failed(log: Log, algo: Algorithm, env: Env, run: Run, progress: Progress, alarm: str) -> None:
+    """Report what failed, and save the state before it, so that resume repeats it."""
     log.iteration(progress.iteration + 1, progress.env_steps, {f"doctor/{alarm}": 1.0})
     save(log.folder, algo, env, progress, keep=run.keep)
 

@@ -31,6 +31,7 @@ class Meter:
         self.sums: dict[str, Tensor] = {}
         self.counts: dict[str, Tensor | int] = {}
         self.episodes: list[tuple[float, int]] = []  # (return, length) of those that ended
+        self.unwritten: dict[str, dict[str, float]] = {}  # what was measured in an iteration whose validation failed
 
     def add(self, metrics: Mapping[str, Tensor | Elementwise], mask: Tensor | None = None) -> None:
         """Count some metrics; a `ratio` of each element is kept as it is instead, for the doctor."""
@@ -95,14 +96,20 @@ class Meter:
 
     def state_dict(self) -> State:
         self.settle()
-        return {"sums": self.sums, "counts": self.counts, "episodes": self.episodes}
+        left = {"unwritten": self.unwritten} if self.unwritten else {}
+        return {"sums": self.sums, "counts": self.counts, "episodes": self.episodes, **left}
 
     def load_state_dict(self, state: State) -> None:
         """Raises: KeyError, TypeError or ValueError where this is not the state of a meter."""
         if state["sums"].keys() != state["counts"].keys():
             raise ValueError("what is summed is not what is counted")
+        unwritten = state.get("unwritten", {})
+        if unwritten and unwritten.keys() != {"seen", "metrics"}:
+            raise ValueError("what is not written yet is not an iteration")
         episodes = [x for score, length in state["episodes"] for x in (score, length)]
-        check_numbers([*state["sums"].values(), *state["counts"].values(), *episodes])
+        unread = [x for values in unwritten.values() for x in values.values()]
+        check_numbers([*state["sums"].values(), *state["counts"].values(), *episodes, *unread])
+        self.unwritten = unwritten
         self.sums, self.counts, self.episodes = state["sums"], state["counts"], state["episodes"]
 
 

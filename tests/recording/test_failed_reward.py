@@ -46,3 +46,22 @@ def test_the_iteration_in_which_a_reward_failed_is_repeated(algo: list[str], tmp
     assert run.main([*words, f"out={tmp_path / 'b'}"]) == 0
     assert [line["iteration"] for line in lines(tmp_path / "a")] == [1, 2, 3, 4, 5, 6]
     assert differences(tmp_path / "a", tmp_path / "b") == []
+
+
+@pytest.mark.parametrize("fails", [3, 5, 7])  # the first call measures the test split; then training and validation
+def test_a_validation_in_which_a_reward_failed_is_repeated(fails: int, tmp_path: Path) -> None:
+    reward, rows = tmp_path / "reward.py", tmp_path / "rows.jsonl"
+    rows.write_text("".join(json.dumps({"prompt": f"{n} and {n} is"}) + "\n" for n in range(60)))
+    words = ["algo=grpo", "algo.group=4", "env=text", f"env.source={rows}", f"env.reward={reward}:mine", *WORDS[1:3]]
+    words += ["iterations=3", "evaluate_every=1", "checkpoint_every=100", "measure=best", "policy.model=tiny"]
+    reward.write_text(REWARD.format(fails=fails))
+    assert run.main([*words, f"out={tmp_path / 'a'}"]) == 2
+    assert len(lines(tmp_path / "a")) == fails // 2 and lines(tmp_path / "a")[-1]["doctor/reward_error"] == 1.0
+    reward.write_text(REWARD.format(fails=1))
+    for _ in range(2):  # it fails again, and nothing is lost
+        assert run.main([f"resume={tmp_path / 'a'}", "trust=changed"]) == 2
+    reward.write_text(REWARD.format(fails=-1))
+    assert run.main([f"resume={tmp_path / 'a'}", "trust=changed"]) == 0
+    assert run.main([*words, f"out={tmp_path / 'b'}"]) == 0
+    assert [line["iteration"] for line in lines(tmp_path / "a")] == [1, 2, 3]
+    assert differences(tmp_path / "a", tmp_path / "b") == []
