@@ -136,9 +136,11 @@ def renew(parts: Parts, given: config.Given, folder: Path, progress: Progress) -
 def drop_later_best(folder: Path, progress: Progress) -> None:
     """Remove a `best` that is later than the resumed iteration: the run finds it again, or a different one."""
     later = ranks.by_first(lambda: checkpoint.drop_beyond(folder, progress.iteration))
-    if later is not None:
+    gone = ranks.by_first(lambda: not os.path.lexists(folder / "checkpoints" / "best.safetensors"))
+    if later is not None or (gone and progress.best > -math.inf):
         progress.best, progress.best_among = -math.inf, 0
-        say(f"going on from iteration {progress.iteration}: checkpoint best, of iteration {later}, is looked for again")
+        which = "which is gone" if later is None else f"of iteration {later}"
+        say(f"going on from iteration {progress.iteration}: checkpoint best, {which}, is looked for again")
 
 
 def check_length(folder: Path, given: config.Given, run: config.Run, progress: Progress) -> None:

@@ -50,6 +50,20 @@ def test_a_best_checkpoint_from_beyond_where_none_before_was_kept_is_looked_for_
     assert (best["iteration"], best["best_among"]) == (3, 1)  # those before are not counted
 
 
+def test_a_best_checkpoint_that_was_deleted_is_looked_for_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run.main([*BEST, "iterations=2", f"out={tmp_path}"]) == 0
+    (tmp_path / "checkpoints" / "best.safetensors").unlink()
+    capsys.readouterr()
+    assert run.main([f"resume={tmp_path}", "iterations=3"]) == 0
+    assert "going on from iteration 2: checkpoint best, which is gone, is looked for again" in capsys.readouterr().out
+    assert checkpoint.load(tmp_path, "best")["progress"]["best_among"] == 1
+    (tmp_path / "checkpoints" / "best.safetensors").unlink()
+    assert run.main([f"resume={tmp_path}"]) == 0, "it is at its end: the last parameters are measured"
+    assert json.loads((tmp_path / "summary.json").read_text())["finished"]
+
+
 @pytest.mark.parametrize("cut", [False, True])
 def test_which_best_is_kept_until_latest_is_written(tmp_path: Path, cut: bool) -> None:
     """Best at 2, 5 and 6, latest at 3: from there on 2 is the best. cut: killed between the two names of `best`."""
