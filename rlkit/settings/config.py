@@ -16,7 +16,7 @@ from annotated_types import Ge, Le
 
 import rlkit
 from rlkit.errors import UserError
-from rlkit.fields import Count, Episodes, Natural, Place, Seed
+from rlkit.fields import Count, Episodes, Natural, Seed
 from rlkit.paths import back, home
 from rlkit.recording.files import is_file, prepare_folder
 from rlkit.settings import places, plugins, repeat, schema, sections, strict_yaml, trust
@@ -31,7 +31,6 @@ from rlkit.settings.schema import build as build
 from rlkit.settings.sections import Section, Sections
 from rlkit.settings.synonyms import instead
 
-FILE = Place("file")
 Threads = Annotated[int, Ge(0), Le(256)]
 
 
@@ -169,7 +168,7 @@ def changes(line: Given, held: Given) -> Given:
 def meant(held: Given, section: str, key: str, value: object) -> object:
     """What a value of a run's key stands for, as config.yaml has it; a text is read as the type of its field."""
     if section in KINDS and key == "name":
-        return places.absolute(value, FILE)
+        return plugins.path_or_module(str(value))
     cls = keys_of(held, section)
     head, marked = key.partition(".")[0], places.marked(cls)
     found = schema.convert(cls, {key: value}, section)[head]

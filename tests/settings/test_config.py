@@ -218,6 +218,8 @@ def test_what_is_given_again_on_resume_must_be_what_the_run_has(
     for hidden in ("[64, 64]", "64, 64", " 64,64,"):
         read([*equal, f"policy.hidden={hidden}"])
     read([*[word for word in equal if word != "env=x.py"], f"env={tmp_path}/x.py", "policy.hidden=64,64"])
+    (tmp_path / "link.py").symlink_to("x.py")  # which the folder holds as the file that it leads to
+    read([*[word for word in equal if word != "env=x.py"], "env=link.py"])
     for other in (
         "seed=4",
         "algo=ppo",
