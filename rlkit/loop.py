@@ -168,7 +168,7 @@ def end(log: Log, progress: Progress, error: Exhausted) -> None:
 
 def failed(log: Log, algo: Algorithm, env: Env, run: Run, progress: Progress, alarm: str) -> None:
     """Report what failed, and save the state before it, so that resume repeats it."""
-    log.iteration(progress.iteration + 1, progress.env_steps, {f"doctor/{alarm}": 1.0})
+    log.failure(progress.iteration + 1, progress.env_steps, alarm)
     save(log.folder, algo, env, progress, keep=run.keep)
 
 

@@ -106,9 +106,7 @@ class Log:
         """Write one line of metrics and one TensorBoard step, advance the bar; return whether the listener stops."""
         if any(key.startswith("eval/") for key in metrics):
             metrics = {**metrics, **self.beside}
-        line = {"iteration": iteration, "env_steps": env_steps, "seconds": round(self.seconds(), 3), **metrics}
-        self.lines.add(line)
-        self.events.add(line)
+        line = self._write(iteration, env_steps, metrics)
         self._track(lambda tracker: tracker.add(iteration, env_steps, metrics))
         self.latest |= metrics
         evaluated = [key for key in SHOWN if key in metrics and key.startswith("eval/")]
@@ -124,6 +122,16 @@ class Log:
             self.note(whole(pairs, self.console.width))
             self.spoke = time.monotonic()
         return self.listener is not None and bool(self.listener(dict(line)))
+
+    def failure(self, iteration: int, env_steps: int, alarm: str) -> None:
+        """Write a line for an iteration that failed. Resume removes it; a tracker would keep it, so it gets none."""
+        self._write(iteration, env_steps, {f"doctor/{alarm}": 1.0})
+
+    def _write(self, iteration: int, env_steps: int, metrics: Mapping[str, float]) -> dict[str, float]:
+        line = {"iteration": iteration, "env_steps": env_steps, "seconds": round(self.seconds(), 3), **metrics}
+        self.lines.add(line)
+        self.events.add(line)
+        return line
 
     def seconds(self) -> float:
         """Seconds that the run has taken, including those before a resume."""

@@ -105,6 +105,15 @@ def test_a_run_that_fails_is_marked_as_failed(tmp_path: Path, monkeypatch: pytes
     assert module.sent == [("finish", 1)]
 
 
+def test_an_iteration_that_failed_is_not_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """W&B would ignore the iteration that resume repeats."""
+    module = StandIn()
+    monkeypatch.setitem(sys.modules, "wandb", module)
+    with Log(tmp_path, {}, 1, "iterations", tracker=tracker("wandb", tmp_path, "")) as log:
+        log.failure(1, 64, "reward_error")
+    assert module.sent == [("finish", 0)] and "doctor/reward_error" in (tmp_path / "metrics.jsonl").read_text()
+
+
 def test_without_the_package_or_a_login_one_line_says_what_to_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
