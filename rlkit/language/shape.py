@@ -125,6 +125,8 @@ def _rope(read: Fields) -> Json:
     inside = Fields(rope, read.where)
     rope["rope_theta"] = inside.number("rope_theta", 1.0, 1e15)
     if rope["rope_type"] == "llama3":
+        if (original := read.content.get("original_max_position_embeddings")) is not None:  # as in transformers
+            rope["original_max_position_embeddings"] = original
         low = inside.number("low_freq_factor", 1e-3, 1e6)
         inside.number("high_freq_factor", math.nextafter(low, math.inf), 1e9)
         inside.number("factor", 1e-3, 1e9)

@@ -129,6 +129,19 @@ def test_rope_scaling_that_is_added_to_rope_parameters_replaces_them(tmp_path):
         Shape.read({**config, "rope_scaling": yarn})
 
 
+def test_an_original_context_beside_the_rope_settings_replaces_theirs(tmp_path):
+    model = peer("Llama", {"rope_parameters": {**LLAMA3}, "original_max_position_embeddings": 16})
+    model.save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    for inside in (64, None):  # the settings may have another one, or none
+        config["rope_parameters"]["original_max_position_embeddings"] = inside
+        config["rope_parameters"] = {key: x for key, x in config["rope_parameters"].items() if x is not None}
+        (tmp_path / "config.json").write_text(json.dumps(config))
+        decoder = ours(tmp_path)
+        with torch.no_grad():
+            assert_close(decoder.logits(decoder(TOKENS)), model(TOKENS).logits)
+
+
 def test_llama3_scaling_keeps_fast_frequencies_and_divides_slow_ones():
     shape = Shape.read({"model_type": "llama", **SIZES, "head_dim": 64, "rope_parameters": LLAMA3})
     plain = Shape.read({"model_type": "llama", **SIZES, "head_dim": 64, "rope_theta": 500_000.0})
