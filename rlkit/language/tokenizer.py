@@ -5,9 +5,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import tokenizers
-from tokenizers import AddedToken, Regex, decoders, models, pre_tokenizers, trainers
+from tokenizers import Regex, decoders, models, pre_tokenizers, trainers
 
 from rlkit.api import UserError
+from rlkit.language.added import add_listed, mark_special, without_unknown
 from rlkit.language.apart import read_apart, special_tokens, spelled
 from rlkit.language.chat import FILE, SPECIAL, ChatTemplate, read_template
 from rlkit.language.files import VOCABULARY, Fields, Json, read_json
@@ -154,9 +155,11 @@ class Tokenizer:
         special = Fields(settings, str(folder / "tokenizer_config.json"))
         chat = read_template(folder, settings, template)
         named = [token for name in SPECIAL if (token := special.token(name)) is not None]
-        needed = named if chat is None else [*named, chat.text]
-        core = _without_unknown(_read(folder / "tokenizer.json"), vocabulary, needed)
-        _mark_special(core, named)
+        core = _read(folder / "tokenizer.json")
+        needed = [token for token in named if core.token_to_id(token) is not None]
+        add_listed(core, folder, special, named)
+        core = without_unknown(core, vocabulary, needed if chat is None else [*needed, chat.text])
+        mark_special(core, named)
         start = cls(core, 0, 0).encode([""], special=True)[0]  # the added tokens may be missing in the vocabulary
         last = max([*core.get_vocab().values(), *start], default=0)
         if last >= vocabulary:
@@ -164,13 +167,7 @@ class Tokenizer:
                 f"{folder / 'tokenizer.json'}: it has token {last}, and config.json a vocabulary of {vocabulary}, 0 to "
                 f"{vocabulary - 1}; they are of different models"
             )
-        stops = []
-        for name in ("generation_config.json", "config.json"):
-            stops += Fields(read_json(folder / name), str(folder / name)).ids("eos_token_id", vocabulary)
-        end = _id(core, special.token("eos_token"))
-        if end is None and not stops:
-            raise UserError(f"{folder}: no end-of-text token; name one as eos_token in tokenizer_config.json")
-        end = stops[0] if end is None else end
+        end, stops = _ends(core, folder, special, vocabulary)
         pad = _id(core, special.token("pad_token"))
         generation = read_json(folder / "generation_config.json")
         return cls(core, end, end if pad is None else pad, stops, settings, generation, chat)
@@ -186,33 +183,6 @@ def _read(path: Path) -> tokenizers.Tokenizer:
         raise UserError(f"{path}: not a tokenizer file ({told(error)}); save it with the model in one folder") from None
 
 
-def _without_unknown(core: tokenizers.Tokenizer, vocabulary: int, needed: Sequence[str]) -> tokenizers.Tokenizer:
-    """The tokenizer without added tokens beyond the vocabulary, but for those in one of the `needed` texts.
-
-    Gemma 3's models of text share their tokenizer with those of pictures, whose <image_soft_token> they do not know.
-    """
-    beyond = {token.content for i, token in core.get_added_tokens_decoder().items() if i >= vocabulary}
-    unused = {token for token in beyond if not any(token in text for text in needed)}
-    if not unused:
-        return core
-    content = json.loads(core.to_str())
-    content["added_tokens"] = [token for token in content["added_tokens"] if token["content"] not in unused]
-    return tokenizers.Tokenizer.from_str(json.dumps(content))
-
-
-def _mark_special(core: tokenizers.Tokenizer, named: Sequence[str]) -> None:
-    """Mark the tokens that tokenizer_config.json names as special, as transformers does: a text is shown without them.
-
-    In some tokenizer.json the end token is an added token like any other, or a piece of the vocabulary.
-    """
-    known = {token.content: token for token in core.get_added_tokens_decoder().values()}
-    for text in dict.fromkeys(named):
-        token = known.get(text, AddedToken(text, normalized=False))
-        if core.token_to_id(text) is not None and not token.special:
-            token.special = True
-            core.add_special_tokens([token])
-
-
 def failed(error: BaseException) -> bool:
     """Whether the library failed: it raises bare Exceptions, and where its Rust code panics not even an Exception."""
     return isinstance(error, Exception) or type(error).__name__ == "PanicException"
@@ -220,6 +190,18 @@ def failed(error: BaseException) -> bool:
 
 def told(error: BaseException) -> str:
     return " ".join(str(error).split())[:200]
+
+
+def _ends(core: tokenizers.Tokenizer, folder: Path, special: Fields, vocabulary: int) -> tuple[int, list[int]]:
+    """The end token of texts, and those that end a generation."""
+    stops = []
+    for file in ("generation_config.json", "config.json"):
+        stops += Fields(read_json(folder / file), str(folder / file)).ids("eos_token_id", vocabulary)
+    name = special.token("eos_token")
+    end = _id(core, name)
+    if end is None and not stops:
+        raise UserError(f"{folder}: no end-of-text token; name one as eos_token in tokenizer_config.json")
+    return stops[0] if end is None else end, stops
 
 
 def _id(core: tokenizers.Tokenizer, token: str | None) -> int | None:

@@ -14,6 +14,7 @@ from rlkit.api import UserError
 from rlkit.language import folders
 from rlkit.language.model import LanguageModel
 from rlkit.language.network import LanguageNetwork
+from rlkit.language.tokenizer import Tokenizer
 from rlkit.prompts import data
 
 # Folders
@@ -79,6 +80,45 @@ def test_an_end_token_that_is_not_marked_as_special_is_not_in_a_text(added, tmp_
     assert ids == theirs.encode(text) and ids[-1] == ours.eos_id
     assert ours.decode([ids]) == [theirs.decode(ids, skip_special_tokens=True)] == ["#### 12"]
     assert ours.encode([data(text)])[0][-1] != ours.eos_id  # in a question, it is a text
+
+
+OWN = {"lstrip": True, "rstrip": False, "normalized": False, "single_word": False, "special": False}
+
+
+@pytest.mark.parametrize("older", [False, True], ids=["added_tokens_decoder", "added_tokens.json"])
+def test_tokens_that_only_another_file_lists_are_read_as_tokens(older, tmp_path):
+    transformers = pytest.importorskip("transformers")
+    model().save(tmp_path)
+    first, file = len(TOKENIZER), "added_tokens.json" if older else "tokenizer_config.json"
+    listed = {"<|im_end|>": first + 1, "<tool>": first, "<far>": first + 2}
+    content = {str(i): {**OWN, "content": text, "special": text == "<|im_end|>"} for text, i in listed.items()}
+    settings = {} if older else json.loads((tmp_path / file).read_text()) | {"added_tokens_decoder": content}
+    (tmp_path / file).write_text(json.dumps(listed if older else settings))
+    text, theirs = "Ann <tool>12<|im_end|>", transformers.AutoTokenizer.from_pretrained(tmp_path)
+    ours = Tokenizer.load(tmp_path, first + 2)
+    (ids,) = ours.encode([text])
+    assert ids == theirs.encode(text) and {first, first + 1} < {*ids}
+    assert ours.decode([ids]) == [theirs.decode(ids, skip_special_tokens=True)]
+    assert len(ours) == first + 2  # the model has no row for <far>
+    ours.save(tmp_path)
+    assert Tokenizer.load(tmp_path, first + 2).encode([text]) == [ids]
+
+
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        ("tokenizer_config.json", {"added_tokens_decoder": {"x": {"content": "<a>"}}}),
+        ("tokenizer_config.json", {"added_tokens_decoder": {"300": {"content": ""}}}),
+        ("tokenizer_config.json", {"added_tokens_decoder": {"300": {"content": "<a>", "special": 3}}}),
+        ("added_tokens.json", {"<a>": "300"}),
+        ("added_tokens.json", {"\ud800": 300}),
+    ],
+)
+def test_a_damaged_list_of_added_tokens_is_refused(file, content, tmp_path):
+    model().save(tmp_path)
+    (tmp_path / file).write_text(json.dumps(content))
+    with pytest.raises(UserError, match=rf"{file}: .*restore it from where the model came from"):
+        Tokenizer.load(tmp_path, 400)
 
 
 # Mistakes
