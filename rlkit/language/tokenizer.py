@@ -199,6 +199,11 @@ def _ends(core: tokenizers.Tokenizer, folder: Path, special: Fields, vocabulary:
         stops += Fields(read_json(folder / file), str(folder / file)).ids("eos_token_id", vocabulary)
     name = special.token("eos_token")
     end = _id(core, name)
+    if name and end is None:
+        raise UserError(
+            f"{special.where}: eos_token is {ascii(name)[:40]}, which tokenizer.json does not have: name a token that "
+            "it has, or restore it from where the model came from"
+        )
     if end is None and not stops:
         raise UserError(f"{folder}: no end-of-text token; name one as eos_token in tokenizer_config.json")
     return stops[0] if end is None else end, stops

@@ -121,6 +121,13 @@ def test_a_damaged_list_of_added_tokens_is_refused(file, content, tmp_path):
         Tokenizer.load(tmp_path, 400)
 
 
+def test_a_named_end_token_that_the_tokenizer_does_not_have_is_refused(tmp_path):
+    model().save(tmp_path)
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"eos_token": "<|im_end|>"}))
+    with pytest.raises(UserError, match=r"eos_token is '<.im_end.>', which tokenizer.json does not have: name a token"):
+        LanguageModel.load(tmp_path)
+
+
 # Mistakes
 
 
