@@ -120,7 +120,8 @@ class VLLM(Derived):
         rows: int = 256,
     ) -> Spans:
         """See `Engine.converse`. All rows write a turn, then all get replies: early rows wait for the others."""
-        if self.backend.context is not None:
+        self._check_room(max(map(len, ids)) + talk.tokens)
+        if self.backend.context is not None:  # replies may fill it
             talk = replace(talk, context=min(talk.context, self.backend.context))
         prompts, key = [list(prompt) for prompt in ids for _ in range(repeats)], _key(rule, generator)
         talking = _Talking(prompts, rule, talk)
@@ -136,12 +137,7 @@ class VLLM(Derived):
 
     def _ask(self, requests: Sequence[Request], rows: int) -> list[Written]:
         """Completions with the weights of the last `sync`, and no others."""
-        longest, context = max(len(r.ids) + r.tokens for r in requests), self.backend.context
-        if context is not None and longest > context:
-            raise UserError(
-                f"{self.backend.name} has room for {context} tokens, and rows may have {longest}: start it with "
-                f"--max-model-len {longest}, or lower env.max_tokens"
-            )
+        self._check_room(max(len(r.ids) + r.tokens for r in requests))
         found = asked.write(self.backend, requests, rows)
         if self.backend.label() != self.label:
             raise EngineFailed(f"{self.backend.name} was given other weights while it wrote: let one run alone use it")
@@ -151,6 +147,15 @@ class VLLM(Derived):
                 "log-probability above 0; give a vLLM server of this model"
             )
         return found
+
+    def _check_room(self, longest: int) -> None:
+        """Refuse rows that may have more tokens than vLLM has room for."""
+        context = self.backend.context
+        if context is not None and longest > context:
+            raise UserError(
+                f"{self.backend.name} has room for {context} tokens, and rows may have {longest}: start it with "
+                f"--max-model-len {longest}, or lower env.max_tokens"
+            )
 
     @contextmanager
     def _folder(self, decoder: Causal) -> Iterator[Path]:

@@ -213,10 +213,11 @@ def test_rows_that_the_server_has_no_room_for_are_one_line() -> None:
     with served() as server:
         server.context = 20
         policy = LanguageNetwork(engine="vllm", server=server.url).build(0)
-        with pytest.raises(
-            UserError, match=r"has room for 20 tokens, and rows may have .*: start it with --max-model-len"
-        ):
+        line = r"has room for 20 tokens, and rows may have .*: start it with --max-model-len"
+        with pytest.raises(UserError, match=line):
             policy.generate(PROMPTS, 1, 30)
+        with pytest.raises(UserError, match=line):
+            policy.converse(["2 + 3?"], lambda rows, texts: [None] * len(rows), 1, 30)
 
 
 def test_a_probability_that_is_no_number_diverges() -> None:
