@@ -66,8 +66,10 @@ class Backbone(Sourced, PolicyModule):
         return head
 
     def write(self, folder: Path, head: nn.Linear | None, dtype: torch.dtype | None) -> None:
-        """Write a folder in Hugging Face's format; the head gets a separate file."""
+        """Write a folder in Hugging Face's format; the head gets a separate file. Heads of older models there go."""
         folders.write(folder, self.decoder, self.tokenizer, dtype or self.save_dtype)
+        for name in (folders.VALUE, folders.REWARD) if ranks.first() else ():
+            (folder / name).unlink(missing_ok=True)
         if head is not None:
             weights = {name: shards.whole(p.detach()) for name, p in head.named_parameters()}
             if ranks.first():

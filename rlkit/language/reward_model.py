@@ -76,7 +76,10 @@ class RewardModel(Backbone):
     def save(self, folder: str | Path, dtype: torch.dtype | None = None) -> None:
         """Save a Hugging Face-format folder; the head and the options of the chat template go into separate files."""
         self.write(Path(folder), self.value_head, dtype)
-        if self.options and ranks.first():
+        if not ranks.first():
+            return
+        (Path(folder) / OPTIONS).unlink(missing_ok=True)  # of an older model
+        if self.options:
             write_json(Path(folder) / OPTIONS, dict(self.options))
 
     def chat(self, conversations: Sequence[Sequence[Turn]], options: Mapping[str, object]) -> list[Prompt]:

@@ -8,7 +8,7 @@ import tokenizers
 from tokenizers import Regex, decoders, models, pre_tokenizers, trainers
 
 from rlkit.api import UserError
-from rlkit.language.added import add_listed, mark_special, without_unknown
+from rlkit.language.added import OLDER, add_listed, mark_special, without_unknown
 from rlkit.language.apart import read_apart, special_tokens, spelled
 from rlkit.language.chat import FILE, SPECIAL, ChatTemplate, read_template
 from rlkit.language.files import VOCABULARY, Fields, Json, read_json
@@ -141,6 +141,8 @@ class Tokenizer:
     def save(self, folder: Path) -> None:
         (folder / "tokenizer.json").write_text(self.core.to_str(pretty=True), encoding="utf-8")
         (folder / "tokenizer_config.json").write_text(json.dumps(self.settings, indent=2) + "\n", encoding="utf-8")
+        for left in (FILE, OLDER):  # of another model that was saved here before
+            (folder / left).unlink(missing_ok=True)
         if self.template is not None and self.settings.get("chat_template") != self.template.text:
             (folder / FILE).write_text(self.template.text, encoding="utf-8")
 

@@ -1,5 +1,6 @@
 """Language models as folders: what is saved and loaded, and which folders and texts are refused."""
 
+import copy
 import json
 import os
 import subprocess
@@ -12,8 +13,10 @@ from torch.testing import assert_close
 
 from rlkit.api import UserError
 from rlkit.language import folders
+from rlkit.language.chat import ChatTemplate
 from rlkit.language.model import LanguageModel
 from rlkit.language.network import LanguageNetwork
+from rlkit.language.reward_model import RewardModel
 from rlkit.language.tokenizer import Tokenizer
 from rlkit.prompts import data
 
@@ -126,6 +129,24 @@ def test_a_named_end_token_that_the_tokenizer_does_not_have_is_refused(tmp_path)
     (tmp_path / "tokenizer_config.json").write_text(json.dumps({"eos_token": "<|im_end|>"}))
     with pytest.raises(UserError, match=r"eos_token is '<.im_end.>', which tokenizer.json does not have: name a token"):
         LanguageModel.load(tmp_path)
+
+
+def test_a_model_that_is_saved_over_an_older_one_keeps_nothing_of_it(tmp_path):
+    older = RewardModel.on(model(), writes=False)
+    older.tokenizer = copy.copy(TOKENIZER)
+    older.tokenizer.template = ChatTemplate("{{ messages }}", "x.jinja")
+    older.options = {"enable_thinking": False}
+    older.save(tmp_path)
+    model(value_head=True).save(tmp_path)
+    assert not (tmp_path / "reward_head.safetensors").exists() and not LanguageModel.load(tmp_path).chats
+    (tmp_path / "added_tokens.json").write_text(json.dumps({"apples": len(TOKENIZER)}))
+    plain = model()
+    plain.save(tmp_path)
+    assert LanguageModel.load(tmp_path).tokenizer.encode(["apples"]) == TOKENIZER.encode(["apples"])
+    assert not LanguageModel.load(tmp_path, value_head=True).value_head.weight.any()
+    assert not (tmp_path / "value_head.safetensors").exists()
+    RewardModel.on(plain, writes=False).save(tmp_path)
+    assert RewardModel.load(tmp_path).options == {}
 
 
 # Mistakes
