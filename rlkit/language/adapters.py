@@ -177,9 +177,11 @@ def read_config(folder: Path) -> Lora:
 
 
 def _targets(config: Json, fields: Fields) -> tuple[str, ...]:
+    """The layers by the last part of their names: PEFT may list each with its path. The weights say whether all do."""
     named = config.get("target_modules")
-    found = list(ALL) if named == "all-linear" else named
-    if not isinstance(found, list) or not found or not all(isinstance(x, str) and x in ALL for x in found):
+    listed = list(ALL) if named == "all-linear" else named if isinstance(named, list) else []
+    found = {x.rpartition(".")[2] if isinstance(x, str) else "" for x in listed}
+    if not found or not found <= {*ALL}:
         raise fields.wrong("target_modules", f"a list of some of {', '.join(ALL)}")
     return tuple(name for name in ALL if name in found)
 

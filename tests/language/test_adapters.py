@@ -180,6 +180,25 @@ def test_peft_reads_what_is_written_and_we_read_what_peft_writes(lora: Lora, tmp
     assert_close(logits(ours, TOKENS), wanted, rtol=1e-4, atol=1e-4)
 
 
+def test_layers_that_peft_lists_with_their_paths_are_read(tmp_path: Path) -> None:
+    """As it lists those of all-linear."""
+    peft = pytest.importorskip("peft")
+    from transformers import AutoModelForCausalLM
+
+    model().save(tmp_path / "base")
+    base = AutoModelForCausalLM.from_pretrained(tmp_path / "base")
+    theirs = peft.get_peft_model(base, peft.LoraConfig(r=2, target_modules="all-linear", task_type="CAUSAL_LM")).eval()
+    with torch.no_grad():
+        for name, p in theirs.named_parameters():
+            if "lora_" in name:
+                p.add_(0.1)
+        wanted = theirs(TOKENS).logits
+    theirs.save_pretrained(tmp_path / "theirs")
+    ours = start(tmp_path)
+    assert ours.lora is not None and ours.lora.targets == ALL
+    assert_close(logits(ours, TOKENS), wanted, rtol=1e-4, atol=1e-4)
+
+
 def test_the_files_are_as_peft_names_them(tmp_path: Path) -> None:
     """Its documentation, developer guide "checkpoint format": base_model.model.LAYER.lora_A.weight [r, in], lora_B."""
     policy = adapted(Lora(2, 3.0, ("q_proj", "down_proj")))
