@@ -99,6 +99,8 @@ class LanguageNetwork:
             share_head(model.value_head)
         if self.fresh:
             model.decoder.initialize(generator(seed, "initialise"))
+            for parameter in [] if model.value_head is None else model.value_head.parameters():
+                torch.nn.init.zeros_(parameter)  # the folder may hold a trained one
         else:
             model.source = Source.of(self.model, model)
         if self.adapter is not None:

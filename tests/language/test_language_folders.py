@@ -40,6 +40,15 @@ def test_a_saved_policy_comes_back_the_same(tmp_path):
     assert plain.value_head is None
 
 
+def test_random_weights_come_without_the_value_head_of_the_folder(tmp_path):
+    policy = model(value_head=True)
+    with torch.no_grad():
+        policy.value_head.weight.fill_(2.0)
+    policy.save(tmp_path)
+    fresh = LanguageNetwork(model=str(tmp_path), fresh=True).build(value_head=True)
+    assert not any(x.any() for x in fresh.value_head.parameters())
+
+
 def test_bfloat16_files_are_half_as_large_and_load_as_float32(tmp_path):
     policy = model()
     policy.save(tmp_path / "full")
