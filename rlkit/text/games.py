@@ -47,7 +47,13 @@ class Playing:
 
         def reply(rows: Sequence[int], texts: Sequence[str]) -> list[str | None]:
             said = [self._step(row, cut(text, stop)) for row, text in zip(rows, texts, strict=True)]
-            return [None if text is None else say(text) for text in said]
+            found: list[str | None] = [None if text is None else say(text) for text in said]
+            if "" in found:
+                raise RewardFailed(
+                    f"game {self.name}: step gave no text, and nothing else stands between two turns; return a text, "
+                    "or give an env.prompt that ends with a line break"
+                )
+            return found
 
         return reply
 

@@ -13,6 +13,7 @@ from support.parrot import Judge, Parrot
 
 from rlkit.api import RewardFailed, UserError
 from rlkit.settings import plugins
+from rlkit.text.asking import Asking
 from rlkit.text.scoring import LARGEST
 
 
@@ -76,6 +77,15 @@ def test_what_a_wrong_game_does_is_one_line(step: Any, words: str) -> None:
         world.rollout(Chatter(lambda *_: "x"))
     assert f"game count{':' if words.startswith(('step', 'the')) else ''} {words}" in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_a_game_that_says_nothing_needs_a_text_around_it() -> None:
+    def silent() -> Steps:
+        return Steps(lambda text: ("", 1.0, False))
+
+    with pytest.raises(RewardFailed, match=r"^game count: step gave no text, and nothing else stands between two"):
+        env(silent, asking=Asking("{question}")).rollout(Chatter(lambda *_: "x"))
+    assert env(silent, max_tokens=8).rollout(Chatter(lambda *_: "x"))["score"].tolist() == [4.0] * 4
 
 
 def test_a_reward_as_large_as_can_be_is_taken() -> None:
