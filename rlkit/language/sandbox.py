@@ -8,6 +8,7 @@ import json
 import re
 import sys
 from contextlib import suppress
+from datetime import datetime
 from typing import Any
 
 import jinja2
@@ -15,8 +16,7 @@ from jinja2.ext import Extension, loopcontrols
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Namespace
 
-TODAY = {"%d": "26", "%b": "Jul", "%B": "July", "%Y": "2024", "%m": "07", "%y": "24", "%A": "Friday", "%a": "Fri"}
-TODAY |= {"%H": "12", "%M": "00", "%S": "00", "%-d": "26", "%e": "26", "%-m": "7"}
+TODAY = datetime(2024, 7, 26, 12)  # the date that Llama's templates fall back to
 ADDRESS = re.compile(r"0x[0-9a-f]{6}", re.IGNORECASE)  # first digits; the template may add text after them
 PRINTED = re.compile(rf" at ({ADDRESS.pattern})", re.IGNORECASE)
 
@@ -60,10 +60,8 @@ def as_json(x: object, ensure_ascii: bool = False, **form: Any) -> str:  # Any: 
 
 
 def day(form: str) -> str:
-    """A fixed date, so that runs are repeatable: the one that Llama's templates fall back to."""
-    for code, text in TODAY.items():
-        form = form.replace(code, text)
-    return form
+    """A fixed date, so that runs are repeatable. %-d is %d without its zero, also where the system lacks it."""
+    return TODAY.strftime(re.sub(r"%-(\w)", lambda code: TODAY.strftime(f"%{code[1]}").lstrip("0") or "0", form))
 
 
 def environment() -> ImmutableSandboxedEnvironment:

@@ -258,7 +258,10 @@ def test_a_conversation_is_rendered_once(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_the_day_is_always_the_same() -> None:
-    assert render("{{ strftime_now('%d %b %Y, %B') }}", "W", [[]], {}) == ["26 Jul 2024, July"]
+    forms = {"%d %b %Y, %B": "26 Jul 2024, July", "%F %I:%M %p, day %j": "2024-07-26 12:00 PM, day 208"}
+    forms |= {"%A, %-d/%-m, 100%%": "Friday, 26/7, 100%", "%T %y": "12:00:00 24", "": ""}
+    for form, text in forms.items():
+        assert render(f"{{{{ strftime_now('{form}') }}}}", "W", [[]], {}) == [text]
 
 
 # Where templates come from and go to
