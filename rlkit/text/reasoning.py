@@ -20,7 +20,7 @@ from rlkit.text.rewards import Reward
 
 INSTALL = "pip install -c constraints.txt -e '.[reasoning]'"
 CHILD = Path(__file__).with_name("reasoning_process.py")
-# Seeds differ by much, as problem i of a task is drawn with seed + i. They do not depend on the seed of a run.
+# Seeds differ by much, as most tasks draw problem i with seed + i. They do not depend on the seed of a run.
 SEEDS = {"train": 0, "validation": 10_000_000, "test": 20_000_000}
 MAKING, SCORING = 120.0, 3.0  # seconds of processor time for one problem, and for one score
 ROUNDING = 1e-9  # tolerance: sums of partial scores may be 1.0000000000000002
