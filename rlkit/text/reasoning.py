@@ -167,10 +167,9 @@ def _score(task: str, question: list[object]) -> float:
 
 def answer_of(text: str) -> str:
     """The answer that a text gives."""
-    end = text.rfind(CLOSE)
-    start = text.rfind(OPEN, 0, max(end, 0))
+    start = text.rfind(OPEN, 0, max(text.rfind(CLOSE), 0))
     if start >= 0:
-        return text[start + len(OPEN) : end].strip()
+        return text[start + len(OPEN) : text.find(CLOSE, start)].strip()
     if (inside := boxed(text)) is not None:
         return inside.strip()
     return text.rpartition(MARKER)[2].strip()

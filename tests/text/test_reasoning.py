@@ -36,6 +36,7 @@ def made(*task: str, seed: int = 0, **settings: object) -> TextEnv:
         (r"\boxed{7", r"\boxed{7"),
         (r"<answer>6</answer> \boxed{8} <answer> 7 </answer>", "7"),
         ("<answer>6 <answer>7</answer>", "7"),
+        ("<answer>7</answer></answer>", "7"),
         ("<answer>7", "<answer>7"),
         ("7</answer>", "7</answer>"),
         ("", ""),
