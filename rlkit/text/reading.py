@@ -17,12 +17,15 @@ _NUMBER = re.compile(
     r"\\?[$€£]?\s{0,2}(?P<sign_after>(?<=[$€£])[-−–])?"
     r"(?:(?P<whole>[0-9]{1,9})[^\S\n]{1,2}(?=[0-9]{1,9}/[0-9]))?"
     rf"(?P<number>{_DIGITS})"
-    rf"(?P<exponent>[eE][+-]?[0-9]{{1,2}}(?![\w.]))?(?:\s?/\s?(?P<denominator>{_DIGITS}))?"
+    rf"(?P<exponent>[eE][+-]?[0-9]{{1,2}}(?!\w|\.\w))?(?:\s?/\s?(?P<denominator>{_DIGITS}))?"
 )
 _LONGEST = 100  # digits; longer numbers are not answers, and slow to read
 _BOX = "\\boxed"
 # Characters beside a number that make it part of something else, such as 2x, √2 or a range.
-_BESIDE = re.compile(r"[\\^_{}!+*/<>|~±√∞÷×−–-]|\d|(?<![^\W\d_])[^\W\d_](?=#)|#[^\W\d_](?![^\W\d_])")
+_BESIDE = re.compile(
+    r"[\\^_{}!+*<>|~±√∞÷×−–-]|\d|(?<![^\W\d_])[^\W\d_](?=#)|#[^\W\d_](?![^\W\d_])"
+    r"|(?<![^\W\d_])/|/(?![^\W\d_])"  # km/h is a unit
+)
 _MINUEND = re.compile(r"(?<![^\W\d_])[^\W\d_]\s*$")  # a variable before a minus: x - 5 is not the number -5
 _ENCLOSED = re.compile(r"[(\[]\s*#\s*[)\]]")  # with a comma within, it is a pair: (3,100) is a point or an interval
 _FRACTION = re.compile(

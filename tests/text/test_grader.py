@@ -77,6 +77,7 @@ UNMARKED = {
     "2 + 3 = 5\n1/2": Fraction(1, 2),
     "2 + 3 = 5\n\\frac12": Fraction(1, 2),
     "so it is 18.": 18,
+    "so it is 1.5e3.": 1500,
     "3 apples and 4 pears": 4,
     "9 - 5": 5,
     "9-5": 5,

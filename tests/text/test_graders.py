@@ -45,6 +45,10 @@ BOXED = {
     r"\boxed{\left(18\right)}": 18,
     r"\boxed{(-18)}": -18,
     r"\boxed{18 dollars}": 18,
+    r"\boxed{18 km/h}": 18,
+    r"\boxed{18 \text{ miles/hour}}": 18,
+    r"\boxed{18/x}": None,
+    r"\boxed{x/18}": None,
     r"\boxed{١٨}": 18,
     r"\boxed{\text{18}}": 18,
     r"\boxed{18}\boxed{18": None,  # cut off
