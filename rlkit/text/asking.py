@@ -110,12 +110,12 @@ class Asking:
             raise UserError(f"a {type(policy).__name__} has no chat template; give env.chat=false")
         said = Turn("user", filled(self.template(chat=True), SAID))
         (whole,) = policy.chat([[said, Turn("assistant", data(ANSWERED)), said]], self.options)
-        between, found, after = whole.rpartition(ANSWERED)[2].partition(SAID)
-        if ANSWERED not in whole or not found:
+        _, found, between = whole.rpartition(ANSWERED)
+        if not found or SAID not in between:
             raise UserError(
                 "the chat template leaves out what was said before: give env.chat=false, or another template"
             )
-        return lambda text: joined([between, data(text), after])
+        return partial(filled, between.replace(SAID, QUESTION))
 
     def before_stop(self, completions: Sequence[str]) -> list[str]:
         """The part of each completion before its first stop string."""

@@ -135,6 +135,8 @@ def test_in_chat_a_reply_stands_in_the_templates_own_marks(name: str, between: s
     reply = Asking(chat=None).replies(policy)(said)
     assert reply == between + said + after and isinstance(reply, Prompt)
     assert [reply[start:end] for start, end in reply.data] == [said]
+    twice = Asking("{question} Again: {question}", chat=None).replies(policy)("on")
+    assert twice == f"{between}on Again: on{after}"
 
 
 def test_a_template_that_forgets_is_refused() -> None:
