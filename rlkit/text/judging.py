@@ -79,6 +79,8 @@ class Judge:
                 f"judge {self.name} cannot be called with prompts and completions ({error}); write def "
                 f"{self.name}(prompts, completions)"
             ) from None
+        except ValueError:  # a compiled function has no signature, and says at its call what it does not take
+            pass
         given = called(f"judge {self.name}", self.function, prompts, pairs)
         return [self._verdict(value) for value in listed(f"judge {self.name}", given, "verdicts", len(pairs), "pairs")]
 

@@ -166,6 +166,8 @@ def _check_signature(function: Reward, name: str, columns: Mapping[str, Sequence
             f"reward {name} cannot be called with prompts, completions and {', '.join(columns)} ({error}); "
             f"write def {name}(prompts, completions, **columns)"
         ) from None
+    except ValueError:  # a compiled function has no signature, and says at its call what it does not take
+        return
 
 
 def _number(name: str, value: object) -> float:

@@ -87,6 +87,8 @@ def test_a_judge_that_raises_or_takes_something_else_is_one_line() -> None:
         Judge(lambda prompts, completions: 1 / 0, "mine")(["?"], [("a", "b")])
     with pytest.raises(RewardFailed, match=r"judge mine cannot be called .*; write def mine\(prompts, completions\)"):
         Judge(lambda texts: [0], "mine")(["?"], [("a", "b")])
+    with pytest.raises(RewardFailed, match=r"^judge max raised TypeError: '>' not supported"):  # compiled: no signature
+        Judge(max)(["?"], [("a", "b")])
 
 
 def world(judge: Judge, **settings: object) -> TextEnv:

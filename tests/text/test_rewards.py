@@ -127,6 +127,11 @@ def test_a_reward_that_cannot_take_the_columns_is_told_how_to():
         total([narrow], ["p"], ["c"], {"answer": ["a"]})
 
 
+def test_a_compiled_reward_says_itself_what_it_does_not_take():
+    with pytest.raises(UserError, match=r"^reward max raised TypeError: max expected at least 1 argument"):
+        total([max], ["a"], ["b"], {})
+
+
 def test_a_reward_that_is_there_twice_is_refused():
     with pytest.raises(UserError, match=r"env\.reward=correct, correct: correct is there twice; give each once"):
         load_rewards("correct, correct")
