@@ -75,7 +75,7 @@ def _texts(where: str, row: dict[str, object]) -> tuple[tuple[Turn, ...], str, s
     end = shared(chosen, rejected)
     if end and chosen[end] != rejected[end] and chosen[end - 1] == " ":
         end -= 1  # the space belongs to the sides
-    _check_prompt(where, bool(chosen[:end].strip()))
+    _check_prompt(where, bool(chosen[:end].strip()), "is missing")
     return (), chosen[:end], chosen[end:], rejected[end:]
 
 
@@ -89,7 +89,8 @@ def _chat(where: str, row: dict[str, object]) -> tuple[tuple[Turn, ...], str, st
         turns = prompt_turns(where, prompt)
     else:
         end = shared(chosen, rejected)
-        _check_prompt(where, end > 0)
+        found = "is a text and the sides are messages" if isinstance(prompt, str) else "is missing"
+        _check_prompt(where, end > 0, found)
         turns, chosen, rejected = chosen[:end], chosen[end:], rejected[end:]
     for key, side in (("chosen", chosen), ("rejected", rejected)):
         if turns[-1].role != "user" or len(side) != 1 or side[0].role != "assistant":
@@ -107,11 +108,11 @@ def _check_differ(where: str, chosen: object, rejected: object) -> None:
         raise UserError(f"{where}: 'chosen' and 'rejected' are the same text, so nothing is preferred; drop such rows")
 
 
-def _check_prompt(where: str, there: bool) -> None:
+def _check_prompt(where: str, there: bool, found: str) -> None:
     if not there:
         raise UserError(
-            f"{where}: 'prompt' is missing, and 'chosen' and 'rejected' begin differently; give a 'prompt', or sides "
-            "that begin with it"
+            f"{where}: 'prompt' {found}, and 'chosen' and 'rejected' begin differently; give a 'prompt' of the same "
+            "form, or sides that begin with it"
         )
 
 

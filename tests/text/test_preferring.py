@@ -157,7 +157,7 @@ GOOD: Row = {"prompt": [user("3?")], "chosen": [assistant("yes")], "rejected": [
         ({"rejected": None}, "'rejected' is missing; every row needs a list of messages"),
         ({"prompt": []}, "'prompt' is an empty list"),
         ({"prompt": [user("3?"), assistant("so")]}, "the last message of 'prompt' is of the assistant"),
-        ({"prompt": "3?"}, "'prompt' is missing, and 'chosen' and 'rejected' begin differently"),
+        ({"prompt": "3?"}, "'prompt' is a text and the sides are messages, and 'chosen' and 'rejected' begin differ"),
         ({"chosen": []}, "'chosen' is user; a prompt ends with the user, and a side is one message of the assistant"),
         ({"chosen": [user("so")]}, "'chosen' is user, user; a prompt ends"),
         ({"rejected": [assistant("no"), user("why")]}, "'rejected' is user, assistant, user; a prompt ends"),
