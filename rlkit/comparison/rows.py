@@ -20,6 +20,7 @@ Scoped = Sequence[tuple[str, str, str]]  # NAME, KEY, VALUE
 Kind = Literal["algo", "env"]
 OWN = re.compile(r"(?![A-Za-z]:[/\\])(?P<name>[^:=;/\\]+):(?P<plugin>.+)")  # NAME:PLUGIN, and not C:\mine.py
 PLAYED = ("env.rows", "env.luck")  # keys of an environment that say how it is played: they belong to the algorithm
+PRESET = "algo.preset"  # a word that stands for several fields, and is none itself
 LONGEST = 60  # characters of a name in a folder's name
 BRACKETS = {"[": 1, "{": 1, "(": 1, "]": -1, "}": -1, ")": -1}
 
@@ -153,6 +154,8 @@ def cut(text: str, separator: str) -> list[str]:
 
 def hint_of(key: str, algos: Sequence[str], envs: Sequence[str]) -> schema.Hint | None:
     """The type of the field that a key sets; none where there is no such field: then the run says so."""
+    if key == PRESET:
+        return str | None
     section, dot, rest = key.partition(".")
     head = (rest if dot else key).partition(".")[0]
     for cls in classes(section if dot else "run", algos, envs):

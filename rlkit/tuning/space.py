@@ -102,8 +102,8 @@ def asked(key: str, text: str, algo: str, env: str, declared: Mapping[str, Range
     """
     hint = rows.hint_of(key, [algo], [env])
     found = BETWEEN.fullmatch(text)
-    if hint is None:
-        return None  # the run reports that there is no such key
+    if hint is None or key == rows.PRESET:
+        return None  # the run reports that there is no such key, or no such preset
     if found and {int, float} & set(schema.members(hint)):
         made: Range = between(key, found, hint, declared.get(key))
     else:

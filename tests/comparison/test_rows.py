@@ -73,6 +73,14 @@ def test_settings_of_an_algorithm_are_rows_and_their_product_is_planned() -> Non
     assert (jobs[1].config["algo"]["lr"], jobs[1].config["algo"]["gamma"]) == (0.1, 0.99)
 
 
+def test_presets_are_rows() -> None:
+    jobs = planned("algo=grpo", "env=cartpole", "algo.preset=none,trl", "algo.group=4,8")
+    assert table(jobs)[0] == [f"grpo preset={preset} group={n}" for preset in ("none", "trl") for n in (4, 8)]
+    assert jobs[0].config["algo"] != jobs[2].config["algo"]
+    with pytest.raises(UserError, match=r"no preset 'nobody' of grpo"):
+        planned("algo=grpo", "env=cartpole", "algo.preset=trl,nobody")
+
+
 def test_the_same_setting_has_the_same_folder_however_it_is_written() -> None:
     one, other = planned("algo.lr=1e-1,0.5", "out=c"), planned("algo.lr=0.50,0.10", "out=c")
     assert {job.folder for job in one} == {job.folder for job in other}

@@ -71,6 +71,7 @@ def test_ranges_of_other_fields() -> None:
     assert asked("algo.epochs", "2..8", "ppo", "cartpole", {}) == Between(2, 8, whole=True)
     assert asked("policy.hidden", "64,64", "ppo", "cartpole", {}) is None
     assert asked("policy.hidden", "64,64;32", "ppo", "cartpole", {}) == Among(("64,64", "32"))
+    assert asked("algo.preset", "none,trl", "grpo", "cartpole", {}) is None  # several fields: one value
     assert asked("env.rows", "4,8", "ppo", "cartpole", {}) == Among(("4", "8"))
     assert asked("algo.gamma", "0.9..0.99", "ppo", "cartpole", {}) == Between(0.9, 0.99)
 
