@@ -21,7 +21,7 @@ from rlkit.tuning.problem import Keys, Problem, Tune
 from rlkit.tuning.search import carry_out
 from rlkit.tuning.study import Study, Trial, installed, shown
 
-SETTINGS, BEST = "search.yaml", "best.yaml"
+SETTINGS, BEST, FRESH = "search.yaml", "best.yaml", "fresh"
 SHOWN = 5  # trials shown in the table
 USUAL, TUNED = "default", "tuned"
 

@@ -18,7 +18,7 @@ from rlkit.tuning.problem import Keys, Problem
 from rlkit.tuning.study import End, Study, Trial, shown
 
 EVALUATED = ("eval/return", "eval/accuracy")
-STRIDE = 1000  # offset between the step numbers that Optuna gets for the runs of a trial
+STRIDE = 10**6  # offset between the step numbers that Optuna gets for the runs of a trial: more than evaluations
 POLL = 0.2  # seconds between polls
 
 

@@ -13,7 +13,7 @@ from rlkit import tune
 from rlkit.comparison import grid
 from rlkit.errors import UserError
 from rlkit.settings import config
-from rlkit.tuning import conduct
+from rlkit.tuning import conduct, search
 from rlkit.tuning.problem import Problem, parse
 from rlkit.tuning.space import texts
 from rlkit.tuning.study import FILE, Study, Trial
@@ -90,6 +90,16 @@ def trials_of(out: Path, *words: str) -> list[Trial]:
     return Study(out, Problem(*parse(last(*WORDS, *words))).space, "tpe", "median", 0).trials
 
 
+def test_evaluations_of_a_long_run_are_not_those_of_the_next(tmp_path: Path, carried: list[str]) -> None:
+    problem = Problem(*parse(last(*WORDS, "runs=2")))
+    attempt = search.Attempt(problem, Study(tmp_path, problem.space, "tpe", "none", 0), 0, 1, tmp_path)
+    for job, value in zip(attempt.jobs, (1.0, 5.0), strict=True):
+        finish(job, attempt.stop, value)
+        evaluated(job, [value] * 1500)
+    attempt.look()
+    assert list(attempt.values.values()) == [1.0] * 1500 + [3.0] * 1500  # a mean over the runs so far
+
+
 def test_without_a_pruner_every_trial_is_finished(tmp_path: Path, carried: list[str]) -> None:
     conducted(tmp_path, "pruner=none", "sampler=random")
     assert {trial.end for trial in trials(tmp_path)} == {"complete"}
@@ -99,7 +109,7 @@ def test_a_trial_counts_by_the_mean_of_its_runs(tmp_path: Path, carried: list[st
     conducted(tmp_path, "runs=3", "trials=2")
     found = trials_of(tmp_path, "runs=3")[0]
     assert found.value == pytest.approx(80 + (0 + 1 + 2) / 3)
-    assert found.values[9] == 80 and found.values[1009] == pytest.approx(80.5) and len(found.values) == 30
+    assert found.values[9] == 80 and found.values[search.STRIDE + 9] == pytest.approx(80.5) and len(found.values) == 30
 
 
 def test_a_setting_that_fails_or_cannot_be_is_passed_over(
