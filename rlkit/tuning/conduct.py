@@ -122,7 +122,7 @@ def write(problem: Problem, best: Trial, path: Path, heads: Sequence[str]) -> No
     told = {**problem.fixed, **best.chosen}
     file = sections.read(home(told["config"])) if "config" in told else {}
     keys = [key.split(".") if "." in key else ["run", key] for key in told if key != "config"]
-    keys += [[section, key] for section, found in file.items() for key in found if section != "marks"]
+    keys += [[section, *key.split(".")] for section, found in file.items() for key in found if section != "marks"]
     if ["algo", "preset"] in keys:  # the keys of the preset replace it
         keys = [key for key in keys if key != ["algo", "preset"]] + [["algo", key] for key in problem.given.algo]
     kept: Sections = {"algo": {"name": resolved["algo"]["name"]}, "env": {"name": resolved["env"]["name"]}}

@@ -210,6 +210,15 @@ def test_best_yaml_holds_the_keys_that_a_preset_stands_for(tmp_path: Path, carri
         assert {**found, "lr": 0} == {**given, "lr": 0} and "kl_coef" in found and "preset" not in found
 
 
+def test_best_yaml_holds_the_inner_keys_of_a_file(tmp_path: Path, carried: list[str]) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text("env: {id: CartPole-v1, kwargs.sutton_barto_reward: true}\n")
+    words = ["algo=a2c", "env=gym", f"config={file}", "env_steps=100", "workers=1", "runs=1", "trials=1"]
+    conduct.conduct(*parse([*words, "algo.lr=0.1..0.2", f"out={tmp_path / 'out'}"]), "python -m rlkit.tune ...")
+    found = config.read([f"config={tmp_path / 'out' / 'best.yaml'}"]).env
+    assert found["kwargs"] == {"sutton_barto_reward": True}
+
+
 def test_an_algorithm_may_be_given_by_its_whole_path(tmp_path: Path, carried: list[str]) -> None:
     (tmp_path / "mine.py").write_text("from rlkit.algorithms.ppo import Config, make\n")
     words = [f"algo={tmp_path / 'mine.py'}", "env=cartpole", "iterations=10", "workers=1", "runs=1", "trials=3"]
