@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 import yaml
 from annotated_types import Ge
 
-from rlkit.comparison import grid, plan, rows
+from rlkit.comparison import grid, measuring, plan, rows
 from rlkit.errors import UserError
 from rlkit.fields import Count, Seed
 from rlkit.paths import home
@@ -81,6 +81,7 @@ class Problem:
         self.fixed = {key: text for key, text in keys.items() if given[key] is None}
         self.asked = plan.Asked(plan.Compare((row.plugin,), (column.plugin,)), self.fixed, (), ())
         self.usual = yaml.safe_load(self.checked({}).text)
+        measuring.check_alike(column.name, {row.name: self.usual["run"]})  # as it will be measured on fresh seeds
         if not self.parts.env.splits["validation"]:
             raise UserError(f"{self.parts.env.source}: trials are scored on validation problems, and none are held out")
         declared = space.declared(self.classes, self.usual)

@@ -119,6 +119,7 @@ BAD = {
     "a word": (["algo.schedule=1..2"], r"algo\.schedule=1\.\.2 is not allowed: give one of: constant, linear"),
     "a length": (["iterations=none", "env_steps=100,200"], r"what is searched are algo\.KEY, policy\.KEY"),
     "the problem": (["env.slip=0,0.5"], r"what is searched are algo\.KEY, policy\.KEY"),
+    "a measure of the best": (["measure=best", "evaluate_every=1"], "give evaluations=N"),
     "an unknown key": (["algo.lrr=1..2"], r"no key 'algo\.lrr'"),
     "no range": (["search=algo.steps"], r"algo\.steps has no range of its own: give algo\.steps=LOW\.\.HIGH or"),
     "one value": (["search=algo.lr", "algo.lr=0.5"], r"search=algo\.lr and algo\.lr=0\.5: what has one value"),

@@ -235,8 +235,8 @@ def test_best_yaml_measures_as_was_asked_and_not_as_a_trial_does(tmp_path: Path,
 
 def test_a_file_for_all_runs_says_how_they_are_measured(tmp_path: Path, carried: list[str]) -> None:
     file = tmp_path / "mine.yaml"
-    file.write_text("run: {measure: best, evaluate_every: 3, validation_episodes: 3, iterations: 10}\n")
+    file.write_text("run: {measure: best, evaluations: 3, validation_episodes: 3, iterations: 10}\n")
     words = ["algo=ppo", "env=cartpole", f"config={file}", "workers=1", "runs=1", "trials=2", "seeds=1"]
     conduct.conduct(*parse([*words, f"out={tmp_path / 'out'}"]), "python -m rlkit.tune ...")
     found = config.read([f"config={tmp_path / 'out' / 'best.yaml'}"]).run
-    assert [found[key] for key in ("measure", "evaluate_every", "validation_episodes")] == ["best", 3, 3]
+    assert [found[key] for key in ("measure", "evaluations", "validation_episodes")] == ["best", 3, 3]
