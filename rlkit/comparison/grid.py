@@ -130,17 +130,25 @@ def check(job: Job) -> None:
     """
     if job.folder.is_symlink():
         raise UserError(f"{job.folder} is in the way: it is a link; choose another out=")
-    if (job.folder / "config.yaml").is_file():
-        there = config.from_folder(job.folder)
-        found = difference(job.config, {s: there.section(s) for s in config.SECTIONS})
-        if found is not None:
-            key, asked, other = found
-            raise UserError(f"{job.folder} holds another run: {key}={other}, asked {key}={asked}; choose another out=")
-        for name, mark in job.config.get("marks", {}).items():
-            if there.marks.get(name) != mark:
-                raise UserError(f"{name} has changed since {job.folder} was made: delete that, or choose another out=")
-    elif job.folder.is_dir() and any(not path.name.startswith(".") for path in job.folder.iterdir()):
+    if (found := another(job)) is not None:
+        key, asked, other = found
+        if key in job.config.get("marks", {}):
+            raise UserError(f"{key} has changed since {job.folder} was made: delete that, or choose another out=")
+        raise UserError(f"{job.folder} holds another run: {key}={other}, asked {key}={asked}; choose another out=")
+    if (job.folder / "config.yaml").is_file() or not job.folder.is_dir():
+        return
+    if any(not path.name.startswith(".") for path in job.folder.iterdir()):
         raise UserError(f"{job.folder} is in the way: it is not a run folder and not empty; choose another out=")
+
+
+def another(job: Job) -> tuple[str, object, object] | None:
+    """The first key, or file, in which a folder holds another run: its name, what is asked for, and what is there."""
+    if not (job.folder / "config.yaml").is_file():
+        return None
+    there = config.from_folder(job.folder)
+    marks = ((name, mark, there.marks.get(name)) for name, mark in job.config.get("marks", {}).items())
+    changed = next((found for found in marks if found[1] != found[2]), None)
+    return difference(job.config, {s: there.section(s) for s in config.SECTIONS}) or changed
 
 
 def difference(one: Sections, other: Sections) -> tuple[str, object, object] | None:

@@ -52,6 +52,7 @@ def conduct(tune: Tune, keys: Keys, command: str) -> Conducted:
         settings, workers = settled(problem, out, at_once)
         study = Study(out, problem.space, tune.sampler, tune.pruner, tune.sampler_seed)
         refuse_link(out / "trials")
+        check_default(problem, out)
         prepare_folder(out / "trials")
         for folder in (out, out / "trials"):
             sweep(folder)
@@ -95,6 +96,16 @@ def settled(problem: Problem, out: Path, at_once: int) -> tuple[str, int]:
                 was, asked = before.get(key), keys.get(key)
                 raise UserError(f"{out} holds another search: {key}={was}, asked {key}={asked}; choose another out=")
     return strict_yaml.dump(now), int(workers)
+
+
+def check_default(problem: Problem, out: Path) -> None:
+    """Refuse to go on where the default would be another run by now: a file that the keys name has changed, say.
+
+    Raises: UserError, naming the first key or file that differs.
+    """
+    for job in problem.jobs(0, {}, out / "trials"):
+        if (found := grid.another(job)) is not None:
+            raise UserError(f"{found[0]} has changed since {out} was begun; choose another out=")
 
 
 def announce(problem: Problem, study: Study, out: Path) -> None:
@@ -144,7 +155,9 @@ def measured(problem: Problem, best: Trial, out: Path, workers: int | str) -> co
     words += [f"seed={','.join(map(str, problem.fresh()))}", *(f"{key}={text}" for key, text in problem.fixed.items())]
     words += [
         *(f"{TUNED}:{key}={text}" for key, text in best.chosen.items()),
-        f"out={out / 'fresh'}",
         f"workers={workers}",
     ]
+    there, _ = plan.plan(plan.parse([*words, f"out={out / FRESH}"]))
+    held = any(grid.another(job) for job in there)  # by what was the best of fewer trials
+    words.append(f"out={out / (f'{FRESH}-{best.number}' if held else FRESH)}")
     return comparing.conduct(plan.parse(words), f"python -m rlkit.compare {shlex.join(words)}")

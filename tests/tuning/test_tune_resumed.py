@@ -12,6 +12,7 @@ from support.pretended_searches import conducted, trials
 from support.words import last
 
 from rlkit.errors import UserError
+from rlkit.settings import config, plugins
 from rlkit.tuning import search
 from rlkit.tuning.problem import Problem, parse
 from rlkit.tuning.study import FILE, Study
@@ -61,6 +62,34 @@ def test_more_trials_extend_a_search(tmp_path: Path, carried: list[str]) -> None
     conducted(tmp_path / "a", "trials=12")
     conducted(tmp_path / "b", "trials=12")
     assert trials(tmp_path / "a") == trials(tmp_path / "b")
+
+
+def test_a_better_trial_of_a_longer_search_is_measured_beside_what_was_the_best(
+    tmp_path: Path, carried: list[str]
+) -> None:
+    first, second, again = (conducted(tmp_path, f"trials={n}") for n in (3, 25, 25))
+    assert first.best is not None and second.best is not None and second.best.number > first.best.number
+    assert second.results is not None and again == second and len(carried) == 25 + 2 * 4
+    folders = [tmp_path / "fresh", tmp_path / f"fresh-{second.best.number}"]
+    found = [config.from_folder(folder / "runs" / "tuned-gridworld-s0").algo["lr"] for folder in folders]
+    assert found == [float(trial.chosen["algo.lr"]) for trial in (first.best, second.best)]
+
+
+@pytest.mark.parametrize("change", ["code", "file"])
+def test_trials_of_two_defaults_are_not_mixed(change: str, tmp_path: Path, carried: list[str]) -> None:
+    text = Path(plugins.load("algorithms", "q_learning").__file__ or "").read_text()
+    mine, file = tmp_path / "mine.py", tmp_path / "keys.yaml"
+    mine.write_text(text.replace("from .", "from rlkit.algorithms."))
+    file.write_text("run: {iterations: 10}\n")
+    words = [f"algo={mine}", f"config={file}", f"out={tmp_path / 's'}"]
+    conducted(tmp_path / "s", "trials=2", *words)
+    if change == "code":
+        mine.write_text(f"{mine.read_text()}\nMORE = 1\n")
+    else:
+        file.write_text("run: {iterations: 10}\nenv: {slip: 0.5}\n")
+    what = "mine.py" if change == "code" else r"env\.slip"
+    with pytest.raises(UserError, match=rf"{what} has changed since .*s was begun; choose another out="):
+        conducted(tmp_path / "s", "trials=3", *words)
 
 
 @pytest.mark.parametrize(
