@@ -68,7 +68,7 @@ class Home:
         self.absolute = {folder: folder.absolute() for folder in folders}
         self.keys: dict[str, Path] = {}  # what a request may name; no path comes from a request
         self.rows: dict[Path, tuple[object, Json]] = {}  # what was read of a run, and what its files were then
-        self.pages: dict[str, Site] = {}
+        self.pages: dict[str, tuple[float, Site]] = {}  # of a run, and when its config.yaml was written
 
     def site(self) -> Site:
         reads: dict[str, Callable[[Json], Json | bytes]] = {
@@ -148,16 +148,18 @@ class Home:
         return document(self.chosen(request))
 
     def page(self, key: str) -> Site:
-        """The page of one run; of those that are no longer looked at the first is let go."""
+        """The page of one run, of a run made anew in its folder another; the first of too many is let go."""
         path = self.chosen({"run": key})
         with self.lock:
-            if key not in self.pages:
+            now = changed(path / "config.yaml")
+            if key not in self.pages or self.pages[key][0] != now:
+                self.pages.pop(key, None)
                 for old in list(self.pages)[: len(self.pages) - OPEN + 1]:
                     del self.pages[old]
                 page = RunPage(path, self.assemble)
                 page.called = self.written(path)
-                self.pages[key] = page.site()
-            return self.pages[key]
+                self.pages[key] = now, page.site()
+            return self.pages[key][1]
 
 
 def refuse_links(folder: Path) -> None:

@@ -57,7 +57,6 @@ class RunPage:
     def show(self, request: Json) -> Json:
         """The header: what this is, how far it is, what it came to, and which parts of the page it has."""
         summary, before = object_of(self.folder / "summary.json"), object_of(self.folder / "before.json")
-        length = {key: self.given.run[key] for key in ("iterations", "env_steps") if self.given.run.get(key)}
         algo, env = self.given.algo["name"], self.given.env["name"]
         return {
             "folder": str(self.called),
@@ -65,7 +64,7 @@ class RunPage:
             "env": env,
             "about": [] if self.live is None else [_summary("algorithms", algo), _summary("envs", env)],
             "seed": _plain({"seed": self.given.run.get("seed", 0)}).get("seed"),
-            "length": _plain(length),
+            "length": self.length(),
             "tokens": counts_tokens(self.given),
             "state": state(self.folder, summary),
             "evaluation": evaluation(summary.get("evaluation") or before),
@@ -75,6 +74,13 @@ class RunPage:
             "parts": self.parts(),
             "reason": self.reason,
         }
+
+    def length(self) -> Json:
+        """How long the run is to be; a resume may have made it longer."""
+        run = self.given.run
+        with suppress(UserError):  # it is being written, or damaged by now
+            run = config.from_folder(self.folder).run
+        return _plain({key: run[key] for key in ("iterations", "env_steps") if run.get(key)})
 
     def unit(self) -> str:
         """What a score is a mean of: episodes, problems or pairs; of a run that cannot be opened, nobody knows."""

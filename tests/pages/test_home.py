@@ -60,6 +60,20 @@ def test_a_row_changes_with_its_run(runs: Path, tmp_path: Path) -> None:
         assert table(client)["going"]["state"] == "stopped"
 
 
+def test_the_page_of_a_run_is_of_what_lies_in_its_folder_now(runs: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "runs" / "one"
+    shutil.copytree(runs / "table", folder)
+    with serve(str(tmp_path / "runs")) as client, serve(str(folder)) as alone:
+        page = f"/api/{table(client)['one']['key']}/run"
+        assert client.get(page)["length"] == alone.get("/api/run")["length"] == {"iterations": 3}
+        assert run.main([f"resume={folder}", "iterations=5"]) == 0
+        assert client.get(page)["length"] == alone.get("/api/run")["length"] == {"iterations": 5}
+        shutil.rmtree(folder)
+        assert run.main(["algo=sarsa", "env=frozenlake", "seed=4", f"out={folder}", *TINY]) == 0
+        told = client.get(page)
+        assert [told[key] for key in ("algo", "env", "seed")] == ["sarsa", "frozenlake", 4]
+
+
 def test_a_damaged_run_is_a_row_that_says_so(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "runs"
     shutil.copytree(runs, folder)
