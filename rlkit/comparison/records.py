@@ -107,13 +107,19 @@ def apart(found: Sequence[Record]) -> list[Record]:
     """The same runs, where columns of several problems that end alike have the whole ids: one/Maze-v0, two/Maze-v0."""
     problems: dict[str, set[str]] = {}
     for r in found:
-        problems.setdefault(r.env, set()).add(r.settings.get("env.id", ""))
+        problems.setdefault(r.env, set()).add(_problem(r))
     return [replace(r, env=_whole(r)) if len(problems[r.env]) > 1 else r for r in found]
+
+
+def _problem(r: Record) -> str:
+    """The key that says which problem was played; empty where there is none."""
+    given = (r.settings.get(f"env.{key}", "None") for key in PROBLEMS)
+    return next((problem for problem in given if problem != "None"), "")
 
 
 def _whole(r: Record) -> str:
     """gym:one/Maze-v0 for gym:Maze-v0; a name that does not end with the problem stays."""
-    problem = r.settings.get("env.id", "")
+    problem = _problem(r)
     end = f":{problem.rpartition('/')[2]}"
     return names.readable(f"{r.env.removesuffix(end)}:{problem}") if problem and r.env.endswith(end) else r.env
 

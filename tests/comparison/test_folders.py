@@ -72,6 +72,32 @@ def test_problems_that_end_alike_have_columns_of_their_own(tmp_path: Path) -> No
 
 WRONG = {
     "a score that is not a measurement": {"evaluation": {"after": {**AFTER, "mean": 1e308}}},
+def test_classes_of_one_name_in_two_files_have_columns_of_their_own(tmp_path: Path) -> None:
+    text = "run: {seed: 3}\nalgo: {name: ppo}\nenv: {name: gym, id: null, entry: '/%s/mine.py:World'}\n"
+    found = [records.read(folder(tmp_path / name, config=text % name, env="gym")) for name in ("one", "two")]
+    assert [r.env for r in found] == ["gym:mine.py:World"] * 2
+    assert [r.env for r in records.apart(found)] == [f"gym:/{name}/mine.py:World" for name in ("one", "two")]
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "says"),
+    [
+        (("/a/world.py", "11"), ("/b/world.py", "22"), "were not given the same task: env.name is /a/world.py and /b"),
+        (("/a/world.py", "11"), ("/a/world.py", "22"), "/a/world.py has changed between the runs on world."),
+    ],
+)
+def test_two_algorithms_in_two_environments_of_one_name_are_told(
+    one: tuple[str, str], other: tuple[str, str], says: str, tmp_path: Path
+) -> None:
+    text = "run: {seed: 3}\nalgo: {name: %s}\nenv: {name: %s}\nmarks: {%s: '%s'}\n"
+    found = [
+        records.read(folder(tmp_path / algo, config=text % (algo, name, name, mark), algo=algo, env=name))
+        for algo, (name, mark) in {"ppo": one, "dqn": other}.items()
+    ]
+    said = [sentence for sentence in caveats(found, compute(found)) if "world.py" in sentence]
+    assert len(said) == 1 and says in said[0]
+
+
     "a score of 400 digits": {"evaluation": {"after": {**AFTER, "mean": 10**400}}},
     "no number": {"evaluation": {"after": {**AFTER, "mean": float("nan")}}},
     "steps without a number": {"env_steps": float("nan")},
