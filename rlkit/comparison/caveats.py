@@ -10,7 +10,8 @@ from rlkit.comparison.records import Record
 WIDE = 40  # characters of a value that are shown, or more where it takes more to tell it from another
 FEW = 5  # runs below which the interval of an algorithm is known to be too narrow
 SIMILAR = 1.15  # lengths whose ratio is below this count as the same
-NOT_THE_TASK = {"env.rows", "env.luck", "env.name"}  # what is played side by side, and how, belongs to the algorithm
+NOT_THE_TASK = {"env.rows", "env.luck"}  # what is played side by side, and how, belongs to the algorithm
+MARKS = "marks."  # begins the settings that tell whether a file has changed
 
 
 def caveats(records: Sequence[Record], results: Results) -> list[str]:
@@ -105,11 +106,15 @@ def unequal_settings(records: Sequence[Record]) -> Iterator[str]:
     for algo, env in dict.fromkeys((r.algo, r.env) for r in records):
         group = [r.settings for r in records if (r.algo, r.env) == (algo, env) and r.settings]
         for key, values in differing(group):
+            if key.startswith(MARKS):
+                continue
             yield f"The runs of {algo} on {env} are not repetitions of each other: {key} is {values}."
     for env in dict.fromkeys(r.env for r in records):
         group = [r.settings for r in records if r.env == env and r.settings]
         for key, values in differing(group):
-            if key.startswith("env.") and key not in NOT_THE_TASK:
+            if key.startswith(MARKS):
+                yield f"{key.removeprefix(MARKS)} has changed between the runs on {env}."
+            elif key.startswith("env.") and key not in NOT_THE_TASK:
                 yield f"The runs on {env} were not given the same task: {key} is {values}."
 
 

@@ -12,7 +12,9 @@ from filelock import FileLock
 from rlkit import compare
 from rlkit.api import UserError
 from rlkit.comparison import grid, records, view
+from rlkit.comparison.caveats import caveats
 from rlkit.comparison.grid import Job
+from rlkit.comparison.results import compute
 
 AFTER = {"metric": "return", "mean": 7.0, "low": 6.0, "high": 8.0, "episodes": 100}
 LINE = {"iteration": 1, "env_steps": 10, "seconds": 1.0, "eval/return": 3.0}
@@ -70,8 +72,6 @@ def test_problems_that_end_alike_have_columns_of_their_own(tmp_path: Path) -> No
     assert records.apart([one, other, one]) == [one, other, one]
 
 
-WRONG = {
-    "a score that is not a measurement": {"evaluation": {"after": {**AFTER, "mean": 1e308}}},
 def test_classes_of_one_name_in_two_files_have_columns_of_their_own(tmp_path: Path) -> None:
     text = "run: {seed: 3}\nalgo: {name: ppo}\nenv: {name: gym, id: null, entry: '/%s/mine.py:World'}\n"
     found = [records.read(folder(tmp_path / name, config=text % name, env="gym")) for name in ("one", "two")]
@@ -98,6 +98,8 @@ def test_two_algorithms_in_two_environments_of_one_name_are_told(
     assert len(said) == 1 and says in said[0]
 
 
+WRONG = {
+    "a score that is not a measurement": {"evaluation": {"after": {**AFTER, "mean": 1e308}}},
     "a score of 400 digits": {"evaluation": {"after": {**AFTER, "mean": 10**400}}},
     "no number": {"evaluation": {"after": {**AFTER, "mean": float("nan")}}},
     "steps without a number": {"env_steps": float("nan")},
