@@ -27,7 +27,7 @@ class Setting:
     gpus: Gpus = 1  # number of GPUs, over all machines
     gpu: Name = "h100"  # kind of the GPUs
     machine: Count = 8  # GPUs in each machine
-    prompts: Count | None = None  # prompts per step, over all GPUs; none: 64, or the number of learning GPUs if larger
+    prompts: Count | None = None  # prompts per step, over all GPUs; none: 64, or the next multiple of the learning GPUs
     group: Count = 8  # answers per prompt
     prompt_tokens: Count = 256  # mean number of tokens of a prompt
     answer_tokens: Count = 512  # mean number of tokens of an answer
