@@ -40,6 +40,8 @@ class Attempt:
             self.jobs = problem.jobs(number, self.chosen, folder)
         except UserError as error:  # the settings contradict each other
             self.reason = one_line(error)
+        except Exception as error:  # or somebody's own algorithm says so
+            self.reason = f"{type(error).__name__}: {one_line(error)}"
         for job in self.jobs:
             grid.check(job)
         remove(self.stop)

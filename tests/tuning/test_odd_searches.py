@@ -67,3 +67,16 @@ def test_a_folder_in_the_place_of_a_mark_is_removed(tmp_path: Path, carried: lis
     (tmp_path / "trials" / "0000.stop" / "inside").mkdir(parents=True)
     conducted(tmp_path, "trials=1")
     assert carried
+
+
+def test_settings_that_an_algorithm_of_ones_own_cannot_take_are_a_failed_trial(
+    tmp_path: Path, carried: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "mine.py").write_text(
+        "from rlkit.algorithms import q_learning\nfrom rlkit.algorithms.q_learning import Config\n\n"
+        "def make(config, *rest):\n"
+        "    if config.lr > 0.2:\n        raise ValueError('too\\nlarge')\n    return q_learning.make(config, *rest)\n"
+    )
+    done = conducted(tmp_path / "out", f"algo={tmp_path / 'mine.py'}", "trials=6", "sampler=random")
+    assert done.best is not None and done.best.end == "complete"
+    assert "failed: ValueError: too large" in capsys.readouterr().out
