@@ -89,9 +89,17 @@ def shaped(space: "AnySpace", x: Tensor) -> Tensor:
 
 
 def made(name: str, space: "AnySpace", generator: torch.Generator) -> Own:
-    """The network; what it draws from torch's own generator when it is made follows from the run's seed."""
+    """The network; what it draws from torch's own generator when it is made follows from the run's seed.
+
+    Raises: UserError where a second call gives weights of the first: two networks, or two runs, would share them.
+    """
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.set_state(generator.get_state())
         own = Own(name, space)
         features(space, own)  # a lazy layer draws its weights when it first sees an observation
-        return own
+        again = {id(p) for p in Own(name, space).parameters()}
+    if any(p.requires_grad and id(p) in again for p in own.parameters()):
+        raise UserError(
+            f"policy.encoder={name} gives the same weights each time: let it make a new module, so that none is shared"
+        )
+    return own

@@ -69,6 +69,15 @@ def lazy(space):
 class Nothing(Net):
     def forward(self, x):
         return None
+
+ONE = []
+
+def same(space):
+    ONE.append(nn.Linear(4, 16))
+    return nn.Sequential(ONE[0], nn.Tanh())
+
+def frozen(space):
+    return same(space).requires_grad_(False)
 """
 
 
@@ -113,6 +122,7 @@ def test_it_is_handed_what_the_space_holds(file: str, space: Space, expected: ob
         ("Whole", r"gave torch.int64 \[2, 4\] for 2 observations"),
         ("Nothing", r"gave NoneType for 2 observations"),
         ("missing", r"has no function or class 'missing'"),
+        ("same", r"gives the same weights each time: let it make a new module, so that none is shared"),
     ],
 )
 def test_what_it_returns_wrongly_is_one_line(file: str, name: str, says: str) -> None:
@@ -130,6 +140,10 @@ def test_it_is_drawn_from_the_seed_and_normalized(file: str, name: str) -> None:
     state = torch.get_rng_state()
     Network(encoder=file).actor(env)
     assert torch.equal(torch.get_rng_state(), state), "the program's own numbers are not touched"
+
+
+def test_frozen_weights_may_be_shared(file: str) -> None:
+    Network(encoder=f"{file}:frozen").actor(cartpole.make(cartpole.Config(rows=1), 0, "cpu"))
 
 
 @pytest.mark.parametrize("normalize", [False, True])
