@@ -130,7 +130,7 @@ def observed(space: "AnySpace", observation: Any) -> Array:  # Any: arrays, nest
     found = [flat(part.space, inside(observation, space, part.path)) for part in parts]
     rows = np.zeros((len(found[0]), size), dtype=np.uint8)
     for part, x in zip(parts, found, strict=True):
-        rows[:, part.start : part.end] = np.ascontiguousarray(x.reshape(len(x), -1)).view(np.uint8)
+        rows[:, part.start : part.end] = np.ascontiguousarray(x.reshape(len(x), width(part.space))).view(np.uint8)
     return rows
 
 
@@ -162,7 +162,7 @@ def flat(space: "AnySpace", observation: Array) -> Array:
     if isinstance(space, Discrete):
         numbers: Array = np.asarray(observation, dtype=np.int64) - space.start
         return numbers
-    x = observation.reshape(len(observation), width(space))
+    x = np.asarray(observation).reshape(len(observation), width(space))
     if isinstance(space, MultiDiscrete):
         return x.astype(np.int64) - space.start.reshape(-1)
     return x.astype(dtype(space), copy=False)

@@ -152,7 +152,7 @@ def seen_rows(space: "AnySpace", observation: Any) -> tuple[Array, bool]:  # Any
         rows, single = batched(space, array(observation))
         return spaces.observed(space, rows), single
     nested: Any = observation
-    alone = []
+    alone, counts = [], set()
     for path, part in spaces.leaves(space):
         try:
             inner = spaces.inside(nested, space, path)
@@ -161,11 +161,16 @@ def seen_rows(space: "AnySpace", observation: Any) -> tuple[Array, bool]:  # Any
             if spaces.beside_mask(space) is not space:  # it may have come in an info
                 told = f"{{'{spaces.REST}': OBSERVATION, '{spaces.MASK}': info['{spaces.MASK}']}}"
             raise UserError(f"an observation has nothing at {'.'.join(path)}: give {told}") from None
-        alone.append(batched(part, array(inner))[1])
+        rows, single = batched(part, array(inner))
+        alone.append(single)
+        counts.add(len(rows))
     if all(alone):
         return spaces.one(space, nested)[None], True
     if any(alone):
         raise UserError("an observation mixes parts of one with parts of several: give one, or a batch in each part")
+    if len(counts) > 1:
+        numbers = " and ".join(map(str, sorted(counts)))
+        raise UserError(f"an observation has parts of {numbers} observations: give as many in each part")
     return spaces.observed(space, nested), False
 
 
@@ -187,5 +192,12 @@ def batched(space: "AnySpace", observation: Array) -> tuple[Array, bool]:
         raise UserError(f"an observation of {observation.dtype} does not fit: give numbers")
     elif not (np.abs(observation) <= np.finfo(np.float32).max).all():  # also False for NaN
         raise UserError("an observation holds a number that is not finite: give what the environment returned")
+    elif spaces.dtype(space) == np.uint8 and not whole(observation, 1 if space.dtype == np.bool_ else 255):
+        raise UserError(f"an observation is not in the environment's {space}: give what the environment returned")
     single = observation.shape == shape
     return (observation[None] if single else observation), single
+
+
+def whole(x: Array, most: int) -> bool:
+    """Whether all are whole numbers from 0 to `most`: an image in fractions of 1 would be read as black."""
+    return bool(((x >= 0) & (x <= most) & (x % 1 == 0)).all())

@@ -306,11 +306,26 @@ def test_predict_takes_observations_with_parts() -> None:
     assert ACTIONS["tuple"].contains(policy.predict(one))
     several = policy.predict({key: np.stack([x, x, x]) for key, x in one.items()})
     assert [len(part) for part in several] == [3, 3, 3]
+    listed = policy.predict({"a": [[0.0, 0.0]], "b": [[1, 2]]})
+    assert all(np.array_equal(part, first[:1]) for part, first in zip(listed, several, strict=True))
+    assert [len(part) for part in policy.predict({"a": np.zeros((0, 2)), "b": np.zeros((0, 2), int)})] == [0, 0, 0]
     for wrong, says in (
         ({"a": np.zeros(2)}, "an observation has nothing at b"),
         ({"a": np.zeros(2), "b": np.array([1, 3])}, "is not in the environment's MultiDiscrete"),
         ({"a": np.zeros((2, 2)), "b": np.array([1, 2])}, "mixes parts of one with parts of several"),
         ({"a": np.zeros(3), "b": np.array([1, 2])}, "does not fit"),
+        ({"a": np.zeros((2, 2)), "b": np.ones((3, 2), int)}, "has parts of 2 and 3 observations: give as many"),
     ):
         with pytest.raises(UserError, match=says):
             policy.predict(wrong)
+
+
+@pytest.mark.parametrize(("kind", "wrong"), [(np.uint8, 0.5), (np.uint8, 256), (np.uint8, -1), (np.bool_, 2)])
+def test_predict_refuses_an_image_that_is_not_of_its_bytes(kind: type, wrong: float) -> None:
+    """In fractions of 1 it would be black."""
+    space = Box(0, 1 if kind is np.bool_ else 255, (4, 4, 3), kind)
+    env = identity(space, ACTIONS["discrete"], rows=1)
+    policy = Policy(env, algorithm("ppo", env, Network()).policy)
+    assert policy.predict(np.ones((2, 4, 4, 3), np.float32)).shape == (2,)
+    with pytest.raises(UserError, match="is not in the environment's Box"):
+        policy.predict(np.full((4, 4, 3), wrong))
