@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gymnasium
 import numpy as np
@@ -14,6 +14,9 @@ from rlkit.control.masks import side_by_side
 from rlkit.control.vector import Array
 from rlkit.errors import UserError
 from rlkit.terminal import warn
+
+if TYPE_CHECKING:
+    from rlkit.api import AnySpace
 
 One = gymnasium.Env[Any, Any]
 RESET = "(observation, info)"
@@ -63,10 +66,12 @@ def check_one(env: One, called: str) -> Array:
     spaces.check_spaces(env.observation_space, env.action_space)
     found = parts(env.reset(seed=0), 2, f"{called}: reset", RESET)
     check_observation(env, found[0], f"{called}: reset")
+    check_info(found[-1], f"{called}: reset")
     first = spaces.one(env.observation_space, copy.deepcopy(found[0]))  # a copy: the step may write over it
     names = "(observation, reward, terminated, truncated, info)"
     found = parts(env.step(some_action(env, *found)), 5, f"{called}: step", names)
     check_observation(env, found[0], f"{called}: step")
+    check_info(found[-1], f"{called}: step")
     for name, flag in zip(("terminated", "truncated"), found[2:4], strict=True):
         if not isinstance(flag, bool | np.bool_):  # any other text than "" would end each episode
             raise UserError(f"{called}: step gave {name} of type {type(flag).__name__}: return True or False")
@@ -113,10 +118,15 @@ def check_observation(env: One, given: object, where: str) -> None:
             part = spaces.inside(given, env.observation_space, path)
         except (KeyError, IndexError, TypeError):
             raise UserError(f"{here} gives nothing, and observation_space has {space}: make them the same") from None
-        check_part(part, space.shape or (), here)
+        check_part(part, space, here)
 
 
-def check_part(given: Any, wanted: tuple[int, ...], where: str) -> None:  # Any: whatever an environment gives
+def check_info(given: object, where: str) -> None:
+    if not isinstance(given, Mapping):
+        raise UserError(f"{where} gives an info of type {type(given).__name__}: return a dictionary")
+
+
+def check_part(given: Any, space: "AnySpace", where: str) -> None:  # Any: whatever an environment gives
     try:
         array = np.asarray(given)
         shape, kind = array.shape, array.dtype.kind
@@ -124,7 +134,13 @@ def check_part(given: Any, wanted: tuple[int, ...], where: str) -> None:  # Any:
         shape, kind = None, "f"
     if kind not in NUMBERS:
         raise UserError(f"{where} gives an observation of type {array.dtype}: return an array of numbers")
+    wanted = space.shape or ()
     if shape != wanted:
         raise UserError(
             f"{where} gives an observation of shape {shape}, and observation_space has {wanted}: make them the same"
+        )
+    if not np.can_cast(array.dtype, np.dtype(space.dtype), "same_kind"):  # 0.5 would become 0, and -1 a 255
+        raise UserError(
+            f"{where} gives an observation of type {array.dtype}, and observation_space has {space.dtype}: make them "
+            "the same"
         )

@@ -7,7 +7,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-from gymnasium.spaces import Box, Discrete
+from gymnasium.spaces import Box, Dict, Discrete
 from rlkit.envs import gym
 from support.probes import Draws
 
@@ -90,6 +90,34 @@ class NoneObservation(Good):
         return None, 1.0, True, False, {}
 
 
+class Fractions(Good):
+    observation_space = Box(0, 255, (1,), np.uint8)
+
+
+class SignedBytes(Fractions):
+    def reset(self, **keys: Any) -> Any:
+        super().reset(**keys)
+        return np.zeros(1, np.int8), {}
+
+
+class RealChoice(Good):
+    observation_space = Dict({"a": Discrete(3)})
+
+    def reset(self, **keys: Any) -> Any:
+        super().reset(**keys)
+        return {"a": 1.0}, {}
+
+
+class NoInfo(Good):
+    def reset(self, **keys: Any) -> Any:
+        return super().reset(**keys)[0], None
+
+
+class ListInfo(Good):
+    def step(self, action: Any) -> Any:
+        return np.zeros(1, np.float32), 1.0, True, False, []
+
+
 class Unseeded(Good):
     def reset(self, **keys: Any) -> Any:
         return np.array([next(STARTS)], np.float32), {}
@@ -120,6 +148,11 @@ BAD: dict[Any, str] = {
     Nothing: r"observation space Box\(.*\) is empty",
     NothingToDo: r"action space Box\(.*\) is empty",
     Words: "reset gives an observation of type <U1: return an array of numbers",
+    Fractions: "reset gives an observation of type float32, and observation_space has uint8: make them the same",
+    SignedBytes: "reset gives an observation of type int8, and observation_space has uint8",
+    RealChoice: "reset, at a, gives an observation of type float64, and observation_space has int64",
+    NoInfo: "reset gives an info of type NoneType: return a dictionary",
+    ListInfo: "step gives an info of type list: return a dictionary",
     NoneObservation: "step gives an observation of type object: return an array of numbers",
 }
 
