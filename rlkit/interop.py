@@ -126,20 +126,21 @@ def _batch(batch: TensorDictBase) -> TensorDict:
 def from_torchrl(batch: TensorDictBase) -> TensorDict:
     """Convert a batch collected by TorchRL, [T] or [B, T], into a rollout [B, T]; a single row becomes [1, T].
 
-    One-hot actions and observations become numbers, ("collector", "mask") the mask. Where it lacks log_prob or value,
-    `rollout.update(policy.record(rollout))` adds what the policy says.
+    One-hot actions and observations become numbers, but for observations of bytes, which are bits or an image here.
+    ("collector", "mask") becomes the mask. Where it lacks log_prob or value, `rollout.update(policy.record(rollout))`
+    adds what the policy says.
     """
     batch = batch if batch.batch_dims > 1 else batch.unsqueeze(0)
     keys, shape = batch.keys(True, True), batch.batch_size
     data = {ours: batch[theirs].squeeze(-1) for ours, theirs in UNSQUEEZED.items() if theirs in keys}
+    masks = [key for key in (("collector", "mask"), "mask") if key in keys]
+    mask = batch[masks[0]].view(shape) if masks else torch.ones(shape, dtype=torch.bool, device=batch.device)
     for ours, theirs in (("observation", "observation"), ("next_observation", ("next", "observation"))):
-        data[ours] = _numbers(batch[theirs], len(shape))
-    data["action"] = _numbers(batch["action"], len(shape))
+        data[ours] = x if (x := batch[theirs]).dtype == torch.uint8 else _numbers(x, mask)
+    data["action"], data["mask"] = _numbers(batch["action"], mask), mask
     for key in LOG_PROBS:
         if key in keys:
             data["log_prob"] = batch[key]
-    masks = [key for key in (("collector", "mask"), "mask") if key in keys]
-    data["mask"] = batch[masks[0]].view(shape) if masks else torch.ones(shape, dtype=torch.bool, device=batch.device)
     data |= {key: batch[key] for key in NOTES if key in keys}
     if "next_value" in data:
         data["next_value"] = data["next_value"].masked_fill(data["terminated"], 0.0)
@@ -148,8 +149,8 @@ def from_torchrl(batch: TensorDictBase) -> TensorDict:
     return TensorDict(data, batch_size=shape[:1], device=batch.device)
 
 
-def _numbers(x: Tensor, dims: int) -> Tensor:
-    """The index of the 1 of one-hot vectors of two numbers or more; anything else as it is. dims: of the batch."""
-    vectors = x.dim() == dims + 1 and x.shape[-1] > 1 and not x.is_floating_point()
-    one_hot = vectors and bool((x.sum(-1) == 1).all())
+def _numbers(x: Tensor, mask: Tensor) -> Tensor:
+    """The index of the 1 of one-hot vectors of two numbers or more; anything else as it is. Padding may be zeros."""
+    vectors = x.dim() == mask.dim() + 1 and x.shape[-1] > 1 and not x.is_floating_point()
+    one_hot = vectors and bool(((x == 1).sum(-1) == 1)[mask].all()) and bool(((x != 0).sum(-1) == 1)[mask].all())
     return x.long().argmax(-1) if one_hot else x

@@ -189,6 +189,18 @@ def test_what_a_collector_padded_is_masked() -> None:
     assert rollout["action"].shape == (2, 3, 1)  # continuous ones keep their dimension
 
 
+@pytest.mark.parametrize("kind", [torch.uint8, torch.int64, torch.bool])
+def test_one_hot_actions_are_numbers_where_a_collector_padded_with_zeros(kind: torch.dtype) -> None:
+    steps = torch.tensor([[True, True, False], [True, True, True]])
+    after = {"reward": torch.ones(2, 3, 1), "done": steps[..., None], "terminated": steps[..., None]}
+    action = torch.nn.functional.one_hot(torch.tensor([[2, 1, 0], [0, 1, 2]]), 3) * steps[..., None]
+    bits = torch.eye(3, dtype=torch.uint8).expand(2, 3, 3)  # an observation of rlkit's, as of a MultiBinary
+    data = {"observation": bits, "action": action.to(kind), "next": after | {"observation": bits}}
+    rollout = from_torchrl(TensorDict(data | {"collector": {"mask": steps}}, [2, 3]))
+    assert rollout["action"].tolist() == [[2, 1, 0], [0, 1, 2]]
+    assert torch.equal(rollout["observation"], bits) and torch.equal(rollout["next_observation"], bits)
+
+
 @pytest.mark.parametrize("value", [0, 1])
 def test_whole_actions_of_one_number_are_no_one_hot_vectors(value: int) -> None:
     flags = torch.zeros(2, 3, 1, dtype=torch.bool)
