@@ -197,6 +197,19 @@ def told(config: Config, factory: Factory | None) -> tuple[EnvSpec | None, int |
         one.close()
 
 
+def in_processes(copy: Callable[[], gymnasium.Env[object, object]], spec: EnvSpec | None, n: int) -> Vector:
+    """`n` copies, each in a process of its own."""
+    trains = os.getpid()
+
+    def apart() -> gymnasium.Env[object, object]:
+        end_with_parent(trains)
+        return Sendable(copy())
+
+    together = AsyncVectorEnv([apart] * n, autoreset_mode=AutoresetMode.DISABLED)
+    together.spec = spec  # it knows none of its own
+    return together
+
+
 def make(
     config: Config,
     seed: int,
@@ -218,22 +231,20 @@ def make(
         copies = [partial(copy, render_mode)] * n
         if n >= MANY:
             check_memory(copies, config.rows)
-        if config.processes and n == config.rows:  # those of a measurement may be many
-            trains = os.getpid()
-
-            def apart() -> gymnasium.Env[object, object]:
-                end_with_parent(trains)
-                return Sendable(copy(render_mode))
-
-            together = AsyncVectorEnv([apart] * n, autoreset_mode=AutoresetMode.DISABLED)
-            together.spec = spec  # it knows none of its own
-            return together
         return SyncVectorEnv(copies, autoreset_mode=AutoresetMode.DISABLED)
 
-    source, together = f"Gymnasium {config.entry or config.id}", max(config.rows, 16)
-    drawn, limiting = partial(vector, 1, render_mode=DRAWN), "give env.step_limit=N"
     env = ControlEnv(
-        vector, config.rows, seed, device, source, together, reference, drawn, luck=config.luck, limiting=limiting
+        vector,
+        config.rows,
+        seed,
+        device,
+        source=f"Gymnasium {config.entry or config.id}",
+        evaluation_copies=max(config.rows, 16),
+        reference=reference,
+        drawn=partial(vector, 1, render_mode=DRAWN),
+        luck=config.luck,
+        limiting="give env.step_limit=N",
+        trained=partial(in_processes, copy, spec) if config.processes else None,  # those of a measurement may be many
     )
     env.longest = most
     return env

@@ -53,8 +53,10 @@ class ControlEnv(Played):
         limiting: str = "wrap its copies in gymnasium.wrappers.TimeLimit",
         lesson: Lesson = MEASURED,
         agents: int = 1,
+        trained: Callable[[int], Vector] | None = None,
     ) -> None:
-        self.vector, self.rows, self.seed, self.device = vector, rows, seed, torch.device(device)
+        self.vector, self.trained = vector, trained or vector  # trained: makes what training plays, if others
+        self.rows, self.seed, self.device = rows, seed, torch.device(device)
         self.luck, self.limiting, self.lesson = luck, limiting, lesson  # limiting: how an episode gets a step limit
         self.source, self.evaluation_copies = source, evaluation_copies  # where it comes from; episodes side by side
         self._reference = reference
@@ -215,8 +217,8 @@ class ControlEnv(Played):
 
     def _make(self, purpose: str, n: int, next_seed: Callable[[int], int] | None = None) -> Copies:
         if (purpose, n) not in self._copies:
-            lives = self.lesson.lives and purpose in ("stream", "fresh")
-            self._copies[purpose, n] = Copies(self.vector(n), next_seed, lives)
+            make, lives = (self.trained, self.lesson.lives) if purpose in ("stream", "fresh") else (self.vector, False)
+            self._copies[purpose, n] = Copies(make(n), next_seed, lives)
         return self._copies[purpose, n]
 
     def _seed(self, *names: str | int) -> int:
@@ -283,8 +285,7 @@ class ControlEnv(Played):
         """Note the episodes that ended; of a stream also what is still in progress and how to come back to it."""
         done = tape["done"]
         if fresh:
-            total = tape["reward"].sum(0, dtype=np.float64)
-            tape["episode_return"] = np.where(done, total, 0.0).astype(np.float32)
+            tape["episode_return"] = np.where(done, tape["reward"].sum(0, dtype=np.float64), 0.0).astype(np.float32)
             tape["episode_length"] = np.where(done, tape["mask"].sum(0), 0)
             return
         returned, self._return = ended(done, self._return + tape["reward"].cumsum(0, dtype=np.float64))

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gymnasium.vector import AsyncVectorEnv, AutoresetMode
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from rlkit.envs import gym
 from support.probes import Draws
 from tensordict import TensorDict
@@ -84,6 +84,15 @@ def test_a_key_steps_copies_in_processes_with_the_same_result(tmp_path: Path) ->
         return found
 
     assert (played(True) == played(False)).all()
+
+
+def test_groups_play_in_processes_and_evaluations_do_not() -> None:
+    env = gym.make(gym.Config(2, "CartPole-v1", processes=True), 0, "cpu")
+    env.rollout(Draws(env), repeats=2)
+    env.evaluate(Draws(env), episodes=2)
+    kinds = {purpose: type(copies.vector) for (purpose, _), copies in env._copies.items()}
+    assert kinds == {"stream": AsyncVectorEnv, "fresh": AsyncVectorEnv, "evaluate": SyncVectorEnv}
+    env.close()
 
 
 class Stuck(Counts):
