@@ -28,7 +28,7 @@ class Config:
     id: str = ""  # a module of pettingzoo or mpe2: mpe2.simple_spread_v3, pettingzoo.butterfly.cooperative_pong_v6 ...
     kwargs: Keywords = field(default_factory=dict)  # keyword arguments of parallel_env, such as max_cycles
     entry: Annotated[str, Place("code")] = ""  # in place of id: MODULE:NAME of what makes a parallel game
-    step_limit: Natural = 0  # steps after which an episode is truncated; 0: the game's own limit
+    step_limit: Natural = 0  # steps after which an episode is truncated, if the game's own limit is not lower
     agent_number: bool = False  # add the number of the agent to its observation
     anew: bool = False  # make a new game for each episode; needed where a reset does not forget
 

@@ -2,6 +2,7 @@
 
 import difflib
 import importlib
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from importlib.util import find_spec
@@ -17,6 +18,7 @@ from rlkit.api import Count, Natural, UserError
 from rlkit.control import ControlEnv, specs
 from rlkit.control.wrapping import Keywords
 from rlkit.errors import one_line
+from rlkit.terminal import warn
 
 from . import gym
 
@@ -61,19 +63,20 @@ class Config:
     kwargs: Keywords = field(
         default_factory=dict
     )  # what the environment takes besides, such as frame_skip or from_pixels
-    step_limit: Natural = 0  # steps after which an episode is truncated; 0: the environment's own limit
+    step_limit: Natural = 0  # steps after which an episode is truncated, if the simulator's own limit is not lower
     processes: bool = False  # run each copy in a process of its own, in training
 
 
 class Adapted(gymnasium.Env[Any, Any]):
-    """An environment of TorchRL as one of Gymnasium."""
+    """An environment of TorchRL as one of Gymnasium. `cut` is called with the steps of an episode that it truncates."""
 
-    def __init__(self, env: Any, called: str) -> None:  # Any: an EnvBase, whose import takes seconds
+    # Any: an EnvBase, whose import takes seconds
+    def __init__(self, env: Any, called: str, cut: Callable[[int], None]) -> None:
         if env.batch_size:
             raise UserError(f"{called} is {tuple(env.batch_size)} environments in one: leave out what makes it several")
         if len(env.action_keys) > 1 or isinstance(env.action_key, tuple):
             raise UserError(f"{called} has several agents or actions: use env=pettingzoo, or wrap it for env=gym")
-        self.env, self.spec_seen = env, env.observation_spec
+        self.env, self.spec_seen, self.cut, self.steps = env, env.observation_spec, cut, 0
         keys = [*self.spec_seen.keys()]
         self.alone = keys[0] if len(keys) == 1 else ""  # a single part is the observation, whatever it is called
         if self.alone:
@@ -85,7 +88,7 @@ class Adapted(gymnasium.Env[Any, Any]):
         super().reset(seed=seed)
         if seed is not None:
             self.env.set_seed(seed)
-        self.now = self.env.reset()
+        self.now, self.steps = self.env.reset(), 0
         return self.shown(self.now), {}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
@@ -94,7 +97,10 @@ class Adapted(gymnasium.Env[Any, Any]):
         after = played["next"]
         terminated = bool(after["terminated"])
         self.now = self.env.step_mdp(played)
+        self.steps += 1
         reward, truncated = float(after["reward"]), bool(after["done"]) and not terminated
+        if truncated:
+            self.cut(self.steps)
         return self.shown(after), reward, terminated, truncated, {}
 
     def shown(self, now: Any) -> Any:
@@ -105,7 +111,19 @@ class Adapted(gymnasium.Env[Any, Any]):
             self.env.close()
 
 
-def world(lib: str, name: str, **keywords: Any) -> Adapted:
+def early(called: str, limit: int) -> Callable[[int], None]:
+    """What says once that the simulator itself truncates an episode before `limit` steps."""
+    told: list[int] = []
+
+    def cut(steps: int) -> None:
+        if steps < limit and not told:
+            told.append(steps)
+            warn(f"{called} truncated an episode by itself after {steps} steps, before env.step_limit={limit}")
+
+    return cut
+
+
+def world(lib: str, name: str, cut: Callable[[int], None], /, **keywords: Any) -> Adapted:
     """One copy. Raises: UserError with the reason where it cannot be made."""
     kind, called = getattr(importlib.import_module(f"torchrl.envs.libs.{lib}"), LIBRARIES[lib][0]), f"env.id={name}"
     try:
@@ -119,7 +137,7 @@ def world(lib: str, name: str, **keywords: Any) -> Adapted:
     if lib == "gym":
         for space in (made.observation_space, made.action_space):
             check_starts(space, called)
-    return Adapted(made, called)
+    return Adapted(made, called, cut)
 
 
 def check_starts(space: "AnySpace", called: str) -> None:
@@ -182,6 +200,7 @@ def make(config: Config, seed: int, device: str | torch.device) -> ControlEnv:
         step_limit=config.step_limit,
         processes=config.processes,
     )
-    made = gym.make(copies, seed, device, factory=partial(world, config.lib, config.id))
+    cut = early(f"env.id={config.id}", config.step_limit)
+    made = gym.make(copies, seed, device, factory=partial(world, config.lib, config.id, cut))
     made.source = f"TorchRL {config.lib} {config.id}"
     return made

@@ -94,6 +94,15 @@ def wrapped(env: gymnasium.Env[Any, Any], names: Sequence[str], keywords: Keywor
     return env
 
 
+def cut_before(env: gymnasium.Env[Any, Any], limit: int) -> int | None:
+    """The step limit inside of one of `limit` steps, if it is lower; None where there is no such limit."""
+    limits: list[int] = []
+    while isinstance(env, gymnasium.Wrapper):
+        limits += [env._max_episode_steps] if isinstance(env, TimeLimit) else []
+        env = env.env
+    return min((x for x in limits[limits.index(limit) + 1 :] if x < limit), default=None) if limit in limits else None
+
+
 def longest(env: gymnasium.Env[Any, Any]) -> int | None:
     """The most steps of a policy in an episode; None where no TimeLimit is known.
 

@@ -1,5 +1,6 @@
 """env.wrappers: gymnasium.wrappers by name and one's own, with what they take; resume, trust, and what is refused."""
 
+from functools import partial
 from pathlib import Path
 
 import gymnasium
@@ -144,6 +145,16 @@ def test_an_inner_limit_is_known_by_the_policys_steps() -> None:
     assert wrapping.longest(skipped) == 50
     assert wrapping.longest(gymnasium.wrappers.TimeLimit(skipped, 20)) == 20
     assert wrapping.longest(gymnasium.make("Blackjack-v1")) is None
+
+
+def test_a_limit_that_changes_nothing_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    def limited(limit: int) -> gymnasium.Env:
+        return gymnasium.wrappers.TimeLimit(gymnasium.make("MountainCar-v0"), limit)
+
+    for own, given, told in ((20, 21, "by itself after 20 steps, so env.step_limit=21 changes nothing"), (20, 20, "")):
+        env = gym.make(gym.Config(1, entry="<x>", step_limit=given), 0, "cpu", factory=partial(limited, own))
+        assert told in (said := capsys.readouterr().err) and bool(said) is bool(told)
+        assert env.evaluate(Still(), episodes=1).length.tolist() == [20]
 
 
 class Still:

@@ -190,10 +190,10 @@ def test_what_does_not_fit_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UserError, match=r"^env\.lib=procgen plays many copies in one, and here each copy is one env"):
         made(lib="procgen", id="coinrun")
     with pytest.raises(UserError, match=r"^env\.id=x is \(2,\) environments in one: "):
-        torchrl.Adapted(SimpleNamespace(batch_size=(2,)), "env.id=x")
+        torchrl.Adapted(SimpleNamespace(batch_size=(2,)), "env.id=x", print)
     several = SimpleNamespace(batch_size=(), action_keys=[("agents", "action")], action_key=("agents", "action"))
     with pytest.raises(UserError, match=r"^env\.id=x has several agents or actions: use env=pettingzoo"):
-        torchrl.Adapted(several, "env.id=x")
+        torchrl.Adapted(several, "env.id=x", print)
 
 
 @pytest.mark.parametrize(
@@ -213,6 +213,16 @@ def test_choices_that_do_not_count_from_0_are_refused(seen: gymnasium.Space[Any]
     gymnasium.register("CountsFromElsewhere-v0", entry_point=lambda **_: World(), disable_env_checker=True)
     try:
         with pytest.raises(UserError, match=r"whose start TorchRL leaves out: use env=gym env\.id=\.\.\.$"):
-            torchrl.world("gym", "CountsFromElsewhere-v0")
+            torchrl.world("gym", "CountsFromElsewhere-v0", print)
     finally:
         del gymnasium.registry["CountsFromElsewhere-v0"]
+
+
+def test_a_limit_above_that_of_the_simulator_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
+    env = made(lib="gym", id="MountainCar-v0", step_limit=250)
+    assert not env.rollout(algorithm("ppo", env, SMALL).policy, steps=401)["terminated"].any()
+    told = "env.id=MountainCar-v0 truncated an episode by itself after 200 steps, before env.step_limit=250\n"
+    assert capsys.readouterr().err == told
+    env = made(lib="gym", id="MountainCar-v0", step_limit=200)
+    env.rollout(algorithm("ppo", env, SMALL).policy, steps=201)
+    assert capsys.readouterr().err == ""
