@@ -13,6 +13,7 @@ import torch
 from rlkit.api import Count, Natural, Place, UserError
 from rlkit.control import ControlEnv
 from rlkit.control.agents import Game, Together
+from rlkit.control.contract import check_game
 from rlkit.control.video import prepare
 from rlkit.control.wrapping import DRAWN, Keywords, check_drawing
 from rlkit.errors import one_line
@@ -106,6 +107,7 @@ def make(config: Config, seed: int, device: str | torch.device) -> ControlEnv:
     one = made(config, create)
     if not isinstance(one, ParallelEnv):
         raise UserError(f"{config.called} makes a {type(one).__name__}: it has to be a pettingzoo.ParallelEnv")
+    check_game(one, config.called)
     agents = len(one.possible_agents)
     one.close()
     source = f"{config.called.partition('=')[2]}, {agents} agents (PettingZoo)"

@@ -19,7 +19,10 @@ if TYPE_CHECKING:
     from rlkit.api import AnySpace
 
 One = gymnasium.Env[Any, Any]
-RESET = "(observation, info)"
+Game = Any  # a pettingzoo.ParallelEnv
+RESET = "Gymnasium 1.0, (observation, info)"
+STEP = "Gymnasium 1.0, (observation, reward, terminated, truncated, info)"
+GAME = ("PettingZoo, (observations, infos)", "PettingZoo, (observations, rewards, terminations, truncations, infos)")
 NUMBERS = "biuf"  # kinds of NumPy's types: bool, int, unsigned, float
 
 
@@ -65,29 +68,54 @@ def check_one(env: One, called: str) -> Array:
             raise UserError(f"{called} has no {name}: set one, such as a gymnasium.spaces.Box or Discrete")
     spaces.check_spaces(env.observation_space, env.action_space)
     found = parts(env.reset(seed=0), 2, f"{called}: reset", RESET)
-    check_observation(env, found[0], f"{called}: reset")
+    check_observation(env.observation_space, found[0], f"{called}: reset")
     check_info(found[-1], f"{called}: reset")
     first = spaces.one(env.observation_space, copy.deepcopy(found[0]))  # a copy: the step may write over it
-    names = "(observation, reward, terminated, truncated, info)"
-    found = parts(env.step(some_action(env, *found)), 5, f"{called}: step", names)
-    check_observation(env, found[0], f"{called}: step")
+    action = some_action(env.observation_space, env.action_space, *found)
+    found = parts(env.step(action), 5, f"{called}: step", STEP)
+    check_observation(env.observation_space, found[0], f"{called}: step")
     check_info(found[-1], f"{called}: step")
     for name, flag in zip(("terminated", "truncated"), found[2:4], strict=True):
         if not isinstance(flag, bool | np.bool_):  # any other text than "" would end each episode
             raise UserError(f"{called}: step gave {name} of type {type(flag).__name__}: return True or False")
-    reward = np.asarray(found[1])
-    if reward.shape != () or reward.dtype.kind not in NUMBERS:
-        given = f"shape {reward.shape}" if reward.shape else f"type {type(found[1]).__name__}"
-        raise UserError(f"{called}: step gave a reward of {given}: return one number")
+    check_reward(found[1], f"{called}: step")
     return first
 
 
-def some_action(env: One, observation: Any, info: Any) -> Any:  # as the environment has them
+def check_game(game: Game, called: str) -> None:
+    """Reset and step a game of several agents once.
+
+    Raises: UserError where it has no agents, and where `reset` or `step` return something else than PettingZoo says.
+    """
+    if not game.possible_agents:
+        raise UserError(f"{called} has no possible_agents: name the agents that play")
+    seen, told = parts(game.reset(seed=0), 2, f"{called}: reset", GAME[0])
+    here = [name for name in game.agents if name in seen]
+    space = {name: (game.observation_space(name), game.action_space(name)) for name in here}
+    for name in here:
+        spaces.check_spaces(*space[name])
+        check_observation(space[name][0], seen[name], f"{called}: reset, of {name},")
+    actions = {name: some_action(*space[name], seen[name], told.get(name)) for name in here}
+    seen, rewards, *_ = parts(game.step(actions), 5, f"{called}: step", GAME[1])
+    for name in here:
+        if name in seen:
+            check_observation(space[name][0], seen[name], f"{called}: step, of {name},")
+        check_reward(rewards.get(name, 0.0), f"{called}: step, of {name},")
+
+
+def check_reward(given: object, where: str) -> None:
+    reward = np.asarray(given)
+    if reward.shape != () or reward.dtype.kind not in NUMBERS:
+        found = f"shape {reward.shape}" if reward.shape else f"type {type(given).__name__}"
+        raise UserError(f"{where} gave a reward of {found}: return one number")
+
+
+def some_action(seen: "AnySpace", space: "AnySpace", observation: Any, info: Any) -> Any:  # as the environment has them
     """An action at random, or where the environment says what is allowed, the first that is."""
-    actions = copy.deepcopy(env.action_space)  # drawing from its own would move it
+    actions = copy.deepcopy(space)  # drawing from its own would move it
     actions.seed(0)
     counts = spaces.choices(actions)
-    told = observation if spaces.masks_actions(env.observation_space) else info
+    told = observation if spaces.masks_actions(seen) else info
     if counts is None or not isinstance(told, Mapping) or spaces.MASK not in told:
         return actions.sample()
     allowed = side_by_side(told[spaces.MASK])[None] > 0
@@ -106,16 +134,16 @@ def alone(action: Any) -> Any:  # as the space nests it
 def parts(given: object, count: int, where: str, names: str) -> tuple[Any, ...]:
     if not isinstance(given, tuple) or len(given) != count:
         found = f"{len(given)} values" if isinstance(given, tuple) else f"a {type(given).__name__}"
-        raise UserError(f"{where} returns {found}: return the {count} of Gymnasium 1.0, {names}")
+        raise UserError(f"{where} returns {found}: return the {count} of {names}")
     return given
 
 
-def check_observation(env: One, given: object, where: str) -> None:
+def check_observation(whole: "AnySpace", given: object, where: str) -> None:
     """Refuse an observation that lacks a part of its space, or is of another shape or type there."""
-    for path, space in spaces.leaves(env.observation_space):
+    for path, space in spaces.leaves(whole):
         here = f"{where}, at {'.'.join(path)}," if path else where
         try:
-            part = spaces.inside(given, env.observation_space, path)
+            part = spaces.inside(given, whole, path)
         except (KeyError, IndexError, TypeError):
             raise UserError(f"{here} gives nothing, and observation_space has {space}: make them the same") from None
         check_part(part, space, here)

@@ -117,6 +117,6 @@ def longest(env: gymnasium.Env[Any, Any]) -> int | None:
         return limits[0]._max_episode_steps if limits else None
     told = env.reset(seed=0)
     before = [limit._elapsed_steps or 0 for limit in limits]
-    env.step(some_action(env, *told))
+    env.step(some_action(env.observation_space, env.action_space, *told))
     paces = [max(1, (limit._elapsed_steps or 0) - then) for limit, then in zip(limits, before, strict=True)]
     return min((-(-limit._max_episode_steps // n) for limit, n in zip(limits, paces, strict=True)))

@@ -15,6 +15,7 @@ from support.probes import Draws
 from rlkit.api import UserError
 from rlkit.control import ControlEnv
 from rlkit.control.agents import Together
+from rlkit.control.contract import check_game
 from rlkit.control.video import frames
 from rlkit.policies import Network
 from rlkit.settings import plugins
@@ -255,3 +256,37 @@ def test_one_that_comes_later_is_refused() -> None:
     """Measured from the reset on, it would count as one that earns nothing."""
     with pytest.raises(UserError, match=r"^it: c is not in the game after its reset"):
         ControlEnv(lambda n: Together(Late, n, "it"), 6, agents=3, source="it").rollout(Draws(leaving()), steps=2)
+
+
+class Nobody(Leaving):
+    possible_agents = ()
+
+
+class OldReset(Leaving):
+    def reset(self, seed: int | None = None, options: Any = None) -> Any:
+        return super().reset(seed)[0]
+
+
+class Wide(Leaving):
+    def look(self) -> dict[str, Any]:
+        return {name: np.zeros(2 + (self.at > 0), np.float32) for name in self.agents}
+
+
+class Lists(Leaving):
+    def step(self, actions: dict[str, Any]) -> tuple[Any, ...]:
+        seen, rewards, *rest = super().step(actions)
+        return seen, {name: [x] for name, x in rewards.items()}, *rest
+
+
+@pytest.mark.parametrize(
+    ("game", "says"),
+    [
+        (Nobody, "it has no possible_agents: name the agents that play"),
+        (OldReset, r"it: reset returns a dict: return the 2 of PettingZoo, \(observations, infos\)"),
+        (Wide, r"it: step, of a, gives an observation of shape \(3,\), and observation_space has \(2,\)"),
+        (Lists, r"it: step, of a, gave a reward of shape \(1,\): return one number"),
+    ],
+)
+def test_a_game_of_another_contract_is_one_line(game: type[Leaving], says: str) -> None:
+    with pytest.raises(UserError, match=says):
+        check_game(game(), "it")
