@@ -142,8 +142,9 @@ class SquashedGaussian(Continuous):
 
     def __init__(self, env: Env, network: Layers, space: Box) -> None:
         super().__init__(env, network, space, 2, learned_deviation=True)
+        start = min(network.log_std, LOG_STD[1])  # above, it would be clipped and have no gradient
         with torch.no_grad():
-            self.actor.get_parameter(f"{len(self.actor) - 1}.bias")[self.size :] = network.log_std
+            self.actor.get_parameter(f"{len(self.actor) - 1}.bias")[self.size :] = start
 
     def drawn(self, observation: Tensor) -> tuple[Tensor, Tensor]:
         out: Tensor = self.actor(observation)

@@ -31,6 +31,12 @@ def test_the_density_of_a_saturated_action_is_finite() -> None:
     assert out.grad[1, 1] == 0  # its log σ was clipped
 
 
+def test_a_first_deviation_above_the_bound_is_the_bound_and_is_learned() -> None:
+    policy = policies.Network(log_std=3.0).twin_critics(continuous(-1.0, 1.0))
+    policy.choices(torch.randn(500, 3)).log_prob.sum().backward()
+    assert policy.actor[-1].bias.grad[-1] != 0
+
+
 @pytest.mark.parametrize("bounds", [(-2.0, 2.0), (0.0, 10.0), (-0.5, 7.0)])
 @pytest.mark.parametrize("deterministic", [True, False])
 def test_actions_fill_the_box(bounds: tuple[float, float], deterministic: bool) -> None:
