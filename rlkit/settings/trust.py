@@ -1,6 +1,6 @@
 """Code from outside rlkit that a run folder names: it runs only with trust, and only as it was when the run began."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from rlkit.errors import UserError
@@ -11,11 +11,14 @@ from rlkit.settings.given import KINDS, Given
 from rlkit.settings.sections import Section, Sections
 
 
-def outside(given: Given) -> list[str]:
-    """The keys of a configuration that name code from outside: plug-ins, rewards, environments, networks."""
+def outside(given: Given, said: Collection[str] = ()) -> list[str]:
+    """The keys of a configuration that name code from outside: plug-ins, rewards, environments, networks.
+
+    said: which of algo and env the user has named, so that their own keys can be looked at.
+    """
     names = _names(given)
     found = [f"{section}={name}" for section, name in names.items() if name not in plugins.names(KINDS[section])]
-    for section, key, place in _codes(given):
+    for section, key, place in _codes(given, said):
         value = given.section(section).get(key) or ""
         texts = value if isinstance(value, list | tuple) else [value]
         found += [f"{section}.{key}={entry}" for text in texts for entry in places.outside(str(text), place)]
@@ -27,11 +30,12 @@ def _names(given: Given) -> dict[str, str]:
     return {x: str(given.section(x)["name"]) for x in KINDS if "name" in given.section(x)}
 
 
-def _codes(given: Given) -> Iterator[tuple[str, str, Place]]:
-    """The keys of rlkit's own plug-ins and policies whose texts name code."""
-    names = _names(given)
-    own = {x: plugins.load(KINDS[x], name).Config for x, name in names.items() if name in plugins.names(KINDS[x])}
-    for section, cls in (own | {"policy": policy_keys(given)}).items():
+def _codes(given: Given, said: Collection[str] = ()) -> Iterator[tuple[str, str, Place]]:
+    """The keys of rlkit's own plug-ins, of those in `said` and of policies whose texts name code."""
+    own = {x for x in said if x in KINDS and given.section(x).keys() > {"name"}}  # imported only if it has keys
+    names = {x: name for x, name in _names(given).items() if x in own or name in plugins.names(KINDS[x])}
+    known = {x: plugins.load(KINDS[x], name).Config for x, name in names.items()}
+    for section, cls in (known | {"policy": policy_keys(given)}).items():
         for key, place in places.marked(cls).items():
             if place.kind == "code" and not given_in_python(given, key):
                 yield section, key, place
@@ -64,7 +68,7 @@ def check(given: Given) -> None:
 def check_file(path: Path, given: Given) -> None:
     """Refuse code from outside that `config=FILE` names and the command line does not: nothing of it was imported."""
     told = {word.partition("=")[0] for word in given.argv}
-    if found := [code for code in outside(given) if code.partition("=")[0] not in told]:
+    if found := [code for code in outside(given, told) if code.partition("=")[0] not in told]:
         raise UserError(
             f"config={path} would run code from outside rlkit: {', '.join(found)}; give it on the command line, too, "
             "or trust=true, which rlkit.run takes"

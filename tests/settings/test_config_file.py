@@ -107,6 +107,19 @@ def test_code_that_only_the_file_names_needs_trust(tmp_path: Path, monkeypatch: 
         config.read(["algo=ppo", "env=cartpole", "trust=true"])
 
 
+def test_code_for_a_key_of_a_plug_in_of_the_line_needs_trust_too(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(
+        "from dataclasses import dataclass\nfrom rlkit.api import Code\n\n\n@dataclass(frozen=True)\nclass Config:\n"
+        "    maker: Code = 'none'\n\n\ndef make(config, seed, device): ...\n"
+    )
+    path, line = tmp_path / "theirs.yaml", f"env={tmp_path / 'mine.py'}"
+    path.write_text("algo: {name: ppo}\nenv: {maker: './theirs.py:f'}\n")
+    with pytest.raises(UserError, match=r"would run code from outside rlkit: env\.maker=\./theirs\.py:f; give it"):
+        config.read([f"config={path}", line])
+    for word in ("trust=true", "env.maker=./theirs.py:f"):
+        assert config.read([f"config={path}", line, word]).env["maker"] == "./theirs.py:f"
+
+
 def test_help_needs_neither_name(tmp_path: Path) -> None:
     path = tmp_path / "seed.yaml"
     path.write_text("run: {seed: 1}\n")
