@@ -9,7 +9,7 @@ from mmap import mmap
 from types import FrameType
 from typing import Protocol
 
-from rlkit.terminal import first_of_several, tell
+from rlkit.terminal import first_of_several, may_outlive_reader, tell
 
 # SIGHUP says that the connection to a terminal is lost. Clusters warn before they kill: Slurm with any signal that
 # --signal names, mostly SIGUSR1, and Grid Engine with SIGUSR1 and SIGUSR2. Windows has SIGTERM only.
@@ -100,13 +100,15 @@ def interruptible(progress: Stoppable) -> Iterator[None]:
     """
 
     def interrupt(*_: object) -> None:
+        outlive()
         if first_of_several():
             tell(f"\nfinishing this iteration, then measuring{patience()}; Ctrl-C again stops at once")
         progress.interrupted = True
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def terminate(number: int, _: object) -> None:
+        outlive()
         progress.terminated = number
 
-    with handled({signal.SIGINT: interrupt, **dict.fromkeys(leaving(), terminate)}):
+    with may_outlive_reader() as outlive, handled({signal.SIGINT: interrupt, **dict.fromkeys(leaving(), terminate)}):
         yield

@@ -22,6 +22,7 @@ OBEYED = re.compile(
 COLOR = re.compile(r"\x1b\[[\d;]*m")  # Gymnasium's color codes around its warnings
 _format_warning = warnings.formatwarning
 _muted: ContextVar[bool] = ContextVar("muted", default=False)
+_outlives: ContextVar[bool] = ContextVar("outlives", default=False)
 
 
 def harmless(text: str) -> str:
@@ -70,6 +71,19 @@ def muted(quiet: bool = True) -> Iterator[None]:
         _muted.reset(before)
 
 
+@contextmanager
+def may_outlive_reader() -> Iterator[Callable[[], object]]:
+    """A reader of the output that is gone ends a command, but not once the yielded function was called in the block.
+
+    Ctrl-C reaches all of `rlkit run ... | tee log`: the run has then still to be saved and measured.
+    """
+    before = _outlives.set(False)
+    try:
+        yield lambda: _outlives.set(True)
+    finally:
+        _outlives.reset(before)
+
+
 class Out(io.TextIOBase):
     """Standard output or error; it may be closed, lack characters, or lead to a terminal that is gone."""
 
@@ -107,9 +121,9 @@ class Out(io.TextIOBase):
             return
         try:
             use(self.stream)
-        except BrokenPipeError:
-            raise
-        except OSError:
+        except OSError as error:
+            if isinstance(error, BrokenPipeError) and not _outlives.get():
+                raise
             # The connection is lost, or the disk behind > is full. The run goes on without output.
             try:
                 file = self.stream.fileno()

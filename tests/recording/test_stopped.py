@@ -129,6 +129,26 @@ def test_sigterm_in_the_instant_after_ctrl_c_leaves_a_checkpoint(
     assert not (tmp_path / "summary.json").exists() and checkpoint.resumable(tmp_path)
 
 
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 0), (signal.SIGTERM, 1)])
+def test_a_reader_that_leaves_with_the_signal_stops_nothing(
+    number: int, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C ends `tee`, too, in `rlkit run ... | tee log`."""
+    real, (reader, writer) = loop.walk, os.pipe()
+
+    def walk(*args: Any) -> Any:
+        monkeypatch.setattr(sys, "stdout", stream)
+        monkeypatch.setattr(sys, "stderr", stream)
+        os.kill(os.getpid(), number)
+        return real(*args)
+
+    os.close(reader)
+    with os.fdopen(writer, "w", encoding="utf-8") as stream, monkeypatch.context() as patch:
+        patch.setattr(loop, "walk", walk)
+        assert run.main([*TABLE, "iterations=6", f"out={tmp_path}"]) == code
+    assert checkpoint.resumable(tmp_path) and (tmp_path / "summary.json").exists() == (code == 0)
+
+
 posix = pytest.mark.skipif(os.name != "posix", reason="Windows has neither the signal nor such terminals")
 
 
