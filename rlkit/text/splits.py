@@ -11,6 +11,7 @@ from rlkit.terminal import warn
 from rlkit.text.problems import Problem
 from rlkit.text.sources import Row, check_no_folder, hold_out, hub_rows, is_hub_id, read_jsonl
 
+PARTS = ("train", "validation", "test")  # a hub dataset may have others, which are not read
 Read = Callable[[list[Row]], list[Problem]]  # rows to checked problems
 
 
@@ -32,14 +33,18 @@ def load(source: str, read: Read, sizes: Mapping[str, int], allowed: str) -> tup
         if "test" in rows:
             name += f" and {beside.name}"
     elif is_hub_id(source):
-        rows = {split: read(found) for split, found in hub_rows(source).items()}
-        name = f"hub dataset {source}"
+        name, found = f"hub dataset {source}", hub_rows(source)
+        if "train" not in found:
+            raise UserError(
+                f"{name} has no split 'train' (it has: {', '.join(found)}); use one that has, or a JSONL file"
+            )
+        rows = {split: read(each) for split, each in found.items() if split in PARTS}
     else:
         check_no_folder(source)
         given = source if len(source) <= 80 else f"{source[:77]}..."
         raise UserError(f"env.source={given!r} is not a source; allowed are {allowed}")
     rows = _of_all_columns(rows)
-    problems = _split(rows, sizes, name)
+    problems = _split(rows, sizes)
     _tell_shared(rows, problems, name)
     return problems, f"{name} ({counted(problems)})"
 
@@ -64,10 +69,8 @@ def _of_all_columns(rows: Mapping[str, Sequence[Problem]]) -> dict[str, list[Pro
     return {split: [whole(problem) for problem in found] for split, found in rows.items()}
 
 
-def _split(rows: dict[str, list[Problem]], asked: Mapping[str, int], name: str) -> dict[str, list[Problem]]:
+def _split(rows: dict[str, list[Problem]], asked: Mapping[str, int]) -> dict[str, list[Problem]]:
     """Hold out by a hash of the question, so that splits do not depend on the order of the rows."""
-    if "train" not in rows:
-        raise UserError(f"{name} has no split 'train' (it has: {', '.join(rows)}); use one that has, or a JSONL file")
     train = rows["train"]
     most = max(1, len(train) // 10)
     wanted = {split: min(size, most) for split, size in asked.items() if split not in rows}

@@ -137,6 +137,15 @@ def test_a_hub_dataset_is_read_like_a_file(monkeypatch):
     assert sizes(gsm8k.Config(source="openai/gsm8k")) == [27, 3, 5]
 
 
+def test_other_splits_of_a_hub_dataset_are_not_read(monkeypatch):
+    class Wide(Hub):
+        def load_dataset(self, name, configuration):
+            return {**super().load_dataset(name, configuration), "unlabelled": [{"question": "2 + 3?"}]}
+
+    monkeypatch.setitem(sys.modules, "datasets", Wide())
+    assert sizes(gsm8k.Config(source="a/b")) == [27, 3, 5]
+
+
 @pytest.mark.parametrize("source", ["data/mine", "mine", "./data/mine", "~/mine"])
 def test_a_folder_is_never_read_as_a_hub_dataset(tmp_path, monkeypatch, source):
     class Asked(Hub):
