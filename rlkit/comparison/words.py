@@ -1,5 +1,6 @@
 """The tables and sentences of a comparison: the terminal and the page say the same."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
@@ -8,6 +9,7 @@ from rlkit.comparison.caveats import listed
 from rlkit.comparison.numbers import Results
 
 NOTHING = "—"  # a cell without a number
+MOST_DIGITS = 12  # behind the point
 NAMED = 5  # names in a title; more of them are counted
 Kind = Literal["all", "env", "pairs"]
 KINDS = get_args(Kind)
@@ -125,8 +127,11 @@ def interval(low: float | None, high: float | None, digits: int) -> str:
 
 
 def digits_of(scores: Sequence[float]) -> int:
-    """Digits behind the point of numbers that stand in a column."""
-    return 3 if max(map(abs, scores)) < 10 else 1
+    """Digits behind the point of numbers that stand in a column; more where all of them are small."""
+    largest = max(map(abs, scores))
+    if 0 < largest < 0.01:
+        return min(2 - math.floor(math.log10(largest)), MOST_DIGITS)
+    return 3 if largest < 10 else 1
 
 
 def figure(x: float, digits: int) -> str:

@@ -66,6 +66,17 @@ def test_runs_that_all_score_alike_are_said_to(before: float | None, said: str, 
     assert f"All runs on cartpole {said}" in " ".join(caveats(found, compute(found)))
 
 
+@pytest.mark.parametrize(
+    ("scores", "said"), [((3e-4, 5e-4), "0.000400"), ((0.3, 5e-4), "0.150"), ((0.0, 0.0), "0.000")]
+)
+def test_small_scores_are_told_apart(scores: tuple[float, float], said: str, tmp_path: Path) -> None:
+    found = [
+        records.read(folder(tmp_path / str(i), {**AFTER, "mean": x, "low": x, "high": x}, seed=i))
+        for i, x in enumerate(scores)
+    ]
+    assert words.environment(compute(found), "cartpole").rows[0][1] == said
+
+
 def test_a_folder_in_the_place_of_a_mark_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from rlkit.comparison import conduct, view
 
