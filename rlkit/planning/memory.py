@@ -70,6 +70,7 @@ class Memory:
     parameters: float
     gradients: float
     moments: float
+    reference: float  # weights of a KL penalty's reference, but those that it shares
     gathered: float  # layers that are gathered temporarily
     engine: float  # weights of the engine
     cache: float  # keys, values, and next-token probabilities
@@ -78,12 +79,12 @@ class Memory:
     @property
     def peak(self) -> float:
         """The peak, as writing and learning take turns."""
-        stays = self.parameters + self.moments + self.engine
+        stays = self.parameters + self.moments + self.reference + self.engine
         return stays + max(self.cache, self.gradients + self.gathered + self.activations)
 
 
 def of_learner(setting: Setting, model: Model, sharded: bool) -> Memory:
-    """The memory of a GPU that learns; with adapters, only these have gradients and moments."""
+    """The memory of a GPU that learns; with adapters, only these have gradients and moments, and no reference."""
     shards = setting.learners if sharded else 1
     alone = setting.engine_gpus > 0
     engine = 0.0 if alone else BFLOAT16 * model.sizes.total / setting.tensor
@@ -91,6 +92,7 @@ def of_learner(setting: Setting, model: Model, sharded: bool) -> Memory:
         parameters=model.stored / shards,
         gradients=footprint.GRADIENT * model.trained / shards,
         moments=footprint.MOMENTS * model.trained / shards,
+        reference=0.0 if model.rank or not setting.kl else model.stored / shards,
         gathered=2.0 * BFLOAT16 * model.sizes.layer if shards > 1 else 0.0,  # one is used while the next is gathered
         engine=engine,
         cache=0.0 if alone else cache(setting, model),

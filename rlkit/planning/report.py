@@ -69,6 +69,7 @@ def held(setting: Setting, step: Step) -> str:
     rows = [
         (f"parameters{share}", memory.parameters),
         ("moments of Adam" + (", likewise" if share else ""), memory.moments),
+        ("the reference" + (", likewise" if share else ""), memory.reference),
         ("the engine's weights in bfloat16", memory.engine),
         ("while writing: keys, values, probabilities", memory.cache),
         ("while learning: gradients" + (", likewise" if share else ""), memory.gradients),

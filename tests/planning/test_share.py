@@ -93,6 +93,14 @@ def test_a_reference_reads_everything_once_more() -> None:
     assert two.forward == pytest.approx(2 * one.forward)
 
 
+def test_a_reference_is_a_copy_of_the_weights_that_learn() -> None:
+    one, two = (of_learner(Setting(model="0.5b", kl=kl), SMALL, False) for kl in (False, True))
+    assert two.reference == SMALL.stored == two.peak - one.peak
+    assert of_learner(Setting(model="0.5b", kl=True, gpus=8), SMALL, True).reference == SMALL.stored / 8
+    adapted = Model("0.5b", SMALL.shape, 16)
+    assert of_learner(Setting(model="0.5b", kl=True, lora=16), adapted, False).reference == 0
+
+
 def test_one_gpu_waits_for_no_other_and_shards_nothing() -> None:
     step = predict(Setting(model="0.5b", shard="full"), SMALL)
     assert (step.between, step.sharded, step.memory.gathered) == (0, False, 0)
