@@ -31,7 +31,7 @@ def waiting_room():
     return from_outcomes(outcomes, [1.0, 0.0, 0.0])
 
 
-END = {0: [(1.0, 1, 0.0, True)]}
+END, NAN = {0: [(1.0, 1, 0.0, True)]}, float("nan")
 
 
 @pytest.mark.parametrize(
@@ -51,6 +51,14 @@ END = {0: [(1.0, 1, 0.0, True)]}
             [1, 0],
             r"state 1 ends the episode after some steps",
         ),
+        ({1: END, 2: END}, [1, 0], r"the states of the outcomes are \[1, 2\] and so on: count them from 0"),
+        ({}, [], r"the states of the outcomes are \[\]"),
+        ({0: END, 1: END}, [1], r"start has 1 numbers, goal is \[\], and there are 2 states"),
+        ({0: {0: [(1.0, -1, 0.0, True)]}, 1: END}, [1, 0], r"state 0, action 0 leads to state -1 with the reward 0\.0"),
+        ({0: {0: [(1.0, 1, NAN, True)]}, 1: END}, [1, 0], r"state 0, action 0 leads to state 1 with the reward nan"),
+        ({0: {0: [(NAN, 1, 0.0, True)]}, 1: END}, [1, 0], r"state 0, action 0 are \[nan\]"),
+        ({0: END, 1: END | {3: END[0]}}, [1, 0], r"state 1 has an action 3, and state 0 has 1: give all the same"),
+        ({0: END, 1: END}, [NAN, 0], r"start=\[nan, 0\.0\]"),
     ],
 )
 def test_outcomes_that_are_no_model_are_refused(outcomes, start, words):

@@ -1,5 +1,6 @@
 """Environments that are stepped from their model, and judged by it."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
@@ -11,7 +12,7 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 from torch import Tensor
 
-from rlkit import exact
+from rlkit import exact, memory
 from rlkit.api import Plays, Remembers
 from rlkit.control.env import ControlEnv
 from rlkit.control.requirements import acting
@@ -57,6 +58,7 @@ def from_outcomes(outcomes: Outcomes, start: Sequence[float], goal: Sequence[int
 
     Raises: UserError where this is not a model, such as probabilities that do not add up to 1.
     """
+    check_outcomes(outcomes, start, goal)
     states, actions = len(outcomes), len(outcomes[0])
     transition = torch.zeros(states, actions, states, dtype=torch.float64)
     earned = torch.zeros_like(transition)
@@ -75,18 +77,41 @@ def from_outcomes(outcomes: Outcomes, start: Sequence[float], goal: Sequence[int
     return model
 
 
+def check_outcomes(outcomes: Outcomes, start: Sequence[float], goal: Sequence[int]) -> None:
+    """Raises: UserError where states or actions are not counted from 0, or something is not a number."""
+    states, actions = range(len(outcomes)), range(len(outcomes.get(0, ())))
+    if not actions or outcomes.keys() != {*states}:
+        raise UserError(f"the states of the outcomes are {[*outcomes][:5]} and so on: count them from 0")
+    if len(start) != len(states) or not {*goal} <= {*states}:
+        raise UserError(
+            f"start has {len(start)} numbers, goal is {[*goal]}, and there are {len(states)} states: give start a "
+            "number for each, and goal some of them"
+        )
+    for s, row in outcomes.items():
+        if strange := [a for a in row if a not in actions]:
+            raise UserError(f"state {s} has an action {strange[0]}, and state 0 has {len(actions)}: give all the same")
+        for a, possible in row.items():
+            for _, successor, reward, _ in possible:
+                if successor not in states or not math.isfinite(reward):
+                    raise UserError(
+                        f"state {s}, action {a} leads to state {successor} with the reward {reward}: give a state of "
+                        f"0 to {states[-1]}, and a number that is finite"
+                    )
+
+
 def check_model(model: Model, outcomes: Outcomes) -> None:
     """Raises: UserError where playing the model and computing from it would disagree."""
     for s, row in outcomes.items():
         for a in range(model.reward.shape[1]):
             chances = [outcome[0] for outcome in row.get(a, ())]
-            if min(chances, default=0) < 0 or abs(sum(chances) - 1) > CLOSE:
+            if not (min(chances, default=0) >= 0 and abs(sum(chances) - 1) <= CLOSE):  # NaN is neither
                 raise UserError(
                     f"the probabilities of state {s}, action {a} are {chances}: "
                     "give what is at least 0 and adds up to 1"
                 )
     start = model.start
-    if float(start.min()) < 0 or abs(float(start.sum()) - 1) > CLOSE or bool(start[model.terminal].any()):
+    sure = float(start.min()) >= 0 and abs(float(start.sum()) - 1) <= CLOSE  # False for NaN, too
+    if not sure or bool(start[model.terminal].any()):
         raise UserError(
             f"start={start.tolist()}: give each state the probability of a start in it, adding up to 1, "
             "and 0 where the episode is over"
@@ -108,6 +133,7 @@ class TabularVectorEnv(Vector):
 
     def __init__(self, model: Model, n: int, step_limit: int, picture: Callable[[int], Array] | None = None) -> None:
         states, actions = model.reward.shape
+        memory.check(8 * n * (step_limit + 1), f"step_limit={step_limit} of {n} copies", "give a smaller one")
         self.num_envs, self.step_limit, self.picture = n, step_limit, picture
         self.single_observation_space, self.single_action_space = Discrete(states), Discrete(actions)
         self.observation_space = batch_space(self.single_observation_space, n)

@@ -106,3 +106,9 @@ def test_a_grid_that_does_not_fit_into_memory_is_refused_at_once() -> None:
     gridworld = plugins.load("envs", "gridworld")
     with pytest.raises(UserError, match=r"^env\.size=65536 needs [\d,]+.* GB, .* are free: give a smaller one$"):
         gridworld.make(gridworld.Config(size=65536), 0, "cpu")
+
+
+def test_a_step_limit_whose_luck_does_not_fit_into_memory_is_refused_at_once() -> None:
+    lake = plugins.load("envs", "frozenlake")
+    with pytest.raises(UserError, match=r"^step_limit=100000000000 of 8 copies needs .* GB, .* are free: give a small"):
+        lake.make(lake.Config(step_limit=10**11), 0, "cpu")
