@@ -36,6 +36,10 @@ class Prompt(str):
         spans = ((max(first, start) - start, min(last, end) - start) for first, last in self.data)
         return Prompt(str(self)[start:end], tuple(span for span in spans if span[0] < span[1]), self.turns)
 
+    def trimmed(self) -> "Prompt":
+        """The text without white space at its ends."""
+        return self.part(len(self) - len(self.lstrip()), len(self.rstrip()))
+
 
 @dataclass(frozen=True)
 class Turn:

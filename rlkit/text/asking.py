@@ -14,6 +14,8 @@ from rlkit.text.templates import Draw
 PROMPT = "{question}\n"
 BETWEEN = "\n\n"  # in plain text, separates examples
 ANSWERED, SAID = "what the assistant answered", "what the other side said"  # placeholders in templates
+EDGES = ' "a"\n '  # shows what a template does to a content
+FORGETS = "the chat template leaves out what was said before: give env.chat=false, or another template"
 
 
 @runtime_checkable
@@ -108,14 +110,16 @@ class Asking:
             return partial(filled, self.template(chat=False))
         if not isinstance(policy, Chats):
             raise UserError(f"a {type(policy).__name__} has no chat template; give env.chat=false")
-        said = Turn("user", filled(self.template(chat=True), SAID))
-        (whole,) = policy.chat([[said, Turn("assistant", data(ANSWERED)), said]], self.options)
-        _, found, between = whole.rpartition(ANSWERED)
-        if not found or SAID not in between:
-            raise UserError(
-                "the chat template leaves out what was said before: give env.chat=false, or another template"
-            )
-        return partial(filled, between.replace(SAID, QUESTION))
+        fill = partial(filled, self.template(chat=True))
+        frame, told = _between(policy, [data(SAID), fill(EDGES)], self.options)
+        before, found, after = frame.partition(SAID)
+        if not found:
+            raise UserError(FORGETS)
+        if joined([before, fill(EDGES), after]) == told:
+            return lambda text: joined([before, fill(text), after])
+        if joined([before, fill(EDGES).trimmed(), after]) == told:  # many templates leave out blanks at the ends
+            return lambda text: joined([before, fill(text).trimmed(), after])
+        return lambda text: _between(policy, [fill(text)], self.options)[0]
 
     def before_stop(self, completions: Sequence[str]) -> list[str]:
         """The part of each completion before its first stop string."""
@@ -135,6 +139,18 @@ class Asking:
         if self.chats(policy):
             return ", ".join(["chat turns by the model's template (env.chat=true)", *given])
         return "plain text, although the model has a chat template (env.chat=false)"
+
+
+def _between(policy: Chats, contents: Sequence[Prompt], options: Mapping[str, object]) -> list[Prompt]:
+    """Of conversations that end with these contents of a user: what the template writes behind the turn before."""
+    said, answered = Turn("user", data(SAID)), Turn("assistant", data(ANSWERED))
+    found = []
+    for whole in policy.chat([[said, answered, Turn("user", content)] for content in contents], options):
+        before, there, _ = whole.partition(ANSWERED)
+        if not there:
+            raise UserError(FORGETS)
+        found.append(whole.part(len(before) + len(there)))
+    return found
 
 
 def _begins(problem: Problem) -> int:

@@ -12,8 +12,9 @@ from test_asking import Talker
 
 from rlkit import returns
 from rlkit.api import UserError
-from rlkit.prompts import Prompt
+from rlkit.prompts import Prompt, Turn, data, filled
 from rlkit.text import Asking, GameEnv
+from rlkit.text.asking import ANSWERED, SAID
 
 
 def test_a_turn_earns_its_reward_on_its_last_token_and_the_score_is_the_sum() -> None:
@@ -137,6 +138,25 @@ def test_in_chat_a_reply_stands_in_the_templates_own_marks(name: str, between: s
     assert [reply[start:end] for start, end in reply.data] == [said]
     twice = Asking("{question} Again: {question}", chat=None).replies(policy)("on")
     assert twice == f"{between}on Again: on{after}"
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_in_chat_a_reply_is_what_the_template_makes_of_the_whole_conversation(name: str) -> None:
+    from rlkit.language.chat import ChatTemplate
+    from rlkit.language.folders import TINY
+    from rlkit.language.tokenizer import Tokenizer
+
+    tokenizer = Tokenizer.load(TINY, 545)
+    template = ChatTemplate(TEMPLATES[name], "here", (("bos_token", "<s>"), ("eos_token", "</s>")))
+    policy = Talker()
+    policy.chat = lambda conversations, options: template.prompts(conversations, tokenizer.core, options)
+    asking = Asking("Hear: {question} ", chat=None)
+    texts = ['a "b" ', " \n", "", "{question}", SAID, ANSWERED, "<|im_end|>"]
+    before = [Turn("user", data("go")), Turn("assistant", data("MINE"))]
+    wholes = policy.chat([[*before, Turn("user", filled(asking.prompt, said))] for said in texts], {})
+    wanted = [whole.part(whole.index("MINE") + len("MINE")) for whole in wholes]
+    replies = [*map(asking.replies(policy), texts)]
+    assert replies == wanted and tokenizer.encode(replies) == tokenizer.encode(wanted)
 
 
 def test_a_template_that_forgets_is_refused() -> None:
