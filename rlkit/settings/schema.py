@@ -58,8 +58,9 @@ def convert(cls: type, values: Mapping[str, object], section: str) -> dict[str, 
             raise UserError(f"no key '{_key(section, key)}': {instead(key, section, list(known))}")
         usual = default(known[head])
         if inner:
-            held = ready.get(head, usual)
-            ready[head] = {**(held if isinstance(held, dict) else {}), inner: validate(_key(section, key), raw, Any)}
+            of_values = next(get_args(m)[1] for m in members(hints[head]) if get_origin(m) is dict)
+            value = validate(_key(section, key), raw, Any if of_values is object else of_values)
+            ready[head] = {**(held if isinstance(held := ready.get(head, usual), dict) else {}), inner: value}
         elif type(raw) is type(usual) and raw == usual:  # also where its own type refuses it, as in `n: int = None`
             ready[head] = usual
         else:
@@ -240,9 +241,8 @@ def typed(value: object, hint: Hint) -> str:
     """A value as somebody would type it on a command line, so that `_from_text` reads what it is."""
     if not any(isinstance(mark, Escapes) for mark in metadata(hint)):
         return show(value)
-    if isinstance(value, list | tuple):
-        return json.dumps(value, ensure_ascii=False)
-    return show(value).replace("\\", "\\\\")
+    several = isinstance(value, list | tuple)
+    return json.dumps(value, ensure_ascii=False) if several else show(value).replace("\\", "\\\\")
 
 
 def unescaped(text: str) -> str:

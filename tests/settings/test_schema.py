@@ -1,4 +1,5 @@
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 import pytest
@@ -90,6 +91,20 @@ def test_a_text_is_read_as_the_field_wants_it(key: str, text: str, value: Any) -
 
 def test_a_word_below_a_mapping_is_the_text_that_it_is() -> None:
     assert built(**{"kwargs.a": "on", "kwargs.b": "no", "kwargs.c": "true"}).kwargs == {"a": "on", "b": "no", "c": True}
+
+
+def test_a_value_below_a_mapping_has_the_type_of_its_values() -> None:
+    @dataclass(frozen=True)
+    class Mappings:
+        weights: dict[str, float] = field(default_factory=dict)
+        files: dict[str, Path] = field(default_factory=dict)
+        anything: dict[str, object] = field(default_factory=dict)
+
+    found = build(Mappings, {"weights.a": "2", "files.a": "x.csv", "anything.a": "true"}, "env")
+    assert found == Mappings({"a": 2.0}, {"a": Path("x.csv")}, {"a": True})
+    for text in ("abc", "true", "[1]", "none"):
+        with pytest.raises(UserError, match="is not allowed: give a number"):
+            build(Mappings, {"weights.a": text}, "env")
 
 
 def test_values_of_yaml_are_read_by_the_same_rules() -> None:
