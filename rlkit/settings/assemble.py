@@ -29,7 +29,7 @@ from rlkit.fields import (
     SIDES,
     WEIGHED,
 )
-from rlkit.forecast import Forecast, forecast
+from rlkit.forecast import Forecast, count, forecast
 from rlkit.paths import back
 from rlkit.policies import LearningRate, PolicyModule, Table, ValueTable
 from rlkit.scores import Split
@@ -187,7 +187,7 @@ def check_divided(name: str, algo: Algorithm) -> None:
     if isinstance(algo.policy, Table | ValueTable):
         raise UserError(f"algo={name} learns a table, which one process does: start it without torchrun")
     keys = asdict(cast("DataclassInstance", algo.config)) if is_dataclass(algo.config) else {}
-    if keys.get("hold", 1) > 1 or keys.get("storage"):
+    if count(keys.get("hold")) > 1 or keys.get("storage"):
         key = "storage" if keys.get("storage") else "hold"
         raise UserError(f"algo.{key} is for one process: leave it out, or start the run without torchrun")
 

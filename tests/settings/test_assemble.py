@@ -2,8 +2,10 @@
 
 import enum
 import os
+from contextlib import nullcontext
 from dataclasses import dataclass, field, make_dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, get_type_hints
 
 import pytest
@@ -11,7 +13,7 @@ import pytest
 from rlkit import run
 from rlkit.errors import UserError
 from rlkit.settings import config, plugins, schema
-from rlkit.settings.assemble import check_read_back, threads
+from rlkit.settings.assemble import check_divided, check_read_back, threads
 from rlkit.settings.help import show_help
 
 
@@ -24,6 +26,13 @@ def test_openmp_threads_are_read_as_openmp_reads_them(
     monkeypatch.setenv("OMP_NUM_THREADS", value)
     assert threads("text") == (expected or os.cpu_count())
     assert threads("control") == 1
+
+
+@pytest.mark.parametrize("hold", [None, "short", 1, 2])
+def test_several_ranks_take_an_own_algorithm_with_a_key_that_ours_have_for_a_number(hold: object) -> None:
+    algo = SimpleNamespace(policy=None, config=make_dataclass("Config", ["hold"])(hold))
+    with pytest.raises(UserError, match=r"algo\.hold is for one process") if hold == 2 else nullcontext():
+        check_divided("./mine.py", algo)
 
 
 @pytest.mark.parametrize("env", ["lunarlander", "gym", "gsm8k"])
