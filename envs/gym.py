@@ -185,6 +185,9 @@ def bare(
         if own and not isinstance(error, gymnasium.error.Error | TypeError):
             raise
         words = f"{type(error).__name__}: {one_line(error)}"
+        if render_mode is not None:  # without it, it was made before
+            told = f"let it take render_mode={render_mode}, as Gymnasium's do"
+            raise UserError(f"{config.called} cannot be drawn ({words}): {told}") from error
         raise UserError(f"{config.called} with env.kwargs={one_line(config.kwargs)} cannot be made: {words}") from error
 
 

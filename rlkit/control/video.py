@@ -106,7 +106,15 @@ def _picture(copies: Copies) -> Array:
     drawn = copies.vector.render()
     if drawn is None or drawn[0] is None:
         raise NotImplementedError
-    return shrunk(np.asarray(drawn[0], dtype=np.uint8))
+    picture = np.asarray(drawn[0])
+    if picture.ndim == 2:
+        picture = np.stack([picture] * 3, -1)  # gray
+    if picture.dtype.kind not in "iu" or picture.ndim != 3 or 0 in picture.shape:  # of fractions all would be black
+        raise UserError(
+            f"render gave a picture of type {picture.dtype} and shape {picture.shape}: return bytes of "
+            "[height, width, 3]"
+        )
+    return shrunk(picture.astype(np.uint8))
 
 
 def shrunk(image: Array) -> Array:
@@ -116,7 +124,7 @@ def shrunk(image: Array) -> Array:
     height, width = image.shape[:2]
     if width <= WIDTH:
         return image.copy()
-    size = WIDTH, round(height * WIDTH / width)
+    size = WIDTH, max(1, round(height * WIDTH / width))
     return np.array(Image.fromarray(image).resize(size, Image.Resampling.BILINEAR))
 
 

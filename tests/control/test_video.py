@@ -1,9 +1,11 @@
 """Episodes drawn frame by frame: what is shown is what was measured."""
 
+import gymnasium
 import numpy as np
 import pytest
 import torch
 from gymnasium.error import DependencyNotInstalled
+from gymnasium.spaces import Box, Discrete
 from PIL import Image
 
 from rlkit.api import UserError
@@ -129,3 +131,38 @@ def test_what_cannot_be_drawn_is_refused_in_one_line(tmp_path):
     shown = [{"image": np.zeros((8, 8, 3), np.uint8), "action": None, "reward": 0.0}]
     with pytest.raises(UserError, match="cannot write"):
         write_gif(shown, tmp_path / "nowhere" / "a.gif")
+
+
+class Drawn(gymnasium.Env):
+    """Its picture is its keyword."""
+
+    observation_space, action_space = Box(0, 1, (1,), np.float32), Discrete(2)
+
+    def __init__(self, picture, render_mode=None):
+        self.picture, self.render_mode = picture, render_mode
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        return np.zeros(1, np.float32), 1.0, True, False, {}
+
+    def render(self):
+        return self.picture
+
+
+def drawn(picture: object, make: object = Drawn) -> list:
+    gym = plugins.load("envs", "gym")
+    env = gym.make(gym.Config(1, kwargs={"picture": picture}, entry="<x>"), 0, "cpu", factory=make)
+    return frames(env, Actor(env, Network(hidden=())))
+
+
+def test_what_a_picture_has_to_be():
+    assert drawn(np.full((2, 900, 3), 7, np.uint8))[0]["image"].shape == (1, 400, 3)
+    assert drawn(np.full((1, 900), 7))[0]["image"].tolist() == [[[7] * 3] * 400]
+    for wrong in (np.full((2, 2, 3), 0.5), "abc", [np.zeros((2, 2, 3), np.uint8)]):
+        with pytest.raises(UserError, match=r"render gave a picture of type .*: return bytes of \[height, width, 3\]"):
+            drawn(wrong)
+    with pytest.raises(UserError, match=r"cannot be drawn \(.*: let it take render_mode=rgb_array, as Gymnasium's do$"):
+        drawn(None, lambda picture: Drawn(picture))
