@@ -81,7 +81,9 @@ def of_observations(rollout: TensorDict, env: Env) -> Found:
     if isinstance(space, Discrete):
         return found | {"outside": torch.maximum(-x.min(), x.max() - int(space.n) + 1), "component": 0.0}
     rows = x.float()
-    low, high = (torch.from_numpy(bound.astype(np.float32)).reshape(-1).to(rows) for bound in (space.low, space.high))
+    with np.errstate(over="ignore"):  # 1e300 is infinite here
+        bounds = [bound.astype(np.float32) for bound in (space.low, space.high)]
+    low, high = (torch.from_numpy(bound).reshape(-1).to(rows) for bound in bounds)
     outside, component = torch.maximum(low - rows.amin(0), rows.amax(0) - high).max(0)
     return found | {"outside": outside, "component": component}
 

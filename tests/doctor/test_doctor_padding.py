@@ -3,6 +3,7 @@
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from gymnasium.spaces import Box, Discrete
@@ -44,3 +45,9 @@ def test_where_nobody_acted_there_is_nothing_to_look_at(space: Any) -> None:
         nothing["observation"] = torch.zeros(4, 5, dtype=torch.long)
     assert "outside" not in symptoms.of_observations(nothing, env(space))
     assert not symptoms.of_actions(nothing, env(space))
+
+
+@pytest.mark.filterwarnings("error")
+def test_bounds_beyond_float32_are_infinite() -> None:
+    here = env(Box(-1e300, 1e300, (1,), np.float64))
+    assert symptoms.read(symptoms.of_observations(played(5), here))["outside"] == -np.inf
