@@ -17,12 +17,13 @@ SHORT += ["policy.hidden=8", "env.rows=4"]
 SCREENS = ["env=gym", "env.entry=support.screens:Screen", "env.wrappers=FrameStackObservation", "policy.encoder=flat"]
 WORDS = {
     "dqn": ["algo=dqn", *SCREENS, "env.wrapper_kwargs.FrameStackObservation.stack_size=2", *SHORT],
+    "masked": ["algo=dqn", "env=gym", "env.id=Taxi-v4", *SHORT],  # observations with parts
     "sac": ["algo=sac", "env=pendulum", "algo.prioritized=true", *SHORT],
     "td3": ["algo=td3", "env=pendulum", *SHORT],
 }
 
 
-@pytest.mark.parametrize("algo", ["dqn", "sac"])
+@pytest.mark.parametrize("algo", ["dqn", "masked", "sac"])
 def test_a_run_goes_on_from_its_files_and_learns_what_it_learns_in_memory(
     algo: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
