@@ -11,7 +11,7 @@ from torch import Tensor
 from rlkit.shapes import same_shape
 
 FAR = 20.0  # log-ratios are clamped to ±20 before exp, which overflows float32 at 88
-ROUNDING = 1024  # units in the last place by which two computations of one log-probability may differ
+ROUNDING = 4096  # units in the last place by which two computations of one log-probability may differ
 
 
 def beyond_rounding(log_prob: Tensor, ref_log_prob: Tensor, mask: Tensor) -> Tensor:
