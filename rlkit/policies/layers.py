@@ -2,7 +2,7 @@
 
 import itertools
 from dataclasses import dataclass
-from typing import Annotated, Literal, cast
+from typing import Annotated, Literal
 
 import torch
 from annotated_types import Ge, Le
@@ -31,6 +31,7 @@ class Layers:
     activation: Annotated[Literal["tanh", "relu"], Needs("hidden")] = "tanh"  # activation function between layers
     encoder: Encoder = "auto"  # auto, flat, nature, impala, small: network for images; or ./my_net.py, PATH.py:NAME
     log_std: Annotated[float, Ge(-20), Le(20)] = 0.0  # initial log standard deviation of continuous actions
+    init: Literal["orthogonal", "uniform"] = "orthogonal"  # first weights: orthogonal, or uniform in ±1/√inputs
     fast: bool = True  # compute small networks on a CPU forward and backward by hand; false: all by autograd
     memory: Literal["none", "gru"] = "none"  # memory of the episode: none, or a gated recurrent unit
     memory_size: Annotated[Count, Needs("memory", "gru")] = 64  # units of the memory
@@ -60,14 +61,28 @@ def widened(network: Layers) -> list[nn.Module]:
     return [Wide()] if network.dtype == "float64" else []
 
 
-def linear(inputs: int, outputs: int, gain: float, generator: torch.Generator) -> nn.Linear:
-    """A layer with orthogonal weights and zero bias (Saxe et al. 2013, arXiv:1312.6120)."""
+def linear(inputs: int, outputs: int, gain: float, network: Layers, generator: torch.Generator) -> nn.Linear:
+    """A layer with weights of `policy.init`."""
     layer = nn.Linear(inputs, outputs, device="meta").to_empty(
         device="cpu"
     )  # initialized below, from its own generator
-    nn.init.orthogonal_(layer.weight, gain, generator=generator)
-    nn.init.zeros_(layer.bias)
+    initialize(layer, gain, network, generator)
     return layer
+
+
+def initialize(layer: nn.Linear | nn.Conv2d, gain: float, network: Layers, generator: torch.Generator) -> None:
+    """Orthogonal weights times `gain` and zero biases (Saxe et al. 2013, arXiv:1312.6120), or both as in torch:
+
+    uniform in ±1/√n, for n numbers that each output is made of.
+    """
+    assert layer.bias is not None, "all layers here have one"
+    if network.init == "orthogonal":
+        nn.init.orthogonal_(layer.weight, gain, generator=generator)
+        nn.init.zeros_(layer.bias)
+        return
+    bound = layer.weight[0].numel() ** -0.5
+    for parameter in (layer.weight, layer.bias):
+        nn.init.uniform_(parameter, -bound, bound, generator=generator)
 
 
 def encoder(env: Env, network: Layers, name: str, normalizer: Normalizer | None) -> tuple[int, list[nn.Module]]:
@@ -82,8 +97,7 @@ def encoder(env: Env, network: Layers, name: str, normalizer: Normalizer | None)
         made = encoders.of_space(space, network.encoder)
     for module in made.modules() if made is not None else ():
         if isinstance(module, nn.Conv2d):
-            nn.init.orthogonal_(module.weight, 2**0.5, generator=generator)
-            nn.init.zeros_(cast(Tensor, module.bias))
+            initialize(module, 2**0.5, network, generator)
     return encoders.features(space, made), [module for module in (normalizer, made) if module is not None]
 
 
@@ -102,9 +116,9 @@ def perceptron(
     wide = widened(network)
     layers = [*wide, *before, *wide]
     for size in network.hidden:
-        layers.extend([linear(width, size, 2**0.5, generator), activation()])
+        layers.extend([linear(width, size, 2**0.5, network, generator), activation()])
         width = size
-    made = Perceptron(*layers, linear(width, outputs, gain, generator), fast=network.fast).to(env.device)
+    made = Perceptron(*layers, linear(width, outputs, gain, network, generator), fast=network.fast).to(env.device)
     return made.double() if wide else made
 
 
@@ -133,7 +147,8 @@ class ActionValue(nn.Module):
         super().__init__()
         width, before = encoder(env, network, name, normalizer)
         if encoders.learns(before):
-            narrow = linear(width, NARROW, 2**0.5, seeding.generator(env.seed, "init", name, "narrow"))
+            generator = seeding.generator(env.seed, "init", name, "narrow")
+            narrow = linear(width, NARROW, 2**0.5, network, generator)
             width, before = NARROW, [*before, narrow, nn.LayerNorm(NARROW), nn.Tanh()]
         wide = widened(network)
         self.encoder = nn.Sequential(*wide, *before, *wide).to(env.device)

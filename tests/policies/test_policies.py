@@ -3,6 +3,7 @@
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from gymnasium.spaces import Box, Discrete, Sequence
@@ -248,6 +249,27 @@ def test_layers_are_orthogonal_with_their_gain_and_depend_on_the_seed_and_their_
     assert torch.equal(networks.mlp(env, 3, 0.01, network, "actor")[0].weight, weight)
     assert not torch.equal(networks.mlp(env, 3, 0.01, network, "critic")[0].weight, weight)
     assert not torch.equal(networks.mlp(fake_env(seed=1), 3, 0.01, network, "actor")[0].weight, weight)
+
+
+def test_uniform_layers_are_those_of_torch() -> None:
+    env, network = fake_env(), policies.Network(hidden=(8, 6), init="uniform")
+    made = networks.mlp(env, 3, 0.01, network, "actor")
+    with torch.random.fork_rng():
+        torch.default_generator.set_state(seeding.generator(env.seed, "init", "actor").get_state())
+        theirs = [torch.nn.Linear(*sizes) for sizes in ((made[0].in_features, 8), (8, 6), (6, 3))]
+    for ours, layer in zip([x for x in made if isinstance(x, torch.nn.Linear)], theirs, strict=True):
+        assert torch.equal(ours.weight, layer.weight) and torch.equal(ours.bias, layer.bias)
+
+
+def test_uniform_convolutions_are_those_of_torch() -> None:
+    env = fake_env(observations=Box(0, 255, (3, 36, 36), dtype=np.uint8))
+    made = networks.mlp(env, 2, 1.0, policies.Network(encoder="nature", init="uniform"), "q")
+    ours = [module for module in made.modules() if isinstance(module, torch.nn.Conv2d)]
+    with torch.random.fork_rng():
+        torch.default_generator.set_state(seeding.generator(env.seed, "init", "q", "encoder").get_state())
+        theirs = [torch.nn.Conv2d(x.in_channels, x.out_channels, x.kernel_size) for x in ours]
+    assert ours and all(torch.equal(x.weight, y.weight) for x, y in zip(ours, theirs, strict=True))
+    assert all(torch.equal(x.bias, y.bias) for x, y in zip(ours, theirs, strict=True))
 
 
 def test_a_frozen_copy_stays_when_the_policy_moves() -> None:
