@@ -19,10 +19,20 @@ def outside(given: Given, said: Collection[str] = ()) -> list[str]:
     names = _names(given)
     found = [f"{section}={name}" for section, name in names.items() if name not in plugins.names(KINDS[section])]
     for section, key, place in _codes(given, said):
-        value = given.section(section).get(key) or ""
-        texts = value if isinstance(value, list | tuple) else [value]
-        found += [f"{section}.{key}={entry}" for text in texts for entry in places.outside(str(text), place)]
+        texts = texts_of(given.section(section), key)
+        found += [f"{section}.{key}={entry}" for text in texts for entry in places.outside(text, place)]
     return found
+
+
+def texts_of(section: Section, key: str) -> Iterator[str]:
+    """What a key holds, whole or entry by entry: KEY, or KEY.NAME of a mapping."""
+    left = [value for name, value in section.items() if name.partition(".")[0] == key]
+    while left:
+        value = left.pop()
+        if isinstance(value, dict | list | tuple):
+            left += value.values() if isinstance(value, dict) else value
+        elif value:
+            yield str(value)
 
 
 def _names(given: Given) -> dict[str, str]:

@@ -120,6 +120,19 @@ def test_code_for_a_key_of_a_plug_in_of_the_line_needs_trust_too(tmp_path: Path)
         assert config.read([f"config={path}", line, word]).env["maker"] == "./theirs.py:f"
 
 
+@pytest.mark.parametrize("given", ["makers: {a: './theirs.py:f'}", "makers.a: './theirs.py:f'"])
+def test_code_in_a_mapping_needs_trust_too(tmp_path: Path, given: str) -> None:
+    (tmp_path / "mine.py").write_text(
+        "from dataclasses import dataclass, field\nfrom rlkit.api import Code\n\n\n@dataclass(frozen=True)\n"
+        "class Config:\n    makers: dict[str, Code] = field(default_factory=dict)\n"
+        "\n\ndef make(config, seed, device): ...\n"
+    )
+    path = tmp_path / "theirs.yaml"
+    path.write_text(f"algo: {{name: ppo}}\nenv: {{{given}}}\n")
+    with pytest.raises(UserError, match=r"would run code from outside rlkit: env\.makers=\./theirs\.py:f; give it"):
+        config.read([f"config={path}", f"env={tmp_path / 'mine.py'}"])
+
+
 def test_help_needs_neither_name(tmp_path: Path) -> None:
     path = tmp_path / "seed.yaml"
     path.write_text("run: {seed: 1}\n")
