@@ -15,7 +15,6 @@ PROMPT = "{question}\n"
 BETWEEN = "\n\n"  # in plain text, separates examples
 ANSWERED, SAID = "what the assistant answered", "what the other side said"  # placeholders in templates
 EDGES = ' "a"\n '  # shows what a template does to a content
-FORGETS = "the chat template leaves out what was said before: give env.chat=false, or another template"
 
 
 @runtime_checkable
@@ -114,7 +113,9 @@ class Asking:
         frame, told = _between(policy, [data(SAID), fill(EDGES)], self.options)
         before, found, after = frame.partition(SAID)
         if not found:
-            raise UserError(FORGETS)
+            raise UserError(
+                "the chat template leaves out what was said before: give env.chat=false, or another template"
+            )
         if joined([before, fill(EDGES), after]) == told:
             return lambda text: joined([before, fill(text), after])
         if joined([before, fill(EDGES).trimmed(), after]) == told:  # many templates leave out blanks at the ends
@@ -142,15 +143,10 @@ class Asking:
 
 
 def _between(policy: Chats, contents: Sequence[Prompt], options: Mapping[str, object]) -> list[Prompt]:
-    """Of conversations that end with these contents of a user: what the template writes behind the turn before."""
+    """What the template writes behind an assistant's turn where a user says these next; nothing where it forgets."""
     said, answered = Turn("user", data(SAID)), Turn("assistant", data(ANSWERED))
-    found = []
-    for whole in policy.chat([[said, answered, Turn("user", content)] for content in contents], options):
-        before, there, _ = whole.partition(ANSWERED)
-        if not there:
-            raise UserError(FORGETS)
-        found.append(whole.part(len(before) + len(there)))
-    return found
+    wholes = policy.chat([[said, answered, Turn("user", content)] for content in contents], options)
+    return [whole.part(len(whole) - len(whole.partition(ANSWERED)[2])) for whole in wholes]
 
 
 def _begins(problem: Problem) -> int:

@@ -86,12 +86,18 @@ def test_a_key_steps_copies_in_processes_with_the_same_result(tmp_path: Path) ->
     assert (played(True) == played(False)).all()
 
 
-def test_groups_play_in_processes_and_evaluations_do_not() -> None:
+def test_groups_play_in_processes_and_evaluations_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    apart: list[int] = []
+
+    def counted(copy: Any, spec: Any, n: int) -> SyncVectorEnv:  # processes take long to start
+        apart.append(n)
+        return SyncVectorEnv([copy] * n, autoreset_mode=AutoresetMode.DISABLED)
+
+    monkeypatch.setattr(gym, "in_processes", counted)
     env = gym.make(gym.Config(2, "CartPole-v1", processes=True), 0, "cpu")
     env.rollout(Draws(env), repeats=2)
     env.evaluate(Draws(env), episodes=2)
-    kinds = {purpose: type(copies.vector) for (purpose, _), copies in env._copies.items()}
-    assert kinds == {"stream": AsyncVectorEnv, "fresh": AsyncVectorEnv, "evaluate": SyncVectorEnv}
+    assert apart == [2, 4] and {purpose for purpose, _ in env._copies} == {"stream", "fresh", "evaluate"}
     env.close()
 
 
