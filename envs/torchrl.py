@@ -2,9 +2,8 @@
 
 import difflib
 import importlib
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -68,15 +67,15 @@ class Config:
 
 
 class Adapted(gymnasium.Env[Any, Any]):
-    """An environment of TorchRL as one of Gymnasium. `cut` is called with the steps of an episode that it truncates."""
+    """An environment of TorchRL as one of Gymnasium; it tells if it truncates an episode before `limit` steps."""
 
     # Any: an EnvBase, whose import takes seconds
-    def __init__(self, env: Any, called: str, cut: Callable[[int], None]) -> None:
+    def __init__(self, env: Any, called: str, limit: int) -> None:
         if env.batch_size:
             raise UserError(f"{called} is {tuple(env.batch_size)} environments in one: leave out what makes it several")
         if len(env.action_keys) > 1 or isinstance(env.action_key, tuple):
             raise UserError(f"{called} has several agents or actions: use env=pettingzoo, or wrap it for env=gym")
-        self.env, self.spec_seen, self.cut, self.steps = env, env.observation_spec, cut, 0
+        self.env, self.spec_seen, self.called, self.limit, self.steps = env, env.observation_spec, called, limit, 0
         keys = [*self.spec_seen.keys()]
         self.alone = keys[0] if len(keys) == 1 else ""  # a single part is the observation, whatever it is called
         if self.alone:
@@ -99,8 +98,8 @@ class Adapted(gymnasium.Env[Any, Any]):
         self.now = self.env.step_mdp(played)
         self.steps += 1
         reward, truncated = float(after["reward"]), bool(after["done"]) and not terminated
-        if truncated:
-            self.cut(self.steps)
+        if truncated and self.steps < self.limit:
+            tell_early(self.called, self.steps, self.limit)
         return self.shown(after), reward, terminated, truncated, {}
 
     def shown(self, now: Any) -> Any:
@@ -111,19 +110,13 @@ class Adapted(gymnasium.Env[Any, Any]):
             self.env.close()
 
 
-def early(called: str, limit: int) -> Callable[[int], None]:
-    """What says once that the simulator itself truncates an episode before `limit` steps."""
-    told: list[int] = []
-
-    def cut(steps: int) -> None:
-        if steps < limit and not told:
-            told.append(steps)
-            warn(f"{called} truncated an episode by itself after {steps} steps, before env.step_limit={limit}")
-
-    return cut
+@cache
+def tell_early(called: str, steps: int, limit: int) -> None:
+    """Say once that the simulator itself truncates an episode."""
+    warn(f"{called} truncated an episode by itself after {steps} steps, before env.step_limit={limit}")
 
 
-def world(lib: str, name: str, cut: Callable[[int], None], /, **keywords: Any) -> Adapted:
+def world(lib: str, name: str, limit: int = 0, /, **keywords: Any) -> Adapted:
     """One copy. Raises: UserError with the reason where it cannot be made."""
     kind, called = getattr(importlib.import_module(f"torchrl.envs.libs.{lib}"), LIBRARIES[lib][0]), f"env.id={name}"
     try:
@@ -137,7 +130,7 @@ def world(lib: str, name: str, cut: Callable[[int], None], /, **keywords: Any) -
     if lib == "gym":
         for space in (made.observation_space, made.action_space):
             check_starts(space, called)
-    return Adapted(made, called, cut)
+    return Adapted(made, called, limit)
 
 
 def check_starts(space: "AnySpace", called: str) -> None:
@@ -200,7 +193,6 @@ def make(config: Config, seed: int, device: str | torch.device) -> ControlEnv:
         step_limit=config.step_limit,
         processes=config.processes,
     )
-    cut = early(f"env.id={config.id}", config.step_limit)
-    made = gym.make(copies, seed, device, factory=partial(world, config.lib, config.id, cut))
+    made = gym.make(copies, seed, device, factory=partial(world, config.lib, config.id, config.step_limit))
     made.source = f"TorchRL {config.lib} {config.id}"
     return made

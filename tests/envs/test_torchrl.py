@@ -213,7 +213,7 @@ def test_choices_that_do_not_count_from_0_are_refused(seen: gymnasium.Space[Any]
     gymnasium.register("CountsFromElsewhere-v0", entry_point=lambda **_: World(), disable_env_checker=True)
     try:
         with pytest.raises(UserError, match=r"whose start TorchRL leaves out: use env=gym env\.id=\.\.\.$"):
-            torchrl.world("gym", "CountsFromElsewhere-v0", print)
+            torchrl.world("gym", "CountsFromElsewhere-v0")
     finally:
         del gymnasium.registry["CountsFromElsewhere-v0"]
 
