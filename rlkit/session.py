@@ -33,6 +33,7 @@ from rlkit.recording.files import (
 from rlkit.recording.writers import check_tracker
 from rlkit.settings import config, repeat, sections
 from rlkit.settings.assemble import Parts, assemble
+from rlkit.settings.measured import own_checkpoint
 from rlkit.signals import interruptible, sheltered
 from rlkit.telling import UNWATCHED, again, facts, farewell, opened_log, own_folder
 from rlkit.telling import Watch as Watch  # `as`: others take it from here
@@ -136,7 +137,7 @@ def renew(parts: Parts, given: config.Given, folder: Path, progress: Progress) -
 def drop_later_best(folder: Path, progress: Progress) -> None:
     """Remove a `best` that is later than the resumed iteration: the run finds it again, or a different one."""
     later = ranks.by_first(lambda: checkpoint.drop_beyond(folder, progress.iteration))
-    gone = ranks.by_first(lambda: not os.path.lexists(folder / "checkpoints" / "best.safetensors"))
+    gone = ranks.by_first(lambda: own_checkpoint("best", folder) != "best")
     if later is not None or (gone and progress.best > -math.inf):
         progress.best, progress.best_among = -math.inf, 0
         which = "which is gone" if later is None else f"of iteration {later}"
