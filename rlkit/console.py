@@ -22,6 +22,7 @@ from rlkit.terminal import first_of_several, harmless_warning, say, show_traceba
 STOPPED = "rlkit: stopped"
 OUT_OF_MEMORY = re.compile("can't allocate memory|out of memory", re.IGNORECASE)  # as torch's allocators report it
 FEW = 1_000  # objects; Python 3.12 starts with 375 frozen ones
+_left_out = False  # whether the collector leaves out what was imported
 SMALLER = "give fewer env.rows, a shorter horizon, a smaller group or network"
 
 
@@ -96,7 +97,9 @@ def loading() -> Iterator[None]:
     torch and its dependencies create a million objects that stay to the end. Collecting them repeatedly takes a fifth
     of their import time, and longer at the end of the process; a full collection in between is as slow.
     """
-    if not gc.isenabled() or gc.get_freeze_count() > FEW:  # the host program decides, and once is enough
+    global _left_out
+    _left_out = _left_out or gc.get_freeze_count() > FEW  # once: counting a million objects takes 0.02 seconds
+    if _left_out or not gc.isenabled():  # the host program decides, and once is enough
         yield
         return
     gc.disable()
@@ -105,6 +108,7 @@ def loading() -> Iterator[None]:
     finally:
         gc.freeze()
         gc.enable()
+        _left_out = True
 
 
 @contextmanager
