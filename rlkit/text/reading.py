@@ -32,10 +32,13 @@ _FRACTION = re.compile(
     r"\\[dtc]?frac\s{0,2}(?:\{\s{0,2}([-+]?[0-9.,]{1,30})\s{0,2}\}|([0-9]))"
     r"\s{0,2}(?:\{\s{0,2}([0-9.,]{1,30})\s{0,2}\}|([0-9]))"
 )
-_WORDS = re.compile(r"\\(?:text|textbf|textit|textrm|mathrm|mathbf|mbox|emph)\s?\{([^{}]*)\}(?:\^\{?[23]\}?)?")
+_WORDS = re.compile(r"\\(?:text|textbf|textit|textrm|mathrm|mathbf|mbox|emph)\s?\{([^{}]*)\}(?:\^\{?-?[123]\}?)?")
+_UNIT = r"[kcdm]?m|in|ft|yd|mi|units?|inches|feet|yards|miles|(?:centi|kilo|milli)?met(?:er|re)s|(?<=/)s"
+_POWER = re.compile(rf"(?<![^\W\d_\\])({_UNIT})\^(?:[23]|\{{[23]\}})(?![0-9])")  # 18 cm^2
 _SPACING = re.compile(r"\\(?:left|right|displaystyle|quad|qquad)(?![a-zA-Z])|\\[!,;:\s()\[\]]|~")
 _DEGREES = re.compile(r"\^?\{?\\(?:circ|degree)\}?(?![a-zA-Z])")
-_SEPARATORS = {0x066B: ".", 0x066C: ","}  # separators of Arabic numbers
+# Separators of Arabic numbers, the slash of fractions, and hyphens that are written for a minus.
+_SIGNS = {0x066B: ".", 0x066C: ",", 0x2044: "/", **dict.fromkeys((0x2010, 0x2011, 0xFE63, 0xFF0D), "-")}
 
 
 def extract(text: str, strict: bool = False) -> Fraction | None:
@@ -45,8 +48,8 @@ def extract(text: str, strict: bool = False) -> Fraction | None:
     on the next line that is not empty. A box holds one number, with at most a unit and a name. If the last box or
     marker has no number, the text has no answer.
 
-    Accepted: 1,234 (commas in groups of three only), $5, 5 €, -5, −5, - 5, 2.50, .5, 1/2, 1 1/2, \frac{1}{2}, 1e3, and
-    digits of other scripts; units, % and a final period are ignored.
+    Accepted: 1,234 (commas in groups of three only), $5, 5 €, -5, −5, - 5, 2.50, .5, 1/2, 1 1/2, 1½, \frac{1}{2}, 1e3,
+    and digits of other scripts; units such as kg or cm^2, % and a final period are ignored.
     """
     text = digits(text)
     if not strict and _BOX in text:
@@ -69,7 +72,7 @@ def boxed_number(text: str) -> Fraction | None:
 
 def only_number(text: str) -> Fraction | None:
     """The number in a text with only one, and at most a unit and a name: `18`, `x = 18`, `$18`, `18 kg`."""
-    text = plain(digits(text))
+    text = plain(digits(text)).strip().removeprefix("+")
     found = list(_NUMBER.finditer(text))
     if len(found) != 1:
         return None
@@ -123,22 +126,27 @@ def expression(text: str) -> str:
 
 
 def plain(text: str) -> str:
-    r"""A text without the LaTeX around its numbers: \frac{1}{2} is 1/2, \text{kg} is kg."""
+    r"""A text without the LaTeX around its numbers: \frac{1}{2} is 1/2, \text{kg} is kg; without powers of units."""
     if "\\" not in text and "{" not in text:
-        return text
-    text = re.sub(r"(?<=[0-9])(?:\{,\}|\\,)(?=[0-9])", ",", text)
-    text = _WORDS.sub(r" \1 ", text)
+        return _POWER.sub(r"\1", text)
+    text = re.sub(r"(?<=[0-9])(?:\{,\}|\\,)(?=[0-9])", ",", text.replace("\\approx", "≈"))
+    text = _POWER.sub(r"\1", _WORDS.sub(r" \1 ", text))
     text = _SPACING.sub("", _DEGREES.sub("", text))
     text = re.sub(r"\\(?=[$%&])", "", _FRACTION.sub(r" \1\2/\3\4 ", text.replace(_BOX, "")))
     return text if re.search(r"[\\^_]", text) else re.sub("[{}]", " ", text)
 
 
 def digits(text: str) -> str:
-    """A text with the digits of all scripts replaced by 0 to 9."""
+    """A text with the digits of all scripts as 0 to 9, a fraction of one character as ` 1/2`, and ASCII signs."""
     if text.isascii():
         return text
-    table = {ord(x): str(unicodedata.decimal(x)) for x in set(text) if x.isdecimal() and not x.isascii()}
-    return text.translate(table | _SEPARATORS) if table else text
+    table: dict[int, str] = dict(_SIGNS)
+    for x in set(text):
+        if x.isdecimal():
+            table[ord(x)] = str(unicodedata.decimal(x))
+        elif unicodedata.decomposition(x).startswith("<fraction>"):
+            table[ord(x)] = " " + unicodedata.normalize("NFKC", x).replace("\u2044", "/")
+    return text.translate(table)
 
 
 def _value(match: re.Match[str]) -> Fraction | None:

@@ -62,6 +62,10 @@ MARKED = {
     "#### १२३": 123,
     "#### １８．": 18,
     "#### ١٬٢٣٤٫٥": Fraction("1234.5"),
+    "#### 5½": Fraction(11, 2),
+    "#### ¾ cup": Fraction(3, 4),
+    "#### 3⁄4": Fraction(3, 4),
+    "#### ‑5": -5,
 }
 NOTHING = [
     "",
@@ -85,6 +89,12 @@ UNMARKED = {
     "the top-5": 5,
     "48/2 = 24": 24,
     "<<2*6=12>>12 dollars": 12,
+    "she ran 1½ miles": Fraction(3, 2),
+    "the area is 18 cm^2.": 18,
+    r"the area is $18\ \mathrm{m^{2}}$.": 18,
+    "it slows by 18 m/s^2": 18,
+    "18 = 4^2 + 2": 2,
+    "y = 18x^2": 2,
 }
 
 
