@@ -52,7 +52,9 @@ def opened_log(parts: Parts, given: config.Given, folder: Path, progress: Progre
     sent_to = tracker(run.logger, folder, parts.text)
     with back(given.here):  # where a plug-in's path starts, wherever the environment has gone
         rows = header(parts, given, folder, progress)
-    return Log(folder, rows, total or 0, unit, watch.quiet, progress.iteration, sent_to, watch.listener)
+    at = progress.iteration
+    written = at - bool(progress.meter.unwritten)  # the line of an iteration whose validation failed is to be written
+    return Log(folder, rows, total or 0, unit, watch.quiet, at, sent_to, watch.listener, written)
 
 
 def facts(run: config.Run, given: config.Given, progress: Progress) -> dict[str, object]:

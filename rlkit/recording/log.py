@@ -45,7 +45,7 @@ SPEED = "time/env_steps_per_second"
 
 
 class Log:
-    """The output of a run. `resumed_at` is the iteration of the checkpoint: later lines are written again."""
+    """The output of a run. Lines of metrics after `written`, and completions after `resumed_at`, are written again."""
 
     def __init__(
         self,
@@ -54,16 +54,18 @@ class Log:
         total: int,
         unit: str,  # unit of the total: iterations or env_steps
         quiet: bool = False,
-        resumed_at: int = 0,
+        resumed_at: int = 0,  # the iteration of the checkpoint
         tracker: Tracker | None = None,  # an external service that also receives the metrics
         listener: Listener | None = None,  # is called for each logged iteration, and may stop the run
+        written: int | None = None,  # the last iteration whose line is not written again; none: `resumed_at`
     ) -> None:
         self.folder, self.title_rows, self.unit = Path(folder), dict(title_rows), unit
         self.in_notebook = not quiet and Screen().is_jupyter
         self.console = Screen(quiet, force_jupyter=False)  # in a notebook, lines are plain text
-        last = cut(self.folder / "metrics.jsonl", resumed_at)
+        written = resumed_at if written is None else written
+        last = cut(self.folder / "metrics.jsonl", written)
         cut(self.folder / "completions.jsonl", resumed_at)
-        if resumed_at and not last.iteration:
+        if written and not last.iteration:
             gone = f"{self.folder / 'metrics.jsonl'} has no line up to iteration {resumed_at}"
             warn(f"{gone}: what was logged there is lost, and seconds count from now")
         self.began: float = time.monotonic() - last.seconds

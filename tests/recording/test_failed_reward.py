@@ -4,9 +4,10 @@ import json
 from pathlib import Path
 
 import pytest
-from support.resuming import differences
+from support.resuming import Killed, differences
 
-from rlkit import run
+from rlkit import loop, run
+from rlkit.errors import RewardFailed
 
 REWARD = """
 from pathlib import Path
@@ -65,3 +66,32 @@ def test_a_validation_in_which_a_reward_failed_is_repeated(fails: int, tmp_path:
     assert run.main([*words, f"out={tmp_path / 'b'}"]) == 0
     assert [line["iteration"] for line in lines(tmp_path / "a")] == [1, 2, 3]
     assert differences(tmp_path / "a", tmp_path / "b") == []
+
+
+def test_a_kill_after_a_validation_was_repeated_writes_its_line_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also of the first iteration, whose line is not missing where the validation failed before it."""
+    reward = tmp_path / "reward.py"
+    words = ["algo=grpo", "algo.group=4", *WORDS, f"env.reward={reward}:mine", "evaluate_every=1"]
+    reward.write_text(REWARD.format(fails=-1))
+    assert run.main([*words, f"out={tmp_path / 'b'}"]) == 0
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "validate", failing)
+        assert run.main([*words, f"out={tmp_path / 'a'}"]) == 2
+    capsys.readouterr()
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(loop, "keep", killed)
+        run.main([f"resume={tmp_path / 'a'}", "trust=true"])
+    assert [line["iteration"] for line in lines(tmp_path / "a")] == [1]
+    assert run.main([f"resume={tmp_path / 'a'}", "trust=true"]) == 0
+    assert "has no line up to" not in capsys.readouterr().err
+    assert differences(tmp_path / "a", tmp_path / "b") == []
+
+
+def failing(*_: object) -> dict[str, float]:
+    raise RewardFailed("out of order")
+
+
+def killed(*_: object) -> None:
+    raise Killed
