@@ -128,10 +128,11 @@ def resume(parts: Parts, given: config.Given, folder: Path, watch: Watch) -> tup
 
 def renew(parts: Parts, given: config.Given, folder: Path, progress: Progress) -> None:
     """Write the new configuration of the run into its own folder."""
-    command = repeat.changed(read_text(folder / "config.yaml").partition("\n")[0], given.argv)
-    write_atomically(folder / "config.yaml", "\n".join([command, parts.text.partition("\n")[2]]))
-    if not progress.over(parts.run):
-        remove(folder / "summary.json")  # of a shorter run: this run is not finished
+    first, _, held = read_text(folder / "config.yaml").partition("\n")
+    keys = parts.text.partition("\n")[2]
+    if not progress.over(parts.run) or keys != held:
+        remove(folder / "summary.json")  # of a shorter or another run: this run is not finished
+    write_atomically(folder / "config.yaml", "\n".join([repeat.changed(first, given.argv), keys]))
 
 
 def drop_later_best(folder: Path, progress: Progress) -> None:

@@ -4,11 +4,12 @@ import json
 from pathlib import Path
 
 import pytest
-from support.resuming import differences
+from support.resuming import Killed, differences
 
 from rlkit import run
 from rlkit.comparison import measuring, records
 from rlkit.recording import checkpoint
+from rlkit.recording.log import Log
 
 BEST = ["algo=q_learning", "env=gridworld", "evaluate_every=1", "measure=best", "evaluation_episodes=2"]
 
@@ -139,3 +140,26 @@ def test_another_number_of_validation_episodes_begins_the_search_for_the_best_an
     assert run.main([f"resume={tmp_path}", "iterations=4", "validation_episodes=3"]) == 0
     assert "validated on 3 in place of 1: checkpoint best is looked for again from here on" in capsys.readouterr().out
     assert checkpoint.load(tmp_path, "best")["progress"]["iteration"] == 4
+
+
+def test_a_kill_while_other_parameters_are_measured_leaves_no_summary_of_those_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its config.yaml and its model would be of the best parameters, its summary of the last ones."""
+
+    def killed(*_: object) -> None:
+        raise Killed
+
+    words = ["algo=q_learning", "env=gridworld", "evaluate_every=1", "evaluation_episodes=2", "iterations=3"]
+    assert run.main([*words, f"out={tmp_path}"]) == 0
+    assert run.main([f"resume={tmp_path}", "measure=latest"]) == 0
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(Log, "summary", killed)
+        run.main([f"resume={tmp_path}"])
+    assert (tmp_path / "summary.json").is_file(), "nothing has changed: it is still true"
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(Log, "summary", killed)
+        run.main([f"resume={tmp_path}", "measure=best"])
+    assert not (tmp_path / "summary.json").exists()
+    assert run.main([f"resume={tmp_path}"]) == 0
+    assert json.loads((tmp_path / "summary.json").read_text())["finished"]
