@@ -148,7 +148,7 @@ def load(folder: str | Path, name: str = "latest", tidy: bool = False) -> State:
             warn(f"{said}: going on from {candidate.stem}")
         return state
     if damaged:
-        remedy = "start the run again" if name == "latest" else "use another checkpoint of the run, such as latest"
+        remedy = "start the run again" if name == "latest" else "give checkpoint=latest, or resume with measure=latest"
         raise UserError(f"{'; '.join(damaged.values())}: there is no good one to use instead; {remedy}")
     there = [p.stem for p in sorted(path.parent.glob("[!.]*.safetensors"))]
     raise UserError(f"{folder} has no checkpoint '{name}': there are {', '.join(there) or 'none'}")

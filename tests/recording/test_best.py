@@ -1,12 +1,13 @@
 """Checkpoint `best`: which one is kept, and what a run that goes on makes of it."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 from support.resuming import Killed, differences
 
-from rlkit import run
+from rlkit import evaluate, run
 from rlkit.comparison import measuring, records
 from rlkit.recording import checkpoint
 from rlkit.recording.log import Log
@@ -163,3 +164,15 @@ def test_a_kill_while_other_parameters_are_measured_leaves_no_summary_of_those_b
     assert not (tmp_path / "summary.json").exists()
     assert run.main([f"resume={tmp_path}"]) == 0
     assert json.loads((tmp_path / "summary.json").read_text())["finished"]
+
+
+def test_a_run_whose_best_checkpoint_is_damaged_ends_with_its_last_parameters_as_the_message_says(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run.main([*BEST, "iterations=2", f"out={tmp_path}"]) == 0
+    os.truncate(tmp_path / "checkpoints" / "best.safetensors", 100)
+    assert run.main([f"resume={tmp_path}"]) == 2 and evaluate.main([str(tmp_path), "episodes=2"]) == 2
+    assert capsys.readouterr().err.count("give checkpoint=latest, or resume with measure=latest") == 2
+    assert evaluate.main([str(tmp_path), "checkpoint=latest", "episodes=2"]) == 0
+    assert run.main([f"resume={tmp_path}", "measure=latest"]) == 0
+    assert evaluate.main([str(tmp_path), "episodes=2"]) == 0
