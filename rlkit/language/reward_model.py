@@ -25,6 +25,7 @@ from rlkit.prompts import Prompt, Turn, cut
 from rlkit.terminal import warn
 
 OPTIONS = "chat_options.json"  # variables of the chat template with which the model was trained
+PLAIN = "chat.json"  # says that a model with a chat template was trained without it
 
 
 class RewardModel(Backbone):
@@ -41,6 +42,7 @@ class RewardModel(Backbone):
         self.micro_steps, self.value_head = backbone.micro_steps, self.make_head()
         self.writer = writer
         self.options: Mapping[str, object] = {}  # variables of the chat template with which it is asked
+        self.in_turns = False  # whether it was asked by the chat template
         self.rows, self.lora = backbone.rows, backbone.lora
 
     def idle(self, key: str) -> str:
@@ -71,6 +73,7 @@ class RewardModel(Backbone):
         model = cls(LanguageModel.load(here, dtype="float32"))
         folders.read_head(model.value_head, Path(folder) / folders.REWARD)
         model.name, model.options = str(folder), read_json(Path(folder) / OPTIONS)
+        model.in_turns = model.chats and not read_json(Path(folder) / PLAIN)  # which older folders do not have
         return model
 
     def save(self, folder: str | Path, dtype: torch.dtype | None = None) -> None:
@@ -78,13 +81,19 @@ class RewardModel(Backbone):
         self.write(Path(folder), self.value_head, dtype)
         if not ranks.first():
             return
-        (Path(folder) / OPTIONS).unlink(missing_ok=True)  # of an older model
-        if self.options:
-            write_json(Path(folder) / OPTIONS, dict(self.options))
+        for name, content in ((OPTIONS, dict(self.options)), (PLAIN, self._plain())):
+            (Path(folder) / name).unlink(missing_ok=True)  # of an older model
+            if content:
+                write_json(Path(folder) / name, content)
+
+    def _plain(self) -> dict[str, bool]:
+        """What PLAIN holds; nothing where it says nothing."""
+        return {"chat": False} if self.chats and not self.in_turns else {}
 
     def chat(self, conversations: Sequence[Sequence[Turn]], options: Mapping[str, object]) -> list[Prompt]:
         """A prompt for each conversation; the options are kept, so that the saved model is asked in the same way."""
         self.options = {key: value for key, value in options.items() if key != "add_generation_prompt"}
+        self.in_turns = True
         return super().chat(conversations, options)
 
     def score(self, batch: TensorDict) -> Tensor:
@@ -159,7 +168,14 @@ class LearnedReward:
     def _as_its_own(self, prompts: Sequence[str]) -> Sequence[str]:
         """Conversations rendered by this model's chat template, if it has one: the policy's may differ."""
         turns = [prompt.turns if isinstance(prompt, Prompt) else () for prompt in prompts]
-        return self.model.chat(turns, self.model.options) if self.model.chats and all(turns) else prompts
+        if not self.model.chats or not all(turns):
+            return prompts
+        if not self.model.in_turns:
+            raise UserError(
+                f"{self.model.name}: this reward model was trained on plain prompts, and the policy is asked in chat "
+                "turns: give env.chat=false, or a reward model of conversations"
+            )
+        return self.model.chat(turns, self.model.options)
 
     def prepare(self, prompts: Sequence[str], max_tokens: int, device: torch.device) -> None:
         """Move to the policy's device, and refuse prompts that are too long for this model."""

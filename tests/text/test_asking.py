@@ -212,10 +212,10 @@ def test_a_run_in_turns_is_resumed_and_one_from_before_stays_plain(
 def test_a_learned_reward_reads_conversations_by_its_own_template(talking: Path, tmp_path: Path) -> None:
     judge = RewardModel.on(parts(f"policy.model={talking}").algo.policy, writes=False)
     torch.nn.init.normal_(judge.value_head.weight, generator=torch.Generator().manual_seed(0))
-    judge.save(tmp_path)
-    reward = LearnedReward(tmp_path)
     turns = (Turn("user", data("2 + 3?")),)
     other, own = Prompt("[INST] 2 + 3? [/INST]", turns=turns), judge.chat([turns], {})
+    judge.save(tmp_path)
+    reward = LearnedReward(tmp_path)
     assert (
         reward([other], ["#### 5"])
         == judge.judge(own, ["#### 5"]).tolist()
@@ -238,6 +238,17 @@ def test_a_learned_reward_is_asked_with_the_options_of_its_training(tmp_path: Pa
     want = judge.judge(prompts, ["#### 5"]).tolist()
     for _ in range(2):
         assert LearnedReward(tmp_path / "saved")([plain], ["#### 5"]) == want
+
+
+def test_a_reward_that_was_trained_on_plain_prompts_judges_no_conversations(
+    talking: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    few = ["env.train=12", "env.test=3", "env.validation=3", "env.rows=2", "iterations=1", f"policy.model={talking}"]
+    assert run.main(["algo=reward_model", "env=preferences", *few, f"out={tmp_path / 'judge'}"]) == 0
+    grpo = ["algo=grpo", "env=gsm8k", *few, "env.max_tokens=8", f"env.reward=model:{tmp_path / 'judge'}"]
+    assert run.main([*grpo, f"out={tmp_path / 'turns'}"]) == 2
+    assert run.main([*grpo, "env.chat=false", f"out={tmp_path / 'plain'}"]) == 0
+    assert "was trained on plain prompts, and the policy is asked in chat turns" in capsys.readouterr().err
 
 
 # What is typed on a command line
