@@ -42,6 +42,11 @@ class SFT(Algorithm):
         self.buffer = buffers.Rollout(env.seed)
         self.optimizer = policies.adam(self.policy, config)
 
+    def check_demonstrations(self, env: Env) -> None:
+        before = env.state_dict()
+        shows(env).demonstrations(self.policy, rows=1)
+        env.load_state_dict(before)
+
     def rollout(self, env: Env) -> TensorDict:
         return shows(env).demonstrations(self.policy, self.progress)  # [B, T]
 

@@ -12,7 +12,7 @@ from typing import Protocol, runtime_checkable
 from filelock import BaseFileLock, FileLock, Timeout
 
 from rlkit import ranks, shards
-from rlkit.api import Policy, Writes
+from rlkit.api import Env, Policy, Writes
 from rlkit.errors import Unfinished, UserError
 from rlkit.held import check_saved, not_finite
 from rlkit.loop import train
@@ -68,6 +68,8 @@ def begin(parts: Parts, given: config.Given, watch: Watch) -> tuple[Path, Progre
         )
     if parts.memory is not None:
         parts.memory.check()
+    if isinstance(parts.algo, Demonstrated):
+        parts.algo.check_demonstrations(parts.env)
     alike(parts)
     if given.resume is not None:
         return resume(parts, given, prepare_folder(given.resume, given.here), watch)
@@ -87,6 +89,15 @@ def alike(parts: Parts) -> None:
     ranks.check_same("data", found, "let all read the same files")
     weights = [float(shards.whole(p.detach().double().sum())) for p in parts.algo.policy.parameters()]
     ranks.check_same("model", repr(weights), "let all read the same policy.model")
+
+
+@runtime_checkable
+class Demonstrated(Protocol):
+    """An algorithm that learns from demonstrations."""
+
+    def check_demonstrations(self, env: Env) -> None:
+        """Refuse demonstrations that cannot be learned from, before anything is measured."""
+        ...
 
 
 @runtime_checkable

@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 from support.parrot import Parrot
+from support.resuming import REWARD
 from support.small_model import model
 
+from rlkit import run
 from rlkit.api import UserError
 from rlkit.evaluation import Evaluate, refuse
 from rlkit.prompts import Prompt, data
@@ -246,6 +248,16 @@ def test_rows_without_an_answer_demonstrate_nothing(tmp_path):
         made(tmp_path, rows(), "says").demonstrations(Parrot())
     shown = made(tmp_path, rows(answer="5"), "says", rows=2).demonstrations(Parrot())
     assert Parrot().decode(shown) == ["5", "5"]
+
+
+def test_what_cannot_be_demonstrated_is_refused_before_anything_is_measured(tmp_path, capsys):
+    source, out = tmp_path / "rows.jsonl", tmp_path / "run"
+    words = ["algo=sft", "env=text", f"env.source={source}", REWARD, "policy.model=tiny", "iterations=1", f"out={out}"]
+    for answer, found in [("", "a row without an 'answer' demonstrates nothing"), ("7 " * 9999, "exceed the model's")]:
+        rows = [{"prompt": f"{n} and {n} is", "answer": "5" if n % 2 else answer} for n in range(40)]
+        source.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        assert run.main(words) == 2
+        assert found in capsys.readouterr().err and not out.exists()
 
 
 def test_a_reward_model_ranks_attempts_by_the_rewards(tmp_path):
