@@ -40,6 +40,8 @@ class DAPO(GRPO):
 
     def __init__(self, config: Config, env: Env, network: PolicyFactory) -> None:
         super().__init__(config, env, network)
+        if config.dynamic_sampling:
+            policies.check_rollout(env, "algo.tries", config.tries, None, config.repeats, rollouts=config.tries)
         self.rows = env.rows * config.repeats // config.group  # groups wanted
         self.signal = 1.0  # share of the starts played that said something
         self.limit = policies.longest(env, "algo.overlong_buffer=0") if config.overlong_buffer else 0

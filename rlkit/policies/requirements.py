@@ -57,9 +57,15 @@ def refuse_groups(env: object, repeats: int) -> None:
 
 
 def check_rollout(
-    env: Env, key: str, value: int | None, steps: int | None, repeats: int = 1, policy: Policy | None = None
+    env: Env,
+    key: str,
+    value: int | None,
+    steps: int | None,
+    repeats: int = 1,
+    policy: Policy | None = None,
+    rollouts: int = 1,
 ) -> None:
-    """Refuse a rollout of `steps` steps (none: whole episodes) that would not fit into memory.
+    """Refuse so many rollouts of `steps` steps (none: whole episodes) that would not fit into memory.
 
     Arguments:
         key, value: what besides env.rows makes it long, as the user wrote it: algo.horizon, 128; "": nothing does.
@@ -70,7 +76,7 @@ def check_rollout(
         return
     width = 0 if policy is None else max((len(p) for p in policy.parameters() if p.dim()), default=0)
     length = steps or min(env.longest or 512, 512)  # whole episodes: a lower bound
-    needed = env.rows * repeats * length * (step_size(env) + 8 * width)
+    needed = rollouts * env.rows * repeats * length * (step_size(env) + 8 * width)
     told = f"{key}={'none' if value is None else value} with " if key else ""
     memory.check(needed, f"{told}env.rows={env.rows}", "give less")
 

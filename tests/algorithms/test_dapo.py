@@ -9,7 +9,7 @@ from support.fakes import CENTERED, SCORES, RaggedText, algorithm, cartpole, cre
 from tensordict import TensorDict
 from torch.testing import assert_close
 
-from rlkit import policies
+from rlkit import memory, policies
 from rlkit.api import UserError
 
 
@@ -105,3 +105,13 @@ def test_a_run_ends_by_itself_when_nothing_is_left_to_learn_but_not_before_it_be
     assert run.main(["algo=dapo", "env=cartpole", "env.step_limit=12", *short, f"out={tmp_path / 'b'}"]) == 0
     found = json.loads((tmp_path / "b" / "summary.json").read_text())
     assert found["iterations"] > 0 and found["env_steps"] < 100_000 and found["evaluation"]["after"]["mean"] == 12
+
+
+def test_all_rollouts_of_an_iteration_must_fit_into_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Late in a run most groups score alike: then it plays as many rollouts as it may, and keeps them all."""
+    monkeypatch.setattr(memory, "free", lambda: 10**6)
+    fits = algorithm("dapo", cartpole(2), policies.Network(), group=4, tries=1)
+    assert fits.rows == 2
+    algorithm("dapo", cartpole(2), policies.Network(), group=4, tries=100, dynamic_sampling=False)
+    with pytest.raises(UserError, match=r"^algo.tries=100 with env.rows=2 needs .* are free: give less"):
+        algorithm("dapo", cartpole(2), policies.Network(), group=4, tries=100)
