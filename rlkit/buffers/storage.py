@@ -147,7 +147,8 @@ class Storage:
     def wrong(self, what: str) -> UserError:
         """The files are not those that the checkpoint was written with."""
         return UserError(
-            f"{self.called} is not as the checkpoint needs it ({what}): put it back as it was, or start a new run"
+            f"{self.called} is not as the checkpoint needs it ({what}): put it back as it was, give "
+            "algo.storage=FOLDER beside resume= if it has moved, or start a new run"
         )
 
     def flush(self) -> None:

@@ -155,14 +155,16 @@ def changes(line: Given, held: Given) -> Given:
             told, was = meant(held, section, key, value), meant(held, section, head, has[head])
             if inner and isinstance(told, dict) and isinstance(was, dict):
                 told, was = told[inner], was.get(inner)
-            if told != was:
+            moved = name in repeat.MOVABLE and told and was
+            if told != was and not moved:
                 raise UserError(
                     f"resume continues a run as it was: it has {name}={schema.show(was)}, not {schema.show(value)}; "
                     f"what may change is {', '.join(repeat.RESUMABLE)}"
                 )
     run = {key: value for key, value in line.run.items() if key in repeat.RESUMABLE}
     policy = {key: value for key, value in line.policy.items() if f"policy.{key}" in repeat.RESUMABLE}
-    return replace(line, run=run, algo={}, env={}, policy=policy)
+    algo = {key: value for key, value in line.algo.items() if f"algo.{key}" in repeat.MOVABLE}
+    return replace(line, run=run, algo=algo, env={}, policy=policy)
 
 
 def meant(held: Given, section: str, key: str, value: object) -> object:

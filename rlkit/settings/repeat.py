@@ -22,6 +22,7 @@ RESUMABLE = (
     "policy.server",  # which may have moved
     "policy.exchange",
 )
+MOVABLE = ("algo.storage",)  # folders of a run that may have moved with it
 COMMAND = "; to repeat: python -m rlkit.run "
 WORD = re.compile(r"""(?:\$'(?:\\.|[^'\\])*'|'[^']*'|"[^"]*"|[^\s'"])+""")  # as `quoted` writes them
 
@@ -41,7 +42,7 @@ def changed(first: str, argv: Sequence[str]) -> str:
     if not first.startswith("#"):
         return f"# rlkit {rlkit.__version__}"
     head, found, command = first.partition(COMMAND)
-    now = {key(word): quoted(word) for word in argv if key(word) in RESUMABLE}
+    now = {key(word): quoted(word) for word in argv if key(word) in (*RESUMABLE, *MOVABLE)}
     was = {key(word.lstrip("$'")): word for word in WORD.findall(command)}  # some are quoted
     return f"{head}{found}{' '.join((without_rivals(was, now) | now).values())}" if found and now else first
 

@@ -56,7 +56,18 @@ def test_the_folder_is_absolute_and_an_evaluation_does_not_need_it(
     assert evaluate.main(["run", "episodes=2"]) == 0
     capsys.readouterr()
     assert run.main(["resume=run", "iterations=20"]) == 2
-    assert "(there is no such folder): put it back as it was, or start a new run" in capsys.readouterr().err
+    assert "(there is no such folder): put it back as it was, give algo.storage=FOLDER" in capsys.readouterr().err
+
+
+def test_the_folder_may_move_with_its_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    one, other = tmp_path / "one", tmp_path / "other"
+    assert run.main([*WORDS["td3"], f"out={one}", f"algo.storage={one / 'ring'}"]) == 0
+    one.rename(other)
+    assert run.main([f"resume={other}", "iterations=9"]) == 2
+    assert run.main([f"resume={other}", "iterations=9", "algo.storage=none"]) == 2
+    assert "it has algo.storage=" in capsys.readouterr().err
+    assert run.main([f"resume={other}", "iterations=9", f"algo.storage={other / 'ring'}"]) == 0
+    assert run.main([f"resume={other}", "iterations=10"]) == 0
 
 
 def test_several_runs_do_not_share_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -170,7 +170,7 @@ def go_on(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "said"),
     [
-        (remove, r"needs it \(there is no such folder\): put it back as it was, or start a new run"),
+        (remove, r"needs it \(there is no such folder\): put it back as it was, give algo.storage=FOLDER"),
         (lose, r"\(reward.ring cannot be read: no such file or directory\)"),
         (cut, r"\(frames-0.ring has 100 bytes, not [\d,]+\)"),
         (change_step, r"\(it holds other steps\)"),

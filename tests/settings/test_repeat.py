@@ -7,7 +7,7 @@ from rlkit.settings import repeat
 
 PLACES = ["policy.exchange=/my disk/x", "policy.server=http://[::1]:80"]
 GIVEN = ["algo=grpo", "env.prompt=it's $5\niterations=7: {question}", "iterations=7", "env.x=a iterations=7", "keep=2"]
-GIVEN += PLACES
+GIVEN += [*PLACES, "algo.storage=/ring"]
 
 
 @pytest.mark.parametrize(
@@ -18,6 +18,7 @@ GIVEN += PLACES
         (["resume=x", "iterations=9"], ["iterations=9"], ["iterations=7"]),
         (["resume=x", "env_steps=900", "keep=3"], ["env_steps=900", "keep=3"], ["iterations=7", "keep=2"]),
         (["resume=x", "evaluations=4"], ["evaluations=4"], []),
+        (["resume=x", "algo.storage=/y"], ["algo.storage=/y"], ["algo.storage=/ring"]),
         (["resume=x", "policy.exchange=/y", PLACES[1]], ["policy.exchange=/y", PLACES[1]], PLACES),
     ],
 )
