@@ -117,12 +117,12 @@ def allowed(hint: Hint) -> str:
         return (
             f"a list A,B,...: each {inner[0]}" if args[-1] is Ellipsis else f"{len(inner)} values: {', '.join(inner)}"
         )
-    if origin in (list, dict):
-        return {list: "a list", dict: "a mapping, {KEY: VALUE}"}[origin]
-    words = {bool: "true or false", int: "a whole number", float: "a number", str: "text", type(None): "none"}
-    if hint is Any:  # a class, since Python 3.11
-        return "any value"
-    return words.get(hint, hint.__name__) if isinstance(hint, type) else str(getattr(hint, "__name__", hint))
+    if origin is dict:
+        key = "text, in quotes where it is a number" if args[0] is str else allowed(args[0])
+        return f"a mapping, {{KEY: VALUE}}: each KEY {key}, each VALUE {allowed(args[1])}"
+    words: dict[object, str] = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
+    words |= {type(None): "none", list: "a list", Any: "any value"}
+    return words.get(origin or hint) or str(getattr(hint, "__name__", hint))
 
 
 def settable(cls: type) -> dict[str, Field[object]]:

@@ -134,7 +134,12 @@ def test_values_of_yaml_are_read_by_the_same_rules() -> None:
         ("horizon", "\u2028", "a whole number of at least 1 or none"),
         ("horizon", "# 3", "a whole number of at least 1 or none"),
         ("double", "maybe", "true or false"),
-        ("kwargs", "3", "a mapping, {KEY: VALUE}"),
+        ("kwargs", "3", "a mapping, {KEY: VALUE}: each KEY text, in quotes where it is a number, each VALUE any value"),
+        (
+            "kwargs",
+            "{1: 2}",
+            "a mapping, {KEY: VALUE}: each KEY text, in quotes where it is a number, each VALUE any value",
+        ),
     ],
 )
 def test_a_value_of_the_wrong_type_or_range_is_told_what_is_allowed(key: str, text: str, allowed: str) -> None:

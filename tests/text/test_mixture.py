@@ -122,7 +122,11 @@ def test_a_copy_goes_on_where_the_first_one_was() -> None:
     ("kinds", "weights", "line"),
     [
         (["a", "a"], {}, "a mixture needs several kinds of problems, and here is one: a"),
-        (["a", ""], {}, "a mixture needs the 'kind' of every row, and one of them has none: give each a text there"),
+        (
+            ["a", ""],
+            {},
+            "a mixture needs the 'kind' of every row, a text: one has none, or another value, such as a number",
+        ),
         (["a", "b"], {"c": 1.0}, "a weight is given for 'c', of which no problem is; there are: a, b"),
         (["a", "b"], {"a": -1.0, "b": 1.0}, UNUSABLE),
         *((["a", "b"], {"a": x, "b": x}, UNUSABLE) for x in (-1.0, 0.0, nan, inf, 1e308, 5e-324)),
