@@ -8,12 +8,13 @@ from collections.abc import Sequence
 from functools import partial
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from rlkit.attributes import Derived
 from rlkit.language.causal import Causal
 from rlkit.language.foreign import Foreign, rearrange
-from rlkit.language.generate import Completions, Rule, choose, sample
+from rlkit.language.generate import BLOCK, Completions, Rule, choose, sample
 from rlkit.language.precision import wide
 from rlkit.language.stopping import EVERY
 from rlkit.language.turns import Spans, Talk, Turns, in_chunks, spans
@@ -175,8 +176,8 @@ class _Talking(_Writing):
         self.number, self.uniform = number, uniform
         self.turns = Turns(number.tolist(), self.start.tolist(), rule, talk)
         self.count = torch.zeros_like(number)  # number of tokens that each row wrote
-        # [R, T] of all rows; column 0 follows the prompt
-        self.said = self.text.new_zeros(rows, max(1, talk.context - len(prompts[0])))
+        # [R, T] of all rows, wider as they grow: a context may be millions of tokens; column 0 follows the prompt
+        self.said = self.text.new_zeros(rows, BLOCK["cpu"])
         self.given = torch.full_like(self.said, -1)  # tokens to read; -1: the row writes
         self.acted, self.ends = (torch.zeros_like(self.said, dtype=torch.bool) for _ in range(2))
         self.log_prob = torch.zeros_like(self.said, dtype=wide(decoder.head.dtype))
@@ -185,7 +186,8 @@ class _Talking(_Writing):
         """Choose one token for each row, and add replies where its turn ends; False where every row is over."""
         time = self.column - self.start  # index in each row's own text; negative within its prompt
         logits = self.logits.masked_fill((time == 0)[:, None] & self.forbidden, -torch.inf)
-        place = time.clamp(0, self.said.shape[1] - 1)
+        self._reserve(int(time.max()) + 1)
+        place = time.clamp(min=0)
         given = self.given[self.row, place].where(time >= 0, self.text[:, min(self.column, self.text.shape[1] - 1)])
         draw = None
         if self.uniform is not None:
@@ -210,4 +212,15 @@ class _Talking(_Writing):
             if answer is None:
                 self.finished |= self.row == row
             elif answer:
+                self._reserve(at + len(answer))
                 self.given[row, at : at + len(answer)] = torch.tensor(answer, device=self.given.device)
+
+    def _reserve(self, columns: int) -> None:
+        """Make room for so many columns."""
+        if (missing := columns - self.said.shape[1]) <= 0:
+            return
+        more = max(missing, self.said.shape[1])
+        self.given = F.pad(self.given, (0, more), value=-1)
+        self.said, self.log_prob, self.acted, self.ends = (
+            F.pad(x, (0, more)) for x in (self.said, self.log_prob, self.acted, self.ends)
+        )

@@ -47,3 +47,11 @@ def test_rows_stay_within_the_context_and_do_not_depend_on_their_neighbors(tmp_p
     assert batch["truncated"].all() and batch["action"].shape[-1] < 128
     flat = batch.flatten(0, 1)
     assert_close(policy.evaluate(flat)["log_prob"].detach(), flat["log_prob"], rtol=1e-4, atol=1e-4)
+
+
+def test_a_conversation_takes_memory_for_what_is_said_not_for_the_whole_context(tmp_path: Path) -> None:
+    write(tmp_path / "gpt2", "gpt2")
+    policy = LanguageModel.load(tmp_path / "gpt2")
+    said = rows_of(talk(policy))
+    policy.decoder.context = 10**12
+    assert rows_of(talk(policy)) == said
