@@ -9,15 +9,24 @@ from rlkit.errors import UserError
 from rlkit.prompts import Prompt, data
 from rlkit.text.problems import Problem, bare, is_direct
 from rlkit.text.shuffle import Shuffle
+from rlkit.text.templates import RARE
 
 
 class Demonstrations:
-    """Problems with answers, each once per epoch; a batch holds answers of similar length."""
+    """Problems with answers, each once per epoch; a batch holds answers of similar length.
+
+    own: rows from outside, whose `kind` is none of the embedded problems, whatever it is called.
+    """
 
     def __init__(
-        self, make: Callable[[], Sequence[Problem]], seed: int, direct: float = 0.0, direct_from: float = 0.0
+        self,
+        make: Callable[[], Sequence[Problem]],
+        seed: int,
+        direct: float = 0.0,
+        direct_from: float = 0.0,
+        own: bool = False,
     ) -> None:
-        self.make, self.seed = make, seed
+        self.make, self.seed, self.kept = make, seed, () if own else tuple(RARE)
         self.direct, self.direct_from = direct, direct_from
         self.drawn = 0
         self._shown: tuple[Sequence[Problem], Shuffle] | None = None  # created at the first call: only sft needs it
@@ -42,7 +51,7 @@ class Demonstrations:
         problems = [pool[index] for index in shuffle.take(rows)]
         share = self.direct if progress >= self.direct_from else 0.0
         answers = [
-            data(bare(problem) if is_direct(problem, self.seed, place, share) else problem.answer)
+            data(bare(problem) if is_direct(problem, self.seed, place, share, self.kept) else problem.answer)
             for place, problem in enumerate(problems, self.drawn)
         ]
         self.drawn += rows

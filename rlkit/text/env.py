@@ -85,7 +85,7 @@ class TextEnv:
         self._longest: dict[str, int] = {}  # split → tokens of its longest prompt, once checked
         self._sampled, self._next = 0, Next()  # number of sampled evaluations, each with new draws; the pending rollout
         pool = demonstrations or (lambda: self.problems["train"])
-        self._demonstrations = Demonstrations(pool, seed, direct, direct_from)
+        self._demonstrations = Demonstrations(pool, seed, direct, direct_from, own=demonstrations is None)
 
     def settled(self, policy: Plays) -> dict[str, object]:
         """The keys that depend on the policy, with their values for this one."""

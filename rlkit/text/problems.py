@@ -9,7 +9,7 @@ problem shares its wording with training problems, but never its numbers.
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -101,9 +101,9 @@ def bare(problem: Problem) -> str:
     return problem.answer[problem.answer.rindex(MARKER) :]
 
 
-def is_direct(problem: Problem, seed: int, index: int, share: float) -> bool:
-    """Whether draw number `index` shows only the final answer: with probability `share`, never for a rare kind.
+def is_direct(problem: Problem, seed: int, index: int, share: float, kept: Collection[str] = tuple(RARE)) -> bool:
+    """Whether draw number `index` shows only the final answer: with probability `share`, never for a kind of `kept`.
 
     Pure in its arguments. Rare kinds keep their reasoning: their few demonstrations are the only ones to learn from.
     """
-    return problem.kind not in RARE and derive(seed, "direct", index) / 2**63 < share
+    return problem.kind not in kept and derive(seed, "direct", index) / 2**63 < share

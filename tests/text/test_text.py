@@ -3,6 +3,7 @@
 import json
 import re
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 import torch
@@ -158,6 +159,12 @@ def test_demonstrations_become_direct_in_the_last_part_of_the_run_only():
     assert {re.sub(r"[^#]*(####.*)", r"\1", text, flags=re.S) for text in late} == {
         bare(problem) for problem in adds(240)
     }
+
+
+def test_own_rows_become_direct_though_their_kind_is_named_like_a_rare_one_of_the_embedded_problems():
+    problems = {"train": [replace(each, kind="split") for each in adds(240)], "validation": [], "test": []}
+    late = shown(env(problems=problems, direct=1.0, direct_from=0.0), Parrot(), 0.5)
+    assert all(text.startswith("####") for text in late)
 
 
 def test_demonstrations_resume_where_they_stopped():
