@@ -7,7 +7,8 @@ r"""The built-in rewards for mathematics: 1 for the right answer, 0 for a wrong 
     correct    another name of flexible: the default
 
 The reference answer is a worked answer that ends in `#### N` or a box, or only the result: a number, or for boxed and
-math an expression. Numbers are compared exactly.
+math an expression. Numbers are compared exactly; only for math, if the right one is not whole, math-verify
+rounds to six decimals.
 """
 
 import re

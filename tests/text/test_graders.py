@@ -304,6 +304,9 @@ def test_mathematics_is_compared_by_math_verify_where_it_is_installed(monkeypatc
         (r"\boxed{2}", "#### 3 1/2", 0.0),
         (r"\boxed{2x}", "2", 0.0),
         (r"\boxed{2}", "2 x", 0.0),
+        ("#### 17.9999999", "18", 0.0),  # a whole number exactly, any other to six decimals
+        ("#### 0.333333", "1/3", 1.0),
+        ("#### 0.33333", "1/3", 0.0),
     ):
         assert grade("math", text, answer) == want, (text, answer)
     monkeypatch.setattr(symbolic, "SECONDS", 0.3)
