@@ -53,7 +53,7 @@ def few_runs(results: Results) -> Iterator[str]:
     single = [f"{a} on {e}" for (a, e), n in counts.items() if n == 1]
     if single:
         which = listed(single) if len(single) < len(counts) else f"each of the {results['rows']} in each environment"
-        yield f"There is one run of {which}: no interval over seeds can be given, and nothing can be claimed."
+        yield f"There is one run of {which}: it has no interval over seeds, and nothing can be claimed from it."
     least = min((n for n in counts.values() if n > 1), default=FEW)
     if least < FEW:
         yield (
@@ -68,12 +68,25 @@ def unequal_seeds(results: Results) -> Iterator[str]:
         for algo, each in seeds.items():
             twice = sorted({seed for seed in each if each.count(seed) > 1})
             if twice:
-                which = listed([str(seed) for seed in twice])
-                yield f"{algo} on {env} has several runs of seed {which}; they may not be independent."
+                yield f"{algo} on {env} has several runs of seed {numbered(twice)}; they may not be independent."
         if len({tuple(each) for each in seeds.values()}) > 1:
-            words = "; ".join(f"{algo} {', '.join(map(str, each))}" for algo, each in seeds.items())
-            more = "Environments with more runs weigh more"
-            yield f"On {env} the {results['rows']} have different seeds: {words}. {more}."
+            words = "; ".join(f"{algo} {numbered(each)}" for algo, each in seeds.items())
+            yield f"On {env} the {results['rows']} have different seeds: {words}."
+    cells = [results["envs"][env]["algos"] for env in results["shared"]]
+    if any(len({found[algo]["runs"] for found in cells}) > 1 for algo in results["algos"]):
+        yield "An environment with more runs of an algorithm weighs more in its IQM over all environments."
+
+
+def numbered(seeds: Sequence[int]) -> str:
+    """0 to 4 and 7: three or more in a row by their ends."""
+    rows: list[list[int]] = []
+    for seed in seeds:
+        if rows and seed == rows[-1][-1] + 1:
+            rows[-1].append(seed)
+        else:
+            rows.append([seed])
+    parts = [[f"{row[0]} to {row[-1]}"] if len(row) > 2 else map(str, row) for row in rows]
+    return listed([word for part in parts for word in part])
 
 
 def unequal_lengths(results: Results) -> Iterator[str]:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from rlkit.comparison.caveats import listed
+from rlkit.comparison.caveats import listed, numbered
 from rlkit.comparison.numbers import Results
 
 NOTHING = "—"  # a cell without a number
@@ -36,11 +36,9 @@ def size(results: Results) -> str:
     """What was compared: n algorithms × m environments, and how many runs."""
     n, m, runs = len(results["algos"]), len(results["envs"]), len(results["runs"])
     seeds = sorted({run["seed"] for run in results["runs"]})
-    unbroken = len(seeds) > 2 and seeds[-1] - seeds[0] == len(seeds) - 1  # each once, in order
-    which = f"{seeds[0]} to {seeds[-1]}" if unbroken else listed([str(seed) for seed in seeds])
     rows = results["rows"] if n > 1 else results["rows"].removesuffix("s")
     words = [f"{n} {rows} × {m} environment{'s' * (m > 1)}", f"{runs} run{'s' * (runs > 1)}"]
-    return ", ".join([*words, f"seed{'s' * (len(seeds) > 1)} {which}"])
+    return ", ".join([*words, f"seed{'s' * (len(seeds) > 1)} {numbered(seeds)}"])
 
 
 def finding(results: Results) -> str:
@@ -56,7 +54,7 @@ def finding(results: Results) -> str:
         "better": "separated from {}",
         "worse": "less likely than {} to score higher in a single run",
         "not separated": "not separated from {}",
-        "one run": "not distinguishable from {} by a single run",
+        "too few runs": "not separated from {} (an environment with one run gives no interval)",
         "nothing in common": "not compared with {}",
     }
     said = "; ".join(phrase[word].format(listed(algos)) for word, algos in groups)

@@ -102,13 +102,13 @@ def chance(x: Runs, y: Runs, repetitions: int = REPETITIONS, seed: int = 0) -> f
 
 
 def verdict(bounds: Interval | None, chance: float) -> str:
-    """The verdict on x against y: better, worse, not separated, or one run (no verdict).
+    """The verdict on x against y: better, worse, not separated, or too few runs.
 
     Separated means that the 95 % interval of P(X > Y) leaves 0.5 out and that chance alone does the same in fewer than
     5 % of cases. The interval alone is too bold for few runs: three of each sweep three others one time in ten.
     """
     if bounds is None:
-        return "one run"
+        return "too few runs"
     if chance >= 0.05 or bounds[0] <= 0.5 <= bounds[1]:
         return "not separated"
     return "better" if bounds[0] > 0.5 else "worse"

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from support.compared import grid, run
 
 from rlkit import compare
 from rlkit.comparison import names, records, words
@@ -34,18 +35,37 @@ def test_seeds_far_apart_are_listed_and_not_counted_through(tmp_path: Path, caps
     assert words.size({**results, "runs": runs}).endswith("seeds 2 to 4")  # type: ignore[typeddict-item]
 
 
+def test_unequal_seeds_are_told_with_what_they_do_and_no_more() -> None:
+    other = [*grid(a_x=[0.1, 0.2, 0.4, 0.5]), *(run("b", "x", seed, 0.1 * seed) for seed in (1, 2, 3, 7))]
+    said = " ".join(caveats(other, compute(other)))
+    assert "On x the algorithms have different seeds: a 0 to 3; b 1 to 3 and 7." in said and "weigh" not in said
+    fewer = grid(a_x=[0.1, 0.2, 0.3], b_x=[0.2, 0.3, 0.4], a_y=[0.1, 0.2], b_y=[0.1, 0.3])
+    said = " ".join(caveats(fewer, compute(fewer)))
+    assert "An environment with more runs of an algorithm weighs more" in said and "different seeds" not in said
+
+
+def test_a_single_run_in_one_of_two_environments_is_not_told_as_if_it_were_all() -> None:
+    given = grid(a_x=[0.7, 0.8, 0.9], b_x=[0.1, 0.2, 0.3], a_y=[0.9], b_y=[0.1, 0.2, 0.3])
+    found = compute(given)
+    assert found["improvement"][0]["verdict"] == "too few runs" and found["envs"]["x"]["algos"]["a"]["low"] is not None
+    assert words.finding(found) == (
+        "a has the highest interquartile mean but is not separated from b (an environment with one run gives no "
+        "interval)."
+    )
+
+
 @pytest.mark.parametrize("name", [HALF, f"a{HALF}b", "\x1b[2J", "x" * 100_000])
 @pytest.mark.parametrize("place", ["algo", "env", "metric", "id", "names.json"])
 def test_a_name_that_cannot_be_drawn_is_shortened_or_replaced(
     name: str, place: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run = tmp_path / "c" / "runs" / "one"
+    at = tmp_path / "c" / "runs" / "one"
     changes = {place: name} if place in ("algo", "env") else {}
     after = {**AFTER, "metric": name} if place == "metric" else AFTER
-    folder(run, after, {"id": name} if place == "id" else None, **changes)
+    folder(at, after, {"id": name} if place == "id" else None, **changes)
     if place == "names.json":
         (tmp_path / "c" / "names.json").write_text(json.dumps({"one": {"algo": name, "env": name}}))
-    found = records.read(run)
+    found = records.read(at)
     assert all(len(text) <= names.LONGEST for text in (found.algo, found.env, found.metric))
     if len(name) < 100:  # drawing 200 letters takes seconds
         assert compare.main([str(tmp_path / "c")]) == 0

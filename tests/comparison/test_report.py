@@ -132,7 +132,7 @@ def test_scores_are_normalized_by_the_reference_the_median_of_several_or_the_ran
 def test_one_seed_has_no_interval_and_few_seeds_a_warning() -> None:
     given = grid(a_x=[0.1], b_x=[0.9])
     found = compute(given)
-    assert found["overall"]["a"]["low"] is None and found["improvement"][0]["verdict"] == "one run"
+    assert found["overall"]["a"]["low"] is None and found["improvement"][0]["verdict"] == "too few runs"
     assert any("no interval" in text for text in caveats(given, found))
     given = grid(a_x=[0.1, 0.2, 0.3], b_x=[0.7, 0.8, 0.9])
     assert compute(given)["improvement"][0]["verdict"] == "not separated"  # chance alone: one time in ten
@@ -168,7 +168,7 @@ def test_runs_that_are_no_repetitions_of_each_other_are_named() -> None:
         "dqn 200",
         "versions of torch",
         "versions of reasoning-gym",
-        "seeds: ppo 0, 0",
+        "seeds: ppo 0 and 0",
     ):
         assert words_ in said
     assert "python" not in said

@@ -69,7 +69,7 @@ def test_chance_is_the_share_of_ways_to_deal_out_the_runs_that_differ_as_much() 
         ((0.0, 0.4), 0.01, "worse"),
         ((0.5, 0.9), 0.01, "not separated"),  # the interval holds 0.5
         ((1.0, 1.0), 0.10, "not separated"),  # three against three
-        (None, 0.01, "one run"),
+        (None, 0.01, "too few runs"),
     ],
 )
 def test_two_algorithms_are_separated_by_their_interval_and_not_by_chance(bounds, chance, said) -> None:
