@@ -198,6 +198,8 @@ def dots(axes: "Axes", results: Results, rows: Mapping[str, Row], title: str) ->
     axes.set_ylim(len(algos) - 0.5, -0.5)
     axes.tick_params(axis="y", length=0)
     axes.grid(axis="y", visible=False)
+    axes.ticklabel_format(axis="x", scilimits=(-3, 5))  # labels of small or large numbers would run into each other
+    axes.locator_params(axis="x", nbins=5)
     for y, algo in enumerate(algos):
         if algo not in rows:
             axes.text(0.02, y, "no finished run", transform=axes.get_yaxis_transform(), va="center", color=FAINT)

@@ -1,6 +1,7 @@
 """What a comparison draws: figures and tables for a paper."""
 
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ from support.compared import curved, run
 
 from rlkit.api import UserError
 from rlkit.comparison import figures, paper, report, words
+from rlkit.comparison.results import compute
 
 
 @pytest.mark.slow
@@ -64,3 +66,17 @@ def test_runs_with_nothing_in_common_are_drawn_without_a_warning(tmp_path: Path)
     pytest.importorskip("matplotlib")
     report.write([run("ppo", "maze"), run("dqn", "cliff")], tmp_path)
     assert (tmp_path / "index.html").is_file()
+
+
+@pytest.mark.parametrize("size", [5e-4, 5e5, 5e12])
+def test_numbers_at_an_axis_do_not_run_into_each_other(size: float) -> None:
+    pytest.importorskip("matplotlib")
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    given = [run(a, e, s, -(s + 1) * size, reference=None) for a in ("ppo", "a2c") for e in "xyz" for s in range(5)]
+    figure = figures.iqm(compute(given))
+    FigureCanvasAgg(figure)
+    figure.draw_without_rendering()
+    for axes in figure.axes:
+        boxes = [label.get_window_extent() for label in axes.get_xticklabels()]
+        assert len(boxes) > 2 and all(one.x1 < other.x0 for one, other in pairwise(boxes))
