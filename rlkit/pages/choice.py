@@ -12,7 +12,7 @@ from annotated_types import Ge, Le
 from rlkit.comparison.grid import is_comparison
 from rlkit.control.tabular import TabularEnv
 from rlkit.errors import UserError
-from rlkit.pages.home import Home, comparison_site, is_home, is_run
+from rlkit.pages.home import Home, comparison_site, is_home, is_report, is_run
 from rlkit.pages.lab import Lab
 from rlkit.pages.runs import RunPage
 from rlkit.pages.server import Site
@@ -53,7 +53,7 @@ def site(words: Sequence[str], trust: Trust = False) -> Site:
         folder = home(words[0])
         if is_home(folder):
             return home_of([folder], trust)
-        if is_comparison(folder) and not is_run(folder):
+        if (is_comparison(folder) or is_report(folder)) and not is_run(folder):
             return comparison_site(folder)
         return RunPage(words[0], assemble, trust).site()
     keys = dict(word.partition("=")[::2] for word in words)

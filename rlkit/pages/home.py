@@ -40,6 +40,11 @@ def is_run(folder: Path) -> bool:
     return os.path.isfile(folder / "config.yaml")  # False for what cannot be a path
 
 
+def is_report(folder: Path) -> bool:
+    """Whether a folder holds the page of a comparison of runs that lie elsewhere."""
+    return not is_run(folder) and all(os.path.isfile(folder / name) for name in ("index.html", "results.json"))
+
+
 def found(folders: Iterable[Path]) -> Iterator[Path]:
     """The runs and comparisons in folders, and the runs of the comparisons; a link is not followed."""
     for folder in folders:
@@ -52,6 +57,8 @@ def found(folders: Iterable[Path]) -> Iterator[Path]:
                 yield path
                 with suppress(UserError, OSError):
                     yield from (run for run in runs_of(path) if not run.is_symlink() and is_run(run))
+            elif is_report(path):
+                yield path
 
 
 def _below(folder: Path) -> list[Path]:

@@ -132,6 +132,19 @@ def test_long_texts_that_differ_at_their_end_are_different() -> None:
     assert len({first, second}) == 2 and none is None and max(map(len, (first, second))) < 200
 
 
+def test_a_comparison_of_runs_that_lie_elsewhere_is_listed_and_opened(tmp_path: Path) -> None:
+    folder = tmp_path / "comparisons" / "of folders"  # what rlkit.compare FOLDER ... writes
+    folder.mkdir(parents=True)
+    (folder / "results.json").write_text("{}")
+    (folder / "index.html").write_text("<p>compared</p>")
+    with serve(str(tmp_path / "comparisons")) as client:
+        (page,) = client.get("/api/home")["comparisons"]
+        assert page["name"] == "of folders" and page["page"]
+        assert_sandboxed(client, f"/api/comparison?run={page['key']}&token={client.server.token}")
+    with serve(str(folder)) as client:
+        assert_sandboxed(client, f"/?token={client.server.token}")
+
+
 def test_a_comparison_s_page_is_shown_in_a_sandbox(runs: Path, tmp_path: Path) -> None:
     folder = tmp_path / "comparisons" / "mine"
     shutil.copytree(runs, folder / "runs")
