@@ -23,6 +23,7 @@ DPI, WIDTH = 150, 10.0  # of a PNG; inches
 LONG = 24  # letters of two names that leave too little of a narrow figure
 TALLEST = 100  # inches of rows whose names have several lines
 LINE, WIDE = 30, 60  # letters of a line of a name, beside a figure and above it
+HEADS = {1: 60, 2: 44, 3: 28}  # letters of a line above a panel, by the number of panels side by side
 
 LOOK: Any = {  # matplotlib types the keys one by one, and not in every version
     "font.size": 10,
@@ -143,6 +144,12 @@ def legend(figure: "Figure", results: Results) -> None:
     figure.legend(handles, [folded(x, WIDE) for x in results["algos"]], loc="outside upper left", ncols=columns)
 
 
+def headed(axes: "Axes", title: str) -> None:
+    """Set a title that does not run into the one beside it."""
+    place = axes.get_subplotspec()
+    axes.set_title(folded(title, HEADS[place.get_gridspec().ncols if place else 1]))
+
+
 def folded(name: str, width: int = LINE) -> str:
     """A long name in several lines: in one it would leave nothing of the figure."""
     return name if len(name) <= width else textwrap.fill(name, width)
@@ -193,7 +200,7 @@ def iqm(results: Results) -> "Figure":
 def dots(axes: "Axes", results: Results, rows: Mapping[str, Row], title: str) -> None:
     """A row for each algorithm: its runs pale, the estimate a point, its interval a bar."""
     algos = results["algos"]
-    axes.set_title(title)
+    headed(axes, title)
     axes.set_yticks(range(len(algos)), [*map(folded, algos)])
     axes.set_ylim(len(algos) - 0.5, -0.5)
     axes.tick_params(axis="y", length=0)
@@ -276,7 +283,7 @@ def curves(results: Results, axis: str) -> "Figure":
         for algo, line in lines.items():
             band(panel, line["x"], line["iqm"], line, look(results, algo))
         near(panel, [y for line in lines.values() for y in line["iqm"]], ends(found), vertical=False)
-        panel.set_title(env)
+        headed(panel, env)
         panel.set_xlim(left=0)
         panel.set_xlabel("seconds" if axis == "seconds" else f"{found['unit']} learned from")
         panel.set_ylabel(f"{found['metric']}, {CURVE_WORDS[found['curve'] or '']}")

@@ -68,6 +68,31 @@ def test_runs_with_nothing_in_common_are_drawn_without_a_warning(tmp_path: Path)
     assert (tmp_path / "index.html").is_file()
 
 
+def test_titles_side_by_side_do_not_run_into_each_other() -> None:
+    pytest.importorskip("matplotlib")
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.text import Text
+
+    envs = [f"MiniGrid:MiniGrid-MultiRoom-N{n}-S4-v0" for n in range(6)]
+    given = [
+        run("ppo gae_lambda=0.95 epochs=10", e, s, 0.1 * s, curves=curved("evaluation", 5))
+        for e in envs
+        for s in range(2)
+    ]
+    for figure in (figures.iqm(compute(given)), figures.curves(compute(given), "env_steps")):
+        FigureCanvasAgg(figure)
+        figure.draw_without_rendering()
+        boxes = [axes.get_tightbbox() for axes in figure.axes]
+        assert all(box is not None and box.x1 <= figure.bbox.x1 + 1 for box in boxes)
+        titles = [
+            x.get_window_extent()
+            for axes in figure.axes
+            for x in axes.findobj(Text)
+            if x.get_text().startswith("MiniGrid")
+        ]
+        assert all(one.x1 < other.x0 for one, other in pairwise(titles) if abs(one.y0 - other.y0) < 5)
+
+
 @pytest.mark.parametrize("size", [5e-4, 5e5, 5e12])
 def test_numbers_at_an_axis_do_not_run_into_each_other(size: float) -> None:
     pytest.importorskip("matplotlib")
