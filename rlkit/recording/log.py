@@ -266,7 +266,7 @@ class _NotebookBar:
 def _table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], drawn: bool) -> RenderableType:
     grid = Table(box=box.SIMPLE_HEAD if drawn else None, pad_edge=False, show_edge=False)
     for i, column in enumerate(columns):
-        grid.add_column(Text(column), justify="left" if i == 0 else "right")
+        grid.add_column(Text(column), justify="left" if i == 0 else "right", overflow="fold")  # nothing is cut
     for row in rows:
         grid.add_row(*(Text(str(cell)) for cell in row))
     return Group(Text(f"\n{title}", style="bold"), grid)

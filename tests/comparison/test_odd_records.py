@@ -10,6 +10,7 @@ from rlkit import compare
 from rlkit.comparison import names, records, words
 from rlkit.comparison.caveats import caveats
 from rlkit.comparison.results import compute
+from rlkit.recording.log import table
 
 AFTER = {"metric": "return", "mean": 7.0, "low": 6.0, "high": 8.0, "episodes": 100}
 FACTS = {"algo": "ppo", "env": "cartpole", "seed": 3, "env_steps": 50, "seconds": 1.5}
@@ -42,6 +43,17 @@ def test_unequal_seeds_are_told_with_what_they_do_and_no_more() -> None:
     fewer = grid(a_x=[0.1, 0.2, 0.3], b_x=[0.2, 0.3, 0.4], a_y=[0.1, 0.2], b_y=[0.1, 0.3])
     said = " ".join(caveats(fewer, compute(fewer)))
     assert "An environment with more runs of an algorithm weighs more" in said and "different seeds" not in said
+
+
+def test_tables_of_80_columns_cut_no_name_and_no_number(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    head = ["", "mean", "IQM", "95 %", "runs", "steps", "seconds"]
+    numbers = ["-117456.7", "-117456.7", "-122456.7 to -112456.7", "5", "1,000,000,000", "10,000,002"]
+    table("maze", head, [[f"PPO gae_lambda={x}", *numbers] for x in (0.9, 0.95)])
+    said = capsys.readouterr().out
+    assert "…" not in said and {"9", "95"} <= {line.split()[0] for line in said.splitlines() if line}  # after 0.
 
 
 def test_a_single_run_in_one_of_two_environments_is_not_told_as_if_it_were_all() -> None:
