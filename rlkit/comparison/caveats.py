@@ -17,7 +17,7 @@ MARKS = "marks."  # begins the settings that tell whether a file has changed
 def caveats(records: Sequence[Record], results: Results) -> list[str]:
     """Everything that makes the numbers mean less than they seem to."""
     return [
-        *([f"Missing: {', '.join(results['missing'])}."] if results["missing"] else []),
+        *([f"Missing: {'; '.join(results['missing'])}."] if results["missing"] else []),
         *empty_cells(results),
         *few_runs(results),
         *unequal_seeds(results),
@@ -52,7 +52,8 @@ def few_runs(results: Results) -> Iterator[str]:
     counts = {(a, e): c["runs"] for e, env in results["envs"].items() for a, c in env["algos"].items()}
     single = [f"{a} on {e}" for (a, e), n in counts.items() if n == 1]
     if single:
-        which = listed(single) if len(single) < len(counts) else f"each of the {results['rows']} in each environment"
+        every = 1 < len(single) == len(counts)
+        which = listed(single) if not every else f"each of the {results['rows']} in each environment"
         yield f"There is one run of {which}: it has no interval over seeds, and nothing can be claimed from it."
     least = min((n for n in counts.values() if n > 1), default=FEW)
     if least < FEW:

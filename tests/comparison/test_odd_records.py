@@ -56,6 +56,12 @@ def test_tables_of_80_columns_cut_no_name_and_no_number(
     assert "…" not in said and {"9", "95"} <= {line.split()[0] for line in said.splitlines() if line}  # after 0.
 
 
+def test_a_single_run_is_named() -> None:
+    given = [run()]
+    (said,) = caveats(given, compute(given, ["b on x: no, it ended", "c on x: gone"]))[1:]
+    assert said.startswith("There is one run of ppo on maze: it has no interval over seeds")
+
+
 def test_a_single_run_in_one_of_two_environments_is_not_told_as_if_it_were_all() -> None:
     given = grid(a_x=[0.7, 0.8, 0.9], b_x=[0.1, 0.2, 0.3], a_y=[0.9], b_y=[0.1, 0.2, 0.3])
     found = compute(given)
