@@ -52,17 +52,21 @@ def reward_to_go(reward: Tensor, done: Tensor, gamma: float, mask: Tensor | None
 
 
 def total_return(reward: Tensor, mask: Tensor, gamma: float, done: Tensor | None = None) -> Tensor:
-    """G_0 = Σ_t γ^t·r_t, the same at every step: each row is one episode. reward, mask, done: [..., T].
+    """G_0 = Σ_t γ^t·r_t of each episode, the same at every step of it. reward, mask, done: [..., T].
 
-    The episode begins with the first acted step and ends where it is `done`; without that, with the last acted step.
-    t counts acted steps only. A reward in a gap, also before the end, counts as that of the acted step before it.
+    An episode begins with the first acted step after the one before and ends where it is `done`; without that, each row
+    is one, which ends with the last acted step. t counts acted steps only. A reward in a gap, also before the end,
+    counts as that of the acted step before it.
     """
     same_shape(reward=reward, mask=mask, done=mask if done is None else done)
     if done is None:
         done = mask & (mask.cumsum(-1) == mask.sum(-1, keepdim=True))
-    earned = gaps.Acted(mask, done).total(reward)
-    discount = gamma ** torch.arange(reward.shape[-1], dtype=reward.dtype, device=reward.device)
-    return (discount * earned).sum(-1, keepdim=True).expand_as(reward)
+    acted = gaps.Acted(mask, done)
+    over = acted.any(done)
+    to_go = reward_to_go(acted.total(reward), over, gamma)
+    t = torch.arange(reward.shape[-1], device=reward.device).expand(reward.shape)
+    first = torch.where(over.roll(1, -1), t, 0).cummax(-1).values  # of its episode, the start of each step
+    return to_go.gather(-1, first).gather(-1, acted.place)
 
 
 def td_target(reward: Tensor, next_value: Tensor, terminated: Tensor, gamma: float | Tensor) -> Tensor:

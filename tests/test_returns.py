@@ -113,6 +113,13 @@ def test_total_return_is_the_reward_to_go_of_the_first_step_in_value_and_gradien
     assert_close(gradients(total, [reward]), gradients(to_go.expand_as(reward), [reward]))
 
 
+def test_total_return_of_a_row_of_several_episodes_is_that_of_each() -> None:
+    mask = torch.tensor([[True, True, True, True, True, False]])
+    done = torch.tensor([[False, True, False, False, True, False]])  # as where a life is lost, and the game goes on
+    reward = table([1.0, 2.0, 4.0, 8.0, 1.0, 9.0])
+    assert_close(returns.total_return(reward, mask, 0.5, done)[mask], table([2.0, 2.0, 8.25, 8.25, 8.25])[0])
+
+
 # Bootstraps
 
 
