@@ -2,11 +2,14 @@
 
 import re
 
+import torch
 import yaml
 from support import drawing
+from support.fakes import algorithm, cartpole
 from support.sources import ROOT, SOURCES, room
 
 import rlkit
+from rlkit import policies
 
 PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
 
@@ -31,6 +34,16 @@ def test_the_page_names_files_that_are_there() -> None:
     for name in set(re.findall(r"`([\w/-]+\.(?:py|yaml)|[\w/]+/)`", PAGE)):
         folders = [ROOT, ROOT / "rlkit"]
         assert any((folder / name).exists() for folder in folders), name
+
+
+def test_the_page_names_the_keys_that_a_rollout_and_its_credit_have() -> None:
+    algo, env = algorithm("ppo", cartpole(2), policies.Network()), cartpole(2)
+    with torch.no_grad():
+        rollout = algo.rollout(env)
+        before = set(rollout.keys())
+        added = set(algo.credit(rollout).keys()) - before
+    told = dict(re.findall(r"\| `(rollout|credit)` \|.*\| `([\w ]+)` \|", PAGE))
+    assert {"rollout": before, "credit": added} == {step: set(keys.split()) for step, keys in told.items()}
 
 
 def test_the_citation_is_of_this_version() -> None:
