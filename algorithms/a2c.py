@@ -47,6 +47,8 @@ class A2C(Algorithm):
         self.config = config
         self.policy = network.actor_critic(env)
         policies.check_rollout(env, "algo.horizon", config.horizon, config.horizon, policy=self.policy)
+        if config.normalize_advantage:
+            policies.refuse_alone(env, config.horizon, "algo.normalize_advantage", "false")
         scale = policies.RewardScale(env.rows, config.gamma, env.device)
         self.reward_scale = scale if config.normalize_reward else None
         self.buffer = buffers.Rollout(env.seed, whole_rows=not self.policy.memoryless)

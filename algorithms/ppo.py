@@ -72,6 +72,8 @@ class PPO(Algorithm):
         self.config, self.kl_coef = config, float(config.kl_coef)
         self.policy = network.actor_critic(env)
         policies.check_rollout(env, "algo.horizon", config.horizon, config.horizon, policy=self.policy)
+        if config.normalize_advantage:
+            policies.refuse_alone(env, config.horizon, "algo.normalize_advantage", "false")
         self.reference = policies.reference(self.policy) if config.kl_coef else None
         policies.refuse_old_memory(self.policy, config.kl_coef, config.horizon)
         scale = policies.RewardScale(env.rows, config.gamma, env.device)

@@ -38,6 +38,10 @@ class Reinforce(Algorithm):
         self.config = config
         self.policy = network.actor_critic(env) if config.baseline == "value" else network.actor(env)
         policies.check_rollout(env, "", None, None, policy=self.policy)
+        if config.baseline == "batch":
+            policies.refuse_alone(env, None, "algo.baseline", "none")
+        elif config.baseline == "value" and config.normalize_advantage:
+            policies.refuse_alone(env, None, "algo.normalize_advantage", "false")
         self.buffer = buffers.Rollout(env.seed, whole_rows=not self.policy.memoryless)
         self.optimizer = policies.adam(self.policy, config)
 

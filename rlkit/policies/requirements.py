@@ -81,6 +81,15 @@ def check_rollout(
     memory.check(needed, f"{told}env.rows={env.rows}", "give less")
 
 
+def refuse_alone(env: Env, horizon: int | None, key: str, off: str) -> None:
+    """Refuse to compare the advantages of a rollout with a single one; horizon: steps per row, none: whole episodes."""
+    if env.kind == "control" and env.rows == 1 and (horizon or env.longest) == 1:
+        raise UserError(
+            f"{key} compares the advantages of a rollout, and here each rollout is a single step, which would teach "
+            f"nothing: give env.rows=2 or more, or {key}={off}"
+        )
+
+
 def refuse_old_memory(policy: Policy, kl_coef: float, horizon: int | None) -> None:
     """Refuse a reference that would have to go on in the middle of an episode with the memory of another policy."""
     if kl_coef and horizon is not None and isinstance(policy, Remembers) and not policy.memoryless:

@@ -234,3 +234,23 @@ def test_one_file_serves_control_and_text_alike(name: str) -> None:
         after = parameters(algo.policy)
         assert bool(after.isfinite().all()) and not torch.equal(before, after)
         assert isinstance(algo.policy, SequencePolicy) == text
+
+
+@pytest.mark.parametrize(
+    ("name", "config", "said"),
+    [
+        ("ppo", {"horizon": 1}, "algo.normalize_advantage=false"),
+        ("a2c", {"horizon": 1, "normalize_advantage": True}, "algo.normalize_advantage=false"),
+        ("reinforce", {}, "algo.baseline=none"),
+        ("reinforce", {"baseline": "value"}, "algo.normalize_advantage=false"),
+    ],
+)
+def test_the_advantage_of_a_single_step_is_compared_with_nothing(name: str, config: dict[str, Any], said: str) -> None:
+    key, off = said.removeprefix("algo.").split("=")
+    with pytest.raises(UserError, match=f"single step, which would teach nothing: give env.rows=2 or more, or {said}$"):
+        algorithm(name, cartpole(1, step_limit=1), policies.Network(), **config)
+    algo = algorithm(name, cartpole(1, 1), policies.Network(), **config | {key: False if off == "false" else off})
+    before = parameters(algo.policy.actor)
+    iterate(algo, cartpole(1, 1))
+    assert not torch.equal(parameters(algo.policy.actor), before)
+    algorithm(name, cartpole(2, step_limit=1), policies.Network(), **config)

@@ -279,7 +279,8 @@ def test_a_rollout_without_elements_gives_no_minibatch(whole_rows: bool, minibat
 @pytest.mark.parametrize("name", ["ppo", "a2c", "dqn"])
 def test_an_iteration_that_only_resets_teaches_nothing_and_the_run_goes_on(name: str) -> None:
     env = control(Ring, rows=1, limit=2, mode=AutoresetMode.NEXT_STEP)
-    keys = {"dqn": {"steps": 1, "warmup_steps": 1}, "a2c": {"horizon": 1}, "ppo": {"horizon": 1, "minibatches": 2}}
+    ppo = {"horizon": 1, "minibatches": 2, "normalize_advantage": False}
+    keys = {"dqn": {"steps": 1, "warmup_steps": 1}, "a2c": {"horizon": 1}, "ppo": ppo}
     algo = algorithm(name, env, policies.Network((4,)), **keys[name])
     acted = [bool(iterate(algo, env)["mask"].any()) for _ in range(6)]
     assert acted == [True, True, False, True, True, False]
