@@ -30,11 +30,11 @@ def told(env: ControlEnv, frames: list[video.Frame]) -> Json:
 
 
 def images(env: ControlEnv, frames: list[video.Frame]) -> list[Array] | None:
-    """What the policy saw, as pictures [H, W, 3]; nothing where an observation is not an image."""
+    """What the policy saw, as pictures [H, W, 3], the newest of a stack; nothing where it is not an image."""
     space = env.observation_space
     if not isinstance(space, Box) or not is_image(space):
         return None
-    pixels = [np.asarray(frame["observation"]).reshape(space.shape) for frame in frames]
+    pixels = [np.asarray(frame["observation"]).reshape(-1, *space.shape[-3:])[-1] for frame in frames]
     bits = max(int(image.max(initial=0)) for image in pixels) <= 1  # in all of them: one may be black
     return [picture(image, channels_last(space), bits) for image in pixels]
 

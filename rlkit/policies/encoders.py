@@ -63,7 +63,8 @@ class Floats(nn.Module):
 class Image(nn.Module):
     """Convolutions on images that come as rows of numbers: [..., d] → [N, C, H, W] → [..., features].
 
-    Bytes become fractions of 255. layout: in what order the numbers lie in memory, whatever the order of dimensions.
+    Of a stack, the channels of all are side by side. Bytes become fractions of 255.
+    layout: in what order the numbers lie in memory, whatever the order of dimensions.
     """
 
     def __init__(self, space: Box, inner: nn.Module, layout: torch.memory_format) -> None:
@@ -73,7 +74,7 @@ class Image(nn.Module):
 
     def forward(self, observation: Tensor) -> Tensor:
         images = observation.reshape(-1, *self.shape)
-        images = images.movedim(-1, 1) if self.last else images
+        images = (images.movedim(-1, -3) if self.last else images).flatten(1, -3)
         # Where nothing is kept for a gradient, a few at a time: their features stay in the cache, and memory is small.
         parts = (images,) if torch.is_grad_enabled() else torch.split(images, AT_ONCE)
         features = torch.cat([self.inner(self.pixels(part)) for part in parts])
@@ -183,7 +184,7 @@ LAYOUTS = {name: torch.contiguous_format if name == "small" else torch.channels_
 
 def channels_last(space: Box) -> bool:
     """Whether the channels of an image are its last dimension: the one beside two equal ones, else the smaller one."""
-    first, middle, last = space.shape
+    first, middle, last = space.shape[-3:]
     if (first == middle) != (middle == last):
         return first == middle
     return last <= first
@@ -191,24 +192,24 @@ def channels_last(space: Box) -> bool:
 
 def sides(space: Box) -> tuple[int, int]:
     """Height and width of an image, in pixels."""
-    height, width = space.shape[:2] if channels_last(space) else space.shape[1:]
+    height, width = space.shape[-3:-1] if channels_last(space) else space.shape[-2:]
     return height, width
 
 
 def is_image(space: "AnySpace") -> bool:
-    """Whether `auto` takes a space for an image: bytes or bits in three dimensions."""
-    return isinstance(space, Box) and len(space.shape) == 3 and space.dtype in (np.uint8, np.bool_)
+    """Whether `auto` takes a space for an image, or a stack of them: bytes or bits in three dimensions, or in four."""
+    return isinstance(space, Box) and len(space.shape) in (3, 4) and space.dtype in (np.uint8, np.bool_)
 
 
 def of_image(space: Box, name: str) -> nn.Module:
-    """A network of convolutions for [height, width, channels], or with the channels first."""
-    if len(space.shape) != 3:
+    """A network of convolutions for [height, width, channels], or with the channels first; or a stack of such."""
+    if len(space.shape) not in (3, 4):
         raise UserError(
             f"policy.encoder={name} takes images of height, width and channels, and here is {space}: use "
             "policy.encoder=flat, or add the channel (gymnasium.wrappers.FrameStackObservation)"
         )
-    channels = space.shape[-1 if channels_last(space) else 0]
-    return Image(space, IMAGES[name](channels, *sides(space)), LAYOUTS[name])
+    height, width = sides(space)
+    return Image(space, IMAGES[name](spaces.width(space) // (height * width), height, width), LAYOUTS[name])
 
 
 def of_leaf(space: "AnySpace", name: str) -> nn.Module | None:

@@ -17,7 +17,7 @@ from torch.testing import assert_close
 
 from rlkit.control import ControlEnv
 from rlkit.policies import ActorCritic, Network
-from rlkit.policies.encoders import AT_ONCE, of_image
+from rlkit.policies.encoders import AT_ONCE, Image, is_image, of_image, of_leaf, sides
 from rlkit.run import main
 
 IMAGE = Box(0, 255, (3, 6, 6), np.uint8)
@@ -175,6 +175,17 @@ def test_neither_the_order_in_memory_nor_parts_of_a_batch_change_an_image(name: 
     assert_close(found[-5:], image.inner(x if shape[0] == 4 else x.movedim(-1, 1).contiguous()))
     assert torch.equal(rows, kept)
     assert_close(image(rows[:2].view(2, 1, -1)).detach(), found[:2, None])
+
+
+@pytest.mark.parametrize("shape", [(4, 40, 48, 3), (4, 3, 40, 48), (4, 40, 48, 1)])
+def test_a_stack_of_images_is_one_with_the_channels_of_all(shape: tuple[int, ...]) -> None:
+    space = Box(0, 255, shape, np.uint8)
+    assert is_image(space)
+    image = of_leaf(space, "auto")
+    assert isinstance(image, Image) and (image.bytes, sides(space)) == (True, (40, 48))
+    x = torch.randint(256, (5, *shape), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
+    frames = [frame.permute(0, 3, 1, 2) if shape[1] == 40 else frame for frame in x.unbind(1)]
+    assert_close(image(x.flatten(1)), image.inner(torch.cat(frames, 1) / 255))
 
 
 def test_a_run_from_before_goes_on_apart(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
