@@ -21,7 +21,9 @@ class Memory(nn.Module):
         with torch.random.fork_rng(devices=[]):  # torch draws weights when a module is made; ours come below
             self.gru = nn.GRU(width, self.size, batch_first=True)
         for name, parameter in self.gru.named_parameters():
-            if name.startswith("weight"):
+            if network.init == "uniform":
+                nn.init.uniform_(parameter, -(self.size**-0.5), self.size**-0.5, generator=generator)  # as in torch
+            elif name.startswith("weight"):
                 for gate in parameter.detach().chunk(3):
                     nn.init.orthogonal_(gate, generator=generator)
             else:

@@ -118,6 +118,17 @@ def test_groups_begin_without_memory_and_rows_that_ended_forget_nothing() -> Non
     assert beginnings(done, mask).int().tolist() == [[0, 0, 0, 1, 0], [0, 0, 0, 0, 0]]
 
 
+@pytest.mark.parametrize("init", ["orthogonal", "uniform"])
+def test_its_first_weights_are_those_that_are_asked_for(init: Any) -> None:
+    memory = Memory(lengths(), Network(memory="gru", memory_size=16, init=init), None)
+    weight, bias = memory.gru.weight_hh_l0.detach(), memory.gru.bias_hh_l0.detach()
+    if init == "orthogonal":
+        assert_close(weight[:16] @ weight[:16].T, torch.eye(16))
+        assert not bias.any()
+    else:
+        assert 0.2 < weight.abs().max() <= 0.25 and 0.2 < bias.abs().max() <= 0.25  # 1 / √16
+
+
 def test_a_table_of_states_says_nothing_of_a_policy_that_remembers() -> None:
     env = gridworld.make(gridworld.Config(rows=1, size=3, goal=(2, 2), trap=(1, 1)), 0, "cpu")
     assert env.exact(Network(hidden=(8,)).actor(env)) and not env.exact(GRU.actor(env))
