@@ -70,14 +70,13 @@ class Together(Vector):
                 self.games[copy].close()
                 self.games[copy] = self.make()
             observations, _ = self.games[copy].reset(seed=seed[start])
-            self._look(copy, observations)
-            self.steps[copy], self.left[own] = 0, False
             if late := [name for name in self.names if name not in self.games[copy].agents]:
                 raise UserError(
                     f"{self.called}: {late[0]} is not in the game after its reset, and each agent is a row from there "
                     "on: let all begin together, in a game of your own by env.entry=MODULE:NAME"
                 )
-            self.acting[own] = True
+            self._look(copy, observations, self.names, "reset")
+            self.steps[copy], self.left[own], self.acting[own] = 0, False, True
         return self._observed(), {}
 
     def step(self, actions: Array) -> tuple[Any, Array, Array, Array, dict[str, Any]]:
@@ -93,7 +92,6 @@ class Together(Vector):
                 continue
             self.steps[copy] += 1
             observations, rewards, terminated, truncated, _ = game.step(given)
-            self._look(copy, observations)
             for name, row in here.items():
                 if name in given:
                     reward[row] = rewards.get(name, 0.0)
@@ -101,6 +99,7 @@ class Together(Vector):
                     ends[1, row] |= self.steps[copy] >= self.limit
                     self.left[row] = ends[:, row].any()
                 self.acting[row] = name in game.agents and not self.left[row]
+            self._look(copy, observations, [name for name, row in here.items() if self.acting[row]], "step")
         ends[1] |= before & ~self.acting & ~ends[0]  # it left, and nothing said how
         return self._observed(), reward, ends[0], ends[1] & ~ends[0], {}
 
@@ -112,7 +111,13 @@ class Together(Vector):
         for game in self.games:
             game.close()
 
-    def _look(self, copy: int, observations: dict[Any, Any]) -> None:
+    def _look(self, copy: int, observations: dict[Any, Any], here: Sequence[Any], what: str) -> None:
+        """Keep what each agent of a copy sees; those in the game, `here`, have to see something."""
+        if blind := [name for name in here if name not in observations]:
+            raise UserError(
+                f"{self.called}: {what} gave no observation of {blind[0]}, which is in the game: "
+                "return one of each agent that plays on"
+            )
         for number, name in enumerate(self.names):
             if name in observations:
                 seen = observations[name]

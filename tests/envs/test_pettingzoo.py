@@ -258,6 +258,17 @@ def test_one_that_comes_later_is_refused() -> None:
         ControlEnv(lambda n: Together(Late, n, "it"), 6, agents=3, source="it").rollout(Draws(leaving()), steps=2)
 
 
+@pytest.mark.parametrize(("at", "what"), [(0, "reset"), (1, "step")])
+def test_one_in_the_game_that_sees_nothing_is_refused(monkeypatch: pytest.MonkeyPatch, at: int, what: str) -> None:
+    """What stood there before, or zeros, would be taken for what it sees."""
+    look = Leaving.look
+    monkeypatch.setattr(
+        Leaving, "look", lambda self: {k: x for k, x in look(self).items() if k != "b" or self.at != at}
+    )
+    with pytest.raises(UserError, match=rf"^it: {what} gave no observation of b, which is in the game: return one"):
+        leaving().rollout(Draws(leaving()), steps=2)
+
+
 class Nobody(Leaving):
     possible_agents = ()
 
