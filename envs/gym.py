@@ -21,7 +21,7 @@ from rlkit.control.contract import check_copies
 from rlkit.control.masks import MaskInObservation, tells_mask
 from rlkit.control.sendable import Sendable
 from rlkit.control.vector import Vector
-from rlkit.control.workers import end_with_parent
+from rlkit.control.workers import end_with_parent, starting
 from rlkit.control.wrapping import DRAWN, Keywords, check_drawing, cut_before, longest, wrapped
 from rlkit.errors import one_line
 from rlkit.fields import Needs
@@ -205,15 +205,18 @@ def told(config: Config, factory: Factory | None) -> tuple[EnvSpec | None, int |
         one.close()
 
 
-def in_processes(copy: Callable[[], gymnasium.Env[object, object]], spec: EnvSpec | None, n: int) -> Vector:
+def in_processes(copy: Callable[[], gymnasium.Env[object, object]], spec: EnvSpec | None, rows: int, n: int) -> Vector:
     """`n` copies, each in a process of its own."""
     trains = os.getpid()
+    if n >= MANY:  # a process takes its copy's memory at least
+        check_memory([copy] * n, rows)
 
     def apart() -> gymnasium.Env[object, object]:
         end_with_parent(trains)
         return Sendable(copy())
 
-    together = AsyncVectorEnv([apart] * n, autoreset_mode=AutoresetMode.DISABLED)
+    with starting(f"env.rows={rows} with env.processes=true starts {n:,} processes"):
+        together = AsyncVectorEnv([apart] * n, autoreset_mode=AutoresetMode.DISABLED)
     together.spec = spec  # it knows none of its own
     return together
 
@@ -252,7 +255,8 @@ def make(
         drawn=partial(vector, 1, render_mode=DRAWN),
         luck=config.luck,
         limiting="give env.step_limit=N",
-        trained=partial(in_processes, copy, spec) if config.processes else None,  # those of a measurement may be many
+        # Those of a measurement may be many.
+        trained=partial(in_processes, copy, spec, config.rows) if config.processes else None,
     )
     env.longest = most
     return env

@@ -2,13 +2,17 @@
 
 import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from multiprocessing import active_children
 from multiprocessing.connection import wait
 from threading import Thread
 from typing import Any, NoReturn
 
 from gymnasium.vector import AsyncVectorEnv, VectorEnv
 
-from rlkit.errors import WorkerDied
+from rlkit.disk import reason
+from rlkit.errors import UserError, WorkerDied
 
 GOING = 30.0  # seconds that a process may take to end on a busy machine
 LOOK = 1.0  # seconds between two looks at whether the process that trains is still there
@@ -51,6 +55,23 @@ def end(vector: VectorEnv[Any, Any, Any]) -> None:
         for process in inner.processes:
             process.kill()
         inner.closed = True  # to close it would ask those that are gone
+
+
+@contextmanager
+def starting(what: str) -> Iterator[None]:
+    """End the processes that were started here where the system allows no more of them, or no more open files.
+
+    Raises: UserError that says so.
+    """
+    before = active_children()
+    try:
+        yield
+    except OSError as error:
+        for process in active_children():
+            if process not in before:
+                process.kill()
+                process.join()
+        raise UserError(f"{what}, and the system allows fewer ({reason(error)}): give fewer rows") from error
 
 
 def end_with_parent(trains: int) -> None:

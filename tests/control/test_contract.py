@@ -231,9 +231,12 @@ class Counted(Good):
         return super().reset(**keys)
 
 
-def test_copies_for_which_there_is_no_room_are_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("processes", [False, True])
+def test_copies_for_which_there_is_no_room_are_not_made(monkeypatch: pytest.MonkeyPatch, processes: bool) -> None:
     monkeypatch.setattr(gym, "MANY", 8)
     monkeypatch.setattr(memory, "free", lambda: 2**24)
+    monkeypatch.setattr(Counted, "begun", 0)
     monkeypatch.setattr(memory, "taken", lambda: 2**22 * Counted.begun)  # as if each copy held four megabytes
     with pytest.raises(rlkit.UserError, match=r"^env\.rows=16 needs 0\.1 GB, 0\.0 GB are free: give fewer"):
-        gym.make(gym.Config(rows=16, entry="<Counted, given in Python>"), 0, "cpu", factory=Counted)
+        config = gym.Config(rows=16, entry="<Counted, given in Python>", processes=processes)
+        gym.make(config, 0, "cpu", factory=Counted)

@@ -1,5 +1,6 @@
 """Environments that play in processes of their own."""
 
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -75,6 +76,21 @@ def test_one_that_loses_the_last_observation_is_refused() -> None:
     vector.close()
 
 
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no such limit")
+def test_more_processes_than_the_system_allows_are_one_line() -> None:
+    import resource
+
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    os.close(free := os.open(os.devnull, os.O_RDONLY))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (free + 30, before[1]))
+    try:
+        with pytest.raises(UserError, match=r"^env\.rows=64 with env\.processes=true starts 64 processes, and the sys"):
+            gym.make(gym.Config(64, "CartPole-v1", processes=True), 0, "cpu")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    assert not multiprocessing.active_children()
+
+
 def test_a_key_steps_copies_in_processes_with_the_same_result(tmp_path: Path) -> None:
     def played(processes: bool) -> TensorDict:
         env = gym.make(gym.Config(2, "CartPole-v1", processes=processes), 0, "cpu")
@@ -89,7 +105,7 @@ def test_a_key_steps_copies_in_processes_with_the_same_result(tmp_path: Path) ->
 def test_groups_play_in_processes_and_evaluations_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
     apart: list[int] = []
 
-    def counted(copy: Any, spec: Any, n: int) -> SyncVectorEnv:  # processes take long to start
+    def counted(copy: Any, spec: Any, rows: int, n: int) -> SyncVectorEnv:  # processes take long to start
         apart.append(n)
         return SyncVectorEnv([copy] * n, autoreset_mode=AutoresetMode.DISABLED)
 
