@@ -3,6 +3,7 @@
 import itertools
 from fractions import Fraction
 
+import numpy as np
 import pytest
 import torch
 
@@ -59,11 +60,23 @@ END, NAN = {0: [(1.0, 1, 0.0, True)]}, float("nan")
         ({0: {0: [(NAN, 1, 0.0, True)]}, 1: END}, [1, 0], r"state 0, action 0 are \[nan\]"),
         ({0: END, 1: END | {3: END[0]}}, [1, 0], r"state 1 has an action 3, and state 0 has 1: give all the same"),
         ({0: END, 1: END}, [NAN, 0], r"start=\[nan, 0\.0\]"),
+        ({0: {0: [(1.0, 1, 1.0)]}, 1: END}, [1, 0], r"action 0 has the outcome \(1\.0, 1, 1\.0\): give \{state: \{act"),
+        ({0: {0: (1.0, 1, 1.0, True)}, 1: END}, [1, 0], r"action 0 has the outcome 1\.0: give"),
+        ({0: {0: [(1.0, 1, "a", True)]}, 1: END}, [1, 0], r"action 0 has the outcome \(1\.0, 1, 'a', True\): give"),
+        ([[[(1.0, 0, 0.0, True)]]], [1], r"the outcomes hold a list in place of a mapping: give"),
+        ({0: END, 1: END}, 0, r"start=0 is not a list: give start a number for each state"),
     ],
 )
 def test_outcomes_that_are_no_model_are_refused(outcomes, start, words):
     with pytest.raises(UserError, match=words):
         from_outcomes(outcomes, start)
+
+
+def test_numbers_of_numpy_are_fine():
+    one, zero = np.int64(1), np.int64(0)
+    outcomes = {zero: {zero: [(np.float32(1.0), one, np.float64(2.0), one == 1)]}, one: END}
+    found = from_outcomes(outcomes, np.array([1.0, 0.0]), np.array([1]))
+    assert found.terminal.tolist() == [False, True] and found.reward.tolist() == [[2.0], [0.0]]
 
 
 def test_what_a_table_says_of_states_that_nothing_leads_to_is_no_concern():

@@ -1,8 +1,9 @@
 """Environments that are stepped from their model, and judged by it."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from numbers import Integral, Real
 from typing import Literal
 
 import numpy as np
@@ -17,12 +18,13 @@ from rlkit.api import Plays, Remembers
 from rlkit.control.env import ControlEnv
 from rlkit.control.requirements import acting
 from rlkit.control.vector import Array, Luck, Vector
-from rlkit.errors import UserError
+from rlkit.errors import UserError, one_line
 from rlkit.exact import Model
 from rlkit.policies.tables import ValueTable
 from rlkit.scores import Reference
 
 CLOSE = 1e-6  # what rounding may add to a sum of probabilities
+FORM = (Real, Integral, Real, bool | np.bool_)  # of an outcome
 
 Cell = tuple[int, int]
 Outcomes = Mapping[int, Mapping[int, Sequence[tuple[float, int, float, bool]]]]
@@ -68,7 +70,7 @@ def from_outcomes(outcomes: Outcomes, start: Sequence[float], goal: Sequence[int
             for probability, successor, reward, terminated in possible:
                 transition[s, a, successor] += probability
                 earned[s, a, successor] += probability * reward
-                terminal[successor] |= terminated
+                terminal[successor] |= bool(terminated)
     reached[list(goal)] = True
     outcome_reward = torch.where(transition > 0, earned / transition, 0.0)
     first = torch.as_tensor(start, dtype=torch.float64)
@@ -79,6 +81,7 @@ def from_outcomes(outcomes: Outcomes, start: Sequence[float], goal: Sequence[int
 
 def check_outcomes(outcomes: Outcomes, start: Sequence[float], goal: Sequence[int]) -> None:
     """Raises: UserError where states or actions are not counted from 0, or something is not a number."""
+    check_form(outcomes, start, goal)
     states, actions = range(len(outcomes)), range(len(outcomes.get(0, ())))
     if not actions or outcomes.keys() != {*states}:
         raise UserError(f"the states of the outcomes are {[*outcomes][:5]} and so on: count them from 0")
@@ -97,6 +100,23 @@ def check_outcomes(outcomes: Outcomes, start: Sequence[float], goal: Sequence[in
                         f"state {s}, action {a} leads to state {successor} with the reward {reward}: give a state of "
                         f"0 to {states[-1]}, and a number that is finite"
                     )
+
+
+def check_form(outcomes: object, start: object, goal: object) -> None:
+    """Raises: UserError where the outcomes are not nested as Gymnasium's, or start and goal are not lists."""
+    for name, given in (("start", start), ("goal", goal)):
+        if not isinstance(given, Collection):
+            raise UserError(f"{name}={given!r} is not a list: give start a number for each state, and goal some states")
+    rows = outcomes.values() if isinstance(outcomes, Mapping) else [outcomes]
+    told = "give {state: {action: [(probability, next state, reward, terminated), ...]}}"
+    for row in rows:
+        if not isinstance(row, Mapping):
+            raise UserError(f"the outcomes hold a {type(row).__name__} in place of a mapping: {told}")
+        for a, possible in row.items():
+            for given in possible if isinstance(possible, list | tuple) else [possible]:
+                many = len(given) if isinstance(given, list | tuple) else 0
+                if many != 4 or not all(map(isinstance, given, FORM)):
+                    raise UserError(f"action {a} has the outcome {one_line(given)}: {told}")
 
 
 def check_model(model: Model, outcomes: Outcomes) -> None:
