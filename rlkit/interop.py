@@ -7,15 +7,20 @@ rollout = from_torchrl(next(iter(collector)))
 TorchRL takes two seconds to import, so each function here imports what it uses.
 """
 
-from typing import overload
+from typing import TYPE_CHECKING, overload
 
 import torch
+from gymnasium.spaces import Discrete, MultiBinary
 from tensordict import TensorDict, TensorDictBase
 from torch import Tensor, nn
 
-from rlkit.api import UserError
+from rlkit import spaces
+from rlkit.api import Env, UserError
 from rlkit.buffers.splitting import NOTES
 from rlkit.policies import Actor, ActorCritic, QNetwork
+
+if TYPE_CHECKING:
+    from rlkit.api import AnySpace
 
 LOG_PROBS = ("sample_log_prob", "action_log_prob")  # the old and the new name in TorchRL
 UNSQUEEZED: dict[str, str | tuple[str, str]] = {  # entries that TorchRL keeps with a last dimension of 1
@@ -123,21 +128,32 @@ def _batch(batch: TensorDictBase) -> TensorDict:
     return found
 
 
-def from_torchrl(batch: TensorDictBase) -> TensorDict:
+def from_torchrl(batch: TensorDictBase, env: Env | None = None) -> TensorDict:
     """Convert a batch collected by TorchRL, [T] or [B, T], into a rollout [B, T]; a single row becomes [1, T].
 
     One-hot actions and observations become numbers, but for observations of bytes, which are bits or an image here.
+    env: rlkit's environment of the same problem. Its spaces say what is one-hot; several choices need that.
     ("collector", "mask") becomes the mask. Where it lacks log_prob or value, `rollout.update(policy.record(rollout))`
     adds what the policy says.
+
+    Raises: UserError where actions look like several choices as one-hot vectors, and env is not given.
     """
     batch = batch if batch.batch_dims > 1 else batch.unsqueeze(0)
     keys, shape = batch.keys(True, True), batch.batch_size
     data = {ours: batch[theirs].squeeze(-1) for ours, theirs in UNSQUEEZED.items() if theirs in keys}
     masks = [key for key in (("collector", "mask"), "mask") if key in keys]
     mask = batch[masks[0]].view(shape) if masks else torch.ones(shape, dtype=torch.bool, device=batch.device)
+    seen, done = (env.observation_space, env.action_space) if env else (None, None)
     for ours, theirs in (("observation", "observation"), ("next_observation", ("next", "observation"))):
-        data[ours] = x if (x := batch[theirs]).dtype == torch.uint8 else _numbers(x, mask)
-    data["action"], data["mask"] = _numbers(batch["action"], mask), mask
+        x = batch[theirs]
+        data[ours] = _read(x, mask, seen) if seen else x if x.dtype == torch.uint8 else _numbers(x, mask)
+    if not done and _several(batch["action"], mask):
+        raise UserError(
+            "the actions look like several choices, each a one-hot vector: say how many values each has, with "
+            "from_torchrl(batch, env=ENV) and rlkit's environment of the same problem"
+        )
+    data["action"] = _read(batch["action"], mask, done) if done else _numbers(batch["action"], mask)
+    data["mask"] = mask
     for key in LOG_PROBS:
         if key in keys:
             data["log_prob"] = batch[key]
@@ -149,8 +165,29 @@ def from_torchrl(batch: TensorDictBase) -> TensorDict:
     return TensorDict(data, batch_size=shape[:1], device=batch.device)
 
 
+def _read(x: Tensor, mask: Tensor, space: "AnySpace") -> Tensor:
+    """Observations or actions as rlkit has those of a space: flat, and choices as numbers."""
+    counts = spaces.choices(space)
+    if x.dim() == mask.dim():
+        return x
+    flat = x.flatten(mask.dim())
+    if counts is None or isinstance(space, MultiBinary) or flat.shape[-1] != sum(counts) or sum(counts) == len(counts):
+        return flat
+    numbers = torch.stack([part.long().argmax(-1) for part in torch.split(flat, [*counts], -1)], -1)
+    return numbers.squeeze(-1) if isinstance(space, Discrete) else numbers
+
+
 def _numbers(x: Tensor, mask: Tensor) -> Tensor:
     """The index of the 1 of one-hot vectors of two numbers or more; anything else as it is. Padding may be zeros."""
     vectors = x.dim() == mask.dim() + 1 and x.shape[-1] > 1 and not x.is_floating_point()
     one_hot = vectors and bool(((x == 1).sum(-1) == 1)[mask].all()) and bool(((x != 0).sum(-1) == 1)[mask].all())
     return x.long().argmax(-1) if one_hot else x
+
+
+def _several(x: Tensor, mask: Tensor) -> bool:
+    """Whether whole numbers look like several one-hot vectors: in each step the same number of ones, besides zeros."""
+    if x.is_floating_point() or x.dim() == mask.dim() or not bool(mask.any()):
+        return False
+    ones = (x == 1).flatten(mask.dim()).sum(-1)[mask]
+    bits = bool(((x == 0) | (x == 1)).flatten(mask.dim()).all(-1)[mask].all())
+    return bits and bool((ones == ones[0]).all()) and 1 < int(ones[0]) < x[0, 0].numel()

@@ -201,6 +201,25 @@ def test_one_hot_actions_are_numbers_where_a_collector_padded_with_zeros(kind: t
     assert torch.equal(rollout["observation"], bits) and torch.equal(rollout["next_observation"], bits)
 
 
+@pytest.mark.parametrize(("sizes", "shape"), [([2, 3], (5,)), ([3, 3], (6,)), ([3, 3], (2, 3))])
+def test_one_hot_vectors_of_several_choices_are_read_by_the_spaces(sizes: list[int], shape: tuple[int, ...]) -> None:
+    """TorchRL's MultiOneHot, and its OneHot of equal choices, as of a Gymnasium MultiDiscrete."""
+    env = control(Ring, 2, 3)
+    env.action_space = env.observation_space = MultiDiscrete(sizes)
+    chosen = torch.tensor([[[1, 2], [0, 1], [0, 0]]])
+    hot = torch.cat([torch.nn.functional.one_hot(chosen[..., i], n) for i, n in enumerate(sizes)], -1)
+    hot = hot.view(1, 3, *shape)
+    flags = torch.zeros(1, 3, 1, dtype=torch.bool)
+    after = {"reward": torch.ones(1, 3, 1), "done": flags, "terminated": flags, "observation": hot}
+    batch = TensorDict({"observation": hot, "action": hot, "next": after}, [1, 3])
+    rollout = from_torchrl(batch, env=env)
+    assert all(torch.equal(rollout[key], chosen) for key in ("action", "observation", "next_observation"))
+    with pytest.raises(UserError, match=r"^the actions look like several choices, .* from_torchrl\(batch, env=ENV\)"):
+        from_torchrl(batch)
+    plain = batch.update({"action": chosen, "observation": chosen, "next": after | {"observation": chosen}})
+    assert torch.equal(from_torchrl(plain, env=env)["action"], chosen)  # numbers stay
+
+
 @pytest.mark.parametrize("value", [0, 1])
 def test_whole_actions_of_one_number_are_no_one_hot_vectors(value: int) -> None:
     flags = torch.zeros(2, 3, 1, dtype=torch.bool)
