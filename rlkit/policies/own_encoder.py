@@ -3,6 +3,7 @@
 import copy
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
+from weakref import WeakValueDictionary
 
 import torch
 from gymnasium.spaces import Dict, Discrete, Tuple
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from rlkit.api import AnySpace
 
 WORDS = ("auto", "flat", "nature", "impala", "small")  # encoders that rlkit has
+MADE: "WeakValueDictionary[int, nn.Parameter]" = WeakValueDictionary()  # by their id, the weights of own encoders
 Nested = Tensor | dict[str, "Nested"] | tuple["Nested", ...]
 
 
@@ -91,15 +93,16 @@ def shaped(space: "AnySpace", x: Tensor) -> Tensor:
 def made(name: str, space: "AnySpace", generator: torch.Generator) -> Own:
     """The network; what it draws from torch's own generator when it is made follows from the run's seed.
 
-    Raises: UserError where a second call gives weights of the first: two networks, or two runs, would share them.
+    Raises: UserError where it has weights of one that was made before: two networks, or two runs, would share them.
     """
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.set_state(generator.get_state())
         own = Own(name, space)
         features(space, own)  # a lazy layer draws its weights when it first sees an observation
-        again = {id(p) for p in Own(name, space).parameters()}
-    if any(p.requires_grad and id(p) in again for p in own.parameters()):
+    learned = {id(p): p for p in own.parameters() if p.requires_grad}
+    if any(MADE.get(key) is p for key, p in learned.items()):
         raise UserError(
             f"policy.encoder={name} gives the same weights each time: let it make a new module, so that none is shared"
         )
+    MADE.update(learned)
     return own

@@ -70,7 +70,11 @@ class Nothing(Net):
     def forward(self, x):
         return None
 
-ONE = []
+ONE, COUNT = [], [0]
+
+def counted(space):
+    COUNT[0] += 1
+    return nn.Linear(4, COUNT[0])
 
 def same(space):
     ONE.append(nn.Linear(4, 16))
@@ -127,7 +131,14 @@ def test_it_is_handed_what_the_space_holds(file: str, space: Space, expected: ob
 )
 def test_what_it_returns_wrongly_is_one_line(file: str, name: str, says: str) -> None:
     with pytest.raises(UserError, match=says):
-        Network(encoder=f"{file}:{name}").actor(cartpole.make(cartpole.Config(rows=1), 0, "cpu"))
+        Network(encoder=f"{file}:{name}", share="none").actor_critic(cartpole.make(cartpole.Config(rows=1), 0, "cpu"))
+
+
+def test_it_is_made_once_for_each_network(file: str) -> None:
+    """It may read a large file each time."""
+    env, network = cartpole.make(cartpole.Config(rows=1), 0, "cpu"), Network(encoder=f"{file}:counted", share="none")
+    policy = network.actor_critic(env)
+    assert [policy.actor[1].in_features, policy.critic[1].in_features] == [1, 2]
 
 
 @pytest.mark.parametrize("name", ["make", "lazy"])
