@@ -1,6 +1,6 @@
 """A trained policy for use in programs: NumPy in and out for control, texts in and out for text."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -136,6 +136,15 @@ class Policy:
         return [rows[i * n : (i + 1) * n] for i in range(len(texts))]
 
 
+def detached(observation: Any) -> Any:  # Any: nested as the space is
+    """The same with NumPy arrays in place of tensors, which may need a gradient or lie on another device."""
+    if isinstance(observation, Tensor):
+        return observation.detach().cpu().numpy()
+    if isinstance(observation, Mapping):
+        return {key: detached(inner) for key, inner in observation.items()}
+    return [*map(detached, observation)] if isinstance(observation, list | tuple) else observation
+
+
 def array(observation: ArrayLike) -> Array:
     """The observation as an array; refuses lists of different lengths."""
     try:
@@ -148,6 +157,7 @@ def array(observation: ArrayLike) -> Array:
 
 def seen_rows(space: "AnySpace", observation: Any) -> tuple[Array, bool]:  # Any: nested as the space is
     """A batch of observations as the policy reads them, and whether a single one was given."""
+    observation = detached(observation)
     if not spaces.is_composite(space):
         rows, single = batched(space, array(observation))
         return spaces.observed(space, rows), single

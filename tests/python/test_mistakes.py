@@ -87,6 +87,13 @@ def test_an_observation_that_does_not_fit(observation: Any, says: str, walked: r
     refused(says, walked.policy.predict, observation)
 
 
+def test_tensors_are_read_as_their_numbers(walked: rlkit.Run) -> None:
+    """What is differentiated, too, alone or in a list."""
+    policy, grows = walked.policy, torch.ones(2, 1, requires_grad=True)
+    expected = policy.predict(np.ones((2, 1))).tolist()
+    assert policy.predict(grows).tolist() == policy.predict([*grows]).tolist() == expected
+
+
 def test_no_observations_are_no_actions(walked: rlkit.Run) -> None:
     found = walked.policy.predict(np.zeros((0, 1)))
     assert found.shape == (0,) and found.dtype.kind == "i"
