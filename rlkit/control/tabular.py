@@ -153,7 +153,8 @@ class TabularVectorEnv(Vector):
 
     def __init__(self, model: Model, n: int, step_limit: int, picture: Callable[[int], Array] | None = None) -> None:
         states, actions = model.reward.shape
-        memory.check(8 * n * (step_limit + 1), f"step_limit={step_limit} of {n} copies", "give a smaller one")
+        many = f"a step limit of {step_limit:,} with {n:,} copies"
+        memory.check(8 * n * (step_limit + 1), many, "give a smaller limit, or a smaller env.rows")
         self.num_envs, self.step_limit, self.picture = n, step_limit, picture
         self.single_observation_space, self.single_action_space = Discrete(states), Discrete(actions)
         self.observation_space = batch_space(self.single_observation_space, n)

@@ -78,7 +78,8 @@ def check_rollout(
     length = steps or min(env.longest or 512, 512)  # whole episodes: a lower bound
     needed = rollouts * env.rows * repeats * length * (step_size(env) + 8 * width)
     told = f"{key}={'none' if value is None else value} with " if key else ""
-    memory.check(needed, f"{told}env.rows={env.rows}", "give less")
+    copies = env.rows // env.agents if isinstance(env, Shares) else env.rows
+    memory.check(needed, f"{told}env.rows={copies}", "give less")
 
 
 def refuse_alone(env: Env, horizon: int | None, key: str, off: str) -> None:

@@ -132,6 +132,11 @@ def test_groups_are_refused_in_one_line() -> None:
         algorithm("grpo", env, SMALL, starts="own", group=2)
 
 
+def test_a_rollout_without_room_is_said_to_be_of_as_many_copies_as_were_given() -> None:
+    with pytest.raises(UserError, match=r"^algo\.horizon=1000000000000 with env\.rows=2 needs "):
+        algorithm("ppo", leaving(2), SMALL, horizon=10**12)
+
+
 def test_an_observation_may_say_which_agent_it_is_of(monkeypatch: pytest.MonkeyPatch) -> None:
     env = leaving(numbered=True)
     assert env.observation_space == Dict(agent=Discrete(3), observation=Box(0, np.inf, (2,)))
