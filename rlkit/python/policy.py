@@ -142,7 +142,21 @@ def detached(observation: Any) -> Any:  # Any: nested as the space is
         return observation.detach().cpu().numpy()
     if isinstance(observation, Mapping):
         return {key: detached(inner) for key, inner in observation.items()}
-    return [*map(detached, observation)] if isinstance(observation, list | tuple) else observation
+    if not isinstance(observation, list | tuple):
+        return observation
+    found = [detached(inner) for inner in observation]
+    return tuple(found) if isinstance(observation, tuple) else found
+
+
+def read_mask(space: "AnySpace", observation: Any) -> Any:  # Any: nested as the space is
+    """The same with a mask of 0 and 1 in one row: one of an info may be a tuple, and hold any numbers."""
+    if not (spaces.masks_actions(space) and isinstance(observation, dict) and spaces.MASK in observation):
+        return observation
+    from rlkit.control.masks import side_by_side  # a run on text loads no control
+
+    mask = observation[spaces.MASK]
+    row = side_by_side(mask) if isinstance(mask, tuple) else array(mask)
+    return observation | {spaces.MASK: (row > 0).astype(np.int8) if row.dtype.kind in "biuf" else row}
 
 
 def array(observation: ArrayLike) -> Array:
@@ -157,7 +171,7 @@ def array(observation: ArrayLike) -> Array:
 
 def seen_rows(space: "AnySpace", observation: Any) -> tuple[Array, bool]:  # Any: nested as the space is
     """A batch of observations as the policy reads them, and whether a single one was given."""
-    observation = detached(observation)
+    observation = read_mask(space, detached(observation))
     if not spaces.is_composite(space):
         rows, single = batched(space, array(observation))
         return spaces.observed(space, rows), single

@@ -13,6 +13,7 @@ from rlkit.api import UserError
 from rlkit.control.contract import check_copies
 from rlkit.control.masks import MaskInObservation
 from rlkit.policies import Network
+from rlkit.python.policy import Policy
 from rlkit.settings import plugins
 
 ONE, OTHER = np.array([0, 1], dtype=np.int8), np.array([1, 0, 1], dtype=np.int8)
@@ -57,3 +58,15 @@ def test_whatever_is_not_0_is_allowed() -> None:
     mask = np.array([0.0, 0.5, 256.0, 0.0, 1.0])
     seen = MaskInObservation(Door(MultiDiscrete([2, 3]), mask)).reset(seed=0)[0]["action_mask"]
     assert seen.tolist() == [0, 1, 1, 0, 1]
+
+
+def test_a_mask_of_an_info_is_predicted_from_as_it_came() -> None:
+    """A tuple, or any numbers; two observations at once have a row each."""
+    module = plugins.load("envs", "gym")
+    env = module.make(module.Config(rows=2), 0, "cpu", factory=partial(Door, MultiDiscrete([2, 3])))
+    policy, seen = Policy(env, Network(hidden=(8,)).actor(env)), np.zeros(1, np.float32)
+    masks: list[Any] = [(ONE, OTHER), np.array([0.0, 0.5, 256.0, 0.0, 1.0]), np.array([False, True, True, False, True])]
+    actions = [policy.predict({"observation": seen, "action_mask": mask}).tolist() for mask in masks]
+    assert actions[0] == actions[1] == actions[2] and actions[0][0] == 1 and actions[0][1] != 1
+    both = policy.predict({"observation": np.stack([seen] * 2), "action_mask": np.stack(masks[1:])})
+    assert both.tolist() == actions[1:]
