@@ -33,8 +33,9 @@ def space(spec: Spec, where: str) -> "AnySpace":
         return MultiDiscrete(spec.nvec.numpy())
     if isinstance(spec, Binary):
         return MultiBinary(prod(spec.shape))
-    if isinstance(spec, OneHot) and len(spec.shape) == 1:
-        return Discrete(int(spec.space.n))
+    if isinstance(spec, OneHot):  # with more dimensions, of several choices among as many values
+        several = tuple(spec.shape[:-1])
+        return MultiDiscrete(np.full(several, spec.space.n)) if several else Discrete(int(spec.space.n))
     if isinstance(spec, Categorical):
         count = int(spec.space.n)
         return Discrete(count) if prod(spec.shape) == 1 else MultiDiscrete(np.full(tuple(spec.shape), count))
@@ -60,7 +61,7 @@ def seen(spec: Spec, space: "AnySpace", x: Any) -> Any:  # nested as the spec is
     if isinstance(spec, MultiOneHot):
         return np.array([part.argmax(-1).item() for part in x.split([box.n for box in spec.space], -1)])
     if isinstance(spec, OneHot):
-        return int(x.long().argmax(-1))
+        x = x.long().argmax(-1)
     if isinstance(space, Discrete):
         return int(x)
     array: Array = x.cpu().numpy().reshape(space.shape).astype(space.dtype)
@@ -74,5 +75,5 @@ def given(spec: Spec, action: Any) -> Tensor:  # a number, or an array
     if isinstance(spec, MultiOneHot):
         return torch.cat([one_hot(torch.tensor(int(n)), box.n) for n, box in zip(action, spec.space, strict=True)])
     if isinstance(spec, OneHot):
-        return one_hot(torch.tensor(int(action)), spec.space.n).to(spec.dtype)
+        return one_hot(torch.as_tensor(action).long(), spec.space.n).to(spec.dtype)
     return torch.as_tensor(np.array(action), dtype=spec.dtype).reshape(spec.shape)

@@ -66,6 +66,7 @@ def test_specs_are_spaces_and_back() -> None:
     x = torch.tensor
     cases: list[tuple[Any, Any, Any, Any]] = [
         (OneHot(3), Discrete(3), x([0, 1, 0]), 1),
+        (OneHot(3, shape=(2, 3)), MultiDiscrete([3, 3]), x([[0, 0, 1], [1, 0, 0]]), [2, 0]),
         (Categorical(3), Discrete(3), x(2), 2),
         (Categorical(3, shape=(2,)), MultiDiscrete([3, 3]), x([2, 0]), [2, 0]),
         (MultiCategorical([2, 3]), MultiDiscrete([2, 3]), x([1, 2]), [1, 2]),
