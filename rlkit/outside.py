@@ -10,6 +10,7 @@ import importlib
 import importlib.util
 import itertools
 import os
+import re
 import sys
 import time
 import traceback
@@ -197,6 +198,8 @@ def _told(name: str, given: str) -> Iterator[None]:
         last = traceback.extract_tb(error.__traceback__)[-1]
         raise UserError(_not_imported(given, error, last.filename, last.lineno)) from None
     except ImportError as error:
+        if (missing := _missing_neighbor(error)) is not None:
+            raise UserError(missing) from None
         found = _importing(error, name.partition(".")[0]) if one_line(error).endswith(TOO_HIGH) else None
         if found is None:
             raise
@@ -207,6 +210,21 @@ def _not_imported(given: str, error: BaseException, file: str, line: int | None)
     words = error.msg if isinstance(error, SyntaxError) else one_line(error)
     where = f"{Path(file).name}, line {line}" if line else Path(file).name
     return f"{given} cannot be imported: {type(error).__name__}: {words or 'nothing more'} ({where}); fix it"
+
+
+def _missing_neighbor(error: ImportError) -> str | None:
+    """What to do where a file imports a neighbor that is not there, as a copy of one of rlkit's files does."""
+    package, _, name = (error.name or "").partition(".")
+    found = re.match(r"cannot import name '(\w+)'", error.msg)
+    name = name or (found[1] if found else "")
+    if package not in FINDER.folders.values() or not name.isidentifier():
+        return None
+    folder = next(folder for folder, own in FINDER.folders.items() if own == package)
+    told = f"a file in {folder} imports its neighbor {name}, which is not there: write {name}.py"
+    for ours in ("rlkit.algorithms", "rlkit.envs"):
+        if importlib.util.find_spec(f"{ours}.{name}") is not None:
+            return f"{told}, or import it from {ours} where the file is a copy of rlkit's own"
+    return told
 
 
 def _importing(error: ImportError, package: str) -> tuple[str, Path] | None:
