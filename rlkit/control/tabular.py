@@ -113,10 +113,10 @@ def check_form(outcomes: object, start: object, goal: object) -> None:
         if not isinstance(row, Mapping):
             raise UserError(f"the outcomes hold a {type(row).__name__} in place of a mapping: {told}")
         for a, possible in row.items():
-            for given in possible if isinstance(possible, list | tuple) else [possible]:
-                many = len(given) if isinstance(given, list | tuple) else 0
-                if many != 4 or not all(map(isinstance, given, FORM)):
-                    raise UserError(f"action {a} has the outcome {one_line(given)}: {told}")
+            for outcome in possible if isinstance(possible, list | tuple) else [possible]:
+                many = len(outcome) if isinstance(outcome, list | tuple) else 0
+                if many != 4 or not all(map(isinstance, outcome, FORM)):
+                    raise UserError(f"action {a} has the outcome {one_line(outcome)}: {told}")
 
 
 def check_model(model: Model, outcomes: Outcomes) -> None:
