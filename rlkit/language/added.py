@@ -7,12 +7,31 @@ from pathlib import Path
 import tokenizers
 from tokenizers import AddedToken
 
-from rlkit.language.files import Fields, read_json
+from rlkit.api import UserError
+from rlkit.language.files import Fields, Json, read_json
 from rlkit.language.rules import TOKEN
 
 LISTED = "added_tokens_decoder"  # key of tokenizer_config.json: id → token
 OLDER = "added_tokens.json"  # text of a token → id; it is read where that key is missing
+NAMES = "special_tokens_map.json"  # the same names as in tokenizer_config.json; it is read where that key is missing
+SPECIAL = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
+EXTRA = ("extra_special_tokens", "additional_special_tokens")  # more of them without a name; the second is older
 FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
+
+
+def read_settings(folder: Path) -> Json:
+    """tokenizer_config.json, with what special_tokens_map.json says in older folders."""
+    path = folder / "tokenizer_config.json"
+    settings = read_json(path)
+    if LISTED not in settings:
+        older = Fields(read_json(folder / NAMES), str(folder / NAMES))
+        settings |= {key: older.token(key) if key.endswith("_token") else value for key, value in older.content.items()}
+    if Fields(settings, str(path)).flag("split_special_tokens"):
+        raise UserError(
+            f"{path}: split_special_tokens is true, so that a chat template could write no special token: write false "
+            "there"
+        )
+    return settings
 
 
 def add_listed(core: tokenizers.Tokenizer, folder: Path, config: Fields, named: Sequence[str]) -> None:
@@ -63,14 +82,33 @@ def without_unknown(core: tokenizers.Tokenizer, vocabulary: int, needed: Sequenc
     return tokenizers.Tokenizer.from_str(json.dumps(content))
 
 
-def mark_special(core: tokenizers.Tokenizer, named: Sequence[str]) -> None:
-    """Mark the tokens that tokenizer_config.json names as special, as transformers does: a text is shown without them.
+def named(config: Fields) -> list[str]:
+    """The special tokens that have a name of their own; some models have more names than the usual ones."""
+    own = [key for key, x in config.content.items() if key.endswith("_token") and isinstance(x, str | dict)]
+    texts = [config.token(key) for key in dict.fromkeys([*SPECIAL, *own])]
+    return [text for text in dict.fromkeys(texts) if text]
 
-    In some tokenizer.json the end token is an added token like any other, or a piece of the vocabulary.
+
+def unnamed(config: Fields) -> list[str]:
+    """The other special tokens, in a list or a mapping."""
+    key = next((key for key in EXTRA if config.content.get(key)), EXTRA[0])
+    found = config.content.get(key) or []
+    if not isinstance(found, list | dict):
+        raise config.wrong(key, "a list of texts")
+    listed = found if isinstance(found, dict) else {str(i): x for i, x in enumerate(found)}
+    tokens = Fields(listed, f"{config.where}: {key}")
+    return [_text(tokens, name) for name in listed]
+
+
+def add_special(core: tokenizers.Tokenizer, named: Sequence[str], unnamed: Sequence[str]) -> None:
+    """Make these tokens special, as transformers does: a text is shown without them.
+
+    In some tokenizer.json the end token is an added token like any other, or a piece of the vocabulary. A token that no
+    file lists gets the next free id. An unnamed token stays what an added token of this text is.
     """
     known = {token.content: token for token in core.get_added_tokens_decoder().values()}
-    for text in dict.fromkeys(named):
+    for text in dict.fromkeys([*named, *(text for text in unnamed if text not in known)]):
         token = known.get(text, AddedToken(text, normalized=False))
-        if core.token_to_id(text) is not None and not token.special:
+        if not token.special:
             token.special = True
             core.add_special_tokens([token])

@@ -11,6 +11,7 @@ from pathlib import Path
 import tokenizers
 
 from rlkit.api import Place, UserError
+from rlkit.language.added import SPECIAL
 from rlkit.language.apart import Alphabet, control_tokens, marked, unmarked
 from rlkit.language.files import Fields, Json, check_file
 from rlkit.paths import home
@@ -26,7 +27,6 @@ PART = 512
 KEPT = 100_000  # rendered texts that are cached
 SAME = {"PYTHONHASHSEED": "0"}  # the iteration order of sets is the same in each run
 CHILD = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from rlkit.language.sandbox import main; main()"
-SPECIAL = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 REMEDY = "give another one with policy.template=FILE.jinja, or env.chat=false"
 
 _rendered: dict[tuple[str, str], str] = {}  # cache: the arguments of a rendering → the text

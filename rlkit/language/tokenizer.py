@@ -8,9 +8,10 @@ import tokenizers
 from tokenizers import Regex, decoders, models, pre_tokenizers, trainers
 
 from rlkit.api import UserError
-from rlkit.language.added import OLDER, add_listed, mark_special, without_unknown
+from rlkit.language import added
+from rlkit.language.added import NAMES, OLDER, SPECIAL, add_listed, without_unknown
 from rlkit.language.apart import read_apart, special_tokens, spelled
-from rlkit.language.chat import FILE, SPECIAL, ChatTemplate, read_template
+from rlkit.language.chat import FILE, ChatTemplate, read_template
 from rlkit.language.files import VOCABULARY, Fields, Json, read_json
 from rlkit.language.rules import check_rules
 from rlkit.prompts import Prompt, Turn, data, joined
@@ -141,7 +142,7 @@ class Tokenizer:
     def save(self, folder: Path) -> None:
         (folder / "tokenizer.json").write_text(self.core.to_str(pretty=True), encoding="utf-8")
         (folder / "tokenizer_config.json").write_text(json.dumps(self.settings, indent=2) + "\n", encoding="utf-8")
-        for left in (FILE, OLDER):  # of another model that was saved here before
+        for left in (FILE, OLDER, NAMES):  # of another model that was saved here before
             (folder / left).unlink(missing_ok=True)
         if self.template is not None and self.settings.get("chat_template") != self.template.text:
             (folder / FILE).write_text(self.template.text, encoding="utf-8")
@@ -153,15 +154,14 @@ class Tokenizer:
         vocabulary: number of tokens of the model; larger ids are refused. template: the name of one of the model's chat
         templates, or a template file; None: the default one.
         """
-        settings = read_json(folder / "tokenizer_config.json")
+        settings = added.read_settings(folder)
         special = Fields(settings, str(folder / "tokenizer_config.json"))
         chat = read_template(folder, settings, template)
-        named = [token for name in SPECIAL if (token := special.token(name)) is not None]
-        core = _read(folder / "tokenizer.json")
-        needed = [token for token in named if core.token_to_id(token) is not None]
-        add_listed(core, folder, special, named)
+        core, names, more = _read(folder / "tokenizer.json"), added.named(special), added.unnamed(special)
+        needed = [x for name in SPECIAL if (x := special.token(name)) and core.token_to_id(x) is not None]
+        add_listed(core, folder, special, [*names, *more])
+        added.add_special(core, names, more)
         core = without_unknown(core, vocabulary, needed if chat is None else [*needed, chat.text])
-        mark_special(core, named)
         start = cls(core, 0, 0).encode([""], special=True)[0]  # the added tokens may be missing in the vocabulary
         last = max([*core.get_vocab().values(), *start], default=0)
         if last >= vocabulary:

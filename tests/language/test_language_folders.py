@@ -117,8 +117,48 @@ def test_tokens_that_only_another_file_lists_are_read_as_tokens(older, tmp_path)
 
 
 @pytest.mark.parametrize(
+    ("settings", "older"),
+    [
+        ({"bos_token": "<|x|>"}, None),
+        ({"image_token": "<|x|>"}, None),
+        ({"additional_special_tokens": ["<|x|>", "apples"]}, None),
+        ({"extra_special_tokens": {"video_token": "<|x|>"}}, None),
+        (None, {"eos_token": "<|endoftext|>", "pad_token": {"content": "<|x|>", "normalized": False}}),
+        ({"eos_token": "apples"}, {"eos_token": "<|endoftext|>", "additional_special_tokens": ["<|x|>"]}),
+        ({"added_tokens_decoder": {}}, {"bos_token": "<|x|>"}),
+    ],
+)
+def test_special_tokens_are_those_of_transformers(settings, older, tmp_path):
+    transformers = pytest.importorskip("transformers")
+    model().save(tmp_path)
+    path = tmp_path / "tokenizer_config.json"
+    path.write_text(json.dumps({} if settings is None else json.loads(path.read_text()) | settings))
+    if older is not None:
+        (tmp_path / "special_tokens_map.json").write_text(json.dumps(older))
+    text, theirs = "Ann apples<|x|>12<|endoftext|>", transformers.AutoTokenizer.from_pretrained(tmp_path)
+    assert len(Tokenizer.load(tmp_path, len(TOKENIZER))) == len(TOKENIZER)  # the model has no row for a new one
+    for _ in range(2):  # the second time as it was saved
+        ours = Tokenizer.load(tmp_path, len(TOKENIZER) + 3)
+        (ids,) = ours.encode([text])
+        assert ids == theirs.encode(text) == transformers.AutoTokenizer.from_pretrained(tmp_path).encode(text)
+        assert ours.decode([ids]) == [theirs.decode(ids, skip_special_tokens=True)]
+        assert (ours.eos_id, ours.pad_id) == (0, theirs.pad_token_id or 0)
+        ours.save(tmp_path)
+
+
+def test_special_tokens_that_are_split_are_refused(tmp_path):
+    model().save(tmp_path)
+    (tmp_path / "special_tokens_map.json").write_text(json.dumps({"split_special_tokens": True}))
+    with pytest.raises(UserError, match=r"split_special_tokens is true, .*: write false there"):
+        LanguageModel.load(tmp_path)
+
+
+@pytest.mark.parametrize(
     ("file", "content"),
     [
+        ("tokenizer_config.json", {"additional_special_tokens": "<a>"}),
+        ("tokenizer_config.json", {"extra_special_tokens": ["<a>", 3]}),
+        ("special_tokens_map.json", {"eos_token": 3}),
         ("tokenizer_config.json", {"added_tokens_decoder": {"x": {"content": "<a>"}}}),
         ("tokenizer_config.json", {"added_tokens_decoder": {"300": {"content": ""}}}),
         ("tokenizer_config.json", {"added_tokens_decoder": {"300": {"content": "<a>", "special": 3}}}),
@@ -126,7 +166,7 @@ def test_tokens_that_only_another_file_lists_are_read_as_tokens(older, tmp_path)
         ("added_tokens.json", {"\ud800": 300}),
     ],
 )
-def test_a_damaged_list_of_added_tokens_is_refused(file, content, tmp_path):
+def test_a_damaged_list_of_tokens_is_refused(file, content, tmp_path):
     model().save(tmp_path)
     (tmp_path / file).write_text(json.dumps(content))
     with pytest.raises(UserError, match=rf"{file}: .*restore it from where the model came from"):
