@@ -22,13 +22,16 @@ PRINTED = re.compile(rf" at ({ADDRESS.pattern})", re.IGNORECASE)
 
 
 class Generation(Extension):
-    """{% generation %} marks the assistant's text for training on it; here its content is just rendered."""
+    """{% generation %} marks the assistant's text for training on it; here its content is just rendered.
+
+    What it sets ends with it, as in transformers.
+    """
 
     tags = {"generation"}  # noqa: RUF012  # as jinja2 declares it
 
-    def parse(self, parser: jinja2.parser.Parser) -> list[jinja2.nodes.Node]:
-        next(parser.stream)
-        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
+    def parse(self, parser: jinja2.parser.Parser) -> jinja2.nodes.Node:
+        line = next(parser.stream).lineno
+        return jinja2.nodes.Scope(parser.parse_statements(("name:endgeneration",), drop_needle=True), lineno=line)
 
 
 class Names(Namespace):

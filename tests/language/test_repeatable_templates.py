@@ -38,6 +38,21 @@ def test_a_name_is_the_models_whatever_lies_in_the_current_folder(
 
 
 @pytest.mark.parametrize(
+    "template",
+    [
+        "{% set x = 1 %}{% generation %}{% set x = 2 %}{% set y = 3 %}{{ x }}{% endgeneration %}{{ x }}{{ y }}",
+        "{% set n = namespace(x=1) %}{% for m in messages %}{% generation %}{% set n.x = 2 %}{{ loop.index }}"
+        "{% endgeneration %}{{ n.x }}{% endfor %}",
+    ],
+)
+def test_what_a_template_sets_within_an_answer_ends_with_it(template: str) -> None:
+    utilities = pytest.importorskip("transformers.utils.chat_template_utils")
+    said = [{"role": "user", "content": "2 + 3?"}]
+    (theirs,), _ = utilities.render_jinja_template([said], chat_template=template)
+    assert render(template, "x.jinja", [said], {}) == [theirs]
+
+
+@pytest.mark.parametrize(
     ("template", "told"),
     [
         ("{{ [1, 2]|random }}", "line 1: No filter named 'random'."),
