@@ -135,8 +135,9 @@ def read(folder: Path, decoder: Decoder, names: tuple[str, ...], mark: Callable[
     if missing := [name for name in (CONFIG, WEIGHTS) if not is_file(folder / name)]:
         inside = f"; give {folder / 'adapter'}" if is_file(folder / "adapter" / CONFIG) else ""
         raise UserError(f"policy.adapter={folder}: it lacks {', '.join(missing)}, which PEFT writes{inside}")
-    lora = read_config(folder)
-    found, wanted = folders.sizes_in(path), sizes(decoder, lora)
+    found = folders.sizes_in(path)
+    lora = read_config(folder, found)
+    wanted = sizes(decoder, lora)
     if different := sorted(name for name in found.keys() | wanted.keys() if found.get(name) != wanted.get(name)):
         name = different[0]
         raise UserError(
@@ -159,8 +160,11 @@ def read(folder: Path, decoder: Decoder, names: tuple[str, ...], mark: Callable[
     return lora
 
 
-def read_config(folder: Path) -> Lora:
-    """Read rank, alpha and targets; any key that makes it more than a plain LoRA is refused by name."""
+def read_config(folder: Path, sizes: Sizes) -> Lora:
+    """Read rank, alpha and targets; any key that makes it more than a plain LoRA is refused by name.
+
+    sizes: names of the weights with their sizes.
+    """
     config = read_json(folder / CONFIG)
     fields = Fields(config, str(folder / CONFIG))
     for key, value in config.items():
@@ -173,16 +177,22 @@ def read_config(folder: Path) -> Lora:
     alpha = fields.number("lora_alpha", 1e-9, 1e9)
     if fields.flag("use_rslora"):  # its scale is alpha / √rank (arXiv:2312.03732)
         alpha *= math.sqrt(rank)
-    return Lora(rank, alpha, _targets(config, fields))
+    return Lora(rank, alpha, _targets(fields, sizes))
 
 
-def _targets(config: Json, fields: Fields) -> tuple[str, ...]:
-    """The layers by the last part of their names: PEFT may list each with its path. The weights say whether all do."""
-    named = config.get("target_modules")
-    listed = list(ALL) if named == "all-linear" else named if isinstance(named, list) else []
-    found = {x.rpartition(".")[2] if isinstance(x, str) else "" for x in listed}
-    if not found or not found <= {*ALL}:
-        raise fields.wrong("target_modules", f"a list of some of {', '.join(ALL)}")
+def _targets(fields: Fields, sizes: Sizes) -> tuple[str, ...]:
+    """The layers by the last part of their names: PEFT may list each with its path. The weights say whether all do.
+
+    A text is a pattern, or all-linear; which layers it means can be read off the names of the weights.
+    """
+    named = fields.content.get("target_modules")
+    listed = list(sizes) if isinstance(named, str) else named if isinstance(named, list) else []
+    found = {str(x).partition(".lora_")[0].rpartition(".")[2] for x in listed}
+    if strange := sorted(found - {*ALL}) or ([] if found else [str(named)]):
+        raise UserError(
+            f"{fields.where}: target_modules means {ascii(strange[0])[:40]}, and adapters are read in "
+            f"{', '.join(ALL)}: use another one"
+        )
     return tuple(name for name in ALL if name in found)
 
 

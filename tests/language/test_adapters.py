@@ -180,14 +180,20 @@ def test_peft_reads_what_is_written_and_we_read_what_peft_writes(lora: Lora, tmp
     assert_close(logits(ours, TOKENS), wanted, rtol=1e-4, atol=1e-4)
 
 
-def test_layers_that_peft_lists_with_their_paths_are_read(tmp_path: Path) -> None:
-    """As it lists those of all-linear."""
+@pytest.mark.parametrize(
+    ("named", "targets"),
+    [("all-linear", ALL), (r".*layers\.\d+\.(?:self_attn|mlp)\.(?:q|v|up)_proj", ("q_proj", "v_proj", "up_proj"))],
+)
+def test_layers_that_peft_names_by_path_or_pattern_are_read(
+    named: str, targets: tuple[str, ...], tmp_path: Path
+) -> None:
+    """It lists those of all-linear with their paths."""
     peft = pytest.importorskip("peft")
     from transformers import AutoModelForCausalLM
 
     model().save(tmp_path / "base")
     base = AutoModelForCausalLM.from_pretrained(tmp_path / "base")
-    theirs = peft.get_peft_model(base, peft.LoraConfig(r=2, target_modules="all-linear", task_type="CAUSAL_LM")).eval()
+    theirs = peft.get_peft_model(base, peft.LoraConfig(r=2, target_modules=named, task_type="CAUSAL_LM")).eval()
     with torch.no_grad():
         for name, p in theirs.named_parameters():
             if "lora_" in name:
@@ -195,7 +201,7 @@ def test_layers_that_peft_lists_with_their_paths_are_read(tmp_path: Path) -> Non
         wanted = theirs(TOKENS).logits
     theirs.save_pretrained(tmp_path / "theirs")
     ours = start(tmp_path)
-    assert ours.lora is not None and ours.lora.targets == ALL
+    assert ours.lora is not None and ours.lora.targets == targets
     assert_close(logits(ours, TOKENS), wanted, rtol=1e-4, atol=1e-4)
 
 
@@ -283,9 +289,12 @@ def edit(saved: Path, change: Callable[[dict[str, Any]], dict[str, Any]]) -> Non
         ("lora_alpha", 10**400, "lora_alpha is 1000.* not a number from"),
         ("lora_alpha", float("nan"), "lora_alpha is NaN, not a number from"),
         ("k" * 1000, 1, "k{40} is 1, and only plain"),
-        ("target_modules", ["embed_tokens"], "target_modules is .*a list of some of q_proj"),
-        ("target_modules", None, "target_modules is .*a list of some of q_proj"),
-        ("target_modules", "q_proj|v_proj", "target_modules is .*a list of some of q_proj"),
+        (
+            "target_modules",
+            ["q_proj", "lm_head"],
+            "target_modules means 'lm_head', and adapters are read in q_proj, .*: ",
+        ),
+        ("target_modules", None, "target_modules means 'None', and adapters are read in q_proj, .*: use another one"),
         ("r", 8, r"lora_A.weight is \[4, 48\], and .*needs \[8, 48\]: give the model that"),
     ],
 )
