@@ -64,6 +64,11 @@ def joined(parts: Iterable[str]) -> Prompt:
     return Prompt(text, tuple(spans))
 
 
+def rendered(text: str) -> bool:
+    """Whether a chat template wrote this text."""
+    return isinstance(text, Prompt) and bool(text.turns)
+
+
 def filled(template: str, question: str) -> Prompt:
     """The template with the question, marked as data, in place of each {question}."""
     first, *rest = template.split(QUESTION)

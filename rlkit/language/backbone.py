@@ -21,7 +21,7 @@ from rlkit.language.precision import wide
 from rlkit.language.source import Sourced
 from rlkit.language.tokenizer import Tokenizer
 from rlkit.policies.base import PolicyModule
-from rlkit.prompts import Prompt, Turn
+from rlkit.prompts import Prompt, Turn, joined, rendered
 from rlkit.seeding import generator as named_generator
 
 
@@ -81,7 +81,7 @@ class Backbone(Sourced, PolicyModule):
         A completion from a chat template ends with its first end token, where generation would stop. So does a plain
         answer to a conversation: a text is the same tokens, whether the template wrote the answer or a policy.
         """
-        written = self.completion_ids(completions, [isinstance(x, Prompt) and bool(x.turns) for x in prompts])
+        written = self.completion_ids(completions, [rendered(x) for x in prompts])
         ids = self.prompt_ids(prompts)
         written = self.fitted(ids, written)
         length = torch.tensor([len(row) for row in written])
@@ -132,15 +132,17 @@ class Backbone(Sourced, PolicyModule):
 
     def completion_ids(self, completions: Sequence[str], in_turns: Sequence[bool] = ()) -> list[list[int]]:
         """The tokens of each completion, including the end token; in_turns: which of them answer a conversation."""
-        rows, end = self.tokenizer.encode(list(completions)), self.tokenizer.eos_id
-        turn_end = self.tokenizer.turn_end() if any(in_turns) else end
-        ends = [turn_end if turns else end for turns in in_turns] or [end] * len(rows)
-        return [self._ended(*each) for each in zip(rows, completions, ends, strict=True)]
+        chats = [*in_turns] or [False] * len(completions)
+        lead, turn_end = self.tokenizer.answer_edges() if any(chats) else ("", self.tokenizer.eos_id)
+        given = zip(completions, chats, strict=True)
+        texts = [joined([lead, x]) if chat and not rendered(x) and not x[:1].isspace() else x for x, chat in given]
+        ends = [turn_end if chat else self.tokenizer.eos_id for chat in chats]
+        return [self._ended(*each) for each in zip(self.tokenizer.encode_after(texts), completions, ends, strict=True)]
 
     def _ended(self, ids: list[int], text: str, end: int) -> list[int]:
-        rendered = isinstance(text, Prompt) and bool(text.turns)
-        own = next((i for i, token in enumerate(ids, 1) if token in self.tokenizer.stop_ids), 0) if rendered else 0
-        return ids[:own] if own else [*ids, self.tokenizer.eos_id if rendered else end]
+        whole = rendered(text)
+        own = next((i for i, token in enumerate(ids, 1) if token in self.tokenizer.stop_ids), 0) if whole else 0
+        return ids[:own] if own else [*ids, self.tokenizer.eos_id if whole else end]
 
     def check(self, prompts: Sequence[str], after: int | Sequence[str]) -> None:
         """Refuse prompts that do not fit into the context with `after` more tokens, or with their completions."""

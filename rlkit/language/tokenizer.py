@@ -14,7 +14,7 @@ from rlkit.language.apart import read_apart, special_tokens, spelled
 from rlkit.language.chat import FILE, ChatTemplate, read_template
 from rlkit.language.files import VOCABULARY, Fields, Json, read_json
 from rlkit.language.rules import check_rules
-from rlkit.prompts import Prompt, Turn, data, joined
+from rlkit.prompts import Prompt, Turn, data, joined, rendered
 
 END = "<|endoftext|>"
 # Words and punctuation with the space before them; each digit is one piece, so that a number has only one spelling.
@@ -83,7 +83,7 @@ class Tokenizer:
 
     def _read(self, texts: Sequence[str], special: bool) -> list[list[int]]:
         rows: list[list[int]] = [[] for _ in texts]
-        whole = [isinstance(x, Prompt) and bool(x.turns) for x in texts]  # a chat template wrote its beginning already
+        whole = [rendered(x) for x in texts]  # a chat template wrote its beginning already
         for first in (special, False) if special else (False,):
             mine = [i for i in range(len(texts)) if (special and not whole[i]) == first]
             found = self.core.encode_batch_fast([texts[i] for i in mine], add_special_tokens=first)
@@ -104,7 +104,8 @@ class Tokenizer:
 
     def _once(self, row: list[int], text: str) -> list[int]:
         """Drop the added beginning (Llama's BOS) where the text itself already begins with it."""
-        if len(row) < 2 or row[0] != row[1] or not text.startswith(self.core.id_to_token(row[0]) or "\0"):
+        first = self.core.get_added_tokens_decoder().get(row[0]) if len(row) > 1 and row[0] == row[1] else None
+        if first is None or not text.startswith(first.content):
             return row
         return row[1:] if self.core.encode("").ids[:1] == row[:1] else row
 
@@ -117,13 +118,19 @@ class Tokenizer:
             )
         return self.template.prompts(conversations, self.core, options)
 
-    def turn_end(self) -> int:
-        """The token that ends an answer in turns: the first end token that the chat template writes after one."""
+    def answer_edges(self) -> tuple[str, int]:
+        """The white space that the chat template writes before an answer, and the token that ends one.
+
+        The token is the first end token that the template writes after an answer.
+        """
         if self.template is None:
-            return self.eos_id
-        (whole,) = self.chat([[Turn("user", data(ASKED)), Turn("assistant", data(ANSWERED))]], WHOLE)
-        after = whole.part(len(whole.rpartition(ANSWERED)[0]) + len(ANSWERED))
-        return next((token for token in self.encode([after])[0] if token in self.stop_ids), self.eos_id)
+            return "", self.eos_id
+        asked = Turn("user", data(ASKED))
+        (whole,), (prompt,) = self.chat([[asked, Turn("assistant", data(ANSWERED))]], WHOLE), self.chat([[asked]], {})
+        before, _, after = whole.rpartition(ANSWERED)
+        lead = before[len(prompt) :] if before.startswith(prompt) else ""
+        ends = self.encode([whole.part(len(whole) - len(after))])[0]
+        return lead if lead.isspace() else "", next((x for x in ends if x in self.stop_ids), self.eos_id)
 
     def stop_token(self, text: str) -> int | None:
         """The id of a stop string that is a special token: it ends a completion and is not text."""

@@ -169,7 +169,8 @@ class Writer(Backbone):
         many = f"{len(ids) * repeats:,} completions of {max_tokens} tokens"
         # A token, its log-probability and its draw; keys and values are not included.
         memory.check(16 * len(ids) * repeats * max_tokens, many, "ask for fewer, or lower max_tokens")
-        forbidden = tuple({row[0] for row in self.tokenizer.encode(list(forbid_first)) if row})
+        spelled = [*self.tokenizer.encode(forbid_first), *self.tokenizer.encode_after(forbid_first)]
+        forbidden = tuple({row[0] for row in spelled if row})
         return ids, Rule(self.temperature, greedy, self.tokenizer.stops(stop), forbidden, self.stopping(stop))
 
     def stopping(self, stop: Sequence[str]) -> Stopping | None:

@@ -4,15 +4,14 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from support.sentence_pieces import sentence_piece
 from support.small_model import PROMPTS, TOKENIZER, model
 from tensordict import TensorDict
-from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 from torch import Tensor
 from torch.testing import assert_close
 
 from rlkit.api import UserError
 from rlkit.language.model import LanguageModel
-from rlkit.language.tokenizer import Tokenizer as Ours
 from rlkit.prompts import Reply, data
 from rlkit.seeding import generator
 
@@ -187,19 +186,6 @@ def test_the_transcript_holds_what_all_sides_said() -> None:
     batch = talk(policy)
     for text, (ids, _, _) in zip(policy.transcript(batch), rows_of(batch), strict=True):
         assert text == TOKENIZER.decode([ids])[0]
-
-
-def sentence_piece(kind: str) -> Ours:
-    """A tokenizer that puts a space before a text, in one of three ways."""
-    pieces = ["<unk>", "</s>", *"▁s0123456789<>/=", "▁2", "▁24", ">>", *(f"<0x{byte:02X}>" for byte in range(256))]
-    vocabulary, merges = {piece: i for i, piece in enumerate(pieces)}, [("▁", "2"), ("▁2", "4"), (">", ">")]
-    core = Tokenizer(models.BPE(vocabulary, merges, unk_token="<unk>", fuse_unk=True, byte_fallback=True))
-    if kind == "legacy":
-        core.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
-    else:
-        core.pre_tokenizer = pre_tokenizers.Metaspace("▁", kind, split=False)
-    core.add_special_tokens(["</s>"])
-    return Ours(core, 1, 1)
 
 
 @pytest.mark.parametrize("kind", ["first", "always", "legacy"])

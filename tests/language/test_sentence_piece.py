@@ -1,0 +1,47 @@
+"""Answers after a prompt with tokenizers that put a space before a text."""
+
+import pytest
+from support.sentence_pieces import sentence_piece
+
+from rlkit.language.model import LanguageModel
+from rlkit.prompts import Prompt, Turn, data
+
+KINDS = ["first", "always", "legacy"]
+LLAMA2 = (
+    "{% for m in messages %}{% if m.role == 'user' %}[{{ m.content }}]{% else %} {{ m.content }} </s>{% endif %}"
+    "{% endfor %}"
+)
+CHATML = "{% for m in messages %}[{{ m.role[0] }}]{{ m.content }}</s>{% endfor %}[a]"
+
+
+def written(policy: LanguageModel, prompts: list[Prompt], answers: list[str]) -> list[list[int]]:
+    batch = policy.encode(prompts, [data(answer) for answer in answers])
+    return [row["action"][row["mask"]].tolist() for row in batch]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_answer_is_the_tokens_of_the_whole_text_without_those_of_the_prompt(kind: str) -> None:
+    tokenizer = sentence_piece(kind)
+    policy = LanguageModel.fresh(tokenizer, width=32, layers=1, heads=2, inner=48, context=64)
+    prompts, answers = [Prompt("2/2=\n"), Prompt("48/2="), Prompt("48/2=")], ["24", "24>>", " 24"]
+    wholes = tokenizer.encode([a + b for a, b in zip(prompts, answers, strict=True)])
+    found = [a + b for a, b in zip(tokenizer.encode(prompts), written(policy, prompts, answers), strict=True)]
+    assert found == [[*whole, 1] for whole in wholes]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("template", "pieces"), [(LLAMA2, ["▁24", "</s>"]), (CHATML, ["2", "4", "</s>"])])
+def test_an_answer_in_turns_begins_as_the_template_writes_it(template: str, pieces: list[str], kind: str) -> None:
+    tokenizer = sentence_piece(kind, template=template)
+    policy = LanguageModel.fresh(tokenizer, width=32, layers=1, heads=2, inner=48, context=64)
+    prompts = policy.chat([[Turn("user", data("48/2="))]], {})
+    for answer in ("24", " 24") if template == LLAMA2 else ("24",):
+        (ids,) = written(policy, prompts, [answer])
+        assert [tokenizer.core.id_to_token(i) for i in ids] == pieces
+
+
+def test_the_first_token_of_a_forbidden_text_is_forbidden_with_and_without_a_space() -> None:
+    policy = LanguageModel.fresh(sentence_piece("first"), width=32, layers=1, heads=2, inner=48, context=64)
+    vocabulary = policy.tokenizer.core.get_vocab()
+    _, rule = policy._asked(["48/2="], 1, 2, True, ["24"], [])
+    assert {*rule.forbidden} == {vocabulary["2"], vocabulary["▁24"]}
