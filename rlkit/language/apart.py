@@ -108,8 +108,14 @@ def _alphabet(core: tokenizers.Tokenizer) -> Alphabet:
 
 def read_apart(core: tokenizers.Tokenizer, prompt: Prompt, special: bool) -> list[int]:
     """The ids of a prompt whose data contain special tokens."""
-    alphabet = Alphabet.unlike([prompt], _alphabet(core).tokens)
-    text = alphabet.pattern.sub(lambda m: m[0] if _is_data(m, prompt, core) else alphabet.letter(m[0]), prompt)
+    alphabet, whole = Alphabet.unlike([prompt], _alphabet(core).tokens), core.encode(prompt, add_special_tokens=False)
+    added = core.get_added_tokens_decoder()  # in Llama's first tokenizers, </s> after a letter is a text
+    read = Prompt(prompt, tuple(span for i, span in zip(whole.ids, whole.offsets, strict=True) if i in added))
+
+    def replaced(m: "re.Match[str]") -> str:
+        return m[0] if _is_data(m, prompt, core) or not read.holds(*m.span()) else alphabet.letter(m[0])
+
+    text = alphabet.pattern.sub(replaced, prompt)
     copy, meant = _renamed(core, alphabet)
     return [meant.get(i, i) for i in copy.encode(text, add_special_tokens=special).ids]
 
@@ -130,7 +136,8 @@ def _renamed(core: tokenizers.Tokenizer, alphabet: Alphabet) -> tuple[tokenizers
     for number, token in core.get_added_tokens_decoder().items():
         letter = alphabet.letter(token.content)
         flags = {"single_word": token.single_word, "lstrip": token.lstrip, "rstrip": token.rstrip}
-        copy.add_tokens([AddedToken(letter, special=False, normalized=False, **flags)])
+        stays = copy.normalizer is None or letter in copy.normalizer.normalize_str(letter)  # BERT's drops such letters
+        copy.add_tokens([AddedToken(letter, special=False, normalized=token.normalized and stays, **flags)])
         found = copy.token_to_id(letter)
         assert found is not None
         meant[found] = number

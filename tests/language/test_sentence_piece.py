@@ -1,10 +1,11 @@
-"""Answers after a prompt with tokenizers that put a space before a text."""
+"""Answers after a prompt, and special tokens, with tokenizers that put a space before a text."""
 
 import pytest
 from support.sentence_pieces import sentence_piece
 
+from rlkit.language.apart import read_apart
 from rlkit.language.model import LanguageModel
-from rlkit.prompts import Prompt, Turn, data
+from rlkit.prompts import Prompt, Turn, data, joined
 
 KINDS = ["first", "always", "legacy"]
 LLAMA2 = (
@@ -45,3 +46,14 @@ def test_the_first_token_of_a_forbidden_text_is_forbidden_with_and_without_a_spa
     vocabulary = policy.tokenizer.core.get_vocab()
     _, rule = policy._asked(["48/2="], 1, 2, True, ["24"], [])
     assert {*rule.forbidden} == {vocabulary["2"], vocabulary["▁24"]}
+
+
+@pytest.mark.parametrize("normalized", [True, False])
+def test_read_apart_a_prompt_has_the_tokens_that_the_tokenizer_finds(normalized: bool) -> None:
+    """In Llama's first tokenizers special tokens are normalized: an end token without a space before it is a text."""
+    tokenizer = sentence_piece("legacy", normalized)
+    core = tokenizer.core
+    for text in ("</s>24", "2</s>4", "2 </s> 4", "</s> 2</s></s>4 </s>", " </s>", "24"):
+        assert read_apart(core, Prompt(text), False) == core.encode(text).ids
+    (ids,) = tokenizer.encode([joined(["2 </s>4", data("</s>"), "2 </s>"])])
+    assert ids.count(1) == 2 and [core.id_to_token(i) for i in ids].count("s") == 1
