@@ -84,9 +84,8 @@ def without_unknown(core: tokenizers.Tokenizer, vocabulary: int, needed: Sequenc
 
 def named(config: Fields) -> list[str]:
     """The special tokens that have a name of their own; some models have more names than the usual ones."""
-    own = [key for key, x in config.content.items() if key.endswith("_token") and isinstance(x, str | dict)]
-    texts = [config.token(key) for key in dict.fromkeys([*SPECIAL, *own])]
-    return [text for text in dict.fromkeys(texts) if text]
+    own = [key for key, x in config.content.items() if key.endswith("_token") and isinstance(x, str)]
+    return [*dict.fromkeys(_text(config, key) for key in dict.fromkeys([*SPECIAL, *own]) if config.token(key))]
 
 
 def unnamed(config: Fields) -> list[str]:

@@ -158,6 +158,7 @@ def test_special_tokens_that_are_split_are_refused(tmp_path):
     [
         ("tokenizer_config.json", {"additional_special_tokens": "<a>"}),
         ("tokenizer_config.json", {"extra_special_tokens": ["<a>", 3]}),
+        ("tokenizer_config.json", {"image_token": "a" * 1001}),
         ("special_tokens_map.json", {"eos_token": 3}),
         ("tokenizer_config.json", {"added_tokens_decoder": {"x": {"content": "<a>"}}}),
         ("tokenizer_config.json", {"added_tokens_decoder": {"300": {"content": ""}}}),
