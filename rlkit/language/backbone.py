@@ -156,7 +156,8 @@ class Backbone(Sourced, PolicyModule):
         if isinstance(after, int):
             more, advice = [after] * len(long), "lower env.max_tokens, drop or shorten the prompt"
         else:
-            more = [len(ids) for ids in self.completion_ids([after[i] for i in long])]
+            rows = self.completion_ids([after[i] for i in long], [rendered(prompts[i]) for i in long])
+            more = [len(ids) for ids in rows]
             advice = "drop or shorten it"
         size, extra, at = max(zip(sizes, more, long, strict=True), key=lambda row: row[0] + row[1])
         if size + extra > context:

@@ -21,6 +21,7 @@ END = "<|endoftext|>"
 PIECES = r" ?\p{L}+| ?\p{N}| ?[^\s\p{L}\p{N}]+|\s+"
 ASKED, ANSWERED = "what the user asked", "what the assistant answered"  # placeholders in a template
 WHOLE = {"add_generation_prompt": False}
+SPACES = ("▁", "Ġ")  # a space in a token of SentencePiece, and in one of bytes
 BEFORE = "\U0010fffd"  # a character that no vocabulary merges with another
 
 
@@ -75,8 +76,8 @@ class Tokenizer:
             ) from None
 
     def encode_after(self, texts: Sequence[str]) -> list[list[int]]:
-        """The ids of texts that follow others in a row, without the space that SentencePiece puts before a text."""
-        if not "".join(self.core.encode("a", add_special_tokens=False).tokens).startswith("▁"):
+        """The ids of texts that follow others in a row, without the space that some tokenizers put before a text."""
+        if not "".join(self.core.encode("a", add_special_tokens=False).tokens).startswith(SPACES):
             return self.encode(texts)
         before, *rows = self.encode([BEFORE, *(joined([BEFORE, text]) for text in texts)])
         return [row[len(before) :] for row in rows]

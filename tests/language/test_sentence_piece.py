@@ -1,7 +1,11 @@
 """Answers after a prompt, and special tokens, with tokenizers that put a space before a text."""
 
+import copy
+
 import pytest
 from support.sentence_pieces import sentence_piece
+from support.small_model import TOKENIZER, model
+from tokenizers import pre_tokenizers
 
 from rlkit.language.apart import read_apart
 from rlkit.language.model import LanguageModel
@@ -39,6 +43,17 @@ def test_an_answer_in_turns_begins_as_the_template_writes_it(template: str, piec
     for answer in ("24", " 24") if template == LLAMA2 else ("24",):
         (ids,) = written(policy, prompts, [answer])
         assert [tokenizer.core.id_to_token(i) for i in ids] == pieces
+
+
+def test_a_tokenizer_of_bytes_that_puts_a_space_before_a_text_puts_none_before_an_answer() -> None:
+    policy = model()
+    policy.tokenizer = copy.deepcopy(TOKENIZER)
+    policy.tokenizer.core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
+    prompts, answers = [Prompt("How many apples?\n"), Prompt("Ann has"), Prompt("Ann has ")], ["Ann", " 12", "12 pears"]
+    wholes = policy.tokenizer.encode([a + b for a, b in zip(prompts, answers, strict=True)])
+    found = zip(policy.tokenizer.encode(prompts), written(policy, prompts, answers), strict=True)
+    assert [a + b for a, b in found][:2] == [[*whole, 0] for whole in wholes][:2]
+    assert written(policy, prompts, answers)[2] == [*TOKENIZER.encode(["12 pears"])[0], 0]
 
 
 def test_the_first_token_of_a_forbidden_text_is_forbidden_with_and_without_a_space() -> None:
