@@ -133,10 +133,10 @@ class Backbone(Sourced, PolicyModule):
     def completion_ids(self, completions: Sequence[str], in_turns: Sequence[bool] = ()) -> list[list[int]]:
         """The tokens of each completion, including the end token; in_turns: which of them answer a conversation."""
         chats = [*in_turns] or [False] * len(completions)
-        lead, turn_end = self.tokenizer.answer_edges() if any(chats) else ("", self.tokenizer.eos_id)
+        before, after, end = self.tokenizer.answer_edges() if any(chats) else ("", "", self.tokenizer.eos_id)
         given = zip(completions, chats, strict=True)
-        texts = [joined([lead, x]) if chat and not rendered(x) and not x[:1].isspace() else x for x, chat in given]
-        ends = [turn_end if chat else self.tokenizer.eos_id for chat in chats]
+        texts = [framed(before, x, after) if chat and not rendered(x) else x for x, chat in given]
+        ends = [end if chat else self.tokenizer.eos_id for chat in chats]
         return [self._ended(*each) for each in zip(self.tokenizer.encode_after(texts), completions, ends, strict=True)]
 
     def _ended(self, ids: list[int], text: str, end: int) -> list[int]:
@@ -186,6 +186,11 @@ class Backbone(Sourced, PolicyModule):
     def read(self, text: Tensor, mask: Tensor, stop: Tensor, wanted: Tensor) -> Tensor:
         """Hidden states [N, d] of the wanted tokens [B, T], in rows that end after `stop` [B] tokens."""
         return self.decoder.read(text, mask, stop, wanted, self.micro_steps)
+
+
+def framed(before: str, text: str, after: str) -> Prompt:
+    """The text between white space, on each side where it has none of its own."""
+    return joined(["" if text[:1].isspace() else before, text, "" if text[-1:].isspace() else after])
 
 
 def scatter(values: Tensor, where: Tensor, shape: torch.Size) -> Tensor:

@@ -119,19 +119,21 @@ class Tokenizer:
             )
         return self.template.prompts(conversations, self.core, options)
 
-    def answer_edges(self) -> tuple[str, int]:
-        """The white space that the chat template writes before an answer, and the token that ends one.
+    def answer_edges(self) -> tuple[str, str, int]:
+        """The white space that the chat template writes before and after an answer, and the token that ends one.
 
         The token is the first end token that the template writes after an answer.
         """
         if self.template is None:
-            return "", self.eos_id
+            return "", "", self.eos_id
         asked = Turn("user", data(ASKED))
         (whole,), (prompt,) = self.chat([[asked, Turn("assistant", data(ANSWERED))]], WHOLE), self.chat([[asked]], {})
         before, _, after = whole.rpartition(ANSWERED)
         lead = before[len(prompt) :] if before.startswith(prompt) else ""
-        ends = self.encode([whole.part(len(whole) - len(after))])[0]
-        return lead if lead.isspace() else "", next((x for x in ends if x in self.stop_ids), self.eos_id)
+        ids = self.encode([whole.part(len(whole) - len(after))])[0]
+        end = next((x for x in ids if x in self.stop_ids), self.eos_id)
+        left, found, _ = after.partition(self.decode([[end]], special=True)[0].strip())
+        return lead if lead.isspace() else "", left if found and left.isspace() else "", end
 
     def stop_token(self, text: str) -> int | None:
         """The id of a stop string that is a special token: it ends a completion and is not text."""
