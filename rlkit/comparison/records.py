@@ -17,7 +17,7 @@ from rlkit.statistics.runs import Array
 
 CURVES = {"evaluation": ("eval/return", "eval/accuracy"), "training": ("rollout/return",)}
 REPEAT = "to repeat: "  # what stands before the command in the first line of config.yaml
-PROBLEMS = ("id", "entry")  # keys of an environment that say which problem it plays
+PROBLEMS = ("id", "entry", "game", "task")  # keys of an environment that say which problem it plays
 CHOOSING = set(repeat.VALIDATION)  # change a score under measure=best only
 NOT_SETTINGS = {"seed", "out", "device", "threads", "checkpoint_every", "keep", "logger"}
 
@@ -179,7 +179,8 @@ def _settings(config: sections.Sections, left_out: set[str]) -> dict[str, str]:
 def _task(name: str, env: Mapping[str, object]) -> str:
     """An environment's name; one plug-in that plays many problems is named by its problem, as gym:Acrobot-v1."""
     problem = next((env[key] for key in PROBLEMS if env.get(key)), None)
-    return f"{short(name)}:{str(problem).rpartition('/')[2]}" if problem else short(name)
+    words = ", ".join(map(str, problem)) if isinstance(problem, list) else str(problem)
+    return f"{short(name)}:{words.rpartition('/')[2]}" if problem else short(name)
 
 
 def _curves(path: Path) -> dict[str, Curve]:

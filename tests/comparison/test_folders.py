@@ -72,6 +72,23 @@ def test_problems_that_end_alike_have_columns_of_their_own(tmp_path: Path) -> No
     assert records.apart([one, other, one]) == [one, other, one]
 
 
+@pytest.mark.parametrize(
+    ("env", "column"),
+    [
+        ("{name: atari, game: pong}", "atari:pong"),
+        ("{name: minatar, game: breakout}", "minatar:breakout"),
+        ("{name: reasoning, task: [gcd, lcm]}", "reasoning:gcd, lcm"),
+        ("{name: reasoning, task: []}", "reasoning"),
+        ("{name: game, game: '/there/mine.py:Game'}", "game:mine.py:Game"),
+    ],
+)
+def test_a_game_and_a_task_have_a_column_of_their_own(tmp_path: Path, env: str, column: str) -> None:
+    config = f"run: {{seed: 3}}\nalgo: {{name: ppo}}\nenv: {env}\n"
+    found = records.read(folder(tmp_path / "a", config=config, env=env[1:].partition(",")[0].partition(" ")[2]))
+    assert found.env == column
+    assert records.apart([found]) == [found]
+
+
 def test_classes_of_one_name_in_two_files_have_columns_of_their_own(tmp_path: Path) -> None:
     text = "run: {seed: 3}\nalgo: {name: ppo}\nenv: {name: gym, id: null, entry: '/%s/mine.py:World'}\n"
     found = [records.read(folder(tmp_path / name, config=text % name, env="gym")) for name in ("one", "two")]

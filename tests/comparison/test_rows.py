@@ -100,6 +100,12 @@ def test_several_gymnasium_ids_are_columns_that_listen_to_their_id() -> None:
     assert [job.name for job in jobs] == ["ppo-gym_CartPole-v1-s0", "ppo-gym_MountainCar-v0-s0"]
 
 
+def test_several_games_are_columns_that_listen_to_their_game() -> None:
+    jobs = planned("algo=ppo", "env=minatar", "env.game=breakout,freeway", "freeway:iterations=2")
+    assert table(jobs) == (["ppo"], ["minatar:breakout", "minatar:freeway"])
+    assert [job.config["run"]["iterations"] for job in jobs] == [3, 2]
+
+
 def test_problems_whose_last_parts_are_alike_are_columns_of_their_own() -> None:
     given = {"env.id": "one/World-v0,two/World-v0,CartPole-v1"}
     columns = rows.lines("env", {"gym": "gym"}, given, [], ["gym"])
