@@ -1,21 +1,16 @@
 """The built-in rewards: what each takes as an answer, and that several guesses never pay."""
 
 import json
-import time
 from fractions import Fraction
 from itertools import permutations
 from pathlib import Path
 
 import pytest
+from support.grading import grade
 
-from rlkit import child
-from rlkit.errors import UserError
-from rlkit.settings import plugins
-from rlkit.text import load_rewards, process, rewards, symbolic
-from rlkit.text.grader import BUILT_IN, candidate
-from rlkit.text.process import Failed, Process
+from rlkit.text.grader import BUILT_IN
 from rlkit.text.reading import boxed, boxed_number, expression, extract, gold
-from rlkit.text.symbolic import Verifier, balanced
+from rlkit.text.symbolic import balanced
 
 NUMERIC = ("correct", "strict", "flexible", "boxed")
 GSM8K = Path(__file__).parents[3] / "shared" / "data" / "gsm8k"
@@ -100,11 +95,6 @@ def test_a_box_holds_one_number_or_nothing(text, number):
     assert boxed_number(text) == number
     if "\\boxed" in text:
         assert extract(text) == extract(f"#### 7\n{text}") == extract(f"{text}\n#### 7") == number, "the box decides"
-
-
-def grade(name, text, answer="#### 18"):
-    [found] = BUILT_IN[name](prompts=["?"], completions=[text], answer=[answer])
-    return found
 
 
 RIGHT = {  # what each reward finds in a text: strict, flexible, boxed
@@ -210,146 +200,3 @@ def test_a_box_is_read_to_its_own_end():
     assert boxed(r"\boxed{a{b}c} d}") == "a{b}c" and boxed(r"\boxed{a\}b}") == r"a\}b"
     assert boxed(r"\boxed{a{b}") is None and boxed("no box") is None
     assert balanced("{a}{b}") and not balanced("}{") and not balanced("{") and balanced(r"\{")
-
-
-def test_without_math_verify_one_line_names_the_command(monkeypatch):
-    monkeypatch.setattr(symbolic.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(UserError, match=r"env\.reward=math needs the package math-verify: pip install -c constraints"):
-        load_rewards("math")
-
-
-FAKE = """
-import time
-
-def parse(text, parsing_timeout):
-    if "slow" in text:
-        while True:
-            pass
-    if "asleep" in text:
-        time.sleep(100)
-    if "dead" in text:
-        raise SystemExit
-    if "wrong" in text:
-        raise ValueError
-    print("noise")
-    return [text.replace("0.5", "1/2")]
-
-def verify(right, given, timeout_seconds):
-    return right == given
-"""
-
-
-@pytest.fixture
-def verifier(tmp_path, monkeypatch):
-    """One whose math-verify is a fake, which says what the process around it must bear."""
-    (tmp_path / "math_verify.py").write_text(FAKE)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    found = Verifier()
-    yield found
-    found.close()
-
-
-def test_what_a_comparison_does_ends_with_it(verifier, monkeypatch):
-    monkeypatch.setattr(process, "LATER", 2.0)
-    monkeypatch.setattr(symbolic, "SECONDS", 1.0)
-    pairs = [("1/2", "0.5"), ("1/2", "slow"), ("1/2", "wrong"), ("1/2", "asleep"), ("1/2", "dead"), ("1/2", "0.5 ")]
-    assert verifier(pairs) == [True, False, False, False, False, False]
-    assert verifier([("1/2", None), ("1/2", "9" * 5000), ("1/2", "{0.5"), ("x", "x"), ("1/2", "$0.5$")]) == [
-        False,
-        False,
-        False,
-        True,
-        True,
-    ]
-    assert verifier([("1/2", r"\$0.5"), (r"\$1/2", "0.5")]) == [True, True], "an amount is its number"
-
-
-def test_a_process_that_fails_is_one_line(verifier, tmp_path, monkeypatch):
-    (tmp_path / "math_verify.py").write_text("import no_such_module")
-    with pytest.raises(UserError, match="math-verify does not start; install it again: pip install -c"):
-        verifier([("1/2", "0.5")])
-
-    def refused(*words, **how):
-        raise OSError(11, "Resource temporarily unavailable")
-
-    monkeypatch.setattr(child.subprocess, "Popen", refused)
-    with pytest.raises(UserError, match=r"no process can be started \(Resource temporarily unavailable\): end others"):
-        verifier([("1/2", "0.5")])
-
-
-def test_mathematics_is_compared_by_math_verify_where_it_is_installed(monkeypatch):
-    pytest.importorskip("math_verify")
-    for text, answer, want in (
-        (r"\boxed{\frac{36}{2}}", "18", 1.0),
-        (r"\boxed{2x + 2}", "2(x+1)", 1.0),
-        (r"\boxed{0.5}", r"\frac{1}{2}", 1.0),
-        ("#### 18", "#### 18", 1.0),
-        (r"\boxed{\$18}", "18", 1.0),
-        (r"\boxed{18.90}", r"\$18.90", 1.0),
-        (r"\boxed{18, 19}", "18", 0.0),
-        (r"\boxed{18} \boxed{19}", "18", 0.0),
-        (r"\boxed{\sqrt{18}}", "18", 0.0),
-        ("none", "18", 0.0),
-        (r"\boxed{18.}", "18", 1.0),
-        ("#### 18.", "18", 1.0),
-        ("#### **18**", "18", 1.0),
-        ("#### 18 dollars", "18", 1.0),
-        ("#### It is 18", "18", 1.0),
-        ("#### 1.8e1", "18", 1.0),
-        (r"\boxed{3 1/2}", "3.5", 1.0),
-        (r"\boxed{3.5}", "#### 3 1/2", 1.0),
-        (r"\boxed{18}", "#### 18.", 1.0),
-        (r"\boxed{x + 1}", "x+1.", 1.0),
-        (r"\boxed{3 1/2}", "2", 0.0),  # math-verify takes the one for the other
-        (r"\boxed{2}", "#### 3 1/2", 0.0),
-        (r"\boxed{2x}", "2", 0.0),
-        (r"\boxed{2}", "2 x", 0.0),
-        ("#### 17.9999999", "18", 0.0),  # a whole number exactly, any other to six decimals
-        ("#### 0.333333", "1/3", 1.0),
-        ("#### 0.33333", "1/3", 0.0),
-    ):
-        assert grade("math", text, answer) == want, (text, answer)
-    monkeypatch.setattr(symbolic, "SECONDS", 0.3)
-    assert grade("math", r"\boxed{9^{9^{9^{9}}}}", "18") == 0.0
-
-
-def test_a_run_says_the_version_of_math_verify_where_it_scores(monkeypatch):
-    monkeypatch.setattr(rewards, "check_installed", lambda: None)
-    gsm8k = plugins.load("envs", "gsm8k")
-    small = {"train": 8, "validation": 2, "test": 2}
-    for keys, packages in (
-        ({}, ()),
-        ({"reward": "strict,math"}, ("math-verify",)),
-        ({"metrics": "math"}, ("math-verify",)),
-    ):
-        assert gsm8k.make(gsm8k.Config(**small, **keys), 0, "cpu").packages == packages
-
-
-def test_one_expression_of_a_text_is_compared():
-    assert candidate(r"\boxed{1} \boxed{2x}") == "2x" and candidate("#### 2x + 1") == "2x + 1"
-    assert candidate("it is 18 or 19") == "19" and candidate("none") is None and candidate("####") is None
-
-
-def test_what_no_handler_can_stop_is_ended_by_the_system(tmp_path, monkeypatch):
-    """A signal is handled between two steps of the interpreter, and one call may take minutes."""
-    (tmp_path / "counts.py").write_text(
-        "from itertools import repeat\n\n\ndef answer(n):\n    return sum(repeat(1, n))\n"
-    )
-    monkeypatch.setattr(process, "LATER", 60.0)  # beside other work a second of a processor may take long
-    found = Process(tmp_path / "counts.py", "env.test", "counts", "pip")
-    assert found.ask(3, 1.0) == 3
-    began = time.monotonic()
-    with pytest.raises(Failed, match="its process ended"):
-        found.ask(10**12, 1.0)
-    assert time.monotonic() - began < 1.0 + process.LATER, "nobody waited for the clock"
-    assert found.ask(3, 1.0) == 3
-    found.close()
-
-
-def test_what_a_compiled_part_prints_is_no_answer(tmp_path):
-    (tmp_path / "prints.py").write_text(
-        "import os\n\n\ndef answer(n):\n    print('from Python')\n    os.write(1, b'from C\\n')\n    return n + 1\n"
-    )
-    found = Process(tmp_path / "prints.py", "env.test", "prints", "pip")
-    assert [found.ask(3, 1.0), found.ask(4, 1.0)] == [4, 5]
-    found.close()
