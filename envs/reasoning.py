@@ -13,6 +13,7 @@ from rlkit.errors import one_line
 from rlkit.fields import Problems
 from rlkit.text import Problem, TextEnv, reasoning, splits
 from rlkit.text.grader import BUILT_IN, gradable
+from rlkit.text.mixture import check_weights
 
 from ._text import OWN, PLAYED, Graded, Grading, TextConfig, text_env
 
@@ -87,6 +88,7 @@ def options_of(config: Config) -> dict[str, Mapping[str, object]]:
         )
     if len(config.task) == 1 and config.task_weights:
         raise UserError("env.task_weights does nothing with one task: leave it out, or give several tasks")
+    check_weights(config.task_weights)
     chosen = by_task(config)
     for task in config.task:
         reasoning.check_options(task, chosen[task])

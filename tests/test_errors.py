@@ -1,6 +1,7 @@
 """Every error on docs/errors.md is provoked, and every error in the sources is on it."""
 
 import ast
+import math
 import re
 import shutil
 from pathlib import Path
@@ -11,6 +12,7 @@ from support.raised import ELSEWHERE, pieces, raised
 from support.texts import reasoning_installed
 
 from rlkit.control import env as control_env
+from rlkit.text import reasoning
 
 TEXT = PAGE.read_text(encoding="utf-8")
 ENTRIES = entries(TEXT)
@@ -35,6 +37,7 @@ def test_what_the_page_shows_is_what_comes(
     if "env=reasoning" in entry.commands[-1] and not reasoning_installed():
         pytest.skip("reasoning-gym is not installed")
     monkeypatch.setattr(control_env, "LONGEST_EPISODE", 1000)  # 10,000 would take a while
+    monkeypatch.setattr(reasoning, "TELL", math.inf)  # a line of its own on a slow machine
     if "runs/" in " ".join(entry.commands):
         shutil.copytree(runs, tmp_path / "runs")
     shell, (*before, last) = Shell(tmp_path, monkeypatch), entry.commands

@@ -10,7 +10,7 @@ scores, and algorithms that compare them learn nothing. Source: the learnability
 and Foster et al., arXiv:2502.12272. FLOOR keeps every task in the measurement.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from math import isfinite
 from typing import Literal
 
@@ -106,6 +106,11 @@ def check(rows: Mapping[str, Sequence[int]], weights: Mapping[str, float]) -> No
         raise UserError(f"a mixture needs several kinds of problems, and here is one: {next(iter(rows), 'none')}")
     if strange := [kind for kind in weights if kind not in rows]:
         raise UserError(f"a weight is given for {strange[0]!r}, of which no problem is; there are: {', '.join(rows)}")
-    total = sum(weights.values()) if weights else 1.0
-    if not all(value >= 0 for value in weights.values()) or not (total * FLOOR > 0 and isfinite(2 * total)):
+    check_weights(weights.values())
+
+
+def check_weights(weights: Collection[float]) -> None:
+    """Refuse weights that say of no kind how often it is drawn; none at all: each is as likely as any other."""
+    total = sum(weights) if weights else 1.0
+    if not all(value >= 0 for value in weights) or not (total * FLOOR > 0 and isfinite(2 * total)):
         raise UserError("the weights of a mixture are finite numbers of at least 0, one of them above it")
