@@ -3,7 +3,7 @@
 import difflib
 import importlib
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -52,6 +52,8 @@ BATCHED = ("envpool", "isaac_lab", "isaacgym", "mjlab", "procgen")  # play many 
 IN_TWO = ("dm_control",)  # an id is a domain and a task
 # Some tasks (lqr) draw their model when they are made, which no later seed changes: all copies are to have the same.
 FIXED: dict[str, dict[str, Any]] = {"dm_control": {"random": 0}}
+
+_told: set[tuple[str, int]] = set()  # of which environments and limits was said that they truncate by themselves
 
 
 @dataclass(frozen=True)
@@ -110,9 +112,11 @@ class Adapted(gymnasium.Env[Any, Any]):
             self.env.close()
 
 
-@cache
 def tell_early(called: str, steps: int, limit: int) -> None:
     """Say once that the simulator itself truncates an episode."""
+    if (called, limit) in _told:
+        return
+    _told.add((called, limit))
     warn(f"{called} truncated an episode by itself after {steps} steps, before env.step_limit={limit}")
 
 

@@ -219,11 +219,15 @@ def test_choices_that_do_not_count_from_0_are_refused(seen: gymnasium.Space[Any]
         del gymnasium.registry["CountsFromElsewhere-v0"]
 
 
-def test_a_limit_above_that_of_the_simulator_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_limit_above_that_of_the_simulator_is_told_once(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torchrl, "_told", set())
     env = made(lib="gym", id="MountainCar-v0", step_limit=250)
     assert not env.rollout(algorithm("ppo", env, SMALL).policy, steps=401)["terminated"].any()
     told = "env.id=MountainCar-v0 truncated an episode by itself after 200 steps, before env.step_limit=250\n"
     assert capsys.readouterr().err == told
+    torchrl.tell_early("env.id=MountainCar-v0", 120, 250)  # of another length
     env = made(lib="gym", id="MountainCar-v0", step_limit=200)
     env.rollout(algorithm("ppo", env, SMALL).policy, steps=201)
     assert capsys.readouterr().err == ""
