@@ -53,7 +53,7 @@ def site(words: Sequence[str], trust: Trust = False) -> Site:
         folder = home(words[0])
         if is_home(folder):
             return home_of([folder], trust)
-        if (is_comparison(folder) or is_report(folder)) and not is_run(folder):
+        if not is_run(folder) and (is_comparison(folder) or is_report(folder)):
             return comparison_site(folder)
         return RunPage(words[0], assemble, trust).site()
     keys = dict(word.partition("=")[::2] for word in words)

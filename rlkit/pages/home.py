@@ -41,8 +41,8 @@ def is_run(folder: Path) -> bool:
 
 
 def is_report(folder: Path) -> bool:
-    """Whether a folder holds the page of a comparison of runs that lie elsewhere."""
-    return not is_run(folder) and all(os.path.isfile(folder / name) for name in ("index.html", "results.json"))
+    """Whether a folder, which is no run, holds the page of a comparison of runs that lie elsewhere."""
+    return all(os.path.isfile(folder / name) for name in ("index.html", "results.json"))
 
 
 def found(folders: Iterable[Path]) -> Iterator[Path]:
