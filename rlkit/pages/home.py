@@ -41,7 +41,7 @@ def is_run(folder: Path) -> bool:
 
 
 def is_report(folder: Path) -> bool:
-    """Whether a folder, which is no run, holds the page of a comparison of runs that lie elsewhere."""
+    """Whether a folder, which is not a run, holds the page of a comparison of runs that lie elsewhere."""
     return all(os.path.isfile(folder / name) for name in ("index.html", "results.json"))
 
 
