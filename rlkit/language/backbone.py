@@ -133,9 +133,9 @@ class Backbone(Sourced, PolicyModule):
     def completion_ids(self, completions: Sequence[str], in_turns: Sequence[bool] = ()) -> list[list[int]]:
         """The tokens of each completion, including the end token; in_turns: which of them answer a conversation."""
         chats = [*in_turns] or [False] * len(completions)
-        before, after, end = self.tokenizer.answer_edges() if any(chats) else ("", "", self.tokenizer.eos_id)
-        given = zip(completions, chats, strict=True)
-        texts = [framed(before, x, after) if chat and not rendered(x) else x for x, chat in given]
+        before, after, end, trims = self.tokenizer.answer_edges() if any(chats) else ("", "", 0, False)
+        given = [(x, chat and not rendered(x)) for x, chat in zip(completions, chats, strict=True)]
+        texts = [framed(before, trimmed(x) if trims else x, after) if plain else x for x, plain in given]
         ends = [end if chat else self.tokenizer.eos_id for chat in chats]
         return [self._ended(*each) for each in zip(self.tokenizer.encode_after(texts), completions, ends, strict=True)]
 
@@ -186,6 +186,11 @@ class Backbone(Sourced, PolicyModule):
     def read(self, text: Tensor, mask: Tensor, stop: Tensor, wanted: Tensor) -> Tensor:
         """Hidden states [N, d] of the wanted tokens [B, T], in rows that end after `stop` [B] tokens."""
         return self.decoder.read(text, mask, stop, wanted, self.micro_steps)
+
+
+def trimmed(text: str) -> str:
+    """The text without white space at its ends."""
+    return text.trimmed() if isinstance(text, Prompt) else text.strip()
 
 
 def framed(before: str, text: str, after: str) -> Prompt:

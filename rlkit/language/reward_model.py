@@ -21,7 +21,7 @@ from rlkit.language.files import read_json
 from rlkit.language.model import LanguageModel
 from rlkit.language.sharding import share_head
 from rlkit.paths import home
-from rlkit.prompts import Prompt, Turn, cut
+from rlkit.prompts import Prompt, Turn, cut, data, rendered
 from rlkit.terminal import warn
 
 OPTIONS = "chat_options.json"  # variables of the chat template with which the model was trained
@@ -104,6 +104,12 @@ class RewardModel(Backbone):
         reward: Tensor = self.value_head(hidden.to(self.value_head.weight.dtype))
         return reward[:, 0]
 
+    def encode(self, prompts: Sequence[str], completions: Sequence[str]) -> TensorDict:
+        """See `Backbone.encode`. A text of a policy and the same text of a file are the same tokens."""
+        drops = self.tokenizer.drops_space
+        both = zip(prompts, completions, strict=True)
+        return super().encode(prompts, [as_written(prompt, text, drops) for prompt, text in both])
+
     def fitted(self, prompts: list[list[int]], written: list[list[int]]) -> list[list[int]]:
         """The completions without what does not fit into the context: each is read up to there, and ends with its end.
 
@@ -146,6 +152,17 @@ class RewardModel(Backbone):
 
     def check(self, prompts: Sequence[str], after: int | Sequence[str]) -> None:
         super().check(prompts, after + 1 if isinstance(after, int) else after)  # the end token is appended
+
+
+def as_written(prompt: str, text: str, drops_space: bool) -> Prompt:
+    """A completion with its special tokens as ordinary text: a policy spelled them.
+
+    drops_space: a policy's text lacks its first space, so that only the prompt tells whether there was one.
+    """
+    if drops_space and not rendered(prompt) and not rendered(text):
+        words = text.lstrip(" ")
+        text = words if not words or prompt[-1:].isspace() or words[0].isspace() else f" {words}"
+    return text if isinstance(text, Prompt) else data(text)
 
 
 @cache

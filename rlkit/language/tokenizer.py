@@ -77,10 +77,14 @@ class Tokenizer:
 
     def encode_after(self, texts: Sequence[str]) -> list[list[int]]:
         """The ids of texts that follow others in a row, without the space that some tokenizers put before a text."""
-        if not "".join(self.core.encode("a", add_special_tokens=False).tokens).startswith(SPACES):
+        if not self._puts_space():
             return self.encode(texts)
         before, *rows = self.encode([BEFORE, *(joined([BEFORE, text]) for text in texts)])
         return [row[len(before) :] for row in rows]
+
+    def _puts_space(self) -> bool:
+        """Whether it puts a space before a text."""
+        return "".join(self.core.encode("a", add_special_tokens=False).tokens).startswith(SPACES)
 
     def _read(self, texts: Sequence[str], special: bool) -> list[list[int]]:
         rows: list[list[int]] = [[] for _ in texts]
@@ -119,21 +123,29 @@ class Tokenizer:
             )
         return self.template.prompts(conversations, self.core, options)
 
-    def answer_edges(self) -> tuple[str, str, int]:
+    @property
+    def drops_space(self) -> bool:
+        """Whether a decoded text lacks the space at its beginning, as SentencePiece's do."""
+        return self._puts_space() and not self.decode(self.encode_after([" a"]))[0].startswith(" ")
+
+    def answer_edges(self) -> tuple[str, str, int, bool]:
         """The white space that the chat template writes before and after an answer, and the token that ends one.
 
-        The token is the first end token that the template writes after an answer.
+        The token is the first end token that the template writes after an answer. The last value says whether the
+        template leaves out the answer's own white space at both ends.
         """
         if self.template is None:
-            return "", "", self.eos_id
+            return "", "", self.eos_id, False
         asked = Turn("user", data(ASKED))
-        (whole,), (prompt,) = self.chat([[asked, Turn("assistant", data(ANSWERED))]], WHOLE), self.chat([[asked]], {})
+        both = [[asked, Turn("assistant", data(text))] for text in (ANSWERED, f" \n{ANSWERED} \n")]
+        (whole, spaced), (prompt,) = self.chat(both, WHOLE), self.chat([[asked]], {})
         before, _, after = whole.rpartition(ANSWERED)
         lead = before[len(prompt) :] if before.startswith(prompt) else ""
         ids = self.encode([whole.part(len(whole) - len(after))])[0]
         end = next((x for x in ids if x in self.stop_ids), self.eos_id)
         left, found, _ = after.partition(self.decode([[end]], special=True)[0].strip())
-        return lead if lead.isspace() else "", left if found and left.isspace() else "", end
+        lead, left = lead if lead.isspace() else "", left if found and left.isspace() else ""
+        return lead, left, end, str(spaced) == str(whole)
 
     def stop_token(self, text: str) -> int | None:
         """The id of a stop string that is a special token: it ends a completion and is not text."""

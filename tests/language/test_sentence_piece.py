@@ -5,10 +5,11 @@ import copy
 import pytest
 from support.sentence_pieces import sentence_piece
 from support.small_model import TOKENIZER, model
-from tokenizers import pre_tokenizers
+from tokenizers import decoders, pre_tokenizers
 
 from rlkit.language.apart import read_apart
 from rlkit.language.model import LanguageModel
+from rlkit.language.reward_model import RewardModel
 from rlkit.prompts import Prompt, Turn, data, joined
 
 KINDS = ["first", "always", "legacy"]
@@ -43,6 +44,28 @@ def test_an_answer_in_turns_begins_as_the_template_writes_it(template: str, piec
     for answer in ("24", " 24", "24 ") if template == LLAMA2 else ("24",):
         (ids,) = written(policy, prompts, [answer])
         assert [tokenizer.core.id_to_token(i) for i in ids] == pieces
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_reward_model_reads_a_decoded_answer_as_the_answer_of_a_file(kind: str) -> None:
+    """The decoder leaves out the space at the beginning of a text."""
+    tokenizer = sentence_piece(kind)
+    steps = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    tokenizer.core.decoder = decoders.Sequence(steps)
+    policy = LanguageModel.fresh(tokenizer, width=32, layers=1, heads=2, inner=48, context=64)
+    judge = RewardModel.on(policy, False)
+    for prompt, answer, pieces in [
+        ("48/2=", " 24", ["▁24"]),
+        ("48/2=\n", "24", ["2", "4"]),
+        ("48/2=", "\n24", ["<0x0A>", "2", "4"]),
+        ("48/2=", "", []),
+    ]:
+        decoded = policy.decode(policy.encode([prompt], [answer]))
+        assert decoded == [answer.removeprefix(" ")]
+        for text in (answer, *decoded):
+            batch = judge.encode([prompt], [text])
+            ids = batch["action"][batch["mask"]].tolist()
+            assert [tokenizer.core.id_to_token(i) for i in ids] == [*pieces, "</s>"]
 
 
 def test_a_tokenizer_of_bytes_that_puts_a_space_before_a_text_puts_none_before_an_answer() -> None:
