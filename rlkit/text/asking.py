@@ -81,11 +81,11 @@ class Asking:
                     "such a model with policy.model, or prompts that are texts"
                 )
             template = self.template(chat=False)
-            before = [joined([filled(template, x.question), data(x.answer), BETWEEN]) for x in self.shots]
+            before = [joined([filled(template, x.question), data(x.worked), BETWEEN]) for x in self.shots]
             return [joined([*before, filled(template, problem.question)]) for problem in problems]
         if not isinstance(policy, Chats):
             raise UserError(f"a {type(policy).__name__} has no chat template; give env.chat=false")
-        shown = [turn for x in self.shots for turn in (*self._turns(x), Turn("assistant", data(x.answer)))]
+        shown = [turn for x in self.shots for turn in (*self._turns(x), Turn("assistant", data(x.worked)))]
         return policy.chat([self._conversation(problem, shown) for problem in problems], self.options)
 
     def _conversation(self, problem: Problem, shown: Sequence[Turn]) -> list[Turn]:

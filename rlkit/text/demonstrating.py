@@ -40,7 +40,7 @@ class Demonstrations:
         """
         if self._shown is None:
             pool, _ = self._pool()
-            policy.check(ask(pool), [data(problem.answer) for problem in pool])
+            policy.check(ask(pool), [data(problem.worked) for problem in pool])
         problems, answers = self.take(rows, progress)
         return policy.encode(ask(problems), answers)
 
@@ -51,7 +51,7 @@ class Demonstrations:
         problems = [pool[index] for index in shuffle.take(rows)]
         share = self.direct if progress >= self.direct_from else 0.0
         answers = [
-            data(bare(problem) if is_direct(problem, self.seed, place, share, self.kept) else problem.answer)
+            data(bare(problem) if is_direct(problem, self.seed, place, share, self.kept) else problem.worked)
             for place, problem in enumerate(problems, self.drawn)
         ]
         self.drawn += rows

@@ -33,6 +33,11 @@ class Problem:
     columns: Mapping[str, object] = field(default_factory=dict, compare=False)
     turns: tuple[Turn, ...] = ()  # the conversation that became the question; empty if the question was text
 
+    @property
+    def worked(self) -> str:
+        """The answer as a model is shown it."""
+        return self.answer
+
     def given(self) -> Mapping[str, object]:
         """The keyword arguments that it gives to reward functions."""
         return {**self.columns, "question": self.question, "answer": self.answer, "kind": self.kind}

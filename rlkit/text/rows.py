@@ -19,6 +19,12 @@ RESERVED = ("prompts", "completions")  # arguments of reward functions beside th
 class Task(Problem):
     """A row: reward functions receive its columns unchanged, and nothing else."""
 
+    @property
+    def worked(self) -> str:
+        """The answer with the white space at its ends, which belongs to the text behind the prompt."""
+        given = self.columns.get("answer")
+        return given if isinstance(given, str) else self.answer
+
     def given(self) -> Mapping[str, object]:
         return self.columns
 

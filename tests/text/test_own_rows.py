@@ -1,11 +1,13 @@
 """env=text: rows of your own, their prompts, splits and columns, and what is measured of them."""
 
 import json
+import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 from support.parrot import Parrot
 from support.resuming import REWARD
 from support.small_model import model
@@ -248,6 +250,17 @@ def test_rows_without_an_answer_demonstrate_nothing(tmp_path):
         made(tmp_path, rows(), "says").demonstrations(Parrot())
     shown = made(tmp_path, rows(answer="5"), "says", rows=2).demonstrations(Parrot())
     assert Parrot().decode(shown) == ["5", "5"]
+
+
+def test_an_answer_is_demonstrated_with_the_space_between_it_and_the_prompt(tmp_path):
+    given = [{"prompt": f"Question {n}\nAnswer:", "answer": f" {n}"} for n in range(30)]
+    env, policy = made(tmp_path, given, "correct", rows=3, shots=1), model()
+    batch = env.demonstrations(policy)
+    for row in batch:
+        own = row["mask"]
+        ids = torch.cat([row["observation"][:1], row["action"]])[: int(own.nonzero()[-1]) + 1]
+        (whole,) = policy.tokenizer.decode([ids.tolist()])
+        assert re.fullmatch(r"Question \d+\nAnswer: \d+\n\nQuestion \d+\nAnswer: \d+", whole)
 
 
 def test_what_cannot_be_demonstrated_is_refused_before_anything_is_measured(tmp_path, capsys):
