@@ -171,6 +171,15 @@ def tell_cut(name: str, context: int) -> None:
     warn(f"{name}: the reward model reads {context} tokens, and a longer text is scored by its beginning")
 
 
+@cache
+def tell_plain(name: str) -> None:
+    """Say once that a model of conversations is given plain prompts."""
+    warn(
+        f"{name}: this reward model was trained on conversations, and the policy is asked in plain text, which it may "
+        "score badly: ask in chat turns (env.chat=true, policy.template=FILE.jinja), or train one on plain prompts"
+    )
+
+
 class LearnedReward:
     """A reward model as a reward function: no gradient, micro-batches, the same score for the same text."""
 
@@ -196,6 +205,8 @@ class LearnedReward:
 
     def prepare(self, prompts: Sequence[str], max_tokens: int, device: torch.device) -> None:
         """Move to the policy's device, and refuse prompts that are too long for this model."""
+        if self.model.in_turns and not all(map(rendered, prompts)):
+            tell_plain(self.model.name)
         self.model.check(self._as_its_own(prompts), max_tokens)
         self.model.to(device)
 

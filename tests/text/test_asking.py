@@ -15,6 +15,7 @@ from support.parrot import Parrot, told
 from rlkit import run
 from rlkit.api import UserError
 from rlkit.language import folders
+from rlkit.language.model import LanguageModel
 from rlkit.language.reward_model import LearnedReward, RewardModel
 from rlkit.prompts import Prompt, Turn, cut, data, filled, joined
 from rlkit.python.keys import line
@@ -249,6 +250,18 @@ def test_a_reward_that_was_trained_on_plain_prompts_judges_no_conversations(
     assert run.main([*grpo, f"out={tmp_path / 'turns'}"]) == 2
     assert run.main([*grpo, "env.chat=false", f"out={tmp_path / 'plain'}"]) == 0
     assert "was trained on plain prompts, and the policy is asked in chat turns" in capsys.readouterr().err
+
+
+def test_a_reward_that_was_trained_on_conversations_and_is_given_plain_prompts_is_told(
+    talking: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    judge = RewardModel.on(LanguageModel.load(talking), writes=False)
+    (turns,) = judge.chat([[Turn("user", data("2 + 3?"))]], {})
+    judge.save(tmp_path)
+    for prompt, times in {turns: 0, "2 + 3?": 1}.items():
+        for _ in range(2):
+            LearnedReward(tmp_path).prepare([prompt], 8, torch.device("cpu"))
+        assert capsys.readouterr().err.count("trained on conversations, and the policy is asked in plain text") == times
 
 
 # What is typed on a command line
