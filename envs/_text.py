@@ -32,7 +32,7 @@ class TextConfig:
     max_tokens: Count = 64  # longest completion; real GSM8K needs about 256
     chat: Literal["auto"] | bool = "auto"  # ask in turns, by the model's chat template; auto: where it has one
     system: Annotated[Words, TURNS] = ""  # system message; empty: the template's own
-    prompt: Words | None = None  # prompt, with {question} in it; none: the question alone
+    prompt: Words | None = None  # prompt, with {question} in it; none: the question, in plain text with a line break
     shots: Annotated[int, Ge(0), Le(1000)] = 0  # worked examples from the train split that come before each question
     stop: tuple[Words, ...] = ()  # texts that end an answer, which is graded without them; commas between several
     chat_options: Annotated[dict[str, Any], TURNS] = field(default_factory=dict)  # further variables of the template
