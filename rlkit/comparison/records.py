@@ -104,11 +104,35 @@ def read(folder: Path) -> Record:
 
 
 def apart(found: Sequence[Record]) -> list[Record]:
-    """The same runs, where columns of several problems that end alike have the whole ids: one/Maze-v0, two/Maze-v0."""
+    """The same runs, where a column of several problems becomes a column of each.
+
+    Problems that end alike have their whole ids (one/Maze-v0, two/Maze-v0), problems of several sources the source.
+    """
     problems: dict[str, set[str]] = {}
+    sources: dict[str, dict[str, str]] = {}  # column → what a source holds → its name
     for r in found:
         problems.setdefault(r.env, set()).add(_problem(r))
-    return [replace(r, env=_whole(r)) if len(problems[r.env]) > 1 else r for r in found]
+    found = [replace(r, env=_whole(r)) if len(problems[r.env]) > 1 else r for r in found]
+    for r in found:
+        if source := r.settings.get("env.source", ""):
+            sources.setdefault(r.env, {}).setdefault(_content(r), source)
+    return [_from_source(r, sources.get(r.env, {})) for r in found]
+
+
+def _content(r: Record) -> str:
+    """What tells the problems of a source from others: of a file its mark, which is the same wherever it lies."""
+    source = r.settings.get("env.source", "")
+    return r.settings.get(f"marks.{source}", "") or source
+
+
+def _from_source(r: Record, sources: Mapping[str, str]) -> Record:
+    """With `gsm8k source=train.jsonl` for gsm8k where there are other sources; the path where two files end alike."""
+    whole = sources.get(_content(r), "")
+    if len(sources) < 2 or not whole:
+        return r
+    ends = [source.rpartition("/")[2] for source in sources.values()]
+    end = whole.rpartition("/")[2]
+    return replace(r, env=names.readable(f"{r.env} source={end if ends.count(end) == 1 else whole}"))
 
 
 def _problem(r: Record) -> str:

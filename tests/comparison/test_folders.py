@@ -96,6 +96,23 @@ def test_classes_of_one_name_in_two_files_have_columns_of_their_own(tmp_path: Pa
     assert [r.env for r in records.apart(found)] == [f"gym:/{name}/mine.py:World" for name in ("one", "two")]
 
 
+def test_problems_of_several_sources_have_columns_of_their_own(tmp_path: Path) -> None:
+    def run(name: str, source: str, mark: str = "") -> records.Record:
+        marks = f"marks: {{{source}: '{mark}'}}\n" if mark else ""
+        config = f"run: {{seed: 3}}\nalgo: {{name: grpo}}\nenv: {{name: gsm8k, source: {source}}}\n{marks}"
+        return records.read(folder(tmp_path / name, config=config, algo="grpo", env="gsm8k"))
+
+    embedded, hub = run("a", "embedded"), run("b", "openai/gsm8k")
+    one, moved = (run(at, f"/{at}/train.jsonl", "11") for at in "cd")
+    other = run("e", "/e/train.jsonl", "22")
+    old = records.read(folder(tmp_path / "f", algo="grpo", env="gsm8k"))
+    assert [r.env for r in records.apart([embedded, hub])] == ["gsm8k source=embedded", "gsm8k source=gsm8k"]
+    columns = [f"gsm8k source={path}" for path in ("/c/train.jsonl", "/c/train.jsonl", "/e/train.jsonl")]
+    assert [r.env for r in records.apart([one, moved, other])] == columns, "a file is the same wherever it lies"
+    for alike in ([embedded, embedded, old], [one, moved]):
+        assert records.apart(alike) == alike
+
+
 @pytest.mark.parametrize(
     ("one", "other", "says"),
     [
