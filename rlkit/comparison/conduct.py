@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rlkit.comparison import grid, names, warm
+from rlkit.comparison import grid, names, naming, warm
 from rlkit.comparison.numbers import Results
 from rlkit.comparison.plan import USAGE, Asked, Compare, plan
 from rlkit.errors import UserError
@@ -47,7 +47,9 @@ def conduct(asked: Asked, command: str) -> Conducted:
         for job in lost:
             say(f"missing: {job.name}: {missing[job.name]}; again with:")
             say(f"  python -m rlkit.run {shlex.join(job.command())}")
-        words = [f"{job.algo} on {job.env}, seed {job.seed}: {missing[job.name]}" for job in lost]
+        shown = naming.titled([(job.algo, job.env, str(job.config["env"].get("source", ""))) for job in jobs])
+        names_of = [(shown["algos"][job.algo], shown["envs"][job.env], job) for job in lost]
+        words = [f"{algo} on {env}, seed {job.seed}: {missing[job.name]}" for algo, env, job in names_of]
         found = [folder for folder in own_runs(out) if folder.name not in missing]
         return Conducted(out, report(found, out, command, words), words)
 

@@ -14,9 +14,14 @@ T = TypeVar("T")
 
 def names(records: Sequence[Record]) -> Names:
     """PPO for ppo, CartPole for cartpole; a name of the user's own stays."""
-    sources = {r.env: r.settings.get("env.source", "") for r in records}
+    return titled([(r.algo, r.env, r.settings.get("env.source", "")) for r in records])
+
+
+def titled(runs: Sequence[tuple[str, str, str]]) -> Names:
+    """The same of runs that may not have begun: of each the row, the column, and the source of its problems."""
+    sources = {env: source for _, env, source in runs}
     return {
-        "algos": different({r.algo: titles.algorithm(r.algo) for r in records}),
+        "algos": different({algo: titles.algorithm(algo) for algo, _, _ in runs}),
         "envs": different({env: titles.environment(env, source) for env, source in sources.items()}),
     }
 

@@ -155,7 +155,7 @@ def test_a_run_that_fails_is_named_with_its_command_and_left_out(tmp_path, repor
     command = ["algo=sarsa,q_learning", "env=gridworld", "seed=0", "iterations=2", f"out={tmp_path}"]
     assert compare.main(command) == 1
     assert reported == [
-        (["q_learning-gridworld-s0"], tmp_path, ["sarsa on gridworld, seed 0: rlkit: not finite: loss"])
+        (["q_learning-gridworld-s0"], tmp_path, ["SARSA on Grid world, seed 0: rlkit: not finite: loss"])
     ]
     said = capsys.readouterr().out
     assert "missing: sarsa-gridworld-s0: rlkit: not finite: loss" in said
