@@ -22,6 +22,7 @@ INK, FAINT, GRID = "#1b1f24", "#767d86", "#e2e5e9"  # text, what stands back, li
 DPI, WIDTH = 150, 10.0  # of a PNG; inches
 LONG = 24  # letters of two names that leave too little of a narrow figure
 TALLEST = 100  # inches of rows whose names have several lines
+MOST_PAIRS = 120  # in one figure: of more, only the tables tell
 LINE, WIDE = 30, 60  # letters of a line of a name, beside a figure and above it
 HEADS = {1: 60, 2: 44, 3: 28}  # letters of a line above a panel, by the number of panels side by side
 
@@ -92,7 +93,7 @@ def of_each(results: Results, slugs: Sequence[str]) -> Iterator[tuple[str, "Figu
 def figures(results: Results) -> Iterator[tuple[str, "Figure"]]:
     """Those for which there are numbers."""
     yield "iqm", iqm(results)
-    if results["improvement"]:
+    if 0 < len(results["improvement"]) <= MOST_PAIRS:
         yield "improvement", improvement(results)
     if results["profiles"]:
         yield "profiles", profiles(results, results["profiles"])

@@ -68,12 +68,18 @@ def body(results: Results, drawn: Mapping[str, str], slugs: Sequence[str]) -> st
     cards = {kind: [card(found, name) for found, name in both if found.kind == kind] for kind in words.KINDS}
     few = " open" if len(results["improvement"]) <= SHOWN else ""
     numbers = [f"<details{few}><summary>the numbers</summary>{found}</details>" for found in cards["pairs"]]
-    pairs = [f"<section>{figures.pop('improvement', '')}{found}</section>" for found in numbers]
+    pairs = [f"<section>{figures.pop('improvement', without(results))}{found}</section>" for found in numbers]
     pairs += [f"<section>{figures.pop('profiles')}</section>"] if "profiles" in figures else []
     each = f'<section><h2>In each environment</h2><div class="pair">{"".join(cards["env"])}</div></section>'
     parts = [f"<section>{''.join(cards['all'])}</section>"] if cards["all"] else []
     parts += [f"<section>{figures.pop('iqm')}</section>", each, f'<div class="pair">{"".join(pairs)}</div>']
     return "\n".join([*parts, *(f"<section>{svg}</section>" for svg in figures.values())])
+
+
+def without(results: Results) -> str:
+    """What stands in the place of a figure that nobody could read."""
+    text = f"{len(results['improvement'])} pairs are too many for a figure. improvement.csv has each of them."
+    return f'<h2>{words.READING["improvement"][0]}</h2><p class="faint">{text}</p>'
 
 
 def card(found: Table, name: str) -> str:

@@ -8,7 +8,7 @@ import pytest
 from support.compared import curved, run
 
 from rlkit.api import UserError
-from rlkit.comparison import figures, paper, report, words
+from rlkit.comparison import figures, page, paper, report, words
 from rlkit.comparison.results import compute
 
 
@@ -45,6 +45,15 @@ def test_long_names_are_folded_and_leave_room_for_what_is_drawn(tmp_path: Path) 
     assert figures.both(long[0], "b").splitlines() == [
         "ppo lr=1e-3 hidden=256,256", "gae_lambda=0.95 epochs=10", "clip=0.2", "> b"
     ]  # fmt: skip
+
+
+def test_pairs_too_many_for_a_figure_are_in_the_table_alone() -> None:
+    pytest.importorskip("matplotlib")
+    few, many = (compute([run(f"a{i}", score=0.01 * i) for i in range(n)]) for n in (16, 17))
+    assert "improvement" in dict(figures.figures(few)) and "improvement" not in dict(figures.figures(many))
+    drawn = {"iqm": '<svg width="72pt"></svg>'}
+    assert "120 pairs" not in page.render(few, {**drawn, "improvement": drawn["iqm"]}, ["maze"])
+    assert "136 pairs are too many for a figure. improvement.csv has each" in page.render(many, drawn, ["maze"])
 
 
 def test_a_name_is_no_argument_of_the_row_before_in_latex() -> None:
