@@ -146,8 +146,22 @@ def declared(classes: Mapping[str, type], usual: Sections) -> dict[str, Range]:
             marks = [mark for mark in schema.metadata(hints[name]) if isinstance(mark, Search | Choose)]
             mark = marks[0] if marks else USUAL.get(name) if section == "algo" else None
             if mark is not None:
+                check(f"{section}.{name}", mark)
                 found[f"{section}.{name}"] = widened(mark, hints[name], usual[section][name])
-    return found
+    return {key: made for key, made in found.items() if isinstance(made, Between) or len(made.values) > 1}
+
+
+def check(key: str, mark: Mark) -> None:
+    """Refuse a range of somebody's own type that is none."""
+    if isinstance(mark, Choose):
+        return
+    numbers = all(isinstance(end, int | float) for end in (mark.low, mark.high))
+    if not numbers or not -math.inf < mark.low < mark.high < math.inf or (mark.log and mark.low <= 0):
+        log = ", log=True" if mark.log else ""
+        raise UserError(
+            f"{key}: Search({mark.low}, {mark.high}{log}) in its type is not a range: give numbers, the lower one "
+            "first; with log=True both above 0"
+        )
 
 
 def widened(mark: Mark, hint: schema.Hint, usual: object) -> Range:

@@ -1,13 +1,16 @@
 """Where a search looks: ranges of fields and of the command line, and what is refused."""
 
+from dataclasses import make_dataclass
 from pathlib import Path
+from typing import Annotated
 
 import pytest
 
+from rlkit.api import Choose, Search
 from rlkit.errors import UserError
 from rlkit.settings import plugins
 from rlkit.tuning.problem import Problem, parse
-from rlkit.tuning.space import Among, Between, asked
+from rlkit.tuning.space import Among, Between, asked, declared
 
 TABLE = ["algo=q_learning", "env=gridworld", "iterations=3"]
 PPO = ["algo=ppo", "env=cartpole", "env_steps=1000"]
@@ -50,6 +53,28 @@ def test_an_algorithm_of_ones_own_has_the_usual_ranges_and_its_own(tmp_path: Pat
     assert found.space["algo.lr"] == Between(1e-5, 0.5, log=True)  # as far as the default
     assert found.space["algo.initial"] == Between(-1, 1) and "algo.gamma" in found.space
     assert found.out() == Path("tunings/mine-gridworld")
+
+
+@pytest.mark.parametrize(
+    ("mark", "said"),
+    [
+        (Search(0, 1, log=True), r"Search\(0, 1, log=True\) in its type is not a range"),
+        (Search(1, 0.5), r"Search\(1, 0.5\) in its type is not a range"),
+        (Search(0, float("inf")), r"Search\(0, inf\) in its type is not a range"),
+        (Search("0", 1), r"Search\(0, 1\) in its type is not a range"),  # type: ignore[arg-type]
+    ],
+)
+def test_a_declared_range_that_is_none_is_refused(mark: Search, said: str) -> None:
+    mine = make_dataclass("Config", [("x", Annotated[float, mark], 0.5)])
+    with pytest.raises(UserError, match=rf"algo\.x: {said}"):
+        declared({"algo": mine}, {"algo": {"x": 0.5}})
+
+
+def test_one_value_is_not_searched() -> None:
+    mine = make_dataclass(
+        "Config", [("x", Annotated[float, Choose(0.5)], 0.5), ("y", Annotated[float, Choose(1)], 0.5)]
+    )
+    assert declared({"algo": mine}, {"algo": {"x": 0.5, "y": 0.5}}) == {"algo.y": Among(("1", "0.5"))}
 
 
 @pytest.mark.parametrize(
