@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rlkit.comparison import grid, names, naming, warm
 from rlkit.comparison.numbers import Results
-from rlkit.comparison.plan import USAGE, Asked, Compare, plan
+from rlkit.comparison.plan import USAGE, Asked, Compare, of_other_seeds, plan
 from rlkit.errors import UserError
 from rlkit.paths import home
 from rlkit.recording.files import prepare_folder, refuse_link, remove, sweep
@@ -39,6 +39,8 @@ def conduct(asked: Asked, command: str) -> Conducted:
             sweep(folder)
         for job in jobs:
             grid.check(job)
+        for job in of_other_seeds(jobs):
+            grid.refuse_another(job)
         names.write(out, jobs)
         missing = carry_out(jobs, asked.compare.workers, out)
         if missing is None:

@@ -130,15 +130,20 @@ def check(job: Job) -> None:
     """
     if job.folder.is_symlink():
         raise UserError(f"{job.folder} is in the way: it is a link; choose another out=")
+    refuse_another(job)
+    if (job.folder / "config.yaml").is_file() or not job.folder.is_dir():
+        return
+    if any(not path.name.startswith(".") for path in job.folder.iterdir()):
+        raise UserError(f"{job.folder} is in the way: it is not a run folder and not empty; choose another out=")
+
+
+def refuse_another(job: Job) -> None:
+    """Raises: UserError, naming the first key in which a folder holds another run."""
     if (found := another(job)) is not None:
         key, asked, other = found
         if key in job.config.get("marks", {}):
             raise UserError(f"{key} has changed since {job.folder} was made: delete that, or choose another out=")
         raise UserError(f"{job.folder} holds another run: {key}={other}, asked {key}={asked}; choose another out=")
-    if (job.folder / "config.yaml").is_file() or not job.folder.is_dir():
-        return
-    if any(not path.name.startswith(".") for path in job.folder.iterdir()):
-        raise UserError(f"{job.folder} is in the way: it is not a run folder and not empty; choose another out=")
 
 
 def another(job: Job) -> tuple[str, object, object] | None:

@@ -1,10 +1,11 @@
 """What a comparison consists of: every row in every column with every seed, checked before anything runs."""
 
+import glob
 import hashlib
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, is_dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, is_dataclass, replace
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -163,6 +164,17 @@ def job(row: rows.Line, column: rows.Line, seed: int, found: Checked, out: Path,
     return grid.Job(
         row.name, column.name, seed, folder, tuple(f"{key}={value}" for key, value in words.items()), resolved, here
     )
+
+
+def of_other_seeds(jobs: Sequence[grid.Job]) -> Iterator[grid.Job]:
+    """These runs with the other seeds that their folder holds: the report takes them for repetitions of these."""
+    asked = {job.folder for job in jobs}
+    for stem, job in {job.folder.with_name(job.name.removesuffix(f"-s{job.seed}")): job for job in jobs}.items():
+        for folder in sorted(stem.parent.glob(f"{glob.escape(stem.name)}-s*")):
+            seed = folder.name.removeprefix(f"{stem.name}-s")
+            if seed.isdecimal() and folder not in asked and (folder / "summary.json").is_file():
+                resolved = {**job.config, "run": {**job.config["run"], "seed": int(seed)}}
+                yield replace(job, seed=int(seed), folder=folder, config=resolved)
 
 
 def names(key: str, given: Sequence[str]) -> Keys:

@@ -158,6 +158,7 @@ def measured(problem: Problem, best: Trial, out: Path, workers: int | str) -> co
         f"workers={workers}",
     ]
     there, _ = plan.plan(plan.parse([*words, f"out={out / FRESH}"]))
-    held = any(grid.another(job) for job in there)  # by what was the best of fewer trials
+    # by what was the best of fewer trials
+    held = any(grid.another(job) for job in (*there, *plan.of_other_seeds(there)))
     words.append(f"out={out / (f'{FRESH}-{best.number}' if held else FRESH)}")
     return comparing.conduct(plan.parse(words), f"python -m rlkit.compare {shlex.join(words)}")

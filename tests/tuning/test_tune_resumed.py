@@ -8,12 +8,12 @@ import time
 from pathlib import Path
 
 import pytest
-from support.pretended_searches import conducted, trials
+from support.pretended_searches import WORDS, conducted, trials
 from support.words import last
 
 from rlkit.errors import UserError
 from rlkit.settings import config, plugins
-from rlkit.tuning import search
+from rlkit.tuning import conduct, search
 from rlkit.tuning.problem import Problem, parse
 from rlkit.tuning.study import FILE, Study
 
@@ -73,6 +73,15 @@ def test_a_better_trial_of_a_longer_search_is_measured_beside_what_was_the_best(
     folders = [tmp_path / "fresh", tmp_path / f"fresh-{second.best.number}"]
     found = [config.from_folder(folder / "runs" / "tuned-gridworld-s0").algo["lr"] for folder in folders]
     assert found == [float(trial.chosen["algo.lr"]) for trial in (first.best, second.best)]
+
+
+def test_a_better_trial_on_other_seeds_is_not_mixed_with_what_was_the_best(tmp_path: Path, carried: list[str]) -> None:
+    conducted(tmp_path, "trials=3")
+    words = [word for word in WORDS if not word.startswith(("trials=", "seeds="))]
+    done = conduct.conduct(*parse([*words, f"out={tmp_path}", "trials=25", "seed=7-8"]), "python -m rlkit.tune ...")
+    assert done.best is not None
+    measured = [tmp_path / name / "runs" for name in ("fresh", f"fresh-{done.best.number}")]
+    assert [len([*runs.glob("tuned-*-s*/config.yaml")]) for runs in measured] == [2, 2]
 
 
 @pytest.mark.parametrize("change", ["code", "file"])
