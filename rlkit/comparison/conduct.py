@@ -53,6 +53,8 @@ def conduct(asked: Asked, command: str) -> Conducted:
         names_of = [(shown["algos"][job.algo], shown["envs"][job.env], job) for job in lost]
         words = [f"{algo} on {env}, seed {job.seed}: {missing[job.name]}" for algo, env, job in names_of]
         found = [folder for folder in own_runs(out) if folder.name not in missing]
+        if not found:
+            raise UserError(f"no run in {out} could be finished: correct what stopped them, and give the command again")
         return Conducted(out, report(found, out, command, words), words)
 
 

@@ -163,6 +163,14 @@ def test_a_run_that_fails_is_named_with_its_command_and_left_out(tmp_path, repor
     assert "; again with:\n  python -m rlkit.run algo=sarsa env=gridworld seed=0" in said
 
 
+def test_where_no_run_can_be_finished_there_is_nothing_to_report(tmp_path, reported, monkeypatch, capsys):
+    monkeypatch.setattr(grid, "execute", lambda job, stop: (1, "rlkit: not finite: loss"))
+    assert compare.main(["algo=sarsa", "env=gridworld", "seed=0", "iterations=2", f"out={tmp_path}"]) == 2
+    said = capsys.readouterr()
+    assert f"no run in {tmp_path} could be finished: correct what stopped them" in said.err and not reported
+    assert "missing: sarsa-gridworld-s0: rlkit: not finite: loss" in said.out
+
+
 def test_a_second_comparison_of_one_folder_is_refused(tmp_path, capsys):
     with grid.alone(tmp_path):
         assert compare.main([*TABLES, f"out={tmp_path}"]) == 2
