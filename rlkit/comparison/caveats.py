@@ -133,10 +133,14 @@ def unequal_settings(records: Sequence[Record]) -> Iterator[str]:
 
 
 def differing(group: Sequence[Mapping[str, str]]) -> Iterator[tuple[str, str]]:
-    """Keys with several values; one that an older version did not write says nothing."""
+    """Keys with several values; one that an older version did not write says nothing.
+
+    Files of several places with the same content, by their marks, are one value.
+    """
     for key in dict.fromkeys(key for settings in group for key in settings):
-        values = dict.fromkeys(settings[key] for settings in group if key in settings)
-        if len(values) > 1:
+        given = [settings for settings in group if key in settings]
+        values = dict.fromkeys(settings[key] for settings in given)
+        if len(values) > 1 and len({settings.get(f"{MARKS}{settings[key]}", settings[key]) for settings in given}) > 1:
             yield key, listed(apart(list(values)))
 
 

@@ -111,6 +111,8 @@ def test_problems_of_several_sources_have_columns_of_their_own(tmp_path: Path) -
     assert [r.env for r in records.apart([one, moved, other])] == columns, "a file is the same wherever it lies"
     for alike in ([embedded, embedded, old], [one, moved]):
         assert records.apart(alike) == alike
+    told = [caveats([one, run], compute([one, run])) for run in (moved, other)]
+    assert ["not given the same task" in " ".join(texts) for texts in told] == [False, True]
 
 
 @pytest.mark.parametrize(
