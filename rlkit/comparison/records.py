@@ -120,9 +120,13 @@ def apart(found: Sequence[Record]) -> list[Record]:
 
 
 def _content(r: Record) -> str:
-    """What tells the problems of a source from others: of a file its mark, which is the same wherever it lies."""
+    """What tells the test problems of a source from others: the mark of test.jsonl beside it or its own, or its name.
+
+    A mark is the same wherever a file lies.
+    """
     source = r.settings.get("env.source", "")
-    return r.settings.get(f"marks.{source}", "") or source
+    files = (os.path.join(os.path.dirname(source), "test.jsonl"), source)
+    return next((mark for file in files if (mark := r.settings.get(f"marks.{file}", ""))), source)
 
 
 def _from_source(r: Record, sources: Mapping[str, str]) -> Record:

@@ -97,8 +97,8 @@ def test_classes_of_one_name_in_two_files_have_columns_of_their_own(tmp_path: Pa
 
 
 def test_problems_of_several_sources_have_columns_of_their_own(tmp_path: Path) -> None:
-    def run(name: str, source: str, mark: str = "") -> records.Record:
-        marks = f"marks: {{{source}: '{mark}'}}\n" if mark else ""
+    def run(name: str, source: str, mark: str = "", test: str = "") -> records.Record:
+        marks = f"marks: {{{source}: '{mark}', /{name}/test.jsonl: '{test}'}}\n" if mark else ""
         config = f"run: {{seed: 3}}\nalgo: {{name: grpo}}\nenv: {{name: gsm8k, source: {source}}}\n{marks}"
         return records.read(folder(tmp_path / name, config=config, algo="grpo", env="gsm8k"))
 
@@ -111,6 +111,8 @@ def test_problems_of_several_sources_have_columns_of_their_own(tmp_path: Path) -
     assert [r.env for r in records.apart([one, moved, other])] == columns, "a file is the same wherever it lies"
     for alike in ([embedded, embedded, old], [one, moved]):
         assert records.apart(alike) == alike
+    same = [run(at, f"/{at}/train.jsonl", mark, "99") for at, mark in (("g", "33"), ("h", "44"))]
+    assert records.apart(same) == same, "trained on other problems, measured on the same"
     told = [caveats([one, run], compute([one, run])) for run in (moved, other)]
     assert ["not given the same task" in " ".join(texts) for texts in told] == [False, True]
 
