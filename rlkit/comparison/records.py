@@ -104,39 +104,49 @@ def read(folder: Path) -> Record:
 
 
 def apart(found: Sequence[Record]) -> list[Record]:
-    """The same runs, where a column of several problems becomes a column of each.
+    """The same runs, where a column of several problems becomes a column of each, and a row of several plug-ins, too.
 
     Problems that end alike have their whole ids (one/Maze-v0, two/Maze-v0), problems of several sources the source.
     """
     problems: dict[str, set[str]] = {}
-    sources: dict[str, dict[str, str]] = {}  # column → what a source holds → its name
     for r in found:
         problems.setdefault(r.env, set()).add(_problem(r))
     found = [replace(r, env=_whole(r)) if len(problems[r.env]) > 1 else r for r in found]
-    for r in found:
-        if source := r.settings.get("env.source", ""):
-            sources.setdefault(r.env, {}).setdefault(_content(r), source)
-    return [_from_source(r, sources.get(r.env, {})) for r in found]
+    columns = [r.env for r in found]
+    for key, sign in (("env.source", " source="), ("env.name", " ")):
+        columns = _parted(found, columns, key, sign)
+    rows = _parted(found, [r.algo for r in found], "algo.name", " ")
+    return [replace(r, algo=row, env=column) for r, row, column in zip(found, rows, columns, strict=True)]
 
 
-def _content(r: Record) -> str:
-    """What tells the test problems of a source from others: the mark of test.jsonl beside it or its own, or its name.
+def _parted(found: Sequence[Record], called: Sequence[str], key: str, sign: str) -> list[str]:
+    """What runs are called, with the value of a key where runs of one name have several: `gsm8k source=train.jsonl`.
 
-    A mark is the same wherever a file lies.
+    Of a path the last part, or the whole where two end alike. Files with the same content are one value.
     """
-    source = r.settings.get("env.source", "")
-    files = (os.path.join(os.path.dirname(source), "test.jsonl"), source)
-    return next((mark for file in files if (mark := r.settings.get(f"marks.{file}", ""))), source)
+    values: dict[str, dict[str, str]] = {}  # name → what a value stands for → the value
+    for r, name in zip(found, called, strict=True):
+        if value := r.settings.get(key, ""):
+            values.setdefault(name, {}).setdefault(_content(r, key), value)
+    names_of = []
+    for r, name in zip(found, called, strict=True):
+        whole = values.get(name, {}).get(_content(r, key), "")
+        others = {*values.get(name, {}).values()}
+        ends = [value.rpartition("/")[2] for value in others]
+        end = whole.rpartition("/")[2]
+        plain = len(others) < 2 or not whole or (sign == " " and short(whole) == whole)
+        names_of.append(name if plain else names.readable(f"{name}{sign}{end if ends.count(end) == 1 else whole}"))
+    return names_of
 
 
-def _from_source(r: Record, sources: Mapping[str, str]) -> Record:
-    """With `gsm8k source=train.jsonl` for gsm8k where there are other sources; the path where two files end alike."""
-    whole = sources.get(_content(r), "")
-    if len(sources) < 2 or not whole:
-        return r
-    ends = [source.rpartition("/")[2] for source in sources.values()]
-    end = whole.rpartition("/")[2]
-    return replace(r, env=names.readable(f"{r.env} source={end if ends.count(end) == 1 else whole}"))
+def _content(r: Record, key: str) -> str:
+    """What tells a value from others: the mark of its file, which is the same wherever that lies, or itself.
+
+    Of a source of problems it is the mark of test.jsonl beside it, which they are measured on.
+    """
+    value = r.settings.get(key, "")
+    test = [os.path.join(os.path.dirname(value), "test.jsonl")] if key == "env.source" else []
+    return next((mark for file in (*test, value) if (mark := r.settings.get(f"marks.{file}", ""))), value)
 
 
 def _problem(r: Record) -> str:

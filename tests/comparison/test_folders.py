@@ -117,6 +117,22 @@ def test_problems_of_several_sources_have_columns_of_their_own(tmp_path: Path) -
     assert ["not given the same task" in " ".join(texts) for texts in told] == [False, True]
 
 
+def test_plug_ins_of_one_name_have_rows_and_columns_of_their_own(tmp_path: Path) -> None:
+    def run(name: str, algo: str, env: str, mark: str = "") -> records.Record:
+        marks = f"marks: {{{algo}: '{mark}'}}\n" if mark else ""
+        config = f"run: {{seed: 3}}\nalgo: {{name: {algo}}}\nenv: {{name: {env}}}\n{marks}"
+        return records.read(folder(tmp_path / name, config=config, algo=algo, env=env))
+
+    built, mine = run("a", "ppo", "cartpole"), run("b", "/x/ppo.py", "cartpole", "11")
+    moved, other = run("c", "/y/ppo.py", "cartpole", "11"), run("d", "/z/ppo.py", "cartpole", "22")
+    assert [r.algo for r in records.apart([built, mine])] == ["ppo", "ppo ppo.py"]
+    rows = ["ppo", *(f"ppo /{folder}/ppo.py" for folder in "xxz")]
+    assert [r.algo for r in records.apart([built, mine, moved, other])] == rows
+    assert records.apart([mine, moved]) == [mine, moved]
+    worlds = [run("e", "ppo", "/x/world.py"), run("f", "ppo", "/y/world.py")]
+    assert [r.env for r in records.apart(worlds)] == ["world /x/world.py", "world /y/world.py"]
+
+
 @pytest.mark.parametrize(
     ("one", "other", "says"),
     [
