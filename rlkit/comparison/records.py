@@ -134,7 +134,7 @@ def _parted(found: Sequence[Record], called: Sequence[str], key: str, sign: str)
         others = {*values.get(name, {}).values()}
         ends = [value.rpartition("/")[2] for value in others]
         end = whole.rpartition("/")[2]
-        plain = len(others) < 2 or not whole or (sign == " " and short(whole) == whole)
+        plain = len(others) < 2 or whole in ("", name)
         names_of.append(name if plain else names.readable(f"{name}{sign}{end if ends.count(end) == 1 else whole}"))
     return names_of
 

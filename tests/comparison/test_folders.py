@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -105,7 +106,7 @@ def test_problems_of_several_sources_have_columns_of_their_own(tmp_path: Path) -
     embedded, hub = run("a", "embedded"), run("b", "openai/gsm8k")
     one, moved = (run(at, f"/{at}/train.jsonl", "11") for at in "cd")
     other = run("e", "/e/train.jsonl", "22")
-    old = records.read(folder(tmp_path / "f", algo="grpo", env="gsm8k"))
+    old = replace(embedded, settings={})
     assert [r.env for r in records.apart([embedded, hub])] == ["gsm8k source=embedded", "gsm8k source=gsm8k"]
     columns = [f"gsm8k source={path}" for path in ("/c/train.jsonl", "/c/train.jsonl", "/e/train.jsonl")]
     assert [r.env for r in records.apart([one, moved, other])] == columns, "a file is the same wherever it lies"
@@ -129,6 +130,8 @@ def test_plug_ins_of_one_name_have_rows_and_columns_of_their_own(tmp_path: Path)
     rows = ["ppo", *(f"ppo /{folder}/ppo.py" for folder in "xxz")]
     assert [r.algo for r in records.apart([built, mine, moved, other])] == rows
     assert records.apart([mine, moved]) == [mine, moved]
+    named = [replace(run(at, algo, "cartpole"), algo="careful") for at, algo in (("g", "ppo"), ("h", "a2c"))]
+    assert [r.algo for r in records.apart(named)] == ["careful ppo", "careful a2c"]
     worlds = [run("e", "ppo", "/x/world.py"), run("f", "ppo", "/y/world.py")]
     assert [r.env for r in records.apart(worlds)] == ["world /x/world.py", "world /y/world.py"]
 
