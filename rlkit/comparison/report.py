@@ -74,7 +74,10 @@ def show(results: Results) -> None:
     console.print(Text(results["measured"]))
     for found in words.tables(results):
         rows = [[cell.replace(words.NOTHING, "-") for cell in row] for row in found.rows]
-        table(found.title, found.columns, rows[:PAIRS] if found.kind == "pairs" else rows)
+        shown = rows[:PAIRS] if found.kind == "pairs" else rows
+        table(found.title, found.columns, shown)
+        if len(shown) < len(rows):
+            console.print(Text(f"{len(rows) - len(shown)} more pairs are on the page.", style="dim"))
         if found.note:
             console.print(Text(found.note, style="dim"))
     if words.finding(results):

@@ -241,7 +241,9 @@ def test_the_terminal_shows_what_the_page_says_in_80_columns(capsys, monkeypatch
     assert "b has the highest interquartile mean and is separated from a." in shown
     best = results["overall"]["b"]
     assert words.interval(best["low"], best["high"], 3) in shown and "Missing: c on x" in shown
-    assert max(map(len, shown.splitlines())) <= 80
+    assert max(map(len, shown.splitlines())) <= 80 and "more pairs" not in shown
+    report.show(compute([run(f"a{i}", score=0.1 * i) for i in range(7)]))
+    assert "6 more pairs are on the page." in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("large", ["1e308", "-1e308", "1e999", "1" + "0" * 400])
