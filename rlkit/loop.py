@@ -129,7 +129,6 @@ def write(
     check_parameters(algo)  # nothing else sees what the last step left
     progress.meter.share()
     seen = progress.doctor.measure(algo, env, rollout, credited, progress.meter)
-    seen["finished"] = float(progress.fraction(run) >= 1)
     metrics = averages(progress.meter) | clock.speed(progress.env_steps)
     log.completions(progress.iteration, rollout, credited, algo.policy, env)
     conclude(log, algo, env, run, progress, clock, seen, metrics, evaluating)
@@ -147,6 +146,7 @@ def conclude(
     evaluating: bool,
 ) -> None:
     """Validate, and write the line of an iteration; if that fails, resume validates again. seen: by the doctor."""
+    seen["finished"] = float(progress.fraction(run) >= 1)  # a resumed run may be longer
     try:
         found = validate(algo, env, run, log, progress, clock) if evaluating else {}
     except Unfinished as error:

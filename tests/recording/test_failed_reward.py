@@ -89,6 +89,17 @@ def test_a_kill_after_a_validation_was_repeated_writes_its_line_once(
     assert differences(tmp_path / "a", tmp_path / "b") == []
 
 
+def test_a_run_that_is_made_longer_after_its_last_validation_failed_is_not_over_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["algo=dqn", "env=cartpole", "algo.warmup_steps=64", "env_steps=32", "evaluation_episodes=4"]
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "validate", failing)
+        assert run.main([*words, f"out={tmp_path / 'a'}"]) == 2
+    assert run.main([f"resume={tmp_path / 'a'}", "env_steps=128"]) == 0
+    assert not [line for line in lines(tmp_path / "a") if "doctor/no_update" in line]
+
+
 def failing(*_: object) -> dict[str, float]:
     raise RewardFailed("out of order")
 
