@@ -99,9 +99,7 @@ def _share(x: object) -> float:
 def check(rows: Mapping[str, Sequence[int]], weights: Mapping[str, float]) -> None:
     """Refuse tasks and weights that cannot be mixed, or would change nothing."""
     if "" in rows:
-        raise UserError(
-            "a mixture needs the 'kind' of every row, a text: one has none, or another value, such as a number"
-        )
+        raise UserError("a mixture needs the 'kind' of every row, a text or a number: one has none, or another value")
     if len(rows) < 2:
         raise UserError(f"a mixture needs several kinds of problems, and here is one: {next(iter(rows), 'none')}")
     if strange := [kind for kind in weights if kind not in rows]:

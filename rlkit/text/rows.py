@@ -9,7 +9,7 @@ from rlkit.errors import UserError
 from rlkit.prompts import Role, Turn, data
 from rlkit.text.grader import BUILT_IN, gradable
 from rlkit.text.problems import Problem
-from rlkit.text.sources import Row
+from rlkit.text.sources import Row, kind_of
 
 ROLES: tuple[Role, ...] = get_args(Role)
 RESERVED = ("prompts", "completions")  # arguments of reward functions beside the columns
@@ -69,9 +69,9 @@ def _task(where: str, row: dict[str, object]) -> Task:
         )
     text = prompt if isinstance(prompt, str) else "\n".join(f"{turn.role}: {turn.content}" for turn in turns)
     columns = {key: value for key, value in row.items() if key != "prompt"}
-    answer, kind = row.get("answer"), row.get("kind")
+    answer = row.get("answer")
     told = isinstance(answer, str | int | float) and not isinstance(answer, bool)
-    return Task(text, str(answer).strip() if told else "", kind if isinstance(kind, str) else "", columns, turns)
+    return Task(text, str(answer).strip() if told else "", kind_of(row), columns, turns)
 
 
 def conversation(where: str, key: str, messages: object) -> tuple[Turn, ...]:

@@ -91,9 +91,14 @@ def problems_from(rows: list[Row]) -> list[Problem]:
         if taken := sorted({"prompts", "completions"} & row.keys()):
             raise UserError(f"{where}: {' and '.join(taken)}: rewards take an argument of that name; rename it")
         columns = {key: value for key, value in row.items() if key not in ("question", "answer", "kind")}
-        kind = row.get("kind")
-        problems.append(Problem(question, answer, kind if isinstance(kind, str) else "", columns))
+        problems.append(Problem(question, answer, kind_of(row), columns))
     return problems
+
+
+def kind_of(row: dict[str, object]) -> str:
+    """The `kind` of a row, which may be a number; empty where it is none of both."""
+    kind = row.get("kind")
+    return str(kind) if isinstance(kind, str | int | float) and not isinstance(kind, bool) else ""
 
 
 def hub_rows(name: str) -> dict[str, list[Row]]:

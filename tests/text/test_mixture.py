@@ -125,7 +125,7 @@ def test_a_copy_goes_on_where_the_first_one_was() -> None:
         (
             ["a", ""],
             {},
-            "a mixture needs the 'kind' of every row, a text: one has none, or another value, such as a number",
+            "a mixture needs the 'kind' of every row, a text or a number: one has none, or another value",
         ),
         (["a", "b"], {"c": 1.0}, "a weight is given for 'c', of which no problem is; there are: a, b"),
         (["a", "b"], {"a": -1.0, "b": 1.0}, UNUSABLE),

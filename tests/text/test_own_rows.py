@@ -20,6 +20,7 @@ from rlkit.settings import plugins
 from rlkit.statistics.episodes import summarize
 from rlkit.text import Asking, TextEnv
 from rlkit.text.rows import tasks_from
+from rlkit.text.sources import problems_from
 
 text = plugins.load("envs", "text")
 SCORES = """
@@ -110,12 +111,27 @@ def test_evaluation_uses_the_rewards_with_their_weights_and_reports_each_and_the
     assert [sample["answer"] for sample in scores.samples] == [""] * len(words), "no answer is right or wrong here"
 
 
+def test_a_kind_may_be_a_number(tmp_path):
+    kinds = [1, 2.5, "hard", None, True]
+    given: list[dict[str, object]] = [{"prompt": f"{n}?", "answer": n, "kind": kinds[n % 5]} for n in range(30)]
+    problems = made(tmp_path, given).problems["train"]
+    assert {problem.kind for problem in problems} == {"1", "2.5", "hard", ""}
+    assert {problem.columns["kind"] for problem in problems} == {*kinds}
+    own = problems_from([("here", {"question": "?", "answer": "#### 1", "kind": 3})])
+    assert own[0].kind == "3"
+    mixed = [row | {"kind": n % 2} for n, row in enumerate(given)]
+    env = made(tmp_path, mixed, rows=8, curriculum="success")
+    assert {"rollout/0/drawn", "rollout/1/drawn"} <= set(env.rollout(Parrot()).keys())
+
+
 @pytest.mark.parametrize(("reward", "metric"), [("strict", "accuracy"), ("", "accuracy"), ("strict,boxed", "return")])
 def test_one_built_in_reward_is_an_accuracy(tmp_path, reward, metric):
     env = made(tmp_path, [{"prompt": f"{n}?", "answer": n} for n in range(30)], reward)
     assert env.metric == metric
     right = Parrot(lambda prompt, attempt: f"#### {prompt[:-1]} = \\boxed{{{prompt[:-1]}}}")
-    assert set(env.evaluate(right).score.tolist()) == ({1.0} if metric == "accuracy" else {2.0})
+    scores = env.evaluate(right)
+    assert set(scores.score.tolist()) == ({1.0} if metric == "accuracy" else {2.0})
+    assert [f"{sample['answer']}?" for sample in scores.samples] == [sample["prompt"] for sample in scores.samples]
     assert made(
         tmp_path, [{"prompt": f"{n}?", "answer": n} for n in range(30)], "strict", reward_weights=(2.0,)
     ).metric == ("return")
