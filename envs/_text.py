@@ -1,7 +1,7 @@
 """What tasks with questions and graded answers share: the `env.` keys, and the environment that they make."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Literal
 
 import torch
@@ -102,7 +102,7 @@ def text_env(
         direct=direct,
         direct_from=direct_from,
         ceiling=ceiling,
-        measuring=measuring(config, grading, rewards, factors),
+        measuring=replace(measuring(config, grading, rewards, factors), embedded=demonstrations is not None),
         mixture=mixture(config, problems["train"], seed, weights or {}),
         tool=load_tool(config.tool, config.tool_seconds) if config.tool else None,
     )

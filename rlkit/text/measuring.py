@@ -10,9 +10,9 @@ from torch import Tensor
 from rlkit import returns
 from rlkit.api import Judges
 from rlkit.scores import Sample, Scores
-from rlkit.text.grader import correct
+from rlkit.text.grader import BUILT_IN, correct
 from rlkit.text.judging import Judge
-from rlkit.text.problems import KINDS, Problem
+from rlkit.text.problems import Problem
 from rlkit.text.scoring import Rewards, columns_of, numbered
 from rlkit.text.templates import RARE
 
@@ -25,6 +25,7 @@ class Measuring:
 
     metric: accuracy where scores are 0 or 1, else return.
     packages: packages from outside that make or score the problems.
+    embedded: whether they are the embedded problems, whose kinds are common or rare.
     """
 
     graded: Rewards = field(default_factory=lambda: Rewards([correct]))  # their sum is the score
@@ -32,6 +33,7 @@ class Measuring:
     metric: Literal["return", "accuracy"] = "accuracy"
     judge: Judge | None = None  # if given, it decides which of two attempts is better, whatever their scores
     packages: tuple[str, ...] = ()
+    embedded: bool = False
 
     def prepare(self, prompts: Sequence[str], max_tokens: int, device: torch.device) -> None:
         """Move models to the device, and refuse prompts that are too long for them."""
@@ -54,11 +56,12 @@ class Measuring:
         names = numbered([*counted, *named, *beside])
         reported = [*counted.values(), *named.values(), *beside.values()]
         kinds = [problem.kind for problem in problems]
+        grouped = self.embedded and RARE.keys() & {*kinds}
         return Scores(
             score=torch.tensor(found.score, dtype=torch.float64),
             length=length.double().cpu(),
             kinds=kinds if any(kinds) else None,
-            groups=["rare" if kind in RARE else "common" for kind in kinds] if are_embedded(kinds) else None,
+            groups=["rare" if kind in RARE else "common" for kind in kinds] if grouped else None,
             samples=self.samples(problems, prompts, completions, found.score, named),
             items=[(problem.question, problem.answer) for problem in problems],
             metrics=dict(zip(names, reported, strict=True)),
@@ -72,11 +75,12 @@ class Measuring:
         scores: Sequence[float],
         named: Mapping[str, Sequence[float | None]],
     ) -> list[Sample]:
-        """Completions as texts; the reference answer is included if scores compare with it.
+        """Completions as texts; the reference answer is included if a score compares with it.
 
         named: the rewards of each function, [N], where there are several.
         """
-        graded = self.metric == "accuracy"
+        functions = [*self.graded.functions, *self.beside.functions]
+        graded = self.metric == "accuracy" or any(each in functions for each in BUILT_IN.values())
         found = [
             Sample(
                 prompt=str(prompt),
@@ -127,11 +131,6 @@ class Measuring:
         assert self.judge is not None
         first = self.judge(prompts[::2], list(zip(texts[::2], texts[1::2], strict=True))).first
         return [(2 * i + (x < 0.5), 2 * i + (x > 0.5)) for i, x in enumerate(first) if x != 0.5]
-
-
-def are_embedded(kinds: Sequence[str]) -> bool:
-    """Whether these are kinds of the embedded problems, with a rare one; a user's own may have the name of one."""
-    return bool(RARE.keys() & {*kinds}) and {*kinds} <= KINDS.keys()
 
 
 def ahead(margin: Tensor) -> Tensor:
