@@ -150,13 +150,13 @@ class Log:
         for record, advantage in zip(texts, advantages, strict=False):
             self.texts.add({"iteration": iteration, **record, "advantage": advantage})
 
-    def show_samples(self, title: str, records: Iterable[Sample]) -> None:
-        """Print a few samples: the prompt, the completion, and whether it is correct."""
+    def show_samples(self, title: str, records: Iterable[Sample], graded: bool = True) -> None:
+        """Print a few samples: the prompt, the completion, and whether it is correct, or its score if not `graded`."""
         parts: list[RenderableType] = [Text(f"\n{title}", style="bold")]
         for record in records:
             right = record.get("score", 0) >= 1
             mark = Text("right" if right else "wrong", style="green" if right else "red")
-            if not record.get("answer", "?").strip():  # there is no reference answer
+            if not graded or not record.get("answer", "?").strip():  # there is no reference answer
                 mark = Text(f"score {record['score']:.4g}", style="dim")
             elif "answer" in record and not right:
                 mark.append(

@@ -32,7 +32,7 @@ def measure(env: Env, algo: Algorithm, episodes: int | None, log: Log, when: str
     log.note(f"measuring {when} training, on the test split ...")
     found, samples = scores(env, algo, episodes, when)
     if samples:
-        log.show_samples(f"{when}: greedy answers", told_apart(samples[:100]))
+        log.show_samples(f"{when}: greedy answers", told_apart(samples[:100]), env.metric == "accuracy")
     if "ceiling" in found:
         log.note(f"ceiling {found['ceiling']['mean']:.3f}: the untouched model when it may not answer at once")
     return found

@@ -124,6 +124,15 @@ def speak(log: Log) -> None:
     log.note("done [not markup]")
 
 
+def test_an_answer_that_several_rewards_score_is_not_called_right(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Log(tmp_path, {}, 2, "iterations") as log:
+        log.show_samples("before", [{"prompt": "?", "completion": "8", "score": 1.5, "answer": "9"}], graded=False)
+    out = capsys.readouterr().out
+    assert "score 1.5" in out and "right" not in out and "wrong" not in out
+
+
 ROWS = {"algorithm": "grpo: " + "a long description " * 6, "run folder": "runs/x"}
 
 
