@@ -1,6 +1,7 @@
 """The home of runs: a table of what folders hold, read again while they grow; the page of a run is made when opened."""
 
 import hashlib
+import math
 import os
 import threading
 import time
@@ -92,7 +93,7 @@ class Home:
         with self.lock:
             runs: list[Json] = []
             comparisons: list[Json] = []
-            until, left = time.monotonic() + TURN, 0
+            until, left = math.inf, 0
             for path in found(self.absolute.values()):
                 key = self.key(path)
                 if not is_run(path):
@@ -102,6 +103,8 @@ class Home:
                 elif len(runs) + left >= MOST or (time.monotonic() > until and path not in self.rows):
                     left += 1
                 else:
+                    if path not in self.rows:
+                        until = min(until, time.monotonic() + TURN)  # from the first: each look comes further
                     runs.append({"name": self.called(path), "key": key} | self.row(path))
             folders = [str(folder) for folder in self.folders]
             return {"folders": folders, "runs": runs, "comparisons": comparisons, "left": left}
