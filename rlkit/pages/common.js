@@ -55,9 +55,9 @@ export async function guarded(work) {
 export function number(x, digits = 3) {
   if (x === null || x === undefined) return "–";
   if (typeof x !== "number") return String(x); // of a file that was edited by hand
-  if (Number.isInteger(x) && Math.abs(x) < 1e6) return x.toLocaleString("en").replace("-", "−");
   const size = Math.abs(x);
-  const text = size !== 0 && (size < 10 ** -digits || size >= 1e6) ? x.toExponential(1) : Number(x.toPrecision(digits)).toString();
+  if (size < 1e12 && (Number.isInteger(x) || size >= 1000)) return Math.round(x).toLocaleString("en").replace("-", "−");
+  const text = size !== 0 && (size < 10 ** -digits || size >= 1e12) ? x.toExponential(1) : Number(x.toPrecision(digits)).toString();
   return text.replaceAll("-", "−");
 }
 

@@ -50,7 +50,7 @@ MEANINGS = {
 FAMILIES = {
     "metric/": "Mean of a measure of the task itself, on the validation split.",
     "reward/": "Mean of what this reward function gave, where it gave anything.",
-    "doctor/": "The iteration at which this alarm was raised.",
+    "doctor/": "1 in the line of the iteration at which the alarm was raised.",
     "rollout/": "Measured on what was played for training.",
     "train/": "Reported by the algorithm's loss, averaged over what was learned from.",
     "eval/": "Measured on the validation split.",

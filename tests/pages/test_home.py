@@ -13,6 +13,7 @@ from support.served import Client, serve
 
 from rlkit import play, run
 from rlkit.pages import home, meanings
+from rlkit.settings import config
 
 TINY = ["iterations=3", "threads=1", "evaluation_episodes=2", "env.rows=2"]
 
@@ -191,12 +192,26 @@ def test_without_a_folder_the_runs_here_are_shown(
 def test_a_folder_with_too_many_runs_is_read_in_turns(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with serve(str(runs)) as client:
         monkeypatch.setattr(home, "TURN", -1.0)
-        told = client.get("/api/home")
-        assert (told["runs"], told["left"]) == ([], 3)
+        for read in (1, 2, 3, 3):  # each look comes further, however slow it is
+            told = client.get("/api/home")
+            assert (len(told["runs"]), told["left"]) == (read, 3 - read)
         monkeypatch.setattr(home, "TURN", 60.0)
         assert len(client.get("/api/home")["runs"]) == 3
         monkeypatch.setattr(home, "MOST", 2)
         assert client.get("/api/home")["left"] == 1
+
+
+def test_the_configuration_of_a_run_that_was_killed_is_not_read_at_each_look(
+    runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(runs / "table", tmp_path / "a" / "killed")
+    (tmp_path / "a" / "killed" / "summary.json").unlink()
+    for path in (tmp_path / "a" / "killed").glob("*.*"):
+        os.utime(path, (0, 0))
+    with serve(str(tmp_path / "a")) as client:
+        assert table(client)["killed"]["state"] == "stopped"
+        monkeypatch.setattr(config, "from_folder", lambda folder: pytest.fail("read"))
+        assert table(client)["killed"]["state"] == "stopped"
 
 
 TEXT = ["env.rows=2", "env.validation=4"]
@@ -232,6 +247,8 @@ def test_the_page_of_metrics_has_every_meaning() -> None:
     page = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `([a-z]+/[a-z_]+)` \| (.*) \|$", page, re.MULTILINE)
     assert dict(rows) == meanings.MEANINGS
+    families = dict(re.findall(r"^\| `([a-z]+/)NAME` \| (.*) \|$", page, re.MULTILINE))
+    assert families and families.items() <= meanings.FAMILIES.items()
 
 
 def test_meanings_are_one_sentence_each() -> None:

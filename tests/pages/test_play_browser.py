@@ -57,6 +57,14 @@ def test_stepping_and_running_value_iteration(browser: Any) -> None:
         assert page.locator(".chart path.series").count() >= 2
 
 
+def test_numbers_are_rounded_but_to_no_less_than_a_whole_one(browser: Any) -> None:
+    shown = {1_048_576: "1,048,576", 10_000_000: "10,000,000", 1234.5678: "1,235", -45678.9: "−45,679", 999.4: "999",
+             0.12345: "0.123", -0.00004: "−4.0e−5", 7: "7", 0: "0", 2.5e15: "2.5e+15"}  # fmt: skip
+    with opened(browser, "env=gridworld") as page:
+        for given, text in shown.items():
+            assert page.evaluate("async (x) => (await import('/common.js')).number(x)", given) == text
+
+
 def test_moving_the_goal_and_the_discount_change_what_is_seen(browser: Any) -> None:
     with opened(browser, "env=gridworld", width=1440) as page:
         page.get_by_role("button", name="Optimal V*").click()
