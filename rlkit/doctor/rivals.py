@@ -59,10 +59,14 @@ def look(
 
 
 def golds(x: Mapping[str, float], penalties: Collection[str]) -> list[str]:
-    """The measures that should not fall while the return rises: metrics, and each reward except penalties."""
+    """The measures that should not fall while the return rises: metrics, and each reward except penalties.
+
+    What is counted in rollouts, too, is none: the number of turns or tool errors may well fall.
+    """
     rewards = [name for name in x if name.startswith(REWARD)]
     several = [name for name in rewards if name.removeprefix(REWARD) not in penalties] if len(rewards) > 1 else []
-    metrics = [name for name in x if name.startswith(METRIC) and name.removeprefix(METRIC) not in penalties]
+    beside = [name.removeprefix(METRIC) for name in x if name.startswith(METRIC)]
+    metrics = [METRIC + name for name in beside if name not in penalties and f"rollout/{name}" not in x]
     return [*metrics, *several]
 
 

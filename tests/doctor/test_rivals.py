@@ -74,6 +74,8 @@ def test_what_counts_as_gold() -> None:
     x = {"rollout/return": 1.0, "reward/a": 1.0, "metric/b": 1.0, "train/loss": 1.0}
     assert golds(x, ()) == ["metric/b"], "one reward is the return itself"
     assert golds(x | {"reward/c": 1.0}, ("c",)) == ["metric/b", "reward/a"], "a penalty should fall"
+    counted = {"rollout/turns": 3.0, "metric/turns": 2.0, "rollout/tool_errors": 1.0, "metric/tool_errors": 1.0}
+    assert golds(x | counted, ()) == ["metric/b"], "fewer turns and errors are no loss"
 
 
 def test_the_points_are_part_of_the_checkpoint() -> None:
