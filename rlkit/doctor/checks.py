@@ -111,7 +111,7 @@ CHECKS = {
     "advantage": Check(
         lambda x: x["advantage"] > 1e3 or (x["peak"] > 0.5 and x["steps"] >= 1000),
         "advantages reach {advantage:.3g}, and one of {steps:.0f} steps has {peak:.0%} of their variance: scale the "
-        "reward (algo.normalize_reward or algo.normalize_advantage)",
+        "reward, or let the algorithm do it, if it can (algo.normalize_reward, algo.normalize_advantage, algo.scale)",
     ),
     "kl": Check(
         lambda x: x["train/kl"] > 1,
@@ -125,7 +125,7 @@ CHECKS = {
     "entropy": Check(
         lambda x: x["entropy_left"] < 0.01 and fallen(x),
         "{entropy_left:.2%} of the first entropy is left and the score is {score:.3g} (best {best_score:.3g}): it "
-        "explores no more; raise algo.entropy_coef, lower algo.lr",
+        "explores no more; raise algo.entropy_coef (sac: algo.temperature or algo.target_entropy), lower algo.lr",
     ),
     "explained_variance": Check(
         lambda x: x["train/explained_variance"] < 0 and x["spread"] > 0.05 and x["progress"] > 0.1,
@@ -136,7 +136,7 @@ CHECKS = {
     "clip_fraction": Check(
         lambda x: x["train/clip_fraction"] > 0.9,
         "{train/clip_fraction:.0%} of the steps are clipped and teach nothing: lower algo.lr or algo.epochs, or widen "
-        "algo.clip",
+        "the clip (algo.clip, or algo.clip_low and algo.clip_high)",
     ),
     "action_space": Check(
         beyond,
@@ -146,7 +146,7 @@ CHECKS = {
     ),
     "no_update": Check(
         lambda x: x["finished"] == 1 and x["learned"] == 0,
-        "the run ended without one optimizer step, so nothing was learned: lower algo.warmup_steps, or raise env_steps",
+        "the run ended without one optimizer step, so nothing was learned: lower algo.warmup_steps, or make it longer",
         1,
     ),
     "constant_reward": Check(
@@ -161,7 +161,7 @@ CHECKS = {
     "observation": Check(
         lambda x: x["outside"] > 1e-4,
         "component {component:.0f} of the observation leaves its space by {outside:.3g}: correct the environment's "
-        "observation_space, or set policy.normalize=true",
+        "observation_space",
     ),
     "lr_large": Check(
         lambda x: x["train/update_ratio"] > 0.1,
