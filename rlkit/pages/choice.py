@@ -77,7 +77,7 @@ def home_here(trust: Trust) -> Site:
 
 def home_of(folders: list[Path], trust: Trust) -> Site:
     if trust:
-        raise UserError(f"trust={trust} is for the folder of one run: give that, or leave trust out")
+        raise UserError(f"trust={str(trust).lower()} is for the folder of one run: give that, or leave trust out")
     return Home(folders, assemble).site()
 
 

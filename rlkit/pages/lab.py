@@ -39,17 +39,21 @@ class Lab:
         self.fields: dict[str, object] = {}  # of the environment, as they were changed here
         self.given: dict[str, dict[str, object]] = {}  # of each algorithm, likewise
         self.learners: dict[str, Learner] = {}
+        refused: dict[str, UserError] = {}
         for name in {*plugins.names("algorithms"), *([first] if first else [])}:
             try:
                 parts = self.build(name, {}, {})
-            except UserError:
+            except UserError as error:
                 if name == first:
                     raise
-                continue  # not on such an environment
+                refused[name] = error  # not on such an environment
+                continue
             if isinstance(parts.algo.policy, Table):
                 self.learners[name] = self.learner(parts)
         if first is not None and first not in self.learners:
             raise UserError(f"algo={first} keeps no table to show: {plugins.nearest(first, self.learners)}")
+        if not self.learners:
+            raise refused[FIRST]  # for a key that is wrong for all
         # Dynamic programming, which has no learning rate, comes before what has to try.
         self.learners = dict(sorted(self.learners.items(), key=lambda x: (tries(x[1]), x[0] != FIRST, x[0])))
         self.first = first or next(iter(self.learners))

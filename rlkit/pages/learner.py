@@ -104,8 +104,8 @@ class Learner:
             "iteration": [i + 1 for i in at],
             "change": [self.change[i] for i in at],
             "distance": [self.distance[i] for i in at],
-            "returns": [[(b + 1) * every, sum(scores) / len(scores)] for b, scores in bins.items()],
-            "mean": [[(b + 1) * every, mean] for b, mean in means.items()],
+            "returns": [[min((b + 1) * every, n), sum(scores) / len(scores)] for b, scores in bins.items()],
+            "mean": [[min((b + 1) * every, n), mean] for b, mean in means.items()],
             "altered": self.altered,
         }
 

@@ -1,5 +1,6 @@
 """The maps of the environments with a table, and the update of one of their cells."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from support.served import serve
 from rlkit import exact
 from rlkit.control import TabularEnv
 from rlkit.pages import maps
-from rlkit.pages.learner import running_mean
+from rlkit.pages.learner import Learner, running_mean
 from rlkit.policies import Table
 from rlkit.settings import plugins
 
@@ -125,3 +126,9 @@ def test_the_last_step_of_a_table_is_told() -> None:
 
 def test_the_mean_of_returns_runs() -> None:
     assert running_mean([(1, 1.0), (2, 3.0), (3, 5.0)], window=2) == [1, 2, 4]
+
+
+def test_no_point_of_a_long_curve_lies_behind_its_last_iteration() -> None:
+    told: Any = SimpleNamespace(change=[0.0] * 241, distance=[0.0] * 241, returns=[(241, 3.0)], altered=[])
+    found = Learner.curves(told)
+    assert (found["iteration"][-1], found["returns"], found["mean"]) == (241, [[241, 3.0]], [[241, 3.0]])

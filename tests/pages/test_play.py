@@ -183,6 +183,7 @@ def test_the_page_may_load_nothing_from_elsewhere(lab: Client) -> None:
         (["nowhere"], "not a run folder"),
         (["nowhere", "env=gridworld"], "is not understood"),
         (["algo=sarsa"], "which environment?"),
+        (["env=gridworld", "seed=x"], "seed=x is not allowed"),
     ],
 )
 def test_a_wrong_command_is_one_line_and_exit_code_2(
