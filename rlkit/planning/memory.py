@@ -17,7 +17,7 @@ from rlkit.planning.setting import Setting
 
 ROOM = 0.9  # usable share of a GPU's memory; CUDA, NCCL and fragmentation take the rest
 BESIDE = 0.6  # an engine's share of that on a GPU that also learns: the value that NeMo-RL and verl give vLLM
-BFLOAT16 = 2  # bytes
+BFLOAT16, FLOAT32 = 2, 4  # bytes
 
 
 def decoder(shape: Shape, rank: int = 0, base: torch.dtype = torch.bfloat16) -> Decoder:

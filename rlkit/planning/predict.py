@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from rlkit.language import footprint
 from rlkit.planning import seconds
-from rlkit.planning.memory import BESIDE, ROOM, Memory, Model, most_rows, of_learner
+from rlkit.planning.memory import BESIDE, FLOAT32, ROOM, Memory, Model, most_rows, of_learner
 from rlkit.planning.seconds import FORWARD, Writing
 from rlkit.planning.setting import Setting
 
@@ -43,7 +43,7 @@ def predict(setting: Setting, model: Model) -> Step:
         sharded, memory = True, of_learner(setting, model, True)
     writing = written(setting, model)
     forward, learning, between = learned(setting, model, sharded)
-    saved = model.stored + footprint.MOMENTS * model.trained
+    saved = (FLOAT32 + footprint.MOMENTS) * model.trained  # frozen weights stay where they came from
     return Step(
         writing=writing,
         transfer=handed(setting, model, sharded),

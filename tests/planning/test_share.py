@@ -5,6 +5,7 @@ from dataclasses import asdict, replace
 import pytest
 
 from rlkit.language import footprint
+from rlkit.planning.coefficients import USUAL
 from rlkit.planning.memory import Model, decoder, kept, of_learner
 from rlkit.planning.models import find
 from rlkit.planning.predict import predict
@@ -50,6 +51,12 @@ def test_of_two_ranks_none_holds_more_than_half() -> None:
     whole, share = (of_learner(setting, SMALL, sharded) for sharded in (False, True))
     trained = [m.parameters + m.gradients + m.moments for m in (whole, share)]
     assert trained[1] <= 0.55 * trained[0]
+
+
+@pytest.mark.parametrize("rank", [0, 16])
+def test_a_checkpoint_has_what_is_trained_and_its_moments(rank: int) -> None:
+    setting, given = Setting(model="0.5b", lora=rank), model(lora=rank)
+    assert predict(setting, given).saving * 10 == pytest.approx(12 * given.trained / USUAL.disk)
 
 
 def test_adapters_alone_have_gradients_and_moments() -> None:
