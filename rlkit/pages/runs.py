@@ -125,8 +125,8 @@ def state(folder: Path, summary: Json) -> str:
     """finished, running, or stopped: not finished, quiet for a while, and no process writes to its folder."""
     metrics, told = folder / "metrics.jsonl", folder / "summary.json"
     heard = max(changed(metrics), changed(folder / "config.yaml"))
-    if summary.get("finished", bool(summary)) and changed(told) >= heard:
-        return "finished"
+    if summary and changed(told) >= heard:  # it is written last, and a resume removes it
+        return "finished" if summary.get("finished", True) else "stopped"
     if time.time() - heard < QUIET:
         return "running"
     with suppress(UserError):  # a folder in which nothing may be opened for writing

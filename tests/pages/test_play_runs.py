@@ -82,6 +82,18 @@ def test_a_copy_of_a_finished_run_is_finished_in_whatever_order_its_files_were_c
         assert client.get("/api/run")["state"] == "stopped"
 
 
+def test_a_run_that_was_interrupted_is_stopped_as_soon_as_its_summary_says_so(tmp_path: Path, runs: Path) -> None:
+    path = tmp_path / "copy"
+    shutil.copytree(runs / "ppo", path)
+    (path / "metrics.jsonl").touch()  # no minute ago
+    summary = json.loads((path / "summary.json").read_text())
+    (path / "summary.json").write_text(json.dumps(summary | {"finished": False}))
+    with serve(str(path)) as client:
+        assert client.get("/api/run")["state"] == "stopped"
+        (path / "summary.json").unlink()  # as a resume does
+        assert client.get("/api/run")["state"] == "running"
+
+
 def test_lines_that_are_written_later_are_read_and_a_torn_one_waits(tmp_path: Path, runs: Path) -> None:
     (tmp_path / "config.yaml").write_bytes((runs / "ppo" / "config.yaml").read_bytes())
     path = tmp_path / "metrics.jsonl"
