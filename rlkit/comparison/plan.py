@@ -167,12 +167,16 @@ def job(row: rows.Line, column: rows.Line, seed: int, found: Checked, out: Path,
 
 
 def of_other_seeds(jobs: Sequence[grid.Job]) -> Iterator[grid.Job]:
-    """These runs with the other seeds that their folder holds: the report takes them for repetitions of these."""
+    """These runs with the other seeds that their folder holds: the report takes them for repetitions of these.
+
+    It leaves out links, and what has no summary.
+    """
     asked = {job.folder for job in jobs}
     for stem, job in {job.folder.with_name(job.name.removesuffix(f"-s{job.seed}")): job for job in jobs}.items():
         for folder in sorted(stem.parent.glob(f"{glob.escape(stem.name)}-s*")):
             seed = folder.name.removeprefix(f"{stem.name}-s")
-            if seed.isdecimal() and folder not in asked and (folder / "summary.json").is_file():
+            counts = not folder.is_symlink() and (folder / "summary.json").is_file()
+            if seed.isdecimal() and folder not in asked and counts:
                 resolved = {**job.config, "run": {**job.config["run"], "seed": int(seed)}}
                 yield replace(job, seed=int(seed), folder=folder, config=resolved)
 
