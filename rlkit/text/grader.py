@@ -13,6 +13,7 @@ rounds to six decimals.
 
 import re
 from collections.abc import Callable, Sequence
+from fractions import Fraction
 
 from rlkit.text.reading import boxed as in_box
 from rlkit.text.reading import boxed_number, digits, expression, extract, gold, lone_number, marked, only_number
@@ -70,15 +71,21 @@ def candidate(text: str) -> str | None:
 
 
 def _same(right: str, given: str) -> bool:
-    number = lone_number(right)
-    if number is not None and number in (lone_number(given), only_number(given)):
+    number = _number(right)
+    if number is not None and number == _number(given):
         return True
     return VERIFIER([(_written(right), _written(given))])[0]
 
 
+def _number(expression: str) -> Fraction | None:
+    """The number of an expression that is nothing else but a unit or a name; a closing period is ignored."""
+    number = lone_number(expression)
+    return only_number(expression) if number is None else number
+
+
 def _written(expression: str) -> str:
-    """An expression as math-verify reads it: to it, 3 1/2 is not 7/2, and a closing period makes anything a word."""
-    number = lone_number(expression) if " " in expression else None
+    """An expression as math-verify reads it: to it, 3 1/2 is not 7/2, cm^2 a product, and words with a period one."""
+    number = _number(expression) if re.search(r"[ ^a-zA-Z]", expression) else None
     return expression.removesuffix(".") if number is None else str(number)
 
 

@@ -11,20 +11,37 @@ from fractions import Fraction
 from rlkit.text.problems import MARKER
 
 _DIGITS = r"(?:[1-9][0-9]{0,2}(?:,[0-9]{3})+(?![0-9])|[0-9]+)(?:\.[0-9]+)?|\.[0-9]+"
+_MONEY = "$€£¥₹₩₽"
 _NUMBER = re.compile(
     # A minus is a sign where it can be neither subtraction nor hyphen: "-5", "is - 5", not "9-5", "9 - 5", "top-5".
     r"(?P<sign>(?<![\w.)\]%])(?<![0-9)\]%]\s)[-−–]\s{0,2})?"
-    r"\\?[$€£]?\s{0,2}(?P<sign_after>(?<=[$€£])[-−–])?"
+    rf"\\?[{_MONEY}]?\s{{0,2}}(?P<sign_after>(?<=[{_MONEY}])[-−–])?"
     r"(?:(?P<whole>[0-9]{1,9})[^\S\n]{1,2}(?=[0-9]{1,9}/[0-9]))?"
     rf"(?P<number>{_DIGITS})"
     rf"(?P<exponent>[eE][+-]?[0-9]{{1,2}}(?!\w|\.\w))?(?:\s?/\s?(?P<denominator>{_DIGITS}))?"
 )
 _LONGEST = 100  # digits; longer numbers are not answers, and slow to read
 _BOX = "\\boxed"
-# Characters beside a number that make it part of something else, such as 2x, √2 or a range.
+_SHORT = "[mcdkn]?m|[mkµ]?g|[mcd]?l|in|ft|yd|mi|lbs?|oz|gal|qt|cup|k?wh?|k?j|k?pa|[kmg]?hz|[kmgt]b|hrs?|min|secs?|ms"
+_SHORT += "|[ap]m|st|nd|rd|th|mph|km?h|kph|usd|eur|gbp|pts?|pcs?|cal|mol|deg|rad|ppm"
+# Characters beside a number that make it part of something else, such as 2x, 2 xy, √2 or a range.
 _BESIDE = re.compile(
-    r"[\\^_{}!+*<>|~±√∞÷×−–-]|\d|(?<![^\W\d_])[^\W\d_](?=#)|#[^\W\d_](?![^\W\d_])"
+    r"[\\^_{}!+*<>|~±√∞÷×≤≥≠−–-]|\d|(?<![^\W\d_])[^\W\d_](?=#)|#[^\W\d_](?![^\W\d_])"
+    rf"|#(?!(?i:{_SHORT})(?![^\W\d_]))[a-zA-Z]{{2,3}}(?![^\W\d_])"
+    r"|#\s+(?:[bcefi-kn-rt-zXYZ](?!\.m)|a(?!\s+\w|\.m)|[x-zX-Z]{2,3})(?![^\W\d_])"
     r"|(?<![^\W\d_])/|/(?![^\W\d_])"  # km/h is a unit
+    r"|\b(?:sqrt|sin|cos|tan|log|ln|exp)\s?\(?\s?#|#\s?(?:sqrt|sin|cos|tan|log|ln|exp)(?![^\W\d_])"
+)
+# What stands before or after a number that is only a part: 10^2, 10², 2*10^3, 5-6, 3,5, 3:30, 1 234, 2π, √4, x_1.
+_POWER_BEFORE, _POWER_AFTER = re.compile(r"\^\s?[({]?[-−]?$"), re.compile(r"[¹²³⁰⁴-⁹⁻]")
+_PART_BEFORE = re.compile(
+    r"\b(?:minus|negative)\s?$"
+    r"|(?:√|sqrt(?:\[|(?:\[[^]]*\])?\s?[({])?|(?<=[a-zA-Z])_\{?|\^|\\[dtc]?frac.*)\s?[({]?[-−]?$"
+)
+_PART_AFTER = re.compile(
+    r"\s?\^|\*\*[0-9]|[¹²³⁰⁴-⁹⁻]|[,.:'’_][0-9]|[^\S\n][0-9]{3}(?![0-9])"
+    r"|[^\S\n]?(?:[-−–+*×·÷x]|\\times|\\cdot)[^\S\n]?\\?\$?[0-9]"
+    r"|\s?(?:x?[πyz](?![^\W\d_])|√|\\(?:pi|sqrt))"
 )
 _MINUEND = re.compile(r"(?<![^\W\d_])[^\W\d_]\s*$")  # a variable before a minus: x - 5 is not the number -5
 _ENCLOSED = re.compile(r"[(\[]\s*#\s*[)\]]")  # with a comma within, it is a pair: (3,100) is a point or an interval
@@ -37,6 +54,7 @@ _UNIT = r"[kcdm]?m|in|ft|yd|mi|units?|inches|feet|yards|miles|(?:centi|kilo|mill
 _POWER = re.compile(rf"(?<![^\W\d_\\])({_UNIT})\^(?:[23]|\{{[23]\}})(?![0-9])")  # 18 cm^2
 _SPACING = re.compile(r"\\(?:left|right|displaystyle|quad|qquad)(?![a-zA-Z])|\\[!,;:\s()\[\]]|~")
 _DEGREES = re.compile(r"\^?\{?\\(?:circ|degree)\}?(?![a-zA-Z])")
+_GROUPED = re.compile(r"(?<![0-9.,])[1-9][0-9]{0,2}(?:[\u00a0\u2009\u202f’][0-9]{3})+(?![0-9])")  # 1 234 567
 # Separators of Arabic numbers, the slash of fractions, and hyphens that are written for a minus.
 _SIGNS = {0x066B: ".", 0x066C: ",", 0x2044: "/", **dict.fromkeys((0x2010, 0x2011, 0xFE63, 0xFF0D), "-")}
 
@@ -46,7 +64,8 @@ def extract(text: str, strict: bool = False) -> Fraction | None:
 
     strict: only after the last `####`. After a marker, the answer is the first number on its line; without one there,
     on the next line that is not empty. A box holds one number, with at most a unit and a name. If the last box or
-    marker has no number, the text has no answer.
+    marker has no number, the text has no answer. It has none, too, where the number is part of another expression, as
+    in 10², 5-6, 3,5 or 3:30 after a marker.
 
     Accepted: 1,234 (commas in groups of three only), $5, 5 €, -5, −5, - 5, 2.50, .5, 1/2, 1 1/2, 1½, \frac{1}{2}, 1e3,
     and digits of other scripts; units such as kg or cm^2, % and a final period are ignored.
@@ -57,11 +76,11 @@ def extract(text: str, strict: bool = False) -> Fraction | None:
     line = marked(text)
     if line is not None:
         match = _NUMBER.search(plain(line))
-        return _value(match) if match else None
+        return None if match is None or _is_part(match, _PART_BEFORE, _PART_AFTER) else _value(match)
     if strict:
         return None
     numbers = list(_NUMBER.finditer(plain(text)))
-    return _value(numbers[-1]) if numbers else None
+    return None if not numbers or _is_part(numbers[-1], _POWER_BEFORE, _POWER_AFTER) else _value(numbers[-1])
 
 
 def boxed_number(text: str) -> Fraction | None:
@@ -132,7 +151,7 @@ def plain(text: str) -> str:
     text = re.sub(r"(?<=[0-9])(?:\{,\}|\\,)(?=[0-9])", ",", text.replace("\\approx", "≈"))
     text = _POWER.sub(r"\1", _WORDS.sub(r" \1 ", text))
     text = _SPACING.sub("", _DEGREES.sub("", text))
-    text = re.sub(r"\\(?=[$%&])", "", _FRACTION.sub(r" \1\2/\3\4 ", text.replace(_BOX, "")))
+    text = re.sub(r"\\(?=[$%&])", "", _FRACTION.sub(_slashed, text.replace(_BOX, "")))
     return text if re.search(r"[\\^_]", text) else re.sub("[{}]", " ", text)
 
 
@@ -146,7 +165,19 @@ def digits(text: str) -> str:
             table[ord(x)] = str(unicodedata.decimal(x))
         elif unicodedata.decomposition(x).startswith("<fraction>"):
             table[ord(x)] = " " + unicodedata.normalize("NFKC", x).replace("\u2044", "/")
-    return text.translate(table)
+    return _GROUPED.sub(lambda found: re.sub("[^0-9]", ",", found[0]), text.translate(table))
+
+
+def _slashed(fraction: re.Match[str]) -> str:
+    """1/2 for a fraction in LaTeX; a letter behind it stays beside it, so that it remains a factor."""
+    above, below = fraction[1] or fraction[2], fraction[3] or fraction[4]
+    return f" {above}/{below}" + ("" if fraction.string[fraction.end() :][:1].isalpha() else " ")
+
+
+def _is_part(match: re.Match[str], before: re.Pattern[str], after: re.Pattern[str]) -> bool:
+    """Whether the number of a text is only a part of an expression, by what stands before and after it."""
+    start, end = match.span()
+    return bool(after.match(match.string, end) or before.search(match.string[max(0, start - 100) : start]))
 
 
 def _value(match: re.Match[str]) -> Fraction | None:

@@ -75,6 +75,21 @@ BOXED = {
     r"\boxed{10^{18}}": None,
     r"\boxed{18^x}": None,
     r"\boxed{18x}": None,
+    r"\boxed{18xy}": None,
+    r"\boxed{18ab}": None,
+    r"\boxed{18 x}": None,
+    r"\boxed{18 xy}": None,
+    r"\boxed{\frac{1}{2}x}": None,
+    r"\boxed{\frac{1}{2} x}": None,
+    r"\boxed{\frac{1}{2}\text{ cup}}": Fraction(1, 2),
+    r"\boxed{\frac{1}{2}cup}": Fraction(1, 2),
+    r"\boxed{sqrt(18)}": None,
+    r"\boxed{≥ 18}": None,
+    r"\boxed{18kg}": 18,
+    r"\boxed{18 m}": 18,
+    r"\boxed{18 men}": 18,
+    r"\boxed{18 a day}": 18,
+    r"\boxed{18 a.m.}": 18,
     r"\boxed{x18}": None,
     r"\boxed{18!}": None,
     r"\boxed{|18|}": None,
@@ -161,6 +176,8 @@ def test_two_guesses_are_worth_one_at_most(name, form):
 
 def test_a_bare_answer_is_one_number_or_for_a_box_an_expression():
     assert gold("18") == gold("$18.00") == gold("18 dollars") == gold(r"\frac{36}{2}") == 18
+    for answer in ("2xy", "2 x", r"\frac{1}{2}x"):
+        assert gold(answer) is None
     for answer in ("18 or 19", "2x", "x^2", "Paris", "(1, 2)", "(1,200)", "[0,100]", "3:2", "", "5 apples and 3 pears"):
         assert gold(answer) is None
     assert expression("so\n#### 18") == expression(r"it is \boxed{18}") == expression(" 18 ") == "18"
@@ -170,6 +187,7 @@ def test_a_bare_answer_is_one_number_or_for_a_box_an_expression():
     assert grade("boxed", r"\boxed{(3,100)}", "(3,100)") == grade("boxed", r"\boxed{[0, 100]}", "[0,100]") == 1.0
     assert grade("boxed", r"\boxed{3100}", "(3,100)") == grade("boxed", r"\boxed{100}", "[0,100]") == 0.0
     assert grade("boxed", r"\boxed{x-5}", "x - 5") == 1.0 and grade("boxed", r"\boxed{y - 5}", "x - 5") == 0.0
+    assert grade("boxed", r"\boxed{2xy}", "2xy") == 1.0 and grade("boxed", r"\boxed{2}", "2xy") == 0.0
     assert grade("boxed", r"\boxed{2}", "2x") == grade("boxed", r"\boxed{3x}", "2x") == 0.0
     assert grade("strict", "#### 18", "18") == grade("flexible", "18", "18") == 1.0
 

@@ -106,6 +106,13 @@ def test_mathematics_is_compared_by_math_verify_where_it_is_installed(monkeypatc
         (r"\boxed{2}", "#### 3 1/2", 0.0),
         (r"\boxed{2x}", "2", 0.0),
         (r"\boxed{2}", "2 x", 0.0),
+        (r"\boxed{2xy}", "2", 0.0),
+        (r"\boxed{2yx}", "2xy", 1.0),
+        (r"\boxed{18}", "18 cm^2", 1.0),
+        (r"\boxed{18\text{ cm}^2}", "18 cm^2", 1.0),
+        (r"\boxed{19}", "18 cm^2", 0.0),
+        (r"\boxed{18}", "18 dollars", 1.0),
+        (r"\boxed{1.5}", "1 1/2 cups", 1.0),
         ("#### 17.9999999", "18", 0.0),  # a whole number exactly, any other to six decimals
         ("#### 0.333333", "1/3", 1.0),
         ("#### 0.33333", "1/3", 0.0),
