@@ -12,14 +12,16 @@ from rlkit.text.problems import MARKER
 
 _DIGITS = r"(?:[1-9][0-9]{0,2}(?:,[0-9]{3})+(?![0-9])|[0-9]+)(?:\.[0-9]+)?|\.[0-9]+"
 _MONEY = "$€£¥₹₩₽"
+_UNSPACED = "\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"  # letters of scripts without hyphens: 答案是-5
 _NUMBER = re.compile(
     # A minus is a sign where it can be neither subtraction nor hyphen: "-5", "is - 5", not "9-5", "9 - 5", "top-5".
-    r"(?P<sign>(?<![\w.)\]%])(?<![0-9)\]%]\s)[-−–]\s{0,2})?"
+    rf"(?P<sign>(?<![^\W{_UNSPACED}])(?<![.)\]%])(?<![0-9)\]%]\s)[-−–]\s{{0,2}})?"
     rf"\\?[{_MONEY}]?\s{{0,2}}(?P<sign_after>(?<=[{_MONEY}])[-−–])?"
     r"(?:(?P<whole>[0-9]{1,9})[^\S\n]{1,2}(?=[0-9]{1,9}/[0-9]))?"
     rf"(?P<number>{_DIGITS})"
     rf"(?P<exponent>[eE][+-]?[0-9]{{1,2}}(?!\w|\.\w))?(?:\s?/\s?(?P<denominator>{_DIGITS}))?"
 )
+_HEADING = re.compile(rf"(?i){MARKER}(?=[^\w\n]{{0,4}}(?:step|part|case|method|phase|section)\b)")  # #### Step 3: add
 _LONGEST = 100  # digits; longer numbers are not answers, and slow to read
 _BOX = "\\boxed"
 _SHORT = "[mcdkn]?m|[mkµ]?g|[mcd]?l|in|ft|yd|mi|lbs?|oz|gal|qt|cup|k?wh?|k?j|k?pa|[kmg]?hz|[kmgt]b|hrs?|min|secs?|ms"
@@ -33,7 +35,7 @@ _BESIDE = re.compile(
     r"|\b(?:sqrt|sin|cos|tan|log|ln|exp)\s?\(?\s?#|#\s?(?:sqrt|sin|cos|tan|log|ln|exp)(?![^\W\d_])"
 )
 # What stands before or after a number that is only a part: 10^2, 10², 2*10^3, 5-6, 3,5, 3:30, 1 234, 2π, √4, x_1.
-_POWER_BEFORE, _POWER_AFTER = re.compile(r"\^\s?[({]?[-−]?$"), re.compile(r"[¹²³⁰⁴-⁹⁻]")
+_POWER_BEFORE, _POWER_AFTER = re.compile(r"(?:\^\s?[({]?|\bnegative\s?)[-−]?$"), re.compile(r"[¹²³⁰⁴-⁹⁻]")
 _PART_BEFORE = re.compile(
     r"\b(?:minus|negative)\s?$"
     r"|(?:√|sqrt(?:\[|(?:\[[^]]*\])?\s?[({])?|(?<=[a-zA-Z])_\{?|\^|\\[dtc]?frac.*)\s?[({]?[-−]?$"
@@ -128,8 +130,8 @@ def boxed(text: str) -> str | None:
 
 
 def marked(text: str) -> str | None:
-    """The line of the last `####`; if it has no number, the next line that is not empty."""
-    _, marker, end = text.rpartition(MARKER)
+    """The line of the last `####`; if it has no number, the next line that is not empty. Headings do not count."""
+    _, marker, end = _HEADING.sub("", text).rpartition(MARKER)
     if not marker:
         return None
     own, *rest = end.split("\n")
