@@ -10,7 +10,7 @@ from fractions import Fraction
 
 from rlkit.text.problems import MARKER
 
-_DIGITS = r"(?:[1-9][0-9]{0,2}(?:,[0-9]{3})+(?![0-9])|[0-9]+)(?:\.[0-9]+)?|\.[0-9]+"
+_DIGITS = r"(?:[1-9][0-9]{0,2}(?:,[0-9]{3})+(?![0-9])|[0-9]+)(?:\.[0-9]+)?|(?<![a-zA-Z])\.[0-9]+"
 _MONEY = "$€£¥₹₩₽"
 _UNSPACED = "\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"  # letters of scripts without hyphens: 答案是-5
 _NUMBER = re.compile(
@@ -37,7 +37,7 @@ _BESIDE = re.compile(
 # What stands before or after a number that is only a part: 10^2, 10², 2*10^3, 5-6, 3,5, 3:30, 1 234, 2π, √4, x_1.
 _POWER_BEFORE, _POWER_AFTER = re.compile(r"(?:\^\s?[({]?|\bnegative\s?)[-−]?$"), re.compile(r"[¹²³⁰⁴-⁹⁻]")
 _PART_BEFORE = re.compile(
-    r"\b(?:minus|negative)\s?$"
+    r"\b(?:minus|negative)\s?$|[-−]\s?\($|[≤≥±]\s?$"
     r"|(?:√|sqrt(?:\[|(?:\[[^]]*\])?\s?[({])?|(?<=[a-zA-Z])_\{?|\^|\\[dtc]?frac.*)\s?[({]?[-−]?$"
 )
 _PART_AFTER = re.compile(
