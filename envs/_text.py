@@ -115,8 +115,8 @@ def asking(config: TextConfig, shots: tuple[Problem, ...]) -> Asking:
 
 
 def mixture(config: TextConfig, problems: Sequence[Problem], seed: int, weights: Mapping[str, float]) -> Mixture | None:
-    """How the kinds of problems are mixed, where weights or a curriculum say so."""
-    if not weights and config.curriculum == "none":
+    """How the kinds of problems are mixed, where weights or a curriculum say so; without problems TextEnv refuses."""
+    if not problems or (not weights and config.curriculum == "none"):
         return None
     return Mixture([problem.kind for problem in problems], seed, weights, config.curriculum)
 

@@ -161,3 +161,12 @@ def test_rows_of_ones_own_are_mixed_by_their_kind(tmp_path: Path) -> None:
     copy.load_state_dict(env.state_dict())
     again = [made.rollout(solves)["problem"].tolist() for made in (env, copy)]
     assert again[0] == again[1]
+
+
+def test_examples_that_leave_no_problem_are_named_before_the_mixture(tmp_path: Path) -> None:
+    rows = [{"prompt": f"{i} + 1?\n", "answer": i + 1, "kind": "ab"[i % 2]} for i in range(6)]
+    (tmp_path / "sums.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    text = plugins.load("envs", "text")
+    config = text.Config(source=str(tmp_path / "sums.jsonl"), shots=6, kind_weights={"a": 1.0, "b": 3.0})
+    with pytest.raises(UserError, match="no problem is left to train on"):
+        text.make(config, 0, "cpu")
