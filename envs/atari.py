@@ -16,12 +16,14 @@ import numpy as np
 import torch
 from gymnasium.vector import AutoresetMode
 
+from rlkit import memory
 from rlkit.api import Count, Fraction, Natural, UserError
 from rlkit.control import Array, ControlEnv, Lesson
 from rlkit.control.vector import LIFE, Vector
 
 SKIP = 4  # frames that an action lasts
 TOGETHER = {"combat", "joust", "maze_craze", "warlords"}  # games that take two players
+SIZE = 2**20  # bytes that a copy of the emulator takes at least; measured were 1.5 MB
 PIXEL = 4  # a pixel of an observation is so large in a picture
 
 
@@ -43,6 +45,8 @@ class Games(Vector):
         from ale_py import Action
         from ale_py.vector_env import AtariVectorEnv
 
+        many = "" if n == config.rows else f", as {n:,} copies side by side,"
+        memory.check(SIZE * n, f"env.rows={config.rows}{many}", "give fewer")
         self.games = AtariVectorEnv(
             config.game,
             n,

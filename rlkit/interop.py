@@ -132,7 +132,8 @@ def from_torchrl(batch: TensorDictBase, env: Env | None = None) -> TensorDict:
     """Convert a batch collected by TorchRL, [T] or [B, T], into a rollout [B, T]; a single row becomes [1, T].
 
     One-hot actions and observations become numbers, but for observations of bytes, which are bits or an image here.
-    env: rlkit's environment of the same problem. Its spaces say what is one-hot; several choices need that.
+    env: rlkit's environment of the same problem. Its spaces say what is one-hot. Several choices need that, and so do
+    whole numbers in a batch of a few steps: if each vector happens to hold a single 1 and zeros, it looks one-hot.
     ("collector", "mask") becomes the mask. Where it lacks log_prob or value, `rollout.update(policy.record(rollout))`
     adds what the policy says.
 

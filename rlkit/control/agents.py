@@ -9,6 +9,7 @@ from gymnasium.spaces import Dict, Discrete
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space, concatenate, create_empty_array, iterate
 
+from rlkit.control.contract import check_paid
 from rlkit.control.vector import Array, Vector
 from rlkit.errors import UserError
 from rlkit.spaces import REST
@@ -92,9 +93,10 @@ class Together(Vector):
                 continue
             self.steps[copy] += 1
             observations, rewards, terminated, truncated, _ = game.step(given)
+            check_paid(rewards, given, self.called)
             for name, row in here.items():
                 if name in given:
-                    reward[row] = rewards.get(name, 0.0)
+                    reward[row] = rewards[name]
                     ends[:, row] = terminated.get(name, False), truncated.get(name, False)
                     ends[1, row] |= self.steps[copy] >= self.limit
                     self.left[row] = ends[:, row].any()

@@ -1,7 +1,7 @@
 """What an environment of your own must keep to, looked up once on copies that nobody plays."""
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import gymnasium
@@ -97,10 +97,20 @@ def check_game(game: Game, called: str) -> None:
         check_observation(space[name][0], seen[name], f"{called}: reset, of {name},")
     actions = {name: some_action(*space[name], seen[name], told.get(name)) for name in here}
     seen, rewards, *_ = parts(game.step(actions), 5, f"{called}: step", GAME[1])
+    check_paid(rewards, here, called)
     for name in here:
         if name in seen:
             check_observation(space[name][0], seen[name], f"{called}: step, of {name},")
-        check_reward(rewards.get(name, 0.0), f"{called}: step, of {name},")
+        check_reward(rewards[name], f"{called}: step, of {name},")
+
+
+def check_paid(rewards: Mapping[Any, Any], acted: Iterable[Any], called: str) -> None:
+    """Raises: UserError where an agent that acted has no reward: 0 would be learned and measured in its place."""
+    if unpaid := [name for name in acted if name not in rewards]:
+        raise UserError(
+            f"{called}: step gave no reward of {unpaid[0]}, which acted in it: return one of each agent that acted, "
+            "0 where it earned nothing"
+        )
 
 
 def check_reward(given: object, where: str) -> None:

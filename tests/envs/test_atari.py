@@ -70,3 +70,8 @@ def test_another_name_is_no_game(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ale_py.vector_env", None)
     with pytest.raises(UserError, match=r"env=atari needs the package ale-py: pip install"):
         made()
+
+
+def test_copies_without_room_are_refused_before_they_are_made() -> None:
+    with pytest.raises(UserError, match=r"^env\.rows=1000000000 needs .* GB, .* GB are free: give fewer$"):
+        made(rows=10**9)

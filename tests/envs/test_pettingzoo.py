@@ -274,6 +274,17 @@ def test_one_in_the_game_that_sees_nothing_is_refused(monkeypatch: pytest.Monkey
         leaving().rollout(Draws(leaving()), steps=2)
 
 
+def test_one_that_acted_and_has_no_reward_is_refused() -> None:
+    class Later(Leaving):
+        def step(self, actions: dict[str, Any]) -> tuple[Any, ...]:
+            seen, rewards, *rest = super().step(actions)
+            return seen, {name: x for name, x in rewards.items() if name != "b" or self.at < 2}, *rest
+
+    line = r"^it: step gave no reward of b, which acted in it: return one of each agent that acted, 0 where it earned"
+    with pytest.raises(UserError, match=line):
+        ControlEnv(lambda n: Together(Later, n, "it"), 6, agents=3, source="it").rollout(Draws(leaving()), steps=2)
+
+
 class Nobody(Leaving):
     possible_agents = ()
 
@@ -288,6 +299,12 @@ class Wide(Leaving):
         return {name: np.zeros(2 + (self.at > 0), np.float32) for name in self.agents}
 
 
+class Unpaid(Leaving):
+    def step(self, actions: dict[str, Any]) -> tuple[Any, ...]:
+        seen, _, *rest = super().step(actions)
+        return seen, {}, *rest
+
+
 class Lists(Leaving):
     def step(self, actions: dict[str, Any]) -> tuple[Any, ...]:
         seen, rewards, *rest = super().step(actions)
@@ -300,6 +317,7 @@ class Lists(Leaving):
         (Nobody, "it has no possible_agents: name the agents that play"),
         (OldReset, r"it: reset returns a dict: return the 2 of PettingZoo, \(observations, infos\)"),
         (Wide, r"it: step, of a, gives an observation of shape \(3,\), and observation_space has \(2,\)"),
+        (Unpaid, "^it: step gave no reward of a, which acted in it"),
         (Lists, r"it: step, of a, gave a reward of shape \(1,\): return one number"),
     ],
 )
