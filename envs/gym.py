@@ -22,7 +22,15 @@ from rlkit.control.masks import MaskInObservation, tells_mask
 from rlkit.control.sendable import Sendable
 from rlkit.control.vector import Vector
 from rlkit.control.workers import end_with_parent, starting
-from rlkit.control.wrapping import DRAWN, Keywords, check_drawing, cut_before, longest, wrapped
+from rlkit.control.wrapping import (
+    DRAWN,
+    Keywords,
+    check_drawing,
+    check_statistics,
+    cut_before,
+    longest,
+    wrapped,
+)
 from rlkit.errors import one_line
 from rlkit.fields import Needs
 from rlkit.terminal import warn
@@ -195,6 +203,7 @@ def told(config: Config, factory: Factory | None) -> tuple[EnvSpec | None, int |
     """What a copy says of itself: its specification, and the most steps of an episode."""
     one = make_one(config, factory)
     try:
+        check_statistics(one, config.called)
         if config.step_limit and (own := cut_before(one, config.step_limit)) is not None:
             warn(
                 f"{config.called} truncates its episodes by itself after {own} steps, so env.step_limit="

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import gymnasium
-from gymnasium.wrappers import TimeLimit
+from gymnasium.wrappers import NormalizeObservation, NormalizeReward, TimeLimit
 
 from rlkit.control.contract import some_action
 from rlkit.errors import UserError, one_line
@@ -83,6 +83,8 @@ def wrapped(env: gymnasium.Env[Any, Any], names: Sequence[str], keywords: Keywor
         raise UserError(f"env.wrapper_kwargs.{unknown[0]} is for no wrapper of env.wrappers: {there}")
     for name, key in zip(names, short, strict=True):
         given, wrap = keywords.get(key, {}), found(name)
+        if name in known():  # these take shapes as tuples, which no text has
+            given = {word: tuple(value) if isinstance(value, list) else value for word, value in given.items()}
         try:
             env = wrap(env, **given)
         except (TypeError, gymnasium.error.Error, AssertionError, ValueError) as error:
@@ -92,6 +94,22 @@ def wrapped(env: gymnasium.Env[Any, Any], names: Sequence[str], keywords: Keywor
         if not isinstance(env, gymnasium.Env):
             raise UserError(f"env.wrappers={name} returned {type(env).__name__}: it has to return an environment")
     return env
+
+
+def check_statistics(env: gymnasium.Env[Any, Any], called: str) -> None:
+    """Raises: UserError where a wrapper of Gymnasium keeps statistics of a copy, also in an environment of your own.
+
+    Those of the copies that measure would move with each evaluation, and scores with them.
+    """
+    while isinstance(env, gymnasium.Wrapper):
+        if isinstance(env, NormalizeObservation | NormalizeReward):
+            name = type(env).__name__
+            key = "policy.normalize" if isinstance(env, NormalizeObservation) else "algo.normalize_reward"
+            raise UserError(
+                f"{called} holds Gymnasium's {name}: each copy would have statistics of its own, which change with "
+                f"each evaluation and are not saved; leave it out, and give {key}=true"
+            )
+        env = env.env
 
 
 def cut_before(env: gymnasium.Env[Any, Any], limit: int) -> int | None:
