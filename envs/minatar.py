@@ -9,9 +9,11 @@ import numpy as np
 import torch
 
 from rlkit.api import Count, UserError
-from rlkit.control import ControlEnv, Luck
+from rlkit.control import Array, ControlEnv, Luck
 
 from . import gym
+
+CELL = 20  # pixels of a cell in a picture
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,11 @@ class Fresh(gymnasium.Wrapper[Any, Any, Any, Any]):
         found = super().reset(seed=seed, options=options)
         self.get_wrapper_attr("game").last_action, self.seeded = 0, -1 if seed is None else seed
         return found
+
+    def render(self) -> Array | None:
+        """The cells in MinAtar's colors, as bytes and large enough to be seen [200, 200, 3]; it has fractions of 1."""
+        cells: Any = super().render()
+        return None if cells is None else np.rint(255 * cells).astype(np.uint8).repeat(CELL, 0).repeat(CELL, 1)
 
     @property
     def np_random_seed(self) -> int:

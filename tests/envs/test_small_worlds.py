@@ -10,6 +10,7 @@ import torch
 from support.fakes import algorithm, iterate
 
 from rlkit.api import UserError
+from rlkit.control.video import frames
 from rlkit.policies import Network
 from rlkit.settings import plugins
 
@@ -41,6 +42,16 @@ def test_every_game_is_played(game: str) -> None:
         iterate(algo, env)
     kept = algo.buffer.store["observation"]
     assert kept.dtype == torch.uint8 and kept.max() == 1 and env.longest == 30
+
+
+def test_a_game_is_drawn_in_its_colors() -> None:
+    env = made("minatar", rows=1, step_limit=3)
+    image = frames(env, Script(0))[0]["image"]
+    assert image.shape == (200, 200, 3) and image.dtype == np.uint8
+    cells = env.vector(1)
+    cells.reset(seed=[env.episode_seed("test", 0)])
+    state = cells.envs[0].get_wrapper_attr("game").state()
+    assert np.array_equal(image.any(-1)[::20, ::20], state.any(-1)) and image.max() > 100
 
 
 class Script:
