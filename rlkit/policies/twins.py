@@ -289,6 +289,6 @@ def twin_critics(env: Env, network: Layers, deterministic: bool) -> TwinCritics:
     if not (space.is_bounded() and (space.low < space.high).all() and near):
         raise UserError(
             f"actions are scaled to a box with finite bounds, low below high, and here they are {space}: use algo=ppo, "
-            "or gymnasium.wrappers.RescaleAction"
+            "or an action_space with such bounds, in the environment or in a wrapper of your own"
         )
     return Deterministic(env, network, space) if deterministic else SquashedGaussian(env, network, space)

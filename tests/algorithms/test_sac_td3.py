@@ -122,12 +122,15 @@ def test_the_best_of_a_line_is_found(name: str) -> None:
     assert float(best) == pytest.approx(3, abs=0.5)
 
 
+BOUNDS = "finite bounds, .*an action_space with such bounds, in the environment or in a wrapper of your own$"
+
+
 @pytest.mark.parametrize(
     ("name", "space", "words"),
     [
         ("td3", Discrete(3), "needs continuous actions and here they are Discrete"),
-        ("td3", Box(-1, float("inf"), (2,)), "finite bounds"),
-        ("sac", Box(-float("inf"), 1, (2,)), "finite bounds"),
+        ("td3", Box(-1, float("inf"), (2,)), BOUNDS),
+        ("sac", Box(-float("inf"), 1, (2,)), BOUNDS),
         ("sac", MultiDiscrete([2, 3]), "MultiDiscrete"),
     ],
 )
