@@ -27,6 +27,7 @@ from rlkit.control.wrapping import (
     Keywords,
     check_drawing,
     check_statistics,
+    check_window,
     cut_before,
     longest,
     wrapped,
@@ -204,6 +205,7 @@ def told(config: Config, factory: Factory | None) -> tuple[EnvSpec | None, int |
     one = make_one(config, factory)
     try:
         check_statistics(one, config.called)
+        check_window(one, config.called)
         if config.step_limit and (own := cut_before(one, config.step_limit)) is not None:
             warn(
                 f"{config.called} truncates its episodes by itself after {own} steps, so env.step_limit="

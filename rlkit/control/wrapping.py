@@ -34,6 +34,15 @@ def check_drawing(keywords: Keywords) -> None:
         )
 
 
+def check_window(env: gymnasium.Env[Any, Any], called: str) -> None:
+    """Raises: UserError where an environment, such as an object given in Python, draws each step into a window."""
+    if env.render_mode == "human":
+        raise UserError(
+            f"{called} draws into a window (render_mode=human), and a run opens none: make it without, and look with "
+            "video=FILE.gif of rlkit.evaluate or rlkit.play"
+        )
+
+
 def known() -> list[str]:
     """The wrappers that gymnasium has, but for those that are refused."""
     return [x for x in gymnasium.wrappers.__all__ if x[0].isupper() and x not in REFUSED and not x.endswith(CONVERTED)]
