@@ -156,6 +156,7 @@ def tables() -> list[tuple[str, dict[str, Any]]]:
     ]
 
 
+@pytest.mark.slow
 def test_rlkit_takes_the_keys_of_every_table() -> None:
     for title, work in tables():
         words = [f"{key}={json.dumps(x) if isinstance(x, list) else x}" for key, x in work.items()]

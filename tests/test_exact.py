@@ -285,6 +285,7 @@ def test_values_of_a_billion_below_zero_are_no_forbidden_actions() -> None:
     close(float(exact.optimal_values(model, gamma).min()), -14.0, rtol=0, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_state_that_pays_forever_has_no_undiscounted_value() -> None:
     """From 0 one comes to the end at −1. Action 0 of 2 stays at −1 forever, its action 1 to the end or to 2."""
     end = [(1.0, 1, 0.0, True)]

@@ -13,6 +13,7 @@ from rlkit.text.problems import embedded
 transformers = pytest.importorskip("transformers")
 
 
+@pytest.mark.slow
 def test_a_text_runs_model_folder_is_transformers_own(tmp_path: Path) -> None:
     out, small = tmp_path / "run", ["env.rows=4", "evaluation_episodes=4", "validation_episodes=4"]
     assert main(["algo=grpo", "env=gsm8k", "iterations=1", "algo.lr=1e-3", *small, f"out={out}"]) == 0

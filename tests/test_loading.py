@@ -23,6 +23,7 @@ CONTROL = ("rlkit.control",)
     ],
     ids=" ".join,
 )
+@pytest.mark.slow
 def test_a_run_loads_what_it_uses_and_no_more(words: list[str], unwanted: tuple[str, ...]) -> None:
     code = f"""if True:
         import sys
@@ -43,10 +44,12 @@ def test_a_run_loads_what_it_uses_and_no_more(words: list[str], unwanted: tuple[
         ("rlkit.settings.plugins", ("torch", "pydantic")),
     ],
 )
+@pytest.mark.slow
 def test_a_room_loads_no_more_than_it_needs(module: str, unwanted: tuple[str, ...]) -> None:
     refuse(f"import sys, {module}", unwanted)
 
 
+@pytest.mark.slow
 def test_what_is_not_needed_yet_waits_until_after_the_first_step(tmp_path: Path) -> None:
     words = ["algo=ppo", "env=cartpole", f"out={tmp_path / 'r'}"]
     code = f"""if True:

@@ -129,6 +129,7 @@ def started(ranks: int, *words: str, torchrun: tuple[str, ...] = ()) -> "subproc
     )
 
 
+@pytest.mark.slow
 def test_two_ranks_train_what_one_process_trains(tmp_path: Path) -> None:
     words = ("algo=ppo", "env=cartpole", "env.rows=4", "algo.horizon=16", "iterations=2", *WIDE[:1], *start.SHORT)
     assert run.main([*words, f"out={tmp_path / 'one'}"]) == 0

@@ -62,6 +62,7 @@ def test_a_campaign(warm: Warm, runs: dict[str, Path], kind: str, seed: int) -> 
     search(warm, runs, SEARCHED[kind].source(seed), range(SEARCHED[kind].campaign // len(SEEDS)))
 
 
+@pytest.mark.slow
 def test_the_slow_lines_reach_every_pair_every_key_and_most_corners() -> None:
     """What is generated is read from the plug-ins: a new one, or a new key, is searched from its first day."""
     lines = Lines(SEED)

@@ -115,6 +115,7 @@ def test_a_stranger_s_words_reach_no_terminal(
     assert "\x1b]0;owned" in plugin.read_text(encoding="utf-8"), "files keep it"
 
 
+@pytest.mark.slow
 def test_a_comparison_shows_what_its_folders_hold_harmlessly(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

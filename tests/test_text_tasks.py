@@ -39,12 +39,14 @@ def test_every_block_is_read() -> None:
     assert len((next(text for _, name, text in BLOCKS if name == "people.jsonl")).splitlines()) == 3
 
 
+@pytest.mark.slow
 def test_its_python_holds(folder: Path) -> None:
     for kind, name, text in BLOCKS:
         if kind == "python" and not name:
             run(folder, "-c", text)
 
 
+@pytest.mark.slow
 def test_the_first_command_learns_at_the_first_try(folder: Path) -> None:
     run(folder, *shlex.split(COMMANDS[0])[1:], "out=first")
     lines = [json.loads(line) for line in (folder / "first" / "metrics.jsonl").read_text().splitlines()]

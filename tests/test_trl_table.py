@@ -24,6 +24,7 @@ def keys() -> set[str]:
     return found
 
 
+@pytest.mark.slow
 def test_our_names_are_keys() -> None:
     ours = [name for _, right in ROWS for name in re.findall(r"`([\w.]+)(?:=\w+)?`", right)]
     assert len(ours) > 40

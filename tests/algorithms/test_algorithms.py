@@ -100,11 +100,13 @@ def values_of_the_ring(cut: bool, lam: float, hidden: tuple[int, ...], updates: 
 
 
 @pytest.mark.parametrize(("lam", "hidden"), [(0.5, ()), (0.95, ()), (1.0, ()), (0.95, (32,))])
+@pytest.mark.slow
 def test_the_critic_of_a_ring_that_never_ends_learns_its_true_value(lam: float, hidden: tuple[int, ...]) -> None:
     value = values_of_the_ring(False, lam, hidden, updates=50)
     assert_close(value, torch.full((4,), 10.0), rtol=0, atol=0.1)  # 1 / (1 − γ), far beyond the limit of 8 steps
 
 
+@pytest.mark.slow
 def test_with_truncation_as_termination_it_would_learn_the_value_up_to_the_time_limit() -> None:
     # State s is seen at the ages s and s + 4 of an episode of 8 steps: the mean of what is left from there
     def left(steps: int) -> float:

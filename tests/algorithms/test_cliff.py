@@ -93,6 +93,7 @@ def learned(name: str, iterations: int = 1200) -> tuple[Tensor, float]:
     return algo.policy.q.weight.detach().double(), sum(scores) / len(scores)
 
 
+@pytest.mark.slow
 def test_q_learning_learns_the_edge_whatever_it_does_meanwhile() -> None:
     q, _ = learned("q_learning")
     assert path(q) == path(limits()["q_learning"])

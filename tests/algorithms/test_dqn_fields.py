@@ -119,6 +119,7 @@ PROBES = [{}, {"n_step": 3}, {"prioritized": True}, {"double": True, "dueling": 
 
 
 @pytest.mark.parametrize("config", PROBES, ids=named)
+@pytest.mark.slow
 def test_a_time_limit_is_no_end_so_the_value_of_the_ring_is_that_of_an_infinite_run(config: dict[str, Any]) -> None:
     env = control(Ring, rows=2, limit=5)
     given = {"steps": 4, "updates": 4, "batch_size": 32, "warmup_steps": 16, "gamma": 0.8, "lr": 0.05, "tau": 0.1}

@@ -117,6 +117,7 @@ def improvements(env: TabularEnv, tolerance: float, gamma: float = GAMMA) -> tup
 
 
 @pytest.mark.parametrize("name", ["gridworld", "frozenlake", "cliffwalking"])
+@pytest.mark.slow
 def test_policy_iteration_ends_at_the_optimal_values(name: str) -> None:
     env = tabular(name)
     algo, tables = improvements(env, 1e-11)
@@ -127,6 +128,7 @@ def test_policy_iteration_ends_at_the_optimal_values(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ENVS)
+@pytest.mark.slow
 def test_policies_only_get_better_until_none_of_their_actions_can(name: str) -> None:
     env = tabular(name)
     _, tables = improvements(env, 1e-4)

@@ -23,6 +23,7 @@ def test_q_learning_finds_the_optimal_policy_of_the_gridworld(tmp_path):
     assert exact["agreement"] == 1.0 and exact["value"] == pytest.approx(exact["optimal"], rel=1e-9)
 
 
+@pytest.mark.slow
 def test_grpo_teaches_the_tiny_model_to_reason_first(tmp_path):
     short = ("iterations=12", "evaluate_every=0", "env.rows=16", "env.test=200", "threads=1")
     found = after(tmp_path, "algo=grpo", "env=gsm8k", *short)
@@ -119,6 +120,7 @@ SAMPLED = [pytest.param(algo, marks=pytest.mark.slow) for algo in ("sarsa", "exp
 
 
 @pytest.mark.parametrize("algo", ["value_iteration", "policy_iteration", *SAMPLED])
+@pytest.mark.slow
 def test_planning_and_tables_find_the_optimal_policy_of_the_gridworld(tmp_path, algo):
     exact = after(tmp_path, f"algo={algo}", "env=gridworld")["after"]["exact"]
     assert exact["agreement"] == 1.0

@@ -186,6 +186,7 @@ def test_a_mask_is_found_missing_or_wrong_in_one_line() -> None:
 
 
 @pytest.mark.parametrize("name", ["ppo", "dqn", "grpo", "sac"])
+@pytest.mark.slow
 def test_masks_make_learning_faster(name: str) -> None:
     found = []
     for masked in (True, False):

@@ -63,6 +63,7 @@ def test_every_cell_of_the_matrix_runs(tmp_path, keys):
 
 
 @pytest.mark.parametrize("env", ["gsm8k", "arithmetic", "text", "reasoning"])
+@pytest.mark.slow
 def test_sft_learns_wherever_the_readme_says_that_rows_have_answers(tmp_path, env):
     (row,) = re.findall(r"^\| `sft` \|.*$", (ROOT / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
     assert env in re.split(r"\W+", row)

@@ -130,6 +130,7 @@ def test_without_a_target_the_coefficient_stays_and_a_target_needs_a_start() -> 
         algorithm("ppo", cartpole(4), policies.Network(), kl_coef=0.1, kl_target=6.0, kl_horizon=3)
 
 
+@pytest.mark.slow
 def test_on_control_the_penalty_holds_the_policy_back() -> None:
     found = []
     for coef in (0.0, 30.0):

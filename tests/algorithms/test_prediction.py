@@ -210,6 +210,7 @@ def test_n_steps_become_one_step_and_the_whole_episode() -> None:
     )  # with their whole episode
 
 
+@pytest.mark.slow
 def test_values_converge_to_what_truncated_steps_bootstrap_from() -> None:
     env = control(Ring, rows=2, limit=5)  # reward 1 forever, cut every five steps: V = 1 / (1 − γ)
     for algo in (algorithm("td", env, gamma=0.5, lr=0.5), algorithm("monte_carlo", env, gamma=0.5, lr=0.5)):
@@ -231,6 +232,7 @@ LINEAR = {"lr": 0.2, "schedule": "linear", "lr_end": 0.005}
         ("monte_carlo", 100, {"visits": "every"}),
     ],
 )
+@pytest.mark.slow
 def test_every_method_comes_near_the_linear_solve(name: str, iterations: int, config: dict[str, Any]) -> None:
     env = walk()
     algo = algorithm(name, env, gamma=1.0, initial=0.5, **config)

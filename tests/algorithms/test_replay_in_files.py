@@ -24,6 +24,7 @@ WORDS = {
 
 
 @pytest.mark.parametrize("algo", ["dqn", "masked", "sac"])
+@pytest.mark.slow
 def test_a_run_goes_on_from_its_files_and_learns_what_it_learns_in_memory(
     algo: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -46,6 +47,7 @@ def test_the_buffer_asks_for_checkpoints_before_its_spare_places_are_used_up(tmp
     assert checkpoint.load(tmp_path / "run")["progress"]["iteration"] == 9
 
 
+@pytest.mark.slow
 def test_the_folder_is_absolute_and_an_evaluation_does_not_need_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -59,6 +61,7 @@ def test_the_folder_is_absolute_and_an_evaluation_does_not_need_it(
     assert "(there is no such folder): put it back as it was, give algo.storage=FOLDER" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_the_folder_may_move_with_its_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     one, other = tmp_path / "one", tmp_path / "other"
     assert run.main([*WORDS["td3"], f"out={one}", f"algo.storage={one / 'ring'}"]) == 0
@@ -77,6 +80,7 @@ def test_several_runs_do_not_share_a_folder(tmp_path: Path, capsys: pytest.Captu
     assert not (tmp_path / "ring").exists()
 
 
+@pytest.mark.slow
 def test_the_same_state_comes_back(tmp_path: Path) -> None:
     assert run.main([*WORDS["sac"], f"out={tmp_path / 'run'}", f"algo.storage={tmp_path / 'ring'}"]) == 0
     before = checkpoint.load(tmp_path / "run")["parts"]["buffer"]

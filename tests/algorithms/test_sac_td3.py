@@ -27,6 +27,7 @@ def single(batch: TensorDict) -> TensorDict:
 # Fixed points and limits
 
 
+@pytest.mark.slow
 def test_the_soft_values_of_discrete_actions_are_exact() -> None:
     """One state, two actions, each ends the episode: π is softmax(Q / α), which the loss of the actor is least at."""
     env = control(Walk, 1, 6)
@@ -106,6 +107,7 @@ def test_a_group_that_is_frozen_is_skipped_as_torch_skips_it() -> None:
 
 
 @pytest.mark.parametrize("name", ["sac", "td3"])
+@pytest.mark.slow
 def test_the_best_of_a_line_is_found(name: str) -> None:
     """Reward −(a − 3)² in a box from 0 to 10, one step each."""
     env = continuous(0.0, 10.0, size=1)

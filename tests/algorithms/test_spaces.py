@@ -107,6 +107,7 @@ TAKES = {name: set(ACTIONS) for name in ("ppo", "a2c", "reinforce", "grpo")}
 TAKES |= {"dqn": {"discrete"}, "sac": {"discrete", "box"}, "td3": {"box"}}
 CONFIGS["sac"] |= {"capacity": 5000, "learn_temperature": False, "temperature": 0.02}
 CONFIGS["td3"] |= {"capacity": 5000}
+LONG = ("ppo", "grpo", "sac")  # what takes seconds for each kind of action
 
 
 def learned(name: str, env: ControlEnv, iterations: int = 40, encoder: str = "auto") -> float:
@@ -124,7 +125,7 @@ def refuses(name: str, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ACTIONS)
-@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize("name", [pytest.param(x, marks=pytest.mark.slow) if x in LONG else x for x in CONFIGS])
 def test_every_kind_of_action_is_learned_or_refused(name: str, kind: str) -> None:
     if kind not in TAKES[name]:
         refuses(name, kind)
@@ -153,12 +154,13 @@ SLOW = [pytest.param(kind, marks=pytest.mark.slow) if kind in PICTURES else kind
 
 
 @pytest.mark.parametrize("kind", OBSERVATIONS)
-@pytest.mark.parametrize("name", ["ppo", "dqn", *(pytest.param(x, marks=pytest.mark.slow) for x in ("sac", "grpo"))])
+@pytest.mark.parametrize("name", ["ppo", *(pytest.param(x, marks=pytest.mark.slow) for x in ("dqn", "sac", "grpo"))])
 def test_every_kind_of_observation_is_learned(name: str, kind: str) -> None:
     assert learned(name, identity(OBSERVATIONS[kind], ACTIONS["discrete"]), 30) >= 0.9
 
 
 @pytest.mark.parametrize("kind", SLOW)
+@pytest.mark.slow
 def test_critics_of_continuous_actions_read_every_kind_of_observation(kind: str) -> None:
     assert learned("sac", identity(OBSERVATIONS[kind], ACTIONS["box"]), 40) >= 0.85
 
@@ -172,6 +174,7 @@ def test_a_network_of_ones_own_is_learned_with(name: str, kind: str, tmp_path: P
 
 
 @pytest.mark.parametrize(("iterations", "best"), [(5, -1.0), pytest.param(60, 0.9, marks=pytest.mark.slow)])
+@pytest.mark.slow
 def test_a_deterministic_actor_reads_images(iterations: int, best: float) -> None:
     assert learned("td3", identity(OBSERVATIONS["image"], ACTIONS["box"]), iterations) >= best
 
@@ -200,6 +203,7 @@ def test_an_observation_and_its_parts_are_what_the_environment_gave(kind: str) -
             )
 
 
+@pytest.mark.slow
 def test_images_are_kept_in_bytes() -> None:
     for kind, size in (("image", 36), ("bits", 50), ("dict", 8 + 12 + 36)):
         env = identity(OBSERVATIONS[kind], ACTIONS["discrete"])

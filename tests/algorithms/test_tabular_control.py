@@ -118,6 +118,7 @@ def test_sarsa_resumes_with_the_step_that_waits(tmp_path: Any) -> None:
 # Expected SARSA
 
 
+@pytest.mark.slow
 def test_expected_sarsa_equals_a_plain_loop() -> None:
     env, alpha, gamma, epsilon = control(Walk, rows=1, limit=4), 0.5, 0.5, 0.25
     algo = fixed("expected_sarsa", env, lr=alpha, gamma=gamma, epsilon=epsilon)

@@ -90,6 +90,7 @@ def images(steps: int, side: int = 84, stack: int = 4) -> Iterator[TensorDict]:
         yield TensorDict({key: x[None] for key, x in data.items()}, batch_size=[1])
 
 
+@pytest.mark.slow
 def test_a_step_of_four_stacked_images_takes_the_memory_of_one() -> None:
     space, capacity = Box(0, 255, (4, 84, 84), np.uint8), 2_000
     memory = buffers.Replay(0, capacity, 4, 1, 1, buffers.frames_of(space, capacity, 2))
@@ -124,6 +125,7 @@ def stacked(rows: int) -> ControlEnv:
 
 
 @pytest.mark.parametrize("n_step", [1, 3])
+@pytest.mark.slow
 def test_dqn_learns_the_same_from_frames(n_step: int, monkeypatch: pytest.MonkeyPatch) -> None:
     keys: dict[str, Any] = {"warmup_steps": 8, "steps": 2, "capacity": 60, "batch_size": 8, "n_step": n_step}
     found = []

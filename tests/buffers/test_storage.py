@@ -66,6 +66,7 @@ def save(memory: buffers.Replay) -> State:
 
 
 @pytest.mark.parametrize("seed", range(4))
+@pytest.mark.slow
 def test_a_replay_in_files_that_is_killed_again_and_again_draws_what_one_in_memory_draws(
     seed: int, tmp_path: Path
 ) -> None:
@@ -89,6 +90,7 @@ def test_a_replay_in_files_that_is_killed_again_and_again_draws_what_one_in_memo
     assert disk.state_dict()["store"]["reward"].shape == (0,)  # the files are not part of a checkpoint
 
 
+@pytest.mark.slow
 def test_a_replay_does_not_depend_on_when_checkpoints_are_written(tmp_path: Path) -> None:
     source, credit, draw = Source("last", 2, 0), credits(3), np.random.default_rng(0)
     often, seldom = replay(tmp_path / "often"), replay(tmp_path / "seldom")

@@ -80,6 +80,7 @@ def two_seeds(tmp_path: Path, source: str, *keys: str) -> list[Path]:
     return folders
 
 
+@pytest.mark.slow
 def test_each_run_keeps_its_worked_examples(trained: Folder) -> None:
     ours, theirs = opened(trained("text0")), opened(trained("text1"))
     assert ours.env.asking.shots != theirs.env.asking.shots
@@ -94,6 +95,7 @@ def test_each_run_keeps_its_worked_examples(trained: Folder) -> None:
     assert rivals.samples[0]["prompt"] != scores.samples[0]["prompt"]
 
 
+@pytest.mark.slow
 def test_seed_is_of_what_is_drawn_by_preferences_too(tmp_path: Path) -> None:
     keys = ["algo=dpo", "env=preferences", "env.test=8", *SMALL]
     assert run.main([*keys, f"out={tmp_path / 'r'}"]) == 0
@@ -126,6 +128,7 @@ def test_a_world_that_depends_on_the_seed_is_the_first_runs(tmp_path: Path) -> N
     assert torch.equal(other.policy.q.weight, theirs.policy.q.weight)
 
 
+@pytest.mark.slow
 def test_reward_models_of_two_seeds_rank_the_same_pairs(trained: Folder) -> None:
     ours, asked = opened(trained("judge0")), Evaluate(against=str(trained("judge1")))
     other = against.rival(ours, asked, against.place_of(asked.against))
@@ -135,6 +138,7 @@ def test_reward_models_of_two_seeds_rank_the_same_pairs(trained: Folder) -> None
     assert all(len(item) == 3 and item[1] != item[2] for item in scores.items or [()])
 
 
+@pytest.mark.slow
 def test_reward_models_whose_attempts_others_wrote_are_not_paired(
     trained: Folder, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -159,6 +163,7 @@ def test_whatever_decides_how_a_model_writes_is_the_same_for_both() -> None:
         against.check_writers("x", subject(fresh=True), subject(1, fresh=True))
 
 
+@pytest.mark.slow
 def test_the_seed_of_a_run_is_not_changed_by_what_is_drawn(trained: Folder) -> None:
     assert evaluate.main([str(trained("text0")), "seed=5", "episodes=2", "threads=1"]) == 0
     answers = [json.loads(x) for x in (trained("text0") / "completions-test.jsonl").read_text().splitlines()]

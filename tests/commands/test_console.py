@@ -152,6 +152,7 @@ posix = pytest.mark.skipif(os.name != "posix", reason="sends the signal of Ctrl-
 
 
 @posix
+@pytest.mark.slow
 def test_ctrl_c_during_an_import_is_one_line_whatever_the_import_makes_of_it(tmp_path: Path) -> None:
     (tmp_path / "lasting.py").write_text(LASTING)
     words = [sys.executable, "-m", "rlkit.run", "algo=./lasting.py", "env=cartpole", "out=r"]
@@ -169,6 +170,7 @@ def test_ctrl_c_during_an_import_is_one_line_whatever_the_import_makes_of_it(tmp
 
 @posix
 @pytest.mark.parametrize("module", ["rlkit.session", "numpy", "torch"])
+@pytest.mark.slow
 def test_ctrl_c_at_any_import_of_a_command_is_one_line(module: str, tmp_path: Path) -> None:
     done = python("-c", AT_THE_IMPORT.format(module=module), cwd=tmp_path)
     assert (done.returncode, done.stderr) == (1, "rlkit: stopped\n")
@@ -198,6 +200,7 @@ def test_ctrl_c_belongs_to_whoever_took_it_before(monkeypatch: pytest.MonkeyPatc
 
 @posix
 @pytest.mark.parametrize("closed", [">&-", pytest.param("<&- >&- 2>&-", marks=pytest.mark.slow)])
+@pytest.mark.slow
 def test_a_closed_stream_is_no_error_and_nothing_is_printed_into_a_file(closed: str, tmp_path: Path) -> None:
     words = "algo=q_learning env=gridworld iterations=2 evaluation_episodes=2 out=r"
     shell = f'exec "{sys.executable}" -m rlkit.run {words} {closed}'

@@ -82,6 +82,7 @@ def test_the_share_of_truncated_episodes_is_counted(copy):
     assert 0 < e["at_step_limit"] <= longest < 1
 
 
+@pytest.mark.slow
 def test_a_table_is_also_judged_exactly_and_drawn(copy, tmp_path, capsys):
     folder = copy("table")
     assert measure(folder, "episodes=4")["greedy"]["mean"] == after(folder)
@@ -117,6 +118,7 @@ def test_a_run_against_itself_differs_by_nothing(copy, capsys):
         assert "distribution of the return" not in out and "sampled" not in out, "the comparison alone"
 
 
+@pytest.mark.slow
 def test_two_runs_are_played_from_the_same_starts_whatever_their_seeds(copy, capsys):
     folder, other = copy("cart"), copy("late")
     there = measure(other, "episodes=40", "seed=0")["greedy"]
@@ -141,6 +143,7 @@ def test_checkpoints_do_not_overwrite_each_other_and_can_be_compared(copy, capsy
     assert "there are best, latest" in refused(capsys, folder, "checkpoint=last")
 
 
+@pytest.mark.slow
 def test_the_parameters_that_the_run_measured_are_measured_and_named(copy, tmp_path, capsys):
     folder = copy("best")
     found = measure(folder, "episodes=4", f"video={tmp_path / 'one.gif'}")
@@ -154,6 +157,7 @@ def test_the_parameters_that_the_run_measured_are_measured_and_named(copy, tmp_p
     assert "checkpoint latest, of iteration 6; the run itself measures best" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_an_older_evaluation_of_a_checkpoint_does_not_take_the_place_of_a_newer_one(copy):
     folder = copy("best")
     measure(folder, "episodes=3")
@@ -199,6 +203,7 @@ def test_a_folder_that_cannot_be_written_is_refused_before_anything_is_measured(
     assert f"cannot write to the folder {folder}: it is on a read-only disk" in refused(capsys, folder)
 
 
+@pytest.mark.slow
 def test_what_cannot_be_paired_is_refused_with_the_key_that_differs(copy, trained, capsys):
     folder = copy("cart")
     assert "env.step_limit is 500 here, 20 there" in refused(capsys, folder, f"against={trained('short')}")
@@ -210,6 +215,7 @@ def test_what_cannot_be_paired_is_refused_with_the_key_that_differs(copy, traine
     assert not (folder / "evaluation-test.json").exists(), "refused before anything is measured"
 
 
+@pytest.mark.slow
 def test_a_reward_model_ranks_pairs_and_writes_nothing(copy, capsys):
     folder = copy("pairs")
     assert measure(folder)["greedy"]["mean"] == after(folder)
@@ -289,6 +295,7 @@ def test_a_colleague_s_folder_is_refused_before_anything_is_measured(copy, capsy
         folder.chmod(0o755)
 
 
+@pytest.mark.slow
 def test_a_film_alone_measures_nothing(copy, tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(evaluation, "measured", lambda *_: pytest.fail("it was measured"))
     folder = copy("table")

@@ -47,6 +47,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("kind", KEYS)
+@pytest.mark.slow
 def test_a_run_leaves_dialogs_and_counts_and_asks_for_trust(
     here: Path, kind: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -78,6 +79,7 @@ def test_a_run_leaves_dialogs_and_counts_and_asks_for_trust(
         assert "return on test, 2 episodes" in out
 
 
+@pytest.mark.slow
 def test_a_game_that_is_mended_goes_on_where_it_failed(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     broken = GAME.replace("right = ", "right = self.luck.random() < 0.9 or 1 / 0 or ")
     Path("mine.py").write_text(broken)
@@ -88,6 +90,7 @@ def test_a_game_that_is_mended_goes_on_where_it_failed(here: Path, capsys: pytes
     assert run.main(["resume=r", "trust=changed"]) == 0
 
 
+@pytest.mark.slow
 def test_the_first_screen_says_what_the_optimum_is(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["algo=ppo", "env=guess", "env.numbers=8", "iterations=1", "env.rows=2", "evaluation_episodes=2"]
     assert run.main([*words, "validation_episodes=2", "threads=1", "out=r"]) == 0

@@ -182,6 +182,7 @@ def test_the_longest_problems_of_the_real_gsm8k_fit_the_tiny_model():
     assert policy.encode([p.question + "\n" for p in longest], [p.answer for p in longest])["mask"].any()
 
 
+@pytest.mark.slow
 def test_a_run_killed_before_its_first_checkpoint_starts_again(tmp_path):
     for name in ("whole", "killed"):
         assert start(tmp_path / name, *PPO, "iterations=2") == 0
@@ -242,6 +243,7 @@ def test_help_names_every_key_with_its_default(capsys):
         assert key in out
 
 
+@pytest.mark.slow
 def test_evaluate_reports_exact_values_and_of_a_reward_model_only_what_it_ranks(tmp_path, capsys):
     from rlkit import evaluate
 
@@ -257,6 +259,7 @@ def test_evaluate_reports_exact_values_and_of_a_reward_model_only_what_it_ranks(
     assert evaluate.main([str(tmp_path / "rm"), "pass_at=1"]) == 2
 
 
+@pytest.mark.slow
 def test_a_run_folder_is_where_another_run_starts_from(tmp_path):
     assert start(tmp_path / "sft", "algo=sft", "env=gsm8k", "env.rows=4", *SHORT) == 0
     assert start(tmp_path / "next", *GRPO, f"policy.model={tmp_path / 'sft'}", "iterations=1") == 0

@@ -191,6 +191,7 @@ def test_a_file_larger_than_any_summary_is_not_read(tmp_path: Path) -> None:
         records.read(at)
 
 
+@pytest.mark.slow
 def test_a_comparison_leads_to_its_own_runs_only(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("matplotlib")
     private = folder(tmp_path / "private")

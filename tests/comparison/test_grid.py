@@ -202,6 +202,7 @@ def test_ctrl_c_while_watching_stops_every_run(tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.parametrize("name", LEAVE)
+@pytest.mark.slow
 def test_a_signal_to_leave_stops_every_run_however_often_it_comes(name, tmp_path, monkeypatch, capsys):
     jobs, number = [job(tmp_path, "lasts"), job(tmp_path, "works")], signal.Signals[name]
     before = signal.getsignal(number)

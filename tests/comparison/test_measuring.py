@@ -33,6 +33,7 @@ def test_every_run_of_a_comparison_measures_its_last_parameters() -> None:
     }
 
 
+@pytest.mark.slow
 def test_the_best_parameters_are_measured_of_all_or_of_none() -> None:
     jobs = planned("algo=ppo,dqn", "env=acrobot", "seed=0", "measure=best", "evaluations=7", "validation_episodes=30")
     assert rules(jobs) == {"ppo": ("best", 7, 0, 30), "dqn": ("best", 7, 0, 30)}
@@ -63,6 +64,7 @@ def run(algo: str, seed: int = 0, score: float = 0.5, **more: object) -> Record:
     return Record(algo, "maze", seed, Path(f"runs/{algo}-{seed}"), "return", score, **given)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_folders_that_were_measured_otherwise_are_named() -> None:
     alike = [run(algo, seed) for algo in ("a", "b") for seed in range(5)]
     assert not [text for text in caveats(alike, compute(alike)) if "measured" in text]
@@ -109,6 +111,7 @@ def test_how_often_a_run_was_evaluated_is_a_setting_where_it_changes_the_score(t
     assert "evaluations is 2 and 5" in said and "validation_episodes is 20 and None" in said
 
 
+@pytest.mark.slow
 def test_the_procedure_is_on_the_page_and_in_the_results(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("matplotlib")
     given = [records.read(folder(tmp_path / name, "latest")) for name in ("a", "b")]

@@ -36,6 +36,7 @@ def test_a_paper_gets_figures_of_each_environment_and_tables_that_are_the_same_e
 
 
 @pytest.mark.filterwarnings("error")
+@pytest.mark.slow
 def test_long_names_are_folded_and_leave_room_for_what_is_drawn(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     settings = "hidden=256,256 gae_lambda=0.95 epochs=10 clip=0.2"
@@ -71,12 +72,14 @@ def test_a_figure_is_not_written_through_a_link(tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("error")
+@pytest.mark.slow
 def test_runs_with_nothing_in_common_are_drawn_without_a_warning(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     report.write([run("ppo", "maze"), run("dqn", "cliff")], tmp_path)
     assert (tmp_path / "index.html").is_file()
 
 
+@pytest.mark.slow
 def test_titles_side_by_side_do_not_run_into_each_other() -> None:
     pytest.importorskip("matplotlib")
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -103,6 +106,7 @@ def test_titles_side_by_side_do_not_run_into_each_other() -> None:
 
 
 @pytest.mark.parametrize("size", [5e-4, 5e5, 5e12])
+@pytest.mark.slow
 def test_numbers_at_an_axis_do_not_run_into_each_other(size: float) -> None:
     pytest.importorskip("matplotlib")
     from matplotlib.backends.backend_agg import FigureCanvasAgg

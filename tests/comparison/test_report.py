@@ -190,6 +190,7 @@ def test_curves_are_of_evaluations_where_every_run_has_enough_of_them() -> None:
     assert line["iqm"][0] == 1 / 9 and line["iqm"][-1] == 1.0 and line["low"] is None
 
 
+@pytest.mark.slow
 def test_the_page_is_one_file_that_fetches_nothing_and_escapes_what_it_is_told(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     evil = "<script>alert(1)</script> $x_{"
@@ -270,6 +271,7 @@ def test_other_numbers_that_are_too_large_are_none(tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("error")
+@pytest.mark.slow
 def test_the_largest_scores_are_computed_and_drawn_without_a_warning(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -182,6 +182,7 @@ def finished(job: grid.Job, score: float) -> None:
     )
 
 
+@pytest.mark.slow
 def test_names_are_kept_with_the_comparison_and_in_every_table(tmp_path: Path, capsys) -> None:
     pytest.importorskip("matplotlib")
     out = tmp_path / "c"
@@ -249,6 +250,7 @@ def test_a_damaged_file_of_names_is_one_line(tmp_path: Path, capsys) -> None:
     assert (records.read(job.folder).algo, records.read(job.folder).env) == ("q_learning", "gridworld")
 
 
+@pytest.mark.slow
 def test_python_gives_lists_of_values_and_several_ids(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[plan.Asked] = []
 

@@ -44,6 +44,7 @@ def until(said: Path, text: str, run: warm.Forked) -> None:
             run.wait(0.05)
 
 
+@pytest.mark.slow
 def test_a_forked_run_is_that_of_its_own_process(forks: warm.Warm, tmp_path: Path) -> None:
     run, said = begin(forks, [*RUN, "out=forked"], tmp_path)
     assert run.wait() == 0 and run.poll() == 0
@@ -54,12 +55,14 @@ def test_a_forked_run_is_that_of_its_own_process(forks: warm.Warm, tmp_path: Pat
     assert forked == [line for line in (told.stdout + told.stderr).splitlines() if "steps/s" not in line]
 
 
+@pytest.mark.slow
 def test_a_mistake_is_one_line_with_exit_code_2(forks: warm.Warm, tmp_path: Path) -> None:
     run, said = begin(forks, ["algo=pppo", "env=cartpole"], tmp_path)
     assert run.wait(60) == 2
     assert said.read_text().splitlines()[-1].startswith("rlkit: no algorithm 'pppo'")
 
 
+@pytest.mark.slow
 def test_each_run_draws_numbers_of_its_own(forks: warm.Warm, tmp_path: Path) -> None:
     """An environment that uses a global generator must not be the same in all runs."""
     (tmp_path / "own.py").write_text(OWN)
@@ -72,6 +75,7 @@ def test_each_run_draws_numbers_of_its_own(forks: warm.Warm, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("how", ["terminate", "kill"])
+@pytest.mark.slow
 def test_a_run_is_stopped_as_any_process(how: str, forks: warm.Warm, tmp_path: Path) -> None:
     run, said = begin(forks, [*LASTS, "out=run"], tmp_path)
     until(said, "iteration 1 ", run)
@@ -81,6 +85,7 @@ def test_a_run_is_stopped_as_any_process(how: str, forks: warm.Warm, tmp_path: P
     getattr(run, how)()  # it is gone: nobody else is hit
 
 
+@pytest.mark.slow
 def test_runs_go_on_when_nothing_asks_any_more(tmp_path: Path) -> None:
     forks = warm.Warm(grid.variables())
     run, said = begin(forks, [*LASTS, "out=run"], tmp_path)
@@ -91,6 +96,7 @@ def test_runs_go_on_when_nothing_asks_any_more(tmp_path: Path) -> None:
     assert run.wait() == 1 and forks.process.wait() == 0
 
 
+@pytest.mark.slow
 def test_a_process_that_is_gone_leaves_its_runs_to_others(tmp_path: Path) -> None:
     with warm.kept(grid.variables()), open(tmp_path / "said", "ab") as console:
         run = warm.start([*LASTS, "out=run"], tmp_path, console.fileno())

@@ -150,6 +150,7 @@ class Endless(gymnasium.Env):
 
 
 @pytest.mark.parametrize("play", ["rollout", "evaluate"])
+@pytest.mark.slow
 def test_an_episode_that_does_not_end_is_given_up_soon_and_the_key_is_named(play):
     Endless.steps = 0
     env = gym.make(gym.Config(rows=2, entry="endless"), 0, "cpu", factory=Endless)

@@ -53,6 +53,7 @@ def learned(parts: Parts) -> dict[str, Tensor]:
 
 
 @pytest.mark.parametrize("words", RUNS)
+@pytest.mark.slow
 def test_a_run_resumed_on_the_device_goes_on_as_the_one_that_was_not_stopped(words: str, tmp_path: Path) -> None:
     """A checkpoint brings the steps of a replay, and those that wait for others, to the CPU."""
     first, second = made(words, GPU), made(words, GPU)
@@ -65,6 +66,7 @@ def test_a_run_resumed_on_the_device_goes_on_as_the_one_that_was_not_stopped(wor
     assert_close(learned(second), learned(first), rtol=0, atol=0)
 
 
+@pytest.mark.slow
 def test_images_of_a_replay_that_was_resumed_on_the_device_are_drawn_as_before(tmp_path: Path) -> None:
     words = "algo=dqn env=gym env.entry=support.screens:Screen policy.encoder=flat algo.warmup_steps=8"
     first, second = made(words, GPU), made(words, GPU)
@@ -89,6 +91,7 @@ def test_the_first_steps_on_the_device_learn_what_the_cpu_learns(words: str) -> 
     assert_close(learned(there), learned(here), rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_the_doctor_reads_the_ratios_of_all_ranks_beside_what_lies_on_the_device(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -102,6 +105,7 @@ def test_the_doctor_reads_the_ratios_of_all_ranks_beside_what_lies_on_the_device
     assert 0 < found["train/ess"] <= 1 and found["steps"] == rollout["mask"].numel()
 
 
+@pytest.mark.slow
 def test_a_table_of_actions_may_lie_elsewhere_than_the_device() -> None:
     """That of a model does, which is computed on the CPU."""
     env = made("algo=q_learning env=frozenlake", GPU).env

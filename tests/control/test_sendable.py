@@ -45,6 +45,7 @@ vector.step(np.zeros(2, np.int64))
         ("ValueError(lambda: 0)", "RuntimeError: ValueError: <function World.step.<locals>.<lambda>"),
     ],
 )
+@pytest.mark.slow
 def test_an_error_of_any_class_reaches_the_trainer(raised: str, line: str, tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(ENVIRONMENT.replace("RAISED", raised))

@@ -69,6 +69,7 @@ def make(config, seed, device):
 '''
 
 
+@pytest.mark.slow
 def test_one_that_loses_the_last_observation_is_refused() -> None:
     vector = AsyncVectorEnv([Counts], autoreset_mode=AutoresetMode.SAME_STEP)
     with pytest.raises(UserError, match=r"make it with autoreset_mode=AutoresetMode.DISABLED"):
@@ -91,6 +92,7 @@ def test_more_processes_than_the_system_allows_are_one_line() -> None:
     assert not multiprocessing.active_children()
 
 
+@pytest.mark.slow
 def test_a_key_steps_copies_in_processes_with_the_same_result(tmp_path: Path) -> None:
     def played(processes: bool) -> TensorDict:
         env = gym.make(gym.Config(2, "CartPole-v1", processes=processes), 0, "cpu")
@@ -131,6 +133,7 @@ class Interrupted(AsyncVectorEnv):
         raise KeyboardInterrupt
 
 
+@pytest.mark.slow
 def test_one_that_never_answers_ends_with_the_second_ctrl_c() -> None:
     """Python waits for its processes when it ends, and one in compiled code would not leave by a gentle signal."""
     vector = Interrupted([Stuck, Counts], autoreset_mode=AutoresetMode.DISABLED)
@@ -153,6 +156,7 @@ class HangsUp(Counts):
 
 
 @pytest.mark.filterwarnings("ignore:.*ERROR")
+@pytest.mark.slow
 def test_an_error_of_an_environments_own_connection_is_not_the_end_of_its_process() -> None:
     vector = AsyncVectorEnv([lambda: Sendable(HangsUp())], autoreset_mode=AutoresetMode.DISABLED)
     copies = Copies(vector)
@@ -186,6 +190,7 @@ class World(gymnasium.Env):
 
 
 @pytest.mark.skipif(os.name != "posix", reason="kill -9")
+@pytest.mark.slow
 def test_a_copy_that_never_answers_ends_after_kill_9_of_the_run(tmp_path: Path) -> None:
     (tmp_path / "hung_world.py").write_text(HUNG)
     words = ["algo=a2c", "env=gym", "env.entry=hung_world:World", "env.processes=true", "env.rows=2", "out=run"]
@@ -213,6 +218,7 @@ def test_a_copy_that_never_answers_ends_after_kill_9_of_the_run(tmp_path: Path) 
         pytest.param(signal.SIGTERM, 1, "stopped at iteration 4; continue with", marks=pytest.mark.slow),
     ],
 )
+@pytest.mark.slow
 def test_a_run_ends_and_a_signal_to_all_of_its_processes_stops_it_once(
     said: int, code: int, told: str, tmp_path: Path
 ) -> None:

@@ -28,6 +28,7 @@ def test_a_healthy_run_names_nothing(tmp_path: Path) -> None:
     assert alarms(tmp_path / "r", "algo=ppo", "env=cartpole", "env_steps=4000") == {}
 
 
+@pytest.mark.slow
 def test_a_step_that_is_far_too_large_is_named_with_all_that_follows_from_it(tmp_path: Path) -> None:
     found = alarms(tmp_path / "r", *PPO, "algo.lr=10")
     assert "lower algo.lr" in found["lr_large"]
@@ -35,6 +36,7 @@ def test_a_step_that_is_far_too_large_is_named_with_all_that_follows_from_it(tmp
     assert lines(tmp_path / "r")[0]["train/update_ratio"] > 1
 
 
+@pytest.mark.slow
 def test_a_step_that_rounding_swallows_is_named(tmp_path: Path) -> None:
     found = alarms(tmp_path / "r", *PPO, "algo.lr=1e-12")
     assert list(found) == ["lr_small"] and "raise algo.lr" in found["lr_small"]
@@ -61,12 +63,14 @@ def test_an_update_is_measured_on_the_first_step_and_not_on_tables(tmp_path: Pat
     assert "train/update_ratio" not in lines(tmp_path / "r")[0]
 
 
+@pytest.mark.slow
 def test_steps_that_are_nearly_all_clipped_are_named(tmp_path: Path) -> None:
     memorised = ["env.rows=1", "algo.horizon=2", "algo.epochs=100", "algo.lr=3e-3", "algo.clip=1e-6"]
     found = alarms(tmp_path / "r", "algo=ppo", "env=cartpole", "iterations=6", "algo.minibatches=1", *memorised)
     assert "of the steps are clipped" in found["clip_fraction"]
 
 
+@pytest.mark.slow
 def test_importance_weights_that_come_down_to_a_few_steps_are_named(tmp_path: Path) -> None:
     far = ["algo.ratio=sum", "algo.lr=1e-2", "algo.clip_high=100", "algo.clip_low=1"]
     found = alarms(tmp_path / "r", "algo=grpo", "env=cartpole", "iterations=5", *far)
@@ -238,6 +242,7 @@ def test_a_number_that_is_not_finite_ends_in_one_line(tmp_path: Path, capsys: An
 
 
 @pytest.mark.parametrize("cut", [1, 2, 3, 4])
+@pytest.mark.slow
 def test_a_resumed_run_neither_repeats_nor_forgets_an_alarm(tmp_path: Path, monkeypatch: Any, cut: int) -> None:
     keys = [*PPO[:-1], "iterations=5", "algo.lr=1e-12", "algo.epochs=1"]
     whole = alarms(tmp_path / "whole", *keys)

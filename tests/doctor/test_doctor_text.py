@@ -26,6 +26,7 @@ def reward(folder: Path, body: str) -> str:
     return f"env.reward={path}:mine"
 
 
+@pytest.mark.slow
 def test_a_healthy_run_names_nothing(tmp_path: Path) -> None:
     assert alarms(tmp_path / "r", *GRPO, "env.rows=8", "algo.group=8") == {}
     assert {"rollout/truncated", "rollout/equal_groups", "train/ess", "time/reward_share"} <= lines(tmp_path / "r")[
@@ -47,12 +48,14 @@ def test_answers_that_the_budget_cuts_are_named_where_it_lasts() -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_reward_that_never_varies_is_named(tmp_path: Path) -> None:
     found = alarms(tmp_path / "r", *GRPO[:-1], "iterations=5", reward(tmp_path, "return [0.0] * len(prompts)"))
     assert found.keys() == {"equal_groups", "constant_reward"}
     assert "all 32 episodes so far scored 0" in found["constant_reward"]
 
 
+@pytest.mark.slow
 def test_a_reward_function_that_raises_ends_in_one_line(tmp_path: Path, capsys: Any) -> None:
     keys = [*GRPO, reward(tmp_path, "return 1 / 0"), *SHORT, f"out={tmp_path / 'r'}"]
     assert run.main(keys) == 2
@@ -62,6 +65,7 @@ def test_a_reward_function_that_raises_ends_in_one_line(tmp_path: Path, capsys: 
     assert lines(tmp_path / "r") == [lines(tmp_path / "r")[0] | {"iteration": 1, "doctor/reward_error": 1.0}]
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_once_its_reward_function_is_mended(tmp_path: Path) -> None:
     keys = [*GRPO, reward(tmp_path, "return [1 / (text != completions[0]) for text in completions]"), *SHORT]
     assert run.main([*keys, f"out={tmp_path / 'r'}"]) == 2
@@ -84,6 +88,7 @@ def test_a_slow_reward_function_is_named(tmp_path: Path, monkeypatch: Any) -> No
     assert "of an iteration: let the reward function work" in alarms(tmp_path / "r", *keys, slow)["reward_slow"]
 
 
+@pytest.mark.slow
 def test_a_demonstration_whose_end_is_masked_out_is_named(tmp_path: Path, monkeypatch: Any) -> None:
     encode = LanguageModel.encode
 
@@ -98,6 +103,7 @@ def test_a_demonstration_whose_end_is_masked_out_is_named(tmp_path: Path, monkey
     assert found["eos_pad"].startswith("2 of 2 texts do not end where their end token stands")
 
 
+@pytest.mark.slow
 def test_prompts_that_the_tokenizer_ends_are_named(tmp_path: Path, monkeypatch: Any) -> None:
     prompt_ids = LanguageModel.prompt_ids
     ended = lambda self, prompts: [[*ids, self.tokenizer.eos_id] for ids in prompt_ids(self, prompts)]  # noqa: E731

@@ -21,6 +21,7 @@ def made(**keys: Any) -> Any:
     return atari.make(atari.Config(**{"threads": 1, "rows": 2, **keys}), 0, torch.device("cpu"))
 
 
+@pytest.mark.slow
 def test_a_lost_life_ends_what_is_learned_and_not_what_is_measured() -> None:
     env = made(game="space_invaders", step_limit=400)
     policy = algorithm("ppo", env, FLAT).policy
@@ -36,6 +37,7 @@ def test_a_lost_life_ends_what_is_learned_and_not_what_is_measured() -> None:
     assert greedy.score.shape == (2,) and (greedy.score % 5 == 0).all()
 
 
+@pytest.mark.slow
 def test_without_them_what_is_learned_is_the_game() -> None:
     env = made(game="space_invaders", step_limit=100, life_ends=False, clip_reward=False)
     rollout = env.rollout(algorithm("ppo", env, FLAT).policy, steps=120)
@@ -43,6 +45,7 @@ def test_without_them_what_is_learned_is_the_game() -> None:
     assert torch.equal(rollout["done"], rollout["episode_length"] > 0)
 
 
+@pytest.mark.slow
 def test_fire_is_pressed_after_each_lost_life() -> None:
     games, given = atari.Games(atari.Config(threads=1), 2), []
     games.reset(seed=[0, 1])
@@ -52,6 +55,7 @@ def test_fire_is_pressed_after_each_lost_life() -> None:
     assert np.array_equal(np.stack(given[1:]) == games.fire, np.stack(lost[:-1])) and np.any(lost)
 
 
+@pytest.mark.slow
 def test_each_copy_begins_where_its_seed_says() -> None:
     games = atari.Games(atari.Config(threads=1), 2)
     first = games.reset(seed=[7, 8])[0].copy()

@@ -40,12 +40,14 @@ def random_actions(space, seed):
 
 
 @pytest.mark.parametrize("name", list(CLASSES))
+@pytest.mark.slow
 def test_random_play_is_gymnasiums_over_seeds_and_episodes(name):
     choose = random_actions(CLASSES[name](1).single_action_space, 0)
     lengths = play_both(CLASSES[name], IDS[name], range(6), choose, episodes=2, follow=name == "acrobot")
     assert max(lengths) == gymnasium.spec(IDS[name]).max_episode_steps
 
 
+@pytest.mark.slow
 def test_acrobot_driven_with_its_swing_is_gymnasiums_up_to_the_goal():
     with_the_swing = lambda now: (now[:, 5] > 0) * 2  # noqa: E731
     lengths = play_both(CLASSES["acrobot"], "Acrobot-v1", range(6), with_the_swing, episodes=3, follow=True)
@@ -58,6 +60,7 @@ def test_acrobots_whole_episodes_are_gymnasiums_as_long_as_a_last_digit_stays_on
     assert play_both(vector, "Acrobot-v1", range(4), choose, episodes=3, limit=40) == [40] * 12
 
 
+@pytest.mark.slow
 def test_a_mountain_car_pushed_with_its_motion_is_gymnasiums_up_to_the_flag():
     lengths = play_both(
         CLASSES["mountaincar"], "MountainCar-v0", range(6), lambda now: (now[:, 1] >= 0) * 2, episodes=3
@@ -65,6 +68,7 @@ def test_a_mountain_car_pushed_with_its_motion_is_gymnasiums_up_to_the_flag():
     assert max(lengths) < 200
 
 
+@pytest.mark.slow
 def test_a_mountain_car_is_stopped_by_the_left_wall_as_gymnasiums():
     hits = []
 

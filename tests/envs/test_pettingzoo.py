@@ -210,6 +210,7 @@ class Guess(ParallelEnv):
 """
 
 
+@pytest.mark.slow
 def test_a_game_of_ones_own_is_learned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "own_guess.py").write_text(OWN)
     monkeypatch.syspath_prepend(str(tmp_path))

@@ -49,12 +49,14 @@ def test_a_table_is_measured_between_random_play_and_its_optimum() -> None:
     assert made("gridworld", start=(0, 0)).reference.high == 1.0
 
 
+@pytest.mark.slow
 def test_the_lower_reference_of_a_table_is_what_random_play_earns() -> None:
     env = made("gridworld")
     scores = env.evaluate(Uniform(4), 4000).score
     assert env.reference.low == pytest.approx(float(scores.mean()), abs=4 * float(scores.std()) / 4000**0.5)
 
 
+@pytest.mark.slow
 def test_the_lower_reference_of_control_is_what_random_play_earns() -> None:
     env = made("cartpole")
     scores = env.evaluate(Uniform(2), 4000).score

@@ -60,6 +60,7 @@ def test_random_play_is_gymnasiums_own(name: str, limit: int) -> None:
             assert terminated == bool(rollout["terminated"][b, t])
 
 
+@pytest.mark.slow
 def test_a_delivered_passenger_ends_the_episode_and_404_states_can_be_seen() -> None:
     env = tabular("taxi")
     assert env.model().terminal.nonzero()[:, 0].tolist() == [0, 85, 410, 475]

@@ -219,6 +219,7 @@ def test_choices_that_do_not_count_from_0_are_refused(seen: gymnasium.Space[Any]
         del gymnasium.registry["CountsFromElsewhere-v0"]
 
 
+@pytest.mark.slow
 def test_a_limit_above_that_of_the_simulator_is_told_once(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -55,6 +55,7 @@ def test_prompts_and_ids_equal_transformers(name: str) -> None:
     assert ours.encode(prompts, special=True) == ids
 
 
+@pytest.mark.slow
 def test_ids_equal_transformers_on_a_thousand_texts_also_where_they_are_read_apart() -> None:
     ours, theirs = templates.ours(qwen(), templates.QWEN3), templates.theirs(qwen(), templates.QWEN3)
     given = [turns(text) for text in texts(1000)]
@@ -140,6 +141,7 @@ def test_a_piece_that_the_template_writes_is_text_in_a_question() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
+@pytest.mark.slow
 def test_what_an_assistant_thought_is_rendered_as_transformers_does(name: str) -> None:
     template = templates.TEMPLATES[name]
     ours, theirs = templates.ours(qwen(), template), templates.theirs(qwen(), template)
@@ -246,6 +248,7 @@ def test_texts_that_leave_no_letter_are_one_line() -> None:
         Alphabet.unlike([every], ["a"] * 20)
 
 
+@pytest.mark.slow
 def test_a_conversation_is_rendered_once(monkeypatch: pytest.MonkeyPatch) -> None:
     tokenizer = templates.ours(qwen(), templates.CHATML + "{# once #}")
     asked: list[int] = []
@@ -257,6 +260,7 @@ def test_a_conversation_is_rendered_once(monkeypatch: pytest.MonkeyPatch) -> Non
     assert tokenizer.chat([turns(x) for x in "da"], {}) == [first[0].replace("\na", "\nd"), first[0]]
 
 
+@pytest.mark.slow
 def test_the_day_is_always_the_same() -> None:
     forms = {"%d %b %Y, %B": "26 Jul 2024, July", "%F %I:%M %p, day %j": "2024-07-26 12:00 PM, day 208"}
     forms |= {"%A, %-d/%-m, 100%%": "Friday, 26/7, 100%", "%T %y": "12:00:00 24", "": ""}

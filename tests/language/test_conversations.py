@@ -96,6 +96,7 @@ def test_without_an_answer_it_is_what_generate_writes() -> None:
     assert (talked["turn_end"].sum(-1) == 1).all() and not talked["truncated"].any()  # whoever answers says it is over
 
 
+@pytest.mark.slow
 def test_a_row_does_not_depend_on_its_neighbors() -> None:
     policy, small = model(), model(rows=1)
     assert rows_of(talk(policy)) == rows_of(talk(small))
@@ -133,6 +134,7 @@ def test_other_words_in_a_reply_change_what_follows_and_no_target() -> None:
     assert torch.equal(gradient(batch), gradient(junk))
 
 
+@pytest.mark.slow
 def test_an_end_token_ends_a_turn_and_is_not_put_there_twice() -> None:
     policy = model()
     end = TOKENIZER.decode([[TOKENIZER.eos_id]], special=True)[0]
@@ -153,6 +155,7 @@ def test_an_end_token_ends_a_turn_and_is_not_put_there_twice() -> None:
         assert after > 3
 
 
+@pytest.mark.slow
 def test_a_row_ends_where_the_context_does_and_nothing_is_lost() -> None:
     policy = model()  # a context of 128 tokens
     long = "Ann has 12 apples and 3 pears. " * 3

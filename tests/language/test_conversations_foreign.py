@@ -39,6 +39,7 @@ def test_on_the_same_weights_rows_are_those_of_the_native_decoder(greedy: bool) 
     assert_close(found[0]["log_prob"], found[1]["log_prob"], rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_rows_stay_within_the_context_and_do_not_depend_on_their_neighbors(tmp_path: Path) -> None:
     write(tmp_path / "gpt2", "gpt2")  # it has no position beyond its 128
     policy, alone = LanguageModel.load(tmp_path / "gpt2"), LanguageModel.load(tmp_path / "gpt2", rows=1)

@@ -49,6 +49,7 @@ def used(folder: Path, out: Path) -> str:
 
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("part", range(8))
+@pytest.mark.slow
 def test_a_damaged_folder_works_or_is_one_line(part: int, good: Path, tmp_path: Path) -> None:
     said = {}
     for i, (name, change) in enumerate(CASES[part::8]):

@@ -180,6 +180,7 @@ def test_a_header_beyond_the_bound_is_refused(tmp_path: Path, monkeypatch: pytes
 
 
 @pytest.mark.timeout(60)
+@pytest.mark.slow
 def test_a_few_hundred_flips_load_or_are_one_line(tmp_path: Path) -> None:
     path = write(tmp_path / "m.gguf", model())
     content, draw, said = path.read_bytes(), Random(0), 0

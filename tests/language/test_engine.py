@@ -119,6 +119,7 @@ def test_truncated_importance(cap: float) -> None:
     assert_close(truncated_importance(ours, theirs, cap), torch.tensor([1.0, 0.25, min(4.0, cap)]))
 
 
+@pytest.mark.slow
 def test_gspo_clips_nothing_on_the_first_minibatch_in_bfloat16() -> None:
     """Rows of any grouping: its interval is 3e-4 wide, and two precisions differ by more than that."""
     words = "algo=gspo env=gsm8k env.rows=8 algo.group=4 algo.minibatches=4 policy.dtype=bfloat16"

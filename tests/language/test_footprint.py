@@ -55,6 +55,7 @@ def test_sizes_without_data_tell_what_a_token_leaves() -> None:
 
 
 @pytest.mark.parametrize("way", ["all", "attention", "lora", "all again", "lora again"])
+@pytest.mark.slow
 def test_learning_takes_what_is_foretold(way: str) -> None:
     kind, _, again = way.partition(" ")
     model = wide(tied=False) if kind != "attention" else wide()

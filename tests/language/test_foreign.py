@@ -170,6 +170,7 @@ def test_the_activations_of_one_part_are_kept(gpt2: Path) -> None:
     assert kept[1] < 0.5 * kept[0]
 
 
+@pytest.mark.slow
 def test_the_native_decoder_is_an_oracle() -> None:
     """On the same weights: of values, gradients and greedy texts."""
     native = LanguageModel.load("tiny", temperature=1.2)

@@ -152,6 +152,7 @@ def test_more_positions_than_usual_need_a_weight_that_has_them(good: Path, tmp_p
     assert LanguageModel.load(folder).decoder.context == 128
 
 
+@pytest.mark.slow
 def test_many_experts_in_few_tensors_are_taken(tmp_path: Path) -> None:
     """A run saves all experts of a layer as one tensor."""
     sizes = {"num_experts": 64, "moe_intermediate_size": 8, "shared_expert_intermediate_size": 8}
@@ -200,6 +201,7 @@ def test_without_transformers_the_line_names_what_to_install(good: Path, monkeyp
         LanguageModel.load(good)
 
 
+@pytest.mark.slow
 def test_a_native_model_loads_no_transformers() -> None:
     code = "import sys; from rlkit.language.model import LanguageModel as M; M.load('tiny').generate(['x'], 1, 2)"
     check = "assert not any(x.split('.')[0] == 'transformers' for x in sys.modules)"
@@ -215,6 +217,7 @@ def test_gradient_checkpointing_that_there_is_not_is_refused(good: Path, monkeyp
 
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("part", [0, *(pytest.param(part, marks=pytest.mark.slow) for part in (1, 2))])
+@pytest.mark.slow
 def test_a_damaged_folder_works_or_is_one_line(part: int, good: Path, tmp_path: Path) -> None:
     said = {}
     for i, (name, change) in enumerate(damage.cases(seed=1, count=5)[part::3]):

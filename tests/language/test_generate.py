@@ -65,6 +65,7 @@ def test_greedy_with_cache_equals_greedy_without(kind, kv_heads):
 
 @pytest.mark.parametrize("rows", [256, 8, 1])
 @pytest.mark.parametrize("repeats", [1, 6])
+@pytest.mark.slow
 def test_sampling_with_drops_and_chunks_equals_sampling_row_by_row_without_cache(rows, repeats):
     model, rule = decoder(spread=5.0), Rule(0.8, False, STOPS)
     done = generate(model, PROMPTS, repeats, 40, rule, generator(0, "draw"), rows)

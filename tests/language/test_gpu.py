@@ -82,6 +82,7 @@ def assert_same_texts(done: Completions, expected: Completions) -> None:
 
 
 @pytest.mark.parametrize("repeats", [1, 6])
+@pytest.mark.slow
 def test_float32_writes_what_the_cpu_writes_with_drops_growth_and_new_graphs(
     repeats: int, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -95,6 +96,7 @@ def test_float32_writes_what_the_cpu_writes_with_drops_growth_and_new_graphs(
     assert len(captured) >= 2
 
 
+@pytest.mark.slow
 def test_bfloat16_is_within_a_tenth_of_a_nat_of_the_learner_and_of_float32() -> None:
     ours = policy(torch.bfloat16, spread=4.0).to(GPU)
     batch = rows(ours)
@@ -106,6 +108,7 @@ def test_bfloat16_is_within_a_tenth_of_a_nat_of_the_learner_and_of_float32() -> 
     assert (batch["log_prob"].cpu() - precise)[batch["mask"].cpu()].abs().mean() < 0.1
 
 
+@pytest.mark.slow
 def test_two_texts_of_one_seed_are_one_in_bfloat16() -> None:
     texts = [policy(torch.bfloat16).to(GPU).generate(TEXTS, repeats=2, max_tokens=16) for _ in range(2)]
     assert torch.equal(texts[0]["action"], texts[1]["action"]) and torch.equal(
@@ -124,6 +127,7 @@ def test_no_token_without_probability_is_drawn_from_a_vocabulary_of_150_000() ->
         assert_close(log_prob.cpu(), logits.log_softmax(-1).gather(1, token.cpu()[:, None])[:, 0], rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_a_vocabulary_of_150_000_is_written_and_learned_from() -> None:
     model, rule = decoder(LARGE, 16, 3.0), Rule(1.0, False, (0,))
     expected = generate(model, PROMPTS[:2], 2, 6, rule, generator(0, "draw"))
@@ -144,6 +148,7 @@ def test_a_vocabulary_of_150_000_is_written_and_learned_from() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.slow
 def test_a_step_has_the_loss_and_the_gradient_of_the_cpu(dtype: torch.dtype) -> None:
     with torch.no_grad():
         batch = rows(policy(spread=4.0))
@@ -157,6 +162,7 @@ def test_a_step_has_the_loss_and_the_gradient_of_the_cpu(dtype: torch.dtype) -> 
         assert torch.cosine_similarity(gradient, other, 0) > 0.98
 
 
+@pytest.mark.slow
 def test_a_checkpoint_brings_everything_back_to_the_last_bit(tmp_path: Path) -> None:
     """And the iteration after it is the same; attention by plain products, for fused kernels add up in any order."""
     words = f"algo=grpo algo.group=4 env=gsm8k env.rows=1 env.max_tokens=6 {REWARD} device={GPU}"

@@ -155,6 +155,7 @@ def test_a_graph_does_not_see_a_tensor_that_took_the_place_of_another(device: De
 # Generation
 
 
+@pytest.mark.slow
 def test_graphs_write_the_tokens_that_the_cpu_writes(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows are dropped to powers of two, the cache grows, and every shape is one graph of one pool."""
     expected = write(decoder())
@@ -178,6 +179,7 @@ def test_graphs_write_the_tokens_that_the_cpu_writes(device: Device, monkeypatch
     assert device.syncs.total() <= looks + 5 * len(rows) * len(columns) + 1
 
 
+@pytest.mark.slow
 def test_graphs_take_the_turns_that_the_cpu_takes(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     """Answers are put into memory that the graphs read, and longer ones into new memory with a graph of its own."""
 
@@ -200,6 +202,7 @@ def test_graphs_take_the_turns_that_the_cpu_takes(device: Device, monkeypatch: p
     assert device.replays > 10 and not expected["acted"][within].all()
 
 
+@pytest.mark.slow
 def test_a_cache_that_replaces_what_a_graph_reads_would_be_caught(
     device: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -225,6 +228,7 @@ def test_a_step_that_waits_would_be_caught(device: Device, monkeypatch: pytest.M
         write(decoder().to(GPU))
 
 
+@pytest.mark.slow
 def test_bfloat16_writes_with_weights_of_its_own_that_follow_the_learners(device: Device) -> None:
     """The engine's twin. The CPU is told to attend as the pretended device does: bfloat16 shows every other order."""
     texts: dict[str, list[Tensor]] = {"cpu": [], GPU: []}
@@ -260,6 +264,7 @@ LEARNERS += [f"{LEARNERS[0]} policy.lora=4"]
 
 
 @pytest.mark.parametrize("algo", LEARNERS)
+@pytest.mark.slow
 def test_an_iteration_leaves_the_parameters_that_the_cpu_leaves(device: Device, algo: str) -> None:
     """With a reference, a value head, adapters; and the CPU waits for the device a few times for each micro-batch."""
     words = f"algo={algo} env=gsm8k env.rows=2 env.max_tokens=10 policy.dtype=float32 {REWARD}"

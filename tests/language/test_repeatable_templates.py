@@ -77,6 +77,7 @@ def test_a_question_and_a_template_may_spell_addresses(text: str) -> None:
     assert render(template, "W", [[turn]], {"x": "<h at 0x1234567>"}) == [expected]
 
 
+@pytest.mark.slow
 def test_the_order_of_a_set_is_always_the_same() -> None:
     template = "{{ (dict(a=1, b=2, c=3, d=4, e=5, f=6).keys() - [])|join }}"
     assert len({render(template, "W", [[]], {})[0] for _ in range(4)}) == 1

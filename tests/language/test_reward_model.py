@@ -108,6 +108,7 @@ def test_the_score_of_a_text_is_what_training_computed_for_it_in_any_batch(tmp_p
 
 
 @pytest.mark.parametrize("name", ["chatml", "mistral", "llama3"])
+@pytest.mark.slow
 def test_a_conversation_is_read_alike_as_a_stored_pair_and_as_a_policys_answer(name: str) -> None:
     """Also where the template ends an answer with another end token than the one that ends a text, as Gemma's does."""
     tokenizer = templates.ours(templates.qwen(), templates.TEMPLATES[name])
@@ -292,6 +293,7 @@ SMALL = ["threads=1", "env.rows=4", "env.train=64", "env.validation=12", "env.te
 JUDGE = ["algo=reward_model", "env=gsm8k", "algo.group=4", "algo.schedule=constant", *SMALL]
 
 
+@pytest.mark.slow
 def test_the_pipeline_is_three_commands(tmp_path: Any, monkeypatch: Any) -> None:
     monkeypatch.chdir(tmp_path)
     short = [word for word in SMALL if word != "env.train=64"]

@@ -62,6 +62,7 @@ def test_a_draw_depends_on_the_generator_alone(policy: LanguageModel) -> None:
     assert len(rows) > 1, "each attempt draws anew"
 
 
+@pytest.mark.slow
 def test_what_the_engine_says_is_the_learners_at_the_same_temperature(policy: LanguageModel) -> None:
     rollout = policy.generate(PROMPTS, 8, 16)
     found = policy.evaluate(rollout.flatten())["log_prob"].view_as(rollout["log_prob"])
@@ -86,6 +87,7 @@ def test_a_copy_writes_with_its_own_weights(policy: LanguageModel) -> None:
     assert torch.equal(policy.generate(PROMPTS, 1, 8, greedy=True)["action"], first["action"])
 
 
+@pytest.mark.slow
 def test_conversations_are_the_same(policy: LanguageModel) -> None:
     def answers(rows: list[int], texts: list[str]) -> list[str | None]:
         counts.update({row: counts.get(row, 0) + 1 for row in rows})
@@ -99,6 +101,7 @@ def test_conversations_are_the_same(policy: LanguageModel) -> None:
     assert torch.equal(found[0]["turn_end"], found[1]["turn_end"]) and found[0]["turn_end"].sum() > 4
 
 
+@pytest.mark.slow
 def test_conversations_end_where_the_context_does(policy: LanguageModel) -> None:
     def answers(rows: list[int], texts: list[str]) -> list[str | None]:
         return ["apples and pears " * 8] * len(rows)
@@ -153,6 +156,7 @@ def test_adapters_are_merged_for_the_engine(server: StandIn) -> None:
     assert_close(rollout["log_prob"], rollout["sampler_log_prob"], rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_an_engine_that_is_off_is_weighed_and_named() -> None:
     """A server that rounds: truncated importance sampling is on, and the gap is told."""
     with served() as server:

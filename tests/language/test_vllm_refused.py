@@ -74,6 +74,7 @@ def test_another_tokenizer_is_one_line(tmp_path: Path) -> None:
         LanguageNetwork(engine="vllm", server=server.url).build(0)
 
 
+@pytest.mark.slow
 def test_another_model_is_one_line(tmp_path: Path) -> None:
     """It has the shape and the tokenizer, and takes the weights; what it computes is something else."""
     with served() as server:

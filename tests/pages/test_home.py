@@ -61,6 +61,7 @@ def test_a_row_changes_with_its_run(runs: Path, tmp_path: Path) -> None:
         assert table(client)["going"]["state"] == "stopped"
 
 
+@pytest.mark.slow
 def test_the_page_of_a_run_is_of_what_lies_in_its_folder_now(runs: Path, tmp_path: Path) -> None:
     folder = tmp_path / "runs" / "one"
     shutil.copytree(runs / "table", folder)
@@ -227,6 +228,7 @@ WRITERS = {
 OWN = ("eval/", "rollout/", "train/", "time/")  # the rest is named by the task, its rewards, and the doctor
 
 
+@pytest.mark.slow
 def test_every_metric_that_runs_write_is_explained(runs: Path, tmp_path: Path) -> None:
     for algo, words in WRITERS.items():
         given = [f"algo={algo}", f"out={tmp_path / algo}", "iterations=3", "threads=1", "evaluation_episodes=2"]
@@ -257,6 +259,7 @@ def test_meanings_are_one_sentence_each() -> None:
     assert all(one.endswith(".") and one.count(". ") == 0 for one in said)
 
 
+@pytest.mark.slow
 def test_a_run_says_whether_its_steps_are_tokens(runs: Path, tmp_path: Path) -> None:
     folder = tmp_path / "runs"
     words = ["algo=sft", "env=gsm8k", "iterations=1", "threads=1", "evaluation_episodes=2", "env.test=4", *TEXT]

@@ -60,6 +60,7 @@ def test_what_lies_on_a_map_is_where_the_model_has_it() -> None:
     assert {s for s, shut in enumerate(drawn["closed"]) if shut} == {12 * r + c for r, c in drawn["marks"]["cliff"]}
 
 
+@pytest.mark.slow
 def test_a_state_of_the_taxi_is_its_cell_and_its_layers() -> None:
     from gymnasium.envs.toy_text.taxi import TaxiEnv
 
@@ -95,6 +96,7 @@ def test_the_sum_over_outcomes_is_the_update() -> None:
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.slow) if name == "taxi" else name for name in MAPS[1:]]
 )
+@pytest.mark.slow
 def test_a_sweep_writes_what_the_figure_says(name: str) -> None:
     with serve(f"env={name}") as client:
         before = client.post("step", algo="value_iteration", steps=3)
@@ -107,6 +109,7 @@ def test_a_sweep_writes_what_the_figure_says(name: str) -> None:
         assert client("GET", "/api/cell?algo=value_iteration&state=100000")[0] == 400
 
 
+@pytest.mark.slow
 def test_the_last_step_of_a_table_is_told() -> None:
     with serve("env=gridworld", "env.rows=1") as client:
         now = client.post("step", algo="q_learning", steps=40)

@@ -35,6 +35,7 @@ def lab() -> Iterator[Client]:
         yield client
 
 
+@pytest.mark.slow
 def test_the_map_offers_every_algorithm_that_keeps_a_table_and_models_first(lab: Client) -> None:
     names = [one["name"] for one in lab.get("/api/lab")["algos"]]
     assert names[:2] == ["value_iteration", "policy_iteration"]
@@ -48,6 +49,7 @@ def test_the_map_offers_every_algorithm_that_keeps_a_table_and_models_first(lab:
     assert set(names[2:]) == {"q_learning", "sarsa", "expected_sarsa"}
 
 
+@pytest.mark.slow
 def test_sweeps_of_value_iteration_arrive_at_the_exact_optimum(lab: Client) -> None:
     first = lab.post("step", algo="value_iteration", steps=1)
     # One sweep of a deterministic map: the two neighbours of the goal are worth 1, nothing else anything.
@@ -66,6 +68,7 @@ def play_env(**fields: Any) -> Any:
     return module.make(module.Config(**fields), 0, "cpu")
 
 
+@pytest.mark.slow
 def test_moving_the_goal_changes_the_optimum_and_keeps_the_table(lab: Client) -> None:
     before = lab.post("step", algo="value_iteration", steps=40)
     after = lab.post("world", algo="value_iteration", cells={"goal": [0, 3]})
@@ -79,6 +82,7 @@ def test_moving_the_goal_changes_the_optimum_and_keeps_the_table(lab: Client) ->
     assert lab.post("step", algo="value_iteration", steps=60)["curves"]["distance"][-1] < 1e-9  # it adapts
 
 
+@pytest.mark.slow
 def test_discount_and_slip_change_the_world_of_every_algorithm(lab: Client) -> None:
     before = lab.get("/api/lab?algo=policy_iteration")
     lab.post("world", algo="value_iteration", gamma=0.5, chances={"slip": 0.2})
@@ -90,6 +94,7 @@ def test_discount_and_slip_change_the_world_of_every_algorithm(lab: Client) -> N
     assert solved["metrics"]["stable"] == 1
 
 
+@pytest.mark.slow
 def test_a_change_that_one_algorithm_refuses_changes_nothing(lab: Client) -> None:
     before = lab.get("/api/lab?algo=value_iteration")
     status, answer = lab("POST", "/api/world", {"algo": "value_iteration", "gamma": 1})
@@ -101,6 +106,7 @@ def test_a_change_that_one_algorithm_refuses_changes_nothing(lab: Client) -> Non
     assert lab.get("/api/lab?algo=value_iteration") == before
 
 
+@pytest.mark.slow
 def test_tuning_one_algorithm_leaves_the_others_as_they_are(lab: Client) -> None:
     other = lab.post("step", algo="sarsa", steps=5)
     lab.post("tune", algo="q_learning", lr=0.125)
@@ -124,6 +130,7 @@ def test_q_learning_plays_is_tuned_and_starts_over(lab: Client) -> None:
     assert lab.get("/api/lab?algo=value_iteration")["iteration"] == 0
 
 
+@pytest.mark.slow
 def test_a_wrong_request_is_one_line(lab: Client) -> None:
     for request, said in WRONG:
         status, answer = lab("POST", "/api/step", request)
@@ -156,6 +163,7 @@ def test_bad_requests_get_their_status(lab: Client) -> None:
     assert lab("POST", "/api/step", " " * (LONGEST_BODY + 1))[0] == 413
 
 
+@pytest.mark.slow
 def test_the_page_may_load_nothing_from_elsewhere(lab: Client) -> None:
     connection = http.client.HTTPConnection("127.0.0.1", lab.server.port)
     connection.request("GET", "/", headers={"X-Token": lab.server.token})
@@ -195,6 +203,7 @@ def test_a_wrong_command_is_one_line_and_exit_code_2(
     assert error.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_a_port_in_use_is_one_line(lab: Client, capsys: pytest.CaptureFixture[str]) -> None:
     assert play.main(["env=gridworld", f"port={lab.server.port}", "open=false"]) == 2
     assert "used by another program" in capsys.readouterr().err

@@ -113,6 +113,7 @@ def test_lines_that_are_written_later_are_read_and_a_torn_one_waits(tmp_path: Pa
         assert client("POST", "/api/replay", {"episode": 0})[0] == 400  # no checkpoint yet: one line
 
 
+@pytest.mark.slow
 def test_ratios_are_1_until_something_is_learned_and_the_folder_stays_as_it_is(runs: Path) -> None:
     before = contents(runs / "grpo")
     with serve(str(runs / "grpo")) as client:
@@ -148,6 +149,7 @@ def test_ratios_are_1_until_something_is_learned_and_the_folder_stays_as_it_is(r
     assert contents(runs / "grpo") == before
 
 
+@pytest.mark.slow
 def test_what_an_environment_wrote_is_told_from_what_the_model_wrote(tmp_path: Path) -> None:
     words = ["algo=grpo", "env=guess", "env.rows=4", "algo.group=4", "env.test=4", "env.validation=4"]
     assert run.main([*words, *TINY, f"out={tmp_path / 'guess'}"]) == 0
@@ -169,6 +171,7 @@ def attempt_turns(attempt: dict[str, list[bool]]) -> int:
     return sum(before and not now for before, now in itertools.pairwise(read))
 
 
+@pytest.mark.slow
 def test_an_episode_is_replayed_and_the_folder_stays_as_it_is(runs: Path) -> None:
     before = contents(runs / "ppo")
     with serve(str(runs / "ppo")) as client:
@@ -184,6 +187,7 @@ def test_an_episode_is_replayed_and_the_folder_stays_as_it_is(runs: Path) -> Non
 
 
 @pytest.mark.parametrize("greedy", [True, False])
+@pytest.mark.slow
 def test_without_what_draws_it_is_the_same_episode_with_its_critic(
     greedy: bool, runs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -261,6 +265,7 @@ def test_odd_files_are_no_error_of_the_server(runs: Path, tmp_path: Path, capsys
     assert capsys.readouterr().err == ""
 
 
+@pytest.mark.slow
 def test_scores_of_a_reward_model_are_of_pairs(tmp_path: Path) -> None:
     parts = assemble(config.read(["algo=reward_model", "env=gsm8k", "env.test=4", "env.validation=4", *TINY]))
     (tmp_path / "config.yaml").write_text(parts.text)

@@ -29,6 +29,7 @@ def said(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
     ],
     ids=" ".join,
 )
+@pytest.mark.slow
 def test_it_is_at_most_80_columns_wide(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     text = said(words, capsys)
     assert max(map(len, text.splitlines())) <= 80
@@ -47,6 +48,7 @@ def test_the_seconds_of_the_phases_add_up(capsys: pytest.CaptureFixture[str]) ->
     assert sum(rows[:-1]) == pytest.approx(rows[-1], abs=0.05) and rows[-2] < 0
 
 
+@pytest.mark.slow
 def test_what_does_not_fit_is_told_with_what_would(capsys: pytest.CaptureFixture[str]) -> None:
     text = said([*HELD, "shard=none"], capsys)
     assert "if it fitted" in text and "It does not fit" in text and "\n  shard=full\n" in text
@@ -58,6 +60,7 @@ def test_the_native_engine_has_not_been_measured_and_that_is_said(capsys: pytest
     assert "measured on a GPU" not in said([*HELD, "engine=vllm"], capsys)
 
 
+@pytest.mark.slow
 def test_a_folder_a_file_and_a_run_are_models(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "0.385 M parameters" in said([f"model={TINY}"], capsys).replace("\n", " ")
     run = tmp_path / "run" / "model"
@@ -68,6 +71,7 @@ def test_a_folder_a_file_and_a_run_are_models(tmp_path: Path, capsys: pytest.Cap
         assert "4.02 B parameters" in " ".join(text.split()) and max(map(len, text.splitlines())) <= 80
 
 
+@pytest.mark.slow
 def test_a_key_may_be_written_as_a_run_writes_it(capsys: pytest.CaptureFixture[str]) -> None:
     small = ["model=135m"]
     assert said([*small, "policy.lora=16", "algo.group=4"], capsys) == said([*small, "lora=16", "group=4"], capsys)

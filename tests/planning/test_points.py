@@ -59,6 +59,7 @@ def test_the_fit_gives_the_coefficients(bench) -> None:
         assert getattr(found, name) == pytest.approx(getattr(USUAL, name), rel=0.05), name
 
 
+@pytest.mark.slow
 def test_the_errors_are_those_of_the_half_that_was_not_fitted(bench) -> None:
     fitted, held = bench.halves(bench.read())
     for what, kinds in KINDS.items():

@@ -120,6 +120,7 @@ def test_auto_shards_where_a_whole_copy_does_not_fit() -> None:
     assert not predict(Setting(model="7b", gpus=8, shard="none"), SEVEN).fits
 
 
+@pytest.mark.slow
 def test_what_is_proposed_fits_and_changes_few_keys() -> None:
     assert not predict(BIG, SEVEN).fits
     found = remedies(BIG, SEVEN)

@@ -3,6 +3,7 @@
 from itertools import pairwise
 from pathlib import Path
 
+import pytest
 import torch
 from support.fakes import algorithm, cartpole, iterate, parameters
 
@@ -30,6 +31,7 @@ def test_without_epsilon_the_policy_acts() -> None:
     assert played(Persistent(Always(5, 0.0), rows=3, longest=10, actions=5), 50).eq(4).all()
 
 
+@pytest.mark.slow
 def test_a_random_action_lasts_n_steps_with_probability_1_by_n_times_n_plus_1() -> None:
     # So many actions that two in a row rarely agree
     explorer = Persistent(Always(1000, 1.0), rows=200, longest=20, actions=1000)

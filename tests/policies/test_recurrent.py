@@ -147,6 +147,7 @@ def test_measurements_do_not_touch_the_memory_of_the_stream() -> None:
 
 
 @pytest.mark.parametrize("name", ["ppo", "a2c", "reinforce", "grpo", "dapo", "rloo", "dpo"])
+@pytest.mark.slow
 def test_algorithms_of_episodes_take_it(name: str) -> None:
     env = lengths()
     algo = algorithm(name, env, GRU)

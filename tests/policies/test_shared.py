@@ -188,6 +188,7 @@ def test_a_stack_of_images_is_one_with_the_channels_of_all(shape: tuple[int, ...
     assert_close(image(x.flatten(1)), image.inner(torch.cat(frames, 1) / 255))
 
 
+@pytest.mark.slow
 def test_a_run_from_before_goes_on_apart(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     old, same = tmp_path / "old", tmp_path / "same"
     assert main([*WORDS, "policy.share=none", "iterations=1", f"out={old}"]) == 0

@@ -39,6 +39,7 @@ def test_each_is_short() -> None:
 
 
 @pytest.mark.parametrize("name", [x if x == "cartpole" else pytest.param(x, marks=pytest.mark.slow) for x in EXAMPLES])
+@pytest.mark.slow
 def test_it_runs(name: str, tmp_path: Path) -> None:
     words, says = EXAMPLES[name]
     said = example(name, words, tmp_path)

@@ -17,6 +17,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> rlkit.Run:
     return rlkit.train("ppo", "cartpole", quiet=True, out=out, seed=1, iterations=6, measure="best", **keys)
 
 
+@pytest.mark.slow
 def test_a_run_evaluates_and_plays_what_it_measured(found: rlkit.Run) -> None:
     told = json.loads((found.folder / "summary.json").read_text())["evaluation"]["after"]["mean"]
     for opened in (found, rlkit.load(found.folder)):
@@ -26,6 +27,7 @@ def test_a_run_evaluates_and_plays_what_it_measured(found: rlkit.Run) -> None:
     assert (scores["checkpoint"], scores["iteration"]) == ("latest", 6) and scores["greedy"]["mean"] != told
 
 
+@pytest.mark.slow
 def test_evaluating_writes_only_the_video(found: rlkit.Run, tmp_path: Path) -> None:
     before = sorted(path.name for path in found.folder.iterdir())
     found.evaluate(episodes=1, video=tmp_path / "one.gif")

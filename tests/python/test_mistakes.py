@@ -199,6 +199,7 @@ def test_samples_of_a_control_run_are_named(walked: rlkit.Run) -> None:
     refused("pass_at counts correct answers", walked.evaluate, pass_at=(1,))
 
 
+@pytest.mark.slow
 def test_another_environment_does_not_take_the_place_of_the_runs(walked: rlkit.Run, tmp_path: Path) -> None:
     refused(r"env= is .*:Other, and the run was made on .*:Walk: give that", rlkit.load, walked.folder, env=Other)
     refused("and the run was made on", rlkit.load, walked.folder, env=lambda: Walk())
@@ -209,6 +210,7 @@ def test_another_environment_does_not_take_the_place_of_the_runs(walked: rlkit.R
     refused("env= has other observations or actions than", rlkit.Run(unnamed.folder, factory=Wide).resume, quiet=True)
 
 
+@pytest.mark.slow
 def test_the_settings_of_torch_of_whoever_calls_are_not_those_of_the_run(tmp_path: Path) -> None:
     plain = rlkit.train("ppo", Walk, out=tmp_path / "plain", **SHORT)
     torch.set_default_dtype(torch.float64)

@@ -52,6 +52,7 @@ def test_it_is_the_run_of_the_command_bit_for_bit(algo: str, trained: dict[str, 
     assert files[0] == files[1]
 
 
+@pytest.mark.slow
 def test_the_first_line_of_its_configuration_repeats_it(trained: dict[str, rlkit.Run]) -> None:
     said = (trained["ppo"].folder / "config.yaml").read_text().partition("\n")[0]
     assert said.endswith(
@@ -134,6 +135,7 @@ def rlkit_evaluate(*words: str) -> int:
     return evaluate.main(words)
 
 
+@pytest.mark.slow
 def test_two_runs_are_tested_against_each_other(trained: dict[str, rlkit.Run], tmp_path: Path) -> None:
     other = rlkit.train("ppo", "cartpole", quiet=True, out=tmp_path / "r", **{**PPO, "iterations": 1})
     found = trained["ppo"].evaluate(episodes=3, against=other)["against"]
@@ -143,6 +145,7 @@ def test_two_runs_are_tested_against_each_other(trained: dict[str, rlkit.Run], t
         trained["ppo"].evaluate(against=trained["grpo"])
 
 
+@pytest.mark.slow
 def test_complete_writes_texts(trained: dict[str, rlkit.Run]) -> None:
     policy = rlkit.load(trained["grpo"].folder, trust=True).policy
     found = policy.complete(["2 + 3?\n", "4 apples and 5 more?\n"], n=3)
@@ -227,6 +230,7 @@ def test_a_strangers_run_with_a_damaged_summary_can_be_printed(evaluation: str, 
     assert "damaged" in repr(rlkit.load(tmp_path))
 
 
+@pytest.mark.slow
 def test_a_run_without_a_checkpoint_has_no_policy_and_can_go_on(tmp_path: Path) -> None:
     def fail(metrics: dict[str, float]) -> None:
         raise ZeroDivisionError

@@ -87,6 +87,7 @@ def entry(run: rlkit.Run) -> str:
     return line.removeprefix("  entry: ").strip("'")
 
 
+@pytest.mark.slow
 def test_every_way_to_give_an_environment_is_the_same_run(tmp_path: Path) -> None:
     module = Ladder.__module__
     ways = {
@@ -141,6 +142,7 @@ def test_an_action_is_in_the_environments_own_form(tmp_path: Path) -> None:
             policy.predict(wrong)
 
 
+@pytest.mark.slow
 def test_a_registered_id_imports_its_module(package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(package)
     run = train("hill_pkg:Hill-v0", tmp_path / "r", **{"env.step_limit": 0})
@@ -257,6 +259,7 @@ def test_an_object_is_copied_and_never_stepped(tmp_path: Path) -> None:
     assert vars(env).keys() == before.keys() and env.steps == 0
 
 
+@pytest.mark.slow
 def test_predict_takes_the_mask_of_an_info_beside_the_observation() -> None:
     run = rlkit.train("q_learning", "Taxi-v4", env_steps=64, **SHORT | {"iterations": None})
     observation, info = gymnasium.make("Taxi-v4").reset(seed=0)

@@ -53,6 +53,7 @@ def test_threads_signals_and_global_random_states_stay_as_they_were(tmp_path: Pa
         torch.set_num_threads(1)
 
 
+@pytest.mark.slow
 def test_off_the_main_thread_it_is_the_same_run(trained: dict[str, rlkit.Run], tmp_path: Path) -> None:
     found: list[rlkit.Run] = []
     words = {"quiet": True, "out": tmp_path / "r", **PPO}
@@ -63,6 +64,7 @@ def test_off_the_main_thread_it_is_the_same_run(trained: dict[str, rlkit.Run], t
     assert found[0].evaluate(episodes=2)
 
 
+@pytest.mark.slow
 def test_a_listener_hears_of_each_iteration_and_may_stop_the_run(tmp_path: Path) -> None:
     heard: list[dict[str, float]] = []
 
@@ -92,6 +94,7 @@ def test_what_a_listener_raises_is_raised_and_the_run_can_go_on(tmp_path: Path) 
     assert rlkit.load(tmp_path / "r").resume(quiet=True).summary
 
 
+@pytest.mark.slow
 def test_ctrl_c_keeps_the_run_and_twice_stops_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def interrupt(times: int) -> Any:
         def at_two(metrics: dict[str, float]) -> None:
@@ -110,6 +113,7 @@ def test_ctrl_c_keeps_the_run_and_twice_stops_at_once(tmp_path: Path, capsys: py
     assert not differences(once.resume(quiet=True).folder, twice.folder)
 
 
+@pytest.mark.slow
 def test_quiet_prints_nothing_whatever_happens(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     def interrupt(metrics: dict[str, float]) -> None:
         if metrics["iteration"] == 2:

@@ -78,6 +78,7 @@ Path(__file__).with_name("ran").touch()
 """
 
 
+@pytest.mark.slow
 def test_a_path_to_compare_with_has_no_trust_and_a_run_brings_its_own(tmp_path: Path) -> None:
     keys = {"algo.steps": 4, "evaluation_episodes": 1, "iterations": 1, "quiet": True}
     for name in ("mine", "theirs"):
@@ -99,6 +100,7 @@ def test_a_path_to_compare_with_has_no_trust_and_a_run_brings_its_own(tmp_path: 
         assert ours.evaluate(episodes=2, against=f"{run.folder}:latest")["against"]["p"] == 1, "its own folder is open"
 
 
+@pytest.mark.slow
 def test_a_run_to_compare_with_is_compared_with_its_checkpoint(tmp_path: Path) -> None:
     keys = {"evaluation_episodes": 1, "evaluate_every": 1, "validation_episodes": 2, "iterations": 2, "quiet": True}
     run = rlkit.train("q_learning", "gridworld", out=tmp_path / "run", **keys)
@@ -107,6 +109,7 @@ def test_a_run_to_compare_with_is_compared_with_its_checkpoint(tmp_path: Path) -
         assert found["checkpoint"] == name
 
 
+@pytest.mark.slow
 def test_a_folder_with_a_colon_in_its_name_is_that_folder(tmp_path: Path) -> None:
     """`cc` beside `cc:latest`, which could be read as a checkpoint of it."""
     keys = {"env_steps": 64, "quiet": True, "evaluation_episodes": 2}
@@ -119,6 +122,7 @@ def test_a_folder_with_a_colon_in_its_name_is_that_folder(tmp_path: Path) -> Non
     assert ours.evaluate(episodes=2, against=f"{tmp_path / 'cc'}")["against"]["folder"] == str(tmp_path / "cc")
 
 
+@pytest.mark.slow
 def test_a_run_with_a_checkpoint_is_never_read_as_another_folder(tmp_path: Path) -> None:
     keys = {"env_steps": 64, "quiet": True, "evaluation_episodes": 2}
     ours = rlkit.train("ppo", "cartpole", out=tmp_path / "ours", **keys)

@@ -37,6 +37,7 @@ def is_base(name: str) -> bool:
 
 
 @pytest.mark.parametrize("name", RUNS)
+@pytest.mark.slow
 def test_adapters_and_heads_learn_and_the_rest_stays(name: str, tmp_path: Path) -> None:
     assert run.main([*RUNS[name], *LORA, "iterations=2", "policy.base_dtype=bfloat16", f"out={tmp_path}"]) == 0
     state = checkpoint.load(tmp_path)["parts"]
@@ -52,6 +53,7 @@ def test_adapters_and_heads_learn_and_the_rest_stays(name: str, tmp_path: Path) 
     assert moved and moved <= {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"}
 
 
+@pytest.mark.slow
 def test_a_runs_adapter_on_its_base_is_the_runs_model(tmp_path: Path) -> None:
     out = tmp_path / "run"
     assert run.main([*RUNS["sft"], *LORA, "iterations=2", f"out={out}"]) == 0
@@ -79,6 +81,7 @@ LENGTH = ["iterations=4", "evaluate_every=2", "checkpoint_every=1"]
 
 @pytest.mark.parametrize("keys", [[], LORA, [*LORA, "policy.base_dtype=bfloat16"]], ids=["whole", "lora", "bfloat16"])
 @pytest.mark.parametrize("name", ["grpo", "ppo"])
+@pytest.mark.slow
 def test_a_run_that_was_stopped_goes_on_exactly(
     name: str, keys: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -90,6 +93,7 @@ def test_a_run_that_was_stopped_goes_on_exactly(
     assert (other / "adapter").exists() == bool(keys)
 
 
+@pytest.mark.slow
 def test_a_checkpoint_with_all_weights_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As rlkit 0.5 wrote it: the reference whole."""
     words, one, other = [*RUNS["grpo"], *LENGTH], tmp_path / "whole", tmp_path / "old"
@@ -112,6 +116,7 @@ def test_best_holds_the_policy_alone_and_is_measured(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "summary.json").read_text())["finished"]
 
 
+@pytest.mark.slow
 def test_a_model_that_was_exchanged_is_refused_at_resume(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shutil.copytree(TINY, tmp_path / "base")
     keys = [f"policy.model={tmp_path / 'base'}", *LORA]

@@ -22,6 +22,7 @@ def killed_before_latest(folder: Path) -> None:
     checkpoint.save(folder, state, "best", iteration=9)
 
 
+@pytest.mark.slow
 def test_a_best_checkpoint_from_beyond_where_a_run_goes_on_gives_way_to_the_one_before(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -88,6 +89,7 @@ def test_which_best_is_kept_until_latest_is_written(tmp_path: Path, cut: bool) -
     assert checkpoint.drop_beyond(tmp_path, 4) == 5 and names() == ["latest"]
 
 
+@pytest.mark.slow
 def test_a_comparison_tells_among_how_many_evaluations_the_best_was_looked_for(tmp_path: Path) -> None:
     """Of five evaluations, three were on other episodes, and their best was forgotten."""
     assert run.main([*BEST, "iterations=3", "validation_episodes=4", f"out={tmp_path}"]) == 0
@@ -100,6 +102,7 @@ def test_a_comparison_tells_among_how_many_evaluations_the_best_was_looked_for(t
     assert records.read(tmp_path).candidates == 3, "the search went on"
 
 
+@pytest.mark.slow
 def test_a_checkpoint_that_does_not_tell_how_often_it_was_evaluated_goes_on(tmp_path: Path) -> None:
     """As rlkit 0.5 wrote them."""
     assert run.main([*BEST, "iterations=3", "validation_episodes=4", f"out={tmp_path}"]) == 0
@@ -126,6 +129,7 @@ def test_a_finished_run_is_not_said_to_be_validated_otherwise(
     assert run.main([f"resume={tmp_path}", "validation_episodes=4"]) == 0, "its own number may be given again"
 
 
+@pytest.mark.slow
 def test_another_number_of_validation_episodes_begins_the_search_for_the_best_anew(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -143,6 +147,7 @@ def test_another_number_of_validation_episodes_begins_the_search_for_the_best_an
     assert checkpoint.load(tmp_path, "best")["progress"]["iteration"] == 4
 
 
+@pytest.mark.slow
 def test_a_kill_while_other_parameters_are_measured_leaves_no_summary_of_those_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -37,6 +37,7 @@ def killed_at(iteration: int, words: list[str]) -> None:
 
 @pytest.mark.parametrize("every", [2, 100])
 @pytest.mark.parametrize("shift", [-(10**6), -1, 0, 10**6])
+@pytest.mark.slow
 def test_every_point_is_there_once_wherever_a_run_was_killed_and_whatever_the_clock_does(
     shift: int, every: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -141,6 +142,7 @@ def test_what_needs_no_change_is_not_written_again(tmp_path: Path) -> None:
     assert (tmp_path / "metrics.jsonl").stat().st_ino == before.st_ino
 
 
+@pytest.mark.slow
 def test_metrics_that_are_gone_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run.main([*TABLE, f"out={tmp_path}"]) == 0
     (tmp_path / "metrics.jsonl").unlink()
@@ -157,6 +159,7 @@ DAMAGED = ["", "[]", "{", "3", '{"before": 3}', '{"before": {}}', '{"before": {"
 
 
 @pytest.mark.parametrize("text", DAMAGED)
+@pytest.mark.slow
 def test_a_damaged_measurement_is_one_line(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run.main([*TABLE, f"out={tmp_path}"]) == 0
     before = (tmp_path / "before.json").read_text()
@@ -172,6 +175,7 @@ def test_a_damaged_measurement_is_one_line(text: str, tmp_path: Path, capsys: py
     assert json.loads((tmp_path / "summary.json").read_text())["evaluation"]["before"] == json.loads(before)["before"]
 
 
+@pytest.mark.slow
 def test_a_measurement_of_another_kind_does_not_end_the_run_at_its_end(tmp_path: Path) -> None:
     assert run.main([*TABLE, f"out={tmp_path}"]) == 0
     found = json.loads((tmp_path / "before.json").read_text())
@@ -187,6 +191,7 @@ def test_a_measurement_of_many_kinds_is_read_as_it_was_written(tmp_path: Path) -
     assert outcome.before(tmp_path / "before.json")["before"]["kinds"] == kinds
 
 
+@pytest.mark.slow
 def test_a_full_disk_at_the_first_checkpoint_does_not_speak_of_one_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -225,6 +230,7 @@ def test_half_of_a_character_in_a_name_ends_no_run(tmp_path: Path) -> None:
     assert {("train/?", 10, "0.5"), ("train/?", 20, "0.5")} <= set(points(tmp_path))
 
 
+@pytest.mark.slow
 def test_what_has_another_name_elsewhere_keeps_what_it_holds(tmp_path: Path) -> None:
     theirs, folder = tmp_path / "theirs", tmp_path / "run"
     assert run.main([*TABLE, "checkpoint_every=1", f"out={folder}"]) == 0
@@ -239,6 +245,7 @@ def test_what_has_another_name_elsewhere_keeps_what_it_holds(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("kind", [os.mkdir, os.mkfifo])
 @pytest.mark.parametrize("name", ["events.out.tfevents.1.x", "events.out.tfevents.9999999999.x", "summary.json"])
+@pytest.mark.slow
 def test_a_folder_or_a_pipe_in_place_of_a_file_is_taken_away(
     name: str, kind: Callable[[Path], None], tmp_path: Path
 ) -> None:

@@ -36,6 +36,7 @@ def lines(folder: Path) -> list[dict]:
         pytest.param(["algo=ppo", "algo.kl_coef=0.1"], marks=pytest.mark.slow),
     ],
 )
+@pytest.mark.slow
 def test_the_iteration_in_which_a_reward_failed_is_repeated(algo: list[str], tmp_path: Path) -> None:
     reward = tmp_path / "reward.py"
     words = [*algo, *WORDS, f"env.reward={reward}:mine"]
@@ -50,6 +51,7 @@ def test_the_iteration_in_which_a_reward_failed_is_repeated(algo: list[str], tmp
 
 
 @pytest.mark.parametrize("fails", [3, 5, 7])  # the first call measures the test split; then training and validation
+@pytest.mark.slow
 def test_a_validation_in_which_a_reward_failed_is_repeated(fails: int, tmp_path: Path) -> None:
     reward, rows = tmp_path / "reward.py", tmp_path / "rows.jsonl"
     rows.write_text("".join(json.dumps({"prompt": f"{n} and {n} is"}) + "\n" for n in range(60)))
@@ -68,6 +70,7 @@ def test_a_validation_in_which_a_reward_failed_is_repeated(fails: int, tmp_path:
     assert differences(tmp_path / "a", tmp_path / "b") == []
 
 
+@pytest.mark.slow
 def test_a_kill_after_a_validation_was_repeated_writes_its_line_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

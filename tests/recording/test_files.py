@@ -62,6 +62,7 @@ def test_nothing_is_written_through_a_link_in_a_run_folder(
 
 
 @pytest.mark.parametrize("name", ["checkpoints", "model", "checkpoints/latest.safetensors"])
+@pytest.mark.slow
 def test_folders_and_checkpoints_are_no_links(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = finished(tmp_path / "r")
     if (folder / name).exists():
@@ -74,6 +75,7 @@ def test_folders_and_checkpoints_are_no_links(name: str, tmp_path: Path, capsys:
     assert "is a link" in one_line(capsys)
 
 
+@pytest.mark.slow
 def test_the_names_that_were_foreseen_lead_nowhere(tmp_path: Path, victim: Path) -> None:
     folder = finished(tmp_path / "r")
     names = [".config.yaml.new", ".summary.json.new", ".metrics.jsonl.new", f".probe-{os.getpid()}", ".model.new"]
@@ -84,6 +86,7 @@ def test_the_names_that_were_foreseen_lead_nowhere(tmp_path: Path, victim: Path)
     assert not [name for name in names if (folder / name).is_symlink()]
 
 
+@pytest.mark.slow
 def test_a_run_folder_may_itself_be_reached_through_a_link(tmp_path: Path) -> None:
     (tmp_path / "disk").mkdir()
     (tmp_path / "runs").symlink_to(tmp_path / "disk")
@@ -93,6 +96,7 @@ def test_a_run_folder_may_itself_be_reached_through_a_link(tmp_path: Path) -> No
     assert (tmp_path / "disk" / "r" / "summary.json").is_file()
 
 
+@pytest.mark.slow
 def test_what_killed_runs_left_goes_and_what_their_links_name_stays(tmp_path: Path, victim: Path) -> None:
     folder = finished(tmp_path / "r")
     (tmp_path / "other").mkdir()
@@ -134,6 +138,7 @@ def test_another_umask_is_kept_too(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="pipes with a name")
 @pytest.mark.parametrize("name", ["checkpoints/latest.safetensors", "before.json", "metrics.jsonl", "config.yaml"])
+@pytest.mark.slow
 def test_a_pipe_in_place_of_a_file_ends_in_one_line(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -235,6 +240,7 @@ def test_a_probe_leaves_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems have no such names")
+@pytest.mark.slow
 def test_a_name_that_is_no_text_is_refused_before_anything_is_written(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -32,6 +32,7 @@ RUNS = {
 
 
 @pytest.mark.parametrize("name", RUNS)
+@pytest.mark.slow
 def test_a_step_that_ends_in_infinity_is_not_saved(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -164,6 +165,7 @@ def spoiled(tensors: dict[str, torch.Tensor], name: str, change: Any) -> dict[st
         ("env actions", lambda x: x.flatten()[:2].clone(), "'env' of its checkpoint does not fit this run"),
     ],
 )
+@pytest.mark.slow
 def test_a_checkpoint_that_nobody_can_have_saved_is_refused(
     name: str, change: Any, line: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -36,6 +36,7 @@ def gpt2(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("name", ["grpo", *(pytest.param(name, marks=pytest.mark.slow) for name in list(RUNS)[1:])])
+@pytest.mark.slow
 def test_a_run_that_was_stopped_goes_on_exactly(
     name: str, gpt2: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -56,6 +57,7 @@ def test_a_run_that_was_stopped_goes_on_exactly(
         torch.testing.assert_close(ours, made(input_ids=tokens).logits)
 
 
+@pytest.mark.slow
 def test_a_checkpoint_holds_no_frozen_weights(gpt2: Path, tmp_path: Path) -> None:
     """Not under the second name of a tied one, either."""
     assert run.main([*RUNS["grpo"], f"policy.model={gpt2}", "iterations=1", f"out={tmp_path}"]) == 0
@@ -65,6 +67,7 @@ def test_a_checkpoint_holds_no_frozen_weights(gpt2: Path, tmp_path: Path) -> Non
     assert parts["reference"].keys() == {"frozen"}
 
 
+@pytest.mark.slow
 def test_the_first_ratio_is_one_and_the_doctor_names_nothing_of_it(gpt2: Path, tmp_path: Path) -> None:
     words = [*RUNS["grpo"], f"policy.model={gpt2}", "policy.trainable=all", "iterations=2", f"out={tmp_path}"]
     assert run.main(words) == 0

@@ -219,6 +219,7 @@ forked = pytest.mark.skipif(not hasattr(os, "fork"), reason="children are forked
 
 
 @forked
+@pytest.mark.slow
 def test_kills_at_writes_lose_nothing(tmp_path: Path) -> None:
     done = alone("quick", str(tmp_path))
     assert done.returncode == 0, done.stdout + done.stderr

@@ -54,6 +54,7 @@ def test_best_is_measured_with_all_that_it_holds_of_the_policy(found: rlkit.Run)
     assert told["after"]["mean"] > 100, "the skill of the last iteration, not of the best one"
 
 
+@pytest.mark.slow
 def test_every_way_to_measure_a_run_restores_the_same_policy(found: rlkit.Run) -> None:
     told = json.loads((found.folder / "summary.json").read_text())["evaluation"]["after"]["mean"]
     opened = rlkit.load(found.folder, trust=True)
@@ -70,6 +71,7 @@ def test_every_way_to_measure_a_run_restores_the_same_policy(found: rlkit.Run) -
 
 
 @pytest.mark.parametrize("algo", ["q_learning", "dqn"])
+@pytest.mark.slow
 def test_how_a_run_explored_is_not_put_back(algo: str, tmp_path: Path) -> None:
     env = {"q_learning": "gridworld", "dqn": "cartpole"}[algo]
     run = rlkit.train(algo, env, out=tmp_path / "r", quiet=True, iterations=3, evaluation_episodes=2)

@@ -3,6 +3,7 @@
 import shutil
 from pathlib import Path
 
+import pytest
 import torch
 from safetensors.torch import load_file
 
@@ -12,6 +13,7 @@ from rlkit.recording import checkpoint
 DATA = Path(__file__).resolve().parents[1] / "data" / "sarsa-0.3.0"
 
 
+@pytest.mark.slow
 def test_a_run_of_0_3_0_continues_exactly(tmp_path: Path) -> None:
     """The folder was cut off at iteration 400; 0.3.0 continued it to 900, and this is the table that it had then."""
     expected = load_file(DATA / "after-900.safetensors")

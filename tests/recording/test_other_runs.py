@@ -67,6 +67,7 @@ OTHER: list[Any] = ["text", None, [], {}, 2.5, -1, torch.zeros(3, 7), torch.tens
 @pytest.mark.parametrize(
     ("name", "every"), [("table", 12), *(pytest.param(x, 1, marks=pytest.mark.slow) for x in RUNS)]
 )
+@pytest.mark.slow
 def test_no_part_that_is_missing_or_of_another_kind_ends_in_a_traceback(
     name: str, every: int, finished: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

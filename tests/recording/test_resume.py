@@ -141,9 +141,8 @@ def name_of(keys: list[str]) -> str:
     return " ".join(word for word in keys if word.startswith(("algo=", "env=")))
 
 
-# One of each kind of buffer, policy and environment is quick.
-QUICK = ["value_iteration gridworld", "td gridworld", "q_learning frozenlake", "dqn cartpole"]
-QUICK += ["a2c pendulum", "ppo cartpole", "ppo gym", "grpo cartpole", "grpo gsm8k", "grpo guess"]
+# One of each kind of buffer is quick.
+QUICK = ["value_iteration gridworld", "td gridworld", "dqn cartpole", "ppo cartpole"]
 
 
 def marked(keys: list[str]) -> Any:
@@ -185,6 +184,7 @@ TABLE = ["algo=q_learning", "env=frozenlake", "env.rows=4", "iterations=6", "eva
 TABLE += ["validation_episodes=2"]
 
 
+@pytest.mark.slow
 def test_a_kill_before_the_first_latest_starts_again_although_there_is_a_best(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -198,6 +198,7 @@ def test_a_kill_before_the_first_latest_starts_again_although_there_is_a_best(
     assert not differences(tmp_path / "whole", tmp_path / "cut")
 
 
+@pytest.mark.slow
 def test_a_run_that_ended_early_stays_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def empty(*_: Any) -> None:
         raise Exhausted("nothing is left")
@@ -216,6 +217,7 @@ def test_a_run_that_ended_early_stays_ended(tmp_path: Path, monkeypatch: pytest.
     assert not differences(tmp_path / "whole", tmp_path / "cut")
 
 
+@pytest.mark.slow
 def test_a_run_that_ended_early_tries_again_when_a_length_is_given(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -231,6 +233,7 @@ def test_a_run_that_ended_early_tries_again_when_a_length_is_given(
     assert '"iterations": 9' in (tmp_path / "summary.json").read_text()
 
 
+@pytest.mark.slow
 def test_a_length_that_the_run_has_passed_is_refused_and_nothing_is_written(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -259,6 +262,7 @@ def test_a_torn_line_and_lines_of_the_future_are_written_again(tmp_path: Path) -
     assert (folder / "checkpoints" / "latest.damaged").read_bytes() == b"torn"
 
 
+@pytest.mark.slow
 def test_a_longer_run_is_not_finished_until_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert run.main([*TABLE, f"out={tmp_path}"]) == 0
     with monkeypatch.context() as patch, pytest.raises(Killed):

@@ -70,6 +70,7 @@ def test_a_full_disk_is_one_line_and_nothing_is_lost(
 
 
 @pytest.mark.parametrize("name", [name for name in LEAVE if name in signal.Signals.__members__])
+@pytest.mark.slow
 def test_a_signal_to_leave_leaves_a_checkpoint_and_says_how_to_go_on(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -94,6 +95,7 @@ def test_a_signal_to_leave_leaves_a_checkpoint_and_says_how_to_go_on(
     assert not differences(tmp_path / "whole", tmp_path / "cut")
 
 
+@pytest.mark.slow
 def test_a_signal_while_the_end_is_measured_stops_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = outcome.measure
 
@@ -153,6 +155,7 @@ posix = pytest.mark.skipif(os.name != "posix", reason="Windows has neither the s
 
 
 @posix
+@pytest.mark.slow
 def test_what_nohup_ignores_stays_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = loop.walk
 
@@ -206,6 +209,7 @@ def test_one_process_writes_to_a_folder_and_its_death_frees_it(
     assert json.loads((tmp_path / "summary.json").read_text())["iterations"] == done >= 100
 
 
+@pytest.mark.slow
 def test_a_start_that_was_killed_at_once_can_be_given_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def killed(*_: Any) -> None:
         raise Killed
@@ -248,6 +252,7 @@ def vowels(prompts, completions, **columns):
 """
 
 
+@pytest.mark.slow
 def test_a_reward_function_that_failed_goes_on_as_if_it_had_not(tmp_path: Path) -> None:
     (tmp_path / "judge.py").write_text(FAILING)
     words = last(*(word for word in TEXT if word != "checkpoint_every=1"), f"env.reward={tmp_path / 'judge.py'}:vowels")

@@ -94,6 +94,7 @@ REWARD = (
 )
 
 
+@pytest.mark.slow
 def test_runs_with_a_reward_file_that_counts_in_a_neighbor_are_equal(package: Path, tmp_path: Path) -> None:
     (package / "helper.py").write_text("STEP = []\n")
     (package / "judge.py").write_text(REWARD + "def g(completions, **columns): return f(completions)\n")
@@ -175,6 +176,7 @@ def test_a_class_whose_module_was_edited_since_it_was_imported_is_refused(packag
     assert sys.modules[world.__name__] is world, "its classes stay what they are"
 
 
+@pytest.mark.slow
 def test_a_class_that_has_no_file_goes_on(tmp_path: Path) -> None:
     notebook = ModuleType("its_notebook")
     sys.modules["its_notebook"] = notebook

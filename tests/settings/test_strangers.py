@@ -252,6 +252,7 @@ TAGGED = "run: {seed: !!int ''}\nalgo: {name: ppo}\nenv: {name: cartpole}\n"
 @pytest.mark.parametrize(
     "text", [BOMB, "[" * 10_000, "algo: {name: [ppo]}\nenv: {name: null}\n", "marks: {a: [1]}\n", TAGGED]
 )
+@pytest.mark.slow
 def test_a_configuration_that_is_none_is_one_line(
     text: str, ours: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

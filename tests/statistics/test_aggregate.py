@@ -128,6 +128,7 @@ def test_profiles_are_those_of_rliable() -> None:
     assert run_statistics.profile(list(x.T), tau) == pytest.approx(library.score_distributions(x, tau), abs=1e-12)
 
 
+@pytest.mark.slow
 def test_intervals_are_those_of_rliable_within_monte_carlo_error() -> None:
     """Either end is a quantile of random repetitions: its standard error is √(q(1−q)/R) / density.
 

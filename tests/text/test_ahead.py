@@ -50,6 +50,7 @@ def test_rows_are_one_version_old_and_say_so(server: StandIn) -> None:
     assert (age == 1).all() and (rows["log_prob"] - rows["sampler_log_prob"]).abs().max() > 1e-3
 
 
+@pytest.mark.slow
 def test_rollouts_of_one_iteration_are_of_the_weights_that_wrote_them(server: StandIn) -> None:
     """DAPO plays on until enough groups differ: the weights of its second rollout are those that learn from it."""
     words = ("algo=dapo", "algo.overlong_buffer=0", REWARD)
@@ -73,6 +74,7 @@ def test_rollouts_of_one_iteration_are_of_the_weights_that_wrote_them(server: St
     assert {*walk(again.algo, again.env, Meter())[0]["version"].flatten().tolist()} == {3}
 
 
+@pytest.mark.slow
 def test_the_next_rollout_is_under_way_while_this_one_is_learned_from(server: StandIn) -> None:
     parts, gate, asked, answer = parts_of(server), threading.Event(), threading.Semaphore(0), server.answer
     parts.algo.policy.generate(["a"], 1, 1)  # now the server is known and has the weights
@@ -95,6 +97,7 @@ def test_the_next_rollout_is_under_way_while_this_one_is_learned_from(server: St
     assert walk(parts.algo, parts.env, Meter())[0]["version"].unique().tolist() == [0]
 
 
+@pytest.mark.slow
 def test_what_is_measured_is_measured_with_the_newest_weights(server: StandIn) -> None:
     parts = parts_of(server)
     walk(parts.algo, parts.env, Meter())
@@ -106,6 +109,7 @@ def test_what_is_measured_is_measured_with_the_newest_weights(server: StandIn) -
     assert torch.equal(found, native.env.evaluate(native.algo.policy, 4).score)
 
 
+@pytest.mark.slow
 def test_no_problem_is_left_out_where_a_run_goes_on(server: StandIn) -> None:
     words = ("env.curriculum=success",)
     parts = parts_of(server, *words)
@@ -118,6 +122,7 @@ def test_no_problem_is_left_out_where_a_run_goes_on(server: StandIn) -> None:
     assert following[0]["version"].unique().tolist() == [2] and following[1]["version"].unique().tolist() == [3]
 
 
+@pytest.mark.slow
 def test_a_server_that_goes_away_meanwhile_is_told_where_its_rows_are_due(
     server: StandIn, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

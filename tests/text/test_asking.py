@@ -170,6 +170,7 @@ def env_of(made: Any) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.slow
 def test_a_model_with_a_template_is_asked_in_turns(talking: Path) -> None:
     made = parts(f"policy.model={talking}", "env.system=Be brief.")
     prompts = made.env.asking.prompts(made.env.problems["test"][:1], made.algo.policy)
@@ -189,6 +190,7 @@ def test_tiny_is_asked_as_before(talking: Path) -> None:
         assert made.env.asking.prompts(made.env.problems["test"][:1], made.algo.policy) == [f"{question}\n"]
 
 
+@pytest.mark.slow
 def test_a_run_in_turns_is_resumed_and_one_from_before_stays_plain(
     talking: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -210,6 +212,7 @@ def test_a_run_in_turns_is_resumed_and_one_from_before_stays_plain(
     assert assemble(config.read([f"resume={tmp_path / 'r'}"])).env.asking.chat is False
 
 
+@pytest.mark.slow
 def test_a_learned_reward_reads_conversations_by_its_own_template(talking: Path, tmp_path: Path) -> None:
     judge = RewardModel.on(parts(f"policy.model={talking}").algo.policy, writes=False)
     torch.nn.init.normal_(judge.value_head.weight, generator=torch.Generator().manual_seed(0))
@@ -225,6 +228,7 @@ def test_a_learned_reward_reads_conversations_by_its_own_template(talking: Path,
     assert reward(["2 + 3?"], ["#### 5"]) == judge.judge(["2 + 3?"], ["#### 5"]).tolist()
 
 
+@pytest.mark.slow
 def test_a_learned_reward_is_asked_with_the_options_of_its_training(tmp_path: Path) -> None:
     folder = tmp_path / "thinks"
     shutil.copytree(folders.TINY, folder)
@@ -241,6 +245,7 @@ def test_a_learned_reward_is_asked_with_the_options_of_its_training(tmp_path: Pa
         assert LearnedReward(tmp_path / "saved")([plain], ["#### 5"]) == want
 
 
+@pytest.mark.slow
 def test_a_reward_that_was_trained_on_plain_prompts_judges_no_conversations(
     talking: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

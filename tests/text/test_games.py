@@ -141,6 +141,7 @@ def test_in_chat_a_reply_stands_in_the_templates_own_marks(name: str, between: s
 
 
 @pytest.mark.parametrize("name", TEMPLATES)
+@pytest.mark.slow
 def test_in_chat_a_reply_is_what_the_template_makes_of_the_whole_conversation(name: str) -> None:
     from rlkit.language.chat import ChatTemplate
     from rlkit.language.folders import TINY

@@ -158,6 +158,7 @@ SHORT = ["threads=1", "env.rows=2", "env.max_tokens=12", "evaluation_episodes=2"
 
 
 @pytest.mark.parametrize("algo", ["dpo", "reward_model"])
+@pytest.mark.slow
 def test_a_run_learns_from_a_judge_and_resumes_with_trust(
     algo: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

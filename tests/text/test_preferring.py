@@ -132,6 +132,7 @@ def test_a_file_in_the_home_folder_is_found(tmp_path: Path, monkeypatch: pytest.
     assert len(env.pairs["train"]) == 3
 
 
+@pytest.mark.slow
 def test_conversations_play_and_demonstrate_as_they_are_rendered(tmp_path: Path) -> None:
     rows: list[Row] = [
         {"prompt": [user(f"{n}?")], "chosen": [assistant("yes")], "rejected": [assistant("no")]} for n in range(4)

@@ -122,6 +122,7 @@ def test_demonstrations_hold_few_different_problems_of_each_rare_kind_each_repea
     assert shown == demonstrations(head=500, rare=10, repeat=30)
 
 
+@pytest.mark.slow
 def test_the_arithmetic_of_rare_kinds_is_mostly_seen_in_head_demonstrations():
     def operations(problems):
         return [step[:3] for problem in problems for step in STEP.findall(problem.answer)]

@@ -94,6 +94,7 @@ def test_a_task_of_few_questions_holds_out_none_that_is_trained_on() -> None:
 
 
 @needs
+@pytest.mark.slow
 def test_another_process_makes_the_same_problems_in_another_order() -> None:
     other = Process(reasoning.CHILD, "x", "x", "x", {"PYTHONHASHSEED": "0"})
     for task in ("chain_sum", "codeio", "game_of_life"):  # codeio draws from the global generators, too
@@ -140,6 +141,7 @@ def test_a_reward_of_ones_own_is_summed_with_the_tasks(tmp_path: Path) -> None:
 
 
 @needs
+@pytest.mark.slow
 def test_a_text_is_never_run_as_python_and_ends_in_time(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     place, mark = [0, 2, 0], tmp_path / "ran"
     code = f"__import__('os').system('touch {mark}')"
@@ -205,6 +207,7 @@ def short(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
 
 
 @needs
+@pytest.mark.slow
 def test_a_mixture_of_three_tasks_that_is_killed_is_the_run_that_was_not(
     short: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -225,6 +228,7 @@ def test_a_mixture_of_three_tasks_that_is_killed_is_the_run_that_was_not(
 
 @needs
 @pytest.mark.parametrize("task", ["chain_sum", "leg_counting", "countdown"])
+@pytest.mark.slow
 def test_a_task_runs_from_end_to_end(task: str, short: list[str], tmp_path: Path) -> None:
     assert run.main([*short, f"env.task={task}", "iterations=1", f"out={tmp_path}"]) == 0
     assert (

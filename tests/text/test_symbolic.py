@@ -51,6 +51,7 @@ def verifier(tmp_path, monkeypatch):
     found.close()
 
 
+@pytest.mark.slow
 def test_what_a_comparison_does_ends_with_it(verifier, monkeypatch):
     monkeypatch.setattr(process, "LATER", 2.0)
     monkeypatch.setattr(symbolic, "SECONDS", 1.0)
@@ -139,6 +140,7 @@ def test_one_expression_of_a_text_is_compared():
     assert candidate("it is 18 or 19") == "19" and candidate("none") is None and candidate("####") is None
 
 
+@pytest.mark.slow
 def test_what_no_handler_can_stop_is_ended_by_the_system(tmp_path, monkeypatch):
     """A signal is handled between two steps of the interpreter, and one call may take minutes."""
     (tmp_path / "counts.py").write_text(

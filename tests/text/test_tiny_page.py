@@ -3,12 +3,15 @@
 import re
 from pathlib import Path
 
+import pytest
+
 from rlkit.settings import plugins
 from rlkit.text.templates import HEAD, RARE
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "tiny.md").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_their_words_steps_numbers_and_kinds() -> None:
     gsm8k = plugins.load("envs", "gsm8k")
     env = gsm8k.make(gsm8k.Config(), seed=0, device="cpu")

@@ -135,6 +135,7 @@ def test_what_a_tool_started_ends_with_it(mine: Path) -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "killpg"), reason="needs process groups")
+@pytest.mark.slow
 def test_a_signal_to_the_group_of_a_run_does_not_reach_its_tool(mine: Path) -> None:
     program = (
         "import os, signal, sys; from rlkit.text import load_tool; calls = load_tool(sys.argv[1], 20.0);"
@@ -233,6 +234,7 @@ def test_a_row_that_spends_its_tokens_is_truncated_and_one_that_ends_is_not() ->
     assert batch["truncated"].flatten().tolist() == [False, True, False, True]
 
 
+@pytest.mark.slow
 def test_tiny_is_truncated_with_a_tool_where_it_is_without_one() -> None:
     keys = [
         "algo=grpo",
@@ -263,6 +265,7 @@ def test_a_policy_without_turns_and_a_stop_that_a_call_tears_are_refused() -> No
         world(prompt=Asking(stop=("a=b",))).check(Chatter(lambda *_: ""))
 
 
+@pytest.mark.slow
 def test_tiny_calls_the_calculator_and_its_tokens_are_those_of_the_tool() -> None:
     """On the shipped model: what stands with mask False is the result of what stands before it, id by id."""
     policy = LanguageModel.load("tiny", value_head=True)

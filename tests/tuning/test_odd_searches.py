@@ -45,6 +45,7 @@ DAMAGES: dict[str, Change] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.slow
 def test_a_trial_that_was_changed_is_one_line(damage: str, tmp_path: Path, carried: list[str]) -> None:
     conducted(tmp_path, "trials=2")
     change_trials(tmp_path, DAMAGES[damage])
@@ -55,6 +56,7 @@ def test_a_trial_that_was_changed_is_one_line(damage: str, tmp_path: Path, carri
 
 
 @pytest.mark.parametrize("number", ["abc", "-1", "0", "[1]", "true", "{a: 1}", "1.5"])
+@pytest.mark.slow
 def test_a_number_of_runs_that_is_none_is_one_line(number: str, tmp_path: Path, carried: list[str]) -> None:
     conducted(tmp_path, "trials=1")
     path = tmp_path / "search.yaml"
@@ -69,6 +71,7 @@ def test_a_folder_in_the_place_of_a_mark_is_removed(tmp_path: Path, carried: lis
     assert carried
 
 
+@pytest.mark.slow
 def test_settings_that_an_algorithm_of_ones_own_cannot_take_are_a_failed_trial(
     tmp_path: Path, carried: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -29,6 +29,7 @@ def problem(*words: str) -> Problem:
 
 
 @pytest.mark.parametrize("algo", TUNED)
+@pytest.mark.slow
 def test_what_people_tune_declares_ranges_that_hold_the_default_and_can_be_run(algo: str) -> None:
     found = problem(f"algo={algo}", f"env={TUNED[algo]}", "env_steps=1000")
     assert {"algo.lr", "algo.gamma", "policy.hidden"} <= found.space.keys() and len(found.space) >= 5
@@ -119,6 +120,7 @@ def test_what_has_a_value_is_not_searched_and_search_picks() -> None:
     assert list(picked.space) == ["algo.lr", "algo.clip", "algo.value_coef"]
 
 
+@pytest.mark.slow
 def test_what_can_do_nothing_is_not_searched() -> None:
     table = problem("algo=a2c", "env=gridworld", "iterations=3")
     assert "policy.normalize" not in table.space  # cells have no mean

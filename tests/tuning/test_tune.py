@@ -21,6 +21,7 @@ from rlkit.tuning.study import FILE, Study, Trial
 optuna = pytest.importorskip("optuna")
 
 
+@pytest.mark.slow
 def test_the_first_trial_is_the_default_and_the_best_is_written_and_measured_beside_it(
     tmp_path: Path, carried: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -62,6 +63,7 @@ def test_which_of_several_runs_is_faster_changes_nothing(
     assert trials(tmp_path / "even") == trials(tmp_path / "uneven")
 
 
+@pytest.mark.slow
 def test_a_trial_that_stays_below_the_median_is_given_up(
     tmp_path: Path, carried: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -100,11 +102,13 @@ def test_evaluations_of_a_long_run_are_not_those_of_the_next(tmp_path: Path, car
     assert list(attempt.values.values()) == [1.0] * 1500 + [3.0] * 1500  # a mean over the runs so far
 
 
+@pytest.mark.slow
 def test_without_a_pruner_every_trial_is_finished(tmp_path: Path, carried: list[str]) -> None:
     conducted(tmp_path, "pruner=none", "sampler=random")
     assert {trial.end for trial in trials(tmp_path)} == {"complete"}
 
 
+@pytest.mark.slow
 def test_a_trial_counts_by_the_mean_of_its_runs(tmp_path: Path, carried: list[str]) -> None:
     conducted(tmp_path, "runs=3", "trials=2")
     found = trials_of(tmp_path, "runs=3")[0]
@@ -112,6 +116,7 @@ def test_a_trial_counts_by_the_mean_of_its_runs(tmp_path: Path, carried: list[st
     assert found.values[9] == 80 and found.values[search.STRIDE + 9] == pytest.approx(80.5) and len(found.values) == 30
 
 
+@pytest.mark.slow
 def test_a_setting_that_fails_or_cannot_be_is_passed_over(
     tmp_path: Path, carried: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -153,6 +158,7 @@ def test_where_nothing_is_better_the_default_is_written(
     }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_run_on_a_fresh_seed_that_fails_is_no_success(
     tmp_path: Path, carried: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -166,6 +172,7 @@ def test_a_run_on_a_fresh_seed_that_fails_is_no_success(
     assert tune.main(given) == 0
 
 
+@pytest.mark.slow
 def test_the_study_can_be_opened_with_optuna(tmp_path: Path, carried: list[str]) -> None:
     conducted(tmp_path, "trials=6")
     storage = optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(str(tmp_path / FILE)))
@@ -198,6 +205,7 @@ def test_the_sampler_sees_every_trial_also_with_keys_that_did_nothing_beside_oth
     assert Study(tmp_path, one.space, "tpe", "median", 0).trials == study.trials
 
 
+@pytest.mark.slow
 def test_best_yaml_holds_the_keys_that_a_preset_stands_for(tmp_path: Path, carried: list[str]) -> None:
     file = tmp_path / "mine.yaml"
     file.write_text("algo: {preset: verl}\nenv: {rows: 2}\n")
@@ -219,6 +227,7 @@ def test_best_yaml_holds_the_inner_keys_of_a_file(tmp_path: Path, carried: list[
     assert found["kwargs"] == {"sutton_barto_reward": True}
 
 
+@pytest.mark.slow
 def test_an_algorithm_may_be_given_by_its_whole_path(tmp_path: Path, carried: list[str]) -> None:
     (tmp_path / "mine.py").write_text("from rlkit.algorithms.ppo import Config, make\n")
     words = [f"algo={tmp_path / 'mine.py'}", "env=cartpole", "iterations=10", "workers=1", "runs=1", "trials=3"]
@@ -233,6 +242,7 @@ def test_best_yaml_measures_as_was_asked_and_not_as_a_trial_does(tmp_path: Path,
     assert config.read([f"config={tmp_path / 'out' / 'best.yaml'}"]).run["evaluation_episodes"] == 7
 
 
+@pytest.mark.slow
 def test_a_file_for_all_runs_says_how_they_are_measured(tmp_path: Path, carried: list[str]) -> None:
     file = tmp_path / "mine.yaml"
     file.write_text("run: {measure: best, evaluations: 3, validation_episodes: 3, iterations: 10}\n")

@@ -21,6 +21,7 @@ pytest.importorskip("optuna")
 ROOT = Path(__file__).resolve().parents[2]
 
 
+@pytest.mark.slow
 def test_the_same_search_finds_the_same_however_it_was_interrupted(
     tmp_path: Path, carried: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -64,6 +65,7 @@ def test_more_trials_extend_a_search(tmp_path: Path, carried: list[str]) -> None
     assert trials(tmp_path / "a") == trials(tmp_path / "b")
 
 
+@pytest.mark.slow
 def test_a_better_trial_of_a_longer_search_is_measured_beside_what_was_the_best(
     tmp_path: Path, carried: list[str]
 ) -> None:
@@ -75,6 +77,7 @@ def test_a_better_trial_of_a_longer_search_is_measured_beside_what_was_the_best(
     assert found == [float(trial.chosen["algo.lr"]) for trial in (first.best, second.best)]
 
 
+@pytest.mark.slow
 def test_a_better_trial_on_other_seeds_is_not_mixed_with_what_was_the_best(tmp_path: Path, carried: list[str]) -> None:
     conducted(tmp_path, "trials=3")
     words = [word for word in WORDS if not word.startswith(("trials=", "seeds="))]
@@ -85,6 +88,7 @@ def test_a_better_trial_on_other_seeds_is_not_mixed_with_what_was_the_best(tmp_p
 
 
 @pytest.mark.parametrize("change", ["code", "file"])
+@pytest.mark.slow
 def test_trials_of_two_defaults_are_not_mixed(change: str, tmp_path: Path, carried: list[str]) -> None:
     text = Path(plugins.load("algorithms", "q_learning").__file__ or "").read_text()
     mine, file = tmp_path / "mine.py", tmp_path / "keys.yaml"
@@ -111,6 +115,7 @@ def test_trials_of_two_defaults_are_not_mixed(change: str, tmp_path: Path, carri
         (["sampler=random"], "sampler=tpe, asked sampler=random"),
     ],
 )
+@pytest.mark.slow
 def test_another_search_in_the_same_folder_is_refused(
     tmp_path: Path, carried: list[str], words: list[str], says: str
 ) -> None:
@@ -119,6 +124,7 @@ def test_another_search_in_the_same_folder_is_refused(
         conducted(tmp_path, *words)
 
 
+@pytest.mark.slow
 def test_other_folders_and_damaged_files_are_refused(tmp_path: Path, carried: list[str]) -> None:
     (tmp_path / "c" / "runs").mkdir(parents=True)
     with pytest.raises(UserError, match="is a comparison's folder: give a search a folder of its own"):
