@@ -69,6 +69,8 @@ def from_file(path: Path, line: Given) -> Given:
     if not is_file(place):
         raise UserError(f"config={path}: there is no such file: give one with sections of keys, such as a config.yaml")
     found = _from_yaml(place)
+    if sections.by_run(place):
+        as_then(place, found)
     for section in KINDS:
         one, other = line.section(section).get("name"), found.section(section).get("name", "")
         if not isinstance(other, str):
@@ -220,9 +222,14 @@ def from_folder(folder: str | Path) -> Given:
     if not all(isinstance(given.section(section).get("name"), str) for section in KINDS):
         raise UserError(f"{path} names no algorithm and environment: it is not a run's config.yaml")
     given.run["out"], given.folder = str(path.parent), path.parent
+    as_then(path, given)
+    return given
+
+
+def as_then(path: Path, given: Given) -> None:
+    """Complete what a run of an earlier version wrote: keys that came later have the value that says what it did."""
     given.algo, given.env = sections.without_idle(path, given.algo), sections.with_later(given.env)
     given.policy = sections.before_sharing(given.policy)
-    return given
 
 
 def resolved(given: Given, run: Run, algo: object, env: object, policy: object = None) -> str:

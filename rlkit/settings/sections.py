@@ -10,7 +10,8 @@ from rlkit.errors import UserError
 from rlkit.recording.files import read_text
 from rlkit.settings import strict_yaml
 
-OLD = tuple(f"# rlkit 0.{minor}." for minor in range(5))  # how a config.yaml begins that was written with YAML 1.1
+WRITTEN = "# rlkit "  # how a config.yaml of a run begins, with the version behind it
+OLD = tuple(f"{WRITTEN}0.{minor}." for minor in range(5))  # how a config.yaml begins that was written with YAML 1.1
 
 Section = dict[str, Any]  # values as YAML or a command line has them: `schema.build` checks each against its field
 Sections = dict[str, Section]
@@ -50,16 +51,21 @@ def presets(algorithm: str) -> Sections:
     return dict(sorted(found.items()))
 
 
+def by_run(path: Path) -> bool:
+    """Whether a run wrote this file, with all keys that there were then: their absence means something."""
+    return read_text(path).startswith(WRITTEN)
+
+
 def without_idle(path: Path, algo: Section) -> Section:
     """The keys of the algorithm in a run's config.yaml, less those that had no effect, where 0.3 wrote it."""
-    old = read_text(path).startswith("# rlkit 0.3.")
-    gone = IDLE.get(str(algo["name"]), ()) if old else ()
+    old = read_text(path).startswith(f"{WRITTEN}0.3.")
+    gone = IDLE.get(str(algo.get("name")), ()) if old else ()
     return {key: x for key, x in algo.items() if key not in gone}
 
 
 def with_later(env: Section) -> Section:
     """The keys of an environment in a run's config.yaml, with those that came after it was written."""
-    return {**LATER.get(str(env["name"]), {}), **env}
+    return {**LATER.get(str(env.get("name")), {}), **env}
 
 
 def before_sharing(policy: Section) -> Section:

@@ -59,6 +59,17 @@ def test_the_config_of_a_run_repeats_it(file: Path, tmp_path: Path) -> None:
     assert f"config={held}" in again.partition("\n")[0]
 
 
+def test_the_config_of_a_run_from_before_a_key_says_what_that_run_did(tmp_path: Path) -> None:
+    path, mine = tmp_path / "config.yaml", tmp_path / "mine.yaml"
+    text = "{}algo: {{name: ppo}}\nenv: {{name: gsm8k}}\npolicy: {{hidden: [32]}}\n"
+    path.write_text(text.format("# rlkit 0.5.0; to repeat: python -m rlkit.run algo=ppo env=gsm8k\n"))
+    mine.write_text(text.format(""))
+    then = sections(f"config={path}")
+    assert then["env"]["chat"] is False and then["policy"]["share"] == "none"
+    assert sections(f"config={path}", "env.chat=true")["env"]["chat"] == "true"  # the command line stands above
+    assert "chat" not in sections(f"config={mine}")["env"], "a file of a user's own leaves a key to its default"
+
+
 def test_a_preset_in_the_file_stands_below_its_keys(tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
     path.write_text("algo: {name: grpo, preset: trl, epochs: 3}\nenv: {name: gsm8k}\n")
