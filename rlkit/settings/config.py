@@ -99,6 +99,8 @@ def read(argv: Sequence[str]) -> Given:
 
 def complete(line: Given) -> Given:
     """Put what was given over the pair's YAML, or over the configuration of the run that is continued."""
+    line.argv = tuple(word for word in line.argv if not repeat.asks_nothing(word))
+    line.run = {key: x for key, x in line.run.items() if not repeat.asks_nothing(f"{key}={schema.show(x)}")}
     if line.resume is not None:
         if line.config is not None:
             raise UserError(f"config={line.config} is for a new run: resume={line.resume} goes on with its own keys")

@@ -58,6 +58,11 @@ def without_rivals(below: Mapping[str, V], above: Mapping[str, object]) -> dict[
     return {key: value for key, value in below.items() if key not in gone}
 
 
+def asks_nothing(word: str) -> bool:
+    """Whether a word says `none` of a length: then the length is what it is without that word."""
+    return key(word) in LENGTHS and word.partition("=")[2].lower() in ("none", "null", "~")
+
+
 def has_length(argv: Sequence[str]) -> bool:
     return any(key(word) in LENGTHS for word in argv)
 

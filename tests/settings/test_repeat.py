@@ -3,7 +3,7 @@
 import pytest
 
 import rlkit
-from rlkit.settings import repeat
+from rlkit.settings import config, repeat
 
 PLACES = ["policy.exchange=/my disk/x", "policy.server=http://[::1]:80"]
 GIVEN = ["algo=grpo", "env.prompt=it's $5\niterations=7: {question}", "iterations=7", "env.x=a iterations=7", "keep=2"]
@@ -30,3 +30,14 @@ def test_what_a_resume_changes_takes_the_place_of_what_was_given(
     assert sorted(repeat.WORD.findall(found)) == sorted(map(repeat.quoted, words + put))
     assert repeat.changed("# written by hand", told) == "# written by hand"
     assert repeat.changed("run:", told) == f"# rlkit {rlkit.__version__}"
+
+
+@pytest.mark.parametrize("word", ["iterations=none", "env_steps=none", "env_steps=None"])
+def test_a_length_of_none_leaves_the_length_as_it_is(word: str) -> None:
+    """A program passes a length on that nobody gave: the run has that of its YAML, and a resumed one its own."""
+    pair, line = ["algo=policy_iteration", "env=gridworld"], ["algo=ppo", "env=cartpole"]
+    for words in (pair, line, [*line, "seed=2"]):
+        found = config.read([*words, word])
+        assert found.run == config.read(words).run and found.argv == tuple(words)
+    given = config.read([*line, "iterations=7", "env_steps=none"])
+    assert given.run["iterations"] == "7" and "env_steps" not in given.run
