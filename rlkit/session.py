@@ -153,7 +153,8 @@ def drop_later_best(folder: Path, progress: Progress) -> None:
     if later is not None or (gone and progress.best > -math.inf):
         progress.best, progress.best_among = -math.inf, 0
         which = "which is gone" if later is None else f"of iteration {later}"
-        say(f"going on from iteration {progress.iteration}: checkpoint best, {which}, is looked for again")
+        if ranks.first():
+            say(f"going on from iteration {progress.iteration}: checkpoint best, {which}, is looked for again")
 
 
 def check_length(folder: Path, given: config.Given, run: config.Run, progress: Progress) -> None:

@@ -144,8 +144,8 @@ def load(folder: str | Path, name: str = "latest", tidy: bool = False) -> State:
         if candidate != path:
             if tidy:
                 _set_aside(damaged)
-            said = "; ".join(damaged.values()) or f"{path} is missing"
-            warn(f"{said}: going on from {candidate.stem}")
+            if tidy or ranks.size() == 1:  # of several ranks, the first one looked before and has said it
+                warn(f"{'; '.join(damaged.values()) or f'{path} is missing'}: going on from {candidate.stem}")
         return state
     if damaged:
         remedy = "start the run again" if name == "latest" else "give checkpoint=latest, or resume with measure=latest"

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 from support.resuming import Killed, differences
 
-from rlkit import evaluate, run
+from rlkit import evaluate, ranks, run, session
 from rlkit.comparison import measuring, records
+from rlkit.progress import Progress
 from rlkit.recording import checkpoint
 from rlkit.recording.log import Log
 
@@ -54,7 +55,7 @@ def test_a_best_checkpoint_from_beyond_where_none_before_was_kept_is_looked_for_
 
 
 def test_a_best_checkpoint_that_was_deleted_is_looked_for_again(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert run.main([*BEST, "iterations=2", f"out={tmp_path}"]) == 0
     (tmp_path / "checkpoints" / "best.safetensors").unlink()
@@ -63,6 +64,10 @@ def test_a_best_checkpoint_that_was_deleted_is_looked_for_again(
     assert "going on from iteration 2: checkpoint best, which is gone, is looked for again" in capsys.readouterr().out
     assert checkpoint.load(tmp_path, "best")["progress"]["best_among"] == 1
     (tmp_path / "checkpoints" / "best.safetensors").unlink()
+    with monkeypatch.context() as patch:
+        patch.setattr(ranks, "first", lambda: False)
+        session.drop_later_best(tmp_path, Progress(iteration=3, best=1.0))
+    assert not capsys.readouterr().out, "of several ranks, the first one alone says it"
     assert run.main([f"resume={tmp_path}"]) == 0, "it is at its end: the last parameters are measured"
     assert json.loads((tmp_path / "summary.json").read_text())["finished"]
 
