@@ -128,7 +128,7 @@ def saved_bytes(module: nn.Module) -> Iterator[dict[int, int]]:
         storage = x.untyped_storage()
         if storage._cdata not in own:
             found[storage._cdata] = storage.nbytes()
-        return x
+        return x.detach()  # x itself may be what its own node made: such a circle is never freed, and holds the model
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda x: x):
         yield found

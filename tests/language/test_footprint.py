@@ -1,6 +1,7 @@
 """The peak of memory is predicted: what is counted from the shape is what torch allocates."""
 
 import gc
+import weakref
 
 import pytest
 import torch
@@ -52,6 +53,15 @@ def test_sizes_without_data_tell_what_a_token_leaves() -> None:
     with torch.device("meta"):
         sizes = Decoder(real.shape)
     assert kept_by(sizes)[0] == pytest.approx(kept_by(real)[0], rel=0.02)  # other kernels keep a little else
+
+
+def test_what_was_predicted_of_does_not_stay_in_memory() -> None:
+    decoder = wide().decoder
+    kept_by(decoder)
+    weight = weakref.ref(decoder.head.untyped_storage())
+    del decoder
+    gc.collect()
+    assert weight() is None
 
 
 @pytest.mark.parametrize("way", ["all", "attention", "lora", "all again", "lora again"])
