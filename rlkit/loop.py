@@ -9,9 +9,9 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from rlkit import ranks, shards
-from rlkit.api import Algorithm, Env
+from rlkit.api import Algorithm, Env, Metrics
 from rlkit.buffers import in_step, mine_of, split
-from rlkit.errors import Diverged, Exhausted, Unfinished
+from rlkit.errors import Diverged, Exhausted, Unfinished, UserError
 from rlkit.held import check_parameters, checked
 from rlkit.meter import Clock, Meter, averages, detached
 from rlkit.policies import LearningRate, clip_gradients, parameters_of
@@ -33,8 +33,8 @@ def walk(
     """
     algo.policy.refresh()
     with torch.no_grad():
-        rollout = algo.rollout(env)  # act
-        credited = algo.credit(rollout)  # credit
+        rollout = batch_of(algo, "rollout", algo.rollout(env))  # act
+        credited = batch_of(algo, "credit", algo.credit(rollout))  # credit
         algo.buffer.extend(credited)  # remember
     learn(algo, meter, logged(rollout))  # learn
     check_finite(meter, credited)
@@ -52,7 +52,7 @@ def learn(algo: Algorithm, meter: Meter, measured: bool = True) -> None:
         parts = split(mine_of(batch, algo.divides), algo.policy.micro_steps)
         for part, counts in in_step(parts, batch):
             with Tape() as tape:
-                loss, metrics = algo.loss(part)
+                loss, metrics = loss_of(algo, algo.loss(part))
             tape.backward(loss if counts else loss * 0.0)
             if not counts:
                 continue
@@ -70,6 +70,27 @@ def learn(algo: Algorithm, meter: Meter, measured: bool = True) -> None:
         if measured:
             meter.add({"loss": torch.as_tensor(total), "grad_norm": norm})
     meter.settle()
+
+
+def batch_of(algo: Algorithm, step: str, returned: object) -> TensorDict:
+    """What a step returned. Raises: UserError, where it is not a batch, such as after a forgotten `return`."""
+    if isinstance(returned, TensorDict):
+        return returned
+    kind = type(returned).__name__
+    raise UserError(f"{type(algo).__name__}.{step} returned a {kind}: let it return the rollout, a TensorDict")
+
+
+def loss_of(algo: Algorithm, returned: object) -> tuple[Tensor, Metrics]:
+    """The loss and its metrics. Raises: UserError, where they are something else."""
+    match returned:
+        case (Tensor() as loss, dict() as metrics) if loss.numel() == 1:
+            return loss, metrics
+        case (Tensor() as loss, dict()):
+            given = f"a loss of the shape {tuple(loss.shape)}"
+        case _:
+            given = f"a {type(returned).__name__}"
+    name = type(algo).__name__
+    raise UserError(f'{name}.loss returned {given}: let it return (each * batch["weight"]).sum(), metrics')
 
 
 def train(algo: Algorithm, env: Env, run: Run, log: Log, progress: Progress) -> Progress:

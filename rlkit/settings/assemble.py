@@ -1,6 +1,5 @@
 """Put one algorithm and one environment together, as a configuration asks for."""
 
-import inspect
 import os
 import re
 from collections.abc import Callable, Sequence
@@ -34,6 +33,7 @@ from rlkit.paths import back
 from rlkit.policies import LearningRate, PolicyModule, Table, ValueTable
 from rlkit.scores import Split
 from rlkit.settings import config, idle, plugins, schema, strict_yaml, trust
+from rlkit.settings.contract import check_algorithm, check_contract, check_make
 from rlkit.settings.given import KINDS
 
 if TYPE_CHECKING:
@@ -171,13 +171,7 @@ def make_algorithm(
     name = given.algo["name"]
     check_make(module.make, "algorithms", name, built, env, network)
     algo: Algorithm = module.make(built, env, network)
-    check_contract(
-        algo, name, ("saved", "rollout", "credit", "loss", "after_step", "clip_width"), "rlkit.api.Algorithm"
-    )
-    for part, value in (("policy", "network.actor(env)"), ("config", "config")):
-        if not hasattr(algo, part):
-            kind = type(algo).__name__
-            raise UserError(f"{name}: {kind} has no {part}; set it in its __init__: self.{part} = {value}")
+    check_algorithm(algo, name)
     note_rates(algo)
     return algo
 
@@ -244,22 +238,6 @@ def facts_of_name(name: str) -> dict[str, bool]:
         SIDES: name != "sft",
         ANSWERS: name != "reward_model",
     }
-
-
-def check_make(make: Callable[..., object], kind: plugins.Kind, name: str, *words: object, **keys: object) -> None:
-    """Refuse a `make` that does not take what it is given; what it raises itself is raised as it is."""
-    try:
-        inspect.signature(make).bind(*words, **keys)
-    except TypeError as error:
-        raise UserError(
-            f"{name}: its make cannot be called as {plugins.MAKE[kind]} ({error}): let it take that"
-        ) from None
-
-
-def check_contract(made: object, name: str, names: Sequence[str], parent: str) -> None:
-    """A plug-in of the user's may make anything: what the contract asks for is looked up here, once."""
-    if missing := [each for each in names if not hasattr(made, each)]:
-        raise UserError(f"{name} makes a {type(made).__name__} without {', '.join(missing)}: let it inherit {parent}")
 
 
 def check_splits(env: Env, run: config.Run, given: Sequence[str]) -> None:
