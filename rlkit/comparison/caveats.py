@@ -6,6 +6,7 @@ from itertools import pairwise
 from rlkit.comparison import measuring
 from rlkit.comparison.numbers import Results
 from rlkit.comparison.records import Record
+from rlkit.settings import config, plugins
 
 WIDE = 40  # characters of a value that are shown, or more where it takes more to tell it from another
 FEW = 5  # runs below which the interval of an algorithm is known to be too narrow
@@ -25,6 +26,7 @@ def caveats(records: Sequence[Record], results: Results) -> list[str]:
         *measuring.unequal(records),
         *references(records, results),
         *unequal_settings(records),
+        *tuned_for_one(records),
         *unequal_versions(records),
         *alarms(records),
     ]
@@ -130,6 +132,29 @@ def unequal_settings(records: Sequence[Record]) -> Iterator[str]:
                 yield f"{key.removeprefix(MARKS)} has changed between the runs on {env}."
             elif key.startswith("env.") and key not in NOT_THE_TASK:
                 yield f"The runs on {env} were not given the same task: {key} is {values}."
+
+
+def tuned_for_one(records: Sequence[Record]) -> Iterator[str]:
+    """An algorithm with the settings of a pair's YAML beside one of the user's that has its keys and other values."""
+    algos, envs = plugins.names("algorithms"), plugins.names("envs")
+    cells = {(r.env, r.algo): r.settings for r in reversed(records) if "algo.name" in r.settings}
+    for (env, algo), settings in sorted(cells.items()):
+        pair = (settings["algo.name"], settings.get("env.name", ""))
+        if pair[0] not in algos or pair[1] not in envs:
+            continue
+        given = config.pair(*pair)
+        keys = [f"{section}.{key}" for section, found in (("env", given.env), ("algo", given.algo)) for key in found]
+        different: dict[str, list[str]] = {}
+        for (where, own), others in sorted(cells.items()):
+            if where != env or others["algo.name"] in algos or not others.keys() >= {*keys} <= settings.keys():
+                continue
+            if differ := [f"{key} ({settings[key]} and {others[key]})" for key in keys if settings[key] != others[key]]:
+                different.setdefault(listed(differ), []).append(own)
+        for keys_, own_rows in different.items():
+            yield (
+                f"On {env} {algo} has the settings of configs/{'-'.join(pair)}.yaml, and {listed(own_rows)} "
+                f"others: {keys_}. Give both the same keys, or NAME:config=FILE, to see what the algorithm changes."
+            )
 
 
 def differing(group: Sequence[Mapping[str, str]]) -> Iterator[tuple[str, str]]:

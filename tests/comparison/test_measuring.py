@@ -13,6 +13,7 @@ from rlkit.comparison.caveats import apart, caveats
 from rlkit.comparison.grid import Job
 from rlkit.comparison.records import Record
 from rlkit.comparison.results import compute
+from rlkit.settings import config
 
 UNIT = Reference(0.0, 1.0, "a random policy", "the optimum")
 
@@ -145,3 +146,16 @@ def test_a_report_is_not_written_into_a_runs_folder(tmp_path: Path, capsys: pyte
     assert compare.main([str(at), f"out={at}"]) == 2
     assert "is a run's folder: give a comparison a folder of its own" in capsys.readouterr().err
     assert not (at / "results.json").exists()
+
+
+def test_settings_that_only_one_of_two_algorithms_has_for_an_environment_are_named() -> None:
+    tuned = {f"algo.{key}": str(value) for key, value in config.pair("ppo", "cartpole").algo.items()}
+    tuned |= {"algo.name": "ppo", "env.name": "cartpole", "env.rows": "8"}
+    mine = tuned | {"algo.name": "/home/me/mine.py", "algo.lr": "0.0003"}
+    ppo, own = ([run(name, s, settings=x) for s in (0, 1)] for name, x in (("ppo", tuned), ("mine", mine)))
+    [said] = [text for text in caveats([*ppo, *own], compute([*ppo, *own])) if "configs/" in text]
+    assert "ppo has the settings of configs/ppo-cartpole.yaml, and mine others: algo.lr (0.001 and 0.0003)." in said
+    same = [run("mine", settings=tuned | {"algo.name": "./mine.py"})]
+    other = [run("mine", settings={"algo.name": "./mine.py", "env.name": "cartpole", "algo.lr": "3"})]
+    for runs in ([*ppo, *same], [*ppo, *other], own):
+        assert not [text for text in caveats(runs, compute(runs)) if "configs/" in text]
