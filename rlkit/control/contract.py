@@ -1,6 +1,7 @@
 """What an environment of your own must keep to, looked up once on copies that nobody plays."""
 
 import copy
+import inspect
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -67,6 +68,13 @@ def check_one(env: One, called: str) -> Array:
         if not isinstance(getattr(env, name, None), Space):  # Gymnasium declares them and gives them no value
             raise UserError(f"{called} has no {name}: set one, such as a gymnasium.spaces.Box or Discrete")
     spaces.check_spaces(env.observation_space, env.action_space)
+    try:
+        inspect.signature(env.reset).bind(seed=0, options=None)  # as Gymnasium's vector environments call it
+    except TypeError as error:
+        raise UserError(
+            f"{called}: reset cannot be called with seed and options ({error}): "
+            "write def reset(self, *, seed=None, options=None)"
+        ) from None
     found = parts(env.reset(seed=0), 2, f"{called}: reset", RESET)
     check_observation(env.observation_space, found[0], f"{called}: reset")
     check_info(found[-1], f"{called}: reset")

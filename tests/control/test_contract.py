@@ -30,6 +30,16 @@ class NoSpace(Good):
     observation_space = None  # type: ignore[assignment]
 
 
+class NoSeed(Good):
+    def reset(self) -> Any:  # type: ignore[override]
+        return super().reset()
+
+
+class NoOptions(Good):
+    def reset(self, seed: int | None = None) -> Any:  # type: ignore[override]
+        return super().reset(seed=seed)
+
+
 class OldReset(Good):
     def reset(self, **keys: Any) -> Any:
         return super().reset(**keys)[0]
@@ -137,6 +147,8 @@ ONE = Good()
 STARTS = itertools.count()
 BAD: dict[Any, str] = {
     NoSpace: "NoSpace has no observation_space: set one",
+    NoSeed: r"reset cannot be called with seed and options \(got .* 'seed'\): write def reset\(self, \*, seed=None",
+    NoOptions: r"reset cannot be called with seed and options \(got .* 'options'\): write def reset\(self, \*, seed",
     OldReset: "OldReset: reset returns a ndarray: return the 2 of Gymnasium 1.0",
     OldStep: "OldStep: step returns 4 values: return the 5 of Gymnasium 1.0",
     WideReset: r"reset gives an observation of shape \(3,\), and observation_space has \(1,\): make them the same",
