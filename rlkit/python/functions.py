@@ -154,10 +154,13 @@ class Comparison:
         return [{**run, "folder": str((self.folder / run["folder"]).resolve())} for run in self.results["runs"]]
 
 
+SEEDS = range(5)  # of a comparison that is given none
+
+
 def run_comparison(
     algo: str | os.PathLike[str] | Sequence[str],
     env: str | os.PathLike[str] | Factory | Sequence[str | Factory],
-    seed: int | str | Iterable[int] = range(5),
+    seed: int | str | Iterable[int] = SEEDS,
     *,
     quiet: bool = False,
     **keys: object,
@@ -170,9 +173,9 @@ def run_comparison(
         algo: names, dotted names or .py paths.
         env: names, dotted names or .py paths of environments, Gymnasium ids, and classes or functions in modules: the
             object, or its name as MODULE:NAME.
-        seed: the seeds.
+        seed: the seeds; with the key `seeds`, as many as it says.
         quiet: print nothing.
-        keys: out and workers (runs at a time); the keys of all runs; and **{"NAME:KEY": VALUE} for the runs of one
+        keys: seeds, out, workers (runs at a time); the keys of all runs; and **{"NAME:KEY": VALUE} for the runs of one
             algorithm or environment. A list of values makes one row for each value: **{"algo.lr": [1e-3, 3e-3]}. If a
             value is itself a list, give a list of lists: **{"policy.hidden": [(64, 64), (256, 256)]}.
 
@@ -187,7 +190,8 @@ def run_comparison(
     from rlkit.comparison.plan import parse
 
     words = [f"algo={','.join(names('algo', algo))}", *environments(env)]
-    words += [f"seed={seeds(seed)}", *(f"{key}={spelled(key, value, words[1])}" for key, value in keys.items())]
+    words += [] if seed is SEEDS and "seeds" in keys else [f"seed={seeds(seed)}"]
+    words += [f"{key}={spelled(key, value, words[1])}" for key, value in keys.items()]
     with undisturbed(), muted(quiet):
         done = conduct(parse(words), f"python -m rlkit.compare {shlex.join(words)}")
     if done.results is None:

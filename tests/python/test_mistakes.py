@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import gymnasium
 import numpy as np
@@ -13,6 +13,7 @@ from support.resuming import differences
 
 import rlkit
 from rlkit import memory
+from rlkit.comparison import conduct, plan
 
 SHORT: dict[str, Any] = {"iterations": 1, "evaluation_episodes": 2, "validation_episodes": 2, "quiet": True}
 TEXT: dict[str, Any] = {"iterations": 1, "algo.group": 2, "env.rows": 2, "env.max_tokens": 8, "env.train": 8}
@@ -155,6 +156,16 @@ def test_more_completions_than_the_memory_holds(told: rlkit.Run, monkeypatch: py
 def test_what_cannot_be_compared(words: Any, keys: Any, says: str, tmp_path: Path) -> None:
     refused(says, rlkit.run_comparison, *words, out=tmp_path / "c", **{"seed": 0, **keys})
     assert not (tmp_path / "c").exists()
+
+
+def test_the_number_of_seeds_takes_the_place_of_the_seeds(monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(asked: plan.Asked, command: str) -> NoReturn:
+        raise rlkit.UserError(command)
+
+    monkeypatch.setattr(conduct, "conduct", stop)
+    refused("env=cartpole seeds=2$", rlkit.run_comparison, "ppo", "cartpole", seeds=2)
+    refused("env=cartpole seed=0,1,2,3,4$", rlkit.run_comparison, "ppo", "cartpole")
+    refused("give seed=0,1 or seeds=2, not both", rlkit.run_comparison, "ppo", "cartpole", range(2), seeds=2)
 
 
 @pytest.mark.slow
