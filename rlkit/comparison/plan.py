@@ -19,6 +19,7 @@ from rlkit.recording.writers import check_tracker
 from rlkit.settings import config, places, plugins, repeat, schema, sections
 from rlkit.settings.assemble import Parts, assemble
 from rlkit.settings.plugins import nearest, short
+from rlkit.settings.synonyms import instead
 
 USAGE = "python -m rlkit.compare algo=ppo,grpo env=cartpole,gsm8k seed=0-4, or run folders (--help lists the keys)"
 WORD = re.compile(r"(?:(?P<name>[^=:]+):)?(?P<key>[A-Za-z_][\w.]*)=(?P<value>.*)", re.DOTALL)
@@ -76,7 +77,7 @@ def parse(argv: Iterable[str]) -> Asked:
         if key == "resume":
             raise UserError("resume= is for one run: a comparison goes on by itself, with the same command")
         if "." not in key and key not in {**mine, **of_runs, "config": ""}:
-            raise UserError(f"no key '{key}': {nearest(key, dict.fromkeys([*mine, *of_runs]))}")
+            raise UserError(f"no key '{key}': {instead(key, 'run', list({**mine, **of_runs}))}")
         if name and (key in mine or key == "seed"):
             raise UserError(f"'{word}': {key}= belongs to the whole comparison, not to {name}")
         if name:

@@ -15,8 +15,8 @@ from rlkit.errors import UserError
 from rlkit.fields import Count, Seed
 from rlkit.paths import home
 from rlkit.settings import assemble, config, idle, plugins, schema
-from rlkit.settings.plugins import nearest
 from rlkit.settings.sections import Sections
+from rlkit.settings.synonyms import instead
 from rlkit.tuning import space
 
 USAGE = "python -m rlkit.tune algo=ppo env=cartpole (--help lists the keys)"
@@ -57,7 +57,7 @@ def parse(words: Iterable[str]) -> tuple[Tune, Keys]:
         if key == "resume":
             raise UserError("resume= is for one run: a search goes on by itself, with the same command")
         if "." not in key and key not in {**known, **schema.settable(config.Run), "config": ""}:
-            raise UserError(f"no key '{key}': {nearest(key, [*known, *schema.settable(config.Run)])}")
+            raise UserError(f"no key '{key}': {instead(key, 'run', list({**known, **schema.settable(config.Run)}))}")
         (own if key in known else keys)[key] = value
     for key in ("algo", "env"):
         if not own.get(key):

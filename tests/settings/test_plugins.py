@@ -1,9 +1,11 @@
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from rlkit import compare, tune
 from rlkit.api import UserError
 from rlkit.settings import plugins, synonyms
 
@@ -194,3 +196,12 @@ def test_nearest_prefers_what_looks_alike_and_lists_all() -> None:
     assert plugins.nearest("sac", ["a2c", "dqn"]) == "there are: a2c, dqn"
     assert plugins.nearest("xyz", ["lr", "gamma"]) == "there are: lr, gamma"
     assert plugins.nearest("xyz", []) == "there are none"
+
+
+@pytest.mark.parametrize("command", [compare.main, tune.main])
+@pytest.mark.parametrize(("key", "ours"), [("total_timesteps", "here it is env_steps"), ("lr", "are written algo.KEY")])
+def test_a_key_of_another_library_is_told_as_for_a_single_run(
+    command: Callable[[list[str]], int], key: str, ours: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command(["algo=ppo", "env=cartpole", f"{key}=1"]) == 2
+    assert ours in capsys.readouterr().err
