@@ -127,11 +127,12 @@ def test_help_version_and_a_typo(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 # A plug-in whose import lasts until a signal comes, and which makes of that what NumPy's does.
-LASTING = """import signal
+LASTING = """import time
 
 print("importing", flush=True)
 try:
-    signal.pause()
+    while True:
+        time.sleep(0.01)
 except BaseException as error:
     raise ImportError("numpy.core.multiarray failed to import") from error
 """

@@ -44,7 +44,7 @@ if act == "lasts":
     signal.signal(signal.SIGTERM, leave)
     open("ready", "w").close()
     while True:
-        signal.pause()
+        time.sleep(0.01)  # a signal just before signal.pause() would wait for another
 if act == "stays":
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     open("ready", "w").close()

@@ -45,7 +45,7 @@ if act == "lasts" and not begun:
         sys.exit(1)
     signal.signal(signal.SIGTERM, leave)
     while True:
-        signal.pause()
+        time.sleep(0.01)  # a signal just before signal.pause() would wait for another
 json.dump({{"finished": True, "out": folder}}, open(folder + "/summary.json", "w"))
 """
 
