@@ -162,10 +162,8 @@ def check_library(lib: str) -> None:
         )
     if lib not in LIBRARIES:
         near = difflib.get_close_matches(lib, LIBRARIES, n=1, cutoff=0.4)
-        hint = f"did you mean {near[0]}? " if near else ""
-        raise UserError(
-            f"env.lib={lib} is not a library of TorchRL's that fits: {hint}There are {', '.join(LIBRARIES)}"
-        )
+        hint = f"did you mean {near[0]}? There" if near else "there"
+        raise UserError(f"env.lib={lib} is not a library of TorchRL's that fits: {hint} are {', '.join(LIBRARIES)}")
     if find_spec(package := LIBRARIES[lib][1]) is None:
         raise UserError(f"env.lib={lib} needs the package {package}, which is not installed: pip install {package}")
 

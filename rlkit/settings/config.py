@@ -67,7 +67,7 @@ def from_file(path: Path, line: Given) -> Given:
     """
     place = home(path)
     if not is_file(place):
-        raise UserError(f"config={path}: there is no such file: give one with sections of keys, such as a config.yaml")
+        raise UserError(f"config={path}: there is no such file: {sections.instead_of(path)}")
     found = _from_yaml(place)
     if sections.by_run(place):
         as_then(place, found)

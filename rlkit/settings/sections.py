@@ -1,5 +1,6 @@
 """YAML files of `KEY: VALUE` lines below the names of sections: a pair's settings, a run's config.yaml, the presets."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +8,7 @@ import yaml
 
 import rlkit
 from rlkit.errors import UserError
+from rlkit.paths import home
 from rlkit.recording.files import read_text
 from rlkit.settings import strict_yaml
 
@@ -49,6 +51,12 @@ def presets(algorithm: str) -> Sections:
             if keys := read(path).get(algorithm):
                 found.setdefault(path.stem, keys)
     return dict(sorted(found.items()))
+
+
+def instead_of(path: Path) -> str:
+    """What to do where config=`path` is not a file: in a run's folder there is one."""
+    inside = path / "config.yaml"
+    return f"did you mean config={inside}?" if os.path.isfile(home(inside)) else "give one with sections of keys"
 
 
 def by_run(path: Path) -> bool:

@@ -92,7 +92,8 @@ def _refuse_changed(given: Given) -> None:
     for name, was, now in found:
         if now != was:
             happened = "has changed" if now and was else "is new" if now else "is gone"
-            remedy = "put it back, or accept the change with trust=changed"
+            needed = "" if now else ", if nothing needs it any more"
+            remedy = f"put it back, or accept the change with trust=changed{needed}"
             raise UserError(f"{name} {happened} since the run {given.folder} began: {remedy}")
 
 
