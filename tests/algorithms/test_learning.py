@@ -120,7 +120,6 @@ SAMPLED = [pytest.param(algo, marks=pytest.mark.slow) for algo in ("sarsa", "exp
 
 
 @pytest.mark.parametrize("algo", ["value_iteration", "policy_iteration", *SAMPLED])
-@pytest.mark.slow
 def test_planning_and_tables_find_the_optimal_policy_of_the_gridworld(tmp_path, algo):
     exact = after(tmp_path, f"algo={algo}", "env=gridworld")["after"]["exact"]
     assert exact["agreement"] == 1.0

@@ -21,7 +21,7 @@ from support.resuming import REWARD, differences
 
 TIMES, WRITES = 3, 3  # kills of each family at moments drawn evenly, and before or after a write drawn evenly
 SIGNALS = (signal.SIGTERM, signal.SIGINT)  # each once
-QUICK = 4  # kills of one family, all at writes, in every run of the tests
+QUICK = 4  # kills of a short run of one family, all at writes
 RUN = ["threads=1", "checkpoint_every=1", "evaluations=4", "evaluate_every=0", "evaluation_episodes=2"]
 RUN += ["validation_episodes=2", "measure=latest"]
 GSM8K = ["env=gsm8k", REWARD, "env.train=64", "env.test=4", "env.validation=4", "env.rows=4", "env.max_tokens=24"]
