@@ -66,9 +66,10 @@ class OffPolicy(Algorithm):
         if c.storage is not None:
             storage = buffers.Storage(Path(os.path.realpath(home(c.storage))), env.rows * c.steps, c.capacity)
         frames = buffers.frames_of(env.observation_space, c.capacity, 1 + -(-c.n_step // c.steps), storage)
-        step = 4 if storage else policies.step_size(env, frames.step_size if frames else None)  # 4: a checksum
-        step += 16 * c.prioritized  # the tree of priorities
-        memory.check(c.capacity * step, f"algo.capacity={c.capacity}", "give a smaller one")
+        step = policies.step_size(env, frames.step_size if frames else None)
+        at_once = 4 * (storage is not None) + 16 * c.prioritized  # checksums, and the tree of priorities
+        self.step_size = at_once + step * (storage is None)
+        self.check_capacity(at_once)
         drawn = f"algo.batch_size={c.batch_size} with algo.updates={c.updates}"
         memory.check(8 * c.batch_size * c.updates, drawn, "give less")
         self.window = buffers.Window(c.n_step - 1)
@@ -77,6 +78,14 @@ class OffPolicy(Algorithm):
             self.buffer = buffers.Prioritized(*sizes, c.alpha, c.beta, frames, storage)
         else:
             self.buffer = buffers.Replay(*sizes, frames, storage)
+
+    def check_memory(self) -> None:
+        """Refuse a replay that will not fit, before a run begins; a policy that is only measured needs none."""
+        self.check_capacity(self.step_size)
+
+    def check_capacity(self, step_size: int) -> None:
+        """Refuse a capacity whose steps, of so many bytes each, do not fit."""
+        memory.check(self.config.capacity * step_size, f"algo.capacity={self.config.capacity}", "give a smaller one")
 
     def anneal(self) -> None:
         """Raise the exponent β of the importance weights linearly from `beta` to 1 over the run."""

@@ -2,6 +2,7 @@
 
 from contextlib import suppress
 from pathlib import Path
+from typing import Protocol, runtime_checkable
 
 import psutil
 
@@ -9,6 +10,21 @@ from rlkit.errors import UserError
 
 CGROUP = Path("/sys/fs/cgroup")  # limits of a container on Linux
 GIB = 2**30
+
+
+@runtime_checkable
+class Remembers(Protocol):
+    """An algorithm that needs memory for what it will keep of its steps."""
+
+    def check_memory(self) -> None:
+        """Refuse what will not fit, before a run begins."""
+        ...
+
+
+def check_algorithm(algo: object) -> None:
+    """Refuse an algorithm whose memory of steps will not fit; only a run fills it."""
+    if isinstance(algo, Remembers):
+        algo.check_memory()
 
 
 def check(needed: int, what: str, remedy: str) -> None:

@@ -11,7 +11,7 @@ from typing import Protocol, runtime_checkable
 
 from filelock import BaseFileLock, FileLock, Timeout
 
-from rlkit import ranks, shards
+from rlkit import memory, ranks, shards
 from rlkit.api import Env, Policy, Writes
 from rlkit.errors import Unfinished, UserError
 from rlkit.held import check_saved, not_finite
@@ -66,6 +66,7 @@ def begin(parts: Parts, given: config.Given, watch: Watch) -> tuple[Path, Progre
         raise UserError(
             f"{bad[0]} is not finite before anything is trained: give another policy.model, or train it anew"
         )
+    memory.check_algorithm(parts.algo)
     if parts.memory is not None:
         parts.memory.check()
     if isinstance(parts.algo, Demonstrated):

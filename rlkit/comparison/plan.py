@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 import yaml
 from annotated_types import Ge
 
+from rlkit import memory
 from rlkit.comparison import grid, measuring, rows
 from rlkit.errors import UserError
 from rlkit.paths import home
@@ -237,6 +238,7 @@ def check(asked: Asked, row: rows.Line, column: rows.Line, seed: int, several: b
         words = {"algo": row.plugin, "env": column.plugin, "seed": str(seed), "device": "cpu", **keys}
         parts = assemble(config.read([f"{key}={value}" for key, value in words.items()]))
         check_tracker(parts.run.logger)
+        memory.check_algorithm(parts.algo)
         refuse_output(parts)
         return Checked(keys, parts.text, f"{parts.env.metric} of {parts.env.scored(parts.algo.policy)}")
     except UserError as error:

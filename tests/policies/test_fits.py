@@ -1,8 +1,11 @@
 """What does not fit into memory is refused when an algorithm is made: nothing was allocated, nothing played."""
 
+from pathlib import Path
+
 import pytest
 
-from rlkit import memory
+from rlkit import memory, session
+from rlkit.comparison import plan
 from rlkit.errors import UserError
 from rlkit.settings import config
 from rlkit.settings.assemble import assemble
@@ -30,7 +33,7 @@ def refused(monkeypatch: pytest.MonkeyPatch, *words: str) -> str:
         ("algo=dpo env=cartpole algo.group=1000000000", "algo.group=1000000000 with env.rows=8 needs "),
         ("algo=grpo env=gsm8k algo.group=1000000000", "algo.group=1000000000 with env.rows=32 needs "),
         ("algo=reward_model env=gsm8k algo.group=1000000000", "algo.group=1000000000 with env.rows=32 needs "),
-        ("algo=dqn env=cartpole algo.capacity=1000000000000", "algo.capacity=1000000000000 needs "),
+        ("algo=dqn env=cartpole algo.capacity=1000000000 algo.prioritized=true", "algo.capacity=1000000000 needs "),
         ("algo=dqn env=cartpole algo.steps=1000000000", "algo.steps=1000000000 with env.rows=4 needs "),
         ("algo=dqn env=cartpole algo.batch_size=1000000000", "algo.batch_size=1000000000 with algo.updates=8 needs "),
         ("algo=q_learning env=taxi algo.steps=1000000000", "algo.steps=1000000000 with env.rows=64 needs "),
@@ -80,3 +83,18 @@ def test_a_table_of_too_many_states_is_refused(monkeypatch: pytest.MonkeyPatch) 
 def test_what_would_take_for_ever_is_refused(words: list[str], told: str) -> None:
     with pytest.raises(UserError, match=told):
         assemble(config.read(["algo=ppo", *words]))
+
+
+@pytest.mark.parametrize("algo", ["algo=dqn env=cartpole", "algo=sac env=pendulum", "algo=td3 env=pendulum"])
+def test_a_replay_that_does_not_fit_is_refused_where_it_would_be_filled(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, algo: str
+) -> None:
+    """A policy that is only measured needs no memory for the replay of its run."""
+    words = [*algo.split(), "algo.capacity=100000000", f"out={tmp_path / 'run'}"]
+    monkeypatch.setattr(memory, "free", lambda: memory.GIB)
+    with pytest.raises(UserError, match=r"^algo.capacity=100000000 needs .* 1\.0 GB are free: give a smaller one$"):
+        session.carry_out(config.read(words))
+    assert not (tmp_path / "run").exists()
+    with pytest.raises(UserError, match=r"algo.capacity=100000000 needs .* give a smaller one"):
+        plan.plan(plan.parse([word for word in words if "out=" not in word]))
+    assemble(config.read(words))
