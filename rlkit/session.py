@@ -31,7 +31,7 @@ from rlkit.recording.files import (
     write_folder,
 )
 from rlkit.recording.writers import check_tracker
-from rlkit.settings import config, repeat, sections
+from rlkit.settings import config, repeat, run_folder, sections
 from rlkit.settings.assemble import Parts, assemble
 from rlkit.settings.measured import own_checkpoint
 from rlkit.signals import interruptible, sheltered
@@ -74,7 +74,7 @@ def begin(parts: Parts, given: config.Given, watch: Watch) -> tuple[Path, Progre
     alike(parts)
     if given.resume is not None:
         return resume(parts, given, prepare_folder(given.resume, given.here), watch)
-    folder = Path(ranks.by_first(lambda: str(config.new_folder(parts.run, given))))
+    folder = Path(ranks.by_first(lambda: str(run_folder.new_folder(parts.run, given))))
     with locked(folder, given):
         ranks.by_first(lambda: start(parts, given, folder))
         ranks.note_begun(os.path.realpath(folder))
@@ -110,7 +110,7 @@ class Marked(Protocol):
 
 def start(parts: Parts, given: config.Given, folder: Path) -> None:
     """Write the configuration of the run into its new folder."""
-    config.check_empty(folder, given)  # another process may have started in the same folder
+    run_folder.check_empty(folder, given)  # another process may have started in the same folder
     write_atomically(folder / "config.yaml", parts.text)
 
 

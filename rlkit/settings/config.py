@@ -6,7 +6,6 @@ what comes out is written into the run folder, enough to repeat the run.
 
 import os
 import re
-import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, is_dataclass, replace
 from pathlib import Path
@@ -18,14 +17,14 @@ import rlkit
 from rlkit.errors import UserError
 from rlkit.fields import Count, Episodes, Natural, Seed
 from rlkit.paths import back, home
-from rlkit.recording.files import is_file, prepare_folder
-from rlkit.settings import places, plugins, repeat, schema, sections, strict_yaml, trust
+from rlkit.recording.files import is_file
+from rlkit.settings import moved, places, plugins, repeat, schema, sections, strict_yaml, trust
 from rlkit.settings.given import KINDS as KINDS  # `as`: others take it from here
 from rlkit.settings.given import SECTIONS as SECTIONS
 from rlkit.settings.given import Given as Given
 from rlkit.settings.given import parse
 from rlkit.settings.given import put as put
-from rlkit.settings.plugins import nearest, short
+from rlkit.settings.plugins import nearest
 from rlkit.settings.plugins import network_class as network_class
 from rlkit.settings.schema import build as build
 from rlkit.settings.sections import Section, Sections
@@ -102,11 +101,7 @@ def complete(line: Given) -> Given:
     line.argv = tuple(word for word in line.argv if not repeat.asks_nothing(word))
     line.run = {key: x for key, x in line.run.items() if not repeat.asks_nothing(f"{key}={schema.show(x)}")}
     if line.resume is not None:
-        if line.config is not None:
-            raise UserError(f"config={line.config} is for a new run: resume={line.resume} goes on with its own keys")
-        given = from_folder(line.resume)
-        given.trust, given.factory = line.trust, line.factory
-        trust.check(given)
+        given = continued(line)
         line = changes(line, given)
     else:
         file = Given() if line.config is None else from_file(line.config, line)
@@ -125,6 +120,18 @@ def complete(line: Given) -> Given:
         trust.check_file(line.config, given)
     if line.resume is None:
         refuse_strange(line, given)
+    return given
+
+
+def continued(line: Given) -> Given:
+    """The configuration of the run that `resume` names, if its files are as they were; some may have moved."""
+    assert line.resume is not None, "without it, this is a new run"
+    if line.config is not None:
+        raise UserError(f"config={line.config} is for a new run: resume={line.resume} goes on with its own keys")
+    given = from_folder(line.resume)
+    given.trust, given.factory = line.trust, line.factory
+    moved.follow(line, given)
+    trust.check(given)
     return given
 
 
@@ -159,8 +166,8 @@ def changes(line: Given, held: Given) -> Given:
             told, was = meant(held, section, key, value), meant(held, section, head, has[head])
             if inner and isinstance(told, dict) and isinstance(was, dict):
                 told, was = told[inner], was.get(inner)
-            moved = name in repeat.MOVABLE and told and was
-            if told != was and not moved:
+            elsewhere = name in repeat.MOVABLE and told and was
+            if told != was and not elsewhere:
                 raise UserError(
                     f"resume continues a run as it was: it has {name}={schema.show(was)}, not {schema.show(value)}; "
                     f"what may change is {', '.join(repeat.RESUMABLE)}"
@@ -251,36 +258,6 @@ def resolved(given: Given, run: Run, algo: object, env: object, policy: object =
         values |= trust.marks({section: given.section(section)["name"] for section in KINDS}, configs)
     text = strict_yaml.dump(schema.plain(values))
     return f"{repeat.line(given.argv)}\n{text}"
-
-
-def new_folder(run: Run, given: Given) -> Path:
-    """Make the folder of a new run: `out`, or runs/ALGO-ENV-sSEED-TIMESTAMP; never write into another run's folder.
-
-    It is absolute, as a reward or an environment may change the directory.
-    """
-    if run.out is not None:
-        return check_empty(prepare_folder(run.out, given.here), given)
-    stem = f"{short(given.algo['name'])}-{short(given.env['name'])}-s{run.seed}-{time.strftime('%Y%m%d-%H%M%S')}"
-    prepare_folder("runs", given.here)
-    number = 1
-    while True:
-        folder = given.here / "runs" / (stem if number == 1 else f"{stem}-{number}")
-        try:
-            folder.mkdir()
-        except FileExistsError:  # another run of the same second
-            number += 1
-        except OSError:  # the name may be too long
-            return prepare_folder(folder)  # which says so
-        else:
-            return prepare_folder(folder)
-
-
-def check_empty(folder: Path, given: Given) -> Path:
-    """Refuse a folder that holds anything; a start that was killed at once leaves a lock behind, which is nothing."""
-    if any(not path.name.startswith(".") for path in folder.iterdir()):
-        called = given.called(folder)
-        raise UserError(f"out={called} is not empty: choose another folder, or continue it with resume={called}")
-    return folder
 
 
 def _from_yaml(path: Path) -> Given:

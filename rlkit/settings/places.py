@@ -59,7 +59,7 @@ def absolute(value: object, place: Place) -> object:
     if place.kind == "code":
         return ",".join(_absolute_entry(entry.strip(), place) for entry in value.split(","))
     there = os.path.exists if place.kind == "folder" else os.path.isfile  # a .gguf file is a model, too
-    return _absolute(value, there, linked=True)
+    return absolute_path(value, there, linked=True)
 
 
 def named(value: object, place: Place) -> Iterator[str]:
@@ -167,7 +167,7 @@ def _digest(path: Path) -> str:
     return found.hexdigest()
 
 
-def _absolute(text: str, there: Callable[[str], bool], linked: bool = False) -> str:
+def absolute_path(text: str, there: Callable[[str], bool], linked: bool = False) -> str:
     """The absolute path where there is such a file or folder; else the text.
 
     linked: a file that is a link stays one, as it is read by its name and with its neighbors. Code is not: it is run
@@ -183,8 +183,8 @@ def _absolute(text: str, there: Callable[[str], bool], linked: bool = False) -> 
 def _absolute_entry(entry: str, place: Place) -> str:
     head, _, tail = entry.rpartition(":")
     if place.models and head == "model":
-        return f"model:{_absolute(tail, os.path.isdir)}"
-    return f"{_absolute(head, os.path.isfile)}:{tail}" if head.endswith(".py") else entry
+        return f"model:{absolute_path(tail, os.path.isdir)}"
+    return f"{absolute_path(head, os.path.isfile)}:{tail}" if head.endswith(".py") else entry
 
 
 def _beside(path: str, place: Place) -> list[str]:

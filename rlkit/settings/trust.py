@@ -92,8 +92,12 @@ def _refuse_changed(given: Given) -> None:
     for name, was, now in found:
         if now != was:
             happened = "has changed" if now and was else "is new" if now else "is gone"
-            needed = "" if now else ", if nothing needs it any more"
-            remedy = f"put it back, or accept the change with trust=changed{needed}"
+            remedy = "put it back, or accept the change with trust=changed"
+            if not now:
+                remedy = (
+                    f"put it back, give the key that names it beside resume={given.folder} if it has moved, or accept "
+                    "the change with trust=changed if nothing needs it any more"
+                )
             raise UserError(f"{name} {happened} since the run {given.folder} began: {remedy}")
 
 

@@ -15,7 +15,7 @@ import rlkit
 from rlkit.api import Count, UserError
 from rlkit.fields import Limit
 from rlkit.recording.files import prepare_folder
-from rlkit.settings import config, plugins, schema, sections
+from rlkit.settings import config, plugins, run_folder, schema, sections
 from rlkit.settings.config import Run, build, read
 from rlkit.settings.help import print_help
 
@@ -247,16 +247,16 @@ def test_a_folder_that_is_no_run_folder_is_refused(tmp_path: Path) -> None:
 def test_a_new_run_never_writes_into_the_folder_of_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     given = config.Given(algo={"name": "my_pkg.sac"}, env={"name": "./maze.py"})
-    folders = {config.new_folder(Run(seed=7), given) for _ in range(3)}
+    folders = {run_folder.new_folder(Run(seed=7), given) for _ in range(3)}
     assert len(folders) == 3
     assert all(given.called(folder).parts[0] == "runs" and folder.name.startswith("sac-maze-s7-") for folder in folders)
     out = Run(out=str(tmp_path / "a" / "b"))
-    assert config.new_folder(out, given) == config.new_folder(out, given)  # it is empty still
+    assert run_folder.new_folder(out, given) == run_folder.new_folder(out, given)  # it is empty still
     (tmp_path / "a" / "b" / "metrics.jsonl").touch()
     with pytest.raises(UserError, match="is not empty: choose another folder, or continue it with resume="):
-        config.new_folder(out, given)
+        run_folder.new_folder(out, given)
     with pytest.raises(UserError, match=r"^cannot write to the folder .*: file name too long; "):
-        config.new_folder(Run(seed=10**250), given)
+        run_folder.new_folder(Run(seed=10**250), given)
 
 
 def test_a_folder_that_cannot_be_written_is_refused_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -155,8 +155,8 @@ def test_a_changed_dataset_is_noticed(tmp_path: Path, capsys: pytest.CaptureFixt
     data.unlink()
     assert run.main(again) == 2
     said = capsys.readouterr().err
-    assert f"{data} is gone since the run {folder} began: put it back, or accept" in said
-    assert said.endswith("with trust=changed, if nothing needs it any more\n")
+    assert f"{data} is gone since the run {folder} began: put it back, give the key that names it" in said
+    assert said.endswith("with trust=changed if nothing needs it any more\n")
     data.write_text("\n".join(rows))
     assert run.main(again) == 0
 

@@ -1,0 +1,96 @@
+"""Files and folders that a run names and that lie elsewhere by now: the same ones go on with the run, no others."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import yaml
+
+import rlkit
+from rlkit import run
+
+SMALL = ("algo=grpo", "env=gsm8k", "env.rows=2", "algo.group=2", "env.max_tokens=4", "evaluation_episodes=2")
+SMALL += ("env.test=4", "env.validation=2", "iterations=1", "threads=1")
+ROWS = "".join(json.dumps({"question": f"{i} + 1?", "answer": f"#### {i + 1}"}) + "\n" for i in range(40))
+
+
+def config_of(folder: Path) -> dict[str, dict[str, object]]:
+    found: dict[str, dict[str, object]] = yaml.safe_load((folder / "config.yaml").read_text())
+    return found
+
+
+def test_a_dataset_that_moved_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    old, new, folder = tmp_path / "old", tmp_path / "new", tmp_path / "run"
+    old.mkdir()
+    (old / "train.jsonl").write_text(ROWS)
+    (old / "test.jsonl").write_text(ROWS)
+    assert run.main([*SMALL[:-3], "iterations=1", "threads=1", f"env.source={old}/train.jsonl", f"out={folder}"]) == 0
+    shutil.copytree(old, new)
+    again = [f"resume={folder}", "iterations=2"]
+    (old / "train.jsonl").unlink()
+    assert run.main(again) == 2
+    said = capsys.readouterr().err
+    assert f"give the key that names it beside resume={folder} if it has moved" in said
+    (tmp_path / "other.jsonl").write_text(ROWS[:-1])
+    assert run.main([*again, f"env.source={tmp_path}/other.jsonl"]) == 2
+    assert f"{tmp_path}/other.jsonl is not what {old}/train.jsonl was when the run" in capsys.readouterr().err
+    (new / "test.jsonl").write_text(ROWS[:-1])
+    assert run.main([*again, f"env.source={new}/train.jsonl"]) == 2
+    assert f"{new}/test.jsonl is not what {old}/test.jsonl was when the run" in capsys.readouterr().err
+    (new / "test.jsonl").write_text(ROWS)
+    assert run.main([*again, f"env.source={new}/train.jsonl"]) == 0
+    held = config_of(folder)
+    assert held["env"]["source"] == f"{new}/train.jsonl"
+    assert sorted(held["marks"]) == [f"{new}/test.jsonl", f"{new}/train.jsonl"]
+    assert f"env.source={new}/train.jsonl" in (folder / "config.yaml").read_text().partition("\n")[0]
+    assert run.main([f"resume={folder}", "iterations=3"]) == 0, "from now on it is there"
+
+
+def test_what_is_in_both_places_may_be_read_from_either(tmp_path: Path) -> None:
+    one, two, folder = tmp_path / "one.jsonl", tmp_path / "two.jsonl", tmp_path / "run"
+    one.write_text(ROWS)
+    assert run.main([*SMALL[:-3], "iterations=1", "threads=1", f"env.source={one}", f"out={folder}"]) == 0
+    two.write_text(ROWS.replace("39 + 1", "39 + 2"))
+    again = [f"resume={folder}", "iterations=2", f"env.source={two}"]
+    assert run.main(again) == 2, "it is another dataset"
+    two.write_text(ROWS)
+    assert run.main(again) == 0
+    assert config_of(folder)["env"]["source"] == str(two)
+
+
+def test_a_model_and_code_that_moved_go_on(tmp_path: Path) -> None:
+    """A project that was copied to another machine."""
+    home, folder = tmp_path / "home", tmp_path / "run"
+    first = rlkit.train("grpo", "gsm8k", **dict(w.split("=") for w in SMALL[2:]), out=tmp_path / "first", quiet=True)
+    home.mkdir()
+    shutil.copytree(first.folder / "model", home / "model")
+    (home / "mine.py").write_text("from helper import score\n\n\ndef one(prompts, completions, **columns):\n")
+    with (home / "mine.py").open("a") as file:
+        file.write("    return [score(x) for x in completions]\n")
+    (home / "helper.py").write_text("def score(text):\n    return float(len(text) % 2)\n")
+    words = [*SMALL, f"policy.model={home}/model", f"env.reward={home}/mine.py:one, correct", f"out={folder}"]
+    (home / "mine.py").write_text((home / "mine.py").read_text().replace("from helper", "from .helper"))
+    assert run.main(words) == 0
+    away = tmp_path / "away"
+    home.rename(away)
+    again = [f"resume={folder}", "trust=true", "iterations=2"]
+    assert run.main([*again, f"policy.model={away}/model"]) == 2
+    both = [f"policy.model={away}/model", f"env.reward={away}/mine.py:one,correct"]
+    assert run.main([again[0], *both, "iterations=2"]) == 2, "its code needs trust here, too"
+    assert run.main([*again, *both]) == 0
+    held = config_of(folder)
+    assert held["policy"]["model"] == f"{away}/model" and held["env"]["reward"] == f"{away}/mine.py:one,correct"
+    assert all(name.startswith(str(away)) for name in held["marks"]) and len(held["marks"]) == 3
+    assert rlkit.load(folder, trust=True).evaluate(episodes=2)["greedy"]["episodes"] == 2
+
+
+def test_an_algorithm_of_ones_own_that_moved_goes_on(tmp_path: Path) -> None:
+    source = (Path(rlkit.__file__).parents[1] / "algorithms" / "q_learning.py").read_text()
+    (tmp_path / "mine.py").write_text(source)
+    folder = tmp_path / "run"
+    assert run.main([f"algo={tmp_path}/mine.py", "env=gridworld", "iterations=1", f"out={folder}"]) == 0
+    (tmp_path / "mine.py").rename(tmp_path / "ours.py")
+    again = [f"resume={folder}", "trust=true", "iterations=2", f"algo={tmp_path}/ours.py"]
+    assert run.main(again) == 0
+    assert config_of(folder)["algo"]["name"] == f"{tmp_path}/ours.py"
