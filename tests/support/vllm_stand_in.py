@@ -63,7 +63,7 @@ class StandIn(ThreadingHTTPServer):
     """The routes of `vllm serve`; asked: the bodies of all completions so far."""
 
     daemon_threads = True
-    request_queue_size = 128
+    request_queue_size = 2048  # as the server of vLLM has it: hundreds of rows ask at the same time
 
     def __init__(self, folder: str | Path, version: str = "0.32.0", mode: str = MODE, developing: bool = True) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
