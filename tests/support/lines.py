@@ -278,8 +278,10 @@ class Lines:
 
 def is_long(words: Sequence[str]) -> bool:
     """Whether a line may ask for more work than one can wait for."""
-    endless = {"iterations=none", "env_steps=none"}
-    return any(word in endless or values.is_large(word.partition("=")[2]) for word in words)
+    if any(word in ("iterations=none", "env_steps=none") for word in words):
+        return True
+    sizes = [values.size(word.partition("=")[2]) for word in words]
+    return max(sizes, default=0) > values.LARGE or sum(size >= values.LARGE for size in sizes) > 1  # two may multiply
 
 
 def put(keys: dict[str, str], key: str, text: str) -> None:

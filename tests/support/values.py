@@ -1,6 +1,7 @@
 """Texts for a field of a configuration: good, wrong and strange ones by its type and range, each kind with a name."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 from random import Random
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -122,15 +123,13 @@ def _numbers(real: bool, bounds: tuple[object, ...]) -> Choices:
     )
 
 
-def is_large(text: str) -> bool:
-    """Whether a text may stand for so much work, or so long an episode, that no test can wait for it."""
+def size(text: str) -> float:
+    """The largest number in a text: so much work, or so long an episode, it may stand for."""
+    found = 0.0
     for part in text.replace("[", "").replace("]", "").split(","):
-        try:
-            if abs(float(part)) > LARGE:
-                return True
-        except ValueError:
-            continue
-    return False
+        with suppress(ValueError):
+            found = max(found, abs(float(part)))
+    return found
 
 
 def misspelt(draw: Random, name: str) -> str:
