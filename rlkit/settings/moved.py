@@ -2,6 +2,7 @@
 
 import os
 import re
+from dataclasses import dataclass, field
 
 from rlkit.errors import UserError
 from rlkit.paths import home
@@ -11,6 +12,19 @@ from rlkit.settings.given import SECTIONS, Given
 ENTRY = re.compile(r"(model:)?([^:]*)(:.*)?", re.DOTALL)  # model:FOLDER, FILE.py:NAME, or a path alone
 
 
+@dataclass
+class Moves:
+    """Where the marked files and folders of a run lie now."""
+
+    held: Given
+    was: dict[str, str] = field(default_factory=dict)  # new place → old one; several entries may name one file
+
+    def named(self) -> set[str]:
+        """The places that the configuration names itself."""
+        texts = (text for section in SECTIONS for text in self.held.section(section).values() if isinstance(text, str))
+        return {parts(one)[1] for text in texts for one in text.split(",")}
+
+
 def follow(line: Given, held: Given) -> None:
     """Let a run's configuration name the new places that `line` gives for its files and folders.
 
@@ -18,46 +32,52 @@ def follow(line: Given, held: Given) -> None:
 
     Raises: UserError where the run's own files are gone, and what `line` gives in their place differs from them.
     """
+    moves = Moves(held)
     for section in SECTIONS:
         keys = held.section(section)
         for key, told in line.section(section).items():
             was, name = keys.get(key), section if key == "name" else f"{section}.{key}"
             if isinstance(was, str) and isinstance(told, str) and was.count(",") == told.count(","):
                 pairs = zip(was.split(","), told.split(","), strict=True)
-                keys[key] = ",".join(entry(one, other.strip(), held, name) for one, other in pairs)
+                keys[key] = ",".join(entry(one, other.strip(), moves, name) for one, other in pairs)
+    held.marks |= {now: held.marks[before] for now, before in moves.was.items()}
+    for before in {*moves.was.values()} - moves.named() - moves.was.keys():
+        del held.marks[before]
 
 
-def entry(was: str, told: str, held: Given, key: str) -> str:
+def entry(was: str, told: str, moves: Moves, key: str) -> str:
     """An entry with the path that `told` has for it, where the same content is; the marks move with it."""
+    held = moves.held
     model, old, name = parts(was)
     other_model, path, other_name = parts(told)
-    there = "\0" not in path and os.path.exists(home(path))
-    if old not in held.marks or (model, name) != (other_model, other_name) or not there:
+    if old not in held.marks or (model, name) != (other_model, other_name):
         return was
-    new = places.absolute_path(str(home(path)), os.path.exists, linked=not path.endswith(".py"))
+    new = places.absolute_path(os.path.abspath(home(path)), os.path.exists, linked=not path.endswith(".py"))
     if new == old:
         return was
-    together = {old: new, **neighbors(old, new, held)}
+    together = {old: new, **neighbors(old, new, moves)}
     for before, now in together.items():
-        if places.mark(now) != held.marks[before]:
+        if not os.path.exists(new) or places.mark(now) != held.marks[before]:
             if places.mark(old):  # where it was, it still is
                 return was
             raise UserError(f"{key}={told}: {now} is not what {before} was when the run {held.folder} began: give that")
-    for before, now in together.items():
-        held.marks[now] = held.marks.pop(before)
+    moves.was |= {now: before for before, now in together.items()}
     return f"{model}{new}{name}"
 
 
-def neighbors(old: str, new: str, held: Given) -> dict[str, str]:
-    """The files that go with one: what a .py file imports from beside it, or files of the same kind in its folder."""
-    folder, ending = os.path.dirname(old), os.path.splitext(old)[1]
+def neighbors(old: str, new: str, moves: Moves) -> dict[str, str]:
+    """The files that go with one: what a .py file imports from beside it, or files of the same kind in its folder.
+
+    What the configuration names itself has a key of its own.
+    """
+    folder, ending, marks = os.path.dirname(old), os.path.splitext(old)[1], moves.held.marks
     if ending == ".py":
         ways = [os.path.relpath(path, os.path.dirname(new)) for path in places.sources(new)]
     else:
-        ways = [os.path.relpath(mark, folder) for mark in held.marks if ending and mark.endswith(ending)]
-        ways = [way for way in ways if os.path.basename(way) == way]
+        ways = [os.path.relpath(mark, folder) for mark in marks if ending and mark.endswith(ending)]
+        ways = [way for way in ways if os.path.basename(way) == way and os.path.join(folder, way) not in moves.named()]
     both = {os.path.normpath(os.path.join(folder, way)): os.path.join(os.path.dirname(new), way) for way in ways}
-    return {before: os.path.normpath(now) for before, now in both.items() if before in held.marks and before != old}
+    return {before: os.path.normpath(now) for before, now in both.items() if before in marks and before != old}
 
 
 def parts(text: str) -> tuple[str, str, str]:

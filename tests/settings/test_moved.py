@@ -9,6 +9,9 @@ import yaml
 
 import rlkit
 from rlkit import run
+from rlkit.errors import UserError
+from rlkit.settings import config
+from rlkit.settings.assemble import assemble
 
 SMALL = ("algo=grpo", "env=gsm8k", "env.rows=2", "algo.group=2", "env.max_tokens=4", "evaluation_episodes=2")
 SMALL += ("env.test=4", "env.validation=2", "iterations=1", "threads=1")
@@ -94,3 +97,60 @@ def test_an_algorithm_of_ones_own_that_moved_goes_on(tmp_path: Path) -> None:
     again = [f"resume={folder}", "trust=true", "iterations=2", f"algo={tmp_path}/ours.py"]
     assert run.main(again) == 0
     assert config_of(folder)["algo"]["name"] == f"{tmp_path}/ours.py"
+
+
+def read_back(folder: Path, *words: str) -> config.Given:
+    return config.read([f"resume={folder}", "trust=true", *words])
+
+
+def test_functions_of_one_file_move_together(tmp_path: Path) -> None:
+    old, new, folder = tmp_path / "mine.py", tmp_path / "ours.py", tmp_path / "run"
+    one = "def {}(prompts, completions, **columns):\n    return [1.0 for _ in completions]\n"
+    old.write_text(one.format("first") + one.format("second") + one.format("third"))
+    words = [f"env.reward={old}:first,{old}:second", f"env.metrics={old}:third"]
+    folder.mkdir()
+    text = assemble(config.read([*SMALL, *words])).text
+    (folder / "config.yaml").write_text(text)
+    old.rename(new)
+    with pytest.raises(UserError, match=f"^{old} is gone since"):
+        read_back(folder, f"env.reward={new}:first,{new}:second")
+    found = read_back(folder, f"env.reward={new}:first,{new}:second", f"env.metrics={new}:third")
+    assert (found.env["reward"], found.env["metrics"]) == (f"{new}:first,{new}:second", f"{new}:third")
+    assert list(found.marks) == [str(new)]
+    with pytest.raises(UserError, match=f"gone.py is not what {old} was when the run"):
+        read_back(folder, f"env.reward={new}:first,{tmp_path}/gone.py:second")
+    shutil.copy(new, old)
+    found = read_back(folder, f"env.reward={new}:first,{old}:second")
+    assert (found.env["reward"], found.env["metrics"]) == (f"{new}:first,{old}:second", f"{old}:third")
+    assert set(found.marks) == {str(new), str(old)}
+
+
+def test_files_of_one_folder_with_keys_of_their_own_move_apart(tmp_path: Path) -> None:
+    """Such as models whose names end alike."""
+    (tmp_path / "env.py").write_text(OWN)
+    for name in ("one-0.5B", "two-0.5B"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text(json.dumps(name))
+    folder = tmp_path / "run"
+    folder.mkdir()
+    words = [f"env={tmp_path}/env.py", f"env.one={tmp_path}/one-0.5B", f"env.two={tmp_path}/two-0.5B"]
+    (folder / "config.yaml").write_text(assemble(config.read(["algo=ppo", *words])).text)
+    (tmp_path / "away").mkdir()
+    (tmp_path / "one-0.5B").rename(tmp_path / "away" / "one-0.5B")
+    found = read_back(folder, f"env.one={tmp_path}/away/one-0.5B")
+    assert (found.env["one"], found.env["two"]) == (f"{tmp_path}/away/one-0.5B", f"{tmp_path}/two-0.5B")
+
+
+OWN = """
+from dataclasses import dataclass
+from rlkit.api import Folder
+from rlkit.envs.cartpole import Config as Its, make as made
+
+@dataclass(frozen=True)
+class Config(Its):
+    one: Folder = ""
+    two: Folder = ""
+
+def make(config, seed, device):
+    return made(config, seed, device)
+"""
