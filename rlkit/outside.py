@@ -24,6 +24,7 @@ from types import CodeType, ModuleType
 from rlkit.disk import reason
 from rlkit.errors import UserError, one_line
 
+FUTURE = 60 * 10**9  # nanoseconds; a file of a later time than that from now was written by another clock
 DEEPEST = 100  # packages inside each other; Python looks for them recursively, and ends in a RecursionError
 FOLDER = "rlkit_folder_"  # prefix of the package that holds the files of a folder
 NO_TEXT = (*EXTENSION_SUFFIXES, *BYTECODE_SUFFIXES)
@@ -159,7 +160,7 @@ def _stale(name: str, file: str) -> bool:
         if name in FINDER.ran:
             path, digest = FINDER.ran[name]
             return digest != _digest(Path(path).read_bytes())
-        return name in FINDER.began and os.stat(file).st_mtime_ns > FINDER.began[name]
+        return name in FINDER.began and FINDER.began[name] < os.stat(file).st_mtime_ns < time.time_ns() + FUTURE
     except OSError:  # the file was removed
         return True
 

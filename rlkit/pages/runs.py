@@ -127,7 +127,7 @@ def state(folder: Path, summary: Json) -> str:
     heard = max(changed(metrics), changed(folder / "config.yaml"))
     if summary and changed(told) >= heard:  # it is written last, and a resume removes it
         return "finished" if summary.get("finished", True) else "stopped"
-    if time.time() - heard < QUIET:
+    if abs(time.time() - heard) < QUIET:  # a file may be of a time to come, by another clock
         return "running"
     with suppress(UserError):  # a folder in which nothing may be opened for writing
         if is_locked(folder):

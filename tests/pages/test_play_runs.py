@@ -60,6 +60,8 @@ def test_a_run_that_says_nothing_for_long_goes_on_while_its_process_lives(tmp_pa
     os.utime(path, (0, 0))
     with serve(str(tmp_path)) as client:
         assert client.get("/api/run")["state"] == "stopped"
+        os.utime(path, (2**32, 2**32))  # of another clock, or of a time before this one was set back
+        assert client.get("/api/run")["state"] == "stopped"
         with session.locked(tmp_path, Given()):
             assert client.get("/api/run")["state"] == "running"
 

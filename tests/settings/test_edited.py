@@ -4,6 +4,7 @@ import importlib
 import json
 import os
 import sys
+import time
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from types import ModuleType
@@ -173,6 +174,9 @@ def test_a_class_whose_module_was_edited_since_it_was_imported_is_refused(packag
     assert places.located(world.__name__) == package / "world.py", "to look for it is not to import it"
     with pytest.raises(rlkit.UserError, match=r"world\.py has changed since this program imported it"):
         rlkit.train("ppo", world.Walk, out=tmp_path / "b", **keys)
+    ahead = time.time_ns() + 3600 * 10**9
+    os.utime(package / "world.py", ns=(ahead, ahead))
+    assert outside.changed({str(package / "world.py")}) is None, "a clock that is ahead says nothing of an edit"
     assert sys.modules[world.__name__] is world, "its classes stay what they are"
 
 
