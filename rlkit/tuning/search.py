@@ -1,5 +1,6 @@
 """Carries out the trials of a search: each has several runs, which are watched and stopped if the trial is pruned."""
 
+import re
 import shutil
 import time
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -20,6 +21,7 @@ from rlkit.tuning.study import End, Study, Trial, shown
 EVALUATED = ("eval/return", "eval/accuracy")
 STRIDE = 10**6  # offset between the step numbers that Optuna gets for the runs of a trial: more than evaluations
 POLL = 0.2  # seconds between polls
+UNWRITTEN = re.compile("(rlkit: |UserError: )cannot write ")  # how a run ends where the disk is full
 
 
 class Attempt:
@@ -157,7 +159,11 @@ def settle(study: Study, active: dict[int, tuple[Attempt, "Future[str | None]"]]
     """Record the trials that have ended, in order."""
     while (found := active.get(len(study.trials))) is not None and found[1].done():
         attempt, future = active.pop(len(study.trials))
-        trial = attempt.ended(outcome(future))
+        reason = outcome(future)
+        if reason and (disk := UNWRITTEN.match(reason)):  # which says nothing of the setting
+            why = reason.removeprefix(disk[1])
+            raise UserError(f"trial {attempt.number} could not be finished: {why}; then give the command again")
+        trial = attempt.ended(reason)
         if trial.end == "failed" and not trial.number:
             raise UserError(f"the default could not be tried, so nothing can be compared with it: {trial.reason}")
         study.add(trial)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 
 from rlkit import seeding
 from rlkit.errors import UserError, one_line
-from rlkit.recording.files import is_file, refuse_link, remove, replacing
+from rlkit.recording.files import is_file, reason, refuse_link, remove, replacing
 from rlkit.tuning import space
 
 if TYPE_CHECKING:
@@ -68,17 +68,20 @@ class Study:
             )
             self.trials = [self.read(trial) for trial in self.kept.trials]
             self.view(len(self.trials))
+        except OSError as error:
+            raise UserError(f"cannot write {path}: {reason(error)}") from None
         except DAMAGE as error:
             raise UserError(f"{path} is damaged: {one_line(error)}; choose another out=") from None
+        self.path = path
 
     def read(self, trial: "FrozenTrial") -> Trial:
-        end, told, reason = (trial.user_attrs[key] for key in ("end", "chosen", "reason"))
+        end, told, why = (trial.user_attrs[key] for key in ("end", "chosen", "reason"))
         texts = space.texts(self.ranges, trial.params)  # what a trial set can only be what was searched
         if trial.number != trial.user_attrs["number"] or not told.items() <= texts.items():
             raise ValueError(f"trial {trial.number} is not as it was written")
         values = {int(step): float(x) for step, x in trial.intermediate_values.items()}
         value = trial.value if end == "complete" else None
-        return Trial(trial.number, dict(told), end, value, values, str(reason), dict(trial.params))
+        return Trial(trial.number, dict(told), end, value, values, str(why), dict(trial.params))
 
     def frozen(self, trial: Trial) -> "FrozenTrial":
         """A trial in Optuna's form."""
@@ -97,7 +100,12 @@ class Study:
     def add(self, trial: Trial) -> None:
         """Add a trial that has ended: one line of the file."""
         assert trial.number == len(self.trials), "trials are written in their order"
-        self.kept.add_trial(self.frozen(trial))
+        try:
+            self.kept.add_trial(self.frozen(trial))
+        except OSError as error:
+            raise UserError(
+                f"cannot write {self.path}: {reason(error)}; fix that, and the same command goes on with this trial"
+            ) from None
         self.trials.append(trial)
 
     def view(self, before: int, sampler: "optuna.samplers.BaseSampler | None" = None) -> "optuna.Study":

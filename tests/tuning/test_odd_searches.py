@@ -1,15 +1,17 @@
 """The folder of a search that was damaged or is a stranger's: one line, and nothing runs that was not asked for."""
 
 import json
+import resource
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support.pretended_searches import conducted
+from support.pretended_searches import conducted, trials
 
+from rlkit.comparison import grid
 from rlkit.errors import UserError
-from rlkit.tuning.study import FILE
+from rlkit.tuning.study import FILE, Study, Trial
 
 pytest.importorskip("optuna")
 Change = Callable[[dict[str, Any]], object]
@@ -69,6 +71,36 @@ def test_a_folder_in_the_place_of_a_mark_is_removed(tmp_path: Path, carried: lis
     (tmp_path / "trials" / "0000.stop" / "inside").mkdir(parents=True)
     conducted(tmp_path, "trials=1")
     assert carried
+
+
+def test_a_full_disk_ends_a_search_that_then_goes_on(
+    tmp_path: Path, carried: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No setting is to blame for it, so none counts as failed."""
+    pretended, full = grid.execute, "rlkit: cannot write latest.safetensors: no space left on device"
+    monkeypatch.setattr(grid, "execute", lambda job, stop: (2, full) if "0002" in job.name else pretended(job, stop))
+    with pytest.raises(UserError, match=r"^trial 2 could not be finished: cannot write latest.*; then give"):
+        conducted(tmp_path, "trials=4")
+    assert [trial.end for trial in trials(tmp_path)] == ["complete"] * 2
+    monkeypatch.setattr(grid, "execute", pretended)
+    assert conducted(tmp_path, "trials=4").best is not None
+    assert [trial.end for trial in trials(tmp_path)] == ["complete"] * 4
+    assert [name[:4] for name in carried if name.startswith("000")] == ["0000", "0001", "0002", "0003"]
+
+
+def test_a_trial_that_does_not_fit_on_the_disk_is_one_line(tmp_path: Path) -> None:
+    study, hard = Study(tmp_path, {}, "random", "none", 0), resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+    trial = Trial(0, {}, "complete", 1.0, {})
+    resource.setrlimit(resource.RLIMIT_FSIZE, (study.path.stat().st_size + 50, hard))
+    try:
+        with pytest.raises(UserError, match=r"^cannot write .*study\.journal: .* the same command goes on"):
+            study.add(trial)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+    study = Study(tmp_path, {}, "random", "none", 0)
+    assert study.trials == []
+    study.add(trial)
+    assert Study(tmp_path, {}, "random", "none", 0).trials == [trial]
 
 
 @pytest.mark.slow
