@@ -1,5 +1,6 @@
 """Plays control problems: vector environments, physics in batches, tabular models, pictures of an episode."""
 
+from rlkit.control.contract import check_copies
 from rlkit.control.env import ControlEnv
 from rlkit.control.lesson import Lesson
 from rlkit.control.numpy_env import Batched, Painter
@@ -20,5 +21,6 @@ __all__ = [
     "Painter",
     "TabularEnv",
     "TabularVectorEnv",
+    "check_copies",
     "from_outcomes",
 ]
