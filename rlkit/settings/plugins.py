@@ -8,6 +8,7 @@ neighbors (`from .helper import ...`). A plug-in module has two names: `Config`,
 import ast
 import importlib
 import importlib.util
+import inspect
 import os
 import pkgutil
 import re
@@ -66,11 +67,25 @@ def load(kind: Kind, name: str) -> ModuleType:
             f"'{name}' is not an {NOUN[kind]} plug-in: it must define a frozen dataclass `Config` and `{MAKE[kind]}`"
             f"{_entry(name, module) if kind == 'envs' else ''}"
         )
+    _check_typed(name, config)
     if taken := [field.name for field in fields(config) if field.name in OURS[kind]]:
         raise UserError(
             f"'{name}' cannot have a field {taken[0]} in its Config: rlkit has a key of that name; give it another"
         )
     return module
+
+
+def _check_typed(name: str, config: type) -> None:
+    """Refuse what Python takes for no field, and so leaves at a parent's default without a word."""
+    if "__dataclass_fields__" not in vars(config) and inspect.get_annotations(config):
+        raise UserError(f"'{name}': its Config is not a dataclass itself: write @dataclass(frozen=True) above it")
+    known = {field.name for field in fields(config)}
+    for cls in config.__mro__:
+        if untyped := sorted(known & vars(cls).keys() - inspect.get_annotations(cls).keys()):
+            raise UserError(
+                f"'{name}': its Config gives {untyped[0]} no type, so this value does nothing: write "
+                f"{untyped[0]}: TYPE = VALUE"
+            )
 
 
 def _entry(name: str, module: ModuleType) -> str:

@@ -131,6 +131,37 @@ def test_a_config_has_no_field_with_the_name_of_a_key_of_ours(field: str, kind: 
         plugins.load(kind, str(elsewhere / "theirs.py"))
 
 
+CHILD = """from dataclasses import dataclass
+from rlkit.algorithms import ppo
+
+
+@dataclass(frozen=True)
+class Config(ppo.Config):
+    lr: float = 0.5
+
+
+make = ppo.make
+"""
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "says"),
+    [
+        ("@dataclass(frozen=True)", "", r"its Config is not a dataclass itself: write @dataclass\(frozen=True\)"),
+        ("lr: float =", "lr =", "its Config gives lr no type, so this value does nothing: write lr: TYPE = VALUE"),
+    ],
+)
+def test_a_default_that_would_stay_at_that_of_the_parent_is_refused(
+    right: str, wrong: str, says: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "child.py"
+    path.write_text(CHILD)
+    assert plugins.load("algorithms", str(path)).Config().lr == 0.5
+    (tmp_path / "wrong.py").write_text(CHILD.replace(right, wrong))
+    with pytest.raises(UserError, match=says):
+        plugins.load("algorithms", str(tmp_path / "wrong.py"))
+
+
 def test_an_error_inside_a_plug_in_is_not_disguised_as_a_missing_one(elsewhere: Path) -> None:
     (elsewhere / "faulty_pkg").mkdir()
     (elsewhere / "faulty_pkg" / "__init__.py").touch()
