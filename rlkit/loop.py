@@ -82,14 +82,20 @@ def batch_of(algo: Algorithm, step: str, returned: object) -> TensorDict:
 
 def loss_of(algo: Algorithm, returned: object) -> tuple[Tensor, Metrics]:
     """The loss and its metrics. Raises: UserError, where they are something else."""
+    name = type(algo).__name__
     match returned:
-        case (Tensor() as loss, dict() as metrics) if loss.numel() == 1:
+        case (Tensor() as loss, dict() as metrics) if loss.numel() == 1 and loss.requires_grad:
             return loss, metrics
+        case (Tensor() as loss, dict()) if loss.numel() == 1:
+            raise UserError(
+                f"{name}.loss returned a loss without a gradient: compute it from self.policy.evaluate(batch)"
+            )
         case (Tensor() as loss, dict()):
             given = f"a loss of the shape {tuple(loss.shape)}"
+        case tuple():
+            given = f"({', '.join(type(part).__name__ for part in returned)})"
         case _:
             given = f"a {type(returned).__name__}"
-    name = type(algo).__name__
     raise UserError(f'{name}.loss returned {given}: let it return (each * batch["weight"]).sum(), metrics')
 
 

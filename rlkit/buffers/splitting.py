@@ -12,6 +12,7 @@ from rlkit.errors import UserError
 
 # What a rollout says about its episodes: for the log, not for the learner.
 NOTES = ("episode_return", "episode_length")
+CREDIT = ("advantage", "return")
 
 
 def flatten_groups(rollout: TensorDict) -> TensorDict:
@@ -38,13 +39,21 @@ def flatten_steps(rollout: TensorDict) -> TensorDict:
 
 
 def acted_steps(rollout: TensorDict) -> dict[str, Tensor]:
-    """The same as a plain dictionary, which is made in a tenth of the time."""
+    """The same as a plain dictionary, which is made in a tenth of the time.
+
+    Raises: UserError for a credit of whole rows, which would be dropped.
+    """
     mask = rollout["mask"]
     size, whole = mask.shape, bool(mask.all())
     steps = {}
     for key, x in rollout.items():
         if x.shape[:2] == size and key not in NOTES:
             steps[key] = x.flatten(0, 1) if whole else x[mask]
+        elif key in CREDIT:
+            raise UserError(
+                f"credit gave the {key} the shape {tuple(x.shape)}, and it is learned step by step: give one for each "
+                f"step, {tuple(size)}"
+            )
     return steps
 
 

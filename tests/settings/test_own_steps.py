@@ -35,6 +35,16 @@ MISTAKES = {
     ('losses.weighted(each, batch["weight"])', "each"): (
         '): let it return (each * batch["weight"]).sum(), metrics'  # a loss of the shape (46,)
     ),
+    ('batch["weight"]), metrics', 'batch["weight"]), None'): (
+        'rlkit: Algorithm.loss returned (Tensor, NoneType): let it return (each * batch["weight"]).sum(), metrics'
+    ),
+    ('batch["weight"]), metrics', 'batch["weight"]).detach(), metrics'): (
+        "rlkit: Algorithm.loss returned a loss without a gradient: compute it from self.policy.evaluate(batch)"
+    ),
+    ('to_go, rollout["mask"])', 'to_go, rollout["mask"]).mean(-1)'): (
+        "rlkit: credit gave the advantage the shape (8,), and it is learned step by step: "
+        "give one for each step, (8, 46)"
+    ),
 }
 
 
