@@ -89,15 +89,19 @@ def _check_typed(name: str, config: type) -> None:
 
 
 def _entry(name: str, module: ModuleType) -> str:
-    """How a Gymnasium class in a module without a plug-in is given, if there is one that can be imported by name."""
+    """How a class in a module without a plug-in is given, if it is Gymnasium's or a game and has a name to import."""
     mine = [x for x in vars(module).values() if isinstance(x, type) and x.__module__ == module.__name__]
-    found = [x.__name__ for x in mine if callable(getattr(x, "reset", None)) and callable(getattr(x, "step", None))]
+    found = [x for x in mine if callable(getattr(x, "reset", None)) and callable(getattr(x, "step", None))]
     folder, file = os.path.split(name) if name.endswith(".py") else ("", name)
     dotted = file.removesuffix(".py")
     if not found or not all(part.isidentifier() for part in dotted.split(".")):
         return ""
+    cls = found[0].__name__
+    if not any(base.__module__.startswith("gymnasium") for base in found[0].__mro__):
+        game = f"env=game env.game={name}:{cls}"
+        return f"; a game in words is given as {game}, and one in numbers inherits gymnasium.Env"
     start = f", started in the folder {folder}" if folder not in ("", ".") else ""
-    return f"; its class {found[0]} is given as env=gym env.entry={dotted}:{found[0]}{start}"
+    return f"; its class {cls} is given as env=gym env.entry={dotted}:{cls}{start}"
 
 
 def path_or_module(name: str) -> str:

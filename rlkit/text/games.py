@@ -58,7 +58,7 @@ class Playing:
         return reply
 
     def _reset(self, game: Game, seed: int) -> str:
-        given = self._call(lambda: _reset_with(game.reset, seed))
+        given = self._call(lambda: _reset_with(self.name, game.reset, seed))
         return self._text(given[0] if isinstance(given, tuple) and given else given, "reset")
 
     def _step(self, row: int, text: str) -> str | None:
@@ -90,6 +90,8 @@ class Playing:
 
     def _truth(self, end: object) -> bool:
         try:
+            if isinstance(end, float | str):  # a reward in the wrong place, or a "False"
+                raise ValueError
             return bool(end)
         except (Exception, SystemExit):  # code of the user's may raise anything
             raise RewardFailed(
@@ -124,10 +126,12 @@ def _made(name: str, make: Make) -> Game:
     return game  # type: ignore[return-value]  # any object with these two methods is a game
 
 
-def _reset_with(reset: Callable[..., object], seed: int) -> object:
+def _reset_with(name: str, reset: Callable[..., object], seed: int) -> object:
     """Call reset with the seed, by name if its signature says so: Gymnasium's takes it by name."""
     try:
         keys = inspect.signature(reset).parameters
     except ValueError:  # a compiled function has no signature
-        keys = {}  # type: ignore[assignment]
+        return reset(seed)
+    if not keys:
+        raise UserError(f"game {name}: reset takes no seed: write def reset(self, seed), and draw all luck from it")
     return reset(seed=seed) if "seed" in keys else reset(seed)

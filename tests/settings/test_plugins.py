@@ -84,6 +84,13 @@ def test_a_file_with_a_gymnasium_class_is_told_how_it_is_given(tmp_path: Path, m
         plugins.load("envs", "./valley.py")
 
 
+def test_a_file_with_a_game_is_told_how_it_is_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "pick.py").write_text("class Pick:\n    def reset(self, seed): ...\n    def step(self, text): ...\n")
+    with pytest.raises(UserError, match=r"; a game in words is given as env=game env\.game=\./pick\.py:Pick, and one"):
+        plugins.load("envs", "./pick.py")
+
+
 @pytest.mark.parametrize("name", ["zzz", "a/b", "../dqn", "dqn/", "my algo", ".", "..", "dqn."])
 def test_a_name_like_nothing_is_answered_with_what_there_is(name: str) -> None:
     with pytest.raises(UserError, match=r"here are: .*dqn.*your own: a dotted module name or a path"):

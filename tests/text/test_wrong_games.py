@@ -65,6 +65,8 @@ def failing(exception: BaseException) -> Any:
         (lambda text: ("on", 0.0, np.array([True, False])), "step gave array([ True, False]) for whether the episode"),
         (lambda text: ("on", 0.0, False, torch.tensor([True, False]), {}), "step gave tensor([ True, False]) for"),
         (lambda text: ("on", 0.0, Odd()), "step gave an odd one for whether the episode is over; give True or False"),
+        (lambda text: ("on", True, 0.5), "step gave 0.5 for whether the episode is over; give True or False"),
+        (lambda text: ("on", 0.0, "False"), "step gave 'False' for whether the episode is over; give True or False"),
         (failing(KeyError("so\nnot")), "raised KeyError: 'so\\nnot' (test_wrong_games.py, line"),
         (failing(GeneratorExit()), "raised GeneratorExit: nothing more (test_wrong_games.py, line"),
         (failing(SystemExit(0)), "raised SystemExit: 0 (test_wrong_games.py, line"),
@@ -77,6 +79,11 @@ def test_what_a_wrong_game_does_is_one_line(step: Any, words: str) -> None:
         world.rollout(Chatter(lambda *_: "x"))
     assert f"game count{':' if words.startswith(('step', 'the')) else ''} {words}" in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_a_reset_without_a_seed_is_one_line() -> None:
+    with pytest.raises(UserError, match=r"^game count: reset takes no seed: write def reset\(self, seed\)"):
+        env(lambda: Steps(lambda text: ("on", 0.0, True), lambda: "go")).rollout(Chatter(lambda *_: "x"))
 
 
 def test_a_game_that_says_nothing_needs_a_text_around_it() -> None:
