@@ -23,7 +23,7 @@ class Needs:
         self.key, self.values, self.unlike, self.but = key, values, unlike, but
 
     def met(self, facts: Mapping[str, object]) -> bool:
-        """Whether the keys (and phrases) fulfil the condition."""
+        """Whether the keys (and phrases) fulfill the condition."""
         value = facts[self.key]
         if self.unlike:
             return value != facts[self.unlike]

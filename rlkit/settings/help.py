@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 HELP = """python -m rlkit.run algo=NAME env=NAME [KEY=VALUE ...]  train
 python -m rlkit.run config=FILE.yaml [KEY=VALUE ...]    with the keys of a file, such as another run's config.yaml
-python -m rlkit.run resume=RUN_FOLDER                   continue a run exactly
+python -m rlkit.run resume=RUN_FOLDER [trust=true]      continue a run exactly; trust: run the code that it names
 python -m rlkit.run algo=NAME [env=NAME] --help         the keys that people change first
 python -m rlkit.run algo=NAME [env=NAME] --help all     every key
 NAME may be your own: a dotted module name, or a path ending in .py"""

@@ -49,12 +49,12 @@ BRITISH = [
     *["honour honor", "judgement judgment", "labelled labeled", "labelling labeling", "learnt learned"],
     *["licence license", "licences licenses", "modelled modeled", "modelling modeling", "neighbour neighbor"],
     *["neighbouring neighboring", "neighbours neighbors", "programme program", "signalled signaled"],
-    *["travelled traveled", "travelling traveling"],
+    *["travelled traveled", "travelling traveling", "misspelt misspelled", "centring centering", "fulfil fulfill"],
 ]
 STEMS = [
     *("author", "central", "character", "general", "initial", "maxim", "minim", "normal", "optim", "organ", "parallel"),
     *("penal", "priorit", "quant", "random", "real", "recogn", "regular", "serial", "special", "stabil", "standard"),
-    *("summar", "token", "util", "visual"),
+    *("summar", "token", "util", "visual", "parametr"),
 ]
 ENDS = ["e", "es", "ed", "er", "ers", "ing", "ation", "ations"]
 SPELLING = dict(pair.split() for pair in BRITISH)
