@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from fractions import Fraction
 
 import torch
@@ -101,7 +102,7 @@ def loss_of(algo: Algorithm, returned: object) -> tuple[Tensor, Metrics]:
 
 def train(algo: Algorithm, env: Env, run: Run, log: Log, progress: Progress) -> Progress:
     """Repeat the four steps until the budget is spent or the run is asked to stop."""
-    meter, clock = progress.meter, Clock(progress.env_steps)
+    training, meter = Training(algo, env, run, log, progress, Clock(progress.env_steps)), progress.meter
     progress.held, lasting = checked(algo, env), lasting_of(algo)
     progress.doctor.attach(algo.optimizer)
     evaluating = measuring = False
@@ -114,9 +115,8 @@ def train(algo: Algorithm, env: Env, run: Run, log: Log, progress: Progress) -> 
         return measuring
 
     if meter.unwritten:
-        seen, metrics = (meter.unwritten.pop(key) for key in ("seen", "metrics"))
-        conclude(log, algo, env, run, progress, clock, seen, metrics, True)
-        keep(log, algo, env, run, progress, clock)
+        training.conclude(meter.unwritten.pop("seen"), meter.unwritten.pop("metrics"), evaluating=True)
+        training.keep()
     while not progress.over(run, *ranks.most(progress.interrupted, progress.terminated)):
         before = progress.fraction(run)
         set_progress(algo, progress, run)
@@ -129,60 +129,84 @@ def train(algo: Algorithm, env: Env, run: Run, log: Log, progress: Progress) -> 
             break
         except Unfinished as error:
             go_back()
-            failed(log, algo, env, run, progress, error.alarm)
+            training.failed(error.alarm)
             raise
         meter.play(rollout)
         if measuring:
-            write(log, algo, env, run, progress, clock, rollout, credited, evaluating)
-        due = checkpoint_is_due(run, progress, evaluating, clock) or bool(lasting and lasting.save_is_due())
+            training.write(rollout, credited, evaluating)
+        due = checkpoint_is_due(run, progress, evaluating, training.clock) or bool(lasting and lasting.save_is_due())
         if ranks.most(due)[0]:
-            keep(log, algo, env, run, progress, clock)
-    keep(log, algo, env, run, progress, clock)
+            training.keep()
+    training.keep()
     return progress
 
 
-def write(
-    log: Log,
-    algo: Algorithm,
-    env: Env,
-    run: Run,
-    progress: Progress,
-    clock: Clock,
-    rollout: TensorDict,
-    credited: TensorDict,
-    evaluating: bool,
-) -> None:
-    """Measure an iteration, write its metrics, and report its problems."""
-    check_parameters(algo)  # nothing else sees what the last step left
-    progress.meter.share()
-    seen = progress.doctor.measure(algo, env, rollout, credited, progress.meter)
-    metrics = averages(progress.meter) | clock.speed(progress.env_steps)
-    log.completions(progress.iteration, rollout, credited, algo.policy, env)
-    conclude(log, algo, env, run, progress, clock, seen, metrics, evaluating)
+@dataclass(frozen=True)
+class Training:
+    """The parts of a run that is being trained, and what is done with them between iterations."""
 
+    algo: Algorithm
+    env: Env
+    run: Run
+    log: Log
+    progress: Progress
+    clock: Clock
 
-def conclude(
-    log: Log,
-    algo: Algorithm,
-    env: Env,
-    run: Run,
-    progress: Progress,
-    clock: Clock,
-    seen: dict[str, float],
-    metrics: dict[str, float],
-    evaluating: bool,
-) -> None:
-    """Validate, and write the line of an iteration; if that fails, resume validates again. seen: by the doctor."""
-    seen["finished"] = float(progress.fraction(run) >= 1)  # a resumed run may be longer
-    try:
-        found = validate(algo, env, run, log, progress, clock) if evaluating else {}
-    except Unfinished as error:
-        progress.meter.unwritten = {"seen": seen, "metrics": metrics}
-        failed(log, algo, env, run, progress, error.alarm)
-        raise
-    metrics = progress.doctor.name(seen, metrics | found, progress.iteration, log.alarm)
-    if log.iteration(progress.iteration, progress.env_steps, metrics):
-        progress.interrupted = True
+    def write(self, rollout: TensorDict, credited: TensorDict, evaluating: bool) -> None:
+        """Measure an iteration, write its metrics, and report its problems."""
+        check_parameters(self.algo)  # nothing else sees what the last step left
+        meter, progress = self.progress.meter, self.progress
+        meter.share()
+        seen = progress.doctor.measure(self.algo, self.env, rollout, credited, meter)
+        metrics = averages(meter) | self.clock.speed(progress.env_steps)
+        self.log.completions(progress.iteration, rollout, credited, self.algo.policy, self.env)
+        self.conclude(seen, metrics, evaluating)
+
+    def conclude(self, seen: dict[str, float], metrics: dict[str, float], evaluating: bool) -> None:
+        """Validate, and write the line of an iteration; if that fails, resume validates again. seen: by the doctor."""
+        progress = self.progress
+        seen["finished"] = float(progress.fraction(self.run) >= 1)  # a resumed run may be longer
+        try:
+            found = self.validate() if evaluating else {}
+        except Unfinished as error:
+            progress.meter.unwritten = {"seen": seen, "metrics": metrics}
+            self.failed(error.alarm)
+            raise
+        metrics = progress.doctor.name(seen, metrics | found, progress.iteration, self.log.alarm)
+        if self.log.iteration(progress.iteration, progress.env_steps, metrics):
+            progress.interrupted = True
+
+    def failed(self, alarm: str) -> None:
+        """Report what failed, and save the state before it, so that resume repeats it."""
+        self.log.failure(self.progress.iteration + 1, self.progress.env_steps, alarm)
+        save(self.log.folder, self.algo, self.env, self.progress, keep=self.run.keep)
+
+    def keep(self) -> None:
+        """Write a checkpoint, and measure its time."""
+        with self.clock.saving():
+            save(self.log.folder, self.algo, self.env, self.progress, keep=self.run.keep)
+
+    def validate(self) -> dict[str, float]:
+        """Measure on the validation split; checkpoint `best` keeps the best parameters so far."""
+        progress = self.progress
+        scores = self.env.evaluate(self.algo.policy, self.run.validation_episodes, "validation")
+        score, number = float(scores.score.mean()), len(scores.score)
+        if progress.best_of not in (0, number):
+            self.log.note(
+                f"validated on {number} in place of {progress.best_of}: "
+                "checkpoint best is looked for again from here on"
+            )
+            progress.best, progress.best_among = -math.inf, 0
+        if progress.best_among is not None:
+            progress.best_among += 1
+        if score > progress.best:
+            progress.best, progress.best_of = score, number
+            with self.clock.saving():
+                save_best(self.log.folder, self.algo, self.env, progress)
+        self.clock.restart()
+        beside = {name: [x for x in values if x is not None] for name, values in scores.metrics.items()}
+        means = {f"metric/{name}": sum(values) / len(values) for name, values in beside.items() if values}
+        return {f"eval/{self.env.metric}": score, "eval/length": float(scores.length.double().mean()), **means}
 
 
 def end(log: Log, progress: Progress, error: Exhausted) -> None:
@@ -191,18 +215,6 @@ def end(log: Log, progress: Progress, error: Exhausted) -> None:
         raise error
     log.note(f"ended after iteration {progress.iteration}: {error}")
     progress.ended = True
-
-
-def failed(log: Log, algo: Algorithm, env: Env, run: Run, progress: Progress, alarm: str) -> None:
-    """Report what failed, and save the state before it, so that resume repeats it."""
-    log.failure(progress.iteration + 1, progress.env_steps, alarm)
-    save(log.folder, algo, env, progress, keep=run.keep)
-
-
-def keep(log: Log, algo: Algorithm, env: Env, run: Run, progress: Progress, clock: Clock) -> None:
-    """Write a checkpoint, and measure its time."""
-    with clock.saving():
-        save(log.folder, algo, env, progress, keep=run.keep)
 
 
 def set_progress(algo: Algorithm, progress: Progress, run: Run) -> None:
@@ -256,24 +268,3 @@ def check_finite(meter: Meter, rollout: TensorDict) -> None:
     bad += [f"rollout key {key!r}" for key, x in floats.items() if not bool(x.isfinite().all())]
     bad = bad or ["train/loss or train/grad_norm"]  # where an iteration is not logged, no more is measured
     raise Diverged(f"not finite: {', '.join(bad)}; checkpoints written before are kept; try a smaller algo.lr")
-
-
-def validate(algo: Algorithm, env: Env, run: Run, log: Log, progress: Progress, clock: Clock) -> dict[str, float]:
-    """Measure on the validation split; checkpoint `best` keeps the best parameters so far."""
-    scores = env.evaluate(algo.policy, run.validation_episodes, "validation")
-    score, number = float(scores.score.mean()), len(scores.score)
-    if progress.best_of not in (0, number):
-        log.note(
-            f"validated on {number} in place of {progress.best_of}: checkpoint best is looked for again from here on"
-        )
-        progress.best, progress.best_among = -math.inf, 0
-    if progress.best_among is not None:
-        progress.best_among += 1
-    if score > progress.best:
-        progress.best, progress.best_of = score, number
-        with clock.saving():
-            save_best(log.folder, algo, env, progress)
-    clock.restart()
-    beside = {name: [x for x in values if x is not None] for name, values in scores.metrics.items()}
-    means = {f"metric/{name}": sum(values) / len(values) for name, values in beside.items() if values}
-    return {f"eval/{env.metric}": score, "eval/length": float(scores.length.double().mean()), **means}

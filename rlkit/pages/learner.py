@@ -58,8 +58,7 @@ class Learner:
         set_progress(algo, self.progress, self.parts.run)
         before = self.policy.q.weight.detach().clone()
         rollout, credited = walk(algo, self.env, meter)
-        self.progress.iteration += 1
-        self.progress.env_steps += int(rollout["mask"].sum())
+        self.progress.count(rollout)
         self.metrics = meter.read()
         self.change.append(float((self.policy.q.weight.detach() - before).abs().max()))
         self.distance.append(maps.distance(self.policy, self.optimal, self.env.model()))

@@ -80,11 +80,11 @@ def test_a_kill_after_a_validation_was_repeated_writes_its_line_once(
     reward.write_text(REWARD.format(fails=-1))
     assert run.main([*words, f"out={tmp_path / 'b'}"]) == 0
     with monkeypatch.context() as patch:
-        patch.setattr(loop, "validate", failing)
+        patch.setattr(loop.Training, "validate", failing)
         assert run.main([*words, f"out={tmp_path / 'a'}"]) == 2
     capsys.readouterr()
     with monkeypatch.context() as patch, pytest.raises(Killed):
-        patch.setattr(loop, "keep", killed)
+        patch.setattr(loop.Training, "keep", killed)
         run.main([f"resume={tmp_path / 'a'}", "trust=true"])
     assert [line["iteration"] for line in lines(tmp_path / "a")] == [1]
     assert run.main([f"resume={tmp_path / 'a'}", "trust=true"]) == 0
@@ -97,7 +97,7 @@ def test_a_run_that_is_made_longer_after_its_last_validation_failed_is_not_over_
 ) -> None:
     words = ["algo=dqn", "env=cartpole", "algo.warmup_steps=64", "env_steps=32", "evaluation_episodes=4"]
     with monkeypatch.context() as patch:
-        patch.setattr(loop, "validate", failing)
+        patch.setattr(loop.Training, "validate", failing)
         assert run.main([*words, f"out={tmp_path / 'a'}"]) == 2
     assert run.main([f"resume={tmp_path / 'a'}", "env_steps=128"]) == 0
     assert not [line for line in lines(tmp_path / "a") if "doctor/no_update" in line]

@@ -130,7 +130,7 @@ def between_renames(patch: pytest.MonkeyPatch) -> None:
 KILLS = {  # in this order, each after the resume from the one before; a checkpoint every 2, a line every 3 iterations
     "while learning, before the first checkpoint": lambda patch: nth(loop, "split", 2, patch),
     "while playing": lambda patch: nth(loop, "walk", 4, patch),
-    "after best, before the line": lambda patch: nth(loop, "validate", 1, patch, after=True),
+    "after best, before the line": lambda patch: nth(loop.Training, "validate", 1, patch, after=True),
     "after the line, before the checkpoint": lambda patch: nth(Log, "iteration", 1, patch, after=True),
     "between the renames": between_renames,
     "while measuring at the end": lambda patch: nth(outcome, "summary", 1, patch),
@@ -191,7 +191,7 @@ def test_a_kill_before_the_first_latest_starts_again_although_there_is_a_best(
     words = [*TABLE, "evaluate_every=2"]
     assert run.main([*words, f"out={tmp_path / 'whole'}"]) == 0
     with monkeypatch.context() as patch, pytest.raises(Killed):
-        nth(loop, "validate", 1, patch, after=True)
+        nth(loop.Training, "validate", 1, patch, after=True)
         run.main([*words, f"out={tmp_path / 'cut'}"])
     assert [path.stem for path in (tmp_path / "cut" / "checkpoints").glob("*.safetensors")] == ["best"]
     assert run.main([f"resume={tmp_path / 'cut'}", "trust=true"]) == 0

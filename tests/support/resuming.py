@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from rlkit import loop, run
-from rlkit.progress import Progress
 from rlkit.recording import checkpoint
 
 REWARD = f"env.reward={Path(__file__).resolve()}:vowels"  # short answers differ in it, so there is something to learn
@@ -26,13 +25,13 @@ class Killed(BaseException):
 def cut(words: list[str], folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A run that is killed before its third checkpoint."""
 
-    def keep(log: Any, algo: Any, env: Any, run: Any, progress: Progress, *rest: Any, real: Any = loop.keep) -> None:
-        if progress.iteration == 3:
+    def keep(training: loop.Training, real: Any = loop.Training.keep) -> None:
+        if training.progress.iteration == 3:
             raise Killed
-        real(log, algo, env, run, progress, *rest)
+        real(training)
 
     with monkeypatch.context() as patched, pytest.raises(Killed):
-        patched.setattr(loop, "keep", keep)
+        patched.setattr(loop.Training, "keep", keep)
         run.main([*words, f"out={folder}"])
 
 
