@@ -29,7 +29,7 @@ from rlkit.buffers import split
 from rlkit.language import folders
 from rlkit.language.decoder import Decoder
 from rlkit.language.engine import Native
-from rlkit.language.generate import Rule
+from rlkit.language.generate import Prompts, Rule
 from rlkit.language.model import LanguageModel
 from rlkit.language.shape import Shape
 from rlkit.language.tokenizer import Tokenizer
@@ -50,7 +50,7 @@ def writing(size: Size, ours: LanguageModel) -> Found:
     engine.sync(ours.decoder)
 
     def write() -> None:
-        texts["rlkit"] = engine.write(ids.tolist(), size.repeats, size.written, rule, rows=count).tokens
+        texts["rlkit"] = engine.write(Prompts(ids.tolist(), size.repeats, rule, rows=count), size.written).tokens
 
     used = Peak(size)
     found: Found = {"rlkit": count * size.written / seconds(size, write), "rlkit_gb": used.gb()}

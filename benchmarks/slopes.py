@@ -27,7 +27,7 @@ from rlkit.comparison.figures import COLORS, LOOK
 from rlkit.language import folders
 from rlkit.language.decoder import Decoder
 from rlkit.language.engine import Native
-from rlkit.language.generate import Rule
+from rlkit.language.generate import Prompts, Rule
 from rlkit.language.model import LanguageModel
 from rlkit.language.shape import Shape
 from rlkit.language.tokenizer import Tokenizer
@@ -106,7 +106,7 @@ def written(engine: Native, prompts: Tensor, group: int, length: int) -> Tensor:
     """Tokens of a group of texts for each prompt; none ends by itself, as it would with a token that there is not."""
     assert engine.decoder is not None
     rule, drawn = Rule(1.0, False, (engine.decoder.shape.vocab,)), generator(0, "action")
-    return engine.write(prompts.tolist(), group, length, rule, drawn, len(prompts) * group).tokens
+    return engine.write(Prompts(prompts.tolist(), group, rule, drawn, len(prompts) * group), length).tokens
 
 
 def step(model: LanguageModel, batch: TensorDict) -> Callable[[], None]:

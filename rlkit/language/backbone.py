@@ -206,7 +206,9 @@ def within(tokens: Tensor, length: Tensor) -> Tensor:
     return torch.arange(tokens.shape[1], device=length.device) < length[:, None]
 
 
-def layout(prompts: list[list[int]], repeats: int, tokens: Tensor, length: Tensor, pad: int) -> dict[str, Tensor]:
+def layout(
+    prompts: Sequence[Sequence[int]], repeats: int, tokens: Tensor, length: Tensor, pad: int
+) -> dict[str, Tensor]:
     """Right-padded observation, action and mask [R, T] of completions `tokens` [R, T'], each of `length` [R] tokens."""
     sizes = torch.tensor([len(p) for p in prompts], device=tokens.device)
     width = int(sizes.max())

@@ -1,6 +1,6 @@
 """Engines write text. Their inputs and outputs are token ids, and `sync` gives them new weights."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Protocol, runtime_checkable
 
 import torch
@@ -8,7 +8,7 @@ import torch
 from rlkit.attributes import Derived
 from rlkit.language.causal import Causal
 from rlkit.language.decoder import Decoder
-from rlkit.language.generate import Completions, Rule, generate
+from rlkit.language.generate import Completions, Prompts, generate
 from rlkit.language.turns import Spans, Talk, converse
 from rlkit.ranks import divide
 from rlkit.shards import is_shard
@@ -24,31 +24,12 @@ class Engine(Protocol):
         """Take over the weights of the network that is being trained."""
         ...
 
-    def write(
-        self,
-        ids: Sequence[Sequence[int]],
-        repeats: int,
-        max_tokens: int,
-        rule: Rule,
-        generator: torch.Generator | None = None,
-        rows: int = 256,
-    ) -> Completions:
-        """`repeats` completions of each prompt, prompt-major, with at most about `rows` at the same time.
-
-        The draws depend only on the arguments and on the generator's state.
-        """
+    def write(self, prompts: Prompts, max_tokens: int) -> Completions:
+        """Completions of at most `max_tokens` tokens."""
         ...
 
-    def converse(
-        self,
-        ids: Sequence[Sequence[int]],
-        repeats: int,
-        rule: Rule,
-        talk: Talk,
-        generator: torch.Generator | None = None,
-        rows: int = 256,
-    ) -> Spans:
-        """`repeats` conversations after each prompt, see `rlkit.language.turns.converse`."""
+    def converse(self, prompts: Prompts, talk: Talk) -> Spans:
+        """Conversations, see `rlkit.language.turns.converse`."""
         ...
 
 
@@ -58,15 +39,7 @@ class WritesMeanwhile(Engine, Protocol):
 
     iterations: int  # number of iterations that began: in each, the learner's weights are others than before
 
-    def begin(
-        self,
-        ids: Sequence[Sequence[int]],
-        repeats: int,
-        max_tokens: int,
-        rule: Rule,
-        generator: torch.Generator | None = None,
-        rows: int = 256,
-    ) -> Callable[[], Completions]:
+    def begin(self, prompts: Prompts, max_tokens: int) -> Callable[[], Completions]:
         """Begin the work of `write`; calling the result waits for it, and so does the next `sync`."""
         ...
 
@@ -102,29 +75,13 @@ class Native(Derived):
             for name, newest in decoder.weights():
                 mine[name].copy_(newest)
 
-    def write(
-        self,
-        ids: Sequence[Sequence[int]],
-        repeats: int,
-        max_tokens: int,
-        rule: Rule,
-        generator: torch.Generator | None = None,
-        rows: int = 256,
-    ) -> Completions:
+    def write(self, prompts: Prompts, max_tokens: int) -> Completions:
         assert self.decoder is not None, "sync before write"
-        return generate(_whole(self.decoder), ids, repeats, max_tokens, rule, generator, rows)
+        return generate(_whole(self.decoder), prompts, max_tokens)
 
-    def converse(
-        self,
-        ids: Sequence[Sequence[int]],
-        repeats: int,
-        rule: Rule,
-        talk: Talk,
-        generator: torch.Generator | None = None,
-        rows: int = 256,
-    ) -> Spans:
+    def converse(self, prompts: Prompts, talk: Talk) -> Spans:
         assert self.decoder is not None, "sync before converse"
-        return converse(_whole(self.decoder), ids, repeats, rule, talk, generator, rows)
+        return converse(_whole(self.decoder), prompts, talk)
 
     def __deepcopy__(self, memo: dict[int, object]) -> "Native":
         """A copy of a policy gets an engine of its own, which gets its own weights when it first writes."""

@@ -31,6 +31,17 @@ class Rule:
     stopping: Stopping | None = None  # strings that end a completion
 
 
+@dataclass(frozen=True)
+class Prompts:
+    """What an engine continues: the draws depend only on these fields and on the state of the generator."""
+
+    ids: Sequence[Sequence[int]]
+    repeats: int  # attempts from each prompt, prompt-major
+    rule: Rule
+    generator: torch.Generator | None = None  # a greedy rule needs none
+    rows: int = 256  # about so many are written at the same time, at most
+
+
 @dataclass
 class Completions:
     """The completions of all prompts; rows are prompt-major, attempt-minor."""
@@ -46,51 +57,35 @@ class Completions:
 Chunk = tuple[list[Sequence[int]], int, Rule, Tensor, Tensor, Tensor, Tensor | None]
 
 
-def generate(
-    decoder: Decoder,
-    prompts: Sequence[Sequence[int]],
-    repeats: int,
-    max_tokens: int,
-    rule: Rule,
-    generator: torch.Generator | None = None,
-    rows: int = 256,
-) -> Completions:
-    """`repeats` completions of at most `max_tokens` tokens for each prompt, at most about `rows` at a time."""
+def generate(decoder: Decoder, prompts: Prompts, max_tokens: int) -> Completions:
+    """Completions of at most `max_tokens` tokens."""
 
     def run(*args: *Chunk) -> None:
         with torch.inference_mode():
             Writing(decoder, *args).run()
 
-    return sample(run, decoder.head, prompts, repeats, max_tokens, rule, generator, rows)
+    return sample(run, decoder.head, prompts, max_tokens)
 
 
-def sample(
-    run: Callable[[*Chunk], None],
-    head: Tensor,
-    prompts: Sequence[Sequence[int]],
-    repeats: int,
-    max_tokens: int,
-    rule: Rule,
-    generator: torch.Generator | None,
-    rows: int,
-) -> Completions:
+def sample(run: Callable[[*Chunk], None], head: Tensor, prompts: Prompts, max_tokens: int) -> Completions:
     """Completions by `run`, chunk by chunk; prompts of similar length share a chunk.
 
     One uniform number per row and step is drawn from `generator` at the start. So the draws of a row depend neither on
     the rows in its batch nor on when those finish.
     """
-    total, device = len(prompts) * repeats, head.device
+    total, device = len(prompts.ids) * prompts.repeats, head.device
     tokens = torch.zeros(max_tokens, total, dtype=torch.long, device=device)
     log_prob = torch.zeros(max_tokens, total, device=device, dtype=wide(head.dtype))
-    uniform = draws(max_tokens, total, rule, generator, device)
-    for chunk, row in chunks(prompts, repeats, rows, device):
-        run(chunk, repeats, rule, row, tokens, log_prob, uniform)
-    return _measure(tokens.T, log_prob.T, rule)
+    uniform = draws(prompts, max_tokens, device)
+    for chunk, row in chunks(prompts, device):
+        run(chunk, prompts.repeats, prompts.rule, row, tokens, log_prob, uniform)
+    return _measure(tokens.T, log_prob.T, prompts.rule)
 
 
-def draws(steps: int, rows: int, rule: Rule, generator: torch.Generator | None, device: torch.device) -> Tensor | None:
+def draws(prompts: Prompts, steps: int, device: torch.device) -> Tensor | None:
     """One uniform number per step and row, [T, R]; None where the rule is greedy."""
-    if rule.greedy:
+    generator = prompts.generator
+    if prompts.rule.greedy:
         return None
     if generator is None:
         raise ValueError("sampling needs a generator")
@@ -98,21 +93,20 @@ def draws(steps: int, rows: int, rule: Rule, generator: torch.Generator | None, 
     def draw(shape: Sequence[int]) -> Tensor:
         return torch.rand(shape, generator=generator, device=generator.device)
 
-    return ranks.drawn(draw, (steps, rows), 1).to(device)
+    return ranks.drawn(draw, (steps, len(prompts.ids) * prompts.repeats), 1).to(device)
 
 
-def chunks(
-    prompts: Sequence[Sequence[int]], repeats: int, rows: int, device: torch.device
-) -> Iterator[tuple[list[Sequence[int]], Tensor]]:
+def chunks(prompts: Prompts, device: torch.device) -> Iterator[tuple[list[Sequence[int]], Tensor]]:
     """Prompts of similar length with the indices of their rows, at most about `rows` rows at a time."""
-    by_length = sorted(range(len(prompts)), key=lambda i: len(prompts[i]))
-    size, written = max(1, rows // repeats), 0
+    ids, repeats = prompts.ids, prompts.repeats
+    by_length = sorted(range(len(ids)), key=lambda i: len(ids[i]))
+    size, written = max(1, prompts.rows // repeats), 0
     for chunk in (by_length[start : start + size] for start in range(0, len(by_length), size)):
         row = torch.tensor(chunk, device=device).repeat_interleave(repeats) * repeats
         row += torch.arange(repeats, device=device).repeat(len(chunk))
-        yield [prompts[i] for i in chunk], row
+        yield [ids[i] for i in chunk], row
         written += len(chunk)
-        advance(written, len(prompts))
+        advance(written, len(ids))
 
 
 def _measure(tokens: Tensor, log_prob: Tensor, rule: Rule) -> Completions:

@@ -14,7 +14,7 @@ from torch import Tensor
 from rlkit.attributes import Derived
 from rlkit.language.causal import Causal
 from rlkit.language.foreign import Foreign, rearrange
-from rlkit.language.generate import BLOCK, Completions, Rule, choose, sample
+from rlkit.language.generate import BLOCK, Completions, Prompts, Rule, choose, sample
 from rlkit.language.precision import wide
 from rlkit.language.stopping import EVERY
 from rlkit.language.turns import Spans, Talk, Turns, in_chunks, spans
@@ -33,31 +33,13 @@ class Lockstep(Derived):
             raise TypeError(f"this engine writes with models of transformers and was given a {type(decoder).__name__}")
         self.decoder, self.exact = decoder, decoder.dtype in (torch.float32, torch.float64)
 
-    def write(
-        self,
-        ids: Sequence[Sequence[int]],
-        repeats: int,
-        max_tokens: int,
-        rule: Rule,
-        generator: torch.Generator | None = None,
-        rows: int = 256,
-    ) -> Completions:
+    def write(self, prompts: Prompts, max_tokens: int) -> Completions:
         assert self.decoder is not None, "sync before write"
-        run = partial(_write, self.decoder)
-        return sample(run, self.decoder.head, ids, repeats, max_tokens, rule, generator, rows)
+        return sample(partial(_write, self.decoder), self.decoder.head, prompts, max_tokens)
 
-    def converse(
-        self,
-        ids: Sequence[Sequence[int]],
-        repeats: int,
-        rule: Rule,
-        talk: Talk,
-        generator: torch.Generator | None = None,
-        rows: int = 256,
-    ) -> Spans:
+    def converse(self, prompts: Prompts, talk: Talk) -> Spans:
         assert self.decoder is not None, "sync before converse"
-        run = partial(_converse, self.decoder)
-        return in_chunks(run, self.decoder.head.device, ids, repeats, rule, talk, generator, rows)
+        return in_chunks(partial(_converse, self.decoder), self.decoder.head.device, prompts, talk)
 
     def __deepcopy__(self, memo: dict[int, object]) -> "Lockstep":
         """A copy of a policy gets an engine of its own."""

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from rlkit.language.decoder import Decoder
-from rlkit.language.generate import BLOCK, Rule, Writing, choose, chunks, draws
+from rlkit.language.generate import BLOCK, Prompts, Rule, Writing, choose, chunks, draws
 from rlkit.language.precision import wide
 
 # Arguments: the indices of rows, and the turn that each just ended. Returns for each row the reply that it reads; None:
@@ -37,19 +37,11 @@ class Talk:
 Chunk = tuple[list[Sequence[int]], int, Rule, Tensor, Tensor | None, Talk]
 
 
-def converse(
-    decoder: Decoder,
-    prompts: Sequence[Sequence[int]],
-    repeats: int,
-    rule: Rule,
-    talk: Talk,
-    generator: torch.Generator | None = None,
-    rows: int = 256,
-) -> Spans:
-    """`repeats` conversations after each prompt, prompt-major, at most about `rows` at a time.
+def converse(decoder: Decoder, prompts: Prompts, talk: Talk) -> Spans:
+    """Conversations after each prompt.
 
     A turn ends with an end token, with the token that completes a stop string, or at a limit of tokens.
-    One uniform number per row and written token is drawn from `generator` at the start: the draws of a row depend
+    One uniform number per row and written token is drawn from the generator at the start: the draws of a row depend
     neither on the rows in its batch nor on what others read or write.
 
     Returns what follows the prompts: tokens [R, T]; acted [R, T], False in replies; ends [R, T], True at the last token
@@ -63,26 +55,14 @@ def converse(
             talking.run()
             return talking.spans()
 
-    return in_chunks(run, decoder.head.device, prompts, repeats, rule, talk, generator, rows)
+    return in_chunks(run, decoder.head.device, prompts, talk)
 
 
-def in_chunks(
-    run: Callable[[*Chunk], Spans],
-    device: torch.device,
-    prompts: Sequence[Sequence[int]],
-    repeats: int,
-    rule: Rule,
-    talk: Talk,
-    generator: torch.Generator | None,
-    rows: int,
-) -> Spans:
+def in_chunks(run: Callable[[*Chunk], Spans], device: torch.device, prompts: Prompts, talk: Talk) -> Spans:
     """Conversations by `run`, chunk by chunk; see `converse`."""
-    total = len(prompts) * repeats
-    uniform = draws(talk.tokens, total, rule, generator, device)
-    parts = [
-        (row, run(chunk, repeats, rule, row, uniform, talk)) for chunk, row in chunks(prompts, repeats, rows, device)
-    ]
-    return joined(parts, total)
+    uniform, repeats, rule = draws(prompts, talk.tokens, device), prompts.repeats, prompts.rule
+    parts = [(row, run(chunk, repeats, rule, row, uniform, talk)) for chunk, row in chunks(prompts, device)]
+    return joined(parts, len(prompts.ids) * repeats)
 
 
 def joined(parts: Sequence[tuple[Tensor, Spans]], total: int) -> Spans:

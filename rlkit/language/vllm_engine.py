@@ -22,7 +22,7 @@ from rlkit.errors import EngineFailed, UserError, one_line
 from rlkit.language import asked, folders, threads
 from rlkit.language.asked import Backend, Request, Written
 from rlkit.language.causal import Causal
-from rlkit.language.generate import Completions, Rule
+from rlkit.language.generate import Completions, Prompts, Rule
 from rlkit.language.source import fingerprint
 from rlkit.language.tokenizer import Tokenizer
 from rlkit.language.turns import Spans, Talk, Turns, spans
@@ -76,32 +76,15 @@ class VLLM(Derived):
         finally:
             deque(weights if ranks.layered() else (), maxlen=0)
 
-    def write(
-        self,
-        ids: Sequence[Sequence[int]],
-        repeats: int,
-        max_tokens: int,
-        rule: Rule,
-        generator: torch.Generator | None = None,
-        rows: int = 256,
-    ) -> Completions:
+    def write(self, prompts: Prompts, max_tokens: int) -> Completions:
         """See `Engine.write`. For a greedy choice, log_prob is that of temperature 1."""
-        return self.begin(ids, repeats, max_tokens, rule, generator, rows)()
+        return self.begin(prompts, max_tokens)()
 
-    def begin(
-        self,
-        ids: Sequence[Sequence[int]],
-        repeats: int,
-        max_tokens: int,
-        rule: Rule,
-        generator: torch.Generator | None = None,
-        rows: int = 256,
-    ) -> Callable[[], Completions]:
+    def begin(self, prompts: Prompts, max_tokens: int) -> Callable[[], Completions]:
         """See `WritesMeanwhile.begin`."""
-        prompts, key = [list(prompt) for prompt in ids for _ in range(repeats)], _key(rule, generator)
-        numbers = _numbers(len(prompts))
-        requests = [Request(p, max_tokens, rule, _seed(key, i)) for i, p in zip(numbers, prompts, strict=True)]
-        self.pending = done = threads.begun(partial(self._ask, requests, rows), "rlkit-vllm-ahead")
+        ids, key, rule = _repeated(prompts), _key(prompts), prompts.rule
+        requests = [Request(x, max_tokens, rule, _seed(key, i)) for i, x in zip(_numbers(len(ids)), ids, strict=True)]
+        self.pending = done = threads.begun(partial(self._ask, requests, prompts.rows), "rlkit-vllm-ahead")
         return lambda: self._completions(done.result())
 
     def _completions(self, found: list[Written]) -> Completions:
@@ -110,24 +93,14 @@ class VLLM(Derived):
         tokens = _padded([done.tokens for done in found], torch.long, self.device)
         return Completions(tokens, _padded([done.log_prob for done in found], torch.float32, self.device), length, cut)
 
-    def converse(
-        self,
-        ids: Sequence[Sequence[int]],
-        repeats: int,
-        rule: Rule,
-        talk: Talk,
-        generator: torch.Generator | None = None,
-        rows: int = 256,
-    ) -> Spans:
+    def converse(self, prompts: Prompts, talk: Talk) -> Spans:
         """See `Engine.converse`. All rows write a turn, then all get replies: early rows wait for the others."""
-        self._check_room(max(map(len, ids)) + talk.tokens)
+        self._check_room(max(map(len, prompts.ids)) + talk.tokens)
         if self.backend.context is not None:  # replies may fill it
             talk = replace(talk, context=min(talk.context, self.backend.context))
-        prompts, key = [list(prompt) for prompt in ids for _ in range(repeats)], _key(rule, generator)
-        talking = _Talking(prompts, rule, talk)
-        turn = 0
+        key, talking, turn = _key(prompts), _Talking(_repeated(prompts), prompts.rule, talk), 0
         while asked := talking.requests(key, turn):
-            talking.hear(asked, self._ask(list(asked.values()), rows))
+            talking.hear(asked, self._ask(list(asked.values()), prompts.rows))
             turn += 1
         return talking.spans(self.device)
 
@@ -278,9 +251,15 @@ def _numbers(rows: int) -> list[int]:
     return ranks.drawn(lambda shape: torch.arange(*shape), [rows]).tolist()
 
 
-def _key(rule: Rule, generator: torch.Generator | None) -> int | None:
+def _repeated(prompts: Prompts) -> list[list[int]]:
+    """The prompt of each row."""
+    return [list(ids) for ids in prompts.ids for _ in range(prompts.repeats)]
+
+
+def _key(prompts: Prompts) -> int | None:
     """One draw, from which the seeds of a call are derived; None where the rule is greedy."""
-    if rule.greedy:
+    generator = prompts.generator
+    if prompts.rule.greedy:
         return None
     if generator is None:
         raise ValueError("sampling needs a generator")

@@ -12,7 +12,7 @@ from rlkit.errors import Diverged, UserError
 from rlkit.forecast import Footprint, Work
 from rlkit.language.backbone import Backbone, layout, within
 from rlkit.language.engine import Engine, WritesMeanwhile
-from rlkit.language.generate import Completions, Rule
+from rlkit.language.generate import Completions, Prompts, Rule
 from rlkit.language.stopping import Stopping
 from rlkit.language.turns import Talk
 from rlkit.prompts import Reply
@@ -71,10 +71,9 @@ class Writer(Backbone):
 
         Raises: UserError for a prompt that is empty or too long; Diverged where a log-probability is not finite.
         """
-        ids, rule = self._asked(prompts, repeats, max_tokens, greedy, forbid_first, stop)
+        asked = self._asked(prompts, repeats, max_tokens, greedy, forbid_first, stop, generator)
         self.engine.sync(self.decoder)
-        done = self.engine.write(ids, repeats, max_tokens, rule, generator or self.generator, self.rows)
-        return self._laid_out(ids, repeats, done)
+        return self._laid_out(asked, self.engine.write(asked, max_tokens))
 
     def begin(
         self, prompts: Sequence[str], repeats: int = 1, max_tokens: int = 64, stop: Sequence[str] = ()
@@ -85,16 +84,16 @@ class Writer(Backbone):
         """
         if not isinstance(self.engine, WritesMeanwhile):
             raise TypeError(f"a {type(self.engine).__name__} writes with the learner's own weights, and not meanwhile")
-        ids, rule = self._asked(prompts, repeats, max_tokens, False, (), stop)
+        asked = self._asked(prompts, repeats, max_tokens, False, (), stop)
         self.engine.sync(self.decoder)
-        done = self.engine.begin(ids, repeats, max_tokens, rule, self.generator, self.rows)
-        return lambda: self._laid_out(ids, repeats, done())
+        done = self.engine.begin(asked, max_tokens)
+        return lambda: self._laid_out(asked, done())
 
-    def _laid_out(self, ids: list[list[int]], repeats: int, done: Completions) -> TensorDict:
-        out = layout(ids, repeats, done.tokens, done.length, self.tokenizer.pad_id)
+    def _laid_out(self, asked: Prompts, done: Completions) -> TensorDict:
+        out = layout(asked.ids, asked.repeats, done.tokens, done.length, self.tokenizer.pad_id)
         log_prob = done.log_prob.new_zeros(out["mask"].shape)
         log_prob[out["mask"]] = self._finite(done.log_prob[within(done.tokens, done.length)])
-        size = (len(ids), repeats)
+        size = (len(asked.ids), asked.repeats)
         out.update(log_prob=log_prob, truncated=done.truncated)
         return TensorDict({key: value.view(*size, *value.shape[1:]) for key, value in out.items()}, batch_size=size)
 
@@ -119,17 +118,17 @@ class Writer(Backbone):
 
         Raises: see `generate`.
         """
-        ids, rule = self._asked(prompts, repeats, max_tokens, greedy, forbid_first, stop)
+        asked = self._asked(prompts, repeats, max_tokens, greedy, forbid_first, stop, generator)
         self.engine.sync(self.decoder)
         talk = Talk(partial(self._respond, reply), max_tokens, turn_tokens or max_tokens, self.decoder.context)
-        done = self.engine.converse(ids, repeats, rule, talk, generator or self.generator, self.rows)
-        out = layout(ids, repeats, done["tokens"], done["length"], self.tokenizer.pad_id)
+        done = self.engine.converse(asked, talk)
+        out = layout(asked.ids, repeats, done["tokens"], done["length"], self.tokenizer.pad_id)
         there, inside = out["mask"], within(done["tokens"], done["length"])
         for key, name in (("mask", "acted"), ("turn_end", "ends"), ("log_prob", "log_prob")):
             out[key] = torch.zeros(there.shape, dtype=done[name].dtype, device=there.device)
             out[key][there] = done[name][inside]
         self._finite(out["log_prob"])
-        size = (len(ids), repeats)
+        size = (len(asked.ids), repeats)
         out["truncated"] = done["truncated"]
         return TensorDict({key: value.view(*size, *value.shape[1:]) for key, value in out.items()}, batch_size=size)
 
@@ -157,8 +156,9 @@ class Writer(Backbone):
         greedy: bool,
         forbid_first: Sequence[str],
         stop: Sequence[str],
-    ) -> tuple[list[list[int]], Rule]:
-        """The ids of the prompts, and the rule for the tokens after them."""
+        generator: torch.Generator | None = None,
+    ) -> Prompts:
+        """The ids of the prompts, and how they are continued."""
         ids = self.prompt_ids(prompts)
         longest, context = max(map(len, ids)), self.decoder.context
         if longest + max_tokens > context:
@@ -171,7 +171,8 @@ class Writer(Backbone):
         memory.check(16 * len(ids) * repeats * max_tokens, many, "ask for fewer, or lower max_tokens")
         spelled = [*self.tokenizer.encode(forbid_first), *self.tokenizer.encode_after(forbid_first)]
         forbidden = tuple({row[0] for row in spelled if row})
-        return ids, Rule(self.temperature, greedy, self.tokenizer.stops(stop), forbidden, self.stopping(stop))
+        rule = Rule(self.temperature, greedy, self.tokenizer.stops(stop), forbidden, self.stopping(stop))
+        return Prompts(ids, repeats, rule, generator or self.generator, self.rows)
 
     def stopping(self, stop: Sequence[str]) -> Stopping | None:
         """The search for stop strings in completions; stop strings that are a single special token are not text."""

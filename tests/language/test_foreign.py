@@ -14,7 +14,7 @@ from rlkit.language import causal
 from rlkit.language.folders import TINY
 from rlkit.language.foreign import Foreign
 from rlkit.language.foreign_folders import read_foreign
-from rlkit.language.generate import Rule, choose
+from rlkit.language.generate import Prompts, Rule, choose
 from rlkit.language.lockstep import Lockstep
 from rlkit.language.model import LanguageModel
 from rlkit.language.network import LanguageNetwork
@@ -75,7 +75,7 @@ def test_many_prompts_of_very_different_lengths_are_written(tmp_path: Path) -> N
     policy = LanguageModel.load(tmp_path, rows=4000)
     ids = [[3] * size for size in range(1, 2200, 2)]
     policy.engine.sync(policy.decoder)
-    done = policy.engine.write(ids, 1, 1, Rule(1.0, True, (TOKENIZER.eos_id,)), rows=4000)
+    done = policy.engine.write(Prompts(ids, 1, Rule(1.0, True, (TOKENIZER.eos_id,)), rows=4000), 1)
     assert done.tokens.shape == (1100, 1)
 
 
@@ -209,7 +209,7 @@ def test_draws_depend_on_the_generator_alone(gpt2: Path) -> None:
     uniform = torch.rand(6, len(ids) * 3, generator=generator(5, "draws"))
     expected = [oracle(policy, ids[i // 3], 6, rule, uniform[:, i]) for i in range(len(ids) * 3)]
     for rows in (1, 6, 256):  # with few tokens, a long prompt is written apart from short ones
-        done = engine.write(ids, 3, 6, rule, generator(5, "draws"), rows)
+        done = engine.write(Prompts(ids, 3, rule, generator(5, "draws"), rows), 6)
         assert [row[:n].tolist() for row, n in zip(done.tokens, done.length, strict=True)] == expected
         assert done.truncated.tolist() == [row[-1] not in rule.stops for row in expected]
     assert len({len(row) for row in expected}) > 1, "no row stopped early"

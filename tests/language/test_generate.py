@@ -9,7 +9,7 @@ from torch.testing import assert_close
 from rlkit.errors import Diverged
 from rlkit.language.decoder import Decoder
 from rlkit.language.folders import fresh_config
-from rlkit.language.generate import Completions, Rule, Writing, choose, generate
+from rlkit.language.generate import Completions, Prompts, Rule, Writing, choose, generate
 from rlkit.language.shape import Shape
 from rlkit.seeding import generator
 
@@ -58,7 +58,7 @@ def assert_equals_uncached(model: Decoder, done: Completions, repeats: int, budg
 @pytest.mark.parametrize(("kind", "kv_heads"), [("llama", 4), ("llama", 1), ("qwen2", 2), ("qwen3", 2)])
 def test_greedy_with_cache_equals_greedy_without(kind, kv_heads):
     model, rule = decoder(kind, kv_heads), Rule(1.0, True, (VOCAB,))
-    done = generate(model, PROMPTS, 2, 45, rule)  # 45 tokens: more than one block of the cache
+    done = generate(model, Prompts(PROMPTS, 2, rule), 45)  # 45 tokens: more than one block of the cache
     assert done.length.tolist() == [45] * 10
     assert_equals_uncached(model, done, 2, 45, rule)
 
@@ -68,7 +68,7 @@ def test_greedy_with_cache_equals_greedy_without(kind, kv_heads):
 @pytest.mark.slow
 def test_sampling_with_drops_and_chunks_equals_sampling_row_by_row_without_cache(rows, repeats):
     model, rule = decoder(spread=5.0), Rule(0.8, False, STOPS)
-    done = generate(model, PROMPTS, repeats, 40, rule, generator(0, "draw"), rows)
+    done = generate(model, Prompts(PROMPTS, repeats, rule, generator(0, "draw"), rows), 40)
     uniform = torch.rand(40, len(PROMPTS) * repeats, generator=generator(0, "draw"))
     assert len(set(done.length.tolist())) > 2
     assert_equals_uncached(model, done, repeats, 40, rule, uniform)
@@ -76,9 +76,9 @@ def test_sampling_with_drops_and_chunks_equals_sampling_row_by_row_without_cache
 
 def test_a_prompt_alone_is_completed_as_in_a_batch():
     model, rule = decoder(), Rule(1.0, True, STOPS)
-    together = generate(model, PROMPTS, 1, 30, rule)
+    together = generate(model, Prompts(PROMPTS, 1, rule), 30)
     for row, prompt in enumerate(PROMPTS):
-        alone = generate(model, [prompt], 1, 30, rule)
+        alone = generate(model, Prompts([prompt], 1, rule), 30)
         length = int(together.length[row])
         assert alone.tokens[0].tolist() == together.tokens[row, :length].tolist()
         assert_close(alone.log_prob[0], together.log_prob[row, :length])
@@ -86,7 +86,7 @@ def test_a_prompt_alone_is_completed_as_in_a_batch():
 
 def test_one_seed_gives_one_text_bitwise_and_another_seed_another():
     model, rule = decoder(spread=4.0), Rule(1.0, False, STOPS)
-    first, second, other = (generate(model, PROMPTS, 4, 20, rule, generator(s, "draw")) for s in (0, 0, 1))
+    first, second, other = (generate(model, Prompts(PROMPTS, 4, rule, generator(s, "draw")), 20) for s in (0, 0, 1))
     assert torch.equal(first.tokens, second.tokens) and torch.equal(first.log_prob, second.log_prob)
     assert first.tokens.tolist() != other.tokens.tolist()
 
@@ -95,7 +95,7 @@ def test_the_generator_ends_in_the_same_state_however_long_the_texts_are():
     model, states = decoder(), []
     for stops in [(VOCAB,), tuple(range(VOCAB))]:
         draw = generator(0, "draw")
-        done = generate(model, PROMPTS, 2, 20, Rule(1.0, False, stops), draw)
+        done = generate(model, Prompts(PROMPTS, 2, Rule(1.0, False, stops), draw), 20)
         states.append(draw.get_state())
     assert done.length.tolist() == [1] * 10
     assert torch.equal(*states)
@@ -103,20 +103,20 @@ def test_the_generator_ends_in_the_same_state_however_long_the_texts_are():
 
 def test_sampling_without_a_generator_is_an_error():
     with pytest.raises(ValueError, match="generator"):
-        generate(decoder(), PROMPTS, 1, 2, Rule(1.0, False, STOPS))
+        generate(decoder(), Prompts(PROMPTS, 1, Rule(1.0, False, STOPS)), 2)
 
 
 def test_a_budget_of_one_token():
-    done = generate(decoder(), PROMPTS, 2, 1, Rule(1.0, True, (VOCAB,)))
+    done = generate(decoder(), Prompts(PROMPTS, 2, Rule(1.0, True, (VOCAB,))), 1)
     assert done.tokens.shape == (10, 1) and done.truncated.all()
 
 
 def test_a_forbidden_first_token_gives_way_to_the_best_of_the_rest():
     model = decoder()
-    plain = generate(model, PROMPTS, 1, 6, Rule(1.0, True, (VOCAB,)))
+    plain = generate(model, Prompts(PROMPTS, 1, Rule(1.0, True, (VOCAB,))), 6)
     first = tuple(set(plain.tokens[:, 0].tolist()))
     rule = Rule(1.0, True, (VOCAB,), first)
-    done = generate(model, PROMPTS, 1, 6, rule)
+    done = generate(model, Prompts(PROMPTS, 1, rule), 6)
     assert not set(done.tokens[:, 0].tolist()) & set(first)
     assert_equals_uncached(model, done, 1, 6, rule)
 
@@ -143,7 +143,7 @@ def test_temperature_sharpens_what_is_sampled_and_recorded():
 def test_bfloat16_blocks_generate_what_bfloat16_reads():
     model = decoder("qwen2")
     model.dtype = torch.bfloat16
-    done = generate(model, PROMPTS, 2, 40, Rule(1.0, True, (VOCAB,)))
+    done = generate(model, Prompts(PROMPTS, 2, Rule(1.0, True, (VOCAB,))), 40)
     for row in range(10):
         text = [*PROMPTS[row // 2], *done.tokens[row].tolist()]
         logits = model.logits(model(torch.tensor([text[:-1]]))[0, -40:])
@@ -185,7 +185,7 @@ def test_weights_that_are_not_finite_stop_what_is_written():
 def test_on_a_gpu_rows_are_dropped_down_to_powers_of_two(monkeypatch):
     """Each shape is recorded as a graph, so there are few; what is written is the same."""
     model, rule = decoder(spread=5.0), Rule(0.8, False, STOPS)
-    expected = generate(model, PROMPTS, 6, 100, rule, generator(0, "draw"))
+    expected = generate(model, Prompts(PROMPTS, 6, rule, generator(0, "draw")), 100)
     sizes = []
 
     def drop(writing):
@@ -194,7 +194,7 @@ def test_on_a_gpu_rows_are_dropped_down_to_powers_of_two(monkeypatch):
         return changed
 
     monkeypatch.setattr(Writing, "_drop", drop)
-    done = generate(model, PROMPTS, 6, 100, rule, generator(0, "draw"))
+    done = generate(model, Prompts(PROMPTS, 6, rule, generator(0, "draw")), 100)
     assert len(sizes) > 1 and all(size & (size - 1) == 0 for size in sizes)
     assert done.length.tolist() == expected.length.tolist()
     within = torch.arange(expected.tokens.shape[1]) < expected.length[:, None]

@@ -21,7 +21,7 @@ from rlkit.buffers import flatten_groups
 from rlkit.language import generate as generation
 from rlkit.language.decoder import Decoder
 from rlkit.language.folders import fresh_config
-from rlkit.language.generate import Completions, Rule, choose, generate
+from rlkit.language.generate import Completions, Prompts, Rule, choose, generate
 from rlkit.language.logprob import token_log_probs
 from rlkit.language.model import LanguageModel
 from rlkit.language.shape import Shape
@@ -87,11 +87,11 @@ def test_float32_writes_what_the_cpu_writes_with_drops_growth_and_new_graphs(
     repeats: int, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tokens, rule, captured = 30 if kind == "pretended" else 100, Rule(0.8, False, (0, 3, 17)), []
-    expected = generate(decoder(), PROMPTS, repeats, tokens, rule, generator(0, "draw"))
+    expected = generate(decoder(), Prompts(PROMPTS, repeats, rule, generator(0, "draw")), tokens)
     real = generation._capture
     monkeypatch.setattr(generation, "_capture", lambda *words: captured.append(1) or real(*words))
     monkeypatch.setitem(generation.BLOCK, "cuda", 12)
-    done = generate(decoder().to(GPU), PROMPTS, repeats, tokens, rule, generator(0, "draw"))
+    done = generate(decoder().to(GPU), Prompts(PROMPTS, repeats, rule, generator(0, "draw")), tokens)
     assert_same_texts(done, expected)
     assert len(captured) >= 2
 
@@ -130,9 +130,9 @@ def test_no_token_without_probability_is_drawn_from_a_vocabulary_of_150_000() ->
 @pytest.mark.slow
 def test_a_vocabulary_of_150_000_is_written_and_learned_from() -> None:
     model, rule = decoder(LARGE, 16, 3.0), Rule(1.0, False, (0,))
-    expected = generate(model, PROMPTS[:2], 2, 6, rule, generator(0, "draw"))
+    expected = generate(model, Prompts(PROMPTS[:2], 2, rule, generator(0, "draw")), 6)
     assert_same_texts(
-        generate(decoder(LARGE, 16, 3.0).to(GPU), PROMPTS[:2], 2, 6, rule, generator(0, "draw")), expected
+        generate(decoder(LARGE, 16, 3.0).to(GPU), Prompts(PROMPTS[:2], 2, rule, generator(0, "draw")), 6), expected
     )
     found = []
     for place in ("cpu", GPU):

@@ -19,7 +19,7 @@ from rlkit.language import generate as generation
 from rlkit.language.cache import Cache
 from rlkit.language.decoder import Decoder
 from rlkit.language.folders import fresh_config
-from rlkit.language.generate import Completions, Rule, generate
+from rlkit.language.generate import Completions, Prompts, Rule, generate
 from rlkit.language.precision import product
 from rlkit.language.shape import Shape
 from rlkit.language.turns import Talk, converse
@@ -51,7 +51,7 @@ def decoder() -> Decoder:
 
 
 def write(model: Decoder, rule: Rule = RULE) -> Completions:
-    return generate(model, PROMPTS, 6, 40, rule, generator(0, "draw"))
+    return generate(model, Prompts(PROMPTS, 6, rule, generator(0, "draw")), 40)
 
 
 def assert_same_texts(done: Completions, expected: Completions) -> None:
@@ -188,7 +188,7 @@ def test_graphs_take_the_turns_that_the_cpu_takes(device: Device, monkeypatch: p
             said = [row + sum(turn) for row, turn in zip(rows, turns, strict=True)]
             return [None if n % 5 == 0 else [] if n % 5 == 1 else [n % VOCAB, 7, 8, 9] * (n % 4) for n in said]
 
-        return converse(model, PROMPTS, 6, RULE, Talk(respond, 30, 12, 128), generator(0, "draw"))
+        return converse(model, Prompts(PROMPTS, 6, RULE, generator(0, "draw")), Talk(respond, 30, 12, 128))
 
     expected = talk(decoder())
     monkeypatch.setitem(generation.BLOCK, "cuda", 8)

@@ -82,7 +82,7 @@ def test_a_tokenizer_of_bytes_that_puts_a_space_before_a_text_puts_none_before_a
 def test_the_first_token_of_a_forbidden_text_is_forbidden_with_and_without_a_space() -> None:
     policy = LanguageModel.fresh(sentence_piece("first"), width=32, layers=1, heads=2, inner=48, context=64)
     vocabulary = policy.tokenizer.core.get_vocab()
-    _, rule = policy._asked(["48/2="], 1, 2, True, ["24"], [])
+    rule = policy._asked(["48/2="], 1, 2, True, ["24"], []).rule
     assert {*rule.forbidden} == {vocabulary["2"], vocabulary["▁24"]}
 
 

@@ -18,7 +18,7 @@ import pytest
 import torch
 
 from rlkit.language import folders
-from rlkit.language.generate import Rule, generate
+from rlkit.language.generate import Prompts, Rule, generate
 from rlkit.language.model import LanguageModel
 from rlkit.language.network import LanguageNetwork
 from rlkit.language.stopping import Stopping
@@ -50,7 +50,7 @@ class Core:
         forbidden = tuple(int(token) for token in asked["logit_bias"] or {})
         rule = Rule(asked["temperature"] or 1.0, greedy, tuple(asked["stop_token_ids"]), forbidden, stopping)
         generator = None if greedy else torch.Generator().manual_seed(asked["seed"])
-        done = generate(self.decoder, [ids], 1, asked["max_tokens"], rule, generator)
+        done = generate(self.decoder, Prompts([ids], 1, rule, generator), asked["max_tokens"])
         length = int(done.length)
         return {
             "tokens": done.tokens[0, :length].tolist(),
