@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import torch
 from tensordict import TensorDict
@@ -13,7 +13,6 @@ from rlkit.api import Judges, Plays, State, Writes
 from rlkit.buffers import flatten_groups
 from rlkit.counters import natural
 from rlkit.errors import UserError
-from rlkit.exact import Model
 from rlkit.forecast import Predicts, Work
 from rlkit.scores import Reference, Sample, Scores, Split, Unit, of_all
 from rlkit.seeding import generator
@@ -25,26 +24,19 @@ from rlkit.text.grader import correct
 from rlkit.text.measuring import COMPARED, Measuring
 from rlkit.text.mixture import Mixture
 from rlkit.text.placing import place, rewards_of
+from rlkit.text.plain import InWords
 from rlkit.text.problems import Problem
 from rlkit.text.rewards import Reward
 from rlkit.text.scoring import Rewards, Scored, columns_of
 from rlkit.text.shuffle import Shuffle
 from rlkit.text.turns import OneTurn, note, notes, writing
 
-if TYPE_CHECKING:
-    from rlkit.api import AnySpace
 
-
-class TextEnv:
+class TextEnv(InWords):
     """An episode is one completion: the prompt is the start, tokens are actions, the score is the reward at its end."""
 
-    kind: Literal["control", "text"] = "text"
     metric: Literal["return", "accuracy"]
-    plays: bool = True
-    stored_reference: bool = False
     reference: Reference | None = None  # the untrained model and its ceiling, once measured
-    observation_space: "AnySpace | None" = None
-    action_space: "AnySpace | None" = None
 
     def __init__(
         self,
@@ -216,18 +208,9 @@ class TextEnv:
         """The unit of scores: a language model solves problems, a reward model ranks pairs."""
         return "pairs" if isinstance(policy, Judges) else "problems"
 
-    def exact(self, policy: Plays, gamma: float) -> dict[str, float]:
-        return {}
-
-    def model(self) -> Model | None:
-        return None
-
     def mark(self) -> str:
         """A fingerprint of all problems."""
         return splits.mark(self.problems)
-
-    def close(self) -> None:
-        """Nothing to close."""
 
     def _held(self, split: Split, episodes: int | None) -> Sequence[Problem]:
         problems = self.problems[split][:episodes]

@@ -1,7 +1,7 @@
 """Text games as an environment: an episode is a dialog between a game and the policy; each start is a game's seed."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import torch
 from tensordict import TensorDict
@@ -11,7 +11,6 @@ from rlkit.api import Plays, State
 from rlkit.buffers import flatten_groups, of_all
 from rlkit.counters import natural
 from rlkit.errors import UserError
-from rlkit.exact import Model
 from rlkit.forecast import Predicts, Work
 from rlkit.prompts import Prompt
 from rlkit.scores import Reference, Sample, Scores, Split, Unit
@@ -20,25 +19,17 @@ from rlkit.text.ahead import refuse_ahead
 from rlkit.text.asking import Asking
 from rlkit.text.games import Make, Playing
 from rlkit.text.placing import finish
+from rlkit.text.plain import InWords
 from rlkit.text.problems import Problem
 from rlkit.text.turns import conversing, note, notes
-
-if TYPE_CHECKING:
-    from rlkit.api import AnySpace
 
 LINE = ("\n",)  # in plain text, ends a turn by default
 TRIED = 16  # games of each split whose first text is checked before training
 SEEDS = 2**31  # limit of seeds for all generators
 
 
-class GameEnv:
+class GameEnv(InWords):
     """Dialogs. Each turn's reward is at the last token that the policy wrote in it; the score is their sum."""
-
-    kind: Literal["control", "text"] = "text"
-    plays: bool = True
-    stored_reference: bool = False
-    observation_space: "AnySpace | None" = None
-    action_space: "AnySpace | None" = None
 
     def __init__(
         self,
@@ -199,18 +190,9 @@ class GameEnv:
     def ceiling(self, policy: Plays, episodes: int | None = None) -> Scores | None:
         return None
 
-    def exact(self, policy: Plays, gamma: float) -> dict[str, float]:
-        return {}
-
-    def model(self) -> Model | None:
-        return None
-
     def scored(self, policy: Plays) -> Unit:
         """The unit of scores: a game that is won or lost counts as a problem, also for pass@k."""
         return "problems" if self.metric == "accuracy" else "episodes"
-
-    def close(self) -> None:
-        """Nothing to close."""
 
     def state_dict(self) -> State:
         return {"played": self._played, "sampled": self._sampled}

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import torch
 from tensordict import TensorDict
@@ -14,7 +14,6 @@ from rlkit.api import Judges, Plays, State, Stochastic, Writes
 from rlkit.buffers import flatten_groups
 from rlkit.counters import natural
 from rlkit.errors import UserError
-from rlkit.exact import Model
 from rlkit.forecast import Predicts, Work
 from rlkit.prompts import Prompt, Turn, data
 from rlkit.scores import Reference, Sample, Scores, Split, Unit, of_all
@@ -23,11 +22,9 @@ from rlkit.text.asking import Chats
 from rlkit.text.env import TextEnv
 from rlkit.text.measuring import ahead
 from rlkit.text.placing import finish
+from rlkit.text.plain import InWords
 from rlkit.text.shuffle import Shuffle
 from rlkit.text.turns import writing
-
-if TYPE_CHECKING:
-    from rlkit.api import AnySpace
 
 EVALUATED = 32  # pairs that are compared at a time
 
@@ -43,17 +40,14 @@ class Pair:
     turns: tuple[Turn, ...] = ()  # the conversation that became the prompt; empty if the prompt was text
 
 
-class PairEnv:
+class PairEnv(InWords):
     """Stored preferences: each start has two attempts, the chosen one (score 1) and the rejected one (score 0)."""
 
-    kind: Literal["control", "text"] = "text"
     metric: Literal["return", "accuracy"] = "accuracy"
     plays: bool = False  # attempts are stored, not sampled
     scoring: float = 0.0  # seconds of scoring: none, scores are stored
     longest: int | None = None
     reference: Reference | None = None
-    observation_space: "AnySpace | None" = None
-    action_space: "AnySpace | None" = None
 
     def __init__(
         self,
@@ -166,18 +160,9 @@ class PairEnv:
         """The unit of scores: pairs for a reward model, and for a language model without problems to solve."""
         return self.problems.scored(policy) if self.problems else "pairs"
 
-    def exact(self, policy: Plays, gamma: float) -> dict[str, float]:
-        return {}
-
-    def model(self) -> Model | None:
-        return None
-
     def mark(self) -> str:
         """A fingerprint of all pairs."""
         return splits.mark(self.pairs)
-
-    def close(self) -> None:
-        """Nothing to close."""
 
     def demonstrations(self, policy: Plays, progress: float = 0.0, rows: int | None = None) -> TensorDict:
         """The chosen sides of the next `rows` pairs, for supervised training [rows, T]."""
