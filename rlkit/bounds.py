@@ -59,12 +59,12 @@ def check_steps(held: object, seen: "AnySpace", chosen: "AnySpace") -> None:
         check_numbers(held)
     for key, x in held.items():
         if key in ("observation", "next_observation") and held.keys() >= STEPS and x.dtype == numbers(seen):
-            check_values(seen, x.numpy(), "a step saw")
+            check_values(seen, x.numpy())
         elif key == "action" and held.keys() >= STEPS:
             check_actions(chosen, x.numpy(), "a step chose")
         elif key == "blocks":  # frames of which steps hold the numbers
             for block in x:
-                check_values(seen, block.numpy(), "a step saw")
+                check_values(seen, block.numpy())
         else:
             check_steps(x, seen, chosen)
 
@@ -81,7 +81,7 @@ def numbers(space: "AnySpace") -> object:
     return spaces.TORCH[spaces.row(space)[1]]
 
 
-def check_values(space: "AnySpace", x: "Array", who: str) -> None:
+def check_values(space: "AnySpace", x: "Array") -> None:
     if not len(x):  # as of a replay in files; torch gives it no strides, and then no view of its parts
         return
     for _, part, found in spaces.leaf_arrays(space, x):
@@ -89,7 +89,7 @@ def check_values(space: "AnySpace", x: "Array", who: str) -> None:
             continue
         _, count = spaces.range_of(part)
         if (outside := (found < 0) | (found >= count)).any():
-            raise ValueError(f"{who} {found[outside].flat[0]}, which is not in {part}")
+            raise ValueError(f"a step saw {found[outside].flat[0]}, which is not in {part}")
 
 
 def check_actions(space: "AnySpace", action: "Array", who: str) -> None:

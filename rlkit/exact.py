@@ -136,14 +136,14 @@ def optimal_values(model: Model, gamma: float) -> Tensor:
     return soft_optimal_values(model, gamma, 0.0)
 
 
-def optimal_actions(model: Model, gamma: float, tolerance: float = 1e-9) -> Tensor:
+def optimal_actions(model: Model, gamma: float) -> Tensor:
     """Which actions are best in each state, ties included: [S, A] bool."""
-    return best_actions(q_values(model, optimal_values(model, gamma), gamma), tolerance)
+    return best_actions(q_values(model, optimal_values(model, gamma), gamma))
 
 
-def best_actions(q: Tensor, tolerance: float = 1e-9) -> Tensor:
+def best_actions(q: Tensor) -> Tensor:
     """Where Q(s, a) is the highest of its state, ties included: [S, A] → [S, A] bool."""
-    return q >= q.amax(-1, keepdim=True) - tolerance
+    return q >= q.amax(-1, keepdim=True) - 1e-9
 
 
 def ending_actions(model: Model, best: Tensor) -> Tensor:
@@ -158,13 +158,6 @@ def ending_actions(model: Model, best: Tensor) -> Tensor:
         if not new.any():
             return actions
         actions, near = torch.where(new, leads.long().argmax(-1), actions), near | new
-
-
-def occupancy(model: Model, policy: Tensor, gamma: float) -> Tensor:
-    """d(s) = Σ_t γ^t·P(s_t = s) from the start distribution, not normalized, [S]; J(π) = Σ_s d(s)·r_π(s)."""
-    step, _ = chain(model, policy)
-    visits: Tensor = torch.linalg.solve(torch.eye(len(step), dtype=step.dtype) - gamma * step.T, model.start)
-    return visits
 
 
 def reachable(model: Model, policy: Tensor | None = None) -> Tensor:

@@ -156,14 +156,14 @@ def of_policy(algo: Algorithm) -> list[str]:
     return [key for key in algo.saved if key.split(".")[0] == "policy"]
 
 
-def restore(folder: Path, algo: Algorithm, env: Env, name: str = "latest", tidy: bool = False) -> Progress:
+def restore(folder: Path, algo: Algorithm, env: Env, tidy: bool = False) -> Progress:
     """Restore a run to the state of `save`; tidy: see `checkpoint.load`.
 
     Only attributes that the algorithm declares as `saved` are set, whatever the file contains.
 
     Raises: UserError where the checkpoint does not belong to this run.
     """
-    state = checkpoint.load(folder, name, tidy)
+    state = checkpoint.load(folder, tidy=tidy)
     check_content(folder, algo, env, state, algo.saved, ("generators", "env"))
     check_played(folder, algo, env, state)
     _put(folder, algo, state, algo.saved)

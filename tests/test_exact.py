@@ -118,7 +118,6 @@ def test_values_of_three_states_worked_by_hand():
     model, policy = waiting_room(), torch.zeros(3, dtype=torch.long)
     close(exact.policy_values(model, policy, 0.5), values(2, 2, 0))  # V0 = 1 + ½(½V0 + ½·2)
     close(exact.policy_values(model, policy, 1.0), values(4, 2, 0))  # V0 = 1 + ½V0 + ½·2
-    close(exact.occupancy(model, policy, 1.0), values(2, 1, 0) + values(0, 0, 1))
     close(exact.q_values(model, values(2, 2, 0), 0.5), values(2, 2, 0)[:, None])
 
 
@@ -130,12 +129,6 @@ def test_the_linear_solve_is_the_fixed_point_of_the_bellman_equation(gamma):
     for _ in range(2000):
         v = (policy * exact.q_values(model, v, gamma)).sum(-1)
     close(exact.policy_values(model, policy, gamma), v)
-
-
-def test_occupancy_and_values_give_the_same_return():
-    model, policy = random_model(3), torch.tensor([0, 1, 1, 0])
-    earned = exact.chain(model, policy)[1]
-    close(exact.occupancy(model, policy, 0.9) @ earned, model.start @ exact.policy_values(model, policy, 0.9))
 
 
 TIES = (  # chances of the next state, rewards

@@ -13,6 +13,8 @@ from rlkit import gaps, spaces
 from rlkit.api import Env
 from rlkit.returns import backward_scan
 
+EPS, LIMIT = 1e-8, 10.0  # ε, and the bound of what is normalized
+
 
 class Moments(nn.Module):
     """Running mean and variance in double precision, one batch at a time.
@@ -59,20 +61,19 @@ class Normalizer(nn.Module):
     mean: Tensor
     scale: Tensor
 
-    def __init__(self, size: int, eps: float = 1e-8, limit: float = 10.0) -> None:
+    def __init__(self, size: int) -> None:
         super().__init__()
-        self.eps, self.limit = eps, limit
         self.totals = Moments(size)
         self.register_buffer("mean", torch.zeros(size))
         self.register_buffer("scale", torch.ones(size))
 
     def forward(self, x: Tensor) -> Tensor:
-        return ((x - self.mean) * self.scale).clamp(-self.limit, self.limit)
+        return ((x - self.mean) * self.scale).clamp(-LIMIT, LIMIT)
 
     def on_arrays(self) -> Callable[[NDArray[np.float32]], NDArray[np.float32]]:
         """The same as a function of arrays, with the numbers as they are now."""
         mean, scale = self.mean.numpy(), self.scale.numpy()
-        return lambda x: np.clip((x - mean) * scale, -self.limit, self.limit)
+        return lambda x: np.clip((x - mean) * scale, -LIMIT, LIMIT)
 
     def observe(self, x: Tensor, mask: Tensor) -> None:
         """Count the observations where the policy acted. x: [..., size], mask: [...]."""
@@ -83,7 +84,7 @@ class Normalizer(nn.Module):
         """Adopt what was observed so far."""
         if self.totals.count:
             self.mean.copy_(self.totals.mean)
-            self.scale.copy_((self.totals.variance() + self.eps).rsqrt())
+            self.scale.copy_((self.totals.variance() + EPS).rsqrt())
 
 
 def normalizer_for(env: Env, wanted: bool) -> Normalizer | None:
@@ -104,11 +105,9 @@ class RewardScale(nn.Module):
 
     carry: Tensor
 
-    def __init__(
-        self, rows: int, gamma: float, device: str | torch.device = "cpu", eps: float = 1e-8, limit: float = 10.0
-    ) -> None:
+    def __init__(self, rows: int, gamma: float, device: str | torch.device = "cpu") -> None:
         super().__init__()
-        self.gamma, self.eps, self.limit = gamma, eps, limit
+        self.gamma = gamma
         self.totals = Moments(1)
         self.register_buffer("carry", torch.zeros(rows, dtype=torch.float64))
         self.to(device)
@@ -127,6 +126,6 @@ class RewardScale(nn.Module):
         running = backward_scan(start.flip(-1), before.flip(-1)).flip(-1)
         self.carry.copy_(decay[:, -1] * running[:, -1])
         self.totals.add(running[mask].unsqueeze(-1))
-        scale = (self.totals.variance() + self.eps).rsqrt().to(reward.dtype)
-        scaled: Tensor = (reward * scale).clamp(-self.limit, self.limit)
+        scale = (self.totals.variance() + EPS).rsqrt().to(reward.dtype)
+        scaled: Tensor = (reward * scale).clamp(-LIMIT, LIMIT)
         return scaled
