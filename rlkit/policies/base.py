@@ -75,6 +75,10 @@ class Exploring(PolicyModule):
         super().__init__(generator)
         self.epsilon = 0.0
 
+    def frozen(self) -> Self:
+        """A copy for bootstrap targets that no optimizer moves; it normalizes observations as this policy does."""
+        return frozen_copy(self, self.normalizer)
+
 
 class EpsilonGreedy(Exploring):
     """Q(s, ·) as `forward`, [..., observation] → [..., A]; acts at random with probability `epsilon`."""
@@ -116,10 +120,6 @@ class EpsilonGreedy(Exploring):
         """max_a Q(s, a)."""
         q: Tensor = self(observation)
         return q.amax(-1)
-
-    def frozen(self) -> "EpsilonGreedy":
-        """A copy for bootstrap targets that no optimizer moves; it normalizes observations as this policy does."""
-        return frozen_copy(self, self.normalizer)
 
 
 def any_of(q: Tensor, draw: Tensor) -> Tensor:

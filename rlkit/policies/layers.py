@@ -62,10 +62,8 @@ def widened(network: Layers) -> list[nn.Module]:
 
 
 def linear(inputs: int, outputs: int, gain: float, network: Layers, generator: torch.Generator) -> nn.Linear:
-    """A layer with weights of `policy.init`."""
-    layer = nn.Linear(inputs, outputs, device="meta").to_empty(
-        device="cpu"
-    )  # initialized below, from its own generator
+    """A layer with weights of `policy.init`, for which nothing is drawn from torch's own generator."""
+    layer: nn.Linear = nn.utils.skip_init(nn.Linear, inputs, outputs)  # type: ignore[no-untyped-call]
     initialize(layer, gain, network, generator)
     return layer
 

@@ -6,7 +6,6 @@ Two, because the maximum over one noisy estimate is too high (Fujimoto et al. 20
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Self
 
 import numpy as np
 import torch
@@ -16,7 +15,7 @@ from torch import Tensor, nn
 from rlkit import seeding
 from rlkit.api import Choices, Env, TwinCritics
 from rlkit.errors import UserError
-from rlkit.policies.base import Exploring, Function, Numbers, any_of, frozen_copy
+from rlkit.policies.base import Exploring, Function, Numbers, any_of
 from rlkit.policies.distributions import pick, squashed
 from rlkit.policies.encoders import FORBIDDEN, allowed_by
 from rlkit.policies.layers import ActionValue, Layers, idle_keys, mlp
@@ -70,10 +69,6 @@ class Twins(Exploring):
     def critic(self, env: Env, network: Layers, name: str) -> nn.Module:
         """One of the two."""
         raise NotImplementedError
-
-    def frozen(self) -> Self:
-        """A copy for bootstrap targets that no optimizer moves; it normalizes observations as this policy does."""
-        return frozen_copy(self, self.normalizer)
 
 
 class Continuous(Twins):
