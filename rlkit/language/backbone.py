@@ -29,9 +29,7 @@ class Backbone(Sourced, PolicyModule):
     """A network and its tokenizer; subclasses define the outputs computed from hidden states. Rows are never split."""
 
     memoryless = False  # each token depends on the tokens before it
-    micro_steps: int | None = (
-        4096  # most tokens in one forward and backward pass of training; a group's prompt counts once
-    )
+    micro_steps: int | None = 4096  # most tokens in one pass of training; a group's prompt counts once
     rows: int = 256  # most texts that are written at the same time
     save_dtype: torch.dtype = torch.float32
     head_file: str  # name of the file of the scalar head

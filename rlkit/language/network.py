@@ -28,6 +28,8 @@ from rlkit.seeding import generator
 
 Model = Annotated[str, Place("folder", words=("tiny", *PACKAGED))]
 Template = Annotated[str, PLACE]
+Adapter = Annotated[str | None, Place("folder")]
+Exchange = Annotated[str | None, Place("output"), Needs("server")]
 
 
 @dataclass(frozen=True)
@@ -40,9 +42,7 @@ class LanguageNetwork:
     lora: Natural = 0  # rank of LoRA adapters, trained instead of the weights, which stay frozen; 0: no adapters
     lora_alpha: Annotated[Positive | None, Needs("lora")] = None  # LoRA alpha (scale = alpha / rank); none: 2 · rank
     lora_targets: Annotated[str, Several(), Needs("lora")] = "all"  # layers that get adapters: all, attention, or names
-    adapter: Annotated[str | None, Place("folder")] = (
-        None  # folder of adapters for `model`, in PEFT's format, to continue training them
-    )
+    adapter: Adapter = None  # folder of adapters for `model`, in PEFT's format, to continue training them
     base_dtype: Stored = "auto"  # precision of frozen weights; auto: bfloat16 if the file has it
     dtype: Dtype = "auto"  # precision of computations; auto: bfloat16 on a GPU, float32 on a CPU
     rows: Count = 256  # maximum number of completions written at the same time
@@ -53,9 +53,7 @@ class LanguageNetwork:
     save_dtype: Literal["float32", "bfloat16"] = "float32"  # precision of the weights in the run folder's model/
     engine: Literal["native", "vllm"] = "native"  # engine that writes text: rlkit's own (native), or vLLM
     server: Annotated[str | None, Needs("engine", "vllm")] = None  # http://HOST:PORT of vLLM; none: in this process
-    exchange: Annotated[str | None, Place("output"), Needs("server")] = (
-        None  # folder for weights that the server can read; none: a temporary folder on this machine
-    )
+    exchange: Exchange = None  # folder for weights that the server can read; none: a temporary folder on this machine
     staleness: Annotated[int, Ge(0), Le(1), Needs("server"), Needs(WEIGHED)] = (
         0  # 1: write the next rollout during learning, with weights one update old; 0: write with the newest weights
     )

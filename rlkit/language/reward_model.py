@@ -81,14 +81,11 @@ class RewardModel(Backbone):
         self.write(Path(folder), self.value_head, dtype)
         if not ranks.first():
             return
-        for name, content in ((OPTIONS, dict(self.options)), (PLAIN, self._plain())):
+        plain = {"chat": False} if self.chats and not self.in_turns else {}
+        for name, content in ((OPTIONS, dict(self.options)), (PLAIN, plain)):
             (Path(folder) / name).unlink(missing_ok=True)  # of an older model
             if content:
                 write_json(Path(folder) / name, content)
-
-    def _plain(self) -> dict[str, bool]:
-        """What PLAIN holds; nothing where it says nothing."""
-        return {"chat": False} if self.chats and not self.in_turns else {}
 
     def chat(self, conversations: Sequence[Sequence[Turn]], options: Mapping[str, object]) -> list[Prompt]:
         """A prompt for each conversation; the options are kept, so that the saved model is asked in the same way."""

@@ -92,9 +92,8 @@ class Next:
 
     def __init__(self) -> None:
         self.on = False
-        self.waiting: tuple[tuple[int, int], int, Begun] | None = (
-            None  # arguments of the request, its version, and the pending rollout
-        )
+        # The arguments of the request, its version, and the pending rollout.
+        self.waiting: tuple[tuple[int, int], int, Begun] | None = None
         self.before: State = {}
         self.version = 0  # of the learner's weights: the number of iterations that learned
         self.iteration: int | None = None  # of the policy, at the last rollout; None: no rollout since the start
