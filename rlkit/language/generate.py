@@ -52,33 +52,40 @@ class Completions:
     truncated: Tensor  # [R] bool: the limit of tokens was reached first
 
 
-# Arguments: prompts sorted by length, attempts per prompt, the rule; the column of each row [R] in the shared tokens
-# and log-probabilities [T, R'], which are filled in, and in the uniform numbers [T, R'].
-Chunk = tuple[list[Sequence[int]], int, Rule, Tensor, Tensor, Tensor, Tensor | None]
+@dataclass(frozen=True)
+class Chunk:
+    """Prompts that are continued together."""
+
+    prompts: list[Sequence[int]]  # sorted by length
+    repeats: int
+    rule: Rule
+    row: Tensor  # [R], the index of each row among those of all chunks
+    uniform: Tensor | None  # [T, R'], a uniform number by step and row of all chunks; None: the rule is greedy
 
 
 def generate(decoder: Decoder, prompts: Prompts, max_tokens: int) -> Completions:
     """Completions of at most `max_tokens` tokens."""
 
-    def run(*args: *Chunk) -> None:
+    def run(chunk: Chunk, tokens: Tensor, log_prob: Tensor) -> None:
         with torch.inference_mode():
-            Writing(decoder, *args).run()
+            Writing(decoder, chunk, tokens, log_prob).run()
 
     return sample(run, decoder.head, prompts, max_tokens)
 
 
-def sample(run: Callable[[*Chunk], None], head: Tensor, prompts: Prompts, max_tokens: int) -> Completions:
-    """Completions by `run`, chunk by chunk; prompts of similar length share a chunk.
+def sample(
+    run: Callable[[Chunk, Tensor, Tensor], None], head: Tensor, prompts: Prompts, max_tokens: int
+) -> Completions:
+    """Completions by `run`, which fills in tokens and log-probabilities [T, R] chunk by chunk.
 
-    One uniform number per row and step is drawn from `generator` at the start. So the draws of a row depend neither on
-    the rows in its batch nor on when those finish.
+    One uniform number per row and step is drawn from the generator at the start. So the draws of a row depend neither
+    on the rows in its batch nor on when those finish.
     """
     total, device = len(prompts.ids) * prompts.repeats, head.device
     tokens = torch.zeros(max_tokens, total, dtype=torch.long, device=device)
     log_prob = torch.zeros(max_tokens, total, device=device, dtype=wide(head.dtype))
-    uniform = draws(prompts, max_tokens, device)
-    for chunk, row in chunks(prompts, device):
-        run(chunk, prompts.repeats, prompts.rule, row, tokens, log_prob, uniform)
+    for chunk in chunks(prompts, max_tokens, device):
+        run(chunk, tokens, log_prob)
     return _measure(tokens.T, log_prob.T, prompts.rule)
 
 
@@ -96,15 +103,15 @@ def draws(prompts: Prompts, steps: int, device: torch.device) -> Tensor | None:
     return ranks.drawn(draw, (steps, len(prompts.ids) * prompts.repeats), 1).to(device)
 
 
-def chunks(prompts: Prompts, device: torch.device) -> Iterator[tuple[list[Sequence[int]], Tensor]]:
-    """Prompts of similar length with the indices of their rows, at most about `rows` rows at a time."""
-    ids, repeats = prompts.ids, prompts.repeats
+def chunks(prompts: Prompts, steps: int, device: torch.device) -> Iterator[Chunk]:
+    """Prompts of similar length, at most about `rows` rows at a time; a row writes at most so many tokens."""
+    ids, repeats, uniform = prompts.ids, prompts.repeats, draws(prompts, steps, device)
     by_length = sorted(range(len(ids)), key=lambda i: len(ids[i]))
     size, written = max(1, prompts.rows // repeats), 0
     for chunk in (by_length[start : start + size] for start in range(0, len(by_length), size)):
         row = torch.tensor(chunk, device=device).repeat_interleave(repeats) * repeats
         row += torch.arange(repeats, device=device).repeat(len(chunk))
-        yield [ids[i] for i in chunk], row
+        yield Chunk([ids[i] for i in chunk], repeats, prompts.rule, row, uniform)
         written += len(chunk)
         advance(written, len(ids))
 
@@ -150,18 +157,9 @@ def choose(logits: Tensor, rule: Rule, uniform: Tensor | None) -> tuple[Tensor, 
 class Writing:
     """The unfinished rows of one chunk. Every step works in place, so that it can be a CUDA graph."""
 
-    def __init__(
-        self,
-        decoder: Decoder,
-        prompts: list[Sequence[int]],
-        repeats: int,
-        rule: Rule,
-        row: Tensor,
-        tokens: Tensor,
-        log_prob: Tensor,
-        uniform: Tensor | None,
-    ):
-        self.decoder, self.rule, self.uniform = decoder, rule, uniform
+    def __init__(self, decoder: Decoder, chunk: Chunk, tokens: Tensor, log_prob: Tensor):
+        prompts, repeats, rule, row = chunk.prompts, chunk.repeats, chunk.rule, chunk.row
+        self.decoder, self.rule, self.uniform = decoder, rule, chunk.uniform
         self.head = operand(decoder.head, decoder.dtype)
         self.row = row.clone()  # a clone, as rows are moved in place, and its neighbors were made in inference mode
         self.tokens, self.log_prob = tokens, log_prob  # [T, R]: shared by all chunks; each row writes its own column

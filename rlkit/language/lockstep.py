@@ -4,7 +4,7 @@ So there is no padding, and the model's own treatment of positions is correct. T
 have are read at once; rows with longer prompts then read on, token by token, while others already write.
 """
 
-from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
 import torch
@@ -14,7 +14,7 @@ from torch import Tensor
 from rlkit.attributes import Derived
 from rlkit.language.causal import Causal
 from rlkit.language.foreign import Foreign, rearrange
-from rlkit.language.generate import BLOCK, Completions, Prompts, Rule, choose, sample
+from rlkit.language.generate import BLOCK, Chunk, Completions, Prompts, choose, sample
 from rlkit.language.precision import wide
 from rlkit.language.stopping import EVERY
 from rlkit.language.turns import Spans, Talk, Turns, in_chunks, spans
@@ -47,24 +47,15 @@ class Lockstep(Derived):
 
 
 @torch.no_grad()
-def _write(
-    decoder: Foreign,
-    prompts: list[Sequence[int]],
-    repeats: int,
-    rule: Rule,
-    row: Tensor,
-    tokens: Tensor,
-    log_prob: Tensor,
-    uniform: Tensor | None,
-) -> None:
-    """Write the columns `row` [R] of tokens and log_prob [T, R']; prompts are sorted by length, shortest first."""
-    first = 0
+def _write(decoder: Foreign, chunk: Chunk, tokens: Tensor, log_prob: Tensor) -> None:
+    """Write the columns `chunk.row` [R] of tokens and log_prob [T, R']."""
+    first, prompts, repeats = 0, chunk.prompts, chunk.repeats
     while first < len(prompts):
         # Much longer prompts are left to later chunks: they would be read mostly token by token.
         near = [prompt for prompt in prompts[first:] if len(prompt) <= len(prompts[first]) + len(tokens)]
         end = first + len(near)
-        writing = _Writing(decoder, near, repeats, rule, row[first * repeats : end * repeats])
-        while writing.choose(tokens, log_prob, uniform):
+        writing = _Writing(decoder, replace(chunk, prompts=near, row=chunk.row[first * repeats : end * repeats]))
+        while writing.choose(tokens, log_prob):
             writing.step()
         first = end
 
@@ -72,8 +63,9 @@ def _write(
 class _Writing:
     """The unfinished rows [R] of one chunk."""
 
-    def __init__(self, decoder: Foreign, prompts: list[Sequence[int]], repeats: int, rule: Rule, row: Tensor):
-        self.decoder, self.rule, self.row = decoder, rule, row
+    def __init__(self, decoder: Foreign, chunk: Chunk):
+        prompts, repeats, rule, row = chunk.prompts, chunk.repeats, chunk.rule, chunk.row
+        self.decoder, self.rule, self.row, self.uniform = decoder, rule, row, chunk.uniform
         width, self.column = len(prompts[-1]), len(prompts[0])  # column: of the next token to choose
         padded = torch.tensor([[*p, *[0] * (width - len(p))] for p in prompts], device=row.device)
         self.text = padded.repeat_interleave(repeats, 0)  # [R, W]
@@ -86,11 +78,11 @@ class _Writing:
         self.forbidden = torch.zeros_like(self.logits[0], dtype=torch.bool)
         self.forbidden[list(rule.forbidden)] = True
 
-    def choose(self, tokens: Tensor, log_prob: Tensor, uniform: Tensor | None) -> bool:
+    def choose(self, tokens: Tensor, log_prob: Tensor) -> bool:
         """Choose one token for each row, and read it. Returns: False where every row has ended."""
         time = self.column - self.start  # index in each row's own text; negative within its prompt
         logits = self.logits.masked_fill((time == 0)[:, None] & self.forbidden, -torch.inf)
-        draw = None if uniform is None else uniform[time.clamp(0, len(tokens) - 1), self.row]
+        draw = None if self.uniform is None else self.uniform[time.clamp(0, len(tokens) - 1), self.row]
         token, said = choose(logits, self.rule, draw)
         at = ((time >= 0) & ~self.finished).nonzero()[:, 0]
         tokens[time[at], self.row[at]], log_prob[time[at], self.row[at]] = token[at], said[at]
@@ -124,16 +116,8 @@ class _Writing:
 
 
 @torch.no_grad()
-def _converse(
-    decoder: Foreign,
-    prompts: list[Sequence[int]],
-    repeats: int,
-    rule: Rule,
-    number: Tensor,
-    uniform: Tensor | None,
-    talk: Talk,
-) -> Spans:
-    talking = _Talking(decoder, prompts, repeats, rule, number, uniform, talk)
+def _converse(decoder: Foreign, chunk: Chunk, talk: Talk) -> Spans:
+    talking = _Talking(decoder, chunk, talk)
     while talking.answered():
         talking.step()
     table = {"tokens": talking.said, "acted": talking.acted, "ends": talking.ends, "log_prob": talking.log_prob}
@@ -143,21 +127,11 @@ def _converse(
 class _Talking(_Writing):
     """The unfinished conversations [R] of one chunk; a reply is read as if the prompt were longer."""
 
-    def __init__(
-        self,
-        decoder: Foreign,
-        prompts: list[Sequence[int]],
-        repeats: int,
-        rule: Rule,
-        number: Tensor,
-        uniform: Tensor | None,
-        talk: Talk,
-    ):
-        rows = len(number)
-        super().__init__(decoder, prompts, repeats, rule, torch.arange(rows, device=number.device))
-        self.number, self.uniform = number, uniform
-        self.turns = Turns(number.tolist(), self.start.tolist(), rule, talk)
-        self.count = torch.zeros_like(number)  # number of tokens that each row wrote
+    def __init__(self, decoder: Foreign, chunk: Chunk, talk: Talk):
+        self.number, rows = chunk.row, len(chunk.row)
+        super().__init__(decoder, replace(chunk, row=torch.arange(rows, device=self.number.device)))
+        self.turns = Turns(self.number.tolist(), self.start.tolist(), chunk.rule, talk)
+        self.count = torch.zeros_like(self.number)  # number of tokens that each row wrote
         # [R, T] of all rows, wider as they grow: a context may be millions of tokens; column 0 follows the prompt
         self.said = self.text.new_zeros(rows, BLOCK["cpu"])
         self.given = torch.full_like(self.said, -1)  # tokens to read; -1: the row writes

@@ -6,14 +6,14 @@ no row waits for another. Text is never encoded again: a row is its ids, with a 
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from rlkit.language.decoder import Decoder
-from rlkit.language.generate import BLOCK, Prompts, Rule, Writing, choose, chunks, draws
+from rlkit.language.generate import BLOCK, Chunk, Prompts, Rule, Writing, choose, chunks
 from rlkit.language.precision import wide
 
 # Arguments: the indices of rows, and the turn that each just ended. Returns for each row the reply that it reads; None:
@@ -32,11 +32,6 @@ class Talk:
     context: int  # most tokens of a row, including the prompt
 
 
-# Runs a chunk to its end. Arguments: prompts sorted by length, attempts per prompt, the rule, the index of each row,
-# uniform numbers [T, R'] by tokens written and by row, and the source of replies.
-Chunk = tuple[list[Sequence[int]], int, Rule, Tensor, Tensor | None, Talk]
-
-
 def converse(decoder: Decoder, prompts: Prompts, talk: Talk) -> Spans:
     """Conversations after each prompt.
 
@@ -49,20 +44,19 @@ def converse(decoder: Decoder, prompts: Prompts, talk: Talk) -> Spans:
     undefined; truncated [R], True where a limit of tokens or the context ended the conversation.
     """
 
-    def run(*args: *Chunk) -> Spans:
+    def run(chunk: Chunk, talk: Talk) -> Spans:
         with torch.inference_mode():
-            talking = Talking(decoder, *args)
+            talking = Talking(decoder, chunk, talk)
             talking.run()
             return talking.spans()
 
     return in_chunks(run, decoder.head.device, prompts, talk)
 
 
-def in_chunks(run: Callable[[*Chunk], Spans], device: torch.device, prompts: Prompts, talk: Talk) -> Spans:
+def in_chunks(run: Callable[[Chunk, Talk], Spans], device: torch.device, prompts: Prompts, talk: Talk) -> Spans:
     """Conversations by `run`, chunk by chunk; see `converse`."""
-    uniform, repeats, rule = draws(prompts, talk.tokens, device), prompts.repeats, prompts.rule
-    parts = [(row, run(chunk, repeats, rule, row, uniform, talk)) for chunk, row in chunks(prompts, device)]
-    return joined(parts, len(prompts.ids) * repeats)
+    parts = [(chunk.row, run(chunk, talk)) for chunk in chunks(prompts, talk.tokens, device)]
+    return joined(parts, len(prompts.ids) * prompts.repeats)
 
 
 def joined(parts: Sequence[tuple[Tensor, Spans]], total: int) -> Spans:
@@ -127,28 +121,19 @@ class Turns:
 class Talking(Writing):
     """The unfinished conversations of one chunk. Replies are in `given` before the steps that read them."""
 
-    def __init__(
-        self,
-        decoder: Decoder,
-        prompts: list[Sequence[int]],
-        repeats: int,
-        rule: Rule,
-        number: Tensor,
-        uniform: Tensor | None,
-        talk: Talk,
-    ):
-        device, rows = number.device, len(number)
+    def __init__(self, decoder: Decoder, chunk: Chunk, talk: Talk):
+        device, rows = chunk.row.device, len(chunk.row)
         columns = BLOCK.get(device.type, 32) + 1
-        self.number = number  # index of each row among those of all chunks
-        self.turns = Turns(number.tolist(), [len(p) for p in prompts for _ in range(repeats)], rule, talk)
+        self.number = chunk.row  # index of each row among those of all chunks
+        starts = [len(p) for p in chunk.prompts for _ in range(chunk.repeats)]
+        self.turns = Turns(self.number.tolist(), starts, chunk.rule, talk)
         self.given = torch.full((columns, rows), -1, device=device)  # [T, R] tokens to read; -1: the row writes
         self.acted = torch.zeros(columns, rows, dtype=torch.bool, device=device)
         self.ends = torch.zeros_like(self.acted)
         self.count = torch.zeros(rows, dtype=torch.long, device=device)  # number of tokens that each row wrote
         tokens = torch.zeros(columns, rows, dtype=torch.long, device=device)
         log_prob = torch.zeros(columns, rows, device=device, dtype=wide(decoder.head.dtype))
-        row = torch.arange(rows, device=device)
-        super().__init__(decoder, prompts, repeats, rule, row, tokens, log_prob, uniform)
+        super().__init__(decoder, replace(chunk, row=torch.arange(rows, device=device)), tokens, log_prob)
 
     def spans(self) -> Spans:
         """The result of all rows."""

@@ -32,7 +32,7 @@ def test_episodes_and_answers_report_how_many_are_done() -> None:
     assert counts == sorted(counts) and counts[-1] == 5
     seen.clear()
     with shown_by(lambda done, total: seen.append((done, total))):
-        for _ in chunks(Prompts([[1]] * 10, 2, Rule(1.0, True, ()), rows=8), torch.device("cpu")):
+        for _ in chunks(Prompts([[1]] * 10, 2, Rule(1.0, True, ()), rows=8), 1, torch.device("cpu")):
             pass
     assert seen == [(4, 10), (8, 10), (10, 10)]
 
