@@ -250,7 +250,7 @@ def check_optimizer(optimizer: torch.optim.Optimizer, made: Sequence[Mapping[str
     if not isinstance(optimizer, torch.optim.Adam | torch.optim.SGD | torch.optim.RMSprop):  # AdamW is an Adam
         return
     for parameter, state in optimizer.state.items():
-        check_moments(optimizer, parameter, state)
+        check_moments(optimizer, state)
         for key, x in state.items():
             if isinstance(x, Tensor) and (x.dim() or key in MOMENTS) and x.shape != parameter.shape:
                 raise ValueError(f"{key} has the shape {tuple(x.shape)}, not {tuple(parameter.shape)}")
@@ -273,7 +273,7 @@ def check_optimizer(optimizer: torch.optim.Optimizer, made: Sequence[Mapping[str
             raise ValueError(f"a number of it is {bad[0]}")
 
 
-def check_moments(optimizer: torch.optim.Optimizer, parameter: Tensor, state: Mapping[str, object]) -> None:
+def check_moments(optimizer: torch.optim.Optimizer, state: Mapping[str, object]) -> None:
     """Refuse a state that lacks what torch's kernels trust, or holds something else in place of a tensor.
 
     Raises: KeyError, TypeError or ValueError.

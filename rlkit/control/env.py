@@ -10,7 +10,7 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor
 
-from rlkit import ranks, scores
+from rlkit import ranks, scores, spaces
 from rlkit.api import Acts, Plays, State
 from rlkit.buffers import batch_of, of_all
 from rlkit.control import parts, proofs, requirements
@@ -73,7 +73,7 @@ class ControlEnv(Played):
         self._history: deque[Array] = deque()  # actions [T, rows], reaching back to the oldest reset in progress
         self._length, self._return = np.zeros(own, dtype=np.int64), np.zeros(own)  # of the episode in progress
         stream = self._stream = self._make("stream", own, self._next_seed)
-        requirements.check_spaces(stream.observation_space, stream.action_space)
+        spaces.check_spaces(stream.observation_space, stream.action_space)
         self.observation_space: AnySpace | None = stream.observation_space
         self.action_space: AnySpace | None = stream.action_space
         self.longest: int | None = requirements.step_limit(stream.vector)  # steps of one attempt, where limited

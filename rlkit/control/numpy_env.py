@@ -9,8 +9,7 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 from numpy.typing import ArrayLike
 
-from rlkit.control.vector import Array as Array  # environments take it from here
-from rlkit.control.vector import Vector
+from rlkit.control.vector import Array, Vector
 
 
 class Painter:

@@ -17,7 +17,6 @@ from rlkit import spaces
 from rlkit.api import Acts, Plays, State
 from rlkit.control.vector import Array, Vector
 from rlkit.errors import UserError
-from rlkit.spaces import check_spaces as check_spaces  # environments take it from here
 
 if TYPE_CHECKING:
     from rlkit.api import AnySpace

@@ -15,11 +15,10 @@ from typing import BinaryIO, TypeGuard
 
 from safetensors import SafetensorError
 
-from rlkit.disk import BINARY, NO_LINK
+from rlkit.disk import BINARY, NO_LINK, to_disk
 from rlkit.disk import is_file as is_file
 from rlkit.disk import reason as reason
 from rlkit.disk import refuse_link as refuse_link
-from rlkit.disk import to_disk as to_disk
 from rlkit.errors import UserError
 from rlkit.paths import home
 

@@ -15,8 +15,7 @@ from functools import lru_cache
 
 from rlkit.prompts import Turn
 from rlkit.seeding import derive
-from rlkit.text.templates import HEAD, RARE
-from rlkit.text.templates import Draw as Draw  # environments import it from here
+from rlkit.text.templates import HEAD, RARE, Draw
 
 MARKER = "####"
 KINDS = {**HEAD, **RARE}
