@@ -94,12 +94,6 @@ def in_saved(algo: Algorithm, env: Env) -> set[int]:
     return {id(x) for x in (*saved, *modules, *tensors, *always) if not isinstance(x, REPLACED)}
 
 
-def checked(algo: Algorithm, env: Env) -> dict[str, str]:
-    """`fingerprints` of an algorithm that a checkpoint can hold; see `check_saved`."""
-    check_saved(algo, env)
-    return fingerprints(algo, env)
-
-
 def check_unchanged(algo: Algorithm, env: Env, before: dict[str, str] | None) -> None:
     """Refuse state that was added after the run began, and unsaved attributes that have changed since."""
     check_saved(algo, env)

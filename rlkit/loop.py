@@ -13,7 +13,7 @@ from rlkit import ranks, shards
 from rlkit.api import Algorithm, Env, Metrics
 from rlkit.buffers import in_step, mine_of, split
 from rlkit.errors import Diverged, Exhausted, Unfinished, UserError
-from rlkit.held import check_parameters, checked
+from rlkit.held import check_parameters, check_saved, fingerprints
 from rlkit.meter import Clock, Meter, averages, detached
 from rlkit.policies import LearningRate, clip_gradients, parameters_of
 from rlkit.progress import Progress, lasting_of, noted, save, save_best
@@ -103,7 +103,8 @@ def loss_of(algo: Algorithm, returned: object) -> tuple[Tensor, Metrics]:
 def train(algo: Algorithm, env: Env, run: Run, log: Log, progress: Progress) -> Progress:
     """Repeat the four steps until the budget is spent or the run is asked to stop."""
     training, meter = Training(algo, env, run, log, progress, Clock(progress.env_steps)), progress.meter
-    progress.held, lasting = checked(algo, env), lasting_of(algo)
+    check_saved(algo, env)
+    progress.held, lasting = fingerprints(algo, env), lasting_of(algo)
     progress.doctor.attach(algo.optimizer)
     evaluating = measuring = False
 

@@ -167,8 +167,6 @@ def restore(folder: Path, algo: Algorithm, env: Env, tidy: bool = False) -> Prog
     check_content(folder, algo, env, state, algo.saved, ("generators", "env"))
     check_played(folder, algo, env, state)
     _put(folder, algo, state, algo.saved)
-    if bad := unsound(algo):
-        raise not_sound(folder, bad)
     for key, drawn in drawing(algo).items():
         with fitting(folder, key):
             drawn.set_state(state["generators"][key])
@@ -194,8 +192,6 @@ def restore_policy(folder: Path, algo: Algorithm, env: Env, name: str) -> Progre
     _put(folder, algo, state, of_policy(algo))
     if isinstance(algo.policy, Exploring):
         algo.policy.epsilon = 0.0
-    if bad := unsound(algo):
-        raise not_sound(folder, bad)
     return _progress(folder, state)
 
 
@@ -213,6 +209,8 @@ def _put(folder: Path, algo: Algorithm, state: State, keys: Sequence[str]) -> No
                 put_back(there, last, state["numbers"][key])
             if isinstance(there[last], torch.optim.Optimizer):
                 check_optimizer(there[last], made)
+    if bad := unsound(algo):
+        raise not_sound(folder, bad)
 
 
 def _progress(folder: Path, state: State) -> Progress:
