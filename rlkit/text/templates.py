@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -155,14 +156,6 @@ def _compare(draw: Draw, word: str) -> Worked:
     return question, [f"{friend} has {work} {things}.", f"They have {total_work} {things}."], total
 
 
-def _more(draw: Draw) -> Worked:
-    return _compare(draw, "more")
-
-
-def _fewer(draw: Draw) -> Worked:
-    return _compare(draw, "fewer")
-
-
 def _rows(draw: Draw) -> Worked:
     name, things = draw.pick(NAMES), draw.pick(OBJECTS)
     rows, each = draw.number(2, 6), draw.number(2, 8)
@@ -224,5 +217,6 @@ HEAD: dict[str, Callable[[Draw], Worked]] = {
     "chain": _chain, "items": _items, "times": _times, "rate": _rate, "age": _age, "saving": _saving,
 }  # fmt: skip
 RARE: dict[str, Callable[[Draw], Worked]] = {
-    "change": _change, "more": _more, "fewer": _fewer, "rows": _rows, "split": _split, "boxes": _boxes, "days": _days,
+    "change": _change, "more": partial(_compare, word="more"), "fewer": partial(_compare, word="fewer"),
+    "rows": _rows, "split": _split, "boxes": _boxes, "days": _days,
 }  # fmt: skip
