@@ -110,18 +110,17 @@ def own_of(subject: Subject) -> str:
 
 def refuse(subject: Subject, asked: Evaluate) -> None:
     """Refuse keys that do not apply to this run."""
-    text = subject.env.kind == "text"
-    if (asked.pass_at or asked.samples) and subject.env.scored(subject.policy) != "problems":
+    if asked.pass_at or asked.samples:
         given = "pass_at" if asked.pass_at else "samples"
-        raise UserError(f"{given} counts correct answers and this run writes none: leave it out")
-    if (asked.pass_at or asked.samples) and subject.env.metric != "accuracy":
-        given = "pass_at" if asked.pass_at else "samples"
-        raise UserError(f"{given} counts correct answers and the score of this run is a return: leave it out")
+        if subject.env.scored(subject.policy) != "problems":
+            raise UserError(f"{given} counts correct answers and this run writes none: leave it out")
+        if subject.env.metric != "accuracy":
+            raise UserError(f"{given} counts correct answers and the score of this run is a return: leave it out")
     if asked.samples and not asked.pass_at:
         raise UserError(f"samples={asked.samples} are answers that pass_at counts: give pass_at=1,8 or others, too")
     if asked.video is None:
         return
-    if text:
+    if subject.env.kind == "text":
         raise UserError("video= shows a control problem and this run is text: its answers are in completions-*.jsonl")
     if not drawable(subject.env):
         kind = type(subject.env).__name__
