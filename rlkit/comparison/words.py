@@ -58,10 +58,19 @@ def finding(results: Results) -> str:
         "nothing in common": "not compared with {}",
     }
     said = "; ".join(phrase[word].format(listed(algos)) for word, algos in groups)
+    also = f",{wider(results, best)}," if wider(results, best) else ""
+    where = "" if len(results["shared"]) == len(results["envs"]) else f" on {listed(results['shared'])}"
     same = [algo for algo in results["algos"] if results["overall"][algo]["iqm"] == results["overall"][best]["iqm"]]
     if len(same) > 1:
-        return f"{listed(same)} have the same, highest interquartile mean: {best} is {said}."
-    return f"{best} has the highest interquartile mean {'and' if groups[0][0] == 'better' else 'but'} is {said}."
+        return f"{listed(same)} have the same, highest interquartile mean{where}: {best} is{also} {said}."
+    but = "and" if groups[0][0] == "better" else "but"
+    return f"{best} has the highest interquartile mean{where} {but} is{also} {said}."
+
+
+def wider(results: Results, algo: str = "") -> str:
+    """Words where a pair, of this algorithm if one is named, was compared in other environments than the ranking."""
+    found = [p["envs"].keys() for p in results["improvement"] if algo in ("", p["x"], p["y"]) and p["envs"]]
+    return " over the environments that both have" if any(envs != {*results["shared"]} for envs in found) else ""
 
 
 def tables(results: Results) -> list[Table]:
@@ -88,7 +97,8 @@ def over_all(results: Results) -> Table:
         for env, r in ((env, results["envs"][env]["reference"]) for env in shared)
         if r is not None
     ]
-    note = f"IQM: interquartile mean. {'; '.join(words)}."
+    pairs = f" P(> next) is{wider(results)}, not only these." if wider(results) else ""
+    note = f"IQM: interquartile mean. {'; '.join(words)}.{pairs}"
     return Table(f"Normalized score {where}", ["", "IQM", "95 %", "runs", "P(> next)"], rows, "all", note)
 
 

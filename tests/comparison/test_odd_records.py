@@ -72,6 +72,20 @@ def test_a_single_run_in_one_of_two_environments_is_not_told_as_if_it_were_all()
     )
 
 
+def test_a_pair_over_more_environments_than_the_ranking_is_said_to_be() -> None:
+    given = grid(a_x=[0.5, 0.6], b_x=[0.1, 0.2], c_x=[0.3, 0.4], a_y=[0.1, 0.2], b_y=[0.8, 0.9])
+    found = compute(given)
+    assert found["algos"] == ["a", "c", "b"] and found["shared"] == ["x"]
+    assert words.finding(found) == (
+        "a has the highest interquartile mean on x but is, over the environments that both have, not separated from c "
+        "and b."
+    )
+    told = "P(> next) is over the environments that both have, not only these."
+    assert words.over_all(found).note.endswith(told)
+    alike = compute(grid(a_x=[0.5, 0.6], b_x=[0.1, 0.2]))
+    assert told not in words.over_all(alike).note and "both have" not in words.finding(alike)
+
+
 @pytest.mark.parametrize("name", [HALF, f"a{HALF}b", "\x1b[2J", "x" * 100_000])
 @pytest.mark.parametrize("place", ["algo", "env", "metric", "id", "names.json"])
 def test_a_name_that_cannot_be_drawn_is_shortened_or_replaced(
