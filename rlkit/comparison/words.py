@@ -160,8 +160,8 @@ READING = {  # figure → title and one sentence of how to read it
     ),
     "profiles": (
         "Performance profiles",
-        "At each normalized score, the fraction of runs above it with its 95 % band: a line that is higher everywhere "
-        "is better everywhere.",
+        "At each normalized score, the fraction of runs above it with its 95 % band: the higher line did better there; "
+        "where bands overlap, that may be chance.",
     ),
     "sample_efficiency": (
         "Sample efficiency",
