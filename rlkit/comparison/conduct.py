@@ -13,6 +13,7 @@ from rlkit.comparison.plan import USAGE, Asked, Compare, of_other_seeds, plan
 from rlkit.errors import UserError
 from rlkit.paths import home
 from rlkit.recording.files import prepare_folder, refuse_link, remove, sweep
+from rlkit.settings.plugins import short
 from rlkit.signals import handled, leaving
 from rlkit.terminal import say, warn
 
@@ -49,13 +50,21 @@ def conduct(asked: Asked, command: str) -> Conducted:
         for job in lost:
             say(f"missing: {job.name}: {missing[job.name]}; again with:")
             say(f"  python -m rlkit.run {shlex.join(job.command())}")
-        shown = naming.titled([(job.algo, job.env, str(job.config["env"].get("source", ""))) for job in jobs])
-        names_of = [(shown["algos"][job.algo], shown["envs"][job.env], job) for job in lost]
+        shown = naming.titled([(job.algo, column(job), str(job.config["env"].get("source", ""))) for job in jobs])
+        names_of = [(shown["algos"][job.algo], shown["envs"][column(job)], job) for job in lost]
         words = [f"{algo} on {env}, seed {job.seed}: {missing[job.name]}" for algo, env, job in names_of]
         found = [folder for folder in own_runs(out) if folder.name not in missing]
         if not found:
             raise UserError(f"no run in {out} could be finished: correct what stopped them, and give the command again")
         return Conducted(out, report(found, out, command, words), words)
+
+
+def column(job: grid.Job) -> str:
+    """What the column of a run is called in the report, where it may be missing."""
+    from rlkit.comparison.records import task
+
+    plugin = str(job.config["env"]["name"])
+    return job.env if job.env != short(plugin) else task(plugin, job.config["env"])
 
 
 def carry_out(jobs: list[grid.Job], workers: int | str | None, out: Path) -> dict[str, str] | None:

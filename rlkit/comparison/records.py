@@ -75,7 +75,7 @@ def read(folder: Path) -> Record:
     try:
         return Record(
             algo=called.get("algo") or names.readable(short(_text(summary, "algo"))),
-            env=called.get("env") or names.readable(_task(_text(summary, "env"), config.get("env", {}))),
+            env=called.get("env") or names.readable(task(_text(summary, "env"), config.get("env", {}))),
             seed=int(_number(summary, "seed")),
             folder=folder,
             metric=names.readable(_text(after, "metric")) if "metric" in after else "return",
@@ -214,7 +214,7 @@ def _settings(config: sections.Sections, left_out: set[str]) -> dict[str, str]:
     }
 
 
-def _task(name: str, env: Mapping[str, object]) -> str:
+def task(name: str, env: Mapping[str, object]) -> str:
     """An environment's name; one plug-in that plays many problems is named by its problem, as gym:Acrobot-v1."""
     problem = next((env[key] for key in PROBLEMS if env.get(key)), None)
     words = ", ".join(map(str, problem)) if isinstance(problem, list) else str(problem)

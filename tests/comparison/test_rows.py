@@ -274,6 +274,16 @@ def test_python_gives_lists_of_values_and_several_ids(tmp_path: Path, monkeypatc
         rlkit.run_comparison("grpo", "gsm8k", [0], out=tmp_path, **{"env.prompt": ["{question}", "Q: {question}"]})  # type: ignore[arg-type]
 
 
+def test_a_run_that_is_missing_has_the_column_that_the_report_gives_it() -> None:
+    for given, column in [
+        (["env=gym", "env.id=CartPole-v1"], "gym:CartPole-v1"),
+        (["env=mine:gym", "env.id=CartPole-v1"], "mine"),
+        (["env=cartpole"], "cartpole"),
+    ]:
+        [job] = plan.plan(plan.parse(["algo=ppo", "seed=0", *given]))[0]
+        assert conduct.column(job) == column
+
+
 @pytest.mark.slow
 def test_rows_that_were_cut_off_are_continued(tmp_path: Path, capsys) -> None:
     given = [*SMALL, "algo.lr=0.1,0.5", "evaluations=0", f"out={tmp_path}", "workers=2"]
