@@ -234,7 +234,7 @@ def check(asked: Asked, row: rows.Line, column: rows.Line, seed: int, several: b
     called = row.called | column.called
     scoped = {key: value for name, key, value in asked.scoped if name in called}
     try:
-        keys = over(over(over(defaults(asked.keys), asked.keys), scoped), {**row.keys, **column.keys})
+        keys = {**over(over(defaults(asked.keys), asked.keys), scoped), **row.keys, **column.keys}
         words = {"algo": row.plugin, "env": column.plugin, "seed": str(seed), "device": "cpu", **keys}
         parts = assemble(config.read([f"{key}={value}" for key, value in words.items()]))
         check_tracker(parts.run.logger)

@@ -148,6 +148,14 @@ def test_a_report_is_not_written_into_a_runs_folder(tmp_path: Path, capsys: pyte
     assert not (at / "results.json").exists()
 
 
+def test_a_row_does_not_silence_a_key_that_excludes_it() -> None:
+    words = ["algo=q_learning", "env=gridworld", "seed=0", "env_steps=100,200"]
+    with pytest.raises(UserError, match="give iterations=3 or env_steps=100, not both"):
+        planned(*words, "iterations=3")
+    lengths = [job.config["run"]["iterations"] for job in planned(*words, "q_learning:iterations=3")]
+    assert lengths == [3], "what is for one algorithm takes the place of what is for all"
+
+
 def test_settings_that_only_one_of_two_algorithms_has_for_an_environment_are_named() -> None:
     tuned = {f"algo.{key}": str(value) for key, value in config.pair("ppo", "cartpole").algo.items()}
     tuned |= {"algo.name": "ppo", "env.name": "cartpole", "env.rows": "8"}
