@@ -33,6 +33,8 @@ def conduct(asked: Asked, command: str) -> Conducted:
         return compare_folders(asked, command)
     jobs, out = plan(asked)
     check_out(out)
+    if os.path.isfile(out / "search.yaml"):  # which could not go on beside runs of ours
+        raise UserError(f"out={out} is a search's folder: give a comparison a folder of its own")
     with grid.alone(out):
         refuse_link(out / "runs")
         prepare_folder(out / "runs")

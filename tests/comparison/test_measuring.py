@@ -148,6 +148,15 @@ def test_a_report_is_not_written_into_a_runs_folder(tmp_path: Path, capsys: pyte
     assert not (at / "results.json").exists()
 
 
+def test_a_comparison_does_not_run_in_the_folder_of_a_search(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "search.yaml").write_text("search: {}\n")
+    assert compare.main(["algo=q_learning", "env=gridworld", "seed=0", "env_steps=100", f"out={tmp_path}"]) == 2
+    assert "is a search's folder: give a comparison a folder of its own" in capsys.readouterr().err
+    assert not (tmp_path / "runs").exists(), "the search could not go on"
+
+
 def test_a_row_does_not_silence_a_key_that_excludes_it() -> None:
     words = ["algo=q_learning", "env=gridworld", "seed=0", "env_steps=100,200"]
     with pytest.raises(UserError, match="give iterations=3 or env_steps=100, not both"):
