@@ -89,7 +89,8 @@ Sheet = tuple[Sequence[str], Iterable[Sequence[object]]]  # the heads of the col
 
 
 def overall(results: Results) -> Sheet:
-    rows = [(algo, x["iqm"], x["low"], x["high"], x["runs"]) for algo, x in results["overall"].items()]
+    found = [(algo, results["overall"][algo]) for algo in results["algos"]]
+    rows = [(algo, x["iqm"], x["low"], x["high"], x["runs"]) for algo, x in found]
     return ("algorithm", "iqm", "low", "high", "runs"), rows
 
 

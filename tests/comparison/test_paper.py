@@ -57,6 +57,12 @@ def test_pairs_too_many_for_a_figure_are_in_the_table_alone() -> None:
     assert "136 pairs are too many for a figure. improvement.csv has each" in page.render(many, drawn, ["maze"])
 
 
+def test_the_table_over_all_environments_has_one_order_in_both_of_its_files() -> None:
+    found = paper.files(compute([run(a, score=x, seed=s) for a, x in (("a", 0.1), ("b", 0.5)) for s in (0, 1)]), ["m"])
+    lines = [[line[0] for line in found[f"overall.{kind}"].splitlines() if line[:1] in "ab"] for kind in ("csv", "tex")]
+    assert lines[0][1:] == ["b", "a"] and lines[1] == ["b", "a"], "the first line of the CSV begins with `algorithm`"
+
+
 def test_a_name_is_no_argument_of_the_row_before_in_latex() -> None:
     text = paper.latex(words.Table("t", ["", "IQM"], [["[a]", "1"], ["*b", "2"]]))
     assert text.splitlines()[5:7] == [r"{[}a] & 1 \\", r"{*}b & 2 \\"]
