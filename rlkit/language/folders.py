@@ -51,7 +51,7 @@ def locate(name: str) -> Path:
         folder = home(name)
         if is_file(folder / "model" / "config.json"):  # a run folder
             folder = folder / "model"
-    elif re.fullmatch(r"[\w.-]+/[\w.-]+", name) and not name.startswith((".", "~")):
+    elif is_hub_id(name):
         folder = _download(name)
     else:
         given = name if len(name) <= 80 else f"{name[:77]}..."
@@ -63,6 +63,12 @@ def locate(name: str) -> Path:
     if missing:
         raise UserError(f"model {name!r}: {folder} is not a checkpoint folder: it lacks {', '.join(missing)}")
     return folder
+
+
+def is_hub_id(name: str) -> bool:
+    """Whether a name is that of a model on the hub, and nothing here is called so."""
+    is_id = re.fullmatch(r"[\w.-]+/[\w.-]+", name) is not None and not name.startswith((".", "~"))
+    return is_id and not os.path.exists(home(name))
 
 
 def _download(name: str) -> Path:

@@ -99,7 +99,7 @@ class LanguageModel(Writer):
         model = cls(decoder, tokenizer, temperature, value_head, trainable, rows, seed)
         if model.value_head is not None and (folder / cls.head_file).is_file():
             folders.read_head(model.value_head, folder / cls.head_file)
-        model.base = str(folder)
+        model.base = str(name) if folders.is_hub_id(str(name)) else str(folder)  # as PEFT calls it
         kind = torch.float64 if precision == torch.float64 else None
         if not shared:
             return model.to(device, kind)

@@ -87,6 +87,16 @@ def test_the_files_are_as_peft_names_them(tmp_path: Path) -> None:
     assert wanted.items() <= config.items()
 
 
+def test_the_base_from_the_hub_is_called_by_its_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As PEFT writes it: the folder of the download is of this machine only."""
+    model().save(tmp_path / "snapshot")
+    monkeypatch.setattr(folders, "_download", lambda name: tmp_path / "snapshot")
+    LanguageNetwork(model="org/name", lora=2).build().save_adapter(tmp_path / "adapter")
+    config = json.loads((tmp_path / "adapter" / "adapter_config.json").read_text())
+    assert config["base_model_name_or_path"] == "org/name"
+    assert LanguageNetwork(model="org/name", adapter=str(tmp_path / "adapter")).build().lora is not None
+
+
 def start(folder: Path, name: str = "theirs", **options: Any) -> LanguageModel:
     keys = {"model": str(folder / "base"), "adapter": str(folder / name), "dtype": "float32"}
     return LanguageNetwork(**keys | options).build()
