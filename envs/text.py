@@ -50,9 +50,11 @@ def check(config: Config, rows: Sequence[Problem]) -> None:
     """Refuse keys that these rows leave nothing to do, and rows that nothing scores."""
     if not config.reward and not any(problem.answer for problem in rows):
         judged = "env.judge makes the pairs, and a reward measures the run; " if config.judge else ""
+        called = any("completion" in problem.columns for problem in rows)  # as TRL's demonstrations do
+        renamed = "call its 'completion' that, or " if called else ""
         raise UserError(
-            f"env.reward is missing, and no row of {config.source} has an 'answer' to compare with; {judged}give "
-            "env.reward=./mine.py:function"
+            f"env.reward is missing, and no row of {config.source} has an 'answer' to compare with; {judged}{renamed}"
+            "give env.reward=./mine.py:function"
         )
     if config.prompt != QUESTION and all(problem.turns for problem in rows):
         raise UserError("env.prompt does nothing: every prompt is a list of messages; leave it out")
