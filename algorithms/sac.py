@@ -59,7 +59,7 @@ class SAC(OffPolicy):
         return env.rollout(self.policy, steps=self.config.steps)  # [B, steps]
 
     def loss(self, batch: TensorDict) -> tuple[Tensor, Metrics]:
-        alpha = self.temperature()
+        c, alpha = self.config, self.temperature()
         with torch.no_grad():
             ahead = self.policy.choices(batch["next_observation"])
             soft = self.target.q_of(batch["next_observation"], ahead).amin(0) - alpha * ahead.log_prob
@@ -72,11 +72,13 @@ class SAC(OffPolicy):
             value = self.policy.q_of(batch["observation"], now).amin(0)
         actor = (now.probability * (alpha * now.log_prob - value)).sum(-1)
         entropy = -(now.probability * now.log_prob).sum(-1).detach()
-        wanted = self.policy.entropy_target(now) if self.config.target_entropy is None else self.config.target_entropy
-        temperature = self.temperature.log_alpha * (entropy - wanted)
+        loss = critic + actor
+        if c.learn_temperature:
+            wanted = self.policy.entropy_target(now) if c.target_entropy is None else c.target_entropy
+            loss = loss + self.temperature.log_alpha * (entropy - wanted)
         metrics: Metrics = {"q": q.mean(0), "td_error": (target - q).abs().mean(0), "entropy": entropy}
         metrics |= {"critic_loss": critic, "actor_loss": actor, "temperature": alpha.expand_as(entropy)}
-        return ((critic + actor + temperature) * batch["weight"]).sum(), metrics
+        return (loss * batch["weight"]).sum(), metrics
 
     def after_step(self, learned: Sequence[tuple[TensorDict, dict[str, Tensor]]]) -> None:
         """Set the priorities of the replayed steps, and move the target critics."""
