@@ -1,8 +1,10 @@
 """An episode as pictures: frames to look at one by one, or an animated GIF."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from traceback import walk_tb
 from typing import TYPE_CHECKING, BinaryIO, TypedDict
 
 import numpy as np
@@ -103,7 +105,17 @@ def _nothing(copies: Copies) -> Array:
 
 
 def _picture(copies: Copies) -> Array:
-    drawn = copies.vector.render()
+    try:
+        with drawn_by_egl():
+            drawn = copies.vector.render()
+    except Exception as error:  # of drivers and their libraries, which raise anything
+        if not by_mujoco(error):
+            raise
+        words = f"{type(error).__name__}: {one_line(error)}"
+        raise UserError(
+            f"MuJoCo cannot draw here ({words}): set MUJOCO_GL=egl, or MUJOCO_GL=osmesa, and install the library of "
+            "that name"
+        ) from error
     if drawn is None or drawn[0] is None:
         raise NotImplementedError
     picture = np.asarray(drawn[0])
@@ -115,6 +127,28 @@ def _picture(copies: Copies) -> Array:
             "[height, width, 3]"
         )
     return shrunk(picture.astype(np.uint8))
+
+
+@contextmanager
+def drawn_by_egl() -> Iterator[None]:
+    """Without a screen, let MuJoCo draw through EGL: Gymnasium would take GLFW, which needs one.
+
+    Only here: where EGL is missing, MuJoCo could not even be imported with this variable.
+    """
+    if "MUJOCO_GL" in os.environ or not without_screen():
+        yield
+        return
+    os.environ["MUJOCO_GL"] = "egl"
+    try:
+        yield
+    finally:
+        del os.environ["MUJOCO_GL"]
+
+
+def by_mujoco(error: Exception) -> bool:
+    """Whether an error comes from what draws Gymnasium's MuJoCo environments."""
+    names = (frame.f_globals.get("__name__") for frame, _ in walk_tb(error.__traceback__))
+    return "gymnasium.envs.mujoco.mujoco_rendering" in names
 
 
 def shrunk(image: Array) -> Array:
@@ -137,8 +171,12 @@ def prepare() -> None:
     """Keep pygame quiet, content with a machine that has no screen, and away from SIGTERM, which SDL would swallow."""
     os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
     os.environ.setdefault("SDL_NO_SIGNAL_HANDLERS", "1")
-    if not os.environ.get("DISPLAY") and os.name == "posix" and os.uname().sysname == "Linux":
+    if without_screen():
         os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
+
+
+def without_screen() -> bool:
+    return not os.environ.get("DISPLAY") and os.name == "posix" and os.uname().sysname == "Linux"
 
 
 def write_gif(frames: Sequence[Frame], path: str | Path | BinaryIO) -> None:

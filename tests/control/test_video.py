@@ -1,5 +1,7 @@
 """Episodes drawn frame by frame: what is shown is what was measured."""
 
+import os
+
 import gymnasium
 import numpy as np
 import pytest
@@ -166,3 +168,17 @@ def test_what_a_picture_has_to_be():
             drawn(wrong)
     with pytest.raises(UserError, match=r"cannot be drawn \(.*: let it take render_mode=rgb_array, as Gymnasium's do$"):
         drawn(None, lambda picture: Drawn(picture))
+
+
+def test_mujoco_draws_without_a_screen_or_says_in_one_line_that_it_cannot(monkeypatch):
+    pytest.importorskip("mujoco")
+    for name in ("MUJOCO_GL", "DISPLAY"):
+        monkeypatch.setenv(name, "")  # what was there before comes back
+        monkeypatch.delenv(name)
+    with video.drawn_by_egl():
+        assert os.environ.get("MUJOCO_GL") == ("egl" if os.uname().sysname == "Linux" else None)
+    assert "MUJOCO_GL" not in os.environ
+    monkeypatch.setenv("MUJOCO_GL", "nothing")
+    env = make("hopper", step_limit=2)
+    with pytest.raises(UserError, match=r"^MuJoCo cannot draw here \(RuntimeError: .*\): set MUJOCO_GL=egl, or"):
+        frames(env, Actor(env, Network(hidden=())))
