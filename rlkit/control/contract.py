@@ -67,6 +67,7 @@ def check_one(env: One, called: str) -> Array:
     for name in ("observation_space", "action_space"):
         if not isinstance(getattr(env, name, None), Space):  # Gymnasium declares them and gives them no value
             raise UserError(f"{called} has no {name}: set one, such as a gymnasium.spaces.Box or Discrete")
+    check_mission(env.observation_space, called)
     spaces.check_spaces(env.observation_space, env.action_space)
     try:
         inspect.signature(env.reset).bind(seed=0, options=None)  # as Gymnasium's vector environments call it
@@ -88,6 +89,16 @@ def check_one(env: One, called: str) -> Array:
             raise UserError(f"{called}: step gave {name} of type {type(flag).__name__}: return True or False")
     check_reward(found[1], f"{called}: step")
     return first
+
+
+def check_mission(space: "AnySpace", called: str) -> None:
+    """Raises: UserError that says how MiniGrid's worlds are played, whose observations hold a text, the mission."""
+    if any(type(part).__name__.endswith("MissionSpace") for _, part in spaces.leaves(space)):
+        way = "play it as env=minigrid with the same env.id, or give" if "MiniGrid-" in called else "give"
+        raise UserError(
+            f"{called} shows its mission as a text, which no network for control reads: {way} "
+            "env.wrappers=minigrid.wrappers:ImgObsWrapper, which leaves it out"
+        )
 
 
 def check_game(game: Game, called: str) -> None:

@@ -114,3 +114,12 @@ def test_an_id_that_another_package_registers_is_sent_to_its_environment(
     with pytest.raises(UserError, match=plugin) as refused:
         made("gym", id=name)
     assert "did you mean" not in str(refused.value)
+
+
+def test_a_world_of_minigrid_with_its_mission_is_told_how_it_is_played() -> None:
+    pytest.importorskip("minigrid")
+    for name, way in (("MiniGrid-Empty-5x5-v0", "play it as env=minigrid .*"), ("BabyAI-GoToObj-v0", "give")):
+        with pytest.raises(UserError, match=rf"shows its mission as a text, .*: {way} env\.wrappers=minigrid"):
+            made("gym", id=f"minigrid:{name}")
+    env = made("gym", id="minigrid:MiniGrid-Empty-5x5-v0", wrappers=("minigrid.wrappers:ImgObsWrapper",), rows=1)
+    assert env.observation_space.shape == (7, 7, 3)
