@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import yaml
-from annotated_types import Ge
+from annotated_types import Ge, Le
 
 from rlkit.comparison import grid, measuring, plan, rows
 from rlkit.errors import UserError
@@ -32,7 +32,7 @@ class Tune:
     algo: str = ""  # an algorithm: a name, a dotted name or a .py path
     env: str = ""  # an environment: a name, a dotted name or a .py path
     trials: Count = 40  # number of settings to try; the first one is the default
-    runs: Annotated[int, Ge(1)] = 2  # runs per trial, with seeds from 1000 on; a trial is scored by their mean
+    runs: Annotated[int, Ge(1), Le(plan.MOST_SEEDS)] = 2  # runs per trial, seeds from 1000 on; their mean is its score
     sampler: Literal["tpe", "random"] = "tpe"  # how Optuna chooses settings: TPE, or at random from the ranges
     pruner: Literal["median", "none"] = "median"  # median: stop trials early that stay below the median
     search: tuple[str, ...] = ()  # keys to search, such as algo.lr,algo.gamma; none: all keys that have a range

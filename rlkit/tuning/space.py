@@ -111,7 +111,7 @@ def asked(key: str, text: str, algo: str, env: str, declared: Mapping[str, Range
         if len(values) < 2:
             return None
         made = Among(tuple(values))
-    if "." not in key or not rows.makes_rows(key):
+    if key.count(".") != 1 or not rows.makes_rows(key):
         raise UserError(
             f"{key}={text}: what is searched are algo.KEY, policy.KEY, env.rows and env.luck: give one value"
         )
