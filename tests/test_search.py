@@ -28,7 +28,7 @@ class Searched(NamedTuple):
     campaign: int
 
 
-SEARCHED = {"lines": Searched(Lines, 24, 3600, 20_000), "files": Searched(Cases, 16, 300, 4000)}
+SEARCHED = {"lines": Searched(Lines, 24, 2400, 20_000), "files": Searched(Cases, 16, 300, 4000)}
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="children are forked and watched as on Linux")
 
@@ -72,7 +72,7 @@ def test_the_slow_lines_reach_every_pair_every_key_and_most_corners() -> None:
     assert tried["pair"][0] == tried["pair"][1]
     assert tried["key"][0] == tried["key"][1]
     assert tried["corner"][0] > 0.7 * tried["corner"][1]
-    assert tried["strange"][0] > 0.25 * tried["strange"][1]
+    assert tried["strange"][0] > 0.2 * tried["strange"][1]
     assert sum(line.stage == "whole" for line in generated) > 0.5 * len(generated)
 
 

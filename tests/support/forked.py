@@ -244,12 +244,13 @@ def stop_before_work(stage: Stage) -> None:
     from rlkit import session
     from rlkit.comparison import conduct, report
     from rlkit.pages import server
+    from rlkit.tuning import conduct as tuning
 
     def built(*_: object, **__: object) -> NoReturn:
         raise Built
 
     if stage == "built":
-        session.execute = conduct.carry_out = report.write = built  # type: ignore[assignment]
+        session.execute = conduct.carry_out = report.write = tuning.carry_out = built  # type: ignore[assignment]
     server.Server = asks_everything  # type: ignore[assignment, misc]
 
 

@@ -105,7 +105,8 @@ class Cases:
             return self._source(draw, kind, way)
         if kind in MODEL:
             return self._model(draw, kind, way)
-        _, command = self._least(draw, "command", [(kind, command) for command in COMMANDS])
+        commands = (*COMMANDS, "config") if kind == "config.yaml" else COMMANDS
+        _, command = self._least(draw, "command", [(kind, command) for command in commands])
         self.covered["command"][kind, command] += 1
         words = {
             "resume": ("run", f"resume={run}", "iterations=4", "threads=1"),
@@ -113,8 +114,9 @@ class Cases:
             "against": ("evaluate", "other", f"against={run}", "episodes=1"),
             "play": ("play", run, "open=false"),
             "compare": ("compare", run, "other", "out=report"),
+            "config": ("run", f"config={run}/config.yaml", "threads=1"),
         }[command]
-        slow = command == "compare" or (command == "resume" and run == "words")
+        slow = command == "compare" or (command in ("resume", "config") and run == "words")
         stage: Stage = "built" if slow and draw.random() < 0.7 else "whole"
         return Case(self.index, run, file, way, words, stage)
 
@@ -132,6 +134,8 @@ class Cases:
         named = draw.choice(["policy.model=words", "policy.model=words/model", "env.reward=model:words"])
         stage: Stage = "whole" if draw.random() < 0.3 else "built"
         words = ("run", "algo=grpo", "env=gsm8k", "algo.group=2", named, *TEXT_RUN)
+        if kind == "model/config.json" and draw.random() < 0.3:
+            words = ("plan", "model=words/model")
         return Case(self.index, "words", kind, way, words, stage)
 
     def _least(self, draw: Random, kind: str, options: Sequence[Any]) -> Any:

@@ -16,17 +16,19 @@ from rlkit.comparison.plan import Compare
 from rlkit.evaluation import Evaluate
 from rlkit.language.network import LanguageNetwork
 from rlkit.pages.choice import Play
+from rlkit.planning.setting import Setting
 from rlkit.policies import Network
 from rlkit.scaffold import New
 from rlkit.settings import plugins, schema
 from rlkit.settings.assemble import facts_of_name
 from rlkit.settings.config import KINDS, Run
 from rlkit.settings.repeat import EXCLUSIVE
-from support import values
+from rlkit.tuning.problem import Tune
+from support import odd, values
 from support.forked import Stage
 from support.values import STRANGE
 
-COMMANDS = {"run": 76, "help": 4, "resume": 5, "evaluate": 5, "compare": 5, "play": 3, "new": 2}  # of a hundred lines
+COMMANDS = {"run": 70, "help": 4, "resume": 5, "evaluate": 5, "compare": 6, "tune": 3, "plan": 2, "play": 3, "new": 2}
 RUNS = {  # what evaluate, resume and compare are asked about: name → the words that make it
     "table": ("algo=q_learning", "env=gridworld", "algo.steps=4", "iterations=3", "checkpoint_every=1"),
     "other": ("algo=q_learning", "env=gridworld", "algo.steps=4", "iterations=3", "seed=1"),
@@ -46,30 +48,6 @@ SMALL = {  # what keeps a line cheap, where the plug-in has such a key
 EVALUATED = ("env.test=2", "env.validation=2", "evaluation_episodes=1", "validation_episodes=1", "threads=1")
 TEXT = ("arithmetic", "game", "gsm8k", "guess", "preferences", "reasoning", "text")
 WHOLE_TEXT = 0.1  # share of the lines on text that play
-ODD_WORDS = ["hello", "=", "a=", "=b", "--lr=3", "--seed", "3", "-h", "--version", "algo", "run.seed=1",
-    "algo.name=ppo",
-             "policy=x", "code.algo=x", "algo.=1", ".algo=1", "algo..lr=1", "algo.lr.x=1", "a.b=c", "seed:1", "é=1", "",
-             "algo.preset=trl", "algo.preset=", "algo.preset=verl", "ＡＬＧＯ=ppo", "resume=nowhere", "resume=",
-                 "\x1b[2J=1",
-             "K" * 5000 + "=1", "algo." + "k" * 5000 + "=1", "env.kwargs.render_mode=human",
-                 "env.kwargs.x.y=1"]  # fmt: skip
-ODD_NAMES = ["", " ", ".", "..", "./nowhere.py", "nowhere.py", "file.txt", "folder", "../ppo", "_groups",
-    "__init__", "PPO",
-             "os.path", "no.such.module", "rlkit.run", "a" * 300, "a." * 2000 + "b", "\x1b[31m", "学习", "ppo,dqn",
-                 "-", "*", "~nobody-here/x.py", "./" + "x" * 300 + ".py",
-             "ppo.py", "/dev/null.py", "x" * 5000 + ".py", "nul\udcffl", ".py", "None", "1", "ppo ", "a..b",
-                 "os."]  # fmt: skip
-ENVIRONS = [{"OMP_NUM_THREADS": text} for text in ("4,2", "", "abc", "0", "-3", "99999999", "1.5")]
-ENVIRONS += [{"COLUMNS": text} for text in ("1", "0", "-5", "x", "100000")] + [{"TERM": "dumb"}, {"NO_COLOR": "1"}]
-
-
-ODD_FOLDERS = ["nowhere", "folder", "file.txt", "link", "dangling", "", ".", "..", "/", "/dev/null", "/proc/self",
-               "x" * 300, "x/" * 2100, "\x1b[2J", "学习", "\udcff", "~nobody-here", "a\nb", "table/checkpoints",
-               "table/config.yaml", "~nobody-here/x", "~nobody-here=3", "a=" * 200]  # fmt: skip
-ODD_FILES = ["~nobody-here/x.gif", "x" * 300 + "/x.gif", "x" * 300 + ".gif", "nowhere/x.gif", "folder",
-             "\x1b[2J.gif"]  # fmt: skip
-ODD_OUTS = ["~nobody-here/c", "x" * 300, "x/" * 2100, "file.txt", "file.txt/c", "dangling", "/dev/null", "/proc/self",
-            "\x1b[2J", "\udcff", "table"]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -82,6 +60,7 @@ class Line:
     runs: tuple[str, ...] = ()  # which of RUNS lie where it starts
     output: str = "files"
     environ: dict[str, str] = field(default_factory=dict)
+    place: str = "box"  # the name of the folder where it starts
     index: int = -1
 
 
@@ -96,8 +75,16 @@ class Lines:
         self.algos, self.envs = plugins.names("algorithms"), plugins.names("envs")
         self.fields = {("algo", name): values.known(plugins.load("algorithms", name).Config) for name in self.algos}
         self.fields |= {("env", name): values.known(plugins.load("envs", name).Config) for name in self.envs}
-        for name, cls in {"run": Run, "evaluate": Evaluate, "compare": Compare, "play": Play, "new": New}.items():
+        for name, cls in {
+            "run": Run,
+            "evaluate": Evaluate,
+            "compare": Compare,
+            "play": Play,
+            "new": New,
+            "tune": Tune,
+        }.items():
             self.fields[name, ""] = values.known(cls)
+        self.fields["plan", ""] = values.known(Setting)
         self.fields["policy", "control"] = values.known(Network)
         self.fields["policy", "text"] = values.known(LanguageNetwork)
         self.pairs = [(algo, env) for algo in self.algos for env in self.envs]
@@ -109,21 +96,18 @@ class Lines:
             draw = Random(f"{self.seed} {self.index}")
             command = draw.choices([*COMMANDS], [*COMMANDS.values()])[0]
             line = getattr(self, f"_{command}")(draw)
-            odd = draw.random()
-            output = draw.choice(["closed", "full", "broken", "ascii"]) if odd < 0.02 else "files"
-            environ = draw.choice(ENVIRONS) if 0.02 < odd < 0.05 else {}
+            chance = draw.random()
+            output = draw.choice(["closed", "full", "broken", "ascii"]) if chance < 0.02 else "files"
+            environ = draw.choice(odd.ENVIRONS) if 0.02 < chance < 0.05 else {}
             self.covered["command"][command,] += 1
             self.covered["stage"][line.stage,] += 1
-            yield replace(line, output=output, environ=environ, index=self.index)
+            place = draw.choice(odd.PLACES) if draw.random() < 0.04 else "box"
+            yield replace(line, output=output, environ=environ, place=place, index=self.index)
             self.index += 1
 
     def report(self) -> dict[str, tuple[int, int]]:
         """Pairs, keys, corners of types and ranges, strange values of keys: how many were tried, of how many."""
-        of_keys = [
-            (section, name, key, classes)
-            for (section, name), keys in self.fields.items()
-            for key, classes in keys.items()
-        ]
+        of_keys = [(*place, key, classes) for place, keys in self.fields.items() for key, classes in keys.items()]
         corners = {(key, label) for *_, key, classes in of_keys for label in classes if label not in STRANGE}
         strange = {(key, label) for *_, key, classes in of_keys for label in classes if label in STRANGE}
         there = {"pair": len(self.pairs), "key": len(of_keys), "corner": len(corners), "strange": len(strange)}
@@ -134,9 +118,13 @@ class Lines:
         kind = "text" if env in TEXT else "control"
         keys = self._small(algo, env)
         words = self._changed(draw, keys, {"algo": algo, "env": env, "policy": kind, "run": ""}, [45, 22, 13, 20])
+        if env == "gym" and draw.random() < 0.5:
+            words += draw.choice(odd.WRAPPED).split()
+        if from_file := draw.random() < 0.03:
+            words.append(f"config={draw.choice(odd.CONFIGS)}")
         plays = draw.random() < (WHOLE_TEXT if kind == "text" else 1.0)
         stage: Stage = "whole" if plays and (not is_long(words) or draw.random() < 0.2) else "built"
-        return Line(("run", *words), stage, is_long(words))
+        return Line(("run", *words), stage, is_long(words), ("table",) if from_file else ())
 
     def _help(self, draw: Random) -> Line:
         if draw.random() < 0.3:
@@ -151,7 +139,7 @@ class Lines:
         keys = {"iterations": "4", "threads": "1"}
         sections = {"run": "", "algo": algo, "env": env, "policy": "text" if env in TEXT else "control"}
         words = self._changed(draw, keys, sections, [60, 20, 10, 10], named=False)
-        folder = draw.choice(ODD_FOLDERS) if draw.random() < 0.15 else name
+        folder = draw.choice(odd.FOLDERS) if draw.random() < 0.15 else name
         stage: Stage = "built" if is_long(words) or name == "words" else "whole"
         return Line(("run", f"resume={folder}", *words), stage, runs=(name,))
 
@@ -159,15 +147,15 @@ class Lines:
         name = draw.choice([*RUNS])
         words = self._changed(draw, {"episodes": "1"}, {"evaluate": ""}, [1], named=False)
         words = [word.replace("RUN", name) for word in words]
-        if (odd := draw.random()) < 0.15:
-            words = [*(word for word in words if not word.startswith("video=")), f"video={draw.choice(ODD_FILES)}"]
-        folder = draw.choice(ODD_FOLDERS) if odd > 0.7 else name
+        if (chance := draw.random()) < 0.15:
+            words = [*(word for word in words if not word.startswith("video=")), f"video={draw.choice(odd.FILES)}"]
+        folder = draw.choice(odd.FOLDERS) if chance > 0.7 else name
         return Line(("evaluate", folder, *words), long=is_long(words), runs=(name, "other"))
 
     def _compare(self, draw: Random) -> Line:
         if draw.random() < 0.4:
-            folders = [draw.choice([*RUNS] if draw.random() < 0.7 else ODD_FOLDERS) for _ in range(draw.randint(1, 4))]
-            out = draw.choice(ODD_OUTS) if draw.random() < 0.15 else "report"
+            folders = [draw.choice([*RUNS] if draw.random() < 0.7 else odd.FOLDERS) for _ in range(draw.randint(1, 4))]
+            out = draw.choice(odd.OUTS) if draw.random() < 0.15 else "report"
             keys = self._changed(draw, {"out": out}, {"compare": ""}, [1], named=False)
             stage: Stage = "whole" if draw.random() < 0.3 else "built"
             return Line(("compare", *folders, *(keys if draw.random() < 0.3 else [])), stage, runs=tuple(RUNS))
@@ -179,27 +167,47 @@ class Lines:
         words = self._changed(draw, keys, sections, [50, 15, 15, 10, 10], named=False)
         words = [f"{draw.choice([algo, env, 'nobody', ''])}:{word}" if draw.random() < 0.2 else word for word in words]
         if draw.random() < 0.15:
-            words = [*(word for word in words if not word.startswith("out=")), f"out={draw.choice(ODD_OUTS)}"]
+            words = [*(word for word in words if not word.startswith("out=")), f"out={draw.choice(odd.OUTS)}"]
+        if draw.random() < 0.3:
+            key = draw.choice([*self.fields["algo", algo]])
+            words.append(f"algo.{key}={draw.choice(odd.RANGES)}")  # rows of settings
         if draw.random() < 0.1:
-            pairs[-1] = (draw.choice(ODD_NAMES), env)
+            pairs[-1] = (draw.choice(odd.NAMES), env)
         lists = {"algo": ",".join(pair[0] for pair in pairs), "env": ",".join(dict.fromkeys(pair[1] for pair in pairs))}
         named = {word.partition("=")[0] for word in words}
         given = [f"{key}={text}" for key, text in lists.items() if key not in named]
         return Line(("compare", *given, *words), "built")
 
+    def _tune(self, draw: Random) -> Line:
+        algo, env = self._pair(draw)
+        sections = {"tune": "", "algo": algo, "env": env, "policy": "text" if env in TEXT else "control", "run": ""}
+        words = self._changed(draw, self._small(algo, env), sections, [50, 15, 10, 15, 10], named=False)
+        named = {word.partition("=")[0] for word in words}
+        words = [f"{key}={name}" for key, name in (("algo", algo), ("env", env)) if key not in named] + words
+        for section, name in (("algo", algo), ("policy", sections["policy"])):
+            if draw.random() < 0.5:
+                key = draw.choice([*self.fields[section, name]])
+                words.append(f"{section}.{key}{draw.choice(['', '', '.x'])}={draw.choice(odd.RANGES)}")
+        return Line(("tune", *words, *(["--help"] if draw.random() < 0.2 else [])), "built")
+
+    def _plan(self, draw: Random) -> Line:
+        keys = {"model": draw.choice(odd.MODELS)} if draw.random() < 0.5 else {}
+        words = self._changed(draw, keys, {"plan": ""}, [1], named=False)
+        return Line(("plan", *words), runs=("table", "words"))
+
     def _play(self, draw: Random) -> Line:
         algo, env = self._pair(draw)
         own = self._changed(draw, {"open": "false"}, {"play": "", "env": env}, [2, 3], named=False)
-        name = draw.choice([*RUNS] if draw.random() < 0.5 else ODD_FOLDERS)
+        name = draw.choice([*RUNS] if draw.random() < 0.5 else odd.FOLDERS)
         if draw.random() < 0.1:
-            env = draw.choice(ODD_NAMES)
+            env = draw.choice(odd.NAMES)
         if draw.random() < 0.5:
             return Line(("play", name, *own), runs=tuple(RUNS))
         return Line(("play", f"env={env}", f"algo={algo}", *own), long=is_long(own))
 
     def _new(self, draw: Random) -> Line:
         kind = draw.choice(["algo", "env", "reward", "algo", "rewards", "ALGO", ""])
-        name = draw.choice(["mine", "my_algo", "ppo", "os", "class", "1a", *ODD_NAMES])
+        name = draw.choice(["mine", "my_algo", "ppo", "os", "class", "1a", *odd.NAMES])
         words = self._changed(draw, {}, {"new": ""}, [1], named=False)
         return Line(("new", kind, name, *words))
 
@@ -238,7 +246,7 @@ class Lines:
         extra: list[str] = []
         for _ in range(draw.choices((0, 1, 2, 3, 6), (6, 52, 25, 12, 5))[0]):
             change = draw.choices(("value", "unknown", "twice", "word", "name"), (82, 7, 5, 3, 3))[0]
-            new = [3 if self._has_untried(*section) else 1 for section in sections.items()]
+            new = [6 if self._has_untried(*section) else 1 for section in sections.items()]
             section = draw.choices([*sections], [a * b for a, b in zip(weights, new, strict=True)])[0]
             key, text = self._value(draw, section, sections[section], tried=change == "value")
             dotted = f"{section}.{key}" if section in ("algo", "env", "policy") else key
@@ -251,10 +259,10 @@ class Lines:
                 again = draw.choice([*keys])
                 extra.append(f"{again}={keys[again] if draw.random() < 0.5 else text}")
             elif change == "word":
-                extra.append(draw.choice(ODD_WORDS))
+                extra.append(draw.choice(odd.WORDS))
             elif named:
                 section = draw.choice(["algo", "env"])
-                names[section] = draw.choice([values.misspelt(draw, names[section]), draw.choice(ODD_NAMES)])
+                names[section] = draw.choice([values.misspelt(draw, names[section]), draw.choice(odd.NAMES)])
         words = [f"{key}={text}" for key, text in {**names, **keys}.items()] + extra
         if draw.random() < 0.2:
             draw.shuffle(words)

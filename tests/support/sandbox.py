@@ -20,9 +20,9 @@ DIVERGED = re.compile(r"not finite|diverged", re.IGNORECASE)
 State = dict[str, str]  # path → what is there, as a text that two equal things share
 
 
-def furnish(root: Path, runs: Mapping[str, Path]) -> Path:
-    """Make `root/box`, where a command starts, with files, folders, links and runs in it; outside are the canaries."""
-    box, outside = root / "box", root / "outside"
+def furnish(root: Path, runs: Mapping[str, Path], place: str = "box") -> Path:
+    """Make `root/PLACE`, where a command starts, with files, folders, links and runs; outside are the canaries."""
+    box, outside = root / place, root / "outside"
     (box / "folder").mkdir(parents=True)
     (outside / "folder").mkdir(parents=True)
     (outside / "home").mkdir()

@@ -24,10 +24,11 @@ from support.lines import EVALUATED, RUNS, TEXT, Line, Lines
 from support.sandbox import furnish, snapshot, touched, verdict
 
 DEADLINE = 60.0  # seconds until it counts as hanging: far more than any of them takes, also on a busy machine
+SLOW = 15.0  # seconds of processor that one of them may take, so that none counts as hanging on a slower machine
 PATIENCE = 2.0  # seconds that a line may work which asks for more than one can wait for
 FONTS = re.compile(r"outside/home/\.(cache|config)(/matplotlib(/fontlist[^/]*)?)?")  # what matplotlib keeps
 DRAWING = {"env=minigrid", "env=minatar"}  # their packages import matplotlib
-WRITES = ("run", "compare", "new", "evaluate")  # the commands that may leave something
+WRITES = ("run", "compare", "new", "evaluate", "tune")  # the commands that may leave something
 
 
 def prepared(warm: Warm, folder: Path) -> dict[str, Path]:
@@ -63,7 +64,7 @@ def carried_out(
         environ = {"HOME": str(root / "outside" / "home")}
         if isinstance(asked, Line):
             there = asked.runs
-            box = furnish(root, {name: runs[name] for name in there})
+            box = furnish(root, {name: runs[name] for name in there}, asked.place)
             job = Job(asked.words, str(box), asked.stage, asked.output, environ | asked.environ)
         else:
             there = (asked.run, "other")
@@ -76,14 +77,14 @@ def carried_out(
             job = replace(job, patience=PATIENCE)
         end = as_process(job) if real else warm.run(job)
         found = verdict(end) if job.output == "files" or end.why != "ended" else spoiled(end)
-        own = tuple(f"box/{name}" for name in there) if asked.words[0] in ("run", "evaluate") else ()
+        own = tuple(f"{box.name}/{name}" for name in there) if asked.words[0] in ("run", "evaluate") else ()
         changed = touched(before, snapshot(root), own)
-        found += [f"{path} was changed" for path in changed if path in before and path != "box"]
+        found += [f"{path} was changed" for path in changed if path in before and path != box.name]
         drawn = real and (asked.words[0] == "compare" or DRAWING & {*asked.words})  # docs/security.md says so
         made = [path for path in changed if path not in before and not (drawn and FONTS.fullmatch(path))]
         if asked.words[0] not in WRITES and made:
             found.append(f"{made[0]} was made")
-        found += [f"{path} was made" for path in made if not path.startswith("box/")]
+        found += [f"{path} was made" for path in made if not path.startswith(f"{box.name}/")]
     return end, found
 
 
@@ -100,6 +101,7 @@ def told(asked: Line | Case, seed: int) -> str:
         what, kind = f"{asked.run}, {asked.file}: {asked.way}\n", "files"
     else:
         what, kind = "".join(f"{key}={text!r} " for key, text in asked.environ.items()), "lines"
+        what += "" if asked.place == "box" else f"in {asked.place!r} "
         shown += "" if asked.output == "files" else f"  (stdout is {asked.output})"
     again = f"PYTHONPATH=.:tests python -m support.searching {kind} {seed} {asked.index}"
     return f"{what}{shown}\n    stage {asked.stage}; again: {again}"
@@ -115,6 +117,8 @@ def main(kind: str, seed: str, first: str, end: str = "") -> int:
             done, problems = carried_out(warm, runs, asked, int(seed))
             cpu += done.cpu
             ends[f"{done.why} {done.code} {asked.stage}"] += 1
+            if done.cpu > SLOW:
+                problems.append(f"{done.cpu:.0f} s of processor: a machine of half the speed comes near the deadline")
             count += bool(problems)
             if problems or not end:
                 print(f"\n{told(asked, int(seed))}", *problems, sep="\n    ", flush=True)
