@@ -48,10 +48,11 @@ def test_it_runs(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_they_learn_what_they_show(tmp_path: Path) -> None:
-    said = {name: example(name, [], tmp_path) for name in EXAMPLES}
+    """That of own_memory is tests/policies/test_recurrent.py's."""
+    names = ("cartpole", "own_environment", "own_network", "own_spaces", "own_wrapper", "stop_and_resume")
+    said = {name: example(name, [], tmp_path) for name in names}
     assert "100 episodes: 500" in said["cartpole"]
     assert "[1 1 1 1 1 1 1 1 1 1]" in said["own_environment"]
-    assert float(said["own_memory"].rpartition("right turns: ")[2]) > 0.95
     assert float(said["own_network"].rpartition("100 episodes: ")[2]) > 0.9
     assert "belt and speed of a light parcel: [2 1]" in said["own_spaces"]
     assert float(said["own_wrapper"].rpartition("of 500: ")[2]) > 100
