@@ -173,7 +173,8 @@ class Problem:
     @property
     def usually(self) -> dict[str, object]:
         """The default setting as Optuna's values, for the keys whose default lies in the range."""
-        return dict(space.params(self.space, {key: self.default(key) for key in self.space}))
+        values = {key: found.value(self.default(key)) for key, found in self.space.items()}
+        return {key: value for key, value in values.items() if value is not None}
 
     def other(self, key: str, found: space.Range) -> str:
         """A value of a range other than the default."""

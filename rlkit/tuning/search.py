@@ -97,6 +97,9 @@ class Attempt:
         self.stop.unlink(missing_ok=True)
 
 
+Active = dict[int, tuple[Attempt, Future[str | None]]]  # trials in progress, by number
+
+
 def evaluations(job: grid.Job) -> list[float]:
     """The validation scores of a run so far, in order."""
     path = job.folder / "metrics.jsonl"
@@ -116,7 +119,7 @@ def carry_out(
     def leave(*_: object) -> None:
         raise KeyboardInterrupt
 
-    active: dict[int, tuple[Attempt, Future[str | None]]] = {}
+    active: Active = {}
     with warm.kept(grid.variables()), ThreadPoolExecutor(workers) as pool:
         try:
             with handled(dict.fromkeys(leaving(), leave)):
@@ -134,12 +137,7 @@ def carry_out(
 
 
 def following(
-    problem: Problem,
-    study: Study,
-    folder: Path,
-    trials: int,
-    workers: int,
-    active: dict[int, tuple[Attempt, "Future[str | None]"]],
+    problem: Problem, study: Study, folder: Path, trials: int, workers: int, active: Active
 ) -> Attempt | None:
     """The next trial, if a worker is free."""
     behind = 2 * workers - 1
@@ -149,13 +147,13 @@ def following(
     return Attempt(problem, study, number, behind, folder) if room else None
 
 
-def watch(active: dict[int, tuple[Attempt, "Future[str | None]"]]) -> None:
+def watch(active: Active) -> None:
     for attempt, future in active.values():
         if not future.done():
             attempt.look()
 
 
-def settle(study: Study, active: dict[int, tuple[Attempt, "Future[str | None]"]], trials: int) -> None:
+def settle(study: Study, active: Active, trials: int) -> None:
     """Record the trials that have ended, in order."""
     while (found := active.get(len(study.trials))) is not None and found[1].done():
         attempt, future = active.pop(len(study.trials))
@@ -171,7 +169,7 @@ def settle(study: Study, active: dict[int, tuple[Attempt, "Future[str | None]"]]
         say(told(trial, study, trials))
 
 
-def stop(active: dict[int, tuple[Attempt, "Future[str | None]"]]) -> None:
+def stop(active: Active) -> None:
     """Stop the active runs; each writes a checkpoint first."""
     running = [(attempt, future) for attempt, future in active.values() if not future.done()]
     if running:

@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, get_type_hints
 
@@ -187,10 +187,3 @@ def fruitless(key: str, cls: type, usual: Sections, facts: Mapping[str, object],
 def texts(space: Mapping[str, Range], params: Mapping[str, object]) -> Keys:
     """The texts of Optuna's values, as keys of a run."""
     return {key: space[key].text(value) for key, value in params.items()}
-
-
-def params(space: Mapping[str, Range], told: Mapping[str, str]) -> Iterator[tuple[str, object]]:
-    """Optuna's values for the keys of a run, for those in the search space."""
-    for key, text in told.items():
-        if key in space and (value := space[key].value(text)) is not None:
-            yield key, value
