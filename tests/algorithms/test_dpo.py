@@ -1,6 +1,5 @@
 """Preferences as a loss: DPO and its variants by hand, against TRL's own trainer, and what is refused."""
 
-import json
 import math
 from collections import defaultdict
 from types import SimpleNamespace
@@ -10,6 +9,7 @@ import pytest
 import torch
 from support.fakes import Gives, RaggedText, algorithm, credited, gradient, gradient_of, off_policy, on_text, parameters
 from support.small_model import model
+from support.texts import write
 from tensordict import TensorDict
 from torch import Tensor
 from torch.testing import assert_close
@@ -201,11 +201,6 @@ def test_ipo_takes_whole_sides_as_the_paper_does_or_means_as_trl_does(side: str)
 # The reference
 
 
-def pairs_file(path: Any, rows: list[dict[str, Any]]) -> str:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return str(path)
-
-
 ROWS = [
     {"prompt": f"How many apples has Ann? {n}", "chosen": "12 apples", "rejected": "3 pears and more"} for n in range(6)
 ]
@@ -213,7 +208,7 @@ ROWS = [
 
 def stored_pairs(tmp_path: Any, rows: list[dict[str, Any]]) -> Any:
     plugin = plugins.load("envs", "preferences")
-    return plugin.make(plugin.Config(source=pairs_file(tmp_path / "pairs.jsonl", rows), rows=4), 0, "cpu")
+    return plugin.make(plugin.Config(source=write(tmp_path / "pairs.jsonl", rows), rows=4), 0, "cpu")
 
 
 def test_a_stored_reference_gives_the_loss_and_the_step_of_the_computed_one(tmp_path: Any) -> None:

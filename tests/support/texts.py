@@ -1,8 +1,11 @@
-"""Random texts for tokenizers, and whether a model is there that reads them."""
+"""Random texts for tokenizers, files of rows, and whether a model is there that reads them."""
 
+import json
 import os
 import random
+from collections.abc import Iterable
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 
 ALPHABETS = [
     (32, 126),
@@ -26,6 +29,12 @@ def texts(count: int, seed: int = 0) -> list[str]:
         return draw.choice([letters, letters, str(draw.randint(0, 99999)), "it's", "\n", "  ", "\t", "...", "e\u0301"])
 
     return ["".join(word() + draw.choice(["", " "]) for _ in range(draw.randint(1, 12))) for _ in range(count)]
+
+
+def write(path: Path, rows: Iterable[object]) -> str:
+    """A file of JSON lines, and its name."""
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(path)
 
 
 def installed() -> bool:

@@ -1,11 +1,10 @@
 """Stored preference pairs."""
 
-import json
-
 import pytest
 import torch
 from support.parrot import Judge, Parrot, told
 from support.small_model import model
+from support.texts import write
 
 from rlkit import run
 from rlkit.api import UserError
@@ -13,11 +12,6 @@ from rlkit.settings import plugins
 from rlkit.text import Pair, PairEnv, Problem, TextEnv
 
 preferences = plugins.load("envs", "preferences")
-
-
-def write(path, rows):
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return str(path)
 
 
 def pairs(count=4):
@@ -216,7 +210,7 @@ def test_pairs_resume_where_they_stopped():
 def test_pairs_of_one_prompt_count_each_and_are_held_out_together(tmp_path):
     """250 prompts of 4 pairs: a tenth of the 1,000 pairs at most."""
     rows = [{"prompt": f"{n} + 1?", "chosen": f"{n + 1}", "rejected": f"x{k}"} for n in range(250) for k in range(4)]
-    (tmp_path / "multi.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write(tmp_path / "multi.jsonl", rows)
     config = preferences.Config(source=str(tmp_path / "multi.jsonl"))
     world = preferences.make(config, 0, "cpu")
     assert {split: len(found) for split, found in world.pairs.items()} == {"train": 800, "validation": 100, "test": 100}

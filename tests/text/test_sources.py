@@ -1,22 +1,17 @@
 """Problems from files and from the hub: every row, held-out splits, and bad input named by line."""
 
 import hashlib
-import json
 import re
 import sys
 
 import pytest
+from support.texts import write
 
 from rlkit.api import UserError
 from rlkit.settings import plugins
 from rlkit.text.sources import hold_out
 
 gsm8k = plugins.load("envs", "gsm8k")
-
-
-def write(path, rows):
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return str(path)
 
 
 def questions(count, start=0):
