@@ -13,12 +13,12 @@ from support.fakes import (
     cartpole,
     control,
     credited,
+    environment,
     gradient,
     gradient_of,
     in_double,
     iterate,
     parameters,
-    tabular,
 )
 from tensordict import TensorDict
 from torch import Tensor
@@ -41,7 +41,7 @@ def pendulum(rows: int) -> Any:
     return module.make(module.Config(rows=rows), 0, torch.device("cpu"))
 
 
-ENVS = {"discrete": cartpole, "continuous": pendulum, "states": lambda rows: tabular("frozenlake", rows=rows)}
+ENVS = {"discrete": cartpole, "continuous": pendulum, "states": lambda rows: environment("frozenlake", rows=rows)}
 
 
 def played(name: str, env: Any, **config: Any) -> tuple[Any, TensorDict]:
@@ -230,7 +230,7 @@ def test_whole_actions_of_one_number_are_no_one_hot_vectors(value: int) -> None:
 
 def test_what_is_neither_policy_nor_batch_is_refused() -> None:
     with pytest.raises(UserError, match=r"an Actor, ActorCritic or QNetwork, and this is a Table$"):
-        to_torchrl(algorithm("q_learning", tabular("gridworld"), policies.Network()).policy)
+        to_torchrl(algorithm("q_learning", environment("gridworld"), policies.Network()).policy)
 
 
 EXAMPLE = str(Path(__file__).resolve().parent.parent / "docs" / "examples" / "torchrl_ppo.py")

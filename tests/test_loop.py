@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.fakes import tabular
+from support.fakes import environment
 from support.resuming import cut, differences
 
 from rlkit import run
@@ -19,7 +19,7 @@ from rlkit.settings.config import Run
 
 def evaluated(run: Run, unit: str, step: int = 1) -> list[int]:
     """How far a run is at each of its evaluations."""
-    env, progress, found = tabular("frozenlake", rows=2), Progress(), []
+    env, progress, found = environment("frozenlake", rows=2), Progress(), []
     while not progress.over(run):
         before = progress.fraction(run)
         progress = replace(progress, **{unit: vars(progress)[unit] + step})

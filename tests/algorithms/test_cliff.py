@@ -5,7 +5,7 @@ from itertools import product
 
 import pytest
 import torch
-from support.fakes import algorithm, iterate, set_progress, tabular
+from support.fakes import algorithm, environment, iterate, set_progress
 from torch import Tensor
 from torch.testing import assert_close
 
@@ -40,7 +40,7 @@ EPSILON, START = 0.1, 36
 @cache
 def limits() -> dict[str, Tensor]:
     """Q* and the optimal ε-soft Q, and what their ε-greedy policies are worth."""
-    model = tabular("cliffwalking").model()
+    model = environment("cliffwalking").model()
     q = exact.q_values(model, exact.optimal_values(model, 1.0), 1.0)
     soft = exact.q_values(model, exact.soft_optimal_values(model, 1.0, EPSILON), 1.0)
     behavior = [exact.policy_values(model, exact.epsilon_greedy(x, EPSILON), 1.0) for x in (q, soft)]
@@ -49,7 +49,7 @@ def limits() -> dict[str, Tensor]:
 
 def path(q: Tensor) -> list[int]:
     """The cells of the greedy way from the start."""
-    move = tabular("cliffwalking").model().transition.argmax(-1)
+    move = environment("cliffwalking").model().transition.argmax(-1)
     cells = [START]
     while cells[-1] != 47 and len(cells) < 50:
         cells.append(int(move[cells[-1], q[cells[-1]].argmax()]))
@@ -68,7 +68,7 @@ def test_the_two_limits_are_the_edge_and_the_way_one_row_above_it() -> None:
 
 
 def test_the_value_of_exploring_along_the_edge_is_what_playing_earns() -> None:
-    env = tabular("cliffwalking", step_limit=5000)
+    env = environment("cliffwalking", step_limit=5000)
     policy = policies.Table(48, 4, seed=0)
     with torch.no_grad():
         policy.q.weight.copy_(limits()["q_learning"])
@@ -82,7 +82,7 @@ def test_the_value_of_exploring_along_the_edge_is_what_playing_earns() -> None:
 @cache
 def learned(name: str, iterations: int = 1200) -> tuple[Tensor, float]:
     """Q after learning on the cliff, and the mean return of the episodes of the second half, explored."""
-    env = tabular("cliffwalking", rows=64)
+    env = environment("cliffwalking", rows=64)
     lr = {"lr": 1.0} if name == "q_learning" else {"lr": 0.3, "schedule": "linear", "lr_end": 0.02}
     algo = algorithm(name, env, gamma=1.0, epsilon=EPSILON, epsilon_end=EPSILON, **lr)
     scores: list[float] = []
@@ -107,7 +107,7 @@ def test_sarsa_learns_what_its_own_exploring_costs(name: str, tolerance: float) 
     q, _ = learned(name)
     value = float((exact.epsilon_greedy(q, EPSILON) * q).sum(-1)[START])
     assert value == pytest.approx(float(limits()["sarsa value"][START]), abs=tolerance)
-    model = tabular("cliffwalking").model()
+    model = environment("cliffwalking").model()
     worth = exact.policy_values(model, exact.epsilon_greedy(q, EPSILON), 1.0)[START]
     assert float(worth) > float(limits()["sarsa value"][START]) - 2.0  # the edge would be 25 below
     assert not set(path(q)) & set(range(25, 35))

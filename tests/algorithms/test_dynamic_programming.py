@@ -19,7 +19,7 @@ GAMMA = 0.9
 ENVS = ["gridworld", "frozenlake", "cliffwalking", "taxi"]
 
 
-tabular = cache(fakes.tabular)  # made once
+tabular = cache(fakes.environment)  # made once
 
 
 def at_random(algo: Any, size: float = 10.0) -> None:

@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any, get_args, get_origin, get_type_hints
 
 import pytest
-from support.fakes import RaggedText, algorithm, cartpole, iterate, on_text, parameters, pendulum, set_progress, tabular
+from support.fakes import RaggedText, algorithm, cartpole, environment, iterate, on_text, parameters, set_progress
 
 from rlkit.api import UserError
 from rlkit.fields import AGAIN, CONTROL, INEXACT
@@ -57,8 +57,8 @@ def effect(name: str, **changes: Any) -> list[float]:
 
 def problem(name: str) -> Any:
     if name in BOXES:
-        return pendulum(4, 10)
-    return cartpole(2, 20) if name in CONTROLS else tabular("gridworld", size=4, goal=(3, 3), trap=(2, 1), rows=4)
+        return environment("pendulum", rows=4, step_limit=10)
+    return cartpole(2, 20) if name in CONTROLS else environment("gridworld", size=4, goal=(3, 3), trap=(2, 1), rows=4)
 
 
 def others(hint: Any, key: str, default: Any) -> list[Any]:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 from gymnasium.spaces import Discrete
-from support.fakes import RaggedText, Walk, algorithm, cartpole, control, iterate, tabular
+from support.fakes import RaggedText, Walk, algorithm, cartpole, control, environment, iterate
 from tensordict import TensorDict
 from torch.testing import assert_close
 
@@ -103,7 +103,7 @@ def test_the_loop_is_exactly_the_books_sarsa() -> None:
 
 
 def test_sarsa_resumes_with_the_step_that_waits(tmp_path: Any) -> None:
-    envs = [tabular("gridworld", rows=3) for _ in range(2)]
+    envs = [environment("gridworld", rows=3) for _ in range(2)]
     whole, other = (algorithm("sarsa", env, initial=0.5) for env in envs)
     for _ in range(20):
         iterate(whole, envs[0])
@@ -158,7 +158,7 @@ def test_expected_sarsa_is_sarsas_target_averaged_over_the_next_action(epsilon: 
 def test_without_exploration_expected_sarsa_is_q_learning() -> None:
     found = []
     for name in ("expected_sarsa", "q_learning"):
-        env = tabular("cliffwalking", rows=4)
+        env = environment("cliffwalking", rows=4)
         algo = algorithm(name, env, epsilon=0.0, epsilon_end=0.0)
         for _ in range(50):
             iterate(algo, env)

@@ -7,25 +7,20 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium.spaces import Box, Discrete
+from support.fakes import environment
 
 from rlkit.control import names
 from rlkit.pages import seen
-from rlkit.settings import plugins
 
 SHIPPED = ["cartpole", "acrobot", "mountaincar", "pendulum", "frozenlake", "cliffwalking", "taxi", "gridworld"]
 HEAVY = {"lunarlander": "Box2D", "hopper": "mujoco", "halfcheetah": "mujoco", "minigrid": "minigrid"}
-
-
-def made(name: str, **fields: Any) -> Any:
-    module = plugins.load("envs", name)
-    return module.make(module.Config(**fields), 0, "cpu")
 
 
 @pytest.mark.parametrize("name", [*SHIPPED, *HEAVY])
 def test_a_shipped_environment_has_a_name_for_each_number(name: str) -> None:
     if name in HEAVY:
         pytest.importorskip(HEAVY[name])
-    env = made(name, rows=1)
+    env = environment(name, rows=1)
     called = names.of(env)
     assert len(called.action) == names.components(env.action_space) > 0
     if name not in [*SHIPPED[4:], "minigrid"]:
@@ -34,11 +29,11 @@ def test_a_shipped_environment_has_a_name_for_each_number(name: str) -> None:
 
 
 def test_the_names_of_a_gymnasium_id_are_those_of_the_shipped_environment() -> None:
-    assert names.of(made("gym", rows=1, id="CartPole-v1")) == names.of(made("cartpole", rows=1))
+    assert names.of(environment("gym", rows=1, id="CartPole-v1")) == names.of(environment("cartpole", rows=1))
 
 
 def test_what_is_unknown_or_does_not_fit_has_no_names() -> None:
-    env = made("cartpole", rows=1)
+    env = environment("cartpole", rows=1)
     env.source = "CartPole-v9"
     assert names.of(env) == names.Names()
     env.source, env.action_space = "CartPole-v1", Discrete(3)

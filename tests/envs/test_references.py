@@ -2,17 +2,12 @@
 
 import pytest
 import torch
+from support.fakes import environment
 from tensordict import TensorDict
 
 from rlkit import exact
 from rlkit.exact import Model
 from rlkit.seeding import generator
-from rlkit.settings import plugins
-
-
-def made(name: str, **keys):
-    module = plugins.load("envs", name)
-    return module.make(module.Config(**keys), 0, torch.device("cpu"))
 
 
 class Uniform:
@@ -43,32 +38,33 @@ def test_what_is_earned_within_a_step_limit_is_worked_out_backwards() -> None:
 
 
 def test_a_table_is_measured_between_random_play_and_its_optimum() -> None:
-    cliff = made("cliffwalking").reference
+    cliff = environment("cliffwalking").reference
     assert cliff.high == -13 and cliff.low < -4000  # a random walk falls, and begins again
-    assert made("frozenlake").reference.high == pytest.approx(exact.optimal_success(made("frozenlake").model(), 100))
-    assert made("gridworld", start=(0, 0)).reference.high == 1.0
+    lake = environment("frozenlake")
+    assert lake.reference.high == pytest.approx(exact.optimal_success(lake.model(), 100))
+    assert environment("gridworld", start=(0, 0)).reference.high == 1.0
 
 
 @pytest.mark.slow
 def test_the_lower_reference_of_a_table_is_what_random_play_earns() -> None:
-    env = made("gridworld")
+    env = environment("gridworld")
     scores = env.evaluate(Uniform(4), 4000).score
     assert env.reference.low == pytest.approx(float(scores.mean()), abs=4 * float(scores.std()) / 4000**0.5)
 
 
 @pytest.mark.slow
 def test_the_lower_reference_of_control_is_what_random_play_earns() -> None:
-    env = made("cartpole")
+    env = environment("cartpole")
     scores = env.evaluate(Uniform(2), 4000).score
     assert env.reference.low == pytest.approx(float(scores.mean()), abs=4 * float(scores.std()) / 4000**0.5)
 
 
 @pytest.mark.parametrize("name", ["cartpole", "acrobot", "mountaincar", "pendulum"])
 def test_a_published_reference_is_of_the_published_step_limit_only(name: str) -> None:
-    published = made(name).reference
+    published = environment(name).reference
     assert published.low < published.high and "Zoo" in published.high_is
-    assert made(name, step_limit=50).reference is None
+    assert environment(name, step_limit=50).reference is None
 
 
 def test_an_environment_by_its_id_has_no_reference() -> None:
-    assert made("gym", id="CartPole-v1").reference is None
+    assert environment("gym", id="CartPole-v1").reference is None

@@ -7,21 +7,15 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
-from support.fakes import algorithm, iterate
+from support.fakes import algorithm, environment, iterate
 
 from rlkit.api import UserError
 from rlkit.control.video import frames
 from rlkit.policies import Network
-from rlkit.settings import plugins
-
-
-def made(name: str, **keys: Any) -> Any:
-    module = plugins.load("envs", name)
-    return module.make(module.Config(**keys), 0, torch.device("cpu"))
 
 
 def test_each_cell_has_a_bit_for_its_object_its_color_and_its_state() -> None:
-    env = made("minigrid", id="MiniGrid-DoorKey-5x5-v0", rows=2)
+    env = environment("minigrid", id="MiniGrid-DoorKey-5x5-v0", rows=2)
     assert env.longest == 250 and env.reference.high == 1.0
     algo = algorithm("ppo", env, Network(hidden=(8,)), horizon=8)
     rollout = iterate(algo, env)
@@ -36,7 +30,7 @@ def test_each_cell_has_a_bit_for_its_object_its_color_and_its_state() -> None:
 
 @pytest.mark.parametrize("game", ["asterix", "breakout", "freeway", "seaquest", "space_invaders"])
 def test_every_game_is_played(game: str) -> None:
-    env = made("minatar", game=game, rows=2, step_limit=30)
+    env = environment("minatar", game=game, rows=2, step_limit=30)
     algo = algorithm("dqn", env, Network(hidden=(8,)), warmup_steps=8, steps=8, capacity=50, batch_size=4)
     for _ in range(5):
         iterate(algo, env)
@@ -45,7 +39,7 @@ def test_every_game_is_played(game: str) -> None:
 
 
 def test_a_game_is_drawn_in_its_colors() -> None:
-    env = made("minatar", rows=1, step_limit=3)
+    env = environment("minatar", rows=1, step_limit=3)
     image = frames(env, Script(0))[0]["image"]
     assert image.shape == (200, 200, 3) and image.dtype == np.uint8
     cells = env.vector(1)
@@ -70,14 +64,14 @@ class Script:
 
 @pytest.mark.parametrize("luck", ["shared", "own"])
 def test_attempts_at_a_game_may_have_luck_of_their_own(luck: str) -> None:
-    env = made("minatar", game="asterix", rows=1, step_limit=60, luck=luck)
+    env = environment("minatar", game="asterix", rows=1, step_limit=60, luck=luck)
     seen = env.rollout(Script(1), repeats=8)["observation"][0]
     assert [len(seen[:, t].unique(dim=0)) > 1 for t in (0, 40)] == [False, luck == "own"]
 
 
 @pytest.mark.parametrize("limit", [30, 300])
 def test_a_world_ends_at_the_limit_and_pays_by_it(limit: int) -> None:
-    env = made("minigrid", id="MiniGrid-Empty-5x5-v0", rows=1, step_limit=limit)  # its own is 100
+    env = environment("minigrid", id="MiniGrid-Empty-5x5-v0", rows=1, step_limit=limit)  # its own is 100
     assert env.longest == limit and env.evaluate(Script(1), 1).length.tolist() == [limit]
     assert env.evaluate(Script(2, 2, 1, 2), 1).score.item() == pytest.approx(1 - 0.9 * 5 / limit)
 
@@ -86,19 +80,19 @@ def test_a_world_ends_at_the_limit_and_pays_by_it(limit: int) -> None:
 def test_a_missing_package_is_one_line(name: str, package: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(UserError, match=rf"env={name} needs the package {name}: pip install"):
-        made(name)
+        environment(name)
 
 
 def test_another_id_is_no_world() -> None:
     with pytest.raises(UserError, match=r"env\.id=CartPole-v1 is not a world of MiniGrid"):
-        made("minigrid", id="CartPole-v1")
+        environment("minigrid", id="CartPole-v1")
     with pytest.raises(UserError, match=r"did you mean MiniGrid-Empty"):
-        made("minigrid", id="MiniGrid-Emtpy-8x8-v0")
+        environment("minigrid", id="MiniGrid-Emtpy-8x8-v0")
 
 
 @pytest.mark.slow
 def test_ppo_finds_the_goal_of_an_empty_room() -> None:
-    env = made("minigrid", id="MiniGrid-Empty-5x5-v0", rows=16)
+    env = environment("minigrid", id="MiniGrid-Empty-5x5-v0", rows=16)
     algo = algorithm("ppo", env, Network(hidden=(64,), activation="relu"), horizon=64, lr=1e-3, minibatches=4)
     for _ in range(20):
         iterate(algo, env)
@@ -112,7 +106,7 @@ def test_an_id_that_another_package_registers_is_sent_to_its_environment(
     own = {key: spec for key, spec in gymnasium.registry.items() if not key.startswith(("MiniGrid", "BabyAI", "ALE"))}
     monkeypatch.setattr(gymnasium, "registry", own)  # as before those packages were imported
     with pytest.raises(UserError, match=plugin) as refused:
-        made("gym", id=name)
+        environment("gym", id=name)
     assert "did you mean" not in str(refused.value)
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from gymnasium.envs.toy_text.cliffwalking import CliffWalkingEnv
 from gymnasium.envs.toy_text.taxi import TaxiEnv
-from support.fakes import tabular
+from support.fakes import environment
 from support.probes import Draws
 from torch.testing import assert_close
 
@@ -27,7 +27,7 @@ from rlkit.settings import plugins
     ],
 )
 def test_the_model_is_gymnasiums_table(name: str, config: dict[str, Any], theirs: Any) -> None:
-    model = tabular(name, **config).model()
+    model = environment(name, **config).model()
     assert_close(model.transition.sum(-1), torch.ones(model.reward.shape, dtype=torch.float64))
     assert model.start.tolist() == theirs.initial_state_distrib.tolist()
     for s, row in theirs.P.items():
@@ -43,7 +43,7 @@ def test_the_model_is_gymnasiums_table(name: str, config: dict[str, Any], theirs
 
 @pytest.mark.parametrize(("name", "limit"), [("cliffwalking", 500), ("taxi", 200)])
 def test_random_play_is_gymnasiums_own(name: str, limit: int) -> None:
-    env = tabular(name, rows=3)
+    env = environment(name, rows=3)
     their = {"cliffwalking": CliffWalkingEnv, "taxi": TaxiEnv}[name]()
     registered = [spec.max_episode_steps for id, spec in gymnasium.registry.items() if id.startswith("Taxi-")]
     assert name != "taxi" or registered == [limit]
@@ -62,7 +62,7 @@ def test_random_play_is_gymnasiums_own(name: str, limit: int) -> None:
 
 @pytest.mark.slow
 def test_a_delivered_passenger_ends_the_episode_and_404_states_can_be_seen() -> None:
-    env = tabular("taxi")
+    env = environment("taxi")
     assert env.model().terminal.nonzero()[:, 0].tolist() == [0, 85, 410, 475]
     assert int(exact.reachable(env.model()).sum()) == 404
     best = exact.greedy(env.model(), exact.optimal_values(env.model(), 0.99), 0.99)
@@ -74,12 +74,12 @@ def test_a_delivered_passenger_ends_the_episode_and_404_states_can_be_seen() -> 
 
 
 def test_without_discount_a_policy_that_never_ends_is_given_no_value() -> None:
-    report = tabular("cliffwalking").exact(torch.zeros(48, dtype=torch.long), 1.0)  # up forever, at -1 a step
+    report = environment("cliffwalking").exact(torch.zeros(48, dtype=torch.long), 1.0)  # up forever, at -1 a step
     assert report["value"] == -500.0 and report["optimal"] == -13.0  # within the step limit
 
 
 def test_without_a_discount_the_value_is_what_an_episode_earns_within_its_step_limit() -> None:
-    env = tabular("gridworld", slip=0.3, step_limit=9, start=(0, 0), goal=(2, 2), trap=(4, 4), size=5)
+    env = environment("gridworld", slip=0.3, step_limit=9, start=(0, 0), goal=(2, 2), trap=(4, 4), size=5)
     actions = torch.full((25,), 2).index_fill(0, torch.arange(2, 25, 5), 1)  # right, then down
     report = env.exact(actions, 1.0)
     scores = env.evaluate(actions, 4000, "test").score

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from gymnasium.spaces import Box, Discrete
-from support.fakes import Ring, algorithm, control, played
+from support.fakes import Ring, algorithm, control, environment
 from tensordict import TensorDict
 from torch import Tensor
 from torch.testing import assert_close
@@ -148,7 +148,7 @@ def test_gradients_of_twin_critics_in_double_precision(name: str) -> None:
 
 def boxed(rows: int, name: str = "cartpole"):
     """An environment with short episodes."""
-    return played(name, rows, 12)
+    return environment(name, rows=rows, step_limit=12)
 
 
 def test_a_policy_that_acts_in_another_way_is_asked_at_each_step() -> None:

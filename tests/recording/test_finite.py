@@ -11,7 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from support.damage import raw, signed
-from support.fakes import tabular
+from support.fakes import environment
 from support.resuming import REWARD
 
 from rlkit import loop, run
@@ -92,7 +92,7 @@ def test_a_model_with_a_weight_that_is_no_number_is_refused(
 
 def algorithm() -> tuple[Any, Any]:
     module = plugins.load("algorithms", "q_learning")
-    env = tabular("frozenlake", rows=2)
+    env = environment("frozenlake", rows=2)
     return module.make(module.Config(), env, None), env
 
 

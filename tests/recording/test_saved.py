@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from support.fakes import RaggedText, algorithm, cartpole, iterate, on_text, pendulum, tabular
+from support.fakes import RaggedText, algorithm, cartpole, environment, iterate, on_text, pendulum
 from support.resuming import same
 from support.state import BECOME, CHANGING, REPLACED, Helper, add, holding
 
@@ -41,7 +41,7 @@ def made(name: str) -> tuple[Any, Any]:
     """An algorithm with all that it can hold, on an environment that suits it."""
     config = EVERYTHING.get(name, {})
     if name in TABLES:
-        env: Any = tabular("frozenlake", rows=2)
+        env: Any = environment("frozenlake", rows=2)
         return algorithm(name, env, **config), env
     if name in ("sft", "reward_model"):
         env = RaggedText(rows=3)

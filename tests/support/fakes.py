@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from rlkit import loop, seeding
 from rlkit.buffers import last_step
-from rlkit.control import ControlEnv, TabularEnv
+from rlkit.control import ControlEnv
 from rlkit.gaps import following
 from rlkit.meter import Meter
 from rlkit.policies import PolicyModule
@@ -213,17 +213,17 @@ def parameters(module: nn.Module) -> Tensor:
 
 
 def cartpole(rows: int, step_limit: int = 500) -> ControlEnv:
-    """The plug-in, from Python."""
-    return played("cartpole", rows, step_limit)
+    return environment("cartpole", rows=rows, step_limit=step_limit)
 
 
 def pendulum(rows: int, step_limit: int = 200) -> ControlEnv:
-    return played("pendulum", rows, step_limit)
+    return environment("pendulum", rows=rows, step_limit=step_limit)
 
 
-def played(name: str, rows: int, step_limit: int) -> ControlEnv:
+def environment(name: str, **config: Any) -> Any:
+    """An environment by its name, with some keys set."""
     module = plugins.load("envs", name)
-    return module.make(module.Config(rows=rows, step_limit=step_limit), 0, torch.device("cpu"))
+    return module.make(module.Config(**config), 0, torch.device("cpu"))
 
 
 def in_double(algo: Any, rollout: TensorDict) -> TensorDict:
@@ -269,9 +269,3 @@ def with_scores(name: str, scores: Tensor, **config: Any) -> tuple[Any, TensorDi
 # Scores of two groups of four, and what each lies above the mean of its group
 SCORES = torch.tensor([[1.0, 0.0, 0.0, 0.0], [1.0, 1.0, 1.0, 0.0]])
 CENTERED = torch.tensor([[0.75, -0.25, -0.25, -0.25], [0.25, 0.25, 0.25, -0.75]]).double()
-
-
-def tabular(name: str, **config: Any) -> TabularEnv:
-    """One of the environments with a known model, from Python."""
-    module = plugins.load("envs", name)
-    return module.make(module.Config(**config), 0, "cpu")

@@ -12,7 +12,7 @@ import torch
 from tensordict import TensorDict
 
 from rlkit.settings import plugins
-from support.fakes import tabular
+from support.fakes import environment
 
 
 class Counts:
@@ -161,7 +161,7 @@ OTHER: dict[str, tuple[Any, Any, str, str]] = {  # what could not be put back, a
 def holding(key: str, value: Any, saved: tuple[str, ...] = ()) -> tuple[Any, Any]:
     """Q-learning that holds something more."""
     module = plugins.load("algorithms", "q_learning")
-    env = tabular("frozenlake", rows=2)
+    env = environment("frozenlake", rows=2)
     kind = type("Mine", (module.make,), {"saved": (*module.make.saved, *saved)})
     algo = kind(module.Config(), env, None)
     vars(algo)[key] = value
