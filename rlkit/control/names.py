@@ -40,11 +40,8 @@ KNOWN = (
         "Hopper-v5",
         Names(
             (
-                "height",
-                *(f"{part} angle" for part in HOPPER),
-                "x speed",
-                "z speed",
-                *(f"{part} spin" for part in HOPPER),
+                *("height", *(f"{part} angle" for part in HOPPER)),
+                *("x speed", "z speed", *(f"{part} spin" for part in HOPPER)),
             ),
             tuple(f"{part} torque" for part in HOPPER[1:]),
         ),
