@@ -165,6 +165,8 @@ def _whole(r: Record) -> str:
 def _finished(folder: Path) -> dict[str, object]:
     """The summary of a finished run; raises UserError where there is none."""
     if not is_file(folder / "config.yaml"):
+        if is_file(folder / "search.yaml"):
+            raise UserError(f"{folder} is a search's folder: give its comparison, {folder / 'fresh'} (or fresh-N)")
         raise UserError(f"{folder} is not a run folder: it has no config.yaml; give folders that rlkit.run wrote")
     if not is_file(folder / "summary.json"):
         raise UserError(f"{folder} is not finished: it has no summary.json; continue it with resume={folder}")

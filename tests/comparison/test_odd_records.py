@@ -1,12 +1,14 @@
 """Odd values of finished runs: seeds far apart, names that no figure can hold, references without room."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 from support.compared import grid, run
 
 from rlkit import compare
+from rlkit.api import UserError
 from rlkit.comparison import names, records, words
 from rlkit.comparison.caveats import caveats
 from rlkit.comparison.results import compute
@@ -116,6 +118,12 @@ def test_runs_that_all_score_alike_are_said_to(before: float | None, said: str, 
     evaluation = {"before": {**AFTER, "mean": before}, "after": AFTER}
     found = [records.read(folder(tmp_path / str(seed), seed=seed, evaluation=evaluation)) for seed in (0, 1)]
     assert f"All runs on cartpole {said}" in " ".join(caveats(found, compute(found)))
+
+
+def test_the_folder_of_a_search_names_its_comparison(tmp_path: Path) -> None:
+    (tmp_path / "search.yaml").touch()
+    with pytest.raises(UserError, match=re.escape(f"give its comparison, {tmp_path / 'fresh'}")):
+        records.read(tmp_path)
 
 
 @pytest.mark.parametrize(
