@@ -25,6 +25,7 @@ def caveats(records: Sequence[Record], results: Results) -> list[str]:
         *unequal_lengths(results),
         *measuring.unequal(records),
         *references(records, results),
+        *unmoved(records, results),
         *unequal_settings(records),
         *tuned_for_one(records),
         *unequal_versions(records),
@@ -115,6 +116,18 @@ def references(records: Sequence[Record], results: Results) -> Iterator[str]:
             )
         elif len({r.reference for r in records if r.env == env}) > 1:
             yield f"The runs on {env} have different references (other models or settings): their median is used."
+
+
+def unmoved(records: Sequence[Record], results: Results) -> Iterator[str]:
+    """Rows whose every score is that before training: a prediction never changes the policy that is measured."""
+    for env, found in results["envs"].items():
+        rows = measuring.by_algorithm(records, env)
+        still = [algo for algo, runs in rows.items() if all(r.before == r.score for r in runs)]
+        if still and found["reference"] is not None:
+            yield (
+                f"On {env} every run of {listed(still)} scored exactly what it scored before training: "
+                "that is the score of the policy it began with, and not of what it learned."
+            )
 
 
 def unequal_settings(records: Sequence[Record]) -> Iterator[str]:

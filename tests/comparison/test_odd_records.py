@@ -120,6 +120,14 @@ def test_runs_that_all_score_alike_are_said_to(before: float | None, said: str, 
     assert f"All runs on cartpole {said}" in " ".join(caveats(found, compute(found)))
 
 
+def test_rows_that_score_what_they_scored_before_training_are_named() -> None:
+    still = [run("td", seed=seed, score=x, before=x) for seed, x in enumerate((0.01, 0.03))]
+    found = [*still, run("mc", seed=0, score=0.2, before=0.2), run("mc", seed=1, score=0.4, before=0.2)]
+    said = "On maze every run of td scored exactly what it scored before training"
+    assert said in " ".join(caveats(found, compute(found)))
+    assert "exactly" not in " ".join(caveats(found[2:], compute(found[2:])))
+
+
 def test_the_folder_of_a_search_names_its_comparison(tmp_path: Path) -> None:
     (tmp_path / "search.yaml").touch()
     with pytest.raises(UserError, match=re.escape(f"give its comparison, {tmp_path / 'fresh'}")):
