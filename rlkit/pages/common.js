@@ -102,13 +102,13 @@ export function keys(actions) {
     if (!action || event.ctrlKey || event.metaKey || event.altKey) return;
     if (event.target.closest("input, select, textarea, [role=tab], [role=grid]")) return;
     if (event.key === " " && event.target.closest("button, summary, a")) return;
-    event.preventDefault();
-    action();
+    if (action() !== false) event.preventDefault(); // false: it is of a part that is not shown
   });
 }
 
 // One of several buttons: role=tab or aria-pressed, each with its value in data-value.
 export function choices(host, attribute, names, chosen, pick) {
+  const held = host.contains(document.activeElement) ? document.activeElement.dataset.value : null;
   host.replaceChildren();
   for (const [value, label] of names) {
     const tab = attribute === "aria-selected";
@@ -117,7 +117,8 @@ export function choices(host, attribute, names, chosen, pick) {
     host.append(button);
   }
   choose(host, attribute, chosen);
-  if (attribute === "aria-selected") host.addEventListener("keydown", (event) => walkTabs(host, event));
+  if (attribute === "aria-selected") host.onkeydown = (event) => walkTabs(host, event); // one, however often they are made
+  [...host.children].find((button) => button.dataset.value === held)?.focus();
 }
 
 export function choose(host, attribute, chosen) {

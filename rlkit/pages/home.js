@@ -19,7 +19,7 @@ const address = (page, key) => `${page}?token=${encodeURIComponent(token)}&run=$
 function heads() {
   const cell = ([name, text]) => {
     const on = state.sort === name;
-    const sort = make("button", { type: "button", title: TITLES[name], "data-sort": name, onclick: () => sortBy(name) }, text, make("span", { "aria-hidden": "true" }, on ? (state.down ? " ↓" : " ↑") : ""));
+    const sort = make("button", { type: "button", title: TITLES[name], "data-sort": name, "data-focus": `sort-${name}`, onclick: () => sortBy(name) }, text, make("span", { "aria-hidden": "true" }, on ? (state.down ? " ↓" : " ↑") : ""));
     return make("th", { scope: "col", class: NUMBERS.has(name) ? "number" : "", "aria-sort": on ? (state.down ? "descending" : "ascending") : "none" }, sort);
   };
   find("heads").replaceChildren(make("th", { scope: "col" }, make("span", { class: "unseen" }, "selected")), ...COLUMNS.map(cell));

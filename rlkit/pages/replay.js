@@ -103,9 +103,9 @@ function step() {
   if (state.answer) show(Math.min(state.answer.reward.length - 1, state.at + 1));
 }
 
-const toggle = () => (find("replay").hidden || !state.answer ? undefined : state.playing ? closeReplay() : play());
+const toggle = () => (find("replay").hidden || !state.answer ? false : state.playing ? closeReplay() : play());
 find("play").addEventListener("click", toggle);
 find("next").addEventListener("click", step);
 find("scrub").addEventListener("input", () => (closeReplay(), show(Number(find("scrub").value))));
 find("episode").addEventListener("change", load);
-keys({ " ": toggle, ArrowRight: () => find("replay").hidden || step() });
+keys({ " ": toggle, ArrowRight: () => (find("replay").hidden ? false : step()) });

@@ -15,12 +15,13 @@ let run = null, shown = null;
 
 async function look() {
   const [about, more] = await Promise.all([ask("run"), ask(`metrics?file=${metrics.file}&offset=${metrics.offset}`)]);
+  const same = JSON.stringify(about) === JSON.stringify(run);
   run = about;
   if (more.from === 0) metrics.lines = [];
   for (const line of more.lines) metrics.lines.push(line);
   metrics.file = more.file;
   metrics.offset = more.offset;
-  head();
+  if (!same || more.lines.length) head(); // what did not change stays, and with it what is selected there
   if (more.lines.length) curves();
 }
 
@@ -31,7 +32,7 @@ function head() {
   state.textContent = run.state + (run.state === "running" && last ? ` · ${progress(last)}` : "");
   state.classList.toggle("running", run.state === "running");
   find("where").textContent = run.folder;
-  find("config").textContent = run.config;
+  if (find("config").textContent !== run.config) find("config").textContent = run.config;
   if (run.parts.join() !== [...find("tabs").children].map((tab) => tab.dataset.value).join()) {
     choices(find("tabs"), "aria-selected", run.parts.map((part) => [part, NAMES[part]]), shown ?? "curves", open);
   }

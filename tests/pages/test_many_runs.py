@@ -1,0 +1,62 @@
+"""What the pages do with several runs, and with one that is being written while it is looked at."""
+
+import json
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.browsing import opened
+
+sync_api = pytest.importorskip("playwright.sync_api")
+pytestmark = pytest.mark.slow
+
+
+def written(run: Path, **more: object) -> None:
+    """Add a line to the metrics of a run."""
+    path = run / "metrics.jsonl"
+    last = json.loads(path.read_text().splitlines()[-1])
+    with open(path, "a") as file:
+        file.write(json.dumps(last | {"iteration": last["iteration"] + 1} | more) + "\n")
+
+
+def test_an_arrow_key_goes_to_the_next_tab_when_a_tab_was_added(browser: Any, runs: Path, tmp_path: Path) -> None:
+    run = shutil.copytree(runs / "grpo", tmp_path / "grpo")
+    (run / "completions.jsonl").rename(tmp_path / "held")
+    with opened(browser, str(run)) as page:
+        page.get_by_role("tab", name="Curves").focus()
+        (tmp_path / "held").rename(run / "completions.jsonl")
+        sync_api.expect(page.get_by_role("tab", name="Completions")).to_be_visible()
+        sync_api.expect(page.get_by_role("tab", name="Curves")).to_be_focused()
+        page.keyboard.press("ArrowRight")
+        sync_api.expect(page.get_by_role("tab", name="Tokens")).to_have_attribute("aria-selected", "true")
+        sync_api.expect(page.locator("#working")).to_be_hidden()
+
+
+def test_the_head_of_a_column_keeps_the_focus_while_a_run_goes_on(browser: Any, runs: Path, tmp_path: Path) -> None:
+    run = shutil.copytree(runs / "ppo", tmp_path / "ppo")
+    with opened(browser, str(tmp_path)) as page:
+        head = page.get_by_role("button", name="environment", exact=True)
+        head.focus()
+        written(run, env_steps=98765)
+        sync_api.expect(page.locator("#rows")).to_contain_text("98,765")
+        sync_api.expect(head).to_be_focused()
+
+
+def test_what_is_selected_on_the_page_of_a_run_stays_selected(browser: Any, runs: Path) -> None:
+    with opened(browser, str(runs / "ppo")) as page:
+        page.locator("details", has=page.locator("#config")).evaluate("(node) => (node.open = true)")
+        page.evaluate("() => getSelection().selectAllChildren(document.getElementById('config'))")
+        for _ in range(2):  # the run is looked at again
+            with page.expect_response("**/api/run"):
+                pass
+        page.wait_for_timeout(100)
+        assert "algo:" in page.evaluate("() => getSelection().toString()")
+
+
+def test_space_scrolls_the_curves_where_nothing_is_played(browser: Any, runs: Path) -> None:
+    with opened(browser, str(runs / "ppo")) as page:
+        sync_api.expect(page.locator(".chart path.series").first).to_be_visible()
+        page.keyboard.press(" ")
+        page.wait_for_function("() => scrollY > 100")
