@@ -76,7 +76,8 @@ export class Chart {
     this.shown = shown.filter((one) => one.points.length);
     const all = this.shown.flatMap((one) => one.points);
     if (!all.length) {
-      this.svg.replaceChildren(make("text", { x: width / 2, y: this.height / 2, class: "empty" }, "nothing yet"));
+      const none = !this.series.some((one) => one.points.length) ? "nothing yet" : this.log ? "no number above 0" : "no finite number";
+      this.svg.replaceChildren(make("text", { x: width / 2, y: this.height / 2, class: "empty" }, none));
       return;
     }
     const raw = this.shown.flatMap((one) => (one.faint ? one.raw.filter(([, y]) => y !== null && (!this.log || y > 0)) : []));

@@ -44,6 +44,26 @@ def test_the_head_of_a_column_keeps_the_focus_while_a_run_goes_on(browser: Any, 
         sync_api.expect(head).to_be_focused()
 
 
+def test_a_chart_without_a_number_to_draw_says_why(browser: Any, runs: Path, tmp_path: Path) -> None:
+    run = shutil.copytree(runs / "ppo", tmp_path / "ppo")
+    for step in (1, 2):
+        written(run, **{"env_steps": 1000 + step, "metric/lost": None, "metric/below": -1.0 * step})
+    with opened(browser, str(run)) as page:
+        charts = {name: page.locator("#group-metric .chart", has_text=name) for name in ("lost", "below")}
+        sync_api.expect(charts["lost"].locator("text.empty")).to_have_text("no finite number")
+        page.get_by_label("logarithmic").check()
+        sync_api.expect(charts["below"].locator("text.empty")).to_have_text("no number above 0")
+
+
+def test_long_words_of_an_alarm_stay_within_the_page(browser: Any, runs: Path, tmp_path: Path) -> None:
+    run = shutil.copytree(runs / "ppo", tmp_path / "ppo")
+    told = json.loads((run / "summary.json").read_text())
+    told["alarms"] = [{"name": "n" * 300, "iteration": 1, "message": "m" * 300}]
+    (run / "summary.json").write_text(json.dumps(told))
+    with opened(browser, str(run), width=400) as page:
+        sync_api.expect(page.locator(".alarms")).to_contain_text("mmm")
+
+
 def test_what_is_selected_on_the_page_of_a_run_stays_selected(browser: Any, runs: Path) -> None:
     with opened(browser, str(runs / "ppo")) as page:
         page.locator("details", has=page.locator("#config")).evaluate("(node) => (node.open = true)")
