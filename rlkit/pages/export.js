@@ -3,7 +3,8 @@
 import { make } from "./common.js";
 
 const PROPERTIES = ["fill", "stroke", "stroke-width", "stroke-dasharray", "stroke-linejoin", "opacity", "text-anchor", "font-size"];
-const HEAD = 44; // pixels above the chart for its title and its legend
+const ROW = 18; // pixels of a row of the legend
+const LETTER = 7; // pixels that a letter of it takes at most
 
 export function save(blob, name) {
   const link = make("a", { href: URL.createObjectURL(blob), download: name });
@@ -17,7 +18,7 @@ export const fileName = (title, end) => `${title.replace(/[^A-Za-z0-9]+/g, "-").
 
 // The chart by itself: what a style sheet says stands in its elements.
 export function standing(chart) {
-  const width = chart.width, height = chart.height + HEAD, ink = getComputedStyle(document.body);
+  const width = chart.width, ink = getComputedStyle(document.body);
   const copy = chart.svg.cloneNode(true);
   const from = [...chart.svg.querySelectorAll("*")], to = [...copy.querySelectorAll("*")];
   from.forEach((node, i) => {
@@ -26,16 +27,19 @@ export function standing(chart) {
     to[i].removeAttribute("class");
   });
   const title = make("text", { x: 6, y: 16, fill: ink.color, "font-size": 14, "font-weight": 600 }, chart.title);
-  const parts = [make("rect", { width, height, fill: ink.backgroundColor }), title];
-  let x = 6;
+  const most = Math.floor((width - 46) / LETTER), parts = [];
+  let x = 6, y = 36;
   for (const one of chart.shown.filter((each) => each.name)) {
-    const path = chart.svg.querySelector(`.series.s${one.style}`);
-    const style = getComputedStyle(path);
-    parts.push(make("path", { d: `M${x} 32H${x + 20}`, stroke: style.stroke, "stroke-width": 2, "stroke-dasharray": style.strokeDasharray }));
-    parts.push(make("text", { x: x + 25, y: 36, fill: ink.color, "font-size": 12 }, one.name));
-    x += 40 + one.name.length * 7;
+    const name = one.name.length > most ? `…${one.name.slice(1 - most)}` : one.name; // names of runs differ at their ends
+    if (x > 6 && x + 40 + name.length * LETTER > width) [x, y] = [6, y + ROW];
+    const style = getComputedStyle(chart.svg.querySelector(`.series.s${one.style}`));
+    parts.push(make("path", { d: `M${x} ${y - 4}H${x + 20}`, stroke: style.stroke, "stroke-width": 2, "stroke-dasharray": style.strokeDasharray }));
+    parts.push(make("text", { x: x + 25, y, fill: ink.color, "font-size": 12 }, name));
+    x += 40 + name.length * LETTER;
   }
-  const body = make("g", { transform: `translate(0 ${HEAD})` }, ...copy.childNodes);
+  const head = y + 8, height = chart.height + head;
+  parts.unshift(make("rect", { width, height, fill: ink.backgroundColor }), title);
+  const body = make("g", { transform: `translate(0 ${head})` }, ...copy.childNodes);
   const svg = make("svg", { xmlns: "http://www.w3.org/2000/svg", viewBox: `0 0 ${width} ${height}`, width, height, "font-family": "system-ui, sans-serif" }, ...parts, body);
   return new Blob([new XMLSerializer().serializeToString(svg)], { type: "image/svg+xml" });
 }

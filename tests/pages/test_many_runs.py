@@ -44,6 +44,26 @@ def test_the_head_of_a_column_keeps_the_focus_while_a_run_goes_on(browser: Any, 
         sync_api.expect(head).to_be_focused()
 
 
+def test_the_legend_of_a_saved_chart_is_whole(browser: Any, runs: Path, tmp_path: Path) -> None:
+    names = [f"a-rather-long-name-of-a-run-of-ppo-on-cartpole-{i}" for i in range(3)] + ["x" * 200 + "-3"]
+    for name in names:
+        shutil.copytree(runs / "ppo", tmp_path / "runs" / name)
+    with opened(browser, str(tmp_path / "runs")) as page:
+        for name in names:
+            page.get_by_label(f"Select {name}", exact=True).check()
+        chart = page.locator("figure.chart").first
+        sync_api.expect(chart.locator("path.series:not(.legend *)")).to_have_count(4)
+        with page.expect_download() as saved:
+            chart.get_by_role("button", name="SVG").click()
+        saved.value.save_as(tmp_path / "saved.svg")
+    text = (tmp_path / "saved.svg").read_text(encoding="utf-8")
+    width = float(re.findall(r'width="(\d+)"', text)[0])
+    legend = re.findall(r'<text x="([\d.]+)" y="(\d+)"[^>]*>([^<]*-\d)</text>', text)
+    assert [name for *_, name in legend[:3]] == names[:3] and legend[3][2].endswith("xxx-3")
+    assert all(float(x) + 6 * len(name) <= width for x, _, name in legend)
+    assert len({(x, y) for x, y, _ in legend}) == 4
+
+
 def test_a_chart_without_a_number_to_draw_says_why(browser: Any, runs: Path, tmp_path: Path) -> None:
     run = shutil.copytree(runs / "ppo", tmp_path / "ppo")
     for step in (1, 2):
