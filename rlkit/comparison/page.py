@@ -136,6 +136,7 @@ def runs(results: Results) -> str:
                 r["folder"],
             ]
         )
+    units = sorted({found["unit"] for found in results["envs"].values()})
     columns = [
         results["rows"].removesuffix("s"),
         "environment",
@@ -143,7 +144,7 @@ def runs(results: Results) -> str:
         "before",
         "score",
         "95 %, episodes",
-        "steps",
+        " or ".join(units),
         "seconds",
         "alarms",
         "folder",

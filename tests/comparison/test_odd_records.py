@@ -9,7 +9,7 @@ from support.compared import grid, run
 
 from rlkit import compare
 from rlkit.api import UserError
-from rlkit.comparison import names, records, words
+from rlkit.comparison import names, page, records, words
 from rlkit.comparison.caveats import caveats
 from rlkit.comparison.results import compute
 from rlkit.recording.log import table
@@ -126,6 +126,12 @@ def test_rows_that_score_what_they_scored_before_training_are_named() -> None:
     said = "On maze every run of td scored exactly what it scored before training"
     assert said in " ".join(caveats(found, compute(found)))
     assert "exactly" not in " ".join(caveats(found[2:], compute(found[2:])))
+
+
+def test_the_steps_of_text_are_called_tokens_in_the_list_of_runs() -> None:
+    found = [run(env="gsm8k", metric="accuracy", kind="text"), run(kind="control")]
+    assert "steps or tokens</th>" in page.runs(compute(found))
+    assert ">tokens</th>" in page.runs(compute(found[:1])) and ">steps</th>" in page.runs(compute(found[1:]))
 
 
 def test_the_folder_of_a_search_names_its_comparison(tmp_path: Path) -> None:
