@@ -1,14 +1,12 @@
 """The tables of docs/coming_from: our defaults are those of the code, TRL's are TRL's, and the scripts run."""
 
 import math
-import os
 import re
-import subprocess
-import sys
 from dataclasses import MISSING, fields
 from pathlib import Path
 
 import pytest
+from support.processes import run
 
 from rlkit.settings import config, plugins
 
@@ -74,6 +72,4 @@ def test_trls_defaults_are_those_of_its_code() -> None:
 @pytest.mark.parametrize("page", PAGES)
 def test_the_script_runs(page: str, tmp_path: Path) -> None:
     [script] = re.findall(r"^```python\n(.*?)^```$", PAGES[page], re.DOTALL | re.MULTILINE)
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
+    run(tmp_path, "-c", script)

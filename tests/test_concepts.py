@@ -1,12 +1,10 @@
 """What docs/concepts shows in Python is so, and its pictures are there, with words for those who cannot see them."""
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from support.processes import run
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = {path.stem: path for path in sorted((ROOT / "docs" / "concepts").glob("*.md"))}
@@ -23,6 +21,4 @@ def test_its_picture_is_there_in_light_and_dark(name: str) -> None:
 @pytest.mark.parametrize("name", PAGES)
 def test_its_python_runs(name: str, tmp_path: Path) -> None:
     script = "\n".join(re.findall(r"^```python\n(.*?)^```$", PAGES[name].read_text("utf-8"), re.DOTALL | re.MULTILINE))
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
+    run(tmp_path, "-c", script)

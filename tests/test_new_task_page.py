@@ -1,26 +1,17 @@
 """docs/new_task.md does what it says: its commands and its Python are run, in their order, in one folder."""
 
 import json
-import os
 import re
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from support.processes import run
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = (ROOT / "docs" / "new_task.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
 SHORT = {"iterations=10 seed=0,1,2": "iterations=2 seed=0,1 evaluations=1", "iterations=10 out": "iterations=4 out"}
-
-
-def run(folder: Path, *words: str) -> str:
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "COLUMNS": "80", "OMP_NUM_THREADS": "1"}
-    done = subprocess.run([sys.executable, *words], cwd=folder, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, f"{words}\n{done.stdout}{done.stderr}"
-    return done.stdout
 
 
 def shortened(command: str) -> list[str]:

@@ -1,14 +1,12 @@
 """docs/preferences.md does what it says: its files are written and its commands are run."""
 
 import json
-import os
 import re
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from support.processes import run
 from support.texts import installed
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -31,10 +29,7 @@ def test_the_commands_run(command: str, tmp_path: Path) -> None:
     for _, name, text in BLOCKS:
         if name:
             (tmp_path / name).write_text(text, encoding="utf-8")
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "COLUMNS": "80", "OMP_NUM_THREADS": "1"}
-    words = [sys.executable, *shlex.split(command)[1:], *SMALL]
-    done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
+    run(tmp_path, *shlex.split(command)[1:], *SMALL)
     line = json.loads((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()[0])
     assert {"rollout/judge_pairs", "rollout/judge_both"} <= line.keys() or "env.judge" not in command
     assert line.get("rollout/judge_both", 0) == 0

@@ -1,13 +1,11 @@
 """docs/reasoning.md does what it says: its file is written, its commands and its Python are run."""
 
-import os
 import re
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from support.processes import run
 from support.texts import installed, reasoning_installed
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -16,14 +14,11 @@ BLOCKS = re.findall(r"^```(\w+) ?(\S*)\n(.*?)^```$", PAGE, re.DOTALL | re.MULTIL
 COMMANDS = [text.strip() for kind, _, text in BLOCKS if kind == "console" and text.startswith("python")]
 
 
-def run(folder: Path, *words: str) -> str:
+def written(folder: Path, *words: str) -> str:
     for _, name, text in BLOCKS:
         if name:
             (folder / name).write_text(text, encoding="utf-8")
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "COLUMNS": "80", "OMP_NUM_THREADS": "1"}
-    done = subprocess.run([sys.executable, *words], cwd=folder, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, f"{words}\n{done.stdout}{done.stderr}"
-    return done.stdout
+    return run(folder, *words)
 
 
 def test_every_block_is_read() -> None:

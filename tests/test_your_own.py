@@ -1,15 +1,13 @@
 """docs/your_own.md does what it says: its files are written, its commands and its Python are run, in their order."""
 
-import os
 import re
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
+from support.processes import run
 from tensordict import TensorDict
 from torch.testing import assert_close
 
@@ -27,12 +25,6 @@ SMALL = {  # words of the page that make a run long, and what stands for them he
     "seed=0,1,2": "seed=0,1",
     "iterations=12": "iterations=1 evaluation_episodes=8 validation_episodes=8",
 }
-
-
-def run(folder: Path, *words: str) -> None:
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "COLUMNS": "80", "OMP_NUM_THREADS": "1"}
-    done = subprocess.run([sys.executable, *words], cwd=folder, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, f"{words}\n{done.stdout}{done.stderr}"
 
 
 def shortened(command: str) -> list[str]:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from support.resuming import metrics, tensors
 from support.terminals import terminal
 from support.words import last
 
@@ -218,20 +219,8 @@ def children(out: Path) -> list[int]:
     return found
 
 
-def parameters(state: object, path: str = "") -> dict[str, torch.Tensor]:
-    if isinstance(state, torch.Tensor):
-        return {path: state}
-    items = state.items() if isinstance(state, dict) else enumerate(state) if isinstance(state, list | tuple) else ()
-    return {name: x for key, value in items for name, x in parameters(value, f"{path}.{key}").items()}
-
-
-def metrics(folder: Path) -> list[dict[str, float]]:
-    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    return [{k: v for k, v in line.items() if k != "seconds" and not k.startswith("time/")} for line in lines]
-
-
 def assert_same(one: Path, other: Path) -> None:
-    a, b = (parameters(checkpoint.load(folder)) for folder in (one, other))
+    a, b = (tensors(checkpoint.load(folder)) for folder in (one, other))
     assert a.keys() == b.keys() and len(a) > 0
     assert [name for name in a if not torch.equal(a[name], b[name])] == [], one.name
     assert metrics(one) == metrics(other), one.name

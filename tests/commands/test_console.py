@@ -11,6 +11,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from support.processes import python
 
 import rlkit
 from rlkit import __main__ as script
@@ -35,11 +36,6 @@ FIRST = """if True:
     from rlkit.MODULE import main
     main(WORDS)
 """
-
-
-def python(*words: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "COLUMNS": "100"}
-    return subprocess.run([sys.executable, *words], cwd=cwd, env=environment, capture_output=True, text=True)
 
 
 CASES = [
@@ -67,7 +63,7 @@ CASES = [
 
 @pytest.mark.parametrize(("module", "words"), CASES, ids=str)
 def test_the_first_line_comes_before_anything_heavy_is_imported(module: str, words: list[str]) -> None:
-    done = python("-c", FIRST.replace("MODULE", module).replace("WORDS", repr(words)))
+    done = python(ROOT, "-c", FIRST.replace("MODULE", module).replace("WORDS", repr(words)), columns=100)
     assert done.stderr == f"rlkit {rlkit.__version__}, and before it: []\n"
 
 
@@ -82,9 +78,9 @@ def test_each_command_can_be_given_both_ways(name: str, capsys: pytest.CaptureFi
 @pytest.mark.slow
 def test_python_dash_m_runs_it_from_anywhere(tmp_path: Path) -> None:
     words = ["algo=q_learning", "env=gridworld", "iterations=1", "evaluation_episodes=2", "out=r"]
-    done = python("-m", "rlkit", "run", *words, cwd=tmp_path)
+    done = python(tmp_path, "-m", "rlkit", "run", *words, columns=100)
     assert done.returncode == 0 and (tmp_path / "r" / "summary.json").is_file(), done.stderr
-    done = python("-m", "rlkit", "run", "algo=dqm", "env=cartpole", cwd=tmp_path)
+    done = python(tmp_path, "-m", "rlkit", "run", "algo=dqm", "env=cartpole", columns=100)
     assert done.returncode == 2 and done.stdout == f"rlkit {rlkit.__version__}\n"
     assert done.stderr.startswith("rlkit: no algorithm 'dqm': did you mean dqn?") and done.stderr.count("\n") == 1
 
@@ -173,7 +169,7 @@ def test_ctrl_c_during_an_import_is_one_line_whatever_the_import_makes_of_it(tmp
 @pytest.mark.parametrize("module", ["rlkit.session", "numpy", "torch"])
 @pytest.mark.slow
 def test_ctrl_c_at_any_import_of_a_command_is_one_line(module: str, tmp_path: Path) -> None:
-    done = python("-c", AT_THE_IMPORT.format(module=module), cwd=tmp_path)
+    done = python(tmp_path, "-c", AT_THE_IMPORT.format(module=module), columns=100)
     assert (done.returncode, done.stderr) == (1, "rlkit: stopped\n")
     assert done.stdout == f"rlkit {rlkit.__version__}\n" and not list(tmp_path.iterdir())
 

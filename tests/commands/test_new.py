@@ -2,24 +2,16 @@
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from support.processes import python
 
 from rlkit import evaluate, run
 from rlkit.new import main
 from rlkit.scaffold import COMMANDS
 
-ROOT = Path(__file__).resolve().parents[2]
 NAMES = {"algo": "climber", "env": "hill", "reward": "shape", "task": "puzzle"}
-
-
-def python(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    """As a user does it, in a folder of theirs."""
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "COLUMNS": "80", "OMP_NUM_THREADS": "1"}
-    return subprocess.run([sys.executable, *words], cwd=folder, env=environment, capture_output=True, text=True)
 
 
 @pytest.fixture(scope="module")

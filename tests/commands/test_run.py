@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from support.resuming import metrics, tensors
 
 from rlkit import run
 from rlkit.recording import checkpoint
@@ -29,27 +30,14 @@ def start(out: Path, *keys: str) -> int:
 
 def parameters(folder: Path) -> dict[str, torch.Tensor]:
     parts = checkpoint.load(folder)["parts"]
-    return {f"{part}/{name}": x for part in ("policy", "optimizer") for name, x in flat(parts[part]).items()}
-
-
-def flat(state: object, path: str = "") -> dict[str, torch.Tensor]:
-    if isinstance(state, torch.Tensor):
-        return {path: state}
-    items = state.items() if isinstance(state, dict) else enumerate(state) if isinstance(state, list | tuple) else ()
-    return {name: x for key, value in items for name, x in flat(value, f"{path}.{key}").items()}
+    return {f"{part}/{name}": x for part in ("policy", "optimizer") for name, x in tensors(parts[part]).items()}
 
 
 def assert_same_run(one: Path, other: Path) -> None:
     a, b = parameters(one), parameters(other)
     assert a.keys() == b.keys() and len(a) > 0
     assert all(torch.equal(x, b[name]) for name, x in a.items())
-    lines = [[json.loads(line) for line in (f / "metrics.jsonl").read_text().splitlines()] for f in (one, other)]
-    for x, y in zip(*lines, strict=True):
-        assert timeless(x) == timeless(y)
-
-
-def timeless(line: dict[str, float]) -> dict[str, float]:
-    return {key: x for key, x in line.items() if key != "seconds" and not key.startswith("time/")}
+    assert metrics(one) == metrics(other)
 
 
 def test_a_run_folder_holds_what_the_contract_says(tmp_path):

@@ -1,6 +1,5 @@
 """Comparisons and searches on a Ray cluster of several machines, all of them on this one; some of them are lost."""
 
-import json
 import os
 import signal
 import socket
@@ -16,6 +15,7 @@ from unittest.mock import patch
 
 import pytest
 import torch
+from support.resuming import metrics, tensors
 
 from rlkit import compare, tune
 from rlkit.api import UserError
@@ -51,24 +51,12 @@ def until(true: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
-def parameters(state: object, path: str = "") -> dict[str, torch.Tensor]:
-    if isinstance(state, torch.Tensor):
-        return {path: state}
-    items = state.items() if isinstance(state, dict) else enumerate(state) if isinstance(state, list | tuple) else ()
-    return {name: x for key, value in items for name, x in parameters(value, f"{path}.{key}").items()}
-
-
-def metrics(folder: Path) -> list[dict[str, float]]:
-    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    return [{k: v for k, v in line.items() if k != "seconds" and not k.startswith("time/")} for line in lines]
-
-
 def assert_same(one: Path, other: Path) -> None:
     """Two comparisons hold the same runs, bit for bit, told by the same words."""
     names = sorted(path.name for path in (one / "runs").glob("*/"))
     assert names and names == sorted(path.name for path in (other / "runs").glob("*/"))
     for name in names:
-        a, b = (parameters(checkpoint.load(out / "runs" / name)) for out in (one, other))
+        a, b = (tensors(checkpoint.load(out / "runs" / name)) for out in (one, other))
         assert a.keys() == b.keys() and [key for key in a if not torch.equal(a[key], b[key])] == [], name
         assert metrics(one / "runs" / name) == metrics(other / "runs" / name), name
         paths = [out / "runs" / name / "config.yaml" for out in (one, other)]

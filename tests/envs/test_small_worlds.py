@@ -114,6 +114,6 @@ def test_a_world_of_minigrid_with_its_mission_is_told_how_it_is_played() -> None
     pytest.importorskip("minigrid")
     for name, way in (("MiniGrid-Empty-5x5-v0", "play it as env=minigrid .*"), ("BabyAI-GoToObj-v0", "give")):
         with pytest.raises(UserError, match=rf"shows its mission as a text, .*: {way} env\.wrappers=minigrid"):
-            made("gym", id=f"minigrid:{name}")
-    env = made("gym", id="minigrid:MiniGrid-Empty-5x5-v0", wrappers=("minigrid.wrappers:ImgObsWrapper",), rows=1)
+            environment("gym", id=f"minigrid:{name}")
+    env = environment("gym", id="minigrid:MiniGrid-Empty-5x5-v0", wrappers=("minigrid.wrappers:ImgObsWrapper",), rows=1)
     assert env.observation_space.shape == (7, 7, 3)

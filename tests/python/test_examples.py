@@ -1,11 +1,9 @@
 """The scripts in examples/ run, and say what they are for."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from support.processes import python
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = ["evaluation_episodes=4", "validation_episodes=4"]
@@ -23,9 +21,7 @@ EXAMPLES: dict[str, tuple[list[str], list[str]]] = {  # a small budget, and what
 
 
 def example(name: str, words: list[str], folder: Path) -> str:
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, str(ROOT / "examples" / f"{name}.py"), *words]
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+    done = python(folder, str(ROOT / "examples" / f"{name}.py"), *words)
     assert done.returncode == 0 and not done.stderr, done.stdout + done.stderr
     return done.stdout
 

@@ -3,9 +3,7 @@
 import importlib.util
 import json
 import multiprocessing
-import os
 import subprocess
-import sys
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -15,17 +13,13 @@ import numpy as np
 import pytest
 import torch
 from support import fakes
+from support.processes import python
 from support.resuming import differences
 from support.trained import PPO, ROOT, RUNS, SHORT
 
 import rlkit
 from rlkit import run
 from rlkit.python.functions import environments
-
-
-def python(*words: str, folder: Path = ROOT) -> subprocess.CompletedProcess[str]:
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "COLUMNS": "100"}
-    return subprocess.run([sys.executable, *words], cwd=folder, env=environment, capture_output=True, text=True)
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +30,7 @@ def commanded(tmp_path_factory: pytest.TempPathFactory) -> Path:
         values = {key: ",".join(map(str, x)) if isinstance(x, tuple) else x for key, x in keys.items()}
         words = [f"algo={algo}", f"env={env}", *(f"{key}={x}" for key, x in values.items()), f"out={root / algo}"]
         commands.append(words)
-    done = python("-c", f"from rlkit import run\nassert [run.main(words) for words in {commands!r}] == [0, 0, 0]")
+    done = python(ROOT, "-c", f"from rlkit import run\nassert [run.main(words) for words in {commands!r}] == [0, 0, 0]")
     assert done.returncode == 0, done.stderr
     return root
 
@@ -327,5 +321,5 @@ def test_no_name_of_the_api_is_a_module() -> None:
 def test_importing_it_imports_nothing_heavy() -> None:
     code = "import sys, rlkit; rlkit.list_algorithms(); rlkit.UserError\n"
     code += "sys.exit(', '.join({'torch', 'numpy', 'gymnasium', 'pydantic', 'rich'} & sys.modules.keys()) or 0)"
-    done = python("-c", code)
+    done = python(ROOT, "-c", code)
     assert done.returncode == 0, done.stderr

@@ -1,9 +1,6 @@
 """Gymnasium environments of your own: by class, function, id or object, from Python and from the command."""
 
 import copy
-import os
-import subprocess
-import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -12,6 +9,7 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium.spaces import Box, Dict, Discrete, Sequence
+from support.processes import python
 
 import rlkit
 from rlkit.python.functions import several
@@ -19,7 +17,6 @@ from rlkit.python.keys import line
 from rlkit.recording import checkpoint
 from rlkit.settings import schema
 
-ROOT = Path(__file__).resolve().parents[2]
 SHORT: dict[str, Any] = {"iterations": 1, "evaluation_episodes": 3, "validation_episodes": 2, "quiet": True}
 PACKAGE = """
 import gymnasium
@@ -126,7 +123,7 @@ def test_what_has_a_name_loads_by_it_and_what_has_none_needs_the_environment(tmp
     ]
     with pytest.raises(rlkit.UserError, match="give the class, function or object"):
         rlkit.load(unnamed.folder, env="hill_pkg:Hill-v0")
-    done = command("evaluate", str(unnamed.folder), cwd=tmp_path)
+    done = python(tmp_path, "-m", "rlkit", "evaluate", str(unnamed.folder))
     assert done.returncode == 2 and "has no name to import it by" in done.stderr
 
 
@@ -180,21 +177,14 @@ def test_a_keyword_that_no_file_holds_is_refused(tmp_path: Path) -> None:
             train("CartPole-v1", tmp_path / "r", **keys)
 
 
-def command(name: str, *words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    return subprocess.run(
-        [sys.executable, "-m", "rlkit", name, *words], cwd=cwd, env=environment, capture_output=True, text=True
-    )
-
-
 @pytest.mark.slow
 def test_the_command_finds_it_in_the_folder_where_it_is_given(package: Path, tmp_path: Path) -> None:
     words = ["algo=ppo", "env=gym", "iterations=1", "evaluation_episodes=2", "validation_episodes=2"]
-    done = command("run", *words, "env.id=hill_pkg:Hill-v0", f"out={tmp_path / 'r'}", cwd=package)
+    done = python(package, "-m", "rlkit", "run", *words, "env.id=hill_pkg:Hill-v0", f"out={tmp_path / 'r'}")
     assert done.returncode == 0, done.stderr
-    done = command("evaluate", str(tmp_path / "r"), "episodes=2", "trust=true", cwd=package)
+    done = python(package, "-m", "rlkit", "evaluate", str(tmp_path / "r"), "episodes=2", "trust=true")
     assert done.returncode == 0, done.stderr
-    done = command("run", *words, "env.id=hill_pgk:Hill-v0", cwd=package)
+    done = python(package, "-m", "rlkit", "run", *words, "env.id=hill_pgk:Hill-v0")
     assert done.returncode == 2 and "there is no module 'hill_pgk' here" in done.stderr and done.stderr.count("\n") == 1
 
 

@@ -2,15 +2,14 @@
 
 import shutil
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from typing import Any
 
 from support import damage
 from support.forked import Stage
-from support.lines import EVALUATED, SMALL
+from support.lines import EVALUATED, SMALL, least
 
 EVIL = """from pathlib import Path
 Path({path!r}).write_text("ran")
@@ -96,7 +95,7 @@ class Cases:
         draw = Random(f"{self.seed} {self.index}")
         weights = [2 if name in ("config.yaml", "checkpoints/latest.safetensors") else 1 for name in KINDS]
         kind = draw.choices([*KINDS], weights)[0]
-        _, way = self._least(draw, "way", [(kind, way) for way in KINDS[kind]])
+        _, way = least(draw, self.covered["way"], [(kind, way) for way in KINDS[kind]])
         self.covered["file"][kind,] += 1
         self.covered["way"][kind, way] += 1
         run = "words" if kind in (*MODEL, "completions.jsonl") else draw.choice(["table", "net", "words", "table"])
@@ -106,7 +105,7 @@ class Cases:
         if kind in MODEL:
             return self._model(draw, kind, way)
         commands = (*COMMANDS, "config") if kind == "config.yaml" else COMMANDS
-        _, command = self._least(draw, "command", [(kind, command) for command in commands])
+        _, command = least(draw, self.covered["command"], [(kind, command) for command in commands])
         self.covered["command"][kind, command] += 1
         words = {
             "resume": ("run", f"resume={run}", "iterations=4", "threads=1"),
@@ -137,8 +136,3 @@ class Cases:
         if kind == "model/config.json" and draw.random() < 0.3:
             words = ("plan", "model=words/model")
         return Case(self.index, "words", kind, way, words, stage)
-
-    def _least(self, draw: Random, kind: str, options: Sequence[Any]) -> Any:
-        counts = self.covered[kind]
-        fewest = min(counts[option] for option in options)
-        return draw.choice([option for option in options if counts[option] == fewest])

@@ -213,14 +213,9 @@ class Lines:
 
     def _pair(self, draw: Random) -> tuple[str, str]:
         """The pair that was named least: of all, or of those that the project ships a configuration for."""
-        pair = self._least(draw, "pair", self.pairs if draw.random() < 0.4 else self.vetted)
+        pair = least(draw, self.covered["pair"], self.pairs if draw.random() < 0.4 else self.vetted)
         self.covered["pair"][pair] += 1
         return pair
-
-    def _least(self, draw: Random, kind: str, options: Sequence[Any]) -> Any:
-        counts = self.covered[kind]
-        fewest = min(counts[option] for option in options)
-        return draw.choice([option for option in options if counts[option] == fewest])
 
     def _small(self, algo: str, env: str) -> dict[str, str]:
         """The keys that keep a pair's work small."""
@@ -275,13 +270,19 @@ class Lines:
     def _value(self, draw: Random, section: str, name: str, tried: bool) -> tuple[str, str]:
         """The key of a section that was set least, and a text from the class of values that it got least."""
         there = self.fields[section, name]
-        *_, key = self._least(draw, "key", [(section, name, key) for key in there])
+        *_, key = least(draw, self.covered["key"], [(section, name, key) for key in there])
         kind = "strange" if draw.random() < 0.3 or not there[key].keys() - STRANGE.keys() else "corner"
         classes = [(key, label) for label in there[key] if (label in STRANGE) == (kind == "strange")]
-        _, label = self._least(draw, kind, classes)
+        _, label = least(draw, self.covered[kind], classes)
         self.covered["key"][section, name, key] += tried
         self.covered[kind][key, label] += tried
         return key, draw.choice(there[key][label])
+
+
+def least(draw: Random, counts: Counter[Any], options: Sequence[Any]) -> Any:
+    """One of the options that were drawn least."""
+    fewest = min(counts[option] for option in options)
+    return draw.choice([option for option in options if counts[option] == fewest])
 
 
 def is_long(words: Sequence[str]) -> bool:

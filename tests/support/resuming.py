@@ -61,7 +61,7 @@ def _bits(x: torch.Tensor) -> torch.Tensor:
 def differences(one: Path, other: Path) -> list[str]:
     """What differs between two finished runs but the time they took; empty where they are one and the same run."""
     found = [f"{name}: {where}" for name in ("latest", "best") for where in _checkpoints(one, other, name)]
-    lines = [[_timeless(line) for line in _lines(folder / "metrics.jsonl")] for folder in (one, other)]
+    lines = [metrics(folder) for folder in (one, other)]
     found += [] if lines[0] == lines[1] and lines[0] else ["metrics.jsonl"]
     files = {
         path.relative_to(folder)
@@ -109,5 +109,15 @@ def _lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def _timeless(line: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in line.items() if key != "seconds" and not key.startswith("time/")}
+def metrics(folder: Path) -> list[dict[str, Any]]:
+    """What metrics.jsonl holds, less what tells the time."""
+    lines = _lines(folder / "metrics.jsonl")
+    return [{key: x for key, x in line.items() if key != "seconds" and not key.startswith("time/")} for line in lines]
+
+
+def tensors(state: object, path: str = "") -> dict[str, torch.Tensor]:
+    """Those of a state, by where they stand in it."""
+    if isinstance(state, torch.Tensor):
+        return {path: state}
+    items = state.items() if isinstance(state, dict) else enumerate(state) if isinstance(state, list | tuple) else ()
+    return {name: x for key, value in items for name, x in tensors(value, f"{path}.{key}").items()}
