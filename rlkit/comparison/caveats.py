@@ -135,9 +135,8 @@ def unequal_settings(records: Sequence[Record]) -> Iterator[str]:
     for algo, env in dict.fromkeys((r.algo, r.env) for r in records):
         group = [r.settings for r in records if (r.algo, r.env) == (algo, env) and r.settings]
         for key, values in differing(group):
-            if key.startswith(MARKS):
-                continue
-            yield f"The runs of {algo} on {env} are not repetitions of each other: {key} is {values}."
+            if not key.startswith(MARKS):
+                yield f"The runs of {algo} on {env} are not repetitions of each other: {key} is {values}."
     for env in dict.fromkeys(r.env for r in records):
         group = [r.settings for r in records if r.env == env and r.settings]
         for key, values in differing(group):

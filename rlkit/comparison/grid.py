@@ -58,19 +58,15 @@ class Job:
         return self.folder.with_name(f"{self.name}.now")
 
     def command(self) -> list[str]:
-        """The words for `rlkit.run`: start it, or go on where it was cut off."""
-        if (self.folder / "config.yaml").is_file():
-            return self.resumed()
-        return [*self.words, f"out={self.folder}"]
+        """The words for `rlkit.run`: start it, or go on where it was cut off.
 
-    def resumed(self) -> list[str]:
-        """The words that continue the run.
-
-        Its folder was compared with this job by `check` before any process started: its config.yaml names the very
-        plug-ins, rewards and environments that this command line names, and files among them are unchanged. So what it
-        would run is what the user asked to be run.
+        What is continued is trusted: its folder was compared with this job by `check` before any process started. Its
+        config.yaml names the very plug-ins, rewards and environments that this command line names, and files among them
+        are unchanged. So what it would run is what the user asked to be run.
         """
-        return [f"resume={self.folder}", "trust=true"]
+        if (self.folder / "config.yaml").is_file():
+            return [f"resume={self.folder}", "trust=true"]
+        return [*self.words, f"out={self.folder}"]
 
 
 Execute = Callable[[Job, Path], tuple[int, str]]  # see a run to its end, or stop it: its exit code, and its last line

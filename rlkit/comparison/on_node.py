@@ -59,10 +59,8 @@ class Host:
         self.keeper.wait()  # it goes on as a process of its own
         self.folder, self.console = self.root, self.root / "console"
         self.at = {"metrics": 0, "console": 0}
-        self.before: tuple[int, int] | None = (
-            0,
-            0,
-        )  # metrics.jsonl as it came: what is left of it shows when it changes
+        # metrics.jsonl as it came: what is left of it shows when it changes
+        self.before: tuple[int, int] | None = (0, 0)
         self.code: int | None = None
 
     def arrive(self) -> Arrived:

@@ -106,7 +106,8 @@ class Live:
             self.now = buffers.in_parts(policy.evaluate, rows, policy.micro_steps)
             self.now = {"log_prob": self.now["log_prob"]}
             if "log_prob" in rows.keys() and "advantage" in rows.keys():
-                self.now |= buffers.in_parts(self.reported, self.weighed(rows), policy.micro_steps)
+                weighed = rows.copy().set("weight", losses.reduction(rows["mask"], "token"))  # as a minibatch has them
+                self.now |= buffers.in_parts(self.reported, weighed, policy.micro_steps)
         told: Json = {}
         if "advantage" in rows.keys():
             self.now["advantage"] = rows["advantage"].expand_as(rows["mask"])
@@ -136,10 +137,6 @@ class Live:
         if not acted.any():
             raise UserError("no attempt of this rollout counts: every group scored the same; play again later")
         return rows[acted.repeat_interleave(size)]
-
-    def weighed(self, rows: TensorDict) -> TensorDict:
-        """Rows as a minibatch: with the weights that `loss` multiplies by."""
-        return rows.copy().set("weight", losses.reduction(rows["mask"], "token"))
 
     def reported(self, batch: TensorDict) -> dict[str, Tensor]:
         """What the algorithm's own `loss` reports of each token, where the page draws it. [B, T] each"""
@@ -176,7 +173,9 @@ class Live:
     def replay(self, request: Json) -> Json:
         """{"greedy", "episode"}: one test episode of what the run measures; `frame` gives its pictures."""
         with self.lock:
-            algo, env = self.parts.algo, self.control()
+            algo, env = self.parts.algo, self.parts.env
+            if not isinstance(env, ControlEnv):
+                raise UserError("this run plays no control problem: there is nothing to replay")
             greedy, episode = bool(request.get("greedy", True)), int(number(request, "episode", 0, 10**6))
             self.progress = restore_policy(self.folder, algo, env, self.measured())
             told: Json = {"iteration": self.progress.iteration, "pictures": True, "reason": ""}
@@ -221,8 +220,3 @@ class Live:
     def measured(self) -> str:
         """The checkpoint whose score the header shows: the best validated one under measure=best, else the newest."""
         return own_checkpoint(self.parts.run.measure, self.folder)
-
-    def control(self) -> ControlEnv:
-        if not isinstance(self.parts.env, ControlEnv):
-            raise UserError("this run plays no control problem: there is nothing to replay")
-        return self.parts.env

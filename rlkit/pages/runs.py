@@ -43,7 +43,7 @@ class RunPage:
     def site(self) -> Site:
         reads: dict[str, Call] = {
             "run": self.show,
-            "metrics": self.metrics,
+            "metrics": lambda request: metrics(self.folder, request),
             "completions": self.completions,
             "meanings": meanings.told,
         }
@@ -98,9 +98,6 @@ class RunPage:
             if self.live.mapped:
                 found.append("map")
         return found
-
-    def metrics(self, request: Json) -> Json:
-        return metrics(self.folder, request)
 
     def completions(self, request: Json) -> Json:
         """{"iteration"?}: the completions kept of one iteration, without it of the last; of a large file its end."""

@@ -106,8 +106,7 @@ def is_word(key: str, value: object) -> bool:
 def described(env: EnvLike) -> tuple[Section, Factory | None]:
     """The keys for an environment, and a factory where keys cannot name it."""
     if isinstance(env, str | os.PathLike):
-        name = os.fspath(env)
-        return named(name), None
+        return named(os.fspath(env)), None
     if isinstance(env, VectorEnv) or (isinstance(env, type) and issubclass(env, VectorEnv)):
         raise UserError("env= is a vector environment: give one environment; rlkit steps copies of it side by side")
     if isinstance(env, gymnasium.Env):

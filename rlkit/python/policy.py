@@ -118,9 +118,7 @@ class Policy:
             raise UserError("this run's policy is a reward model, which judges texts and writes none")
         if not isinstance(self.module, Writes):
             raise UserError("complete is for text and this run is control: use run.policy.predict(OBSERVATION)")
-        for name, number in (("n", n), ("max_tokens", max_tokens)):
-            if number is None and name == "max_tokens":
-                continue
+        for name, number in (("n", n), ("max_tokens", 1 if max_tokens is None else max_tokens)):
             if not isinstance(number, int | np.integer) or isinstance(number, bool) or number < 1:
                 raise UserError(f"{name}={number!r} is not allowed: give a whole number of at least 1")
         texts = [prompts] if isinstance(prompts, str) else list(prompts) if isinstance(prompts, Iterable) else [prompts]

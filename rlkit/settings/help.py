@@ -29,18 +29,8 @@ python -m rlkit.run algo=NAME [env=NAME] --help all     every key
 NAME may be your own: a dotted module name, or a path ending in .py"""
 
 FIRST = (  # what people change first, in this order
-    *(
-        "env.id",
-        "env.source",
-        "env_steps",
-        "iterations",
-        "algo.lr",
-        "env.rows",
-        "algo.horizon",
-        "algo.n_step",
-        "algo.group",
-        "algo.gamma",
-    ),
+    *("env.id", "env.source", "env_steps", "iterations", "algo.lr", "env.rows"),
+    *("algo.horizon", "algo.n_step", "algo.group", "algo.gamma"),
     *("algo.clip", "algo.clip_high", "algo.entropy_coef", "algo.temperature", "algo.beta", "algo.kl_coef"),
     *("policy.model", "policy.hidden", "policy.temperature", "env.max_tokens", "seed", "out", "evaluations"),
 )

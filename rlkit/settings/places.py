@@ -27,8 +27,7 @@ MODEL = ("*.json", "*.safetensors", "*.jinja", "additional_chat_templates/*.jinj
 def marked(cls: type) -> dict[str, Place]:
     """The fields of a configuration that name files, folders or code."""
     hints = get_type_hints(cls, include_extras=True)
-    found = {f.name: place for f in fields(cls) if (place := place_of(hints[f.name])) is not None}
-    return found
+    return {f.name: place for f in fields(cls) if (place := place_of(hints[f.name])) is not None}
 
 
 def place_of(hint: object) -> Place | None:

@@ -43,9 +43,8 @@ def changed(first: str, argv: Sequence[str]) -> str:
         return f"# rlkit {rlkit.__version__}"
     head, found, command = first.partition(COMMAND)
     was = {key(word.lstrip("$'")): word for word in WORD.findall(command)}  # some are quoted
-    now = {
-        key(word): quoted(word) for word in argv if key(word) in {*RESUMABLE, *MOVABLE, *was}
-    }  # files may have moved
+    # Files may have moved.
+    now = {key(word): quoted(word) for word in argv if key(word) in {*RESUMABLE, *MOVABLE, *was}}
     return f"{head}{found}{' '.join((without_rivals(was, now) | now).values())}" if found and now else first
 
 

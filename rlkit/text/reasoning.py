@@ -30,7 +30,7 @@ Options = Mapping[str, object]
 
 # A set of words has one order in every process.
 PROCESS = Process(CHILD, "env=reasoning", "reasoning-gym", INSTALL, {"PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1"})
-_scores: dict[tuple[str, str], float] = {}
+_scores: dict[str, float] = {}  # by the question
 _told: set[str] = set()
 
 
@@ -47,9 +47,8 @@ def tasks() -> list[str]:
 def check_options(task: str, options: Options) -> None:
     """Refuse unknown options of a task, and values that it does not accept."""
     usual = _ask(["options", task], MAKING)
-    if files := [
-        name for name in map(str, options) if name.endswith("_file")
-    ]:  # a foreign config.yaml could read any file
+    # A foreign config.yaml could read any file.
+    if files := [name for name in map(str, options) if name.endswith("_file")]:
         raise UserError(f"env.task_options: {files[0]} names a file, which no option may: leave it out")
     for name in options:
         if name not in usual:
@@ -144,7 +143,7 @@ def score(task: str, options: Options, place: Sequence[int], text: str) -> float
     Raises: RewardFailed where it returns anything but a number from 0 to 1.
     """
     question = ["score", task, options, *place, answer_of(text)]
-    key = repr(question[:-1]), answer_of(text)
+    key = repr(question)
     if key not in _scores:
         if len(_scores) > 100_000:
             _scores.clear()

@@ -17,24 +17,8 @@ from reasoning_gym.factory import DATASETS, create_dataset
 
 OWN = ("seed", "size")  # options that are set by splits
 # Names allowed in an expression beside single letters: other names of sympy could run any Python code.
-WORDS = {
-    "exp",
-    "log",
-    "ln",
-    "sqrt",
-    "pi",
-    "Abs",
-    "abs",
-    "sin",
-    "cos",
-    "tan",
-    "cot",
-    "sec",
-    "csc",
-    "sinh",
-    "cosh",
-    "tanh",
-}
+WORDS = {"exp", "log", "ln", "sqrt", "pi", "Abs", "abs"}
+WORDS |= {"sin", "cos", "tan", "cot", "sec", "csc", "sinh", "cosh", "tanh"}
 WORDS |= {f"a{word}" for word in WORDS}
 EVALUATING = ("bitwise_arithmetic", "basic_arithmetic", "generators_00_49", "generators_50_99")  # their own problems
 
