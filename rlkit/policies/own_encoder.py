@@ -1,16 +1,18 @@
 """An encoder of the user's own, `policy.encoder=./my_net.py`: a function `make(space)` that returns a torch module."""
 
 import copy
+import inspect
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
+import numpy as np
 import torch
 from gymnasium.spaces import Dict, Discrete, Tuple
 from torch import Tensor, nn
 
 from rlkit import spaces
-from rlkit.errors import UserError
+from rlkit.errors import UserError, one_line
 from rlkit.named import named
 from rlkit.policies.encoders import features
 
@@ -35,7 +37,14 @@ class Own(nn.Module):
     def __init__(self, name: str, space: "AnySpace") -> None:
         super().__init__()
         self.name, self.space = name, copy.deepcopy(space)  # an environment may draw from its own
-        inner = named("policy.encoder", name, f"{', '.join(WORDS)}, ")(spaces.beside_mask(space))
+        make = named("policy.encoder", name, f"{', '.join(WORDS)}, ")
+        try:
+            inspect.signature(make).bind(space)
+        except TypeError as error:
+            raise UserError(
+                f"policy.encoder={name} cannot be called with the space ({error}): let it take that"
+            ) from None
+        inner = make(spaces.beside_mask(space))
         if not isinstance(inner, nn.Module):
             raise UserError(f"policy.encoder={name} made {type(inner).__name__}: it has to return a torch.nn.Module")
         self.inner = steady(inner)
@@ -90,6 +99,15 @@ def shaped(space: "AnySpace", x: Tensor) -> Tensor:
     return x.reshape(len(x), *(space.shape or ()))
 
 
+def form(seen: Nested) -> str:
+    """Observations in words: `float32 [2, 4]`."""
+    if isinstance(seen, Tensor):
+        return f"{str(seen.dtype).removeprefix('torch.')} {list(seen.shape)}"
+    if isinstance(seen, dict):
+        return f"{{{', '.join(f'{key}: {form(part)}' for key, part in seen.items())}}}"
+    return f"({', '.join(map(form, seen))})"
+
+
 def made(name: str, space: "AnySpace", generator: torch.Generator) -> Own:
     """The network; what it draws from torch's own generator when it is made follows from the run's seed.
 
@@ -98,7 +116,12 @@ def made(name: str, space: "AnySpace", generator: torch.Generator) -> Own:
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.set_state(generator.get_state())
         own = Own(name, space)
-        features(space, own)  # a lazy layer draws its weights when it first sees an observation
+        try:
+            features(space, own)  # a lazy layer draws its weights when it first sees an observation
+        except (RuntimeError, TypeError) as error:  # torch's, of a shape or a type that a layer does not take
+            shape, dtype = spaces.row(space)
+            seen = form(own.seen(torch.from_numpy(np.zeros((2, *shape), dtype))))
+            raise UserError(f"policy.encoder={name} fails on observations {seen}: {one_line(error)}") from error
     learned = {id(p): p for p in own.parameters() if p.requires_grad}
     if any(MADE.get(key) is p for key, p in learned.items()):
         raise UserError(

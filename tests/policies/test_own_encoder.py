@@ -1,5 +1,6 @@
 """policy.encoder=./my_net.py: what it is handed, what it has to return, its seed, trust and resume."""
 
+import re
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,7 +14,7 @@ from torch import nn
 from rlkit import spaces
 from rlkit.errors import UserError
 from rlkit.policies import Network
-from rlkit.policies.own_encoder import Own
+from rlkit.policies.own_encoder import Own, made
 from rlkit.run import main
 
 NET = """
@@ -80,6 +81,12 @@ def same(space):
     ONE.append(nn.Linear(4, 16))
     return nn.Sequential(ONE[0], nn.Tanh())
 
+def none_taken():
+    return nn.Linear(4, 16)
+
+def wide(space):
+    return nn.Linear(8, 32)
+
 def frozen(space):
     return same(space).requires_grad_(False)
 """
@@ -125,6 +132,8 @@ def test_it_is_handed_what_the_space_holds(file: str, space: Space, expected: ob
         ("Wrong", r"gave torch.float32 \[2\] for 2 observations: it has to return real numbers, \[2, features\]"),
         ("Whole", r"gave torch.int64 \[2, 4\] for 2 observations"),
         ("Nothing", r"gave NoneType for 2 observations"),
+        ("none_taken", r"cannot be called with the space \(too many positional arguments\): let it take that"),
+        ("wide", r":wide fails on observations float32 \[2, 4\]: mat1 and mat2 shapes .*\(2x4 and 8x32\)"),
         ("missing", r"has no function or class 'missing'"),
         ("same", r"gives the same weights each time: let it make a new module, so that none is shared"),
     ],
@@ -132,6 +141,13 @@ def test_it_is_handed_what_the_space_holds(file: str, space: Space, expected: ob
 def test_what_it_returns_wrongly_is_one_line(file: str, name: str, says: str) -> None:
     with pytest.raises(UserError, match=says):
         Network(encoder=f"{file}:{name}", share="none").actor_critic(cartpole.make(cartpole.Config(rows=1), 0, "cpu"))
+
+
+def test_parts_of_observations_that_do_not_fit_are_named(file: str) -> None:
+    space = Dict({"a": Box(-1, 1, (2, 2)), "b": Tuple((Discrete(2), MultiBinary(2)))})
+    says = r"fails on observations {a: float32 [2, 2, 2], b: (int64 [2], uint8 [2, 2])}: linear()"
+    with pytest.raises(UserError, match=re.escape(says)):
+        made(f"{file}:wide", space, torch.Generator())
 
 
 def test_it_is_made_once_for_each_network(file: str) -> None:
