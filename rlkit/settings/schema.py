@@ -3,13 +3,9 @@
 Separate from `config.py` because it knows nothing of runs: only fields, their types, and the comments beside them.
 """
 
-import ast
-import inspect
-import io
 import json
 import math
 import re
-import tokenize
 import types
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, Field, fields
@@ -23,6 +19,7 @@ from pydantic import ConfigDict, PydanticUserError, TypeAdapter
 from rlkit.errors import UserError, one_line
 from rlkit.fields import Boundless, Escapes, Needs
 from rlkit.settings import strict_yaml
+from rlkit.settings.comments import comments as comments
 from rlkit.settings.synonyms import instead
 
 T = TypeVar("T")
@@ -55,7 +52,7 @@ def convert(cls: type, values: Mapping[str, object], section: str) -> dict[str, 
         if key == "name" and section in ("algo", "env"):
             continue  # says which plug-in this is
         if head not in known or (inner and not any(get_origin(m) is dict for m in members(hints[head]))):
-            raise UserError(f"no key '{_key(section, key)}': {instead(key, section, list(known))}")
+            raise UserError(f"no key '{_key(section, key)}': {_untyped(cls, head)}{instead(key, section, list(known))}")
         usual = default(known[head])
         if inner:
             of_values = next(get_args(m)[1] for m in members(hints[head]) if get_origin(m) is dict)
@@ -66,6 +63,13 @@ def convert(cls: type, values: Mapping[str, object], section: str) -> dict[str, 
         else:
             ready[head] = validate(_key(section, key), raw, hints[head], usual)
     return ready
+
+
+def _untyped(cls: type, name: str) -> str:
+    """What is said of a name that a class gives a value and no type."""
+    held = next((vars(parent)[name] for parent in cls.__mro__ if name in vars(parent)), None)
+    constant = isinstance(held, bool | int | float | str | tuple)
+    return f"Config gives {name} no type, so it is a constant: write {name}: TYPE = VALUE; " if constant else ""
 
 
 def validate(key: str, raw: object, hint: Hint, usual: object = MISSING) -> object:
@@ -133,25 +137,6 @@ def settable(cls: type) -> dict[str, Field[object]]:
 def default(f: Field[object]) -> object:
     """A field's default, or MISSING."""
     return f.default_factory() if f.default_factory is not MISSING else f.default
-
-
-def comments(cls: type) -> dict[str, str]:
-    """The comment in the lines of each field in the source, a parent's where a child says nothing new."""
-    found: dict[str, str] = {}
-    for parent in reversed(cls.__mro__[:-1]):
-        try:
-            source = inspect.cleandoc("\n" + inspect.getsource(parent))
-        except (OSError, TypeError):  # a class without a file, made in a session
-            continue
-        tokens = tokenize.generate_tokens(io.StringIO(source).readline)
-        notes = {t.start[0]: t.string.lstrip("# ") for t in tokens if t.type == tokenize.COMMENT}
-        for node in ast.walk(ast.parse(source)):
-            if not (isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)):
-                continue
-            lines = range(node.lineno, (node.end_lineno or node.lineno) + 1)
-            if said := [notes[line] for line in lines if line in notes]:  # beside it, or inside of its brackets
-                found[node.target.id] = " ".join(said)
-    return found
 
 
 def explain(cls: type, values: Mapping[str, object], section: str, typed: bool = True) -> list[tuple[str, str]]:

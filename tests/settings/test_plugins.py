@@ -7,7 +7,7 @@ import pytest
 
 from rlkit import compare, tune
 from rlkit.api import UserError
-from rlkit.settings import plugins, synonyms
+from rlkit.settings import plugins, schema, synonyms
 
 ROOT = Path(__file__).resolve().parents[2]
 PLUGIN = '''"""A plug-in of somebody else."""
@@ -167,6 +167,14 @@ def test_a_default_that_would_stay_at_that_of_the_parent_is_refused(
     (tmp_path / "wrong.py").write_text(CHILD.replace(right, wrong))
     with pytest.raises(UserError, match=says):
         plugins.load("algorithms", str(tmp_path / "wrong.py"))
+
+
+def test_a_key_that_has_no_type_is_told_why_it_is_none(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(CHILD.replace("lr: float =", "size ="))
+    config = plugins.load("algorithms", str(tmp_path / "own.py")).Config
+    says = r"^no key 'algo.size': Config gives size no type, so it is a constant: write size: TYPE = VALUE; there are:"
+    with pytest.raises(UserError, match=says):
+        schema.build(config, {"size": "1"}, "algo")
 
 
 def test_an_error_inside_a_plug_in_is_not_disguised_as_a_missing_one(elsewhere: Path) -> None:
