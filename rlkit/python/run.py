@@ -26,9 +26,11 @@ from rlkit.settings import config, schema
 from rlkit.settings.assemble import threads
 from rlkit.settings.given import Factory, Trust
 from rlkit.settings.measured import own_checkpoint
+from rlkit.settings.synonyms import nearest
 from rlkit.terminal import harmless, muted
 
 Numbers = dict[str, float]
+TAKEN = [key for key in schema.settable(Evaluate) if key != "trust"]  # what `evaluate` takes; the run has its trust
 
 
 class Run:
@@ -178,6 +180,8 @@ class Run:
     def _asked(self, **keys: object) -> Evaluate:
         given = {"checkpoint": self.checkpoint, **keys}
         values = {key: os.fspath(x) if isinstance(x, os.PathLike) else x for key, x in given.items()}
+        if unknown := keys.keys() - schema.settable(Evaluate).keys():
+            raise UserError(f"no key '{min(unknown)}': {nearest(min(unknown), TAKEN)}")
         return schema.build(Evaluate, values, "evaluate")
 
     def _subject(self, asked: Evaluate) -> Subject:

@@ -205,6 +205,10 @@ def test_trust_is_given_where_a_run_is_opened(walked: rlkit.Run) -> None:
         refused(r"trust=True: this run is open already; rlkit.load\(FOLDER, trust=...\) takes it", method, trust=True)
 
 
+def test_a_key_of_evaluate_that_is_none_is_told_which_there_are(walked: rlkit.Run) -> None:
+    refused("no key 'episode': did you mean episodes.*threads, seed$", walked.evaluate, episode=3)
+
+
 def test_samples_of_a_control_run_are_named(walked: rlkit.Run) -> None:
     refused("samples counts correct answers", walked.evaluate, samples=2)
     refused("pass_at counts correct answers", walked.evaluate, pass_at=(1,))
