@@ -69,6 +69,8 @@ def check_one(env: One, called: str) -> Array:
             raise UserError(f"{called} has no {name}: set one, such as a gymnasium.spaces.Box or Discrete")
     check_mission(env.observation_space, called)
     spaces.check_spaces(env.observation_space, env.action_space)
+    if type(env).step is gymnasium.Env.step:
+        raise UserError(f"{called} has no step: write def step(self, action), which returns the 5 of {STEP}")
     try:
         inspect.signature(env.reset).bind(seed=0, options=None)  # as Gymnasium's vector environments call it
     except TypeError as error:

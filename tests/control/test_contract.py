@@ -30,6 +30,10 @@ class NoSpace(Good):
     observation_space = None  # type: ignore[assignment]
 
 
+class NoStep(gymnasium.Env[Any, Any]):
+    observation_space, action_space, reset = Good.observation_space, Good.action_space, Good.reset
+
+
 class NoSeed(Good):
     def reset(self) -> Any:  # type: ignore[override]
         return super().reset()
@@ -146,6 +150,7 @@ class Broken(Good):
 ONE = Good()
 STARTS = itertools.count()
 BAD: dict[Any, str] = {
+    NoStep: "NoStep has no step: write def step",
     NoSpace: "NoSpace has no observation_space: set one",
     NoSeed: r"reset cannot be called with seed and options \(got .* 'seed'\): write def reset\(self, \*, seed=None",
     NoOptions: r"reset cannot be called with seed and options \(got .* 'options'\): write def reset\(self, \*, seed",
