@@ -75,10 +75,14 @@ def learn(algo: Algorithm, meter: Meter, measured: bool = True) -> None:
 
 def batch_of(algo: Algorithm, step: str, returned: object) -> TensorDict:
     """What a step returned. Raises: UserError, where it is not a batch, such as after a forgotten `return`."""
-    if isinstance(returned, TensorDict):
-        return returned
-    kind = type(returned).__name__
-    raise UserError(f"{type(algo).__name__}.{step} returned a {kind}: let it return the rollout, a TensorDict")
+    if not isinstance(returned, TensorDict):
+        kind = type(returned).__name__
+        raise UserError(f"{type(algo).__name__}.{step} returned a {kind}: let it return the rollout, a TensorDict")
+    if "mask" not in returned.keys():
+        raise UserError(
+            f"{type(algo).__name__}.{step} returned no key mask: let it return the rollout, with all its keys"
+        )
+    return returned
 
 
 def loss_of(algo: Algorithm, returned: object) -> tuple[Tensor, Metrics]:

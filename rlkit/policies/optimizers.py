@@ -73,7 +73,12 @@ def adam(module: Parametrized, config: Optimization, *others: tuple[Parametrized
     """AdamW over the trainable parameters (Adam when weight_decay is 0): one fused kernel per step.
 
     others: modules with a learning rate of their own.
+
+    Raises: UserError where the configuration is another than `Optimization`.
     """
+    if missing := [key for key in ("lr", "beta2", "adam_eps", "weight_decay") if not hasattr(config, key)]:
+        kind = type(config).__name__
+        raise UserError(f"policies.adam reads {', '.join(missing)} of {kind}: let it inherit policies.Optimization")
     groups: list[dict[str, Any]] = []
     for part, lr in ((module, config.lr), *others):
         learning = [p for p in part.parameters() if p.requires_grad]
@@ -83,8 +88,8 @@ def adam(module: Parametrized, config: Optimization, *others: tuple[Parametrized
             if members:
                 groups.append({"params": members, "weight_decay": decay, "lr": lr, "initial_lr": lr})
     parameters = [p for group in groups for p in group["params"]]
-    kind = FlatAdamW if can_be_flat(parameters) else torch.optim.AdamW
-    return kind(groups, lr=config.lr, betas=(0.9, config.beta2), eps=config.adam_eps, fused=True)
+    made = FlatAdamW if can_be_flat(parameters) else torch.optim.AdamW
+    return made(groups, lr=config.lr, betas=(0.9, config.beta2), eps=config.adam_eps, fused=True)
 
 
 def rmsprop(module: Parametrized, config: Optimization) -> torch.optim.Optimizer:

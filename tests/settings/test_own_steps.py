@@ -29,6 +29,12 @@ MISTAKES = {
     ("return rollout.set(", "rollout.set("): (
         "rlkit: Algorithm.credit returned a NoneType: let it return the rollout, a TensorDict"
     ),
+    ("return rollout.set(", "return rollout.select().set("): (
+        "rlkit: Algorithm.credit returned no key mask: let it return the rollout, with all its keys"
+    ),
+    ("class Config(policies.Optimization)", "class Config"): (
+        "rlkit: policies.adam reads beta2, adam_eps, weight_decay of Config: let it inherit policies.Optimization"
+    ),
     ('batch["weight"]), metrics', 'batch["weight"])'): (
         'rlkit: Algorithm.loss returned a Tensor: let it return (each * batch["weight"]).sum(), metrics'
     ),
