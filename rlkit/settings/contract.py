@@ -7,6 +7,7 @@ from rlkit.api import Algorithm
 from rlkit.errors import UserError
 from rlkit.settings import plugins
 
+POLICY = ("name", "dtype", "micro_steps", "refresh", "record")  # what every run uses of a policy
 STEPS = ("rollout", "credit", "loss")
 SET = {
     "policy": "network.actor(env)",
@@ -37,6 +38,11 @@ def check_algorithm(algo: Algorithm, name: str) -> None:
         if not hasattr(algo, part):
             kind = type(algo).__name__
             raise UserError(f"{name}: {kind} has no {part}; set it in its __init__: self.{part} = {value}")
+    if missing := [each for each in POLICY if not hasattr(algo.policy, each)]:
+        kind = type(algo.policy).__name__
+        raise UserError(
+            f"{name}: self.policy, a {kind}, has no {', '.join(missing)}: let it inherit policies.PolicyModule"
+        )
 
 
 def check_written(kind: type, name: str, methods: Sequence[str]) -> None:

@@ -32,6 +32,10 @@ MISTAKES = {
     ("return rollout.set(", "return rollout.select().set("): (
         "rlkit: Algorithm.credit returned no key mask: let it return the rollout, with all its keys"
     ),
+    ("adam(self.policy, config)", "adam(self.policy, config)\n        self.policy = __import__('torch').nn.Tanh()"): (
+        "/mine.py: self.policy, a Tanh, has no name, dtype, micro_steps, refresh, record: "
+        "let it inherit policies.PolicyModule"
+    ),
     ("class Config(policies.Optimization)", "class Config"): (
         "rlkit: policies.adam reads beta2, adam_eps, weight_decay of Config: let it inherit policies.Optimization"
     ),
