@@ -269,6 +269,8 @@ class Doctor:
         gold, apart = rivals.look(self.points, x, self.penalties)
         x.update(apart)
         found = {key: value for key, value in seen.items() if "/" in key and math.isfinite(value)}
+        if x["learned"]:  # since the run was resumed and made longer
+            self.alarms = [alarm for alarm in self.alarms if alarm["name"] != "no_update"]
         named = {alarm["name"] for alarm in self.alarms}
         for name, check in CHECKS.items():
             self.streaks[name] = self.streaks[name] + 1 if check.wrong(x) else 0

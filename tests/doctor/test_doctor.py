@@ -1,5 +1,6 @@
 """Each way in which a control run may be sick is produced, and named once with its remedy."""
 
+import json
 import os
 import signal
 from pathlib import Path
@@ -225,6 +226,8 @@ def test_a_run_that_ends_before_its_first_update_is_named(tmp_path: Path) -> Non
     keys = ["algo=dqn", "env=cartpole", "env_steps=300"]
     assert "lower algo.warmup_steps" in alarms(tmp_path / "r", *keys)["no_update"]
     assert "no_update" not in alarms(tmp_path / "s", *keys, "algo.warmup_steps=290")
+    assert run.main([f"resume={tmp_path / 'r'}", "env_steps=1100"]) == 0
+    assert json.loads((tmp_path / "r" / "summary.json").read_text())["alarms"] == [], "it has learned since"
 
 
 @pytest.mark.parametrize(
