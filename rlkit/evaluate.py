@@ -6,7 +6,7 @@ for control, and a paired test against another run or checkpoint. docs/evaluatio
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from rlkit.console import guarded, loading
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from rlkit.against import Against
     from rlkit.api import Scores
     from rlkit.evaluation import Evaluate, Report, Subject
+    from rlkit.statistics.episodes import Interval
 
 HELP = """python -m rlkit.evaluate RUN_FOLDER [KEY=VALUE ...]     measure a run
 python -m rlkit.evaluate RUN_FOLDER against=RUN_FOLDER  compare it with another
@@ -60,7 +61,7 @@ def evaluate(argv: list[str]) -> int:
     else:
         with bars():
             found["against"], rivals = against.compared(subject, other, scores, asked)
-        show_both(subject, other, scores, rivals, found["against"])
+        show_both(subject, other, scores, rivals, found)
     with as_written(subject.folder, subject.called):
         path = evaluation.write(subject, found, scores, asked)
     if path:
@@ -96,17 +97,20 @@ def show(subject: "Subject", found: "Report", scores: "Scores", asked: "Evaluate
 
     env, greedy = subject.env, found["greedy"]
     what = env.scored(subject.policy)
-    scored = {name: e for name, e in found.items() if isinstance(e, dict) and "low" in e}
-    rows = [interval(name, e["mean"], e["low"], e["high"]) for name, e in scored.items()]
+    scored = [(name, e) for name, e in found.items() if name in ("greedy", "sampled") or name.startswith("pass@")]
+    rows = intervals(scored, greedy["episodes"])
     table(f"{env.metric} on {asked.split}, {greedy['episodes']} {what}", ["", "mean", "95 %"], rows)
     whole = [(name, found[name]) for name in ("greedy", "sampled") if found.get(name, {}).get("metrics")]
-    rows = [interval(f"{x}, {name}", **e) for name, each in whole for x, e in each["metrics"].items()]
+    beside = [(f"{x}, {name}", e) for name, each in whole for x, e in each["metrics"].items()]
+    rows = intervals(beside, greedy["episodes"])
     if rows:
         table("beside it", ["", "mean", "95 %"], rows)
     if "distribution" in greedy:
         names = [name for name in ("greedy", "sampled") if name in found]
         shapes = {name: found[name]["distribution"] for name in names}
-        rows = [[key, *(f"{shapes[name][key]:.3f}" for name in names)] for key in shapes["greedy"] if key != "mean"]
+        as_form = statistics.form(x for shape in shapes.values() for x in shape.values())
+        keys = [key for key in shapes["greedy"] if key != "mean"]
+        rows = [[key, *(f"{shapes[name][key]:{as_form}}" for name in names)] for key in keys]
         if "at_step_limit" in greedy:
             rows.append(["at the step limit", *(f"{found[name]['at_step_limit']:.0%}" for name in names)])
         table("distribution of the return", ["", *names], rows)
@@ -116,25 +120,33 @@ def show(subject: "Subject", found: "Report", scores: "Scores", asked: "Evaluate
         say(f"exact {name}: {x:.4f}")
 
 
-def show_both(subject: "Subject", other: "Subject", scores: "Scores", rivals: "Scores", against: "Against") -> None:
-    """Print two runs side by side, and the result of the test."""
+def show_both(subject: "Subject", other: "Subject", scores: "Scores", rivals: "Scores", found: "Report") -> None:
+    """Print two runs side by side, the result of the test, and pass@k of the first one."""
     from rlkit.against import labels
     from rlkit.recording.log import table
     from rlkit.statistics.episodes import summarize
 
     metric, what = subject.env.metric, other.env.scored(other.policy)
-    sides = zip(labels(subject, other), (scores, rivals), strict=True)
+    against: Against = found["against"]
+    names = labels(subject, other)
+    sides = zip(names, (scores, rivals), strict=True)
     both = [(name, summarize(metric, x, True)) for name, x in sides]
-    rows = [interval(name, e["mean"], e["low"], e["high"]) for name, e in both]
-    rows.append(interval("difference", against["difference"], against["low"], against["high"]))
+    difference: Interval = {"mean": against["difference"], "low": against["low"], "high": against["high"]}
+    rows = intervals([*both, ("difference", difference)], len(rivals.score))
     table(f"greedy {metric}, both on the same {len(rivals.score)} {what}", ["", "mean", "95 %"], rows)
     say(f"{against['wins']} better, {against['ties']} equal, {against['losses']} worse ({against['test']} test)")
     say(against["says"])
+    if passed := [(name, e) for name, e in found.items() if name.startswith("pass@")]:
+        table(f"pass@k of {names[0]}", ["", "mean", "95 %"], intervals(passed, len(scores.score)))
 
 
-def interval(name: str, mean: float, low: float, high: float) -> list[str]:
-    """A row of a table: name, mean, 95 % interval."""
-    return [name, f"{mean:.3f}", f"{low:.3f} to {high:.3f}"]
+def intervals(named: "Iterable[tuple[str, Interval]]", episodes: int) -> list[list[str]]:
+    """The rows of a table: name, mean, 95 % interval."""
+    from rlkit.statistics import form, within
+
+    each = [(name, e["mean"], e["low"], e["high"]) for name, e in named]
+    as_form = form(x for _, *numbers in each for x in numbers)
+    return [[name, f"{mean:{as_form}}", within(low, high, episodes, as_form)] for name, mean, low, high in each]
 
 
 def main(argv: Sequence[str] | None = None) -> int:

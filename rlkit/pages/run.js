@@ -51,7 +51,7 @@ function result() {
   if (rows.length) {
     const first = rows[0][1];
     const figures = rows.map(([name, e]) => make("div", { title: `95 % interval, ${e.episodes} episodes or problems of the test split` },
-      make("dt", {}, make("svg", { class: "sample", viewBox: "0 0 8 8", "aria-hidden": "true" }, make("circle", { cx: 4, cy: 4, r: 4, class: `dot ${STYLE[name]}` })), name), make("dd", {}, number(e.mean)), make("dd", { class: "within" }, `${number(e.low)} to ${number(e.high)}`)));
+      make("dt", {}, make("svg", { class: "sample", viewBox: "0 0 8 8", "aria-hidden": "true" }, make("circle", { cx: 4, cy: 4, r: 4, class: `dot ${STYLE[name]}` })), name), make("dd", {}, number(e.mean)), make("dd", { class: "within" }, e.episodes === 1 && e.low === e.high ? "no interval" : `${number(e.low)} to ${number(e.high)}`)));
     const title = make("div", {}, make("b", {}, `greedy ${first.metric}`), make("div", { class: "quiet" }, `${number(first.episodes)} test ${run.unit || "episodes or problems"}, 95 %`));
     parts.push(make("div", { class: "result" }, title, make("dl", { class: "figures" }, ...figures), intervals(rows)));
   }

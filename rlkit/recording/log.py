@@ -24,6 +24,7 @@ from rlkit.recording.bars import WaitBar
 from rlkit.recording.files import write_atomically
 from rlkit.recording.writers import Events, Lines, Tracker, cut, finite
 from rlkit.screen import Screen
+from rlkit.statistics.episodes import form
 from rlkit.terminal import say, warn
 from rlkit.waiting import shown_by
 
@@ -113,7 +114,7 @@ class Log:
         self.latest |= metrics
         evaluated = [key for key in SHOWN if key in metrics and key.startswith("eval/")]
         if evaluated:
-            words = "  ".join(f"{SHOWN[key]} {metrics[key]:.3f}" for key in evaluated)
+            words = "  ".join(f"{SHOWN[key]} {metrics[key]:{form([metrics[key]])}}" for key in evaluated)
             self.note(f"iteration {iteration}  env_steps {env_steps:,}  {words}")
         self.bar.figures = whole(self._pairs(), self.console.width)
         self.bar.update(self.task, completed=iteration if self.unit == "iterations" else env_steps)

@@ -15,7 +15,7 @@ from rlkit.api import Algorithm, Env, Reference, Sample, Scores, UserError
 from rlkit.policies import discount
 from rlkit.recording.files import LARGEST, is_file, parse, read_text
 from rlkit.recording.log import Log
-from rlkit.statistics.episodes import Interval, Measured, summarize
+from rlkit.statistics.episodes import Interval, Measured, form, summarize, within
 
 Evaluation = dict[str, Measured]  # before and after training, and the ceiling (reasoning baseline)
 
@@ -90,11 +90,11 @@ def _is_measured(x: object) -> bool:
 
 def report(log: Log, env: Env, evaluation: Evaluation, unit: str) -> None:
     """Print the final table: before → after with 95 % intervals."""
-    shape = "{:.3f}" if all(abs(e["mean"]) < 10 for e in evaluation.values()) else "{:.1f}"
+    small = all(abs(e["mean"]) < 10 for e in evaluation.values())
+    shape = form(x for e in evaluation.values() for x in (e["mean"], e["low"], e["high"])) if small else ".1f"
 
     def cells(name: str, e: Measured) -> list[str]:
-        low, high = shape.format(e["low"]), shape.format(e["high"])
-        return [name, shape.format(e["mean"]), f"{low} to {high}", f"{e['length']:.0f}"]
+        return [name, f"{e['mean']:{shape}}", within(e["low"], e["high"], e["episodes"], shape), f"{e['length']:.0f}"]
 
     rows = [cells(name, evaluation[name]) for name in ("before", "ceiling", "after") if name in evaluation]
     episodes = evaluation["after"]["episodes"]
@@ -121,7 +121,7 @@ def report_metrics(log: Log, evaluation: Evaluation, shape: str) -> None:
     names = list(dict.fromkeys(name for metrics in given.values() for name in metrics))
 
     def cell(e: Interval | None) -> str:
-        return "" if e is None else " ".join(shape.format(x) for x in (e["mean"], e["low"], e["high"]))
+        return "" if e is None else " ".join(f"{x:{shape}}" for x in (e["mean"], e["low"], e["high"]))
 
     if names:
         rows = [[name, *(cell(metrics.get(name)) for metrics in given.values())] for name in names]

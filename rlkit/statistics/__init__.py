@@ -4,6 +4,7 @@ from rlkit.statistics.episodes import (
     bootstrap,
     compare,
     distribution,
+    form,
     histogram,
     mcnemar,
     pass_at_k,
@@ -11,12 +12,14 @@ from rlkit.statistics.episodes import (
     summarize,
     verdict,
     wilson,
+    within,
 )
 
 __all__ = [
     "bootstrap",
     "compare",
     "distribution",
+    "form",
     "histogram",
     "mcnemar",
     "pass_at_k",
@@ -24,4 +27,5 @@ __all__ = [
     "summarize",
     "verdict",
     "wilson",
+    "within",
 ]

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from collections.abc import Iterable
 from typing import NotRequired, TypedDict
 
 import numpy as np
@@ -219,7 +220,19 @@ def compare(metric: str, ours: Array, theirs: Array) -> Paired:
 def verdict(found: Paired, ours: str, theirs: str) -> str:
     """The result of a comparison in one sentence."""
     p = f"p = {found['p']:.3f}" if found["p"] >= 0.001 else "p < 0.001"
-    numbers = f"{found['difference']:+.4g} ({found['low']:.4g} to {found['high']:.4g}), {p}"
+    one = found["wins"] + found["ties"] + found["losses"] == 1
+    within = "one pair" if one else f"{found['low']:.4g} to {found['high']:.4g}"
+    numbers = f"{found['difference']:+.4g} ({within}), {p}"
     if found["better"] is None:
         return f"no difference is shown: {numbers}"
     return f"{ours if found['better'] == 'ours' else theirs} is better: {numbers}"
+
+
+def form(numbers: Iterable[float]) -> str:
+    """How a table writes its numbers: with three decimals, or with three digits where all are small."""
+    return ".3g" if 0 < max(map(abs, numbers), default=0.0) < 0.01 else ".3f"
+
+
+def within(low: float, high: float, episodes: int, as_form: str) -> str:
+    """A 95 % interval in words. The bootstrap has none of one episode: both of its ends are the mean."""
+    return "none" if episodes == 1 and low == high else f"{low:{as_form}} to {high:{as_form}}"

@@ -1,6 +1,7 @@
 """Two runs are paired on the same: each asked as in its own run, whatever seeds the two were trained with."""
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -93,6 +94,16 @@ def test_each_run_keeps_its_worked_examples(trained: Folder) -> None:
     assert rivals.samples == alone.samples and told["theirs"]["mean"] == float(alone.score.mean())
     assert rivals.items == scores.items and len(rivals.items or ()) == 3
     assert rivals.samples[0]["prompt"] != scores.samples[0]["prompt"]
+
+
+@pytest.mark.slow
+def test_pass_at_k_is_printed_beside_the_test(
+    trained: Folder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ours = shutil.copytree(trained("text0"), tmp_path / "a")
+    assert evaluate.main([str(ours), f"against={trained('text1')}", "pass_at=1,2", "threads=1"]) == 0
+    said = capsys.readouterr().out
+    assert "pass@k of a" in said and "pass@1" in said and "pass@2" in said
 
 
 @pytest.mark.slow

@@ -76,6 +76,12 @@ def test_control_is_told_by_its_distribution_and_every_return(copy, capsys):
     assert "at the step limit" in out and "iqm" in out and "####" in out
 
 
+def test_the_table_of_one_episode_has_no_interval(copy, capsys):
+    found = measure(copy("short"), "episodes=1")["greedy"]
+    assert found["low"] == found["mean"] == found["high"]
+    assert [line.split()[-1] for line in capsys.readouterr().out.splitlines() if "greedy   " in line] == ["none"]
+
+
 def test_the_share_of_truncated_episodes_is_counted(copy):
     e = measure(copy("short"), "episodes=30")["sampled"]
     longest = sum(length == 20 for length in e["lengths"]) / 30  # one of them may have fallen in its last step

@@ -127,3 +127,12 @@ def test_a_summary_has_an_interval_and_the_accuracy_of_each_kind():
     assert (found["mean"], found["length"], found["episodes"]) == (0.75, 5.0, 4)
     assert found["kinds"] == {"a": 0.5, "b": 1.0} and found["groups"] == {"x": 0.75}
     assert (found["low"], found["high"]) == episodes.wilson(3, 4)
+
+
+def test_one_episode_has_no_interval_and_small_numbers_keep_their_digits() -> None:
+    assert episodes.within(3.0, 3.0, 1, ".3f") == "none"
+    assert episodes.within(3.0, 3.0, 2, ".3f") == "3.000 to 3.000"
+    assert episodes.within(0.0, 0.7935, 1, ".3f") == "0.000 to 0.793", "one problem has Wilson's"
+    assert [episodes.form(x) for x in ([0.0], [0.5, -0.0001], [0.00012, -0.004], [])] == [".3f", ".3f", ".3g", ".3f"]
+    alone = episodes.compare("return", np.array([2.0]), np.array([1.0]))
+    assert episodes.verdict(alone, "a", "b") == "no difference is shown: +1 (one pair), p = 1.000"
