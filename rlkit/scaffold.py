@@ -83,7 +83,7 @@ def _write_all(texts: Mapping[Path, str]) -> None:
             with open(path, "x", encoding="utf-8") as file:
                 begun.append(path)
                 file.write(text)
-    except OSError:
+    except BaseException:  # also Ctrl-C
         for path in begun:
             with suppress(OSError):
                 path.unlink()

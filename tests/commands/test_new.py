@@ -3,11 +3,12 @@
 import json
 import os
 from pathlib import Path
+from typing import IO
 
 import pytest
 from support.processes import python
 
-from rlkit import evaluate, run
+from rlkit import evaluate, run, scaffold
 from rlkit.new import main
 from rlkit.scaffold import COMMANDS
 
@@ -112,6 +113,17 @@ def test_all_files_are_written_or_none(
     assert main([kind, "m" * length, f"out={tmp_path}"]) == 2  # with .py it fits into a folder, with test_ it does not
     said = capsys.readouterr().err
     assert said.startswith("rlkit: cannot write to ") and said.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_ctrl_c_leaves_no_part_that_would_be_in_the_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stopped(path: Path, how: str, encoding: str) -> IO[str]:
+        if path.name.startswith("test_"):
+            raise KeyboardInterrupt
+        return path.open(how, encoding=encoding)
+
+    monkeypatch.setattr(scaffold, "open", stopped, raising=False)
+    assert main(["env", "mine", f"out={tmp_path}"]) == 1
     assert not list(tmp_path.iterdir())
 
 
