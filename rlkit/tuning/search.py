@@ -6,6 +6,7 @@ import time
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from pathlib import Path
+from threading import Event
 
 from rlkit.comparison import grid, warm
 from rlkit.comparison.view import outcome
@@ -116,19 +117,23 @@ def carry_out(
     pruning depends on which of several runs was faster.
     """
 
+    asked = Event()
+
     def leave(*_: object) -> None:
-        raise KeyboardInterrupt
+        if not asked.is_set():  # a closed terminal says it twice, and a cluster may
+            asked.set()
+            raise KeyboardInterrupt
 
     active: Active = {}
-    with warm.kept(grid.variables()), ThreadPoolExecutor(workers) as pool:
+    handlers = handled(dict.fromkeys(leaving(), leave))
+    with warm.kept(grid.variables()), ThreadPoolExecutor(workers) as pool, handlers:
         try:
-            with handled(dict.fromkeys(leaving(), leave)):
-                while len(study.trials) < trials:
-                    while (attempt := following(problem, study, folder, trials, workers, active)) is not None:
-                        active[attempt.number] = attempt, pool.submit(attempt.carry_out, away)
-                    watch(active)
-                    settle(study, active, trials)
-                    time.sleep(POLL if len(study.trials) < trials else 0)
+            while len(study.trials) < trials:
+                while (attempt := following(problem, study, folder, trials, workers, active)) is not None:
+                    active[attempt.number] = attempt, pool.submit(attempt.carry_out, away)
+                watch(active)
+                settle(study, active, trials)
+                time.sleep(POLL if len(study.trials) < trials else 0)
             return True
         except KeyboardInterrupt:
             return False

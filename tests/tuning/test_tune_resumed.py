@@ -48,6 +48,23 @@ def test_the_same_search_finds_the_same_however_it_was_interrupted(
     assert done.best is not None and len(carried) == 2 * (12 + 4)  # nothing was carried out twice
 
 
+def test_a_closed_terminal_that_says_it_twice_stops_once(
+    tmp_path: Path, carried: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def hang_up(*_: object) -> None:
+        os.kill(os.getpid(), signal.SIGHUP)
+
+    for step in ("settle", "stop"):
+        monkeypatch.setattr(search, step, hang_up)
+    unheard: list[int] = []
+    before = signal.signal(signal.SIGHUP, lambda number, _: unheard.append(number))
+    try:
+        assert conducted(tmp_path).best is None
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert not unheard, "it would have ended the search before its runs"
+
+
 def test_what_a_killed_search_left_is_removed(tmp_path: Path, carried: list[str]) -> None:
     (tmp_path / "trials").mkdir()
     left = [tmp_path / ".best.yaml.0123456789abcdef.new", tmp_path / "trials" / ".0001-s1000.now.0123456789abcdef.new"]
