@@ -21,8 +21,8 @@ class Moves:
 
     def named(self) -> set[str]:
         """The places that the configuration names itself."""
-        texts = (text for section in SECTIONS for text in self.held.section(section).values() if isinstance(text, str))
-        return {parts(one)[1] for text in texts for one in text.split(",")}
+        values = (value for section in SECTIONS for value in self.held.section(section).values())
+        return {parts(one)[1] for value in values for one in entries(value)}
 
 
 def follow(line: Given, held: Given) -> None:
@@ -37,12 +37,19 @@ def follow(line: Given, held: Given) -> None:
         keys = held.section(section)
         for key, told in line.section(section).items():
             was, name = keys.get(key), section if key == "name" else f"{section}.{key}"
-            if isinstance(was, str) and isinstance(told, str) and was.count(",") == told.count(","):
-                pairs = zip(was.split(","), told.split(","), strict=True)
-                keys[key] = ",".join(entry(one, other.strip(), moves, name) for one, other in pairs)
+            if entries(was) and len(entries(was)) == len(entries(told)):
+                pairs = zip(entries(was), entries(told), strict=True)
+                now = [entry(one, other.strip(), moves, name) for one, other in pairs]
+                keys[key] = ",".join(now) if isinstance(was, str) else now
     held.marks |= {now: held.marks[before] for now, before in moves.was.items()}
     for before in {*moves.was.values()} - moves.named() - moves.was.keys():
         del held.marks[before]
+
+
+def entries(value: object) -> list[str]:
+    """What a key names: the parts of a text between commas, or the texts of a list."""
+    texts = value.split(",") if isinstance(value, str) else value if isinstance(value, list | tuple) else []
+    return list(texts) if all(isinstance(text, str) for text in texts) else []
 
 
 def entry(was: str, told: str, moves: Moves, key: str) -> str:

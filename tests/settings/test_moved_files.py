@@ -154,3 +154,28 @@ class Config(Its):
 def make(config, seed, device):
     return made(config, seed, device)
 """
+
+
+def test_a_list_of_files_moves(tmp_path: Path) -> None:
+    """What another key names in a list is no neighbor that goes along."""
+    lines = Path(rlkit.__file__).parents[1].joinpath("envs", "cartpole.py").read_text().splitlines()
+    start = next(i for i, line in enumerate(lines) if line.startswith("class Config"))
+    keys = ["    many: tuple[File, ...] = ()", '    one: File = ""']
+    text = "\n".join([*lines[: start + 1], *keys, *lines[start + 1 :]])
+    (tmp_path / "mine.py").write_text(f"from rlkit.fields import File\n{text}\n")
+    old, new, folder = tmp_path / "old", tmp_path / "new", tmp_path / "run"
+    old.mkdir()
+    folder.mkdir()
+    for name in "ab":
+        (old / f"{name}.txt").write_text(name)
+    words = ["algo=ppo", f"env={tmp_path}/mine.py", f"env.many={old}/a.txt,{old}/b.txt", f"env.one={old}/a.txt"]
+    (folder / "config.yaml").write_text(assemble(config.read(words)).text)
+    shutil.copytree(old, new)
+    some = read_back(folder, f"env.one={new}/a.txt")
+    assert some.env["one"] == f"{new}/a.txt" and some.env["many"] == [f"{old}/a.txt", f"{old}/b.txt"]
+    shutil.rmtree(old)
+    with pytest.raises(UserError, match=f"^{old}/a.txt is gone"):
+        read_back(folder, f"env.one={new}/a.txt")
+    found = read_back(folder, f"env.one={new}/a.txt", f"env.many={new}/a.txt,{new}/b.txt")
+    assert found.env["many"] == [f"{new}/a.txt", f"{new}/b.txt"]
+    assert {name for name in found.marks if name.endswith(".txt")} == {f"{new}/a.txt", f"{new}/b.txt"}
