@@ -2,6 +2,7 @@
 
 import ast
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable
 from graphlib import CycleError, TopologicalSorter
 
@@ -207,3 +208,9 @@ def test_files_and_functions_stay_short(name: str) -> None:
     for node in ast.walk(TREES[name]):
         if isinstance(node, ast.FunctionDef):
             assert (node.end_lineno or 0) - node.lineno < 40, node.name
+
+
+def test_each_test_file_has_a_name_of_its_own() -> None:
+    """pytest takes two of one name for the same module, and runs neither."""
+    names = Counter(path.name for path in (ROOT / "tests").rglob("test_*.py"))
+    assert [name for name, times in names.items() if times > 1] == []
