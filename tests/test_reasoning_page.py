@@ -28,7 +28,7 @@ def test_every_block_is_read() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("text", [text for kind, name, text in BLOCKS if kind == "python"])
 def test_the_python_runs(text: str, tmp_path: Path) -> None:
-    run(tmp_path, "-c", text)
+    written(tmp_path, "-c", text)
 
 
 @pytest.mark.slow
@@ -36,4 +36,4 @@ def test_the_python_runs(text: str, tmp_path: Path) -> None:
 def test_each_command_runs(command: str, tmp_path: Path) -> None:
     if ("env=reasoning" in command and not reasoning_installed()) or ("smollm2" in command and not installed()):
         pytest.skip("a package is not installed")
-    run(tmp_path, *shlex.split(command)[1:])
+    written(tmp_path, *shlex.split(command)[1:])
