@@ -63,6 +63,7 @@ class Backend(Protocol):
 
     name: str  # for the first screen of a run and for messages
     context: int | None  # most tokens of a row, where it is known
+    per_rank: bool  # True: each rank has its own; False: all ranks share that of the first
 
     def label(self) -> str:
         """The label that was given to `load` with the current weights; any other number before the first `load`."""

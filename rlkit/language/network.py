@@ -130,11 +130,6 @@ class LanguageNetwork:
 
     def check(self) -> None:
         """Refuse keys that contradict each other or do not fit the way the run was started."""
-        if self.engine == "vllm" and self.server is None and ranks.size() > 1:
-            raise UserError(
-                "policy.engine=vllm without policy.server is for one process: give policy.server=http://HOST:PORT of a "
-                "vLLM server, or start the run without torchrun"
-            )
         if self.lora and self.adapter is not None:
             raise UserError(
                 f"policy.lora={self.lora} with policy.adapter: the adapter has its own rank; leave lora out"

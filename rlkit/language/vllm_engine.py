@@ -60,21 +60,39 @@ class VLLM(Derived):
         if self.pending is not None:
             wait([self.pending])  # the pending completions use the current weights to the end
         self.device, self.vocab = decoder.head.device, decoder.vocab
-        self.label, loaded = ranks.together(lambda: self._labels(decoder))[0]  # now no rank has pending completions
-        if loaded != self.label:
+        found = ranks.together(lambda: self._labels(decoder))  # now no rank has pending completions
+        self.label = found[0][0]
+        if any(loaded != self.label for _, loaded in found[: len(found) if self.backend.per_rank else 1]):
             with self._folder(decoder) as folder:
-                ranks.by_first(lambda: self.backend.load(folder, self.label))
+                ranks.together(lambda: self._load(folder))
         if not self.checked:
             self._check_model(decoder)
             self.checked = True
 
     def _labels(self, decoder: Causal) -> tuple[str, str]:
-        """On the first rank, the label of these weights and that of vLLM's. All ranks gather each sharded weight."""
+        """The label of these weights, on the first rank, and that of this rank's vLLM.
+
+        All ranks gather each sharded weight.
+        """
         weights = (weight for _, weight in decoder.weights())
         try:
-            return (fingerprint(weights), self.backend.label()) if ranks.first() else ("", "")
+            return fingerprint(weights) if ranks.first() else "", self.backend.label() if self._has_own() else ""
         finally:
             deque(weights if ranks.layered() else (), maxlen=0)
+
+    def _has_own(self) -> bool:
+        """Whether this rank gives a vLLM its weights."""
+        return self.backend.per_rank or ranks.first()
+
+    def _load(self, folder: Path) -> None:
+        if not self._has_own():
+            return
+        if not folder.is_dir():
+            raise EngineFailed(
+                f"rank {ranks.rank()} does not see {folder}, where rank 0 wrote the weights: give policy.exchange= "
+                "a folder that all machines see"
+            )
+        self.backend.load(folder, self.label)
 
     def write(self, prompts: Prompts, max_tokens: int) -> Completions:
         """See `Engine.write`. For a greedy choice, log_prob is that of temperature 1."""
@@ -136,8 +154,8 @@ class VLLM(Derived):
 
         The first rank writes it. All ranks gather each sharded weight, so nothing else may fail between them.
         """
-        place = self.exchange or Path(tempfile.gettempdir())
-        own = place / f"rlkit-{secrets.token_hex(8)}"
+        place = self.exchange or Path(ranks.by_first(tempfile.gettempdir))
+        own = place / ranks.by_first(lambda: f"rlkit-{secrets.token_hex(8)}")
 
         def make() -> None:
             with _writing(place):

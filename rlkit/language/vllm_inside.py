@@ -1,5 +1,6 @@
 """vLLM in this process, on the learner's device: it starts when it gets its first weights."""
 
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -7,15 +8,19 @@ from typing import Any
 
 import torch
 
+from rlkit import ranks
 from rlkit.errors import EngineFailed, UserError, one_line
 from rlkit.language.asked import MODE, Request, Written, check_version, finite
 
 WHOLE = 4096  # most tokens of a prefill on a CPU
+DEVICES = "CUDA_VISIBLE_DEVICES"
 SHARE = 0.4  # vLLM's share of a GPU's memory; the learner has the rest
 
 
 class Inside:
-    """vLLM's class `LLM`. vLLM itself runs its engine in a child process."""
+    """vLLM's class `LLM`. vLLM itself runs its engine in a child process. Each rank has one, on its own device."""
+
+    per_rank = True
 
     def __init__(self, context: int, dtype: torch.dtype) -> None:
         try:
@@ -50,16 +55,17 @@ class Inside:
 
         # On a CPU, vLLM 0.32 cannot undo the draw after part of a prompt, so prompts are read whole there.
         whole = {"enable_chunked_prefill": False, "max_num_batched_tokens": max(WHOLE, self.context or 0)}
-        return LLM(
-            model=str(folder),
-            dtype=self.dtype,
-            max_model_len=self.context,
-            logprobs_mode=MODE,
-            gpu_memory_utilization=SHARE,
-            generation_config="vllm",  # ignore the defaults in the folder
-            trust_remote_code=False,
-            **({} if torch.cuda.is_available() else whole),
-        )
+        with own_device():
+            return LLM(
+                model=str(folder),
+                dtype=self.dtype,
+                max_model_len=self.context,
+                logprobs_mode=MODE,
+                gpu_memory_utilization=SHARE,
+                generation_config="vllm",  # ignore the defaults in the folder
+                trust_remote_code=False,
+                **({} if torch.cuda.is_available() else whole),
+            )
 
     def write(self, requests: Sequence[Request], at_once: int) -> list[Written]:
         """All requests at once: vLLM schedules as many as fit into its memory."""
@@ -87,3 +93,20 @@ def failing(what: str) -> Iterator[None]:
         yield
     except Exception as error:
         raise EngineFailed(f"policy.engine=vllm {what} ({one_line(error)}): its own lines above say more") from error
+
+
+@contextmanager
+def own_device() -> Iterator[None]:
+    """Within the block, new processes see only this rank's GPU: vLLM's engine takes the first that it sees."""
+    if ranks.size() == 1 or not torch.cuda.is_available():
+        yield
+        return
+    before, mine = os.environ.get(DEVICES), torch.cuda.current_device()
+    os.environ[DEVICES] = str(mine) if before is None else before.split(",")[mine]
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[DEVICES]
+        else:
+            os.environ[DEVICES] = before

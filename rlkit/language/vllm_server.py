@@ -21,6 +21,8 @@ PROBE = "Ann's 3 cats + 47 dogs = 50; naïve Ω 你好.\n\n  x != y"  # tokenize
 class Server:
     """Requests all rows at the same time; the server batches them."""
 
+    per_rank = False
+
     def __init__(self, url: str, tokenizer: Tokenizer) -> None:
         self.client = Client(url, KEY)
         version = self._version()

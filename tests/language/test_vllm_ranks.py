@@ -1,6 +1,7 @@
-"""Ranks with one vLLM server: together they ask for what one process asks for. A stand-in takes vLLM's place."""
+"""Ranks with vLLM: together they ask for what one process asks for. A stand-in takes vLLM's place."""
 
 import json
+import os
 import random
 import shutil
 import subprocess
@@ -15,10 +16,11 @@ from typing import Any
 import pytest
 from support import ranks as start
 from support.ranks import apart, said
-from support.vllm_stand_in import PROMPTS, StandIn, served
+from support.vllm_stand_in import PROMPTS, StandIn, built, served
 
 from rlkit import ranks, run
 from rlkit.errors import EngineFailed
+from rlkit.language import vllm_inside
 from rlkit.language.model import LanguageModel
 from rlkit.language.network import LanguageNetwork
 from rlkit.language.over_http import Refused
@@ -70,7 +72,7 @@ def together(many: int, program: Path, *words: str) -> "subprocess.CompletedProc
     torchrun = (sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={many}")
     return subprocess.run(
         [*torchrun, str(program), *words],
-        env=start.environment(),
+        env=start.environment(PYTHONPATH=f"{start.ROOT}:{start.ROOT / 'tests'}"),
         capture_output=True,
         text=True,
         check=False,
@@ -173,6 +175,66 @@ def test_a_server_that_stops_ends_all_ranks_and_any_number_goes_on(tmp_path: Pat
         assert not start.run(2, f"resume={cut}").returncode
         assert run.main([f"resume={tmp_path / 'one'}"]) == 0
     assert apart(cut, tmp_path / "one") < 1e-8
+
+
+INSIDE = """
+import os, sys
+from pathlib import Path
+from support import vllm_stand_in
+from rlkit import run
+from rlkit.language.vllm_inside import Inside
+
+sys.modules["vllm"] = vllm_stand_in.module()
+load, loads = Inside.load, Path(os.environ["LOADS"] + os.environ["RANK"])
+
+def counted(self, folder, label):
+    with loads.open("a") as file:
+        print(label, file=file)
+    load(self, folder, label)
+
+Inside.load = counted
+sys.exit(run.main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.slow
+def test_each_rank_may_have_a_vllm_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "inside.py"
+    program.write_text(INSIDE)
+    words = [word for word in GRPO if word != "policy.dtype=float64"] + ["policy.engine=vllm"]
+    for n in (1, 2):
+        monkeypatch.setenv("LOADS", str(tmp_path / f"loads-{n}-"))
+        done = together(n, program, *words, *FULL[n == 1 :], f"out={tmp_path / str(n)}")
+        assert not done.returncode, done.stderr
+    one, *many = [(tmp_path / name).read_text().splitlines() for name in ("loads-1-0", "loads-2-0", "loads-2-1")]
+    assert many[0] == many[1] and len(one) == len(many[0]) >= 2  # at the start, and when the weights have changed
+    said_by = [(tmp_path / str(n) / "completions.jsonl").read_text() for n in (1, 2)]
+    assert said_by[0] == said_by[1] and apart(tmp_path / "1", tmp_path / "2") < 1e-5
+
+
+@pytest.mark.parametrize(("before", "within"), [(None, "1"), ("4,5", "5")])
+def test_a_vllm_of_a_rank_sees_its_own_gpu_only(
+    before: str | None, within: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if before is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", before)
+    monkeypatch.setattr("rlkit.ranks.size", lambda: 2)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.current_device", lambda: 1)
+    with vllm_inside.own_device():
+        assert os.environ["CUDA_VISIBLE_DEVICES"] == within
+    assert os.environ.get("CUDA_VISIBLE_DEVICES") == before
+
+
+def test_a_rank_that_does_not_see_the_weights_is_one_line(monkeypatch: pytest.MonkeyPatch, server: StandIn) -> None:
+    policy = built("inside", server, monkeypatch)
+    monkeypatch.setattr("rlkit.language.vllm_engine.disk.to_disk", lambda path: shutil.rmtree(path.parent.parent))
+    monkeypatch.setattr("rlkit.language.vllm_engine.os.replace", lambda *_: None)
+    with pytest.raises(
+        EngineFailed, match=r"rank 0 does not see .*weights, where rank 0 wrote the weights: give policy.exchange="
+    ):
+        policy.generate(PROMPTS, 1, 4)
 
 
 FULL_DISK = """

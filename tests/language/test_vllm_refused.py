@@ -262,9 +262,3 @@ def test_a_vllm_in_this_process_that_fails_is_one_line(server: StandIn, monkeypa
     monkeypatch.setattr(policy.engine.backend.llm, "generate", lambda *_, **__: [ended] * 2)
     with pytest.raises(EngineFailed, match="a row ended by abort"):
         policy.generate(PROMPTS, 1, 4)
-
-
-def test_several_ranks_are_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rlkit.ranks.size", lambda: 2)
-    with pytest.raises(UserError, match=r"without policy.server is for one process: give policy"):
-        LanguageNetwork(engine="vllm").build(0)

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 import torch
 
+from rlkit import ranks
 from rlkit.language import folders
 from rlkit.language.generate import Prompts, Rule, generate
 from rlkit.language.model import LanguageModel
@@ -174,7 +175,9 @@ class LLM:
         return True
 
     def generate(self, prompts: list[dict[str, list[int]]], rules: list[dict[str, Any]], use_tqdm: bool) -> list[Any]:
-        rows = [self.core.write(p["prompt_token_ids"], rule) for p, rule in zip(prompts, rules, strict=True)]
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(ranks, "_part", None)  # vLLM's engine is another process, which has no part of a rollout
+            rows = [self.core.write(p["prompt_token_ids"], rule) for p, rule in zip(prompts, rules, strict=True)]
         return [SimpleNamespace(outputs=[self._output(row)]) for row in rows]
 
     def _output(self, row: dict[str, Any]) -> SimpleNamespace:
