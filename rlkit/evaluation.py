@@ -41,7 +41,7 @@ class Evaluate:
     against: str | None = None  # RUN_FOLDER[:CHECKPOINT] to compare with, on the same episodes or problems
     video: str | None = None  # control: FILE.gif for a video of the first episode, played greedily
     device: str = "auto"  # auto, cpu, cuda or cuda:N; it may differ from the training device
-    threads: Threads = 0  # torch threads; 0: one for control; OMP_NUM_THREADS or all cores for text
+    threads: Threads = 0  # torch threads, up to the cores; 0: one for control, OMP_NUM_THREADS or all for text
     seed: Natural | None = None  # seed of the episodes and of sampling; none: the run's own
 
     trust: Trust = False  # run code from outside rlkit that the folders name; changed: also if it was changed

@@ -11,6 +11,7 @@ import torch
 
 from rlkit import ranks, shards
 from rlkit.api import Noted, Policy, Writes
+from rlkit.cores import cores
 from rlkit.paths import back
 from rlkit.progress import Progress
 from rlkit.recording.log import Listener, Log
@@ -114,6 +115,7 @@ def header(parts: Parts, given: config.Given, folder: Path, progress: Progress) 
     run, policy = parts.run, parts.algo.policy
     learned = sum(p.numel() for p in policy.parameters() if p.requires_grad)
     held = sum(p.numel() for p in policy.parameters())
+    there = torch.get_num_threads()
     asked = parts.env.manner(policy) if isinstance(parts.env, Settles) else ""
     return {
         "algorithm": f"{given.algo['name']}: {plugins.summary('algorithms', given.algo['name'])}",
@@ -124,7 +126,8 @@ def header(parts: Parts, given: config.Given, folder: Path, progress: Progress) 
         "model": policy.name,
         **({"engine": policy.note} if isinstance(policy, Noted) and policy.note else {}),
         "parameters": f"{held:,}" + (f", of which {learned:,} are trained" if learned != held else ""),
-        "device": f"{parts.env.device}, threads: {torch.get_num_threads()}"
+        "device": f"{parts.env.device}, threads: {there}"
+        + (f" (not {run.threads}: this process may use {cores()} cores)" if there < run.threads else "")
         + (f", ranks: {ranks.size()}" if ranks.size() > 1 else ""),
         **({"sharding": sharding} if (sharding := shared_out(policy)) else {}),
         **({"memory": str(parts.memory)} if parts.memory is not None else {}),

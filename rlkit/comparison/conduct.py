@@ -10,6 +10,7 @@ from pathlib import Path
 from rlkit.comparison import grid, names, naming, warm
 from rlkit.comparison.numbers import Results
 from rlkit.comparison.plan import USAGE, Asked, Compare, of_other_seeds, plan
+from rlkit.cores import cores
 from rlkit.errors import UserError
 from rlkit.paths import home
 from rlkit.recording.files import prepare_folder, refuse_link, remove, sweep
@@ -100,7 +101,7 @@ def carry_out(jobs: list[grid.Job], workers: int | str | None, out: Path) -> dic
 def crew(jobs: Sequence[grid.Job], workers: int | str | None) -> tuple[int, grid.Execute | None]:
     """How many runs there are at a time, and what carries them out where this machine does not."""
     if workers != "ray":
-        return int(workers or grid.cores()), None
+        return int(workers or cores()), None
     from rlkit.comparison.on_ray import Cluster
 
     if not jobs:

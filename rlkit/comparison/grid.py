@@ -275,11 +275,6 @@ def alone(out: Path, what: str = "comparison") -> Iterator[None]:
         yield
 
 
-def cores() -> int:
-    """How many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def is_comparison(folder: Path) -> bool:
     """Whether a folder is a comparison's, not a run's."""
     runs = folder / "runs"

@@ -108,7 +108,7 @@ class Run:
         here = start()
         with undisturbed():
             subject = self._subject(asked)
-            torch.set_num_threads(asked.threads or threads(subject.env.kind))
+            torch.set_num_threads(threads(subject.env.kind, asked.threads))
             with back(here):  # relative paths start there, wherever the environment has gone
                 evaluation.refuse(subject, asked)
                 if place is not None and not asked.trust:

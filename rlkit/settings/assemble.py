@@ -13,6 +13,7 @@ import yaml
 
 from rlkit import memory, outside, ranks
 from rlkit.api import Algorithm, Env, Plays, PolicyFactory
+from rlkit.cores import cores
 from rlkit.errors import UserError
 from rlkit.fields import (
     AGAIN,
@@ -98,7 +99,7 @@ def assemble(given: config.Given) -> Parts:
     if run.iterations is None and run.env_steps is None:
         control = env.kind == "control"
         run = replace(run, env_steps=STEPS if control else None, iterations=None if control else ITERATIONS)
-    torch.set_num_threads(run.threads or threads(env.kind))
+    torch.set_num_threads(threads(env.kind, run.threads))
     network = config.build(config.network_class(env.kind), given.policy, "policy")
     with back(given.here):  # relative paths start there, wherever the environment has gone
         algo = make_algorithm(given, modules["algo"], algo_config, env, network)
@@ -252,14 +253,15 @@ def check_splits(env: Env, run: config.Run, given: Sequence[str]) -> None:
         raise UserError("validation_episodes does nothing: there are no validation problems; leave it out")
 
 
-def threads(kind: str) -> int:
-    """One for small control networks, which only wait for each other; all that OpenMP may use for text.
+def threads(kind: str, asked: int = 0) -> int:
+    """Torch's, never more than cores: they would wait for each other. `asked` 0: one for small control networks.
 
-    OMP_NUM_THREADS may be a list, one number for each level of nesting; other texts are ignored, as torch does.
+    For text, 0 is what OpenMP may use. OMP_NUM_THREADS may be a list, one number for each level of nesting; other texts
+    are ignored, as torch does.
     """
     first = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
     allowed = int(first) if re.fullmatch(r"[0-9]{1,4}", first) else 0
-    return 1 if kind == "control" else min(allowed, 1024) or os.cpu_count() or 1
+    return min(asked or (1 if kind == "control" else allowed) or cores(), cores())
 
 
 def device(name: str, kind: str) -> torch.device:

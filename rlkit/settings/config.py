@@ -50,7 +50,7 @@ class Run:
     checkpoint_every: Natural = 0  # iterations between checkpoints; 0: at each evaluation, each minute, at the end
     keep: Natural = 1  # number of older checkpoints to keep, as iteration-N
     logger: Literal["none", "wandb"] = "none"  # tracker that gets the metrics, too
-    threads: Threads = 0  # torch threads; 0: one for control, OMP_NUM_THREADS or all cores for text
+    threads: Threads = 0  # torch threads, up to the cores; 0: one for control, OMP_NUM_THREADS or all for text
 
     def __post_init__(self) -> None:
         if self.iterations is not None and self.env_steps is not None:

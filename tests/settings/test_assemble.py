@@ -1,7 +1,6 @@
 """What surrounds a run when it is put together: threads, and what a help page knows of an environment."""
 
 import enum
-import os
 from contextlib import nullcontext
 from dataclasses import dataclass, field, make_dataclass
 from pathlib import Path
@@ -10,9 +9,9 @@ from typing import Any, get_type_hints
 
 import pytest
 
-from rlkit import run
+from rlkit import cores, run
 from rlkit.errors import UserError
-from rlkit.settings import config, plugins, schema
+from rlkit.settings import assemble, config, plugins, schema
 from rlkit.settings.assemble import check_divided, check_read_back, threads
 from rlkit.settings.help import show_help
 
@@ -24,8 +23,23 @@ def test_openmp_threads_are_read_as_openmp_reads_them(
     value: str, expected: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", value)
-    assert threads("text") == (expected or os.cpu_count())
+    monkeypatch.setattr(assemble, "cores", lambda: 8)
+    assert threads("text") == (expected or 8)
     assert threads("control") == 1
+
+
+def test_a_run_has_no_more_threads_than_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "16")
+    monkeypatch.setattr(assemble, "cores", lambda: 3)
+    assert [threads(kind, asked) for kind in ("text", "control") for asked in (0, 2, 256)] == [3, 2, 3, 1, 2, 3]
+
+
+def test_the_header_says_that_fewer_threads_are_used(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["algo=q_learning", "env=gridworld", "iterations=1", "evaluation_episodes=2", "threads=256"]
+    assert run.main([*words, f"out={tmp_path / 'r'}"]) == 0
+    there = cores.cores()
+    said = " ".join(capsys.readouterr().out.split())
+    assert f"threads: {there} (not 256: this process may use {there} cores)" in said
 
 
 @pytest.mark.parametrize("hold", [None, "short", 1, 2])

@@ -118,7 +118,6 @@ class Lines:
         kind = "text" if env in TEXT else "control"
         keys = self._small(algo, env)
         words = self._changed(draw, keys, {"algo": algo, "env": env, "policy": kind, "run": ""}, [45, 22, 13, 20])
-        words = ["threads=2" if word == "threads=256" else word for word in words]  # on 2 cores they wait for minutes
         if env == "gym" and draw.random() < 0.5:
             words += draw.choice(odd.WRAPPED).split()
         if from_file := draw.random() < 0.03:
