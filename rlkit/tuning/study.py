@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal
 from rlkit import seeding
 from rlkit.errors import UserError, one_line
 from rlkit.recording.files import is_file, reason, refuse_link, remove, replacing
+from rlkit.terminal import warn
 from rlkit.tuning import space
 
 if TYPE_CHECKING:
@@ -148,9 +149,11 @@ def mend(path: Path) -> None:
     """Remove an incomplete last line and a stale lock that a killed process left; no other process may write."""
     remove(path.with_name(f"{path.name}.lock"))
     data = path.read_bytes() if is_file(path) else b""
-    if not data.endswith(b"\n"):
+    if data and not data.endswith(b"\n"):
+        lines = data.splitlines(keepends=True)[:-1]
+        warn(f"{path}: the last line is cut off and removed; {len(lines)} before it are kept")
         with replacing(path) as file:
-            file.write(data[: data.rfind(b"\n") + 1])
+            file.write(b"".join(lines))
 
 
 def shown(chosen: Mapping[str, str]) -> str:

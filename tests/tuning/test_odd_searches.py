@@ -11,7 +11,7 @@ from support.pretended_searches import conducted, trials
 
 from rlkit.comparison import grid
 from rlkit.errors import UserError
-from rlkit.tuning.study import FILE, Study, Trial
+from rlkit.tuning.study import FILE, Study, Trial, mend
 
 pytest.importorskip("optuna")
 Change = Callable[[dict[str, Any]], object]
@@ -115,3 +115,16 @@ def test_settings_that_an_algorithm_of_ones_own_cannot_take_are_a_failed_trial(
     done = conducted(tmp_path / "out", f"algo={tmp_path / 'mine.py'}", "trials=6", "sampler=random")
     assert done.best is not None and done.best.end == "complete"
     assert "failed: ValueError: too large" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("text", "left"), [("a\nb\nc", "a\nb\n"), ("no line break", ""), ("a\n", "a\n"), ("", "")])
+def test_a_last_line_that_was_cut_off_is_removed_with_a_notice(
+    text: str, left: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / FILE
+    path.write_text(text)
+    mend(path)
+    assert path.read_text() == left
+    kept = left.count("\n")
+    notice = f"{path}: the last line is cut off and removed; {kept} before it are kept\n" if left != text else ""
+    assert capsys.readouterr().err == notice
