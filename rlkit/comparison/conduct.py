@@ -127,9 +127,9 @@ def compare_folders(asked: Asked, command: str) -> Conducted:
     return Conducted(out, report(list(runs.values()), out, command), [])
 
 
-def check_out(out: Path) -> None:
+def check_out(out: Path, what: str = "comparison") -> None:
     if os.path.isfile(out / "config.yaml"):
-        raise UserError(f"out={out} is a run's folder: give a comparison a folder of its own")
+        raise UserError(f"out={out} is a run's folder: give a {what} a folder of its own")
 
 
 def own_runs(comparison: Path) -> list[Path]:

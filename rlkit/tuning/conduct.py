@@ -43,7 +43,7 @@ def conduct(tune: Tune, keys: Keys, command: str) -> Conducted:
     problem = Problem(tune, keys)
     problem.fresh()
     out = problem.out()
-    comparing.check_out(out)
+    comparing.check_out(out, "search")
     if os.path.isdir(out / "runs"):
         raise UserError(f"out={out} is a comparison's folder: give a search a folder of its own")
     with grid.alone(out, "search"):
