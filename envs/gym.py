@@ -3,7 +3,6 @@
 import difflib
 import os
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from types import ModuleType
@@ -156,14 +155,24 @@ def log_in_one_line(spec: EnvSpec) -> None:
     """MuJoCo's warnings are printed as rlkit's own; else they go to a file in the current folder."""
     if ".mujoco" not in str(spec.entry_point):
         return
-    with suppress(ImportError):  # `gymnasium.make` reports it
+    try:
         import mujoco
+    except Exception as error:  # it also imports the library that should draw
+        absent = isinstance(error, ModuleNotFoundError) and error.name == "mujoco"
+        if not absent and (library := os.environ.get("MUJOCO_GL")):
+            words = f"{type(error).__name__}: {one_line(error)}"
+            raise UserError(
+                f"MuJoCo cannot be imported with MUJOCO_GL={library} ({words}): unset it, or install what it names"
+            ) from error
+        if isinstance(error, ImportError):
+            return  # `gymnasium.make` reports it
+        raise
 
-        def told(text: str) -> None:
-            if "deprecated" not in text:  # of Gymnasium's models, which nobody here can change
-                warn(f"MuJoCo: {one_line(text)}")
+    def told(text: str) -> None:
+        if "deprecated" not in text:  # of Gymnasium's models, which nobody here can change
+            warn(f"MuJoCo: {one_line(text)}")
 
-        mujoco.set_mju_user_warning(told)
+    mujoco.set_mju_user_warning(told)
 
 
 def make_one(

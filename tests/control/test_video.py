@@ -1,6 +1,7 @@
 """Episodes drawn frame by frame: what is shown is what was measured."""
 
 import os
+import sys
 
 import gymnasium
 import numpy as np
@@ -182,3 +183,14 @@ def test_mujoco_draws_without_a_screen_or_says_in_one_line_that_it_cannot(monkey
     env = make("hopper", step_limit=2)
     with pytest.raises(UserError, match=r"^MuJoCo cannot draw here \(RuntimeError: .*\): set MUJOCO_GL=egl, or"):
         frames(env, Actor(env, Network(hidden=())))
+
+
+def test_mujoco_without_the_library_that_should_draw_is_one_line(tmp_path, monkeypatch):
+    (tmp_path / "mujoco.py").write_text("raise AttributeError('nothing has no attribute glGetError')")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "mujoco", raising=False)
+    monkeypatch.setenv("MUJOCO_GL", "osmesa")
+    with pytest.raises(
+        UserError, match=r"^MuJoCo cannot be imported with MUJOCO_GL=osmesa \(AttributeError: .*\): unset"
+    ):
+        make("hopper")
