@@ -18,6 +18,7 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Sequence
+from contextlib import suppress
 
 from rlkit.console import guarded
 from rlkit.terminal import say
@@ -36,8 +37,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def see_this_folder() -> None:
     """Let plug-ins be imported from the current folder, as with `python -m`; a console script lacks it."""
-    if not sys.flags.safe_path and not {"", os.getcwd()} & set(sys.path):
-        sys.path.insert(0, os.getcwd())
+    with suppress(OSError):  # it was deleted: the command says so
+        if not sys.flags.safe_path and not {"", os.getcwd()} & set(sys.path):
+            sys.path.insert(0, os.getcwd())
 
 
 def own(words: list[str]) -> int:

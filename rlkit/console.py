@@ -46,6 +46,7 @@ def guarded(command: Callable[[list[str]], int], argv: Sequence[str] | None = No
                 if not first_of_several():
                     return 2
                 raise UserError("torchrun starts processes of rlkit.run alone: start this command without it")
+            check_current_folder()
             return command(list(sys.argv[1:] if argv is None else argv))
     except UserError as error:
         warn(f"rlkit: {error}")
@@ -88,6 +89,14 @@ def fill_closed() -> None:
             os.fstat(number)
         except OSError:
             os.open(os.devnull, os.O_RDWR)  # gets the lowest number that is free
+
+
+def check_current_folder() -> None:
+    """Refuse to work in a folder that was deleted: torch cannot be imported there, and relative paths lead nowhere."""
+    try:
+        os.getcwd()
+    except OSError:
+        raise UserError("the current folder was deleted: change to another one") from None
 
 
 @contextmanager

@@ -1,12 +1,15 @@
 """A reward or an environment may change the directory; a run, an evaluation and a comparison stay where they began."""
 
 import json
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import yaml
 
 import rlkit
+from rlkit import __main__ as rlkit_command
 from rlkit import compare, evaluate, run
 
 LEAVES = """
@@ -140,3 +143,18 @@ def test_an_evaluation_from_python_is_where_it_was_asked_for(
     monkeypatch.chdir(here)
     assert opened.evaluate(episodes=1, video="x.gif", against="r:latest")["against"]["folder"] == "r"
     assert (here / "x.gif").is_file() and not list(away.iterdir())
+
+
+@pytest.mark.parametrize("command", [rlkit_command.main, lambda words: run.main(words[1:])])
+def test_a_folder_that_was_deleted_is_one_line(
+    command: Callable[[list[str]], int],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    monkeypatch.setattr(sys, "path", [path for path in sys.path if path])
+    assert command(["run", "algo=q_learning", "env=gridworld", f"out={tmp_path / 'r'}"]) == 2
+    assert capsys.readouterr().err == "rlkit: the current folder was deleted: change to another one\n"
