@@ -59,18 +59,23 @@ def end(vector: VectorEnv[Any, Any, Any]) -> None:
 
 @contextmanager
 def starting(what: str) -> Iterator[None]:
-    """End the processes that were started here where the system allows no more of them, or no more open files.
+    """End the processes that were started here where one ends at once, or the system allows no more, or no more files.
 
     Raises: UserError that says so.
     """
     before = active_children()
     try:
         yield
-    except OSError as error:
+    except (OSError, EOFError) as error:
         for process in active_children():
             if process not in before:
                 process.kill()
                 process.join()
+        if isinstance(error, ConnectionError | EOFError):  # a process that runs the caller's script again, mostly
+            raise UserError(
+                f"{what}, and one ended as it began (the lines above say why): in a script, call rlkit below "
+                'if __name__ == "__main__":'
+            ) from error
         raise UserError(f"{what}, and the system allows fewer ({reason(error)}): give fewer rows") from error
 
 

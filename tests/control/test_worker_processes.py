@@ -20,6 +20,7 @@ from test_last_observation import Counts
 
 from rlkit.control.sendable import Sendable
 from rlkit.control.vector import Copies
+from rlkit.control.workers import starting
 from rlkit.errors import UserError
 
 DIED = "the process of copy 0 of the environment has ended with exit code -9"
@@ -230,3 +231,12 @@ def test_a_run_ends_and_a_signal_to_all_of_its_processes_stops_it_once(
     assert (done.returncode, done.stderr.count("finishing this iteration")) == (code, int(said == signal.SIGINT)), done
     assert told in (done.stderr if said == 9 else done.stdout)
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "error", [EOFError(), ConnectionResetError(104, "Connection reset by peer"), BrokenPipeError()]
+)
+def test_a_process_that_ends_as_it_begins_is_not_taken_for_one_too_many(error: Exception) -> None:
+    said = r"^it starts 2 processes, and one ended as it began .* below if __name__ =="
+    with pytest.raises(UserError, match=said), starting("it starts 2 processes"):
+        raise error
