@@ -62,7 +62,9 @@ def draw(results: Results, folder: Path, slugs: Sequence[str]) -> dict[str, str]
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
     drawn = {}
-    with matplotlib.rc_context(LOOK):
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()  # not the style of the user's program, or of a matplotlibrc
+        matplotlib.rcParams.update(LOOK)
         for name, figure in [*figures(results), *of_each(results, slugs)]:
             FigureCanvasAgg(figure)
             figure.draw_without_rendering()

@@ -35,6 +35,19 @@ def test_a_paper_gets_figures_of_each_environment_and_tables_that_are_the_same_e
     assert page.count("@inproceedings") == 1 and "CartPole" in page and ">cartpole" not in page
 
 
+@pytest.mark.slow
+def test_figures_do_not_take_the_style_of_the_users_program(tmp_path: Path) -> None:
+    matplotlib = pytest.importorskip("matplotlib")
+    own = {"text.usetex": True, "axes.facecolor": "black", "savefig.transparent": True, "backend": "svg"}
+    for name, style in (("plain", {}), ("own", own)):
+        (tmp_path / name).mkdir()
+        with matplotlib.rc_context(style):
+            figures.draw(compute([run(), run("b")]), tmp_path / name, ["maze"])
+            assert style.items() <= matplotlib.rcParams.items()
+    for path in (tmp_path / "plain").iterdir():
+        assert path.read_bytes() == (tmp_path / "own" / path.name).read_bytes(), path.name
+
+
 @pytest.mark.filterwarnings("error")
 @pytest.mark.slow
 def test_long_names_are_folded_and_leave_room_for_what_is_drawn(tmp_path: Path) -> None:
