@@ -6,7 +6,6 @@ Nothing heavy is imported here: a command prints its first line before its slow 
 import gc
 import io
 import os
-import re
 import signal
 import sys
 import threading
@@ -16,11 +15,10 @@ from contextlib import contextmanager
 from types import FrameType
 
 import rlkit
-from rlkit.errors import Diverged, UserError, WorkerDied, one_line
+from rlkit.errors import Diverged, UserError, WorkerDied, one_line, out_of_memory
 from rlkit.terminal import first_of_several, harmless_warning, say, show_traceback, warn
 
 STOPPED = "rlkit: stopped"
-OUT_OF_MEMORY = re.compile("can't allocate memory|out of memory", re.IGNORECASE)  # as torch's allocators report it
 FEW = 1_000  # objects; Python 3.12 starts with 375 frozen ones
 _left_out = False  # whether the collector leaves out what was imported
 SMALLER = "give fewer env.rows, a shorter horizon, a smaller group or network"
@@ -73,7 +71,7 @@ def _short_of_room(error: Exception) -> int:
     if isinstance(error, FileNotFoundError) and "temporary directory" in said:  # Python's own words
         warn("rlkit: no file can be written, neither here nor in the folder for temporary files: free some space")
         return 2
-    if not isinstance(error, MemoryError) and not OUT_OF_MEMORY.search(said):
+    if not out_of_memory(error):
         show_traceback()
         return 1
     from rlkit.memory import free, gib

@@ -1,7 +1,13 @@
 """Errors that are reported in one line."""
 
 import os
+import re
+import sysconfig
+import traceback
 from collections.abc import Callable
+from pathlib import Path
+
+OUT_OF_MEMORY = re.compile("can't allocate memory|out of memory", re.IGNORECASE)  # as torch's allocators report it
 
 
 def one_line(value: object, show: Callable[[object], str] = str) -> str:
@@ -14,6 +20,23 @@ def one_line(value: object, show: Callable[[object], str] = str) -> str:
     except Exception:  # code of the user's may raise anything
         what = f"a {type(value).__name__} that cannot be shown"
         return "a number of thousands of digits" if isinstance(value, int) else what
+
+
+def place_of(error: BaseException, anywhere: bool = False) -> str:
+    """Where the user's code raised an exception, as ` (mine.py, line 5)`: the last line that is theirs.
+
+    anywhere: where none of it is in a file of theirs, the last line of all; otherwise empty.
+    """
+    # Neither Python, nor an installed package, nor rlkit.
+    others = *map(sysconfig.get_path, ("stdlib", "platlib", "purelib")), str(Path(__file__).parent), "<frozen"
+    frames = list(traceback.extract_tb(error.__traceback__))
+    last = ([each for each in frames if not each.filename.startswith(others)] or frames * anywhere)[-1:]
+    return "".join(f" ({Path(each.filename).name}, line {each.lineno})" for each in last)
+
+
+def out_of_memory(error: BaseException) -> bool:
+    """Whether an exception says that the memory is full."""
+    return isinstance(error, MemoryError) or bool(OUT_OF_MEMORY.search(one_line(error)))
 
 
 class UserError(Exception):

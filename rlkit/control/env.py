@@ -253,7 +253,7 @@ class ControlEnv(Played):
         try:
             with torch.inference_mode():
                 return policy.act(torch.from_numpy(observation).to(self.device), greedy=greedy).cpu().numpy()
-        except (RuntimeError, IndexError):
+        except Exception:
             requirements.check_observed(self.observation_space, observation, self.source)  # whose fault is it?
             raise
 

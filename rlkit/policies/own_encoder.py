@@ -12,7 +12,7 @@ from gymnasium.spaces import Dict, Discrete, Tuple
 from torch import Tensor, nn
 
 from rlkit import spaces
-from rlkit.errors import UserError, one_line
+from rlkit.errors import UserError, one_line, out_of_memory, place_of
 from rlkit.named import named
 from rlkit.policies.encoders import features
 
@@ -44,14 +44,21 @@ class Own(nn.Module):
             raise UserError(
                 f"policy.encoder={name} cannot be called with the space ({error}): let it take that"
             ) from None
-        inner = make(spaces.beside_mask(space))
+        try:
+            inner = make(spaces.beside_mask(space))
+        except Exception as error:  # code of the user's may raise anything
+            raise UserError(f"policy.encoder={name} cannot be made: {told(error)}; correct it") from error
         if not isinstance(inner, nn.Module):
             raise UserError(f"policy.encoder={name} made {type(inner).__name__}: it has to return a torch.nn.Module")
         self.inner = steady(inner)
 
     def forward(self, observation: Tensor) -> Tensor:
         lead = observation.shape if isinstance(self.space, Discrete) else observation.shape[:-1]
-        out = self.inner(self.seen(observation.reshape(lead.numel(), *observation.shape[len(lead) :])))
+        seen = self.seen(observation.reshape(lead.numel(), *observation.shape[len(lead) :]))
+        try:
+            out = self.inner(seen)
+        except Exception as error:  # code of the user's may raise anything
+            raise UserError(f"policy.encoder={self.name} fails on observations {form(seen)}: {told(error)}") from error
         if not (isinstance(out, Tensor) and out.dim() == 2 and len(out) == lead.numel() and out.is_floating_point()):
             found = f"{out.dtype} {list(out.shape)}" if isinstance(out, Tensor) else type(out).__name__
             raise UserError(
@@ -99,6 +106,14 @@ def shaped(space: "AnySpace", x: Tensor) -> Tensor:
     return x.reshape(len(x), *(space.shape or ()))
 
 
+def told(error: Exception) -> str:
+    """An exception in the user's code, with its place. Raises: the error, where it is one line already."""
+    if isinstance(error, UserError) or out_of_memory(error):
+        raise error
+    kind = "" if isinstance(error, RuntimeError) else f"{type(error).__name__}: "  # torch says what is wrong
+    return f"{kind}{one_line(error) or 'nothing more'}{place_of(error)}"
+
+
 def form(seen: Nested) -> str:
     """Observations in words: `float32 [2, 4]`."""
     if isinstance(seen, Tensor):
@@ -116,12 +131,11 @@ def made(name: str, space: "AnySpace", generator: torch.Generator) -> Own:
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.set_state(generator.get_state())
         own = Own(name, space)
-        try:
-            features(space, own)  # a lazy layer draws its weights when it first sees an observation
-        except (RuntimeError, TypeError) as error:  # torch's, of a shape or a type that a layer does not take
-            shape, dtype = spaces.row(space)
-            seen = form(own.seen(torch.from_numpy(np.zeros((2, *shape), dtype))))
-            raise UserError(f"policy.encoder={name} fails on observations {seen}: {one_line(error)}") from error
+        features(space, own)  # a lazy layer draws its weights when it first sees an observation
+        shape, dtype = spaces.row(space)
+        with torch.no_grad():
+            for count in (1, 3):  # of the two that it saw it may know by heart
+                own(torch.from_numpy(np.zeros((count, *shape), dtype)))
     learned = {id(p): p for p in own.parameters() if p.requires_grad}
     if any(MADE.get(key) is p for key, p in learned.items()):
         raise UserError(

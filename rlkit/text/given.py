@@ -1,16 +1,14 @@
 """Calls of user-provided functions: failures and wrong results become one line each."""
 
 import inspect
-import traceback
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from rlkit.errors import RewardFailed, UserError, one_line
+from rlkit.errors import RewardFailed, UserError, one_line, place_of
 
 SHOWN = 80  # characters of a value that a message shows
 LETTERS = (str, bytes, bytearray, memoryview)  # Python accepts these as lists or numbers, which is never intended
@@ -30,9 +28,8 @@ def called(what: str, function: Callable[..., object], /, *given: object, **colu
     except (UserError, KeyboardInterrupt):
         raise
     except BaseException as error:  # code of the user's may raise anything: SystemExit, CancelledError
-        last = traceback.extract_tb(error.__traceback__)[-1]
         words = f"{type(error).__name__}: {one_line(error) or 'nothing more'}"
-        raise RewardFailed(f"{what} raised {words} ({Path(last.filename).name}, line {last.lineno})") from error
+        raise RewardFailed(f"{what} raised {words}{place_of(error, anywhere=True)}") from error
     if inspect.iscoroutine(found):
         found.close()
         raise RewardFailed(f"{what} is asynchronous: write def in place of async def")

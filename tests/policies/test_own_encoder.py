@@ -71,6 +71,23 @@ class Nothing(Net):
     def forward(self, x):
         return None
 
+class Squeezed(Deep):
+    def forward(self, x):
+        return super().forward(x[:, :3]).squeeze()
+
+class ByHeart(Deep):
+    def forward(self, x):
+        assert len(x) < 3, "no more"
+        return super().forward(x[:, :3])
+
+class Unknown(Net):
+    def forward(self, x):
+        return super().forward(x) + None
+
+class Misspelled(Net):
+    def __init__(self, space):
+        super().__init__(spaces)
+
 ONE, COUNT = [], [0]
 
 def counted(space):
@@ -134,6 +151,10 @@ def test_it_is_handed_what_the_space_holds(file: str, space: Space, expected: ob
         ("Nothing", r"gave NoneType for 2 observations"),
         ("none_taken", r"cannot be called with the space \(too many positional arguments\): let it take that"),
         ("wide", r":wide fails on observations float32 \[2, 4\]: mat1 and mat2 shapes .*\(2x4 and 8x32\)"),
+        ("Squeezed", r"gave torch.float32 \[16\] for 1 observations"),
+        ("ByHeart", r"fails on observations float32 \[3, 4\]: AssertionError: no more \(my_net.py, line 61\)$"),
+        ("Unknown", r"float32 \[2, 4\]: TypeError: unsupported .* 'NoneType' \(my_net.py, line 66\)$"),
+        ("Misspelled", r"cannot be made: NameError: name 'spaces' is not defined \(my_net.py, line 70\); correct it$"),
         ("missing", r"has no function or class 'missing'"),
         ("same", r"gives the same weights each time: let it make a new module, so that none is shared"),
     ],
@@ -145,7 +166,7 @@ def test_what_it_returns_wrongly_is_one_line(file: str, name: str, says: str) ->
 
 def test_parts_of_observations_that_do_not_fit_are_named(file: str) -> None:
     space = Dict({"a": Box(-1, 1, (2, 2)), "b": Tuple((Discrete(2), MultiBinary(2)))})
-    says = r"fails on observations {a: float32 [2, 2, 2], b: (int64 [2], uint8 [2, 2])}: linear()"
+    says = r"fails on observations {a: float32 [2, 2, 2], b: (int64 [2], uint8 [2, 2])}: TypeError: linear()"
     with pytest.raises(UserError, match=re.escape(says)):
         made(f"{file}:wide", space, torch.Generator())
 

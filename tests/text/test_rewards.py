@@ -53,6 +53,16 @@ def test_an_object_is_named_after_its_class():
     assert found == {"Short": [0.0], "correct": [0.0], "Short_2": [1.0], "Short_3": [1.0], "correct_2": [0.0]}
 
 
+def test_what_raises_in_a_library_names_the_line_of_the_user(tmp_path):
+    text = (
+        "import json\n\ndef parsed(prompts, completions, **columns):\n    return [json.loads(x) for x in completions]\n"
+    )
+    (tmp_path / "mine.py").write_text(text)
+    functions = load_rewards(f"{tmp_path / 'mine.py'}:parsed")
+    with pytest.raises(UserError, match=r"reward parsed raised JSONDecodeError: .* \(mine.py, line 4\)$"):
+        total(functions, ["?"], ["no json"], {})
+
+
 def test_a_reward_function_comes_from_a_file_or_a_module(tmp_path):
     (tmp_path / "mine.py").write_text(
         "def half(prompts, completions, **columns):\n    return [0.5] * len(completions)\n"
