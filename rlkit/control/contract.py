@@ -24,6 +24,7 @@ Game = Any  # a pettingzoo.ParallelEnv
 RESET = "Gymnasium 1.0, (observation, info)"
 STEP = "Gymnasium 1.0, (observation, reward, terminated, truncated, info)"
 GAME = ("PettingZoo, (observations, infos)", "PettingZoo, (observations, rewards, terminations, truncations, infos)")
+LARGEST = float(np.finfo(np.float32).max)  # a reward: rollouts are kept in float32
 NUMBERS = "biuf"  # kinds of NumPy's types: bool, int, unsigned, float
 
 
@@ -67,6 +68,11 @@ def check_one(env: One, called: str) -> Array:
     for name in ("observation_space", "action_space"):
         if not isinstance(getattr(env, name, None), Space):  # Gymnasium declares them and gives them no value
             raise UserError(f"{called} has no {name}: set one, such as a gymnasium.spaces.Box or Discrete")
+    if not isinstance(env.metadata, Mapping):
+        raise UserError(
+            f"{called} has metadata of type {type(env.metadata).__name__}: write metadata = {{'render_modes': []}}, or "
+            "leave it out"
+        )
     check_mission(env.observation_space, called)
     spaces.check_spaces(env.observation_space, env.action_space)
     if type(env).step is gymnasium.Env.step:
@@ -139,6 +145,10 @@ def check_reward(given: object, where: str) -> None:
     if reward.shape != () or reward.dtype.kind not in NUMBERS:
         found = f"shape {reward.shape}" if reward.shape else f"type {type(given).__name__}"
         raise UserError(f"{where} gave a reward of {found}: return one number")
+    if LARGEST < abs(float(reward)) < np.inf:
+        raise UserError(
+            f"{where} gave a reward of {float(reward):g}: return at most {LARGEST:.2g}, as float32 holds it"
+        )
 
 
 def some_action(seen: "AnySpace", space: "AnySpace", observation: Any, info: Any) -> Any:  # as the environment has them

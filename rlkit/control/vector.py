@@ -1,9 +1,14 @@
 """Copies of one problem in a Gymnasium vector environment; its three autoreset modes look the same from outside."""
 
 import copy
+import functools
+import os
+import traceback
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Annotated, Any, Literal, Protocol, runtime_checkable
 
+import gymnasium
 import numpy as np
 import torch
 from gymnasium.spaces import Box
@@ -15,12 +20,19 @@ from torch import Tensor
 
 from rlkit import spaces
 from rlkit.control import workers
-from rlkit.errors import UserError
+from rlkit.errors import UserError, one_line
 from rlkit.fields import GROUPS, Needs
 
 Array = NDArray[Any]  # numbers of any type: float64 states, float32 observations, whole or real actions
 Vector = VectorEnv[Array, Array, Array]
 Luck = Annotated[Literal["shared", "own"], Needs(GROUPS)]
+INSIDE = Path(gymnasium.__file__).parent
+# Who reads what copies return.
+READERS = (
+    *(str(INSIDE / part) for part in ("vector", "wrappers", "core.py")),
+    *map(os.path.dirname, (np.__file__, __file__)),
+    functools.__file__,
+)
 LIFE = "life_lost"  # in an info: which copies lost a life in this step, and play on
 
 
@@ -136,6 +148,9 @@ class Copies:
             raw, reward, terminated, truncated, info = self.vector.step(spaces.executed(self.action_space, action))
         except workers.UNANSWERED as error:
             workers.give_up(self.vector, error)
+        except (TypeError, ValueError, LookupError, AttributeError) as error:
+            refuse_unfit(error, self.vector)
+            raise
         done = terminated | truncated
         total = self.earned + reward * self.acting  # before the rows that act change
         self.earned, self.began = np.where(done, 0.0, total), done | ~self.acting
@@ -225,6 +240,16 @@ class Copies:
         if self._plain and (observation.shape, observation.dtype) == self._plain:
             return observation  # is already as a policy reads it
         return spaces.observed(self.observation_space, observation)
+
+
+def refuse_unfit(error: Exception, vector: Vector) -> None:
+    """Raises: UserError where Gymnasium cannot read what a later step returned; other errors are a copy's own."""
+    files = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__)]
+    if isinstance(vector.unwrapped, SyncVectorEnv) and all(file.startswith(READERS) for file in files):
+        raise UserError(
+            f"a step of the environment returned something else than its first one ({one_line(error)}): return an "
+            "observation as observation_space has it, one number, True or False twice, and a dictionary"
+        ) from error
 
 
 def empty_tape(length: int, copies: Copies) -> dict[str, Array]:

@@ -142,6 +142,53 @@ class NoReward(Good):
         return np.zeros(1, np.float32), np.nan, True, False, {}
 
 
+class HugeReward(Good):
+    def step(self, action: Any) -> Any:
+        return np.zeros(1, np.float32), 1e300, True, False, {}
+
+
+class NoMetadata(Good):
+    metadata = None  # type: ignore[assignment]
+
+
+class Later(Good):
+    """Its third step returns something else than its first."""
+
+    changed: tuple[Any, ...] = ()
+
+    def reset(self, **keys: Any) -> Any:
+        self.t = 0
+        return super().reset(**keys)
+
+    def step(self, action: Any) -> Any:
+        self.t += 1
+        whole = (np.zeros(1, np.float32), 1.0, self.t > 4, False, {})
+        return whole if self.t < 3 else self.changed + whole[len(self.changed) :]
+
+
+class LaterShape(Later):
+    changed = (np.zeros(2, np.float32),)
+
+
+class LaterReward(Later):
+    changed = (np.zeros(1, np.float32), np.ones(2))
+
+
+class LaterInfo(Later):
+    changed = (np.zeros(1, np.float32), 1.0, False, False, None)
+
+
+class LaterSix(Later):
+    changed = (np.zeros(1, np.float32), 1.0, False, False, {}, 0)
+
+
+class LaterBroken(Later):
+    def step(self, action: Any) -> Any:
+        if self.t == 2:
+            raise ValueError("setting an array element with a sequence.")
+        return super().step(action)
+
+
 class Broken(Good):
     def step(self, action: Any) -> Any:
         raise ZeroDivisionError
@@ -170,6 +217,8 @@ BAD: dict[Any, str] = {
     RealChoice: "reset, at a, gives an observation of type float64, and observation_space has int64",
     NoInfo: "reset gives an info of type NoneType: return a dictionary",
     ListInfo: "step gives an info of type list: return a dictionary",
+    HugeReward: r"step gave a reward of 1e\+300: return at most 3.4e\+38, as float32 holds it",
+    NoMetadata: r"NoMetadata has metadata of type NoneType: write metadata = \{'render_modes': \[\]\}, or leave it out",
     NoneObservation: "step gives an observation of type object: return an array of numbers",
 }
 
@@ -209,6 +258,17 @@ def test_a_number_outside_of_its_space_is_one_line(algo: str, number: int, tmp_p
     told = rf"gave the observation {number}, which is not in Discrete\(5, start=2\): "
     with pytest.raises(rlkit.UserError, match=told):
         rlkit.train(algo, Strays, out=tmp_path, quiet=True, iterations=1, evaluation_episodes=1, **{"env.rows": 1})
+
+
+@pytest.mark.parametrize("env", [LaterShape, LaterReward, LaterInfo, LaterSix], ids=lambda env: env.__name__)
+def test_a_later_step_that_cannot_be_read_is_one_line(env: Any, tmp_path: Path) -> None:
+    with pytest.raises(rlkit.UserError, match=r"^a step of the environment returned something else than its first one"):
+        train(env, tmp_path)
+
+
+def test_an_error_of_a_later_step_is_raised_as_it_is(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"^setting an array element"):
+        train(LaterBroken, tmp_path)
 
 
 def test_an_environment_that_is_shared_is_refused(tmp_path: Path) -> None:
