@@ -27,10 +27,11 @@ def place_of(error: BaseException, anywhere: bool = False) -> str:
 
     anywhere: where none of it is in a file of theirs, the last line of all; otherwise empty.
     """
-    # Neither Python, nor an installed package, nor rlkit.
-    others = *map(sysconfig.get_path, ("stdlib", "platlib", "purelib")), str(Path(__file__).parent), "<frozen"
+    others = *map(sysconfig.get_path, ("stdlib", "platstdlib")), str(Path(__file__).parent), "<frozen"
+    installed = {"site-packages", "dist-packages"}
     frames = list(traceback.extract_tb(error.__traceback__))
-    last = ([each for each in frames if not each.filename.startswith(others)] or frames * anywhere)[-1:]
+    theirs = [x for x in frames if not x.filename.startswith(others) and installed.isdisjoint(Path(x.filename).parts)]
+    last = (theirs or frames * anywhere)[-1:]
     return "".join(f" ({Path(each.filename).name}, line {each.lineno})" for each in last)
 
 

@@ -103,7 +103,10 @@ class TextEnv(InWords):
         return [name for name, weight in both if weight < 0]
 
     def check(self, policy: Plays) -> None:
-        """Refuse prompts beyond the context of the policy or of a reward model; move the latter to the device."""
+        """Refuse prompts beyond the context of the policy or of a reward model, and rewards that these rows do not fit.
+
+        Moves reward models to the device.
+        """
         self.asking.check(policy)
         self.turns.check(policy, self.asking.stop)
         self._next.on = writes_ahead(policy)
@@ -112,7 +115,9 @@ class TextEnv(InWords):
         writing(policy).check(prompts, self.max_tokens)
         if isinstance(policy, Predicts):
             self._longest = {split: policy.longest(found) for split, found in asked.items() if found}
+        columns = dict.fromkeys(key for found in self.problems.values() for each in found for key in each.given())
         for functions in (self.rewards, self.measuring):
+            functions.check_columns(columns)
             functions.prepare(prompts, self.max_tokens, self.device)
 
     def learned(self, group: int) -> Work:

@@ -1,7 +1,8 @@
 """Calls of user-provided functions: failures and wrong results become one line each."""
 
+import difflib
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Any
 
@@ -10,6 +11,7 @@ import torch
 
 from rlkit.errors import RewardFailed, UserError, one_line, place_of
 
+ASYNC = "is asynchronous: write def in place of async def"
 SHOWN = 80  # characters of a value that a message shows
 LETTERS = (str, bytes, bytearray, memoryview)  # Python accepts these as lists or numbers, which is never intended
 
@@ -29,11 +31,25 @@ def called(what: str, function: Callable[..., object], /, *given: object, **colu
         raise
     except BaseException as error:  # code of the user's may raise anything: SystemExit, CancelledError
         words = f"{type(error).__name__}: {one_line(error) or 'nothing more'}"
-        raise RewardFailed(f"{what} raised {words}{place_of(error, anywhere=True)}") from error
+        raise RewardFailed(f"{what} raised {words}{place_of(error, anywhere=True)}{meant(error, columns)}") from error
     if inspect.iscoroutine(found):
         found.close()
-        raise RewardFailed(f"{what} is asynchronous: write def in place of async def")
+        raise RewardFailed(f"{what} {ASYNC}")
     return found
+
+
+def meant(error: BaseException, columns: Collection[str]) -> str:
+    """Advice on a column that is not there and has the name of one, but for a few letters; otherwise empty."""
+    name = error.args[0] if isinstance(error, KeyError) and error.args else ""
+    if not isinstance(name, str) or name in columns:
+        return ""
+    return "".join(f": did you mean the column {near}?" for near in difflib.get_close_matches(name, columns, 1))
+
+
+def refuse_async(what: str, function: object) -> None:
+    """Raises: RewardFailed for a function whose calls nobody awaits, before it is called."""
+    if inspect.iscoroutinefunction(function):
+        raise RewardFailed(f"{what} {ASYNC}")
 
 
 def listed(what: str, given: Any, values: str, count: int, asked: str) -> list[object]:  # Any: whatever it returned

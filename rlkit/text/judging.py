@@ -16,7 +16,7 @@ from tensordict import TensorDict
 
 from rlkit.errors import RewardFailed, UserError
 from rlkit.named import named
-from rlkit.text.given import called, listed, name_of, shown
+from rlkit.text.given import called, listed, name_of, refuse_async, shown
 
 FIRST, SECOND, NEITHER = 0, 1, -1
 PAIRS, BOTH = "rollout/judge_pairs", "rollout/judge_both"  # a batch key: verdict, inconsistent verdict
@@ -71,9 +71,11 @@ class Judge:
         for key, each in ((PAIRS, first != 0.5), (BOTH, both)):
             batch[key] = each.repeat_interleave(2).view(starts, attempts)
 
-    def _verdicts(self, prompts: list[str], pairs: list[list[str]]) -> list[int]:
+    def check(self) -> None:
+        """Refuse a function that cannot be called. Raises: RewardFailed."""
+        refuse_async(f"judge {self.name}", self.function)
         try:
-            inspect.signature(self.function).bind(prompts, pairs)
+            inspect.signature(self.function).bind([], [])
         except TypeError as error:
             raise RewardFailed(
                 f"judge {self.name} cannot be called with prompts and completions ({error}); write def "
@@ -81,6 +83,9 @@ class Judge:
             ) from None
         except ValueError:  # a compiled function has no signature, and says at its call what it does not take
             pass
+
+    def _verdicts(self, prompts: list[str], pairs: list[list[str]]) -> list[int]:
+        self.check()
         given = called(f"judge {self.name}", self.function, prompts, pairs)
         return [self._verdict(value) for value in listed(f"judge {self.name}", given, "verdicts", len(pairs), "pairs")]
 

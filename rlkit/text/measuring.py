@@ -1,6 +1,6 @@
 """Measurements on completions of held-out problems: a score each, and further metrics."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -34,6 +34,13 @@ class Measuring:
     judge: Judge | None = None  # if given, it decides which of two attempts is better, whatever their scores
     packages: tuple[str, ...] = ()
     embedded: bool = False
+
+    def check_columns(self, columns: Collection[str]) -> None:
+        """Refuse functions that cannot be called with these columns."""
+        for functions in (self.graded, self.beside):
+            functions.check_columns(columns)
+        if self.judge is not None:
+            self.judge.check()
 
     def prepare(self, prompts: Sequence[str], max_tokens: int, device: torch.device) -> None:
         """Move models to the device, and refuse prompts that are too long for them."""

@@ -1,8 +1,9 @@
 """Scores completions: the values of all reward functions, and their weighted sum."""
 
+import difflib
 import inspect
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from itertools import chain, count
@@ -12,12 +13,13 @@ import numpy as np
 import torch
 
 from rlkit.errors import RewardFailed
-from rlkit.text.given import called, listed, name_of, shown
+from rlkit.text.given import called, listed, name_of, refuse_async, shown
 from rlkit.text.problems import Problem
 from rlkit.text.rewards import PlacedReward, Reward
 
 LARGEST = 1e18  # largest reward: the squares of rewards must fit into float32, for their deviation
 ALLOWED = "a number from -1e18 to 1e18"
+NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 Columns = Mapping[str, Sequence[object]]
 Placed = list[tuple[int | None, float]]  # rewards, each with the end of its part of the text; None: of the whole text
 
@@ -49,6 +51,12 @@ class Rewards:
         both = zip(self.functions, self.names, strict=True)
         given = {name: _opinions(function, name, prompts, completions, columns) for function, name in both}
         return {name: [_sum(opinion) for opinion in opinions] for name, opinions in given.items()}
+
+    def check_columns(self, columns: Collection[str]) -> None:
+        """Refuse functions that cannot be called with these columns. Raises: RewardFailed."""
+        for function, name in zip(self.functions, self.names, strict=True):
+            refuse_async(f"reward {name}", function)
+            _check_signature(function, name, columns)
 
     def prepare(self, prompts: Sequence[str], max_tokens: int, device: torch.device) -> None:
         """Move models to the device, and refuse prompts that are too long for them."""
@@ -158,16 +166,21 @@ def _several(value: object) -> TypeGuard[Iterable[object]]:
     return isinstance(value, list | tuple)
 
 
-def _check_signature(function: Reward, name: str, columns: Mapping[str, Sequence[object]]) -> None:
+def _check_signature(function: Reward, name: str, columns: Collection[str]) -> None:
     try:
-        inspect.signature(function).bind(prompts=[], completions=[], **columns)
-    except TypeError as error:
-        raise RewardFailed(
-            f"reward {name} cannot be called with prompts, completions and {', '.join(columns)} ({error}); "
-            f"write def {name}(prompts, completions, **columns)"
-        ) from None
+        signature = inspect.signature(function)
     except ValueError:  # a compiled function has no signature, and says at its call what it does not take
         return
+    try:
+        signature.bind(prompts=[], completions=[], **dict.fromkeys(columns))
+    except TypeError as error:
+        asked = [key for key, each in signature.parameters.items() if each.default is each.empty and each.kind in NAMED]
+        missing = [key for key in asked if key not in ("prompts", "completions", *columns)]
+        near = difflib.get_close_matches(missing[0], columns, 1) if missing else []
+        hint = f": did you mean {near[0]}?" if near else f"; write def {name}(prompts, completions, **columns)"
+        raise RewardFailed(
+            f"reward {name} cannot be called with prompts, completions and {', '.join(columns)} ({error}){hint}"
+        ) from None
 
 
 def _number(name: str, value: object) -> float:

@@ -63,6 +63,26 @@ def test_what_raises_in_a_library_names_the_line_of_the_user(tmp_path):
         total(functions, ["?"], ["no json"], {})
 
 
+def test_a_misspelled_column_is_told_its_name():
+    def argument(prompts, completions, nme, **columns):
+        return []
+
+    def inside(prompts, completions, **columns):
+        return columns["nme"]
+
+    async def waiting(prompts, completions, **columns):
+        return []
+
+    with pytest.raises(UserError, match=r"\(missing a required argument: 'nme'\): did you mean name\?$"):
+        Rewards([argument]).check_columns(["level", "name"])
+    with pytest.raises(UserError, match="reward waiting is asynchronous: write def in place of async def"):
+        Rewards([waiting]).check_columns([])
+    with pytest.raises(
+        UserError, match=r"KeyError: 'nme' \(test_rewards.py, line \d+\): did you mean the column name\?$"
+    ):
+        total([inside], ["?"], ["a"], {"level": [1], "name": ["Mia"]})
+
+
 def test_a_reward_function_comes_from_a_file_or_a_module(tmp_path):
     (tmp_path / "mine.py").write_text(
         "def half(prompts, completions, **columns):\n    return [0.5] * len(completions)\n"
