@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import os
 import socket
 from urllib.parse import urlsplit
 
@@ -13,6 +14,7 @@ CONNECT = 10.0  # seconds to connect to a server
 QUICK = 60.0  # seconds to wait for quick answers
 PATIENCE = 3600.0  # seconds to wait for long work: the server may have many earlier rows
 SHOWN = 300  # most characters of a server's message that are shown
+SECRET = "VLLM_API_KEY"  # environment variable with the key of a server that asks for one
 # If the other end vanishes, the system notices after about a minute and a half.
 KEEP_ALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 4}
 
@@ -55,6 +57,9 @@ class Client:
                 f"{self.named} does not answer {path} ({one_line(why)}): see that it runs there and can be reached"
             ) from None
         found = _parsed(data)
+        if status == 401:
+            told = f"{SECRET} in the environment is {'another key' if secret() else 'not set'}"
+            raise Refused(f"{self.named} refused {path} with status 401, as {told}: set it to the server's", 401, told)
         if status >= 400:
             said = _said(found, data)
             raise Refused(f"{self.named} refused {path} with status {status}: {said}", status, said)
@@ -74,6 +79,7 @@ class Client:
                     connection.sock.setsockopt(socket.IPPROTO_TCP, vars(socket)[name], value)
             data = None if body is None else json.dumps(body).encode()
             headers = {} if data is None else {"Content-Type": "application/json"}
+            headers |= {"Authorization": f"Bearer {key}"} if (key := secret()) else {}
             connection.request("GET" if data is None else "POST", path, data, headers)
             answer = connection.getresponse()
             found = answer.read(LARGEST + 1)
@@ -84,6 +90,17 @@ class Client:
             return answer.status, found
         finally:
             connection.close()
+
+
+def secret() -> str:
+    """The key for servers that ask for one; empty where there is none. It is read when needed, and never shown.
+
+    Raises: UserError where it could not be sent.
+    """
+    key = os.environ.get(SECRET, "").strip()
+    if not (key.isascii() and key.isprintable()):
+        raise UserError(f"{SECRET} in the environment has characters beyond printable ASCII: correct or unset it")
+    return key
 
 
 def _parsed(data: bytes) -> Json | None:
@@ -102,4 +119,6 @@ def _said(found: Json | None, data: bytes) -> str:
     error = (found or {}).get("error")
     said = error.get("message") if isinstance(error, dict) else error
     text = said if isinstance(said, str) else data[:SHOWN].decode("utf-8", "replace")
+    if key := secret():
+        text = text.replace(key, "***")
     return "".join(c for c in one_line(text) if c.isprintable())[:SHOWN] or "it gave no reason"

@@ -73,7 +73,11 @@ class StandIn(ThreadingHTTPServer):
         self.asked: list[dict[str, Any]] = []
         self.failing: str | None = None  # a route that answers with an error
         self.broken: Any = None  # what completions answer in place of a row
+        self.key = ""  # as `--api-key` gives it: the routes below /v1 ask for it
         self.url = f"http://127.0.0.1:{self.server_address[1]}"
+
+    def allows(self, path: str, authorization: str | None) -> bool:
+        return not self.key or not path.startswith("/v1") or authorization == f"Bearer {self.key}"
 
     def answer(self, path: str, body: dict[str, Any] | None) -> tuple[int, Any]:
         if path == self.failing:
@@ -135,6 +139,8 @@ class Handler(BaseHTTPRequestHandler):
         self._send(*self.server.answer(self.path, body))
 
     def _send(self, status: int, answer: Any) -> None:
+        if not self.server.allows(self.path, self.headers["Authorization"]):
+            status, answer = 401, {"error": f"Unauthorized: {self.headers['Authorization']}"}
         data = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
         self.send_response(status)
         self.send_header("Content-Length", str(len(data)))
