@@ -18,7 +18,7 @@ class Rollout:
     over, length the reduction that fixes each minibatch's weights, see `losses.reduction`
     drop_flat    leave out rows whose advantage is 0 everywhere once the weights are fixed: they would add exactly
                  nothing to a loss that is linear in the advantage, and cost a forward and a backward pass. The
-                 metrics of the loss are then those of the rows that are left.
+                 metrics of the loss are then those of the rows that are left; where none is, nothing counts in them.
     sampler_cap  where an engine drew the actions by other probabilities (`sampler_log_prob`) than the policy's own, a
                  step weighs min(π_b/μ, cap) times as much, see `losses.truncated_importance`; none: all the same
     """
@@ -70,7 +70,7 @@ class Rollout:
         if self.drop_flat:
             signal = (batch["advantage"] * batch["mask"]).flatten(1).abs().amax(1) > 0
             kept = signal.nonzero()[:, 0]  # numbers of rows: a GPU would be asked anew for each key of a mask
-            batch = batch[kept] if len(kept) else batch[:1]
+            batch = batch[kept] if len(kept) else unacted(batch[:1])
         return batch
 
     def state_dict(self) -> State:
@@ -78,3 +78,8 @@ class Rollout:
 
     def load_state_dict(self, state: State) -> None:
         self.count = state["count"]
+
+
+def unacted(batch: TensorDict) -> TensorDict:
+    """The batch as if nobody had acted in it: its loss is 0, and no metric counts a step of it."""
+    return batch.set("mask", torch.zeros_like(batch["mask"]))

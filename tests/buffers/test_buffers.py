@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from rlkit import buffers, losses, policies
+from rlkit.meter import Meter
 
 
 def grid(rows: int = 6, time: int = 5, seed: int = 0) -> TensorDict:
@@ -189,6 +190,17 @@ def test_when_every_row_is_flat_the_gradient_is_zero_and_nothing_breaks() -> Non
     batch = RaggedText().batch(4)
     zero, sizes = gradient(buffers.Rollout(0, drop_flat=True), batch, torch.zeros(4, 8, dtype=torch.float64))
     assert sizes == [1] and not zero.any()
+
+
+def test_a_batch_without_signal_counts_in_no_metric_of_the_loss() -> None:
+    """The one row that is left says nothing of the others: no share and no entropy is told of it."""
+    batch, memory, meter = RaggedText().batch(4), buffers.Rollout(0, 1, 2, drop_flat=True), Meter()
+    some = torch.zeros(4, 8, dtype=torch.float64)
+    for advantage, learned in ((some, {}), (some.index_fill(0, torch.tensor([2]), 1.0), {"x": 7.0})):
+        memory.extend(batch.clone().set("advantage", advantage))
+        for part in memory:
+            meter.add({"x": torch.full(part["mask"].shape, 7.0)}, part["mask"])
+        assert meter.read() == learned
 
 
 def test_an_advantage_where_nobody_acted_is_no_signal() -> None:
