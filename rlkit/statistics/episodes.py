@@ -98,7 +98,7 @@ def summarize(metric: str, scores: Scores, greedy: bool) -> Measured:
     }
     if scores.kinds:
         kinds = np.array(scores.kinds)
-        summary["kinds"] = {kind: float(x[kinds == kind].mean()) for kind in sorted(set(scores.kinds))}
+        summary["kinds"] = {kind: float(x[kinds == kind].mean()) for kind in sorted(set(scores.kinds), key=by_size)}
     if scores.groups:
         groups = np.array(scores.groups)
         summary["groups"] = {group: float(x[groups == group].mean()) for group in sorted(set(scores.groups))}
@@ -106,6 +106,15 @@ def summarize(metric: str, scores: Scores, greedy: bool) -> Measured:
         given = {name: [value for value in values if value is not None] for name, values in scores.metrics.items()}
         summary["metrics"] = {name: interval(np.array(values)) for name, values in given.items() if values}
     return summary
+
+
+def by_size(kind: str) -> tuple[float, str]:
+    """A key to sort kinds by: numbers by their size, then texts by their letters."""
+    try:
+        number = float(kind)
+    except ValueError:
+        number = math.inf
+    return number if math.isfinite(number) else math.inf, kind
 
 
 def interval(x: Array) -> Interval:

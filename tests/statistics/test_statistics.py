@@ -129,6 +129,12 @@ def test_a_summary_has_an_interval_and_the_accuracy_of_each_kind():
     assert (found["low"], found["high"]) == episodes.wilson(3, 4)
 
 
+def test_kinds_that_are_numbers_stand_in_their_order() -> None:
+    kinds = ["10", "b", "9", "-1", "2.5", "nan", "9"]
+    found = episodes.summarize("accuracy", Scores(torch.ones(7), torch.ones(7), kinds), True)
+    assert list(found["kinds"]) == ["-1", "2.5", "9", "10", "b", "nan"]
+
+
 def test_one_episode_has_no_interval_and_small_numbers_keep_their_digits() -> None:
     assert episodes.within(3.0, 3.0, 1, ".3f") == "none"
     assert episodes.within(3.0, 3.0, 2, ".3f") == "3.000 to 3.000"
