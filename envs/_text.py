@@ -135,8 +135,12 @@ def rewards_of(config: TextConfig, scorers: Sequence[Reward]) -> tuple[list[Rewa
 
 
 def measuring(config: TextConfig, grading: Grading, rewards: Sequence[Reward], weights: Sequence[float]) -> Measuring:
-    """The evaluation metrics: strict and flexible accuracy by number, or the rewards; then env.metrics."""
-    own = [*grading.beside, *(load_rewards(config.metrics, learned, "env.metrics") if config.metrics else [])]
+    """The evaluation metrics: strict and flexible accuracy by number, or the rewards; then env.metrics.
+
+    Where several rewards are measured, each has its own number: env.metrics adds none of them again.
+    """
+    measured = config.reward.split(",") if grading.metric is not None and len(rewards) > 1 else []
+    own = [*grading.beside, *beside(config.metrics, [name.strip() for name in measured])]
     judge = load_judge(config.judge) if config.judge else None
     packages = (*grading.packages, *(("math-verify",) if BUILT_IN["math"] in (*rewards, *own) else ()))
     if grading.scorers:
@@ -145,6 +149,12 @@ def measuring(config: TextConfig, grading: Grading, rewards: Sequence[Reward], w
         return Measuring(Rewards(rewards, weights), Rewards(own), grading.metric, judge, packages)
     graders = [each for each in (strict, flexible) if each not in own]
     return Measuring(beside=Rewards([*graders, *own]), judge=judge, packages=packages)
+
+
+def beside(metrics: str, measured: Sequence[str]) -> list[Reward]:
+    """The functions of env.metrics that are not measured anyway."""
+    names = [name for name in metrics.split(",") if name.strip() not in measured]
+    return load_rewards(",".join(names), learned, "env.metrics") if metrics and names else []
 
 
 def weights_of(config: TextConfig, count: int) -> tuple[float, ...]:

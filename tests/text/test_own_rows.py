@@ -103,6 +103,7 @@ def test_evaluation_uses_the_rewards_with_their_weights_and_reports_each_and_the
     assert scores.score.tolist() == [1 + 0.5 * len(w) if e else 0.0 for w, e in zip(words, even, strict=True)]
     assert scores.metrics["length"] == [len(w) if e else None for w, e in zip(words, even, strict=True)]
     assert scores.metrics["says"] == [float(e) for e in even]
+    assert scores.metrics.keys() == {"says", "length"}, "a reward that is named as a metric, too, is not measured twice"
     summary = summarize(env.metric, scores, True)
     lengths = [len(w) for w, e in zip(words, even, strict=True) if e]
     if lengths:
