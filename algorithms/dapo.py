@@ -51,7 +51,11 @@ class DAPO(GRPO):
             )
 
     def rollout(self, env: Env) -> TensorDict:
-        return self.refilled(env) if self.config.dynamic_sampling else super().rollout(env)
+        if self.config.dynamic_sampling:
+            return self.refilled(env)
+        played = super().rollout(env)
+        self.signal = float(group_scores.differ(played["score"]).float().mean())
+        return played
 
     def refilled(self, env: Env) -> TensorDict:
         """All that was played until `rows` starts have attempts of different scores; these starts come first."""

@@ -47,6 +47,12 @@ def test_dynamic_sampling_plays_on_until_enough_starts_say_something_and_learns_
     assert_close(algo.loss(batch)[1]["signal"], torch.tensor(4 / 9))
 
 
+def test_without_dynamic_sampling_the_share_of_starts_that_say_something_is_told_too() -> None:
+    env = Uneven([[FLAT, UP, FLAT, FLAT]])
+    algo = on_text("dapo", env, group=2, dynamic_sampling=False)
+    assert_close(algo.loss(credited(algo, algo.rollout(env)))[1]["signal"], torch.tensor(1 / 4))
+
+
 def test_dynamic_sampling_goes_on_with_what_it_has_after_its_tries() -> None:
     env = Uneven([[FLAT, UP], [FLAT, FLAT]])
     algo = on_text("dapo", env, group=2, tries=3)
