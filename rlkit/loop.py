@@ -62,6 +62,8 @@ def learn(algo: Algorithm, meter: Meter, measured: bool = True) -> None:
             learned.append((part, {name: x for name, x in measures.items() if isinstance(x, Tensor)}))
             if measured:
                 meter.add(measures, part["mask"])
+        if not learned:
+            meter.skip()
         if algo.divides:
             total = ranks.add_up(shards.not_shared(parameters_of(algo.optimizer)), total)
         norm = clip_gradients(algo.optimizer, limit)

@@ -4,10 +4,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.fakes import environment
+import torch
+from support.fakes import RaggedText, environment, on_text
 from support.resuming import cut, differences
 
-from rlkit import run
+from rlkit import loop, run
+from rlkit.doctor.symptoms import of_ratios
 from rlkit.loop import evaluation_is_due, walk
 from rlkit.meter import Meter
 from rlkit.policies import Network
@@ -90,3 +92,16 @@ def test_each_group_of_parameters_keeps_its_own_learning_rate(tmp_path: Path, mo
     cut(words, tmp_path / "cut", monkeypatch)
     assert run.main([f"resume={tmp_path / 'cut'}", "trust=true"]) == 0
     assert not differences(tmp_path / "whole", tmp_path / "cut")
+
+
+def test_a_rank_without_a_part_of_the_first_minibatch_takes_no_later_one_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """After an update the ratio is another: it says nothing about who acts and who learns."""
+    env = RaggedText(rows=4)
+    algo, meter, parts = on_text("grpo", env, group=2, minibatches=2), Meter(), [slice(0), slice(None)]
+    with torch.no_grad():
+        algo.buffer.extend(algo.credit(algo.rollout(env)))
+    monkeypatch.setattr(loop, "mine_of", lambda batch, divided: batch[parts.pop(0)])
+    loop.learn(algo, meter)
+    assert not parts and of_ratios(meter.ratios, algo.policy).keys() == {"train/ess"}

@@ -153,10 +153,13 @@ def of_ratios(ratios: list[tuple[Tensor | Elementwise, Tensor]], policy: Policy,
     if not ratios:
         return {}
     first, last = (acted(*batch) for batch in (ratios[0], ratios[-1]))
-    if not len(first) or not len(last):
-        return {}
-    off, ess = (first - 1).abs().mean(), last.mean().square() / last.square().mean()
-    return {"first_ratio": off, "tolerance": min(tolerance(policy.dtype), clip_width / 10), "train/ess": ess}
+    found: Found = {}
+    if len(first):
+        found["first_ratio"] = (first - 1).abs().mean()
+        found["tolerance"] = min(tolerance(policy.dtype), clip_width / 10)
+    if len(last):
+        found["train/ess"] = last.mean().square() / last.square().mean()
+    return found
 
 
 def tolerance(dtype: torch.dtype) -> float:
