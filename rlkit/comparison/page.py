@@ -136,7 +136,6 @@ def runs(results: Results) -> str:
                 r["folder"],
             ]
         )
-    units = sorted({found["unit"] for found in results["envs"].values()})
     columns = [
         results["rows"].removesuffix("s"),
         "environment",
@@ -144,7 +143,7 @@ def runs(results: Results) -> str:
         "before",
         "score",
         "95 %, episodes",
-        " or ".join(units),
+        paper.units(results),
         "seconds",
         "alarms",
         "folder",

@@ -95,8 +95,8 @@ def overall(results: Results) -> Sheet:
 
 
 def scores(results: Results, env: str) -> Sheet:
-    found = results["envs"][env]["algos"]
-    columns = ("algorithm", "mean", "iqm", "low", "high", "runs", "steps", "seconds")
+    found, unit = results["envs"][env]["algos"], results["envs"][env]["unit"]
+    columns = ("algorithm", "mean", "iqm", "low", "high", "runs", unit, "seconds")
     both = [(algo, found[algo]) for algo in results["algos"] if algo in found]
     rows = [
         (algo, c["mean"], c["iqm"], c["low"], c["high"], c["runs"], c["env_steps"], c["seconds"]) for algo, c in both
@@ -112,9 +112,15 @@ def improvement(results: Results) -> Sheet:
 
 
 def runs(results: Results) -> Sheet:
-    columns = ("algorithm", "environment", "seed", "metric", "before", "score", "low", "high", "steps", "seconds")
+    learned = (units(results), "seconds")
+    columns = ("algorithm", "environment", "seed", "metric", "before", "score", "low", "high", *learned)
     rows = []
     for r in results["runs"]:
         measured = (r["metric"], r["before"], r["score"], r["low"], r["high"])
         rows.append((r["algo"], r["env"], r["seed"], *measured, r["env_steps"], r["seconds"]))
     return columns, rows
+
+
+def units(results: Results) -> str:
+    """What the runs learned from: steps, tokens, or both in several environments."""
+    return " or ".join(sorted({found["unit"] for found in results["envs"].values()}))

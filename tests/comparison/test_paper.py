@@ -137,3 +137,11 @@ def test_numbers_at_an_axis_do_not_run_into_each_other(size: float) -> None:
     for axes in figure.axes:
         boxes = [label.get_window_extent() for label in axes.get_xticklabels()]
         assert len(boxes) > 2 and all(one.x1 < other.x0 for one, other in pairwise(boxes))
+
+
+def test_the_columns_of_csv_files_have_the_unit_of_their_environments() -> None:
+    given = [run("ppo", "maze"), run("grpo", "sums", kind="text", metric="accuracy", scored="problems")]
+    found = paper.files(compute(given), ["maze", "sums"])
+    heads = {name: text.splitlines()[0].split(",")[-2] for name, text in found.items() if name.endswith(".csv")}
+    assert heads["scores-maze.csv"] == "steps" and heads["scores-sums.csv"] == "tokens"
+    assert heads["runs.csv"] == "steps or tokens"
