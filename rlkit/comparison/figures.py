@@ -285,11 +285,13 @@ def curves(results: Results, axis: str) -> "Figure":
         }
         for algo, line in lines.items():
             band(panel, line["x"], line["iqm"], line, look(results, algo))
-        near(panel, [y for line in lines.values() for y in line["iqm"]], ends(found), vertical=False)
+        paid = found["curve"] == "training" and found["metric"] == "accuracy"  # attempts have rewards of any kind
+        if not paid:
+            near(panel, [y for line in lines.values() for y in line["iqm"]], ends(found), vertical=False)
         headed(panel, env)
         panel.set_xlim(left=0)
         panel.set_xlabel("seconds" if axis == "seconds" else f"{found['unit']} learned from")
-        panel.set_ylabel(f"{found['metric']}, {CURVE_WORDS[found['curve'] or '']}")
+        panel.set_ylabel(f"{'reward' if paid else found['metric']}, {CURVE_WORDS[found['curve'] or '']}")
         panel.xaxis.set_major_formatter(EngFormatter(sep=""))
         panel.locator_params(axis="x", nbins=5)
     legend(figure, results)

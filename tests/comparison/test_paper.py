@@ -81,6 +81,15 @@ def test_a_name_is_no_argument_of_the_row_before_in_latex() -> None:
     assert text.splitlines()[5:7] == [r"{[}a] & 1 \\", r"{*}b & 2 \\"]
 
 
+def test_training_attempts_on_text_are_drawn_as_rewards() -> None:
+    pytest.importorskip("matplotlib")
+    text = {"kind": "text", "metric": "accuracy", "scored": "problems"}
+    for kind, label in (("training", "reward, training attempts"), ("evaluation", "accuracy, held out")):
+        found = compute([run(seed=s, curves=curved(kind, 5), **text) for s in range(2)])
+        (axes,) = figures.curves(found, "env_steps").axes
+        assert axes.get_ylabel() == label
+
+
 def test_a_figure_is_not_written_through_a_link(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     (tmp_path / "private").write_text("mine")
