@@ -1,7 +1,7 @@
 """Names for people: what a row and a column of a comparison are called in its tables, figures and sentences."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
@@ -32,9 +32,9 @@ def different(found: Mapping[str, str]) -> dict[str, str]:
     return {name: title if shown.count(title) == 1 else name for name, title in found.items()}
 
 
-def slugs(results: Results) -> list[str]:
+def slugs(envs: Iterable[str]) -> list[str]:
     """What stands for each environment in the name of a file, in their order."""
-    plain = [re.sub(r"[^\w.-]", "_", env)[:60].strip(".") or "env" for env in results["envs"]]
+    plain = [re.sub(r"[^\w.-]", "_", env)[:60].strip(".") or "env" for env in envs]
     return [slug if plain.count(slug) == 1 else f"{slug}-{i}" for i, slug in enumerate(plain)]
 
 

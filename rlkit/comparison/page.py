@@ -113,7 +113,7 @@ def figure(name: str, svg: str, names: Sequence[str]) -> str:
     for color, variable in ((INK, "ink"), (FAINT, "faint"), (GRID, "grid"), (COLORS[0], "blue")):
         svg = svg.replace(color, f"var(--{variable})")
     svg = svg.replace("<svg", f'<svg role="img" aria-label="{escape(title)}" style="--width: {width:.0f}px"', 1)
-    files = links([f"{other}.{ending}" for other in names for ending in ("pdf", "svg", "png")])
+    files = links([f"{other}.{ending}" for other in names for ending in paper.DRAWN])
     return f"<figure><h2>{title}</h2><figcaption>{sentence}</figcaption>{svg}{files}</figure>"
 
 

@@ -21,6 +21,7 @@ BIBTEX = """@inproceedings{agarwal2021deep,
   note      = {arXiv:2108.13264}
 }
 """
+DRAWN = ("pdf", "svg", "png")  # the files of a figure
 SIGNS = {  # what LaTeX reads as more than itself
     "\\": r"\textbackslash{}",
     **{sign: f"\\{sign}" for sign in "&%$#_{}"},

@@ -12,7 +12,7 @@ from rlkit.comparison.caveats import caveats
 from rlkit.comparison.numbers import Results
 from rlkit.comparison.records import Record
 from rlkit.comparison.results import compute
-from rlkit.recording.files import write_atomically
+from rlkit.recording.files import is_file, read_object, remove, write_atomically
 
 PAIRS = 15  # pairs of algorithms that a terminal shows; the page has all
 
@@ -38,13 +38,33 @@ def write(records: Sequence[Record], folder: Path, missing: Sequence[str] = (), 
     repeats = dict.fromkeys(run["command"] for run in results["runs"] if run["command"])
     results["commands"] = [*([command] if command else []), *repeats]
     folder.mkdir(parents=True, exist_ok=True)
+    before = written(folder)
     write_atomically(folder / "results.json", json.dumps(results, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
     shown = naming.displayed(results)
-    slugs = naming.slugs(shown)
-    for name, text in paper.files(shown, slugs).items():
+    slugs = naming.slugs(shown["envs"])
+    tables = paper.files(shown, slugs)
+    for name, text in tables.items():
         write_atomically(folder / name, text)
-    write_atomically(folder / "index.html", render(shown, draw(shown, folder, slugs), slugs))
+    drawn = draw(shown, folder, slugs)
+    write_atomically(folder / "index.html", render(shown, drawn, slugs))
+    for name in before - {*tables, *(f"{figure}.{end}" for figure in drawn for end in paper.DRAWN)}:
+        if is_file(folder / name):
+            remove(folder / name)
     return results
+
+
+def written(folder: Path) -> set[str]:
+    """The figures and tables that an earlier report in this folder may have written, by the environments it had."""
+    try:
+        named = read_object(folder / "results.json").get("names")
+    except UserError:
+        return set()
+    envs = named.get("envs") if isinstance(named, dict) else None
+    slugs = naming.slugs(map(str, envs.values())) if isinstance(envs, dict) else []
+    figures = [*words.READING, *(f"{figure}-{slug}" for figure in words.READING for slug in slugs)]
+    tables = ["overall", "improvement", *(f"scores-{slug}" for slug in slugs)]
+    ends = [(figures, paper.DRAWN), (tables, ("csv", "tex"))]
+    return {f"{name}.{end}" for names, its in ends for name in names for end in its}
 
 
 def check(records: Sequence[Record]) -> None:

@@ -90,6 +90,18 @@ def test_training_attempts_on_text_are_drawn_as_rewards() -> None:
         assert axes.get_ylabel() == label
 
 
+def test_figures_and_tables_that_are_no_longer_drawn_are_removed(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    report.write([run(a, e, curves=curved("training", 5)) for a in ("a", "b") for e in ("maze", "cliff")], tmp_path)
+    mine = [tmp_path / name for name in ("iqm-mine.png", "notes.csv")]
+    for path in mine:
+        path.write_text("mine")
+    report.write([run("a", "maze")], tmp_path)
+    left = {path.name for path in tmp_path.iterdir() if path.suffix in (".png", ".csv", ".tex")}
+    assert left == {"iqm.png", "profiles.png", "overall.csv", "overall.tex", "runs.csv", "scores-maze.csv",
+                    "scores-maze.tex", "iqm-mine.png", "notes.csv"}  # fmt: skip
+
+
 def test_a_figure_is_not_written_through_a_link(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     (tmp_path / "private").write_text("mine")
