@@ -158,4 +158,5 @@ def repeat(commands: Sequence[str]) -> str:
         return ""
     first, more = commands[0], commands[1:]
     rest = f"<details><summary>and the runs it is made of</summary><pre>{escape(chr(10).join(more))}</pre></details>"
-    return f"<section><h2>To repeat it</h2><pre>{escape(first)}</pre>{rest if more else ''}</section>"
+    where = '<p class="faint">A relative path in a command starts in the folder where the command was given.</p>'
+    return f"<section><h2>To repeat it</h2><pre>{escape(first)}</pre>{rest if more else ''}{where}</section>"
