@@ -126,7 +126,7 @@ def unmoved(records: Sequence[Record], results: Results) -> Iterator[str]:
         if still and found["reference"] is not None:
             yield (
                 f"On {env} every run of {listed(still)} scored exactly what it scored before training: "
-                "that is the score of the policy it began with, and not of what it learned."
+                "that is also the score of the policy it began with, and says nothing of what was learned."
             )
 
 
