@@ -39,8 +39,22 @@ def watch(jobs: Sequence[Job], futures: Sequence["Future[str | None]"], stop: Pa
             stop.touch()
             running = view.count("running")
             say(f"stopping {running} run{'s' * (running != 1)}: each writes a checkpoint first ...")
-            wait(futures)
+            until_ended(futures)
     return {job.name: reason for job, future in zip(jobs, futures, strict=True) if (reason := outcome(future))}
+
+
+def until_ended(futures: Sequence["Future[str | None]"]) -> None:
+    """Wait for the runs that were stopped, and start none of the others.
+
+    A second Ctrl-C comes after they have ended: until then their folder is not free for another comparison.
+    """
+    for future in futures:
+        future.cancel()
+    try:
+        wait(futures)
+    except KeyboardInterrupt:
+        wait(futures)
+        raise
 
 
 def outcome(future: "Future[str | None]") -> str | None:

@@ -7,6 +7,7 @@ import signal
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import wait as futures_wait
 from pathlib import Path
 
 import pytest
@@ -73,6 +74,10 @@ def job(tmp_path: Path, algo: str = "works", **run: object) -> Job:
 def starts(one: Job) -> list[str]:
     path = one.folder / "starts"
     return path.read_text().split() if path.exists() else []
+
+
+def interrupt(_: object) -> None:
+    raise KeyboardInterrupt
 
 
 def until(path: Path) -> None:
@@ -199,6 +204,28 @@ def test_ctrl_c_while_watching_stops_every_run(tmp_path, monkeypatch, capsys):
         view.watch(jobs, futures, tmp_path / ".stop")
     assert (jobs[0].folder / "left").exists() and starts(jobs[1]) == []
     assert "stopping 1 run" in capsys.readouterr().out
+
+
+def test_a_second_ctrl_c_leaves_no_run_behind_and_starts_none(tmp_path, monkeypatch):
+    jobs, stop = [job(tmp_path, "stays"), job(tmp_path, "works")], tmp_path / ".stop"
+    futures = grid.by_processes(jobs, 1, stop)
+    until(jobs[0].folder / "ready")
+    monkeypatch.setattr(grid, "PATIENCE", 0.5)
+    waited: list[int] = []
+
+    def interrupted(given: list[object]) -> None:
+        waited.append(len(given))
+        if len(waited) == 1:
+            raise KeyboardInterrupt
+        futures_wait(given)
+
+    monkeypatch.setattr(view, "wait", interrupted)
+    monkeypatch.setattr(view.View, "show", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        view.watch(jobs, futures, stop)
+    stop.unlink()  # as another comparison of the folder does, as soon as it holds its lock
+    assert all(future.done() for future in futures) and not grid.is_locked(jobs[0].folder)
+    assert futures[1].cancelled() and starts(jobs[1]) == []
 
 
 @pytest.mark.parametrize("name", LEAVE)
