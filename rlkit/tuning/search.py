@@ -1,5 +1,6 @@
 """Carries out the trials of a search: each has several runs, which are watched and stopped if the trial is pruned."""
 
+import math
 import re
 import shutil
 import time
@@ -75,17 +76,17 @@ class Attempt:
             self.stop.touch()
 
     def score(self, found: list[float]) -> float:
-        """The score of a finished run: its last evaluation, or the best one under measure=best."""
-        if not found:
-            return float("-inf")
-        return max(found) if self.problem.usual["run"]["measure"] == "best" else found[-1]
+        """The score of a finished run: its last evaluation, or the best one under measure=best; nan without one."""
+        if self.problem.usual["run"]["measure"] == "best":
+            return max((x for x in found if is_number(x)), default=math.nan)
+        return found[-1] if found else math.nan
 
     def ended(self, reason: str | None) -> Trial:
         """The trial's result."""
         self.look()
         scores = [self.score(evaluations(job)) for job in self.jobs]
         if reason is None and not all(is_number(score) for score in scores):
-            reason = "a run was not evaluated"
+            reason = "a run was not evaluated, or its last score is not a number"
         end: End = "pruned" if self.given_up else "complete" if reason is None else "failed"
         value = sum(scores) / len(scores) if end == "complete" else None
         why = reason if reason and end == "failed" else ""
@@ -102,10 +103,10 @@ Active = dict[int, tuple[Attempt, Future[str | None]]]  # trials in progress, by
 
 
 def evaluations(job: grid.Job) -> list[float]:
-    """The validation scores of a run so far, in order."""
+    """The validation scores of a run so far, in order; nan for one that is not a number."""
     path = job.folder / "metrics.jsonl"
     found = [line.get(key) for line in (records(path) if path.is_file() else ()) for key in EVALUATED if key in line]
-    return [float(x) for x in found if is_number(x)]
+    return [float(x) if is_number(x) else math.nan for x in found]
 
 
 def carry_out(

@@ -1,13 +1,15 @@
 """The folder of a search that was damaged or is a stranger's: one line, and nothing runs that was not asked for."""
 
 import json
+import math
 import resource
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support.pretended_searches import conducted, trials
+from support import pretended_searches
+from support.pretended_searches import conducted, evaluated, trials
 
 from rlkit.comparison import grid
 from rlkit.errors import UserError
@@ -65,6 +67,19 @@ def test_a_number_of_runs_that_is_none_is_one_line(number: str, tmp_path: Path, 
     path.write_text(path.read_text().replace("workers: 1", f"workers: {number}"))
     with pytest.raises(UserError, match=r"holds another search: workers=.*; choose another out="):
         conducted(tmp_path, "trials=1", "workers=none")
+
+
+def test_a_run_whose_last_score_is_no_number_has_none(
+    tmp_path: Path, carried: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def diverged(job: grid.Job, values: list[float]) -> None:
+        evaluated(job, values if job.name.startswith("0000") else [1.0, 2.0, math.nan])
+
+    monkeypatch.setattr(pretended_searches, "evaluated", diverged)
+    conducted(tmp_path, "trials=2", "pruner=none")
+    found = trials(tmp_path)[1]
+    assert (found.end, found.value) == ("failed", None) and "not a number" in found.reason
+    assert [found.values[k] for k in (0, 1)] == [1.0, 2.0] and math.isnan(found.values[2])
 
 
 def test_a_folder_in_the_place_of_a_mark_is_removed(tmp_path: Path, carried: list[str]) -> None:
