@@ -47,7 +47,8 @@ class Between:
     def text(self, value: object) -> str:
         """A number as text for a run, rounded to a few digits."""
         number = float(str(value))
-        short = float(f"{number:.{DIGITS}g}")
+        narrow = math.log10(max(abs(self.low), abs(self.high)) / (self.high - self.low))  # 0.99..0.999 takes more
+        short = float(f"{number:.{DIGITS + max(0, math.floor(narrow))}g}")
         return str(int(number)) if self.whole else schema.show(min(max(short, self.low), self.high))
 
     def value(self, text: str) -> int | float | None:

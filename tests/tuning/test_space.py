@@ -110,6 +110,12 @@ def test_numbers_of_a_trial_are_short_and_stay_inside() -> None:
     assert str(found) == "0.00012344..0.1:log" and str(Among(("64,64", "32"))) == "64,64;32"
 
 
+def test_numbers_of_a_narrow_range_have_as_many_digits_as_tell_them_apart() -> None:
+    found = Between(0.999, 0.99999)
+    assert found.text(0.99951234) == "0.9995123" and found.text(0.99999) == "0.99999"
+    assert Between(100_000.0, 100_100.0).text(100_049.26) == "100049.3"
+
+
 def test_what_has_a_value_is_not_searched_and_search_picks() -> None:
     found = problem(*PPO, "algo.gamma=0.9", "algo.lr=1e-4..1e-3", "policy.hidden=32;16")
     assert "algo.gamma" not in found.space and found.fixed["algo.gamma"] == "0.9"
