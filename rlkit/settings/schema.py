@@ -82,12 +82,23 @@ def validate(key: str, raw: object, hint: Hint, usual: object = MISSING) -> obje
         raise wrong from None
     except yaml.YAMLError:
         raise UserError(f"{key}={_cited(raw)} cannot be read: give {allowed(hint)}") from None
+    if isinstance(raw, Typed) and isinstance(value, dict):
+        check_mapping(key, raw, value)
     parts: tuple[object, ...] = value if isinstance(value, tuple) else (value,)
     if any(isinstance(part, float) and math.isnan(part) for part in parts):
         raise wrong
     if value != usual and (sizes := {size for part in parts if (size := _size(part, hint))}):
         raise UserError(f"{key}={_cited(raw)} is not allowed: give {allowed(hint)}, {sizes.pop()}")
     return value
+
+
+def check_mapping(key: str, raw: str, given: Mapping[object, object]) -> None:
+    """Refuse {numbers:9}, which YAML reads as a name without a value: the blank behind the colon is missing."""
+    apart = raw
+    for name in [name for name, x in given.items() if x is None and isinstance(name, str) and ":" in name]:
+        apart = apart.replace(name, name.replace(":", ": ", 1))
+    if apart != raw:
+        raise UserError(f"{key}={_cited(raw)} lacks a blank behind a colon: write '{key}={_cited(apart)}', in quotes")
 
 
 def _size(value: object, hint: Hint) -> str:

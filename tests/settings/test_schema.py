@@ -15,7 +15,7 @@ from rlkit.policies import Network
 from rlkit.scaffold import New
 from rlkit.settings import plugins, schema
 from rlkit.settings.config import Run
-from rlkit.settings.schema import build
+from rlkit.settings.schema import Typed, build
 from rlkit.settings.synonyms import ELSEWHERE
 
 
@@ -105,6 +105,16 @@ def test_a_value_below_a_mapping_has_the_type_of_its_values() -> None:
     for text in ("abc", "true", "[1]", "none"):
         with pytest.raises(UserError, match="is not allowed: give a number"):
             build(Mappings, {"weights.a": text}, "env")
+
+
+def test_a_blank_that_a_mapping_lacks_is_named() -> None:
+    @dataclass(frozen=True)
+    class Given:
+        kwargs: dict[str, object] = field(default_factory=dict)
+
+    with pytest.raises(UserError, match=r"write 'env\.kwargs=\{numbers: 9, tiles: 4, seen: \}'"):
+        build(Given, {"kwargs": Typed("{numbers:9, tiles:4, seen: }")}, "env")
+    assert build(Given, {"kwargs": {"a:b": None}}, "env").kwargs == {"a:b": None}  # of a file, where it is meant
 
 
 def test_values_of_yaml_are_read_by_the_same_rules() -> None:
