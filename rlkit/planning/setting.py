@@ -16,6 +16,14 @@ from rlkit.settings.plugins import nearest
 USAGE = "python -m rlkit.plan model=7b gpus=8 (--help lists the keys)"
 Gpus = Annotated[int, Ge(1), Le(65536)]
 PROMPTS = 64
+# Keys of a run, and those of a plan for the same.
+OF_RUNS = {
+    "algo.kl_coef": "kl=true",
+    "algo.beta": "kl=true",
+    "policy.model": "model=NAME",
+    "env.max_tokens": "longest=N",
+    "checkpoint_every": "save_every=N",
+}
 LONGER = 4  # assumed ratio of the longest answer to the mean
 
 
@@ -95,6 +103,7 @@ def parse(words: Iterable[str]) -> Setting:
             raise UserError(f"'{word}' is not understood: write {USAGE}")
         name = plain(key)
         if name not in known:
-            raise UserError(f"no key '{key}': {nearest(name, known)}")
+            ours = f"here it is {OF_RUNS[key]}; there are: {', '.join(known)}" if key in OF_RUNS else ""
+            raise UserError(f"no key '{key}': {ours or nearest(name, known)}")
         keys[name] = value
     return schema.build(Setting, keys, "run")

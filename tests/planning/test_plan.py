@@ -88,6 +88,7 @@ def test_help_lists_keys_and_models(capsys: pytest.CaptureFixture[str]) -> None:
         (["model=7c"], "no model '7c': did you mean 7b?"),
         (["gpu=h10"], "gpu=h10 is not allowed: give one of: a6000, a100, h100, h200, gb200, mi300x"),
         (["gpuss=8"], "no key 'gpuss': did you mean gpus?"),
+        (["algo.kl_coef=0.1"], "no key 'algo.kl_coef': here it is kl=true; there are: model, "),
         (["7b"], "'7b' is not understood"),
         (["gpus=0"], "gpus=0 is not allowed"),
         (["gpus=8", "prompts=12"], "prompts=12 cannot be spread over 8 GPUs"),
