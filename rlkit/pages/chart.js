@@ -72,7 +72,7 @@ export class Chart {
     this.svg.setAttribute("viewBox", `0 0 ${width} ${this.height}`);
     this.svg.style.height = `${this.height}px`;
     this.legend.replaceChildren(...this.series.filter((one) => one.name).map(key));
-    const shown = this.series.map((one) => ({ ...one, points: one.points.filter(([, y]) => y !== null && (!this.log || y > 0)) }));
+    const shown = this.series.map((one) => ({ ...one, whole: one.points, points: one.points.filter((point) => this.drawn(point)) }));
     this.shown = shown.filter((one) => one.points.length);
     const all = this.shown.flatMap((one) => one.points);
     if (!all.length) {
@@ -80,7 +80,7 @@ export class Chart {
       this.svg.replaceChildren(make("text", { x: width / 2, y: this.height / 2, class: "empty" }, none));
       return;
     }
-    const raw = this.shown.flatMap((one) => (one.faint ? one.raw.filter(([, y]) => y !== null && (!this.log || y > 0)) : []));
+    const raw = this.shown.flatMap((one) => (one.faint ? one.raw.filter((point) => this.drawn(point)) : []));
     this.fit(all.concat(raw));
     const parts = [...this.axes()];
     for (const at of this.marks) if (at >= this.x0 && at <= this.x1) parts.push(this.upright(at, "mark"));
@@ -126,12 +126,23 @@ export class Chart {
     }
   }
 
+  // Whether a point has a place: null is no number, and a logarithm has none of 0.
+  drawn([, y]) {
+    return y !== null && (!this.log || y > 0);
+  }
+
+  // A line through the points, interrupted where one has no place.
+  along(points) {
+    const start = (i) => !i || !this.drawn(points[i - 1]);
+    return points.map(([x, y], i) => (this.drawn([x, y]) ? `${start(i) ? "M" : "L"}${this.x(x).toFixed(1)} ${this.y(y).toFixed(1)}` : "")).join("");
+  }
+
   line(one) {
-    const along = (points) => points.map(([x, y], i) => `${i ? "L" : "M"}${this.x(x).toFixed(1)} ${this.y(y).toFixed(1)}`).join("");
-    const measured = one.faint ? one.raw.filter(([, y]) => y !== null && (!this.log || y > 0)) : [];
-    const faint = measured.length ? [make("path", { d: along(measured), class: `faint s${one.style}` })] : [];
-    const parts = [...faint, make("path", { d: along(one.points), class: `series s${one.style}` })];
-    const few = one.points.length < 40 ? one.points : [];
+    const faint = one.faint && one.raw.some((point) => this.drawn(point)) ? [make("path", { d: this.along(one.raw), class: `faint s${one.style}` })] : [];
+    const parts = [...faint, make("path", { d: this.along(one.whole), class: `series s${one.style}` })];
+    const bare = (i) => !one.whole[i] || !this.drawn(one.whole[i]);
+    const alone = one.whole.filter((point, i) => this.drawn(point) && bare(i - 1) && bare(i + 1)); // no line shows them
+    const few = one.points.length < 40 ? one.points : alone;
     return [...parts, ...few.map(([x, y]) => make("circle", { cx: this.x(x), cy: this.y(y), r: 2, class: `dot s${one.style}` }))];
   }
 

@@ -75,6 +75,16 @@ def test_a_chart_without_a_number_to_draw_says_why(browser: Any, runs: Path, tmp
         sync_api.expect(charts["below"].locator("text.empty")).to_have_text("no number above 0")
 
 
+def test_a_line_is_interrupted_where_a_number_is_missing(browser: Any, runs: Path, tmp_path: Path) -> None:
+    run = shutil.copytree(runs / "ppo", tmp_path / "ppo")
+    for step, x in enumerate([1.0, 2.0, None, 3.0, None, 4.0, 5.0]):
+        written(run, **{"env_steps": 1000 + step, "metric/gaps": x})
+    with opened(browser, str(run)) as page:
+        chart = page.locator("#group-metric .chart", has_text="gaps")
+        sync_api.expect(chart.locator("circle.dot")).to_have_count(5)
+        assert re.sub(r"[^ML]", "", chart.locator("path.series").get_attribute("d")) == "MLMML"
+
+
 def test_long_words_of_an_alarm_stay_within_the_page(browser: Any, runs: Path, tmp_path: Path) -> None:
     run = shutil.copytree(runs / "ppo", tmp_path / "ppo")
     told = json.loads((run / "summary.json").read_text())
