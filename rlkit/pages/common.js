@@ -52,6 +52,19 @@ export async function guarded(work) {
   }
 }
 
+let missed = ""; // what was said of an answer that did not come
+
+// The same for a look that is repeated: its next answer takes the failure back.
+export async function watched(look) {
+  try {
+    await look();
+    if (missed && find("notice").textContent === missed) say("");
+    missed = "";
+  } catch (error) {
+    say((missed = error.message), true);
+  }
+}
+
 export function number(x, digits = 3) {
   if (x === null || x === undefined) return "–";
   if (typeof x !== "number") return String(x); // of a file that was edited by hand

@@ -1,6 +1,6 @@
 // The home of runs: a table that is sorted, filtered and kept new, and below it the curves of the runs that are selected.
 
-import { ask, find, guarded, make, number, say, token } from "./common.js";
+import { ask, find, guarded, make, number, say, token, watched } from "./common.js";
 import { Curves } from "./curves.js";
 
 const EVERY = 2000; // milliseconds between two looks
@@ -151,8 +151,8 @@ find("none").addEventListener("click", () => guarded(() => {
   draw();
   return lay();
 }));
-await guarded(look);
+await watched(look);
 for (;;) {
   await new Promise((done) => setTimeout(done, EVERY));
-  if (!document.hidden) await guarded(look);
+  if (!document.hidden) await watched(look);
 }

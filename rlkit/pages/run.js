@@ -1,6 +1,6 @@
 // The page of a run: its header and its curves, refreshed while it goes on, and the other parts when they are opened.
 
-import { ask, choices, choose, find, guarded, home, make, number, say } from "./common.js";
+import { ask, choices, choose, find, guarded, home, make, number, say, watched } from "./common.js";
 import { Board } from "./board.js";
 import { Curves } from "./curves.js";
 import { openCompletions, openTokens } from "./tokens.js";
@@ -103,16 +103,11 @@ async function openMap() {
 async function watch() {
   for (;;) {
     await new Promise((done) => setTimeout(done, EVERY));
-    if (document.hidden) continue;
-    try {
-      await look();
-    } catch (error) {
-      say(error.message, true);
-    }
+    if (!document.hidden) await watched(look);
   }
 }
 
 if (home) find("up").append(make("a", { href: home }, "← all runs"));
-await guarded(look);
+await watched(look);
 if (run) await open("curves");
 watch();

@@ -85,6 +85,16 @@ def test_a_line_is_interrupted_where_a_number_is_missing(browser: Any, runs: Pat
         assert re.sub(r"[^ML]", "", chart.locator("path.series").get_attribute("d")) == "MLMML"
 
 
+def test_a_missed_answer_is_told_until_the_next_one_comes(browser: Any, runs: Path, tmp_path: Path) -> None:
+    run = shutil.copytree(runs / "ppo", tmp_path / "runs" / "ppo")
+    for shown, asked in ((run, "run"), (run.parent, "home")):
+        with opened(browser, str(shown)) as page:
+            page.route(f"**/api/{asked}", lambda route: route.fulfill(status=400, json={"error": "no answer"}))
+            sync_api.expect(page.locator("#notice")).to_have_text("no answer")
+            page.unroute(f"**/api/{asked}")
+            sync_api.expect(page.locator("#notice")).to_be_hidden()
+
+
 def test_long_words_of_an_alarm_stay_within_the_page(browser: Any, runs: Path, tmp_path: Path) -> None:
     run = shutil.copytree(runs / "ppo", tmp_path / "ppo")
     told = json.loads((run / "summary.json").read_text())
