@@ -95,6 +95,20 @@ def test_a_missed_answer_is_told_until_the_next_one_comes(browser: Any, runs: Pa
             sync_api.expect(page.locator("#notice")).to_be_hidden()
 
 
+@pytest.mark.parametrize("width", [375, 1600])
+def test_long_names_stay_within_the_page(width: int, browser: Any, runs: Path, tmp_path: Path) -> None:
+    folder = tmp_path / ("f" * 200)
+    shutil.copytree(runs / "ppo", folder / ("r" * 200))
+    (folder / ("c" * 200)).mkdir()
+    for name in ("index.html", "results.json"):
+        (folder / ("c" * 200) / name).touch()
+    with opened(browser, str(folder), width=width) as page:
+        sync_api.expect(page.locator("#pages")).to_contain_text("ccc")
+        assert page.locator("#runs").bounding_box()["width"] < 1600
+    with opened(browser, str(folder / ("r" * 200)), width=width) as page:
+        sync_api.expect(page.locator("#where")).to_contain_text("rrr")
+
+
 def test_long_words_of_an_alarm_stay_within_the_page(browser: Any, runs: Path, tmp_path: Path) -> None:
     run = shutil.copytree(runs / "ppo", tmp_path / "ppo")
     told = json.loads((run / "summary.json").read_text())
