@@ -140,7 +140,8 @@ def write(problem: Problem, best: Trial, path: Path, heads: Sequence[str]) -> No
     for section, key, *_ in keys:
         if section != "run" or key not in (*grid.PLACE, "seed"):
             kept.setdefault(section, {})[key] = resolved[section][key]
-    comment = "".join(f"# {line}\n" for line in (f"rlkit {rlkit.__version__}", *heads))
+    # It must not begin as a run's config.yaml does: there, a key that is absent is older than the key.
+    comment = "".join(f"# {line}\n" for line in (f"written by rlkit {rlkit.__version__}", *heads))
     write_atomically(path, comment + strict_yaml.dump(kept))
 
 

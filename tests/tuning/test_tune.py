@@ -12,7 +12,7 @@ from support.words import last
 from rlkit import tune
 from rlkit.comparison import grid
 from rlkit.errors import UserError
-from rlkit.settings import config
+from rlkit.settings import config, sections
 from rlkit.tuning import conduct, search
 from rlkit.tuning.problem import Problem, parse
 from rlkit.tuning.space import texts
@@ -216,6 +216,12 @@ def test_best_yaml_holds_the_keys_that_a_preset_stands_for(tmp_path: Path, carri
         found = config.read([f"config={out / 'best.yaml'}"]).algo
         given = config.read([*words[:2], preset]).algo
         assert {**found, "lr": 0} == {**given, "lr": 0} and "kl_coef" in found and "preset" not in found
+
+
+def test_best_yaml_leaves_a_key_that_it_does_not_hold_at_its_default(tmp_path: Path, carried: list[str]) -> None:
+    conducted(tmp_path, "algo=a2c", "trials=1", "policy.hidden=32,32", "search=algo.lr")
+    path = tmp_path / "best.yaml"
+    assert not sections.by_run(path) and config.read([f"config={path}"]).policy == {"hidden": [32, 32]}
 
 
 def test_best_yaml_holds_the_inner_keys_of_a_file(tmp_path: Path, carried: list[str]) -> None:
