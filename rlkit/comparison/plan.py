@@ -16,6 +16,7 @@ from rlkit import memory
 from rlkit.comparison import grid, measuring, rows
 from rlkit.errors import UserError
 from rlkit.paths import home
+from rlkit.recording.files import is_file
 from rlkit.recording.writers import check_tracker
 from rlkit.settings import config, places, plugins, repeat, schema, sections
 from rlkit.settings.assemble import Parts, assemble
@@ -258,7 +259,8 @@ def refuse_output(parts: Parts) -> None:
 
 def defaults(asked: Keys) -> Keys:
     """DEFAULTS, but for what a file says that was given for all runs: that was asked for, too."""
-    said = sections.read(home(asked["config"])).get("run", {}) if "config" in asked else {}
+    there = "config" in asked and is_file(home(asked["config"]))  # else the run says that it is not
+    said = sections.read(home(asked["config"])).get("run", {}) if there else {}
     return {key: x for key, x in repeat.without_rivals(DEFAULTS, said).items() if key not in said}
 
 

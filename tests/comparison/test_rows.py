@@ -274,6 +274,11 @@ def test_python_gives_lists_of_values_and_several_ids(tmp_path: Path, monkeypatc
         rlkit.run_comparison("grpo", "gsm8k", [0], out=tmp_path, **{"env.prompt": ["{question}", "Q: {question}"]})  # type: ignore[arg-type]
 
 
+def test_a_file_for_all_runs_that_is_not_there_is_told_as_a_run_tells_it() -> None:
+    with pytest.raises(UserError, match=r"config=nowhere\.yaml: there is no such file: give one"):
+        plan.plan(plan.parse(["algo=ppo", "env=cartpole", "config=nowhere.yaml"]))
+
+
 def test_a_run_that_is_missing_has_the_column_that_the_report_gives_it() -> None:
     for given, column in [
         (["env=gym", "env.id=CartPole-v1"], "gym:CartPole-v1"),
