@@ -44,9 +44,10 @@ ELSEWHERE = {  # words of other libraries, and our keys for them, of which the f
     "total_timesteps": "env_steps",
     "total_steps": "env_steps",
     "timesteps": "env_steps",
-    "epochs": "iterations",
     "output_dir": "out",
 }
+
+OF_RUNS = {"epochs": "iterations"}  # only for a run: beside an algorithm it is a key that others have
 
 STANDS_IN = {  # algorithms that people look for, and ours for the same purpose
     "ddpg": "algo=td3 came of it",
@@ -66,7 +67,8 @@ def instead(
     """What is said of a key that its section has not; `known` is what it has, `there` what named plug-ins have."""
     fields = {**there, section: known}
     named = [f"{head}.{key}" for head, names in there.items() if key in names]
-    for ours in [*named, *ELSEWHERE.get(key.lower(), "").split()]:
+    elsewhere = ELSEWHERE | (OF_RUNS if section == "run" else {})
+    for ours in [*named, *elsewhere.get(key.lower(), "").split()]:
         head, _, field = ours.rpartition(".")
         if section in ("run", "algo", "env", "policy") and field in fields.get(head, [field]):
             return f"here it is {ours}; there are: {', '.join(known)}"

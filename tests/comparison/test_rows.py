@@ -279,6 +279,11 @@ def test_a_file_for_all_runs_that_is_not_there_is_told_as_a_run_tells_it() -> No
         plan.plan(plan.parse(["algo=ppo", "env=cartpole", "config=nowhere.yaml"]))
 
 
+def test_a_key_that_one_algorithm_lacks_is_no_key_of_runs() -> None:
+    with pytest.raises(UserError, match=r"no key 'algo\.epochs': there are: lr, .*; NAME:KEY=VALUE gives a key"):
+        plan.plan(plan.parse(["algo=ppo,dqn", "env=cartpole", "algo.epochs=3"]))
+
+
 def test_a_run_that_is_missing_has_the_column_that_the_report_gives_it() -> None:
     for given, column in [
         (["env=gym", "env.id=CartPole-v1"], "gym:CartPole-v1"),

@@ -297,6 +297,7 @@ def test_help_shows_what_people_change_first_a_line_each(
         ("algo=dqn env=cartpole n_steps=3", "here it is algo.n_step;"),
         ("algo=ppo env=cartpole n_steps=3", "here it is algo.horizon;"),
         ("algo=ppo env=cartpole beta=0.1", "here it is algo.kl_coef;"),
+        ("algo=dqn env=cartpole epochs=3", "here it is iterations;"),
         ("--algo ppo env=cartpole --learning-rate 3", "write algo=ppo env=cartpole learning_rate=3, without"),
         ("algo=ppo --seed 3", "'--seed 3' is not understood: write seed=3, without"),
     ],
