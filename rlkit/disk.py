@@ -31,6 +31,28 @@ def is_file(path: Path) -> bool:
         raise UserError(f"{path} cannot be read: {words}; fix that or give another") from None
 
 
+def hold(handle: int) -> bool:
+    """Lock an open file until it is closed. Returns: False where another process has it, or files have no locks."""
+    try:
+        import fcntl
+
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (ImportError, OSError):  # Windows has no such locks
+        return False
+    return True
+
+
+def is_being_written(path: Path) -> bool:
+    """Whether a process, of whomever, writes this file now: it holds it. Windows removes no open file anyway."""
+    if os.name == "nt" or not stat.S_ISREG(path.lstat().st_mode):
+        return False
+    handle = os.open(path, os.O_RDONLY | NO_LINK)
+    try:
+        return not hold(handle)
+    finally:
+        os.close(handle)
+
+
 def to_disk(path: Path) -> None:
     if path.is_dir() and os.name == "nt":
         return  # Windows cannot open a folder; it journals renames itself

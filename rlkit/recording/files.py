@@ -15,7 +15,7 @@ from typing import BinaryIO, TypeGuard
 
 from safetensors import SafetensorError
 
-from rlkit.disk import BINARY, NO_LINK, to_disk
+from rlkit.disk import BINARY, NO_LINK, hold, is_being_written, to_disk
 from rlkit.disk import is_file as is_file
 from rlkit.disk import reason as reason
 from rlkit.disk import refuse_link as refuse_link
@@ -28,7 +28,7 @@ HUGE = 1e100  # larger values are not measurements: their squares would overflow
 OURS = re.compile(
     r"\.lock|(config|before|summary|metrics|completions)\.\w+|events\..*|checkpoints|model|adapter|wandb.*"
 )
-LEFT = re.compile(r"\.(?!evaluation|completions-).+\.new|\.probe-\d+")  # excluded: files of running evaluations
+LEFT = re.compile(r"\..+\.new|\.probe-\d+")
 
 NO_WAIT = getattr(os, "O_NONBLOCK", 0)
 
@@ -77,11 +77,16 @@ def tidy(folder: Path) -> None:
 
 
 def sweep(folder: Path) -> None:
-    """Remove the incomplete files that killed processes left in a folder which this process has locked."""
+    """Remove the incomplete files that killed processes left in a folder which this process has locked.
+
+    An evaluation takes no lock of the folder: what it writes now stays.
+    """
     with there(folder):
         left = [path for path in folder.iterdir() if LEFT.fullmatch(path.name)]
     for path in left:
-        remove(path)
+        with suppress(OSError):  # its writer has ended by now
+            if not is_being_written(path):
+                remove(path)
 
 
 @contextmanager
@@ -178,14 +183,16 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
     try:
         handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | NO_LINK | BINARY, 0o666)
         with os.fdopen(handle, "wb") as file:
+            hold(handle)  # `sweep` leaves it to its writer
             yield file
             file.flush()
             os.fsync(handle)
         os.replace(new, path)
         to_disk(path.parent)
     except OSError as error:
-        remove(new)
         raise UserError(f"cannot write {path}: {reason(error)}") from None
+    finally:
+        remove(new)  # also after Ctrl-C, as nobody sweeps the folder of a video
 
 
 def beside(path: Path) -> Path:

@@ -105,12 +105,30 @@ def test_what_killed_runs_left_goes_and_what_their_links_name_stays(tmp_path: Pa
     (folder / ".model.0123.new" / "link").symlink_to(tmp_path / "other")
     (folder / ".model.4567.new").symlink_to(tmp_path / "other")
     (folder / ".summary.json.89ab.new").symlink_to(victim)
-    (folder / ".evaluation-test.json.cdef.new").write_text("in use")
     (folder / "checkpoints" / ".latest.safetensors.0123.new").mkdir()
     tidy(folder)
     assert not list(folder.glob(".[ms]*.new")) and not list((folder / "checkpoints").glob(".*"))
-    assert (folder / ".evaluation-test.json.cdef.new").is_file()  # an evaluation takes no lock
     assert victim.read_text() == (tmp_path / "other" / "kept").read_text() == VICTIM
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows removes no open file")
+def test_what_an_evaluation_writes_now_stays(tmp_path: Path) -> None:
+    """It takes no lock of the folder. What a killed one left goes."""
+    names = ["evaluation-test.json", "completions-test.jsonl", "movie.gif"]
+    for name in names:
+        (tmp_path / f".{name}.0123.new").write_text("left")
+        with files.replacing(tmp_path / name) as file:
+            file.write(b"whole")
+            tidy(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(names)
+    assert all((tmp_path / name).read_text() == "whole" for name in names)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, UserError("it cannot be drawn")])
+def test_what_ends_before_it_is_written_leaves_nothing(tmp_path: Path, error: type[BaseException]) -> None:
+    with pytest.raises((KeyboardInterrupt, UserError)), files.replacing(tmp_path / "movie.gif"):
+        raise error
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_umask_is_kept_everywhere(tmp_path: Path) -> None:
