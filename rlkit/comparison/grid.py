@@ -144,12 +144,20 @@ def refuse_another(job: Job) -> None:
 
 def another(job: Job) -> tuple[str, object, object] | None:
     """The first key, or file, in which a folder holds another run: its name, what is asked for, and what is there."""
-    if not (job.folder / "config.yaml").is_file():
+    path = job.folder / "config.yaml"
+    if not path.is_file():
         return None
     there = config.from_folder(job.folder)
     marks = ((name, mark, there.marks.get(name)) for name, mark in job.config.get("marks", {}).items())
     changed = next((found for found in marks if found[1] != found[2]), None)
-    return difference(job.config, {s: there.section(s) for s in config.SECTIONS}) or changed
+    found = difference(job.config, {s: there.section(s) for s in config.SECTIONS}) or changed
+    held = {*there.run, *there.marks, *(f"{s}.{key}" for s in config.SECTIONS for key in there.section(s))}
+    if found is not None and found[0] not in held:
+        raise UserError(
+            f"{path} has no {found[0]}: it was cut off, or another version of rlkit wrote it; delete {job.folder}, or "
+            "choose another out="
+        )
+    return found
 
 
 def difference(one: Sections, other: Sections) -> tuple[str, object, object] | None:

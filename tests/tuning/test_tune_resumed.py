@@ -1,6 +1,7 @@
 """A search that is interrupted, killed or extended goes on as if nothing had been, and in no other's folder."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -120,6 +121,17 @@ def test_trials_of_two_defaults_are_not_mixed(change: str, tmp_path: Path, carri
     what = "mine.py" if change == "code" else r"env\.slip"
     with pytest.raises(UserError, match=rf"{what} has changed since .*s was begun; choose another out="):
         conducted(tmp_path / "s", "trials=3", *words)
+
+
+@pytest.mark.slow
+def test_a_cut_off_config_is_not_called_a_change(tmp_path: Path, carried: list[str]) -> None:
+    conducted(tmp_path, "trials=2")
+    path = next(tmp_path.glob("trials/0000-*/config.yaml"))
+    path.write_text(path.read_text().partition("run:")[0])
+    with pytest.raises(UserError, match=rf"^{path} has no \w+: it was cut off, .* delete {path.parent}, or"):
+        conducted(tmp_path, "trials=3")
+    shutil.rmtree(path.parent)
+    assert conducted(tmp_path, "trials=3").best is not None
 
 
 @pytest.mark.parametrize(
