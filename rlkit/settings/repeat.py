@@ -43,8 +43,9 @@ def changed(first: str, argv: Sequence[str]) -> str:
         return f"# rlkit {rlkit.__version__}"
     head, found, command = first.partition(COMMAND)
     was = {key(word.lstrip("$'")): word for word in WORD.findall(command)}  # some are quoted
-    # Files may have moved.
-    now = {key(word): quoted(word) for word in argv if key(word) in {*RESUMABLE, *MOVABLE, *was}}
+    # Files may have moved, also those that a file of keys names.
+    kept = {key(word) for word in argv} - {"resume", "trust"} if "config" in was else {*RESUMABLE, *MOVABLE, *was}
+    now = {key(word): quoted(word) for word in argv if key(word) in kept}
     return f"{head}{found}{' '.join((without_rivals(was, now) | now).values())}" if found and now else first
 
 

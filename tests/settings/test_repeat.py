@@ -32,6 +32,13 @@ def test_what_a_resume_changes_takes_the_place_of_what_was_given(
     assert repeat.changed("run:", told) == f"# rlkit {rlkit.__version__}"
 
 
+def test_what_a_file_of_keys_names_may_have_moved() -> None:
+    """The key that tells the new place stands above config=FILE, which has the old one."""
+    told = ["resume=x", "trust=true", "env.source=/new.jsonl", "iterations=9"]
+    found = repeat.changed(repeat.line(["config=keys.yaml", "seed=2"]), told).partition(repeat.COMMAND)[2]
+    assert repeat.WORD.findall(found) == ["config=keys.yaml", "seed=2", "env.source=/new.jsonl", "iterations=9"]
+
+
 @pytest.mark.parametrize("word", ["iterations=none", "env_steps=none", "env_steps=None"])
 def test_a_length_of_none_leaves_the_length_as_it_is(word: str) -> None:
     """A program passes a length on that nobody gave: the run has that of its YAML, and a resumed one its own."""
