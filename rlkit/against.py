@@ -24,11 +24,15 @@ class Against(Paired):
 Place = tuple[str, str | None]  # a run folder and its checkpoint; None: the one that the run measures
 
 
-def rival(subject: Subject, asked: Evaluate, place: Place) -> Subject:
-    """Open the run or checkpoint to compare with; refuse one that cannot be paired with this run."""
+def rival(subject: Subject, asked: Evaluate, place: Place, line: config.Given) -> Subject:
+    """Open the run or checkpoint to compare with; refuse one that cannot be paired with this run.
+
+    line: where files of both lie now.
+    """
     text, (folder, checkpoint) = asked.against or "", place
     given = given_of(subject, folder)
     given.trust = asked.trust
+    config.follow(line, given)
     other = opened(given, folder, checkpoint, asked, subject.env.seed)
     ours, theirs = (world(s.given) for s in (subject, other))
     for key in [*ours, *theirs]:

@@ -17,11 +17,13 @@ if TYPE_CHECKING:
     from rlkit.against import Against
     from rlkit.api import Scores
     from rlkit.evaluation import Evaluate, Report, Subject
+    from rlkit.settings.given import Given
     from rlkit.statistics.episodes import Interval
 
 HELP = """python -m rlkit.evaluate RUN_FOLDER [KEY=VALUE ...]     measure a run
 python -m rlkit.evaluate RUN_FOLDER against=RUN_FOLDER  compare it with another
 python -m rlkit.evaluate RUN_FOLDER video=FILE.gif      draw an episode, no more
+python -m rlkit.evaluate RUN_FOLDER env.source=FILE     what it names has moved
 The parameters are those that the run itself measured, or of checkpoint=NAME.
 What is measured goes to evaluation-SPLIT.json in the first folder."""
 USAGE = "write: python -m rlkit.evaluate RUN_FOLDER [KEY=VALUE ...] (--help lists the keys)"
@@ -38,16 +40,15 @@ def evaluate(argv: list[str]) -> int:
     if not argv or {"-h", "--help"} & set(argv):
         print_pages(HELP, [("the keys", schema.explain(evaluation.Evaluate, {}, "evaluate"))])
         return 0
-    asked = read(argv)
-    given = config.from_folder(argv[0])
+    asked, line = read(argv)
+    given = config.at_new_places(argv[0], line)
     prepare_folder(argv[0])  # before hours of measuring: the folder must be writable
-    given.trust = asked.trust
     with bars("preparing"):
         subject = evaluation.opened(given, argv[0], asked.checkpoint, asked)
     with back(given.here):  # relative paths start there, wherever the environment has gone
         evaluation.refuse(subject, asked)
         say(evaluation.which(subject))
-        other = None if asked.against is None else against.rival(subject, asked, against.place_of(asked.against))
+        other = None if asked.against is None else against.rival(subject, asked, against.place_of(asked.against), line)
     if other:
         say(f"against {other.called}: {evaluation.which(other)}")
     if asked.video is not None:  # before hours of measuring: drawing needs a package
@@ -69,11 +70,12 @@ def evaluate(argv: list[str]) -> int:
     return 0
 
 
-def read(argv: Sequence[str]) -> "Evaluate":
-    """Parse the keys after the run folder."""
+def read(argv: Sequence[str]) -> "tuple[Evaluate, Given]":
+    """Parse the keys after the run folder: how to measure, and where files of the run lie now."""
     from rlkit.errors import UserError
     from rlkit.evaluation import Evaluate
     from rlkit.settings import config, schema
+    from rlkit.settings.given import of_files, parse
 
     folder, *words = argv
     if "=" in folder and not os.path.exists(home(folder)):
@@ -82,7 +84,11 @@ def read(argv: Sequence[str]) -> "Evaluate":
     if strange:
         raise UserError(f"'{strange[0]}' is not understood: {USAGE}")
     schema.once(words)
-    return config.build(Evaluate, dict(word.split("=", 1) for word in words), "evaluate")
+    places = [word for word in words if of_files(word)]
+    asked = config.build(Evaluate, dict(word.split("=", 1) for word in words if word not in places), "evaluate")
+    line = parse(places)
+    line.trust = asked.trust
+    return asked, line
 
 
 def only_draws(asked: "Evaluate") -> bool:

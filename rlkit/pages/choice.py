@@ -19,7 +19,7 @@ from rlkit.pages.server import Site
 from rlkit.paths import home
 from rlkit.settings import config, plugins, schema
 from rlkit.settings.assemble import assemble
-from rlkit.settings.given import Trust
+from rlkit.settings.given import Given, Trust, of_files, parse
 
 OWN = ("runs", "comparisons")  # where commands write, without out=
 Port = Annotated[int, Ge(0), Le(65535)]
@@ -48,14 +48,17 @@ def site(words: Sequence[str], trust: Trust = False) -> Site:
     if not words:
         return home_here(trust)
     if "=" not in words[0] or os.path.isdir(words[0]):
-        if len(words) > 1:
-            raise UserError(f"'{words[1]}' is not understood: beside a run's folder only port=, open= and trust= are")
         folder = home(words[0])
+        if strange := [word for word in words[1:] if not (of_files(word) and is_run(folder))]:
+            raise UserError(
+                f"'{strange[0]}' is not understood: beside a folder only port=, open= and trust= are, and beside a "
+                "run's the keys of files that have moved, as in env.source=FILE"
+            )
         if is_home(folder):
             return home_of([folder], trust)
         if not is_run(folder) and (is_comparison(folder) or is_report(folder)):
             return comparison_site(folder)
-        return RunPage(words[0], assemble, trust).site()
+        return RunPage(words[0], assemble, trust, at_new_places(words, trust)).site()
     keys = dict(word.partition("=")[::2] for word in words)
     for key in keys:
         if key not in ("env", "algo", "seed") and not key.startswith("env."):
@@ -65,6 +68,15 @@ def site(words: Sequence[str], trust: Trust = False) -> Site:
         raise UserError("which environment? Give env=NAME, or the folder of a run")
     refuse_without_map({key.removeprefix("env."): x for key, x in keys.items() if key.startswith("env.")}, keys["env"])
     return Lab([word for word in words if not word.startswith("algo=")], assemble, keys.get("algo")).site()
+
+
+def at_new_places(words: Sequence[str], trust: Trust) -> Given | None:
+    """The configuration of a run whose files have moved; none where nothing says so."""
+    if len(words) == 1:
+        return None
+    line = parse(words[1:])
+    line.trust = trust
+    return config.at_new_places(words[0], line)
 
 
 def home_here(trust: Trust) -> Site:

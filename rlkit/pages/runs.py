@@ -18,7 +18,7 @@ from rlkit.recording.files import is_number, opened, read_object, read_text
 from rlkit.recording.writers import LONGEST, record
 from rlkit.settings import config, plugins
 from rlkit.settings.assemble import Assemble
-from rlkit.settings.given import Trust
+from rlkit.settings.given import Given, Trust
 
 MOST = 1 << 24  # bytes that are read of a file at a time; the author of the folder decides how large it is
 QUIET = 60.0  # seconds without a new line after which one looks whether a process still writes to the folder
@@ -27,10 +27,12 @@ QUIET = 60.0  # seconds without a new line after which one looks whether a proce
 class RunPage:
     """Reads a run folder, and lets its newest checkpoint play in memory."""
 
-    def __init__(self, folder: str | Path, assemble: Assemble, trust: Trust = False) -> None:
+    def __init__(
+        self, folder: str | Path, assemble: Assemble, trust: Trust = False, given: Given | None = None
+    ) -> None:
         self.called = home(folder)
         self.folder = self.called.absolute()  # an environment that plays may change the directory
-        self.given = config.from_folder(self.called)
+        self.given = config.from_folder(self.called) if given is None else given
         self.given.run["device"], self.given.trust = "auto", trust  # the run's own device may not be here
         self.given.by_itself()
         self.live: Live | None = None

@@ -14,18 +14,17 @@ import numpy as np
 from rlkit import session
 from rlkit.errors import UserError
 from rlkit.fields import Escapes
-from rlkit.python.keys import GYM, EnvLike, asked, check_listener, described, found_at, inside, named, plain, text
+from rlkit.python.keys import GYM, EnvLike, asked, check_listener, described, found_at, inside, line, named, plain, text
 from rlkit.python.run import Run
 from rlkit.python.surroundings import undisturbed
 from rlkit.recording import checkpoint as checkpoints
 from rlkit.recording.log import Listener
 from rlkit.settings import config, schema
-from rlkit.settings import trust as trusting
 from rlkit.terminal import muted
 
 if TYPE_CHECKING:
     from rlkit.comparison.numbers import Results
-from rlkit.settings.given import Factory, Trust
+from rlkit.settings.given import Factory, Trust, of_files
 
 
 def train(
@@ -71,7 +70,11 @@ def train(
 
 
 def load(
-    folder: str | os.PathLike[str], trust: Trust = False, env: EnvLike | None = None, checkpoint: str | None = None
+    folder: str | os.PathLike[str],
+    trust: Trust = False,
+    env: EnvLike | None = None,
+    checkpoint: str | None = None,
+    **keys: object,
 ) -> Run:
     """Open a run folder, finished or not.
 
@@ -84,6 +87,7 @@ def load(
             defined in a notebook.
         checkpoint: the checkpoint for the policy: latest, best, or another name in the folder checkpoints; None: the
             one that the run itself measures, `best` under measure=best, else `latest`.
+        keys: the new places of files that have moved since the run began, as in **{"env.source": "NEW.jsonl"}.
 
     Returns: the run. Without a checkpoint it still has metrics and can be resumed, but its policy raises an error.
 
@@ -97,12 +101,13 @@ def load(
     given = config.from_folder(os.fspath(folder))
     if env is not None:
         given.factory = factory_of(env, given)
-    given.trust = trust
-    run = Run(Path(folder), checkpoint, given.factory, trust)
+    if strange := [key for key in keys if not of_files(key)]:
+        raise UserError(f"{strange[0]}= is no key of a file that may have moved: leave it out, or give it to resume()")
+    run = Run(Path(folder), checkpoint, given.factory, trust, keys)
     if checkpoints.resumable(run.folder):
         run.policy  # noqa: B018, reports at once what cannot be opened or is not trusted
     else:
-        trusting.check(given)
+        config.at_new_places(os.fspath(folder), line(keys, given.factory, trust))
     return run
 
 

@@ -14,7 +14,7 @@ from gymnasium.vector import VectorEnv
 
 from rlkit.errors import UserError, one_line
 from rlkit.settings import config, schema
-from rlkit.settings.given import Factory
+from rlkit.settings.given import Factory, Trust
 from rlkit.settings.plugins import ENTRY
 from rlkit.settings.sections import Section
 
@@ -42,9 +42,9 @@ def check_listener(listener: object) -> None:
         raise UserError(f"on_iteration={listener!r} is not understood: give a function of the metrics, a dictionary")
 
 
-def line(keys: Mapping[str, object], factory: Factory | None = None) -> config.Given:
+def line(keys: Mapping[str, object], factory: Factory | None = None, trust: Trust = False) -> config.Given:
     """Keys and values as a configuration, including their form on the command line."""
-    given = config.Given(factory=factory)
+    given = config.Given(factory=factory, trust=trust)
     for key, value in keys.items():
         value = plain(value)
         config.put(given, key, value, f"{key}={text(key, value)}")

@@ -2,7 +2,7 @@
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import cast
@@ -42,10 +42,12 @@ class Run:
         checkpoint: str | None = None,
         factory: Factory | None = None,
         trusted: Trust = False,
+        places: Mapping[str, object] | None = None,
     ) -> None:
         self.folder = home(folder).absolute()
         self.checkpoint = checkpoint  # checkpoint for `policy`; None: the one that the run measures
         self._factory, self._trusted = factory, trusted
+        self._places = dict(places or {})  # keys of files that have moved since the run began
         self._opened: tuple[Evaluate, Subject] | None = None
 
     def __getstate__(self) -> dict[str, object]:
@@ -113,7 +115,7 @@ class Run:
                 evaluation.refuse(subject, asked)
                 if place is not None and not asked.trust:
                     pairing.refuse_code(subject, place[0])
-                other = None if place is None else pairing.rival(subject, asked, place)
+                other = None if place is None else pairing.rival(subject, asked, place, self._line())
             if asked.video is not None:
                 evaluation.film(subject, asked, here)
             found, scores = evaluation.measured(subject, asked)
@@ -140,8 +142,8 @@ class Run:
             raise UserError(f"resume={keys['resume']}: this run itself is resumed; leave it out")
         _refuse_trust(keys)
         check_listener(on_iteration)
-        told = line(keys, self._factory)
-        told.resume, told.trust = self.folder, self._trusted
+        told = self._line(**keys)
+        told.resume = self.folder
         with undisturbed(), muted(quiet), self._fitting():
             _, progress = session.carry_out(config.complete(told), session.Watch(quiet, on_iteration))
         self._opened = None
@@ -172,10 +174,12 @@ class Run:
         same = home(place[0]).resolve() == self.folder.resolve()  # another checkpoint of this run
         return named, place, self._trusted if same else False
 
+    def _line(self, **keys: object) -> config.Given:
+        """Keys beside those of files that have moved."""
+        return line(self._places | keys, self._factory, self._trusted)
+
     def _given(self) -> config.Given:
-        given = config.from_folder(self.folder)
-        given.factory, given.trust = self._factory, self._trusted
-        return given
+        return config.from_folder(self.folder)
 
     def _asked(self, **keys: object) -> Evaluate:
         given = {"checkpoint": self.checkpoint, **keys}
@@ -192,7 +196,7 @@ class Run:
         like = Evaluate(name, device=asked.device, threads=asked.threads, seed=asked.seed)
         if self._opened is None or self._opened[0] != like:
             with undisturbed(), self._fitting():
-                subject = evaluation.opened(self._given(), self.folder, name, asked)
+                subject = evaluation.opened(config.at_new_places(self.folder, self._line()), self.folder, name, asked)
             self._opened = like, subject
         return self._opened[1]
 

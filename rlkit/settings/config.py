@@ -18,12 +18,13 @@ from rlkit.errors import UserError
 from rlkit.fields import Count, Episodes, Natural, Seed
 from rlkit.paths import back, home
 from rlkit.recording.files import is_file
-from rlkit.settings import moved, places, plugins, repeat, schema, sections, strict_yaml, trust
+from rlkit.settings import places, plugins, repeat, schema, sections, strict_yaml, trust
 from rlkit.settings.given import KINDS as KINDS  # `as`: others take it from here
 from rlkit.settings.given import SECTIONS as SECTIONS
 from rlkit.settings.given import Given as Given
 from rlkit.settings.given import parse
 from rlkit.settings.given import put as put
+from rlkit.settings.moved import follow as follow
 from rlkit.settings.plugins import nearest
 from rlkit.settings.plugins import network_class as network_class
 from rlkit.settings.schema import build as build
@@ -130,8 +131,18 @@ def continued(line: Given) -> Given:
         raise UserError(f"config={line.config} is for a new run: resume={line.resume} goes on with its own keys")
     given = from_folder(line.resume)
     given.trust, given.factory = line.trust, line.factory
-    moved.follow(line, given)
+    follow(line, given)
     trust.check(given)
+    return given
+
+
+def at_new_places(folder: str | Path, line: Given) -> Given:
+    """The configuration that a run folder holds, with the places where `line` says that its files lie now.
+
+    Raises: UserError for a key that would make it another run.
+    """
+    given = continued(replace(line, resume=Path(folder)))
+    changes(line, given, may=())
     return given
 
 
@@ -147,8 +158,8 @@ def refuse_strange(line: Given, given: Given) -> None:
                 raise UserError(f"no key '{key}': {instead(key, 'run', list(known), there)}")
 
 
-def changes(line: Given, held: Given) -> Given:
-    """The keys that change a run which is continued; what is given again must be what the run has.
+def changes(line: Given, held: Given, may: Sequence[str] = repeat.RESUMABLE) -> Given:
+    """The keys of `may` that change a run which is continued; what is given again must be what the run has.
 
     Raises: UserError for a key that would make it another run.
     """
@@ -158,19 +169,20 @@ def changes(line: Given, held: Given) -> Given:
         has = held.section(section)
         for key, value in line.section(section).items():
             name = key if section == "run" else section if key == "name" else f"{section}.{key}"
-            if name in repeat.RESUMABLE:
+            if name in may:
                 continue
             head, _, inner = key.partition(".")
             if head not in has:
-                raise UserError(f"no key '{name}' in the run {line.resume}: {nearest(key, has)}")
+                raise UserError(f"no key '{name}' in the run {held.folder}: {nearest(key, has)}")
             told, was = meant(held, section, key, value), meant(held, section, head, has[head])
             if inner and isinstance(told, dict) and isinstance(was, dict):
                 told, was = told[inner], was.get(inner)
-            elsewhere = name in repeat.MOVABLE and told and was
+            elsewhere = may and name in repeat.MOVABLE and told and was
             if told != was and not elsewhere:
+                what = ", ".join(may) or "where the files lie that it names"
                 raise UserError(
-                    f"resume continues a run as it was: it has {name}={schema.show(was)}, not {schema.show(value)}; "
-                    f"what may change is {', '.join(repeat.RESUMABLE)}"
+                    f"{'resume continues' if may else 'this opens'} a run as it was: it has {name}={schema.show(was)}, "
+                    f"not {schema.show(value)}; what may change is {what}"
                 )
     run = {key: value for key, value in line.run.items() if key in repeat.RESUMABLE}
     policy = {key: value for key, value in line.policy.items() if f"policy.{key}" in repeat.RESUMABLE}

@@ -81,6 +81,12 @@ def parse(argv: Sequence[str]) -> Given:
     return given
 
 
+def of_files(word: str) -> bool:
+    """Whether a word behind a run's folder may say where a file of the run lies now: it is a key of a plug-in."""
+    key = word.partition("=")[0]
+    return key in KINDS or key.partition(".")[0] in SECTIONS[1:]
+
+
 def without_dashes(argv: Sequence[str], first: int) -> str:
     """The whole line for one with --KEY=VALUE, or with --KEY that a value follows; `first` is the first of these."""
     words, odd, line, i = [*argv, ""], argv[first], [], 0

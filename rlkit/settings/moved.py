@@ -1,15 +1,12 @@
 """What a run names outside rlkit and what has moved since: the same files at another place go on with the run."""
 
 import os
-import re
 from dataclasses import dataclass, field
 
 from rlkit.errors import UserError
 from rlkit.paths import home
 from rlkit.settings import places
 from rlkit.settings.given import SECTIONS, Given
-
-ENTRY = re.compile(r"(model:)?([^:]*)(:.*)?", re.DOTALL)  # model:FOLDER, FILE.py:NAME, or a path alone
 
 
 @dataclass
@@ -22,7 +19,11 @@ class Moves:
     def named(self) -> set[str]:
         """The places that the configuration names itself."""
         values = (value for section in SECTIONS for value in self.held.section(section).values())
-        return {parts(one)[1] for value in values for one in entries(value)}
+        return {parts(one)[1] for value in values for one in entries(value, self.is_path(value))}
+
+    def is_path(self, value: object) -> bool:
+        """Whether a text is one marked path as a whole: there may be commas in it."""
+        return isinstance(value, str) and value in self.held.marks
 
 
 def follow(line: Given, held: Given) -> None:
@@ -37,19 +38,21 @@ def follow(line: Given, held: Given) -> None:
         keys = held.section(section)
         for key, told in line.section(section).items():
             was, name = keys.get(key), section if key == "name" else f"{section}.{key}"
-            if entries(was) and len(entries(was)) == len(entries(told)):
-                pairs = zip(entries(was), entries(told), strict=True)
-                now = [entry(one, other.strip(), moves, name) for one, other in pairs]
+            olds, news = (entries(value, moves.is_path(was)) for value in (was, told))
+            if olds and len(olds) == len(news):
+                now = [entry(one, other.strip(), moves, name) for one, other in zip(olds, news, strict=True)]
                 keys[key] = ",".join(now) if isinstance(was, str) else now
     held.marks |= {now: held.marks[before] for now, before in moves.was.items()}
     for before in {*moves.was.values()} - moves.named() - moves.was.keys():
-        del held.marks[before]
+        if places.mark(before) != held.marks[before]:  # else code that stays may import it
+            del held.marks[before]
 
 
-def entries(value: object) -> list[str]:
-    """What a key names: the parts of a text between commas, or the texts of a list."""
-    texts = value.split(",") if isinstance(value, str) else value if isinstance(value, list | tuple) else []
-    return list(texts) if all(isinstance(text, str) for text in texts) else []
+def entries(value: object, whole: bool) -> list[str]:
+    """What a key names: a text as a whole or its parts between commas, or the texts of a list."""
+    texts = [value] if whole else value.split(",") if isinstance(value, str) else value
+    found = texts if isinstance(texts, list | tuple) else []
+    return list(found) if all(isinstance(text, str) for text in found) else []
 
 
 def entry(was: str, told: str, moves: Moves, key: str) -> str:
@@ -64,10 +67,13 @@ def entry(was: str, told: str, moves: Moves, key: str) -> str:
         return was
     together = {old: new, **neighbors(old, new, moves)}
     for before, now in together.items():
-        if not os.path.exists(new) or places.mark(now) != held.marks[before]:
+        if not os.path.exists(new) or (places.mark(now) != held.marks[before] and held.trust != "changed"):
             if places.mark(old):  # where it was, it still is
                 return was
-            raise UserError(f"{key}={told}: {now} is not what {before} was when the run {held.folder} began: give that")
+            raise UserError(
+                f"{key}={told}: {now} is not what {before} was when the run {held.folder} began: give that, or accept "
+                "the change with trust=changed"
+            )
     moves.was |= {now: before for before, now in together.items()}
     return f"{model}{new}{name}"
 
@@ -88,7 +94,9 @@ def neighbors(old: str, new: str, moves: Moves) -> dict[str, str]:
 
 
 def parts(text: str) -> tuple[str, str, str]:
-    """model: or nothing, the path, and :NAME or nothing."""
-    found = ENTRY.fullmatch(text)
-    assert found is not None, "it takes every text"
-    return found[1] or "", found[2], found[3] or ""
+    """model: or nothing, the path, and :NAME behind a .py file or nothing."""
+    head, colon, name = text.rpartition(":")
+    if head.endswith(".py"):
+        return "", head, f"{colon}{name}"
+    model = text.startswith("model:")
+    return "model:" if model else "", text.removeprefix("model:"), ""

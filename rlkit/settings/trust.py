@@ -95,8 +95,8 @@ def _refuse_changed(given: Given) -> None:
             remedy = "put it back, or accept the change with trust=changed"
             if not now:
                 remedy = (
-                    f"put it back, give the key that names it beside resume={given.folder} if it has moved, or accept "
-                    "the change with trust=changed if nothing needs it any more"
+                    f"put it back, give the key that names it beside {given.folder} if it has moved, or accept the "
+                    "change with trust=changed if nothing needs it any more"
                 )
             raise UserError(f"{name} {happened} since the run {given.folder} began: {remedy}")
 

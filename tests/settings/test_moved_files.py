@@ -8,8 +8,9 @@ import pytest
 import yaml
 
 import rlkit
-from rlkit import run
+from rlkit import evaluate, run
 from rlkit.errors import UserError
+from rlkit.pages import choice
 from rlkit.settings import config
 from rlkit.settings.assemble import assemble
 
@@ -34,7 +35,7 @@ def test_a_dataset_that_moved_goes_on(tmp_path: Path, capsys: pytest.CaptureFixt
     (old / "train.jsonl").unlink()
     assert run.main(again) == 2
     said = capsys.readouterr().err
-    assert f"give the key that names it beside resume={folder} if it has moved" in said
+    assert f"give the key that names it beside {folder} if it has moved" in said
     (tmp_path / "other.jsonl").write_text(ROWS[:-1])
     assert run.main([*again, f"env.source={tmp_path}/other.jsonl"]) == 2
     assert f"{tmp_path}/other.jsonl is not what {old}/train.jsonl was when the run" in capsys.readouterr().err
@@ -48,6 +49,81 @@ def test_a_dataset_that_moved_goes_on(tmp_path: Path, capsys: pytest.CaptureFixt
     assert sorted(held["marks"]) == [f"{new}/test.jsonl", f"{new}/train.jsonl"]
     assert f"env.source={new}/train.jsonl" in (folder / "config.yaml").read_text().partition("\n")[0]
     assert run.main([f"resume={folder}", "iterations=3"]) == 0, "from now on it is there"
+
+
+def test_a_run_whose_dataset_moved_is_evaluated_played_and_loaded(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    old, new, folder, other = (tmp_path / name for name in ("old.jsonl", "new.jsonl", "run", "other"))
+    old.write_text(ROWS)
+    for place in (folder, other):
+        assert run.main([*SMALL, f"env.source={old}", f"out={place}"]) == 0
+    held = (folder / "config.yaml").read_bytes()
+    old.rename(new)
+    words, key = [str(folder), "episodes=2"], f"env.source={new}"
+    capsys.readouterr()
+    assert evaluate.main(words) == 2
+    assert f"give the key that names it beside {folder} if it has moved" in capsys.readouterr().err
+    assert evaluate.main([*words, key, f"against={other}"]) == 0
+    assert evaluate.main([*words, key, "env.max_tokens=5"]) == 2
+    told = "this opens a run as it was: it has env.max_tokens=4, not 5; what may change is where the files lie"
+    assert told in capsys.readouterr().err
+    assert choice.site([str(folder), key]).writes and not choice.site([str(folder)]).writes
+    with pytest.raises(UserError, match=r"'episodes=2' is not understood: beside a folder only port="):
+        choice.site(words)
+    with pytest.raises(UserError, match=r"old\.jsonl is gone"):
+        rlkit.load(folder)
+    with pytest.raises(UserError, match="iterations= is no key of a file that may have moved"):
+        rlkit.load(folder, iterations=2)
+    loaded = rlkit.load(folder, **{"env.source": new})
+    assert loaded.evaluate(episodes=2, against=other)["greedy"]["episodes"] == 2
+    assert (folder / "config.yaml").read_bytes() == held, "only a resume writes"
+    assert loaded.resume(iterations=2, quiet=True).summary is not None
+    assert config_of(folder)["env"]["source"] == str(new)
+
+
+def test_a_place_with_commas_and_colons_moves(tmp_path: Path) -> None:
+    old, new, folder = tmp_path / "a,b: c", tmp_path / "d:e,f", tmp_path / "run"
+    old.mkdir()
+    folder.mkdir()
+    (old / "train.jsonl").write_text(ROWS)
+    (old / "its:model,s").mkdir()
+    (old / "its:model,s" / "config.json").write_text("{}")
+    (tmp_path / "env.py").write_text(OWN)
+    words = ["algo=ppo", f"env={tmp_path}/env.py", f"env.one={old}/its:model,s"]
+    (folder / "config.yaml").write_text(assemble(config.read(words)).text)
+    old.rename(new)
+    assert read_back(folder, f"env.one={new}/its:model,s").env["one"] == f"{new}/its:model,s"
+
+
+def test_a_file_that_moved_and_changed_is_accepted_by_trust(tmp_path: Path) -> None:
+    old, new, folder = tmp_path / "mine.py", tmp_path / "ours.py", tmp_path / "run"
+    old.write_text("def one(prompts, completions, **columns):\n    return [1.0 for _ in completions]\n")
+    folder.mkdir()
+    (folder / "config.yaml").write_text(assemble(config.read([*SMALL, f"env.reward={old}:one"])).text)
+    old.rename(new)
+    new.write_text(new.read_text().replace("1.0", "2.0"))
+    with pytest.raises(UserError, match=f"{new} is not what {old} was .*, or accept the change with trust=changed$"):
+        read_back(folder, f"env.reward={new}:one")
+    found = config.read([f"resume={folder}", "trust=changed", f"env.reward={new}:one"])
+    assert found.env["reward"] == f"{new}:one"
+    with pytest.raises(UserError, match=r"gone\.py is not what"):
+        config.read([f"resume={folder}", "trust=changed", f"env.reward={tmp_path}/gone.py:one"])
+
+
+def test_code_that_stays_keeps_the_neighbor_of_code_that_moved(tmp_path: Path) -> None:
+    old, new, folder = tmp_path / "old", tmp_path / "new", tmp_path / "run"
+    old.mkdir()
+    folder.mkdir()
+    (old / "helper.py").write_text("def score(text):\n    return 1.0\n")
+    for name in ("one", "two"):
+        text = f"from .helper import score\n\n\ndef {name}(prompts, completions, **columns):\n"
+        (old / f"{name}.py").write_text(f"{text}    return [score(x) for x in completions]\n")
+    words = [f"env.reward={old}/one.py:one", f"env.metrics={old}/two.py:two"]
+    (folder / "config.yaml").write_text(assemble(config.read([*SMALL, *words])).text)
+    shutil.copytree(old, new)
+    (old / "one.py").unlink()
+    assert {*read_back(folder, f"env.reward={new}/one.py:one").marks} >= {f"{old}/helper.py", f"{new}/helper.py"}
 
 
 def test_what_is_in_both_places_may_be_read_from_either(tmp_path: Path) -> None:
