@@ -243,8 +243,17 @@ def from_folder(folder: str | Path) -> Given:
     if not all(isinstance(given.section(section).get("name"), str) for section in KINDS):
         raise UserError(f"{path} names no algorithm and environment: it is not a run's config.yaml")
     given.run["out"], given.folder = str(path.parent), path.parent
+    with_own_replay(given, path.parent)
     as_then(path, given)
     return given
+
+
+def with_own_replay(given: Given, folder: Path) -> None:
+    """Name the replay that lies in the run folder itself: it moved, or was copied, with it."""
+    storage = given.algo.get("storage")
+    own = os.path.join(folder, os.path.basename(storage)) if isinstance(storage, str) else ""
+    if own and os.path.isfile(os.path.join(own, "kept")):
+        given.algo["storage"] = os.path.realpath(own)
 
 
 def as_then(path: Path, given: Given) -> None:

@@ -62,15 +62,27 @@ def test_the_folder_is_absolute_and_an_evaluation_does_not_need_it(
 
 
 @pytest.mark.slow
-def test_the_folder_may_move_with_its_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    one, other = tmp_path / "one", tmp_path / "other"
-    assert run.main([*WORDS["td3"], f"out={one}", f"algo.storage={one / 'ring'}"]) == 0
+def test_the_folder_may_move(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run_folder, one, other = (tmp_path / name for name in ("run", "one", "other"))
+    assert run.main([*WORDS["td3"], f"out={run_folder}", f"algo.storage={one}"]) == 0
     one.rename(other)
-    assert run.main([f"resume={other}", "iterations=9"]) == 2
-    assert run.main([f"resume={other}", "iterations=9", "algo.storage=none"]) == 2
+    again = [f"resume={run_folder}", "iterations=9"]
+    assert run.main(again) == 2
+    assert run.main([*again, "algo.storage=none"]) == 2
     assert "it has algo.storage=" in capsys.readouterr().err
-    assert run.main([f"resume={other}", "iterations=9", f"algo.storage={other / 'ring'}"]) == 0
-    assert run.main([f"resume={other}", "iterations=10"]) == 0
+    assert run.main([*again, f"algo.storage={other}"]) == 0
+    assert run.main([f"resume={run_folder}", "iterations=10"]) == 0
+
+
+def test_a_copy_of_a_run_with_its_replay_leaves_the_first_one_as_it_is(tmp_path: Path) -> None:
+    first, second, moved = (tmp_path / name for name in ("first", "second", "moved"))
+    assert run.main([*WORDS["td3"], f"out={first}", f"algo.storage={first / 'ring'}"]) == 0
+    shutil.copytree(first, second)
+    assert run.main([f"resume={second}", "iterations=30"]) == 0
+    assert config.from_folder(second).algo["storage"] == str(second / "ring")
+    first.rename(moved)
+    assert run.main([f"resume={moved}", "iterations=30"]) == 0
+    assert differences(moved, second) == []
 
 
 def test_several_runs_do_not_share_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
