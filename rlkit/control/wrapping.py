@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import gymnasium
+from gymnasium.spaces import Box
 from gymnasium.wrappers import NormalizeObservation, NormalizeReward, TimeLimit
 
 from rlkit.control.contract import some_action
@@ -92,6 +93,7 @@ def wrapped(env: gymnasium.Env[Any, Any], names: Sequence[str], keywords: Keywor
         raise UserError(f"env.wrapper_kwargs.{unknown[0]} is for no wrapper of env.wrappers: {there}")
     for name, key in zip(names, short, strict=True):
         given, wrap = keywords.get(key, {}), found(name)
+        check_rescaled(env, name)
         if name in known():  # these take shapes as tuples, which no text has
             given = {word: tuple(value) if isinstance(value, list) else value for word, value in given.items()}
         try:
@@ -103,6 +105,16 @@ def wrapped(env: gymnasium.Env[Any, Any], names: Sequence[str], keywords: Keywor
         if not isinstance(env, gymnasium.Env):
             raise UserError(f"env.wrappers={name} returned {type(env).__name__}: it has to return an environment")
     return env
+
+
+def check_rescaled(env: gymnasium.Env[Any, Any], name: str) -> None:
+    """Raises: UserError where a component has equal bounds: Gymnasium would divide by their difference."""
+    space = {"RescaleAction": env.action_space, "RescaleObservation": env.observation_space}.get(name)
+    if isinstance(space, Box) and (space.low == space.high).any():
+        raise UserError(
+            f"env.wrappers={name} cannot rescale {space}, of which a component has equal bounds: give it others in the "
+            f"environment, or leave {name} out"
+        )
 
 
 def check_statistics(env: gymnasium.Env[Any, Any], called: str) -> None:

@@ -108,6 +108,19 @@ def test_what_goes_wrong_is_one_line(mine: str) -> None:
             one(*names, **keywords)
 
 
+def test_equal_bounds_are_not_rescaled() -> None:
+    """Gymnasium divides by their difference, and played an action that is not a number."""
+
+    class Half(gymnasium.Env):
+        observation_space = gymnasium.spaces.Box(np.float32([0, -1]), np.float32([0, 1]))
+        action_space = gymnasium.spaces.Box(np.float32([-1, 0]), np.float32([1, 0]))
+
+    names = {"RescaleAction": ("min_action", "max_action"), "RescaleObservation": ("min_obs", "max_obs")}
+    for name, (low, high) in names.items():
+        with pytest.raises(UserError, match=rf"^env\.wrappers={name} cannot rescale Box.* has equal bounds: give it"):
+            wrapping.wrapped(Half(), [name], {name: {low: -2, high: 2}})
+
+
 def test_a_package_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(name: str) -> None:
         raise ImportError(f"No module named 'cv2', for {name}")
