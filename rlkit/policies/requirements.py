@@ -3,12 +3,14 @@
 import math
 from typing import Protocol, runtime_checkable
 
-from gymnasium.spaces import Discrete
+from gymnasium.spaces import Discrete, MultiBinary, MultiDiscrete
 
 from rlkit import memory, spaces
 from rlkit.api import Env, Policy, Remembers
 from rlkit.errors import UserError
 from rlkit.exact import Model
+
+FINITE = (Discrete, MultiDiscrete, MultiBinary)  # spaces with finitely many elements
 
 
 def refuse_stored(env: Env, algorithm: str) -> None:
@@ -115,10 +117,21 @@ def sizes(env: Env, algorithm: str, masks: bool = False) -> tuple[int, int]:
     masks: states may come with a mask of actions.
     """
     states, actions = env.observation_space, env.action_space
-    states = spaces.beside_mask(states) if masks and states is not None else states
+    if states is not None and isinstance(spaces.beside_mask(states), Discrete):
+        if spaces.masks_actions(states) and not masks:
+            raise UserError(
+                f"{algorithm} knows no action masks, and the states come with one: give env.action_masks=false, or "
+                "leave the mask out where the environment is your own"
+            )
+        states = spaces.beside_mask(states)
     if not isinstance(states, Discrete):
         given = "text" if states is None else f"a {type(states).__name__}{states.shape or ''}"
         instead = "algo=grpo" if states is None else "algo=dqn" if isinstance(actions, Discrete) else "algo=ppo"
+        if states is not None and all(isinstance(part, FINITE) for _, part in spaces.leaves(states)):
+            raise UserError(
+                f"{algorithm} keeps a table and needs states that are one Discrete, not {given}: number them in a "
+                f"wrapper of your own (env.wrappers=FILE.py:NAME), or use {instead}"
+            )
         raise UserError(f"{algorithm} keeps a table and needs finitely many states, not {given}; use {instead}")
     if not isinstance(actions, Discrete):
         raise UserError(f"{algorithm} needs discrete actions and this environment has {actions}; use algo=ppo")

@@ -11,6 +11,8 @@ from torch.testing import assert_close
 
 from rlkit import exact, policies, progress
 from rlkit.api import UserError
+from rlkit.control import ControlEnv
+from rlkit.settings import plugins
 
 
 class Tape:
@@ -172,3 +174,17 @@ def test_tables_are_refused_where_there_are_no_states(name: str) -> None:
         algorithm(name, cartpole(1), policies.Network())
     with pytest.raises(UserError, match=rf"^{name} .* not text; use algo=grpo"):
         algorithm(name, RaggedText(), object())
+
+
+def gym(name: str, **keys: object) -> ControlEnv:
+    module = plugins.load("envs", "gym")
+    return module.make(module.Config(rows=2, id=name, **keys), 0, "cpu")
+
+
+def test_states_that_are_no_single_number_get_advice_that_helps() -> None:
+    with pytest.raises(UserError, match=r"^sarsa keeps a table and needs states that are one Discrete, not a Tuple: "):
+        algorithm("sarsa", gym("Blackjack-v1"))
+    with pytest.raises(UserError, match=r"^td knows no action masks, .*: give env\.action_masks=false, or"):
+        algorithm("td", gym("Taxi-v4"))
+    algorithm("td", gym("Taxi-v4", action_masks=False))
+    algorithm("sarsa", gym("Taxi-v4"))
