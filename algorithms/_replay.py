@@ -62,6 +62,11 @@ class OffPolicy(Algorithm):
             )
         policies.check_reach(env, "algo.n_step", c.n_step)
         policies.check_rollout(env, "algo.steps", c.steps, c.steps)
+        if c.capacity < env.rows * c.steps:
+            raise UserError(
+                f"algo.capacity={c.capacity} is less than what one iteration plays, env.rows={env.rows} times "
+                f"algo.steps={c.steps}: give algo.capacity={env.rows * c.steps} or more"
+            )
         storage = None
         if c.storage is not None:
             storage = buffers.Storage(Path(os.path.realpath(home(c.storage))), env.rows * c.steps, c.capacity)

@@ -1,4 +1,4 @@
-"""How long a replay waits for its first update: what the refusal of a learning rate that rises too early says."""
+"""What a replay holds, and how long it waits for its first update: what the refusals say."""
 
 import pytest
 from support.fakes import algorithm, cartpole, iterate
@@ -23,3 +23,10 @@ def test_a_warmup_is_refused_if_it_is_over_before_the_first_update(
         told = rf"^algo\.warmup={waited} is over before .* takes {waited} iterations; give algo\.warmup={waited + 1} or"
         with pytest.raises(UserError, match=told):
             algorithm("dqn", env, Network(hidden=(4,)), **keys, warmup=waited)
+
+
+def test_a_replay_that_cannot_hold_what_one_iteration_plays_is_refused() -> None:
+    told = r"^algo\.capacity=5 is less than .* env\.rows=2 times algo\.steps=3: give algo\.capacity=6 or more$"
+    with pytest.raises(UserError, match=told):
+        algorithm("dqn", cartpole(2), Network(hidden=(4,)), capacity=5, steps=3)
+    algorithm("dqn", cartpole(2), Network(hidden=(4,)), capacity=6, steps=3)
