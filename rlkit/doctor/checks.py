@@ -1,7 +1,7 @@
 """What is degenerate in a run: each logged iteration is looked at, and what is wrong is named once, with its remedy.
 
 `CHECKS` says it all: a name, when it holds, what is then said, and for how many looks in a row it must hold before. A
-number that is not there (the critic's, where there is none) is not a number, and no comparison with it holds.
+number that is not there (the critic's, where there is none) is NaN, and no comparison with it holds.
 """
 
 import math
@@ -128,7 +128,10 @@ CHECKS = {
         "explores no more; raise algo.entropy_coef (sac: algo.temperature or algo.target_entropy), lower algo.lr",
     ),
     "explained_variance": Check(
-        lambda x: x["train/explained_variance"] < 0 and x["spread"] > 0.05 and x["progress"] > 0.1,
+        lambda x: (
+            (x["train/explained_variance"] < 0 and x["spread"] > 0.05 and x["progress"] > 0.1)
+            and not x["score"] > 0.1 * x["lowest"] + 0.9 * x["highest"]
+        ),
         "the critic's explained variance is {train/explained_variance:.2f}, worse than a constant: lower algo.lr, "
         "raise algo.value_coef, normalize rewards or observations",
         10,
@@ -201,13 +204,11 @@ class Doctor:
         self.began, self.scoring = 0.0, 0.0
 
     def state_dict(self) -> State:
-        looks = {"past": self.past, "update": self.update, "points": self.points}
-        return {"alarms": self.alarms, "streaks": self.streaks, **looks}
+        return {name: vars(self)[name] for name in ("alarms", "streaks", "past", "update", "points")}
 
     def load_state_dict(self, state: State) -> None:
         self.alarms, self.streaks = state["alarms"], dict.fromkeys(CHECKS, 0) | state["streaks"]
-        self.past, self.update = state["past"], state["update"]
-        self.points = state.get("points", {})  # which rlkit 0.5 did not write
+        self.past, self.update, self.points = state["past"], state["update"], state.get("points", {})  # not in 0.5
 
     def attach(self, optimizer: torch.optim.Optimizer) -> None:
         """Measure the first step after each look. Plain SGD is left alone: on a table its step is α·δ by design."""

@@ -167,6 +167,9 @@ def test_a_critic_that_has_nothing_to_explain_is_left_alone() -> None:
     bad = {"train/explained_variance": -5.0, "progress": 0.5}
     assert name(Doctor(), [bad | {"spread": 0.01}] * 20) == []
     assert name(Doctor(), [bad | {"spread": 0.5}] * 20) == ["explained_variance"]
+    seen = bad | {"spread": 0.5, "lowest": 9.0, "highest": 500.0}
+    assert name(Doctor(), [seen | {"rollout/return": 470.0}] * 20) == []
+    assert name(Doctor(), [seen | {"rollout/return": 20.0}] * 20) == ["explained_variance"]
 
 
 def test_advantages_that_explode_are_named(tmp_path: Path) -> None:
