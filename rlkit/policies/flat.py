@@ -29,7 +29,8 @@ def can_be_flat(parameters: Sequence[Tensor]) -> bool:
 class Flat(torch.optim.Optimizer):
     """Makes the parameters and gradients of an optimizer of torch views of one tensor each, and so the moments.
 
-    Its state_dict is that of the optimizer it is mixed into. A parameter without gradient counts as one of gradient 0.
+    Its state_dict is that of the optimizer it is mixed into. A parameter without gradient counts as one of gradient 0:
+    weight decay and earlier gradients move it, where torch leaves it as it is. One that is frozen does not move.
     """
 
     moments: ClassVar[tuple[str, ...]]  # names in the state of torch's optimizer
