@@ -126,7 +126,7 @@ export class Chart {
     }
   }
 
-  // Whether a point has a place: null is no number, and a logarithm has none of 0.
+  // Whether a point has a place: null is not a number, and a logarithm has none of 0.
   drawn([, y]) {
     return y !== null && (!this.log || y > 0);
   }
