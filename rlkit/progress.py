@@ -16,7 +16,7 @@ from rlkit.api import Algorithm, Env, Lasting, State
 from rlkit.attributes import check_alike, check_numbers, put_back, state_of
 from rlkit.bounds import check_actions, check_steps, check_types
 from rlkit.counters import natural
-from rlkit.doctor.checks import Doctor
+from rlkit.doctor.doctor import Doctor
 from rlkit.errors import UserError, one_line
 from rlkit.held import check_finite, check_optimizer, check_unchanged, flags_of, is_part, leaves, owner, sound, unsound
 from rlkit.meter import Meter
