@@ -48,7 +48,7 @@ def world(name: str, limit: int = 0, **keywords: Any) -> gymnasium.Env[Any, Any]
 def make(config: Config, seed: int, device: str | torch.device) -> ControlEnv:
     """A grid world: the reward is 1 - 0.9·(steps taken / step limit) where the goal is reached, else 0."""
     try:
-        import minigrid  # noqa: F401  # registers its worlds
+        import minigrid.minigrid_env  # noqa: F401  # registers its worlds
     except ImportError as error:
         raise UserError("env=minigrid needs the package minigrid: pip install -e '.[minigrid]'") from error
     if not config.id.startswith("MiniGrid-") or ":" in config.id:  # nor is a module imported that stands before a colon

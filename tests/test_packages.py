@@ -1,15 +1,26 @@
 """What pyproject.toml asks for: versions that were tested, and a name that no message tells anybody to install."""
 
 import re
+import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from importlib.machinery import ModuleSpec, PathFinder
 from itertools import chain
 from pathlib import Path
 
 import pytest
+import torch
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
+from rlkit.envs import minigrid
+
+from rlkit.comparison.on_ray import joined
+from rlkit.errors import UserError
+from rlkit.language.vllm_inside import Inside
+from rlkit.recording.writers import check_tracker
+from rlkit.text.sources import hub_rows
+from rlkit.tuning.study import installed
 
 ROOT = Path(__file__).resolve().parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -86,3 +97,36 @@ def test_no_extra_is_needed_for_torchrl() -> None:
     needed = {requirement.name: requirement.specifier for requirement in requirements()}
     assert "torchrl" in needed
     assert "0.14.3" in needed["tensordict"] and "0.15.0" not in needed["tensordict"]  # as torchrl 0.14.1 itself says
+
+
+class Beside:
+    """Finds a package in one folder alone, as if it was not installed."""
+
+    def __init__(self, name: str, folder: Path) -> None:
+        self.name, self.folder = name, folder
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
+        return PathFinder.find_spec(name, [str(self.folder)]) if name == self.name else None
+
+
+@pytest.mark.parametrize(
+    ("name", "needs"),
+    [
+        ("wandb", lambda: check_tracker("wandb")),
+        ("datasets", lambda: hub_rows("openai/gsm8k")),
+        ("optuna", installed),
+        ("ray", joined),
+        ("minigrid", lambda: minigrid.make(minigrid.Config(), 0, "cpu")),
+        ("vllm", lambda: Inside(8, torch.float32)),
+    ],
+)
+def test_a_folder_with_the_name_of_a_package_is_not_taken_for_it(
+    name: str, needs: Callable[[], object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / name).mkdir()
+    for module in [module for module in sys.modules if module.partition(".")[0] == name]:
+        monkeypatch.delitem(sys.modules, module)
+    monkeypatch.setattr(sys, "meta_path", [Beside(name, tmp_path), *sys.meta_path])
+    with pytest.raises(UserError, match=r"needs .*pip install"):
+        needs()
+    assert name not in sys.modules or sys.modules.pop(name).__file__ is None

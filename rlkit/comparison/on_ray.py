@@ -173,9 +173,10 @@ def joined() -> Any:
     """Ray, connected."""
     try:
         import ray
+        from ray import is_initialized  # a folder of that name here has none
     except ImportError:
         raise UserError("workers=ray needs Ray: pip install -e '.[ray]', or give workers=N") from None
-    if ray.is_initialized():
+    if is_initialized():
         return ray
     check_answers(os.environ.get("RAY_ADDRESS", ""))
     leave = signal.getsignal(signal.SIGTERM)

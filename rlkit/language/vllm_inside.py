@@ -24,13 +24,13 @@ class Inside:
 
     def __init__(self, context: int, dtype: torch.dtype) -> None:
         try:
-            import vllm
+            from vllm import __version__
         except ImportError:
             raise UserError(
                 "policy.engine=vllm without policy.server needs the package vllm: "
                 "pip install -c constraints-vllm.txt -e '.[vllm]', or give policy.server=http://HOST:PORT of another"
             ) from None
-        version = str(vllm.__version__)
+        version = str(__version__)
         check_version(version, "policy.engine=vllm")
         self.context: int | None = context
         self.dtype, self.name = str(dtype).removeprefix("torch."), f"vLLM {version} in this process"

@@ -240,7 +240,10 @@ class Tracker(Protocol):
 
 def check_tracker(name: str) -> None:
     """Refuse `logger=NAME` where its package is missing, before the run's folder is created."""
-    if name == "wandb" and importlib.util.find_spec("wandb") is None:
+    if name != "wandb":
+        return
+    found = importlib.util.find_spec("wandb")
+    if found is None or found.origin is None:  # the folder `wandb` that wandb writes is not the package
         raise UserError("logger=wandb needs a package that is not installed: pip install wandb, or logger=none")
 
 

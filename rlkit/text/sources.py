@@ -109,10 +109,11 @@ def hub_rows(name: str) -> dict[str, list[Row]]:
     check_no_folder(name)
     try:
         import datasets
+        from datasets import get_dataset_config_names  # a folder of that name here has none
     except ImportError:
         raise UserError(f"env.source={name} is a hub dataset and needs a package: pip install datasets") from None
     try:
-        configurations = datasets.get_dataset_config_names(name)
+        configurations = get_dataset_config_names(name)
         chosen = "main" if "main" in configurations else configurations[0]
         loaded = datasets.load_dataset(name, chosen)
     except Exception as error:  # clients of the hub raise errors of several libraries; each means that there is no data

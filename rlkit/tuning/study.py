@@ -43,10 +43,10 @@ class Trial:
 def installed() -> None:
     """Raise UserError where Optuna is not installed; silence its own messages."""
     try:
-        import optuna
+        from optuna import logging
     except ImportError:
         raise UserError("rlkit.tune needs the package optuna: pip install -e '.[tune]'") from None
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    logging.set_verbosity(logging.ERROR)
 
 
 class Study:
