@@ -5,6 +5,7 @@ import shlex
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from support.processes import run
@@ -12,6 +13,7 @@ from tensordict import TensorDict
 from torch.testing import assert_close
 
 from rlkit import returns
+from rlkit.api import Algorithm
 from rlkit.scaffold import write
 from rlkit.settings import config, plugins
 from rlkit.settings.assemble import assemble
@@ -87,3 +89,29 @@ def test_the_methods_of_the_page_count_the_tokens_that_the_model_wrote(tmp_path:
         found = module.make.credit(algo, TensorDict(given, [1, 4]))
         assert_close(found["advantage"][mask], returns.standardize(to_go, mask)[mask])
     assert_close(found["return"][mask], to_go[mask])
+
+
+def test_the_targets_of_the_replayed_example_bootstrap_unless_the_task_ended(tmp_path: Path) -> None:
+    """Against numpy, on steps of which some ended and some were cut short; then the target follows by tau."""
+    text = next(text for _, name, text in BLOCKS if name == "my_dqn.py")
+    assert sum(bool(line.strip()) for line in text.splitlines()) <= 30
+    (tmp_path / "my_dqn.py").write_text(text)
+    algo = assemble(config.read([f"algo={tmp_path}/my_dqn.py", "env=cartpole", "algo.gamma=0.5", "algo.tau=0.25"])).algo
+    with torch.no_grad():
+        for p in algo.target.parameters():
+            p += 0.1
+    end, draw = torch.tensor([True, False, False, True]), torch.Generator().manual_seed(0)
+    now, after = torch.randn(2, 4, 4, generator=draw)
+    step = {"observation": now, "next_observation": after, "action": torch.tensor([0, 1, 1, 0]), "terminated": end}
+    batch = TensorDict(step | {"reward": torch.arange(4.0), "weight": torch.full((4,), 0.25)}, [4])
+    loss, _ = algo.loss(batch)
+    chosen, ahead = (x.detach().double().numpy() for x in (algo.policy(now), algo.target(after)))
+    error = np.arange(4) + 0.5 * ~end.numpy() * ahead.max(1) - chosen[np.arange(4), [0, 1, 1, 0]]
+    huber = np.where(abs(error) < 1, error**2 / 2, abs(error) - 0.5)
+    assert_close(loss.item(), huber.mean(), rtol=1e-5, atol=1e-6)
+    algo.after_step([])
+    assert all(torch.allclose(t - p, torch.tensor(0.075), atol=1e-6) for t, p in pairs(algo))
+
+
+def pairs(algo: Algorithm) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    return list(zip(algo.target.parameters(), algo.policy.parameters(), strict=True))

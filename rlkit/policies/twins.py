@@ -4,7 +4,7 @@ Two, because the maximum over one noisy estimate is too high (Fujimoto et al. 20
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 import numpy as np
@@ -39,7 +39,7 @@ def fixed(parameters: Sequence[Tensor]) -> Iterator[None]:
 
 
 @torch.no_grad()
-def follow(targets: list[nn.Parameter], online: list[nn.Parameter], tau: float) -> None:
+def follow(targets: Iterable[nn.Parameter], online: Iterable[nn.Parameter], tau: float) -> None:
     """target ← target + τ·(online − target), parameter by parameter (Polyak averaging)."""
     torch._foreach_lerp_([*targets], [*online], tau)
 
