@@ -262,7 +262,8 @@ class TextEnv(InWords):
         found = self.measuring.ranked(policy, problems, prompts, texts, batch["mask"].sum(-1))
         if found is None:
             raise UserError(
-                f"{self.source}: no {split} problem has a right and a wrong attempt to compare; hold out more"
+                f"{self.source}: of {len(problems):,} {split} problems none has a right and a wrong attempt to "
+                "compare: measure more of them, raise env.max_tokens, or give a model that solves some"
             )
         return found
 
