@@ -258,8 +258,8 @@ def with_own_replay(given: Given, folder: Path) -> None:
 
 def as_then(path: Path, given: Given) -> None:
     """Complete what a run of an earlier version wrote: keys that came later have the value that says what it did."""
-    given.algo, given.env = sections.without_idle(path, given.algo), sections.with_later(given.env)
-    given.policy = sections.before_sharing(given.policy)
+    given.algo = sections.with_later(sections.without_idle(path, given.algo))
+    given.env, given.policy = sections.with_later(given.env), sections.with_later_layers(given.policy)
 
 
 def resolved(given: Given, run: Run, algo: object, env: object, policy: object = None) -> str:

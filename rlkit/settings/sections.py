@@ -26,8 +26,11 @@ IDLE = {  # keys without effect, which 0.3 had and wrote into config.yaml
     "sapo": ("clip_low", "clip_high", "dual_clip"),
 }
 
-LATER = {"gsm8k": {"chat": False}}  # keys that came later, and how runs of these environments were without them
-APART = {"share": "none"}  # how actor and critic were before they could share layers, where a policy has some
+WEIGHED = ("bnpo", "cispo", "dapo", "dr_grpo", "gmpo", "grpo", "gspo", "ppo", "reinforce_pp", "rloo", "sapo")
+# Keys that came after 0.5, and how runs of these plug-ins, and of policies with layers, were without them.
+LATER: Sections = {"gsm8k": {"chat": False}, "gym": {"action_masks": False}}
+LATER |= {name: {"sampler_cap": None} for name in WEIGHED}
+LAYERS = {"share": "none", "fast": False}
 
 
 def read(path: Path) -> Sections:
@@ -71,11 +74,11 @@ def without_idle(path: Path, algo: Section) -> Section:
     return {key: x for key, x in algo.items() if key not in gone}
 
 
-def with_later(env: Section) -> Section:
-    """The keys of an environment in a run's config.yaml, with those that came after it was written."""
-    return {**LATER.get(str(env.get("name")), {}), **env}
+def with_later(plugin: Section) -> Section:
+    """The keys of an algorithm or environment in a run's config.yaml, with those that came after it was written."""
+    return {**LATER.get(str(plugin.get("name")), {}), **plugin}
 
 
-def before_sharing(policy: Section) -> Section:
-    """The keys of a policy in a run's config.yaml, with the one that came after it was written."""
-    return {**APART, **policy} if "hidden" in policy else policy
+def with_later_layers(policy: Section) -> Section:
+    """The keys of a policy in a run's config.yaml, with those that came after it was written."""
+    return {**LAYERS, **policy} if "hidden" in policy else policy

@@ -1,4 +1,4 @@
-"""A run folder that 0.3.0 wrote goes on, to the bits that 0.3.0 came to."""
+"""A run folder that an earlier version wrote goes on, to the bits that this came to."""
 
 import shutil
 from pathlib import Path
@@ -6,9 +6,11 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
+from support.resuming import cut
 
 from rlkit import run
 from rlkit.recording import checkpoint
+from rlkit.settings import config
 
 DATA = Path(__file__).resolve().parents[1] / "data" / "sarsa-0.3.0"
 
@@ -26,3 +28,24 @@ def test_a_run_of_0_3_0_continues_exactly(tmp_path: Path) -> None:
     assert not torch.equal(before["q.weight"], expected["q.weight"])
     for name, x in expected.items():
         assert torch.equal(found["parts"]["policy"][name], x), name
+
+
+@pytest.mark.parametrize("algo", ["algo=sarsa algo.steps=3", "algo=ppo algo.horizon=16"])
+def test_a_run_from_before_action_masks_goes_on_without(
+    algo: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As without gradients by hand, which draw other actions, and without a bound of the sampler's weight."""
+    words = [*algo.split(), "env=gym", "env.id=Taxi-v4", "env.rows=2", "env.step_limit=20", "evaluation_episodes=2"]
+    words += ["env.action_masks=false", *(["policy.fast=false"] if "ppo" in algo else [])]
+    words += ["checkpoint_every=1", "iterations=4"]
+    whole, old = tmp_path / "whole", tmp_path / "old"
+    assert run.main([*words, f"out={whole}"]) == 0
+    cut(words, old, monkeypatch)
+    path, later = old / "config.yaml", ("action_masks:", "fast:", "sampler_cap:", "share:", "encoder:")
+    lines = [line for line in path.read_text().splitlines() if not line.strip().startswith(later)]
+    path.write_text("\n".join(lines) + "\n")
+    assert run.main([f"resume={old}"]) == 0
+    held = config.from_folder(old)
+    assert not held.env["action_masks"] and not held.policy.get("fast") and held.algo.get("sampler_cap") is None
+    one, other = (checkpoint.load(folder)["parts"]["policy"] for folder in (whole, old))
+    assert one.keys() == other.keys() and all(torch.equal(one[key], other[key]) for key in one)
