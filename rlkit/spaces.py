@@ -219,7 +219,7 @@ def executed(space: "AnySpace", action: Array) -> Any:  # as the space nests the
         clipped: Array = np.clip(action.reshape(len(action), *space.shape), space.low, space.high)
         return (np.rint(clipped) if np.issubdtype(space.dtype, np.integer) else clipped).astype(space.dtype)
     if isinstance(space, Discrete):
-        return action + space.start if space.start else action
+        return (action + space.start if space.start else action).astype(space.dtype, copy=False)
     if isinstance(space, MultiDiscrete):
         chosen: Array = (action.reshape(len(action), *space.shape) + space.start).astype(space.dtype)
         return chosen

@@ -1,8 +1,8 @@
-"""Actions of a Box of whole numbers: each of them can be played, and evenly where actions are drawn evenly."""
+"""Actions that are whole numbers: of a Box each can be played, and evenly where drawn evenly; each has its type."""
 
 import numpy as np
 import pytest
-from gymnasium.spaces import Box
+from gymnasium.spaces import Box, Discrete, Tuple
 
 from rlkit import spaces
 
@@ -24,3 +24,11 @@ def test_zero_is_no_more_likely_than_its_neighbors():
 def test_real_numbers_stay_as_they_are():
     action = np.array([[0.25, -0.75]], dtype=np.float32)
     assert np.array_equal(spaces.executed(Box(-1, 1, (2,), np.float32), action), action)
+
+
+def test_a_choice_has_the_type_of_its_space():
+    """Gymnasium's `contains` refuses an int64 where the space says int32."""
+    space = Discrete(4, start=-2, dtype=np.int32)
+    assert all(space.contains(action) for action in spaces.executed(space, np.arange(4)))
+    both = Tuple((space, Discrete(3, dtype=np.uint8)))
+    assert all(both.contains(pair) for pair in zip(*spaces.executed(both, np.array([[0, 2], [3, 0]])), strict=True))
