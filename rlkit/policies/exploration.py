@@ -19,8 +19,8 @@ class Persistent:
     """ε-greedy whose random actions last n steps with P(n) = 1/(n·(n + 1)), at most `longest`: P(n ≥ k) = 1/k.
 
     Temporally extended ε-greedy, Dabney et al. 2020, arXiv:2006.01782: the tail is heavy. ε is the chance that one
-    begins at a step where none is under way. As in the paper's algorithm 1, one goes on over the end of an episode.
-    Acts for `policy`, with its generator.
+    begins at a step where none is under way; as in the paper's appendix B, it goes on over the end of an episode. Acts
+    for `policy`, with its generator.
     """
 
     def __init__(self, policy: ActionValues, rows: int, longest: int, actions: int) -> None:
