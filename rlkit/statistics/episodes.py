@@ -212,7 +212,6 @@ def compare(metric: str, ours: Array, theirs: Array) -> Paired:
     exact = metric == "accuracy" and bool(np.isin((ours, theirs), (0, 1)).all())  # a reward model may give ½ to a pair
     p = mcnemar(wins, losses) if exact else sign_flip(differences)
     difference = float(differences.mean())
-    shown = p < SHOWN_BY and difference != 0
     return {
         "difference": difference,
         "low": low,
@@ -222,7 +221,7 @@ def compare(metric: str, ours: Array, theirs: Array) -> Paired:
         "losses": losses,
         "test": "exact McNemar" if exact else "sign-flip permutation",
         "p": p,
-        "better": ("ours" if difference > 0 else "theirs") if shown else None,
+        "better": ("ours" if difference > 0 else "theirs") if p < SHOWN_BY else None,
     }
 
 

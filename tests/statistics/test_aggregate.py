@@ -68,6 +68,7 @@ def test_chance_is_the_share_of_ways_to_deal_out_the_runs_that_differ_as_much() 
         ((0.6, 1.0), 0.01, "better"),
         ((0.0, 0.4), 0.01, "worse"),
         ((0.5, 0.9), 0.01, "not separated"),  # the interval holds 0.5
+        ((0.1, 0.5), 0.01, "not separated"),
         ((1.0, 1.0), 0.10, "not separated"),  # three against three
         (None, 0.01, "too few runs"),
     ],

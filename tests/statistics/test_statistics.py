@@ -28,6 +28,8 @@ def test_the_bootstrap_covers_the_true_mean_about_95_times_in_100():
 def test_the_bootstrap_draws_the_same_in_parts_as_at_once(monkeypatch):
     scores = seeding.numpy_generator(2, "scores").normal(size=37)
     at_once = episodes.bootstrap(scores)
+    means = scores[seeding.numpy_generator(0, "bootstrap").integers(37, size=(2000, 37))].mean(1)
+    assert at_once == pytest.approx(np.percentile(means, [2.5, 97.5]), abs=1e-12)
     monkeypatch.setattr(episodes, "AT_ONCE", 37 * 300)  # 2,000 is not a multiple of 300
     assert episodes.bootstrap(scores) == at_once
 
