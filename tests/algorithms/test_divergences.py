@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.testing import assert_close
 
-from rlkit import losses
+from rlkit import divergences, losses
 
 
 def policies() -> tuple[Tensor, Tensor, Tensor]:
@@ -59,6 +59,26 @@ def test_weighted_by_the_ratio_k3_is_unbiased_in_value_and_gradient_off_policy_t
     each = losses.kl_unbiased(p, q, p - b)
     assert_close((b.exp() * each).sum(), divergence(now, ref))
     assert_close(expected_gradient(each, b.exp(), now), torch.autograd.grad(divergence(now, ref), now)[0])
+
+
+@pytest.mark.parametrize(
+    ("log_prob", "gap", "rounding"),
+    [
+        (-1.0, 2**-11, True),  # 4,096 units in the last place of float32, 2⁻²³ each
+        (-1.0, -(2**-11), True),
+        (-0.25, 0.0004, True),  # of a log-probability near 0 the unit is that of 1
+        (-0.25, 0.0006, False),
+        (-8.0, 0.003, True),
+        (-8.0, 0.005, False),
+        (-8.0, -0.005, False),
+    ],
+)
+def test_a_log_ratio_counts_as_rounding_in_proportion_to_the_log_probability(
+    log_prob: float, gap: float, rounding: bool
+) -> None:
+    now, mask = torch.tensor([[-2.0, log_prob, -9.0]]), torch.tensor([[True, True, False]])
+    ref = now + torch.tensor([[1e-5, gap, 5.0]])
+    assert torch.equal(divergences.beyond_rounding(now, ref, mask), now if rounding else ref)
 
 
 def test_dual_clip_bounds_the_loss_of_a_bad_step_that_became_likelier() -> None:

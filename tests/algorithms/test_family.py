@@ -172,6 +172,20 @@ def test_the_penalty_in_the_loss_is_its_own_term(kl: str) -> None:
     assert_close(gradient(algo, batch), gradient(plain, same) + gradient_of(algo, term))
 
 
+def test_a_penalty_in_the_reward_is_no_term_of_the_loss() -> None:
+    paid = {"group": 4, "scale": "none", "kl": "k2", "kl_coef": 0.3, "kl_in": "reward"}
+    (algo, batch), (plain, _) = off_policy("grpo", paid), off_policy("grpo", {"group": 4, "scale": "none"})
+    assert_close(algo.loss(batch)[0], plain.loss(batch)[0])
+
+
+def test_a_clipped_estimate_of_the_divergence_is_cut_at_both_ends() -> None:
+    algo = algorithm(
+        "grpo", cartpole(2), policies.Network(), kl_coef=0.1, kl="k1", kl_in="reward", scale="none", kl_clip=0.5
+    )
+    batch = {"ref_log_prob": torch.tensor([-2.0, -1.2, 0.0])}
+    assert_close(algo.config.divergence(torch.tensor([-1.0, -1.0, -1.0]), batch), torch.tensor([0.5, 0.2, -0.5]))
+
+
 # Ratios
 
 
@@ -235,10 +249,12 @@ def test_settings_that_would_do_nothing_or_harm_are_refused(name: str, config: d
 
 
 def test_the_clip_fraction_is_that_of_the_members_own_clip() -> None:
-    for name in ("cispo", "gmpo", "sapo"):
+    for name in ("grpo", "cispo", "gmpo", "sapo"):
         algo, batch = off_policy(name, {"group": 4} | ({} if name == "sapo" else {"clip_low": 0.2, "clip_high": 0.3}))
+        assert algo.clip_width == (0.2 if name == "grpo" else math.inf)
         log_ratio, up = algo.policy.evaluate(batch)["log_prob"] - batch["log_prob"], batch["advantage"] > 0
         expected = {
+            "grpo": torch.where(up, log_ratio.exp() > 1.3, log_ratio.exp() < 0.8) & (batch["advantage"] != 0),
             "cispo": (log_ratio.exp() > 1.3) | (log_ratio.exp() < 0.8),
             "gmpo": torch.where(up, log_ratio > 0.3, log_ratio < -0.2) & batch["mask"],
             "sapo": torch.zeros_like(up),

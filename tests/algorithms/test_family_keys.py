@@ -127,6 +127,8 @@ def test_every_member_reports_ratio_and_clip_for_each_step(name: str) -> None:
     if algo.config.ratio == "token":
         gap = algo.policy.evaluate(batch)["log_prob"] - batch["log_prob"]
         assert torch.equal(metrics["ratio"], gap.exp())
+    gap = algo.policy.evaluate(batch)["log_prob"] - batch["log_prob"]  # of steps that the older policy drew
+    torch.testing.assert_close(metrics["kl"], gap.exp() - 1 - gap)
 
 
 WRITTEN = """# rlkit {version}; to repeat: python -m rlkit.run algo=sapo env=cartpole

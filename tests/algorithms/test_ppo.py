@@ -62,6 +62,8 @@ def test_with_discount_and_critic_it_is_gae_of_the_penalised_rewards() -> None:
     assert_close(credit["advantage"], advantage)
     assert_close(credit["return"], target)
     assert float((reward - rollout["reward"]).abs().max()) > 0.1
+    batch = credited(algo, rollout)
+    assert_close(algo.loss(batch)[1]["ref_kl"], batch["log_prob"] - reference)
 
 
 def test_a_coefficient_of_0_keeps_no_reference_and_the_first_rollout_pays_nothing() -> None:

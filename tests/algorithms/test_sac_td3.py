@@ -67,7 +67,35 @@ def test_the_entropy_that_is_wanted_is_one_of_the_actions_that_are_allowed() -> 
     assert_close(found, 0.5 * torch.tensor([1.0, 4.0, 20.0]).log())
 
 
+def test_the_target_critics_of_sac_follow_the_critics() -> None:
+    algo = algorithm("sac", continuous(), policies.Network((8,)), tau=0.25, lr=0.1)
+    before = [p.clone() for p in algo.target.critics.parameters()]
+    algo.buffer = [single(drawn_batch(Box(-1, 1, (2,))))]
+    learn(algo, Meter())
+    for old, target, online in zip(before, algo.followers, algo.critics, strict=True):
+        assert_close(target, old + 0.25 * (online - old))
+        assert not torch.equal(online, old)
+
+
+@pytest.mark.parametrize("name", ["sac", "td3"])
+def test_the_first_steps_are_random_and_importance_weights_are_annealed(name: str) -> None:
+    env, played = pendulum(1), []
+    algo = algorithm(name, env, policies.Network((8,)), warmup_steps=3, prioritized=True, beta=0.5, batch_size=2)
+    for algo.progress in (0.0, 0.25, 0.5, 1.0):
+        iterate(algo, env)
+        played.append((algo.policy.epsilon, algo.buffer.beta))
+    assert played == [(1.0, 0.5), (1.0, 0.625), (1.0, 0.75), (0.0, 1.0)]
+
+
 # The delayed actor
+
+
+def test_while_the_actor_waits_the_loss_of_td3_is_that_of_the_critics() -> None:
+    algo = algorithm("td3", continuous(), policies.Network((8,)), policy_delay=2)
+    batch = single(drawn_batch(Box(-1, 1, (2,))))
+    loss, metrics = algo.loss(batch)
+    assert_close(loss, (metrics["critic_loss"] * batch["weight"]).sum())
+    assert "actor_loss" not in metrics
 
 
 @pytest.mark.parametrize("flat", [True, False])

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from support.fakes import algorithm, cartpole, iterate, parameters
+from support.fakes import Walk, algorithm, cartpole, control, iterate, parameters
 
 from rlkit import policies, progress, seeding
 from rlkit.policies.exploration import Persistent
@@ -80,3 +80,18 @@ def test_evaluating_leaves_what_is_under_way_alone() -> None:
     for greedy in (True, False):
         env.evaluate(algo.policy, 4, greedy=greedy)
     assert all(torch.equal(x, before[key]) for key, x in algo.explorer.state_dict().items())
+
+
+@pytest.mark.parametrize("name", ["dqn", "q_learning"])
+def test_random_actions_become_rarer_over_the_first_part_of_a_run(name: str) -> None:
+    env, found = control(Walk, 1, 6), []
+    algo = algorithm(name, env, policies.Network(()), epsilon=0.8, epsilon_end=0.2, epsilon_decay=0.5)
+    for algo.progress in (0.0, 0.25, 0.5, 1.0):
+        algo.rollout(env)
+        found.append(algo.policy.epsilon)
+    assert found == pytest.approx([0.8, 0.5, 0.2, 0.2])
+
+
+def test_actions_are_held_from_two_steps_on() -> None:
+    made = [algorithm("dqn", cartpole(1), policies.Network((8,)), hold=hold).explorer for hold in (1, 2)]
+    assert made[0] is None and made[1].longest == 2

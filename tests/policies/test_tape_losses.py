@@ -118,11 +118,11 @@ def test_a_term_that_is_added_to_itself_counts_twice() -> None:
 
 def test_a_term_that_is_not_on_the_tape_is_left_to_autograd() -> None:
     net, x = network(nn.Tanh, 3, 4, 1), torch.randn(5, 3, dtype=torch.float64)
-    other = torch.randn(5, dtype=torch.float64, requires_grad=True)
+    leaf = torch.randn(5, dtype=torch.float64, requires_grad=True)
     with Tape() as tape:
-        loss = losses.weighted(losses.plus(squeezed(net(x)), other, 2.0), torch.ones(5, dtype=torch.float64))
+        loss = losses.weighted(losses.plus(squeezed(net(x)), 3 * leaf, 2.0), torch.ones(5, dtype=torch.float64))
     tape.backward(loss)
-    assert_close(other.grad, torch.full((5,), 2.0, dtype=torch.float64))
+    assert_close(leaf.grad, torch.full((5,), 6.0, dtype=torch.float64))
     gradients = torch.autograd.grad(nn.Sequential(*net)(x).sum(), list(net.parameters()))
     assert_close([p.grad for p in net.parameters()], list(gradients), rtol=1e-12, atol=1e-12)
 
