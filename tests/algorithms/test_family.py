@@ -240,12 +240,18 @@ def test_the_constant_of_dr_grpo_is_the_longest_attempt_unless_it_is_given() -> 
         ("bnpo", {"beta": False, "kl_coef": 0.1, "kl_in": "reward"}, r"algo\.scale=none or batch"),
         ("grpo", {"kl_coef": 0.1, "kl_in": "reward"}, r"algo\.scale=none or batch"),
         ("grpo", {"kl_coef": 0.1, "kl": "unbiased", "kl_clip": 5.0}, "would bias"),
+        ("bnpo", {"kl_coef": 0.1, "kl": "k1"}, "expected gradient of k1 is zero"),
         ("reinforce_pp", {"group": 4, "baseline": "group", "gamma": 0.9}, r"leave algo\.gamma=1"),
+        ("reinforce_pp", {"baseline": "group"}, r"at least 2 attempts .* not algo\.group=1"),
     ],
 )
 def test_settings_that_would_do_nothing_or_harm_are_refused(name: str, config: dict, message: str) -> None:
     with pytest.raises(UserError, match=message):
         algorithm(name, cartpole(2), policies.Network(), **config)
+
+
+def test_a_penalty_in_the_reward_is_no_division_by_the_deviation_in_bnpo() -> None:
+    assert algorithm("bnpo", cartpole(2), policies.Network(), kl_coef=0.1, kl_in="reward").config.in_reward
 
 
 def test_the_clip_fraction_is_that_of_the_members_own_clip() -> None:

@@ -58,7 +58,9 @@ def test_the_loss_is_minus_log_sigma_of_the_difference() -> None:
     each = -torch.log(torch.sigmoid(sides[0] - sides[1] - 0.5)) + 0.1 * (sides[0] + sides[1]) ** 2
     assert_close(algo.loss(batch)[0], each.mean())
     assert_close(gradient(algo, batch), gradient_of(algo, each.mean()))
-    assert_close(algo.loss(batch)[1]["margin"], sides[0] - sides[1])
+    metrics = algo.loss(batch)[1]
+    assert_close(metrics["margin"], sides[0] - sides[1])
+    assert_close(metrics["score"], (sides[0] + sides[1]) / 2)
 
 
 def test_a_new_head_scores_0_so_the_loss_starts_at_log_2() -> None:
@@ -76,6 +78,7 @@ def test_the_best_and_the_worst_of_a_group_are_a_pair_and_equal_scores_are_none(
     rollout["score"] = torch.tensor([[0.0, 2.0, 1.0], [4.0, 4.0, 4.0], [3.0, 5.0, -1.0]]).double()
     batch = credited(algo, rollout.clone())
     assert_close(batch["weight"], torch.tensor([0.5, 0.0, 0.5]))
+    assert {len(algo.loss(batch)[1][key]) for key in ("margin", "pair_accuracy", "score")} == {2}
     assert torch.equal(batch["action"][[0, 2]], rollout["action"][[0, 0, 2, 2], [1, 0, 1, 2]].unflatten(0, (2, 2)))
 
 
