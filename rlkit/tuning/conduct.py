@@ -11,10 +11,9 @@ from rlkit.comparison import conduct as comparing
 from rlkit.comparison import grid, plan
 from rlkit.comparison.numbers import Results
 from rlkit.errors import UserError
-from rlkit.paths import home
 from rlkit.recording.files import is_file, prepare_folder, refuse_link, sweep, write_atomically
 from rlkit.recording.log import table
-from rlkit.settings import sections, strict_yaml, trust
+from rlkit.settings import config, sections, strict_yaml, trust
 from rlkit.settings.sections import Section, Sections
 from rlkit.terminal import say
 from rlkit.tuning.problem import Keys, Problem, Tune
@@ -131,9 +130,10 @@ def write(problem: Problem, best: Trial, path: Path, heads: Sequence[str]) -> No
     """Write the keys of a setting as a file for `rlkit.run config=FILE`, below some lines of comment."""
     resolved = strict_yaml.load(problem.checked(best.chosen, of_trial=False).text)
     told = {**problem.fixed, **best.chosen}
-    file = sections.read(home(told["config"])) if "config" in told else {}
+    named = config.Given(algo={"name": resolved["algo"]["name"]}, env={"name": resolved["env"]["name"]})
+    file = config.from_file(Path(told["config"]), named) if "config" in told else named
     keys = [key.split(".") if "." in key else ["run", key] for key in told if key != "config"]
-    keys += [[section, *key.split(".")] for section, found in file.items() for key in found if section != "marks"]
+    keys += [[section, *key.split(".")] for section in config.SECTIONS for key in file.section(section)]
     if ["algo", "preset"] in keys:  # the keys of the preset replace it
         keys = [key for key in keys if key != ["algo", "preset"]] + [["algo", key] for key in problem.given.algo]
     kept: Sections = {"algo": {"name": resolved["algo"]["name"]}, "env": {"name": resolved["env"]["name"]}}

@@ -224,6 +224,14 @@ def test_best_yaml_leaves_a_key_that_it_does_not_hold_at_its_default(tmp_path: P
     assert not sections.by_run(path) and config.read([f"config={path}"]).policy == {"hidden": [32, 32]}
 
 
+def test_best_yaml_holds_what_an_older_run_did_without_the_key(tmp_path: Path, carried: list[str]) -> None:
+    was = "algo: {name: a2c}\nenv: {name: gridworld}\npolicy: {hidden: [8]}\n"
+    (tmp_path / "config.yaml").write_text(f"# rlkit 0.5.0; to repeat: python -m rlkit.run\n{was}")
+    conducted(tmp_path / "out", "algo=a2c", "trials=1", f"config={tmp_path / 'config.yaml'}", "search=algo.lr")
+    found = config.read([f"config={tmp_path / 'out' / 'best.yaml'}"]).policy
+    assert found == {"hidden": [8], "share": "none"}
+
+
 def test_best_yaml_holds_the_inner_keys_of_a_file(tmp_path: Path, carried: list[str]) -> None:
     file = tmp_path / "mine.yaml"
     file.write_text("env: {id: CartPole-v1, kwargs.sutton_barto_reward: true}\n")
