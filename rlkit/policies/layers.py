@@ -161,17 +161,21 @@ class ActionValue(nn.Module):
 
 
 def idle_keys(
-    env: Env, network: Layers, normalizer: Normalizer | None, continuous: bool, unshared: str = ""
+    env: Env, network: Layers, normalizer: Normalizer | None, deviates: bool, unshared: str = ""
 ) -> tuple[tuple[str, str], ...]:
-    """The keys of `Layers` that have no effect, each with the reason; unshared: why there is nothing to share."""
+    """The keys of `Layers` that have no effect, each with the reason.
+
+    deviates: actions are drawn with a deviation; unshared: why there is nothing to share.
+    """
     space = env.observation_space
     assert space is not None, "a control problem has spaces"
-    found = [] if continuous else [("log_std", "discrete actions")]
+    still = "a deterministic actor" if isinstance(env.action_space, Box) else "discrete actions"
+    found = [] if deviates else [("log_std", still)]
     found += [("share", unshared)] if unshared else []
     boxes = [part for _, part in spaces.leaves(space) if isinstance(part, Box)]
     if not network.own_encoder and not any(len(box.shape) > 1 for box in boxes):
         found.append(("encoder", "observations without an image"))
     if normalizer is None:
-        kind = "composite" if spaces.is_composite(space) else "image" if boxes else "discrete"
+        kind = "composite" if spaces.is_composite(space) else "byte" if boxes else "discrete"
         found.append(("normalize", f"{kind} observations"))
     return tuple(found)

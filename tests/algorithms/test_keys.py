@@ -6,8 +6,11 @@ The GRPO family, whose keys wait for more than one pass over a rollout, is in te
 import json
 from functools import cache
 from typing import Any, get_args, get_origin, get_type_hints
+from unittest.mock import Mock
 
+import numpy as np
 import pytest
+from gymnasium.spaces import Box, Discrete
 from support.fakes import RaggedText, algorithm, cartpole, environment, iterate, on_text, parameters, set_progress
 
 from rlkit.api import UserError
@@ -135,6 +138,11 @@ def facts(built: Any, control: bool) -> dict[str, bool]:
     }
 
 
+def test_bytes_are_not_called_an_image() -> None:
+    env = Mock(seed=0, device="cpu", observation_space=Box(0, 255, (3,), np.uint8), action_space=Discrete(2))
+    assert Network(normalize=True).q_network(env).idle("normalize") == "byte observations"
+
+
 def refused(*words: str) -> str:
     with pytest.raises(UserError) as caught:
         assemble(config.read(words))
@@ -153,6 +161,7 @@ def refused(*words: str) -> str:
         (["algo=q_learning", "env=taxi", "policy.log_std=1"], "policy.log_std=1 does nothing with a table in place of"),
         (["algo=dqn", "env=cartpole", "policy.log_std=1"], "policy.log_std=1 does nothing with discrete actions"),
         (["algo=ppo", "env=cartpole", "policy.log_std=1"], "policy.log_std=1 does nothing with discrete actions"),
+        (["algo=td3", "env=pendulum", "policy.log_std=1"], "policy.log_std=1 does nothing with a deterministic actor"),
         (["algo=ppo", "env=taxi", "policy.normalize=true"], "does nothing with discrete observations: leave it out"),
         (["algo=dqn", "env=taxi", "policy.normalize=true"], "does nothing with discrete observations: leave it out"),
         (["algo=ppo", "env=cartpole", "policy.activation=relu", "policy.hidden="], "it needs policy.hidden"),
