@@ -95,3 +95,15 @@ def test_random_actions_become_rarer_over_the_first_part_of_a_run(name: str) -> 
 def test_actions_are_held_from_two_steps_on() -> None:
     made = [algorithm("dqn", cartpole(1), policies.Network((8,)), hold=hold).explorer for hold in (1, 2)]
     assert made[0] is None and made[1].longest == 2
+
+
+@pytest.mark.parametrize(
+    ("held", "left"),
+    [([-1, 0], [0, 0]), ([0, 3], [0, 0]), ([0, 0], [0, -1]), ([0, 0], [6, 0]), ([0], [0, 0]), ([0, 0], [0])],
+)
+def test_a_state_that_no_exploration_has_is_refused(held: list[int], left: list[int]) -> None:
+    explorer = Persistent(Always(3, 0.5), rows=2, longest=5, actions=3)
+    explorer.load_state_dict({"held": torch.tensor([0, 2]), "left": torch.tensor([0, 5])})
+    with pytest.raises(ValueError, match="are held for"):
+        explorer.load_state_dict({"held": torch.tensor(held), "left": torch.tensor(left)})
+    assert explorer.left.tolist() == [0, 5]
