@@ -87,7 +87,7 @@ def test_each_run_keeps_its_worked_examples(trained: Folder) -> None:
     assert ours.env.asking.shots != theirs.env.asking.shots
     assert opened(trained("text0"), seed=1).env.asking == ours.env.asking, "seed= is of what is drawn"
     asked = Evaluate(against=str(trained("text1")), episodes=3)
-    other = against.rival(ours, asked, against.place_of(asked.against))
+    other = against.rival(ours, asked, against.place_of(asked.against), Given())
     _, scores = evaluation.measured(ours, asked)
     told, rivals = against.compared(ours, other, scores, asked)
     alone = theirs.env.evaluate(theirs.policy, 3, "test")
@@ -134,7 +134,7 @@ def test_a_world_that_depends_on_the_seed_is_the_first_runs(tmp_path: Path) -> N
     ours, theirs = opened(one, seed=2), opened(two)
     goals = [subject.env.model().transition for subject in (ours, opened(one), theirs)]
     assert torch.equal(goals[0], goals[1]) and not torch.equal(goals[0], goals[2])
-    other = against.rival(ours, Evaluate(trust=True), (str(two), None))
+    other = against.rival(ours, Evaluate(trust=True), (str(two), None), Given())
     assert torch.equal(other.env.model().transition, goals[0]) and other.env.seed == 2
     assert torch.equal(other.policy.q.weight, theirs.policy.q.weight)
 
@@ -142,7 +142,7 @@ def test_a_world_that_depends_on_the_seed_is_the_first_runs(tmp_path: Path) -> N
 @pytest.mark.slow
 def test_reward_models_of_two_seeds_rank_the_same_pairs(trained: Folder) -> None:
     ours, asked = opened(trained("judge0")), Evaluate(against=str(trained("judge1")))
-    other = against.rival(ours, asked, against.place_of(asked.against))
+    other = against.rival(ours, asked, against.place_of(asked.against), Given())
     scores = ours.env.evaluate(ours.policy, None, "test")
     _, rivals = against.compared(ours, other, scores, asked)
     assert rivals.items == scores.items

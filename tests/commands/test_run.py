@@ -41,7 +41,7 @@ def assert_same_run(one: Path, other: Path) -> None:
 
 
 def test_a_run_folder_holds_what_the_contract_says(tmp_path):
-    assert start(tmp_path / "r", *GRPO, "iterations=2", "evaluate_every=1") == 0
+    assert start(tmp_path / "r", *GRPO, "iterations=2", "evaluate_every=1", "algo.entropy_coef=0.01") == 0
     folder = tmp_path / "r"
     summary = json.loads((folder / "summary.json").read_text())
     assert {"algo", "env", "seed", "source", "env_steps", "iterations", "seconds"} <= summary.keys()

@@ -141,15 +141,15 @@ def test_every_yaml_of_the_project_belongs_to_a_pair_and_is_valid() -> None:
 
 
 def test_the_resolved_configuration_reads_back_to_the_same_dataclasses(tmp_path: Path) -> None:
-    argv = ["algo=ppo", "env=./x y.py", "seed=3", "out=elsewhere", "iterations=10"]
+    argv = ["algo=a2c", "env=./x y.py", "seed=3", "out=elsewhere", "iterations=10"]
     given, run = read(argv), Run(seed=3, iterations=10, out="elsewhere")
     algo = Config(lr=1e-5, hidden=(), goal=(3, 4), source="1e-3", path=None, kwargs={"a": 1}, words=("no", "1"))
     env = Config(lr=math.inf, source="é: [", scale="none", horizon=None, words=("1e-3", ""))
     text = config.resolved(given, run, algo, env, Network())
-    assert "to repeat: python -m rlkit.run algo=ppo 'env=./x y.py' seed=3 iterations=10\n" in text
+    assert "to repeat: python -m rlkit.run algo=a2c 'env=./x y.py' seed=3 iterations=10\n" in text
     (tmp_path / "config.yaml").write_text(text)
     back = config.from_folder(tmp_path)
-    assert back.algo["name"] == "ppo"
+    assert back.algo["name"] == "a2c"
     assert back.env["name"] == str(Path("x y.py").resolve())
     assert build(Config, back.algo, "algo") == algo
     assert build(Config, back.env, "env") == env
