@@ -119,7 +119,9 @@ def refuse(algo: Algorithm, found: dict[str, str]) -> None:
     names = [key for key in (*algo.saved, *found) if key not in vars(parent)["saved"]]
     line = f"(*{parent.__name__}.saved, {', '.join(map(repr, names))})"
     told = ", ".join(f"{kind.__name__}.{key} {why}" for key, why in found.items())
-    raise UserError(f"{told} and would not be saved: write saved = {line} in {kind.__name__}")
+    inside = [key.rpartition(".")[2] for key in found if key.count(".") > 1]
+    buffer = f", or in that module self.register_buffer({inside[0]!r}, TENSOR)" if inside else ""
+    raise UserError(f"{told} and would not be saved: write saved = {line} in {kind.__name__}{buffer}")
 
 
 def fingerprints(algo: Algorithm, env: Env) -> dict[str, str]:

@@ -3,7 +3,7 @@
 import copy
 import inspect
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -12,6 +12,7 @@ from gymnasium.spaces import Dict, Discrete, Tuple
 from torch import Tensor, nn
 
 from rlkit import spaces
+from rlkit.attributes import TORCH
 from rlkit.errors import UserError, one_line, out_of_memory, place_of
 from rlkit.named import named
 from rlkit.policies.encoders import features
@@ -50,7 +51,9 @@ class Own(nn.Module):
             raise UserError(f"policy.encoder={name} cannot be made: {told(error)}; correct it") from error
         if not isinstance(inner, nn.Module):
             raise UserError(f"policy.encoder={name} made {type(inner).__name__}: it has to return a torch.nn.Module")
+        check_registered(inner, name)
         self.inner = steady(inner)
+        self.register_buffer("like", torch.zeros(()), persistent=False)  # float64 by policy.dtype
 
     def forward(self, observation: Tensor) -> Tensor:
         lead = observation.shape if isinstance(self.space, Discrete) else observation.shape[:-1]
@@ -65,19 +68,32 @@ class Own(nn.Module):
                 f"policy.encoder={self.name} gave {found} for {lead.numel()} observations: it has to return real "
                 f"numbers, [{lead.numel()}, features]"
             )
-        return out.view(*lead, -1)
+        return out.view(*lead, -1).to(cast(Tensor, self.like).dtype)
 
     def seen(self, rows: Tensor) -> Nested:
         """Observations [N, row] as their space has them."""
         if not spaces.is_composite(self.space):
             return shaped(self.space, rows)
-        kind = next((p.dtype for p in self.inner.parameters()), torch.float32)  # float64 by policy.dtype
+        kind = cast(Tensor, self.like).dtype
         parts = (x.to(kind) if x.is_floating_point() else x for x in spaces.parts(self.space, rows))
         whole = nested(self.space, parts)
         if spaces.beside_mask(self.space) is not self.space:
             assert isinstance(whole, dict)
             return whole[spaces.REST]
         return whole
+
+
+def check_registered(module: nn.Module, name: str) -> None:
+    """Raises: UserError where a list or a dict holds layers that torch does not see: nothing would train them."""
+    known = {id(part) for part in module.modules()}
+    for part in module.modules():
+        for key, held in vars(part).items():
+            several = held.values() if isinstance(held, dict) else held if isinstance(held, list | tuple) else ()
+            if key not in TORCH and any(isinstance(x, nn.Module) and id(x) not in known for x in several):
+                raise UserError(
+                    f"policy.encoder={name}: {key} of its {type(part).__name__} is a {type(held).__name__} of layers, "
+                    "which nothing would train: make it a torch.nn.ModuleList, or a ModuleDict"
+                )
 
 
 def steady(module: nn.Module) -> nn.Module:
@@ -135,7 +151,12 @@ def made(name: str, space: "AnySpace", generator: torch.Generator) -> Own:
         shape, dtype = spaces.row(space)
         with torch.no_grad():
             for count in (1, 3):  # of the two that it saw it may know by heart
-                own(torch.from_numpy(np.zeros((count, *shape), dtype)))
+                own(seen := torch.from_numpy(np.zeros((count, *shape), dtype)))
+                if seen._version:  # torch counts what was written into it
+                    raise UserError(
+                        f"policy.encoder={name} changes the observations that it is handed, which others read, too: "
+                        "write x = x / 255 in place of x /= 255, and no layer with inplace=True in front"
+                    )
     learned = {id(p): p for p in own.parameters() if p.requires_grad}
     if any(MADE.get(key) is p for key, p in learned.items()):
         raise UserError(

@@ -11,6 +11,7 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Sp
 from rlkit.envs import cartpole
 from torch import nn
 
+import rlkit
 from rlkit import spaces
 from rlkit.errors import UserError
 from rlkit.policies import Network
@@ -88,6 +89,35 @@ class Misspelled(Net):
     def __init__(self, space):
         super().__init__(spaces)
 
+class Writes(Deep):
+    def forward(self, x):
+        x /= 255
+        return super().forward(x[:, :3])
+
+class Listed(Net):
+    def __init__(self, space):
+        super().__init__(space)
+        self.layers = [nn.Linear(4, 4)]
+
+class Half(Net):
+    def forward(self, x):
+        return super().forward(x).half()
+
+class Precise(Net):
+    def __init__(self, space):
+        super().__init__(space)
+        self.inner = nn.Linear(4, 4).double()
+
+    def forward(self, x):
+        return self.inner(x.double())
+
+class Counts(Deep):
+    n = 0
+
+    def forward(self, x):
+        self.n += 1
+        return super().forward(x[:, :3])
+
 ONE, COUNT = [], [0]
 
 def counted(space):
@@ -155,6 +185,14 @@ def test_it_is_handed_what_the_space_holds(file: str, space: Space, expected: ob
         ("ByHeart", r"fails on observations float32 \[3, 4\]: AssertionError: no more \(my_net.py, line 61\)$"),
         ("Unknown", r"float32 \[2, 4\]: TypeError: unsupported .* 'NoneType' \(my_net.py, line 66\)$"),
         ("Misspelled", r"cannot be made: NameError: name 'spaces' is not defined \(my_net.py, line 70\); correct it$"),
+        (
+            "Writes",
+            r"changes the observations that it is handed, which others read, too: write x = x / 255 in place of",
+        ),
+        (
+            "Listed",
+            r":Listed: layers of its Listed is a list of layers, which nothing would train: make it a torch.nn.",
+        ),
         ("missing", r"has no function or class 'missing'"),
         ("same", r"gives the same weights each time: let it make a new module, so that none is shared"),
     ],
@@ -231,3 +269,18 @@ def test_who_acts_and_who_learns_compute_the_same_function(file: str) -> None:
     torch.testing.assert_close(policy.evaluate(rollout[:1])["log_prob"], rollout["log_prob"][:1])
     assert all(torch.equal(x, state[key]) for key, x in policy.state_dict().items())
     policy.evaluate(rollout)["value"].sum().backward()
+
+
+@pytest.mark.parametrize("name", ["Half", "Precise"])
+def test_features_of_another_precision_are_brought_to_that_of_the_policy(file: str, name: str) -> None:
+    env = cartpole.make(cartpole.Config(rows=1), 0, "cpu")
+    for kind in ("float32", "float64"):
+        policy = Network(encoder=f"{file}:{name}", dtype=kind).actor(env)
+        seen = env.rollout(policy, steps=2)["observation"]
+        assert policy.outputs(seen).dtype == getattr(torch, kind)
+
+
+def test_a_counter_in_it_is_refused_with_what_saves_it(file: str) -> None:
+    says = r"policy.q.0.inner.n has changed .*, or in that module self.register_buffer\('n', TENSOR\)$"
+    with pytest.raises(UserError, match=says):
+        rlkit.train("dqn", "cartpole", quiet=True, iterations=1, **{"policy.encoder": f"{file}:Counts"})
