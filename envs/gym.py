@@ -250,7 +250,7 @@ def make(
 ) -> ControlEnv:
     """A Gymnasium environment; `factory` makes one copy in place of id and entry."""
     check_copies(partial(make_one, config, factory), config.called)
-    masked = config.action_masks and tells_mask(partial(make_one, config, factory))
+    masked = config.action_masks and tells_mask(partial(make_one, config, factory), config.called)
 
     def copy(render_mode: str | None = None) -> gymnasium.Env[object, object]:
         made = make_one(config, factory, render_mode)

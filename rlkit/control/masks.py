@@ -1,25 +1,49 @@
 """Which actions an environment allows, as part of what it shows."""
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol, runtime_checkable
 
 import gymnasium
 import numpy as np
 from gymnasium.spaces import Dict, MultiBinary
 
 from rlkit.errors import UserError
-from rlkit.spaces import MASK, REST, Array, choices
+from rlkit.spaces import MASK, REST, Array, choices, masks_actions
+from rlkit.terminal import warn
 
 One = gymnasium.Env[Any, Any]
 
 
-def tells_mask(make: Callable[[], One]) -> bool:
+@runtime_checkable
+class Asked(Protocol):
+    """An environment or a wrapper with the method that sb3-contrib's MaskablePPO calls."""
+
+    def action_masks(self) -> object: ...
+
+
+def tells_mask(make: Callable[[], One], called: str = "the environment") -> bool:
     """Whether an environment says in its info which actions are allowed; a copy is made and reset for that."""
     env = make()
     try:
-        return choices(env.action_space) is not None and MASK in env.reset(seed=0)[1]
+        if choices(env.action_space) is None:
+            return False
+        told = MASK in env.reset(seed=0)[1]
+        if not told and not masks_actions(env.observation_space) and any(isinstance(x, Asked) for x in layers(env)):
+            warn(
+                f"{called} has action_masks(), which is not called here, so all actions are allowed: give the mask as "
+                "info['action_mask'] of each reset and step"
+            )
+        return told
     finally:
         env.close()
+
+
+def layers(env: One) -> Iterator[One]:
+    """An environment from its outermost wrapper to itself."""
+    while isinstance(env, gymnasium.Wrapper):
+        yield env
+        env = env.env
+    yield env
 
 
 def side_by_side(mask: Any) -> Array:  # Any: nested as the action space is

@@ -11,7 +11,7 @@ from support.fakes import algorithm, iterate
 
 from rlkit.api import UserError
 from rlkit.control.contract import check_copies
-from rlkit.control.masks import MaskInObservation
+from rlkit.control.masks import MaskInObservation, tells_mask
 from rlkit.policies import Network
 from rlkit.python.policy import Policy
 from rlkit.settings import plugins
@@ -70,3 +70,23 @@ def test_a_mask_of_an_info_is_predicted_from_as_it_came() -> None:
     assert actions[0] == actions[1] == actions[2] and actions[0][0] == 1 and actions[0][1] != 1
     both = policy.predict({"observation": np.stack([seen] * 2), "action_mask": np.stack(masks[1:])})
     assert both.tolist() == actions[1:]
+
+
+class AsksMaskable(gymnasium.Env[Any, Any]):
+    """As sb3-contrib's MaskablePPO asks: by a method."""
+
+    observation_space, action_space = Box(-1, 1, (1,)), Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        return np.zeros(1, np.float32), {}
+
+    def action_masks(self) -> list[bool]:
+        return [True, False]
+
+
+@pytest.mark.parametrize("wrap", [lambda env: env, lambda env: gymnasium.wrappers.TimeLimit(env, 5)])
+def test_a_method_that_nobody_calls_is_said_once(wrap: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    assert not tells_mask(lambda: wrap(AsksMaskable()), "env.entry=mine")
+    told = capsys.readouterr().err
+    assert told.startswith("env.entry=mine has action_masks(), which is not called here, so all actions are allowed: ")
+    assert told.count("\n") == 1
