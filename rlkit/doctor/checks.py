@@ -152,7 +152,7 @@ CHECKS = {
         1,
     ),
     "lr_small": Check(
-        lambda x: x["train/update_ratio"] < 1e-7 and x["train/grad_norm"] > 0 and x["progress"] < 0.9,
+        lambda x: x["train/update_ratio"] < 1e-7 < x["train/grad_norm"] and x["progress"] < 0.9,
         "one step changes the weights by {train/update_ratio:.2g} of their size, which rounding swallows: "
         "raise algo.lr",
     ),

@@ -48,6 +48,8 @@ def test_a_rate_that_ends_at_zero_is_not_too_small() -> None:
     small = {"train/update_ratio": 1e-9, "train/grad_norm": 1.0}
     assert name(Doctor(), [small | {"progress": 0.95}] * 5) == []
     assert name(Doctor(), [small | {"progress": 0.5}] * 5) == ["lr_small"]
+    rounding = [small | {"progress": 0.5, "train/grad_norm": 2e-12}] * 5
+    assert name(Doctor(), rounding) == [], "no rate makes much of a gradient that is rounding"
 
 
 def test_an_update_is_measured_on_the_first_step_and_not_on_tables(tmp_path: Path) -> None:
