@@ -2,6 +2,7 @@
 
 import json
 import os
+import warnings
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -13,6 +14,7 @@ from rlkit.comparison.numbers import Results
 from rlkit.comparison.records import Record
 from rlkit.comparison.results import compute
 from rlkit.recording.files import is_file, read_object, remove, write_atomically
+from rlkit.terminal import warn
 
 PAIRS = 15  # pairs of algorithms that a terminal shows; the page has all
 
@@ -23,7 +25,6 @@ def write(records: Sequence[Record], folder: Path, missing: Sequence[str] = (), 
     `missing` says in a sentence each what should have been there; `command` is what repeats the comparison. Raises
     UserError where there is nothing to compare.
     """
-    from rlkit.comparison.figures import draw
     from rlkit.comparison.page import render
 
     if not records:
@@ -45,12 +46,28 @@ def write(records: Sequence[Record], folder: Path, missing: Sequence[str] = (), 
     tables = paper.files(shown, slugs)
     for name, text in tables.items():
         write_atomically(folder / name, text)
-    drawn = draw(shown, folder, slugs)
+    drawn = figures(shown, folder, slugs)
     write_atomically(folder / "index.html", render(shown, drawn, slugs))
     for name in before - {*tables, *(f"{figure}.{end}" for figure in drawn for end in paper.DRAWN)}:
         if is_file(folder / name):
             remove(folder / name)
     return results
+
+
+def figures(results: Results, folder: Path, slugs: Sequence[str]) -> dict[str, str]:
+    """Draw the figures, and say in one line where their font lacks letters of a name."""
+    from rlkit.comparison.figures import draw
+
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        drawn = draw(results, folder, slugs)
+    lacking = [each for each in said if "missing from font" in str(each.message)]
+    for each in said:
+        if each not in lacking:
+            warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
+    if lacking:
+        warn("the font of the figures lacks letters of a name and draws boxes in their place: the tables have them")
+    return drawn
 
 
 def written(folder: Path) -> set[str]:

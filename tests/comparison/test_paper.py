@@ -113,6 +113,14 @@ def test_a_figure_is_not_written_through_a_link(tmp_path: Path) -> None:
 
 @pytest.mark.filterwarnings("error")
 @pytest.mark.slow
+def test_letters_that_the_font_lacks_are_told_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("matplotlib")
+    report.write([run("\U000f0000", "maze")], tmp_path)  # no font has it
+    assert capsys.readouterr().err.count("the font of the figures lacks letters of a name") == 1
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.slow
 def test_runs_with_nothing_in_common_are_drawn_without_a_warning(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     report.write([run("ppo", "maze"), run("dqn", "cliff")], tmp_path)
