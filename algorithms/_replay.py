@@ -64,8 +64,8 @@ class OffPolicy(Algorithm):
         policies.check_rollout(env, "algo.steps", c.steps, c.steps)
         if c.capacity < env.rows * c.steps:
             raise UserError(
-                f"algo.capacity={c.capacity} is less than what one iteration plays, env.rows={env.rows} times "
-                f"algo.steps={c.steps}: give algo.capacity={env.rows * c.steps} or more"
+                f"algo.capacity={c.capacity} is less than the {env.rows * c.steps} steps that one iteration plays: "
+                f"give algo.capacity={env.rows * c.steps} or more, or less of algo.steps or env.rows"
             )
         storage = None
         if c.storage is not None:
