@@ -211,9 +211,9 @@ def test_on_problems_accuracy_is_how_often_a_right_attempt_scores_above_a_wrong_
 
 
 def judge_of(answers: dict[str, list[str]]) -> Judge:
-    """Writes given answers and scores them: a right one high for prompt a, low for c."""
+    """Writes given answers and scores them: a right one higher than 5 for prompt a, lower for c."""
     return Judge(
-        lambda prompt, text: (1.0 if prompt == "a" else -1.0) * (text == "#### 5"),
+        lambda prompt, text: 5.0 + (1.0 if prompt == "a" else -1.0) * (text == "#### 5"),
         lambda prompt, attempt: answers[prompt][attempt],
     )
 

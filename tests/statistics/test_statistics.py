@@ -51,11 +51,11 @@ def test_pass_at_k_does_not_overflow_and_refuses_more_than_there_are_samples():
 
 
 def test_a_distribution_is_told_by_its_quartiles_and_the_mean_of_its_middle_half():
-    found = episodes.distribution(np.array([100.0, 1, 2, 3, 4, 5, 6, -100]))
+    found = episodes.distribution(np.array([100.0, 1, 2, 3, 4, 5, 16, -100]))
     assert found["iqm"] == pytest.approx((2 + 3 + 4 + 5) / 4)
     assert (found["min"], found["median"], found["max"]) == (-100, 3.5, 100)
-    assert (found["q1"], found["q3"]) == (1.75, 5.25)
-    assert found["std"] == pytest.approx(np.std([100, 1, 2, 3, 4, 5, 6, -100], ddof=1))
+    assert (found["q1"], found["q3"]) == (1.75, 7.75)
+    assert found["std"] == pytest.approx(np.std([100, 1, 2, 3, 4, 5, 16, -100], ddof=1))
     assert episodes.distribution(np.array([7.0]))["std"] == 0 and json.dumps(found)
 
 
@@ -129,6 +129,12 @@ def test_a_summary_has_an_interval_and_the_accuracy_of_each_kind():
     assert (found["mean"], found["length"], found["episodes"]) == (0.75, 5.0, 4)
     assert found["kinds"] == {"a": 0.5, "b": 1.0} and found["groups"] == {"x": 0.75}
     assert (found["low"], found["high"]) == episodes.wilson(3, 4)
+    scores.metrics = {"right": [1.0, None, 0.0, 1.0], "of nobody": [None] * 4, "words": [2.0, None, 3.0, 7.0]}
+    beside = episodes.summarize("accuracy", scores, True)["metrics"]
+    low, high = episodes.wilson(2, 3)
+    assert beside.keys() == {"right", "words"} and beside["right"] == {"mean": 2 / 3, "low": low, "high": high}
+    low, high = episodes.bootstrap(np.array([2.0, 3.0, 7.0]))
+    assert beside["words"] == {"mean": 4.0, "low": low, "high": high}
 
 
 def test_kinds_that_are_numbers_stand_in_their_order() -> None:

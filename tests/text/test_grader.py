@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rlkit.text import correct, extract, score
+from rlkit.text import correct, extract, grader, score
 
 GSM8K = Path(__file__).parents[3] / "shared" / "data" / "gsm8k"
 
@@ -167,6 +167,16 @@ def test_equal_numbers_are_equal_however_they_are_written_and_close_ones_are_not
 
 def test_the_default_reward_is_the_score_of_each_completion():
     assert correct(["a", "b"], ["#### 1", "#### 2"], answer=["x\n#### 1", "#### 1"], kind=["", ""]) == [1.0, 0.0]
+
+
+@pytest.mark.parametrize("name", ["correct", "flexible", "strict", "boxed"])
+def test_the_completion_is_read_as_a_text_and_the_reference_as_an_answer(name: str) -> None:
+    reward, given = grader.BUILT_IN[name], "1 and 2 are 3: #### 3" if name != "boxed" else r"1 and 2 are \boxed{3}"
+    assert reward(["a"], [given], answer=["3"]) == [1.0]
+    assert reward(["a"], ["3"], answer=[given]) == [1.0 if name in ("correct", "flexible") else 0.0]
+    if name in ("correct", "flexible"):
+        assert reward(["a"], ["1 and 2 are 3"], answer=["3"]) == [1.0]
+        assert reward(["a"], ["3"], answer=["1 and 2 are 3"]) == [0.0]  # three numbers are no answer
 
 
 @pytest.mark.parametrize(
