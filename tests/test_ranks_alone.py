@@ -218,6 +218,8 @@ def test_scores_of_parts_are_joined() -> None:
         and both.groups == ["common", "rare", "common"]
     )
     assert both.metrics == {"x": [1.0, None, None]}
+    plain = scores.joined([Scores(x.score, x.length) for x in (one, two)])
+    assert (plain.kinds, plain.groups, plain.items, plain.samples, plain.metrics) == (None, None, None, [], {})
 
 
 def test_an_empty_minibatch_gives_no_micro_batch() -> None:
