@@ -24,15 +24,16 @@ class Against(Paired):
 Place = tuple[str, str | None]  # a run folder and its checkpoint; None: the one that the run measures
 
 
-def rival(subject: Subject, asked: Evaluate, place: Place, line: config.Given) -> Subject:
+def rival(subject: Subject, asked: Evaluate, place: Place, line: config.Given | None = None) -> Subject:
     """Open the run or checkpoint to compare with; refuse one that cannot be paired with this run.
 
-    line: where files of both lie now.
+    line: where files of both lie now, if they have moved.
     """
     text, (folder, checkpoint) = asked.against or "", place
     given = given_of(subject, folder)
     given.trust = asked.trust
-    config.follow(line, given)
+    if line is not None:
+        config.follow(line, given)
     other = opened(given, folder, checkpoint, asked, subject.env.seed)
     ours, theirs = (world(s.given) for s in (subject, other))
     for key in [*ours, *theirs]:

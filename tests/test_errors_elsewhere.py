@@ -61,7 +61,7 @@ def test_reward_models_that_rank_different_texts_are_not_paired(monkeypatch: pyt
     monkeypatch.setattr(against, "opened", lambda *_: ranked("big"))
     monkeypatch.setattr(config, "from_folder", lambda _: ranked("big").given)
     with pytest.raises(UserError, match=r"ranks what policy\.model=big writes and this run what policy\.model=tiny w"):
-        against.rival(ranked("tiny"), evaluation.Evaluate(against="runs/x"), ("runs/x", None), Given())
+        against.rival(ranked("tiny"), evaluation.Evaluate(against="runs/x"), ("runs/x", None))
 
 
 def test_scores_of_different_length_are_not_paired() -> None:
