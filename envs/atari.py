@@ -35,7 +35,7 @@ class Config:
     clip_reward: bool = True  # learn from the sign of each reward; evaluation reports the game's score
     sticky: Fraction = 0.0  # probability that the emulator repeats the last action; 0.25 in Machado et al. 2018
     step_limit: Count = 27_000  # steps after which an episode is truncated: half an hour of play
-    threads: Natural = 0  # threads of the emulator; 0: one for each core, at most rows
+    threads: Natural = 0  # threads of the emulator, at most rows; 0: one for each core
 
 
 class Games(Vector):
@@ -50,7 +50,7 @@ class Games(Vector):
         self.games = AtariVectorEnv(
             config.game,
             n,
-            num_threads=config.threads,
+            num_threads=min(config.threads, n),
             max_num_frames_per_episode=SKIP * config.step_limit,
             repeat_action_probability=config.sticky,
             frameskip=SKIP,

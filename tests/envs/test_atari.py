@@ -1,5 +1,6 @@
 """Atari: what is learned of a game, what is measured, and what the emulator is given."""
 
+import os
 import sys
 from typing import Any
 
@@ -64,6 +65,15 @@ def test_each_copy_begins_where_its_seed_says() -> None:
     again = games.reset(seed=[9, 8], options={"reset_mask": np.array([False, True])})[0]
     assert np.array_equal(again[1], first[1]) and not np.array_equal(again[0], first[0])
     assert games.render()[0].shape == (336, 336, 3)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="threads are counted as on Linux")
+def test_the_emulator_has_no_more_threads_than_copies() -> None:
+    before = len(os.listdir("/proc/self/task"))
+    games = atari.Games(atari.Config(threads=500), 2)
+    games.reset(seed=[0, 1])
+    assert len(os.listdir("/proc/self/task")) <= before + 4
 
 
 def test_another_name_is_no_game(monkeypatch: pytest.MonkeyPatch) -> None:
