@@ -159,8 +159,7 @@ CHECKS = {
     "reward_hacking": Check(
         lambda x: x["diverged"] == 1,
         "the return rose from {proxy_then:.3g} to {proxy_now:.3g} while GOLD fell from {gold_then:.3g} to "
-        "{gold_now:.3g}: the reward is exploited; correct it, stop earlier, or hold the policy nearer to its start "
-        "(ppo and the GRPO family: algo.kl_coef, dpo: algo.beta)",
+        "{gold_now:.3g}: the reward is exploited; correct it, stop earlier, or raise algo.kl_coef (dpo: algo.beta)",
         1,
     ),
     "reward_slow": Check(

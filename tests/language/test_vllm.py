@@ -161,7 +161,8 @@ def test_an_engine_that_is_off_is_weighed_and_named() -> None:
     """A server that rounds: truncated importance sampling is on, and the gap is told."""
     with served() as server:
         policy_keys = f"policy.engine=vllm policy.server={server.url} algo.sampler_cap=1.5"
-        given = config.read(f"algo=grpo env=gsm8k env.rows=4 algo.group=4 env.max_tokens=16 {policy_keys}".split())
+        words = f"algo=grpo env=gsm8k env.rows=4 algo.group=4 algo.entropy_coef=0.01 env.max_tokens=16 {policy_keys}"
+        given = config.read(words.split())
         algo, env = (parts := assemble(given)).algo, parts.env
         with torch.no_grad():
             rollout = algo.rollout(env)
