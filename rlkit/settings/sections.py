@@ -1,6 +1,7 @@
 """YAML files of `KEY: VALUE` lines below the names of sections: a pair's settings, a run's config.yaml, the presets."""
 
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +65,7 @@ def instead_of(path: Path) -> str:
 
 def by_run(path: Path) -> bool:
     """Whether a run wrote this file, with all keys that there were then: their absence means something."""
-    return read_text(path).startswith(WRITTEN)
+    return re.match(rf"{WRITTEN}\d", read_text(path)) is not None  # "# rlkit settings" is somebody's own comment
 
 
 def without_idle(path: Path, algo: Section) -> Section:

@@ -174,3 +174,11 @@ def test_a_row_of_a_comparison_may_be_a_file(file: Path) -> None:
     jobs, _ = plan.plan(plan.parse(words))
     assert [job.config["algo"]["lr"] for job in jobs] == [1e-3, 2e-3]
     assert f"config={file}" in jobs[1].words and not any(word.startswith("config=") for word in jobs[0].words)
+
+
+def test_a_comment_about_rlkit_does_not_make_a_file_that_of_an_older_run(file: Path) -> None:
+    plain = sections(f"config={file}")
+    file.write_text(f"# rlkit settings of ours{KEYS}")
+    assert sections(f"config={file}") == plain and "share" not in plain["policy"]
+    file.write_text(f"# rlkit 0.5.0{KEYS}")
+    assert sections(f"config={file}")["policy"]["share"] == "none"
