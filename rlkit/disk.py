@@ -46,7 +46,7 @@ def is_being_written(path: Path) -> bool:
     """Whether a process, of whomever, writes this file now: it holds it. Windows removes no open file anyway."""
     if os.name == "nt" or not stat.S_ISREG(path.lstat().st_mode):
         return False
-    handle = os.open(path, os.O_RDONLY | NO_LINK)
+    handle = os.open(path, os.O_RDWR | NO_LINK)  # NFS locks only what is open for writing
     try:
         return not hold(handle)
     finally:

@@ -112,8 +112,19 @@ def test_what_killed_runs_left_goes_and_what_their_links_name_stays(tmp_path: Pa
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows removes no open file")
-def test_what_an_evaluation_writes_now_stays(tmp_path: Path) -> None:
-    """It takes no lock of the folder. What a killed one left goes."""
+@pytest.mark.parametrize("nfs", [False, True])
+def test_what_an_evaluation_writes_now_stays(nfs: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes no lock of the folder. What a killed one left goes, also on NFS."""
+    fcntl = pytest.importorskip("fcntl")
+    real = fcntl.flock
+
+    def flock(handle: int, how: int) -> None:
+        if fcntl.fcntl(handle, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY:
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+        real(handle, how)
+
+    if nfs:
+        monkeypatch.setattr(fcntl, "flock", flock)
     names = ["evaluation-test.json", "completions-test.jsonl", "movie.gif"]
     for name in names:
         (tmp_path / f".{name}.0123.new").write_text("left")
