@@ -84,7 +84,7 @@ def load(
             the author of the folder decides what that code does. "changed" also accepts a file or dataset that was
             changed since the run began.
         env: the class, function or object of the run's environment, if config.yaml cannot name it, such as a class
-            defined in a notebook.
+            defined in a notebook; or the new place of an environment of your own that moved, as in "NEW.py".
         checkpoint: the checkpoint for the policy: latest, best, or another name in the folder checkpoints; None: the
             one that the run itself measures, `best` under measure=best, else `latest`.
         keys: the new places of files that have moved since the run began, as in **{"env.source": "NEW.jsonl"}.
@@ -99,16 +99,23 @@ def load(
     if not isinstance(folder, str | os.PathLike):
         raise UserError(f"{folder!r} is not the path of a run folder: give text or a Path")
     given = config.from_folder(os.fspath(folder))
-    if env is not None:
+    moved = isinstance(env, str | os.PathLike) and not given.env.get("entry")
+    if env is not None and not moved:
         given.factory = factory_of(env, given)
-    if strange := [key for key in keys if not of_files(key)]:
-        raise UserError(f"{strange[0]}= is no key of a file that may have moved: leave it out, or give it to resume()")
+    keys = places_of(keys | ({"env": env} if moved else {}))
     run = Run(Path(folder), checkpoint, given.factory, trust, keys)
     if checkpoints.resumable(run.folder):
         run.policy  # noqa: B018, reports at once what cannot be opened or is not trusted
     else:
         config.at_new_places(os.fspath(folder), line(keys, given.factory, trust))
     return run
+
+
+def places_of(keys: dict[str, object]) -> dict[str, object]:
+    """Keys that may say where files of a run lie now; others are refused."""
+    if strange := [key for key in keys if not of_files(key)]:
+        raise UserError(f"{strange[0]}= is no key of a file that may have moved: leave it out, or give it to resume()")
+    return keys
 
 
 def factory_of(env: EnvLike, given: config.Given) -> Factory:

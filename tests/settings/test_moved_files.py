@@ -175,6 +175,19 @@ def test_an_algorithm_of_ones_own_that_moved_goes_on(tmp_path: Path) -> None:
     assert config_of(folder)["algo"]["name"] == f"{tmp_path}/ours.py"
 
 
+def test_an_environment_of_ones_own_that_moved_is_loaded(tmp_path: Path) -> None:
+    old, new, folder = tmp_path / "mine.py", tmp_path / "ours.py", tmp_path / "run"
+    old.write_text((Path(rlkit.__file__).parents[1] / "envs" / "gridworld.py").read_text())
+    assert run.main(["algo=q_learning", f"env={old}", "iterations=1", f"out={folder}"]) == 0
+    old.rename(new)
+    with pytest.raises(UserError, match=r"mine\.py is gone"):
+        rlkit.load(folder, trust=True)
+    for place in (new, str(new)):
+        assert rlkit.load(folder, trust=True, env=place).evaluate(episodes=2)["greedy"]["episodes"] == 2
+    with pytest.raises(UserError, match=r"env=cartpole: .* is not what .*mine\.py was"):
+        rlkit.load(folder, trust=True, env="cartpole")
+
+
 def read_back(folder: Path, *words: str) -> config.Given:
     return config.read([f"resume={folder}", "trust=true", *words])
 
