@@ -84,12 +84,16 @@ class Own(nn.Module):
 
 
 def check_registered(module: nn.Module, name: str) -> None:
-    """Raises: UserError where a list or a dict holds layers that torch does not see: nothing would train them."""
-    known = {id(part) for part in module.modules()}
+    """Raises: UserError where a list or a dict holds weights that torch does not see: nothing would train them.
+
+    Layers without weights, and with frozen ones, may be there.
+    """
+    known = {id(weight) for weight in module.parameters()}
     for part in module.modules():
         for key, held in vars(part).items():
             several = held.values() if isinstance(held, dict) else held if isinstance(held, list | tuple) else ()
-            if key not in TORCH and any(isinstance(x, nn.Module) and id(x) not in known for x in several):
+            weights = (weight for x in several if isinstance(x, nn.Module) for weight in x.parameters())
+            if key not in TORCH and any(weight.requires_grad and id(weight) not in known for weight in weights):
                 raise UserError(
                     f"policy.encoder={name}: {key} of its {type(part).__name__} is a {type(held).__name__} of layers, "
                     "which nothing would train: make it a torch.nn.ModuleList, or a ModuleDict"

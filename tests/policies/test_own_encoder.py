@@ -99,6 +99,13 @@ class Listed(Net):
         super().__init__(space)
         self.layers = [nn.Linear(4, 4)]
 
+class Fine(Net):
+    def __init__(self, space):
+        super().__init__(space)
+        self.first = nn.Linear(4, 4)
+        self.parts = [nn.Sequential(self.first, nn.ReLU()), nn.Linear(4, 4).requires_grad_(False)]
+        self.activations = {"tanh": nn.Tanh()}
+
 class Half(Net):
     def forward(self, x):
         return super().forward(x).half()
@@ -226,6 +233,11 @@ def test_it_is_drawn_from_the_seed_and_normalized(file: str, name: str) -> None:
     state = torch.get_rng_state()
     Network(encoder=file).actor(env)
     assert torch.equal(torch.get_rng_state(), state), "the program's own numbers are not touched"
+
+
+def test_a_list_may_hold_layers_that_are_trained_elsewhere_or_not_at_all(file: str) -> None:
+    """Layers that are registered, too, frozen ones, and activations."""
+    Network(encoder=f"{file}:Fine").actor(cartpole.make(cartpole.Config(rows=1), 0, "cpu"))
 
 
 def test_frozen_weights_may_be_shared(file: str) -> None:
