@@ -14,6 +14,7 @@ from rlkit.language.asked import MODE, Request, Written, check_version, finite
 
 WHOLE = 4096  # most tokens of a prefill on a CPU
 DEVICES = "CUDA_VISIBLE_DEVICES"
+AGENT = "TORCHELASTIC_USE_AGENT_STORE"  # with True, torch opens no store and waits for that of torchrun
 SHARE = 0.4  # vLLM's share of a GPU's memory; the learner has the rest
 
 
@@ -97,16 +98,23 @@ def failing(what: str) -> Iterator[None]:
 
 @contextmanager
 def own_device() -> Iterator[None]:
-    """Within the block, new processes see only this rank's GPU: vLLM's engine takes the first that it sees."""
-    if ranks.size() == 1 or not torch.cuda.is_available():
+    """Within the block, new processes see only this rank's GPU: vLLM's engine takes the first that it sees.
+
+    Nor do they look for torchrun's store: vLLM's engine opens one of its own.
+    """
+    if ranks.size() == 1:
         yield
         return
-    before, mine = os.environ.get(DEVICES), torch.cuda.current_device()
-    os.environ[DEVICES] = str(mine) if before is None else before.split(",")[mine]
+    before = {key: os.environ.get(key) for key in (DEVICES, AGENT)}
+    os.environ[AGENT] = "False"
+    if torch.cuda.is_available():
+        mine, seen = torch.cuda.current_device(), before[DEVICES]
+        os.environ[DEVICES] = str(mine) if seen is None else seen.split(",")[mine]
     try:
         yield
     finally:
-        if before is None:
-            del os.environ[DEVICES]
-        else:
-            os.environ[DEVICES] = before
+        for key, value in before.items():
+            if value is not None:
+                os.environ[key] = value
+            else:
+                os.environ.pop(key, None)

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import pytest
 from support import ranks as start
 from support.ranks import apart, said
 from support.vllm_stand_in import PROMPTS, StandIn, built, served
+from torch.distributed import rendezvous
 
 from rlkit import ranks, run
 from rlkit.errors import EngineFailed
@@ -225,6 +227,21 @@ def test_a_vllm_of_a_rank_sees_its_own_gpu_only(
     with vllm_inside.own_device():
         assert os.environ["CUDA_VISIBLE_DEVICES"] == within
     assert os.environ.get("CUDA_VISIBLE_DEVICES") == before
+
+
+@pytest.mark.parametrize("before", [None, "True"])
+def test_a_vllm_of_a_rank_does_not_wait_for_the_store_of_torchrun(
+    before: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that torchrun started may open a store at no other place, and so may its children."""
+    monkeypatch.delenv("TORCHELASTIC_USE_AGENT_STORE", raising=False)
+    if before is not None:
+        monkeypatch.setenv("TORCHELASTIC_USE_AGENT_STORE", before)
+    monkeypatch.setattr("rlkit.ranks.size", lambda: 2)
+    with vllm_inside.own_device():
+        store, *_ = next(rendezvous("tcp://127.0.0.1:0", rank=0, world_size=1, timeout=timedelta(seconds=5)))
+        store.set("here", "1")
+    assert os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == before
 
 
 def test_a_rank_that_does_not_see_the_weights_is_one_line(monkeypatch: pytest.MonkeyPatch, server: StandIn) -> None:
