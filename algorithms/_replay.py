@@ -52,7 +52,7 @@ class OffPolicy(Algorithm):
 
     def __init__(self, config: Replayed, env: Env) -> None:
         c = self.config = config
-        self.updates = 0
+        self.updates, self.played = 0, env.rows * c.steps  # steps that one iteration plays
         columns = max(1, -(-c.warmup_steps // env.rows)) + c.n_step - 1  # of steps; the newest wait for their sums
         waiting = -(-columns // c.steps) - 1  # iterations without an update
         if 0 < c.warmup <= waiting:
@@ -62,14 +62,9 @@ class OffPolicy(Algorithm):
             )
         policies.check_reach(env, "algo.n_step", c.n_step)
         policies.check_rollout(env, "algo.steps", c.steps, c.steps)
-        if c.capacity < env.rows * c.steps:
-            raise UserError(
-                f"algo.capacity={c.capacity} is less than the {env.rows * c.steps} steps that one iteration plays: "
-                f"give algo.capacity={env.rows * c.steps} or more, or less of algo.steps or env.rows"
-            )
         storage = None
         if c.storage is not None:
-            storage = buffers.Storage(Path(os.path.realpath(home(c.storage))), env.rows * c.steps, c.capacity)
+            storage = buffers.Storage(Path(os.path.realpath(home(c.storage))), self.played, c.capacity)
         frames = buffers.frames_of(env.observation_space, c.capacity, 1 + -(-c.n_step // c.steps), storage)
         step = policies.step_size(env, frames.step_size if frames else None)
         at_once = 4 * (storage is not None) + 16 * c.prioritized  # checksums, and the tree of priorities
@@ -85,7 +80,12 @@ class OffPolicy(Algorithm):
             self.buffer = buffers.Replay(*sizes, frames, storage)
 
     def check_memory(self) -> None:
-        """Refuse a replay that will not fit, before a run begins; a policy that is only measured needs none."""
+        """Refuse a replay that is too small or will not fit, before a run begins; what is only measured needs none."""
+        if self.config.capacity < self.played:
+            raise UserError(
+                f"algo.capacity={self.config.capacity} is less than the {self.played} steps that one iteration plays: "
+                f"give algo.capacity={self.played} or more, or less of algo.steps or env.rows"
+            )
         self.check_capacity(self.step_size)
 
     def check_capacity(self, step_size: int) -> None:

@@ -25,8 +25,10 @@ def test_a_warmup_is_refused_if_it_is_over_before_the_first_update(
             algorithm("dqn", env, Network(hidden=(4,)), **keys, warmup=waited)
 
 
-def test_a_replay_that_cannot_hold_what_one_iteration_plays_is_refused() -> None:
+def test_a_replay_that_cannot_hold_what_one_iteration_plays_is_refused_before_it_plays() -> None:
+    """What earlier versions trained with less can still be measured."""
     told = r"^algo\.capacity=5 is less than the 6 steps that one iteration plays: give algo\.capacity=6 or more, or"
+    small = algorithm("dqn", cartpole(2), Network(hidden=(4,)), capacity=5, steps=3)
     with pytest.raises(UserError, match=told):
-        algorithm("dqn", cartpole(2), Network(hidden=(4,)), capacity=5, steps=3)
-    algorithm("dqn", cartpole(2), Network(hidden=(4,)), capacity=6, steps=3)
+        small.check_memory()
+    algorithm("dqn", cartpole(2), Network(hidden=(4,)), capacity=6, steps=3).check_memory()
