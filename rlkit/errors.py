@@ -27,7 +27,8 @@ def place_of(error: BaseException, anywhere: bool = False) -> str:
 
     anywhere: where none of it is in a file of theirs, the last line of all; otherwise empty.
     """
-    others = *map(sysconfig.get_path, ("stdlib", "platstdlib")), str(Path(__file__).parent), "<frozen"
+    folders = *map(sysconfig.get_path, ("stdlib", "platstdlib")), str(Path(__file__).parent)
+    others = "<frozen", *(f"{folder}{os.sep}" for folder in folders)
     installed = {"site-packages", "dist-packages"}
     frames = list(traceback.extract_tb(error.__traceback__))
     theirs = [x for x in frames if not x.filename.startswith(others) and installed.isdisjoint(Path(x.filename).parts)]
