@@ -229,7 +229,7 @@ def test_best_yaml_holds_what_an_older_run_did_without_the_key(tmp_path: Path, c
     (tmp_path / "config.yaml").write_text(f"# rlkit 0.5.0; to repeat: python -m rlkit.run\n{was}")
     conducted(tmp_path / "out", "algo=a2c", "trials=1", f"config={tmp_path / 'config.yaml'}", "search=algo.lr")
     found = config.read([f"config={tmp_path / 'out' / 'best.yaml'}"]).policy
-    assert found == {"hidden": [8], "share": "none"}
+    assert found == {"hidden": [8], "share": "none", "fast": False}
 
 
 def test_best_yaml_holds_the_inner_keys_of_a_file(tmp_path: Path, carried: list[str]) -> None:
