@@ -56,7 +56,7 @@ class Inside:
 
         # On a CPU, vLLM 0.32 cannot undo the draw after part of a prompt, so prompts are read whole there.
         whole = {"enable_chunked_prefill": False, "max_num_batched_tokens": max(WHOLE, self.context or 0)}
-        with own_device():
+        with own_environment():
             return LLM(
                 model=str(folder),
                 dtype=self.dtype,
@@ -97,10 +97,10 @@ def failing(what: str) -> Iterator[None]:
 
 
 @contextmanager
-def own_device() -> Iterator[None]:
-    """Within the block, new processes see only this rank's GPU: vLLM's engine takes the first that it sees.
+def own_environment() -> Iterator[None]:
+    """The environment variables that vLLM's engine, a new process, gets within the block from one of several ranks.
 
-    Nor do they look for torchrun's store: vLLM's engine opens one of its own.
+    It sees only this rank's GPU, as it takes the first that it sees, and opens a store in place of torchrun's.
     """
     if ranks.size() == 1:
         yield

@@ -224,7 +224,7 @@ def test_a_vllm_of_a_rank_sees_its_own_gpu_only(
     monkeypatch.setattr("rlkit.ranks.size", lambda: 2)
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     monkeypatch.setattr("torch.cuda.current_device", lambda: 1)
-    with vllm_inside.own_device():
+    with vllm_inside.own_environment():
         assert os.environ["CUDA_VISIBLE_DEVICES"] == within
     assert os.environ.get("CUDA_VISIBLE_DEVICES") == before
 
@@ -238,7 +238,7 @@ def test_a_vllm_of_a_rank_does_not_wait_for_the_store_of_torchrun(
     if before is not None:
         monkeypatch.setenv("TORCHELASTIC_USE_AGENT_STORE", before)
     monkeypatch.setattr("rlkit.ranks.size", lambda: 2)
-    with vllm_inside.own_device():
+    with vllm_inside.own_environment():
         store, *_ = next(rendezvous("tcp://127.0.0.1:0", rank=0, world_size=1, timeout=timedelta(seconds=5)))
         store.set("here", "1")
     assert os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == before
