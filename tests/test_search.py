@@ -12,8 +12,9 @@ from typing import NamedTuple
 import pytest
 from support.forked import Warm
 from support.hostile import Cases
+from support.hostile_folders import FolderCases
 from support.lines import Lines
-from support.searching import search
+from support.searching import held, search
 
 SEED = 0
 SHARDS = 4  # parts that may run at once
@@ -28,12 +29,22 @@ class Searched(NamedTuple):
     campaign: int
 
 
-SEARCHED = {"lines": Searched(Lines, 24, 2400, 20_000), "files": Searched(Cases, 16, 300, 4000)}
+SEARCHED = {
+    "lines": Searched(Lines, 24, 2400, 20_000),
+    "files": Searched(Cases, 16, 300, 4000),
+    "folders": Searched(FolderCases, 0, 200, 4000),  # to make the folders takes too long for the quick tests
+}
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="children are forked and watched as on Linux")
 
 
-@pytest.mark.parametrize("kind", SEARCHED)
+@pytest.fixture(scope="session")
+def there(warm: Warm, runs: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Those runs, a finished comparison and a finished search."""
+    return runs | held(warm, tmp_path_factory.mktemp("held"))
+
+
+@pytest.mark.parametrize("kind", ["lines", "files"])
 def test_a_sample_keeps_every_promise(warm: Warm, runs: dict[str, Path], kind: str) -> None:
     search(warm, runs, SEARCHED[kind].source(SEED), range(SEARCHED[kind].quick))
 
@@ -41,9 +52,9 @@ def test_a_sample_keeps_every_promise(warm: Warm, runs: dict[str, Path], kind: s
 @pytest.mark.slow
 @pytest.mark.parametrize("shard", range(SHARDS))
 @pytest.mark.parametrize("kind", SEARCHED)
-def test_many_keep_every_promise(warm: Warm, runs: dict[str, Path], kind: str, shard: int) -> None:
+def test_many_keep_every_promise(warm: Warm, there: dict[str, Path], kind: str, shard: int) -> None:
     size = SEARCHED[kind].slow // SHARDS
-    search(warm, runs, SEARCHED[kind].source(SEED), range(shard * size, (shard + 1) * size))
+    search(warm, there, SEARCHED[kind].source(SEED), range(shard * size, (shard + 1) * size))
 
 
 @pytest.mark.slow
@@ -59,8 +70,8 @@ def test_a_hundred_lines_do_as_processes_of_their_own(warm: Warm, runs: dict[str
 @pytest.mark.campaign
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("kind", SEARCHED)
-def test_a_campaign(warm: Warm, runs: dict[str, Path], kind: str, seed: int) -> None:
-    search(warm, runs, SEARCHED[kind].source(seed), range(SEARCHED[kind].campaign // len(SEEDS)))
+def test_a_campaign(warm: Warm, there: dict[str, Path], kind: str, seed: int) -> None:
+    search(warm, there, SEARCHED[kind].source(seed), range(SEARCHED[kind].campaign // len(SEEDS)))
 
 
 @pytest.mark.slow
@@ -77,12 +88,14 @@ def test_the_slow_lines_reach_every_pair_every_key_and_most_corners() -> None:
     assert sum(line.stage == "whole" for line in generated) > 0.5 * len(generated)
 
 
-def test_the_slow_files_are_damaged_in_most_ways() -> None:
-    cases = Cases(SEED)
-    list(islice(cases, SEARCHED["files"].slow))
+@pytest.mark.parametrize(("kind", "most"), [("files", 0.6), ("folders", 0.3)])
+def test_the_slow_files_are_damaged_in_most_ways(kind: str, most: float) -> None:
+    """A file's ways share their names and code, so that each is tried on one file or another."""
+    cases = SEARCHED[kind].source(SEED)
+    list(islice(cases, SEARCHED[kind].slow))
     tried = cases.report()
     assert tried["file"][0] == tried["file"][1]
-    assert tried["way"][0] > 0.6 * tried["way"][1]
+    assert tried["way"][0] > most * tried["way"][1]
 
 
 @pytest.mark.parametrize("kind", SEARCHED)

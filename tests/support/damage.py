@@ -131,7 +131,7 @@ def changed(tree: Any, draw: Random, values: list[Any] = VALUES) -> Any:
 
 def says_json(path: Path, draw: Random, outside: Path) -> None:
     """Another value somewhere in a JSON file, or in a line of one."""
-    lines = path.read_text("utf-8").splitlines() if path.suffix == ".jsonl" else [path.read_text("utf-8")]
+    lines = path.read_text("utf-8").splitlines() if path.suffix in (".jsonl", ".journal") else [path.read_text("utf-8")]
     for _ in range(draw.choice([1, 1, 3])):
         at = draw.randrange(len(lines)) if lines else 0
         lines[at : at + 1] = [json.dumps(changed(json.loads(lines[at]) if lines else {}, draw))]
@@ -140,7 +140,8 @@ def says_json(path: Path, draw: Random, outside: Path) -> None:
 
 def says_yaml(path: Path, draw: Random, outside: Path) -> None:
     """Another value somewhere in a YAML file."""
-    first, _, text = path.read_text("utf-8").partition("\n")
+    text = path.read_text("utf-8")
+    first = text.partition("\n")[0] if text.startswith("#") else ""
     path.write_text(f"{first}\n{yaml.safe_dump(changed(yaml.safe_load(text), draw), sort_keys=False)}", "utf-8")
 
 

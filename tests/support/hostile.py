@@ -3,7 +3,7 @@
 import shutil
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
@@ -50,32 +50,33 @@ class Case:
     """A file that has gone wrong in some way, and what is then asked of the folder."""
 
     index: int
-    run: str  # which run lies there
-    file: str  # below the run, or beside it
+    run: str  # which folder lies there
+    file: str  # a pattern, from where the command starts
     way: str
     words: tuple[str, ...]
     stage: Stage
+    how: damage.Way = field(compare=False, repr=False)
     long: bool = False
 
     def damage(self, box: Path, outside: Path, seed: int) -> None:
         """Let it go wrong."""
-        for folder in (box, box / self.run):
-            (folder / "evil.py").write_text(EVIL.format(path=str(outside / "ran.txt")))
-        kind = "planted" if self.file in PLANTED and self.file not in KINDS else self.file
-        path = box / (self.file if self.file in ("rows.jsonl", "pairs.jsonl") else f"{self.run}/{self.file}")
-        if kind == "events":
-            path = next((box / self.run).glob("events.out.tfevents.*"))
+        path = next(box.glob(self.file), box / self.file)
+        for folder in {box, box / self.run, path.parent}:
+            if folder.is_dir():
+                (folder / "evil.py").write_text(EVIL.format(path=str(outside / "ran.txt")))
         if not path.exists():
             path.parent.mkdir(exist_ok=True)
             path.touch()
         if path.is_dir():
             shutil.rmtree(path)
             path.touch()
-        KINDS[kind][self.way](path, Random(f"{seed} {self.index}"), outside)
+        self.how(path, Random(f"{seed} {self.index}"), outside)
 
 
 class Cases:
     """The cases of a seed, one after the other: the file, the way and the command that came least come first."""
+
+    kinds = KINDS
 
     def __init__(self, seed: int) -> None:
         self.seed, self.index = seed, 0
@@ -88,8 +89,8 @@ class Cases:
 
     def report(self) -> dict[str, tuple[int, int]]:
         """Of the files, and of the ways in which each can go wrong: how many were tried, of how many."""
-        ways = sum(map(len, KINDS.values()))
-        return {"file": (len(self.covered["file"]), len(KINDS)), "way": (len(self.covered["way"]), ways)}
+        ways = sum(map(len, self.kinds.values()))
+        return {"file": (len(self.covered["file"]), len(self.kinds)), "way": (len(self.covered["way"]), ways)}
 
     def case(self) -> Case:
         draw = Random(f"{self.seed} {self.index}")
@@ -117,7 +118,8 @@ class Cases:
         }[command]
         slow = command == "compare" or (command in ("resume", "config") and run == "words")
         stage: Stage = "built" if slow and draw.random() < 0.7 else "whole"
-        return Case(self.index, run, file, way, words, stage)
+        name = "events.out.tfevents.*" if file == "events" else file
+        return self._made(run, f"{run}/{name}", kind, way, words, stage)
 
     def _source(self, draw: Random, kind: str, way: str) -> Case:
         env = "gsm8k" if kind == "rows.jsonl" else "preferences"
@@ -125,9 +127,8 @@ class Cases:
         stage: Stage = "whole" if draw.random() < 0.3 else "built"
         idle = ("env.train",) if env == "gsm8k" else ("env.train", "env.max_tokens")
         keys = [word for word in TEXT_RUN if not word.startswith(idle)]
-        return Case(
-            self.index, "words", kind, way, ("run", f"algo={algo}", f"env={env}", f"env.source={kind}", *keys), stage
-        )
+        words = ("run", f"algo={algo}", f"env={env}", f"env.source={kind}", *keys)
+        return self._made("words", kind, kind, way, words, stage)
 
     def _model(self, draw: Random, kind: str, way: str) -> Case:
         named = draw.choice(["policy.model=words", "policy.model=words/model", "env.reward=model:words"])
@@ -135,4 +136,7 @@ class Cases:
         words = ("run", "algo=grpo", "env=gsm8k", "algo.group=2", named, *TEXT_RUN)
         if kind == "model/config.json" and draw.random() < 0.3:
             words = ("plan", "model=words/model")
-        return Case(self.index, "words", kind, way, words, stage)
+        return self._made("words", f"words/{kind}", kind, way, words, stage)
+
+    def _made(self, run: str, file: str, kind: str, way: str, words: tuple[str, ...], stage: Stage) -> Case:
+        return Case(self.index, run, file, way, words, stage, self.kinds[kind][way])

@@ -3,6 +3,7 @@
 PYTHONPATH=.:tests python -m support.searching lines 0 100 200      lines 100 to 199 of seed 0
 PYTHONPATH=.:tests python -m support.searching lines 0 1234         one of them, with all that it says
 PYTHONPATH=.:tests python -m support.searching files 0 100 200      damaged and hostile files, likewise
+PYTHONPATH=.:tests python -m support.searching folders 0 100 200    the same in the folders of comparisons and searches
 """
 
 import re
@@ -20,6 +21,7 @@ import pytest
 
 from support.forked import End, Job, Warm, as_process
 from support.hostile import Case, Cases
+from support.hostile_folders import HELD, FolderCases
 from support.lines import EVALUATED, RUNS, TEXT, Line, Lines
 from support.sandbox import furnish, snapshot, touched, verdict
 
@@ -28,6 +30,7 @@ SLOW = 15.0  # seconds of processor that one of them may take, so that none coun
 PATIENCE = 2.0  # seconds that a line may work which asks for more than one can wait for
 FONTS = re.compile(r"outside/home/\.(cache|config)(/matplotlib(/fontlist[^/]*)?)?")  # what matplotlib keeps
 DRAWING = {"env=minigrid", "env=minatar"}  # their packages import matplotlib
+SOURCES: dict[str, type[Lines] | type[Cases]] = {"lines": Lines, "files": Cases, "folders": FolderCases}
 WRITES = ("run", "compare", "new", "evaluate", "tune")  # the commands that may leave something
 
 
@@ -37,9 +40,17 @@ def prepared(warm: Warm, folder: Path) -> dict[str, Path]:
     for name, words in RUNS.items():
         small = EVALUATED if words[1].removeprefix("env=") in TEXT else EVALUATED[2:]
         end = warm.run(Job(("run", *words, *small, f"out={name}"), str(folder)))
-        assert end.code == 0, end.err
+        assert end.code == 0, f"{end.why}: {end.err}"
         made[name] = folder / name
     return made
+
+
+def held(warm: Warm, folder: Path) -> dict[str, Path]:
+    """A finished comparison and a finished search, each made once."""
+    for words in HELD.values():
+        end = warm.run(Job(words, str(folder), deadline=600.0))
+        assert end.code == 0, f"{end.why}: {end.err}"
+    return {name: folder / name for name in HELD}
 
 
 def search(
@@ -77,7 +88,8 @@ def carried_out(
             job = replace(job, patience=PATIENCE)
         end = as_process(job) if real else warm.run(job)
         found = verdict(end) if job.output == "files" or end.why != "ended" else spoiled(end)
-        own = tuple(f"{box.name}/{name}" for name in there) if asked.words[0] in ("run", "evaluate") else ()
+        goes_on = isinstance(asked, Case) and f"out={asked.run}" in asked.words
+        own = tuple(f"{box.name}/{name}" for name in there) if goes_on or asked.words[0] in ("run", "evaluate") else ()
         changed = touched(before, snapshot(root), own)
         found += [f"{path} was changed" for path in changed if path in before and path != box.name]
         drawn = real and (asked.words[0] == "compare" or DRAWING & {*asked.words})  # docs/security.md says so
@@ -98,7 +110,7 @@ def told(asked: Line | Case, seed: int) -> str:
     words = [word if len(word) < 200 else f"{word[:60]}... ({len(word)} letters)" for word in asked.words]
     shown = shlex.join(("python", "-m", "rlkit", *words)).encode("unicode_escape").decode()
     if isinstance(asked, Case):
-        what, kind = f"{asked.run}, {asked.file}: {asked.way}\n", "files"
+        what, kind = f"{asked.file}: {asked.way}\n", "folders" if asked.run in HELD else "files"
     else:
         what, kind = "".join(f"{key}={text!r} " for key, text in asked.environ.items()), "lines"
         what += "" if asked.place == "box" else f"in {asked.place!r} "
@@ -109,10 +121,10 @@ def told(asked: Line | Case, seed: int) -> str:
 
 def main(kind: str, seed: str, first: str, end: str = "") -> int:
     begin, last = int(first), int(end or int(first) + 1)
-    source: Lines | Cases = Lines(int(seed)) if kind == "lines" else Cases(int(seed))
+    source = SOURCES[kind](int(seed))
     count, began, ends, cpu = 0, time.monotonic(), Counter[str](), 0.0
     with Warm() as warm, TemporaryDirectory(prefix="rlkit-search-runs-") as place:
-        runs = prepared(warm, Path(place))
+        runs = prepared(warm, Path(place)) | (held(warm, Path(place)) if kind == "folders" else {})
         for asked in islice(source, begin, last):
             done, problems = carried_out(warm, runs, asked, int(seed))
             cpu += done.cpu
