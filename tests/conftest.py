@@ -1,5 +1,6 @@
 """The tests are many small ones: one torch thread each, also in the processes that they start."""
 
+import multiprocessing
 import os
 import signal
 from collections.abc import Iterator
@@ -16,6 +17,12 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 for name in ("SIGINT", "SIGHUP"):
     if signal.getsignal(number := getattr(signal, name, signal.SIGINT)) is signal.SIG_IGN:
         signal.signal(number, signal.default_int_handler if name == "SIGINT" else lambda *_: None)
+
+
+@pytest.fixture(autouse=True)
+def start_method() -> None:
+    """Processes start as Python does it: once TorchRL is imported, they would spawn, which takes seconds each."""
+    multiprocessing.set_start_method(None, force=True)
 
 
 @pytest.fixture(scope="session")
