@@ -40,8 +40,12 @@ RUNS = {  # 20 iterations where they are cheap
     "game": ("algo=grpo", "env=guess", "iterations=2", *WIDE),
 }
 
+ONE_OR_TWO = [pytest.param(1, marks=pytest.mark.campaign), 2]
 
-@pytest.fixture(scope="module", params=[pytest.param(n, marks=pytest.mark.slow) for n in (2, 4)])
+
+@pytest.fixture(
+    scope="module", params=[pytest.param(2, marks=pytest.mark.slow), pytest.param(4, marks=pytest.mark.campaign)]
+)
 def divided(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folders of all RUNS, by one process and by several ranks: NAME-one, NAME-many."""
     folder = tmp_path_factory.mktemp("ranks")
@@ -130,12 +134,13 @@ def started(ranks: int, *words: str, torchrun: tuple[str, ...] = ()) -> "subproc
 
 
 @pytest.mark.slow
-def test_two_ranks_train_what_one_process_trains(tmp_path: Path) -> None:
+@pytest.mark.parametrize("many", [2, 4])
+def test_ranks_that_start_by_themselves_train_what_one_process_trains(many: int, tmp_path: Path) -> None:
     words = ("algo=ppo", "env=cartpole", "env.rows=4", "algo.horizon=16", "iterations=2", *WIDE[:1], *start.SHORT)
     assert run.main([*words, f"out={tmp_path / 'one'}"]) == 0
-    done = start.run(2, *words, f"out={tmp_path / 'two'}")
+    done = start.run(many, *words, f"out={tmp_path / 'many'}")
     assert not done.returncode, done.stderr
-    assert apart(tmp_path / "one", tmp_path / "two") < 1e-10
+    assert apart(tmp_path / "one", tmp_path / "many") < 1e-10
 
 
 LONG = ("algo=grpo", "env=gsm8k", "env.rows=4", "env.max_tokens=16", "checkpoint_every=1", *start.SHORT)
@@ -145,7 +150,7 @@ LONG = ("algo=grpo", "env=gsm8k", "env.rows=4", "env.max_tokens=16", "checkpoint
 @pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="children are listed in /proc")
 def test_a_lost_rank_ends_the_others_and_the_run_goes_on_exactly(tmp_path: Path) -> None:
     cut, whole = tmp_path / "cut", tmp_path / "whole"
-    process = started(2, *LONG, "iterations=40", f"out={cut}")
+    process = started(2, *LONG, "iterations=12", f"out={cut}")
     until_line(process, cut / "metrics.jsonl", 3)
     kill_a_rank(process, 1)
     began = time.monotonic()
@@ -155,12 +160,12 @@ def test_a_lost_rank_ends_the_others_and_the_run_goes_on_exactly(tmp_path: Path)
     assert line.startswith("rlkit: rank 1 was lost, so the other ranks end; the newest checkpoint is of iteration ")
     assert line.endswith(f"continue with: torchrun --nproc-per-node 2 -m rlkit.run resume={cut}")
     assert not start.run(2, f"resume={cut}").returncode
-    assert not start.run(2, *LONG, "iterations=40", f"out={whole}").returncode
+    assert not start.run(2, *LONG, "iterations=12", f"out={whole}").returncode
     assert apart(cut, whole) == 0
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("ranks", ONE_OR_TWO)
 @pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="children are listed in /proc")
 def test_torchrun_starts_a_run_again_and_it_goes_on(ranks: int, tmp_path: Path) -> None:
     folder = tmp_path / "again"
@@ -243,7 +248,7 @@ def test_what_is_not_finite_on_one_rank_is_told_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("ranks", ONE_OR_TWO)
 def test_a_folder_of_others_stays_as_it_is_though_torchrun_tries_again(ranks: int, tmp_path: Path) -> None:
     folder = tmp_path / "theirs"
     assert run.main(["algo=ppo", "env=cartpole", "iterations=1", *start.SHORT, f"out={folder}"]) == 0

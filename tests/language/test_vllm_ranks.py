@@ -89,7 +89,7 @@ Both = dict[str, tuple[Served, Served]]
 def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Both:
     """Each run by one process and by several ranks."""
     folder, many = tmp_path_factory.mktemp("ranks"), request.param
-    names = [name for name in RUNS if many == 2 or name in ("plain", "full")]
+    names = [name for name in RUNS if many == 2 or name == "full"]
     with ExitStack() as stack:
         servers = {(name, n): stack.enter_context(served()) for name in names for n in (1, many)}
         for name in names:
