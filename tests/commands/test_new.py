@@ -49,7 +49,7 @@ def test_they_keep_the_style(project: Path, command: list[str]) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.campaign  # tests/python/test_typing.py checks what is written, and stricter
 def test_types_are_right(project: Path) -> None:
     pytest.importorskip("mypy")
     options = ["--check-untyped-defs", "--ignore-missing-imports", "--follow-imports=silent", "--cache-dir", os.devnull]

@@ -25,6 +25,7 @@ from rlkit.settings import sections
 
 TABLES = ["algo=q_learning,sarsa", "env=gridworld", "seed=0", "iterations=5", "evaluation_episodes=2"]
 CONTROL = ["algo=ppo,a2c", "env=cartpole", "seed=0", "env_steps=20000", "evaluation_episodes=4", "checkpoint_every=2"]
+CONTROL += ["validation_episodes=4"]
 TUNED = ["algo=q_learning", "env=gridworld", "iterations=20", "runs=1", "trials=4", "seeds=1", "validation_episodes=3"]
 
 
@@ -126,7 +127,9 @@ def begin(*words: str) -> "subprocess.Popen[str]":
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "number", [signal.SIGKILL, signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.campaign)]
+)
 def test_the_same_command_goes_on_where_it_was_killed_or_stopped(cluster, tmp_path, number):
     words = ["algo=ppo", *CONTROL[1:], "workers=ray", f"out={tmp_path / 'there'}"]
     process = begin(*words)
