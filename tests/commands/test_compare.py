@@ -228,7 +228,8 @@ def assert_same(one: Path, other: Path) -> None:
 
 @pytest.mark.slow
 def test_ctrl_c_stops_safely_and_the_same_command_goes_on(tmp_path):
-    words = ["algo=ppo,reinforce", "env=cartpole", "seed=0", "env_steps=20000", "evaluation_episodes=4", "workers=2"]
+    words = ["algo=ppo,reinforce", "env=cartpole", "seed=0", "env_steps=10000", "workers=2"]
+    words += ["evaluation_episodes=4", "validation_episodes=4"]
     process = begin(tmp_path, *words)
     started = tmp_path / "runs" / "ppo-cartpole-s0" / "metrics.jsonl"
     while not started.exists() and process.poll() is None:
@@ -273,8 +274,8 @@ def test_the_same_grid_runs_on_a_ray_cluster(tmp_path, reported):
 
 
 GRID = ["algo=ppo,reinforce", "env=gridworld,cartpole,gsm8k", "evaluation_episodes=4", "validation_episodes=4"]
-SMALL = ["checkpoint_every=1", "iterations=150", "evaluations=3", "ppo:algo.epochs=2", "workers=2"]
-TEXT = ["gsm8k:iterations=12", "gsm8k:env.rows=4", "gsm8k:env.test=4", "gsm8k:env.validation=4"]
+SMALL = ["checkpoint_every=1", "iterations=50", "evaluations=3", "ppo:algo.epochs=2", "workers=2"]
+TEXT = ["gsm8k:iterations=8", "gsm8k:env.rows=4", "gsm8k:env.test=4", "gsm8k:env.validation=4"]
 
 
 def kill(pids: list[int]) -> int:
