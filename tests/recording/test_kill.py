@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 from support.resuming import REWARD, differences
 
-TIMES, WRITES = 3, 3  # kills of each family at moments drawn evenly, and before or after a write drawn evenly
+TIMES, WRITES = 2, 2  # kills of each family at moments drawn evenly, and before or after a write drawn evenly
 SIGNALS = (signal.SIGTERM, signal.SIGINT)  # each once
 QUICK = 4  # kills of a short run of one family, all at writes
 RUN = ["threads=1", "checkpoint_every=1", "evaluations=4", "evaluate_every=0", "evaluation_episodes=2"]
@@ -65,10 +65,11 @@ FAMILIES = {
         "iterations=12",
     ],
     "groups on control": ["algo=grpo", "env=cartpole", "algo.kl_coef=0.1", "env.rows=4", "iterations=12"],
-    "grpo on text": ["algo=grpo", *GSM8K, "algo.group=4", "iterations=20"],
-    "ppo on text": ["algo=ppo", *GSM8K, "algo.kl_coef=0.1", "algo.kl_target=1", "algo.kl_horizon=50", "iterations=20"],
-    "pairs": ["algo=dpo", *PAIRS, "iterations=20"],
+    "grpo on text": ["algo=grpo", *GSM8K, "algo.group=4", "iterations=12"],
+    "ppo on text": ["algo=ppo", *GSM8K, "algo.kl_coef=0.1", "algo.kl_target=1", "algo.kl_horizon=50", "iterations=12"],
+    "pairs": ["algo=dpo", *PAIRS, "iterations=12"],
 }
+GROUPS = [list(FAMILIES)[i::5] for i in range(5)]  # those of a group share a process, and what it imports
 
 
 def on_every_write(act: Callable[[bool], None]) -> None:
@@ -227,11 +228,11 @@ def test_kills_at_writes_lose_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @forked
-@pytest.mark.parametrize("family", FAMILIES)
-def test_kills_and_signals_lose_nothing(family: str, tmp_path: Path) -> None:
-    done = alone(family, str(tmp_path))
+@pytest.mark.parametrize("names", GROUPS, ids=", ".join)
+def test_kills_and_signals_lose_nothing(names: list[str], tmp_path: Path) -> None:
+    done = alone("families", str(tmp_path), *names)
     assert done.returncode == 0, done.stdout + done.stderr
-    print(f"{family}: {done.stdout}")
+    print(done.stdout)
 
 
 COMPARE = ["algo=q_learning,sarsa", "env=gridworld", "seed=0,1", "iterations=200", "checkpoint_every=20", "workers=2"]
@@ -269,13 +270,16 @@ if __name__ == "__main__":
     import torch
 
     torch.set_num_threads(1)
-    what, place = sys.argv[1], Path(sys.argv[2])
+    what, place, *names = sys.argv[1], Path(sys.argv[2]), *sys.argv[3:]
     if what == "compare":
         torture_compare(place)
     elif what == "quick":
         short = [word for word in FAMILIES["q_learning"] if not word.startswith("iterations")]
         Family([*short, "iterations=4"], place, what).torture(["write"] * QUICK, each=2)
     else:
-        family = Family(FAMILIES[what], place, what)
-        family.torture(["time"] * TIMES + ["write"] * WRITES + list(SIGNALS), each=5)
-        print(dict(family.where), f"{family.writes // 2} writes")
+        for name in names:
+            print(f"{name}:", flush=True)
+            (place / name).mkdir()
+            family = Family(FAMILIES[name], place / name, name)
+            family.torture(["time"] * TIMES + ["write"] * WRITES + list(SIGNALS), each=TIMES + WRITES + len(SIGNALS))
+            print(dict(family.where), f"{family.writes // 2} writes", flush=True)
