@@ -197,7 +197,7 @@ def positions(**kwargs: Any) -> gymnasium.Env:
     return TransformObservation(env, lambda seen: seen[[0, 2]], space)
 
 
-@pytest.mark.slow
+@pytest.mark.campaign  # the maze below is not solved without memory either
 def test_cartpole_without_velocities_is_solved(tmp_path: Path) -> None:
     keys = {"schedule": "linear", "clip_schedule": "linear", "horizon": 32, "epochs": 20, "minibatches": 1}
     keys |= {"lr": 1e-3, "gamma": 0.98, "gae_lambda": 0.8}
@@ -209,9 +209,10 @@ def test_cartpole_without_velocities_is_solved(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_the_maze_is_solved_with_memory_alone(tmp_path: Path) -> None:
     def turns(*words: str) -> float:
-        command = [sys.executable, str(ROOT / "examples" / "own_memory.py"), *words]
+        command = [sys.executable, str(ROOT / "examples" / "own_memory.py"), "seed=1", *few, *words]
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
         return float(done.stdout.rpartition("right turns: ")[2])
 
-    assert turns("seed=1") > 0.95
-    assert turns("seed=1", "policy.memory=none") <= 0.6
+    few = ("evaluation_episodes=4", "validation_episodes=4")
+    assert turns() > 0.95
+    assert turns("policy.memory=none") <= 0.6
