@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass, is_dataclass, replace
 from functools import cached_property, partial
 from types import ModuleType
@@ -102,7 +102,8 @@ def assemble(given: config.Given) -> Parts:
     torch.set_num_threads(threads(env.kind, run.threads))
     network = config.build(config.network_class(env.kind), given.policy, "policy")
     with back(given.here):  # relative paths start there, wherever the environment has gone
-        algo = make_algorithm(given, modules["algo"], algo_config, env, network)
+        with idle.reading(network) as read:
+            algo = make_algorithm(given, modules["algo"], algo_config, env, network)
         trust.check_ran(
             {section: given.section(section)["name"] for section in KINDS},
             {"algo": algo_config, "env": env_config, "policy": network},
@@ -110,6 +111,7 @@ def assemble(given: config.Given) -> Parts:
     if ranks.size() > 1:
         check_divided(given.algo["name"], algo)
     refuse_idle(given, algo_config, env_config, network, env, algo.policy)
+    refuse_unread(given, network, read, algo)
     env.check(algo.policy)  # does every prompt fit?
     if isinstance(env, Settles):
         env_config = settle(env_config, env.settled(algo.policy))
@@ -209,6 +211,22 @@ def refuse_idle(
         value = asdict(cast("DataclassInstance", network))[key]
         if value != schema.default(schema.settable(type(network))[key]) and (why := policy.idle(key)):
             raise UserError(f"policy.{key}={schema.show(value)} does nothing with {why}: leave it out")
+
+
+def refuse_unread(given: config.Given, network: object, read: Collection[str], algo: Algorithm) -> None:
+    """Refuse what a new run was asked for and an algorithm of the user's own did not look at. read: keys."""
+    name = given.algo["name"]
+    if given.resume is not None or name in plugins.names("algorithms"):
+        return
+    if any(part is network for part in (*vars(algo).values(), *vars(algo.policy).values())):
+        return  # it may read them later
+    fields = schema.settable(type(network))
+    for key in idle.told(given.argv, "policy"):
+        value = asdict(cast("DataclassInstance", network))[key]
+        if key not in read and value != schema.default(fields[key]):
+            raise UserError(
+                f"policy.{key}={schema.show(value)} does nothing: {name} does not read network.{key}; leave it out"
+            )
 
 
 def facts(given: config.Given, algo: object, env_config: object, env: Env, policy: object) -> dict[str, bool]:

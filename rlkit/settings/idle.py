@@ -5,6 +5,7 @@ default of the class asks for nothing either, whatever the YAML of the pair has 
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, cast, get_type_hints
 
@@ -55,3 +56,19 @@ def idle(built: object, keys: Iterable[str], facts: Mapping[str, object]) -> Ite
         for need in schema.needs(hints[key]):
             if not need.met({**values, **facts}):
                 yield key, need
+
+
+@contextmanager
+def reading(keys: object) -> Iterator[set[str]]:
+    """The names of the attributes of a configuration that are read while this lasts."""
+    kind, read = type(keys), set[str]()
+
+    def noted(self: object, name: str) -> object:
+        read.add(name)
+        return object.__getattribute__(self, name)
+
+    object.__setattr__(keys, "__class__", type(kind.__name__, (kind,), {"__getattribute__": noted}))
+    try:
+        yield read
+    finally:
+        object.__setattr__(keys, "__class__", kind)

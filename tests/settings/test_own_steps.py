@@ -76,3 +76,50 @@ def test_what_inherits_the_interface_in_place_of_an_algorithm_is_one_line(
     (tmp_path / "mine.py").write_text(INHERITED)
     assert run.main([f"algo={tmp_path}/mine.py", "env=cartpole", f"out={tmp_path / 'run'}"]) == 2
     assert "/mine.py: Mine has no __init__, rollout, loss: write it, or inherit it from" in capsys.readouterr().err
+
+
+OWN_POLICY = """
+import torch
+from rlkit import policies, seeding
+
+
+class Actor(policies.PolicyModule):
+    def __init__(self, env, network):
+        super().__init__(seeding.generator(env.seed, "action"))
+        layer = torch.nn.utils.skip_init(torch.nn.Linear, 4, network.hidden[0])
+        torch.nn.init.orthogonal_(layer.weight)
+        self.out = torch.nn.Linear(network.hidden[0], 2)
+        self.layers = torch.nn.Sequential(layer, torch.nn.Tanh(), self.out)
+
+    def act(self, observation, greedy=False):
+        return self.layers(observation).argmax(-1) if greedy else self.draw(observation)
+
+    def draw(self, observation):
+        return torch.distributions.Categorical(logits=self.layers(observation)).sample()
+
+    def evaluate(self, batch):
+        log_p = self.layers(batch["observation"]).log_softmax(-1)
+        return {"log_prob": policies.pick(log_p, batch["action"]), "entropy": -(log_p.exp() * log_p).sum(-1)}
+
+    def record(self, batch):
+        return super().record(batch) | {"log_prob": self.evaluate(batch)["log_prob"]}
+
+"""
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_a_key_that_a_policy_of_ones_own_does_not_read_is_refused(
+    kept: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One that keeps the keys may read them later."""
+    monkeypatch.chdir(tmp_path)
+    assert new.main(["algo", "mine"]) == 0
+    text = Path("mine.py").read_text(encoding="utf-8").replace("network.actor(env)", "Actor(env, network)")
+    text = text.replace("self.optimizer =", "self.network, self.optimizer = network,") if kept else text
+    Path("mine.py").write_text(text.replace("@dataclass", f"{OWN_POLICY}\n@dataclass", 1), encoding="utf-8")
+    words = ["algo=./mine.py", "env=cartpole", "iterations=1", "policy.hidden=8", "evaluation_episodes=2"]
+    assert run.main([*words, "policy.init=orthogonal", "out=a"]) == 0
+    capsys.readouterr()
+    assert run.main([*words, "policy.activation=relu", "out=b"]) == (0 if kept else 2)
+    told = "policy.activation=relu does nothing: ./mine.py does not read network.activation; leave it out"
+    assert (told in capsys.readouterr().err) is not kept
