@@ -15,6 +15,8 @@ from typing import Self
 import torch
 from torch import Tensor, nn
 
+from rlkit.errors import UserError
+
 _open = local()  # each thread has its own
 
 
@@ -41,7 +43,15 @@ class Tape:
         return results
 
     def backward(self, loss: Tensor) -> None:
-        """Add the gradients of a loss to those of the parameters: by autograd as far as the leaves, then by hand."""
+        """Add the gradients of a loss to those of the parameters: by autograd as far as the leaves, then by hand.
+
+        Raises: UserError where somebody went backward before, which ended at the leaves.
+        """
+        if any(x.grad is not None for results, _ in self.notes for x in results):
+            raise UserError(
+                "loss calls backward() itself on what a network computed by hand, and no parameter gets that gradient: "
+                "give policy.fast=false, or call it in after_step"
+            )
         if id(loss) in self.leaves and not loss.dim():
             loss.grad = torch.ones_like(loss)
         else:

@@ -9,6 +9,7 @@ from support.small_networks import TOLERANCE, network
 from torch import Tensor, nn
 from torch.testing import assert_close
 
+from rlkit.errors import UserError
 from rlkit.policies.normalize import Normalizer
 from rlkit.policies.perceptron import FEW, Perceptron
 from rlkit.tape import Tape, recording
@@ -156,3 +157,13 @@ def test_a_copy_of_a_network_that_was_used_looks_at_its_own_layers() -> None:
         other[2].forward = lambda y: torch.zeros(5, 2)  # type: ignore[method-assign, assignment]
         assert torch.equal(other(x), torch.zeros(5, 2))
         assert torch.equal(net(x), before)
+
+
+def test_a_loss_that_goes_backward_itself_is_refused() -> None:
+    """What it takes for the gradient of the parameters would be none."""
+    net, x = network(nn.Tanh, 3, 4, 2), torch.randn(5, 3, dtype=torch.float64)
+    with Tape() as tape:
+        loss = net(x).sum()
+        net(x).square().sum().backward()
+    with pytest.raises(UserError, match=r"loss calls backward\(\) itself .*: give policy\.fast=false, or call it in"):
+        tape.backward(loss)
