@@ -14,6 +14,7 @@ from rlkit.attributes import check_numbers
 from rlkit.errors import UserError
 from rlkit.scores import RATED, REWARD
 
+OURS = ("loss", "grad_norm")  # metrics of what the loop itself learns
 FIRST = 5.0  # seconds until the first checkpoint
 SHARE = 20  # times as long as saving took, nothing is saved: it takes 5 % of the time at most
 
@@ -137,9 +138,11 @@ def acted(x: Tensor | Elementwise, mask: Tensor) -> Tensor:
 def detached(metrics: Metrics) -> Metrics:
     """The metrics of a loss, without gradient.
 
-    Raises: UserError that names one that is not a tensor.
+    Raises: UserError that names one that is not a tensor, or has the name of one of the loop's.
     """
     for name, x in metrics.items():
+        if name in OURS:
+            raise UserError(f"the metric '{name}' of a loss has the name of rlkit's own train/{name}: give it another")
         for each in x.tensors if isinstance(x, Elementwise) else (x,):
             if not isinstance(each, Tensor):
                 kind = type(each).__name__
