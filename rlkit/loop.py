@@ -26,18 +26,19 @@ EARLY = 16  # besides its first iterations: so mistakes show at once
 
 
 def walk(
-    algo: Algorithm, env: Env, meter: Meter, logged: Callable[[TensorDict], bool] = lambda rollout: True
+    algo: Algorithm, env: Env, meter: Meter, logged: Callable[[int], bool] = lambda steps: True
 ) -> tuple[TensorDict, TensorDict]:
     """One iteration: rollout, credit, memory, learning. Returns: the rollout, and the rollout with credit.
 
-    logged: whether the iteration with this rollout is logged; otherwise metrics of losses are skipped.
+    logged: whether the iteration with so many acted steps is logged; otherwise metrics of losses are skipped.
     """
     algo.policy.refresh()
     with torch.no_grad():
         rollout = batch_of(algo, "rollout", algo.rollout(env))  # act
+        steps = int(rollout["mask"].sum())  # before credit, which may leave some out
         credited = batch_of(algo, "credit", algo.credit(rollout))  # credit
         algo.buffer.extend(credited)  # remember
-    learn(algo, meter, logged(rollout))  # learn
+    learn(algo, meter, logged(steps))  # learn
     check_finite(meter, credited)
     return rollout, credited
 
@@ -114,9 +115,9 @@ def train(algo: Algorithm, env: Env, run: Run, log: Log, progress: Progress) -> 
     progress.doctor.attach(algo.optimizer)
     evaluating = measuring = False
 
-    def logged(rollout: TensorDict) -> bool:
+    def logged(steps: int) -> bool:
         nonlocal evaluating, measuring
-        progress.count(rollout)
+        progress.count(steps)
         evaluating = evaluation_is_due(env, run, progress, before)
         measuring = evaluating or is_logged(env, run, progress, before)
         return measuring

@@ -8,7 +8,6 @@ from functools import lru_cache
 from pathlib import Path
 
 import torch
-from tensordict import TensorDict
 from torch import nn
 
 from rlkit import ranks, shards
@@ -80,10 +79,10 @@ class Progress:
         self.terminated = max(self.terminated, asked[1])
         return self.fraction(run) >= 1 or self.ended or any(asked)
 
-    def count(self, rollout: TensorDict) -> None:
+    def count(self, steps: int) -> None:
         """Count an iteration, and the acted steps in its rollout."""
         self.iteration += 1
-        self.env_steps += int(rollout["mask"].sum())
+        self.env_steps += steps
 
     def fraction(self, run: Run) -> Fraction:
         """The fraction of the run that is done, exact: a float near k/N may fall on either side of it."""

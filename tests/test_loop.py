@@ -7,6 +7,7 @@ import pytest
 import torch
 from support.fakes import RaggedText, environment, on_text
 from support.resuming import cut, differences
+from tensordict import TensorDict
 
 from rlkit import loop, run
 from rlkit.doctor.symptoms import of_ratios
@@ -49,8 +50,24 @@ def test_after_step_gets_the_tensors_among_the_metrics_in_logged_iterations_too(
     seen: list[set[str]] = []
     algo.after_step = lambda learned: seen.append(set(learned[0][1]))
     for logged in (True, False):
-        walk(algo, env, Meter(), lambda rollout, logged=logged: logged)
+        walk(algo, env, Meter(), lambda steps, logged=logged: logged)
     assert seen == [{"entropy", "value_loss"}] * 2
+
+
+def test_steps_that_credit_leaves_out_were_played() -> None:
+    cartpole, ppo = plugins.load("envs", "cartpole"), plugins.load("algorithms", "ppo")
+    env = cartpole.make(cartpole.Config(rows=2), 0, "cpu")
+    algo = ppo.make(ppo.Config(horizon=8, epochs=1, minibatches=1), env, Network(hidden=(8,)))
+    credit, played = algo.credit, list[int]()
+
+    def positive(rollout: TensorDict) -> TensorDict:
+        credited = credit(rollout)
+        credited["mask"] &= credited["advantage"] > 0
+        return credited
+
+    algo.credit = positive
+    walk(algo, env, Meter(), lambda steps: played.append(steps) is None)
+    assert played == [16]
 
 
 TWO_RATES = """from dataclasses import dataclass

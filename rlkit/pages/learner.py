@@ -58,7 +58,7 @@ class Learner:
         set_progress(algo, self.progress, self.parts.run)
         before = self.policy.q.weight.detach().clone()
         rollout, credited = walk(algo, self.env, meter)
-        self.progress.count(rollout)
+        self.progress.count(int(rollout["mask"].sum()))
         self.metrics = meter.read()
         self.change.append(float((self.policy.q.weight.detach() - before).abs().max()))
         self.distance.append(maps.distance(self.policy, self.optimal, self.env.model()))
