@@ -42,7 +42,9 @@ def reduction(mask: Tensor, over: Over, length: int = 1) -> Tensor:
     acted = m.flatten(1).amax(1)
     if over == "row":
         return acted / acted.sum().clamp(min=1)
-    return m / (acted.sum().clamp(min=1) * m.sum(-1, keepdim=True).clamp(min=1))
+    if over == "sequence":
+        return m / (acted.sum().clamp(min=1) * m.sum(-1, keepdim=True).clamp(min=1))
+    raise ValueError(f"over={over!r} is not a reduction: give token, sequence, constant or row")
 
 
 def plus(each: Tensor, other: Tensor, scale: float) -> Tensor:

@@ -48,7 +48,7 @@ def reward_to_go(reward: Tensor, done: Tensor, gamma: float, mask: Tensor | None
     if mask is not None and gaps.gapped(mask, done):
         acted = gaps.Acted(mask, done)
         return acted.back(reward_to_go(acted.total(reward), acted.any(done), gamma))
-    return backward_scan(reward, gamma * (~done).to(reward.dtype))
+    return backward_scan(reward, gamma * done.logical_not().to(reward.dtype))
 
 
 def total_return(reward: Tensor, mask: Tensor, gamma: float, done: Tensor | None = None) -> Tensor:
@@ -129,7 +129,7 @@ def gae(
         advantage, target = gae(acted.total(reward), *values, *ends, gamma, lam)
         return acted.back(advantage), acted.back(target)
     delta = td_target(reward, next_value, terminated, gamma) - value
-    advantage = backward_scan(delta, gamma * lam * (~done).to(delta.dtype))
+    advantage = backward_scan(delta, gamma * lam * done.logical_not().to(delta.dtype))
     return advantage, advantage + value
 
 

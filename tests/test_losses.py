@@ -69,6 +69,11 @@ def test_a_mask_without_a_step_gives_zero_weights_and_no_nan(over: losses.Over) 
     assert_close(weight, torch.zeros_like(weight), rtol=0, atol=0)
 
 
+def test_a_reduction_of_another_name_is_refused() -> None:
+    with pytest.raises(ValueError, match="over='mean' is not a reduction: give token, sequence, constant or row"):
+        losses.reduction(torch.ones(2, 3, dtype=torch.bool), "mean")  # type: ignore[arg-type]
+
+
 def test_reductions_equal_the_formulas_of_trl_and_verl_in_value_and_gradient() -> None:
     each, mask = normal(5, 7), normal(5, 7, seed=1, grad=False) > -0.3
     assert bool(mask.any(1).all())

@@ -80,6 +80,15 @@ def test_reward_to_go_never_crosses_the_end_of_an_episode() -> None:
     assert_close(out, table([2.0, 2.0, 8.0, 8.0]))
 
 
+@pytest.mark.parametrize("kind", [torch.uint8, torch.int64, torch.float32])
+def test_ends_may_be_ones_and_zeros(kind: torch.dtype) -> None:
+    reward, done = torch.arange(1.0, 5.0).expand(2, 4), torch.tensor([[0, 1, 0, 1], [1, 0, 0, 0]])
+    assert_close(returns.reward_to_go(reward, done.to(kind), 0.5), returns.reward_to_go(reward, done.bool(), 0.5))
+    given = (reward, reward, reward, done.bool())
+    for ours, theirs in zip(*(returns.gae(*given, x, 0.5, 0.9) for x in (done.to(kind), done.bool())), strict=True):
+        assert_close(ours, theirs)
+
+
 def test_reward_to_go_without_discount_is_the_plain_sum_and_with_gamma_0_the_reward() -> None:
     reward = episodes()["reward"]
     done = torch.zeros_like(reward, dtype=torch.bool)
