@@ -105,8 +105,10 @@ class TextEnv(InWords):
     def check(self, policy: Plays) -> None:
         """Refuse prompts beyond the context of the policy or of a reward model, and rewards that these rows do not fit.
 
-        Moves reward models to the device.
+        Moves reward models to the device. The score of a reward model is an accuracy: how often it ranks a pair right.
         """
+        if isinstance(policy, Judges):
+            self.metric = "accuracy"
         self.asking.check(policy)
         self.turns.check(policy, self.asking.stop)
         self._next.on = writes_ahead(policy)

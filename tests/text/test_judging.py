@@ -147,6 +147,18 @@ def test_a_reward_model_is_measured_by_what_the_judge_prefers() -> None:
         world(Judge(lambda prompts, completions: [-1] * len(prompts))).evaluate(lengths)
 
 
+def test_the_share_of_pairs_that_a_reward_model_ranks_right_is_an_accuracy_whatever_is_rewarded() -> None:
+    for policy, metric in (
+        (Parrot(), "return"),
+        (Model(lambda prompt, text: 0.0, lambda prompt, attempt: REPLIES[attempt]), "accuracy"),
+    ):
+        env = world(Judge(shorter))
+        env.metric = "return"  # of rewards that are not right or wrong
+        env.check(policy)
+        assert env.metric == metric
+    assert env.scored(policy) == "pairs" and env.evaluate(policy).score.tolist() == [0.5] * 3
+
+
 MINE = """
 def shorter(prompts, completions):
     return [-1 if len(a) == len(b) else int(len(b) < len(a)) for a, b in completions]
