@@ -22,6 +22,7 @@ from rlkit.settings import config, places, plugins, repeat, schema, sections
 from rlkit.settings.assemble import Parts, assemble
 from rlkit.settings.plugins import nearest, short
 from rlkit.settings.synonyms import instead
+from rlkit.terminal import warn
 
 USAGE = "python -m rlkit.compare algo=ppo,grpo env=cartpole,gsm8k seed=0-4, or run folders (--help lists the keys)"
 WORD = re.compile(r"(?:(?P<name>[^=:]+):)?(?P<key>[A-Za-z_][\w.]*)=(?P<value>.*)", re.DOTALL)
@@ -107,6 +108,10 @@ def plan(asked: Asked) -> tuple[list[grid.Job], Path]:
         if name not in listening:
             raise UserError(f"{name}:{key}={value}: no '{name}' is compared here: {nearest(name, [*algos, *envs])}")
     rows.refuse_crossed(table, columns, asked.scoped)
+    for key, text in [*asked.keys.items(), *((key, text) for _, key, text in asked.scoped)]:
+        if said := rows.unparted(key, text):
+            warn(said)
+    rows.refuse_hidden(table, columns, asked.keys, asked.scoped)
     refuse_shared(table, columns)
     seeds = numbers(asked.compare.seed if asked.compare.seeds is None else (f"0-{asked.compare.seeds - 1}",))
     out = home(asked.compare.out or default_out([row.slug for row in table], [column.slug for column in columns]))

@@ -152,6 +152,15 @@ def cut(text: str, separator: str) -> list[str]:
     return [part.strip() for part in parts]
 
 
+def unparted(key: str, text: str) -> str:
+    """What to say of a text with commas that is one value, as `;` parts those within a mapping such as env.kwargs."""
+    parts = cut(text, ",")
+    if key.count(".") < 2 or len(parts) < 2 or len(cut(text, ";")) > 1:
+        return ""
+    noun = "row" if makes_rows(key) else "column"
+    return f"{key}={text} is one value; for a {noun} of each, write '{key}={';'.join(parts)}'"
+
+
 def hint_of(key: str, algos: Sequence[str], envs: Sequence[str]) -> schema.Hint | None:
     """The type of the field that a key sets; none where there is no such field: then the run says so."""
     if key == PRESET:
@@ -191,4 +200,24 @@ def refuse_crossed(rows: Iterable[Line], columns: Iterable[Line], scoped: Scoped
             raise UserError(
                 f"{name}:{key}={value}: {key} makes {noun}, which are the same for every {other}: give it for all, or "
                 f"leave out {name}:{key}"
+            )
+
+
+def refuse_hidden(rows: Iterable[Line], columns: Iterable[Line], keys: Keys, scoped: Scoped) -> None:
+    """Refuse several values of a key for all of which none makes a line, as each has the key, or its rival, of its own.
+
+    Raises: UserError, naming one of those.
+    """
+    rows, columns = list(rows), list(columns)
+    made = {key for line in (*rows, *columns) for key in line.keys}
+    for key, text in keys.items():
+        above = [word for word in scoped if word[1] in {key, *repeat.rivals(key)}]
+        if not above or key in made:
+            continue
+        if len(alternatives(key, text, [line.plugin for line in rows], [line.plugin for line in columns])) > 1:
+            name, own, value = above[0]
+            noun = "rows" if makes_rows(key) else "columns"
+            raise UserError(
+                f"{key}={text} would make {noun}, but {name}:{own}={value} takes its place in all of them: leave out "
+                "one of the two"
             )

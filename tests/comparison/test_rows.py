@@ -49,6 +49,20 @@ def test_a_comma_makes_rows_of_numbers_and_words_and_a_semicolon_of_the_rest(key
     assert alternatives(key, text, ["ppo"], ["gym"]) == values
 
 
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("env.kwargs.size=3,4", "env.kwargs.size=3,4 is one value; for a column of each, write 'env.kwargs.size=3;4'"),
+        ("env.kwargs.size=3;4", ""),
+        ("env.kwargs.size=[3,4]", ""),
+    ],
+)
+def test_a_value_with_commas_within_a_mapping_is_told(given: str, said: str, capsys) -> None:
+    with pytest.raises(UserError, match="size"):  # of which a CartPole knows nothing
+        planned("algo=ppo", "env=gym", "env.id=CartPole-v1", given)
+    assert capsys.readouterr().err.strip() == said
+
+
 @pytest.mark.parametrize("text", ["What is {question}, please; answer!", "a,b", "a;b"])
 def test_a_text_for_a_model_is_one_value(text: str) -> None:
     assert alternatives("env.prompt", text, ["grpo"], ["gsm8k"]) == {text: text}
@@ -150,6 +164,8 @@ def test_a_key_for_some_stands_above_the_values_that_make_rows() -> None:
         (["gridworld:algo.lr=0.1,0.2"], "algo.lr makes rows, which are the same for every environment"),
         (["q_learning:env.slip=0,0.1"], "env.slip makes columns, which are the same for every algorithm"),
         (["iterations=2,3", "gridworld:env_steps=10"], "gridworld:env_steps=10: env_steps makes rows"),
+        (["iterations=2,3", "q_learning:env_steps=10"], "iterations=2,3 would make rows, but q_learning:env_steps=10"),
+        (["env.slip=0,0.1", "gridworld:env.slip=0.2"], "env.slip=0,0.1 would make columns, but gridworld:env.slip=0.2"),
         (["algo.lr=0.1,0.10"], "algo.lr=0.1,0.10 has 0.1 twice"),
         (["keep=1,2"], "keep=1,2 changes where a run is computed"),
         (["algo.lr=0.1,-2"], r"algo.lr=-2 is not allowed: give a number above 0"),
