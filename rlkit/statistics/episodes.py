@@ -65,7 +65,7 @@ def wilson(successes: float, n: int) -> tuple[float, float]:
     """95 % interval of a proportion: (p + z²/2n ± z·√(p(1−p)/n + z²/4n²)) / (1 + z²/n) (Wilson 1927)."""
     if not 0 <= successes <= n or n == 0:
         raise ValueError(f"no proportion: {successes} of {n}")
-    p, z2 = successes / n, Z * Z
+    p, z2 = float(successes) / n, Z * Z
     center, spread = p + z2 / (2 * n), Z * math.sqrt(p * (1 - p) / n + z2 / (4 * n * n))
     return max(0.0, (center - spread) / (1 + z2 / n)), min(1.0, (center + spread) / (1 + z2 / n))
 

@@ -129,6 +129,7 @@ def test_a_summary_has_an_interval_and_the_accuracy_of_each_kind():
     assert (found["mean"], found["length"], found["episodes"]) == (0.75, 5.0, 4)
     assert found["kinds"] == {"a": 0.5, "b": 1.0} and found["groups"] == {"x": 0.75}
     assert (found["low"], found["high"]) == episodes.wilson(3, 4)
+    assert {type(found[key]) for key in ("mean", "low", "high", "length")} == {float}  # and not of NumPy
     scores.metrics = {"right": [1.0, None, 0.0, 1.0], "of nobody": [None] * 4, "words": [2.0, None, 3.0, 7.0]}
     beside = episodes.summarize("accuracy", scores, True)["metrics"]
     low, high = episodes.wilson(2, 3)
