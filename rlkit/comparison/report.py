@@ -3,7 +3,7 @@
 import json
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -39,19 +39,25 @@ def write(records: Sequence[Record], folder: Path, missing: Sequence[str] = (), 
     repeats = dict.fromkeys(run["command"] for run in results["runs"] if run["command"])
     results["commands"] = [*([command] if command else []), *repeats]
     folder.mkdir(parents=True, exist_ok=True)
-    before = written(folder)
-    write_atomically(folder / "results.json", json.dumps(results, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
     shown = naming.displayed(results)
     slugs = naming.slugs(shown["envs"])
+    before = written(folder)
+    clear(folder, before - files_of(slugs))  # first: once results.json is written, nothing else names them
+    write_atomically(folder / "results.json", json.dumps(results, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
     tables = paper.files(shown, slugs)
     for name, text in tables.items():
         write_atomically(folder / name, text)
     drawn = figures(shown, folder, slugs)
     write_atomically(folder / "index.html", render(shown, drawn, slugs))
-    for name in before - {*tables, *(f"{figure}.{end}" for figure in drawn for end in paper.DRAWN)}:
+    clear(folder, before - {*tables, *(f"{figure}.{end}" for figure in drawn for end in paper.DRAWN)})
+    return results
+
+
+def clear(folder: Path, names: Iterable[str]) -> None:
+    """Remove files of an earlier report."""
+    for name in names:
         if is_file(folder / name):
             remove(folder / name)
-    return results
 
 
 def figures(results: Results, folder: Path, slugs: Sequence[str]) -> dict[str, str]:
@@ -77,7 +83,11 @@ def written(folder: Path) -> set[str]:
     except UserError:
         return set()
     envs = named.get("envs") if isinstance(named, dict) else None
-    slugs = naming.slugs(map(str, envs.values())) if isinstance(envs, dict) else []
+    return files_of(naming.slugs(map(str, envs.values())) if isinstance(envs, dict) else [])
+
+
+def files_of(slugs: Sequence[str]) -> set[str]:
+    """The figures and tables that a report of these environments may have."""
     figures = [*words.READING, *(f"{figure}-{slug}" for figure in words.READING for slug in slugs)]
     tables = ["overall", "improvement", *(f"scores-{slug}" for slug in slugs)]
     ends = [(figures, paper.DRAWN), (tables, ("csv", "tex"))]

@@ -102,6 +102,18 @@ def test_figures_and_tables_that_are_no_longer_drawn_are_removed(tmp_path: Path)
                     "scores-maze.tex", "iqm-mine.png", "notes.csv"}  # fmt: skip
 
 
+def test_figures_of_a_report_that_was_killed_are_removed_by_the_next(tmp_path: Path, monkeypatch) -> None:
+    pytest.importorskip("matplotlib")
+    report.write([run(a, e, curves=curved("training", 5)) for a in ("a", "b") for e in ("maze", "cliff")], tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(report, "figures", lambda *_: 1 / 0)  # killed before they were drawn
+        with pytest.raises(ZeroDivisionError):
+            report.write([run("a", "maze")], tmp_path)
+    report.write([run("a", "maze")], tmp_path)
+    left = {path.name for path in tmp_path.iterdir() if path.suffix in (".png", ".csv")}
+    assert left == {"iqm.png", "profiles.png", "overall.csv", "runs.csv", "scores-maze.csv"}
+
+
 def test_a_figure_is_not_written_through_a_link(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     (tmp_path / "private").write_text("mine")
