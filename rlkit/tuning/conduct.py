@@ -46,8 +46,7 @@ def conduct(tune: Tune, keys: Keys, command: str) -> Conducted:
     if os.path.isdir(out / "runs"):
         raise UserError(f"out={out} is a comparison's folder: give a search a folder of its own")
     with grid.alone(out, "search"):
-        first = problem.jobs(0, {}, out / "trials") if tune.workers == "ray" else []
-        at_once, away = comparing.crew(first, tune.workers)
+        at_once, away = comparing.crew(problem.jobs(0, {}, out / "trials"), tune.workers)
         settings, workers = settled(problem, out, at_once)
         study = Study(out, problem.space, tune.sampler, tune.pruner, tune.sampler_seed)
         refuse_link(out / "trials")
