@@ -41,7 +41,7 @@ class Compare:
     seed: tuple[str, ...] = ("0-4",)  # seeds: numbers and ranges such as 0-4; an interval needs several
     seeds: Annotated[int, Ge(1)] | None = None  # number of seeds, counted from 0; in place of seed
     out: str | None = None  # folder of the comparison; default comparisons/ALGOS-ENVS
-    workers: Annotated[int, Ge(1)] | Literal["ray"] | None = None  # runs at a time; none: one a core, or each threads=N cores; ray: a cluster
+    workers: Annotated[int, Ge(1)] | Literal["ray"] | None = None  # runs at a time; none: cores/threads; ray: a cluster
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,7 @@ class Tune:
     seed: tuple[str, ...] = ("0-4",)  # fresh seeds for the final comparison of the best setting with the default
     seeds: Count | None = None  # number of fresh seeds, counted from 0; in place of seed
     out: str | None = None  # folder of the search; default tunings/ALGO-ENV
-    workers: Count | Literal["ray"] | None = None  # runs at a time; none: one per core, or threads=N cores; ray: on a Ray cluster
+    workers: Count | Literal["ray"] | None = None  # runs at a time; none: cores/threads; ray: on a Ray cluster
 
 
 def parse(words: Iterable[str]) -> tuple[Tune, Keys]:

@@ -314,7 +314,9 @@ def test_what_a_killed_comparison_left_is_removed(tmp_path, monkeypatch):
     assert not any(path.exists() for path in left)
 
 
-@pytest.mark.parametrize(("threads", "asked", "runs"), [(1, None, 8), (3, None, 2), (0, None, 8), (9, None, 1), (3, 5, 5)])
+@pytest.mark.parametrize(
+    ("threads", "asked", "runs"), [(1, None, 8), (3, None, 2), (0, None, 8), (9, None, 1), (3, 5, 5)]
+)
 def test_runs_of_several_threads_share_the_cores(tmp_path, monkeypatch, threads, asked, runs):
     monkeypatch.setattr(conduct, "cores", lambda: 8)
     assert conduct.crew([job(tmp_path, threads=threads)], asked) == (runs, None)
