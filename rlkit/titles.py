@@ -67,8 +67,9 @@ def environment(name: str, source: str = "") -> str:
 
     source: where its problems are from, as env.source has it: of a path, the file and its folder may name them.
     """
-    if name == "gsm8k" and any("gsm8k" in part for part in source.lower().split("/")[-2:]):
-        return "GSM8K"
+    head, blank, settings = name.partition(" ")
+    if head == "gsm8k" and any("gsm8k" in part for part in source.lower().split("/")[-2:]):
+        return f"GSM8K{blank}{settings}"
     plugin, colon, problem = name.partition(":")
     return problem if colon and plugin == "gym" and problem else _titled(name, ENVIRONMENTS)
 

@@ -156,10 +156,11 @@ def _problem(r: Record) -> str:
 
 
 def _whole(r: Record) -> str:
-    """gym:one/Maze-v0 for gym:Maze-v0; a name that does not end with the problem stays."""
+    """gym:one/Maze-v0 for gym:Maze-v0; a name without the problem stays."""
     problem = _problem(r)
     end = f":{problem.rpartition('/')[2]}"
-    return names.readable(f"{r.env.removesuffix(end)}:{problem}") if problem and r.env.endswith(end) else r.env
+    found = problem and f"{r.env} ".count(f"{end} ")  # settings may follow it
+    return names.readable(f"{r.env} ".replace(f"{end} ", f":{problem} ", 1).rstrip()) if found else r.env
 
 
 def _finished(folder: Path) -> dict[str, object]:

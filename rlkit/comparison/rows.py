@@ -9,7 +9,7 @@ from typing import Any, Literal, get_origin, get_type_hints
 
 from rlkit.comparison.caveats import apart
 from rlkit.comparison.grid import PLACE
-from rlkit.comparison.records import PROBLEMS
+from rlkit.comparison.records import PROBLEMS, task
 from rlkit.errors import UserError
 from rlkit.fields import Escapes, Several
 from rlkit.settings import config, plugins, repeat, schema
@@ -62,14 +62,21 @@ def lines(kind: Kind, given: Mapping[str, str], keys: Keys, scoped: Scoped, envs
             words = {key: shown[key][value] for key, value in pairs.items()}
             typed = {key: axes[key][value] for key, value in pairs.items()}
             problems = {x for key, value in typed.items() if is_problem(key) for x in (value, last(value))}
-            line = Line(titled(name, words), slugged(name, pairs, plugin), plugin, frozenset(called | problems), typed)
-            found.append(line)
+            title = titled(with_problem(name, plugin, told, axes), words)
+            found.append(Line(title, slugged(name, pairs, plugin), plugin, frozenset(called | problems), typed))
     return found
 
 
 def makes_rows(key: str) -> bool:
     """Whether several values of a key make rows; those of an environment's key make columns."""
     return not key.startswith("env.") or key in PLAYED
+
+
+def with_problem(name: str, plugin: str, told: Keys, axes: Mapping[str, Keys]) -> str:
+    """gym:CartPole-v1 of a column that other keys tell from its like; a row, and a name of your own, stay."""
+    problem = {key.removeprefix("env."): value for key, value in told.items() if is_problem(key)}
+    plain = name == short(plugin) and axes and not any(map(makes_rows, axes)) and not any(map(is_problem, axes))
+    return task(plugin, problem) if plain else name
 
 
 def is_problem(key: str) -> bool:

@@ -71,6 +71,8 @@ def test_problems_that_end_alike_have_columns_of_their_own(tmp_path: Path) -> No
         *("gym:one/Maze-v0", "gym:two/Maze-v0", "gym:Pong-v5", "gym:one/Maze-v0")
     ]
     assert records.apart([one, other, one]) == [one, other, one]
+    hard = [replace(r, env="gym:Maze-v0 kwargs.size=9") for r in (one, two)]
+    assert [r.env for r in records.apart(hard)] == [f"gym:{x}/Maze-v0 kwargs.size=9" for x in ("one", "two")]
 
 
 @pytest.mark.parametrize(

@@ -216,6 +216,7 @@ def test_the_names_of_papers_are_those_of_plugins_that_there_are() -> None:
     assert set(titles.ENVIRONMENTS) == set(plugins.names("envs"))
     assert titles.algorithm("ppo lr=0.1") == "PPO lr=0.1" and titles.algorithm("ppo2") == "ppo2"
     assert titles.environment("gsm8k") == "Word problems" and titles.environment("gsm8k", "openai/gsm8k") == "GSM8K"
+    assert titles.environment("gsm8k shots=4", "openai/gsm8k") == "GSM8K shots=4"
 
 
 def test_a_comparison_of_a_single_run_is_written_and_one_of_none_refused(tmp_path: Path) -> None:

@@ -114,6 +114,12 @@ def test_several_gymnasium_ids_are_columns_that_listen_to_their_id() -> None:
     assert [job.name for job in jobs] == ["ppo-gym_CartPole-v1-s0", "ppo-gym_MountainCar-v0-s0"]
 
 
+def test_columns_of_one_problem_with_several_settings_have_its_name() -> None:
+    jobs = planned("algo=ppo", "env=gym", "env.id=MountainCarContinuous-v0", "env.kwargs.goal_velocity=0;1")
+    assert table(jobs)[1] == [f"gym:MountainCarContinuous-v0 kwargs.goal_velocity={x}" for x in (0, 1)]
+    assert jobs[0].name == "ppo-gym_goal_velocity_0-s0"
+
+
 def test_several_games_are_columns_that_listen_to_their_game() -> None:
     jobs = planned("algo=ppo", "env=minatar", "env.game=breakout,freeway", "freeway:iterations=2")
     assert table(jobs) == (["ppo"], ["minatar:breakout", "minatar:freeway"])
