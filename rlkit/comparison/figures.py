@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict
 
+from rlkit.comparison.caveats import listed
 from rlkit.comparison.numbers import Band, Environment, Profiles, Results
 from rlkit.recording.files import replacing, write_atomically
 
@@ -190,7 +191,8 @@ def iqm(results: Results) -> "Figure":
     figure, axes = panels(len(envs) + over_all, 0.9 + tall([*map(folded, results["algos"])], 0.34), share_y=True)
     if over_all:
         rows = {algo: Row([], x["iqm"], x["low"], x["high"]) for algo, x in results["overall"].items()}
-        dots(axes[0], results, rows, "over all, normalized")
+        where = "over all" if len(results["shared"]) == len(envs) else f"on {listed(results['shared'])}"
+        dots(axes[0], results, rows, f"{where}, normalized")
         near(axes[0], [row.iqm for row in rows.values()], (0.0, 1.0), vertical=True)
     for panel, env in zip(axes[over_all:], envs, strict=True):
         found = results["envs"][env]

@@ -45,7 +45,7 @@ def train(
         env: likewise for an environment; a Gymnasium id (Acrobot-v1, my_pkg:My-v0); MODULE:NAME of a class or function;
             the class of a Gymnasium environment, a function that creates one, or an object that can be copied.
         on_iteration: called with the metrics of each logged iteration, a dictionary that also holds iteration,
-            env_steps and seconds; if it returns True, the run stops, measures, and counts as complete so far.
+            env_steps and seconds; if it returns True, it stops and measures, unfinished, and `resume` continues it.
         quiet: print nothing.
         keys: the keys of the command line, with Python values: seed=1, env_steps=50_000, out="runs/mine",
             **{"algo.lr": 1e-3, "policy.hidden": (64, 64)}.

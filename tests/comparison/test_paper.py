@@ -139,6 +139,13 @@ def test_runs_with_nothing_in_common_are_drawn_without_a_warning(tmp_path: Path)
     assert (tmp_path / "index.html").is_file()
 
 
+def test_the_first_panel_names_the_environments_that_it_is_over() -> None:
+    pytest.importorskip("matplotlib")
+    shared = [run(a, e) for a in ("a", "b") for e in ("maze", "cliff")]
+    heads = [figures.iqm(compute(given)).axes[0].get_title() for given in (shared, [*shared, run("a", "lake")])]
+    assert heads == ["over all, normalized", "on maze and cliff, normalized"]
+
+
 @pytest.mark.slow
 def test_titles_side_by_side_do_not_run_into_each_other() -> None:
     pytest.importorskip("matplotlib")
