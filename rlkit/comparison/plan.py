@@ -238,7 +238,7 @@ def default_out(algos: Sequence[str], envs: Sequence[str]) -> str:
 def check(asked: Asked, row: rows.Line, column: rows.Line, seed: int, several: bool) -> Checked:
     """Put a pair together as a run would; `several` says whether there are other pairs."""
     called = row.called | column.called
-    scoped = {key: value for name, key, value in asked.scoped if name in called}
+    scoped = rows.told_to(called, asked.scoped)
     try:
         keys = {**over(over(defaults(asked.keys), asked.keys), scoped), **row.keys, **column.keys}
         words = {"algo": row.plugin, "env": column.plugin, "seed": str(seed), "device": "cpu", **keys}

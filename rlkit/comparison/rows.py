@@ -2,7 +2,7 @@
 
 import hashlib
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any, Literal, get_origin, get_type_hints
@@ -48,7 +48,7 @@ def lines(kind: Kind, given: Mapping[str, str], keys: Keys, scoped: Scoped, envs
     found = []
     for name, plugin in given.items():
         called = {name, plugin, short(plugin)}
-        own = {key: value for of, key, value in scoped if of in called}
+        own = told_to(called, scoped)
         told = repeat.without_rivals(keys, own) | own
         mine = {key: value for key, value in told.items() if makes_rows(key) == (kind == "algo")}
         owners = [plugin] if kind == "algo" else []
@@ -61,10 +61,19 @@ def lines(kind: Kind, given: Mapping[str, str], keys: Keys, scoped: Scoped, envs
             pairs = dict(zip(axes, chosen, strict=True))
             words = {key: shown[key][value] for key, value in pairs.items()}
             typed = {key: axes[key][value] for key, value in pairs.items()}
-            problems = {x for key, value in typed.items() if is_problem(key) for x in (value, last(value))}
+            problems = {x for key, value in {**mine, **typed}.items() if is_problem(key) for x in (value, last(value))}
             title = titled(with_problem(name, plugin, told, axes), words)
             found.append(Line(title, slugged(name, pairs, plugin), plugin, frozenset(called | problems), typed))
     return found
+
+
+def told_to(called: Collection[str], scoped: Scoped) -> Keys:
+    """The keys for these names: of two for one run, and of two that exclude each other, the last one counts."""
+    own: Keys = {}
+    for name, key, value in scoped:
+        if name in called:
+            own = repeat.without_rivals(own, {key: value}) | {key: value}
+    return own
 
 
 def makes_rows(key: str) -> bool:

@@ -163,6 +163,18 @@ def test_a_key_for_some_stands_above_the_values_that_make_rows() -> None:
     assert (jobs[2].config["run"]["iterations"], jobs[2].config["run"]["env_steps"]) == (None, 500)
 
 
+def test_of_two_keys_for_one_run_the_last_counts_also_where_they_exclude_each_other() -> None:
+    length = ("q_learning:env_steps=100", "gridworld:iterations=5")
+    for given, found in ((length, (5, None)), (length[::-1], (None, 100))):
+        [job] = planned(*given)
+        assert (job.config["run"]["iterations"], job.config["run"]["env_steps"]) == found
+
+
+def test_the_column_of_one_gymnasium_id_listens_to_it_too() -> None:
+    jobs = planned("algo=ppo", "env=cartpole,gym", "gym:env.id=MountainCar-v0", "MountainCar-v0:iterations=2")
+    assert [job.config["run"]["iterations"] for job in jobs] == [3, 2]
+
+
 @pytest.mark.parametrize(
     ("given", "says"),
     [
