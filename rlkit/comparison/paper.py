@@ -2,6 +2,7 @@
 
 import csv
 import io
+import re
 from collections.abc import Iterable, Sequence
 
 from rlkit.comparison.numbers import Results
@@ -21,6 +22,7 @@ BIBTEX = """@inproceedings{agarwal2021deep,
   note      = {arXiv:2108.13264}
 }
 """
+MINUS = re.compile(r"(?<!\S)-(?=\d)")  # of a number: a text in LaTeX has hyphens
 DRAWN = ("pdf", "svg", "png")  # the files of a figure
 SIGNS = {  # what LaTeX reads as more than itself
     "\\": r"\textbackslash{}",
@@ -65,7 +67,8 @@ def escaped(text: str) -> str:
 def latex(table: Table) -> str:
     """A table for the package booktabs."""
     columns = f"l{'r' * (len(table.columns) - 1)}"
-    lines = [" & ".join(map(escaped, row)) + r" \\" for row in (table.columns, *table.rows)]
+    rows = [[escaped(name), *(MINUS.sub("$-$", escaped(cell)) for cell in cells)] for name, *cells in table.rows]
+    lines = [" & ".join(row) + r" \\" for row in (map(escaped, table.columns), *rows)]
     note = [f"% {line}" for line in table.note.splitlines()]
     title = " ".join(table.title.split())
     body = [f"\\begin{{tabular}}{{{columns}}}", r"\toprule", lines[0], r"\midrule", *lines[1:], r"\bottomrule"]

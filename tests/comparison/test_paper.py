@@ -76,6 +76,11 @@ def test_the_table_over_all_environments_has_one_order_in_both_of_its_files() ->
     assert lines[0][1:] == ["b", "a"] and lines[1] == ["b", "a"], "the first line of the CSV begins with `algorithm`"
 
 
+def test_a_negative_number_has_a_minus_in_latex_and_a_name_its_hyphens() -> None:
+    text = paper.latex(words.Table("t", ["", "mean", "95 %"], [["ppo lr=1e-3 -1", "-7.6", "-8.1 to -2.000e-09"]]))
+    assert r"ppo lr=1e-3 -1 & $-$7.6 & $-$8.1 to $-$2.000e-09 \\" in text
+
+
 def test_a_name_is_no_argument_of_the_row_before_in_latex() -> None:
     text = paper.latex(words.Table("t", ["", "IQM"], [["[a]", "1"], ["*b", "2"]]))
     assert text.splitlines()[5:7] == [r"{[}a] & 1 \\", r"{*}b & 2 \\"]
