@@ -43,7 +43,12 @@ def meant(error: BaseException, columns: Collection[str]) -> str:
     name = error.args[0] if isinstance(error, KeyError) and error.args else ""
     if not isinstance(name, str) or name in columns:
         return ""
-    return "".join(f": did you mean the column {near}?" for near in difflib.get_close_matches(name, columns, 1))
+    return "".join(f": did you mean the column {near}?" for near in alike(name, columns))
+
+
+def alike(name: str, columns: Collection[str]) -> list[str]:
+    """The column that has this name but for a few letters, if there is one; `question` is not `solution`."""
+    return difflib.get_close_matches(name, columns, 1, 0.75)
 
 
 def refuse_async(what: str, function: object) -> None:

@@ -1,6 +1,5 @@
 """Scores completions: the values of all reward functions, and their weighted sum."""
 
-import difflib
 import inspect
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -13,7 +12,7 @@ import numpy as np
 import torch
 
 from rlkit.errors import RewardFailed
-from rlkit.text.given import called, listed, name_of, refuse_async, shown
+from rlkit.text.given import alike, called, listed, name_of, refuse_async, shown
 from rlkit.text.problems import Problem
 from rlkit.text.rewards import PlacedReward, Reward
 
@@ -176,7 +175,7 @@ def _check_signature(function: Reward, name: str, columns: Collection[str]) -> N
     except TypeError as error:
         asked = [key for key, each in signature.parameters.items() if each.default is each.empty and each.kind in NAMED]
         missing = [key for key in asked if key not in ("prompts", "completions", *columns)]
-        near = difflib.get_close_matches(missing[0], columns, 1) if missing else []
+        near = alike(missing[0], columns) if missing else []
         hint = f": did you mean {near[0]}?" if near else f"; write def {name}(prompts, completions, **columns)"
         raise RewardFailed(
             f"reward {name} cannot be called with prompts, completions and {', '.join(columns)} ({error}){hint}"

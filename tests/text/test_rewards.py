@@ -83,6 +83,19 @@ def test_a_misspelled_column_is_told_its_name():
         total([inside], ["?"], ["a"], {"level": [1], "name": ["Mia"]})
 
 
+def test_a_column_of_another_meaning_is_no_hint():
+    def argument(prompts, completions, solution, **columns):
+        return []
+
+    def inside(prompts, completions, **columns):
+        return columns["solution"]
+
+    with pytest.raises(UserError, match=r"'solution'\); write def argument\(prompts, completions, \*\*columns\)$"):
+        Rewards([argument]).check_columns(["question", "answer"])
+    with pytest.raises(UserError, match=r"KeyError: 'solution' \(test_rewards.py, line \d+\)$"):
+        total([inside], ["?"], ["a"], {"question": ["?"], "answer": ["a"]})
+
+
 def test_a_reward_function_comes_from_a_file_or_a_module(tmp_path):
     (tmp_path / "mine.py").write_text(
         "def half(prompts, completions, **columns):\n    return [0.5] * len(completions)\n"
