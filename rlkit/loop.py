@@ -139,7 +139,7 @@ def train(algo: Algorithm, env: Env, run: Run, log: Log, progress: Progress) -> 
             go_back()
             training.failed(error.alarm)
             raise
-        meter.play(rollout)
+        meter.play(rollout, env.plays)
         if measuring:
             training.write(rollout, credited, evaluating)
         due = checkpoint_is_due(run, progress, evaluating, training.clock) or bool(lasting and lasting.save_is_due())

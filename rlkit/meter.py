@@ -65,9 +65,12 @@ class Meter:
         self.sums[name] = x.sum(dtype=torch.float32) + self.sums.get(name, 0.0)
         self.counts[name] = self.counts.get(name, 0) + count
 
-    def play(self, rollout: TensorDict) -> None:
-        """Count the episodes that ended in a rollout, and what each reward function gave where it had an opinion."""
-        self.episodes += finished(rollout)
+    def play(self, rollout: TensorDict, sampled: bool = True) -> None:
+        """Count the episodes that ended in a rollout, and what each reward function gave where it had an opinion.
+
+        sampled: False for stored attempts, whose scores say which is the chosen one and are no return.
+        """
+        self.episodes += finished(rollout) if sampled else []
         for key in [key for key in rollout.keys() if key.startswith(REWARD)]:
             given = rollout[key][rollout[f"{RATED}{key.removeprefix(REWARD)}"]]
             if given.numel():

@@ -1,5 +1,7 @@
 """Stored preference pairs."""
 
+import json
+
 import pytest
 import torch
 from support.parrot import Judge, Parrot, told
@@ -194,6 +196,15 @@ def test_a_run_with_a_text_that_is_too_long_ends_in_one_line_and_leaves_no_folde
     err = capsys.readouterr().err
     assert err.count("\n") == 1 and "exceed the model's context of 2048" in err
     assert not (tmp_path / "runs").exists()
+
+
+def test_a_run_on_stored_pairs_shows_no_return(tmp_path):
+    """One side scores 1 and the other 0, so the mean of both would be 0.5 whatever is learned."""
+    write(tmp_path / "p.jsonl", [{"prompt": f"{n}?", "chosen": "yes", "rejected": "no"} for n in range(30)])
+    keys = ["algo=dpo", "env=preferences", f"env.source={tmp_path / 'p.jsonl'}", "env.rows=2", "threads=1"]
+    assert run.main([*keys, "iterations=2", f"out={tmp_path / 'run'}"]) == 0
+    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert len(lines) == 2 and all("train/margin" in line and "rollout/return" not in line for line in lines)
 
 
 def test_pairs_resume_where_they_stopped():
