@@ -23,6 +23,7 @@ from rlkit.language.tokenizer import Tokenizer
 from rlkit.policies.base import PolicyModule
 from rlkit.prompts import Prompt, Turn, joined, rendered
 from rlkit.seeding import generator as named_generator
+from rlkit.terminal import warn
 
 
 class Backbone(Sourced, PolicyModule):
@@ -144,6 +145,7 @@ class Backbone(Sourced, PolicyModule):
 
     def check(self, prompts: Sequence[str], after: int | Sequence[str]) -> None:
         """Refuse prompts that do not fit into the context with `after` more tokens, or with their completions."""
+        tell_rendered(prompts, self.tokenizer.answer_begins())
         context = self.decoder.context
         rest = [after] * len(prompts) if isinstance(after, int) else [len(text.encode()) + 1 for text in after]
         # A token is a byte at least, so few texts have to be encoded; 8 for what the tokenizer puts before a prompt.
@@ -184,6 +186,16 @@ class Backbone(Sourced, PolicyModule):
     def read(self, text: Tensor, mask: Tensor, stop: Tensor, wanted: Tensor) -> Tensor:
         """Hidden states [N, d] of the wanted tokens [B, T], in rows that end after `stop` [B] tokens."""
         return self.decoder.read(text, mask, stop, wanted, self.micro_steps)
+
+
+def tell_rendered(prompts: Sequence[str], begins: str) -> None:
+    """Warn in one line if texts of the user were written by the chat template, such as those of completions.jsonl."""
+    asked = [x.turns[-1].content if isinstance(x, Prompt) and x.turns else x for x in prompts]
+    if begins and (count := sum(begins in text for text in asked)):
+        warn(
+            f"{count:,} of {len(asked):,} prompts were written by the chat template (they have {begins!r}), and are "
+            "read as plain text: give the messages, [{'role': 'user', 'content': ...}]"
+        )
 
 
 def trimmed(text: str) -> str:

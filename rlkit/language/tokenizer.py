@@ -147,6 +147,13 @@ class Tokenizer:
         lead, left = lead if lead.isspace() else "", left if found and left.isspace() else ""
         return lead, left, end, str(spaced) == str(whole)
 
+    def answer_begins(self) -> str:
+        """What the chat template writes between a question and its answer, without white space at the ends."""
+        if self.template is None:
+            return ""
+        (asked,) = self.chat([[Turn("user", data(ASKED))]], {})
+        return asked.partition(ASKED)[2].strip()
+
     def stop_token(self, text: str) -> int | None:
         """The id of a stop string that is a special token: it ends a completion and is not text."""
         number = self.core.token_to_id(text)

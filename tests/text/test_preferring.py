@@ -112,6 +112,18 @@ def test_what_looks_like_a_special_token_in_a_text_is_text() -> None:
     assert policy.tokenizer.eos_id not in batch["observation"].flatten().tolist()
 
 
+def test_prompts_that_a_chat_template_wrote_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Those of completions.jsonl, for example: the turns that they spell are ordinary text."""
+    policy, sides = chatty(templates.CHATML), {"chosen": "4", "rejected": "5"}
+    written = read({"prompt": [user("2+2?")], "chosen": [BLUE], "rejected": [GREEN]}, policy)[0]
+    made(tmp_path, [{"prompt": str(written), **sides}, {"prompt": "2+2?", **sides}]).check(policy)
+    assert "2 of 4 prompts were written by the chat template (they have '" in capsys.readouterr().err
+    made(tmp_path, [{"prompt": [user(str(written))], "chosen": [BLUE], "rejected": [GREEN]}]).check(policy)
+    assert "2 of 2 prompts were written by the chat template" in capsys.readouterr().err
+    made(tmp_path, [CHATS[0], {"prompt": "2+2?", **sides}]).check(policy)
+    assert not capsys.readouterr().err
+
+
 def test_a_part_of_a_prompt_keeps_what_is_data() -> None:
     whole = Prompt("ab cd ef", ((3, 5), (6, 8)))
     assert whole.part(4) == "d ef" and whole.part(4).data == ((0, 1), (2, 4))
