@@ -68,7 +68,7 @@ class Meter:
     def play(self, rollout: TensorDict, sampled: bool = True) -> None:
         """Count the episodes that ended in a rollout, and what each reward function gave where it had an opinion.
 
-        sampled: False for stored attempts, whose scores say which is the chosen one and are no return.
+        sampled: False for stored attempts, whose scores only say which is the chosen one.
         """
         self.episodes += finished(rollout) if sampled else []
         for key in [key for key in rollout.keys() if key.startswith(REWARD)]:
