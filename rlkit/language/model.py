@@ -1,6 +1,7 @@
 """The language model as a policy: it completes prompts, and computes log-probabilities of completions."""
 
 import copy
+import os
 from pathlib import Path
 from typing import Literal, Self
 
@@ -99,7 +100,7 @@ class LanguageModel(Writer):
         model = cls(decoder, tokenizer, temperature, value_head, trainable, rows, seed)
         if model.value_head is not None and (folder / cls.head_file).is_file():
             folders.read_head(model.value_head, folder / cls.head_file)
-        model.base = str(name) if folders.is_hub_id(str(name)) else str(folder)  # as PEFT calls it
+        model.base = str(name) if folders.is_hub_id(str(name)) else os.path.abspath(folder)  # as PEFT calls it
         kind = torch.float64 if precision == torch.float64 else None
         if not shared:
             return model.to(device, kind)

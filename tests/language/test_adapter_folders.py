@@ -55,6 +55,16 @@ def test_layers_that_peft_names_by_path_or_pattern_are_read(
     assert lora is not None and lora.targets == targets
 
 
+def test_an_adapter_names_its_base_by_a_path_that_holds_everywhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model().save(tmp_path / "base")
+    monkeypatch.chdir(tmp_path)
+    LanguageNetwork(model="base", lora=2).build().save_adapter(tmp_path / "adapter")
+    config = json.loads((tmp_path / "adapter" / "adapter_config.json").read_text())
+    assert config["base_model_name_or_path"] == str(tmp_path / "base")
+
+
 def moved_by_peft(theirs: Any, folder: Path) -> LanguageModel:  # Any: a PeftModel, of an optional package
     """What we read of a model of PEFT whose adapters were moved; it computes the same."""
     with torch.no_grad():
