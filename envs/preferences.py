@@ -44,7 +44,7 @@ def make(config: Config, seed: int, device: str | torch.device) -> PairEnv:
     if not config.source.endswith((".jsonl", ".json")):
         raise UserError(f"env.source={config.source!r} is not a source of pairs; allowed are embedded or PATH.jsonl")
     pairs = pairs_from(read_jsonl(home(config.source)))
-    most = len(pairs) // 10
+    most = max(1, len(pairs) // 10)
     sizes = {"test": min(config.test, most), "validation": min(config.validation, most)}
     splits: dict[str, list[Pair]] = {"train": [], "validation": [], "test": []}
     for split, pair in zip(hold_out([pair.prompt for pair in pairs], sizes), pairs, strict=True):

@@ -208,7 +208,9 @@ ROWS = [
 
 def stored_pairs(tmp_path: Any, rows: list[dict[str, Any]]) -> Any:
     plugin = plugins.load("envs", "preferences")
-    return plugin.make(plugin.Config(source=write(tmp_path / "pairs.jsonl", rows), rows=4), 0, "cpu")
+    return plugin.make(
+        plugin.Config(source=write(tmp_path / "pairs.jsonl", rows), rows=4, validation=0, test=0), 0, "cpu"
+    )
 
 
 def test_a_stored_reference_gives_the_loss_and_the_step_of_the_computed_one(tmp_path: Any) -> None:

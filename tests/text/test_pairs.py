@@ -98,7 +98,9 @@ def test_stored_log_probabilities_of_a_reference_come_with_the_pairs(tmp_path):
         {"prompt": f"{n}?", "chosen": "yes", "rejected": "no", "ref_chosen_logps": -1.5, "ref_rejected_logps": -n}
         for n in range(4)
     ]
-    world = preferences.make(preferences.Config(source=write(tmp_path / "p.jsonl", rows), rows=4), 0, "cpu")
+    world = preferences.make(
+        preferences.Config(source=write(tmp_path / "p.jsonl", rows), rows=4, validation=0, test=0), 0, "cpu"
+    )
     batch = world.rollout(Parrot(), repeats=2)
     chosen = told(world, batch)[::2]
     stored = {entry["prompt"]: x.tolist() for entry, x in zip(chosen, batch["ref_log_prob"], strict=True)}
@@ -205,6 +207,14 @@ def test_a_run_on_stored_pairs_shows_no_return(tmp_path):
     assert run.main([*keys, "iterations=2", f"out={tmp_path / 'run'}"]) == 0
     lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert len(lines) == 2 and all("train/margin" in line and "rollout/return" not in line for line in lines)
+
+
+def test_a_few_pairs_hold_out_one_of_each_split(tmp_path):
+    rows = [{"prompt": f"{n}?", "chosen": "yes", "rejected": "no"} for n in range(3)]
+    world = preferences.make(preferences.Config(source=write(tmp_path / "p.jsonl", rows)), 0, "cpu")
+    assert {split: len(found) for split, found in world.pairs.items()} == {"train": 1, "validation": 1, "test": 1}
+    with pytest.raises(UserError, match="no pair is left to train on; hold out fewer, or give more"):
+        preferences.make(preferences.Config(source=write(tmp_path / "p.jsonl", rows[:2])), 0, "cpu")
 
 
 def test_pairs_resume_where_they_stopped():

@@ -114,13 +114,13 @@ def test_what_looks_like_a_special_token_in_a_text_is_text() -> None:
 
 def test_prompts_that_a_chat_template_wrote_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Those of completions.jsonl, for example: the turns that they spell are ordinary text."""
-    policy, sides = chatty(templates.CHATML), {"chosen": "4", "rejected": "5"}
+    policy, sides, kept = chatty(templates.CHATML), {"chosen": "4", "rejected": "5"}, {"validation": 0, "test": 0}
     written = read({"prompt": [user("2+2?")], "chosen": [BLUE], "rejected": [GREEN]}, policy)[0]
-    made(tmp_path, [{"prompt": str(written), **sides}, {"prompt": "2+2?", **sides}]).check(policy)
-    assert "2 of 4 prompts were written by the chat template (they have '" in capsys.readouterr().err
-    made(tmp_path, [{"prompt": [user(str(written))], "chosen": [BLUE], "rejected": [GREEN]}]).check(policy)
-    assert "2 of 2 prompts were written by the chat template" in capsys.readouterr().err
-    made(tmp_path, [CHATS[0], {"prompt": "2+2?", **sides}]).check(policy)
+    made(tmp_path, [{"prompt": str(written), **sides}, {"prompt": "2+2?", **sides}], **kept).check(policy)
+    assert "1 of 2 prompts were written by the chat template (they have '" in capsys.readouterr().err
+    made(tmp_path, [{"prompt": [user(str(written))], "chosen": [BLUE], "rejected": [GREEN]}], **kept).check(policy)
+    assert "1 of 1 prompts were written by the chat template" in capsys.readouterr().err
+    made(tmp_path, [CHATS[0], {"prompt": "2+2?", **sides}], **kept).check(policy)
     assert not capsys.readouterr().err
 
 
@@ -141,7 +141,7 @@ def test_a_file_in_the_home_folder_is_found(tmp_path: Path, monkeypatch: pytest.
     made(tmp_path, rows)
     monkeypatch.setenv("HOME", str(tmp_path))
     env = preferences.make(preferences.Config(source="~/p.jsonl"), 0, "cpu")
-    assert len(env.pairs["train"]) == 3
+    assert sum(map(len, env.pairs.values())) == 3
 
 
 @pytest.mark.slow
@@ -149,7 +149,7 @@ def test_conversations_play_and_demonstrate_as_they_are_rendered(tmp_path: Path)
     rows: list[Row] = [
         {"prompt": [user(f"{n}?")], "chosen": [assistant("yes")], "rejected": [assistant("no")]} for n in range(4)
     ]
-    env, policy = made(tmp_path, rows, rows=2, max_tokens=8), chatty(templates.CHATML)
+    env, policy = made(tmp_path, rows, rows=2, max_tokens=8, validation=0, test=0), chatty(templates.CHATML)
     assert [pair.prompt for pair in env.pairs["train"]] == [f"user: {n}?" for n in range(4)]
     batch = env.rollout(policy, repeats=2)
     assert policy.decode(batch) == ["yes", "no"] * 2
