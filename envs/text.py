@@ -50,8 +50,10 @@ def check(config: Config, rows: Sequence[Problem]) -> None:
     """Refuse keys that these rows leave nothing to do, and rows that nothing scores."""
     if not config.reward and not any(problem.answer for problem in rows):
         judged = "env.judge makes the pairs, and a reward measures the run; " if config.judge else ""
-        called = any("completion" in problem.columns for problem in rows)  # as TRL's demonstrations do
+        called = [problem.columns["completion"] for problem in rows if problem.columns.get("completion")]  # as in TRL
         renamed = "call its 'completion' that, or " if called else ""
+        if called and isinstance(called[0], list):
+            renamed = "write the text of its 'completion' there, or "
         raise UserError(
             f"env.reward is missing, and no row of {config.source} has an 'answer' to compare with; {judged}{renamed}"
             "give env.reward=./mine.py:function"

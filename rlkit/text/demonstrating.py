@@ -63,7 +63,10 @@ class Demonstrations:
             if not pool:
                 raise UserError("there is nothing to demonstrate: raise env.demonstrations or env.rare_demonstrations")
             if not all(problem.answer for problem in pool):
-                raise UserError("a row without an 'answer' demonstrates nothing: give every row one, or use algo=grpo")
+                raise UserError(
+                    "a row without an 'answer' demonstrates nothing: give every row one, a text or a number, or use "
+                    "algo=grpo"
+                )
             lengths = [len(problem.question) + len(problem.answer) for problem in pool]
             self._shown = pool, Shuffle(len(pool), self.seed, "demonstrations", lengths)
         return self._shown

@@ -239,6 +239,7 @@ def test_what_no_row_makes_sense_of_is_one_line(tmp_path):
     for settings, given, words in (
         ({}, rows(), r"env\.reward is missing, and no row of .*rows\.jsonl has an 'answer' to compare with; give"),
         ({}, rows(completion="7"), "has an 'answer' to compare with; call its 'completion' that, or give env"),
+        ({}, rows(completion=[{"role": "assistant", "content": "7"}]), "write the text of its 'completion' there, or"),
         ({"reward": "strict"}, rows(), r"strict compares with a right answer, and the row \"say \d+\" has no 'answer'"),
         ({}, rows(answer="2x + 1"), "the answer \"2x \\+ 1\" is not one number, which flexible needs"),
         ({"reward": "says", "metrics": "boxed, strict"}, rows(), "boxed compares .* of your own: env.metrics=./mine"),
