@@ -2,6 +2,7 @@
 
 import heapq
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 
 import torch
@@ -190,12 +191,18 @@ class Backbone(Sourced, PolicyModule):
 
 def tell_rendered(prompts: Sequence[str], begins: str) -> None:
     """Warn in one line if texts of the user were written by the chat template, such as those of completions.jsonl."""
-    asked = [x.turns[-1].content if isinstance(x, Prompt) and x.turns else x for x in prompts]
+    asked = {str(x.turns[-1].content if isinstance(x, Prompt) and x.turns else x) for x in prompts}
     if begins and (count := sum(begins in text for text in asked)):
-        warn(
+        tell_once(
             f"{count:,} of {len(asked):,} prompts were written by the chat template (they have {begins!r}), and are "
             "read as plain text: give the messages, [{'role': 'user', 'content': ...}]"
         )
+
+
+@cache
+def tell_once(line: str) -> None:
+    """Warn, unless the same was said before: sft checks its prompts twice."""
+    warn(line)
 
 
 def trimmed(text: str) -> str:
