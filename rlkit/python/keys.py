@@ -46,10 +46,23 @@ def line(keys: Mapping[str, object], factory: Factory | None = None, trust: Trus
     """Keys and values as a configuration, including their form on the command line."""
     given = config.Given(factory=factory, trust=trust)
     for key, value in keys.items():
+        if not inside(key):
+            refuse_function(key, value)
         value = plain(value)
         config.put(given, key, value, f"{key}={text(key, value)}")
     given.argv = tuple(f"{key}={typed(given, key, x)}" for key, x in ((key, plain(x)) for key, x in keys.items()))
     return given
+
+
+def refuse_function(key: str, value: object) -> None:
+    """Refuse a function or a class itself, as TRL takes a reward: config.yaml holds the place where it is written."""
+    for each in value if isinstance(value, list | tuple) else [value]:
+        if callable(each):
+            name = getattr(each, "__name__", type(each).__name__)
+            raise UserError(
+                f"{key} is {name} itself, and config.yaml holds text: write it into a file, and give its place, "
+                f"{key}='./mine.py:{name}' (commas between several)"
+            )
 
 
 def typed(given: config.Given, key: str, value: object) -> str:

@@ -270,3 +270,13 @@ def test_a_number_that_python_cannot_write_is_one_line(value: Any, tmp_path: Pat
 def test_what_is_no_path_is_no_run_folder(given: Any) -> None:
     with pytest.raises(rlkit.UserError, match=r"^.+ is not the path of a run folder: give text or a Path$"):
         rlkit.load(given)
+
+
+def test_a_reward_itself_is_told_to_give_its_place(tmp_path: Path) -> None:
+    def short(prompts: list[str], completions: list[str], **columns: Any) -> list[float]:
+        return [1.0 for _ in completions]
+
+    for given in (short, [short, "./mine.py:long"]):
+        with pytest.raises(rlkit.UserError, match=r"env.reward is short itself, .* env.reward='./mine.py:short'"):
+            rlkit.train("grpo", "text", out=tmp_path / "r", **TEXT, **{"env.reward": given})
+    assert not (tmp_path / "r").exists()
