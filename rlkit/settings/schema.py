@@ -77,13 +77,14 @@ def validate(key: str, raw: object, hint: Hint, usual: object = MISSING) -> obje
     wrong = UserError(f"{key}={_cited(raw)} is not allowed: give {allowed(hint)}")
     try:
         form: Any = hint  # pydantic's own type for hints leaves some of them out
-        value = TypeAdapter(form, config=ConfigDict(arbitrary_types_allowed=True)).validate_python(_read(raw, form))
+        read = _read(raw, form)
+        if isinstance(raw, Typed) and isinstance(read, dict):
+            check_mapping(key, raw, read)
+        value = TypeAdapter(form, config=ConfigDict(arbitrary_types_allowed=True)).validate_python(read)
     except (ValueError, RecursionError, PydanticUserError):  # also of too many digits, and of a type it cannot read
         raise wrong from None
     except yaml.YAMLError:
         raise UserError(f"{key}={_cited(raw)} cannot be read: give {allowed(hint)}") from None
-    if isinstance(raw, Typed) and isinstance(value, dict):
-        check_mapping(key, raw, value)
     parts: tuple[object, ...] = value if isinstance(value, tuple) else (value,)
     if any(isinstance(part, float) and math.isnan(part) for part in parts):
         raise wrong

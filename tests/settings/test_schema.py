@@ -111,7 +111,10 @@ def test_a_blank_that_a_mapping_lacks_is_named() -> None:
     @dataclass(frozen=True)
     class Given:
         kwargs: dict[str, object] = field(default_factory=dict)
+        kind_weights: dict[str, float] = field(default_factory=dict)
 
+    with pytest.raises(UserError, match=r"write 'env\.kind_weights=\{easy: 2, hard: 1\}'"):
+        build(Given, {"kind_weights": Typed("{easy:2, hard:1}")}, "env")
     with pytest.raises(UserError, match=r"write 'env\.kwargs=\{numbers: 9, tiles: 4, seen: \}'"):
         build(Given, {"kwargs": Typed("{numbers:9, tiles:4, seen: }")}, "env")
     assert build(Given, {"kwargs": {"a:b": None}}, "env").kwargs == {"a:b": None}  # of a file, where it is meant
