@@ -18,11 +18,12 @@ from torch import Tensor
 
 from rlkit import losses, policies, returns
 from rlkit.api import ActionValues, Env, Metrics, PolicyFactory
-from rlkit.fields import Choose, Count, Fraction, Limit, Needs, Positive, Search
+from rlkit.fields import EXPLORES, Choose, Count, Fraction, Limit, Needs, Positive, Search
 
 from ._replay import OffPolicy, Replayed
 
 FALLS = Needs("epsilon", unlike="epsilon_end")
+Held = Annotated[Count, Needs(EXPLORES)]
 Copied = Annotated[Count, Needs("tau", None), Search(50, 5_000, log=True)]
 
 
@@ -37,7 +38,7 @@ class Config(Replayed):
     epsilon: Fraction = 1.0  # probability of a random action at the start
     epsilon_end: Annotated[Fraction, Choose(0.01, 0.05, 0.1)] = 0.05  # probability of a random action after the decay
     epsilon_decay: Annotated[Fraction, FALLS, Search(0.05, 0.5)] = 0.2  # fraction of the run over which epsilon falls
-    hold: Count = 1  # maximum number of steps a random action is repeated: n steps with probability 1 / (n (n + 1))
+    hold: Held = 1  # maximum number of steps a random action is repeated: n steps with probability 1 / (n (n + 1))
 
 
 class DQN(OffPolicy):

@@ -63,6 +63,7 @@ SIDES = "an algorithm that learns from both sides of a pair, as all do but sft"
 ANSWERS = "an algorithm that trains what answers, as all do but reward_model"
 INEXACT = "policy.dtype=bfloat16 or policy.engine=vllm on text"  # its probabilities differ from the learner's
 WEIGHED = "an algorithm with algo.sampler_cap, such as grpo and ppo"  # older weights are other probabilities
+EXPLORES = "algo.epsilon_end, or algo.epsilon with algo.epsilon_decay"  # else no action is random
 AGAIN = "algo.epochs or algo.minibatches above 1"  # the first update after a rollout finds every ratio at 1
 
 Positive = Annotated[float, Gt(0)]

@@ -22,6 +22,7 @@ from rlkit.fields import (
     ATTEMPTS,
     CONTROL,
     DEMONSTRATIONS,
+    EXPLORES,
     GROUPS,
     INEXACT,
     PAIRS,
@@ -242,6 +243,7 @@ def facts(given: config.Given, algo: object, env_config: object, env: Env, polic
         INEXACT: isinstance(policy, PolicyModule)
         and (policy.dtype not in (torch.float32, torch.float64) or given.policy.get("engine") == "vllm"),
         WEIGHED: own or "sampler_cap" in values,
+        EXPLORES: own or bool(values.get("epsilon_end") or (values.get("epsilon") and values.get("epsilon_decay"))),
         AGAIN: own or values.get("epochs", 1) > 1 or values.get("minibatches", 1) > 1,
     }
 

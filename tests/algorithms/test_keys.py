@@ -14,7 +14,7 @@ from gymnasium.spaces import Box, Discrete
 from support.fakes import RaggedText, algorithm, cartpole, environment, iterate, on_text, parameters, set_progress
 
 from rlkit.api import UserError
-from rlkit.fields import AGAIN, CONTROL, INEXACT
+from rlkit.fields import AGAIN, CONTROL, EXPLORES, INEXACT
 from rlkit.policies import Network
 from rlkit.settings import config, idle, plugins, schema
 from rlkit.settings.assemble import assemble
@@ -133,6 +133,7 @@ def test_a_key_of_the_family_that_waits_for_another_is_refused(name: str) -> Non
 def facts(built: Any, control: bool) -> dict[str, bool]:
     return {
         CONTROL: control,
+        EXPLORES: True,
         INEXACT: False,
         AGAIN: max(getattr(built, key, 1) for key in ("epochs", "minibatches")) > 1,
     }
@@ -157,6 +158,10 @@ def refused(*words: str) -> str:
         (["algo=bnpo", "env=cartpole", "algo.std_eps=0.5"], "with algo.beta=true: it needs algo.beta=false"),
         (["algo=dpo", "env=cartpole", "algo.loss=ipo", "algo.label_smoothing=0.1"], "needs algo.loss=sigmoid or simpo"),
         (["algo=sarsa", "env=cliffwalking", "algo.epsilon_decay=0.9"], "algo.epsilon other than algo.epsilon_end"),
+        (
+            ["algo=dqn", "env=cartpole", "algo.hold=9", "algo.epsilon_end=0", "algo.epsilon_decay=0"],
+            "algo.hold=9 does nothing: it needs algo.epsilon_end, or algo.epsilon with algo.epsilon_decay; give that",
+        ),
         (["algo=td", "env=gridworld", "policy.hidden=8"], "policy.hidden=8 does nothing with a table in place of"),
         (["algo=q_learning", "env=taxi", "policy.log_std=1"], "policy.log_std=1 does nothing with a table in place of"),
         (["algo=dqn", "env=cartpole", "policy.log_std=1"], "policy.log_std=1 does nothing with discrete actions"),
