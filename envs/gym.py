@@ -16,7 +16,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from rlkit import memory, outside
 from rlkit.api import Count, Natural, Place, Reference, UserError
 from rlkit.control import ControlEnv, Luck
-from rlkit.control.contract import check_copies
+from rlkit.control.contract import Ends, check_copies
 from rlkit.control.masks import MaskInObservation, tells_mask
 from rlkit.control.sendable import Sendable
 from rlkit.control.vector import Vector
@@ -253,7 +253,7 @@ def make(
     masked = config.action_masks and tells_mask(partial(make_one, config, factory), config.called)
 
     def copy(render_mode: str | None = None) -> gymnasium.Env[object, object]:
-        made = make_one(config, factory, render_mode)
+        made = Ends(make_one(config, factory, render_mode), config.called)
         return MaskInObservation(made) if masked else made
 
     spec, most = told(config, factory)

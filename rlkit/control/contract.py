@@ -56,6 +56,20 @@ def check_copies(make: Callable[[], One], called: str) -> None:
         other.close()
 
 
+class Ends(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Checks the ends that each step gives, where Gymnasium would take any text for True."""
+
+    def __init__(self, env: One, called: str) -> None:
+        super().__init__(env)
+        self.called = called
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        found = self.env.step(action)
+        if len(found) == 5:  # else it is said where it is read
+            check_ends(found[2], found[3], self.called)
+        return found
+
+
 def own(env: One) -> One:
     """Without what `gymnasium.make` wraps around it, which takes the right form for granted."""
     while isinstance(env, OrderEnforcing | TimeLimit):
@@ -92,9 +106,7 @@ def check_one(env: One, called: str) -> Array:
     found = parts(env.step(action), 5, f"{called}: step", STEP)
     check_observation(env.observation_space, found[0], f"{called}: step")
     check_info(found[-1], f"{called}: step")
-    for name, flag in zip(("terminated", "truncated"), found[2:4], strict=True):
-        if not isinstance(flag, bool | np.bool_):  # any other text than "" would end each episode
-            raise UserError(f"{called}: step gave {name} of type {type(flag).__name__}: return True or False")
+    check_ends(found[2], found[3], called)
     check_reward(found[1], f"{called}: step")
     return first
 
@@ -138,6 +150,12 @@ def check_paid(rewards: Mapping[Any, Any], acted: Iterable[Any], called: str) ->
             f"{called}: step gave no reward of {unpaid[0]}, which acted in it: return one of each agent that acted, "
             "0 where it earned nothing"
         )
+
+
+def check_ends(terminated: object, truncated: object, called: str) -> None:
+    for name, flag in (("terminated", terminated), ("truncated", truncated)):
+        if not isinstance(flag, bool | np.bool_):  # any other text than "" would end each episode
+            raise UserError(f"{called}: step gave {name} of type {type(flag).__name__}: return True or False")
 
 
 def check_reward(given: object, where: str) -> None:

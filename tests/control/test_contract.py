@@ -182,6 +182,14 @@ class LaterSix(Later):
     changed = (np.zeros(1, np.float32), 1.0, False, False, {}, 0)
 
 
+class LaterText(Later):
+    changed = (np.zeros(1, np.float32), 1.0, "no")
+
+
+class LaterNumber(Later):
+    changed = (np.zeros(1, np.float32), 1.0, False, 0)
+
+
 class LaterBroken(Later):
     def step(self, action: Any) -> Any:
         if self.t == 2:
@@ -264,6 +272,17 @@ def test_a_number_outside_of_its_space_is_one_line(algo: str, number: int, tmp_p
 def test_a_later_step_that_cannot_be_read_is_one_line(env: Any, tmp_path: Path) -> None:
     with pytest.raises(rlkit.UserError, match=r"^a step of the environment returned something else than its first one"):
         train(env, tmp_path)
+
+
+@pytest.mark.parametrize("processes", [False, True])
+@pytest.mark.parametrize(
+    ("env", "told"), [(LaterText, "terminated of type str"), (LaterNumber, "truncated of type int")]
+)
+def test_a_later_end_that_is_neither_true_nor_false_is_one_line(env: Any, told: str, processes: bool) -> None:
+    made = gym.make(gym.Config(rows=1, entry="mine", processes=processes), 0, "cpu", factory=env)
+    with pytest.raises(rlkit.UserError, match=rf"^env\.entry=mine: step gave {told}: return True or False$"):
+        made.rollout(Draws(made), steps=4)
+    made.close()
 
 
 def test_an_error_of_a_later_step_is_raised_as_it_is(tmp_path: Path) -> None:
