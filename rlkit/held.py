@@ -153,7 +153,9 @@ def inside(part: object) -> Iterator[tuple[str, object]]:
     if isinstance(part, nn.Module):
         for path, module in part.named_modules():
             dot = f"{path}." if path else ""
-            yield from ((f"{dot}{key}", x) for key, x in vars(module).items() if key not in TORCH or own(key, x))
+            # torch keeps a compiled method when it is first called
+            held = {key: x for key, x in vars(module).items() if not isinstance(x, torch.ScriptMethod)}
+            yield from ((f"{dot}{key}", x) for key, x in held.items() if key not in TORCH or own(key, x))
             yield from ((f"{dot}{key}", module._buffers[key]) for key in module._non_persistent_buffers_set)
     elif is_part(part):
         held = part.state_dict()  # type: ignore[attr-defined]  # is_part

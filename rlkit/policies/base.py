@@ -135,7 +135,8 @@ def frozen_copy(policy: P, *sharing: nn.Module | nn.Parameter | None) -> P:
 
     `sharing` are parts that are not copied, such as the normalizer of observations.
     """
-    frozen = copy.deepcopy(policy, {id(part): part for part in sharing})
+    with torch.no_grad():  # else the weights of a copied torch.jit.ScriptModule would depend on those here
+        frozen = copy.deepcopy(policy, {id(part): part for part in sharing})
     for parameter in frozen.parameters():
         parameter.requires_grad_(False)
     return frozen
