@@ -106,6 +106,9 @@ class Fine(Net):
         self.parts = [nn.Sequential(self.first, nn.ReLU()), nn.Linear(4, 4).requires_grad_(False)]
         self.activations = {"tanh": nn.Tanh()}
 
+    def forward(self, x):
+        return self.parts[1](self.first(x))
+
 class Half(Net):
     def forward(self, x):
         return super().forward(x).half()
@@ -124,6 +127,21 @@ class Counts(Deep):
     def forward(self, x):
         self.n += 1
         return super().forward(x[:, :3])
+
+class Draws(Deep):
+    def forward(self, x):
+        return nn.functional.dropout(super().forward(x[:, :3]), 0.5)
+
+class Detached(Deep):
+    def forward(self, x):
+        with torch.no_grad():
+            return super().forward(x[:, :3])
+
+def scripted(space):
+    return torch.jit.script(nn.Sequential(nn.Linear(4, 16), nn.Tanh()))
+
+def still(space):
+    return Detached(space).requires_grad_(False)
 
 ONE, COUNT = [], [0]
 
@@ -200,6 +218,8 @@ def test_it_is_handed_what_the_space_holds(file: str, space: Space, expected: ob
             "Listed",
             r":Listed: layers of its Listed is a list of layers, which nothing would train: make it a torch.nn.",
         ),
+        ("Draws", r":Draws draws random numbers when it reads observations, so .*: leave that out, or write F.dropout"),
+        ("Detached", r":Detached gives features without gradient, so nothing would train its weights: leave out "),
         ("missing", r"has no function or class 'missing'"),
         ("same", r"gives the same weights each time: let it make a new module, so that none is shared"),
     ],
@@ -290,6 +310,24 @@ def test_features_of_another_precision_are_brought_to_that_of_the_policy(file: s
         policy = Network(encoder=f"{file}:{name}", dtype=kind).actor(env)
         seen = env.rollout(policy, steps=2)["observation"]
         assert policy.outputs(seen).dtype == getattr(torch, kind)
+
+
+def test_a_compiled_one_has_a_target_network(file: str, tmp_path: Path) -> None:
+    env = cartpole.make(cartpole.Config(rows=1), 0, "cpu")
+    policy = Network(encoder=f"{file}:scripted").q_network(env)
+    target, seen = policy.frozen(), torch.ones(2, 4)
+    assert torch.equal(target(seen), policy(seen)) and not any(p.requires_grad for p in target.parameters())
+    before = target(seen)
+    policy(seen).sum().backward()
+    torch.optim.SGD(policy.parameters(), 1.0).step()
+    assert torch.equal(target(seen), before) and not torch.equal(policy(seen), before)
+    words = {"policy.encoder": f"{file}:scripted", "algo.warmup_steps": 1, "evaluation_episodes": 1}
+    run = rlkit.train("dqn", "cartpole", quiet=True, iterations=2, out=tmp_path / "r", **words)
+    run.resume(iterations=3, quiet=True)
+
+
+def test_weights_that_are_frozen_need_no_gradient(file: str) -> None:
+    Network(encoder=f"{file}:still").actor(cartpole.make(cartpole.Config(rows=1), 0, "cpu"))
 
 
 def test_a_counter_in_it_is_refused_with_what_saves_it(file: str) -> None:
