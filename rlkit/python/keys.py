@@ -167,6 +167,11 @@ def copies(env: AnyEnv) -> Factory:
     """A factory that copies an environment object; the object itself is never stepped."""
 
     def copied(render_mode: str | None = None) -> object:
+        if render_mode is not None and env.render_mode != render_mode:
+            raise UserError(
+                f"env= was made with render_mode={env.render_mode}, so it cannot be drawn: make it with render_mode="
+                f"{render_mode}, or give its id or its class"
+            )
         return copy.deepcopy(env)
 
     try:

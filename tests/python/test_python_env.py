@@ -13,7 +13,7 @@ from support.processes import python
 
 import rlkit
 from rlkit.python.functions import several
-from rlkit.python.keys import line
+from rlkit.python.keys import copies, line
 from rlkit.recording import checkpoint
 from rlkit.settings import schema
 
@@ -247,6 +247,15 @@ def test_an_object_is_copied_and_never_stepped(tmp_path: Path) -> None:
     before = copy.deepcopy(vars(env))
     train(env, tmp_path / "r")
     assert vars(env).keys() == before.keys() and env.steps == 0
+
+
+def test_an_object_is_drawn_only_in_the_way_it_was_made_for() -> None:
+    draw = copies(gymnasium.make("CartPole-v1", render_mode="rgb_array"))
+    assert draw(render_mode="rgb_array").render_mode == "rgb_array"
+    draw = copies(gymnasium.make("CartPole-v1"))
+    with pytest.raises(rlkit.UserError, match=r"render_mode=None, so it cannot be drawn: make it with render_mode=rgb"):
+        draw(render_mode="rgb_array")
+    assert draw().render_mode is None
 
 
 @pytest.mark.slow
