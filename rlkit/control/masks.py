@@ -27,13 +27,19 @@ def tells_mask(make: Callable[[], One], called: str = "the environment") -> bool
     try:
         if choices(env.action_space) is None:
             return False
-        told = MASK in env.reset(seed=0)[1]
-        if not told and not masks_actions(env.observation_space) and any(isinstance(x, Asked) for x in layers(env)):
+        if MASK in env.reset(seed=0)[1]:
+            return True
+        if masks_actions(env.observation_space):
+            return False
+        env.action_space.seed(0)
+        late = MASK in env.step(env.action_space.sample())[4]
+        if late or any(isinstance(x, Asked) for x in layers(env)):
+            what = "gives no action_mask in its reset" if late else "has action_masks(), which is not called here"
             warn(
-                f"{called} has action_masks(), which is not called here, so all actions are allowed: give the mask as "
-                "info['action_mask'] of each reset and step"
+                f"{called} {what}, so all actions are allowed: give the mask as info['action_mask'] of each reset and "
+                "step"
             )
-        return told
+        return False
     finally:
         env.close()
 

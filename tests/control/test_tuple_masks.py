@@ -80,6 +80,9 @@ class AsksMaskable(gymnasium.Env[Any, Any]):
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
         return np.zeros(1, np.float32), {}
 
+    def step(self, action: Any) -> Any:
+        return np.zeros(1, np.float32), 1.0, True, False, {}
+
     def action_masks(self) -> list[bool]:
         return [True, False]
 
@@ -90,3 +93,21 @@ def test_a_method_that_nobody_calls_is_said_once(wrap: Any, capsys: pytest.Captu
     told = capsys.readouterr().err
     assert told.startswith("env.entry=mine has action_masks(), which is not called here, so all actions are allowed: ")
     assert told.count("\n") == 1
+
+
+class Late(gymnasium.Env[Any, Any]):
+    """Says only in its steps what is allowed."""
+
+    observation_space, action_space = AsksMaskable.observation_space, AsksMaskable.action_space
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        return np.zeros(1, np.float32), 1.0, True, False, {"action_mask": np.array([1, 0])}
+
+
+def test_a_mask_that_a_reset_does_not_give_is_said_to_be_unused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert not tells_mask(Late, "env.entry=mine")
+    told = capsys.readouterr().err
+    assert told.startswith("env.entry=mine gives no action_mask in its reset, so all actions are allowed: give ")
