@@ -167,6 +167,12 @@ def log_in_one_line(spec: EnvSpec) -> None:
         if isinstance(error, ImportError):
             return  # `gymnasium.make` reports it
         raise
+    if "MjModel" not in vars(mujoco):
+        place = vars(mujoco).get("__file__") or next(iter(mujoco.__path__))  # a folder without code has no file
+        raise UserError(
+            f"Python finds {place} in the place of MuJoCo: rename it or start elsewhere, and install MuJoCo where it "
+            "is missing (pip install 'gymnasium[mujoco]')"
+        )
 
     def told(text: str) -> None:
         if "deprecated" not in text:  # of Gymnasium's models, which nobody here can change

@@ -194,3 +194,15 @@ def test_mujoco_without_the_library_that_should_draw_is_one_line(tmp_path, monke
         UserError, match=r"^MuJoCo cannot be imported with MUJOCO_GL=osmesa \(AttributeError: .*\): unset"
     ):
         make("hopper")
+
+
+@pytest.mark.parametrize("file", ["notes.txt", "__init__.py"])
+def test_a_folder_by_the_name_of_mujoco_is_one_line(file, tmp_path, monkeypatch):
+    (tmp_path / "mujoco").mkdir()
+    (tmp_path / "mujoco" / file).touch()
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *(x for x in sys.path if "site-packages" not in x)])
+    monkeypatch.setitem(sys.modules, "mujoco", None)
+    del sys.modules["mujoco"]
+    monkeypatch.delenv("MUJOCO_GL", raising=False)
+    with pytest.raises(UserError, match=rf"^Python finds {tmp_path}/mujoco\S* in the place of MuJoCo: rename it or"):
+        make("hopper")
