@@ -67,7 +67,7 @@ def parse(argv: Iterable[str]) -> Asked:
     """Separate a command line into keys of the comparison, of all runs, of some runs, and folders."""
     own, keys, scoped, folders = {}, {}, [], []
     argv = list(argv)
-    schema.once(argv)
+    schema.once(word for word in argv if not os.path.isdir(word))  # runs may lie in lr=1 and lr=2
     mine, of_runs = schema.settable(Compare), schema.settable(config.Run)
     for word in argv:
         found = WORD.fullmatch(word)

@@ -12,6 +12,7 @@ import yaml
 
 from rlkit import compare, evaluate, run
 from rlkit.api import UserError
+from rlkit.comparison import plan
 from rlkit.errors import RewardFailed
 from rlkit.pages.runs import RunPage
 from rlkit.settings import config, plugins
@@ -290,3 +291,10 @@ def test_every_command_refuses_it(
 ) -> None:
     assert line[0](line[1]) == 2
     assert "is given twice" in capsys.readouterr().err
+
+
+def test_folders_named_after_a_setting_are_no_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("lr=1", "lr=2"):
+        Path(name).mkdir()
+    assert plan.parse(["lr=1", "lr=2", "out=both"]).folders == (Path("lr=1"), Path("lr=2"))
