@@ -146,7 +146,12 @@ class Study:
 
 
 def mend(path: Path) -> None:
-    """Remove an incomplete last line and a stale lock that a killed process left; no other process may write."""
+    """Remove an incomplete last line and a stale lock that a killed process left; no other process may write.
+
+    Raises: UserError where it is not a file: Optuna would wait for a pipe.
+    """
+    if path.exists() and not is_file(path):
+        raise UserError(f"cannot write {path}: it is not a file; choose another out=")
     remove(path.with_name(f"{path.name}.lock"))
     data = path.read_bytes() if is_file(path) else b""
     if data and not data.endswith(b"\n"):

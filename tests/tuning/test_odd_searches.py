@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import resource
 from collections.abc import Callable
 from pathlib import Path
@@ -143,3 +144,9 @@ def test_a_last_line_that_was_cut_off_is_removed_with_a_notice(
     kept = left.count("\n")
     notice = f"{path}: the last line is cut off and removed; {kept} before it are kept\n" if left != text else ""
     assert capsys.readouterr().err == notice
+
+
+def test_a_pipe_in_the_place_of_the_trials_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / FILE)
+    with pytest.raises(UserError, match=rf"^cannot write {tmp_path / FILE}: it is not a file; choose another out="):
+        mend(tmp_path / FILE)
