@@ -126,7 +126,7 @@ def world(lib: str, name: str, limit: int = 0, /, **keywords: Any) -> Adapted:
     try:
         made = kind(*(name.split("/") if lib in IN_TWO else [name]), **FIXED.get(lib, {}) | keywords)
     except Exception as error:  # whatever a simulator raises
-        known = [x if isinstance(x, str) else "/".join((x[0], y)) for x in kind.available_envs for y in tasks(x)]
+        known = listed(kind)
         near = difflib.get_close_matches(name, known, n=3, cutoff=0.4)
         hint = f"did you mean {', '.join(near)}?" if near and name not in known else one_line(error)
         told = f" with env.kwargs={one_line(keywords)}" if keywords else ""
@@ -142,6 +142,14 @@ def check_starts(space: "AnySpace", called: str) -> None:
     for _, part in spaces.leaves(space):
         if isinstance(part, Discrete | MultiDiscrete) and np.any(part.start):
             raise UserError(f"{called} has {part}, whose start TorchRL leaves out: use env=gym env.id=...")
+
+
+def listed(kind: Any) -> list[str]:  # Any: a class of TorchRL's
+    """The ids that a library names; none where its package is another one, which cannot even do that."""
+    try:
+        return [x if isinstance(x, str) else "/".join((x[0], y)) for x in kind.available_envs for y in tasks(x)]
+    except Exception:  # whatever a simulator raises; why it cannot be made is said
+        return []
 
 
 def tasks(listed: str | tuple[str, list[str]]) -> list[str]:

@@ -1,5 +1,7 @@
 """Simulators through TorchRL: their spaces, ends and seeds are those of the library."""
 
+from importlib.util import find_spec
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -195,6 +197,14 @@ def test_what_does_not_fit_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     several = SimpleNamespace(batch_size=(), action_keys=[("agents", "action")], action_key=("agents", "action"))
     with pytest.raises(UserError, match=r"^env\.id=x has several agents or actions: use env=pettingzoo"):
         torchrl.Adapted(several, "env.id=x", print)
+
+
+@pytest.mark.skipif(find_spec("dm_control") is not None, reason="the package is there")
+def test_a_folder_by_the_name_of_a_package_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "dm_control").mkdir()
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(UserError, match=r"^env\.id=a/b of env\.lib=dm_control cannot be made: "):
+        made(lib="dm_control", id="a/b")
 
 
 @pytest.mark.parametrize(
