@@ -66,7 +66,8 @@ def begin(parts: Parts, given: config.Given, watch: Watch) -> tuple[Path, Progre
         raise UserError(
             f"{bad[0]} is not finite before anything is trained: give another policy.model, or train it anew"
         )
-    memory.check_algorithm(parts.algo)
+    if given.resume is None:  # a run goes on with what it was started with, whatever is refused today
+        memory.check_algorithm(parts.algo)
     if parts.memory is not None:
         parts.memory.check()
     if isinstance(parts.algo, Demonstrated):

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
-from support.resuming import cut
+from support.resuming import cut, differences
 
-from rlkit import run
+from rlkit import memory, run
 from rlkit.recording import checkpoint
 from rlkit.settings import config
 
@@ -49,3 +49,18 @@ def test_a_run_from_before_action_masks_goes_on_without(
     assert not held.env["action_masks"] and not held.policy.get("fast") and held.algo.get("sampler_cap") is None
     one, other = (checkpoint.load(folder)["parts"]["policy"] for folder in (whole, old))
     assert one.keys() == other.keys() and all(torch.equal(one[key], other[key]) for key in one)
+
+
+def test_a_run_goes_on_with_a_replay_that_is_smaller_than_one_iteration(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A new one is refused; 0.5 trained it."""
+    words = ["algo=dqn", "env=cartpole", "env.rows=2", "algo.steps=4", "algo.capacity=6", "algo.warmup_steps=4"]
+    words += ["algo.batch_size=4", "policy.hidden=8", "iterations=6", "checkpoint_every=1", "evaluation_episodes=2"]
+    whole, old = tmp_path / "whole", tmp_path / "old"
+    with monkeypatch.context() as patched:
+        patched.setattr(memory, "check_algorithm", lambda algo: None)
+        assert run.main([*words, f"out={whole}"]) == 0
+        cut(words, old, monkeypatch)
+    assert run.main([f"resume={old}"]) == 0
+    assert differences(whole, old) == []
