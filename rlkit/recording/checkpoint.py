@@ -24,7 +24,7 @@ from rlkit import memory, ranks, shards, streamed
 from rlkit.api import State, UserError
 from rlkit.disk import refuse_link, to_disk
 from rlkit.errors import one_line
-from rlkit.recording.files import beside, check_name, keep_umask, names_in, opened, parse, remove, why
+from rlkit.recording.files import beside, check_name, intact_or_not, keep_umask, names_in, opened, parse, remove, why
 from rlkit.recording.structure import decode, encode
 from rlkit.terminal import warn
 
@@ -89,12 +89,12 @@ def _write(
             for old in _older(path.parent)[keep:]:
                 old.unlink()
             remove(_path(folder, EARLIER))
-        new.parent.rmdir()
     except (OSError, SafetensorError) as error:
-        remove(new.parent)
         kept = "the checkpoint before it is kept, to resume from"
         none = "there is none before it: make room, and resume starts the run again"
         raise UserError(f"cannot write {path}: {why(error)}; {kept if resumable(folder) else none}") from None
+    finally:
+        remove(new.parent)
 
 
 def _fill(path: Path, tensors: dict[str, Tensor], whole: Iterable[Tensor], metadata: dict[str, str]) -> None:
@@ -205,9 +205,10 @@ def _older(folder: Path) -> list[Path]:
 def _iteration(path: Path) -> int | None:
     """The iteration of a checkpoint; None where it is unknown."""
     try:
-        _check_file(path)
-        with safe_open(path, framework="pt") as file:
-            return int((file.metadata() or {})["iteration"])
+        with intact_or_not(path):
+            _check_file(path)
+            with safe_open(path, framework="pt") as file:
+                return int((file.metadata() or {})["iteration"])
     except (OSError, SafetensorError, KeyError, ValueError):
         return None
 
@@ -236,19 +237,18 @@ def _set_aside(damaged: Iterable[Path]) -> None:
 
 def _read(path: Path) -> State:
     try:
-        size = _check_file(path)
-        if not ranks.layered():
-            memory.check(size, str(path), "free some, or use a machine with more")
-        with safe_open(path, framework="pt") as file:
-            metadata = file.metadata() or {}
-            tensors = {key: _own(file.get_tensor(key)) for key in file.keys()}
+        with intact_or_not(path):
+            size = _check_file(path)
+            if not ranks.layered():
+                memory.check(size, str(path), "free some, or use a machine with more")
+            with safe_open(path, framework="pt") as file:
+                metadata = file.metadata() or {}
+                tensors = {key: _own(file.get_tensor(key)) for key in file.keys()}
         checksum = metadata.pop("checksum", "")
         if "iteration" not in metadata or STRUCTURE not in metadata.keys() | tensors.keys():
             raise Damaged("it is not a checkpoint of rlkit")
         if checksum != _checksum(metadata, tensors):
             raise Damaged("its checksum does not fit")
-    except PermissionError as error:  # it may be intact
-        raise UserError(f"{path} cannot be read: {why(error)}") from None
     except (OSError, SafetensorError, ValueError, RuntimeError) as error:
         raise Damaged(why(error)) from None
     try:

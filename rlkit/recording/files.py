@@ -30,6 +30,8 @@ OURS = re.compile(
 )
 LEFT = re.compile(r"\..+\.new|\.probe-\d+")
 
+OF_FILE = (None, errno.EINVAL, errno.ELOOP, errno.ENOENT, errno.ENXIO)  # no file, or one of another kind
+BY_TORCH = re.compile(r"unable to (?:open|mmap) .*\((\d+)\)$")  # its words for an error of the system
 NO_WAIT = getattr(os, "O_NONBLOCK", 0)
 
 
@@ -126,6 +128,21 @@ def opened(path: Path) -> Iterator[BinaryIO]:
         raise OSError(errno.EINVAL, "it is not a file")
     with os.fdopen(handle, "rb") as file:
         yield file
+
+
+@contextmanager
+def intact_or_not(path: Path) -> Iterator[None]:
+    """Raise a UserError where the system cannot read a file, such as with too many open ones: it may be intact."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in OF_FILE:
+            raise
+        raise UserError(f"{path} cannot be read: {why(error)}") from None
+    except RuntimeError as error:
+        if BY_TORCH.search(str(error)) is None:
+            raise
+        raise UserError(f"{path} cannot be read: {why(error)}") from None
 
 
 def read_text(path: Path, limit: int = SMALL) -> str:
@@ -232,8 +249,8 @@ def keep_umask(path: Path) -> None:
 
 
 def why(error: Exception) -> str:
-    """The system's reason; safetensors gives it as text, `... (os error 28)`."""
+    """The system's reason; safetensors and torch give it as text, `... (os error 28)`."""
     if isinstance(error, OSError):
         return reason(error)
-    code = re.search(r"os error (\d+)", str(error))
+    code = BY_TORCH.search(str(error)) or re.search(r"os error (\d+)", str(error))
     return reason(OSError(int(code[1]), os.strerror(int(code[1])))) if code else " ".join(str(error).split())

@@ -121,6 +121,30 @@ def test_the_newest_older_ones_stay_beside_latest(tmp_path: Path) -> None:
     assert len(names(tmp_path / "3")) == 3
 
 
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(errno.ESTALE, os.strerror(errno.ESTALE)),  # a network disk
+        OSError(errno.EMFILE, os.strerror(errno.EMFILE)),
+        RuntimeError("unable to open file <x> in read-only mode: Too many open files (24)"),  # torch's words
+    ],
+)
+def test_what_the_system_cannot_read_now_is_not_taken_for_damaged(
+    error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for iteration in (1, 2):
+        checkpoint.save(tmp_path, {"x": torch.ones(1)}, keep=1, iteration=iteration)
+    before = names(tmp_path)
+
+    def fail(*args: Any, **keys: Any) -> None:
+        raise error
+
+    with monkeypatch.context() as patched, pytest.raises(UserError, match=r"latest.safetensors cannot be read: \w+"):
+        patched.setattr(checkpoint, "safe_open", fail)
+        checkpoint.load(tmp_path, tidy=True)
+    assert names(tmp_path) == before and checkpoint.load(tmp_path) == {"x": torch.ones(1)}
+
+
 def test_older_ones_stand_in_for_damaged_ones_which_are_set_aside(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
