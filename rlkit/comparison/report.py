@@ -64,6 +64,14 @@ def figures(results: Results, folder: Path, slugs: Sequence[str]) -> dict[str, s
     """Draw the figures, and say in one line where their font lacks letters of a name."""
     from rlkit.comparison.figures import draw
 
+    try:
+        import matplotlib  # noqa: F401
+    except ValueError:
+        backend = os.environ.get("MPLBACKEND")
+        raise UserError(
+            f"MPLBACKEND={backend} in the environment names no backend of matplotlib: unset it, and give the same "
+            "command again"
+        ) from None
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         drawn = draw(results, folder, slugs)

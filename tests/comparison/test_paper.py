@@ -1,11 +1,15 @@
 """What a comparison draws: figures and tables for a paper."""
 
+import os
+import subprocess
+import sys
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 from support.compared import curved, run
+from support.resuming import Killed
 
 from rlkit.api import UserError
 from rlkit.comparison import figures, page, paper, report, words
@@ -198,3 +202,38 @@ def test_the_columns_of_csv_files_have_the_unit_of_their_environments() -> None:
     heads = {name: text.splitlines()[0].split(",")[-2] for name, text in found.items() if name.endswith(".csv")}
     assert heads["scores-maze.csv"] == "steps" and heads["scores-sums.csv"] == "tokens"
     assert heads["runs.csv"] == "steps or tokens"
+
+
+def test_a_report_that_was_killed_leaves_no_figure_of_an_environment_that_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("matplotlib")
+    before = [replace(run("a", env, s), curves=curved("evaluation", 3)) for env in ("maze", "hall") for s in range(2)]
+    after = [r for r in before if r.env == "maze"]
+    report.write(before, tmp_path / "out")
+    with monkeypatch.context() as patched, pytest.raises(Killed):
+        patched.setattr(report, "figures", stop)
+        report.write(after, tmp_path / "out")
+    for name in ("out", "new"):
+        report.write(after, tmp_path / name)
+    left, wanted = ({path.name for path in (tmp_path / name).iterdir()} for name in ("out", "new"))
+    assert left == wanted
+
+
+def stop(*_: object) -> None:
+    raise Killed
+
+
+def test_a_backend_that_matplotlib_does_not_know_is_one_line(tmp_path: Path) -> None:
+    """It is read when matplotlib is imported, so in a process of its own."""
+    pytest.importorskip("matplotlib")
+    code = (
+        "import sys; from support.compared import run; from rlkit.comparison import report; from rlkit.console import "
+        "guarded; sys.exit(guarded(lambda argv: bool(report.write([run()], __import__('pathlib').Path(argv[0])))))"
+    )
+    environment = os.environ | {"MPLBACKEND": "nonsense", "PYTHONPATH": str(Path(__file__).parents[1])}
+    made = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path)], env=environment, capture_output=True, text=True, check=False
+    )
+    assert made.returncode == 2 and len(made.stderr.splitlines()) == 1
+    assert "MPLBACKEND=nonsense in the environment names no backend of matplotlib: unset it, and" in made.stderr
