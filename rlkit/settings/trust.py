@@ -89,16 +89,19 @@ def _refuse_changed(given: Given) -> None:
     """Refuse a mark that is another now, and code without one, such as a package that takes a neighbor's name."""
     found = [(name, was, places.mark(name)) for name, was in given.marks.items()]
     found += [(name, "", "new") for name in _code(given) if given.marks and name not in given.marks]
-    for name, was, now in found:
-        if now != was:
-            happened = "has changed" if now and was else "is new" if now else "is gone"
-            remedy = "put it back, or accept the change with trust=changed"
-            if not now:
-                remedy = (
-                    f"put it back, give the key that names it beside {given.folder} if it has moved, or accept the "
-                    "change with trust=changed if nothing needs it any more"
-                )
-            raise UserError(f"{name} {happened} since the run {given.folder} began: {remedy}")
+    ways = {
+        name: "has changed" if now and was else "is new" if now else "is gone" for name, was, now in found if now != was
+    }
+    for name, way in ways.items():
+        remedy = "put it back, or accept the change with trust=changed"
+        if way == "is gone":
+            remedy = (
+                f"put it back, give the key that names it beside {given.folder} if it has moved, or accept the "
+                "change with trust=changed if nothing needs it any more"
+            )
+        others = [other for other in ways if ways[other] == way and other != name]
+        same = f"; the same holds for {', '.join(others)}" if others else ""
+        raise UserError(f"{name} {way} since the run {given.folder} began: {remedy}{same}")
 
 
 def _code(given: Given) -> list[str]:

@@ -268,3 +268,16 @@ def test_a_list_of_files_moves(tmp_path: Path) -> None:
     found = read_back(folder, f"env.one={new}/a.txt", f"env.many={new}/a.txt,{new}/b.txt")
     assert found.env["many"] == [f"{new}/a.txt", f"{new}/b.txt"]
     assert {name for name in found.marks if name.endswith(".txt")} == {f"{new}/a.txt", f"{new}/b.txt"}
+
+
+def test_all_files_that_are_gone_are_named_at_once(tmp_path: Path) -> None:
+    one, other, folder = tmp_path / "one.py", tmp_path / "other.py", tmp_path / "run"
+    for path in (one, other):
+        path.write_text("def mine(prompts, completions, **columns):\n    return [1.0 for _ in completions]\n")
+    folder.mkdir()
+    words = [f"env.reward={one}:mine", f"env.metrics={other}:mine"]
+    (folder / "config.yaml").write_text(assemble(config.read([*SMALL, *words])).text)
+    one.unlink()
+    other.unlink()
+    with pytest.raises(UserError, match=f"^{one} is gone since .* any more; the same holds for {other}$"):
+        read_back(folder)
