@@ -177,7 +177,7 @@ def changes(line: Given, held: Given, may: Sequence[str] = repeat.RESUMABLE) -> 
             told, was = meant(held, section, key, value), meant(held, section, head, has[head])
             if inner and isinstance(told, dict) and isinstance(was, dict):
                 told, was = told[inner], was.get(inner)
-            elsewhere = may and name in repeat.MOVABLE and told and was
+            elsewhere = name in repeat.MOVABLE and told and was
             if told != was and not elsewhere:
                 what = ", ".join(may) or "where the files lie that it names"
                 raise UserError(

@@ -83,6 +83,8 @@ def test_a_copy_of_a_run_with_its_replay_leaves_the_first_one_as_it_is(tmp_path:
     first.rename(moved)
     assert run.main([f"resume={moved}", "iterations=30"]) == 0
     assert differences(moved, second) == []
+    shutil.move(moved / "ring", tmp_path / "ring")
+    assert evaluate.main([str(moved), "episodes=2", f"algo.storage={tmp_path / 'ring'}"]) == 0
 
 
 def test_several_runs_do_not_share_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
