@@ -33,7 +33,6 @@ def evaluate(argv: list[str]) -> int:
     with loading():
         from rlkit import against, evaluation
         from rlkit.recording.bars import bars
-        from rlkit.recording.files import prepare_folder
         from rlkit.settings import config, schema
         from rlkit.settings.help import print_pages
 
@@ -42,7 +41,7 @@ def evaluate(argv: list[str]) -> int:
         return 0
     asked, line = read(argv)
     given = config.at_new_places(argv[0], line)
-    prepare_folder(argv[0])  # before hours of measuring: the folder must be writable
+    kept = prepared(argv[0])  # before hours of measuring
     with bars("preparing"):
         subject = evaluation.opened(given, argv[0], asked.checkpoint, asked)
     with back(given.here):  # relative paths start there, wherever the environment has gone
@@ -64,10 +63,21 @@ def evaluate(argv: list[str]) -> int:
             found["against"], rivals = against.compared(subject, other, scores, asked)
         show_both(subject, other, scores, rivals, found)
     with as_written(subject.folder, subject.called):
-        path = evaluation.write(subject, found, scores, asked)
+        path = evaluation.write(subject, found, scores, asked) if kept else None
     if path:
         say(f"every greedy answer is in {path}")
     return 0
+
+
+def prepared(folder: str) -> bool:
+    """Whether results can be written into the folder. Raises: UserError where that should work and does not."""
+    from rlkit.recording.files import prepare_folder
+
+    if os.path.isdir(home(folder)) and not os.access(home(folder), os.W_OK):
+        say(f"{folder} is read-only: what is measured is printed, and written nowhere")
+        return False
+    prepare_folder(folder)
+    return True
 
 
 def read(argv: Sequence[str]) -> "tuple[Evaluate, Given]":
