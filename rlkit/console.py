@@ -3,6 +3,7 @@
 Nothing heavy is imported here: a command prints its first line before its slow imports.
 """
 
+import errno
 import gc
 import io
 import os
@@ -52,11 +53,11 @@ def guarded(command: Callable[[list[str]], int], argv: Sequence[str] | None = No
     except (Diverged, FloatingPointError, WorkerDied) as error:
         warn(f"rlkit: {error}")
         return 1
-    except (MemoryError, RuntimeError, FileNotFoundError) as error:
-        return _short_of_room(error)
     except BrokenPipeError:  # the reader of the output is gone
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+    except (MemoryError, RuntimeError, OSError) as error:
+        return _short_of_room(error)
     except KeyboardInterrupt as stop:
         warn("; ".join([STOPPED, *map(str, stop.args)]))
         return 1
@@ -66,8 +67,17 @@ def guarded(command: Callable[[list[str]], int], argv: Sequence[str] | None = No
 
 
 def _short_of_room(error: Exception) -> int:
-    """Print one line if memory or the disk is full, else the traceback. Returns: the exit code."""
-    said = one_line(error)
+    """Print one line if memory, the disk or what the system allows is used up, else the traceback.
+
+    Returns: the exit code.
+    """
+    said, code = one_line(error), error.errno if isinstance(error, OSError) else None
+    if code in (errno.EMFILE, errno.ENFILE) or "Too many open files" in said:
+        warn("rlkit: the system opens no more files: close some, or raise ulimit -n")
+        return 2
+    if code == errno.EAGAIN or "can't start new thread" in said:
+        warn("rlkit: the system starts no more processes and threads: end some, or raise ulimit -u")
+        return 2
     if isinstance(error, FileNotFoundError) and "temporary directory" in said:  # Python's own words
         warn("rlkit: no file can be written, neither here nor in the folder for temporary files: free some space")
         return 2

@@ -259,3 +259,29 @@ def test_output_that_goes_to_a_full_disk_stops_nothing(tmp_path: Path) -> None:
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, cwd=tmp_path, env=environment)
     assert (done.returncode, done.stderr) == (0, "")
     assert (tmp_path / "run" / "summary.json").is_file()
+
+
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [
+        (
+            OSError(errno.EMFILE, os.strerror(errno.EMFILE)),
+            "the system opens no more files: close some, or raise ulimit -n",
+        ),
+        (RuntimeError("unable to open file <x> in read-only mode: Too many open files (24)"), "raise ulimit -n"),
+        (
+            BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN)),
+            "processes and threads: end some, or raise ulimit -u",
+        ),
+        (RuntimeError("can't start new thread"), "raise ulimit -u"),
+    ],
+)
+def test_what_the_system_allows_no_more_of_is_one_line(
+    error: Exception, says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def command(argv: list[str]) -> int:
+        raise error
+
+    assert guarded(command, []) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("rlkit: the system ") and said.endswith(f"{says}\n") and said.count("\n") == 1
