@@ -7,6 +7,7 @@ import re
 import secrets
 import shutil
 import stat
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -59,6 +60,8 @@ def check_name(path: str | Path) -> None:
     try:
         str(path).encode()
     except UnicodeEncodeError:
+        if (language := sys.getfilesystemencoding()) != "utf-8":
+            raise UserError(f"names are read as {language} here, and {path} is none: set PYTHONUTF8=1") from None
         raise UserError(f"the name {path} is not UTF-8 text: rename it, or give another") from None
 
 

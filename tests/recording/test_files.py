@@ -284,6 +284,14 @@ def test_a_name_that_is_no_text_is_refused_before_anything_is_written(
         assert main(words) == 2 and re.search(says, one_line(capsys))
 
 
+def test_a_python_that_reads_names_as_ascii_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "getfilesystemencoding", lambda: "ascii")
+    assert run.main([*TABLE, f"out={tmp_path}/r\udcc3\udcbcn"]) == 2
+    assert re.search(r"names are read as ascii here, and .*/r..n is none: set PYTHONUTF8=1$", one_line(capsys).strip())
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("main, words", [(run.main, ["resume={}", "iterations=9"]), (evaluate.main, ["{}"]),
                                          (compare.main, ["{}", "out={}-c"])])  # fmt: skip
