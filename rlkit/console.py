@@ -75,7 +75,7 @@ def _short_of_room(error: Exception) -> int:
     if code in (errno.EMFILE, errno.ENFILE) or "Too many open files" in said:
         warn("rlkit: the system opens no more files: close some, or raise ulimit -n")
         return 2
-    if code == errno.EAGAIN or "can't start new thread" in said:
+    if said.endswith(os.strerror(errno.EAGAIN)) or "can't start new thread" in said:
         warn("rlkit: the system starts no more processes and threads: end some, or raise ulimit -u")
         return 2
     if isinstance(error, FileNotFoundError) and "temporary directory" in said:  # Python's own words

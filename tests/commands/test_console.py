@@ -241,6 +241,14 @@ def test_nowhere_to_write_is_one_line(capsys: pytest.CaptureFixture[str]) -> Non
     )
 
 
+def test_an_output_that_takes_no_more_now_is_not_taken_for_a_limit(capsys: pytest.CaptureFixture[str]) -> None:
+    def command(words: list[str]) -> int:
+        raise BlockingIOError(errno.EAGAIN, "write could not complete without blocking", 0)  # Python's own words
+
+    assert guarded(command, []) == 1
+    assert "ulimit" not in capsys.readouterr().err
+
+
 def test_an_error_of_torch_is_still_shown_whole(capsys: pytest.CaptureFixture[str]) -> None:
     def command(words: list[str]) -> int:
         raise RuntimeError("shapes differ")
