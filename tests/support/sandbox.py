@@ -16,6 +16,7 @@ PAIRS = [{"prompt": f"{n} + 2 = ?", "chosen": f"#### {n + 2}", "rejected": "####
 # What a terminal or a reader could be fooled with: C0, DEL, C1, bidirectional controls, line and paragraph separators.
 CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 DIVERGED = re.compile(r"not finite|diverged", re.IGNORECASE)
+MISSING = re.compile(r"^! Missing: ", re.MULTILINE)  # of a comparison, which reports the runs that there are
 
 State = dict[str, str]  # path → what is there, as a text that two equal things share
 
@@ -68,7 +69,10 @@ def touched(before: State, after: State, own: tuple[str, ...] = ()) -> list[str]
 
 
 def verdict(end: End) -> list[str]:
-    """What a command did that none may do: exit 0, or one line and exit 2; no traceback, no control character."""
+    """What a command did that none may do: exit 0, or one line and exit 2; no traceback, no control character.
+
+    A comparison without some of its runs ends with 1, and its report names them.
+    """
     found = []
     told = [line for line in end.err.split("\n") if line.startswith("rlkit: ")]
     if end.why == "hangs":
@@ -77,6 +81,8 @@ def verdict(end: End) -> list[str]:
         return _spoken(end)
     if "Traceback" in end.err or "Traceback" in end.out:
         found.append(f"a traceback{frame(end.err)}: {last_line(end.err)}")
+    elif end.code == 1 and MISSING.search(end.out):
+        return _spoken(end)
     elif end.code not in (0, 2) and not (end.code == 1 and len(told) == 1 and DIVERGED.search(told[0])):
         found.append(f"exit code {end.code}: {last_line(end.err)}")
     elif end.code and len(told) != 1:
