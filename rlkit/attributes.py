@@ -239,6 +239,8 @@ def put_back(owner: dict[str, Any], key: str, value: Any) -> None:
     elif isinstance(x, np.random.Generator):
         x.bit_generator.state = value
     elif isinstance(x, np.random.RandomState):
+        if not 0 <= value["state"]["pos"] <= len(value["state"]["key"]):  # NumPy would read beyond the words
+            raise ValueError("a position out of range")
         x.set_state(value)
     elif isinstance(x, random.Random):
         x.setstate(value)

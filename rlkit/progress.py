@@ -22,7 +22,7 @@ from rlkit.meter import Meter
 from rlkit.policies.base import Exploring
 from rlkit.recording import checkpoint
 from rlkit.recording.checkpoint import fitting
-from rlkit.seeding import generators
+from rlkit.seeding import generators, global_generators
 from rlkit.settings.config import Run
 from rlkit.terminal import warn
 
@@ -107,7 +107,7 @@ def save(folder: Path, algo: Algorithm, env: Env, progress: Progress, name: str 
     if (lasting := lasting_of(algo)) is not None:
         lasting.flush()
     state = {"run": identity(algo, env), **_content(algo, algo.saved)}
-    state |= {"generators": {key: x.get_state() for key, x in drawing(algo).items()}, "env": env.state_dict()}
+    state |= {"generators": {key: state_of(x) for key, x in drawing(algo).items()}, "env": env.state_dict()}
     state |= {"progress": progress.state_dict()} | ({"ranks": ranks.size()} if ranks.size() > 1 else {})
     _write(algo, lambda: checkpoint.save(folder, state, name, keep, progress.iteration))
     ranks.saved = progress.iteration
@@ -166,9 +166,10 @@ def restore(folder: Path, algo: Algorithm, env: Env, tidy: bool = False) -> Prog
     check_content(folder, algo, env, state, algo.saved, ("generators", "env"))
     check_played(folder, algo, env, state)
     _put(folder, algo, state, algo.saved)
-    for key, drawn in drawing(algo).items():
+    for key in (drawn := drawing(algo)):
         with fitting(folder, key):
-            drawn.set_state(state["generators"][key])
+            if key in state["generators"] or not key.startswith("global."):  # rlkit 0.5 wrote none of these
+                put_back(drawn, key, state["generators"][key])
     with fitting(folder, "env"):
         if is_ours(env) and ranks.size() == 1:
             check_alike(state["env"], env.state_dict(), shapes=False)
@@ -273,9 +274,10 @@ def is_ours(x: object) -> bool:
     return type(x).__module__.startswith("rlkit.") and not isinstance(x, nn.Module)  # a module looks for itself
 
 
-def drawing(algo: Algorithm) -> dict[str, torch.Generator]:
-    """All generators of an algorithm and its policy, by name."""
-    return generators(algo) | {f"policy.{key}": x for key, x in generators(algo.policy).items()}
+def drawing(algo: Algorithm) -> dict[str, object]:
+    """All generators of an algorithm and its policy, and the global ones, by name."""
+    mine = generators(algo) | {f"policy.{key}": x for key, x in generators(algo.policy).items()}
+    return {**mine, **global_generators()}
 
 
 def noted(algo: Algorithm, env: Env) -> Callable[[], None]:
@@ -286,12 +288,12 @@ def noted(algo: Algorithm, env: Env) -> Callable[[], None]:
     """
     if env.kind != "text":
         return lambda: None
-    states = [(generator, generator.get_state()) for generator in drawing(algo).values()]
-    before = env.state_dict()
+    drawn = drawing(algo)
+    states, before = {key: state_of(x) for key, x in drawn.items()}, env.state_dict()
 
     def go_back() -> None:
-        for generator, state in states:
-            generator.set_state(state)
+        for key, state in states.items():
+            put_back(drawn, key, state)
         env.load_state_dict(before)
 
     return go_back

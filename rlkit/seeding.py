@@ -1,6 +1,8 @@
-"""Named random generators, derived from the run's seed; the global generators are never used."""
+"""Named random generators, derived from the run's seed. The global ones are for plug-ins and libraries alone."""
 
 import hashlib
+import random
+from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -28,3 +30,21 @@ def generators(owner: object) -> dict[str, torch.Generator]:
 def numpy_generator(seed: int, *names: str | int) -> np.random.Generator:
     """A numpy generator for one purpose."""
     return np.random.default_rng(derive(seed, *names))
+
+
+def seed_global(seed: int, *names: str | int) -> None:
+    """Seed the global generators of torch (of GPUs, too), NumPy and Python, from which plug-ins and libraries draw."""
+    number = derive(seed, "global", *names)
+    torch.manual_seed(number)
+    np.random.seed(number % 2**32)
+    random.seed(number)
+
+
+def global_generators() -> dict[str, object]:
+    """The global generators, by the name under which a checkpoint has their states."""
+    found: dict[str, object] = {"global.torch": torch.default_generator}
+    found |= {"global.numpy": np.random.mtrand._rand, "global.random": random._inst}
+    on_gpu_by_now: Callable[[], bool] = torch.cuda.is_initialized  # to ask for its generator would initialize it
+    if on_gpu_by_now():
+        found["global.cuda"] = torch.cuda.default_generators[torch.cuda.current_device()]
+    return found

@@ -31,6 +31,7 @@ from rlkit.recording.files import (
     write_folder,
 )
 from rlkit.recording.writers import check_tracker
+from rlkit.seeding import seed_global
 from rlkit.settings import config, repeat, run_folder, sections
 from rlkit.settings.assemble import Parts, assemble
 from rlkit.settings.measured import own_checkpoint
@@ -243,6 +244,8 @@ def execute(
             keep_before(folder, before)
         if "ceiling" in before:
             log.beside = {"eval/ceiling": before["ceiling"]["mean"]}
+        if not progress.iteration or ranks.size() > 1:  # else resume has restored them
+            seed_global(env.seed, "train", ranks.rank(), progress.iteration)
         progress = train(algo, env, run, log, progress)
         asked = ranks.most(progress.terminated, progress.interrupted)  # a signal may have reached only some ranks
         progress.terminated, progress.interrupted = asked[0], bool(asked[1])

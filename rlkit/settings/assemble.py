@@ -34,6 +34,7 @@ from rlkit.forecast import Forecast, count, forecast
 from rlkit.paths import back
 from rlkit.policies import LearningRate, PolicyModule, Table, ValueTable
 from rlkit.scores import Split
+from rlkit.seeding import seed_global
 from rlkit.settings import config, idle, plugins, schema, strict_yaml, trust
 from rlkit.settings.contract import check_algorithm, check_contract, check_make
 from rlkit.settings.given import KINDS
@@ -96,6 +97,7 @@ def assemble(given: config.Given) -> Parts:
     for section, built in (("env", env_config), ("algo", algo_config)):
         if given.section(section)["name"] not in plugins.names(KINDS[section]):
             check_read_back(built, section)
+    seed_global(run.seed)
     env = make_env(given, modules["env"], env_config, run)
     if run.iterations is None and run.env_steps is None:
         control = env.kind == "control"

@@ -1,0 +1,80 @@
+"""Own plug-ins that draw from the global generators of torch, NumPy and Python: the seed decides, resume is exact."""
+
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import rlkit
+from rlkit.recording import checkpoint
+
+OWN = """
+import random
+import numpy as np
+import torch
+from torch import nn
+from rlkit.algorithms.a2c import A2C, Config
+
+class Noisy(A2C):
+    saved = (*A2C.saved, "bonus")
+
+    def __init__(self, config, env, network):
+        super().__init__(config, env, network)
+        self.bonus = nn.Linear(4, 1)
+
+    def credit(self, rollout):
+        rollout = super().credit(rollout)
+        found = self.bonus(rollout["observation"])[..., 0] + torch.randn_like(rollout["advantage"])
+        rollout["advantage"] = rollout["advantage"] + found * np.random.rand() * random.random()
+        return rollout
+
+make = Noisy
+"""
+
+
+def learned(tmp_path: Path, out: str, **keys: object) -> dict[str, torch.Tensor]:
+    """The tensors of the last checkpoint of a run that may be resumed."""
+    path = tmp_path / "noisy.py"
+    path.write_text(OWN)
+    if "resume" in keys:
+        run = rlkit.load(tmp_path / out, trust=True).resume(iterations=keys["iterations"], quiet=True)
+    else:
+        run = rlkit.train(str(path), "cartpole", out=str(tmp_path / out), evaluation_episodes=1, quiet=True,
+                          checkpoint_every=2, **keys)  # fmt: skip
+    assert run.folder == tmp_path / out
+    state = checkpoint.load(tmp_path / out)
+    return {"bonus": state["parts"]["bonus"]["weight"], **state["parts"]["policy"]}
+
+
+def equal(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
+    return one.keys() == other.keys() and all(torch.equal(x, other[key]) for key, x in one.items())
+
+
+def test_a_seed_decides_what_they_draw_and_resume_goes_on_with_it(tmp_path: Path) -> None:
+    whole = learned(tmp_path, "whole", seed=1, iterations=6)
+    torch.rand(3), np.random.rand(3), random.random()  # what the caller draws changes nothing
+    assert equal(whole, learned(tmp_path, "again", seed=1, iterations=6))
+    assert not torch.equal(whole["bonus"], learned(tmp_path, "other", seed=2, iterations=1)["bonus"])
+    learned(tmp_path, "parts", seed=1, iterations=3)
+    assert equal(whole, learned(tmp_path, "parts", resume=True, iterations=6))
+
+
+def test_the_states_of_the_caller_stay(tmp_path: Path) -> None:
+    states = torch.get_rng_state(), np.random.get_state()[1].tolist(), random.getstate()  # type: ignore[index, union-attr]
+    learned(tmp_path, "run", seed=1, iterations=1)
+    assert torch.equal(torch.get_rng_state(), states[0])
+    assert np.random.get_state()[1].tolist() == states[1]  # type: ignore[index, union-attr]
+    assert random.getstate() == states[2]
+
+
+@pytest.mark.parametrize("position", [-1, 625, 10**12])
+def test_a_position_out_of_range_is_refused_before_numpy_reads_it(position: int) -> None:
+    from rlkit.attributes import put_back, state_of
+
+    drawn = {"x": np.random.RandomState(1)}
+    state = state_of(drawn["x"])
+    state["state"]["pos"] = position
+    with pytest.raises(ValueError, match="position"):
+        put_back(drawn, "x", state)
