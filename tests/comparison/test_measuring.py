@@ -161,7 +161,13 @@ def test_a_row_does_not_silence_a_key_that_excludes_it() -> None:
     words = ["algo=q_learning", "env=gridworld", "seed=0", "env_steps=100,200"]
     with pytest.raises(UserError, match="give iterations=3 or env_steps=100, not both"):
         planned(*words, "iterations=3")
-    lengths = [job.config["run"]["iterations"] for job in planned(*words, "q_learning:iterations=3")]
+    with pytest.raises(
+        UserError, match="env_steps=100,200 would make rows, but q_learning:iterations=3 takes its place"
+    ):
+        planned(*words, "q_learning:iterations=3")
+    lengths = [
+        job.config["run"]["iterations"] for job in planned(*words[:3], "env_steps=100", "q_learning:iterations=3")
+    ]
     assert lengths == [3], "what is for one algorithm takes the place of what is for all"
 
 
