@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from support.texts import installed
 
-KEYS = "algo=grpo env=gsm8k policy.model=smollm2 algo.group=8 env.rows=2 env.max_tokens=48 env.train=64 env.test=8"
-KEYS += " env.validation=8 iterations=1 threads=2 algo.kl_coef=0.04 evaluation_episodes=8"
+KEYS = "algo=grpo env=gsm8k policy.model=smollm2 algo.group=4 env.rows=2 env.max_tokens=48 env.train=64 env.test=2"
+KEYS += " env.validation=2 iterations=1 threads=1 algo.kl_coef=0.04 evaluation_episodes=2"
 
 
 def played(folder: Path, *words: str) -> tuple[str, float]:
