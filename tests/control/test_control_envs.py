@@ -158,7 +158,7 @@ def test_an_episode_that_does_not_end_is_given_up_soon_and_the_key_is_named(play
     line = r"^Gymnasium endless: an episode did not end in 10,000 steps and .* known: give env\.step_limit=N$"
     with pytest.raises(UserError, match=line):
         env.rollout(wait) if play == "rollout" else env.evaluate(wait, 2)
-    assert Endless.steps == 20_000 + 1  # which tried whether a step gives what Gymnasium says
+    assert Endless.steps == 20_000 + 2  # which tried whether a step gives what Gymnasium says, and a mask
 
 
 def test_an_episode_may_be_as_long_as_its_step_limit_says(monkeypatch):
