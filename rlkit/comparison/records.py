@@ -78,7 +78,7 @@ def read(folder: Path) -> Record:
             env=called.get("env") or names.readable(task(_text(summary, "env"), config.get("env", {}))),
             seed=int(_number(summary, "seed")),
             folder=folder,
-            metric=names.readable(_text(after, "metric")) if "metric" in after else "return",
+            metric=_metric(summary, after),
             score=score,
             low=low,
             high=high,
@@ -186,6 +186,12 @@ def _score(after: Mapping[str, object], folder: Path) -> tuple[float, float, flo
         raise UserError(f"{folder / 'summary.json'} holds no evaluation after training; run it again")
     low, high = (_number(after, key) if is_number(after.get(key)) else float(mean) for key in ("low", "high"))
     return float(mean), low, high
+
+
+def _metric(summary: Mapping[str, object], after: Mapping[str, object]) -> str:
+    """Return or accuracy; rlkit 0.5 called that of a reward model a return where the rewards were the user's own."""
+    ranks = summary.get("scored") == "pairs" or short(_text(summary, "algo")) == "reward_model"
+    return "accuracy" if ranks else names.readable(_text({"metric": "return", **after}, "metric"))
 
 
 def _search(summary: Mapping[str, object], config: sections.Sections, curves: Mapping[str, Curve]) -> tuple[int, str]:

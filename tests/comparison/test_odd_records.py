@@ -9,7 +9,7 @@ from support.compared import grid, run
 
 from rlkit import compare
 from rlkit.api import UserError
-from rlkit.comparison import names, page, records, words
+from rlkit.comparison import names, page, records, report, words
 from rlkit.comparison.caveats import caveats
 from rlkit.comparison.results import compute
 from rlkit.recording.log import table
@@ -158,3 +158,17 @@ def test_a_folder_in_the_place_of_a_mark_is_removed(tmp_path: Path, monkeypatch:
     (tmp_path / ".stop" / "inside").mkdir(parents=True)
     assert conduct.carry_out([], 1, tmp_path) == {}
     assert not (tmp_path / ".stop").exists()
+
+
+def test_a_reward_model_of_0_5_has_the_score_of_one_of_today(tmp_path: Path) -> None:
+    """What is the accuracy of today was called a return where the rewards were one's own, and `scored` is newer."""
+    share = {"mean": 0.8, "low": 0.4, "high": 1.0}
+    for name, facts in (
+        ("plain", {"after": {**share, "metric": "return"}}),
+        ("scored", {"after": {**share, "metric": "return"}, "scored": "pairs"}),
+        ("today", {"after": {**share, "metric": "accuracy"}, "scored": "pairs"}),
+    ):
+        folder(tmp_path / name, algo="reward_model", env="text", **facts)
+    found = [records.read(tmp_path / name) for name in ("plain", "scored", "today")]
+    assert [r.metric for r in found] == ["accuracy"] * 3
+    report.check(found)
