@@ -191,12 +191,19 @@ class Backbone(Sourced, PolicyModule):
 
 def tell_rendered(prompts: Sequence[str], begins: str) -> None:
     """Warn in one line if texts of the user were written by the chat template, such as those of completions.jsonl."""
-    asked = {str(x.turns[-1].content if isinstance(x, Prompt) and x.turns else x) for x in prompts}
+    asked = {given(prompt) for prompt in prompts}
     if begins and (count := sum(begins in text for text in asked)):
         tell_once(
             f"{count:,} of {len(asked):,} prompts were written by the chat template (they have {begins!r}), and are "
             "read as plain text: give the messages, [{'role': 'user', 'content': ...}]"
         )
+
+
+def given(prompt: str) -> str:
+    """What the user wrote of a prompt; the rest is of a template."""
+    if not isinstance(prompt, Prompt):
+        return prompt
+    return str(prompt.turns[-1].content if prompt.turns else "".join(prompt[start:end] for start, end in prompt.data))
 
 
 @cache

@@ -9,6 +9,7 @@ from support.parrot import Parrot
 from support.small_model import model
 
 from rlkit.api import UserError
+from rlkit.language.backbone import tell_once
 from rlkit.language.model import LanguageModel
 from rlkit.prompts import Prompt, data
 from rlkit.settings import plugins
@@ -114,6 +115,7 @@ def test_what_looks_like_a_special_token_in_a_text_is_text() -> None:
 
 def test_prompts_that_a_chat_template_wrote_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Those of completions.jsonl, for example: the turns that they spell are ordinary text."""
+    tell_once.cache_clear()  # another test may have said the same
     policy, sides, kept = chatty(templates.CHATML), {"chosen": "4", "rejected": "5"}, {"validation": 0, "test": 0}
     written = read({"prompt": [user("2+2?")], "chosen": [BLUE], "rejected": [GREEN]}, policy)[0]
     made(tmp_path, [{"prompt": str(written), **sides}, {"prompt": "2+2?", **sides}], **kept).check(policy)
@@ -121,6 +123,15 @@ def test_prompts_that_a_chat_template_wrote_are_told(tmp_path: Path, capsys: pyt
     made(tmp_path, [{"prompt": [user(str(written))], "chosen": [BLUE], "rejected": [GREEN]}], **kept).check(policy)
     assert "1 of 1 prompts were written by the chat template" in capsys.readouterr().err
     made(tmp_path, [CHATS[0], {"prompt": "2+2?", **sides}], **kept).check(policy)
+    assert not capsys.readouterr().err
+
+
+def test_what_the_template_writes_between_two_turns_of_a_game_is_not_the_user_s(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    tell_once.cache_clear()
+    guess = plugins.load("envs", "guess")
+    guess.make(guess.Config(), 0, "cpu").check(chatty(templates.CHATML))
     assert not capsys.readouterr().err
 
 
