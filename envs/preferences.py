@@ -31,8 +31,8 @@ class Config:
     )
     rows: Count = 32  # pairs per rollout
     max_tokens: Annotated[Count, EMBEDDED, Needs(ANSWERS)] = 64  # longest answer where problems are solved to measure
-    validation: Problems = 512  # pairs of the validation split; of a file at most a tenth of its pairs
-    test: Problems = 1319  # pairs of the test split; of a file at most a tenth of its pairs
+    validation: Problems = 512  # pairs of the validation split; of a file at most a tenth of its pairs, or one
+    test: Problems = 1319  # pairs of the test split; of a file at most a tenth of its pairs, or one
     train: Annotated[Size, EMBEDDED] = 7473  # pairs of the train split
     rare: Annotated[Fraction, EMBEDDED] = 0.46  # share of the rare problem kinds
     bare: Annotated[Fraction, EMBEDDED, Needs(SIDES)] = 0.5  # share of rejected sides that are the bare result
