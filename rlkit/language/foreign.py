@@ -73,12 +73,16 @@ class Foreign(Causal):
     def config(self) -> Json:
         return {**self.source, "architectures": [type(self.whole).__name__]}
 
+    @torch.no_grad()
     def weights(self) -> Iterator[tuple[str, Tensor]]:
-        seen: set[int] = set()  # a tied weight has two names
+        """The names are those of published folders: `transformers` joins the weights of experts, for example."""
+        from transformers.core_model_loading import revert_weight_conversion
+
+        once: dict[int, tuple[str, Tensor]] = {}  # a tied weight has two names
         for name, x in self.whole.state_dict(keep_vars=True).items():
-            if id(x) not in seen:
-                seen.add(id(x))
-                yield name, x
+            once.setdefault(id(x), (name, x))
+        for name, x in revert_weight_conversion(self.whole, dict(once.values())).items():
+            yield name, x if id(x) in once else x.clone()  # parts of one weight share its memory
 
     def initialize(self, generator: torch.Generator) -> "Foreign":
         """Initialize as `transformers` does for this architecture."""

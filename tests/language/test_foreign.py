@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from rlkit.errors import UserError
-from rlkit.language import causal
+from rlkit.language import causal, folders
 from rlkit.language.folders import TINY
 from rlkit.language.foreign import Foreign
 from rlkit.language.foreign_folders import read_foreign
@@ -126,6 +126,8 @@ def test_a_saved_model_is_one_that_transformers_and_rlkit_load(folder: Path, tmp
         expected = theirs(folder)(input_ids=tokens).logits
         assert_close(theirs(tmp_path)(input_ids=tokens).logits, expected, rtol=0, atol=0)
         assert_close(logits(LanguageModel.load(tmp_path), tokens), expected)
+    published, saved = (folders.sizes_in(place / folders.WHOLE) for place in (folder, tmp_path))
+    assert saved == published, "the names are those that vLLM and transformers 4 know, also for experts"
     policy.save(tmp_path, torch.bfloat16)
     for name, weight in LanguageModel.load(tmp_path).decoder.named_parameters():
         assert torch.equal(weight, policy.decoder.get_parameter(name).bfloat16().float())
