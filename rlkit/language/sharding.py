@@ -43,8 +43,13 @@ def is_asked(asked: Shard, shape: Shape | None, learns: bool, device: torch.devi
         return asked == "full"
     with torch.device("meta"):
         count = sum(p.numel() for p in Decoder(shape).parameters())
-    large = (KEPT if learns else 4) * count > torch.cuda.get_device_properties(device).total_memory // 2
+    large = is_large(count, learns, torch.cuda.get_device_properties(device).total_memory)
     return bool(ranks.most(large)[0])  # GPUs may differ in size
+
+
+def is_large(count: int, learns: bool, memory: float) -> bool:
+    """Whether so many weights need more than half of a GPU's memory in bytes; see `is_asked`."""
+    return (KEPT if learns else 4) * count > memory // 2
 
 
 def share_out(decoder: Decoder, device: torch.device) -> None:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from rlkit.language import footprint
+from rlkit.language.sharding import is_large
 from rlkit.planning import seconds
 from rlkit.planning.memory import BESIDE, FLOAT32, ROOM, Memory, Model, most_rows, of_learner
 from rlkit.planning.seconds import FORWARD, Writing
@@ -37,10 +38,8 @@ class Step:
 
 def predict(setting: Setting, model: Model) -> Step:
     limit = ROOM * setting.hardware.memory
-    sharded = setting.shard == "full" and setting.learners > 1
+    sharded = shards(setting, model)
     memory = of_learner(setting, model, sharded)
-    if setting.shard == "auto" and setting.learners > 1 and memory.peak > limit:
-        sharded, memory = True, of_learner(setting, model, True)
     writing = written(setting, model)
     forward, learning, between = learned(setting, model, sharded)
     saved = (FLOAT32 + footprint.MOMENTS) * model.trained  # frozen weights stay where they came from
@@ -57,6 +56,12 @@ def predict(setting: Setting, model: Model) -> Step:
         engine=engine(setting, model) if setting.engine_gpus else 0.0,
         limit=limit,
     )
+
+
+def shards(setting: Setting, model: Model) -> bool:
+    """Whether weights are sharded; auto: by the rule of a run, in which activations do not count."""
+    large = is_large(model.sizes.total, model.rank == 0, setting.hardware.memory)
+    return setting.learners > 1 and (setting.shard == "full" or (setting.shard == "auto" and large))
 
 
 def written(setting: Setting, model: Model) -> Writing:

@@ -62,7 +62,7 @@ def single(setting: Setting) -> Iterator[Change]:
         yield {"micro_steps": 1024}
     if not setting.gradient_checkpointing:
         yield {"gradient_checkpointing": True}
-    if setting.shard == "none":
+    if setting.shard != "full":
         yield {"shard": "full"}
     if setting.engine == "native" and setting.rows > 64:
         yield {"rows": 64}

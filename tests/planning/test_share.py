@@ -120,6 +120,13 @@ def test_auto_shards_where_a_whole_copy_does_not_fit() -> None:
     assert not predict(Setting(model="7b", gpus=8, shard="none"), SEVEN).fits
 
 
+def test_auto_shards_by_the_rule_of_a_run() -> None:
+    """In a run activations do not count: where only they are too much, the plan does not fit and says what helps."""
+    long = Setting(model="0.5b", gpus=8, prompts=512, micro_steps=36864)
+    assert not predict(long, SMALL).sharded and not predict(long, SMALL).fits
+    assert predict(replace(long, shard="full"), SMALL).fits and {"shard": "full"} in remedies(long, SMALL)
+
+
 @pytest.mark.slow
 def test_what_is_proposed_fits_and_changes_few_keys() -> None:
     assert not predict(BIG, SEVEN).fits
