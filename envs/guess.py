@@ -14,6 +14,7 @@ from annotated_types import Ge, Le
 
 from rlkit.api import Count, Natural, Reference
 from rlkit.fields import Words
+from rlkit.terminal import warn
 from rlkit.text import Asking, GameEnv
 
 
@@ -23,7 +24,7 @@ class Config:
     guesses: Annotated[int, Ge(1), Le(100)] = 3  # K: guesses of a game
     rows: Count = 32  # games per rollout
     max_tokens: Count = 24  # tokens that the policy writes in one game
-    turn_tokens: Count = 2  # tokens of one guess; tiny writes each digit as a token
+    turn_tokens: Count | None = None  # tokens of one guess; none: the digits of N, at least 2, as tiny writes digits
     prompt: Words = "{question}\n####"  # text around what the game says, {question}; tiny answers #### by a number
     validation: Natural = 64  # games of the validation split, with seeds of their own
     test: Natural = 200  # games of the test split
@@ -54,6 +55,17 @@ def optimum(numbers: int, guesses: int) -> float:
     return min(numbers, (1 << guesses) - 1) / numbers
 
 
+def tokens_of_a_turn(config: Config) -> int:
+    """Enough for each number; a line on stderr where so many guesses do not fit an episode."""
+    each = config.turn_tokens or max(2, len(str(config.numbers)))
+    if (needed := config.guesses * each) > config.max_tokens:
+        warn(
+            f"env.guesses={config.guesses} of {each} tokens each may not fit env.max_tokens={config.max_tokens}, and a "
+            f"game that is cut is lost: give env.max_tokens={needed}"
+        )
+    return each
+
+
 def make(config: Config, seed: int, device: str | torch.device) -> GameEnv:
     best = optimum(config.numbers, config.guesses)
     return GameEnv(
@@ -63,7 +75,7 @@ def make(config: Config, seed: int, device: str | torch.device) -> GameEnv:
         seed,
         device,
         config.max_tokens,
-        config.turn_tokens,
+        tokens_of_a_turn(config),
         Asking(config.prompt, chat=None),
         splits={"validation": config.validation, "test": config.test},
         metric="accuracy",

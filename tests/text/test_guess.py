@@ -54,6 +54,19 @@ def test_guess_measures_the_share_of_games_won() -> None:
     assert counts[0] == 0 and min(counts[1:]) > 60
 
 
+def test_a_turn_has_room_for_the_digits_of_each_number(capsys: pytest.CaptureFixture[str]) -> None:
+    def world(**given: int) -> Any:
+        return guess.make(guess.Config(**given), 0, "cpu")
+
+    assert world().turn_tokens == 2 and world(numbers=1000, guesses=5).turn_tokens == 4
+    assert world(numbers=1000, guesses=5, turn_tokens=3).turn_tokens == 3
+    assert not capsys.readouterr().err
+    world(numbers=1000, guesses=10)
+    assert "env.guesses=10 of 4 tokens each may not fit env.max_tokens=24" in capsys.readouterr().err
+    world(numbers=1000, guesses=10, max_tokens=40)
+    assert not capsys.readouterr().err
+
+
 def test_tiny_plays_and_its_log_probabilities_are_those_of_the_learner() -> None:
     policy = LanguageModel.load("tiny")
     world = guess.make(guess.Config(rows=4), 0, "cpu")
