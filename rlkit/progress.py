@@ -166,14 +166,14 @@ def restore(folder: Path, algo: Algorithm, env: Env, tidy: bool = False) -> Prog
     check_content(folder, algo, env, state, algo.saved, ("generators", "env"))
     check_played(folder, algo, env, state)
     _put(folder, algo, state, algo.saved)
-    for key in (drawn := drawing(algo)):
-        with fitting(folder, key):
-            if key in state["generators"] or not key.startswith("global."):  # rlkit 0.5 wrote none of these
-                put_back(drawn, key, state["generators"][key])
     with fitting(folder, "env"):
         if is_ours(env) and ranks.size() == 1:
             check_alike(state["env"], env.state_dict(), shapes=False)
         env.load_state_dict(state["env"])
+    for key in (drawn := drawing(algo)):  # last, as an environment that is replayed may draw, too
+        with fitting(folder, key):
+            if key in state["generators"] or not key.startswith("global."):  # rlkit 0.5 wrote none of these
+                put_back(drawn, key, state["generators"][key])
     if (before := state.get("ranks", 1)) != ranks.size() and ranks.first():
         now = ranks.size()
         warn(f"{folder} was trained by {before} ranks and goes on with {now}: up to rounding it is the same run")

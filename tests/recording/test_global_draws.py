@@ -78,3 +78,32 @@ def test_a_position_out_of_range_is_refused_before_numpy_reads_it(position: int)
     state["state"]["pos"] = position
     with pytest.raises(ValueError, match="position"):
         put_back(drawn, "x", state)
+
+
+DRAWS = """
+import gymnasium
+import numpy as np
+
+class Draws(gymnasium.Wrapper):
+    def step(self, action):
+        np.random.rand()  # as one that is drawn does, for its colors
+        return super().step(action)
+
+def make(**keys):
+    return Draws(gymnasium.make("CartPole-v1", **keys))
+"""
+
+
+def test_an_environment_that_is_replayed_moves_no_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "draws_env.py").write_text(DRAWS)
+    (tmp_path / "noisy.py").write_text(OWN)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    keys = {"evaluation_episodes": 1, "validation_episodes": 1, "evaluations": 0, "quiet": True, "env.rows": 3}
+    keys |= {"env.entry": "draws_env:make", "algo.horizon": 5}
+    keys |= {"iterations": 5}
+    rlkit.train("./noisy.py", "gym", out="whole", **keys)
+    rlkit.train("./noisy.py", "gym", out="parts", on_iteration=lambda metrics: metrics["iteration"] == 3, **keys)
+    rlkit.load("parts", trust=True).resume(quiet=True)
+    one, other = (checkpoint.load(tmp_path / name)["parts"]["policy"] for name in ("whole", "parts"))
+    assert equal(one, other)
