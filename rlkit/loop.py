@@ -18,6 +18,7 @@ from rlkit.meter import Clock, Meter, averages, detached
 from rlkit.policies import LearningRate, clip_gradients, parameters_of
 from rlkit.progress import Progress, lasting_of, noted, save, save_best
 from rlkit.recording.log import Log
+from rlkit.seeding import seed_global
 from rlkit.settings.config import Run
 from rlkit.tape import Tape
 
@@ -26,21 +27,31 @@ EARLY = 16  # besides its first iterations: so mistakes show at once
 
 
 def walk(
-    algo: Algorithm, env: Env, meter: Meter, logged: Callable[[int], bool] = lambda steps: True
+    algo: Algorithm, env: Env, meter: Meter, logged: Callable[[int], bool] = lambda steps: True, past: int = 0
 ) -> tuple[TensorDict, TensorDict]:
     """One iteration: rollout, credit, memory, learning. Returns: the rollout, and the rollout with credit.
 
-    logged: whether the iteration with so many acted steps is logged; otherwise metrics of losses are skipped.
+    Arguments:
+        logged: whether the iteration with so many acted steps is logged; otherwise metrics of losses are skipped.
+        past: the number of iterations before; several ranks draw from global generators by it.
     """
     algo.policy.refresh()
     with torch.no_grad():
+        seed_ranks(env.seed, "act", past, ranks.rank())
         rollout = batch_of(algo, "rollout", algo.rollout(env))  # act
+        seed_ranks(env.seed, "learn", past)  # alike: each rank changes its own copy of the parameters
         steps = int(rollout["mask"].sum())  # before credit, which may leave some out
         credited = batch_of(algo, "credit", algo.credit(rollout))  # credit
         algo.buffer.extend(credited)  # remember
     learn(algo, meter, logged(steps))  # learn
     check_finite(meter, credited)
     return rollout, credited
+
+
+def seed_ranks(seed: int, *names: str | int) -> None:
+    """Seed the global generators, where several ranks train one policy."""
+    if ranks.size() > 1:
+        seed_global(seed, *names)
 
 
 def learn(algo: Algorithm, meter: Meter, measured: bool = True) -> None:
@@ -131,7 +142,7 @@ def train(algo: Algorithm, env: Env, run: Run, log: Log, progress: Progress) -> 
         progress.doctor.begin(env)
         go_back = noted(algo, env)
         try:
-            rollout, credited = walk(algo, env, meter, logged)
+            rollout, credited = walk(algo, env, meter, logged, progress.iteration)
         except Exhausted as error:
             end(log, progress, error)
             break

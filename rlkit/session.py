@@ -244,8 +244,8 @@ def execute(
             keep_before(folder, before)
         if "ceiling" in before:
             log.beside = {"eval/ceiling": before["ceiling"]["mean"]}
-        if not progress.iteration or ranks.size() > 1:  # else resume has restored them
-            seed_global(env.seed, "train", ranks.rank(), progress.iteration)
+        if not progress.iteration:  # else resume has restored them
+            seed_global(env.seed, "train")
         progress = train(algo, env, run, log, progress)
         asked = ranks.most(progress.terminated, progress.interrupted)  # a signal may have reached only some ranks
         progress.terminated, progress.interrupted = asked[0], bool(asked[1])

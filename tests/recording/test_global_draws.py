@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from support import ranks
 
 import rlkit
 from rlkit.recording import checkpoint
@@ -78,6 +79,39 @@ def test_a_position_out_of_range_is_refused_before_numpy_reads_it(position: int)
     state["state"]["pos"] = position
     with pytest.raises(ValueError, match="position"):
         put_back(drawn, "x", state)
+
+
+RESETS = """
+import os, pathlib, random
+import numpy as np
+import torch
+from rlkit.algorithms.a2c import A2C, Config
+
+class Resets(A2C):
+    def rollout(self, env):
+        torch.rand(1 + int(os.environ["RANK"]))  # as an environment may, for the rows of this rank
+        return super().rollout(env)
+
+    def after_step(self, learned):
+        super().after_step(learned)
+        with torch.no_grad():
+            for weight in self.policy.parameters():
+                weight += torch.randn(weight.shape) * np.random.rand() * random.random()
+        name = pathlib.Path(__file__).with_name(f"rank{os.environ['RANK']}")
+        torch.save([x.detach().clone() for x in self.policy.parameters()], name)
+
+make = Resets
+"""
+
+
+@pytest.mark.slow
+def test_ranks_change_their_copies_of_the_parameters_alike(tmp_path: Path) -> None:
+    (tmp_path / "resets.py").write_text(RESETS)
+    done = ranks.run(2, f"algo={tmp_path / 'resets.py'}", "env=cartpole", "iterations=2", f"out={tmp_path / 'run'}",
+                     *ranks.SHORT)  # fmt: skip
+    assert not done.returncode, done.stderr
+    one, other = (torch.load(tmp_path / f"rank{number}") for number in range(2))
+    assert all(map(torch.equal, one, other))
 
 
 DRAWS = """
