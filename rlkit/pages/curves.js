@@ -58,7 +58,7 @@ export class Curves {
     for (const [name, chart] of this.charts) chart.node.hidden = !charted.has(name);
     for (const part of this.panels.children) part.hidden = ![...part.querySelectorAll(".chart")].some((node) => !node.hidden);
     this.onceBox.hidden = !once.length;
-    this.once.replaceChildren(...once.map(([name, series]) => make("div", { title: this.meaning(name) }, make("dt", {}, title(name)),
+    this.once.replaceChildren(...once.map(([name, series]) => make("div", { title: this.meaning(name) }, make("dt", {}, name),
       ...series.filter((one) => one.points.length).map((one) => make("dd", {}, `${number(one.points[0][1])}${one.name && series.length > 1 ? ` (${one.name})` : ""}`)))));
   }
 

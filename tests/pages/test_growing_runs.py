@@ -134,3 +134,11 @@ def test_space_scrolls_the_curves_where_nothing_is_played(browser: Any, runs: Pa
         sync_api.expect(page.locator(".chart path.series").first).to_be_visible()
         page.keyboard.press(" ")
         page.wait_for_function("() => scrollY > 100")
+
+
+def test_what_was_measured_once_is_called_by_its_whole_name(browser: Any, runs: Path, tmp_path: Path) -> None:
+    run = shutil.copytree(runs / "ppo", tmp_path / "ppo")
+    line = {"iteration": 1, "env_steps": 64, "seconds": 1, "rollout/return": 9.5, "eval/return": 22.0}
+    (run / "metrics.jsonl").write_text(json.dumps(line) + "\n")
+    with opened(browser, str(run)) as page:
+        sync_api.expect(page.locator("#curves dt")).to_have_text(["rollout/return", "eval/return"])
