@@ -195,11 +195,11 @@ def row(folder: Path) -> Json:
         "seed": seed if isinstance(seed, int) else str(seed),
         "state": state(folder, summary),
         "tokens": counts_tokens(given),
-        "env_steps": _whole(last.get("env_steps", summary.get("env_steps"))),
+        "env_steps": _whole(summary.get("env_steps", last.get("env_steps"))),  # not each iteration has a line
         "metric": str((after or before).get("metric", "")),
         "before": before.get("mean"),
         "after": after.get("mean"),
-        "seconds": _whole(last.get("seconds", summary.get("seconds"))),
+        "seconds": _whole(summary.get("seconds", last.get("seconds"))),
         "date": changed(folder / "config.yaml"),
     }
 

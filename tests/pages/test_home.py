@@ -41,7 +41,7 @@ def test_each_run_is_a_row_with_what_its_folder_says(runs: Path) -> None:
     assert set(rows) == {"ppo", "table", "small"}
     row = rows["table"]
     assert [row[key] for key in ("algo", "env", "seed", "state")] == ["q_learning", "gridworld", 3, "finished"]
-    assert row["env_steps"] == summary["env_steps"]
+    assert (row["env_steps"], row["seconds"]) == (summary["env_steps"], summary["seconds"])
     assert row["before"] == summary["evaluation"]["before"]["mean"]
     assert row["after"] == summary["evaluation"]["after"]["mean"]
     assert row["date"] == (runs / "table" / "config.yaml").stat().st_mtime
@@ -62,6 +62,16 @@ def test_a_row_changes_with_its_run(runs: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_a_run_that_was_ended_between_two_lines_is_as_long_as_it_was(runs: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "a" / "ended"
+    shutil.copytree(runs / "table", folder)
+    summary = json.loads((folder / "summary.json").read_text())
+    (folder / "summary.json").write_text(json.dumps(summary | {"env_steps": 98765, "finished": False}))
+    with serve(str(tmp_path / "a")) as client:
+        row = table(client)["ended"]
+    assert (row["env_steps"], row["state"]) == (98765, "stopped"), "the last iterations have no line"
+
+
 def test_the_page_of_a_run_is_of_what_lies_in_its_folder_now(runs: Path, tmp_path: Path) -> None:
     folder = tmp_path / "runs" / "one"
     shutil.copytree(runs / "table", folder)
