@@ -2,7 +2,7 @@
 
 import math
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -15,7 +15,7 @@ from rlkit.api import Algorithm, Env, Reference, Sample, Scores, UserError
 from rlkit.policies import discount
 from rlkit.recording.files import LARGEST, is_file, parse, read_text
 from rlkit.recording.log import Log
-from rlkit.statistics.episodes import Interval, Measured, form, summarize, within
+from rlkit.statistics.episodes import Measured, form, summarize, within
 
 Evaluation = dict[str, Measured]  # before and after training, and the ceiling (reasoning baseline)
 
@@ -90,8 +90,7 @@ def _is_measured(x: object) -> bool:
 
 def report(log: Log, env: Env, evaluation: Evaluation, unit: str) -> None:
     """Print the final table: before → after with 95 % intervals."""
-    small = all(abs(e["mean"]) < 10 for e in evaluation.values())
-    shape = form(x for e in evaluation.values() for x in (e["mean"], e["low"], e["high"])) if small else ".1f"
+    shape = decimals((e["mean"], e["low"], e["high"]) for e in evaluation.values())
 
     def cells(name: str, e: Measured) -> list[str]:
         return [name, f"{e['mean']:{shape}}", within(e["low"], e["high"], e["episodes"], shape), f"{e['length']:.0f}"]
@@ -101,7 +100,7 @@ def report(log: Log, env: Env, evaluation: Evaluation, unit: str) -> None:
     log.table(f"greedy {env.metric} on {episodes} test {unit}", ["", env.metric, "95 %", "length"], rows)
     report_parts(log, env.metric, evaluation, "kinds", "kind")
     report_parts(log, env.metric, evaluation, "groups", "group")
-    report_metrics(log, evaluation, shape)
+    report_metrics(log, evaluation)
     for name, x in evaluation["after"].get("exact", {}).items():
         log.note(f"exact {name}: {x:.4f}")
 
@@ -115,16 +114,24 @@ def report_parts(log: Log, metric: str, evaluation: Evaluation, what: Literal["k
         log.table(f"{metric} per {called} of problems", [called, *names], lines)
 
 
-def report_metrics(log: Log, evaluation: Evaluation, shape: str) -> None:
-    """Print a table of the metrics measured beside the score, with 95 % intervals."""
+def decimals(measured: Iterable[tuple[float, float, float]]) -> str:
+    """How a table writes means and their intervals: with one decimal where a mean is large, else as `form` has it."""
+    found = list(measured)
+    return form(x for each in found for x in each) if all(abs(mean) < 10 for mean, *_ in found) else ".1f"
+
+
+def report_metrics(log: Log, evaluation: Evaluation) -> None:
+    """Print a table of the metrics measured beside the score, with 95 % intervals; each has its own size."""
     given = {when: evaluation[when].get("metrics", {}) for when in ("before", "ceiling", "after") if when in evaluation}
     names = list(dict.fromkeys(name for metrics in given.values() for name in metrics))
 
-    def cell(e: Interval | None) -> str:
-        return "" if e is None else " ".join(f"{x:{shape}}" for x in (e["mean"], e["low"], e["high"]))
+    def cells(name: str) -> list[str]:
+        held = [metrics.get(name) for metrics in given.values()]
+        shape = decimals((e["mean"], e["low"], e["high"]) for e in held if e is not None)
+        return ["" if e is None else " ".join(f"{x:{shape}}" for x in (e["mean"], e["low"], e["high"])) for e in held]
 
     if names:
-        rows = [[name, *(cell(metrics.get(name)) for metrics in given.values())] for name in names]
+        rows = [[name, *cells(name)] for name in names]
         log.table("beside it: mean, and 95 % from and to", ["", *given], rows)
 
 
