@@ -19,6 +19,15 @@ def several() -> bool:
     return bool(os.environ.get("RANK")) and whole_number("WORLD_SIZE", 1) > 1
 
 
+def refuse_several() -> None:
+    """Raises: UserError in one of several processes of torchrun, each of which would train a whole run of its own."""
+    if several() and os.environ.get("TORCHELASTIC_RUN_ID"):
+        raise UserError(
+            f"torchrun started {os.environ['WORLD_SIZE']} processes, and a program trains in one: give the same keys "
+            "to torchrun ... -m rlkit.run, or start the program without torchrun"
+        )
+
+
 @contextmanager
 def joined(argv: Sequence[str]) -> Iterator[list[str]]:
     """Join the ranks that torchrun started, if there are several, and leave them after the block. Yields the words."""

@@ -10,6 +10,7 @@ import pytest
 import torch
 from tensordict import TensorDict
 
+import rlkit
 from rlkit import buffers, compare, evaluate, joining, ranks, run, scores, signals
 from rlkit.control import parts
 from rlkit.control.env import ControlEnv
@@ -39,6 +40,17 @@ def test_a_command_for_one_process_is_refused_under_torchrun(
     monkeypatch.setenv("RANK", "1")  # the first one has said it
     assert command(["runs"]) == 2
     assert not capsys.readouterr().err
+
+
+def test_a_program_that_trains_is_refused_under_torchrun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each process would train the whole run, beside the others, and say nothing of it."""
+    keys = {"iterations": 1, "evaluation_episodes": 1, "quiet": True, "out": str(tmp_path / "run")}
+    begun = rlkit.train("q_learning", "gridworld", **keys)
+    for key, value in {"TORCHELASTIC_RUN_ID": "x", "RANK": "1", "WORLD_SIZE": "2"}.items():
+        monkeypatch.setenv(key, value)
+    for train in (lambda: rlkit.train("q_learning", "gridworld", iterations=1), lambda: begun.resume(iterations=2)):
+        with pytest.raises(UserError, match=r"^torchrun started 2 processes, and a program trains in one: give the "):
+            train()
 
 
 @pytest.mark.parametrize("size", ["many", "-2", "1.5"])

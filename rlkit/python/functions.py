@@ -14,6 +14,7 @@ import numpy as np
 from rlkit import session
 from rlkit.errors import UserError
 from rlkit.fields import Escapes
+from rlkit.joining import refuse_several
 from rlkit.python.keys import GYM, EnvLike, asked, check_listener, described, found_at, inside, line, named, plain, text
 from rlkit.python.run import Run
 from rlkit.python.surroundings import undisturbed
@@ -47,8 +48,7 @@ def train(
         on_iteration: called with the metrics of each logged iteration, a dictionary that also holds iteration,
             env_steps and seconds; if it returns True, it stops and measures, unfinished, and `resume` continues it.
         quiet: print nothing.
-        keys: the keys of the command line, with Python values: seed=1, env_steps=50_000, out="runs/mine",
-            **{"algo.lr": 1e-3, "policy.hidden": (64, 64)}.
+        keys: those of the command line, with Python values: seed=1, out="runs/mine", **{"policy.hidden": (64, 64)}.
 
     Returns: the run.
 
@@ -59,6 +59,7 @@ def train(
     """
     if "resume" in keys:
         raise UserError("resume= continues a run that is there: use rlkit.load(FOLDER).resume()")
+    refuse_several()
     check_listener(on_iteration)
     given = asked(algo, env, keys)
     with undisturbed(), muted(quiet):

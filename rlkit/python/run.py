@@ -13,6 +13,7 @@ from rlkit import against as pairing
 from rlkit import evaluation, session
 from rlkit.errors import UserError, one_line
 from rlkit.evaluation import Evaluate, Subject
+from rlkit.joining import refuse_several
 from rlkit.paths import back, home, start
 from rlkit.python.keys import check_listener, line
 from rlkit.python.policy import Policy
@@ -141,6 +142,7 @@ class Run:
         if "resume" in keys:
             raise UserError(f"resume={keys['resume']}: this run itself is resumed; leave it out")
         _refuse_trust(keys)
+        refuse_several()
         check_listener(on_iteration)
         told = self._line(**keys)
         told.resume = self.folder
