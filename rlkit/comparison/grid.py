@@ -28,6 +28,7 @@ State = Literal["waiting", "cut off", "elsewhere", "finished"]
 
 # Keys that say where and how a run is computed and kept; all others say what it is.
 PLACE = {"out", "device", "threads", "checkpoint_every", "keep", "logger"}
+FAILED = (1, 2)  # exit codes of `rlkit.run`, below a line that says why; another one is not its own
 TAKEN = "is being written by another process"  # what `rlkit.run` says of a folder that is locked
 POLL = 0.2  # seconds between two looks at a process
 PATIENCE = 10.0  # seconds that a run gets to write its checkpoint before it is killed
@@ -194,7 +195,8 @@ def carry_out(job: Job, stop: Path, away: Execute | None = None) -> str | None:
             if state(job) in ("finished", "elsewhere") or stop.exists() or TAKEN in said:
                 continue  # look again
             if code >= 0 or killed:
-                return f"signal {-code}" if code < 0 else said or f"exit code {code}"
+                why = said if code in FAILED else f"exit code {code}" + f", and its last line is: {said}" * bool(said)
+                return f"signal {-code}" if code < 0 else why or f"exit code {code}"
             killed = True
         return None
     finally:

@@ -36,6 +36,8 @@ starts = open("starts").read().count("\\n")
 print("at work", starts)
 if act == "fails":
     sys.exit("rlkit: the reward is not finite")
+if act == "leaves":
+    sys.exit(3)
 if act == "is_killed" or (act == "is_killed_once" and starts == 1):
     os.kill(os.getpid(), signal.SIGKILL)
 if act == "lasts":
@@ -124,6 +126,12 @@ def test_a_run_that_fails_says_why_and_the_others_go_on(tmp_path):
     futures = grid.by_processes(jobs, 2, tmp_path / ".stop")
     assert [future.result() for future in futures] == ["rlkit: the reward is not finite", None, None]
     assert starts(jobs[0]) == ["out"]  # it would fail again
+
+
+def test_a_run_that_code_of_others_ends_is_told_by_its_exit_code(tmp_path):
+    """A library may call exit(): what the run printed last says nothing of that."""
+    found = carry_out(job(tmp_path, "leaves"), tmp_path / ".stop")
+    assert found == "exit code 3, and its last line is: at work 1"
 
 
 def test_a_run_that_the_system_killed_is_continued_once(tmp_path):
