@@ -100,28 +100,38 @@ def check_registered(module: nn.Module, name: str) -> None:
                 )
 
 
+def check_encoders(policy: object) -> None:
+    """Check each encoder of the user's own in a policy."""
+    for part in policy.modules() if isinstance(policy, nn.Module) else ():
+        if isinstance(part, Own):
+            check_reading(part, part.name)
+
+
 def check_reading(own: Own, name: str) -> None:
     """Raises: UserError where it writes into observations, draws random numbers, or gives features without gradient."""
-    shape, dtype = spaces.row(own.space)
     drawn = torch.default_generator.get_state()
-    for count in (1, 3):  # of the two that it saw it may know by heart
-        with torch.enable_grad():
-            found: Tensor = own(seen := torch.from_numpy(np.zeros((count, *shape), dtype)))
-        if seen._version:  # torch counts what was written into it
-            raise UserError(
-                f"policy.encoder={name} changes the observations that it is handed, which others read, too: "
-                "write x = x / 255 in place of x /= 255, and no layer with inplace=True in front"
-            )
-        if not torch.equal(torch.default_generator.get_state(), drawn):
-            raise UserError(
-                f"policy.encoder={name} draws random numbers when it reads observations, so it would compute another "
-                "function each time: leave that out, or write F.dropout(x, p, training=self.training)"
-            )
-        if not found.requires_grad and any(weight.requires_grad for weight in own.parameters()):
-            raise UserError(
-                f"policy.encoder={name} gives features without gradient, so nothing would train its weights: leave out "
-                "torch.no_grad() and detach(), or freeze them by requires_grad_(False)"
-            )
+    with torch.enable_grad():
+        found: Tensor = own(seen := zeros(own, 3))
+    if seen._version:  # torch counts what was written into it
+        raise UserError(
+            f"policy.encoder={name} changes the observations that it is handed, which others read, too: "
+            "write x = x / 255 in place of x /= 255, and no layer with inplace=True in front"
+        )
+    if not torch.equal(torch.default_generator.get_state(), drawn):
+        raise UserError(
+            f"policy.encoder={name} draws random numbers when it reads observations, so it would compute another "
+            "function each time: leave that out, or write F.dropout(x, p, training=self.training)"
+        )
+    if not found.requires_grad and any(weight.requires_grad for weight in own.parameters()):
+        raise UserError(
+            f"policy.encoder={name} gives features without gradient, so nothing would train its weights: leave out "
+            "torch.no_grad() and detach(), or freeze them by requires_grad_(False)"
+        )
+
+
+def zeros(own: Own, count: int) -> Tensor:
+    shape, dtype = spaces.row(own.space)
+    return torch.from_numpy(np.zeros((count, *shape), dtype)).to(cast(Tensor, own.like).device)
 
 
 def steady(module: nn.Module) -> nn.Module:
@@ -176,7 +186,9 @@ def made(name: str, space: "AnySpace", generator: torch.Generator) -> Own:
         torch.default_generator.set_state(generator.get_state())
         own = Own(name, space)
         features(space, own)  # a lazy layer draws its weights when it first sees an observation
-        check_reading(own, name)
+        with torch.no_grad():
+            for count in (1, 3):  # of the two that it saw it may know by heart
+                own(zeros(own, count))
     learned = {id(p): p for p in own.parameters() if p.requires_grad}
     if any(MADE.get(key) is p for key, p in learned.items()):
         raise UserError(

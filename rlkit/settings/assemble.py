@@ -9,7 +9,6 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Protocol, cast, runtime_checkable
 
 import torch
-import yaml
 
 from rlkit import memory, outside, ranks
 from rlkit.api import Algorithm, Env, Plays, PolicyFactory
@@ -33,10 +32,11 @@ from rlkit.fields import (
 from rlkit.forecast import Forecast, count, forecast
 from rlkit.paths import back
 from rlkit.policies import LearningRate, PolicyModule, Table, ValueTable
+from rlkit.policies.own_encoder import check_encoders
 from rlkit.scores import Split
 from rlkit.seeding import seed_global
-from rlkit.settings import config, idle, plugins, schema, strict_yaml, trust
-from rlkit.settings.contract import check_algorithm, check_contract, check_make
+from rlkit.settings import config, idle, plugins, schema, trust
+from rlkit.settings.contract import check_algorithm, check_contract, check_make, check_read_back
 from rlkit.settings.given import KINDS
 
 if TYPE_CHECKING:
@@ -114,6 +114,8 @@ def assemble(given: config.Given) -> Parts:
     if ranks.size() > 1:
         check_divided(given.algo["name"], algo)
     refuse_idle(given, algo_config, env_config, network, env, algo.policy)
+    if given.resume is None and given.folder is None:  # a run that is there is what it is
+        check_encoders(algo.policy)
     refuse_unread(given, network, read, algo)
     env.check(algo.policy)  # does every prompt fit?
     if isinstance(env, Settles):
@@ -121,24 +123,6 @@ def assemble(given: config.Given) -> Parts:
     resolved = partial(config.resolved, given, run, algo_config, env_config, network)
     predicted = partial(forecast, algo.policy, env, env.device, asdict(algo_config), measured(env, run))
     return Parts(run, algo, env, resolved, predicted)
-
-
-def check_read_back(built: object, section: str) -> None:
-    """Refuse a value that config.yaml would not give back, such as a set: the run could not be opened again."""
-    here = cast("DataclassInstance", built)
-    values = asdict(here)
-    for key in schema.settable(type(here)):
-        value = schema.plain(values[key])
-        try:
-            held = strict_yaml.load(strict_yaml.dump(value))
-            same = schema.plain(schema.convert(type(here), {key: held}, section)[key]) == value
-        except (yaml.YAMLError, UserError):
-            same = False
-        if not same:
-            raise UserError(
-                f"{section}.{key}={schema.show(value)} could not be read back from config.yaml: let its field hold "
-                "numbers, texts, Literal, or tuples and dicts of them"
-            )
 
 
 def measured(env: Env, run: config.Run) -> dict[Split, int]:

@@ -2,10 +2,17 @@
 
 import inspect
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, cast
+
+import yaml
 
 from rlkit.api import Algorithm
 from rlkit.errors import UserError
-from rlkit.settings import plugins
+from rlkit.settings import plugins, schema, strict_yaml
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 POLICY = ("name", "dtype", "micro_steps", "refresh", "record")  # what every run uses of a policy
 STEPS = ("rollout", "credit", "loss")
@@ -58,3 +65,21 @@ def check_contract(made: object, name: str, names: Sequence[str], parent: str) -
     """A plug-in of the user's may make anything: what the contract asks for is looked up here, once."""
     if missing := [each for each in names if not hasattr(made, each)]:
         raise UserError(f"{name} makes a {type(made).__name__} without {', '.join(missing)}: let it inherit {parent}")
+
+
+def check_read_back(built: object, section: str) -> None:
+    """Refuse a value that config.yaml would not give back, such as a set: the run could not be opened again."""
+    here = cast("DataclassInstance", built)
+    values = asdict(here)
+    for key in schema.settable(type(here)):
+        value = schema.plain(values[key])
+        try:
+            held = strict_yaml.load(strict_yaml.dump(value))
+            same = schema.plain(schema.convert(type(here), {key: held}, section)[key]) == value
+        except (yaml.YAMLError, UserError):
+            same = False
+        if not same:
+            raise UserError(
+                f"{section}.{key}={schema.show(value)} could not be read back from config.yaml: let its field hold "
+                "numbers, texts, Literal, or tuples and dicts of them"
+            )

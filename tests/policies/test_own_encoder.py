@@ -15,8 +15,9 @@ import rlkit
 from rlkit import spaces
 from rlkit.errors import UserError
 from rlkit.policies import Network
-from rlkit.policies.own_encoder import Own, made
+from rlkit.policies.own_encoder import Own, check_encoders, made
 from rlkit.run import main
+from rlkit.settings import assemble
 
 NET = """
 import torch
@@ -225,8 +226,21 @@ def test_it_is_handed_what_the_space_holds(file: str, space: Space, expected: ob
     ],
 )
 def test_what_it_returns_wrongly_is_one_line(file: str, name: str, says: str) -> None:
+    env = cartpole.make(cartpole.Config(rows=1), 0, "cpu")
     with pytest.raises(UserError, match=says):
-        Network(encoder=f"{file}:{name}", share="none").actor_critic(cartpole.make(cartpole.Config(rows=1), 0, "cpu"))
+        check_encoders(Network(encoder=f"{file}:{name}", share="none").actor_critic(env))
+
+
+def test_a_run_that_is_there_goes_on_though_its_encoder_draws(
+    file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A new run with it is refused; an earlier version began this one."""
+    with monkeypatch.context() as patched:
+        patched.setattr(assemble, "check_encoders", lambda policy: None)
+        rlkit.train("ppo", "cartpole", **{"policy.encoder": f"{file}:Draws"}, out=str(tmp_path / "run"), iterations=1,
+                    evaluation_episodes=1, quiet=True)  # fmt: skip
+    run = rlkit.load(tmp_path / "run", trust=True)
+    assert run.evaluate(episodes=2) and run.resume(iterations=2, quiet=True).folder == run.folder
 
 
 def test_parts_of_observations_that_do_not_fit_are_named(file: str) -> None:

@@ -12,7 +12,8 @@ import pytest
 from rlkit import cores, run
 from rlkit.errors import UserError
 from rlkit.settings import assemble, config, plugins, schema
-from rlkit.settings.assemble import check_divided, check_read_back, threads
+from rlkit.settings.assemble import check_divided, threads
+from rlkit.settings.contract import check_read_back
 from rlkit.settings.help import show_help
 
 
