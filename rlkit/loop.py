@@ -18,7 +18,7 @@ from rlkit.meter import Clock, Meter, averages, detached
 from rlkit.policies import LearningRate, clip_gradients, parameters_of
 from rlkit.progress import Progress, lasting_of, noted, save, save_best
 from rlkit.recording.log import Log
-from rlkit.seeding import seed_global
+from rlkit.seeding import drawn_apart, seed_global
 from rlkit.settings.config import Run
 from rlkit.tape import Tape
 
@@ -208,7 +208,8 @@ class Training:
     def validate(self) -> dict[str, float]:
         """Measure on the validation split; checkpoint `best` keeps the best parameters so far."""
         progress = self.progress
-        scores = self.env.evaluate(self.algo.policy, self.run.validation_episodes, "validation")
+        with drawn_apart(self.env.seed, "validation"):
+            scores = self.env.evaluate(self.algo.policy, self.run.validation_episodes, "validation")
         score, number = float(scores.score.mean()), len(scores.score)
         if progress.best_of not in (0, number):
             self.log.note(

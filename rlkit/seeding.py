@@ -2,10 +2,13 @@
 
 import hashlib
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import numpy as np
 import torch
+
+from rlkit.attributes import put_back, state_of
 
 
 def derive(seed: int, *names: str | int) -> int:
@@ -48,3 +51,16 @@ def global_generators() -> dict[str, object]:
     if on_gpu_by_now():
         found["global.cuda"] = torch.cuda.default_generators[torch.cuda.current_device()]
     return found
+
+
+@contextmanager
+def drawn_apart(seed: int, *names: str | int) -> Iterator[None]:
+    """Draw from global generators by this seed and these names; afterwards they are as before."""
+    drawn = global_generators()
+    states = {key: state_of(x) for key, x in drawn.items()}
+    seed_global(seed, *names)
+    try:
+        yield
+    finally:
+        for key, state in states.items():
+            put_back(drawn, key, state)

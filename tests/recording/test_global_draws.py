@@ -141,3 +141,18 @@ def test_an_environment_that_is_replayed_moves_no_state(tmp_path: Path, monkeypa
     rlkit.load("parts", trust=True).resume(quiet=True)
     one, other = (checkpoint.load(tmp_path / name)["parts"]["policy"] for name in ("whole", "parts"))
     assert equal(one, other)
+
+
+def test_validation_takes_nothing_from_the_draws_of_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its episodes draw, too: a run that is validated more often is the same run."""
+    (tmp_path / "draws_env.py").write_text(DRAWS)
+    (tmp_path / "noisy.py").write_text(OWN)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    keys = {"evaluation_episodes": 1, "validation_episodes": 2, "quiet": True, "env.rows": 3, "iterations": 6}
+    for every in (2, 6):
+        rlkit.train(
+            "./noisy.py", "gym", out=f"every-{every}", evaluate_every=every, **{"env.entry": "draws_env:make"}, **keys
+        )
+    often, once = (checkpoint.load(tmp_path / f"every-{every}")["parts"]["policy"] for every in (2, 6))
+    assert equal(often, once)
