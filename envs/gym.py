@@ -5,6 +5,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from types import ModuleType
 from typing import Annotated
 
@@ -119,8 +120,9 @@ def imported(module: str, key: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module}.".startswith(f"{error.name}."):
             raise
+        without = f"; a file is given as {Path(module).stem}:NAME" if module.endswith(".py") else ""
         raise UserError(
-            f"{key}: there is no module '{error.name}' here (start in the folder that holds it, or install it)"
+            f"{key}: there is no module '{error.name}' here (start in the folder that holds it, or install it){without}"
         ) from None
 
 

@@ -176,7 +176,8 @@ def restore(folder: Path, algo: Algorithm, env: Env, tidy: bool = False) -> Prog
                 put_back(drawn, key, state["generators"][key])
     if (before := state.get("ranks", 1)) != ranks.size() and ranks.first():
         now = ranks.size()
-        warn(f"{folder} was trained by {before} ranks and goes on with {now}: up to rounding it is the same run")
+        many = f"{before} ranks" if before != 1 else "one process"
+        warn(f"{folder} was trained by {many} and goes on with {now}: up to rounding it is the same run")
     return _progress(folder, state)
 
 
