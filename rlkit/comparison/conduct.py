@@ -101,7 +101,7 @@ def carry_out(jobs: list[grid.Job], workers: int | str | None, out: Path) -> dic
 def crew(jobs: Sequence[grid.Job], workers: int | str | None) -> tuple[int, grid.Execute | None]:
     """How many runs there are at a time, and what carries them out where this machine does not."""
     if workers != "ray":
-        threads = max((job.config["run"]["threads"] for job in jobs), default=1)  # 0 is one thread here
+        threads = max((job.config["run"].get("threads", 1) for job in jobs), default=1)  # 0 is one thread here
         return int(workers or max(1, cores() // max(1, threads))), None
     from rlkit.comparison.on_ray import Cluster
 
