@@ -27,6 +27,7 @@ FREE = 80 * 2**30  # bytes of its memory, all of them free
 ANSWERS = {"_local_scalar_dense", "nonzero", "equal", "masked_select", "bincount", "_unique2", "unique_consecutive"}
 COPIES = {"copy_", "_to_copy"}
 TOGETHER = {"cat", "stack"}  # of which also a single number has to be where the others are
+FILLS = {"uniform_", "normal_"}  # of new modules: from the device's generator, or from none where only sizes are wanted
 INDEXED = {"index", "index_put", "index_put_", "_index_put_impl_"}
 KERNELS = {  # that torch has for GPUs only
     torch.ops.aten.mm.dtype: lambda a, b, dtype: torch.mm(a.float(), b.float()).to(dtype),
@@ -122,14 +123,16 @@ class Device(TorchDispatchMode):
         with self:  # inference mode hands over operations that consist of others
             if (result := func.decompose(*args, **kwargs)) is not NotImplemented:
                 return result
-        self._check(func._schema.name.removeprefix("aten::"), args, tensors, mine, target)
+        name = func._schema.name.removeprefix("aten::")
+        self._check(name, args, tensors, mine, target)
         if target is not None:
             kwargs["device"] = torch.device("cpu")
         call, (args, kwargs) = KERNELS.get(func, func), tree_map(_inner, (args, kwargs))
         written = _tensors([x for x, kind in zip(args, func._schema.arguments, strict=False) if _written(kind)])
         for x in written if self.recording else ():
             self.recording.keep(x)
-        out = call(*args, **kwargs)
+        with torch.random.fork_rng(devices=[], enabled=name in FILLS and kwargs.get("generator") is None):
+            out = call(*args, **kwargs)
         if target is not None and not _here(target):
             return out
         same = {id(_inner(x)): x for x in tensors}  # what works in place gives its argument back
