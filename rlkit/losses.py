@@ -47,9 +47,14 @@ def reduction(mask: Tensor, over: Over, length: int = 1) -> Tensor:
     raise ValueError(f"over={over!r} is not a reduction: give token, sequence, constant or row")
 
 
-def plus(each: Tensor, other: Tensor, scale: float) -> Tensor:
-    """each + scale·other: another term of a loss. With scale 0 it is `each`, and the gradient of `other` is spared."""
+def plus(each: Tensor, other: Tensor, scale: float | Tensor) -> Tensor:
+    """each + scale·other: another term of a loss. A scale that is learned is a tensor.
+
+    With the number 0 it is `each`, and the gradient of `other` is spared.
+    """
     same_shape(each=each, other=other)
+    if isinstance(scale, Tensor):
+        return each + scale * other
     if not scale:
         return each
     tape = taped.holding(each) if taped.holding(other) else None

@@ -4,6 +4,7 @@ Only what was asked for counts. A pair's YAML, a preset or a config.yaml may hol
 default of the class asks for nothing either, whatever the YAML of the pair has in its place.
 """
 
+import copyreg
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -60,14 +61,19 @@ def idle(built: object, keys: Iterable[str], facts: Mapping[str, object]) -> Ite
 
 @contextmanager
 def reading(keys: object) -> Iterator[set[str]]:
-    """The names of the attributes of a configuration that are read while this lasts."""
+    """The names of the attributes of a configuration that are read while this lasts. Of a copy, all count as read."""
     kind, read = type(keys), set[str]()
 
     def noted(self: object, name: str) -> object:
         read.add(name)
         return object.__getattribute__(self, name)
 
-    object.__setattr__(keys, "__class__", type(kind.__name__, (kind,), {"__getattribute__": noted}))
+    def copied(self: object, protocol: object) -> tuple[object, ...]:
+        read.update(vars(self))
+        return copyreg.__newobj__, (kind,), vars(self)  # type: ignore[attr-defined]
+
+    noting = {"__getattribute__": noted, "__reduce_ex__": copied}
+    object.__setattr__(keys, "__class__", type(kind.__name__, (kind,), noting))
     try:
         yield read
     finally:

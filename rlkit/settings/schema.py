@@ -85,7 +85,7 @@ def validate(key: str, raw: object, hint: Hint, usual: object = MISSING) -> obje
         raise wrong from None
     except yaml.YAMLError:
         raise UserError(f"{key}={_cited(raw)} cannot be read: give {allowed(hint)}") from None
-    parts: tuple[object, ...] = value if isinstance(value, tuple) else (value,)
+    parts: Sequence[object] = value if isinstance(value, list | tuple) else (value,)
     if any(isinstance(part, float) and math.isnan(part) for part in parts):
         raise wrong
     if value != usual and (sizes := {size for part in parts if (size := _size(part, hint))}):
@@ -128,11 +128,10 @@ def allowed(hint: Hint) -> str:
         return f"one of: {', '.join(map(show, args))}" if len(args) > 1 else show(args[0])
     if origin in (Union, types.UnionType):
         return " or ".join(allowed(a) for a in args)
-    if origin is tuple:
+    if origin in (tuple, list):
         inner = [allowed(a) for a in args if a is not Ellipsis]
-        return (
-            f"a list A,B,...: each {inner[0]}" if args[-1] is Ellipsis else f"{len(inner)} values: {', '.join(inner)}"
-        )
+        alike = origin is list or args[-1] is Ellipsis
+        return f"a list A,B,...: each {inner[0]}" if alike else f"{len(inner)} values: {', '.join(inner)}"
     if origin is dict:
         key = "text, in quotes where it is a number" if args[0] is str else allowed(args[0])
         return f"a mapping, {{KEY: VALUE}}: each KEY {key}, each VALUE {allowed(args[1])}"
@@ -211,7 +210,7 @@ def _read(raw: object, hint: Hint) -> object:
 def _from_text(raw: object, hint: Hint) -> object:
     """Read a text as the type wants it."""
     plain_types = members(hint)
-    parts = next((m for m in plain_types if get_origin(m) is tuple), None)
+    parts = next((m for m in plain_types if get_origin(m) in (tuple, list)), None)
     escapes = any(isinstance(mark, Escapes) for mark in metadata(hint))
     if isinstance(raw, str):
         typed, raw = isinstance(raw, Typed), str(raw)
@@ -229,7 +228,8 @@ def _from_text(raw: object, hint: Hint) -> object:
             raw = [part.strip() for part in raw.split(",") if part.strip()]
     if parts is not None and isinstance(raw, list):
         args = get_args(parts)
-        kinds = [args[0]] * len(raw) if args[-1] is Ellipsis else [*args, *[Any] * len(raw)]
+        alike = get_origin(parts) is list or args[-1] is Ellipsis
+        kinds = [args[0]] * len(raw) if alike else [*args, *[Any] * len(raw)]
         return [_read(item, kind) for item, kind in zip(raw, kinds, strict=False)]
     return raw
 

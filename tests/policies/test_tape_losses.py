@@ -127,6 +127,20 @@ def test_a_term_that_is_not_on_the_tape_is_left_to_autograd() -> None:
     assert_close([p.grad for p in net.parameters()], list(gradients), rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.parametrize("number", [0.5, 0.0])
+def test_a_scale_that_is_learned_has_its_gradient(number: float) -> None:
+    net, x = network(nn.Tanh, 3, 4, 1), torch.randn(5, 3, dtype=torch.float64)
+    scale = nn.Parameter(torch.tensor(number, dtype=torch.float64))
+    with Tape() as tape:
+        value = squeezed(net(x))
+        loss = losses.weighted(losses.plus(value, losses.squared_error(value, x[:, 0]), scale), x[:, 1])
+    tape.backward(loss)
+    plain = nn.Sequential(*net)(x).squeeze(-1)
+    wanted = ((plain + scale * 0.5 * (plain - x[:, 0]).square()) * x[:, 1]).sum()
+    gradients = torch.autograd.grad(wanted, [*net.parameters(), scale])
+    assert_close([p.grad for p in (*net.parameters(), scale)], list(gradients), rtol=1e-12, atol=1e-12)
+
+
 def test_a_loss_whose_target_learns_is_left_to_autograd() -> None:
     net, x = network(nn.ReLU, 3, 8, 1), torch.randn(6, 3, dtype=torch.float64)
     target = torch.zeros(6, dtype=torch.float64, requires_grad=True)

@@ -123,3 +123,14 @@ def test_a_key_that_a_policy_of_ones_own_does_not_read_is_refused(
     assert run.main([*words, "policy.activation=relu", "out=b"]) == (0 if kept else 2)
     told = "policy.activation=relu does nothing: ./mine.py does not read network.activation; leave it out"
     assert (told in capsys.readouterr().err) is not kept
+
+
+def test_a_make_of_ones_own_may_copy_the_keys_of_the_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All keys count as read: what is done with the copy, nobody knows."""
+    monkeypatch.chdir(tmp_path)
+    assert new.main(["algo", "mine"]) == 0
+    text = Path("mine.py").read_text(encoding="utf-8").replace("network.actor(env)", "Actor(env, twin(network))")
+    twin = "def twin(keys):\n    import copy, pickle\n    return pickle.loads(pickle.dumps(copy.deepcopy(keys)))\n"
+    Path("mine.py").write_text(text.replace("@dataclass", f"{OWN_POLICY}\n{twin}\n@dataclass", 1), encoding="utf-8")
+    words = ["algo=./mine.py", "env=cartpole", "iterations=1", "policy.hidden=8", "evaluation_episodes=2"]
+    assert run.main([*words, "policy.activation=relu", "out=a"]) == 0

@@ -37,6 +37,7 @@ class Config(Parent):
     double: bool = True
     kwargs: dict[str, Any] = field(default_factory=dict)
     words: tuple[str, ...] = ()
+    rates: list[float] = field(default_factory=list)
     seed: Seed = 0
 
 
@@ -56,6 +57,10 @@ def built(**values: Any) -> Config:
         ("hidden", "[32, 16]", (32, 16)),
         ("hidden", "", ()),
         ("hidden", "[]", ()),
+        ("rates", "1e-3,2", [0.001, 2.0]),
+        ("rates", "[1e-3, 2]", [0.001, 2.0]),
+        ("rates", "5", [5.0]),
+        ("rates", "", []),
         ("goal", "1,2", (1, 2)),
         ("goal", "corner", "corner"),
         ("scale", "none", "none"),
@@ -139,6 +144,8 @@ def test_values_of_yaml_are_read_by_the_same_rules() -> None:
         ("hidden", "64,big", "a list A,B,...: each a whole number"),
         ("hidden", "64,1.5", "a list A,B,...: each a whole number"),
         ("hidden", "64,true", "a list A,B,...: each a whole number"),
+        ("rates", "1,x", "a list A,B,...: each a number"),
+        ("rates", "1,nan", "a list A,B,...: each a number"),
         ("goal", "1,2,3", "2 values: a whole number, a whole number or corner"),
         ("scale", "sdt", "one of: std, none"),
         ("horizon", "0", "a whole number of at least 1 or none"),
