@@ -14,7 +14,7 @@ import torch
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
-from rlkit import memory, outside
+from rlkit import memory, outside, ranks
 from rlkit.api import Count, Natural, Place, Reference, UserError
 from rlkit.control import ControlEnv, Luck
 from rlkit.control.contract import Ends, check_copies
@@ -34,6 +34,7 @@ from rlkit.control.wrapping import (
 )
 from rlkit.errors import one_line
 from rlkit.fields import Needs
+from rlkit.seeding import seed_global
 from rlkit.terminal import warn
 
 EXTRAS = {".box2d": "box2d", ".mujoco": "mujoco", ".classic_control": "classic-control"}  # of gymnasium
@@ -233,18 +234,23 @@ def told(config: Config, factory: Factory | None) -> tuple[EnvSpec | None, int |
         one.close()
 
 
-def in_processes(copy: Callable[[], gymnasium.Env[object, object]], spec: EnvSpec | None, rows: int, n: int) -> Vector:
-    """`n` copies, each in a process of its own."""
-    trains = os.getpid()
+def in_processes(
+    copy: Callable[[], gymnasium.Env[object, object]], spec: EnvSpec | None, rows: int, seed: int, n: int
+) -> Vector:
+    """`n` copies, each in a process of its own, which is made with draws of its own."""
+    trains, each = os.getpid(), n * ranks.size() // rows  # each: copies of a row
+    first = ranks.part_of(rows).start * each
     if n >= MANY:  # a process takes its copy's memory at least
         check_memory([copy] * n, rows)
 
-    def apart() -> gymnasium.Env[object, object]:
+    def apart(number: int) -> gymnasium.Env[object, object]:
         end_with_parent(trains)
+        if os.getpid() != trains:
+            seed_global(seed, "copy", number)
         return Sendable(copy())
 
     with starting(f"env.rows={rows} with env.processes=true starts {n:,} processes"):
-        together = AsyncVectorEnv([apart] * n, autoreset_mode=AutoresetMode.DISABLED)
+        together = AsyncVectorEnv([partial(apart, first + i) for i in range(n)], autoreset_mode=AutoresetMode.DISABLED)
     together.spec = spec  # it knows none of its own
     return together
 
@@ -284,7 +290,7 @@ def make(
         luck=config.luck,
         limiting="give env.step_limit=N",
         # Those of a measurement may be many.
-        trained=partial(in_processes, copy, spec, config.rows) if config.processes else None,
+        trained=partial(in_processes, copy, spec, config.rows, seed) if config.processes else None,
     )
     env.longest = most
     return env

@@ -8,6 +8,7 @@ import gymnasium
 
 from rlkit import errors
 from rlkit.control.workers import UNANSWERED
+from rlkit.seeding import seed_global
 
 KNOWN = ("builtins", errors.__name__)  # modules of the classes that every process has
 
@@ -35,9 +36,15 @@ def sending() -> Iterator[None]:
 
 
 class Sendable(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Raises only errors that another process can receive."""
+    """Raises only errors that another process can receive.
+
+    The global generators of its process follow from the seed of each reset: a forked process begins with those of the
+    process that trains, and so do all others.
+    """
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        if seed is not None:
+            seed_global(seed, "reset")
         with sending():
             return self.env.reset(seed=seed, options=options)
 

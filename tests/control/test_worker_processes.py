@@ -108,7 +108,7 @@ def test_a_key_steps_copies_in_processes_with_the_same_result(tmp_path: Path) ->
 def test_groups_play_in_processes_and_evaluations_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
     apart: list[int] = []
 
-    def counted(copy: Any, spec: Any, rows: int, n: int) -> SyncVectorEnv:  # processes take long to start
+    def counted(copy: Any, spec: Any, rows: int, seed: int, n: int) -> SyncVectorEnv:  # processes take long to start
         apart.append(n)
         return SyncVectorEnv([copy] * n, autoreset_mode=AutoresetMode.DISABLED)
 
