@@ -9,7 +9,7 @@ from gymnasium.spaces import Dict, Discrete
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space, concatenate, create_empty_array, iterate
 
-from rlkit.control.contract import check_paid
+from rlkit.control.contract import check_ends, check_paid
 from rlkit.control.vector import Array, Vector
 from rlkit.errors import UserError
 from rlkit.spaces import REST
@@ -97,7 +97,9 @@ class Together(Vector):
             for name, row in here.items():
                 if name in given:
                     reward[row] = rewards[name]
-                    ends[:, row] = terminated.get(name, False), truncated.get(name, False)
+                    over = terminated.get(name, False), truncated.get(name, False)
+                    check_ends(*over, self.called)
+                    ends[:, row] = over
                     ends[1, row] |= self.steps[copy] >= self.limit
                     self.left[row] = ends[:, row].any()
                 self.acting[row] = name in game.agents and not self.left[row]

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 import gymnasium
 import numpy as np
 from gymnasium.spaces import Space
+from gymnasium.vector import SyncVectorEnv
 from gymnasium.wrappers import OrderEnforcing, TimeLimit
 
 from rlkit import spaces
-from rlkit.control.masks import side_by_side
-from rlkit.control.vector import Array
+from rlkit.control.masks import layers, side_by_side
+from rlkit.control.vector import Array, Vector
 from rlkit.errors import UserError
 from rlkit.terminal import warn
 
@@ -68,6 +69,14 @@ class Ends(gymnasium.Wrapper[Any, Any, Any, Any]):
         if len(found) == 5:  # else it is said where it is read
             check_ends(found[2], found[3], self.called)
         return found
+
+
+def checked(vector: Vector, called: str) -> Vector:
+    """With the ends checked that each copy gives in a step, where its copies are in this process."""
+    inner = vector.unwrapped
+    if isinstance(inner, SyncVectorEnv):
+        inner.envs = [env if any(isinstance(x, Ends) for x in layers(env)) else Ends(env, called) for env in inner.envs]
+    return vector
 
 
 def own(env: One) -> One:

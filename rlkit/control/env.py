@@ -13,7 +13,7 @@ from torch import Tensor
 from rlkit import ranks, scores, spaces
 from rlkit.api import Acts, Plays, State
 from rlkit.buffers import batch_of, of_all
-from rlkit.control import parts, proofs, requirements
+from rlkit.control import contract, parts, proofs, requirements
 from rlkit.control.lesson import MEASURED, Lesson
 from rlkit.control.plain import Played
 from rlkit.control.recall import Recall, at_play
@@ -218,7 +218,7 @@ class ControlEnv(Played):
     def _make(self, purpose: str, n: int, next_seed: Callable[[int], int] | None = None) -> Copies:
         if (purpose, n) not in self._copies:
             make, lives = (self.trained, self.lesson.lives) if purpose in ("stream", "fresh") else (self.vector, False)
-            self._copies[purpose, n] = Copies(make(n), next_seed, lives)
+            self._copies[purpose, n] = Copies(contract.checked(make(n), self.source or "a copy"), next_seed, lives)
         return self._copies[purpose, n]
 
     def _seed(self, *names: str | int) -> int:

@@ -1,4 +1,4 @@
-"""Copies in processes of their own draw different numbers, also where they draw from a generator that a whole process shares."""
+"""Copies in processes of their own draw different numbers, also from the global generators."""
 
 import random
 from typing import Any

@@ -286,6 +286,20 @@ def test_one_that_acted_and_has_no_reward_is_refused() -> None:
         ControlEnv(lambda n: Together(Later, n, "it"), 6, agents=3, source="it").rollout(Draws(leaving()), steps=2)
 
 
+class Worded(Leaving):
+    """Says in words that nobody is out."""
+
+    def step(self, actions: dict[str, Any]) -> tuple[Any, ...]:
+        seen, rewards, ends, *rest = super().step(actions)
+        return seen, rewards, dict.fromkeys(ends, "no"), *rest
+
+
+def test_an_end_that_is_neither_true_nor_false_is_one_line() -> None:
+    made = ControlEnv(lambda n: Together(Worded, n, "it"), 3, agents=3, source="it")
+    with pytest.raises(UserError, match=r"^it: step gave terminated of type str: return True or False$"):
+        made.rollout(Draws(made), steps=4)
+
+
 class Nobody(Leaving):
     possible_agents = ()
 
