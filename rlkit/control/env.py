@@ -252,7 +252,7 @@ class ControlEnv(Played):
     def _act(self, policy: Acts, observation: Array, greedy: bool) -> Array:
         try:
             with torch.inference_mode():
-                return policy.act(torch.from_numpy(observation).to(self.device), greedy=greedy).cpu().numpy()
+                return requirements.chosen(policy, observation, self.device, greedy, self.action_space)
         except Exception:
             requirements.check_observed(self.observation_space, observation, self.source)  # whose fault is it?
             raise

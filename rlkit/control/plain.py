@@ -40,4 +40,4 @@ class Played:
         return []
 
     def check(self, policy: Plays) -> None:
-        requirements.acting(policy)
+        requirements.check_act(requirements.acting(policy))

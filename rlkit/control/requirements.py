@@ -1,11 +1,13 @@
 """What control problems and who plays them must keep to, and a policy that is a table of actions."""
 
+import inspect
 import math
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Protocol, cast, runtime_checkable
 
 import numpy as np
+import torch
 from gymnasium import Wrapper
 from gymnasium.spaces import Box
 from gymnasium.vector import SyncVectorEnv
@@ -47,6 +49,36 @@ def acting(policy: Plays) -> Acts:
 @lru_cache
 def _acts(kind: type) -> bool:
     return issubclass(kind, Acts)
+
+
+def check_act(policy: Acts) -> None:
+    """Refuse an `act` that cannot be called as environments call it."""
+    try:
+        inspect.signature(policy.act).bind(None, greedy=True)
+    except TypeError as error:
+        raise UserError(
+            f"{type(policy).__name__}.act cannot be called with observations and greedy=True ({error}): write "
+            "def act(self, observation, greedy=False)"
+        ) from None
+    except ValueError:  # it does not say what it takes
+        pass
+
+
+def chosen(policy: Acts, observation: Array, device: torch.device, greedy: bool, space: "AnySpace | None") -> Array:
+    """What a policy does in each row. Raises: UserError where one of the user's own returns something else."""
+    action: object = policy.act(torch.from_numpy(observation).to(device), greedy=greedy)
+    wanted = (len(observation), *(spaces.action_shape(space)[0] if space is not None else ()))
+    if isinstance(action, Tensor) and action.shape == wanted:
+        array: Array = action.cpu().numpy()
+        if array.dtype.kind != "f" or isinstance(space, Box) or (array == np.rint(array)).all():
+            return array
+        found = "numbers that are not whole"
+    else:
+        found = f"a tensor {list(action.shape)}" if isinstance(action, Tensor) else f"a {type(action).__name__}"
+    raise UserError(
+        f"act of the policy returned {found} for {len(observation)} observations of {space}: let it return a tensor "
+        f"{list(wanted)}, the action of each"
+    )
 
 
 @runtime_checkable
@@ -99,6 +131,17 @@ def check_finite(tape: dict[str, Array], source: str, first: int) -> None:
                 f"not finite: {where}{key} at step {step} of row {first + row} of the rollout ({source}); "
                 f"checkpoints written before are kept; {advice}"
             )
+
+
+def check_actions(action: Array, alive: Array, seeds: Sequence[int], source: str) -> None:
+    """Stop where a policy does not know what to do in an episode of an evaluation; action: [n, ...], alive: [n]."""
+    if action.dtype.kind == "f" and not np.isfinite(action[alive]).all():
+        row = int(np.argwhere(~np.isfinite(action.reshape(len(action), -1)).all(1) & alive)[0, 0])
+        raise FloatingPointError(
+            f"not finite: an action of the policy in an evaluation's episode, that of reset seed {seeds[row]} "
+            f"({source}); checkpoints written before are kept; try a smaller algo.lr, or correct act of a policy of "
+            "your own"
+        )
 
 
 def check_scores(score: Array, seeds: Sequence[int], source: str) -> None:

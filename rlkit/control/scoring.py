@@ -33,7 +33,9 @@ def whole_episodes(
     truncated = np.zeros(copies.n, dtype=bool)
     with torch.inference_mode():
         while alive.any():
-            _, reward, terminated, done = copies.step(act(policy, copies.observation))
+            action = act(policy, copies.observation)
+            requirements.check_actions(action, alive, seeds, source)
+            _, reward, terminated, done = copies.step(action)
             score += np.where(alive, reward, 0.0)
             length += alive
             truncated |= alive & done & ~terminated
