@@ -57,6 +57,11 @@ class Setting:
             raise UserError(f"{key}={getattr(self, key)} is for engine=vllm: the native engine is on each GPU")
         if self.engine_gpus >= self.gpus:
             raise UserError(f"engine_gpus={self.engine_gpus} of gpus={self.gpus}: none is left to learn; give fewer")
+        if self.tensor > self.machine:
+            raise UserError(
+                f"tensor={self.tensor} spans several machines of machine={self.machine} GPUs: only an engine within "
+                f"one machine can be predicted; give at most {self.machine}"
+            )
         if self.writers % self.tensor:
             raise UserError(f"tensor={self.tensor} does not divide the {self.writers} GPUs that write: give a divisor")
         if self.prompts is not None and self.prompts % self.learners:
