@@ -21,11 +21,11 @@ def compare(argv: list[str]) -> int:
 
     with loading():
         from rlkit.comparison.conduct import conduct
-        from rlkit.comparison.plan import parse
+        from rlkit.comparison.plan import explained, parse
 
     if not argv or {"-h", "--help"} & set(argv):
         return show_help()
-    done = conduct(parse(argv), f"python -m rlkit.compare {shlex.join(argv)}")
+    done = conduct(explained(parse(argv)), f"python -m rlkit.compare {shlex.join(argv)}")
     if done.results is None:
         warn("rlkit: stopped; the same command goes on from here")
     return 1 if done.results is None or done.failed else 0

@@ -94,6 +94,14 @@ def parse(argv: Iterable[str]) -> Asked:
     return Asked(config.build(Compare, own, "compare"), keys, tuple(scoped), tuple(folders))
 
 
+def explained(asked: Asked) -> Asked:
+    """The same; one line says of each value with commas within a mapping that it is one."""
+    for key, text in [*asked.keys.items(), *((key, text) for _, key, text in asked.scoped)]:
+        if said := rows.unparted(key, text):
+            warn(said)
+    return asked
+
+
 def plan(asked: Asked) -> tuple[list[grid.Job], Path]:
     """Every run, the seeds outermost, so that the first results cover every pair; and the folder of the comparison.
 
@@ -108,9 +116,6 @@ def plan(asked: Asked) -> tuple[list[grid.Job], Path]:
         if name not in listening:
             raise UserError(f"{name}:{key}={value}: no '{name}' is compared here: {nearest(name, [*algos, *envs])}")
     rows.refuse_crossed(table, columns, asked.scoped)
-    for key, text in [*asked.keys.items(), *((key, text) for _, key, text in asked.scoped)]:
-        if said := rows.unparted(key, text):
-            warn(said)
     rows.refuse_hidden(table, columns, asked.keys, asked.scoped)
     refuse_shared(table, columns)
     seeds = numbers(asked.compare.seed if asked.compare.seeds is None else (f"0-{asked.compare.seeds - 1}",))

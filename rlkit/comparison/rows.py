@@ -3,7 +3,7 @@
 import hashlib
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from itertools import product
 from typing import Any, Literal, get_origin, get_type_hints
 
@@ -83,9 +83,10 @@ def makes_rows(key: str) -> bool:
 
 def with_problem(name: str, plugin: str, told: Keys, axes: Mapping[str, Keys]) -> str:
     """gym:CartPole-v1 of a column that other keys tell from its like; a row, and a name of your own, stay."""
-    problem = {key.removeprefix("env."): value for key, value in told.items() if is_problem(key)}
-    plain = name == short(plugin) and axes and not any(map(makes_rows, axes)) and not any(map(is_problem, axes))
-    return task(plugin, problem) if plain else name
+    if name != short(plugin) or not axes or any(map(makes_rows, axes)) or any(map(is_problem, axes)):
+        return name
+    usual = {x.name: x.default for x in fields(plugins.load("envs", plugin).Config) if isinstance(x.default, str)}
+    return task(plugin, usual | {key.removeprefix("env."): value for key, value in told.items() if is_problem(key)})
 
 
 def is_problem(key: str) -> bool:
@@ -169,9 +170,13 @@ def cut(text: str, separator: str) -> list[str]:
 
 
 def unparted(key: str, text: str) -> str:
-    """What to say of a text with commas that is one value, as `;` parts those within a mapping such as env.kwargs."""
+    """What to say of words with commas that are one value, as `;` parts those within a mapping such as env.kwargs.
+
+    Nothing of a sentence, in which a comma is a comma.
+    """
     parts = cut(text, ",")
-    if key.count(".") < 2 or len(parts) < 2 or len(cut(text, ";")) > 1:
+    sentence = any(" " in part for part in parts)
+    if key.count(".") < 2 or len(parts) < 2 or len(cut(text, ";")) > 1 or sentence:
         return ""
     noun = "row" if makes_rows(key) else "column"
     return f"{key}={text} is one value; for a {noun} of each, write '{key}={';'.join(parts)}'"

@@ -200,13 +200,13 @@ def run_comparison(
         rlkit.run_comparison(algo=["ppo", "grpo"], env=["cartpole"], seed=range(5)).scores
     """
     from rlkit.comparison.conduct import conduct
-    from rlkit.comparison.plan import parse
+    from rlkit.comparison.plan import explained, parse
 
     words = [f"algo={','.join(names('algo', algo))}", *environments(env)]
     words += [] if seed is SEEDS and "seeds" in keys else [f"seed={seeds(seed)}"]
     words += [f"{key}={spelled(key, value, words[1])}" for key, value in keys.items()]
     with undisturbed(), muted(quiet):
-        done = conduct(parse(words), f"python -m rlkit.compare {shlex.join(words)}")
+        done = conduct(explained(parse(words)), f"python -m rlkit.compare {shlex.join(words)}")
     if done.results is None:
         raise KeyboardInterrupt("call it again to resume from here")
     return Comparison(done.folder.absolute(), done.results, list(done.results["missing"]))
