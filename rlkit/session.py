@@ -122,7 +122,7 @@ def resume(parts: Parts, given: config.Given, folder: Path, watch: Watch) -> tup
         there = checkpoint.resumable(folder)
         if not there and (folder / "summary.json").is_file():
             raise UserError(f"{folder}: its checkpoints are gone, so it cannot be continued; start a new run")
-        before = outcome.before(folder / "before.json")
+        before = outcome.before(folder / "before.json", parts.env.metric)
         if there and not before:
             if ranks.first():
                 warn(f"{folder / 'before.json'} is gone: the untouched policy is measured again")

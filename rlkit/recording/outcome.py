@@ -11,11 +11,13 @@ from typing import Literal, Protocol, runtime_checkable
 import torch
 
 import rlkit
+from rlkit import ranks
 from rlkit.api import Algorithm, Env, Reference, Sample, Scores, UserError
 from rlkit.policies import discount
 from rlkit.recording.files import LARGEST, is_file, parse, read_text
 from rlkit.recording.log import Log
 from rlkit.statistics.episodes import Measured, form, summarize, within
+from rlkit.terminal import warn
 
 Evaluation = dict[str, Measured]  # before and after training, and the ceiling (reasoning baseline)
 
@@ -56,8 +58,11 @@ def scores(env: Env, algo: Algorithm, episodes: int | None, when: str) -> tuple[
     return found, found_scores.samples or []
 
 
-def before(path: Path) -> Evaluation:
+def before(path: Path, metric: str) -> Evaluation:
     """The evaluation in before.json; empty where there is no such file.
+
+    A line says where the score had another name than today's `metric`: rlkit 0.5 called that of a reward model a return
+    where the rewards were the user's own.
 
     Raises: UserError where the file holds no evaluation.
     """
@@ -68,6 +73,8 @@ def before(path: Path) -> Evaluation:
     except ValueError as error:
         found = error
     if isinstance(found, dict) and "before" in found and all(map(_is_measured, found.values())):
+        if (was := found["before"]["metric"]) != metric and ranks.first():
+            warn(f"{path.parent}: the score was called {was}; from here on, eval/{was} in its files is eval/{metric}")
         return found
     raise UserError(f"{path} is damaged: remove it, and resume measures the untouched policy again")
 
@@ -110,7 +117,8 @@ def report_parts(log: Log, metric: str, evaluation: Evaluation, what: Literal["k
     names = [name for name in ("before", "ceiling", "after") if name in evaluation]
     parts = {name: evaluation[name].get(what, {}) for name in names}
     if parts["after"]:
-        lines = [[part, *(f"{parts[name].get(part, math.nan):.2f}" for name in names)] for part in parts["after"]]
+        shape = decimals((x, x, x) for table in parts.values() for x in table.values())
+        lines = [[part, *(f"{parts[name].get(part, math.nan):{shape}}" for name in names)] for part in parts["after"]]
         log.table(f"{metric} per {called} of problems", [called, *names], lines)
 
 

@@ -188,7 +188,7 @@ def test_a_measurement_of_many_kinds_is_read_as_it_was_written(tmp_path: Path) -
     kinds = {f"the kind with the number {number}": 0.5 for number in range(30_000)}
     measured = {"metric": "accuracy", "mean": 0.5, "low": 0.4, "high": 0.6, "length": 9.0, "episodes": 30_000}
     (tmp_path / "before.json").write_text(json.dumps({"before": measured | {"kinds": kinds}}))
-    assert outcome.before(tmp_path / "before.json")["before"]["kinds"] == kinds
+    assert outcome.before(tmp_path / "before.json", "accuracy")["before"]["kinds"] == kinds
 
 
 @pytest.mark.slow

@@ -312,11 +312,12 @@ def test_a_notebook_has_one_progress_bar_below_the_header(
 
 def test_groups_of_kinds_have_a_table_of_their_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     part = {"metric": "accuracy", "mean": 0.5, "low": 0.4, "high": 0.6, "length": 3.0, "episodes": 8}
-    found: Any = {"after": part | {"kinds": {"add": 0.25}, "groups": {"common": 0.75}}}
+    found: Any = {"after": part | {"kinds": {"add": 0.125}, "groups": {"common": 0.75}}}
     with Log(tmp_path, {}, 1, "iterations") as log:
         report(log, SimpleNamespace(metric="accuracy"), found, "problems")  # type: ignore[arg-type]
     kinds, _, groups = capsys.readouterr().out.partition("accuracy per group of problems")
     assert "accuracy per kind of problems" in kinds and "add" in kinds and "common" not in kinds
+    assert "0.125" in kinds, "with as many decimals as the score itself"
     assert "common" in groups and "add" not in groups
 
 

@@ -64,3 +64,15 @@ def test_a_run_goes_on_with_a_replay_that_is_smaller_than_one_iteration(
         cut(words, old, monkeypatch)
     assert run.main([f"resume={old}"]) == 0
     assert differences(whole, old) == []
+
+
+def test_a_score_that_had_another_name_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """rlkit 0.5 called that of a reward model a return where the rewards were the user's own."""
+    words = ["algo=q_learning", "env=gridworld", "iterations=2", "evaluation_episodes=2", "validation_episodes=2"]
+    assert run.main([*words, f"out={tmp_path / 'run'}"]) == 0
+    path = tmp_path / "run" / "before.json"
+    path.write_text(path.read_text().replace('"metric": "return"', '"metric": "accuracy"'))
+    capsys.readouterr()
+    assert run.main([f"resume={tmp_path / 'run'}", "iterations=4"]) == 0
+    told = "the score was called accuracy; from here on, eval/accuracy in its files is eval/return"
+    assert told in capsys.readouterr().err
