@@ -264,8 +264,9 @@ class TextEnv(InWords):
         found = self.measuring.ranked(policy, problems, prompts, texts, batch["mask"].sum(-1))
         if found is None:
             raise UserError(
-                f"{self.source}: of {len(problems):,} {split} problems none has a right and a wrong attempt to "
-                "compare: measure more of them, raise env.max_tokens, or give a model that solves some"
+                f"{self.source}: of {len(problems):,} {split} problems none has two attempts to compare: "
+                f"{'no two have different scores' if self.measuring.judge is None else 'env.judge prefers none'}; "
+                "measure more of them, raise env.max_tokens, or give a model whose attempts differ more"
             )
         return found
 

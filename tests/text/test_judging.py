@@ -143,7 +143,7 @@ def test_a_reward_model_is_measured_by_what_the_judge_prefers() -> None:
         "it prefers the longer one, and one of two pairs of each problem is judged"
     )
     assert found.items is not None and found.items[0] == ("0?", "b", "aaaa") and found.length.tolist() == [2.0] * 3
-    with pytest.raises(UserError, match="of 3 validation problems none has a right and a wrong attempt"):
+    with pytest.raises(UserError, match=r"of 3 validation problems none .*: env\.judge prefers none"):
         world(Judge(lambda prompts, completions: [-1] * len(prompts))).evaluate(lengths)
 
 
