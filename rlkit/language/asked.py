@@ -112,12 +112,15 @@ def _after(request: Request, done: Written) -> Request:
     return replace(request, ids=request.ids + done.tokens, tokens=request.tokens - 1, seed=seed)
 
 
-def cut(done: Written, rule: Rule) -> Written:
-    """The row up to its first end token or the token that completes a stop string."""
+def cut(done: Written, rule: Rule, before: Sequence[int] = ()) -> Written:
+    """The row up to its first end token or the token that completes a stop string.
+
+    before: the tokens of the same turn that earlier requests wrote; a stop string may begin in them.
+    """
     ends = [i for i, token in enumerate(done.tokens, 1) if token in rule.stops][:1]
     if rule.stopping is not None:
-        found = rule.stopping.lengths([done.tokens[: ends[0]] if ends else done.tokens])[0]
-        ends = ends if found is None else [found]
+        found = rule.stopping.lengths([[*before, *(done.tokens[: ends[0]] if ends else done.tokens)]])[0]
+        ends = ends if found is None else [max(1, found - len(before))]
     if not ends:
         return done
     return Written(done.tokens[: ends[0]], done.log_prob[: ends[0]], True)

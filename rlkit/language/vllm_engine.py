@@ -221,10 +221,11 @@ class _Talking:
             found[row] = Request(self.prompts[row] + self.said[row], room, rule, _seed(key, self.numbers[row], turn))
         return found
 
-    def hear(self, asked: dict[int, Request], written: Sequence[Written]) -> None:
+    def hear(self, requests: dict[int, Request], written: Sequence[Written]) -> None:
         """Record the written turns, and add the replies."""
         last = []
-        for row, done in zip(asked, written, strict=True):
+        for row, done in zip(requests, written, strict=True):
+            done = asked.cut(done, self.rule, self.turns.turn[row])
             count = len(done.tokens)
             self._add(row, done.tokens, [True] * count, done.log_prob)
             self.turns.turn[row] += done.tokens[:-1]

@@ -9,8 +9,12 @@ from support.vllm_stand_in import PROMPTS, REAL, StandIn, built, served
 from tensordict import TensorDict
 from torch.testing import assert_close
 
+from rlkit.language.asked import Written
+from rlkit.language.generate import Rule
 from rlkit.language.model import LanguageModel
 from rlkit.language.network import LanguageNetwork
+from rlkit.language.turns import Talk
+from rlkit.language.vllm_engine import _Talking
 from rlkit.seeding import generator
 from rlkit.settings import config
 from rlkit.settings.assemble import assemble
@@ -171,3 +175,13 @@ def test_an_engine_that_is_off_is_weighed_and_named() -> None:
         batch = next(iter(algo.buffer))
         ratio = (batch["log_prob"] - batch["sampler_log_prob"]).exp().clamp(max=1.5)[batch["mask"]]
         assert_close(ratio.mean(), torch.tensor(0.6065), atol=1e-3, rtol=0)
+
+
+def test_a_stop_string_may_begin_in_an_earlier_request_of_the_same_turn() -> None:
+    policy = native()
+    begun, rest, more = (policy.tokenizer.encode_after([text])[0] for text in ("2>", "> 5 8", " apples"))
+    rule = Rule(1.0, False, policy.tokenizer.stop_ids, stopping=policy.stopping([">>"]))
+    talking = _Talking([[1, 2]], rule, Talk(lambda rows, turns: [None] * len(rows), 40, 40, 100))
+    for tokens in (begun, rest + more):  # vLLM says of both that a stop string ended them
+        talking.hear(talking.requests(0, 0), [Written(tokens, [0.0] * len(tokens), True)])
+    assert policy.tokenizer.decode(talking.said) == ["2>>"] and not talking.open
