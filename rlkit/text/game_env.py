@@ -78,7 +78,8 @@ class GameEnv(InWords):
             seed for split in ("validation", "test") for seed in self._seeds(split, min(TRIED, self.splits[split]))
         ]
         prompts = self._prompts(policy, Playing(self.name, self.make, seeds).first)
-        writer.check([*prompts, self.asking.replies(policy)("")], self.max_tokens)
+        between = self.asking.replies(policy)("")  # in plain text, it may be nothing
+        writer.check([*prompts, between] if between else prompts, self.max_tokens)
         if isinstance(policy, Predicts):
             self._longest = policy.longest(prompts)
 

@@ -12,6 +12,7 @@ from support.games import env, right
 from support.parrot import Judge, Parrot
 
 from rlkit.api import RewardFailed, UserError
+from rlkit.language.network import LanguageNetwork
 from rlkit.settings import plugins
 from rlkit.text.asking import Asking
 from rlkit.text.scoring import LARGEST
@@ -93,6 +94,15 @@ def test_a_game_that_says_nothing_needs_a_text_around_it() -> None:
     with pytest.raises(RewardFailed, match=r"^game count: step gave no text, and nothing else stands between two"):
         env(silent, asking=Asking("{question}")).rollout(Chatter(lambda *_: "x"))
     assert env(silent, max_tokens=8).rollout(Chatter(lambda *_: "x"))["score"].tolist() == [4.0] * 4
+
+
+def test_a_game_beyond_the_context_is_said_to_be_so_where_nothing_stands_between_two_turns() -> None:
+    policy = LanguageNetwork().build(0)
+    world = env(
+        lambda: Steps(lambda text: ("on", 1.0, False)), asking=Asking("{question}"), max_tokens=policy.decoder.context
+    )
+    with pytest.raises(UserError, match=r"^a prompt of . tokens \('go \.\.\.'\) and .* more exceed"):
+        world.check(policy)
 
 
 def test_a_reward_as_large_as_can_be_is_taken() -> None:
