@@ -5,11 +5,12 @@ import { Chart } from "./chart.js";
 
 const SECONDS = 12; // that an episode takes, within what the eye can follow
 const state = { luck: "greedy", answer: null, at: 0, playing: false, turn: 0, loading: 0 };
-let reward = null, earned = null, observed = null;
+let reward = null, earned = null, valued = null, observed = null;
 
 export async function openReplay() {
   reward ??= new Chart(find("earned"), { title: "reward", xName: "step", height: 130 });
-  earned ??= new Chart(find("earned"), { title: "return so far, and value", xName: "step", height: 170 });
+  earned ??= new Chart(find("earned"), { title: "return so far", xName: "step", height: 150 });
+  valued ??= new Chart(find("earned"), { title: "value: what is expected from here on, discounted", xName: "step", height: 150 });
   choices(find("luck"), "aria-pressed", [["greedy", "Greedy"], ["sampled", "Sampled"]], state.luck, (luck) => ((state.luck = luck), load()));
   if (!state.answer) await load();
 }
@@ -51,8 +52,9 @@ function show(at) {
   else if (answer.observation) observations();
   const over = (ys) => ys.map((y, t) => [t, y]);
   reward.set([{ name: "", points: over(answer.reward).filter(([t]) => answer.action[t] !== null) }], [at]);
-  const value = answer.value.every((v) => v === null) ? [] : [{ name: "value", points: over(answer.value), style: 1 }];
-  earned.set([{ name: "return", points: over(total.slice(0, answer.reward.length)) }, ...value], [at]);
+  earned.set([{ name: "", points: over(total.slice(0, answer.reward.length)) }], [at]);
+  valued.set([{ name: "", points: over(answer.value), style: 1 }], [at]);
+  valued.node.hidden = answer.value.every((v) => v === null);
   const rows = [["action", action(answer.action[at])], ["reward", number(answer.reward[at])], ["return so far", number(total[at])], ["value", number(answer.value[at])]];
   find("facts").replaceChildren(...figures(rows));
   const seen = answer.observation?.[at] ?? [];
