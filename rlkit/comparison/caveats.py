@@ -105,8 +105,8 @@ def references(records: Sequence[Record], results: Results) -> Iterator[str]:
     for env, found in results["envs"].items():
         reference = found["reference"]
         if reference is None:
-            before = any(r.before is not None for r in records if r.env == env)
-            same = "the same as before training" if before else "the same"
+            unmoved = all(r.before == r.score for r in records if r.env == env)
+            same = "the same as before training" if unmoved else "the same"
             yield f"All runs on {env} scored {same}, so it is left out over all environments."
             continue
         if reference["range"]:

@@ -113,7 +113,10 @@ def test_a_reference_without_room_is_none(tmp_path: Path) -> None:
     assert compare.main([*found, f"out={tmp_path / 'out'}"]) == 0
 
 
-@pytest.mark.parametrize(("before", "said"), [(7.0, "scored the same as before training,"), (None, "scored the same,")])
+@pytest.mark.parametrize(
+    ("before", "said"),
+    [(7.0, "scored the same as before training,"), (None, "scored the same,"), (9.0, "scored the same,")],
+)
 def test_runs_that_all_score_alike_are_said_to(before: float | None, said: str, tmp_path: Path) -> None:
     evaluation = {"before": {**AFTER, "mean": before}, "after": AFTER}
     found = [records.read(folder(tmp_path / str(seed), seed=seed, evaluation=evaluation)) for seed in (0, 1)]
