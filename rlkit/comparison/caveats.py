@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
+from rlkit import titles
 from rlkit.comparison import measuring
 from rlkit.comparison.numbers import Results
 from rlkit.comparison.records import Record
@@ -12,6 +13,7 @@ WIDE = 40  # characters of a value that are shown, or more where it takes more t
 FEW = 5  # runs below which the interval of an algorithm is known to be too narrow
 SIMILAR = 1.15  # lengths whose ratio is below this count as the same
 NOT_THE_TASK = {"env.rows", "env.luck"}  # what is played side by side, and how, belongs to the algorithm
+STARTS = {"policy.model", "policy.adapter", "policy.fresh", "policy.template"}  # what a language model begins with
 MARKS = "marks."  # begins the settings that tell whether a file has changed
 
 
@@ -27,6 +29,7 @@ def caveats(records: Sequence[Record], results: Results) -> list[str]:
         *references(records, results),
         *unmoved(records, results),
         *unequal_settings(records),
+        *unequal_starts(records),
         *tuned_for_one(records),
         *unequal_versions(records),
         *alarms(records),
@@ -144,6 +147,16 @@ def unequal_settings(records: Sequence[Record]) -> Iterator[str]:
                 yield f"{key.removeprefix(MARKS)} has changed between the runs on {env}."
             elif key.startswith("env.") and key not in NOT_THE_TASK:
                 yield f"The runs on {env} were not given the same task: {key} is {values}."
+
+
+def unequal_starts(records: Sequence[Record]) -> Iterator[str]:
+    """Algorithms that trained different language models; a row with a name of its own says what it is."""
+    plain = [r for r in records if r.settings and r.algo in (r.plugin, titles.algorithm(r.plugin))]
+    for env in dict.fromkeys(r.env for r in plain):
+        first = {r.algo: r.settings for r in reversed(plain) if r.env == env}
+        for key, values in differing([*reversed(first.values())]):
+            if key in STARTS:
+                yield f"On {env} {listed([*reversed(first)])} began with different models: {key} is {values}."
 
 
 def tuned_for_one(records: Sequence[Record]) -> Iterator[str]:

@@ -182,3 +182,17 @@ def test_settings_that_only_one_of_two_algorithms_has_for_an_environment_are_nam
     other = [run("mine", settings={"algo.name": "./mine.py", "env.name": "cartpole", "algo.lr": "3"})]
     for runs in ([*ppo, *same], [*ppo, *other], own):
         assert not [text for text in caveats(runs, compute(runs)) if "configs/" in text]
+
+
+def test_algorithms_that_began_with_different_models_are_named() -> None:
+    def told(**models: str) -> list[str]:
+        found = [run(name, s, settings={"policy.model": x}) for name, x in models.items() for s in (0, 1)]
+        found = [replace(r, plugin=r.algo.partition(" ")[0]) for r in found]
+        return [text for text in caveats(found, compute(found)) if "model" in text]
+
+    assert told(ppo="tiny", grpo="runs/sft/model") == [
+        "On maze ppo and grpo began with different models: policy.model is tiny and runs/sft/model."
+    ]
+    assert not told(ppo="tiny", grpo="tiny")
+    rows = {"ppo model=tiny": "tiny", "ppo model=mine": "mine"}
+    assert not told(**rows), "the names of the rows say it"
