@@ -36,7 +36,7 @@ MEANINGS = {
     "train/q": "Mean action value of what was learned from.",
     "train/value": "Mean value of the states that were learned from.",
     "train/delta": "Largest change of an action value in this sweep.",
-    "train/stable": "1 where the last improvement changed nothing: the policy is optimal.",
+    "train/stable": "1 where no action was better by more than algo.tolerance in the last improvement.",
     "train/improvements": "How often the policy was improved so far.",
     "train/temperature": "Weight of the entropy beside the return; algo.learn_temperature lets it change.",
     "train/pair_accuracy": "Share of training pairs in which the chosen side is ahead of the rejected one.",

@@ -14,6 +14,7 @@ from rlkit import exact, loop, policies, progress
 from rlkit.api import UserError
 from rlkit.control import TabularEnv
 from rlkit.meter import Meter
+from rlkit.pages.meanings import MEANINGS
 
 GAMMA = 0.9
 ENVS = ["gridworld", "frozenlake", "cliffwalking", "taxi"]
@@ -137,6 +138,14 @@ def test_policies_only_get_better_until_none_of_their_actions_can(name: str) -> 
     assert len(tables) > 2 and float((values[1:] - values[:-1]).amin()) >= -error
     assert bool(((values[1:] - values[:-1]).amax(1) > error).all())  # each change is worth it somewhere
     assert_close(values[-1], exact.optimal_values(env.model(), GAMMA), rtol=0, atol=1e-10)
+
+
+def test_a_stable_policy_is_optimal_up_to_the_tolerance() -> None:
+    model, gamma, tolerance = tabular("frozenlake").model(), 0.99, 0.1
+    _, tables = improvements(tabular("frozenlake"), tolerance, gamma)
+    worse = exact.optimal_values(model, gamma) - exact.policy_values(model, tables[-1], gamma)
+    assert 0.5 < float(worse.max()) <= tolerance * (1 + gamma) / (1 - gamma) ** 2
+    assert "optimal" not in MEANINGS["train/stable"] and "algo.tolerance" in MEANINGS["train/stable"]
 
 
 def test_policy_iteration_evaluates_before_it_improves() -> None:
