@@ -25,7 +25,7 @@ from rlkit.api import State, UserError
 from rlkit.disk import refuse_link, to_disk
 from rlkit.errors import one_line
 from rlkit.recording.files import beside, check_name, intact_or_not, keep_umask, names_in, opened, parse, remove, why
-from rlkit.recording.structure import decode, encode
+from rlkit.recording.structure import decode, encode, own_memory
 from rlkit.terminal import warn
 
 EARLIER = ".best-before"  # the best checkpoint up to `latest`; it is kept while `best` is of a later iteration
@@ -82,7 +82,7 @@ def _write(
         _fill(new, tensors, whole, metadata)
         keep_umask(new)
         to_disk(new)
-        _step_aside(folder, path, keep, iteration)
+        _keep_old(folder, path, keep, iteration, new.parent / "old")
         os.replace(new, path)
         to_disk(path.parent)
         if name == "latest":
@@ -102,7 +102,7 @@ def _fill(path: Path, tensors: dict[str, Tensor], whole: Iterable[Tensor], metad
     if shards.any_in(tensors.values()):
         _stream(path, tensors, whole, metadata)
     else:
-        own = _own_memory(tensors)
+        own = own_memory(tensors)
         save_file(own, path, metadata | {"checksum": _checksum(metadata, own)})
 
 
@@ -213,13 +213,16 @@ def _iteration(path: Path) -> int | None:
         return None
 
 
-def _step_aside(folder: str | Path, path: Path, keep: int, iteration: int) -> None:
-    """Rename the file whose name a new checkpoint takes, if it is kept."""
-    if path.stem == "best" and _up_to(path, _iteration(_path(folder, "latest"))):
-        os.replace(path, _path(folder, EARLIER))
+def _keep_old(folder: str | Path, path: Path, keep: int, iteration: int, spare: Path) -> None:
+    """Give the file whose name a new checkpoint takes a second name, if it is kept: at no moment is there none."""
     before = _iteration(path) if keep else None
-    if before not in (None, iteration):
-        os.replace(path, _path(folder, f"iteration-{before}"))
+    name = None if before in (None, iteration) else f"iteration-{before}"
+    if path.stem == "best" and _up_to(path, _iteration(_path(folder, "latest"))):
+        name = EARLIER
+    if name is not None:
+        with suppress(OSError):  # on a disk whose files have one name each, it is renamed
+            os.link(path, spare)
+        os.replace(spare if spare.exists() else path, _path(folder, name))
 
 
 def _up_to(path: Path, iteration: int | None) -> bool:
@@ -285,16 +288,3 @@ def _checksum(
         digest.update(f"\n{name} {x.dtype} {tuple(x.shape)}\n".encode())
         digest.update(x.reshape(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()
-
-
-def _own_memory(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Contiguous tensors on the CPU that do not share memory: safetensors refuses views and tied tensors."""
-    seen: set[int] = set()
-    for name, x in tensors.items():
-        x = x.detach().cpu().contiguous()
-        storage = x.untyped_storage()
-        if storage.data_ptr() in seen or storage.nbytes() != x.nbytes or 0 in x.stride():
-            x = x.clone(memory_format=torch.contiguous_format)
-        seen.add(x.untyped_storage().data_ptr())
-        tensors[name] = x
-    return tensors

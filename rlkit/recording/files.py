@@ -141,7 +141,8 @@ def intact_or_not(path: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno in OF_FILE:
             raise
-        raise UserError(f"{path} cannot be read: {why(error)}") from None
+        remedy = "; if that stays so, move it away, and resume goes on without it" if error.errno == errno.EIO else ""
+        raise UserError(f"{path} cannot be read: {why(error)}{remedy}") from None
     except RuntimeError as error:
         if BY_TORCH.search(str(error)) is None:
             raise

@@ -67,3 +67,16 @@ def decode(value: object, tensors: dict[str, Tensor]) -> object:
         case ("$items", list(items)):
             return {decode(key, tensors): decode(item, tensors) for key, item in items}
     return {key: decode(item, tensors) for key, item in value.items()}
+
+
+def own_memory(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Contiguous tensors on the CPU that do not share memory: safetensors refuses views and tied tensors."""
+    seen: set[int] = set()
+    for name, x in tensors.items():
+        x = x.detach().cpu().contiguous()
+        storage = x.untyped_storage()
+        if storage.data_ptr() in seen or storage.nbytes() != x.nbytes or 0 in x.stride():
+            x = x.clone(memory_format=torch.contiguous_format)
+        seen.add(x.untyped_storage().data_ptr())
+        tensors[name] = x
+    return tensors

@@ -1,5 +1,6 @@
 """Checkpoint `best`: which one is kept, and what a run that goes on makes of it."""
 
+import errno
 import json
 import os
 from pathlib import Path
@@ -92,6 +93,39 @@ def test_which_best_is_kept_until_latest_is_written(tmp_path: Path, cut: bool) -
     assert names() == ["best", "latest"]
     assert checkpoint.drop_beyond(tmp_path, 7) is None and checkpoint.load(tmp_path, "best") == {"of": 5}
     assert checkpoint.drop_beyond(tmp_path, 4) == 5 and names() == ["latest"]
+
+
+@pytest.mark.parametrize("names", [1, 2])
+def test_at_no_moment_is_there_no_best(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: int) -> None:
+    """Killed before the new one has its name; names: how many a file may have on this disk."""
+    for name, iteration in [("best", 2), ("latest", 3)]:
+        checkpoint.save(tmp_path, {"of": iteration}, name, iteration=iteration)
+    real = os.replace
+
+    def replace(old: Path, new: Path) -> None:
+        if new.stem == "best":
+            raise Killed
+        real(old, new)
+
+    def link(old: Path, new: Path) -> None:
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "replace", replace)
+        if names == 1:
+            patched.setattr(os, "link", link)
+        with pytest.raises(Killed):
+            checkpoint.save(tmp_path, {"of": 5}, "best", iteration=5)
+    if names == 2:
+        assert checkpoint.load(tmp_path, "best") == {"of": 2}
+    assert checkpoint.load(tmp_path, checkpoint.EARLIER) == {"of": 2}
+    assert checkpoint.drop_beyond(tmp_path, 3) is None and checkpoint.load(tmp_path, "best") == {"of": 2}
+    for name, iteration in [("best", 5), ("latest", 6)]:
+        checkpoint.save(tmp_path, {"of": iteration}, name, iteration=iteration)
+    assert {path.stem: checkpoint.load(tmp_path, path.stem) for path in (tmp_path / "checkpoints").iterdir()} == {
+        "best": {"of": 5},
+        "latest": {"of": 6},
+    }
 
 
 @pytest.mark.slow

@@ -145,6 +145,19 @@ def test_what_the_system_cannot_read_now_is_not_taken_for_damaged(
     assert names(tmp_path) == before and checkpoint.load(tmp_path) == {"x": torch.ones(1)}
 
 
+def test_a_bad_sector_says_that_an_older_one_can_stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    save_many(tmp_path, range(1, 3), keep=1)
+
+    def fail(*args: Any, **keys: Any) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with monkeypatch.context() as patched, pytest.raises(UserError, match=r"output error; .* move it away, and resume"):
+        patched.setattr(checkpoint, "safe_open", fail)
+        checkpoint.load(tmp_path)
+    file(tmp_path).rename(tmp_path / "away")
+    assert checkpoint.load(tmp_path)["iteration"] == 1
+
+
 def test_older_ones_stand_in_for_damaged_ones_which_are_set_aside(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
