@@ -11,7 +11,7 @@ from torch import Tensor
 
 from rlkit import ranks, shards
 from rlkit.api import Algorithm, Env, Metrics
-from rlkit.buffers import in_step, mine_of, split
+from rlkit.buffers import in_step, learned_by_all, mine_of, split
 from rlkit.errors import Diverged, Exhausted, Unfinished, UserError
 from rlkit.held import check_parameters, check_saved, fingerprints
 from rlkit.meter import Clock, Meter, averages, detached
@@ -77,7 +77,9 @@ def learn(algo: Algorithm, meter: Meter, measured: bool = True) -> None:
         if not learned:
             meter.skip()
         if algo.divides:
-            total = ranks.add_up(shards.not_shared(parameters_of(algo.optimizer)), total)
+            total = ranks.add_up(shards.not_shared(learning(algo)), total)
+            if ranks.size() > 1 and type(algo).after_step is not Algorithm.after_step:
+                learned = learned_by_all(learned, batch["mask"].device)
         norm = clip_gradients(algo.optimizer, limit)
         algo.optimizer.step()
         algo.after_step(learned)
@@ -85,6 +87,12 @@ def learn(algo: Algorithm, meter: Meter, measured: bool = True) -> None:
         if measured:
             meter.add({"loss": torch.as_tensor(total), "grad_norm": norm})
     meter.settle()
+
+
+def learning(algo: Algorithm) -> list[Tensor]:
+    """The parameters of all optimizers of an algorithm: of its own ones, which it steps itself, ranks add up, too."""
+    optimizers = [x for x in vars(algo).values() if isinstance(x, torch.optim.Optimizer)]
+    return list(dict.fromkeys(p for optimizer in optimizers for p in parameters_of(optimizer)))
 
 
 def batch_of(algo: Algorithm, step: str, returned: object) -> TensorDict:

@@ -13,6 +13,7 @@ from rlkit.errors import UserError
 # What a rollout says about its episodes: for the log, not for the learner.
 NOTES = ("episode_return", "episode_length")
 CREDIT = ("advantage", "return")
+Learned = tuple[TensorDict, dict[str, Tensor]]  # a micro-batch, and the metrics of its loss
 
 
 def flatten_groups(rollout: TensorDict) -> TensorDict:
@@ -129,6 +130,16 @@ def in_step(parts: Iterator[TensorDict], batch: TensorDict) -> Iterator[tuple[Te
     missing = ranks.most(len(mine))[0] - len(mine)  # asked before the first pass: from then on layers are gathered
     yield from ((part, True) for part in mine)
     yield from ((batch[:1], False) for _ in range(missing))
+
+
+def learned_by_all(learned: list[Learned], device: torch.device) -> list[Learned]:
+    """The parts of a minibatch that any rank learned from, with their metrics. All ranks must call this."""
+    mine = [(dict(part.items()), list(part.batch_size), metrics) for part, metrics in learned]
+    found = [each for parts in ranks.everyones(mine) for each in parts]
+    return [
+        (TensorDict(data, batch_size=size).to(device), {name: x.to(device) for name, x in metrics.items()})
+        for data, size, metrics in found
+    ]
 
 
 def of_all(rows: int, play: Callable[[slice], TensorDict]) -> TensorDict:

@@ -1,0 +1,64 @@
+"""Several ranks train an algorithm of one's own as one process does."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from support import ranks as start
+
+OWN = """
+import torch
+from rlkit import api, buffers, losses, policies
+
+
+class make(api.Algorithm):
+    saved = (*api.Algorithm.saved, "critic", "second", "seen")
+
+    def __init__(self, config, env, network):
+        self.config, self.policy = config, network.actor(env)
+        self.critic = torch.nn.Linear(4, 1).double()
+        self.buffer = buffers.Rollout(env.seed, 1, 2, whole_rows=False)
+        self.optimizer = policies.adam(self.policy, config)
+        self.second = torch.optim.Adam(self.critic.parameters(), lr=0.01)
+        self.seen = torch.zeros(8, dtype=torch.float64)
+
+    def rollout(self, env):
+        return env.rollout(self.policy, steps=8)
+
+    def credit(self, rollout):
+        value = self.critic(rollout["observation"].double()).squeeze(-1)
+        return rollout.set("advantage", rollout["reward"] - value)
+
+    def loss(self, batch):
+        each = losses.policy_gradient(self.policy.evaluate(batch)["log_prob"], batch["advantage"])
+        value = self.critic(batch["observation"].double()).squeeze(-1)
+        error = losses.squared_error(value, batch["reward"].double())
+        return losses.weighted(losses.plus(each, error, 1.0), batch["weight"]), {"error": error}
+
+    def after_step(self, learned):
+        self.second.step()
+        self.second.zero_grad()
+        self.seen += sum(len(batch) + metrics["error"].sum() for batch, metrics in learned)
+
+
+from rlkit.policies import Optimization as Config
+"""
+
+
+@pytest.mark.slow
+def test_an_algorithm_of_ones_own_with_a_second_optimizer_learns_the_same_on_ranks(tmp_path: Path) -> None:
+    """Ranks add up the gradients of both, and after_step gets what all of them learned from."""
+    (tmp_path / "own.py").write_text(OWN, encoding="utf-8")
+    wide = ("policy.dtype=float64", "env.rows=8", *start.SHORT)
+    words = (f"algo={tmp_path / 'own.py'}", "env=cartpole", "iterations=6", *wide)
+    held = []
+    for ranks in (1, 2):
+        done = start.run(ranks, *words, f"out={tmp_path / str(ranks)}")
+        assert not done.returncode, done.stderr
+        held.append(load_file(tmp_path / str(ranks) / "checkpoints" / "latest.safetensors"))
+    for part in ("policy", "critic", "seen"):
+        keys = [key for key in held[0] if f"'{part}'" in key and held[0][key].numel()]
+        assert keys
+        for key in keys:
+            torch.testing.assert_close(*(each[key] for each in held), rtol=1e-9, atol=1e-9)
