@@ -200,7 +200,7 @@ class ControlEnv(Played):
         self._memory = state["memory"].to(self.device) if "memory" in state else None
         if self._started:
             actions = state["actions"].numpy() if "actions" in state else np.empty((0, self._own))
-            repeats = self._past.load_state_dict(state, lambda: self._make("past", self._own))
+            repeats = self._past.load_state_dict(state, lambda: Copies(self.trained(self._own)))
             self._stream.replay(actions, state["seeds"], np.array(state["ages"]))
             if len(actions):
                 self._history.append(actions)

@@ -66,7 +66,11 @@ class Past:
         self.kept = {key: x for key, x in past.items() if key not in ("count", "next")}
         if not self.kept:
             return True
-        earned = copies().play(self.kept["actions"].numpy(), self.kept["seed"], self.kept["row"])
+        again = copies()
+        try:
+            earned = again.play(self.kept["actions"].numpy(), self.kept["seed"], self.kept["row"])
+        finally:
+            again.vector.close()  # each may have a process of its own
         return bool(earned == self.kept["earned"])
 
 

@@ -28,7 +28,7 @@ class Everywhere(gymnasium.Env[Any, Any]):
         return self.seen(), {}
 
     def step(self, action: Any) -> Any:
-        return self.seen(), 1.0, bool(np.random.rand() < 0.2), False, {}
+        return self.seen(), random.random(), bool(np.random.rand() < 0.2), False, {}
 
 
 def made(seed: int = 0) -> Any:
@@ -51,10 +51,12 @@ def test_copies_draw_different_numbers_and_again_the_same_from_the_runs_seed() -
 
 
 @pytest.mark.slow
-def test_what_copies_draw_goes_on_in_a_run_that_is_resumed() -> None:
+def test_what_copies_draw_goes_on_in_a_run_that_is_resumed(capsys: pytest.CaptureFixture[str]) -> None:
     env, resumed = made(), made()
-    seen(env, 7)
+    seen(env, 30)
+    assert env.state_dict()["past"]["earned"]
     resumed.load_state_dict(env.state_dict())
+    assert capsys.readouterr().err.count("\n") == 2  # of a reset in this process, when each was made
     found = [seen(each, 20) for each in (env, resumed)]
     env.close()
     resumed.close()
