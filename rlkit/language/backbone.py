@@ -133,9 +133,12 @@ class Backbone(Sourced, PolicyModule):
     def completion_ids(self, completions: Sequence[str], in_turns: Sequence[bool] = ()) -> list[list[int]]:
         """The tokens of each completion, including the end token; in_turns: which of them answer a conversation."""
         chats = [*in_turns] or [False] * len(completions)
-        before, after, end, trims = self.tokenizer.answer_edges() if any(chats) else ("", "", 0, False)
+        edges = self.tokenizer.answer_edges() if any(chats) else ("", "", 0, False, "")
+        before, after, end, trims, behind = edges
         given = [(x, chat and not rendered(x)) for x, chat in zip(completions, chats, strict=True)]
-        texts = [framed(before, trimmed(x) if trims else x, after) if plain else x for x, plain in given]
+        texts = [
+            framed(before, trimmed(x) if trims else x, after) if plain else without(x, behind) for x, plain in given
+        ]
         ends = [end if chat else self.tokenizer.eos_id for chat in chats]
         return [self._ended(*each) for each in zip(self.tokenizer.encode_after(texts), completions, ends, strict=True)]
 
@@ -215,6 +218,11 @@ def tell_once(line: str) -> None:
 def trimmed(text: str) -> str:
     """The text without white space at its ends."""
     return text.trimmed() if isinstance(text, Prompt) else text.strip()
+
+
+def without(text: str, behind: str) -> str:
+    """The text without what a chat template wrote behind it."""
+    return text.part(0, len(text) - len(behind)) if isinstance(text, Prompt) and text.endswith(behind) else text
 
 
 def framed(before: str, text: str, after: str) -> Prompt:

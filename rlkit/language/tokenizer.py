@@ -128,24 +128,26 @@ class Tokenizer:
         """Whether a decoded text lacks the space at its beginning, as SentencePiece's do."""
         return self._puts_space() and not self.decode(self.encode_after([" a"]))[0].startswith(" ")
 
-    def answer_edges(self) -> tuple[str, str, int, bool]:
+    def answer_edges(self) -> tuple[str, str, int, bool, str]:
         """The white space that the chat template writes before and after an answer, and the token that ends one.
 
-        The token is the first end token that the template writes after an answer. The last value says whether the
-        template leaves out the answer's own white space at both ends.
+        The token is the first end token that the template writes after an answer. The fourth value says whether the
+        template leaves out the answer's own white space at both ends. The last is all that it writes after an answer
+        where none of that is an end token: base models have templates of such, and do not stop at <|im_end|>.
         """
         if self.template is None:
-            return "", "", self.eos_id, False
+            return "", "", self.eos_id, False, ""
         asked = Turn("user", data(ASKED))
         both = [[asked, Turn("assistant", data(text))] for text in (ANSWERED, f" \n{ANSWERED} \n")]
         (whole, spaced), (prompt,) = self.chat(both, WHOLE), self.chat([[asked]], {})
         before, _, after = whole.rpartition(ANSWERED)
         lead = before[len(prompt) :] if before.startswith(prompt) else ""
         ids = self.encode([whole.part(len(whole) - len(after))])[0]
-        end = next((x for x in ids if x in self.stop_ids), self.eos_id)
+        ends = [x for x in ids if x in self.stop_ids]
+        end = ends[0] if ends else self.eos_id
         left, found, _ = after.partition(self.decode([[end]], special=True)[0].strip())
         lead, left = lead if lead.isspace() else "", left if found and left.isspace() else ""
-        return lead, left, end, str(spaced) == str(whole)
+        return lead, left, end, str(spaced) == str(whole), "" if ends else after
 
     def answer_begins(self) -> str:
         """What the chat template writes between a question and its answer, without white space at the ends."""

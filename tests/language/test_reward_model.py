@@ -129,6 +129,24 @@ def test_a_conversation_is_read_alike_as_a_stored_pair_and_as_a_policys_answer(n
     assert plain["action"][0, -1] == text_end
 
 
+@pytest.mark.parametrize("name", ["chatml", "qwen3", "llama3", "mistral"])
+def test_an_answer_is_read_alike_where_the_template_writes_no_end_token_of_the_model(name: str) -> None:
+    """A base model's end token is <|endoftext|>, and its template writes <|im_end|> behind an answer."""
+    tokenizer = templates.ours(templates.qwen(), templates.TEMPLATES[name])
+    tokenizer.eos_id = tokenizer.core.token_to_id("<|endoftext|>")
+    tokenizer.stop_ids = (tokenizer.eos_id,)
+    policy = LanguageModel.fresh(tokenizer, width=32, layers=1, heads=2, context=128)
+    judge, asked, texts = RewardModel.on(policy, False), (Turn("user", data("What color?")),), ("It is blue.", "Green")
+    trained = judge.encode(*sides(judge, [Pair("", *texts, turns=asked)]))
+    prompts = judge.chat([asked, asked], {})
+    used, shown = judge.encode(prompts, texts), policy.encode(prompts, [data(text) for text in texts])
+    for batch in (used, shown):
+        assert torch.equal(batch["action"][batch["mask"]], trained["action"][trained["mask"]])
+    assert tokenizer.decode([row["action"][row["mask"]].tolist() for row in used], special=True)[1].endswith(
+        "Green<|endoftext|>"
+    )
+
+
 def test_special_tokens_that_a_policy_spells_are_ordinary_text() -> None:
     tokenizer = templates.ours(templates.qwen(), templates.CHATML)
     judge = RewardModel.on(LanguageModel.fresh(tokenizer, width=32, layers=1, heads=2, context=128), False)
