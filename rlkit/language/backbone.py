@@ -137,7 +137,10 @@ class Backbone(Sourced, PolicyModule):
         before, after, end, trims, behind = edges
         given = [(x, chat and not rendered(x)) for x, chat in zip(completions, chats, strict=True)]
         texts = [
-            framed(before, trimmed(x) if trims else x, after) if plain else without(x, behind) for x, plain in given
+            framed(before if before.isspace() else "", trimmed(x) if trims else x, after)
+            if plain
+            else without(x, behind)
+            for x, plain in given
         ]
         ends = [end if chat else self.tokenizer.eos_id for chat in chats]
         return [self._ended(*each) for each in zip(self.tokenizer.encode_after(texts), completions, ends, strict=True)]

@@ -147,6 +147,23 @@ def test_an_answer_is_read_alike_where_the_template_writes_no_end_token_of_the_m
     )
 
 
+def test_thoughts_that_a_template_alone_puts_before_an_answer_are_not_learned_from() -> None:
+    thoughts = "<think>\n\n</think>\n\n"
+    empty = f"'<|im_start|>assistant\n{thoughts}'"
+    template = templates.CHATML.replace(
+        "{{'<|im_start|>' + message['role'] + '\n'}}",
+        f"{{% if message.role == 'assistant' and loop.last and '</think>' not in message.content %}}{{{{ {empty} }}}}"
+        "{% else %}{{'<|im_start|>' + message['role'] + '\n'}}{% endif %}",
+    )
+    tokenizer = templates.ours(templates.qwen(), template)
+    judge = RewardModel.on(LanguageModel.fresh(tokenizer, width=32, layers=1, heads=2, context=128), False)
+    asked = (Turn("user", data("What color?")),)
+    for answer in ("Blue", "<think>\nHm.\n</think>\n\nBlue"):
+        trained = judge.encode(*sides(judge, [Pair("", answer, "No", turns=asked)]))[:1]
+        used = judge.encode(judge.chat([asked], {}), [answer])
+        assert torch.equal(used["action"][used["mask"]], trained["action"][trained["mask"]])
+
+
 def test_special_tokens_that_a_policy_spells_are_ordinary_text() -> None:
     tokenizer = templates.ours(templates.qwen(), templates.CHATML)
     judge = RewardModel.on(LanguageModel.fresh(tokenizer, width=32, layers=1, heads=2, context=128), False)
