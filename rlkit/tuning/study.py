@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
 
 FILE = "study.journal"
+LARGEST = 1 << 30  # most bytes of it: 10,000 trials with 1,000 evaluations each have a fifth of that
 STARTUP, WARMUP = 5, 3  # the median pruner starts after so many trials, and at this evaluation of a run
 End = Literal["complete", "pruned", "failed"]
 # What Optuna and `Study.read` raise where the journal was changed.
@@ -148,10 +149,12 @@ class Study:
 def mend(path: Path) -> None:
     """Remove an incomplete last line and a stale lock that a killed process left; no other process may write.
 
-    Raises: UserError where it is not a file: Optuna would wait for a pipe.
+    Raises: UserError where it is not a file, as Optuna would wait for a pipe, or too large to be read into memory.
     """
     if path.exists() and not is_file(path):
         raise UserError(f"cannot write {path}: it is not a file; choose another out=")
+    if is_file(path) and path.stat().st_size > LARGEST:
+        raise UserError(f"{path} has over {LARGEST:,} bytes, more than a search writes; choose another out=")
     remove(path.with_name(f"{path.name}.lock"))
     data = path.read_bytes() if is_file(path) else b""
     if data and not data.endswith(b"\n"):

@@ -150,3 +150,10 @@ def test_a_pipe_in_the_place_of_the_trials_is_not_waited_for(tmp_path: Path) -> 
     os.mkfifo(tmp_path / FILE)
     with pytest.raises(UserError, match=rf"^cannot write {tmp_path / FILE}: it is not a file; choose another out="):
         mend(tmp_path / FILE)
+
+
+def test_a_file_of_trials_that_would_fill_the_memory_is_refused(tmp_path: Path) -> None:
+    with (tmp_path / FILE).open("wb") as file:
+        file.truncate(1 << 40)  # sparse
+    with pytest.raises(UserError, match=r"study\.journal has over 1,073,741,824 bytes, .*; choose another out="):
+        mend(tmp_path / FILE)
