@@ -249,10 +249,11 @@ def from_folder(folder: str | Path) -> Given:
 
 
 def with_own_replay(given: Given, folder: Path) -> None:
-    """Name the replay that lies in the run folder itself: it moved, or was copied, with it."""
+    """Name the replay that lies in the run folder itself, however deep: it moved, or was copied, with it."""
     storage = given.algo.get("storage")
-    own = os.path.join(folder, os.path.basename(storage)) if isinstance(storage, str) else ""
-    if own and os.path.isfile(os.path.join(own, "kept")):
+    names = Path(storage).parts[1:] if isinstance(storage, str) else ()
+    inside = (os.path.join(folder, *names[first:]) for first in range(len(names)))
+    if own := next((path for path in inside if os.path.isfile(os.path.join(path, "kept"))), ""):
         given.algo["storage"] = os.path.realpath(own)
 
 

@@ -74,16 +74,17 @@ def test_the_folder_may_move(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert run.main([f"resume={run_folder}", "iterations=10"]) == 0
 
 
-def test_a_copy_of_a_run_with_its_replay_leaves_the_first_one_as_it_is(tmp_path: Path) -> None:
+@pytest.mark.parametrize("place", ["ring", "replay/ring"])
+def test_a_copy_of_a_run_with_its_replay_leaves_the_first_one_as_it_is(place: str, tmp_path: Path) -> None:
     first, second, moved = (tmp_path / name for name in ("first", "second", "moved"))
-    assert run.main([*WORDS["td3"], f"out={first}", f"algo.storage={first / 'ring'}"]) == 0
+    assert run.main([*WORDS["td3"], f"out={first}", f"algo.storage={first / place}"]) == 0
     shutil.copytree(first, second)
     assert run.main([f"resume={second}", "iterations=30"]) == 0
-    assert config.from_folder(second).algo["storage"] == str(second / "ring")
+    assert config.from_folder(second).algo["storage"] == str(second / place)
     first.rename(moved)
     assert run.main([f"resume={moved}", "iterations=30"]) == 0
     assert differences(moved, second) == []
-    shutil.move(moved / "ring", tmp_path / "ring")
+    shutil.move(moved / place, tmp_path / "ring")
     assert evaluate.main([str(moved), "episodes=2", f"algo.storage={tmp_path / 'ring'}"]) == 0
 
 
