@@ -7,6 +7,8 @@ import torch
 from safetensors.torch import load_file
 from support import ranks as start
 
+from rlkit import new
+
 OWN = """
 import torch
 from rlkit import api, buffers, losses, policies
@@ -62,3 +64,45 @@ def test_an_algorithm_of_ones_own_with_a_second_optimizer_learns_the_same_on_ran
         assert keys
         for key in keys:
             torch.testing.assert_close(*(each[key] for each in held), rtol=1e-9, atol=1e-9)
+
+
+DRAWS = """
+import torch
+from rlkit import policies, seeding
+
+
+class Actor(policies.PolicyModule):
+    def __init__(self, env):
+        super().__init__(seeding.generator(env.seed, "action"))
+        self.net = torch.nn.Linear(4, 2)
+
+    def act(self, observation, greedy=False):
+        p = self.net(observation).softmax(-1)
+        return p.argmax(-1) if greedy else DRAWN
+
+    def evaluate(self, batch):
+        log_p = self.net(batch["observation"]).log_softmax(-1)
+        return {"log_prob": policies.pick(log_p, batch["action"]), "entropy": -(log_p.exp() * log_p).sum(-1)}
+
+    def record(self, batch):
+        return super().record(batch) | {"log_prob": self.evaluate(batch)["log_prob"]}
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("drawn", "said"),
+    [
+        ("torch.multinomial(p, 1, generator=self.generator).squeeze(-1)", "Actor.act draws from Actor.generator"),
+        ("(self.uniform(p.shape[:1]) < p[:, 1]).long()", ""),
+    ],
+)
+def test_a_policy_that_draws_alike_on_all_ranks_is_refused(drawn: str, said: str, tmp_path: Path) -> None:
+    assert new.main(["algo", "mine", f"out={tmp_path}"]) == 0
+    text = (tmp_path / "mine.py").read_text(encoding="utf-8").replace("network.actor(env)", "Actor(env)")
+    actor = DRAWS.replace("DRAWN", drawn)
+    (tmp_path / "mine.py").write_text(text.replace("@dataclass", f"{actor}\n\n@dataclass", 1), encoding="utf-8")
+    words = (f"algo={tmp_path / 'mine.py'}", "env=cartpole", "iterations=1", "env.rows=4", *start.SHORT)
+    done = start.run(2, *words, f"out={tmp_path / 'run'}")
+    assert bool(done.returncode) == bool(said)
+    assert said in " ".join(start.said(done))

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from rlkit import ranks, scores, spaces
 from rlkit.api import Acts, Plays, State
-from rlkit.buffers import batch_of, of_all
+from rlkit.buffers import batch_of
 from rlkit.control import contract, parts, proofs, requirements
 from rlkit.control.lesson import MEASURED, Lesson
 from rlkit.control.plain import Played
@@ -97,7 +97,7 @@ class ControlEnv(Played):
         `policy.record` adds. An attempt that is cut at `steps` is done, not terminated. Where done is True,
         episode_return and episode_length [.., T] describe the episode that ended there, from its reset on.
         """
-        rollout = of_all(self.rows, lambda _: self._rollout(policy, steps, repeats))
+        rollout = parts.of_all(policy, self.rows, lambda _: self._rollout(policy, steps, repeats))
         if steps is None or repeats > 1:
             parts.adopt_draws(policy, self._played)
         with torch.no_grad():

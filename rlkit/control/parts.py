@@ -1,8 +1,14 @@
 """Which rows of a control problem a rank plays, and which state of a checkpoint is its own."""
 
-from rlkit import ranks
+from collections.abc import Callable
+
+import torch
+from tensordict import TensorDict
+
+from rlkit import buffers, ranks
 from rlkit.api import Plays, State
 from rlkit.errors import UserError
+from rlkit.policies.base import SHARING
 from rlkit.seeding import generators
 
 
@@ -28,6 +34,24 @@ def state_of(state: State) -> State:
         )
     found: State = held[ranks.rank()]
     return found
+
+
+def of_all(policy: Plays, rows: int, play: Callable[[slice], TensorDict]) -> TensorDict:
+    """A rollout of so many rows, of which each rank plays its part.
+
+    Raises: UserError for a policy that draws for its own rows alone: all ranks would draw the same for theirs.
+    """
+    drawing = generators(policy) if ranks.size() > 1 else {}
+    before = {name: x.get_state() for name, x in drawing.items()}
+    rollout = buffers.of_all(rows, play)
+    used = [name for name, x in drawing.items() if not torch.equal(before[name], x.get_state())]
+    if used and policy not in SHARING:
+        kind = type(policy).__name__
+        raise UserError(
+            f"{kind}.act draws from {kind}.{used[0]}, and so alike on all ranks: let it inherit policies.PolicyModule, "
+            "and draw by self.uniform, self.normal or self.exponential"
+        )
+    return rollout
 
 
 def adopt_draws(policy: Plays, steps: int) -> None:

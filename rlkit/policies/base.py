@@ -3,6 +3,7 @@
 import copy
 from collections.abc import Callable, Sequence
 from typing import Any, Self, TypeVar
+from weakref import WeakSet
 
 import numpy as np
 import torch
@@ -19,6 +20,7 @@ from rlkit.tape import changed
 P = TypeVar("P", bound=Parametrized)
 Numbers = NDArray[Any]  # observations and actions, whole or real
 Function = Callable[[Numbers], Numbers]
+SHARING: WeakSet[object] = WeakSet()  # policies that drew for the rows of all ranks
 
 
 class PolicyModule(nn.Module):
@@ -38,15 +40,21 @@ class PolicyModule(nn.Module):
 
     def uniform(self, shape: Sequence[int], rows: int = 0) -> Tensor:
         """Draws from [0, 1) whose dimension `rows` are the rows that act; so the other two."""
-        return ranks.drawn(lambda size: torch.rand(size, generator=self.generator), shape, rows)
+        return self._draw(lambda size: torch.rand(size, generator=self.generator), shape, rows)
 
     def normal(self, shape: Sequence[int], rows: int = 0) -> Tensor:
         """Draws from N(0, 1)."""
-        return ranks.drawn(lambda size: torch.randn(size, generator=self.generator), shape, rows)
+        return self._draw(lambda size: torch.randn(size, generator=self.generator), shape, rows)
 
     def exponential(self, shape: Sequence[int], rows: int = 0) -> Tensor:
         """Draws E ~ Exp(1)."""
-        return ranks.drawn(lambda size: torch.empty(size).exponential_(generator=self.generator), shape, rows)
+        return self._draw(lambda size: torch.empty(size).exponential_(generator=self.generator), shape, rows)
+
+    def _draw(self, draw: Callable[[Sequence[int]], Tensor], shape: Sequence[int], rows: int) -> Tensor:
+        """What is drawn for the rows that this rank plays."""
+        if ranks.size() > 1:
+            SHARING.add(self)
+        return ranks.drawn(draw, shape, rows)
 
     def idle(self, key: str) -> str:
         """What this policy has, or is, that leaves the configuration key `policy.KEY` without effect; else nothing."""
