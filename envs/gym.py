@@ -17,7 +17,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from rlkit import memory, outside, ranks
 from rlkit.api import Count, Natural, Place, Reference, UserError
 from rlkit.control import ControlEnv, Luck
-from rlkit.control.contract import Ends, check_copies
+from rlkit.control.contract import Uninformed, check_copies
 from rlkit.control.masks import MaskInObservation, tells_mask
 from rlkit.control.sendable import Sendable
 from rlkit.control.vector import Vector
@@ -267,8 +267,8 @@ def make(
     masked = config.action_masks and tells_mask(partial(make_one, config, factory), config.called)
 
     def copy(render_mode: str | None = None) -> gymnasium.Env[object, object]:
-        made = Ends(make_one(config, factory, render_mode), config.called)
-        return MaskInObservation(made) if masked else made
+        made = make_one(config, factory, render_mode)
+        return Uninformed(MaskInObservation(made) if masked else made, config.called)
 
     spec, most = told(config, factory)
 

@@ -71,6 +71,17 @@ class Ends(gymnasium.Wrapper[Any, Any, Any, Any]):
         return found
 
 
+class Uninformed(Ends):
+    """As `Ends`, and without infos: Gymnasium stacks those of all copies, and cannot where shapes or types differ."""
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        return self.env.reset(seed=seed, options=options)[0], {}
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        found = super().step(action)
+        return (*found[:4], {}) if len(found) == 5 and isinstance(found[4], Mapping) else found
+
+
 def checked(vector: Vector, called: str) -> Vector:
     """With the ends checked that each copy gives in a step, where its copies are in this process."""
     inner = vector.unwrapped
