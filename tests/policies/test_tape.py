@@ -116,6 +116,21 @@ def test_what_is_not_plain_is_left_to_autograd(odd: str) -> None:
     assert net.on_arrays(5) is None
 
 
+@pytest.mark.filterwarnings("ignore")  # torch.jit is deprecated, and still what many use
+@pytest.mark.parametrize("without_gradient", [torch.no_grad, torch.inference_mode])
+def test_a_network_that_is_exported_without_gradient_is_whole(without_gradient: type[torch.no_grad]) -> None:
+    """Torch does not see what numpy computes: a traced network had no tanh in it."""
+    net, x = network(nn.Tanh, 3, 8, 8, 2), torch.linspace(-2, 2, 15, dtype=torch.float64).view(5, 3)
+    expected = by_autograd(net, x)[0]
+    with without_gradient():
+        for export in (
+            torch.jit.trace,
+            lambda *given: torch.export.export(*given).module(),
+            lambda *_: torch.vmap(net),
+        ):
+            assert_close(export(net, (x,))(x), expected)
+
+
 def test_each_thread_has_its_own_tape() -> None:
     seen: list[Tape | None] = []
     with Tape() as outer:
