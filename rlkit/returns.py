@@ -139,6 +139,7 @@ def standardize(x: Tensor, mask: Tensor, eps: float = 1e-8, correction: int = 1)
     The variance is divided by their number minus `correction`: 1 unbiased, 0 biased.
     """
     same_shape(x=x, mask=mask)
+    x = x if x.is_floating_point() else x.to(torch.get_default_dtype())
     count = mask.sum().clamp(min=1)
     # In float64: in float32 rounding makes equal elements differ from their mean, and the division enlarges that.
     mean = (torch.where(mask, x, 0).sum(dtype=torch.float64) / count).to(x.dtype)

@@ -242,6 +242,12 @@ def test_standardize_by_hand_ignores_what_is_masked() -> None:
     assert_close(returns.standardize(x, mask), table([-half, half, 0.0, 0.0]))
 
 
+def test_standardize_takes_whole_numbers() -> None:
+    """Their mean is not one."""
+    x, mask = torch.tensor([1, 2, 4]), torch.tensor([True, True, True])
+    assert_close(returns.standardize(x, mask), returns.standardize(x.float(), mask))
+
+
 def test_standardize_equals_torch_std_mean_over_the_masked_elements_in_value_and_gradient() -> None:
     x = episodes()["reward"].requires_grad_()
     mask = episodes(seed=3)["done"]
