@@ -17,7 +17,7 @@ from rlkit.fields import Escapes
 from rlkit.joining import refuse_several
 from rlkit.python.keys import GYM, EnvLike, asked, check_listener, described, found_at, inside, line, named, plain, text
 from rlkit.python.run import Run
-from rlkit.python.surroundings import undisturbed
+from rlkit.python.surroundings import alone, undisturbed
 from rlkit.recording import checkpoint as checkpoints
 from rlkit.recording.log import Listener
 from rlkit.settings import config, schema
@@ -62,7 +62,7 @@ def train(
     refuse_several()
     check_listener(on_iteration)
     given = asked(algo, env, keys)
-    with undisturbed(), muted(quiet):
+    with alone(), undisturbed(), muted(quiet):
         folder, progress = session.carry_out(given, session.Watch(quiet, on_iteration))
     run = Run(folder, factory=given.factory, trusted=True)
     if progress.terminated:

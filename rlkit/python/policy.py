@@ -66,7 +66,8 @@ class Policy:
             shape, dtype = spaces.action_shape(of_actions)
             return spaces.executed(of_actions, np.zeros((0, *shape), dtype))
         with usual(), torch.inference_mode():
-            chosen = self._act(self.module, torch.from_numpy(rows).to(self.env.device), greedy).cpu().numpy()
+            given = torch.from_numpy(np.array(rows, order="C"))  # they may be read-only, or from the last to the first
+            chosen = self._act(self.module, given.to(self.env.device), greedy).cpu().numpy()
         actions = spaces.executed(of_actions, chosen)
         if not single:
             return actions

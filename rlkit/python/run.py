@@ -17,7 +17,7 @@ from rlkit.joining import refuse_several
 from rlkit.paths import back, home, start
 from rlkit.python.keys import check_listener, line
 from rlkit.python.policy import Policy
-from rlkit.python.surroundings import undisturbed
+from rlkit.python.surroundings import alone, undisturbed
 from rlkit.recording import checkpoint as checkpoints
 from rlkit.recording.files import is_file, read_object
 from rlkit.recording.log import Listener
@@ -146,7 +146,7 @@ class Run:
         check_listener(on_iteration)
         told = self._line(**keys)
         told.resume = self.folder
-        with undisturbed(), muted(quiet), self._fitting():
+        with alone(), undisturbed(), muted(quiet), self._fitting():
             _, progress = session.carry_out(config.complete(told), session.Watch(quiet, on_iteration))
         self._opened = None
         if progress.terminated:

@@ -1,11 +1,37 @@
 """Protects the caller's torch settings from a run, and a run from the caller's settings."""
 
+import os
 import random
+import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 
 import numpy as np
 import torch
+
+from rlkit.errors import UserError
+
+_training: dict[int, int] = {}  # by process, as a fork copies this, the thread that trains
+
+
+@contextmanager
+def alone() -> Iterator[None]:
+    """Train in one thread at a time: the global random generators are of the whole program.
+
+    Raises: UserError while another thread trains.
+    """
+    process, thread = os.getpid(), threading.get_ident()
+    first = process not in _training
+    if _training.setdefault(process, thread) != thread:
+        raise UserError(
+            "another thread of this program is training, and both would draw from the same random generators: wait for "
+            "it, or give each run a process of its own, as rlkit.run_comparison does"
+        )
+    try:
+        yield
+    finally:
+        if first:
+            _training.pop(process, None)
 
 
 @contextmanager
@@ -13,10 +39,14 @@ def usual() -> Iterator[None]:
     """Torch's default settings: float32, gradients, tensors on the CPU; the caller's are restored afterwards."""
     dtype, here = torch.get_default_dtype(), torch.device("cpu")
     torch.set_default_dtype(torch.float32)
-    # Setting even the default device makes every call of torch slower.
-    place = nullcontext() if torch.get_default_device() == here else here
     try:
-        with torch.inference_mode(False), torch.enable_grad(), place:
+        with torch.inference_mode(False), torch.enable_grad(), ExitStack() as stack:
+            # Setting even the default device makes every call of torch slower.
+            if torch.get_default_device() != here:
+                stack.enter_context(here)
+            for kind in ("cpu", "cuda", "mps"):
+                if torch.is_autocast_enabled(kind):
+                    stack.enter_context(torch.autocast(kind, enabled=False))
             yield
     finally:
         torch.set_default_dtype(dtype)

@@ -95,6 +95,15 @@ def test_tensors_are_read_as_their_numbers(walked: rlkit.Run) -> None:
     assert policy.predict(grows).tolist() == policy.predict([*grows]).tolist() == expected
 
 
+@pytest.mark.filterwarnings("error")
+def test_observations_from_the_last_to_the_first_and_read_only_ones_are_read(walked: rlkit.Run) -> None:
+    rows = np.array([[0.1], [0.9], [0.5]], dtype=np.float32)
+    expected = walked.policy.predict(rows)
+    assert (walked.policy.predict(rows[::-1]) == expected[::-1]).all()
+    rows.flags.writeable = False
+    assert (walked.policy.predict(rows) == expected).all()
+
+
 def test_no_observations_are_no_actions(walked: rlkit.Run) -> None:
     found = walked.policy.predict(np.zeros((0, 1)))
     assert found.shape == (0,) and found.dtype.kind == "i"
@@ -132,8 +141,9 @@ def test_an_array_of_prompts_and_a_numpy_count_are_fine(told: rlkit.Run) -> None
 
 
 def test_more_completions_than_the_memory_holds(told: rlkit.Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    policy = told.policy
     monkeypatch.setattr(memory, "free", lambda: 1000)
-    refused("100 completions of 8 tokens needs", told.policy.complete, ["2?"], n=100)
+    refused("100 completions of 8 tokens needs", policy.complete, ["2?"], n=100)
 
 
 @pytest.mark.parametrize(
@@ -256,6 +266,16 @@ def test_texts_do_not_depend_on_the_settings_of_torch(told: rlkit.Run) -> None:
     finally:
         torch.set_default_dtype(torch.float32)
     assert found == other.complete(["2?"], n=3)
+
+
+def test_autocast_of_whoever_calls_is_not_of_the_run(told: rlkit.Run, walked: rlkit.Run, tmp_path: Path) -> None:
+    """It would act, write and learn in bfloat16."""
+    one, other = (rlkit.load(told.folder).policy for _ in range(2))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found, action = one.complete(["2?"], n=3), walked.policy.predict([0.5])
+        assert rlkit.train("ppo", "pendulum", out=tmp_path / "r", **SHORT).summary
+        assert torch.is_autocast_enabled("cpu")
+    assert found == other.complete(["2?"], n=3) and action == walked.policy.predict([0.5])
 
 
 @pytest.mark.parametrize("value", [10**5000, [10**5000], {"a": 10**5000}], ids=["number", "list", "mapping"])

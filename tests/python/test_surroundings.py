@@ -94,6 +94,30 @@ def test_what_a_listener_raises_is_raised_and_the_run_can_go_on(tmp_path: Path) 
     assert rlkit.load(tmp_path / "r").resume(quiet=True).summary
 
 
+def test_one_thread_trains_at_a_time(tmp_path: Path) -> None:
+    """Both would draw from the global random generators; a listener may train in the same thread."""
+    told: list[str] = []
+
+    def train(name: str, **keys: Any) -> None:
+        try:
+            rlkit.train("ppo", "cartpole", quiet=True, out=tmp_path / name, **{**PPO, "iterations": 1}, **keys)
+        except rlkit.UserError as error:
+            told.append(str(error))
+
+    def listen(_: dict[str, float]) -> None:
+        train("inner")
+        thread = threading.Thread(target=train, args=("beside",))
+        thread.start()
+        thread.join()
+
+    train("first", on_iteration=listen)
+    assert [text.partition(":")[0] for text in told] == [
+        "another thread of this program is training, and both would draw from the same random generators"
+    ]
+    train("beside")  # nothing is left of what was refused
+    assert len(told) == 1 and all(rlkit.load(tmp_path / name).summary for name in ("first", "inner", "beside"))
+
+
 @pytest.mark.slow
 def test_ctrl_c_keeps_the_run_and_twice_stops_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def interrupt(times: int) -> Any:
