@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 
 from rlkit import statistics
 from rlkit.api import Acts, Count, Env, Natural, Policy, Scores, Split, UserError
@@ -91,6 +92,8 @@ def opened(
     seed = asked.seed if seed is None else seed
     if seed is not None:
         parts.env.seed = seed
+    if isinstance(parts.algo.policy, nn.Module):
+        parts.algo.policy.eval()  # nobody trains it any more
     gamma = discount(parts.algo.config)
     return Subject(held, called, checkpoint, iteration, given, parts.env, parts.algo.policy, gamma)
 

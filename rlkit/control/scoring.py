@@ -9,6 +9,7 @@ from rlkit.api import Acts
 from rlkit.control import requirements
 from rlkit.control.recall import at_play
 from rlkit.control.vector import Array, Copies
+from rlkit.policies.base import measured
 from rlkit.waiting import advance
 
 Measured = tuple[Array, Array, Array]  # the return, the length and whether it was truncated, of each episode [n]
@@ -28,10 +29,10 @@ def whole_episodes(
     Raises: what `endless` makes, where one has not ended after `patience` steps.
     """
     copies.reset(seeds)
-    policy = at_play(policy, copies)
+    whole, policy = policy, at_play(policy, copies)
     alive, score, length = copies.acting.copy(), np.zeros(copies.n), np.zeros(copies.n, dtype=np.int64)
     truncated = np.zeros(copies.n, dtype=bool)
-    with torch.inference_mode():
+    with torch.inference_mode(), measured(whole):
         while alive.any():
             action = act(policy, copies.observation)
             requirements.check_actions(action, alive, seeds, source)

@@ -20,6 +20,7 @@ from rlkit.control.requirements import acting
 from rlkit.control.vector import Array, Luck, Vector
 from rlkit.errors import UserError, one_line
 from rlkit.exact import Model
+from rlkit.policies.base import measured
 from rlkit.policies.tables import ValueTable
 from rlkit.scores import Reference
 
@@ -293,5 +294,5 @@ class TabularEnv(ControlEnv):
         if isinstance(policy, Tensor):
             return policy.cpu()  # where the model is
         states = torch.arange(len(self._model.start), device=self.device)
-        with torch.no_grad():
+        with torch.no_grad(), measured(policy):
             return acting(policy).act(states, greedy=True).cpu()

@@ -1,7 +1,8 @@
 """Base classes of policies: the generator for draws, statistics of observations, and defaults."""
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Self, TypeVar
 from weakref import WeakSet
 
@@ -136,6 +137,22 @@ def any_of(q: Tensor, draw: Tensor) -> Tensor:
     rank = possible.cumsum(-1)
     which = (draw * rank[..., -1]).long().unsqueeze(-1) + 1
     return ((rank == which) & possible).long().argmax(-1)
+
+
+@contextmanager
+def measured(policy: object) -> Iterator[None]:
+    """A policy with dropout off and batch norms that keep their statistics, as torch's eval mode has them.
+
+    Afterwards each part of it is in its own mode again.
+    """
+    parts = [part for part in policy.modules() if part.training] if isinstance(policy, nn.Module) else []
+    for part in parts:
+        part.training = False
+    try:
+        yield
+    finally:
+        for part in parts:
+            part.training = True
 
 
 def frozen_copy(policy: P, *sharing: nn.Module | nn.Parameter | None) -> P:

@@ -1,13 +1,15 @@
 """Mistakes in `act` of a policy of one's own are one line that names them."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from rlkit.envs import cartpole, pendulum
-from torch import Tensor
+from torch import Tensor, nn
 
+import rlkit
 from rlkit import policies, seeding
 from rlkit.api import Env, UserError
 
@@ -66,3 +68,42 @@ def test_an_act_without_greedy_is_refused_before_anything_is_played() -> None:
     with pytest.raises(UserError, match=r"^WithoutGreedy\.act cannot be called .*def act\(self, observation, greedy="):
         made(cartpole).check(WithoutGreedy(lambda x: x))
     made(cartpole).check(Own(lambda x: x))
+
+
+class Moving(Own):
+    """Has another function in training mode, at each call."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda x: self.layers(x).argmax(-1))
+        self.layers = nn.Sequential(nn.Linear(4, 16), nn.BatchNorm1d(16), nn.Dropout(0.5), nn.Linear(16, 2))
+        self.layers[0].eval()
+
+
+def test_a_policy_is_measured_in_eval_mode_and_goes_on_in_its_own() -> None:
+    env, policy = made(cartpole), Moving()
+    before = {key: x.clone() for key, x in policy.state_dict().items()}
+    one, other = (env.evaluate(policy, episodes=8).score for _ in range(2))
+    assert all(torch.equal(x, before[key]) for key, x in policy.state_dict().items())
+    assert [part.training for part in policy.layers] == [False, True, True, True]
+    assert one.equal(other) and one.equal(env.evaluate(policy.eval(), episodes=8).score)
+
+
+DROPPING = """
+import torch
+from rlkit.algorithms import reinforce
+from rlkit.algorithms.reinforce import Config
+
+
+def make(config, env, network):
+    algo = reinforce.make(config, env, network)
+    algo.policy.trunk = torch.nn.Dropout(0.5)
+    return algo
+"""
+
+
+def test_a_loaded_policy_acts_in_eval_mode(tmp_path: Path) -> None:
+    (tmp_path / "dropping.py").write_text(DROPPING, encoding="utf-8")
+    keys: dict[str, Any] = {"iterations": 1, "evaluation_episodes": 2, "validation_episodes": 2, "quiet": True}
+    run = rlkit.train(tmp_path / "dropping.py", "cartpole", out=tmp_path / "r", **keys)
+    seen = torch.randn(50, 4)
+    assert (run.policy.predict(seen) == run.policy.predict(seen)).all()
