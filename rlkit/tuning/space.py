@@ -148,7 +148,9 @@ def declared(classes: Mapping[str, type], usual: Sections) -> dict[str, Range]:
             mark = marks[0] if marks else USUAL.get(name) if section == "algo" else None
             if mark is not None:
                 check(f"{section}.{name}", mark)
-                found[f"{section}.{name}"] = widened(mark, hints[name], usual[section][name])
+                made = widened(mark, hints[name], usual[section][name])
+                check_texts(f"{section}.{name}", made, hints[name])
+                found[f"{section}.{name}"] = made
     return {key: made for key, made in found.items() if isinstance(made, Between) or len(made.values) > 1}
 
 
@@ -163,6 +165,13 @@ def check(key: str, mark: Mark) -> None:
             f"{key}: Search({mark.low}, {mark.high}{log}) in its type is not a range: give numbers, the lower one "
             "first; with log=True both above 0"
         )
+
+
+def check_texts(key: str, made: Range, hint: schema.Hint) -> None:
+    """Refuse texts that the comparison on fresh seeds would part, and so measure other values than were found."""
+    parts = [x for x in made.values if "," in x] if isinstance(made, Among) else []
+    if parts and rows.separator_of(key, hint) == ",":
+        raise UserError(f"{key}={parts[0]} is a text with a comma, which would be two values: search texts without one")
 
 
 def widened(mark: Mark, hint: schema.Hint, usual: object) -> Range:

@@ -71,6 +71,15 @@ def test_a_declared_range_that_is_none_is_refused(mark: Search, said: str) -> No
         declared({"algo": mine}, {"algo": {"x": 0.5}})
 
 
+def test_a_text_that_a_comma_would_part_is_refused() -> None:
+    """The comparison on fresh seeds would measure x and y as two settings, in place of the one that was found."""
+    mine = make_dataclass("Config", [("x", Annotated[str, Choose("x,y", "z")], "z")])
+    with pytest.raises(UserError, match=r"algo\.x=x,y is a text with a comma, which would be two values"):
+        declared({"algo": mine}, {"algo": {"x": "z"}})
+    pairs = make_dataclass("Config", [("x", Annotated[tuple[int, ...], Choose((1, 2), (3,))], (3,))])
+    assert declared({"algo": pairs}, {"algo": {"x": (3,)}}) == {"algo.x": Among(("1,2", "3"))}
+
+
 def test_one_value_is_not_searched() -> None:
     mine = make_dataclass(
         "Config", [("x", Annotated[float, Choose(0.5)], 0.5), ("y", Annotated[float, Choose(1)], 0.5)]
