@@ -62,6 +62,7 @@ class Attempt:
         """Read new evaluations in order, and stop the runs if the trial is pruned."""
         last: list[float] = []
         for i, job in enumerate(self.jobs):
+            finished = grid.summary(job).get("finished")  # first: then it has all evaluations
             found = evaluations(job)
             for k, value in enumerate(found):
                 step = STRIDE * i + k
@@ -69,7 +70,7 @@ class Attempt:
                     continue
                 self.values[step] = sum([*last, value]) / (len(last) + 1)
                 self.given_up = self.study.hopeless(self.values, self.before)
-            if self.given_up or not grid.summary(job).get("finished"):
+            if self.given_up or not finished:
                 break
             last.append(self.score(found))
         if self.given_up and not self.stop.exists():

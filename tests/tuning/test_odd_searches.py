@@ -6,6 +6,7 @@ import os
 import resource
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from support.pretended_searches import conducted, evaluated, trials
 
 from rlkit.comparison import grid
 from rlkit.errors import UserError
+from rlkit.tuning import search
 from rlkit.tuning.study import FILE, Study, Trial, mend
 
 pytest.importorskip("optuna")
@@ -157,3 +159,24 @@ def test_a_file_of_trials_that_would_fill_the_memory_is_refused(tmp_path: Path) 
         file.truncate(1 << 40)  # sparse
     with pytest.raises(UserError, match=r"study\.journal has over 1,073,741,824 bytes, .*; choose another out="):
         mend(tmp_path / FILE)
+
+
+def test_a_run_that_ends_while_it_is_looked_at_counts_with_its_last_evaluation(tmp_path: Path, monkeypatch) -> None:
+    """A busy machine may leave seconds between two reads, in which one run ends and the next is evaluated."""
+    ended: list[bool] = []
+    attempt = search.Attempt.__new__(search.Attempt)
+    jobs: Any = [SimpleNamespace(folder="first"), SimpleNamespace(folder="second")]
+    study: Any = SimpleNamespace(hopeless=lambda values, before: False)
+    problem: Any = SimpleNamespace(usual={"run": {"measure": "latest"}})
+    vars(attempt).update(jobs=jobs, study=study, problem=problem, values={}, given_up=False, before=0, stop=tmp_path)
+
+    def read(job: Any) -> list[float]:
+        found = [3.0] if job is jobs[1] else [1.0, 9.0] if ended else [1.0]
+        ended.append(True)
+        return found
+
+    monkeypatch.setattr(search, "evaluations", read)
+    monkeypatch.setattr(grid, "summary", lambda job: {"finished": bool(ended) and job is jobs[0]})
+    attempt.look()
+    attempt.look()
+    assert attempt.values == {0: 1.0, 1: 9.0, search.STRIDE: (9.0 + 3.0) / 2}
