@@ -42,7 +42,7 @@ class Run:
     device: str = "auto"  # auto, cpu, cuda or cuda:N; auto takes a GPU where there is one
     out: str | None = None  # run folder; default runs/ALGO-ENV-sSEED-TIMESTAMP
     iterations: Count | None = None  # length of the run in iterations; text without a length: 60
-    env_steps: Count | None = None  # length of the run in environment steps (text: tokens); control's default: 100,000
+    env_steps: Count | None = None  # least steps (text: tokens), in whole iterations; control's default: 100,000
     evaluate_every: Natural = 0  # iterations between evaluations on the validation split; 0: only at the end
     evaluations: Natural = 0  # number of evaluations, spread evenly over the run; in place of evaluate_every
     evaluation_episodes: Episodes | None = None  # episodes of the first and last test; none: the environment's
