@@ -56,7 +56,7 @@ def seed_ranks(seed: int, *names: str | int) -> None:
 
 def learn(algo: Algorithm, meter: Meter, measured: bool = True) -> None:
     """One optimizer step per minibatch; micro-batches and ranks only accumulate its gradient."""
-    limit = algo.config.gradient_limit() if isinstance(algo.config, LearningRate) else math.inf
+    limit = gradient_limit(algo)
     meter.ratios = []
     for batch in algo.buffer:
         algo.optimizer.zero_grad()
@@ -93,6 +93,11 @@ def learning(algo: Algorithm) -> list[Tensor]:
     """The parameters of all optimizers of an algorithm: of its own ones, which it steps itself, ranks add up, too."""
     optimizers = [x for x in vars(algo).values() if isinstance(x, torch.optim.Optimizer)]
     return list(dict.fromkeys(p for optimizer in optimizers for p in parameters_of(optimizer)))
+
+
+def gradient_limit(algo: Algorithm) -> float:
+    """The global norm that gradients are scaled down to."""
+    return algo.config.gradient_limit() if isinstance(algo.config, LearningRate) else math.inf
 
 
 def batch_of(algo: Algorithm, step: str, returned: object) -> TensorDict:
@@ -185,6 +190,7 @@ class Training:
         meter, progress = self.progress.meter, self.progress
         meter.share()
         seen = progress.doctor.measure(self.algo, self.env, rollout, credited, meter)
+        seen["limit"] = gradient_limit(self.algo)
         metrics = averages(meter) | self.clock.speed(progress.env_steps)
         self.log.completions(progress.iteration, rollout, credited, self.algo.policy, self.env)
         self.conclude(seen, metrics, evaluating)

@@ -93,6 +93,11 @@ CHECKS = {
         "advantages reach {advantage:.3g}, and one of {steps:.0f} steps has {peak:.0%} of their variance: scale the "
         "reward, or let the algorithm do it, if it can (algo.normalize_reward, algo.normalize_advantage, algo.scale)",
     ),
+    "gradient": Check(
+        lambda x: x["train/grad_norm"] > 1e4 * x["limit"] and 0 < x["train/kl"] < 1e-6,  # 0: there was one update
+        "the gradient of {train/grad_norm:.2g} is cut down to {limit:g}, so that the policy hardly moves: scale the "
+        "reward (algo.normalize_reward, if it is there), or raise algo.max_grad_norm",
+    ),
     "kl": Check(
         lambda x: x["train/kl"] > 1,
         "the policy moves {train/kl:.3g} nats a step within one iteration: lower algo.lr or algo.epochs",

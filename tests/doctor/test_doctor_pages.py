@@ -33,6 +33,7 @@ def test_other_pages_name_checks_that_are_there() -> None:
         "advantage": "ppo a2c reinforce grpo",
         "clip_fraction": "ppo grpo dapo gspo cispo gmpo reinforce_pp",
         "entropy": "ppo a2c reinforce grpo sac",
+        "gradient": "ppo grpo reinforce_pp",
         "equal_groups": "grpo dapo rloo dpo",
         "explained_variance": "ppo a2c reinforce",
         "no_update": "dqn sac td3",
