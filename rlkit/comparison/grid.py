@@ -30,6 +30,8 @@ State = Literal["waiting", "cut off", "elsewhere", "finished"]
 PLACE = {"out", "device", "threads", "checkpoint_every", "keep", "logger"}
 FAILED = (1, 2)  # exit codes of `rlkit.run`, below a line that says why; another one is not its own
 TAKEN = "is being written by another process"  # what `rlkit.run` says of a folder that is locked
+LEFT = "python -m rlkit.run resume="  # begins the last line of a run that a signal asked to leave
+ASKED = "asked to leave by a signal, twice"
 POLL = 0.2  # seconds between two looks at a process
 PATIENCE = 10.0  # seconds that a run gets to write its checkpoint before it is killed
 
@@ -174,8 +176,8 @@ def difference(one: Sections, other: Sections) -> tuple[str, object, object] | N
 def carry_out(job: Job, stop: Path, away: Execute | None = None) -> str | None:
     """See to it that a run is finished; None when it is, else the reason in one line.
 
-    A run that the system killed is continued once. A run that another process carries out is waited for: it may be the
-    child of a comparison that was killed. As soon as the file `stop` exists, the run is stopped safely.
+    A run that was killed, or asked to leave, is continued once. A run that another process carries out is waited for:
+    it may be the child of a comparison that was killed. As soon as the file `stop` exists, the run is stopped safely.
 
     away: what carries it out on another machine; it says when the run has begun there.
     """
@@ -194,7 +196,8 @@ def carry_out(job: Job, stop: Path, away: Execute | None = None) -> str | None:
             code, said = (away or execute)(job, stop)
             if state(job) in ("finished", "elsewhere") or stop.exists() or TAKEN in said:
                 continue  # look again
-            if code >= 0 or killed:
+            said = ASKED if said.startswith(LEFT) else said
+            if killed or (code >= 0 and said != ASKED):
                 why = said if code in FAILED else f"exit code {code}" + f", and its last line is: {said}" * bool(said)
                 return f"signal {-code}" if code < 0 else why or f"exit code {code}"
             killed = True

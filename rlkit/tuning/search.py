@@ -23,7 +23,8 @@ from rlkit.tuning.study import End, Study, Trial, shown
 EVALUATED = ("eval/return", "eval/accuracy")
 STRIDE = 10**6  # offset between the step numbers that Optuna gets for the runs of a trial: more than evaluations
 POLL = 0.2  # seconds between polls
-UNWRITTEN = re.compile("(rlkit: |UserError: )cannot write ")  # how a run ends where the disk is full
+# What ends a run and says nothing of the setting: a full disk, here or where it runs, signals, machines that are lost.
+BLAMELESS = re.compile(rf"(?:rlkit: |UserError: )?(?=cannot write |lost \d+ times: |{grid.ASKED})")
 
 
 class Attempt:
@@ -150,8 +151,9 @@ def following(
     behind = 2 * workers - 1
     number = len(study.trials) + len(active)
     busy = sum(not future.done() for _, future in active.values())
-    room = busy < workers and number < min(trials, len(study.trials) + behind)
-    return Attempt(problem, study, number, behind, folder) if room else None
+    if busy >= workers or number >= min(trials, len(study.trials) + behind):
+        return None
+    return Attempt(problem, study, number, behind, folder)
 
 
 def watch(active: Active) -> None:
@@ -165,8 +167,8 @@ def settle(study: Study, active: Active, trials: int) -> None:
     while (found := active.get(len(study.trials))) is not None and found[1].done():
         attempt, future = active.pop(len(study.trials))
         reason = outcome(future)
-        if reason and (disk := UNWRITTEN.match(reason)):  # which says nothing of the setting
-            why = reason.removeprefix(disk[1])
+        if reason and (begun := BLAMELESS.match(reason)):
+            why = reason[begun.end() :]
             raise UserError(f"trial {attempt.number} could not be finished: {why}; then give the command again")
         trial = attempt.ended(reason)
         if trial.end == "failed" and not trial.number:

@@ -40,6 +40,9 @@ if act == "leaves":
     sys.exit(3)
 if act == "is_killed" or (act == "is_killed_once" and starts == 1):
     os.kill(os.getpid(), signal.SIGKILL)
+if act == "is_asked" or (act == "is_asked_once" and starts == 1):
+    print("stopped at iteration 3; continue with:\\n  python -m rlkit.run resume=" + folder)
+    sys.exit(1)
 if act == "lasts":
     def leave(*_):
         open("left", "w").write("safely")
@@ -139,6 +142,14 @@ def test_a_run_that_the_system_killed_is_continued_once(tmp_path):
     assert carry_out(once, tmp_path / ".stop") is None
     assert starts(once) == ["out", "resume"]
     assert carry_out(always, tmp_path / ".stop") == "signal 9"
+    assert starts(always) == ["out", "resume"]
+
+
+def test_a_run_that_a_signal_asked_to_leave_is_continued_once(tmp_path):
+    once, always = job(tmp_path, "is_asked_once"), job(tmp_path, "is_asked")
+    assert carry_out(once, tmp_path / ".stop") is None
+    assert starts(once) == ["out", "resume"]
+    assert carry_out(always, tmp_path / ".stop") == "asked to leave by a signal, twice"
     assert starts(always) == ["out", "resume"]
 
 
