@@ -14,6 +14,7 @@ from rlkit.comparison.view import outcome
 from rlkit.errors import UserError, one_line
 from rlkit.recording.files import is_number, remove
 from rlkit.recording.writers import records
+from rlkit.settings import places
 from rlkit.signals import handled, leaving
 from rlkit.terminal import say
 from rlkit.tuning import space
@@ -153,7 +154,18 @@ def following(
     busy = sum(not future.done() for _, future in active.values())
     if busy >= workers or number >= min(trials, len(study.trials) + behind):
         return None
+    check_files(problem)
     return Attempt(problem, study, number, behind, folder)
+
+
+def check_files(problem: Problem) -> None:
+    """Refuse to go on where a file that the keys name has changed: trials of two versions cannot be compared.
+
+    Raises: UserError.
+    """
+    for name, mark in problem.usual.get("marks", {}).items():
+        if places.mark(name) != mark:
+            raise UserError(f"{name} has changed since this search began: put it back, or choose another out=")
 
 
 def watch(active: Active) -> None:
@@ -166,6 +178,7 @@ def settle(study: Study, active: Active, trials: int) -> None:
     """Record the trials that have ended, in order."""
     while (found := active.get(len(study.trials))) is not None and found[1].done():
         attempt, future = active.pop(len(study.trials))
+        check_files(attempt.problem)
         reason = outcome(future)
         if reason and (begun := BLAMELESS.match(reason)):
             why = reason[begun.end() :]

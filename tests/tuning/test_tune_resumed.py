@@ -12,6 +12,7 @@ import pytest
 from support.pretended_searches import WORDS, conducted, trials
 from support.words import last
 
+from rlkit.comparison import grid
 from rlkit.errors import UserError
 from rlkit.settings import config, plugins
 from rlkit.tuning import conduct, search
@@ -121,6 +122,30 @@ def test_trials_of_two_defaults_are_not_mixed(change: str, tmp_path: Path, carri
     what = "mine.py" if change == "code" else r"env\.slip"
     with pytest.raises(UserError, match=rf"{what} has changed since .*s was begun; choose another out="):
         conducted(tmp_path / "s", "trials=3", *words)
+
+
+def test_a_file_that_is_edited_during_a_search_ends_it(
+    tmp_path: Path, carried: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No setting is to blame for it, so no trial counts as failed, and none is of the other version."""
+    text = Path(plugins.load("algorithms", "q_learning").__file__ or "").read_text()
+    mine, pretended = tmp_path / "mine.py", grid.execute
+    mine.write_text(text.replace("from .", "from rlkit.algorithms."))
+    before = mine.read_text()
+
+    def execute(job: grid.Job, stop: Path) -> tuple[int, str]:
+        if "0002" in job.name:
+            mine.write_text(f"{before}\nMORE = 1\n")
+        return pretended(job, stop)
+
+    monkeypatch.setattr(grid, "execute", execute)
+    with pytest.raises(UserError, match=r"mine\.py has changed since this search began: put it back, or choose"):
+        conducted(tmp_path / "s", "trials=4", f"algo={mine}")
+    assert [trial.end for trial in trials(tmp_path / "s")] == ["complete"] * 2
+    monkeypatch.setattr(grid, "execute", pretended)
+    mine.write_text(before)
+    conducted(tmp_path / "s", "trials=4", f"algo={mine}")
+    assert [trial.end for trial in trials(tmp_path / "s")] == ["complete"] * 4
 
 
 @pytest.mark.slow
