@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Self
 
+import numpy as np
 from rich import box
 from rich.console import Group, RenderableType
 from rich.padding import Padding
@@ -28,7 +29,7 @@ from rlkit.statistics.episodes import form
 from rlkit.terminal import say, warn
 from rlkit.waiting import shown_by
 
-Listener = Callable[[dict[str, float]], object]  # receives the logged metrics; a true return value stops the run
+Listener = Callable[[dict[str, float]], object]  # receives the logged metrics; stops the run by returning True
 
 PLAIN_EVERY = 5.0  # seconds between lines of history, at least
 LINES = 20  # history lines wait for at least 1 / LINES of the time that the run has taken
@@ -124,7 +125,8 @@ class Log:
         elif not evaluated and time.monotonic() - self.spoke > max(PLAIN_EVERY, self.seconds() / LINES):
             self.note(whole(pairs, self.console.width))
             self.spoke = time.monotonic()
-        return self.listener is not None and bool(self.listener(dict(line)))
+        answer = None if self.listener is None else self.listener(dict(line))
+        return isinstance(answer, bool | np.bool_) and bool(answer)  # not the number of letters that write() returns
 
     def failure(self, iteration: int, env_steps: int, alarm: str) -> None:
         """Write a line for an iteration that failed. Resume removes it; a tracker would keep it, so it gets none."""

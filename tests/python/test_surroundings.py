@@ -84,6 +84,13 @@ def test_a_listener_hears_of_each_iteration_and_may_stop_the_run(tmp_path: Path)
     assert not differences(whole.folder, last.folder), "in the last iteration there is nothing left to stop"
 
 
+@pytest.mark.parametrize(("answer", "stops"), [(12, False), ([1], False), ("done", False), (np.True_, True)])
+def test_only_true_stops_the_run(answer: Any, stops: bool, tmp_path: Path) -> None:
+    """`file.write` answers with a number, `ax.plot` with a list."""
+    run = rlkit.train("ppo", "cartpole", quiet=True, on_iteration=lambda _: answer, out=tmp_path / "r", **PPO)
+    assert run.summary is not None and run.summary["finished"] is not stops
+
+
 def test_what_a_listener_raises_is_raised_and_the_run_can_go_on(tmp_path: Path) -> None:
     def fail(metrics: dict[str, float]) -> None:
         if metrics["iteration"] == 2:
