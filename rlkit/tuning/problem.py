@@ -188,12 +188,21 @@ class Problem:
             section, _, name = key.partition(".")
             sections[section][name] = schema.Typed(text)
         found = dict(chosen)
-        facts = self.facts(sections["algo"])
+        while gone := self.without_effect(sections, found):  # what needed one of these may have none either
+            for key in gone:
+                section, _, name = key.partition(".")
+                sections[section][name] = self.usual[section][name]
+                del found[key]
+        return found
+
+    def without_effect(self, sections: Sections, chosen: Keys) -> set[str]:
+        """Those of the chosen keys that have no effect with these sections."""
+        facts, gone = self.facts(sections["algo"]), set[str]()
         for section, cls in self.classes.items():
             mine = [key.partition(".")[2] for key in chosen if key.startswith(f"{section}.")]
-            for name, _ in list(idle.idle(config.build(cls, sections[section], section), mine, facts)):
-                found.pop(f"{section}.{name}", None)
-        return found
+            left = idle.idle(config.build(cls, sections[section], section), mine, facts)
+            gone |= {f"{section}.{name}" for name, _ in left}
+        return gone
 
     def jobs(self, number: int, chosen: Keys, folder: Path) -> list[grid.Job]:
         """The runs of a trial."""

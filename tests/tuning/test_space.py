@@ -200,3 +200,12 @@ def test_seeds_of_trials_are_not_measured_on() -> None:
     with pytest.raises(UserError, match="seed=1001 is a seed of the trials"):
         problem(*TABLE, "seed=1,1001").fresh()
     assert problem(*TABLE, "seed=1,1002").fresh() == [1, 1002]
+
+
+def test_a_key_that_needs_a_key_without_effect_is_left_out_too() -> None:
+    ranges = ["algo.kl_coef=0,0.1", "algo.kl_target=0.01..0.1", "algo.kl_horizon=10..100"]
+    found = problem("algo=ppo", "env=arithmetic", "iterations=2", *ranges)
+    chosen = {"algo.kl_coef": "0", "algo.kl_target": "0.05", "algo.kl_horizon": "50"}
+    assert found.active(chosen) == {"algo.kl_coef": "0"}
+    penalized = chosen | {"algo.kl_coef": "0.1"}
+    assert found.active(penalized) == penalized
