@@ -126,6 +126,14 @@ def test_clipped_says_exactly_where_the_gradient_is_zero() -> None:
     assert torch.equal(losses.clipped(log_ratio, advantage, 0.1, 0.4), gradient == 0)
 
 
+def test_cleanrls_clipfrac_also_counts_steps_that_still_have_a_gradient() -> None:
+    draw = torch.Generator().manual_seed(0)
+    log_ratio, advantage = 0.3 * torch.randn(10_000, generator=draw), torch.randn(10_000, generator=draw)
+    theirs = float(((log_ratio.exp() - 1).abs() > 0.2).float().mean())  # cleanrl/ppo.py
+    ours = float(losses.clipped(log_ratio, advantage, 0.2, 0.2).float().mean())
+    assert ours == pytest.approx(theirs / 2, rel=0.05), "as docs/coming_from/cleanrl.md says"
+
+
 @pytest.mark.parametrize(("low", "high"), [(0.2, 0.2), (0.2, 0.28), (0.5, 0.1)])
 def test_clipped_surrogate_equals_the_formulas_of_trl_and_verl_in_value_and_gradient(low: float, high: float) -> None:
     now, old, advantage = normal(64), normal(64, seed=1, grad=False), normal(64, seed=2, grad=False)
