@@ -15,7 +15,8 @@ from rlkit.buffers import in_step, learned_by_all, mine_of, split
 from rlkit.errors import Diverged, Exhausted, Unfinished, UserError
 from rlkit.held import check_parameters, check_saved, fingerprints
 from rlkit.meter import Clock, Meter, averages, detached
-from rlkit.policies import LearningRate, clip_gradients, parameters_of
+from rlkit.policies import LearningRate, clip_gradients
+from rlkit.policies.optimizers import gradient_limit, optimized
 from rlkit.progress import Progress, lasting_of, noted, save, save_best
 from rlkit.recording.log import Log
 from rlkit.seeding import drawn_apart, seed_global
@@ -56,7 +57,7 @@ def seed_ranks(seed: int, *names: str | int) -> None:
 
 def learn(algo: Algorithm, meter: Meter, measured: bool = True) -> None:
     """One optimizer step per minibatch; micro-batches and ranks only accumulate its gradient."""
-    limit = gradient_limit(algo)
+    limit = gradient_limit(algo.config)
     meter.ratios = []
     for batch in algo.buffer:
         algo.optimizer.zero_grad()
@@ -77,7 +78,7 @@ def learn(algo: Algorithm, meter: Meter, measured: bool = True) -> None:
         if not learned:
             meter.skip()
         if algo.divides:
-            total = ranks.add_up(shards.not_shared(learning(algo)), total)
+            total = ranks.add_up(shards.not_shared(optimized(algo)), total)
             if ranks.size() > 1 and type(algo).after_step is not Algorithm.after_step:
                 learned = learned_by_all(learned, batch["mask"].device)
         norm = clip_gradients(algo.optimizer, limit)
@@ -87,17 +88,6 @@ def learn(algo: Algorithm, meter: Meter, measured: bool = True) -> None:
         if measured:
             meter.add({"loss": torch.as_tensor(total), "grad_norm": norm})
     meter.settle()
-
-
-def learning(algo: Algorithm) -> list[Tensor]:
-    """The parameters of all optimizers of an algorithm: of its own ones, which it steps itself, ranks add up, too."""
-    optimizers = [x for x in vars(algo).values() if isinstance(x, torch.optim.Optimizer)]
-    return list(dict.fromkeys(p for optimizer in optimizers for p in parameters_of(optimizer)))
-
-
-def gradient_limit(algo: Algorithm) -> float:
-    """The global norm that gradients are scaled down to."""
-    return algo.config.gradient_limit() if isinstance(algo.config, LearningRate) else math.inf
 
 
 def batch_of(algo: Algorithm, step: str, returned: object) -> TensorDict:
@@ -190,7 +180,7 @@ class Training:
         meter, progress = self.progress.meter, self.progress
         meter.share()
         seen = progress.doctor.measure(self.algo, self.env, rollout, credited, meter)
-        seen["limit"] = gradient_limit(self.algo)
+        seen["limit"] = gradient_limit(self.algo.config)
         metrics = averages(meter) | self.clock.speed(progress.env_steps)
         self.log.completions(progress.iteration, rollout, credited, self.algo.policy, self.env)
         self.conclude(seen, metrics, evaluating)

@@ -106,6 +106,17 @@ def parameters_of(optimizer: torch.optim.Optimizer) -> list[Tensor]:
     return [p for group in optimizer.param_groups for p in group["params"]]
 
 
+def optimized(holder: object) -> list[Tensor]:
+    """The parameters of all optimizers that an algorithm holds, each once: it may step some of them itself."""
+    optimizers = [x for x in vars(holder).values() if isinstance(x, torch.optim.Optimizer)]
+    return list(dict.fromkeys(p for optimizer in optimizers for p in parameters_of(optimizer)))
+
+
+def gradient_limit(config: object) -> float:
+    """The global norm that gradients are scaled down to."""
+    return config.gradient_limit() if isinstance(config, LearningRate) else math.inf
+
+
 def clip_gradients(optimizer: torch.optim.Optimizer, limit: float) -> Tensor:
     """Scale all gradients down to this global norm. Returns the norm before."""
     if isinstance(optimizer, Flat):
