@@ -48,12 +48,14 @@ def reduction(mask: Tensor, over: Over, length: int = 1) -> Tensor:
 
 
 def plus(each: Tensor, other: Tensor, scale: float | Tensor) -> Tensor:
-    """each + scale·other: another term of a loss. A scale that is learned is a tensor.
+    """each + scale·other: another term of a loss. A scale that is learned is a tensor of one number, or of one each.
 
     With the number 0 it is `each`, and the gradient of `other` is spared.
     """
     same_shape(each=each, other=other)
     if isinstance(scale, Tensor):
+        scale = scale.reshape(()) if scale.numel() == 1 else scale
+        same_shape(each=each, scale=scale if scale.dim() else each)
         return each + scale * other
     if not scale:
         return each
