@@ -6,12 +6,18 @@ from torch import Tensor
 from rlkit.shapes import in_groups
 
 
+def _real(score: Tensor) -> Tensor:
+    """The scores as real numbers."""
+    in_groups(score)
+    return score if score.is_floating_point() else score.to(torch.get_default_dtype())
+
+
 def group_centered(score: Tensor) -> Tensor:
     """A_g = s_g − mean_g(s): the group is the baseline. score: [P, G].
 
     Dr. GRPO, Liu et al. 2025, arXiv:2503.20783: without a division by the std, no question gets more weight.
     """
-    in_groups(score)
+    score = _real(score)
     score = score - score[..., :1]  # so that rounding leaves equal scores at exactly 0
     return score - score.mean(-1, keepdim=True)
 
@@ -21,13 +27,19 @@ def _over(centered: Tensor, scale: Tensor) -> Tensor:
     return centered / scale.clamp(min=torch.finfo(scale.dtype).tiny)
 
 
+def _std(score: Tensor, correction: int, dim: int | None = None) -> Tensor:
+    """The standard deviation; 0 where there are too few scores to have one."""
+    few = (score.numel() if dim is None else score.shape[dim]) <= correction
+    return score.std(dim, correction=0 if few else correction, keepdim=dim is not None)
+
+
 def group_relative(score: Tensor, eps: float = 1e-4, correction: int = 1) -> Tensor:
     """A_g = (s_g − mean_g(s)) / (std_g(s) + ε), std with divisor G − correction (1 unbiased, 0 biased). score: [P, G].
 
     GRPO, Shao et al. 2024, arXiv:2402.03300, section 4.1.2. A group of equal scores gets 0: it carries no signal.
     """
-    in_groups(score)
-    return _over(group_centered(score), score.std(-1, correction=correction, keepdim=True) + eps)
+    score = _real(score)
+    return _over(group_centered(score), _std(score, correction, -1) + eps)
 
 
 def batch_relative(score: Tensor, eps: float = 1e-4, correction: int = 1) -> Tensor:
@@ -35,8 +47,8 @@ def batch_relative(score: Tensor, eps: float = 1e-4, correction: int = 1) -> Ten
 
     Lite PPO, Liu et al. 2025, arXiv:2508.08221: easy and hard starts are scaled alike.
     """
-    in_groups(score)
-    return _over(group_centered(score), score.std(correction=correction) + eps)
+    score = _real(score)
+    return _over(group_centered(score), _std(score, correction) + eps)
 
 
 def leave_one_out(score: Tensor) -> Tensor:
@@ -45,6 +57,8 @@ def leave_one_out(score: Tensor) -> Tensor:
     RLOO, Kool et al. 2019; Ahmadian et al. 2024, arXiv:2402.14740: the baseline of an attempt does not depend on it.
     """
     in_groups(score)
+    if score.shape[-1] < 2:
+        raise ValueError(f"leave_one_out compares attempts from one start: there is no other in {list(score.shape)}")
     return group_centered(score) * (score.shape[-1] / (score.shape[-1] - 1))
 
 
@@ -55,7 +69,7 @@ def beta_relative(score: Tensor) -> Tensor:
     this scale the one of least variance; a = b = 3/2 is GRPO's √(p(1 − p)). Groups of equal scores get 0. The density
     is at least 0.1; without that bound one start with an unlikely p would dominate the update.
     """
-    in_groups(score)
+    score = _real(score)
     p = score.mean(-1, keepdim=True)
     mean, spread = p.mean(), p.var(correction=0)
     size = (mean * (1 - mean) / spread.clamp(min=1e-6) - 1).clamp(1e-3, 1e3)
