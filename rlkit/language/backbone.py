@@ -81,7 +81,7 @@ class Backbone(Sourced, PolicyModule):
         A completion from a chat template ends with its first end token, where generation would stop. So does a plain
         answer to a conversation: a text is the same tokens, whether the template wrote the answer or a policy.
         """
-        written = self.completion_ids(completions, [rendered(x) for x in prompts])
+        written = self.completion_ids(completions, prompts)
         ids = self.prompt_ids(prompts)
         written = self.fitted(ids, written)
         length = torch.tensor([len(row) for row in written])
@@ -130,17 +130,17 @@ class Backbone(Sourced, PolicyModule):
             raise UserError("a prompt is empty: every prompt needs at least one token")
         return ids
 
-    def completion_ids(self, completions: Sequence[str], in_turns: Sequence[bool] = ()) -> list[list[int]]:
-        """The tokens of each completion, including the end token; in_turns: which of them answer a conversation."""
-        chats = [*in_turns] or [False] * len(completions)
+    def completion_ids(self, completions: Sequence[str], prompts: Sequence[str] = ()) -> list[list[int]]:
+        """The tokens of each completion of these prompts, including the end token; without prompts, of plain texts."""
+        asked = [*prompts] or [""] * len(completions)
+        chats = [rendered(x) for x in asked]
         edges = self.tokenizer.answer_edges() if any(chats) else ("", "", 0, False, "")
         before, after, end, trims, behind = edges
-        given = [(x, chat and not rendered(x)) for x, chat in zip(completions, chats, strict=True)]
         texts = [
-            framed(before if before.isspace() else "", trimmed(x) if trims else x, after)
-            if plain
+            framed(unsaid(before, prompt, x), trimmed(x) if trims else x, after)
+            if chat and not rendered(x)
             else without(x, behind)
-            for x, plain in given
+            for x, prompt, chat in zip(completions, asked, chats, strict=True)
         ]
         ends = [end if chat else self.tokenizer.eos_id for chat in chats]
         return [self._ended(*each) for each in zip(self.tokenizer.encode_after(texts), completions, ends, strict=True)]
@@ -156,14 +156,15 @@ class Backbone(Sourced, PolicyModule):
         context = self.decoder.context
         rest = [after] * len(prompts) if isinstance(after, int) else [len(text.encode()) + 1 for text in after]
         # A token is a byte at least, so few texts have to be encoded; 8 for what the tokenizer puts before a prompt.
-        long = [i for i, prompt in enumerate(prompts) if len(prompt.encode()) + 8 + rest[i] > context]
+        margin = 8 + (len(self.tokenizer.answer_edges()[0]) if any(map(rendered, prompts)) else 0)
+        long = [i for i, prompt in enumerate(prompts) if len(prompt.encode()) + margin + rest[i] > context]
         if not long:
             return
         sizes = [len(ids) for ids in self.prompt_ids([prompts[i] for i in long])]
         if isinstance(after, int):
             more, advice = [after] * len(long), "lower env.max_tokens, drop or shorten the prompt"
         else:
-            rows = self.completion_ids([after[i] for i in long], [rendered(prompts[i]) for i in long])
+            rows = self.completion_ids([after[i] for i in long], [prompts[i] for i in long])
             more = [len(ids) for ids in rows]
             advice = "drop or shorten it"
         size, extra, at = max(zip(sizes, more, long, strict=True), key=lambda row: row[0] + row[1])
@@ -228,9 +229,16 @@ def without(text: str, behind: str) -> str:
     return text.part(0, len(text) - len(behind)) if isinstance(text, Prompt) and text.endswith(behind) else text
 
 
+def unsaid(before: str, prompt: str, text: str) -> str:
+    """What a chat template writes before an answer, unless the prompt or the answer has such thoughts already."""
+    words = before.split()
+    return "" if words and (prompt.endswith(before) or any(word in text for word in words)) else before
+
+
 def framed(before: str, text: str, after: str) -> Prompt:
-    """The text between white space, on each side where it has none of its own."""
-    return joined(["" if text[:1].isspace() else before, text, "" if text[-1:].isspace() else after])
+    """The text between what a template writes, on each side where it has no white space of its own."""
+    before = "" if text[:1].isspace() and before.isspace() else before
+    return joined([before, text, "" if text[-1:].isspace() else after])
 
 
 def scatter(values: Tensor, where: Tensor, shape: torch.Size) -> Tensor:

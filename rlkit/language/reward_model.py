@@ -103,9 +103,9 @@ class RewardModel(Backbone):
 
     def encode(self, prompts: Sequence[str], completions: Sequence[str]) -> TensorDict:
         """See `Backbone.encode`. A text of a policy and the same text of a file are the same tokens."""
-        before = self.tokenizer.answer_edges()[0] if any(map(rendered, completions)) else ""
-        drops, both = self.tokenizer.drops_space, zip(prompts, completions, strict=True)
-        return super().encode(prompts, [bare(as_written(prompt, text, drops), before) for prompt, text in both])
+        drops = self.tokenizer.drops_space
+        both = zip(prompts, completions, strict=True)
+        return super().encode(prompts, [as_written(prompt, text, drops) for prompt, text in both])
 
     def fitted(self, prompts: list[list[int]], written: list[list[int]]) -> list[list[int]]:
         """The completions without what does not fit into the context: each is read up to there, and ends with its end.
@@ -160,14 +160,6 @@ def as_written(prompt: str, text: str, drops_space: bool) -> Prompt:
         words = text.lstrip(" ")
         text = words if not words or prompt[-1:].isspace() or words[0].isspace() else f" {words}"
     return text if isinstance(text, Prompt) else data(text)
-
-
-def bare(text: Prompt, before: str) -> Prompt:
-    """A completion from a chat template without what the template writes before an answer, such as empty thoughts.
-
-    White space stays: it is also put before the answer of a policy.
-    """
-    return text.part(len(before)) if before.strip() and rendered(text) and text.startswith(before) else text
 
 
 @cache

@@ -31,7 +31,7 @@ from rlkit.language.model import LanguageModel
 from rlkit.language.network import LanguageNetwork
 from rlkit.language.reward_model import RewardModel, learned_reward
 from rlkit.policies import Network
-from rlkit.prompts import Turn, data
+from rlkit.prompts import Prompt, Turn, data, joined
 from rlkit.settings import plugins
 from rlkit.text import Pair, PairEnv, Problem, TextEnv, load_rewards, total
 from rlkit.text.pairs import sides
@@ -147,7 +147,7 @@ def test_an_answer_is_read_alike_where_the_template_writes_no_end_token_of_the_m
     )
 
 
-def test_thoughts_that_a_template_alone_puts_before_an_answer_are_not_learned_from() -> None:
+def test_thoughts_that_a_template_puts_before_an_answer_are_read_alike_everywhere() -> None:
     thoughts = "<think>\n\n</think>\n\n"
     empty = f"'<|im_start|>assistant\n{thoughts}'"
     template = templates.CHATML.replace(
@@ -156,12 +156,23 @@ def test_thoughts_that_a_template_alone_puts_before_an_answer_are_not_learned_fr
         "{% else %}{{'<|im_start|>' + message['role'] + '\n'}}{% endif %}",
     )
     tokenizer = templates.ours(templates.qwen(), template)
-    judge = RewardModel.on(LanguageModel.fresh(tokenizer, width=32, layers=1, heads=2, context=128), False)
-    asked = (Turn("user", data("What color?")),)
-    for answer in ("Blue", "<think>\nHm.\n</think>\n\nBlue"):
-        trained = judge.encode(*sides(judge, [Pair("", answer, "No", turns=asked)]))[:1]
-        used = judge.encode(judge.chat([asked], {}), [answer])
-        assert torch.equal(used["action"][used["mask"]], trained["action"][trained["mask"]])
+    policy = LanguageModel.fresh(tokenizer, width=32, layers=1, heads=2, context=128)
+    judge, asked = RewardModel.on(policy, False), (Turn("user", data("What color?")),)
+    (prompt,) = policy.chat([asked], {})
+    open_, shut = prompt, joined([prompt, thoughts])  # Qwen3's prompt of enable_thinking=false ends with them
+    shut = Prompt(shut, shut.data, asked)
+    for answer, learned in {
+        "Blue": f"{thoughts}Blue",
+        "<think>\nHm.\n</think>\n\nBlue": "<think>\nHm.\n</think>\n\nBlue",
+        f"{thoughts}Blue": f"{thoughts}Blue",
+    }.items():
+        pairs = [Pair("", answer, "No", turns=asked)]
+        compared, judged = (each.encode(*sides(each, pairs))[:1] for each in (policy, judge))
+        shown, used = policy.encode([open_], [data(answer)]), judge.encode([open_], [answer])
+        for batch in (compared, judged, shown, used):
+            row = batch["action"][batch["mask"]].tolist()
+            assert tokenizer.decode([row], special=True) == [f"{learned}<|im_end|>"]
+    assert policy.decode(policy.encode([shut], [data("Blue")])) == ["Blue"]
 
 
 def test_special_tokens_that_a_policy_spells_are_ordinary_text() -> None:
