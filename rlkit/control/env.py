@@ -13,12 +13,12 @@ from torch import Tensor
 from rlkit import ranks, scores, spaces
 from rlkit.api import Acts, Plays, State
 from rlkit.buffers import batch_of
-from rlkit.control import contract, parts, proofs, requirements
+from rlkit.control import contract, ends, parts, proofs, requirements
 from rlkit.control.lesson import MEASURED, Lesson
 from rlkit.control.plain import Played
 from rlkit.control.recall import Recall, at_play
 from rlkit.control.scoring import whole_episodes
-from rlkit.control.vector import LIFE, Array, Copies, Luck, Vector, empty_tape, ended, played, rows_first
+from rlkit.control.vector import LIFE, Array, Copies, Luck, Vector, empty_tape, played, rows_first
 from rlkit.policies.requirements import refuse_groups
 from rlkit.scores import Reference, Scores, Split
 from rlkit.seeding import derive, generators
@@ -288,9 +288,9 @@ class ControlEnv(Played):
             tape["episode_return"] = np.where(done, tape["reward"].sum(0, dtype=np.float64), 0.0).astype(np.float32)
             tape["episode_length"] = np.where(done, tape["mask"].sum(0), 0)
             return
-        returned, self._return = ended(done, self._return + tape["reward"].cumsum(0, dtype=np.float64))
+        returned, self._return = ends.ended(done, self._return + tape["reward"].cumsum(0, dtype=np.float64))
         tape["episode_return"] = returned.astype(np.float32)
-        tape["episode_length"], self._length = ended(done, self._length + tape["mask"].cumsum(0))
+        tape["episode_length"], self._length = ends.ended(done, self._length + tape["mask"].cumsum(0))
         self._history.append(tape["action"].copy())
         if not done.any():
             return

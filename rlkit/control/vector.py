@@ -20,6 +20,7 @@ from torch import Tensor
 
 from rlkit import spaces
 from rlkit.control import workers
+from rlkit.control.ends import either
 from rlkit.errors import UserError, one_line
 from rlkit.fields import GROUPS, Needs
 
@@ -151,7 +152,7 @@ class Copies:
         except (TypeError, ValueError, LookupError, AttributeError) as error:
             refuse_unfit(error, self.vector)
             raise
-        done = terminated | truncated
+        done = either(terminated, truncated, self.vector)
         total = self.earned + reward * self.acting  # before the rows that act change
         self.earned, self.began = np.where(done, 0.0, total), done | ~self.acting
         self.ages += 1
@@ -284,17 +285,3 @@ def rows_first(tape: dict[str, Array], lead: tuple[int, ...], device: torch.devi
         rows = rows if device.type == "cpu" else rows.to(device)
         data[key] = rows if len(lead) == 1 else rows.view(*lead, *rows.shape[1:])
     return data
-
-
-def ended(done: Array, sums: Array) -> tuple[Array, Array]:
-    """Of sums that run on through the ends of episodes: each episode's own where it ended, and of what goes on [n].
-
-    done, sums: [T, n].
-    """
-    found = np.zeros(sums.shape, sums.dtype)
-    base = np.zeros(sums.shape[1:], sums.dtype)
-    for t in np.flatnonzero(done.any(1)):
-        rows = done[t]
-        found[t, rows] = sums[t, rows] - base[rows]
-        base[rows] = sums[t, rows]
-    return found, sums[-1] - base

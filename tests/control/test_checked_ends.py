@@ -2,8 +2,10 @@
 
 from typing import Any
 
+import numpy as np
 import pytest
-from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.spaces import Box, Discrete
+from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from support.probes import Draws
 from test_contract import LaterNumber, LaterText
 
@@ -21,3 +23,32 @@ def test_those_of_copies_in_a_vector_environment_of_ones_own_are_one_line(
     made = ControlEnv(lambda n: SyncVectorEnv([env] * n, autoreset_mode=mode), 2, source="mine")
     with pytest.raises(UserError, match=rf"^mine: step gave {told}: return True or False$"):
         made.rollout(Draws(made), steps=4)
+
+
+class Native(VectorEnv[Any, Any, Any]):
+    """Three copies in arrays, whose episodes have 3, 4 and 5 steps."""
+
+    def __init__(self, kind: str, mode: AutoresetMode) -> None:
+        self.num_envs, self.kind = 3, kind
+        self.metadata = {"autoreset_mode": mode}
+        self.single_observation_space, self.single_action_space = Box(-9, 9, (1,)), Discrete(2)
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        self.age = np.where((options or {}).get("reset_mask", True), 0, self.age) if options else np.zeros(3, int)
+        return np.float32(self.age)[:, None], {}
+
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        self.age = self.age + 1
+        done = self.age >= 3 + np.arange(3)
+        return np.float32(self.age)[:, None], np.ones(3), done.astype(self.kind), (done & False).astype(self.kind), {}
+
+
+@pytest.mark.parametrize("kind", ["uint8", "int64", "float32"])
+def test_numbers_in_place_of_flags_of_a_vector_environment_are_one_line(kind: str) -> None:
+    """As an index, numbers choose rows 0 and 1: other copies were reset than those that ended."""
+    made = ControlEnv(lambda n: Native(kind, AutoresetMode.DISABLED), 3, source="mine")
+    said = rf"step gave terminated and truncated of {kind} and {kind}: return arrays of bool"
+    with pytest.raises(UserError, match=said):
+        made.rollout(Draws(made), steps=8)
+    made = ControlEnv(lambda n: Native("bool", AutoresetMode.DISABLED), 3, source="mine")
+    assert made.rollout(Draws(made), steps=8)["episode_length"].sum(-1).tolist() == [6, 8, 5]

@@ -1,0 +1,32 @@
+"""Where episodes end: whether a step ended them, and what each earned until then."""
+
+import numpy as np
+
+from rlkit.errors import UserError
+from rlkit.spaces import Array
+
+
+def either(terminated: Array, truncated: Array, called: object) -> Array:
+    """Which copies' episodes end in this step. → bool [n].
+
+    Raises: UserError where a vector environment gives other flags: numbers would choose rows in place of masking them.
+    """
+    if terminated.dtype != bool or truncated.dtype != bool:
+        kinds = f"{terminated.dtype} and {truncated.dtype}"
+        raise UserError(f"{called}: step gave terminated and truncated of {kinds}: return arrays of bool, one a copy")
+    done: Array = terminated | truncated
+    return done
+
+
+def ended(done: Array, sums: Array) -> tuple[Array, Array]:
+    """Of sums that run on through the ends of episodes: each episode's own where it ended, and of what goes on [n].
+
+    done, sums: [T, n].
+    """
+    found = np.zeros(sums.shape, sums.dtype)
+    base = np.zeros(sums.shape[1:], sums.dtype)
+    for t in np.flatnonzero(done.any(1)):
+        rows = done[t]
+        found[t, rows] = sums[t, rows] - base[rows]
+        base[rows] = sums[t, rows]
+    return found, sums[-1] - base
