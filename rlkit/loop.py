@@ -77,9 +77,9 @@ def learn(algo: Algorithm, meter: Meter, measured: bool = True) -> None:
                 meter.add(measures, part["mask"])
         if not learned:
             meter.skip()
-        if algo.divides:
+        if algo.divides and ranks.size() > 1:
             total = ranks.add_up(shards.not_shared(optimized(algo)), total)
-            if ranks.size() > 1 and type(algo).after_step is not Algorithm.after_step:
+            if type(algo).after_step is not Algorithm.after_step:
                 learned = learned_by_all(learned, batch["mask"].device)
         norm = clip_gradients(algo.optimizer, limit)
         algo.optimizer.step()

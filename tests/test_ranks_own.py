@@ -48,10 +48,34 @@ from rlkit.policies import Optimization as Config
 """
 
 
+HELD = """
+class Held:
+    def __init__(self, optimizer):
+        self.all = [optimizer]
+
+    def step(self):
+        self.all[0].step()
+
+    def zero_grad(self):
+        self.all[0].zero_grad()
+
+    def state_dict(self):
+        return self.all[0].state_dict()
+
+    def load_state_dict(self, state):
+        self.all[0].load_state_dict(state)
+"""
+
+
 @pytest.mark.slow
-def test_an_algorithm_of_ones_own_with_a_second_optimizer_learns_the_same_on_ranks(tmp_path: Path) -> None:
+@pytest.mark.parametrize("held_in", ["", "Held"])
+def test_an_algorithm_of_ones_own_with_a_second_optimizer_learns_the_same_on_ranks(
+    held_in: str, tmp_path: Path
+) -> None:
     """Ranks add up the gradients of both, and after_step gets what all of them learned from."""
-    (tmp_path / "own.py").write_text(OWN, encoding="utf-8")
+    made = "torch.optim.Adam(self.critic.parameters(), lr=0.01)"
+    text = OWN.replace(made, f"{held_in}({made})") + (HELD if held_in else "")
+    (tmp_path / "own.py").write_text(text, encoding="utf-8")
     wide = ("policy.dtype=float64", "env.rows=8", *start.SHORT)
     words = (f"algo={tmp_path / 'own.py'}", "env=cartpole", "iterations=6", *wide)
     held = []

@@ -107,9 +107,25 @@ def parameters_of(optimizer: torch.optim.Optimizer) -> list[Tensor]:
 
 
 def optimized(holder: object) -> list[Tensor]:
-    """The parameters of all optimizers that an algorithm holds, each once: it may step some of them itself."""
-    optimizers = [x for x in vars(holder).values() if isinstance(x, torch.optim.Optimizer)]
-    return list(dict.fromkeys(p for optimizer in optimizers for p in parameters_of(optimizer)))
+    """The parameters of all optimizers that an algorithm holds, each once: it may step some of them itself.
+
+    They may stand in collections, and in its own objects with a state_dict.
+    """
+    found: list[Tensor] = []
+    waiting: list[object] = [*vars(holder).values()]
+    seen: dict[int, object] = {}
+    while waiting:
+        item = waiting.pop()
+        if id(item) in seen:
+            continue
+        seen[id(item)] = item
+        if isinstance(item, torch.optim.Optimizer):
+            found += parameters_of(item)
+        elif isinstance(item, dict | list | tuple):
+            waiting += item.values() if isinstance(item, dict) else item
+        elif hasattr(item, "load_state_dict") and hasattr(item, "__dict__"):
+            waiting += vars(item).values()
+    return list(dict.fromkeys(found))
 
 
 def gradient_limit(config: object) -> float:
