@@ -50,7 +50,6 @@ class GRPO(Algorithm):
         policies.check_rollout(env, "algo.group", config.group, None, config.repeats)
         self.config, self.policy = config, network.actor(env)
         self.reference = policies.reference(self.policy) if config.kl_coef else None
-        linear = not config.entropy_coef and (config.in_reward or not config.kl_coef)  # in the advantage
         length = (config.length or policies.longest(env, "algo.length")) if config.over == "constant" else 1
         self.buffer = buffers.Rollout(
             env.seed,
@@ -58,11 +57,17 @@ class GRPO(Algorithm):
             config.minibatches,
             over=config.over,
             length=length,
-            drop_flat=linear,
+            drop_flat=self.is_linear(),
             sampler_cap=config.sampler_cap,
         )
         self.clip_width = config.clip_width()
         self.optimizer = policies.adam(self.policy, config)
+
+    def is_linear(self) -> bool:
+        """Whether the loss of a row without advantage is 0. One of a user's, or a surrogate, may add to such rows."""
+        c = self.config
+        ours = {given.__module__.rpartition(".")[0] for given in (type(self).loss, type(c).surrogate)}
+        return ours == {__package__} and not c.entropy_coef and (c.in_reward or not c.kl_coef)
 
     def rollout(self, env: Env) -> TensorDict:
         played = env.rollout(self.policy, repeats=self.config.repeats)

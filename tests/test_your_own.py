@@ -10,10 +10,11 @@ import pytest
 import torch
 from support.processes import run
 from tensordict import TensorDict
+from torch import Tensor
 from torch.testing import assert_close
 
-from rlkit import returns
-from rlkit.api import Algorithm
+from rlkit import losses, policies, returns
+from rlkit.api import Algorithm, Metrics
 from rlkit.scaffold import write
 from rlkit.settings import config, plugins
 from rlkit.settings.assemble import assemble
@@ -115,3 +116,26 @@ def test_the_targets_of_the_replayed_example_bootstrap_unless_the_task_ended(tmp
 
 def pairs(algo: Algorithm) -> list[tuple[torch.Tensor, torch.Tensor]]:
     return list(zip(algo.target.parameters(), algo.policy.parameters(), strict=True))
+
+
+class Wider(plugins.load("algorithms", "grpo").GRPO):  # type: ignore[misc]  # loaded by name
+    """GRPO with a term that counts in rows without advantage, too."""
+
+    def loss(self, batch: TensorDict) -> tuple[Tensor, Metrics]:
+        loss, metrics = super().loss(batch)
+        return loss - losses.weighted(self.policy.evaluate(batch)["entropy"], batch["weight"]), metrics
+
+
+def test_a_loss_of_ones_own_in_the_grpo_family_gets_the_rows_without_advantage() -> None:
+    """The shipped loss leaves them out, as they add nothing to it."""
+    grpo, cartpole = plugins.load("algorithms", "grpo"), plugins.load("envs", "cartpole")
+    rows = []
+    for made in (grpo.GRPO, Wider):
+        env = cartpole.make(cartpole.Config(rows=4), seed=0, device="cpu")
+        algo = made(grpo.Config(group=4), env, policies.Network(hidden=(8,)))
+        with torch.no_grad():
+            rollout = algo.rollout(env)
+            rollout["score"][:2] = 1.0
+            algo.buffer.extend(algo.credit(rollout))
+        rows.append(sum(map(len, algo.buffer)))
+    assert rows[0] <= 8 and rows[1] == 16
