@@ -34,6 +34,7 @@ def conduct(asked: Asked, command: str) -> Conducted:
         return compare_folders(asked, command)
     jobs, out = plan(asked)
     check_out(out)
+    check_report(out)
     if os.path.isfile(out / "search.yaml"):  # which could not go on beside runs of ours
         raise UserError(f"out={out} is a search's folder: give a comparison a folder of its own")
     with grid.alone(out):
@@ -125,12 +126,23 @@ def compare_folders(asked: Asked, command: str) -> Conducted:
     alone = len(given) == 1 and grid.is_comparison(given[0])
     out = home(asked.compare.out or (given[0] if alone else Path("comparisons", name)))
     check_out(out)
+    check_report(out)
     return Conducted(out, report(list(runs.values()), out, command), [])
 
 
 def check_out(out: Path, what: str = "comparison") -> None:
     if os.path.isfile(out / "config.yaml"):
         raise UserError(f"out={out} is a run's folder: give a {what} a folder of its own")
+
+
+def check_report(out: Path) -> None:
+    """Refuse to write over files of the user's own that are called like those of a report."""
+    from rlkit.comparison.report import not_ours
+
+    if name := not_ours(out):
+        raise UserError(
+            f"out={out} holds {name}, which no comparison wrote and this one would replace: choose another out="
+        )
 
 
 def own_runs(comparison: Path) -> list[Path]:

@@ -13,9 +13,10 @@ from rlkit.comparison.caveats import caveats
 from rlkit.comparison.numbers import Results
 from rlkit.comparison.records import Record
 from rlkit.comparison.results import compute
-from rlkit.recording.files import is_file, read_object, remove, write_atomically
+from rlkit.recording.files import LARGEST, is_file, read_object, read_text, remove, write_atomically
 from rlkit.terminal import warn
 
+MADE = "Written by rlkit "  # what each page of a comparison holds
 PAIRS = 15  # pairs of algorithms that a terminal shows; the page has all
 
 
@@ -92,6 +93,18 @@ def written(folder: Path) -> set[str]:
         return set()
     envs = named.get("envs") if isinstance(named, dict) else None
     return files_of(naming.slugs(map(str, envs.values())) if isinstance(envs, dict) else [])
+
+
+def not_ours(folder: Path) -> str:
+    """A file with the name of one of a report in a folder where no report was written; empty where there is none."""
+    with suppress(UserError):
+        if "rlkit" in read_object(folder / "results.json"):
+            return ""
+    with suppress(UserError):
+        if MADE in read_text(folder / "index.html", LARGEST):
+            return ""
+    names = {"index.html", "results.json", "runs.csv", "citation.bib", *files_of(["*"])}
+    return next((path.name for path in sorted(folder.glob("*")) if any(map(path.match, names))), "")
 
 
 def files_of(slugs: Sequence[str]) -> set[str]:

@@ -9,7 +9,7 @@ from support.compared import grid, run
 
 from rlkit import compare
 from rlkit.api import UserError
-from rlkit.comparison import names, page, records, report, words
+from rlkit.comparison import conduct, names, page, plan, records, report, words
 from rlkit.comparison.caveats import caveats
 from rlkit.comparison.results import compute
 from rlkit.recording.log import table
@@ -175,3 +175,41 @@ def test_a_reward_model_of_0_5_has_the_score_of_one_of_today(tmp_path: Path) -> 
     found = [records.read(tmp_path / name) for name in ("plain", "scored", "today")]
     assert [r.metric for r in found] == ["accuracy"] * 3
     report.check(found)
+
+
+@pytest.mark.parametrize("name", ["index.html", "runs.csv", "results.json", "scores-maze.csv", "iqm.png"])
+def test_files_of_the_users_own_are_not_written_over(name: str, tmp_path: Path) -> None:
+    out, run = tmp_path / "out", str(folder(tmp_path / "run"))
+    out.mkdir()
+    (out / name).write_text("{}")
+    for given in ([run], ["algo=q_learning", "env=gridworld", "seed=0"]):
+        with pytest.raises(UserError, match=f"out holds {name}, which no comparison wrote"):
+            conduct.conduct(plan.parse([*given, f"out={out}"]), "")
+    assert [path.name for path in out.iterdir()] == [name] and (out / name).read_text() == "{}"
+
+
+def test_a_report_of_ours_is_written_again(tmp_path: Path) -> None:
+    asked = plan.parse([str(folder(tmp_path / "run")), f"out={tmp_path / 'out'}"])
+    conduct.conduct(asked, "")
+    conduct.conduct(asked, "")
+    (tmp_path / "out" / "results.json").unlink()
+    conduct.conduct(asked, "")
+    assert (tmp_path / "out" / "results.json").is_file()
+
+
+def test_a_run_that_learned_from_less_than_its_like_is_named() -> None:
+    found = [run(seed=seed, env_steps=300 if seed == 3 else 10_000) for seed in range(5)]
+    said = "Of ppo on maze the median run learned from 10,000 steps, and some from 300 (seed 3)."
+    assert said in caveats(found, compute(found))
+    assert not [text for text in caveats(found[:3], compute(found[:3])) if "median run" in text]
+
+
+def test_a_validation_without_a_number_is_told_as_the_curve_does_not_show_it(tmp_path: Path) -> None:
+    at, line = folder(tmp_path / "run"), {"iteration": 1, "env_steps": 10, "seconds": 1.0, "eval/return": 3.0}
+    lines = [line, {**line, "env_steps": 20, "eval/return": None}, {**line, "env_steps": 30}]
+    (at / "metrics.jsonl").write_text("".join(json.dumps(each) + "\n" for each in lines))
+    found = [records.read(at)]
+    assert found[0].curves["evaluation"].gaps == 1 and len(found[0].curves["evaluation"].value) >= 2
+    assert "one validation gave no number; there its curve keeps the value before." in " ".join(
+        caveats(found, compute(found))
+    )
