@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
+from statistics import median
 
 from rlkit import titles
 from rlkit.comparison import measuring
@@ -25,6 +26,8 @@ def caveats(records: Sequence[Record], results: Results) -> list[str]:
         *few_runs(results),
         *unequal_seeds(results),
         *unequal_lengths(results),
+        *shorter(records),
+        *gaps(records),
         *measuring.unequal(records),
         *references(records, results),
         *unmoved(records, results),
@@ -102,6 +105,25 @@ def unequal_lengths(results: Results) -> Iterator[str]:
         if max(lengths.values()) > SIMILAR * min(lengths.values()):
             words = listed([f"{algo} {length:,.0f}" for algo, length in lengths.items()])
             yield f"On {env} the {results['rows']} learned from different numbers of {found['unit']}: {words}."
+
+
+def shorter(records: Sequence[Record]) -> Iterator[str]:
+    """Runs that learned from less than the others of their cell, as the median of a table does not show."""
+    for algo, env in dict.fromkeys((r.algo, r.env) for r in records):
+        group = sorted((r for r in records if (r.algo, r.env) == (algo, env)), key=lambda r: r.seed)
+        usual = median(r.env_steps for r in group)
+        less = [f"{r.env_steps:,} (seed {r.seed})" for r in group if SIMILAR * r.env_steps < usual]
+        if less:
+            unit = "tokens" if group[0].kind == "text" else "steps"
+            yield f"Of {algo} on {env} the median run learned from {usual:,.0f} {unit}, and some from {listed(less)}."
+
+
+def gaps(records: Sequence[Record]) -> Iterator[str]:
+    """Curves in which a validation that gave no number cannot be seen."""
+    for r in records:
+        if found := r.curves["evaluation"].gaps if "evaluation" in r.curves else 0:
+            many = f"{found} validations" if found > 1 else "one validation"
+            yield f"{r.algo} on {r.env}, seed {r.seed}: {many} gave no number; there its curve keeps the value before."
 
 
 def references(records: Sequence[Record], results: Results) -> Iterator[str]:
@@ -200,7 +222,13 @@ def apart(values: Sequence[str]) -> list[str]:
     shared, most = min(alike, default=0), max(alike, default=0)
     start = shared - WIDE // 4 if shared >= WIDE else 0
     end = start + WIDE * max(1, -(-(most + 1 - start) // WIDE))
-    return [f"{'…' if start else ''}{value[start:end]}{'…' if value[end:] else ''}" for value in values]
+    return [f"{'…' if start else ''}{value[start:end]}{rest(value, end)}" for value in values]
+
+
+def rest(value: str, end: int) -> str:
+    """What is shown of a text behind `end`: of a path the last part, which says what it leads to."""
+    name = f"/{value.rpartition('/')[2][-WIDE:]}" if "/" in value and " " not in value else ""
+    return value[end:] if len(value) - end <= len(name) + 1 else f"…{name}"
 
 
 def same(one: str, other: str) -> int:

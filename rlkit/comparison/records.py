@@ -29,6 +29,7 @@ class Curve:
     env_steps: Array  # [n], increasing
     seconds: Array  # [n], since the run began
     value: Array  # [n]
+    gaps: int = 0  # measurements that gave no number: there the curve keeps the value before
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,7 @@ def read(folder: Path) -> Record:
     score, low, high = _score(after, folder)
     config, found = sections.read(folder / "config.yaml"), _curves(folder / "metrics.jsonl")
     curves = _from_step_0(found, before)
-    called = names.read(folder.absolute())
+    called, alarms = names.read(folder.absolute()), summary.get("alarms")
     best = config.get("run", {}).get("measure") == "best"
     candidates, validated_on = _search(summary, config, found)
     try:
@@ -85,7 +86,7 @@ def read(folder: Path) -> Record:
             env_steps=int(_number(summary, "env_steps")),
             seconds=_number(summary, "seconds"),
             reference=_reference(summary.get("reference")),
-            alarms=[_alarm(alarm) for alarm in _list(summary.get("alarms"))],
+            alarms=[_alarm(alarm) for alarm in (alarms if isinstance(alarms, list) else [])],
             before=_number(before, "mean") if is_number(before.get("mean")) else None,
             episodes=int(_number(after, "episodes")) if "episodes" in after else 0,
             curves=curves,
@@ -233,29 +234,30 @@ def task(name: str, env: Mapping[str, object]) -> str:
 def _curves(path: Path) -> dict[str, Curve]:
     """The curves of metrics.jsonl; what is not a line of it, torn by a power cut, say, is left out."""
     points: dict[str, list[list[float]]] = {name: [] for name in CURVES}
+    gaps = dict.fromkeys(CURVES, 0)
     for record in records(path) if os.path.isfile(path) else ():
         for name, keys in CURVES.items():
             for value in (record[key] for key in keys if key in record):
                 row = [x for x in (record.get("env_steps"), record.get("seconds"), value) if is_number(x)]
                 if len(row) == 3:
                     points[name].append(row)
-    return {name: _curve(rows) for name, rows in points.items() if rows}
+                gaps[name] += not is_number(value)
+    return {name: _curve(rows, gaps[name]) for name, rows in points.items() if rows}
 
 
 def _from_step_0(found: Mapping[str, Curve], before: Mapping[str, object]) -> dict[str, Curve]:
     """The same curves; held-out evaluations begin with what was measured before training."""
-    curves = dict(found)
-    held = curves.get("evaluation")
-    if held is not None and is_number(before.get("mean")):
-        row = (0.0, 0.0, _number(before, "mean"))
-        both = zip(row, (held.env_steps, held.seconds, held.value), strict=True)
-        curves["evaluation"] = Curve(*(np.concatenate([[first], rest]) for first, rest in both))
-    return curves
+    held = found.get("evaluation")
+    if held is None or not is_number(before.get("mean")):
+        return dict(found)
+    env_steps, seconds = (np.concatenate([[0.0], x]) for x in (held.env_steps, held.seconds))
+    value = np.concatenate([[_number(before, "mean")], held.value])
+    return {**found, "evaluation": Curve(env_steps, seconds, value, held.gaps)}
 
 
-def _curve(rows: list[list[float]]) -> Curve:
+def _curve(rows: list[list[float]], gaps: int) -> Curve:
     env_steps, seconds, value = np.array(rows, dtype=np.float64).T
-    return Curve(np.maximum.accumulate(env_steps), np.maximum.accumulate(seconds), value)  # a clock may go back
+    return Curve(np.maximum.accumulate(env_steps), np.maximum.accumulate(seconds), value, gaps)  # a clock may go back
 
 
 def _reference(given: object) -> Reference | None:
@@ -277,10 +279,6 @@ def _alarm(alarm: object) -> str:
 
 def _dict(value: object) -> dict[str, object]:
     return value if isinstance(value, dict) else {}
-
-
-def _list(value: object) -> list[object]:
-    return value if isinstance(value, list) else []
 
 
 def _text(values: Mapping[str, object], key: str) -> str:

@@ -15,6 +15,7 @@ from rlkit.comparison.records import Record
 from rlkit.comparison.results import compute
 from rlkit.settings import config
 
+WAY = "a/long/way/that/leads/to/all/the/models"
 UNIT = Reference(0.0, 1.0, "a random policy", "the optimum")
 
 
@@ -58,6 +59,10 @@ def test_long_values_are_shown_where_they_differ() -> None:
     records = [replace(run("a", seed), settings={"env.system": x}) for seed, x in enumerate((long, short))]
     assert any("env.system is …problems. Think" in text for text in caveats(records, compute(records)))
     assert apart(["0.1", "0.2"]) == ["0.1", "0.2"]
+    paths = [f"/home/me/{WAY}/Qwen2.5-0.5B", f"/data/me/{WAY}/SmolLM2-135M"]
+    assert [x.rpartition("…")[2] for x in apart(paths)] == ["/Qwen2.5-0.5B", "/SmolLM2-135M"], (
+        "the name of a path stays"
+    )
 
 
 def run(algo: str, seed: int = 0, score: float = 0.5, **more: object) -> Record:
