@@ -27,6 +27,7 @@ STEP = "Gymnasium 1.0, (observation, reward, terminated, truncated, info)"
 GAME = ("PettingZoo, (observations, infos)", "PettingZoo, (observations, rewards, terminations, truncations, infos)")
 LARGEST = float(np.finfo(np.float32).max)  # a reward: rollouts are kept in float32
 NUMBERS = "biuf"  # kinds of NumPy's types: bool, int, unsigned, float
+OF_WRAPPERS = ("env", "called", "_action_space", "_observation_space", "_metadata", "_cached_spec")  # attributes
 
 
 def check_copies(make: Callable[[], One], called: str) -> None:
@@ -82,11 +83,28 @@ class Uninformed(Ends):
         return (*found[:4], {}) if len(found) == 5 and isinstance(found[4], Mapping) else found
 
 
+class Shown(Ends):
+    """As `Ends`. Who made the copy reads and sets its attributes here, as of the copy itself, such as its level."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "env":  # of a copy of this object that is not filled yet
+            raise AttributeError(name)
+        return getattr(self.env, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        mine = name in OF_WRAPPERS or hasattr(type(self), name)
+        object.__setattr__(self if mine else self.env, name, value)
+
+
 def checked(vector: Vector, called: str) -> Vector:
     """With the ends checked that each copy gives in a step, where its copies are in this process."""
+
+    def one(env: One) -> One:
+        return env if any(isinstance(x, Ends) for x in layers(env)) else Shown(env, called)
+
     inner = vector.unwrapped
     if isinstance(inner, SyncVectorEnv):
-        inner.envs = [env if any(isinstance(x, Ends) for x in layers(env)) else Ends(env, called) for env in inner.envs]
+        inner.envs = [one(env) if isinstance(env, gymnasium.Env) else env for env in inner.envs]
     return vector
 
 

@@ -1,7 +1,9 @@
 """Ends of steps that are neither True nor False are one line, whatever made the environment."""
 
+import copy
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 from gymnasium.spaces import Box, Discrete
@@ -11,6 +13,7 @@ from test_contract import LaterNumber, LaterText
 
 from rlkit.api import UserError
 from rlkit.control import ControlEnv
+from rlkit.control.contract import Shown
 
 
 @pytest.mark.parametrize("mode", AutoresetMode)
@@ -52,3 +55,39 @@ def test_numbers_in_place_of_flags_of_a_vector_environment_are_one_line(kind: st
         made.rollout(Draws(made), steps=8)
     made = ControlEnv(lambda n: Native("bool", AutoresetMode.DISABLED), 3, source="mine")
     assert made.rollout(Draws(made), steps=8)["episode_length"].sum(-1).tolist() == [6, 8, 5]
+
+
+class Rising(gymnasium.Env[Any, Any]):
+    """Pays its level at each step."""
+
+    observation_space, action_space, level = gymnasium.spaces.Box(0, 9, (1,)), gymnasium.spaces.Discrete(2), 1.0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        return np.zeros(1, dtype=np.float32), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        return np.zeros(1, dtype=np.float32), self.level, False, False, {}
+
+
+class Levels(SyncVectorEnv):
+    """Raises the level of its copies."""
+
+    def step(self, actions: Any) -> Any:
+        for env in self.envs:
+            env.level += 1.0  # type: ignore[attr-defined]
+        return super().step(actions)
+
+
+@pytest.mark.parametrize("mode", [AutoresetMode.DISABLED, AutoresetMode.NEXT_STEP])
+def test_a_vector_environment_of_ones_own_reads_and_sets_what_its_copies_have(mode: AutoresetMode) -> None:
+    made = ControlEnv(lambda n: Levels([Rising] * n, autoreset_mode=mode), 2)
+    assert made.rollout(Draws(made), steps=3)["reward"].tolist() == [[2.0, 3.0, 4.0]] * 2
+
+
+def test_a_copy_that_is_shown_can_be_copied() -> None:
+    shown = copy.deepcopy(Shown(Rising(), "it"))
+    shown.level = 5.0
+    assert shown.env.level == 5.0 and shown.step(0)[1] == 5.0  # type: ignore[attr-defined]
+    with pytest.raises(AttributeError, match="'Rising' object has no attribute 'height'"):
+        shown.height  # noqa: B018
