@@ -17,6 +17,7 @@ from rlkit.control.recall import at_play
 from rlkit.control.requirements import endless
 from rlkit.control.vector import Array, Copies
 from rlkit.errors import one_line
+from rlkit.policies.base import measured
 from rlkit.seeding import derive, generators
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def frames(
     try:
         copies = _Once(env.drawn() if draw else env.vector(env.agents))
         copies.reset([env.episode_seed(split, episode)] * copies.n)
-        with torch.inference_mode():
+        with torch.inference_mode(), measured(policy):
             return _play(copies, env, policy, greedy, _picture if draw else _nothing)
     except NotImplementedError:
         raise UserError("this environment cannot be drawn: its vector environment needs render()") from None

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 import rlkit
 from rlkit import policies, seeding
 from rlkit.api import Env, UserError
+from rlkit.control import video
 
 
 class Own(policies.PolicyModule):
@@ -86,6 +87,13 @@ def test_a_policy_is_measured_in_eval_mode_and_goes_on_in_its_own() -> None:
     assert all(torch.equal(x, before[key]) for key, x in policy.state_dict().items())
     assert [part.training for part in policy.layers] == [False, True, True, True]
     assert one.equal(other) and one.equal(env.evaluate(policy.eval(), episodes=8).score)
+
+
+def test_the_episode_that_is_drawn_is_the_one_that_was_measured() -> None:
+    env, policy = made(cartpole), Moving()
+    score = env.evaluate(policy, episodes=1, split="test").score
+    frames = video.frames(env, policy, 0, "test", draw=False)
+    assert sum(frame["reward"] for frame in frames) == float(score) and policy.layers[1].training
 
 
 DROPPING = """
