@@ -45,6 +45,7 @@ def lines(kind: Kind, given: Mapping[str, str], keys: Keys, scoped: Scoped, envs
         scoped: the keys of some.
         envs: the plug-ins of all environments, of which keys such as env.rows are.
     """
+    files = any(key == "config" for key in (*keys, *(key for _, key, _ in scoped)))
     found = []
     for name, plugin in given.items():
         called = {name, plugin, short(plugin)}
@@ -62,7 +63,7 @@ def lines(kind: Kind, given: Mapping[str, str], keys: Keys, scoped: Scoped, envs
             words = {key: shown[key][value] for key, value in pairs.items()}
             typed = {key: axes[key][value] for key, value in pairs.items()}
             problems = {x for key, value in {**mine, **typed}.items() if is_problem(key) for x in (value, last(value))}
-            title = titled(with_problem(name, plugin, told, axes), words)
+            title = titled(with_problem(name, plugin, told, axes, files), words)
             found.append(Line(title, slugged(name, pairs, plugin), plugin, frozenset(called | problems), typed))
     return found
 
@@ -81,11 +82,15 @@ def makes_rows(key: str) -> bool:
     return not key.startswith("env.") or key in PLAYED
 
 
-def with_problem(name: str, plugin: str, told: Keys, axes: Mapping[str, Keys]) -> str:
-    """gym:CartPole-v1 of a column that other keys tell from its like; a row, and a name of your own, stay."""
+def with_problem(name: str, plugin: str, told: Keys, axes: Mapping[str, Keys], files: bool) -> str:
+    """gym:CartPole-v1 of a column that other keys tell from its like; a row, and a name of your own, stay.
+
+    files: whether files give keys, too: they may say another game than the default one.
+    """
     if name != short(plugin) or not axes or any(map(makes_rows, axes)) or any(map(is_problem, axes)):
         return name
-    usual = {x.name: x.default for x in fields(plugins.load("envs", plugin).Config) if isinstance(x.default, str)}
+    plain = () if files else fields(plugins.load("envs", plugin).Config)
+    usual = {x.name: x.default for x in plain if isinstance(x.default, str)}
     return task(plugin, usual | {key.removeprefix("env."): value for key, value in told.items() if is_problem(key)})
 
 

@@ -125,6 +125,14 @@ def test_columns_of_the_default_game_have_its_name() -> None:
     assert table(columns)[1] == [f"minatar:breakout step_limit={x}" for x in (100, 200)]
 
 
+@pytest.mark.parametrize("owner", ["", "ppo:", "minatar:"])
+def test_columns_have_no_default_games_name_where_a_file_may_give_another(owner: str, tmp_path: Path) -> None:
+    (tmp_path / "freeway.yaml").write_text("env: {game: freeway}\n")
+    columns = planned("algo=ppo", "env=minatar", "env.step_limit=100,200", f"{owner}config={tmp_path}/freeway.yaml")
+    assert table(columns)[1] == [f"minatar step_limit={x}" for x in (100, 200)]
+    assert {job.config["env"]["game"] for job in columns} == {"freeway"}
+
+
 def test_several_games_are_columns_that_listen_to_their_game() -> None:
     jobs = planned("algo=ppo", "env=minatar", "env.game=breakout,freeway", "freeway:iterations=2")
     assert table(jobs) == (["ppo"], ["minatar:breakout", "minatar:freeway"])
