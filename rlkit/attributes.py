@@ -7,6 +7,7 @@ from array import array
 from collections import deque
 from collections.abc import ItemsView, Iterable, Iterator, KeysView, ValuesView
 from collections.abc import Set as AbstractSet
+from copy import copy
 from functools import partial
 from io import IOBase
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
@@ -194,6 +195,15 @@ def state_of(x: Any) -> Any:
     if isinstance(x, deque):
         return list(x)
     return dict(x) if isinstance(x, dict) else x
+
+
+def copied(x: Any) -> Any:
+    """A copy of what `state_of` gave, which later changes of the attribute leave alone."""
+    if isinstance(x, dict):
+        return {key: copied(item) for key, item in x.items()}
+    if isinstance(x, list | tuple):
+        return type(x)(map(copied, x))
+    return x.detach().clone() if isinstance(x, Tensor) else copy(x)
 
 
 def form(x: object) -> str:

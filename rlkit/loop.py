@@ -17,8 +17,9 @@ from rlkit.held import check_parameters, check_saved, fingerprints
 from rlkit.meter import Clock, Meter, averages, detached
 from rlkit.policies import LearningRate, clip_gradients
 from rlkit.policies.optimizers import gradient_limit, optimized
-from rlkit.progress import Progress, lasting_of, noted, save, save_best
+from rlkit.progress import Progress, lasting_of, save, save_best
 from rlkit.recording.log import Log
+from rlkit.recording.undo import noted
 from rlkit.seeding import drawn_apart, seed_global
 from rlkit.settings.config import Run
 from rlkit.tape import Tape

@@ -22,7 +22,7 @@ from rlkit.meter import Meter
 from rlkit.policies.base import Exploring
 from rlkit.recording import checkpoint
 from rlkit.recording.checkpoint import fitting
-from rlkit.seeding import generators, global_generators
+from rlkit.recording.undo import drawing, plain
 from rlkit.settings.config import Run
 from rlkit.terminal import warn
 
@@ -145,8 +145,7 @@ def _content(algo: Algorithm, keys: Sequence[str]) -> State:
     Raises: Diverged where it is not finite.
     """
     held = {key: owner(algo, key)[key.rpartition(".")[2]] for key in keys}
-    parts = {key: x.state_dict() for key, x in held.items() if is_part(x)}
-    numbers = {key: state_of(x) for key, x in held.items() if key not in parts}
+    parts, numbers = {key: x.state_dict() for key, x in held.items() if is_part(x)}, plain(algo, keys)
     check_finite(algo, {**parts, **numbers})
     return {"parts": parts, "numbers": numbers}
 
@@ -273,28 +272,3 @@ def not_sound(folder: Path, names: Sequence[str]) -> UserError:
 def is_ours(x: object) -> bool:
     """Whether an object is of rlkit, whose states keep their types; those of plug-ins may change them."""
     return type(x).__module__.startswith("rlkit.") and not isinstance(x, nn.Module)  # a module looks for itself
-
-
-def drawing(algo: Algorithm) -> dict[str, object]:
-    """All generators of an algorithm and its policy, and the global ones, by name."""
-    mine = generators(algo) | {f"policy.{key}": x for key, x in generators(algo.policy).items()}
-    return {**mine, **global_generators()}
-
-
-def noted(algo: Algorithm, env: Env) -> Callable[[], None]:
-    """Record what acting changes, and return a function that undoes it if a reward fails, so that resume can repeat it.
-
-    Only on text, where user code gives rewards; there it is a few numbers and the states of generators. Changes that an
-    algorithm of your own makes to itself in `rollout`, before the rewards, are not undone.
-    """
-    if env.kind != "text":
-        return lambda: None
-    drawn = drawing(algo)
-    states, before = {key: state_of(x) for key, x in drawn.items()}, env.state_dict()
-
-    def go_back() -> None:
-        for key, state in states.items():
-            put_back(drawn, key, state)
-        env.load_state_dict(before)
-
-    return go_back

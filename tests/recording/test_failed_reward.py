@@ -50,6 +50,44 @@ def test_the_iteration_in_which_a_reward_failed_is_repeated(algo: list[str], tmp
     assert differences(tmp_path / "a", tmp_path / "b") == []
 
 
+COUNTS = """
+import torch
+from rlkit.algorithms import grpo
+
+Config = grpo.Config
+
+
+class make(grpo.GRPO):
+    saved = (*grpo.GRPO.saved, "level", "played", "seen")
+
+    def __init__(self, config, env, network):
+        super().__init__(config, env, network)
+        self.level, self.played, self.seen = 0, [], torch.zeros(2)
+
+    def rollout(self, env):
+        self.level += 1
+        self.played.append(self.level)
+        self.seen += 1
+        return super().rollout(env)
+
+    def loss(self, batch):
+        loss, metrics = super().loss(batch)
+        return loss, metrics | {"level": self.seen * self.level * len(self.played)}
+"""
+
+
+@pytest.mark.slow
+def test_what_an_algorithm_of_ones_own_counted_before_a_reward_failed_is_counted_once(tmp_path: Path) -> None:
+    reward, own = tmp_path / "reward.py", tmp_path / "own.py"
+    own.write_text(COUNTS, encoding="utf-8")
+    words = [f"algo={own}", "algo.group=4", *WORDS, f"env.reward={reward}:mine"]
+    reward.write_text(REWARD.format(fails=3))
+    assert run.main([*words, f"out={tmp_path / 'a'}"]) == 2
+    reward.write_text(REWARD.format(fails=-1))
+    assert run.main([f"resume={tmp_path / 'a'}", "trust=changed"]) == 0
+    assert [line["train/level"] for line in lines(tmp_path / "a")] == [x**3 for x in range(1, 7)]
+
+
 @pytest.mark.parametrize("fails", [3, 5, 7])  # the first call measures the test split; then training and validation
 @pytest.mark.slow
 def test_a_validation_in_which_a_reward_failed_is_repeated(fails: int, tmp_path: Path) -> None:

@@ -1,0 +1,42 @@
+"""Going back to the state before an iteration whose rewards failed."""
+
+from collections.abc import Callable, Sequence
+
+from rlkit.api import Algorithm, Env, State
+from rlkit.attributes import copied, put_back, state_of
+from rlkit.held import is_part, owner
+from rlkit.seeding import generators, global_generators
+
+
+def noted(algo: Algorithm, env: Env) -> Callable[[], None]:
+    """Record what acting changes, and return a function that undoes it if a reward fails, so that resume can repeat it.
+
+    Only on text, where user code gives rewards: generators, and what `saved` names of an algorithm that has no
+    state_dict, such as counters and tables.
+    """
+    if env.kind != "text":
+        return lambda: None
+    drawn = drawing(algo)
+    states, before = {key: state_of(x) for key, x in drawn.items()}, env.state_dict()
+    mine = {key: copied(x) for key, x in plain(algo, algo.saved).items()}
+
+    def go_back() -> None:
+        for key, state in states.items():
+            put_back(drawn, key, state)
+        for key, x in mine.items():
+            put_back(owner(algo, key), key.rpartition(".")[2], x)
+        env.load_state_dict(before)
+
+    return go_back
+
+
+def plain(algo: Algorithm, keys: Sequence[str]) -> State:
+    """The values of those attributes that have no state_dict."""
+    held = {key: owner(algo, key)[key.rpartition(".")[2]] for key in keys}
+    return {key: state_of(x) for key, x in held.items() if not is_part(x)}
+
+
+def drawing(algo: Algorithm) -> dict[str, object]:
+    """All generators of an algorithm and its policy, and the global ones, by name."""
+    mine = generators(algo) | {f"policy.{key}": x for key, x in generators(algo.policy).items()}
+    return {**mine, **global_generators()}
