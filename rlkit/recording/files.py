@@ -11,6 +11,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from filecmp import cmpfiles
 from pathlib import Path
 from typing import BinaryIO, TypeGuard
 
@@ -228,7 +229,10 @@ def write_atomically(path: str | Path, text: str) -> None:
 
 
 def write_folder(folder: str | Path, write: Callable[[Path], None]) -> None:
-    """Let `write` fill a temporary folder, which then replaces this one: nobody reads a half-written folder."""
+    """Let `write` fill a temporary folder, which then replaces this one: nobody reads a half-written folder.
+
+    A folder with the same content stays: a finished run that is measured again is never without its model.
+    """
     folder = Path(folder)
     refuse_link(folder)
     new = beside(folder)
@@ -238,13 +242,22 @@ def write_folder(folder: str | Path, write: Callable[[Path], None]) -> None:
         for path in new.iterdir():
             keep_umask(path)
         old = beside(folder)
-        if folder.is_dir():  # renamed first: removing takes longer, and the process may be killed meanwhile
-            os.replace(folder, old)
-        os.replace(new, folder)
+        if folder.is_dir() and alike(folder, new):
+            old = new
+        else:
+            if folder.is_dir():  # renamed first: removing takes longer, and the process may be killed meanwhile
+                os.replace(folder, old)
+            os.replace(new, folder)
         shutil.rmtree(old, ignore_errors=True)
     except (OSError, SafetensorError) as error:
         remove(new)
         raise UserError(f"cannot write {folder}: {why(error)}; make room and resume the run") from None
+
+
+def alike(one: Path, other: Path) -> bool:
+    """Whether two folders hold the same files, byte for byte; folders in them count as different."""
+    names = sorted(os.listdir(one))
+    return names == sorted(os.listdir(other)) and cmpfiles(one, other, names, shallow=False)[0] == names
 
 
 def keep_umask(path: Path) -> None:

@@ -325,6 +325,23 @@ def test_the_folder_stays_until_the_new_one_is_whole(tmp_path: Path, monkeypatch
     assert there == ["2"] and [path.name for path in tmp_path.iterdir()] == ["model"]
 
 
+def test_a_folder_of_the_same_content_is_there_at_every_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A finished run that is resumed writes its model again, and may be killed at any write."""
+    write_folder(tmp_path / "model", lambda folder: (folder / "a").write_text("1") and None)
+
+    def replace(*paths: object) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", replace)
+        write_folder(tmp_path / "model", lambda folder: (folder / "a").write_text("1") and None)
+        assert [path.name for path in tmp_path.iterdir()] == ["model"]
+        with pytest.raises(Killed):
+            write_folder(tmp_path / "model", lambda folder: (folder / "a").write_text("2") and None)
+    write_folder(tmp_path / "model", lambda folder: (folder / "b").write_text("1") and None)
+    assert [path.name for path in (tmp_path / "model").iterdir()] == ["b"]
+
+
 def test_a_folder_that_was_moved_or_deleted_is_not_made_anew(tmp_path: Path) -> None:
     """The new one would hold checkpoints and no config.yaml, and the run would end as if all were well."""
     folder = tmp_path / "run"
