@@ -24,8 +24,10 @@ from rlkit.tuning.study import End, Study, Trial, shown
 EVALUATED = ("eval/return", "eval/accuracy")
 STRIDE = 10**6  # offset between the step numbers that Optuna gets for the runs of a trial: more than evaluations
 POLL = 0.2  # seconds between polls
-# What ends a run and says nothing of the setting: a full disk, here or where it runs, signals, machines that are lost.
-BLAMELESS = re.compile(rf"(?:rlkit: |UserError: )?(?=cannot write |lost \d+ times: |{grid.ASKED})")
+# What ends a run and says nothing of the setting: a full disk, here or where it runs, signals, machines that are lost,
+# and a reward, a judge or a server that fails (`Unfinished`).
+RESUME = "; fix it, then resume with: "
+BLAMELESS = re.compile(rf"(?:rlkit: |UserError: )?(?=cannot write |lost \d+ times: |{grid.ASKED}|.*{RESUME})")
 
 
 class Attempt:
@@ -181,7 +183,7 @@ def settle(study: Study, active: Active, trials: int) -> None:
         check_files(attempt.problem)
         reason = outcome(future)
         if reason and (begun := BLAMELESS.match(reason)):
-            why = reason[begun.end() :]
+            why = reason[begun.end() :].partition(RESUME)[0]
             raise UserError(f"trial {attempt.number} could not be finished: {why}; then give the command again")
         trial = attempt.ended(reason)
         if trial.end == "failed" and not trial.number:

@@ -98,16 +98,18 @@ def test_a_folder_in_the_place_of_a_mark_is_removed(tmp_path: Path, carried: lis
         ("cannot write checkpoints: no space left on the disk", "cannot write checkpoints"),  # what came from elsewhere
         ("lost 3 times: its machine or its worker there is gone (ActorDiedError)", "lost 3 times: its machine"),
         ("python -m rlkit.run resume=trials/0002-s1000", "asked to leave by a signal, twice"),
+        ("rlkit: reward f raised OSError; fix it, then resume with: python -m rlkit.run resume=x", "reward f raised"),
     ],
 )
 def test_what_no_setting_is_to_blame_for_ends_a_search_that_then_goes_on(
     said: str, told: str, tmp_path: Path, carried: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A full disk, machines that are lost, signals: no trial counts as failed."""
+    """A full disk, machines that are lost, signals, a judge that does not answer: no trial counts as failed."""
     pretended = grid.execute
     monkeypatch.setattr(grid, "execute", lambda job, stop: (2, said) if "0002" in job.name else pretended(job, stop))
-    with pytest.raises(UserError, match=rf"^trial 2 could not be finished: {told}.*; then give"):
+    with pytest.raises(UserError, match=rf"^trial 2 could not be finished: {told}.*; then give") as raised:
         conducted(tmp_path, "trials=4")
+    assert "resume" not in str(raised.value)
     assert [trial.end for trial in trials(tmp_path)] == ["complete"] * 2
     monkeypatch.setattr(grid, "execute", pretended)
     assert conducted(tmp_path, "trials=4").best is not None
