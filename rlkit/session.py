@@ -39,6 +39,7 @@ from rlkit.signals import interruptible, sheltered
 from rlkit.telling import UNWATCHED, again, facts, farewell, opened_log, own_folder
 from rlkit.telling import Watch as Watch  # `as`: others take it from here
 from rlkit.terminal import say, warn
+from rlkit.waiting import unless
 
 
 def carry_out(given: config.Given, watch: Watch = UNWATCHED) -> tuple[Path, Progress]:
@@ -239,14 +240,14 @@ def execute(
         own_folder(folder) as own,
         opened_log(parts, given, own, progress, watch) as log,
     ):
-        if not before:
-            before = outcome.measure(env, algo, episodes, log, "before")
-            keep_before(folder, before)
-        if "ceiling" in before:
-            log.beside = {"eval/ceiling": before["ceiling"]["mean"]}
+        with unless(lambda: progress.terminated and ranks.size() == 1):  # several ranks wait for each other
+            if not before:
+                before = outcome.measure(env, algo, episodes, log, "before")
+                keep_before(folder, before)
+        log.beside = {"eval/ceiling": before["ceiling"]["mean"]} if "ceiling" in before else {}
         if not progress.iteration:  # else resume has restored them
             seed_global(env.seed, "train")
-        progress = train(algo, env, run, log, progress)
+        progress = train(algo, env, run, log, progress) if before else progress
         asked = ranks.most(progress.terminated, progress.interrupted)  # a signal may have reached only some ranks
         progress.terminated, progress.interrupted = asked[0], bool(asked[1])
         log.bar.stop()
@@ -255,9 +256,8 @@ def execute(
             return progress
         if run.measure == "best" and progress.best > -math.inf:
             restore_policy(folder, algo, env, "best")
-        untouched = progress.interrupted and not progress.iteration
-        measured = {"after": before["before"]} if untouched else outcome.measure(env, algo, episodes, log, "after")
-        evaluation = {**before, **measured}
+        untouched = {"after": before["before"]} if progress.interrupted and not progress.iteration else {}
+        evaluation = before | (untouched or outcome.measure(env, algo, episodes, log, "after"))
         write_models(algo.policy, folder)
         what = env.scored(algo.policy)
         told = outcome.summary(facts(run, given, progress), env, evaluation, what, log.seconds())

@@ -1,7 +1,7 @@
 """How far a wait has come: what takes long reports it, and a command may show a bar."""
 
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import TypeVar
 
@@ -32,3 +32,22 @@ def shown_by(show: Show) -> Iterator[None]:
         yield
     finally:
         _SHOW.reset(before)
+
+
+class Left(BaseException):  # no `except Exception` of a reward on the way catches it
+    """A wait was left before its end."""
+
+
+@contextmanager
+def unless(asked: Callable[[], object]) -> Iterator[None]:
+    """Leave the block at the next report of `advance` once `asked` says so."""
+    before = _SHOW.get()
+
+    def show(done: int, total: int) -> None:
+        if asked():
+            raise Left
+        if before is not None:
+            before(done, total)
+
+    with suppress(Left), shown_by(show):
+        yield

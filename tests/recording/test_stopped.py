@@ -109,6 +109,29 @@ def test_a_signal_while_the_end_is_measured_stops_nothing(tmp_path: Path, monkey
     assert json.loads((tmp_path / "summary.json").read_text())["finished"] is True
 
 
+@pytest.mark.parametrize("words", [TABLE, TEXT], ids=["control", "text"])
+@pytest.mark.slow
+def test_a_signal_to_leave_does_not_wait_for_the_first_measurement(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It may take longer than a cluster waits, and would then be repeated each time."""
+    words = [*words, "iterations=2"] if words is TABLE else words
+    assert run.main([*words, f"out={tmp_path / 'whole'}"]) == 0
+    real = outcome.measure
+
+    def measure(*args: Any) -> outcome.Evaluation:
+        os.kill(os.getpid(), signal.SIGTERM)
+        return real(*args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(outcome, "measure", measure)
+        assert run.main([*words, f"out={tmp_path / 'cut'}"]) == 1
+    left = {path.name for path in (tmp_path / "cut").iterdir()} - {".lock"}
+    assert left == {"config.yaml"} and "\nstopped at iteration 0; continue with:\n" in capsys.readouterr().out
+    assert run.main([f"resume={tmp_path / 'cut'}", "trust=true"]) == 0
+    assert not differences(tmp_path / "whole", tmp_path / "cut")
+
+
 def test_sigterm_in_the_instant_after_ctrl_c_leaves_a_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
