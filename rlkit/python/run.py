@@ -65,7 +65,7 @@ class Run:
             before, after = (told["evaluation"][when] for when in ("before", "after"))
             scores = f"test {after['metric']} {before['mean']:.4g} → {after['mean']:.4g}"
             return harmless(f"<rlkit run: {words}, {told['env_steps']:,} steps, {scores}, in {self.folder}>")
-        except (LookupError, TypeError, ValueError, UserError):  # it may be a stranger's
+        except (ArithmeticError, LookupError, TypeError, ValueError, UserError):  # it may be a stranger's
             return f"<rlkit run: {words}, with a damaged summary.json, in {self.folder}>"
 
     @property

@@ -14,7 +14,7 @@ import rlkit
 from rlkit import ranks
 from rlkit.api import Algorithm, Env, Reference, Sample, Scores, UserError
 from rlkit.policies import discount
-from rlkit.recording.files import LARGEST, is_file, parse, read_text
+from rlkit.recording.files import LARGEST, is_file, is_number, parse, read_text
 from rlkit.recording.log import Log
 from rlkit.statistics.episodes import Measured, form, summarize, within
 from rlkit.terminal import warn
@@ -92,7 +92,7 @@ def _is_measured(x: object) -> bool:
     numbers = [x.get(key) for key in ("mean", "low", "high", "length", "episodes")]
     numbers += [each.get(key) for each in beside.values() for key in ("mean", "low", "high")]
     numbers += [value for table in tables for value in table.values()]
-    return all(isinstance(value, int | float) for value in numbers)
+    return all(isinstance(value, float) or is_number(value) for value in numbers)  # no integer of 400 digits
 
 
 def report(log: Log, env: Env, evaluation: Evaluation, unit: str) -> None:

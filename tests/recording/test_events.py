@@ -156,6 +156,8 @@ def test_metrics_that_are_gone_are_told(tmp_path: Path, capsys: pytest.CaptureFi
 
 
 DAMAGED = ["", "[]", "{", "3", '{"before": 3}', '{"before": {}}', '{"before": {"mean": "1"}}', "[" * 100_000, "\0"]
+HUGE = {"metric": "return", "mean": 10**400, "low": 0.0, "high": 1.0, "length": 1.0, "episodes": 2}
+DAMAGED.append(json.dumps({"before": HUGE}))
 
 
 @pytest.mark.parametrize("text", DAMAGED)
