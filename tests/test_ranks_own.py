@@ -119,6 +119,8 @@ class Actor(policies.PolicyModule):
     [
         ("torch.multinomial(p, 1, generator=self.generator).squeeze(-1)", "Actor.act draws from Actor.generator"),
         ("(self.uniform(p.shape[:1]) < p[:, 1]).long()", ""),
+        # By a part of it that has the generator, too.
+        ("(policies.PolicyModule(self.generator).uniform(p.shape[:1]) < p[:, 1]).long()", ""),
     ],
 )
 def test_a_policy_that_draws_alike_on_all_ranks_is_refused(drawn: str, said: str, tmp_path: Path) -> None:

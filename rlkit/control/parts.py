@@ -44,8 +44,8 @@ def of_all(policy: Plays, rows: int, play: Callable[[slice], TensorDict]) -> Ten
     drawing = generators(policy) if ranks.size() > 1 else {}
     before = {name: x.get_state() for name, x in drawing.items()}
     rollout = buffers.of_all(rows, play)
-    used = [name for name, x in drawing.items() if not torch.equal(before[name], x.get_state())]
-    if used and policy not in SHARING:
+    used = [name for name, x in drawing.items() if x not in SHARING and not torch.equal(before[name], x.get_state())]
+    if used:
         kind = type(policy).__name__
         raise UserError(
             f"{kind}.act draws from {kind}.{used[0]}, and so alike on all ranks: let it inherit policies.PolicyModule, "

@@ -21,7 +21,7 @@ from rlkit.tape import changed
 P = TypeVar("P", bound=Parametrized)
 Numbers = NDArray[Any]  # observations and actions, whole or real
 Function = Callable[[Numbers], Numbers]
-SHARING: WeakSet[object] = WeakSet()  # policies that drew for the rows of all ranks
+SHARING: WeakSet[torch.Generator] = WeakSet()  # generators from which draws are for the rows of all ranks
 
 
 class PolicyModule(nn.Module):
@@ -54,7 +54,7 @@ class PolicyModule(nn.Module):
     def _draw(self, draw: Callable[[Sequence[int]], Tensor], shape: Sequence[int], rows: int) -> Tensor:
         """What is drawn for the rows that this rank plays."""
         if ranks.size() > 1:
-            SHARING.add(self)
+            SHARING.add(self.generator)
         return ranks.drawn(draw, shape, rows)
 
     def idle(self, key: str) -> str:
