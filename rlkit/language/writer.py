@@ -1,6 +1,6 @@
 """A backbone with an engine: it completes prompts, and has conversations."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 
 import torch
@@ -120,7 +120,8 @@ class Writer(Backbone):
         """
         asked = self._asked(prompts, repeats, max_tokens, greedy, forbid_first, stop, generator)
         self.engine.sync(self.decoder)
-        talk = Talk(partial(self._respond, reply), max_tokens, turn_tokens or max_tokens, self.decoder.context)
+        respond = partial(self._respond, reply, asked.rule.stops)
+        talk = Talk(respond, max_tokens, turn_tokens or max_tokens, self.decoder.context)
         done = self.engine.converse(asked, talk)
         out = layout(asked.ids, repeats, done["tokens"], done["length"], self.tokenizer.pad_id)
         there, inside = out["mask"], within(done["tokens"], done["length"])
@@ -132,13 +133,15 @@ class Writer(Backbone):
         out["truncated"] = done["truncated"]
         return TensorDict({key: value.view(*size, *value.shape[1:]) for key, value in out.items()}, batch_size=size)
 
-    def _respond(self, reply: Reply, rows: list[int], turns: list[list[int]]) -> list[list[int] | None]:
-        """The tokens of the replies. An end token that the row wrote itself is not repeated."""
+    def _respond(
+        self, reply: Reply, stops: Collection[int], rows: list[int], turns: list[list[int]]
+    ) -> list[list[int] | None]:
+        """The tokens of the replies. An end token, one of `stops`, that the row wrote itself is not repeated."""
         replies = reply(rows, self.tokenizer.decode(turns))
         ids = iter(self.tokenizer.encode_after([text for text in replies if text is not None]))
         found = [None if text is None else next(ids) for text in replies]
         for i, (turn, after) in enumerate(zip(turns, found, strict=True)):
-            if after and turn[-1] in self.tokenizer.stop_ids:
+            if after and turn[-1] in stops:
                 found[i] = self._beyond(turn[-1], after)
         return found
 

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from support import templates
 from support.sentence_pieces import sentence_piece
 from support.small_model import PROMPTS, TOKENIZER, model
 from tensordict import TensorDict
@@ -12,7 +13,7 @@ from torch.testing import assert_close
 
 from rlkit.api import UserError
 from rlkit.language.model import LanguageModel
-from rlkit.prompts import Reply, data
+from rlkit.prompts import Reply, Turn, data, joined
 from rlkit.seeding import generator
 
 STOP = ["a", "e", "1", "s"]  # such frequent ones that a row has many turns
@@ -153,6 +154,21 @@ def test_an_end_token_ends_a_turn_and_is_not_put_there_twice() -> None:
                 rest = spelled if twice else spelled[spelled.index(TOKENIZER.eos_id) + 1 :]
                 assert ids[at + 1 : at + 1 + size] == rest
         assert after > 3
+
+
+def test_a_stop_string_that_is_a_special_token_is_not_put_there_twice() -> None:
+    """A base model's end token is another than the one that its template writes: env.stop names that."""
+    tokenizer = templates.ours(templates.qwen(), templates.CHATML)
+    tokenizer.eos_id = tokenizer.core.token_to_id("<|endoftext|>")
+    tokenizer.stop_ids = (tokenizer.eos_id,)
+    policy = LanguageModel.fresh(tokenizer, width=32, layers=1, heads=2, context=256)
+    (prompt,) = policy.chat([[Turn("user", data("a"))]], {})
+    (reply,) = policy.chat([[Turn("user", data("b"))]], {})
+    between = joined(["<|im_end|>\n", reply])
+    rows = policy.converse([prompt], lambda rows, _: [between] * len(rows), 64, 48, 24, stop=["<|im_end|>"])
+    told = tokenizer.decode(rows["action"][0].tolist(), special=True)
+    assert any("<|im_end|>\n<|im_start|>user\nb" in text for text in told)
+    assert not any("<|im_end|><|im_end|>\n" in text for text in told)
 
 
 @pytest.mark.slow
