@@ -124,9 +124,14 @@ class RewardModel(Backbone):
 
     @torch.no_grad()
     def judge(self, prompts: Sequence[str], completions: Sequence[str]) -> Tensor:
-        """r of each text [N], in micro-batches; the end token is appended to each text."""
-        texts = self.encode(prompts, completions)
-        return in_parts(lambda part: {"r": self.score(part)[:, None]}, texts, self.micro_steps)["r"][:, 0]
+        """r of each text [N], in micro-batches; the end token is appended to each text.
+
+        A text that is there several times is read once: in another micro-batch its score would be rounded differently,
+        and equal attempts would seem to differ.
+        """
+        texts, place = distinct(self.encode(prompts, completions))
+        r = in_parts(lambda part: {"r": self.score(part)[:, None]}, texts, self.micro_steps)["r"][:, 0]
+        return r[place]
 
     def generate(
         self,
@@ -149,6 +154,16 @@ class RewardModel(Backbone):
 
     def check(self, prompts: Sequence[str], after: int | Sequence[str]) -> None:
         super().check(prompts, after + 1 if isinstance(after, int) else after)  # the end token is appended
+
+
+def distinct(texts: TensorDict) -> tuple[TensorDict, Tensor]:
+    """The different rows of a batch of `encode` in their order, and for each row its place among them [N]."""
+    rows = torch.cat([texts["observation"], texts["action"], texts["mask"].long()], 1).tolist()
+    places: dict[tuple[int, ...], int] = {}
+    place = [places.setdefault(tuple(row), len(places)) for row in rows]
+    first = {at: row for row, at in reversed([*enumerate(place)])}
+    kept = torch.tensor([first[at] for at in range(len(first))], device=texts["mask"].device)
+    return texts[kept], torch.tensor(place, device=texts["mask"].device)
 
 
 def as_written(prompt: str, text: str, drops_space: bool) -> Prompt:

@@ -110,6 +110,18 @@ def test_the_score_of_a_text_is_what_training_computed_for_it_in_any_batch(tmp_p
     assert again[0] == again[1] and not any(p.requires_grad for p in learned.model.parameters())
 
 
+def test_equal_attempts_get_equal_scores_in_whatever_micro_batches_they_are() -> None:
+    """Else DPO makes pairs of two equal texts, and DAPO's groups without a signal seem to have one."""
+    judge, draw = reward_model(), seeding.generator(0, "attempts")
+    judge.micro_steps = 64
+    for _ in range(10):
+        asked = torch.randint(len(PROMPTS), (40,), generator=draw).tolist()
+        given = torch.randint(len(COMPLETIONS), (40,), generator=draw).tolist()
+        r = judge.judge([PROMPTS[i] for i in asked], [COMPLETIONS[i] for i in given]).tolist()
+        of_text = dict(zip(zip(asked, given, strict=True), r, strict=True))
+        assert r == [of_text[text] for text in zip(asked, given, strict=True)]
+
+
 @pytest.mark.parametrize("name", ["chatml", "mistral", "llama3"])
 @pytest.mark.slow
 def test_a_conversation_is_read_alike_as_a_stored_pair_and_as_a_policys_answer(name: str) -> None:
