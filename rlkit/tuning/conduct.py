@@ -45,6 +45,10 @@ def conduct(tune: Tune, keys: Keys, command: str) -> Conducted:
     comparing.check_out(out, "search")
     if os.path.isdir(out / "runs"):
         raise UserError(f"out={out} is a comparison's folder: give a search a folder of its own")
+    if is_file(out / BEST) and not os.path.lexists(out / SETTINGS):  # a search writes its settings first
+        raise UserError(
+            f"out={out} holds {BEST}, which no search wrote and this one would replace: choose another out="
+        )
     with grid.alone(out, "search"):
         at_once, away = comparing.crew(problem.jobs(0, {}, out / "trials"), tune.workers)
         settings, workers = settled(problem, out, at_once)

@@ -186,6 +186,11 @@ def test_other_folders_and_damaged_files_are_refused(tmp_path: Path, carried: li
     (tmp_path / "c" / "config.yaml").touch()
     with pytest.raises(UserError, match="is a run's folder: give a search a folder of its own"):
         conducted(tmp_path / "c")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "best.yaml").write_text("algo: {lr: 0.1}")
+    with pytest.raises(UserError, match=r"holds best\.yaml, which no search wrote"):
+        conducted(tmp_path / "mine")
+    assert (tmp_path / "mine" / "best.yaml").read_text() == "algo: {lr: 0.1}"
     conducted(tmp_path / "s", "trials=1")
     (tmp_path / "s" / FILE).write_text("[1, 2]\n[]\n")
     with pytest.raises(UserError, match=r"study\.journal is damaged: .*; choose another out="):
