@@ -78,7 +78,7 @@ def check_installed(source: Json, path: Path) -> None:
     try:
         from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES as known
     except ImportError:
-        raise UserError(f"{start}, and others need a package: pip install 'transformers>=5'") from None
+        raise UserError(f"{start}, and others need a package: pip install 'transformers>=5.5'") from None
     if source["model_type"] not in known:
         raise UserError(f"{start}, and transformers knows no causal language model of this type: use another model")
 

@@ -247,10 +247,10 @@ def test_progress_reads_over_what_is_no_record(tmp_path: Path) -> None:
 
 def test_a_lock_that_is_a_link_or_a_pipe_is_no_lock(tmp_path: Path) -> None:
     at = folder(tmp_path / "a")
-    (tmp_path / "private").write_text("mine")
     (at / ".lock").symlink_to(tmp_path / "private")
     with FileLock(tmp_path / "private"):
         assert not grid.is_locked(at)
+    (tmp_path / "private").write_text("mine")
     (at / ".lock").unlink()
     os.mkfifo(at / ".lock")
     assert not grid.is_locked(at)

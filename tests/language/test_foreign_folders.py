@@ -199,7 +199,7 @@ def test_transformers_is_left_as_it_was(good: Path, capfd: pytest.CaptureFixture
 
 def test_without_transformers_the_line_names_what_to_install(good: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "transformers.models.auto.modeling_auto", None)
-    with pytest.raises(UserError, match=r"config.json: model_type is 'gpt2'; .* pip install 'transformers>=5'$"):
+    with pytest.raises(UserError, match=r"config.json: model_type is 'gpt2'; .* pip install 'transformers>=5.5'$"):
         LanguageModel.load(good)
 
 

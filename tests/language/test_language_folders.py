@@ -132,7 +132,8 @@ def test_special_tokens_are_those_of_transformers(settings, older, tmp_path):
     transformers = pytest.importorskip("transformers")
     model().save(tmp_path)
     path = tmp_path / "tokenizer_config.json"
-    path.write_text(json.dumps({} if settings is None else json.loads(path.read_text()) | settings))
+    plain = {"tokenizer_class": "PreTrainedTokenizerFast"}
+    path.write_text(json.dumps(plain if settings is None else json.loads(path.read_text()) | settings))
     if older is not None:
         (tmp_path / "special_tokens_map.json").write_text(json.dumps(older))
     text, theirs = "Ann apples<|x|>12<|endoftext|>", transformers.AutoTokenizer.from_pretrained(tmp_path)
