@@ -137,19 +137,14 @@ def test_a_run_that_code_of_others_ends_is_told_by_its_exit_code(tmp_path):
     assert found == "exit code 3, and its last line is: at work 1"
 
 
-def test_a_run_that_the_system_killed_is_continued_once(tmp_path):
-    once, always = job(tmp_path, "is_killed_once"), job(tmp_path, "is_killed")
+@pytest.mark.parametrize(
+    ("what", "said"), [("is_killed", "signal 9"), ("is_asked", "asked to leave by a signal, twice")]
+)
+def test_a_run_that_was_killed_or_asked_to_leave_is_continued_once(tmp_path, what: str, said: str):
+    once, always = job(tmp_path, f"{what}_once"), job(tmp_path, what)
     assert carry_out(once, tmp_path / ".stop") is None
     assert starts(once) == ["out", "resume"]
-    assert carry_out(always, tmp_path / ".stop") == "signal 9"
-    assert starts(always) == ["out", "resume"]
-
-
-def test_a_run_that_a_signal_asked_to_leave_is_continued_once(tmp_path):
-    once, always = job(tmp_path, "is_asked_once"), job(tmp_path, "is_asked")
-    assert carry_out(once, tmp_path / ".stop") is None
-    assert starts(once) == ["out", "resume"]
-    assert carry_out(always, tmp_path / ".stop") == "asked to leave by a signal, twice"
+    assert carry_out(always, tmp_path / ".stop") == said
     assert starts(always) == ["out", "resume"]
 
 
