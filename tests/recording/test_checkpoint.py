@@ -1,6 +1,5 @@
 import errno
 import os
-import shutil
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -16,7 +15,7 @@ from torch import nn
 from rlkit import ranks
 from rlkit.api import UserError
 from rlkit.recording import checkpoint
-from rlkit.recording.files import tidy, write_atomically, write_folder
+from rlkit.recording.files import tidy, write_atomically
 
 
 def file(folder: Path, name: str = "latest") -> Path:
@@ -280,75 +279,3 @@ def test_a_run_killed_while_saving_leaves_a_good_checkpoint(tmp_path: Path, monk
         before = 1 if stop < 4 and not ends[-1] else 2
         assert names(folder) == [f"iteration-{before}.safetensors", "latest.safetensors"]
     assert ends == [False] * 5 + [True]  # it has five steps: write, to disk, two renames, to disk
-
-
-def test_a_whole_file_or_none(tmp_path: Path) -> None:
-    write_atomically(tmp_path / "a.json", "é")
-    assert (tmp_path / "a.json").read_text(encoding="utf-8") == "é"
-    assert [path.name for path in tmp_path.iterdir()] == ["a.json"]
-
-
-def test_a_folder_is_replaced_as_a_whole(tmp_path: Path) -> None:
-    def write(text: str, fail: type[BaseException] | None, folder: Path) -> None:
-        (folder / "a").write_text(text)
-        if fail is OSError:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        if fail:
-            raise fail
-        (folder / "b").write_text(text)
-
-    write_folder(tmp_path / "model", partial(write, "1", None))
-    with pytest.raises(Killed):
-        write_folder(tmp_path / "model", partial(write, "2", Killed))
-    with pytest.raises(UserError, match=r"cannot write .*model: no space left on the disk; make room and resume"):
-        write_folder(tmp_path / "model", partial(write, "2", OSError))
-    assert (tmp_path / "model" / "a").read_text() == (tmp_path / "model" / "b").read_text() == "1"
-    write_folder(tmp_path / "model", partial(write, "3", None))
-    assert [path.read_text() for path in sorted((tmp_path / "model").iterdir())] == ["3", "3"]
-    assert len(list(tmp_path.iterdir())) == 2  # what the killed one left
-    tidy(tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == ["model"]
-
-
-def test_the_folder_stays_until_the_new_one_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A process may end while an old folder of many files is removed."""
-    write_folder(tmp_path / "model", lambda folder: (folder / "a").write_text("1") and None)
-    there = []
-    remove = shutil.rmtree
-
-    def removing(*args: object, **keys: object) -> None:
-        there.append((tmp_path / "model" / "a").read_text())
-        remove(*args, **keys)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(shutil, "rmtree", removing)
-    write_folder(tmp_path / "model", lambda folder: (folder / "a").write_text("2") and None)
-    assert there == ["2"] and [path.name for path in tmp_path.iterdir()] == ["model"]
-
-
-def test_a_folder_of_the_same_content_is_there_at_every_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A finished run that is resumed writes its model again, and may be killed at any write."""
-    write_folder(tmp_path / "model", lambda folder: (folder / "a").write_text("1") and None)
-
-    def replace(*paths: object) -> None:
-        raise Killed
-
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "replace", replace)
-        write_folder(tmp_path / "model", lambda folder: (folder / "a").write_text("1") and None)
-        assert [path.name for path in tmp_path.iterdir()] == ["model"]
-        with pytest.raises(Killed):
-            write_folder(tmp_path / "model", lambda folder: (folder / "a").write_text("2") and None)
-    write_folder(tmp_path / "model", lambda folder: (folder / "b").write_text("1") and None)
-    assert [path.name for path in (tmp_path / "model").iterdir()] == ["b"]
-
-
-def test_a_folder_that_was_moved_or_deleted_is_not_made_anew(tmp_path: Path) -> None:
-    """The new one would hold checkpoints and no config.yaml, and the run would end as if all were well."""
-    folder = tmp_path / "run"
-    folder.mkdir()
-    checkpoint.save(folder, {"x": 1})
-    folder.rename(tmp_path / "moved")
-    with pytest.raises(UserError, match=r"run is gone, moved or deleted during the run: resume it where it is, "):
-        checkpoint.save(folder, {"x": 2})
-    assert not folder.exists()
-    assert checkpoint.load(tmp_path / "moved") == {"x": 1}
