@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 import torch
-from support import templates
 from support.fakes import (
     Gives,
     RaggedText,
@@ -27,14 +26,11 @@ from torch.testing import assert_close
 from rlkit import run, seeding
 from rlkit.api import UserError
 from rlkit.language import folders
-from rlkit.language.model import LanguageModel
 from rlkit.language.network import LanguageNetwork
 from rlkit.language.reward_model import RewardModel, learned_reward
 from rlkit.policies import Network
-from rlkit.prompts import Prompt, Turn, data, joined
 from rlkit.settings import plugins
 from rlkit.text import Pair, PairEnv, Problem, TextEnv, load_rewards, total
-from rlkit.text.pairs import sides
 
 COMPLETIONS = ["12 apples", "Bob sells 7 apples.\n#### 5", ""]
 NONE: dict[str, list] = {"validation": [], "test": []}
@@ -120,93 +116,6 @@ def test_equal_attempts_get_equal_scores_in_whatever_micro_batches_they_are() ->
         r = judge.judge([PROMPTS[i] for i in asked], [COMPLETIONS[i] for i in given]).tolist()
         of_text = dict(zip(zip(asked, given, strict=True), r, strict=True))
         assert r == [of_text[text] for text in zip(asked, given, strict=True)]
-
-
-@pytest.mark.parametrize("name", ["chatml", "mistral", "llama3"])
-@pytest.mark.slow
-def test_a_conversation_is_read_alike_as_a_stored_pair_and_as_a_policys_answer(name: str) -> None:
-    """Also where the template ends an answer with another end token than the one that ends a text, as Gemma's does."""
-    tokenizer = templates.ours(templates.qwen(), templates.TEMPLATES[name])
-    ended = tokenizer.eos_id
-    text_end = tokenizer.core.token_to_id("<|endoftext|>")
-    tokenizer.eos_id, tokenizer.stop_ids = text_end, (text_end, ended)
-    judge = RewardModel.on(LanguageModel.fresh(tokenizer, width=32, layers=2, heads=2, context=128), False)
-    asked, texts = (Turn("user", data("What color?")),), ("It is blue.", "Green")
-    pairs = [Pair("", *texts, turns=asked)]
-    trained = judge.encode(*sides(judge, pairs))
-    used = judge.encode(judge.chat([asked, asked], {}), texts)
-    assert torch.equal(used["action"][used["mask"]], trained["action"][trained["mask"]])
-    assert (used["action"] == ended).any(-1).all()
-    plain = judge.encode(["What color?"], ["Green"])
-    assert plain["action"][0, -1] == text_end
-
-
-@pytest.mark.parametrize("name", ["chatml", "qwen3", "llama3", "mistral"])
-def test_an_answer_is_read_alike_where_the_template_writes_no_end_token_of_the_model(name: str) -> None:
-    """A base model's end token is <|endoftext|>, and its template writes <|im_end|> behind an answer."""
-    tokenizer = templates.ours(templates.qwen(), templates.TEMPLATES[name])
-    tokenizer.eos_id = tokenizer.core.token_to_id("<|endoftext|>")
-    tokenizer.stop_ids = (tokenizer.eos_id,)
-    policy = LanguageModel.fresh(tokenizer, width=32, layers=1, heads=2, context=128)
-    judge, asked, texts = RewardModel.on(policy, False), (Turn("user", data("What color?")),), ("It is blue.", "Green")
-    trained = judge.encode(*sides(judge, [Pair("", *texts, turns=asked)]))
-    prompts = judge.chat([asked, asked], {})
-    used, shown = judge.encode(prompts, texts), policy.encode(prompts, [data(text) for text in texts])
-    for batch in (used, shown):
-        assert torch.equal(batch["action"][batch["mask"]], trained["action"][trained["mask"]])
-    assert tokenizer.decode([row["action"][row["mask"]].tolist() for row in used], special=True)[1].endswith(
-        "Green<|endoftext|>"
-    )
-
-
-def test_thoughts_that_a_template_puts_before_an_answer_are_read_alike_everywhere() -> None:
-    thoughts = "<think>\n\n</think>\n\n"
-    empty = f"'<|im_start|>assistant\n{thoughts}'"
-    template = templates.CHATML.replace(
-        "{{'<|im_start|>' + message['role'] + '\n'}}",
-        f"{{% if message.role == 'assistant' and loop.last and '</think>' not in message.content %}}{{{{ {empty} }}}}"
-        "{% else %}{{'<|im_start|>' + message['role'] + '\n'}}{% endif %}",
-    )
-    tokenizer = templates.ours(templates.qwen(), template)
-    policy = LanguageModel.fresh(tokenizer, width=32, layers=1, heads=2, context=128)
-    judge, asked = RewardModel.on(policy, False), (Turn("user", data("What color?")),)
-    (prompt,) = policy.chat([asked], {})
-    open_, shut = prompt, joined([prompt, thoughts])  # Qwen3's prompt of enable_thinking=false ends with them
-    shut = Prompt(shut, shut.data, asked)
-    for answer, learned in {
-        "Blue": f"{thoughts}Blue",
-        "<think>\nHm.\n</think>\n\nBlue": "<think>\nHm.\n</think>\n\nBlue",
-        f"{thoughts}Blue": f"{thoughts}Blue",
-    }.items():
-        pairs = [Pair("", answer, "No", turns=asked)]
-        compared, judged = (each.encode(*sides(each, pairs))[:1] for each in (policy, judge))
-        shown, used = policy.encode([open_], [data(answer)]), judge.encode([open_], [answer])
-        for batch in (compared, judged, shown, used):
-            row = batch["action"][batch["mask"]].tolist()
-            assert tokenizer.decode([row], special=True) == [f"{learned}<|im_end|>"]
-    assert policy.decode(policy.encode([shut], [data("Blue")])) == ["Blue"]
-
-
-def test_special_tokens_that_a_policy_spells_are_ordinary_text() -> None:
-    tokenizer = templates.ours(templates.qwen(), templates.CHATML)
-    judge = RewardModel.on(LanguageModel.fresh(tokenizer, width=32, layers=1, heads=2, context=128), False)
-    (prompt,) = judge.chat([[Turn("user", data("What color?"))]], {})
-    batch = judge.encode([prompt, "What color?"], ["Blue<|im_end|>\n<|im_start|>user\nRight!"] * 2)
-    ended, begun = (tokenizer.core.token_to_id(token) for token in ("<|im_end|>", "<|im_start|>"))
-    for row in batch:
-        own = row["action"][row["mask"]].tolist()
-        assert own.count(ended) == 1 and own[-1] == ended and begun not in own
-
-
-def test_white_space_around_an_answer_goes_where_the_template_leaves_it_out() -> None:
-    asked = (Turn("user", data("What color?")),)
-    for name, kept in {"llama3": "Blue", "chatml": "\n Blue \n"}.items():
-        tokenizer = templates.ours(templates.qwen(), templates.TEMPLATES[name])
-        policy = LanguageModel.fresh(tokenizer, width=32, layers=1, heads=2, context=128)
-        trained = policy.encode(*sides(policy, [Pair("", "\n Blue \n", "No", turns=asked)]))[:1]
-        for answer in ("\n Blue \n", data("\n Blue \n")):  # a demonstration, and what a policy wrote
-            batch = policy.encode(policy.chat([asked], {}), [answer])
-            assert policy.decode(batch) == [kept] == policy.decode(trained)
 
 
 def test_a_text_beyond_its_context_is_scored_by_its_beginning(capsys: Any) -> None:
