@@ -94,7 +94,10 @@ def test_q_learning_runs_and_is_paused(browser: Any) -> None:
         page.wait_for_timeout(300)
         assert figure(page, "iteration") == paused != "0"
         page.get_by_role("button", name="Visits").click()
-        sync_api.expect(page.locator(".cell .value").first).to_have_text(re.compile(r"^[1-9][\d,]*$"))
+        sync_api.expect(page.locator("#high")).to_have_text(re.compile(r"^[1-9][\d,]* visits$"))
+        played = page.locator(".cell:not(.over) .value")
+        counts = [int(text.replace(",", "")) for text in played.all_inner_texts()]
+        assert sum(counts) == int(figure(page, "environment steps").replace(",", ""))
         page.get_by_role("button", name="Reset").click()
         sync_api.expect(page.locator("#figures dd").first).to_have_text("0")
 
