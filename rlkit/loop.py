@@ -16,7 +16,7 @@ from rlkit.errors import Diverged, Exhausted, Unfinished, UserError
 from rlkit.held import check_parameters, check_saved, fingerprints
 from rlkit.meter import Clock, Meter, averages, detached
 from rlkit.policies import LearningRate, clip_gradients
-from rlkit.policies.optimizers import gradient_limit, optimized
+from rlkit.policies.optimizers import gradient_limit, optimized, parameters_of
 from rlkit.progress import Progress, lasting_of, save, save_best
 from rlkit.recording.log import Log
 from rlkit.recording.undo import noted
@@ -58,10 +58,11 @@ def seed_ranks(seed: int, *names: str | int) -> None:
 
 def learn(algo: Algorithm, meter: Meter, measured: bool = True) -> None:
     """One optimizer step per minibatch; micro-batches and ranks only accumulate its gradient."""
-    limit = gradient_limit(algo.config)
+    limit, together = gradient_limit(algo.config), algo.divides and ranks.size() > 1
     meter.ratios = []
     for batch in algo.buffer:
         algo.optimizer.zero_grad()
+        summed = shards.Summed(optimized(algo), parameters_of(algo.optimizer)) if together else None
         total: Tensor | float = 0.0
         learned: list[tuple[TensorDict, dict[str, Tensor]]] = []
         parts = split(mine_of(batch, algo.divides), algo.policy.micro_steps)
@@ -78,8 +79,8 @@ def learn(algo: Algorithm, meter: Meter, measured: bool = True) -> None:
                 meter.add(measures, part["mask"])
         if not learned:
             meter.skip()
-        if algo.divides and ranks.size() > 1:
-            total = ranks.add_up(shards.not_shared(optimized(algo)), total)
+        if summed:
+            total = summed.add_up(total)
             if type(algo).after_step is not Algorithm.after_step:
                 learned = learned_by_all(learned, batch["mask"].device)
         norm = clip_gradients(algo.optimizer, limit)

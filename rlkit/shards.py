@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from rlkit import ranks
+from rlkit.errors import UserError
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
@@ -69,6 +70,33 @@ def fill(x: Tensor, values: Tensor) -> None:
 def not_shared(tensors: Iterable[Tensor]) -> list[Tensor]:
     """The tensors that are not sharded."""
     return [x for x in tensors if not is_shard(x)]
+
+
+class Summed:
+    """The gradients of a minibatch, which the ranks add up.
+
+    An algorithm may keep the gradient of an optimizer of its own over several minibatches: that of the earlier ones is
+    the sum over the ranks already, so it is set aside and added afterwards.
+    """
+
+    def __init__(self, parameters: Iterable[Tensor], zeroed: Iterable[Tensor]) -> None:
+        self.parameters = not_shared(parameters)
+        self.versions = [p._version for p in self.parameters]
+        fresh = set(map(id, zeroed))
+        self.kept = [(p, p.grad) for p in self.parameters if p.grad is not None and id(p) not in fresh]
+        for p, _ in self.kept:
+            p.grad = None
+
+    def add_up(self, total: Tensor | float) -> Tensor | float:
+        """Sum them over the ranks. Returns: the summed loss. Raises: UserError, if a parameter changed meanwhile."""
+        if [p._version for p in self.parameters] != self.versions:
+            raise UserError(
+                "loss steps an optimizer by the gradient of one rank: step it in after_step, when all have added up"
+            )
+        total = ranks.add_up(self.parameters, total)
+        for p, kept in self.kept:
+            p.grad = kept if p.grad is None else p.grad + kept
+        return total
 
 
 def any_in(found: Iterable[object]) -> bool:

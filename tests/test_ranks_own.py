@@ -47,6 +47,9 @@ class make(api.Algorithm):
 from rlkit.policies import Optimization as Config
 """
 
+ADAM = "torch.optim.Adam(self.critic.parameters(), lr=0.01)"
+STEPPED = "self.second.step()\n        self.second.zero_grad()\n"
+PARTS = 'rollout.set("part", rollout.select("reward")).set('
 
 HELD = """
 class Held:
@@ -68,13 +71,23 @@ class Held:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("held_in", ["", "Held"])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {ADAM: f"Held({ADAM})"},
+        # A gradient that is kept over all minibatches of an iteration, and batches with parts.
+        {f"        {STEPPED}": "", "return env": f"{STEPPED}        return env", "rollout.set(": PARTS},
+    ],
+)
 def test_an_algorithm_of_ones_own_with_a_second_optimizer_learns_the_same_on_ranks(
-    held_in: str, tmp_path: Path
+    changes: dict[str, str], tmp_path: Path
 ) -> None:
     """Ranks add up the gradients of both, and after_step gets what all of them learned from."""
-    made = "torch.optim.Adam(self.critic.parameters(), lr=0.01)"
-    text = OWN.replace(made, f"{held_in}({made})") + (HELD if held_in else "")
+    text = OWN + HELD
+    for old, changed in changes.items():
+        assert old in text
+        text = text.replace(old, changed)
     (tmp_path / "own.py").write_text(text, encoding="utf-8")
     wide = ("policy.dtype=float64", "env.rows=8", *start.SHORT)
     words = (f"algo={tmp_path / 'own.py'}", "env=cartpole", "iterations=6", *wide)
@@ -132,3 +145,15 @@ def test_a_policy_that_draws_alike_on_all_ranks_is_refused(drawn: str, said: str
     done = start.run(2, *words, f"out={tmp_path / 'run'}")
     assert bool(done.returncode) == bool(said)
     assert said in " ".join(start.said(done))
+
+
+@pytest.mark.slow
+def test_a_loss_that_steps_an_optimizer_is_refused_on_ranks(tmp_path: Path) -> None:
+    """Each rank would step it by its own part of the gradient."""
+    learned = "(error * batch['weight']).sum().backward(retain_graph=True)\n        self.second.step()\n        "
+    text = OWN.replace("return losses.", f"{learned}return losses.")
+    (tmp_path / "own.py").write_text(text, encoding="utf-8")
+    words = (f"algo={tmp_path / 'own.py'}", "env=cartpole", "iterations=1", "env.rows=4", *start.SHORT)
+    done = start.run(2, *words, f"out={tmp_path / 'run'}")
+    assert done.returncode
+    assert "steps an optimizer" in " ".join(start.said(done))

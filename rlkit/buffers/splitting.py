@@ -134,7 +134,7 @@ def in_step(parts: Iterator[TensorDict], batch: TensorDict) -> Iterator[tuple[Te
 
 def learned_by_all(learned: list[Learned], device: torch.device) -> list[Learned]:
     """The parts of a minibatch that any rank learned from, with their metrics. All ranks must call this."""
-    mine = [(dict(part.items()), list(part.batch_size), metrics) for part, metrics in learned]
+    mine = [(part.to_dict(), list(part.batch_size), metrics) for part, metrics in learned]
     found = [each for parts in ranks.everyones(mine) for each in parts]
     return [
         (TensorDict(data, batch_size=size).to(device), {name: x.to(device) for name, x in metrics.items()})
