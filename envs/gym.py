@@ -17,7 +17,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from rlkit import memory, outside, ranks
 from rlkit.api import Count, Natural, Place, Reference, UserError
 from rlkit.control import ControlEnv, Luck
-from rlkit.control.contract import Uninformed, check_copies
+from rlkit.control.contract import Uninformed, check_copies, check_statistics
 from rlkit.control.masks import MaskInObservation, tells_mask
 from rlkit.control.sendable import Sendable
 from rlkit.control.vector import Vector
@@ -26,7 +26,6 @@ from rlkit.control.wrapping import (
     DRAWN,
     Keywords,
     check_drawing,
-    check_statistics,
     check_window,
     cut_before,
     longest,

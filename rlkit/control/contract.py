@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import gymnasium
 import numpy as np
 from gymnasium.spaces import Space
-from gymnasium.vector import SyncVectorEnv
-from gymnasium.wrappers import OrderEnforcing, TimeLimit
+from gymnasium.vector import SyncVectorEnv, VectorWrapper
+from gymnasium.wrappers import NormalizeObservation, NormalizeReward, OrderEnforcing, TimeLimit
+from gymnasium.wrappers import vector as of_vectors
 
 from rlkit import spaces
 from rlkit.control.masks import layers, side_by_side
@@ -27,6 +28,10 @@ STEP = "Gymnasium 1.0, (observation, reward, terminated, truncated, info)"
 GAME = ("PettingZoo, (observations, infos)", "PettingZoo, (observations, rewards, terminations, truncations, infos)")
 LARGEST = float(np.finfo(np.float32).max)  # a reward: rollouts are kept in float32
 NUMBERS = "biuf"  # kinds of NumPy's types: bool, int, unsigned, float
+SCALES = {  # wrappers that keep statistics, and what does the same in rlkit
+    "policy.normalize": (NormalizeObservation, of_vectors.NormalizeObservation),
+    "algo.normalize_reward": (NormalizeReward, of_vectors.NormalizeReward),
+}
 OF_WRAPPERS = ("env", "called", "_action_space", "_observation_space", "_metadata", "_cached_spec")  # attributes
 
 
@@ -97,7 +102,11 @@ class Shown(Ends):
 
 
 def checked(vector: Vector, called: str) -> Vector:
-    """With the ends checked that each copy gives in a step, where its copies are in this process."""
+    """With the ends checked that each copy gives in a step, where its copies are in this process.
+
+    Raises: UserError as `check_statistics` does.
+    """
+    check_statistics(vector, called)
 
     def one(env: One) -> One:
         return env if any(isinstance(x, Ends) for x in layers(env)) else Shown(env, called)
@@ -106,6 +115,24 @@ def checked(vector: Vector, called: str) -> Vector:
     if isinstance(inner, SyncVectorEnv):
         inner.envs = [one(env) if isinstance(env, gymnasium.Env) else env for env in inner.envs]
     return vector
+
+
+def check_statistics(env: One | Vector, called: str) -> None:
+    """Raises: UserError where a wrapper of Gymnasium keeps statistics of copies, also in an environment of your own.
+
+    Those of the copies that measure would move with each evaluation, and scores with them.
+    """
+    while isinstance(env, gymnasium.Wrapper | VectorWrapper):
+        for key, kinds in SCALES.items():
+            if isinstance(env, kinds):
+                raise UserError(
+                    f"{called} holds Gymnasium's {type(env).__name__}: other copies have other statistics, which "
+                    f"change with each evaluation and are not saved; leave it out, and give {key}=true"
+                )
+        env = env.env
+    if isinstance(env, SyncVectorEnv):
+        for copy_ in env.envs:
+            check_statistics(copy_, called)
 
 
 def own(env: One) -> One:

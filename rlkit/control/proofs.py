@@ -92,7 +92,7 @@ def compare(copies: Copies, state: State, source: str, repeats: bool) -> None:
     """Say in one line where copies that were brought back differ from the proof in `state`; repeats: and `Past`.
 
     What was earned is summed step by step in both, so the same rewards have the same sum to the last bit. Rewards
-    differ where they depend on earlier episodes, as those of NormalizeReward do.
+    differ where they depend on earlier episodes, as those of a wrapper with running statistics do.
     """
     now = proof(copies)
     # Bytes: a pole that stands still at -0.0 is not one at 0.0. 0.5 noted nothing that was earned.

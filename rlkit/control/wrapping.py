@@ -6,7 +6,7 @@ from typing import Any
 
 import gymnasium
 from gymnasium.spaces import Box
-from gymnasium.wrappers import NormalizeObservation, NormalizeReward, TimeLimit
+from gymnasium.wrappers import TimeLimit
 
 from rlkit.control.contract import some_action
 from rlkit.errors import UserError, one_line
@@ -115,22 +115,6 @@ def check_rescaled(env: gymnasium.Env[Any, Any], name: str) -> None:
             f"env.wrappers={name} cannot rescale {space}, of which a component has equal bounds: give it others in the "
             f"environment, or leave {name} out"
         )
-
-
-def check_statistics(env: gymnasium.Env[Any, Any], called: str) -> None:
-    """Raises: UserError where a wrapper of Gymnasium keeps statistics of a copy, also in an environment of your own.
-
-    Those of the copies that measure would move with each evaluation, and scores with them.
-    """
-    while isinstance(env, gymnasium.Wrapper):
-        if isinstance(env, NormalizeObservation | NormalizeReward):
-            name = type(env).__name__
-            key = "policy.normalize" if isinstance(env, NormalizeObservation) else "algo.normalize_reward"
-            raise UserError(
-                f"{called} holds Gymnasium's {name}: each copy would have statistics of its own, which change with "
-                f"each evaluation and are not saved; leave it out, and give {key}=true"
-            )
-        env = env.env
 
 
 def cut_before(env: gymnasium.Env[Any, Any], limit: int) -> int | None:

@@ -11,7 +11,7 @@ from gymnasium.wrappers import FrameStackObservation, TimeAwareObservation
 from rlkit.envs import gym
 
 from rlkit.api import UserError
-from rlkit.control import wrapping
+from rlkit.control import ControlEnv, wrapping
 from rlkit.run import main
 
 MINE = """
@@ -66,9 +66,26 @@ def test_statistics_of_copies_are_refused_also_inside_of_ones_own(wrapper: str, 
     def mine() -> gymnasium.Env:
         return gymnasium.wrappers.ClipAction(getattr(gymnasium.wrappers, wrapper)(gymnasium.make("Pendulum-v1")))
 
-    line = rf"^env\.entry=mine holds Gymnasium's {wrapper}: each copy would have .* give {key}=true$"
+    line = rf"^env\.entry=mine holds Gymnasium's {wrapper}: other copies have other .* give {key}=true$"
     with pytest.raises(UserError, match=line):
         gym.make(gym.Config(2, entry="mine"), 0, "cpu", factory=mine)
+
+
+@pytest.mark.parametrize("inside", [True, False])
+@pytest.mark.parametrize("name", ["NormalizeObservation", "NormalizeReward"])
+def test_statistics_are_refused_in_a_vector_environment_of_ones_own(name: str, inside: bool) -> None:
+    """Rewards of Pendulum were measured as -19 before and as -7 after two iterations: by the statistics alone."""
+
+    def one() -> gymnasium.Env:
+        env = gymnasium.make("Pendulum-v1")
+        return getattr(gymnasium.wrappers, name)(env) if inside else env
+
+    def vector(n: int) -> gymnasium.vector.VectorEnv:
+        env = gymnasium.vector.SyncVectorEnv([one] * n)
+        return env if inside else getattr(gymnasium.wrappers.vector, name)(env)
+
+    with pytest.raises(UserError, match=rf"^mine holds Gymnasium's {name}: other copies have other statistics"):
+        ControlEnv(vector, 2, source="mine")
 
 
 def test_what_draws_into_a_window_is_refused() -> None:
