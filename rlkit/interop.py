@@ -48,7 +48,7 @@ class Gaussian(nn.Module):
 
 def network(policy: Actor, head: nn.Module) -> nn.Module:
     """A network from observations to the output of a head, including layers that actor and critic share."""
-    return head if policy.width is None else nn.Sequential(policy.trunk, head)
+    return head if type(policy.trunk) is nn.Identity else nn.Sequential(policy.trunk, head)
 
 
 @overload
@@ -77,7 +77,7 @@ def to_torchrl(given: object) -> object:
     if isinstance(given, QNetwork):
         from torchrl.modules import QValueActor
 
-        return QValueActor(module=given.q, in_keys=["observation"], action_space="categorical", spec=None)
+        return QValueActor(module=given, in_keys=["observation"], action_space="categorical", spec=None)
     if isinstance(given, Actor) and not given.memoryless:
         raise UserError("to_torchrl takes policies without memory, and this one has policy.memory=gru")
     if isinstance(given, Actor) and not (given.continuous or given.single):

@@ -284,9 +284,12 @@ def test_a_policy_that_keeps_to_a_mask_is_refused(kind: str) -> None:
         to_torchrl(getattr(policies.Network(), kind)(env))
 
 
-def test_layers_that_actor_and_critic_share_are_in_front_of_both() -> None:
+@pytest.mark.parametrize("share", ["all", "none"])
+def test_layers_that_actor_and_critic_share_are_in_front_of_both(share: str) -> None:
     env = cartpole(rows=2)
-    policy = policies.Network(hidden=(8,), share="all").actor_critic(env)
+    policy = policies.Network(hidden=(8,), share=share).actor_critic(env)
+    if share == "none":
+        policy.trunk = torch.nn.Linear(4, 4)  # a user's
     rollout = env.rollout(policy, steps=4)
     (actor, critic), batch = to_torchrl(policy), to_torchrl(rollout)
     assert_close(critic(batch.clone())["state_value"][..., 0], rollout["value"])

@@ -20,9 +20,9 @@ from rlkit.policies.distributions import categorical, categoricals, gaussian
 from rlkit.policies.encoders import allowed_by, learns
 from rlkit.policies.layers import Layers, common, encoder, idle_keys, mlp, perceptron
 from rlkit.policies.normalize import Normalizer, normalizer_for
-from rlkit.policies.perceptron import Perceptron
+from rlkit.policies.perceptron import Perceptron, on_arrays
 from rlkit.policies.recurrent import Memory, beginnings
-from rlkit.tape import squeezed
+from rlkit.tape import changed, squeezed
 
 
 class Dueling(nn.Module):
@@ -65,7 +65,7 @@ class QNetwork(EpsilonGreedy):
         return q if self.allowed is None else self.allowed.forbid(observation, q, (q.shape[-1],))
 
     def on_arrays(self, rows: int) -> Function | None:
-        return self.q.on_arrays(rows) if isinstance(self.q, Perceptron) else None
+        return on_arrays(self.q, rows)
 
 
 class Actor(PolicyModule):
@@ -157,7 +157,8 @@ class Actor(PolicyModule):
 
     def prepared(self, steps: int, rows: int) -> Function | None:
         """What `act` does in each of the next steps, from arrays to arrays; its draws are made at once."""
-        outputs = self.actor.on_arrays(rows) if self.memory is None and self.width is None else None
+        alone = self.memory is None and type(self.trunk) is nn.Identity and not changed(self.trunk)
+        outputs = on_arrays(self.actor, rows) if alone else None
         if outputs is None:
             return None
         shape = (steps, rows, self.size)

@@ -20,6 +20,7 @@ from rlkit.policies.distributions import pick, squashed
 from rlkit.policies.encoders import FORBIDDEN, allowed_by
 from rlkit.policies.layers import ActionValue, Layers, idle_keys, mlp
 from rlkit.policies.normalize import normalizer_for
+from rlkit.policies.perceptron import on_arrays
 from rlkit.tape import tanh
 
 LOG_STD = (-20.0, 2.0)  # bounds of a state's log σ
@@ -159,7 +160,7 @@ class SquashedGaussian(Continuous):
 
     def prepared(self, steps: int, rows: int) -> Function | None:
         """What `act` does in each of the next steps, from arrays to arrays; its draws are made at once."""
-        outputs = None if self.epsilon else self.actor.on_arrays(rows)
+        outputs = None if self.epsilon else on_arrays(self.actor, rows)
         if outputs is None:
             return None
         drawn = iter(self.normal((steps, rows, self.size), 1).numpy())
@@ -193,7 +194,7 @@ class Deterministic(Continuous):
 
     def prepared(self, steps: int, rows: int) -> Function | None:
         """What `act` does in each of the next steps, from arrays to arrays; its draws are made at once."""
-        outputs = None if self.epsilon else self.actor.on_arrays(rows)
+        outputs = None if self.epsilon else on_arrays(self.actor, rows)
         if outputs is None:
             return None
         drawn = iter((self.noise * self.normal((steps, rows, self.size), 1)).numpy())

@@ -215,3 +215,19 @@ def test_a_hook_of_the_deviation_is_called() -> None:
     tape.backward(log_prob.sum())
     assert torch.equal(policy.log_std.grad, torch.zeros(2))
     assert policy.actor[0].weight.grad.abs().sum() > 0
+
+
+def test_parts_that_a_user_replaces_are_asked_when_the_policy_acts() -> None:
+    class Scores(torch.nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.tensor([-99.0, 99.0]).expand(len(x), 2) if x.dim() == 2 else x * 0 + 1
+
+    env = boxed(4)
+    own, trunk = policies.ActorCritic(env, policies.Network()), policies.ActorCritic(env, policies.Network())
+    own.actor = Scores()
+    trunk.trunk, trunk.actor = torch.nn.Linear(4, 4), policies.Network(hidden=()).actor(env).actor
+    assert policies.Actor(env, policies.Network()).prepared(8, 4) is not None
+    assert own.prepared(8, 4) is None and trunk.prepared(8, 4) is None
+    twins = policies.Network().twin_critics(boxed(4, "pendulum"))
+    twins.actor = torch.nn.Sequential(torch.nn.Linear(3, 2))
+    assert twins.prepared(8, 4) is None
