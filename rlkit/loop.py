@@ -11,7 +11,7 @@ from torch import Tensor
 
 from rlkit import ranks, shards
 from rlkit.api import Algorithm, Env, Metrics
-from rlkit.buffers import in_step, learned_by_all, mine_of, split
+from rlkit.buffers import check_rows, in_step, learned_by_all, mine_of, split
 from rlkit.errors import Diverged, Exhausted, Unfinished, UserError
 from rlkit.held import check_parameters, check_saved, fingerprints
 from rlkit.meter import Clock, Meter, averages, detached
@@ -65,7 +65,7 @@ def learn(algo: Algorithm, meter: Meter, measured: bool = True) -> None:
         summed = shards.Summed(optimized(algo), parameters_of(algo.optimizer)) if together else None
         total: Tensor | float = 0.0
         learned: list[tuple[TensorDict, dict[str, Tensor]]] = []
-        parts = split(mine_of(batch, algo.divides), algo.policy.micro_steps)
+        parts = split(mine_of(check_rows(batch, algo.policy.memoryless), algo.divides), algo.policy.micro_steps)
         for part, counts in in_step(parts, batch):
             with Tape() as tape:
                 loss, metrics = loss_of(algo, algo.loss(part))

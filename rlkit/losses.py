@@ -16,6 +16,7 @@ from rlkit.divergences import kl_k1 as kl_k1
 from rlkit.divergences import kl_k2 as kl_k2
 from rlkit.divergences import kl_k3 as kl_k3
 from rlkit.divergences import kl_unbiased as kl_unbiased
+from rlkit.errors import UserError
 from rlkit.preference_losses import bradley_terry as bradley_terry
 from rlkit.preference_losses import dpo as dpo
 from rlkit.preference_losses import hinge as hinge
@@ -39,6 +40,8 @@ def reduction(mask: Tensor, over: Over, length: int = 1) -> Tensor:
         return m / m.sum().clamp(min=1)
     if over == "constant":
         return m / (mask.shape[0] * length)
+    if mask.dim() < 2 and over in ("row", "sequence"):
+        raise UserError(f'over="{over}" weighs rows, and here are single steps: let the buffer have whole_rows=True')
     acted = m.flatten(1).amax(1)
     if over == "row":
         return acted / acted.sum().clamp(min=1)

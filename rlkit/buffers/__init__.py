@@ -7,6 +7,7 @@ from rlkit.buffers.rollout import Rollout
 from rlkit.buffers.splitting import (
     batch_of,
     beginnings,
+    check_rows,
     concatenate,
     cut_short,
     flatten_groups,
@@ -34,6 +35,7 @@ __all__ = [
     "Window",
     "batch_of",
     "beginnings",
+    "check_rows",
     "concatenate",
     "cut_short",
     "flatten_groups",

@@ -110,6 +110,16 @@ def concatenate(rollouts: Sequence[TensorDict]) -> TensorDict:
     return torch.cat(parts) if len(parts) > 1 else parts[0]
 
 
+def check_rows(batch: TensorDict, memoryless: bool) -> TensorDict:
+    """The minibatch. Raises: UserError where single steps are given to a policy that reads whole rows."""
+    if memoryless or batch["mask"].dim() > 1:
+        return batch
+    raise UserError(
+        "the buffer gives single steps, and this policy reads whole rows: make it with "
+        "whole_rows=not self.policy.memoryless"
+    )
+
+
 def mine_of(batch: TensorDict, divided: bool = True) -> TensorDict:
     """The rows of a minibatch that this rank learns from."""
     if ranks.size() == 1 or not divided:

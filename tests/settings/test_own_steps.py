@@ -51,6 +51,9 @@ MISTAKES = {
     ('batch["weight"]), metrics', 'batch["weight"]).detach(), metrics'): (
         "rlkit: Algorithm.loss returned a loss without a gradient: compute it from self.policy.evaluate(batch)"
     ),
+    ("config.minibatches, whole_rows)", 'config.minibatches, False, "sequence")'): (
+        'rlkit: over="sequence" weighs rows, and here are single steps: let the buffer have whole_rows=True'
+    ),
     ('to_go, rollout["mask"])', 'to_go, rollout["mask"]).mean(-1)'): (
         "rlkit: credit gave the advantage the shape (8,), and it is learned step by step: "
         "give one for each step, (8, 46)"
@@ -68,6 +71,17 @@ def test_a_mistake_in_a_step_is_one_line(
     file.write_text(file.read_text().replace(right, wrong))
     assert run.main([f"algo={file}", "env=cartpole", "iterations=1", f"out={tmp_path / 'run'}"]) == 2
     assert capsys.readouterr().err.endswith(f"{MISTAKES[right, wrong]}\n")
+
+
+def test_single_steps_for_a_policy_that_reads_whole_rows_are_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert new.main(["algo", "mine", f"out={tmp_path}"]) == 0
+    file = tmp_path / "mine.py"
+    file.write_text(file.read_text().replace("minibatches, whole_rows)", "minibatches, False)"))
+    few = ["iterations=1", "evaluation_episodes=2", f"out={tmp_path / 'run'}"]
+    assert run.main([f"algo={file}", "env=cartpole", "policy.memory=gru", *few]) == 2
+    assert "rlkit: the buffer gives single steps, and this policy reads whole rows: " in capsys.readouterr().err
 
 
 def test_what_inherits_the_interface_in_place_of_an_algorithm_is_one_line(
