@@ -101,6 +101,9 @@ def batch_of(algo: Algorithm, step: str, returned: object) -> TensorDict:
         raise UserError(
             f"{type(algo).__name__}.{step} returned no key mask: let it return the rollout, with all its keys"
         )
+    if step == "credit" and returned.batch_dims == 2 < returned["mask"].dim():
+        name = type(algo).__name__
+        raise UserError(f"{name}.credit returned groups, [P, G, T]: let it return buffers.flatten_groups(rollout)")
     return returned
 
 

@@ -28,7 +28,9 @@ Over = Literal["token", "sequence", "constant", "row"]
 
 
 def reduction(mask: Tensor, over: Over, length: int = 1) -> Tensor:
-    """The weight of each element of a minibatch; masked elements get 0. mask: [B, T] (or [N]: steps without rows).
+    """The weight of each element of a minibatch; masked elements get 0.
+
+    mask: [B, T], or [N]: steps without rows; in groups [P, G, T] the rows are the P·G attempts, of `row` the P groups.
 
     token      1 / Σ mask                  every step counts the same        (DAPO, arXiv:2503.14476; PPO)
     sequence   1 / (rows · steps of row)   every row counts the same         (GRPO, arXiv:2402.03300)
@@ -39,14 +41,14 @@ def reduction(mask: Tensor, over: Over, length: int = 1) -> Tensor:
     if over == "token":
         return m / m.sum().clamp(min=1)
     if over == "constant":
-        return m / (mask.shape[0] * length)
+        return m / (mask.shape[: max(1, mask.dim() - 1)].numel() * length)
     if mask.dim() < 2 and over in ("row", "sequence"):
         raise UserError(f'over="{over}" weighs rows, and here are single steps: let the buffer have whole_rows=True')
-    acted = m.flatten(1).amax(1)
     if over == "row":
+        acted = m.flatten(1).amax(1)
         return acted / acted.sum().clamp(min=1)
     if over == "sequence":
-        return m / (acted.sum().clamp(min=1) * m.sum(-1, keepdim=True).clamp(min=1))
+        return m / (m.amax(-1).sum().clamp(min=1) * m.sum(-1, keepdim=True).clamp(min=1))
     raise ValueError(f"over={over!r} is not a reduction: give token, sequence, constant or row")
 
 

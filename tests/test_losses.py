@@ -63,6 +63,13 @@ def test_steps_without_rows_are_averaged_and_pairs_are_rows() -> None:
     assert_close(losses.reduction(pairs, "row"), torch.tensor([0.5, 0.0, 0.5]))
 
 
+@pytest.mark.parametrize("over", ["token", "sequence", "constant"])
+def test_attempts_in_groups_weigh_as_the_rows_that_they_are(over: losses.Over) -> None:
+    mask = torch.arange(5) < torch.tensor([[3, 5, 0], [1, 2, 4]])[..., None]
+    flat = losses.reduction(mask.flatten(0, 1), over, 5)
+    assert_close(losses.reduction(mask, over, 5).flatten(0, 1), flat)
+
+
 @pytest.mark.parametrize("over", ["token", "sequence", "constant", "row"])
 def test_a_mask_without_a_step_gives_zero_weights_and_no_nan(over: losses.Over) -> None:
     weight = losses.reduction(torch.zeros(3, 4, dtype=torch.bool), over, 4)

@@ -51,6 +51,9 @@ MISTAKES = {
     ('batch["weight"]), metrics', 'batch["weight"]).detach(), metrics'): (
         "rlkit: Algorithm.loss returned a loss without a gradient: compute it from self.policy.evaluate(batch)"
     ),
+    ("env.rollout(self.policy)", "env.rollout(self.policy, repeats=2)"): (
+        "rlkit: Algorithm.credit returned groups, [P, G, T]: let it return buffers.flatten_groups(rollout)"
+    ),
     ("config.minibatches, whole_rows)", 'config.minibatches, False, "sequence")'): (
         'rlkit: over="sequence" weighs rows, and here are single steps: let the buffer have whole_rows=True'
     ),
