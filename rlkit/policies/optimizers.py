@@ -1,5 +1,6 @@
 """How gradients become steps: learning rates, their schedule, and optimizers."""
 
+import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -126,6 +127,20 @@ def optimized(holder: object) -> list[Tensor]:
         elif hasattr(item, "load_state_dict") and hasattr(item, "__dict__"):
             waiting += vars(item).values()
     return list(dict.fromkeys(found))
+
+
+def check_apart(holder: object) -> None:
+    """Refuse networks that learn from the same first weights, as two critics whose smaller value is then either's.
+
+    A target network may begin so: it does not learn.
+    """
+    matrices = [p for p in optimized(holder) if p.requires_grad and p.dim() > 1]
+    for x, y in itertools.combinations(matrices, 2):
+        if x.shape == y.shape and bool(x.min() < x.max()) and torch.equal(x, y):
+            raise UserError(
+                f"{type(holder).__name__} has two networks that learn from the same first weights {list(x.shape)}, "
+                "which network gives at each call: draw those of one anew, as by torch.nn.init.orthogonal_"
+            )
 
 
 def gradient_limit(config: object) -> float:

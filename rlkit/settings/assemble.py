@@ -32,6 +32,7 @@ from rlkit.fields import (
 from rlkit.forecast import Forecast, count, forecast
 from rlkit.paths import back
 from rlkit.policies import LearningRate, PolicyModule, Table, ValueTable
+from rlkit.policies.optimizers import check_apart
 from rlkit.policies.own_encoder import check_encoders
 from rlkit.scores import Split
 from rlkit.seeding import seed_global
@@ -115,7 +116,7 @@ def assemble(given: config.Given) -> Parts:
         check_divided(given.algo["name"], algo)
     refuse_idle(given, algo_config, env_config, network, env, algo.policy)
     if given.resume is None and given.folder is None:  # a run that is there is what it is
-        check_encoders(algo.policy)
+        check_networks(algo, env)
     refuse_unread(given, network, read, algo)
     env.check(algo.policy)  # does every prompt fit?
     if isinstance(env, Settles):
@@ -164,6 +165,13 @@ def make_algorithm(
     check_algorithm(algo, name)
     note_rates(algo)
     return algo
+
+
+def check_networks(algo: Algorithm, env: Env) -> None:
+    """Refuse networks that would not learn as they should."""
+    check_encoders(algo.policy)
+    if env.kind == "control":  # copies of a language model begin alike on purpose
+        check_apart(algo)
 
 
 def check_divided(name: str, algo: Algorithm) -> None:

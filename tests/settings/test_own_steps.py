@@ -51,6 +51,10 @@ MISTAKES = {
     ('batch["weight"]), metrics', 'batch["weight"]).detach(), metrics'): (
         "rlkit: Algorithm.loss returned a loss without a gradient: compute it from self.policy.evaluate(batch)"
     ),
+    ("adam(self.policy, config)", "adam(self.policy, config, (network.actor(env), 1e-3))"): (
+        "rlkit: Algorithm has two networks that learn from the same first weights [64, 4], which network gives at each "
+        "call: draw those of one anew, as by torch.nn.init.orthogonal_"
+    ),
     ("env.rollout(self.policy)", "env.rollout(self.policy, repeats=2)"): (
         "rlkit: Algorithm.credit returned groups, [P, G, T]: let it return buffers.flatten_groups(rollout)"
     ),
