@@ -7,7 +7,6 @@ after a crash, a worker on another machine) sees the same.
 import json
 import os
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -211,7 +210,7 @@ def execute(job: Job, stop: Path) -> tuple[int, str]:
     words = job.command()
     with open(job.console, "ab", opener=no_link) as console:  # one process after another adds to it
         process = warm.start(words, job.directory, console.fileno()) or subprocess.Popen(
-            [sys.executable, "-m", "rlkit.run", *words],
+            [*warm.python_m(), "rlkit.run", *words],
             cwd=job.directory,
             env=variables(),
             stdin=subprocess.DEVNULL,

@@ -68,6 +68,15 @@ class Forked:
                 os.kill(self.pid, number)
 
 
+def python_m() -> list[str]:
+    """The command `python -m`, which has the current folder on its path only where this process has it, too.
+
+    A program elsewhere, and one that was started with -P, imports nothing from there: it may be a stranger's folder.
+    """
+    here = os.getcwd() in map(os.path.abspath, sys.path)
+    return [sys.executable, *([] if here else ["-P"]), "-m"]
+
+
 class Warm:
     """The process that forks, seen from the one that asks. Several threads may ask; the first starts it."""
 
@@ -99,7 +108,7 @@ class Warm:
         asks, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with its:
             process = subprocess.Popen(
-                [sys.executable, "-m", "rlkit.comparison.warm", str(its.fileno())],
+                [*python_m(), "rlkit.comparison.warm", str(its.fileno())],
                 env=self.variables,
                 pass_fds=[its.fileno()],
                 stdin=subprocess.DEVNULL,
