@@ -40,7 +40,7 @@ def check_file(path: Path, largest: int | None = None) -> None:
     if not is_file(path):
         raise UserError(f"{path}: not a file; restore it from where the model came from")
     if largest is not None and path.stat().st_size > largest:
-        raise UserError(f"{path}: larger than {largest // 2**20} MB; restore it from where the model came from")
+        raise UserError(f"{path}: larger than {largest / 2**20:g} MB; restore it from where the model came from")
 
 
 def check_depth(content: object) -> None:

@@ -130,6 +130,13 @@ def test_a_wrong_file_is_named(what: str, says: str, good: Path, tmp_path: Path)
         LanguageModel.load(folder, value_head=True)
 
 
+def test_the_most_bytes_of_a_chat_template_are_told(good: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(good, tmp_path / "model")
+    (folder / "chat_template.jinja").write_text(" " * (2**19 + 1))
+    with pytest.raises(UserError, match=r"chat_template.jinja: larger than 0\.5 MB"):
+        LanguageModel.load(folder)
+
+
 @pytest.mark.parametrize("key", ["chat_template", "unk_token", ""])
 def test_a_token_that_the_model_does_not_know_is_refused_where_it_is_used(key: str, good: Path, tmp_path: Path) -> None:
     folder = shutil.copytree(good, tmp_path / "model")
