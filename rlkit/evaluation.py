@@ -23,7 +23,7 @@ from rlkit.settings.assemble import assemble
 from rlkit.settings.config import Threads
 from rlkit.settings.given import Trust
 from rlkit.settings.measured import own_checkpoint
-from rlkit.statistics.episodes import bootstrap, pass_at_k, summarize
+from rlkit.statistics.episodes import Interval, interval, pass_at_k, summarize
 from rlkit.terminal import say
 
 LARGEST = 1 << 26  # most bytes of an evaluation-*.json, which holds the return of each episode
@@ -178,16 +178,11 @@ def _measured(subject: Subject, asked: Evaluate) -> tuple[Report, Scores]:
 
 def pass_at(
     env: Env, policy: Policy, ks: Sequence[int], n: int, episodes: int | None, split: Split
-) -> dict[str, dict[str, float]]:
-    """Sample n answers per problem; for each k, pass@k as a mean over problems with a bootstrap interval."""
+) -> dict[str, Interval]:
+    """Sample n answers per problem; for each k, pass@k as a mean over problems with its interval."""
     scores = torch.stack([env.evaluate(policy, episodes, split, greedy=False).score for _ in range(n)])  # [n, problems]
     correct = (scores > 0.5).sum(0).tolist()
-    rows = {}
-    for k in ks:
-        each = np.array([pass_at_k(n, c, k) for c in correct])
-        low, high = bootstrap(each)
-        rows[f"pass@{k}"] = {"mean": float(each.mean()), "low": low, "high": high}
-    return rows
+    return {f"pass@{k}": interval(np.array([pass_at_k(n, c, k) for c in correct])) for k in ks}
 
 
 def place(folder: Path, what: str, ending: str, split: Split, checkpoint: str = "") -> Path:

@@ -8,10 +8,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from rlkit import evaluate, evaluation, run, statistics
-from rlkit.api import UserError
+from rlkit.api import Scores, UserError
 from rlkit.recording import files
+from rlkit.text.plain import InWords
 
 RUNS = {
     "table": ["algo=q_learning", "env=gridworld", "iterations=5", "evaluation_episodes=4"],
@@ -100,6 +102,15 @@ def test_a_table_is_also_judged_exactly_and_drawn(copy, tmp_path, capsys):
 
     with Image.open(tmp_path / "walk.gif") as gif:
         assert gif.n_frames == found["greedy"]["lengths"][0] + 1
+
+
+@pytest.mark.parametrize("right", [0.0, 1.0])
+def test_pass_at_k_of_problems_that_all_fail_or_are_all_solved_is_not_certain(right: float, monkeypatch) -> None:
+    scores = Scores(torch.full((30,), right), torch.ones(30))
+    monkeypatch.setattr(InWords, "evaluate", lambda *_, **__: scores, raising=False)
+    found = evaluation.pass_at(InWords(), None, (1, 4), 4, None, "test")
+    low, high = statistics.wilson(30 * right, 30)
+    assert list(found.values()) == [{"mean": right, "low": low, "high": high}] * 2 and high - low > 0.1
 
 
 def test_text_has_pass_at_k_and_every_greedy_answer_is_written(copy, capsys):
