@@ -18,6 +18,7 @@ from rlkit.paths import as_written, home
 from rlkit.policies import discount
 from rlkit.progress import restore_policy
 from rlkit.recording.files import parse, read_text, replacing, write_atomically
+from rlkit.seeding import drawn_apart
 from rlkit.settings import config
 from rlkit.settings.assemble import assemble
 from rlkit.settings.config import Threads
@@ -145,11 +146,13 @@ def drawable(env: Env) -> bool:
 def measured(subject: Subject, asked: Evaluate) -> tuple[Report, Scores]:
     """The content of evaluation-*.json for the run itself, and the greedy scores.
 
-    The result is the same each time: the counters of draws are restored.
+    The result is the same each time: the counters of draws are restored, and what draws from the global generators,
+    such as an environment or a reward of somebody's own, draws by the seed and the split, as in the run itself.
     """
     env, drawn = subject.env, subject.env.state_dict()
     try:
-        return _measured(subject, asked)
+        with drawn_apart(env.seed, asked.split):
+            return _measured(subject, asked)
     finally:
         env.load_state_dict(drawn)
 

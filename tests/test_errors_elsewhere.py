@@ -67,7 +67,7 @@ def test_reward_models_that_rank_different_texts_are_not_paired(monkeypatch: pyt
 def test_scores_of_different_length_are_not_paired() -> None:
     def subject(folder: str, episodes: int) -> SimpleNamespace:
         scores = Scores(torch.ones(episodes), torch.ones(episodes))
-        env = SimpleNamespace(metric="return", evaluate=lambda *_: scores, scored=lambda policy: "episodes")
+        env = SimpleNamespace(seed=0, metric="return", evaluate=lambda *_: scores, scored=lambda policy: "episodes")
         return SimpleNamespace(folder=Path(folder), checkpoint="latest", env=env, policy=None)
 
     with pytest.raises(UserError, match="b was measured on other episodes: they cannot be paired"):

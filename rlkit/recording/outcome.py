@@ -16,6 +16,7 @@ from rlkit.api import Algorithm, Env, Reference, Sample, Scores, UserError
 from rlkit.policies import discount
 from rlkit.recording.files import LARGEST, is_file, is_number, parse, read_text
 from rlkit.recording.log import Log
+from rlkit.seeding import drawn_apart
 from rlkit.statistics.episodes import Measured, form, summarize, within
 from rlkit.terminal import warn
 
@@ -48,7 +49,8 @@ def told_apart(samples: Sequence[Sample]) -> Sequence[Sample]:
 
 def scores(env: Env, algo: Algorithm, episodes: int | None, when: str) -> tuple[Evaluation, Sequence[Sample]]:
     """The measurements at this time, and the greedy samples; the ceiling is measured with the untrained model only."""
-    found_scores: Scores = env.evaluate(algo.policy, episodes, "test")
+    with drawn_apart(env.seed, "test"):
+        found_scores: Scores = env.evaluate(algo.policy, episodes, "test")
     found = {when: summarize(env.metric, found_scores, True)}
     if exact := env.exact(algo.policy, discount(algo.config)):
         found[when]["exact"] = exact

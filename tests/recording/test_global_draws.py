@@ -156,3 +156,31 @@ def test_validation_takes_nothing_from_the_draws_of_training(tmp_path: Path, mon
         )
     often, once = (checkpoint.load(tmp_path / f"every-{every}")["parts"]["policy"] for every in (2, 6))
     assert equal(often, once)
+
+
+LUCK = """
+import gymnasium
+import numpy as np
+
+class Luck(gymnasium.Wrapper):
+    def step(self, action):
+        seen, _, terminated, truncated, info = super().step(action)
+        return seen, np.random.rand(), terminated, truncated, info
+
+def make(**keys):
+    return Luck(gymnasium.make("CartPole-v1", **keys))
+"""
+
+
+def test_what_is_measured_depends_on_the_seed_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "luck_env.py").write_text(LUCK)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    keys = {"evaluation_episodes": 3, "validation_episodes": 3, "quiet": True, "iterations": 1, "algo.horizon": 8}
+    run = rlkit.train("a2c", "gym", out="run", **{"env.entry": "luck_env:make"}, **keys)
+    assert run.summary is not None
+    np.random.rand(3)
+    found = run.evaluate(episodes=3, against="run")
+    theirs = found["against"]["theirs"]["mean"]
+    assert run.summary["evaluation"]["after"]["mean"] == found["greedy"]["mean"] == theirs
+    assert run.metrics[-1]["eval/return"] == run.evaluate(episodes=3, split="validation")["greedy"]["mean"]
