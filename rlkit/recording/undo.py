@@ -1,6 +1,7 @@
 """Going back to the state before an iteration whose rewards failed."""
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from rlkit.api import Algorithm, Env, State
 from rlkit.attributes import copied, put_back, state_of
@@ -24,7 +25,8 @@ def noted(algo: Algorithm, env: Env) -> Callable[[], None]:
         for key, state in states.items():
             put_back(drawn, key, state)
         for key, x in mine.items():
-            put_back(owner(algo, key), key.rpartition(".")[2], x)
+            with suppress(TypeError):  # it is something else by now: the save that follows refuses it in one line
+                put_back(owner(algo, key), key.rpartition(".")[2], x)
         env.load_state_dict(before)
 
     return go_back

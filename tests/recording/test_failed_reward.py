@@ -2,12 +2,15 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from support.resuming import Killed, differences
 
 from rlkit import loop, run
 from rlkit.errors import RewardFailed
+from rlkit.recording import undo
 
 REWARD = """
 from pathlib import Path
@@ -86,6 +89,15 @@ def test_what_an_algorithm_of_ones_own_counted_before_a_reward_failed_is_counted
     reward.write_text(REWARD.format(fails=-1))
     assert run.main([f"resume={tmp_path / 'a'}", "trust=changed"]) == 0
     assert [line["train/level"] for line in lines(tmp_path / "a")] == [x**3 for x in range(1, 7)]
+
+
+def test_what_has_become_something_else_is_left_for_the_save_to_refuse() -> None:
+    algo = SimpleNamespace(saved=("best", "count"), best=None, count=0, policy=SimpleNamespace())
+    env = SimpleNamespace(kind="text", state_dict=dict, load_state_dict=dict)
+    go_back = undo.noted(cast(Any, algo), cast(Any, env))
+    algo.best, algo.count = "a text", 1
+    go_back()
+    assert (algo.best, algo.count) == ("a text", 0)
 
 
 @pytest.mark.parametrize("fails", [3, 5, 7])  # the first call measures the test split; then training and validation
