@@ -3,6 +3,7 @@
 import copy
 import inspect
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import gymnasium
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from rlkit.api import AnySpace
 
 One = gymnasium.Env[Any, Any]
+Step = tuple[Any, Any, bool, bool, dict[str, Any]]  # what one gives
 Game = Any  # a pettingzoo.ParallelEnv
 RESET = "Gymnasium 1.0, (observation, info)"
 STEP = "Gymnasium 1.0, (observation, reward, terminated, truncated, info)"
@@ -32,7 +34,6 @@ SCALES = {  # wrappers that keep statistics, and what does the same in rlkit
     "policy.normalize": (NormalizeObservation, of_vectors.NormalizeObservation),
     "algo.normalize_reward": (NormalizeReward, of_vectors.NormalizeReward),
 }
-OF_WRAPPERS = ("env", "called", "_action_space", "_observation_space", "_metadata", "_cached_spec")  # attributes
 
 
 def check_copies(make: Callable[[], One], called: str) -> None:
@@ -70,11 +71,16 @@ class Ends(gymnasium.Wrapper[Any, Any, Any, Any]):
         super().__init__(env)
         self.called = called
 
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        found = self.env.step(action)
-        if len(found) == 5:  # else it is said where it is read
-            check_ends(found[2], found[3], self.called)
-        return found
+    def step(self, action: Any) -> Step:
+        return with_ends(self.called, self.env.step, action)
+
+
+def with_ends(called: str, step: Callable[[Any], Step], action: Any) -> Step:
+    """A step whose ends are checked."""
+    found = step(action)
+    if len(found) == 5:  # else it is said where it is read
+        check_ends(found[2], found[3], called)
+    return found
 
 
 class Uninformed(Ends):
@@ -83,37 +89,23 @@ class Uninformed(Ends):
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         return self.env.reset(seed=seed, options=options)[0], {}
 
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+    def step(self, action: Any) -> Step:
         found = super().step(action)
         return (*found[:4], {}) if len(found) == 5 and isinstance(found[4], Mapping) else found
-
-
-class Shown(Ends):
-    """As `Ends`. Who made the copy reads and sets its attributes here, as of the copy itself, such as its level."""
-
-    def __getattr__(self, name: str) -> Any:
-        if name == "env":  # of a copy of this object that is not filled yet
-            raise AttributeError(name)
-        return getattr(self.env, name)
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        mine = name in OF_WRAPPERS or hasattr(type(self), name)
-        object.__setattr__(self if mine else self.env, name, value)
 
 
 def checked(vector: Vector, called: str) -> Vector:
     """With the ends checked that each copy gives in a step, where its copies are in this process.
 
+    Only the step of a copy is replaced: who made the copy goes on reading and setting its attributes.
+
     Raises: UserError as `check_statistics` does.
     """
     check_statistics(vector, called)
-
-    def one(env: One) -> One:
-        return env if any(isinstance(x, Ends) for x in layers(env)) else Shown(env, called)
-
     inner = vector.unwrapped
-    if isinstance(inner, SyncVectorEnv):
-        inner.envs = [one(env) if isinstance(env, gymnasium.Env) else env for env in inner.envs]
+    for env in inner.envs if isinstance(inner, SyncVectorEnv) else ():
+        if isinstance(env, gymnasium.Env) and not any(isinstance(x, Ends) for x in layers(env)):
+            env.step = partial(with_ends, called, env.step)  # type: ignore[method-assign]
     return vector
 
 

@@ -14,7 +14,6 @@ import torch
 from gymnasium.spaces import Box
 from gymnasium.utils.seeding import np_random
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
-from gymnasium.wrappers import TransformObservation
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -75,8 +74,8 @@ class Copies:
                 "then: make it with autoreset_mode=AutoresetMode.DISABLED"
             )
         if self.mode is AutoresetMode.SAME_STEP and isinstance(vector.unwrapped, SyncVectorEnv):
-            envs = vector.unwrapped.envs
-            vector.unwrapped.envs = [TransformObservation(env, copy.deepcopy, env.observation_space) for env in envs]
+            for env in vector.unwrapped.envs:  # who made it goes on reading and setting its attributes
+                env.step = functools.partial(kept, env.step)  # type: ignore[method-assign]
         self.action_space, self.observation_space = vector.single_action_space, vector.single_observation_space
         self.action_shape, self.action_type = spaces.action_shape(self.action_space)
         self.resets_alone = self.mode is not AutoresetMode.DISABLED
@@ -241,6 +240,12 @@ class Copies:
         if self._plain and (observation.shape, observation.dtype) == self._plain:
             return observation  # is already as a policy reads it
         return spaces.observed(self.observation_space, observation)
+
+
+def kept(step: Callable[[Any], Sequence[Any]], action: Any) -> tuple[Any, ...]:
+    """A step whose observation no reset writes over."""
+    seen, *rest = step(action)
+    return copy.deepcopy(seen), *rest
 
 
 def refuse_unfit(error: Exception, vector: Vector) -> None:
