@@ -1,21 +1,28 @@
 """Where episodes end: whether a step ended them, and what each earned until then."""
 
+from typing import TypeGuard
+
 import numpy as np
 
 from rlkit.errors import UserError
 from rlkit.spaces import Array
 
 
-def either(terminated: Array, truncated: Array, called: object) -> Array:
+def either(terminated: object, truncated: object, called: object) -> Array:
     """Which copies' episodes end in this step. → bool [n].
 
     Raises: UserError where a vector environment gives other flags: numbers would choose rows in place of masking them.
     """
-    if terminated.dtype != bool or truncated.dtype != bool:
-        kinds = f"{terminated.dtype} and {truncated.dtype}"
+    if not (is_mask(terminated) and is_mask(truncated)):
+        both = (terminated, truncated)
+        kinds = " and ".join(str(x.dtype) if isinstance(x, np.ndarray) else f"one {type(x).__name__}" for x in both)
         raise UserError(f"{called}: step gave terminated and truncated of {kinds}: return arrays of bool, one a copy")
     done: Array = terminated | truncated
     return done
+
+
+def is_mask(flags: object) -> TypeGuard[Array]:
+    return isinstance(flags, np.ndarray) and flags.dtype == bool
 
 
 def ended(done: Array, sums: Array) -> tuple[Array, Array]:

@@ -14,6 +14,7 @@ from test_contract import LaterNumber, LaterText
 from rlkit.api import UserError
 from rlkit.control import ControlEnv
 from rlkit.control.contract import checked
+from rlkit.control.ends import either
 
 
 @pytest.mark.parametrize("mode", AutoresetMode)
@@ -44,6 +45,13 @@ class Native(VectorEnv[Any, Any, Any]):
         self.age = self.age + 1
         done = self.age >= 3 + np.arange(3)
         return np.float32(self.age)[:, None], np.ones(3), done.astype(self.kind), (done & False).astype(self.kind), {}
+
+
+@pytest.mark.parametrize("given", [[False] * 3, False])
+def test_flags_of_a_vector_environment_that_are_no_array_are_one_line(given: object) -> None:
+    kind = type(given).__name__
+    with pytest.raises(UserError, match=f"^mine: step gave .* of one {kind} and one {kind}: return arrays of bool"):
+        either(given, given, "mine")
 
 
 @pytest.mark.parametrize("kind", ["uint8", "int64", "float32"])
