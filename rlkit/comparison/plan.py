@@ -245,7 +245,8 @@ def check(asked: Asked, row: rows.Line, column: rows.Line, seed: int, several: b
     called = row.called | column.called
     scoped = rows.told_to(called, asked.scoped)
     try:
-        keys = {**over(over(defaults(asked.keys), asked.keys), scoped), **row.keys, **column.keys}
+        for_all = {} if "config" in scoped else asked.keys  # a file for these runs takes the place of one for all
+        keys = {**over(over(defaults(for_all), asked.keys), scoped), **row.keys, **column.keys}
         words = {"algo": row.plugin, "env": column.plugin, "seed": str(seed), "device": "cpu", **keys}
         parts = assemble(config.read([f"{key}={value}" for key, value in words.items()]))
         check_tracker(parts.run.logger)

@@ -35,6 +35,15 @@ def test_every_run_of_a_comparison_measures_its_last_parameters() -> None:
     }
 
 
+def test_a_row_with_a_file_of_its_own_is_measured_as_without_the_file_for_all(tmp_path: Path) -> None:
+    """That file does not count for the row, so what it says of measuring does not either."""
+    (tmp_path / "all.yaml").write_text("run: {measure: latest, evaluations: 4, validation_episodes: 3}\n")
+    (tmp_path / "one.yaml").write_text("algo: {lr: 0.01}\n")
+    files = [f"config={tmp_path / 'all.yaml'}", f"tuned:config={tmp_path / 'one.yaml'}"]
+    jobs = planned("algo=dqn,tuned:dqn", "env=cartpole", "seed=0", *files)
+    assert rules(jobs) == {"dqn": ("latest", 4, 0, 3), "tuned": ("latest", 10, 0, None)}
+
+
 @pytest.mark.slow
 def test_the_best_parameters_are_measured_of_all_or_of_none() -> None:
     jobs = planned("algo=ppo,dqn", "env=acrobot", "seed=0", "measure=best", "evaluations=7", "validation_episodes=30")
