@@ -13,6 +13,7 @@ from rlkit import shards
 from rlkit.errors import UserError
 from rlkit.fields import Choose, Decay, Limit, Natural, Needs, NonNegative, Positive, Schedule
 from rlkit.policies.flat import Flat, FlatAdamW, FlatRMSprop, can_be_flat
+from rlkit.terminal import warn
 
 Falling = Annotated[Schedule, Choose("constant", "linear")]
 
@@ -130,17 +131,18 @@ def optimized(holder: object) -> list[Tensor]:
 
 
 def check_apart(holder: object) -> None:
-    """Refuse networks that learn from the same first weights, as two critics whose smaller value is then either's.
+    """Warn of networks that learn from the same first weights, as two critics whose smaller value is then either's.
 
-    A target network may begin so: it does not learn.
+    A target network begins so on purpose, and does not learn. So may two encoders that read the same file.
     """
     matrices = [p for p in optimized(holder) if p.requires_grad and p.dim() > 1]
     for x, y in itertools.combinations(matrices, 2):
         if x.shape == y.shape and bool(x.min() < x.max()) and torch.equal(x, y):
-            raise UserError(
-                f"{type(holder).__name__} has two networks that learn from the same first weights {list(x.shape)}, "
-                "which network gives at each call: draw those of one anew, as by torch.nn.init.orthogonal_"
+            warn(
+                f"two networks of {type(holder).__name__} learn from the same first weights {list(x.shape)}, "
+                "and network gives the same at each call: draw those of one anew, as by torch.nn.init.orthogonal_"
             )
+            return
 
 
 def gradient_limit(config: object) -> float:

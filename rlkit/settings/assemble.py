@@ -168,7 +168,7 @@ def make_algorithm(
 
 
 def check_networks(algo: Algorithm, env: Env) -> None:
-    """Refuse networks that would not learn as they should."""
+    """Refuse encoders, and warn of networks, that would not learn as they should."""
     check_encoders(algo.policy)
     if env.kind == "control":  # copies of a language model begin alike on purpose
         check_apart(algo)

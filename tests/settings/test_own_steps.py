@@ -51,10 +51,6 @@ MISTAKES = {
     ('batch["weight"]), metrics', 'batch["weight"]).detach(), metrics'): (
         "rlkit: Algorithm.loss returned a loss without a gradient: compute it from self.policy.evaluate(batch)"
     ),
-    ("adam(self.policy, config)", "adam(self.policy, config, (network.actor(env), 1e-3))"): (
-        "rlkit: Algorithm has two networks that learn from the same first weights [64, 4], which network gives at each "
-        "call: draw those of one anew, as by torch.nn.init.orthogonal_"
-    ),
     ("env.rollout(self.policy)", "env.rollout(self.policy, repeats=2)"): (
         "rlkit: Algorithm.credit returned groups, [P, G, T]: let it return buffers.flatten_groups(rollout)"
     ),
@@ -89,6 +85,20 @@ def test_single_steps_for_a_policy_that_reads_whole_rows_are_one_line(
     few = ["iterations=1", "evaluation_episodes=2", f"out={tmp_path / 'run'}"]
     assert run.main([f"algo={file}", "env=cartpole", "policy.memory=gru", *few]) == 2
     assert "rlkit: the buffer gives single steps, and this policy reads whole rows: " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("more", "warned"), [("(network.actor(env), 1e-3)", 1), ("(network.q_network(env), 1e-3)", 0)])
+def test_two_networks_that_learn_from_the_same_weights_are_said(
+    more: str, warned: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each call of network begins alike, and two critics of one kind would stay equal."""
+    assert new.main(["algo", "mine", f"out={tmp_path}"]) == 0
+    file = tmp_path / "mine.py"
+    file.write_text(file.read_text().replace("adam(self.policy, config)", f"adam(self.policy, config, {more})"))
+    few = ["iterations=1", "evaluation_episodes=2", f"out={tmp_path / 'run'}"]
+    assert run.main([f"algo={file}", "env=cartpole", *few]) == 0
+    said = "two networks of Algorithm learn from the same first weights [64, 4]"
+    assert capsys.readouterr().err.count(said) == warned
 
 
 def test_what_inherits_the_interface_in_place_of_an_algorithm_is_one_line(
