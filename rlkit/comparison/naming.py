@@ -35,7 +35,8 @@ def different(found: Mapping[str, str]) -> dict[str, str]:
 def slugs(envs: Iterable[str]) -> list[str]:
     """What stands for each environment in the name of a file, in their order."""
     plain = [re.sub(r"[^\w.-]", "_", env)[:60].strip(".") or "env" for env in envs]
-    return [slug if plain.count(slug) == 1 else f"{slug}-{i}" for i, slug in enumerate(plain)]
+    found = [slug if plain.count(slug) == 1 else f"{slug}-{i}" for i, slug in enumerate(plain)]
+    return found if len(set(found)) == len(found) else [f"{i}-{slug}" for i, slug in enumerate(plain)]
 
 
 def called(records: Sequence[Record], found: Names) -> list[Record]:
