@@ -16,7 +16,7 @@ from rlkit.errors import Diverged, Exhausted, Unfinished, UserError
 from rlkit.held import check_parameters, check_saved, fingerprints
 from rlkit.meter import Clock, Meter, averages, detached
 from rlkit.policies import LearningRate, clip_gradients
-from rlkit.policies.optimizers import gradient_limit, optimized, parameters_of
+from rlkit.policies.optimizers import gradient_limit, optimizers
 from rlkit.progress import Progress, lasting_of, save, save_best
 from rlkit.recording.log import Log
 from rlkit.recording.undo import noted
@@ -62,7 +62,7 @@ def learn(algo: Algorithm, meter: Meter, measured: bool = True) -> None:
     meter.ratios = []
     for batch in algo.buffer:
         algo.optimizer.zero_grad()
-        summed = shards.Summed(optimized(algo), parameters_of(algo.optimizer)) if together else None
+        summed = shards.Summed(optimizers(algo), algo.optimizer) if together else None
         total: Tensor | float = 0.0
         learned: list[tuple[TensorDict, dict[str, Tensor]]] = []
         parts = split(mine_of(check_rows(batch, algo.policy.memoryless), algo.divides), algo.policy.micro_steps)

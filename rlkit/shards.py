@@ -79,24 +79,34 @@ class Summed:
     the sum over the ranks already, so it is set aside and added afterwards.
     """
 
-    def __init__(self, parameters: Iterable[Tensor], zeroed: Iterable[Tensor]) -> None:
-        self.parameters = not_shared(parameters)
-        self.versions = [p._version for p in self.parameters]
-        fresh = set(map(id, zeroed))
-        self.kept = [(p, p.grad) for p in self.parameters if p.grad is not None and id(p) not in fresh]
+    def __init__(self, optimizers: Iterable[Optimizer], zeroed: Optimizer) -> None:
+        held = {optimizer: parameters_of(optimizer) for optimizer in optimizers}
+        self.hooks = [optimizer.register_step_pre_hook(refuse_step) for optimizer in held]
+        self.parameters = not_shared(dict.fromkeys(p for each in held.values() for p in each))
+        fresh = set(parameters_of(zeroed))
+        self.kept = [(p, p.grad) for p in self.parameters if p.grad is not None and p not in fresh]
         for p, _ in self.kept:
             p.grad = None
 
     def add_up(self, total: Tensor | float) -> Tensor | float:
-        """Sum them over the ranks. Returns: the summed loss. Raises: UserError, if a parameter changed meanwhile."""
-        if [p._version for p in self.parameters] != self.versions:
-            raise UserError(
-                "loss steps an optimizer by the gradient of one rank: step it in after_step, when all have added up"
-            )
+        """Sum them over the ranks. Returns: the summed loss. Until then, a step of an optimizer raises UserError."""
+        for hook in self.hooks:
+            hook.remove()
         total = ranks.add_up(self.parameters, total)
         for p, kept in self.kept:
             p.grad = kept if p.grad is None else p.grad + kept
         return total
+
+
+def refuse_step(*_: object) -> None:
+    raise UserError(
+        "loss steps an optimizer by the gradient of one rank: step it in after_step, when all have added up"
+    )
+
+
+def parameters_of(optimizer: Optimizer) -> list[Tensor]:
+    """All parameters of an optimizer."""
+    return [p for group in optimizer.param_groups for p in group["params"]]
 
 
 def any_in(found: Iterable[object]) -> bool:
@@ -117,7 +127,7 @@ def parts_of(held: object, state: dict[str, Any]) -> dict[str, Any]:
     if isinstance(held, nn.Module):
         there = dict(held.named_parameters(remove_duplicate=False))
         return {key: alike(x, there[key]) if key in there else x for key, x in state.items()}
-    parameters = [p for group in held.param_groups for p in group["params"]] if isinstance(held, Optimizer) else []
+    parameters = parameters_of(held) if isinstance(held, Optimizer) else []
     if not any_in(parameters):
         return state
     moments = {

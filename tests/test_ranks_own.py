@@ -7,7 +7,8 @@ import torch
 from safetensors.torch import load_file
 from support import ranks as start
 
-from rlkit import new
+from rlkit import new, policies, shards
+from rlkit.errors import UserError
 
 OWN = """
 import torch
@@ -157,3 +158,21 @@ def test_a_loss_that_steps_an_optimizer_is_refused_on_ranks(tmp_path: Path) -> N
     done = start.run(2, *words, f"out={tmp_path / 'run'}")
     assert done.returncode
     assert "steps an optimizer" in " ".join(start.said(done))
+
+
+@pytest.mark.parametrize("kind", ["flat", "fused", "plain"])
+def test_a_step_before_gradients_are_added_up_is_refused_of_every_optimizer(kind: str) -> None:
+    """Some change parameters without torch counting it."""
+    nets = torch.nn.Linear(3, 2), torch.nn.Linear(3, 1)
+    main = policies.adam(nets[0], policies.Optimization())
+    second = {
+        "flat": lambda: policies.adam(nets[1], policies.Optimization()),
+        "fused": lambda: torch.optim.AdamW(nets[1].parameters(), fused=True),
+        "plain": lambda: torch.optim.SGD(nets[1].parameters()),
+    }[kind]()
+    summed = shards.Summed([main, second], main)
+    nets[1](torch.ones(4, 3)).sum().backward()
+    with pytest.raises(UserError, match="steps an optimizer by the gradient of one rank"):
+        second.step()
+    assert summed.add_up(1.0) == 1.0
+    second.step()

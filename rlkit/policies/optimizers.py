@@ -13,6 +13,7 @@ from rlkit import shards
 from rlkit.errors import UserError
 from rlkit.fields import Choose, Decay, Limit, Natural, Needs, NonNegative, Positive, Schedule
 from rlkit.policies.flat import Flat, FlatAdamW, FlatRMSprop, can_be_flat
+from rlkit.shards import parameters_of
 from rlkit.terminal import warn
 
 Falling = Annotated[Schedule, Choose("constant", "linear")]
@@ -103,17 +104,12 @@ def rmsprop(module: Parametrized, config: Optimization) -> torch.optim.Optimizer
     return kind(parameters, lr=config.lr, alpha=config.beta2, eps=config.adam_eps, foreach=True)
 
 
-def parameters_of(optimizer: torch.optim.Optimizer) -> list[Tensor]:
-    """All parameters of an optimizer."""
-    return [p for group in optimizer.param_groups for p in group["params"]]
-
-
-def optimized(holder: object) -> list[Tensor]:
-    """The parameters of all optimizers that an algorithm holds, each once: it may step some of them itself.
+def optimizers(holder: object) -> list[torch.optim.Optimizer]:
+    """All optimizers that an algorithm holds, each once: it may step some of them itself.
 
     They may stand in collections, and in its own objects with a state_dict.
     """
-    found: list[Tensor] = []
+    found: list[torch.optim.Optimizer] = []
     waiting: list[object] = [*vars(holder).values()]
     seen: dict[int, object] = {}
     while waiting:
@@ -122,12 +118,12 @@ def optimized(holder: object) -> list[Tensor]:
             continue
         seen[id(item)] = item
         if isinstance(item, torch.optim.Optimizer):
-            found += parameters_of(item)
+            found.append(item)
         elif isinstance(item, dict | list | tuple):
             waiting += item.values() if isinstance(item, dict) else item
         elif hasattr(item, "load_state_dict") and hasattr(item, "__dict__"):
             waiting += vars(item).values()
-    return list(dict.fromkeys(found))
+    return found
 
 
 def check_apart(holder: object) -> None:
@@ -135,7 +131,8 @@ def check_apart(holder: object) -> None:
 
     A target network begins so on purpose, and does not learn. So may two encoders that read the same file.
     """
-    matrices = [p for p in optimized(holder) if p.requires_grad and p.dim() > 1]
+    learned = dict.fromkeys(p for optimizer in optimizers(holder) for p in parameters_of(optimizer) if p.requires_grad)
+    matrices = [p for p in learned if p.dim() > 1]
     for x, y in itertools.combinations(matrices, 2):
         if x.shape == y.shape and bool(x.min() < x.max()) and torch.equal(x, y):
             warn(
