@@ -1,10 +1,15 @@
 """Mistakes of a first algorithm: a step that is missing or misspelt, or returns something else."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import torch
 
 from rlkit import new, run
+from rlkit.policies.optimizers import check_apart
+from rlkit.settings import config
+from rlkit.settings.assemble import assemble
 
 INHERITED = """
 from rlkit.algorithms import ppo
@@ -136,6 +141,22 @@ class Actor(policies.PolicyModule):
         return super().record(batch) | {"log_prob": self.evaluate(batch)["log_prob"]}
 
 """
+
+
+def test_encoders_that_read_one_file_begin_alike_on_purpose(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "net.py").write_text(
+        "import torch\n\ndef make(space):\n    net = torch.nn.Linear(4, 3)\n"
+        "    net.load_state_dict({'weight': torch.arange(12.0).view(3, 4), 'bias': torch.ones(3)})\n    return net\n"
+    )
+    assemble(config.read(["algo=ppo", "env=cartpole", f"policy.encoder={tmp_path / 'net.py'}", "policy.share=none"]))
+    assert "first weights" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("like", [torch.randn(3, 2, dtype=torch.complex64), torch.empty(0, 2), torch.ones(3, 2)])
+def test_weights_of_any_kind_are_compared(like: torch.Tensor, capsys: pytest.CaptureFixture[str]) -> None:
+    both = [torch.nn.Parameter(like.clone()) for _ in range(2)]
+    check_apart(SimpleNamespace(optimizer=torch.optim.SGD(both)))
+    assert ("first weights [3, 2]" in capsys.readouterr().err) == like.is_complex()
 
 
 @pytest.mark.parametrize("kept", [False, True])
