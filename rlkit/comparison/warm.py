@@ -73,7 +73,7 @@ def python_m() -> list[str]:
 
     A program elsewhere, and one that was started with -P, imports nothing from there: it may be a stranger's folder.
     """
-    here = os.getcwd() in map(os.path.abspath, sys.path)
+    here = os.path.realpath("") in map(os.path.realpath, sys.path)
     return [sys.executable, *([] if here else ["-P"]), "-m"]
 
 

@@ -118,11 +118,12 @@ def test_nothing_is_forked_where_no_process_can(tmp_path: Path, monkeypatch: pyt
         assert warm.start(RUN, tmp_path, console.fileno()) is None  # none is kept
 
 
-@pytest.mark.parametrize(("path", "ran"), [([""], True), (["/usr", "."], True), (["/usr"], False)])
+@pytest.mark.parametrize(("path", "ran"), [([""], True), (["/usr", "."], True), (["link"], True), (["/usr"], False)])
 def test_current_folder_is_on_path_of_run_where_it_is_on_ours(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: list[str], ran: bool
 ) -> None:
     (tmp_path / "strange.py").write_text("print('ran')")
+    (tmp_path / "link").symlink_to(tmp_path)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", path)
     done = subprocess.run([*warm.python_m(), "strange"], capture_output=True, text=True, check=False)
