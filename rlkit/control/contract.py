@@ -64,33 +64,26 @@ def check_copies(make: Callable[[], One], called: str) -> None:
         other.close()
 
 
-class Ends(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Checks the ends that each step gives, where Gymnasium would take any text for True."""
-
-    def __init__(self, env: One, called: str) -> None:
-        super().__init__(env)
-        self.called = called
-
-    def step(self, action: Any) -> Step:
-        return with_ends(self.called, self.env.step, action)
-
-
 def with_ends(called: str, step: Callable[[Any], Step], action: Any) -> Step:
-    """A step whose ends are checked."""
+    """A step whose ends are checked, where Gymnasium would take any text for True."""
     found = step(action)
     if len(found) == 5:  # else it is said where it is read
         check_ends(found[2], found[3], called)
     return found
 
 
-class Uninformed(Ends):
-    """As `Ends`, and without infos: Gymnasium stacks those of all copies, and cannot where shapes or types differ."""
+class Uninformed(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Checks the ends, and gives no infos: Gymnasium stacks those of all copies, and cannot where types differ."""
+
+    def __init__(self, env: One, called: str) -> None:
+        super().__init__(env)
+        self.called = called
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         return self.env.reset(seed=seed, options=options)[0], {}
 
     def step(self, action: Any) -> Step:
-        found = super().step(action)
+        found = with_ends(self.called, self.env.step, action)
         return (*found[:4], {}) if len(found) == 5 and isinstance(found[4], Mapping) else found
 
 
@@ -104,7 +97,7 @@ def checked(vector: Vector, called: str) -> Vector:
     check_statistics(vector, called)
     inner = vector.unwrapped
     for env in inner.envs if isinstance(inner, SyncVectorEnv) else ():
-        if isinstance(env, gymnasium.Env) and not any(isinstance(x, Ends) for x in layers(env)):
+        if isinstance(env, gymnasium.Env) and not any(isinstance(x, Uninformed) for x in layers(env)):
             env.step = partial(with_ends, called, env.step)  # type: ignore[method-assign]
     return vector
 
