@@ -8,6 +8,7 @@ from contextlib import contextmanager
 import numpy as np
 import torch
 
+from rlkit import ranks
 from rlkit.attributes import put_back, state_of
 
 
@@ -55,10 +56,13 @@ def global_generators() -> dict[str, object]:
 
 @contextmanager
 def drawn_apart(seed: int, *names: str | int) -> Iterator[None]:
-    """Draw from global generators by this seed and these names; afterwards they are as before."""
+    """Draw from global generators by this seed and these names; afterwards they are as before.
+
+    Each rank draws other numbers, for it measures a part of the episodes.
+    """
     drawn = global_generators()
     states = {key: state_of(x) for key, x in drawn.items()}
-    seed_global(seed, *names)
+    seed_global(seed, *names, *([ranks.rank()] if ranks.rank() else []))
     try:
         yield
     finally:

@@ -9,6 +9,7 @@ import torch
 from support import ranks
 
 import rlkit
+from rlkit import seeding
 from rlkit.recording import checkpoint
 
 OWN = """
@@ -184,3 +185,12 @@ def test_what_is_measured_depends_on_the_seed_alone(tmp_path: Path, monkeypatch:
     theirs = found["against"]["theirs"]["mean"]
     assert run.summary["evaluation"]["after"]["mean"] == found["greedy"]["mean"] == theirs
     assert run.metrics[-1]["eval/return"] == run.evaluate(episodes=3, split="validation")["greedy"]["mean"]
+
+
+def test_ranks_do_not_measure_their_parts_with_the_same_luck(monkeypatch: pytest.MonkeyPatch) -> None:
+    found, before = [], np.random.get_state()[1].tolist()
+    for number in (0, 1, 0):
+        monkeypatch.setattr("rlkit.ranks.rank", lambda number=number: number)
+        with seeding.drawn_apart(3, "test"):
+            found.append(np.random.rand())
+    assert found[0] == found[2] != found[1] and np.random.get_state()[1].tolist() == before
