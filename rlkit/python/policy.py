@@ -71,7 +71,9 @@ class Policy:
         actions = spaces.executed(of_actions, chosen)
         if not single:
             return actions
-        return tuple(part[0] for part in actions) if isinstance(actions, tuple) else actions[0]
+        from rlkit.control.contract import alone  # a run on text loads no control
+
+        return alone(actions)
 
     def forget(self) -> None:
         """Begin an episode: a policy with memory (policy.memory=gru) then remembers across calls of `predict`.

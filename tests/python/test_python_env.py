@@ -8,12 +8,16 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-from gymnasium.spaces import Box, Dict, Discrete, Sequence
+from gymnasium.spaces import Box, Dict, Discrete, Sequence, Tuple
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from support.processes import python
 
 import rlkit
+from rlkit import policies
+from rlkit.control import ControlEnv
 from rlkit.python.functions import several
 from rlkit.python.keys import copies, line
+from rlkit.python.policy import Policy
 from rlkit.recording import checkpoint
 from rlkit.settings import schema
 
@@ -256,6 +260,16 @@ def test_an_object_is_drawn_only_in_the_way_it_was_made_for() -> None:
     with pytest.raises(rlkit.UserError, match=r"render_mode=None, so it cannot be drawn: make it with render_mode=rgb"):
         draw(render_mode="rgb_array")
     assert draw().render_mode is None
+
+
+def test_predict_gives_an_action_as_its_tuples_are_nested() -> None:
+    class Nested(Ladder):
+        action_space = Tuple((Discrete(2), Tuple((Discrete(3, start=5), Discrete(4)))))  # type: ignore[assignment]
+
+    env = ControlEnv(lambda n: SyncVectorEnv([Nested] * n, autoreset_mode=AutoresetMode.DISABLED), rows=1)
+    policy = Policy(env, policies.Network(hidden=(4,)).actor(env))
+    first, (second, third) = policy.predict(3)
+    assert (int(first), (int(second), int(third))) in Nested.action_space
 
 
 @pytest.mark.slow
