@@ -5,6 +5,7 @@ import io
 import numpy as np
 from gymnasium.spaces import Box
 
+from rlkit import spaces
 from rlkit.control import names, video
 from rlkit.control.env import ControlEnv
 from rlkit.control.vector import Array
@@ -17,12 +18,15 @@ SIDE = 320  # pixels of a small image, at least
 
 def told(env: ControlEnv, frames: list[video.Frame]) -> Json:
     """Each state of an episode: its numbers, where they are few, and what numbers and actions are called."""
-    called = names.of(env)
-    seen = [np.ravel(frame["observation"]).tolist() for frame in frames]
-    few = not isinstance(env.observation_space, Box) or not is_image(env.observation_space)
+    called, space = names.of(env), env.observation_space
+    assert space is not None, "a control problem has spaces"
+    rows = np.array([frame["observation"] for frame in frames], spaces.row(space)[1])
+    parts = [(".".join(path), x.reshape(len(rows), -1)) for path, _, x in spaces.leaf_arrays(space, rows)]
+    own = [f"{path} {i}" if x.shape[1] > 1 else path for path, x in parts if path for i in range(x.shape[1])]
+    few = not is_image(space) and sum(x.shape[1] for _, x in parts) <= MOST
     return {
-        "names": {"observation": list(called.observation), "action": list(called.action)},
-        "observation": seen if few and len(seen[0]) <= MOST else None,
+        "names": {"observation": own or list(called.observation), "action": list(called.action)},
+        "observation": np.hstack([x for _, x in parts]).tolist() if few else None,
         "reward": [frame["reward"] for frame in frames],
         "action": [frame["action"] for frame in frames],
         "value": [frame["value"] for frame in frames],

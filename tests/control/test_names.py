@@ -6,9 +6,10 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-from gymnasium.spaces import Box, Discrete
+from gymnasium.spaces import Box, Dict, Discrete
 from support.fakes import environment
 
+from rlkit import spaces
 from rlkit.control import names
 from rlkit.pages import seen
 
@@ -66,3 +67,13 @@ def test_a_black_frame_of_a_film_in_colors_stays_black() -> None:
     frames: list[Any] = [{"observation": np.full((8, 8, 3), shade, np.uint8).tolist()} for shade in (0, 1, 200)]
     env: Any = SimpleNamespace(observation_space=Box(0, 255, (8, 8, 3), np.uint8))
     assert [int(shown.max()) for shown in seen.images(env, frames) or []] == [0, 1, 200]
+
+
+def test_the_parts_of_a_dict_are_shown_as_numbers_with_their_names() -> None:
+    space = Dict({"goal": Discrete(300), "near": Dict({"at": Box(-1, 1, (2,))})})
+    row = spaces.one(space, {"goal": 257, "near": {"at": np.array([0.5, -0.25], np.float32)}})
+    frame: Any = {"observation": row.tolist(), "action": 1, "reward": 0.0, "value": None}
+    env: Any = SimpleNamespace(source="", observation_space=space, action_space=Discrete(2))
+    told = seen.told(env, [frame, frame])
+    assert told["observation"] == [[257, 0.5, -0.25]] * 2
+    assert told["names"]["observation"] == ["goal", "near.at 0", "near.at 1"]
