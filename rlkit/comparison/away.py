@@ -13,7 +13,7 @@ from typing import Protocol
 
 from filelock import Timeout
 
-from rlkit.comparison import on_node, parcel
+from rlkit.comparison import on_node, parcel, warm
 from rlkit.comparison.grid import TAKEN, Job, held, no_link, tail
 from rlkit.comparison.luggage import config_text, luggage, refuse_lacking
 from rlkit.errors import UserError
@@ -41,7 +41,7 @@ class Host(Protocol):
     def receive(self, data: object) -> None: ...
     def unpack(self, place: str) -> None: ...
     def lacking(self, marks: Mapping[str, str], directory: str) -> list[str]: ...
-    def start(self, folder: str, directory: str, config: str) -> None: ...
+    def start(self, folder: str, directory: str, config: str, here: bool) -> None: ...
     def stop(self) -> None: ...
     def look(self, seconds: float) -> on_node.News: ...
     def pack(self) -> tuple[int, str]: ...
@@ -98,7 +98,8 @@ class Trip:
             refuse_lacking(name, there.machine)
         self.send_folder()
         moved = config_text(self.job, self.root, [str(path) for path in sent.values()])
-        self.host.start(str(self.job.folder), str(self.job.directory), moved)
+        here = str(self.job.directory)
+        self.host.start(str(self.job.folder), here, moved, warm.imports_from(here))
         if not (self.job.folder / "config.yaml").is_file():  # without it, metrics.jsonl alone would be in the way
             write_atomically(self.job.folder / "config.yaml", config_text(self.job, "", ()))
         write_atomically(self.job.now, "running")

@@ -91,8 +91,8 @@ class Host:
         finally:
             del sys.path[0]
 
-    def start(self, folder: str, directory: str, config: str) -> None:
-        """Begin the run, or go on with it, where its folder has come.
+    def start(self, folder: str, directory: str, config: str, here: bool) -> None:
+        """Begin the run, or go on with it, where its folder has come. here: it imports from its directory.
 
         Its config.yaml is what the comparison has checked, the code that it names is what came with it, and `rlkit.run`
         sees to it that nothing has changed. So what it would run is what the user asked to be run.
@@ -103,8 +103,9 @@ class Host:
         (self.folder / "config.yaml").write_text(config, encoding="utf-8")
         metrics = self.folder / "metrics.jsonl"
         self.before = stamp(metrics)
+        words = [f"resume={self.folder}", "trust=true"]
         asked = {
-            "command": [sys.executable, "-m", "rlkit.run", f"resume={self.folder}", "trust=true"],
+            "command": [sys.executable, *([] if here else ["-P"]), "-m", "rlkit.run", *words],
             "directory": str(self.inside(directory)),
             "console": str(self.console),
             "variables": {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"},

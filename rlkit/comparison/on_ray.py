@@ -4,16 +4,17 @@ import logging
 import os
 import signal
 import socket
+import sys
 import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import chdir, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 from rlkit.api import UserError
-from rlkit.comparison import away, on_node, parcel
+from rlkit.comparison import away, on_node, parcel, warm
 from rlkit.comparison.grid import Job
 from rlkit.comparison.luggage import cpus, gpus, inside
 from rlkit.errors import one_line
@@ -145,8 +146,8 @@ class Remote:
         found: list[str] = self.ask("lacking", marks, directory)
         return found
 
-    def start(self, folder: str, directory: str, config: str) -> None:
-        self.ask("start", folder, directory, config)
+    def start(self, folder: str, directory: str, config: str, here: bool) -> None:
+        self.ask("start", folder, directory, config, here)
 
     def stop(self) -> None:
         self.ask("stop")
@@ -181,7 +182,9 @@ def joined() -> Any:
     check_answers(os.environ.get("RAY_ADDRESS", ""))
     leave = signal.getsignal(signal.SIGTERM)
     try:
-        ray.init(log_to_driver=False, logging_level=logging.ERROR)
+        # Ray puts the folder in which it starts first on the path of its workers, whatever the path here is.
+        with nullcontext() if warm.imports_from(os.getcwd()) else chdir(sys.prefix):
+            ray.init(log_to_driver=False, logging_level=logging.ERROR)
     except (ConnectionError, ValueError, RuntimeError) as error:
         raise UserError(f"no Ray cluster: {one_line(error)}; fix RAY_ADDRESS or unset it") from None
     finally:

@@ -69,12 +69,16 @@ class Forked:
 
 
 def python_m() -> list[str]:
-    """The command `python -m`, which has the current folder on its path only where this process has it, too.
+    """The command `python -m`, which has the current folder on its path only where this process has it, too."""
+    return [sys.executable, *([] if imports_from(os.getcwd()) else ["-P"]), "-m"]
 
-    A program elsewhere, and one that was started with -P, imports nothing from there: it may be a stranger's folder.
+
+def imports_from(folder: str) -> bool:
+    """Whether this process imports from a folder.
+
+    A program elsewhere, and one that was started with -P, does not: it may be a stranger's folder.
     """
-    here = os.path.realpath("") in map(os.path.realpath, sys.path)
-    return [sys.executable, *([] if here else ["-P"]), "-m"]
+    return os.path.realpath(folder) in map(os.path.realpath, sys.path)
 
 
 class Warm:

@@ -3,7 +3,9 @@
 import json
 import os
 import signal
+import sys
 import threading
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -133,10 +135,20 @@ def test_a_stop_before_there_is_room_leaves_nothing(tmp_path):
     assert grid.state(one) == "waiting"
 
 
+@pytest.mark.parametrize("here", [True, False])
+def test_run_imports_from_its_directory_where_the_comparison_does(tmp_path, monkeypatch, here):
+    told = []
+    with closing(on_node.Host()) as host:
+        monkeypatch.setattr(host, "tell", lambda line: told.append(json.loads(line)["command"]))
+        host.start("/f", "/d", "", here)
+        run = ["-m", "rlkit.run", f"resume={host.folder}", "trust=true"]
+        assert told == [[sys.executable, *([] if here else ["-P"]), *run]]
+
+
 def test_a_run_ends_with_whoever_watched_it(tmp_path):
     host = on_node.Host()
     config = luggage.config_text(job(tmp_path, "lasts"), str(host.root), [])
-    host.start("/f", "/d", config)
+    host.start("/f", "/d", config, False)
     until(lambda: bool(host.look(0.01).metrics))
     [run] = [int(path.parent.name) for path in Path("/proc").glob("[0-9]*/cmdline") if runs_in(path, host.root)]
     host.close()

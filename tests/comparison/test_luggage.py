@@ -26,10 +26,10 @@ def test_files_and_modules_of_ones_own_are_sent_along(tmp_path, monkeypatch):
     assert needed == {name: places.mark(name) for name in ("own_mod", "json.decoder")}
 
     def looked(host: on_node.Host) -> object:
-        def start(folder: str, directory: str, config: str) -> None:
+        def start(folder: str, directory: str, config: str, here: bool) -> None:
             assert (host.root / str(tmp_path)[1:] / "own_mod.py").read_text() == "from .helper import x\n"
             (host.folder / "given").write_text(config)
-            host.start(folder, directory, config)
+            host.start(folder, directory, config, here)
 
         return Fails(host, start=start)
 

@@ -254,6 +254,18 @@ def test_a_cluster_that_is_down_is_told_at_once(monkeypatch):
             on_ray.joined()
 
 
+@pytest.mark.parametrize("there", [True, False])
+def test_workers_import_from_current_folder_where_we_do(tmp_path, monkeypatch, there):
+    began = []
+    pretended_ray = SimpleNamespace(is_initialized=lambda: False, init=lambda **_: began.append(os.getcwd()))
+    monkeypatch.setitem(sys.modules, "ray", pretended_ray)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [str(tmp_path)] * there + ["/usr"])
+    on_ray.joined()
+    assert began == [str(tmp_path) if there else sys.prefix] and os.getcwd() == str(tmp_path)
+
+
 def test_without_rlkit_on_a_machine_one_line_says_so():
     versions = {key: x for key, x in on_node.versions().items() if key == "Python"}
     with pytest.raises(UserError, match=r"^node1 has rlkit none and this machine .*: install the same on all of the "):

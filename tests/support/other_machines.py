@@ -18,7 +18,7 @@ PRETENDED = """#!{python} -IS
 import json, os, signal, sys, time
 if "-m" not in sys.argv:
     os.execv("{python}", ["{python}", *sys.argv[1:]])
-folder = sys.argv[3].partition("=")[2]
+folder = sys.argv[-2].partition("=")[2]
 config = open(folder + "/config.yaml").read()
 act = config.split("name: ")[1].split()[0]
 os.makedirs(folder + "/checkpoints", exist_ok=True)
