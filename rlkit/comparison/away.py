@@ -14,10 +14,10 @@ from typing import Protocol
 from filelock import Timeout
 
 from rlkit.comparison import on_node, parcel, warm
-from rlkit.comparison.grid import TAKEN, Job, held, no_link, tail
+from rlkit.comparison.grid import TAKEN, Job, held, tail
 from rlkit.comparison.luggage import config_text, luggage, refuse_lacking
 from rlkit.errors import UserError
-from rlkit.recording.files import prepare_folder, remove, write_atomically
+from rlkit.recording.files import no_link, prepare_folder, remove, write_atomically
 
 LOOK = 1.0  # seconds between two looks at a run
 TRIES = 3  # machines that may be lost under one run

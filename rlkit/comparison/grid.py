@@ -19,7 +19,7 @@ from filelock import FileLock, Timeout
 
 from rlkit.api import UserError
 from rlkit.comparison import warm
-from rlkit.recording.files import is_number, opened, prepare_folder, read_object, there, why, write_atomically
+from rlkit.recording.files import is_number, no_link, opened, prepare_folder, read_object, there, why, write_atomically
 from rlkit.settings import config
 from rlkit.settings.sections import Sections
 
@@ -233,11 +233,6 @@ def execute(job: Job, stop: Path) -> tuple[int, str]:
 def variables() -> dict[str, str]:
     """The environment of a run."""
     return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
-
-
-def no_link(path: str, flags: int) -> int:
-    """Open a file, but neither what a link leads to nor a pipe that nobody reads. Raises OSError for those."""
-    return os.open(path, flags | (os.O_NOFOLLOW | os.O_NONBLOCK if os.name == "posix" else 0), 0o666)
 
 
 def ended(process: subprocess.Popen[bytes] | warm.Forked, seconds: float) -> int | None:

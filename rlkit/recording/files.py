@@ -217,6 +217,26 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
         remove(new)  # also after Ctrl-C, as nobody sweeps the folder of a video
 
 
+def part_from_others(path: Path) -> None:
+    """Give a file with a second name (a hard link) a copy of its own: what is added would stand in both.
+
+    Raises: UserError where that fails, or where it is a link.
+    """
+    if os.path.isfile(path) and path.stat().st_nlink > 1:
+        with there(path), opened(path) as old, replacing(path) as new:
+            shutil.copyfileobj(old, new)
+
+
+def no_link(path: str, flags: int) -> int:
+    """Open a file, but neither what a link leads to nor a pipe that nobody reads. Raises OSError for those.
+
+    It is the `opener` of a file that is added to; where that has a second name, a copy is opened.
+    """
+    if not os.path.islink(path):
+        part_from_others(Path(path))
+    return os.open(path, flags | NO_LINK | NO_WAIT, 0o666)
+
+
 def beside(path: Path) -> Path:
     """An unpredictable name in the same folder, for a file that is not complete yet."""
     return path.with_name(f".{path.name}.{secrets.token_hex(8)}.new")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 
 from rlkit import seeding
 from rlkit.errors import UserError, one_line
-from rlkit.recording.files import is_file, reason, refuse_link, remove, replacing
+from rlkit.recording.files import is_file, part_from_others, reason, refuse_link, remove, replacing
 from rlkit.terminal import warn
 from rlkit.tuning import space
 
@@ -162,6 +162,7 @@ def mend(path: Path) -> None:
         warn(f"{path}: the last line is cut off and removed; {len(lines)} before it are kept")
         with replacing(path) as file:
             file.write(b"".join(lines))
+    part_from_others(path)
 
 
 def shown(chosen: Mapping[str, str]) -> str:

@@ -11,13 +11,23 @@ from support.resuming import Killed
 
 from rlkit.api import UserError
 from rlkit.recording import checkpoint
-from rlkit.recording.files import tidy, write_atomically, write_folder
+from rlkit.recording.files import no_link, tidy, write_atomically, write_folder
 
 
 def test_a_whole_file_or_none(tmp_path: Path) -> None:
     write_atomically(tmp_path / "a.json", "é")
     assert (tmp_path / "a.json").read_text(encoding="utf-8") == "é"
     assert [path.name for path in tmp_path.iterdir()] == ["a.json"]
+
+
+def test_what_is_added_to_a_file_is_not_added_to_its_other_names(tmp_path: Path) -> None:
+    (tmp_path / "other").write_text("kept\n")
+    os.link(tmp_path / "other", tmp_path / "a.txt")
+    for told in ("more\n", "still more\n"):
+        with open(tmp_path / "a.txt", "a", opener=no_link) as file:
+            file.write(told)
+    assert (tmp_path / "other").read_text() == "kept\n"
+    assert (tmp_path / "a.txt").read_text() == "kept\nmore\nstill more\n"
 
 
 def test_a_folder_is_replaced_as_a_whole(tmp_path: Path) -> None:
