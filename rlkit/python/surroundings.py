@@ -11,6 +11,7 @@ import torch
 
 from rlkit.errors import UserError
 
+PRODUCTS = torch.backends.mkldnn.matmul, torch.backends.cuda.matmul  # type: ignore[attr-defined]  # torch's stubs lack it
 _training: dict[int, int] = {}  # by process, as a fork copies this, the thread that trains
 
 
@@ -36,7 +37,7 @@ def alone() -> Iterator[None]:
 
 @contextmanager
 def usual() -> Iterator[None]:
-    """Torch's default settings: float32, gradients, tensors on the CPU; the caller's are restored afterwards."""
+    """Torch's default settings: whole float32, gradients, tensors on the CPU; the caller's are restored afterwards."""
     dtype, here = torch.get_default_dtype(), torch.device("cpu")
     torch.set_default_dtype(torch.float32)
     try:
@@ -47,6 +48,11 @@ def usual() -> Iterator[None]:
             for kind in ("cpu", "cuda", "mps"):
                 if torch.is_autocast_enabled(kind):
                     stack.enter_context(torch.autocast(kind, enabled=False))
+            # Of each kind of device, as torch.get_float32_matmul_precision() raises where they differ.
+            for products in PRODUCTS:
+                if (precision := products.fp32_precision) not in ("none", "ieee"):
+                    stack.callback(setattr, products, "fp32_precision", precision)
+                    products.fp32_precision = "ieee"
             yield
     finally:
         torch.set_default_dtype(dtype)

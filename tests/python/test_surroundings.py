@@ -16,6 +16,7 @@ from support.trained import PPO, SHORT
 
 import rlkit
 from rlkit import signals
+from rlkit.python.surroundings import PRODUCTS, usual
 from rlkit.recording import checkpoint
 
 
@@ -51,6 +52,19 @@ def test_threads_signals_and_global_random_states_stay_as_they_were(tmp_path: Pa
         assert state() == before
     finally:
         torch.set_num_threads(1)
+
+
+@pytest.mark.parametrize("precision", ["high", "medium"])
+def test_a_run_multiplies_in_whole_float32(precision: str) -> None:
+    torch.set_float32_matmul_precision(precision)
+    try:
+        before = [kind.fp32_precision for kind in PRODUCTS]
+        with usual():
+            assert [kind.fp32_precision for kind in PRODUCTS] == ["ieee", "ieee"]
+        assert [kind.fp32_precision for kind in PRODUCTS] == before != ["ieee", "ieee"]
+        assert torch.get_float32_matmul_precision() == precision
+    finally:
+        torch.set_float32_matmul_precision("highest")
 
 
 @pytest.mark.slow
